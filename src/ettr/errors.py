@@ -1,0 +1,33 @@
+"""The errors that reach a user. Each says what was given, what is allowed and what to do next."""
+
+from collections.abc import Iterable
+
+
+class EttrError(Exception):
+    """Base of all errors that a user can act on; the command line prints it and exits 1."""
+
+    exit_code = 1
+
+
+class UsageError(EttrError):
+    """The call itself is wrong: an unknown name, a missing option; the command line exits 2."""
+
+    exit_code = 2
+
+
+class SchemaError(EttrError):
+    """A table does not match its schema; the message lists every problem at once."""
+
+    def __init__(self, table: str, problems: Iterable[str]) -> None:
+        self.table = table
+        self.problems = tuple(problems)
+        lines = "".join(f"\n  {problem}" for problem in self.problems)
+        super().__init__(f"not a valid `{table}` table:{lines}")
+
+
+class SourceError(EttrError):
+    """A file cannot be read as the log it should be."""
+
+
+class StoreError(EttrError):
+    """A store cannot be opened, read or written."""

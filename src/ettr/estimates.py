@@ -1,0 +1,102 @@
+"""Rates and shares with exact intervals: the arithmetic behind every "how often".
+
+All intervals are two-sided and hold their nominal confidence for every count, zero included.
+"""
+
+from dataclasses import dataclass
+
+from scipy.special import betaincinv, gammaincinv
+
+from ettr.errors import UsageError
+from ettr.units import HOURS_PER_DAY
+
+CONFIDENCE = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """An estimate between two ends; `estimate` is None where nothing was observed."""
+
+    estimate: float | None
+    low: float
+    high: float
+
+
+def check_confidence(confidence: float) -> None:
+    """Accept a confidence level strictly between 0 and 1.
+
+    Raises:
+        UsageError: it is not.
+    """
+    if not 0.0 < confidence < 1.0:
+        raise UsageError(f"confidence {confidence} is not between 0 and 1; give 0.9 for 90 %")
+
+
+def poisson_interval(count: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
+    """Exact two-sided interval of a Poisson mean after `count` events.
+
+    With no event the lower end is 0 and the upper end is still finite.
+
+    Source:
+        Garwood (1936), Biometrika 28; chi-square quantiles are twice the gamma quantiles used here.
+    """
+    check_confidence(confidence)
+    tail = (1.0 - confidence) / 2.0
+    low = float(gammaincinv(count, tail)) if count else 0.0
+    return low, float(gammaincinv(count + 1, 1.0 - tail))
+
+
+def share_interval(part: int, whole: int, confidence: float = CONFIDENCE) -> Interval:
+    """Share `part`/`whole` with its exact interval.
+
+    Source:
+        Clopper and Pearson (1934), Biometrika 26.
+    """
+    check_confidence(confidence)
+    if not whole:
+        return Interval(None, 0.0, 1.0)
+    tail = (1.0 - confidence) / 2.0
+    low = float(betaincinv(part, whole - part + 1, tail)) if part else 0.0
+    high = float(betaincinv(part + 1, whole - part, 1.0 - tail)) if part < whole else 1.0
+    return Interval(part / whole, low, high)
+
+
+@dataclass(frozen=True, slots=True)
+class FailureRate:
+    """Failures of one node per day of runtime, with the evidence behind it."""
+
+    failures: int
+    node_days: float
+
+    @property
+    def per_node_day(self) -> float | None:
+        """Failures per node-day; None without exposure."""
+        return self.failures / self.node_days if self.node_days > 0 else None
+
+    def interval(self, confidence: float = CONFIDENCE) -> tuple[float, float]:
+        """Exact two-sided interval of the rate, in failures per node-day.
+
+        With no failure the lower end is 0 and the upper end is still finite; with no exposure the
+        upper end is infinite.
+
+        Source:
+            Garwood (1936), Biometrika 28.
+        """
+        low, high = poisson_interval(self.failures, confidence)
+        if self.node_days <= 0:
+            return 0.0, float("inf")
+        return low / self.node_days, high / self.node_days
+
+    def mttf_h(self, n_nodes: float, confidence: float = CONFIDENCE) -> Interval:
+        """Mean time to failure of a job on `n_nodes` nodes in series, in hours.
+
+        Source:
+            Kokolis et al. (2025): MTTF = 1 / (N_nodes * r_f).
+        """
+        low, high = self.interval(confidence)
+        rate = self.per_node_day
+        return Interval(
+            HOURS_PER_DAY / (n_nodes * rate) if rate else None,
+            HOURS_PER_DAY / (n_nodes * high) if high < float("inf") else 0.0,
+            HOURS_PER_DAY / (n_nodes * low) if low > 0 else float("inf"),
+        )

@@ -1,0 +1,361 @@
+"""The tables that every stage reads and writes, and the check at each door.
+
+Raw logs become these tables; nothing downstream knows a log format. Times are UTC microseconds.
+Identifiers are strings. Unknown is null, never 0, -1 or "", and a column may be null only where its
+`null` text says what null means. The reference page of the tables is generated from this module.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+import pyarrow as pa
+
+from ettr.errors import SchemaError
+
+
+class Kind(StrEnum):
+    """The column types in use; few, so that DuckDB, Spark and Parquet agree on each."""
+
+    STRING = "string"
+    INT = "int64"
+    FLOAT = "float64"
+    BOOL = "bool"
+    TIME = "timestamp('UTC', 6)"
+
+    @property
+    def arrow(self) -> pa.DataType:
+        """The Arrow type of this column kind."""
+        return {
+            Kind.STRING: pa.string(),
+            Kind.INT: pa.int64(),
+            Kind.FLOAT: pa.float64(),
+            Kind.BOOL: pa.bool_(),
+            Kind.TIME: pa.timestamp("us", tz="UTC"),
+        }[self]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: its kind, what it means, and what null means (empty text: null is not allowed)."""
+
+    name: str
+    kind: Kind
+    means: str
+    null: str = ""
+
+    @property
+    def nullable(self) -> bool:
+        """Whether the column may hold nulls."""
+        return bool(self.null)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One table: what a row is, its columns, and the key that makes a later dump an update."""
+
+    name: str
+    row: str
+    key: tuple[str, ...]
+    columns: tuple[Column, ...]
+
+    def __iter__(self) -> Iterator[Column]:
+        return iter(self.columns)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Column names in order."""
+        return tuple(column.name for column in self.columns)
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        """The Arrow schema of the table."""
+        return pa.schema(
+            [pa.field(c.name, c.kind.arrow, nullable=c.nullable) for c in self.columns]
+        )
+
+    def empty(self) -> pa.Table:
+        """A table without rows."""
+        return self.arrow_schema.empty_table()
+
+    def check(self, given: pa.Table) -> pa.Table:
+        """Return `given` with its columns in schema order.
+
+        Raises:
+            SchemaError: a column is missing, unknown, of another type, or null where it may not be;
+                all problems in one message.
+        """
+        problems = list(self._problems(given))
+        if problems:
+            raise SchemaError(self.name, problems)
+        return given.select(list(self.names)).cast(self.arrow_schema)
+
+    def _problems(self, given: pa.Table) -> Iterator[str]:
+        present = set(given.column_names)
+        for column in self.columns:
+            if column.name not in present:
+                yield f"{column.name}: missing (expected {column.kind})"
+                continue
+            data = given.column(column.name)
+            if data.type != column.kind.arrow:
+                yield f"{column.name}: {data.type} (expected {column.kind})"
+            elif data.null_count and not column.nullable:
+                yield f"{column.name}: {data.null_count} of {len(data)} rows are null"
+        for name in given.column_names:
+            if name not in self.names:
+                yield f"{name}: no such column"
+
+
+def _string(name: str, means: str, null: str = "") -> Column:
+    return Column(name, Kind.STRING, means, null)
+
+
+def _int(name: str, means: str, null: str = "") -> Column:
+    return Column(name, Kind.INT, means, null)
+
+
+def _float(name: str, means: str, null: str = "") -> Column:
+    return Column(name, Kind.FLOAT, means, null)
+
+
+def _time(name: str, means: str, null: str = "") -> Column:
+    return Column(name, Kind.TIME, means, null)
+
+
+_CLUSTER = _string("cluster", "the cluster's name")
+_NODE = _string("node", "the node's name as its scheduler writes it")
+_PROVENANCE = (
+    _string("source", "name of the source that read the row, such as `slurm-sacct`"),
+    _string("file_id", "key of the ingested file in `files`"),
+    _int("line", "line of that file (1 is the first) on which the record begins; "
+         "for JSON documents the record's place, from 1"),
+)  # fmt: skip
+
+NODES = Table(
+    "nodes",
+    "one machine over its time in service",
+    ("cluster", "node"),
+    (
+        _CLUSTER,
+        _NODE,
+        _int("n_gpus", "GPUs in the node", "not known"),
+        _string("gpu_type", "GPU model as the scheduler names it", "not known"),
+        _int("n_cpus", "CPUs that the scheduler gives out", "not known"),
+        _int("memory_bytes", "main memory", "not known"),
+        _string("partitions", "partitions of the node, comma-separated", "not known"),
+        _string("hardware_group", "nodes of one kind, for comparisons", "not grouped"),
+        _string("rack", "rack or NVLink domain", "not known"),
+        _string("pod", "pod or leaf switch", "not known"),
+        _time("in_service_from", "when the node came into service", "before the observed time"),
+        _time("in_service_to", "when the node left service", "still in service"),
+        *_PROVENANCE,
+    ),
+)
+
+ATTEMPTS = Table(
+    "attempts",
+    "one run of a scheduler job on one set of nodes; a requeue is a new attempt",
+    ("cluster", "job_id", "submit"),
+    (
+        _CLUSTER,
+        _string("attempt_id", "the key in one string: cluster/job_id@submit"),
+        _string("job_id", "the job's id as the scheduler shows it: 17, 7_1 (array), 30+1 (het)"),
+        _string("job_id_raw", "the id in the scheduler's own numbering", "the log has none"),
+        _string("array_job_id", "id of the job array", "not a member of an array"),
+        _string("het_job_id", "id of the heterogeneous job", "not a part of one"),
+        _string("name", "job name", "the log has none"),
+        _string("user", "owner", "the log has none"),
+        _string("account", "account charged", "the log has none"),
+        _string("partition", "partition", "the log has none"),
+        _string("qos", "quality of service", "the log has none"),
+        _string("state", "base state, such as COMPLETED or NODE_FAIL; no suffix"),
+        _string("cancelled_by", "user id that cancelled it", "not cancelled, or by whom is unknown"),
+        _int("exit_code", "exit code of the batch script", "the log has none"),
+        _int("exit_signal", "signal that ended it", "the log has none"),
+        _int("derived_exit_code", "highest exit code of its steps", "the log has none"),
+        _int("derived_exit_signal", "signal of that step", "the log has none"),
+        _string("step_state", "worst end state among its steps, where the log holds steps",
+                "no steps in the log"),
+        _time("submit", "when it was submitted or requeued"),
+        _time("eligible", "when it might have started", "never eligible, or the log has none"),
+        _time("start", "when it started", "has not started"),
+        _time("end", "when it ended", "has not ended"),
+        _float("elapsed_s", "seconds run, without suspended time", "has not started"),
+        _float("suspended_s", "seconds suspended", "the log has none"),
+        _float("time_limit_s", "its time limit", "unlimited, or the log has none"),
+        _int("n_nodes", "nodes allocated (0: it never had any)", "the log has none"),
+        _int("n_cpus", "CPUs allocated", "the log has none"),
+        _int("n_gpus", "GPUs allocated over all nodes (0: none)", "the log does not say"),
+        _string("node_list", "its nodes as the log writes them", "never had nodes"),
+        _int("priority", "scheduler priority", "the log has none"),
+        _string("reason", "last pending reason; never why it ended", "none"),
+        _int("restarts", "how often it had been restarted", "the log has none"),
+        _string("failed_node", "node whose failure ended it, as the log itself says",
+                "the log does not say"),
+        _string("comment", "comment of the owner", "none"),
+        _string("work_dir", "work folder", "the log has none"),
+        _string("submit_line", "the command that submitted it", "the log has none"),
+        *_PROVENANCE,
+    ),
+)  # fmt: skip
+
+ALLOCATIONS = Table(
+    "allocations",
+    "one node within one attempt; the exposure, exactly",
+    ("attempt_id", "node"),
+    (
+        _CLUSTER,
+        _string("attempt_id", "the attempt"),
+        _NODE,
+        _time("start", "when the attempt started"),
+        _time("end", "when the attempt ended", "still running when the log was taken"),
+        _float("elapsed_s", "seconds the attempt ran on the node"),
+        _float("n_gpus", "its GPUs on this node (an equal share of the attempt's)", "not known"),
+        *_PROVENANCE,
+    ),
+)
+
+NODE_STATES = Table(
+    "node_states",
+    "one interval of one node in one scheduler state, with its reason",
+    ("cluster", "node", "start", "state"),
+    (
+        _CLUSTER,
+        _NODE,
+        _string("state", "base state: DOWN, DRAIN, MAINT, FAIL, POWERED_DOWN, ..."),
+        _string("flags", "flags beside it, comma-separated, such as NOT_RESPONDING", "none"),
+        _string("reason", "reason given, as written", "none given"),
+        _string("user", "who set it", "not known"),
+        _time("start", "from"),
+        _time("end", "to", "still so when the log was taken"),
+        *_PROVENANCE,
+    ),
+)
+
+EVENTS = Table(
+    "events",
+    "one observation about a node, GPU, link or service",
+    ("event_id",),
+    (
+        _string("event_id", "hash of its content, so that the same line twice is one event"),
+        _CLUSTER,
+        _string("node", "the node", "about a service, not a node"),
+        _time("time", "when it was observed"),
+        _time("time_end", "when it was over", "a point in time, or not known"),
+        _string("check", "what observed it: xid, sxid, slurmctld, drain, or a check's name"),
+        _string("code", "the observation within that check: 79, NODE_FAIL, NHC2013, a fault type",
+                "the check has no codes"),
+        _string("severity", "ok, warning, critical or unknown, as the source says "
+                "(unknown: the catalogue decides)"),
+        _string("entity_type", "GPU, PCI, NIC, LINK, ...", "the node as a whole"),
+        _string("entity", "which one: PCI address, UUID, port", "the node as a whole"),
+        _string("action", "what the source recommends", "nothing"),
+        _string("job_id", "job concerned, as the source says", "none named"),
+        _string("related_job_id", "the other job: for whom `job_id` was preempted", "none named"),
+        _string("message", "the text, cut at 500 characters", "none"),
+        *_PROVENANCE,
+    ),
+)  # fmt: skip
+
+PROGRESS = Table(
+    "progress",
+    "one training-side event",
+    ("run_id", "rank", "time", "event", "step"),
+    (
+        _string("run_id", "the training run"),
+        _string("cluster", "cluster it ran on", "not told"),
+        _string("job_id", "scheduler job it ran in", "not told"),
+        _int("rank", "global rank that reports; 0 where one reports for all"),
+        _time("time", "when the event was over"),
+        _string("event", "start, step, save, restore, stall, restart or end"),
+        _int("step", "training step: done (step), saved (save), restored (restore), "
+             "reached (others)"),
+        _float("duration_s", "seconds that it held up the training loop", "a point in time"),
+        _string("detail", "further facts as JSON", "none"),
+        *_PROVENANCE,
+    ),
+)  # fmt: skip
+
+REJECTS = Table(
+    "rejects",
+    "one raw row that could not be read, and why",
+    ("file_id", "line"),
+    (
+        _string("source", "the source that could not read it"),
+        _string("file_id", "key of the ingested file in `files`"),
+        _int("line", "line on which the record begins (1 is the first)"),
+        _string("reason", "slug that rejects are counted by, such as `bad-timestamp`"),
+        _string("detail", "what was wrong, in words"),
+        _string("raw", "the row, cut at 500 characters"),
+    ),
+)
+
+FILES = Table(
+    "files",
+    "one ingested file",
+    ("file_id",),
+    (
+        _string("file_id", "hash of its bytes, its source and the options it was read with"),
+        _string("name", "file name"),
+        _string("source", "source that read it"),
+        _int("size_bytes", "its size"),
+        _int("rows_read", "records found in it"),
+        _int("rows_rejected", "records that went to `rejects`"),
+        _int("rows_skipped", "records that are no rows of ours by design, such as blank lines"),
+        _string("timezone", "zone in which its local times were read", "it holds no local times"),
+        _string("options", "the options it was read with, as JSON"),
+        _string("notes", "assumptions made while reading it, one per line", "none"),
+        _int("ingested", "order of ingestion in this store, from 1"),
+    ),
+)
+
+TABLES: dict[str, Table] = {
+    table.name: table
+    for table in (
+        NODES, ATTEMPTS, ALLOCATIONS, NODE_STATES, EVENTS, PROGRESS, REJECTS, FILES,
+    )
+}  # fmt: skip
+
+INTERRUPTIONS = Table(
+    "interruptions",
+    "an attempt that ended against its owner's wish",
+    ("attempt_id",),
+    (
+        _CLUSTER,
+        _string("attempt_id", "the attempt"),
+        _string("job_id", "its job"),
+        _string("state", "end state"),
+        _string("kind", "hardware-candidate, preemption, operator, or user-failure: the truth "
+                "table of end states says which"),
+        _time("start", "when it started", "never started"),
+        _time("end", "when it ended"),
+        _float("elapsed_s", "seconds it had run"),
+        _int("n_nodes", "its nodes", "the log has none"),
+        _int("n_gpus", "its GPUs", "the log does not say"),
+    ),
+)  # fmt: skip
+
+FAILURES = Table(
+    "failures",
+    "an interruption that is a failure of the infrastructure, with its cause",
+    ("attempt_id",),
+    (
+        _CLUSTER,
+        _string("attempt_id", "the attempt"),
+        _string("job_id", "its job"),
+        _string("state", "end state"),
+        _time("start", "when it started", "never started"),
+        _time("end", "when it ended"),
+        _float("elapsed_s", "seconds it had run"),
+        _int("n_nodes", "its nodes", "the log has none"),
+        _int("n_gpus", "its GPUs", "the log does not say"),
+        _string("node", "node blamed", "no single node can be blamed"),
+        _string("symptom", "slug of the leading cause; `unattributed` where nobody can explain it"),
+        _string("domain", "hardware, system, user, several joined by +, or unknown"),
+        _string("confidence", "high, medium, low or none"),
+        _string("causes", "all symptoms found, ranked, comma-separated", "unattributed"),
+        _string("evidence", "event ids behind them, ranked, comma-separated", "unattributed"),
+    ),
+)
+
+DERIVED: dict[str, Table] = {table.name: table for table in (INTERRUPTIONS, FAILURES)}
