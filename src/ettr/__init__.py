@@ -1,3 +1,3 @@
-"""ettr: where the GPU hours of an ML cluster go, what failures will cost, and how to win them back."""
+"""ettr: where the GPU hours of an ML cluster go, and how to win them back."""
 
 __version__ = "0.1.0"

@@ -37,7 +37,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: its kind, what it means, and what null means (empty text: null is not allowed)."""
+    """One column: its kind, what it means, what null means (empty: null is not allowed)."""
 
     name: str
     kind: Kind
@@ -169,7 +169,7 @@ ATTEMPTS = Table(
         _string("partition", "partition", "the log has none"),
         _string("qos", "quality of service", "the log has none"),
         _string("state", "base state, such as COMPLETED or NODE_FAIL; no suffix"),
-        _string("cancelled_by", "user id that cancelled it", "not cancelled, or by whom is unknown"),
+        _string("cancelled_by", "user id that cancelled it", "not cancelled, or not known"),
         _int("exit_code", "exit code of the batch script", "the log has none"),
         _int("exit_signal", "signal that ended it", "the log has none"),
         _int("derived_exit_code", "highest exit code of its steps", "the log has none"),

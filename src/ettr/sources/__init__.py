@@ -1,0 +1,1 @@
+"""Log formats, one file each: raw bytes in, rows of the documented tables out."""

@@ -1,0 +1,74 @@
+"""The sources, and how a file finds its own."""
+
+from __future__ import annotations
+
+import importlib
+from functools import cache
+
+from ettr.errors import SourceError, UsageError
+from ettr.sources.base import Source
+
+# name of each source -> the module that holds it as SOURCE (a module may hold several: SOURCES)
+MODULES: tuple[str, ...] = (
+    "slurm_sacct",
+    "slurm_sacct_json",
+    "slurm_events",
+    "slurmctld_log",
+    "slurm_inventory",
+    "kernel_xid",
+    "gcm",
+    "nvsentinel",
+    "gpud",
+    "nhc",
+    "nvrx",
+    "progress",
+    "infinitehbd",
+    "lanl",
+    "table",
+)
+
+# Below this score a file is not recognised; two sources closer than this to each other are a tie.
+LEAST_SCORE = 0.5
+
+
+@cache
+def all_sources() -> dict[str, Source]:
+    """Every source by name, in the order in which `ettr sources` lists them."""
+    found: dict[str, Source] = {}
+    for module_name in MODULES:
+        module = importlib.import_module(f"ettr.sources.{module_name}")
+        for source in getattr(module, "SOURCES", None) or (module.SOURCE,):
+            found[source.name] = source
+    return found
+
+
+def named(name: str) -> Source:
+    """The source of that name.
+
+    Raises:
+        UsageError: there is none; the message lists those that exist.
+    """
+    sources = all_sources()
+    if name not in sources:
+        raise UsageError(f"no source named {name!r}; there are: {', '.join(sources)}")
+    return sources[name]
+
+
+def recognise(head: bytes, file_name: str) -> Source:
+    """The source whose format the first bytes of a file show.
+
+    Raises:
+        SourceError: none fits, or two fit equally well; the message says what to do.
+    """
+    scores = {s.name: s.matches(head, file_name) for s in all_sources().values()}
+    best = max(scores, key=lambda name: scores[name])
+    if scores[best] < LEAST_SCORE:
+        raise SourceError(
+            f"{file_name}: no known log format; name it with --source (ettr sources lists them)"
+        )
+    ties = [name for name, score in scores.items() if score == scores[best]]
+    if len(ties) > 1:
+        raise SourceError(
+            f"{file_name}: looks like {' and '.join(ties)} alike; choose one with --source"
+        )
+    return named(best)
