@@ -1,0 +1,134 @@
+"""A store on an Ibis backend: a DuckDB file, or the warehouse a site already has.
+
+A file's rows replace those with the same keys; its row in `files` is written last. A process that
+is killed before that leaves rows that the next ingestion of the same file replaces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import ibis
+import pyarrow as pa
+from ibis.backends import BaseBackend
+from ibis.common.exceptions import TableNotFound
+
+from ettr.errors import StoreError
+from ettr.store.base import Ingestion, Store, known, no_rows
+from ettr.tables import FILES, TABLES, Table
+
+
+class BackendStore(Store):
+    """Tables on an Ibis backend, under their own names."""
+
+    def __init__(self, backend: BaseBackend, where: str) -> None:
+        self._backend = backend
+        self._where = where
+
+    @classmethod
+    def connect(cls, url: str, where: str | None = None) -> BackendStore:
+        """Open the backend at an Ibis URL.
+
+        Raises:
+            StoreError: it cannot be opened.
+        """
+        try:
+            backend = ibis.connect(url)
+            if backend.name == "duckdb":
+                backend.raw_sql("SET TimeZone = 'UTC'")
+        except Exception as error:  # each backend has errors of its own
+            raise StoreError(f"{where or url}: cannot be opened: {error}") from error
+        return cls(backend, where or url)
+
+    @property
+    def backend(self) -> BaseBackend:
+        """The Ibis backend."""
+        return self._backend
+
+    @property
+    def where(self) -> str:
+        """The file or URL."""
+        return self._where
+
+    def table(self, name: str) -> ibis.Table:
+        """The named table."""
+        schema = known(name)
+        there = self._stored(name)
+        return no_rows(schema) if there is None else there
+
+    def _stored(self, name: str) -> ibis.Table | None:
+        try:
+            return self._backend.table(name)
+        except TableNotFound:
+            return None
+
+    @contextmanager
+    def ingestion(self, file_id: str) -> Iterator[Ingestion]:
+        """Start to ingest one file."""
+        yield _BackendIngestion(self, file_id)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._backend.disconnect()
+
+    def merge(self, table: Table, file_id: str, rows: pa.Table) -> None:
+        """Let `rows` replace rows with the same keys, and whatever else `file_id` had left."""
+        name = table.name
+        old = self._stored(name)
+        if old is None:
+            if not rows.num_rows:
+                return
+            old = self._backend.create_table(name, schema=ibis.schema(table.arrow_schema))
+        key = list(table.key)
+        new = ibis.memtable(rows)
+        if "end" in table.names and "end" not in table.key:
+            closed = old.filter(old["end"].notnull()).select(key)
+            reopened = new.filter(new["end"].isnull()).semi_join(closed, key)
+            rows = new.anti_join(reopened.select(key), key).select(table.names).to_pyarrow()
+            new = ibis.memtable(rows)
+        left = old.anti_join(new.select(key), key).select(table.names)
+        if "file_id" in table.names:
+            left = left.filter(left["file_id"] != file_id)
+        kept = left.to_pyarrow().cast(table.arrow_schema)
+        if kept.num_rows < old.count().to_pyarrow().as_py():
+            merged = pa.concat_tables([kept, rows.cast(table.arrow_schema)])
+            self._backend.create_table(name, merged, overwrite=True)
+        elif rows.num_rows:
+            self._backend.insert(name, rows)
+
+
+class _BackendIngestion(Ingestion):
+    """Rows of one file, held until the commit."""
+
+    def __init__(self, store: BackendStore, file_id: str) -> None:
+        self._store, self._file_id = store, file_id
+        self._rows: dict[str, list[pa.Table]] = {}
+
+    def write(self, name: str, rows: pa.Table) -> None:
+        self._rows.setdefault(name, []).append(known(name).check(rows))
+
+    def commit(self, file_row: dict[str, Any]) -> None:
+        try:
+            for name, table in TABLES.items():
+                if name != FILES.name:
+                    parts = self._rows.get(name, [table.empty()])
+                    rows = _last_per_key(table, pa.concat_tables(parts))
+                    self._store.merge(table, self._file_id, rows)
+            turn = len(self._store.files()) + 1
+            row = {**file_row, "file_id": self._file_id, "ingested": turn}
+            self._store.merge(
+                FILES, self._file_id, pa.Table.from_pylist([row], schema=FILES.arrow_schema)
+            )
+        except OSError as error:
+            raise StoreError(f"{self._store.where}: cannot be written: {error}") from error
+
+
+def _last_per_key(table: Table, rows: pa.Table) -> pa.Table:
+    """Within one file the last of several rows with the same key stands."""
+    places = rows.select(list(table.key)).append_column("place", pa.array(range(rows.num_rows)))
+    last = places.group_by(list(table.key)).aggregate([("place", "max")])
+    if last.num_rows == rows.num_rows:
+        return rows
+    return rows.take(last.column("place_max").sort())

@@ -1,0 +1,122 @@
+"""What a store offers, whatever keeps its rows.
+
+A file is ingested as a whole or not at all. A row whose key is already there replaces the older
+row, so that a later dump of a job updates it, with one exception: an open row (its `end` is null)
+never replaces a closed one, so the order in which dumps are ingested does not matter.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import ibis
+import pyarrow as pa
+from ibis.backends import BaseBackend
+
+from ettr.errors import UsageError
+from ettr.tables import FILES, TABLES, Table
+
+STORE_FORMAT = "ettr-store"
+STORE_VERSION = 1
+
+
+class Ingestion(ABC):
+    """The rows of one file on their way into a store; nothing is seen until `commit`."""
+
+    @abstractmethod
+    def write(self, name: str, rows: pa.Table) -> None:
+        """Add rows to the named table.
+
+        Raises:
+            SchemaError: the rows do not match the table's schema.
+            StoreError: they cannot be written (a full disk, say).
+        """
+
+    @abstractmethod
+    def commit(self, file_row: dict[str, Any]) -> None:
+        """Make the rows part of the store, with `file_row` as the file's row in `files`.
+
+        The column `ingested` is filled in here.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class IngestedFile:
+    """What the store knows of a file it has read."""
+
+    file_id: str
+    name: str
+    source: str
+    options: str
+    rows_read: int
+    rows_rejected: int
+
+
+class Store(ABC):
+    """Tables by name, on one Ibis backend."""
+
+    @property
+    @abstractmethod
+    def backend(self) -> BaseBackend:
+        """The Ibis backend on which `table` builds its expressions."""
+
+    @property
+    @abstractmethod
+    def where(self) -> str:
+        """The place as the user named it."""
+
+    @abstractmethod
+    def table(self, name: str) -> ibis.Table:
+        """The named table as an Ibis expression; without rows where nothing was ingested."""
+
+    @abstractmethod
+    def ingestion(self, file_id: str) -> AbstractContextManager[Ingestion]:
+        """Start to ingest one file; leaving the context without a commit discards its rows.
+
+        Rows that an earlier reading of the same file left are replaced at the commit.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give the backend back."""
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def files(self) -> tuple[IngestedFile, ...]:
+        """The files ingested so far, in order."""
+        rows = self.table(FILES.name).order_by("ingested").to_pyarrow().to_pylist()
+        fields = IngestedFile.__dataclass_fields__
+        return tuple(IngestedFile(**{name: row[name] for name in fields}) for row in rows)
+
+
+def known(name: str) -> Table:
+    """The schema of a stored table.
+
+    Raises:
+        UsageError: there is no such table.
+    """
+    if name not in TABLES:
+        raise UsageError(f"no table named {name!r}; there are: {', '.join(TABLES)}")
+    return TABLES[name]
+
+
+def newest_first(table: Table) -> Iterator[tuple[str, str]]:
+    """Order in which one of several rows with the same key is kept: (column, SQL direction)."""
+    if "end" in table.names and "end" not in table.key:
+        yield '("end" IS NULL)', "ASC"
+    if "line" in table.names:
+        yield "line", "DESC"
+
+
+def no_rows(table: Table) -> ibis.Table:
+    """A table without rows whose columns are typed as a backend would: all may be null."""
+    fields = [pa.field(column.name, column.kind.arrow) for column in table]
+    return ibis.memtable(pa.schema(fields).empty_table())

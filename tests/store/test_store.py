@@ -1,0 +1,212 @@
+"""A store keeps each file whole or not at all, and a later dump updates an earlier one."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from ettr.errors import SchemaError, StoreError, UsageError
+from ettr.sources.base import attempt_id
+from ettr.store import Store, open_store
+from ettr.tables import ATTEMPTS, TABLES
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+FILE_ROW = {
+    "name": "a.psv",
+    "source": "slurm-sacct",
+    "size_bytes": 1,
+    "rows_read": 1,
+    "rows_rejected": 0,
+    "rows_skipped": 0,
+    "timezone": "UTC",
+    "options": "{}",
+    "notes": None,
+}
+
+
+def attempts(file_id: str, *jobs: tuple[str, str, datetime | None]) -> pa.Table:
+    rows = [
+        {
+            "cluster": "c",
+            "attempt_id": attempt_id("c", job, NOON),
+            "job_id": job,
+            "state": state,
+            "submit": NOON,
+            "end": end,
+            "source": "slurm-sacct",
+            "file_id": file_id,
+            "line": line,
+        }
+        for line, (job, state, end) in enumerate(jobs, 1)
+    ]
+    return pa.Table.from_pylist(rows, schema=ATTEMPTS.arrow_schema)
+
+
+def ingest(store: Store, file_id: str, rows: pa.Table) -> None:
+    with store.ingestion(file_id) as ingestion:
+        ingestion.write("attempts", rows)
+        ingestion.commit(FILE_ROW)
+
+
+def states(store: Store) -> dict[str, str]:
+    rows = store.table("attempts").to_pyarrow().to_pylist()
+    found = {row["job_id"]: row["state"] for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+@pytest.fixture(params=["folder", "site.duckdb"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    with open_store(tmp_path / request.param, create=True) as opened:
+        yield opened
+
+
+def test_a_new_store_has_every_table_and_no_rows(store: Store) -> None:
+    for name, table in TABLES.items():
+        expression = store.table(name)
+        assert expression.columns == table.names
+        assert expression.count().to_pyarrow().as_py() == 0
+
+
+def test_a_later_dump_updates_a_job_and_keeps_the_others(store: Store) -> None:
+    ingest(store, "one", attempts("one", ("1", "RUNNING", None), ("2", "FAILED", NOON)))
+    ingest(store, "two", attempts("two", ("1", "COMPLETED", NOON), ("3", "FAILED", NOON)))
+    assert states(store) == {"1": "COMPLETED", "2": "FAILED", "3": "FAILED"}
+
+
+def test_an_older_dump_ingested_later_does_not_reopen_a_job(store: Store) -> None:
+    ingest(store, "new", attempts("new", ("1", "COMPLETED", NOON)))
+    ingest(store, "old", attempts("old", ("1", "RUNNING", None), ("2", "RUNNING", None)))
+    assert states(store) == {"1": "COMPLETED", "2": "RUNNING"}
+
+
+def test_reading_the_same_file_again_replaces_what_it_left(store: Store) -> None:
+    ingest(store, "one", attempts("one", ("1", "FAILED", NOON), ("2", "FAILED", NOON)))
+    ingest(store, "one", attempts("one", ("2", "COMPLETED", NOON)))
+    assert states(store) == {"2": "COMPLETED"}
+    assert [file.file_id for file in store.files()] == ["one"]
+
+
+def test_the_last_of_equal_keys_in_one_file_stands(store: Store) -> None:
+    ingest(store, "one", attempts("one", ("1", "FAILED", NOON), ("1", "NODE_FAIL", NOON)))
+    assert states(store) == {"1": "NODE_FAIL"}
+
+
+def test_an_ingestion_that_is_not_committed_leaves_nothing(store: Store) -> None:
+    def fail() -> None:
+        with store.ingestion("one") as ingestion:
+            ingestion.write("attempts", attempts("one", ("1", "FAILED", NOON)))
+            raise RuntimeError("the reader broke")
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert states(store) == {}
+
+
+def test_rows_are_checked_at_the_door_and_all_problems_told(store: Store) -> None:
+    bad = attempts("one", ("1", "FAILED", NOON)).drop_columns(["submit"])
+    bad = bad.set_column(0, "cluster", pa.array([None], pa.string()))
+    with store.ingestion("one") as ingestion, pytest.raises(SchemaError) as error:
+        ingestion.write("attempts", bad)
+    assert str(error.value) == (
+        "not a valid `attempts` table:\n"
+        "  cluster: 1 of 1 rows are null\n"
+        "  submit: missing (expected timestamp('UTC', 6))"
+    )
+
+
+def test_an_unknown_table_is_refused_with_the_list(store: Store) -> None:
+    with pytest.raises(UsageError, match="no table named 'jobs'; there are: nodes, attempts"):
+        store.table("jobs")
+
+
+def test_a_missing_store_says_how_to_make_one(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="no store here; `ettr ingest"):
+        open_store(tmp_path / "none")
+    with pytest.raises(StoreError, match="no such store; `ettr ingest"):
+        open_store(tmp_path / "none.duckdb")
+
+
+def test_a_folder_with_other_files_is_not_taken_over(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("x")
+    with pytest.raises(StoreError, match="holds other files"):
+        open_store(tmp_path, create=True)
+
+
+def test_a_newer_store_is_refused_by_name(tmp_path: Path) -> None:
+    open_store(tmp_path / "s", create=True).close()
+    manifest = tmp_path / "s" / "store.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "version": 99}))
+    with pytest.raises(StoreError, match="written by a newer ettr"):
+        open_store(tmp_path / "s")
+
+
+def test_a_torn_manifest_is_an_error_not_an_empty_store(tmp_path: Path) -> None:
+    open_store(tmp_path / "s", create=True).close()
+    (tmp_path / "s" / "store.json").write_text('{"format": "ettr-')
+    with pytest.raises(StoreError, match="cannot be read as a store's manifest"):
+        open_store(tmp_path / "s")
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from store import test_store as t
+from ettr.store import open_store
+store = open_store(sys.argv[1])
+import ettr.store.folder as folder
+folder._write_manifest = lambda *a: os.kill(os.getpid(), signal.SIGKILL)
+t.ingest(store, "two", t.attempts("two", ("1", "COMPLETED", t.NOON)))
+"""
+
+
+def test_a_process_killed_at_the_commit_leaves_the_store_as_it_was(tmp_path: Path) -> None:
+    place = tmp_path / "s"
+    with open_store(place, create=True) as store:
+        ingest(store, "one", attempts("one", ("1", "RUNNING", None)))
+    tests = str(Path(__file__).parents[1])
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED, str(place), tests], check=False, env={**os.environ}
+    )
+    assert killed.returncode == -signal.SIGKILL
+    with open_store(place) as store:
+        assert states(store) == {"1": "RUNNING"}
+        ingest(store, "two", attempts("two", ("1", "COMPLETED", NOON)))
+        assert states(store) == {"1": "COMPLETED"}
+    assert len(list((place / "parts" / "attempts").glob("*.parquet"))) == 1
+
+
+def test_two_processes_do_not_ingest_at_once(tmp_path: Path) -> None:
+    with (
+        open_store(tmp_path / "s", create=True) as one,
+        open_store(tmp_path / "s") as other,
+        one.ingestion("a"),
+        pytest.raises(StoreError, match="another process is ingesting"),
+    ):
+        ingest(other, "b", attempts("b", ("1", "FAILED", NOON)))
+
+
+def test_a_full_disk_is_told_and_leaves_the_store_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pyarrow.parquet as pq
+
+    with open_store(tmp_path / "s", create=True) as store:
+        ingest(store, "one", attempts("one", ("1", "FAILED", NOON)))
+
+        def full(*_: object, **__: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(pq.ParquetWriter, "write_table", full)
+            with pytest.raises(StoreError, match="No space left on device"):
+                ingest(store, "two", attempts("two", ("2", "FAILED", NOON)))
+        assert states(store) == {"1": "FAILED"}
