@@ -78,8 +78,9 @@ class Source:
     """A log format: how to know it and how to read it.
 
     `matches` looks at a file's first bytes and its name and returns a score: 0 not this format,
-    1 certain. `local_time` says that the format prints local time without a zone, so that the
-    caller must give one before `read` is called.
+    1 certain. `local_time` says that the format may print local time without a zone, so that the
+    caller must give one before `read` is called; `prints_local` tells from the first bytes
+    whether this very file does (a dump whose stamps carry an offset needs none).
     """
 
     name: str
@@ -88,6 +89,7 @@ class Source:
     matches: Callable[[bytes, str], float]
     read: Callable[[RawFile, ReadOptions], Iterator[Batch]]
     local_time: bool = False
+    prints_local: Callable[[bytes], bool] = lambda _head: True
     options: tuple[str, ...] = ()
     how_to_get: str = ""
 

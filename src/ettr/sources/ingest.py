@@ -1,0 +1,182 @@
+"""From files on disk to rows in a store."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import pyarrow.compute as pc
+
+from ettr.errors import SourceError, UsageError
+from ettr.sources.base import HEAD_BYTES, RawFile, ReadOptions, Source, open_bytes
+from ettr.sources.registry import named, recognise
+from ettr.store import Ingestion, Store
+from ettr.tables import REJECTS
+
+_CHUNK_BYTES = 1 << 20
+
+# told of each batch: the file's name, and how many records have been read from it so far
+Progress = Callable[[str, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Ingested:
+    """What came of one file: rows by table, and the records that were not rows."""
+
+    name: str
+    source: str
+    unchanged: bool
+    rows_read: int = 0
+    rows_rejected: int = 0
+    rows_skipped: int = 0
+    rows: tuple[tuple[str, int], ...] = ()
+    rejected: tuple[tuple[str, int], ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def ingest_file(
+    store: Store,
+    path: Path,
+    options: ReadOptions,
+    source_name: str | None = None,
+    progress: Progress | None = None,
+) -> Ingested:
+    """Read one file into the store and say what came of it.
+
+    Args:
+        store: where the rows go; a file that is there already, read with the same options,
+            changes nothing.
+        path: the file, plain or compressed.
+        options: what the user said about it.
+        source_name: the format; recognised by content if None.
+        progress: told after each batch.
+
+    Raises:
+        SourceError: the file cannot be read as a known format.
+        UsageError: an option is missing or wrong.
+        StoreError: the store cannot be written.
+    """
+    if path.is_dir():
+        raise SourceError(f"{path}: is a folder; name the files in it")
+    head = _head(path)
+    if not head.strip():
+        raise SourceError(f"{path}: is empty")
+    source = named(source_name) if source_name else recognise(head, path.name)
+    _check_options(path, source, options, head)
+    raw = RawFile(path, _file_id(path, source), head)
+    text = _options_text(options)
+    for known in store.files():
+        if known.file_id == raw.file_id and known.options == text:
+            return Ingested(
+                path.name,
+                source.name,
+                unchanged=True,
+                rows_read=known.rows_read,
+                rows_rejected=known.rows_rejected,
+            )
+    with store.ingestion(raw.file_id) as ingestion:
+        return _read_into(ingestion, raw, source, options, progress)
+
+
+def _read_into(
+    ingestion: Ingestion,
+    raw: RawFile,
+    source: Source,
+    options: ReadOptions,
+    progress: Progress | None,
+) -> Ingested:
+    counts: Counter[str] = Counter()
+    rows: Counter[str] = Counter()
+    rejected: Counter[str] = Counter()
+    notes: dict[str, None] = {}
+    for batch in source.read(raw, options):
+        for name, table in batch.tables.items():
+            ingestion.write(name, table)
+            rows[name] += table.num_rows
+            if name == REJECTS.name:
+                for entry in pc.value_counts(table.column("reason")).to_pylist():
+                    rejected[entry["values"]] += entry["counts"]
+        counts["read"] += batch.rows_read
+        counts["rejected"] += batch.rows_rejected
+        counts["skipped"] += batch.rows_skipped
+        notes.update(dict.fromkeys(batch.notes))
+        if progress:
+            progress(raw.name, counts["read"])
+    if not counts["read"]:
+        raise SourceError(f"{raw.path}: holds no record of {source.name} ({source.title})")
+    ingestion.commit(
+        {
+            "name": raw.name,
+            "source": source.name,
+            "size_bytes": raw.path.stat().st_size,
+            "rows_read": counts["read"],
+            "rows_rejected": counts["rejected"],
+            "rows_skipped": counts["skipped"],
+            "timezone": options.timezone if source.local_time else None,
+            "options": _options_text(options),
+            "notes": "\n".join(notes) or None,
+        }
+    )
+    return Ingested(
+        raw.name,
+        source.name,
+        unchanged=False,
+        rows_read=counts["read"],
+        rows_rejected=counts["rejected"],
+        rows_skipped=counts["skipped"],
+        rows=tuple((name, n) for name, n in rows.items() if name != REJECTS.name),
+        rejected=tuple(rejected.most_common()),
+        notes=tuple(notes),
+    )
+
+
+def _head(path: Path) -> bytes:
+    try:
+        with open_bytes(path) as file:
+            return file.read(HEAD_BYTES)
+    except (OSError, EOFError) as error:
+        raise SourceError(f"{path}: cannot be read: {error}") from error
+
+
+def _file_id(path: Path, source: Source) -> str:
+    digest = hashlib.blake2b(source.name.encode(), digest_size=10)
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _options_text(options: ReadOptions) -> str:
+    said: dict[str, Any] = {
+        field.name: getattr(options, field.name)
+        for field in fields(options)
+        if getattr(options, field.name) is not None
+    }
+    return json.dumps(said, default=_plain, sort_keys=True)
+
+
+def _plain(value: object) -> str:
+    return value.isoformat() if isinstance(value, datetime) else str(value)
+
+
+def _check_options(path: Path, source: Source, options: ReadOptions, head: bytes) -> None:
+    if options.timezone is not None:
+        try:
+            ZoneInfo(options.timezone)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            raise UsageError(
+                f"--timezone {options.timezone!r} is no IANA zone; give one such as "
+                "Europe/Zurich, America/Los_Angeles or UTC"
+            ) from None
+    elif source.local_time and source.prints_local(head):
+        raise UsageError(
+            f"{path}: {source.name} prints local time without a zone; say which with "
+            "--timezone ZONE (an IANA name such as Europe/Zurich, or UTC)"
+        )
