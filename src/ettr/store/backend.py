@@ -19,8 +19,6 @@ from ettr.errors import StoreError
 from ettr.store.base import Ingestion, Store, known, no_rows
 from ettr.tables import FILES, TABLES, Table
 
-_MERGED = "__merged"
-
 
 class BackendStore(Store):
     """Tables on an Ibis backend, under their own names."""
@@ -61,22 +59,10 @@ class BackendStore(Store):
         return no_rows(schema) if there is None else there
 
     def _stored(self, name: str) -> ibis.Table | None:
-        for found in (name, name + _MERGED):
-            try:
-                table = self._backend.table(found)
-            except TableNotFound:
-                continue
-            if found != name:  # a process was killed between dropping the old and renaming
-                self._backend.rename_table(found, name)
-                table = self._backend.table(name)
-            return table
-        return None
-
-    def _replace(self, name: str, rows: pa.Table) -> None:
-        self._backend.drop_table(name + _MERGED, force=True)
-        self._backend.create_table(name + _MERGED, rows)
-        self._backend.drop_table(name)
-        self._backend.rename_table(name + _MERGED, name)
+        try:
+            return self._backend.table(name)
+        except TableNotFound:
+            return None
 
     @contextmanager
     def ingestion(self, file_id: str) -> Iterator[Ingestion]:
@@ -108,7 +94,7 @@ class BackendStore(Store):
         kept = left.to_pyarrow().cast(table.arrow_schema)
         if kept.num_rows < old.count().to_pyarrow().as_py():
             merged = pa.concat_tables([kept, rows.cast(table.arrow_schema)])
-            self._replace(name, merged)
+            self._backend.create_table(name, merged, overwrite=True)
         elif rows.num_rows:
             self._backend.insert(name, rows)
 
