@@ -1,0 +1,62 @@
+# One command each; `make` lists them. Everything runs in an environment of its own, .venv.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+OUT ?= out
+
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-all report test test-fast lint format bench bench-training reproduce-scar \
+	docs example clean
+
+help: ## list the commands
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
+
+setup: $(VENV)/.ready ## the environment: ettr and what its tests need
+
+$(VENV)/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+# torch first and by its exact version, so that nothing pulls the build with CUDA in
+setup-all: setup ## the environment with the extras: torch (CPU) and Spark
+	$(PIP) install --constraint constraints.txt torch==2.13.0
+	$(PIP) install --constraint constraints.txt --editable '.[dev,torch,spark]'
+
+report: setup ## a report of the bundled example, in out/report.html
+	$(BIN)/ettr report examples/slurm/* --timezone UTC --output $(OUT)/report.html
+
+test: setup ## every test for which this machine has the parts; says what it left out
+	$(BIN)/python -m pytest
+
+test-fast: setup ## under two minutes: no torch, no service, nothing slow
+	$(BIN)/python -m pytest -m 'not (slow or torch or slurm or spark or browser)'
+
+lint: setup ## formatting, lint, types and layers
+	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: setup ## format the code
+	$(BIN)/ruff format src tests benchmarks
+	$(BIN)/ruff check --fix src tests benchmarks
+
+bench: setup ## the benchmarks of the analysis, each a table beside what it names
+	$(BIN)/python benchmarks/run.py analysis
+
+bench-training: setup-all ## the benchmarks of the training side
+	$(BIN)/python benchmarks/run.py training
+
+reproduce-scar: setup-all ## SCAR's experiments; resumable; needs the training sets (DATA=...)
+	$(BIN)/python -m ettr.training.reproduction --data $(or $(DATA),../shared/data/training) --out $(OUT)/scar
+
+docs: setup ## the generated reference pages
+	$(BIN)/python docs/generate.py
+
+example: setup ## capture the bundled example anew from a real Slurm (root; Debian's slurm-wlm)
+	$(BIN)/python examples/capture.py
+
+clean: ## remove what the commands above made
+	rm -rf $(VENV) $(OUT)

@@ -1,0 +1,89 @@
+"""Which groups of tests this machine has the parts for, and how to get those it lacks."""
+
+import importlib.util
+import os
+import shutil
+from collections import Counter
+from dataclasses import dataclass
+
+import pytest
+
+LEFT_OUT = pytest.StashKey[Counter[str]]()
+
+
+@dataclass(frozen=True)
+class Group:
+    """Tests that need parts beyond the dev extra."""
+
+    commands: tuple[tuple[str, ...], ...] = ()
+    modules: tuple[str, ...] = ()
+    root: bool = False
+    how: str = ""
+
+    def missing(self) -> list[str]:
+        """What the machine lacks for this group; of each tuple of commands one is enough."""
+        lacking = [
+            " or ".join(names)
+            for names in self.commands
+            if not any(shutil.which(name, path=SEARCH_PATH) for name in names)
+        ]
+        lacking += [name for name in self.modules if importlib.util.find_spec(name) is None]
+        return lacking + (["root"] if self.root and os.geteuid() != 0 else [])
+
+
+# Debian keeps daemons where only root's PATH looks
+SEARCH_PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
+
+GROUPS = {
+    "slurm": Group(
+        commands=(("slurmctld",), ("slurmd",), ("slurmdbd",), ("mariadbd", "mysqld"), ("munged",)),
+        root=True,
+        how="as root: apt-get install slurm-wlm slurm-wlm-basic-plugins slurm-wlm-mysql-plugin "
+        "slurmdbd munge mariadb-server bc",
+    ),
+    "spark": Group(
+        commands=(("java",),),
+        modules=("pyspark",),
+        how="apt-get install openjdk-17-jre-headless; make setup-all",
+    ),
+    "browser": Group(
+        commands=(("chromium",),),
+        modules=("playwright",),
+        how="apt-get install chromium fonts-dejavu-core",
+    ),
+    "torch": Group(modules=("torch", "numpy"), how="make setup-all"),
+}
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tests whose parts are not there."""
+    absent = {name for name, group in GROUPS.items() if group.missing()}
+    counts: Counter[str] = Counter()
+    kept, left_out = [], []
+    for item in items:
+        names = absent.intersection(mark.name for mark in item.iter_markers())
+        counts.update(names)
+        (left_out if names else kept).append(item)
+    config.stash[LEFT_OUT] = counts
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = kept
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say which groups were left out and how to get them."""
+    counts = terminalreporter.config.stash.get(LEFT_OUT, Counter())
+    for name, count in sorted(counts.items()):
+        group = GROUPS[name]
+        terminalreporter.write_line(
+            f"left out: {count} tests of group `{name}` (this machine lacks "
+            f"{', '.join(group.missing())}). To run them: {group.how}",
+            yellow=True,
+        )
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Under ETTR_EVERY_GROUP a group that was left out is a failure."""
+    left_out = session.config.stash.get(LEFT_OUT, Counter())
+    if os.environ.get("ETTR_EVERY_GROUP") and left_out and exitstatus == 0:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
