@@ -1,0 +1,87 @@
+"""`ettr ingest`: read logs into a store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ettr.cli import options as opt
+from ettr.cli.output import complain, progress_bar, say, say_json
+
+if TYPE_CHECKING:
+    from ettr.sources.base import ReadOptions
+    from ettr.sources.ingest import Ingested
+    from ettr.store import Store
+
+
+def ingest(
+    store: opt.StoreArgument,
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Logs to read.")],
+    source: opt.SourceOption = None,
+    fields: opt.FieldsOption = None,
+    timezone: opt.TimezoneOption = None,
+    nodes: opt.NodesOption = None,
+    gpus_per_node: opt.GpusPerNodeOption = None,
+    cluster: opt.ClusterOption = None,
+    start: opt.StartOption = None,
+    table: opt.TableOption = None,
+    columns: opt.ColumnsOption = None,
+    json: opt.JsonOption = False,
+) -> None:
+    """Read logs into a store; made if it is not there.
+
+    Reading the same file again changes nothing; a later dump of the same jobs updates them. Every
+    record is kept, or counted with the reason why not.
+    """
+    from dataclasses import asdict
+
+    from ettr.store import open_store
+
+    options = opt.read_options(
+        fields=fields,
+        timezone=timezone,
+        nodes=nodes,
+        gpus_per_node=gpus_per_node,
+        cluster=cluster,
+        start=start,
+        table=table,
+        columns=columns,
+    )
+    with open_store(store, create=True) as opened:
+        done = ingest_all(opened, opt.existing_files(files), options, source)
+    if json:
+        say_json([asdict(one) for one in done])
+    else:
+        for one in done:
+            say(_line(one))
+
+
+def ingest_all(
+    store: Store, files: list[Path], options: ReadOptions, source: str | None
+) -> list[Ingested]:
+    """Read each file into the store, with a bar on the terminal; notes go to stderr."""
+    from ettr.sources.ingest import ingest_file
+
+    done = []
+    for path in files:
+        with progress_bar(0, "records") as tell:
+            one = ingest_file(store, path, options, source, tell)
+        for note in one.notes:
+            complain(f"{one.name}: {note}")
+        done.append(one)
+    return done
+
+
+def _line(one: Ingested) -> str:
+    if one.unchanged:
+        return f"{one.name}: {one.source}, already in the store, unchanged"
+    rows = ", ".join(f"{count:,} {name}" for name, count in one.rows) or "no rows"
+    text = f"{one.name}: {one.source}, {one.rows_read:,} records -> {rows}"
+    if one.rows_skipped:
+        text += f"; {one.rows_skipped:,} skipped by design"
+    if one.rows_rejected:
+        why = ", ".join(f"{count:,} {reason}" for reason, count in one.rejected)
+        text += f"; {one.rows_rejected:,} rejected ({why})"
+    return text

@@ -1,0 +1,103 @@
+"""The `ettr` command: its subcommands, and what becomes of an error.
+
+Exit status: 0 done, 1 could not, 2 wrong use. Text goes to stdout, diagnostics to stderr.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+
+import click
+import typer
+
+from ettr import __version__
+from ettr.cli.output import complain
+from ettr.errors import EttrError
+
+# The commands in the order in which --help lists them: (panel, name, module).
+COMMANDS: tuple[tuple[str, str, str], ...] = (
+    ("From logs to answers", "ingest", "ingest"),
+    ("From logs to answers", "report", "report"),
+    ("From logs to answers", "explain", "explain"),
+    ("From logs to answers", "sources", "sources"),
+    ("From logs to answers", "catalog", "catalog"),
+    ("One metric at a time", "status", "metrics"),
+    ("One metric at a time", "sizes", "metrics"),
+    ("One metric at a time", "failures", "metrics"),
+    ("One metric at a time", "mttf", "metrics"),
+    ("One metric at a time", "runs", "metrics"),
+    ("One metric at a time", "goodput", "metrics"),
+    ("One metric at a time", "nodes", "metrics"),
+    ("One metric at a time", "quality", "metrics"),
+    ("At the scale you plan", "plan", "plan"),
+    ("At the scale you plan", "project", "project"),
+    ("At the scale you plan", "compare", "compare"),
+    ("Training", "verify", "verify"),
+    ("Training", "elastic", "elastic"),
+    ("Training", "chaos", "chaos"),
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"ettr {__version__}")
+        raise typer.Exit
+
+
+def _root(
+    _version_asked: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Print the version and exit."
+    ),
+) -> None:
+    """Where the GPU hours of an ML cluster go, what failures will cost, and how to win them back.
+
+    Start with: ettr report FILE... (sacct dumps, kernel logs, health checks; `ettr sources` lists
+    what can be read and how to get it).
+    """
+
+
+def build_app() -> typer.Typer:
+    """The command line with every command of `COMMANDS`."""
+    app = typer.Typer(
+        name="ettr",
+        no_args_is_help=True,
+        add_completion=True,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    )
+    app.callback()(_root)
+    for panel, name, module_name in COMMANDS:
+        module = importlib.import_module(f"ettr.cli.{module_name}")
+        settings = getattr(module, "SETTINGS", {}).get(name, {})
+        app.command(name, rich_help_panel=panel, **settings)(getattr(module, name))
+    return app
+
+
+def main() -> None:
+    """Run the command line and exit with its status."""
+    try:
+        build_app()(standalone_mode=False)
+    except EttrError as error:
+        complain(str(error))
+        sys.exit(error.exit_code)
+    except click.exceptions.Exit as stop:
+        sys.exit(stop.exit_code)
+    except click.exceptions.Abort:
+        complain("interrupted")
+        sys.exit(130)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        # the reader went away (`ettr ... | head`); keep the interpreter from complaining at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+    except KeyboardInterrupt:
+        complain("interrupted")
+        sys.exit(130)
+    except OSError as error:
+        complain(f"{error.filename or 'ettr'}: {error.strerror or error}")
+        sys.exit(1)

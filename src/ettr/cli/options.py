@@ -1,0 +1,132 @@
+"""Options that several commands share, each with one name and one help text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ettr.errors import UsageError
+from ettr.sources.base import ReadOptions
+
+StoreArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="STORE", help="A folder, a file ending in .duckdb, or the URL of an Ibis backend."
+    ),
+]
+SourceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--source", metavar="NAME", help="Format of the files; recognised by content if absent."
+    ),
+]
+FieldsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--fields", metavar="LIST", help="Column names of a dump without a header, comma-separated."
+    ),
+]
+TimezoneOption = Annotated[
+    str | None,
+    typer.Option(
+        "--timezone", metavar="ZONE", help="Zone of local times in the logs, such as Europe/Zurich."
+    ),
+]
+NodesOption = Annotated[
+    int | None,
+    typer.Option("--nodes", metavar="N", min=1, help="Nodes in the fleet, where the log lacks it."),
+]
+GpusPerNodeOption = Annotated[
+    int | None,
+    typer.Option("--gpus-per-node", metavar="G", min=0, help="GPUs in a node, likewise."),
+]
+ClusterOption = Annotated[
+    str | None,
+    typer.Option("--cluster", metavar="NAME", help="The cluster's name, where the log lacks it."),
+]
+StartOption = Annotated[
+    str | None,
+    typer.Option(
+        "--start",
+        metavar="TIME",
+        help="When the log begins (ISO 8601 with zone), for stamps without year or date.",
+    ),
+]
+TableOption = Annotated[
+    str | None,
+    typer.Option("--table", metavar="NAME", help="Table that a CSV or Parquet file holds."),
+]
+ColumnsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--columns", metavar="MAP", help="Its columns as ours=theirs pairs, comma-separated."
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+
+
+def read_options(
+    *,
+    fields: str | None,
+    timezone: str | None,
+    nodes: int | None,
+    gpus_per_node: int | None,
+    cluster: str | None,
+    start: str | None,
+    table: str | None,
+    columns: str | None,
+) -> ReadOptions:
+    """What the user said about the files, checked.
+
+    Raises:
+        UsageError: an option cannot be understood.
+    """
+    from datetime import datetime
+
+    begins = None
+    if start is not None:
+        try:
+            begins = datetime.fromisoformat(start)
+        except ValueError:
+            begins = None
+        if begins is None or begins.tzinfo is None:
+            raise UsageError(
+                f"--start {start!r}: give a time with its zone, such as 2026-03-01T00:00:00Z"
+            )
+    return ReadOptions(
+        timezone=timezone,
+        cluster=cluster,
+        fields=tuple(name.strip() for name in fields.split(",")) if fields else None,
+        n_nodes=nodes,
+        gpus_per_node=gpus_per_node,
+        column_map=_column_map(columns),
+        table=table,
+        start=begins,
+    )
+
+
+def _column_map(columns: str | None) -> dict[str, str] | None:
+    if columns is None:
+        return None
+    pairs = [pair.partition("=") for pair in columns.split(",")]
+    wrong = [ours for ours, equals, theirs in pairs if not (ours and equals and theirs)]
+    if wrong:
+        raise UsageError(
+            f"--columns {columns!r}: {wrong[0]!r} is no ours=theirs pair; "
+            "write --columns node=host,time=ts"
+        )
+    return {ours.strip(): theirs.strip() for ours, _, theirs in pairs}
+
+
+def existing_files(files: list[Path]) -> list[Path]:
+    """The files, all of them there.
+
+    Raises:
+        UsageError: some are not; the message names each.
+    """
+    absent = [str(path) for path in files if not path.exists()]
+    if absent:
+        raise UsageError(f"no such file: {', '.join(absent)}")
+    return files
