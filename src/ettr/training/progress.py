@@ -1,0 +1,248 @@
+"""The progress recorder: what happened in the training loop, as lines that survive a kill -9.
+
+One JSON object a line, one `write` a line, on a file opened for append: the kernel holds each
+finished line even when the process is killed in the next instruction. (A machine that loses power
+may lose its last seconds; `fsync=True` closes that hole at the price of a disk flush a line.)
+
+A line:
+
+    {"v":1,"run":"r1","cluster":null,"job":null,"rank":0,"time":1700000000.25,
+     "event":"step","step":12,"duration_s":0.43,"detail":{"loss":2.1}}
+
+`time` is when the event was over, in Unix seconds; `duration_s` is how long it held up the training
+loop (null: a point in time). The analysis reads these lines into its table `progress`.
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from ettr.errors import SourceError, UsageError
+
+VERSION = 1
+EVENTS = ("start", "step", "save", "restore", "stall", "restart", "end")
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressEvent:
+    """One line: what was over when, at which step, and how long it held up the loop."""
+
+    event: str
+    step: int
+    time_s: float
+    duration_s: float | None = None
+    rank: int = 0
+    run: str = ""
+    cluster: str | None = None
+    job: str | None = None
+    detail: dict[str, Any] = field(default_factory=dict)
+
+
+class ProgressRecorder:
+    """Appends events of one rank to a file; never raises once it is open.
+
+    A disk that is full must not end a training run: lines that could not be written are counted in
+    `lost_lines`. `listener` is called with every event, written or not: hand it `Goodput.add` to
+    follow the run live.
+
+    Args:
+        path: the file; it is created, with its folder, and appended to.
+        run: name of the training run; the same over restarts.
+        clock: Unix seconds.
+        fsync: flush to the disk after every line.
+
+    Raises:
+        UsageError: the run has no name.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        run: str,
+        cluster: str | None = None,
+        job: str | None = None,
+        rank: int = 0,
+        clock: Callable[[], float] = time.time,
+        fsync: bool = False,
+        listener: Callable[[ProgressEvent], None] | None = None,
+    ) -> None:
+        if not run:
+            raise UsageError("run: '' was given; name the training run, the same over restarts")
+        self.path = Path(path)
+        self.run, self.cluster, self.job, self.rank = run, cluster, job, rank
+        self.lost_lines = 0
+        self._clock, self._fsync, self._listener = clock, fsync, listener
+        who = {"run": run, "cluster": cluster, "job": job, "rank": rank}
+        self._prefix = f'{{"v":{VERSION},{json.dumps(who, separators=(",", ":"))[1:-1]},"time":'
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._torn = _ends_torn(self._fd)
+
+    def record(
+        self,
+        event: str,
+        step: int,
+        duration_s: float | None = None,
+        *,
+        time_s: float | None = None,
+        **detail: Any,
+    ) -> None:
+        """Append one event.
+
+        Args:
+            event: one of `EVENTS`.
+            step: training step done (step), saved (save), restored (restore), reached (others).
+            duration_s: seconds that it held up the training loop; None: a point in time.
+            time_s: Unix seconds when it was over; None: now.
+            detail: further facts, anything that JSON holds.
+
+        Raises:
+            UsageError: no such event.
+        """
+        if event not in EVENTS:
+            raise UsageError(f"event: {event!r} was given; it is one of {', '.join(EVENTS)}")
+        # Rounded before it is handed on, so that the live split and the file's are the same.
+        now = round(self._clock() if time_s is None else time_s, 6)
+        if duration_s is not None:
+            duration_s = round(duration_s, 6)
+        duration = "null" if duration_s is None else f"{duration_s:.6f}"
+        more = f',"detail":{_json(detail)}' if detail else ""
+        self._append(
+            f'{self._prefix}{now:.6f},"event":"{event}","step":{int(step)},'
+            f'"duration_s":{duration}{more}}}\n'.encode()
+        )
+        if self._listener is not None:
+            self._listener(
+                ProgressEvent(
+                    event, int(step), now, duration_s, self.rank, self.run, self.cluster, self.job,
+                    detail,
+                )
+            )  # fmt: skip
+
+    def start(self, step: int = 0, duration_s: float | None = None, **detail: Any) -> None:
+        """The process has begun to train, at `step`."""
+        self.record("start", step, duration_s, **detail)
+
+    def step(self, step: int, duration_s: float | None = None, **detail: Any) -> None:
+        """Training step `step` is done."""
+        self.record("step", step, duration_s, **detail)
+
+    def save(self, step: int, duration_s: float | None = None, **detail: Any) -> None:
+        """A checkpoint of `step` was taken; `duration_s` is what the loop waited for it."""
+        self.record("save", step, duration_s, **detail)
+
+    def restore(self, step: int, duration_s: float | None = None, **detail: Any) -> None:
+        """The run goes on after `step`: later steps done before are lost.
+
+        A partial recovery does not go back: give the step that was reached.
+        """
+        self.record("restore", step, duration_s, **detail)
+
+    def stall(self, step: int, duration_s: float | None = None, **detail: Any) -> None:
+        """The loop was held up at `step`, by data, a slow rank or a hang."""
+        self.record("stall", step, duration_s, **detail)
+
+    def restart(self, step: int, duration_s: float | None = None, **detail: Any) -> None:
+        """The group was re-formed at `step`; `duration_s` is from the failure to here."""
+        self.record("restart", step, duration_s, **detail)
+
+    def end(self, step: int, **detail: Any) -> None:
+        """Training is over at `step`."""
+        self.record("end", step, None, **detail)
+
+    @contextmanager
+    def timed(self, event: str, step: int, **detail: Any) -> Iterator[dict[str, Any]]:
+        """Time a block as one event; the dictionary it yields takes further detail."""
+        more = dict(detail)
+        begin = self._clock()
+        yield more
+        now = self._clock()
+        self.record(event, step, now - begin, time_s=now, **more)
+
+    def close(self) -> None:
+        """Close the file; twice is harmless."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _append(self, line: bytes) -> None:
+        # A line begins on a line of its own even after a torn one, so that a tear costs one line.
+        data = b"\n" + line if self._torn else line
+        try:
+            written = os.write(self._fd, data)
+            self._torn = written < len(data)
+            if self._fsync:
+                os.fdatasync(self._fd)
+        except OSError:
+            self.lost_lines += 1
+            return
+        self.lost_lines += self._torn
+
+
+def read_progress(path: str | os.PathLike[str]) -> Iterator[ProgressEvent]:
+    """The events of a file in the order written; torn and foreign lines are passed over.
+
+    Raises:
+        SourceError: the file cannot be read.
+    """
+    try:
+        lines = Path(path).read_bytes().split(b"\n")
+    except OSError as error:
+        raise SourceError(f"{path}: cannot be read: {error.strerror or error}") from error
+    for line in lines:
+        event = parse_line(line)
+        if event is not None:
+            yield event
+
+
+def parse_line(line: bytes) -> ProgressEvent | None:
+    """The event of one line, or None where the line is torn or not of this format."""
+    try:
+        raw = json.loads(line)
+        if raw["v"] != VERSION or raw["event"] not in EVENTS:
+            return None
+        duration = raw.get("duration_s")
+        return ProgressEvent(
+            event=raw["event"],
+            step=int(raw["step"]),
+            time_s=float(raw["time"]),
+            duration_s=None if duration is None else float(duration),
+            rank=int(raw.get("rank", 0)),
+            run=str(raw["run"]),
+            cluster=raw.get("cluster"),
+            job=raw.get("job"),
+            detail=raw.get("detail") or {},
+        )
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _json(detail: dict[str, Any]) -> str:
+    # A fact that JSON cannot hold is written as its text: recording never raises in the loop.
+    return json.dumps(detail, separators=(",", ":"), default=str)
+
+
+def _ends_torn(fd: int) -> bool:
+    size = os.fstat(fd).st_size
+    return size > 0 and os.pread(fd, 1, size - 1) != b"\n"

@@ -1,0 +1,72 @@
+"""Progress lines into the `progress` table: dirty sample and expected rows."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ettr.sources.base import RawFile, ReadOptions
+from ettr.sources.progress import SOURCE, matches, read
+from ettr.tables import PROGRESS, REJECTS
+
+# Made by hand after the recorder's format: a tear in the middle (the process was killed and the
+# next one began a new line), a foreign line, and values that no recorder writes.
+DIRTY = b"""\
+{"v":1,"run":"r1","cluster":"c1","job":"17","rank":0,"time":1700000000.250000,"event":"start","step":0,"duration_s":null}
+{"v":1,"run":"r1","cluster":"c1","job":"17","rank":0,"time":1700000001.0,"event":"step","step":1,"duration_s":0.43,"detail":{"loss":2.5}}
+{"v":1,"run":"r1","cluster":"c1","job":"17","rank":0,"ti
+
+hello
+{"v":2,"run":"r1","time":1,"event":"step","step":1}
+{"v":1,"run":"r1","time":1700000002,"event":"epoch","step":1}
+{"v":1,"run":"","time":1700000002,"event":"step","step":1}
+{"v":1,"run":"r1","time":"late","event":"step","step":1}
+{"v":1,"run":"r1","time":1e300,"event":"step","step":1}
+{"v":1,"run":"r1","time":1700000002,"event":"step","step":1.5}
+{"v":1,"run":"r1","time":1700000002,"event":"step","step":1,"duration_s":-1}
+[1]
+{"v":1,"run":"r1","time":1700000003,"event":"end","step":1}"""
+
+
+def raw(tmp_path: Path, data: bytes) -> RawFile:
+    path = tmp_path / "progress.jsonl"
+    path.write_bytes(data)
+    return RawFile(path, "f1", data[:65536])
+
+
+def test_dirty_lines_become_rows_and_rejects(tmp_path: Path) -> None:
+    (batch,) = read(raw(tmp_path, DIRTY), ReadOptions(cluster="told"))
+    rows = PROGRESS.check(batch.tables["progress"]).to_pylist()
+    assert [(r["event"], r["step"], r["line"], r["cluster"]) for r in rows] == [
+        ("start", 0, 1, "c1"),
+        ("step", 1, 2, "c1"),
+        ("end", 1, 14, "told"),
+    ]
+    assert rows[0]["time"] == datetime(2023, 11, 14, 22, 13, 20, 250_000, tzinfo=UTC)
+    assert (rows[0]["duration_s"], rows[1]["duration_s"]) == (None, 0.43)
+    assert (rows[0]["detail"], rows[1]["detail"]) == (None, '{"loss":2.5}')
+    assert (rows[1]["run_id"], rows[1]["job_id"], rows[1]["rank"]) == ("r1", "17", 0)
+    rejects = REJECTS.check(batch.tables["rejects"]).to_pylist()
+    assert [(r["line"], r["reason"]) for r in rejects] == [
+        (3, "bad-json"),
+        (5, "bad-json"),
+        (6, "bad-version"),
+        (7, "bad-event"),
+        (8, "bad-run"),
+        (9, "bad-timestamp"),
+        (10, "bad-timestamp"),
+        (11, "bad-step"),
+        (12, "bad-duration"),
+        (13, "not-an-object"),
+    ]
+    assert (batch.rows_read, batch.rows_rejected, batch.rows_skipped) == (14, 10, 1)
+
+
+def test_an_empty_file_has_no_batch(tmp_path: Path) -> None:
+    assert list(read(raw(tmp_path, b""), ReadOptions())) == []
+
+
+def test_the_format_is_known_by_its_keys() -> None:
+    assert matches(DIRTY, "x.log") == 1.0
+    assert matches(b'{"v":1,"ti\n' + DIRTY, "x") == 1.0
+    assert matches(b'{"event":"start","t":1}\n', "events.jsonl") == 0.0
+    assert matches(b"JobID|State\n1|COMPLETED\n", "progress.jsonl") == 0.0
+    assert (SOURCE.name, SOURCE.tables) == ("progress", ("progress",))
