@@ -1,0 +1,309 @@
+"""`sacct -P`: attempts and their nodes, from any set of columns."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import BinaryIO
+
+import pyarrow as pa
+from pyarrow import csv
+
+from ettr.errors import SourceError, UsageError
+from ettr.sources import slurm_fields as words
+from ettr.sources.base import Batch, RawFile, ReadOptions, Rejects, Source
+from ettr.sources.slurm_attempts import USED, AttemptReader, Converted, need_fields
+from ettr.sources.slurm_records import (
+    SEPARATOR,
+    Layout,
+    Records,
+    fields_of_header,
+    known_share,
+    split_records,
+)
+
+NAME = "slurm-sacct"
+CHUNK_BYTES = 32 << 20
+# a job's steps follow it; beyond this many bytes of them the block is read as it is
+_MOST_HELD_BYTES = 4 * CHUNK_BYTES
+_HEADER = re.compile(rb"[A-Za-z]\w*([^\w\s%,.]{1,3}|\t|,|\x1f)[A-Za-z]")
+_JOB_FIRST = re.compile(rb"\d+(?:_(?:\d+|\[[^\]]*\]))?(?:\+\d+)?(?:\.\w+)?(\|#|\||\^|\t|\x1f)")
+_ISO = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
+_ZONED_ISO = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)(?!\d)")
+_BOMS = (b"\xff\xfe", b"\xfe\xff")
+
+
+def read(raw: RawFile, options: ReadOptions) -> Iterator[Batch]:
+    """Batches of attempts and allocations, in the file's order.
+
+    Raises:
+        SourceError: the file is no `sacct -P`, or lacks a field that is needed.
+        UsageError: a zone or the field names are needed and were not given.
+    """
+    layout, header = _layout(raw.head, raw.name, options)
+    need_fields(layout.fields, raw.name)
+    reader = AttemptReader(NAME, raw.file_id, options, raw.name)
+    told: Counter[str] = Counter()
+    with raw.open() as file:
+        for block, first_line, is_last in _blocks(file, layout, raw.name):
+            yield from _read_block(block, first_line, layout, header, reader, told, raw.file_id)
+            if is_last:
+                break
+    yield Batch({}, 0, notes=(*reader.notes(), *_notes(told, header, options)))
+
+
+def _read_block(
+    block: bytes, first_line: int, layout: Layout, header: bytes | None,
+    reader: AttemptReader, told: Counter[str], file_id: str,
+) -> Iterator[Batch]:  # fmt: skip
+    records = split_records(block, layout, header)
+    headers = records.headers - (first_line == 1 and header is not None)
+    told["headers"] += max(headers, 0)
+    told["repaired"] += records.repaired
+    told["disputed"] += records.disputed
+    rejects = Rejects(NAME, file_id)
+    for line, reason, detail, text in records.broken:
+        rejects.add(first_line + line, reason, detail, text.replace(SEPARATOR, b"|"))
+    n = len(records.line)
+    read = n + len(records.broken) + records.blank + max(headers, 0)
+    skipped = records.blank + max(headers, 0)
+    tables: dict[str, pa.Table] = {}
+    if n:
+        made = _convert(records, first_line, layout, reader, told)
+        lines_of = records.data.split(b"\n") if made.bad else []
+        for bad in made.bad:
+            rejects.add(first_line + int(records.line[bad.index]), bad.reason, bad.detail,
+                        lines_of[bad.index].replace(SEPARATOR, b"|"))  # fmt: skip
+        tables = {"attempts": made.attempts, "allocations": made.allocations}
+        skipped += made.skipped
+    if rejects.rows:
+        tables["rejects"] = rejects.table()
+    yield Batch(tables, read, len(rejects.rows), skipped)
+
+
+def _convert(
+    records: Records, first_line: int, layout: Layout, reader: AttemptReader, told: Counter[str]
+) -> Converted:
+    names = [name if name else f"\x00{at}" for at, name in enumerate(layout.fields)]
+    if layout.trailing:
+        names.append("\x00last")
+    columns = _columns(records.data, names, told)
+    return reader.convert(columns, records.line + first_line)
+
+
+def _columns(data: bytes, names: list[str], told: Counter[str]) -> dict[str, pa.Array]:
+    """The columns in use, as strings."""
+    unique = [name if names.index(name) == at else f"{name}\x00{at}" for at, name in
+              enumerate(names)]  # fmt: skip
+    wanted = [name for name in unique if name in USED]
+    longest = max(len(data) // 16, 1 << 20)
+    table = csv.read_csv(
+        pa.BufferReader(data),
+        csv.ReadOptions(column_names=unique, block_size=min(longest, 2**30), use_threads=True),
+        csv.ParseOptions(delimiter=SEPARATOR.decode(), quote_char=False, double_quote=False,
+                         newlines_in_values=False, ignore_empty_lines=False),
+        csv.ConvertOptions(include_columns=wanted, check_utf8=False, strings_can_be_null=False,
+                           column_types=dict.fromkeys(wanted, pa.binary())),
+    )  # fmt: skip
+    return {name: _decoded(table.column(name).combine_chunks(), told) for name in wanted}
+
+
+def _decoded(column: pa.Array, told: Counter[str]) -> pa.Array:
+    try:
+        return column.cast(pa.string())
+    except pa.ArrowInvalid:
+        texts = []
+        for value in column.to_pylist():
+            try:
+                texts.append(value.decode("utf-8"))
+            except UnicodeDecodeError:
+                texts.append(value.decode("latin-1"))
+                told["latin"] += 1
+        return pa.array(texts, pa.string())
+
+
+def _blocks(file: BinaryIO, layout: Layout, name: str) -> Iterator[tuple[bytes, int, bool]]:
+    """Blocks of whole records with their first line's number, separators made one byte.
+
+    A block ends before the last job that it holds, since that job's steps, or the rest of its
+    SubmitLine, may follow.
+    """
+    held = b""
+    line = 1
+    while True:
+        try:
+            chunk = file.read(CHUNK_BYTES)
+        except (OSError, EOFError, ValueError) as error:
+            raise SourceError(f"{name}: cannot be read to its end: {error}") from error
+        if chunk:
+            held += chunk
+        if not chunk:
+            if held:
+                yield _normal(held, layout), line, True
+            return
+        cut = _cut(held, layout)
+        if cut:
+            block = held[:cut]
+            held = held[cut:]
+            lines = block.count(b"\n")
+            yield _normal(block, layout), line, False
+            line += lines
+
+
+def _cut(held: bytes, layout: Layout) -> int:
+    """Where to cut: the start of the last line that begins a job's record, or 0 to read on."""
+    jobs_first = layout.fields[0] in {"jobid", "jobidraw"}
+    column = min((layout.fields.index(n) for n in ("jobid", "jobidraw") if n in layout.fields))
+    end = held.rfind(b"\n") + 1
+    floor = max(end - len(held) // 2, 0) if len(held) <= _MOST_HELD_BYTES else 0
+    at = held.rfind(b"\n", 0, max(end - 1, 0)) + 1
+    while at > floor:
+        text = held[at : held.find(b"\n", at)]
+        parts = text.split(layout.delimiter)
+        if len(parts) == layout.separators + 1 or (jobs_first and len(parts) > 1):
+            job = parts[column] if column < len(parts) else b""
+            if re.fullmatch(rb"\d+(?:_(?:\d+|\[[^\]]*\]))?(?:\+\d+)?", job):
+                return at
+        at = held.rfind(b"\n", 0, at - 1) + 1
+    return 0 if len(held) <= _MOST_HELD_BYTES else end
+
+
+def _normal(block: bytes, layout: Layout) -> bytes:
+    """The block with one-byte separators and no carriage returns."""
+    if layout.delimiter != SEPARATOR:
+        if SEPARATOR in block:
+            block = block.replace(SEPARATOR, b" ")
+        block = block.replace(layout.delimiter, SEPARATOR)
+    if b"\r" in block:
+        block = block.replace(b"\r\n", b"\n").replace(b"\r", b" ")
+    return block
+
+
+def _layout(head: bytes, name: str, options: ReadOptions) -> tuple[Layout, bytes | None]:
+    if head.startswith(_BOMS):
+        raise SourceError(f"{name}: is UTF-16; convert it first: iconv -f UTF-16 -t UTF-8 {name}")
+    lines = [line.rstrip(b"\r") for line in head.split(b"\n") if line.strip()]
+    if not lines:
+        raise SourceError(f"{name}: is empty")
+    first = lines[0].removeprefix(b"\xef\xbb\xbf")
+    delimiter = _delimiter_of_header(first)
+    if delimiter is not None:
+        fields = fields_of_header(first, delimiter)
+        trailing = len(fields) > 1 and not fields[-1]
+        layout = Layout(fields[:-1] if trailing else fields, delimiter, trailing)
+        return layout, lines[0].replace(delimiter, SEPARATOR)
+    fields_given = options.fields
+    match = _JOB_FIRST.match(first)
+    delimiter = match[1] if match else b"|"
+    if b"|#" in first:
+        delimiter = b"|#"
+    if fields_given is None and _is_xdmod(lines, delimiter):
+        fields_given = words.XDMOD_FIELDS
+    if fields_given is None:
+        if delimiter not in first:
+            raise SourceError(
+                f"{name}: is no output of sacct -P: its first line is neither a header such as "
+                "JobID|State|... nor a record"
+            )
+        raise UsageError(
+            f"{name}: has no header and {first.count(delimiter) + 1} fields; name them in order "
+            "with --fields, for example --fields JobID,State,Submit,Start,End"
+        )
+    fields = tuple(field.strip().split("%")[0].lower() for field in fields_given)
+    trailing = first.count(delimiter) == len(fields)
+    return Layout(fields, delimiter, trailing), None
+
+
+def _delimiter_of_header(line: bytes) -> bytes | None:
+    match = _HEADER.match(line)
+    if match is None:
+        return None
+    fields = [name for name in fields_of_header(line, match[1]) if name]
+    if known_share(fields) < 0.5 or not {"jobid", "jobidraw"} & set(fields):  # noqa: PLR2004
+        return None
+    return match[1]
+
+
+def _is_xdmod(lines: list[bytes], delimiter: bytes) -> bool:
+    """Whether the first lines have XDMoD's 26 fields: times and a state where it has them."""
+    fields = words.XDMOD_FIELDS
+    seen = 0
+    for line in lines[:20]:
+        parts = line.split(delimiter)
+        if len(parts) != len(fields):
+            continue
+        row = dict(zip(fields, parts, strict=True))
+        if not (_ISO.fullmatch(row["submit"]) and re.match(rb"[A-Z_]+", row["state"])):
+            return False
+        if not re.fullmatch(rb"\d+:\d+", row["exitcode"]):
+            return False
+        seen += 1
+    return seen > 0
+
+
+def matches(head: bytes, file_name: str) -> float:  # noqa: ARG001
+    """1 for a header of sacct fields, 0.9 for XDMoD's fields, 0.6 for another headerless dump."""
+    lines = [line.rstrip(b"\r") for line in head.split(b"\n", 40) if line.strip()]
+    if not lines:
+        return 0.0
+    first = lines[0].removeprefix(b"\xef\xbb\xbf")
+    delimiter = _delimiter_of_header(first)
+    if delimiter is not None:
+        names = [n.strip() for n in first.split(delimiter) if n.strip()]
+        own = b"JobID" in names or b"JobIDRaw" in names
+        share = known_share([n.decode("utf-8", "replace").split("%")[0].lower() for n in names])
+        return 1.0 if own and share >= 0.8 else 0.0  # noqa: PLR2004
+    match = _JOB_FIRST.match(first)
+    if match is None:
+        return 0.0
+    if _is_xdmod(lines, match[1]):
+        return 0.9
+    parts = first.split(match[1])
+    has_state = any(_is_state(part) for part in parts)
+    has_time = any(_ISO.match(part) for part in parts)
+    return 0.6 if len(parts) >= 5 and has_state and has_time else 0.0  # noqa: PLR2004
+
+
+def _is_state(part: bytes) -> bool:
+    try:
+        words.state_and_user(part.decode("utf-8", "replace"))
+    except ValueError:
+        return False
+    return len(part) > 3  # noqa: PLR2004
+
+
+def prints_local(head: bytes) -> bool:
+    """Whether the first bytes hold a time without an offset."""
+    return len(_ISO.findall(head)) > len(_ZONED_ISO.findall(head))
+
+
+def _notes(told: Counter[str], header: bytes | None, options: ReadOptions) -> tuple[str, ...]:
+    found = [
+        text
+        for key, text in (
+            ("repaired", f"{told['repaired']} records that line breaks or separators in a free "
+             "text had broken were put together again"),
+            ("disputed", f"{told['disputed']} of them lost their free texts, as it is not known "
+             "which of them held the separator"),
+            ("headers", f"{told['headers']} repeated headers were skipped"),
+            ("latin", f"{told['latin']} texts are not UTF-8; read as Latin-1"),
+        )
+        if told[key]
+    ]  # fmt: skip
+    if header is None and options.fields is None:
+        found.append("no header; its 26 fields are those of XDMoD's sacct call")
+    return tuple(found)
+
+
+SOURCE = Source(
+    name=NAME,
+    title="Slurm job accounting, sacct -P",
+    tables=("attempts", "allocations"),
+    matches=matches,
+    read=read,
+    local_time=True,
+    prints_local=prints_local,
+    options=("--timezone", "--fields", "--cluster"),
+    how_to_get="TZ=UTC sacct -a -D -P -S START -E END -o ALL > sacct.psv   # then --timezone UTC",
+)
