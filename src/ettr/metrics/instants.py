@@ -1,0 +1,99 @@
+"""Moments in time as numbers, in expressions and in NumPy.
+
+Expressions work in whole seconds, which is what schedulers write: Ibis cannot take microseconds
+out of a timestamp on Spark. Small tables come out of the engine with their microseconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import ibis
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY
+
+Floats = npt.NDArray[np.float64]
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def epoch_s(column: ibis.expr.types.TimestampColumn) -> ibis.expr.types.IntegerColumn:
+    """Whole seconds since 1970 of a timestamp column, rounded down on every backend."""
+    return column.epoch_seconds().cast("float64").floor().cast("int64")
+
+
+def to_datetime(seconds: float) -> datetime:
+    """The moment that lies `seconds` after 1970, in UTC."""
+    return _EPOCH + timedelta(seconds=float(seconds))
+
+
+def to_seconds(moment: datetime) -> float:
+    """Seconds from 1970 to `moment`."""
+    return (moment - _EPOCH).total_seconds()
+
+
+def seconds_of(column: pa.ChunkedArray) -> Floats:
+    """A fetched timestamp column as seconds since 1970; null becomes NaN."""
+    counts = column.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
+    return np.asarray(counts.to_numpy(), dtype=np.float64) / MICROSECONDS_PER_SECOND
+
+
+def floats_of(column: pa.ChunkedArray) -> Floats:
+    """A fetched numeric column as floats; null becomes NaN."""
+    return np.asarray(column.cast(pa.float64()).to_numpy(), dtype=np.float64)
+
+
+def fetch(table: ibis.Table, *names: str) -> pa.Table:
+    """Rows of a small table in memory, with only the named columns where any are named."""
+    return (table.select(*names) if names else table).to_pyarrow()
+
+
+def first_row(table: ibis.Table) -> dict[str, Any]:
+    """The only row of an aggregate."""
+    rows: list[dict[str, Any]] = table.to_pyarrow().to_pylist()
+    return rows[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """The time that the logs cover: what is still open is cut at `end`."""
+
+    start: datetime
+    end: datetime
+
+    @property
+    def days(self) -> float:
+        """Length in days."""
+        return (self.end - self.start).total_seconds() / SECONDS_PER_DAY
+
+
+def observed_period(
+    attempts: ibis.Table,
+    node_states: ibis.Table | None = None,
+    events: ibis.Table | None = None,
+    nodes: ibis.Table | None = None,
+) -> Period | None:
+    """The time from the first to the last moment that any table names; None for empty tables.
+
+    Where the inventory says from when to when its nodes were in service, those moments count too.
+    """
+    moments: list[tuple[ibis.Table, tuple[str, ...]]] = [(attempts, ("start", "end", "submit"))]
+    if node_states is not None:
+        moments.append((node_states, ("start", "end")))
+    if events is not None:
+        moments.append((events, ("time", "time_end")))
+    if nodes is not None:
+        moments.append((nodes, ("in_service_from", "in_service_to")))
+    seen: list[datetime] = []
+    for table, names in moments:
+        ends = {f"{way}_{name}": getattr(table[name], way)() for name in names
+                for way in ("min", "max")}  # fmt: skip
+        seen += [value for value in first_row(table.aggregate(**ends)).values() if value]
+    if not seen:
+        return None
+    whole = [moment.astimezone(UTC) for moment in seen]
+    return Period(min(whole), max(whole))

@@ -1,0 +1,220 @@
+"""Mean time to failure by job size, beside the line that a constant rate per node projects.
+
+Two times are told apart. The scheduler's counts attempts that a failure ended. The time between
+interruptions also counts restarts within an attempt, which only the job itself has seen: a job
+under an in-job launcher fails and goes on without the scheduler noticing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import ibis
+import numpy as np
+
+from ettr.estimates import CONFIDENCE
+from ettr.metrics.bounds import Bounds, mean_time_bounds, plain
+from ettr.metrics.instants import fetch, seconds_of
+from ettr.metrics.rates import Rate
+from ettr.metrics.sizes import (
+    UNKNOWN_SIZE,
+    SizeClass,
+    SizeUnit,
+    size_class,
+    size_end,
+    size_end_of,
+)
+from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
+
+LINE_ENDS = tuple(2**power for power in range(3, 18))
+
+
+@dataclass(frozen=True, slots=True)
+class SizeMttf:
+    """One size class: what ran, what failed, and the times between.
+
+    `projected_mttf_h` is 1 / (N r_f) at the class's mean nodes N, weighted by runtime.
+    """
+
+    size: SizeClass
+    attempts: int
+    job_hours: float
+    node_days: float
+    mean_nodes: float | None
+    failures: int
+    scheduler_mttf_h: Bounds
+    in_job_restarts: int
+    interruption_mttf_h: Bounds
+    projected_mttf_h: Bounds
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectedMttf:
+    """One point of the projected line."""
+
+    size: int
+    nodes: float
+    mttf_h: Bounds
+
+
+@dataclass(frozen=True, slots=True)
+class MttfBySize:
+    """MTTF by job size, and the projected line. `line` has no points without GPUs per node."""
+
+    size_unit: str
+    confidence: float
+    gpus_per_node: float | None
+    rate_used: Rate
+    classes: tuple[SizeMttf, ...]
+    line: tuple[ProjectedMttf, ...]
+    scheduler_mttf_h: Bounds
+    interruption_mttf_h: Bounds
+
+
+def mttf_by_size(
+    attempts: ibis.Table,
+    failures: ibis.Table,
+    progress: ibis.Table,
+    rate_used: Rate,
+    *,
+    unit: SizeUnit = SizeUnit.GPUS,
+    gpus_per_node: float | None = None,
+    confidence: float = CONFIDENCE,
+) -> MttfBySize:
+    """MTTF of each size class with exact intervals, and the projected line.
+
+    Args:
+        attempts: all attempts; hours run are the exposure.
+        failures: failures of the infrastructure.
+        progress: events from inside the jobs; `restart` events are interruptions that the
+            scheduler did not see.
+        rate_used: failure rate that the line projects, in failures per node-day.
+        unit: what a size counts.
+        gpus_per_node: to turn GPUs into nodes on the line; None takes the ratio of GPUs to nodes
+            over the attempts that fill more than one node.
+        confidence: of the intervals, between 0 and 1.
+
+    Source:
+        Kokolis et al. (2025): MTTF = 1 / (N_nodes * r_f).
+    """
+    ran = attempts.filter(attempts["start"].notnull())
+    rows = (
+        ran.mutate(size_end=size_end(ran[unit.column]), run_s=ran["elapsed_s"].fill_null(0.0))
+        .group_by("size_end")
+        .aggregate(
+            lambda t: t.count().name("attempts"),
+            lambda t: t["run_s"].sum().name("job_s"),
+            lambda t: (t["run_s"] * t["n_nodes"]).sum().fill_null(0.0).name("node_s"),
+        )
+        .to_pyarrow()
+        .to_pylist()
+    )
+    rows.sort(key=lambda row: (row["size_end"] == UNKNOWN_SIZE, row["size_end"]))
+    failed = Counter(size_end_of(n) for n in fetch(failures, unit.column)[unit.column].to_pylist())
+    restarted = Counter(size_end_of(n) for n in in_job_restarts(ran, progress, unit))
+    if unit is SizeUnit.GPUS and gpus_per_node is None:
+        gpus_per_node = _gpus_per_node(ran)
+    per_node = gpus_per_node if unit is SizeUnit.GPUS else 1.0
+    hours = sum(row["job_s"] for row in rows) / SECONDS_PER_HOUR
+    return MttfBySize(
+        size_unit=unit.value,
+        confidence=confidence,
+        gpus_per_node=gpus_per_node,
+        rate_used=rate_used,
+        classes=tuple(_class(row, failed, restarted, rate_used, confidence) for row in rows),
+        line=tuple(
+            ProjectedMttf(end, end / per_node, project(rate_used, end / per_node, confidence))
+            for end in LINE_ENDS
+            if per_node and end >= per_node
+        ),
+        scheduler_mttf_h=mean_time_bounds(failed.total(), hours, confidence),
+        interruption_mttf_h=mean_time_bounds(failed.total() + restarted.total(), hours, confidence),
+    )
+
+
+def project(rate_used: Rate, n_nodes: float, confidence: float = CONFIDENCE) -> Bounds:
+    """MTTF in hours of a job on `n_nodes` nodes in series at a constant rate."""
+    if rate_used.node_days <= 0:
+        return Bounds(None, None, None)
+    return plain(rate_used.model().mttf_h(n_nodes, confidence))
+
+
+def _class(
+    row: dict[str, float],
+    failed: Counter[int],
+    restarted: Counter[int],
+    rate_used: Rate,
+    confidence: float,
+) -> SizeMttf:
+    end = int(row["size_end"])
+    hours = row["job_s"] / SECONDS_PER_HOUR
+    nodes = row["node_s"] / row["job_s"] if row["job_s"] else None
+    return SizeMttf(
+        size=size_class(end),
+        attempts=int(row["attempts"]),
+        job_hours=hours,
+        node_days=row["node_s"] / SECONDS_PER_DAY,
+        mean_nodes=nodes,
+        failures=failed[end],
+        scheduler_mttf_h=mean_time_bounds(failed[end], hours, confidence),
+        in_job_restarts=restarted[end],
+        interruption_mttf_h=mean_time_bounds(failed[end] + restarted[end], hours, confidence),
+        projected_mttf_h=project(rate_used, nodes, confidence)
+        if nodes
+        else Bounds(None, None, None),
+    )
+
+
+def _gpus_per_node(ran: ibis.Table) -> float | None:
+    whole = ran.filter((ran["n_nodes"] > 1) & (ran["n_gpus"] > 0))
+    whole = whole if whole.count().to_pyarrow().as_py() else ran.filter(ran["n_gpus"] > 0)
+    ratio = (whole["n_gpus"].sum() / whole["n_nodes"].sum()).to_pyarrow().as_py()
+    return float(ratio) if ratio else None
+
+
+def in_job_restarts(
+    attempts: ibis.Table, progress: ibis.Table, unit: SizeUnit = SizeUnit.GPUS
+) -> list[int | None]:
+    """Size of the job at each restart within an attempt that its scheduler did not see.
+
+    A restart counts once, whichever ranks report it. The first event of an attempt that follows
+    an earlier attempt of the same job is the echo of a requeue, and does not count.
+    """
+    named = progress.filter(progress["job_id"].notnull())
+    jobs = named.filter(named["event"] == "restart").select("job_id").distinct()
+    first_rank = (
+        named.semi_join(jobs, "job_id")
+        .group_by("run_id", "job_id")
+        .aggregate(rank=named["rank"].min())
+    )
+    told = fetch(
+        named.semi_join(first_rank, ["run_id", "job_id", "rank"]), "job_id", "time", "event"
+    )
+    if not told.num_rows:
+        return []
+    spans = fetch(attempts.semi_join(jobs, "job_id"), "job_id", "start", "end", unit.column)
+    by_job: dict[str, list[tuple[float, float, int | None]]] = {}
+    ends = np.nan_to_num(seconds_of(spans["end"]), nan=np.inf)
+    for job, start_s, end_s, size in zip(
+        spans["job_id"].to_pylist(), seconds_of(spans["start"]), ends,
+        spans[unit.column].to_pylist(), strict=True,
+    ):  # fmt: skip
+        by_job.setdefault(job, []).append((start_s, end_s, size))
+    heard: dict[str, list[tuple[float, str]]] = {}
+    for job, time_s, event in zip(
+        told["job_id"].to_pylist(), seconds_of(told["time"]), told["event"].to_pylist(), strict=True
+    ):
+        heard.setdefault(job, []).append((time_s, event))
+    sizes: list[int | None] = []
+    for job, events in heard.items():
+        events.sort()
+        for place, (start_s, end_s, size) in enumerate(sorted(by_job.get(job, []), key=_start)):
+            inside = [event for time_s, event in events if start_s <= time_s <= end_s]
+            echo = place > 0 and inside[:1] == ["restart"]
+            sizes += [size] * (inside.count("restart") - echo)
+    return sizes
+
+
+def _start(span: tuple[float, float, int | None]) -> float:
+    return span[0]

@@ -1,0 +1,222 @@
+"""The failure rate over time, in a rolling window, beside the days on which checks appeared."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from datetime import datetime
+
+import ibis
+import numpy as np
+
+from ettr.errors import UsageError
+from ettr.estimates import CONFIDENCE
+from ettr.metrics.bounds import Bounds
+from ettr.metrics.instants import (
+    Floats,
+    Period,
+    epoch_s,
+    fetch,
+    floats_of,
+    seconds_of,
+    to_datetime,
+    to_seconds,
+)
+from ettr.metrics.rates import PER_NODE_DAYS, rate
+from ettr.units import SECONDS_PER_DAY
+
+WINDOW_DAYS = 30.0
+STEP_DAYS = 1.0
+SETTLED_DAYS = 7.0
+
+
+@dataclass(frozen=True, slots=True)
+class SymptomCount:
+    """Failures of one symptom within a window."""
+
+    symptom: str
+    failures: int
+    per_1000_node_days: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class TrendPoint:
+    """The window that ends at `time`; near the start of the logs it is shorter."""
+
+    time: datetime
+    window_from: datetime
+    failures: int
+    node_days: float
+    per_1000_node_days: Bounds
+    by_symptom: tuple[SymptomCount, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckMarker:
+    """A check that was first heard of at `first_seen`.
+
+    `is_new` tells that it came well after the first event of all, so that failures which it
+    explains may have existed unseen before: each check added raises the apparent rate.
+    """
+
+    check: str
+    first_seen: datetime
+    events: int
+    is_new: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RateTrend:
+    """The rolling failure rate; `above_gpus` None means all jobs."""
+
+    window_days: float
+    step_days: float
+    above_gpus: int | None
+    confidence: float
+    points: tuple[TrendPoint, ...]
+    markers: tuple[CheckMarker, ...]
+
+
+def rate_trend(
+    attempts: ibis.Table,
+    failures: ibis.Table,
+    events: ibis.Table,
+    period: Period,
+    *,
+    above_gpus: int | None = None,
+    window_days: float = WINDOW_DAYS,
+    step_days: float = STEP_DAYS,
+    confidence: float = CONFIDENCE,
+) -> RateTrend:
+    """Failures per 1,000 node-days in a rolling window, with exact intervals.
+
+    Args:
+        attempts: all attempts.
+        failures: failures of the infrastructure.
+        events: observations; the first of each check becomes a marker.
+        period: time that the logs cover.
+        above_gpus: count only jobs of more GPUs.
+        window_days: length of the window.
+        step_days: distance of the points.
+        confidence: of the intervals, between 0 and 1.
+
+    Raises:
+        UsageError: a length that is not positive.
+    """
+    if window_days <= 0 or step_days <= 0:
+        raise UsageError(
+            f"window_days {window_days} and step_days {step_days} must be above 0; "
+            "give 30 and 1 for a month's window on every day"
+        )
+    start_s, end_s = np.floor(to_seconds(period.start)), to_seconds(period.end)
+    step_s = max(1, round(step_days * SECONDS_PER_DAY))
+    steps = max(1, int(np.ceil((end_s - start_s) / step_s)))
+    edges = start_s + step_s * np.arange(steps + 1, dtype=np.float64)
+    exposure_days = cumulative_node_days(attempts, edges, above_gpus)
+    fetched = fetch(failures, "end", "symptom", "n_gpus")
+    kept = np.ones(fetched.num_rows, dtype=bool)
+    if above_gpus is not None:
+        kept = np.nan_to_num(floats_of(fetched["n_gpus"])) > above_gpus
+    moments = seconds_of(fetched["end"])
+    symptoms = np.asarray(fetched["symptom"].to_pylist(), dtype=object)
+    points = []
+    for place in range(1, len(edges)):
+        low_s = max(edges[place] - window_days * SECONDS_PER_DAY, start_s)
+        node_days = float(exposure_days[place] - np.interp(low_s, edges, exposure_days))
+        first = low_s <= start_s
+        inside = kept & (moments <= edges[place])
+        inside &= (moments >= low_s) if first else (moments > low_s)
+        high_s = min(edges[place], end_s)
+        points.append(_point(low_s, high_s, Counter(symptoms[inside]), node_days, confidence))
+    return RateTrend(
+        window_days, step_days, above_gpus, confidence, tuple(points), check_markers(events)
+    )
+
+
+def _point(
+    low_s: float, high_s: float, counts: Counter[str], node_days: float, confidence: float
+) -> TrendPoint:
+    whole = rate(counts.total(), node_days, confidence)
+    return TrendPoint(
+        time=to_datetime(high_s),
+        window_from=to_datetime(low_s),
+        failures=whole.failures,
+        node_days=node_days,
+        per_1000_node_days=whole.per_1000_node_days,
+        by_symptom=tuple(
+            SymptomCount(name, count, count * PER_NODE_DAYS / node_days if node_days > 0 else None)
+            for name, count in sorted(counts.items())
+        ),
+    )
+
+
+def cumulative_node_days(
+    attempts: ibis.Table, edges_s: Floats, above_gpus: int | None = None
+) -> Floats:
+    """Node-days run before each edge, exactly, without cutting any attempt into pieces.
+
+    The edges are whole seconds, all the same distance apart.
+
+    Between start and end an attempt adds its nodes times the part of the time that it was not
+    suspended. So the sum before an edge needs only, for each cell between two edges, the weights
+    that start and end there and their first moments: two group-bys however many attempts.
+    """
+    ran = attempts.filter(attempts["start"].notnull() & (attempts["elapsed_s"] > 0))
+    if above_gpus is not None:
+        ran = ran.filter(ran["n_gpus"] > above_gpus)
+    origin_s = int(edges_s[0])
+    begin = epoch_s(ran["start"]) - origin_s
+    until = (epoch_s(ran["end"]) - origin_s).fill_null(begin + ran["elapsed_s"].cast("int64"))
+    spans = ran.select(
+        begin=begin,
+        until=ibis.greatest(until, begin + 1),
+        node_s=ran["elapsed_s"] * ran["n_nodes"].fill_null(0),
+    )
+    spans = spans.mutate(weight=spans["node_s"] / (spans["until"] - spans["begin"]))
+    step_s = int(edges_s[1] - edges_s[0]) if len(edges_s) > 1 else 1
+    total = np.zeros(len(edges_s))
+    for name, sign in (("begin", 1.0), ("until", -1.0)):
+        # An edge is never inside a cell: cells are the steps between the edges.
+        cell = ((spans[name] + step_s - 1) // step_s).cast("int64")
+        rows = (
+            spans.mutate(cell=cell, moment=spans["weight"] * spans[name])
+            .group_by("cell")
+            .aggregate(
+                lambda t: t["weight"].sum().name("weight"),
+                lambda t: t["moment"].sum().name("moment"),
+            )
+            .order_by("cell")
+            .to_pyarrow()
+        )
+        cells = rows["cell"].to_numpy()
+        weights, moments = (
+            np.cumsum(floats_of(rows["weight"])),
+            np.cumsum(floats_of(rows["moment"])),
+        )
+        for place, edge in enumerate(edges_s):
+            t = edge - origin_s
+            upto = int(np.searchsorted(cells * step_s, t, side="right"))
+            if upto:
+                total[place] += sign * (t * weights[upto - 1] - moments[upto - 1])
+    return total / SECONDS_PER_DAY
+
+
+def check_markers(events: ibis.Table) -> tuple[CheckMarker, ...]:
+    """When each check was first heard of, the earliest first."""
+    rows = (
+        events.group_by("check")
+        .aggregate(first_seen=events["time"].min(), events=events.count())
+        .to_pyarrow()
+        .to_pylist()
+    )
+    rows.sort(key=lambda row: (row["first_seen"], row["check"]))
+    return tuple(
+        CheckMarker(
+            check=row["check"],
+            first_seen=row["first_seen"],
+            events=int(row["events"]),
+            is_new=(row["first_seen"] - rows[0]["first_seen"]).total_seconds()
+            > SETTLED_DAYS * SECONDS_PER_DAY,
+        )
+        for row in rows
+    )
