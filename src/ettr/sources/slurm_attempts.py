@@ -33,14 +33,13 @@ NEEDED = (
     ("Submit", "Start"),
     ("ElapsedRaw", "Elapsed", "End"),
 )
-USED = frozenset(
-    """
-    alloccpus allocgres allocnodes alloctres account cluster comment derivedexitcode elapsed
-    elapsedraw eligible end exitcode failednode jobid jobidraw jobname ncpus nnodes nodelist
-    partition priority qos reason restarts start state submit submitline suspended timelimit
-    timelimitraw user workdir
-    """.split()
-)
+_USED_TEXT = """
+alloccpus allocgres allocnodes alloctres account cluster comment derivedexitcode elapsed
+elapsedraw eligible end exitcode failednode jobid jobidraw jobname ncpus nnodes nodelist
+partition priority qos reason restarts start state submit submitline suspended timelimit
+timelimitraw user workdir
+"""
+USED = frozenset(_USED_TEXT.split())
 _INT, _FLOAT, _TEXT = pa.int64(), pa.float64(), pa.string()
 
 
@@ -138,9 +137,9 @@ class AttemptReader:
         out["source"] = pa.repeat(self._source, n)
         out["file_id"] = pa.repeat(self._file_id, n)
         out["line"] = pa.array(lines, _INT)
-        for column in ATTEMPTS:
-            if column.name not in out:
-                out[column.name] = pa.nulls(n, column.kind.arrow)
+        for schema in ATTEMPTS:
+            if schema.name not in out:
+                out[schema.name] = pa.nulls(n, schema.kind.arrow)
         return pa.table([out[name] for name in ATTEMPTS.names], names=list(ATTEMPTS.names))
 
     def _identity(self, rows: _Rows, out: dict[str, pa.Array]) -> None:
@@ -150,9 +149,7 @@ class AttemptReader:
         for column, mark in (("array_job_id", "_"), ("het_job_id", "+")):
             member = pc.match_substring(ids, mark)
             if pc.any(member).as_py():
-                first = pc.replace_substring_regex(
-                    ids, r"\+.*$" if mark == "+" else r"[_+].*$", ""
-                )
+                first = pc.replace_substring_regex(ids, r"\+.*$" if mark == "+" else r"[_+].*$", "")
                 out[column] = pc.if_else(member, first, None)
         out["cluster"] = rows.text("cluster")
         if out["cluster"].null_count:
@@ -272,9 +269,7 @@ class AttemptReader:
     def _allocations(self, table: pa.Table) -> pa.Table:
         started = pc.and_(table.column("start").is_valid(), table.column("node_list").is_valid())
         knows = pc.and_(started, table.column("elapsed_s").is_valid())
-        self._counts["no-elapsed"] += (pc.sum(started).as_py() or 0) - (
-            pc.sum(knows).as_py() or 0
-        )
+        self._counts["no-elapsed"] += (pc.sum(started).as_py() or 0) - (pc.sum(knows).as_py() or 0)
         rows = table.filter(knows)
         if not rows.num_rows:
             return ALLOCATIONS.empty()
@@ -540,5 +535,3 @@ def _attempt_ids(cluster: pa.Array, job_id: pa.Array, submit: pa.Array) -> pa.Ar
     )
     key = pc.binary_join_element_wise(cluster, job_id, "/")
     return pc.binary_join_element_wise(key, pc.binary_join_element_wise(stamp, "Z", ""), "@")
-
-

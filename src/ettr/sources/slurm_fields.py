@@ -10,12 +10,13 @@ from __future__ import annotations
 import re
 
 # Base states and the flags that sacct may print in their place.
-STATES = frozenset(
+_STATES_TEXT = (
     "BOOT_FAIL CANCELLED COMPLETED COMPLETING CONFIGURING DEADLINE FAILED LAUNCH_FAILED NODE_FAIL "
     "OUT_OF_MEMORY PENDING POWER_UP_NODE PREEMPTED RECONFIG_FAIL REQUEUED REQUEUE_FED REQUEUE_HOLD "
     "RESIZING RESV_DEL_HOLD REVOKED RUNNING SIGNALING SPECIAL_EXIT STAGE_OUT STOPPED SUSPENDED "
-    "TIMEOUT UPDATE_DB EXPEDITING".split()
+    "TIMEOUT UPDATE_DB EXPEDITING"
 )
+STATES = frozenset(_STATES_TEXT.split())
 
 SHORT_STATES = {
     "BF": "BOOT_FAIL", "CA": "CANCELLED", "CD": "COMPLETED", "CF": "CONFIGURING",
@@ -54,25 +55,24 @@ XDMOD_FIELDS = (
 )  # fmt: skip
 
 # Every field name of `sacct --helpformat`, from Slurm 16.05 to 25.05, in lower case.
-SACCT_FIELDS = frozenset(
-    """
-    account admincomment alloccpus allocgres allocnodes alloctres associd avecpu avecpufreq
-    avediskread avediskwrite avepages averss avevmsize blockid cluster comment constraints
-    consumedenergy consumedenergyraw container cputime cputimeraw dbindex derivedexitcode elapsed
-    elapsedraw eligible end exitcode extra failednode flags gid group jobid jobidraw jobname layout
-    licenses maxdiskread maxdiskreadnode maxdiskreadtask maxdiskwrite maxdiskwritenode
-    maxdiskwritetask maxpages maxpagesnode maxpagestask maxrss maxrssnode maxrsstask maxvmsize
-    maxvmsizenode maxvmsizetask mcslabel mincpu mincpunode mincputask ncpus nnodes nodelist ntasks
-    partition planned plannedcpu plannedcpuraw priority qos qosraw qosreq reason reqcpufreq
-    reqcpufreqgov reqcpufreqmax reqcpufreqmin reqcpus reqgres reqmem reqnodes reqreservation reqtres
-    reservation reservationid reserved resvcpu resvcpuraw restarts segmentsize sluid start state
-    stderr stdin stdout submit submitline suspended systemcomment systemcpu timelimit timelimitraw
-    totalcpu tresusageinave tresusageinmax tresusageinmaxnode tresusageinmaxtask tresusageinmin
-    tresusageinminnode tresusageinmintask tresusageintot tresusageoutave tresusageoutmax
-    tresusageoutmaxnode tresusageoutmaxtask tresusageoutmin tresusageoutminnode tresusageoutmintask
-    tresusageouttot uid user usercpu wckey wckeyid workdir jobstate
-    """.split()
-)
+_SACCT_FIELDS_TEXT = """
+account admincomment alloccpus allocgres allocnodes alloctres associd avecpu avecpufreq
+avediskread avediskwrite avepages averss avevmsize blockid cluster comment constraints
+consumedenergy consumedenergyraw container cputime cputimeraw dbindex derivedexitcode elapsed
+elapsedraw eligible end exitcode extra failednode flags gid group jobid jobidraw jobname layout
+licenses maxdiskread maxdiskreadnode maxdiskreadtask maxdiskwrite maxdiskwritenode
+maxdiskwritetask maxpages maxpagesnode maxpagestask maxrss maxrssnode maxrsstask maxvmsize
+maxvmsizenode maxvmsizetask mcslabel mincpu mincpunode mincputask ncpus nnodes nodelist ntasks
+partition planned plannedcpu plannedcpuraw priority qos qosraw qosreq reason reqcpufreq
+reqcpufreqgov reqcpufreqmax reqcpufreqmin reqcpus reqgres reqmem reqnodes reqreservation reqtres
+reservation reservationid reserved resvcpu resvcpuraw restarts segmentsize sluid start state
+stderr stdin stdout submit submitline suspended systemcomment systemcpu timelimit timelimitraw
+totalcpu tresusageinave tresusageinmax tresusageinmaxnode tresusageinmaxtask tresusageinmin
+tresusageinminnode tresusageinmintask tresusageintot tresusageoutave tresusageoutmax
+tresusageoutmaxnode tresusageoutmaxtask tresusageoutmin tresusageoutminnode tresusageoutmintask
+tresusageouttot uid user usercpu wckey wckeyid workdir jobstate
+"""
+SACCT_FIELDS = frozenset(_SACCT_FIELDS_TEXT.split())
 
 JOB_ID = r"^\d+(?:_(?:\d+|\[[0-9,\-:%]*(?:\.\.\.)?\]))?(?:\+\d+)?$"
 STEP_ID = r"^\d+(?:_(?:\d+|\[[0-9,\-:%]*(?:\.\.\.)?\]))?(?:\+\d+)?\.[A-Za-z0-9_+\-]+$"
@@ -110,8 +110,11 @@ def duration_s(text: str) -> float | None:
         return None
     if match := _DURATION.fullmatch(text):
         days, hours, minutes, seconds = match.groups()
-        return 86400.0 * int(days or 0) + 3600.0 * int(hours or 0) + 60.0 * int(minutes) + float(
-            seconds
+        return (
+            86400.0 * int(days or 0)
+            + 3600.0 * int(hours or 0)
+            + 60.0 * int(minutes)
+            + float(seconds)
         )
     if match := _DAYS_HOURS.fullmatch(text):
         days, hours, minutes = match.groups()

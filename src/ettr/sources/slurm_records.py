@@ -8,7 +8,7 @@ line by line. A record that cannot be put together in one way only is handed on 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -18,6 +18,7 @@ import numpy.typing as npt
 from ettr.sources import slurm_fields as words
 
 Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 
 # one byte stands for the separator while a block is split, whatever the file has
 SEPARATOR = b"\x1f"
@@ -26,6 +27,10 @@ _NUMBER = re.compile(rb"\d*\Z")
 _TIMES = frozenset({"submit", "start", "end", "eligible"})
 _NUMBERS = frozenset({"uid", "gid", "elapsedraw", "nnodes", "ncpus", "alloccpus", "allocnodes",
                       "reqcpus", "reqnodes", "priority", "cputimeraw"})  # fmt: skip
+_ALWAYS_FILLED = frozenset({"state", "elapsed", "elapsedraw", "suspended", "exitcode", "submit",
+                            "start", "end"})  # fmt: skip
+_DURATIONS = frozenset({"elapsed", "timelimit", "suspended", "systemcpu", "usercpu", "totalcpu",
+                        "cputime", "mincpu", "avecpu", "planned", "reserved"})  # fmt: skip
 _EXITS = frozenset({"exitcode", "derivedexitcode"})
 _COMMANDS = re.compile(rb"\s*(?:\S*/)?(?:sbatch|srun|salloc|sattach|scrun|strigger)(?:\s|\Z)")
 
@@ -85,7 +90,7 @@ def split_records(block: bytes, layout: Layout, header: bytes | None) -> Records
     whole = counts == layout.separators
     found = Records(block, starts, np.arange(len(starts)))
     if header is not None:
-        is_header = _same_start(raw, starts, ends, header)
+        is_header = _same_text(raw, starts, ends, header)
         found.headers = int(is_header.sum())
         whole &= ~is_header
         lines.header = is_header
@@ -94,11 +99,9 @@ def split_records(block: bytes, layout: Layout, header: bytes | None) -> Records
     return _with_repairs(lines, whole, found)
 
 
-def _same_start(raw: npt.NDArray[np.uint8], starts: Ints, ends: Ints, text: bytes) -> npt.NDArray[
-    np.bool_
-]:  # fmt: skip
+def _same_text(raw: npt.NDArray[np.uint8], starts: Ints, ends: Ints, text: bytes) -> Mask:
     """Which lines are exactly `text`."""
-    same = (ends - starts) == len(text)
+    same: Mask = (ends - starts) == len(text)
     for i in np.flatnonzero(same):
         same[i] = raw[starts[i] : ends[i]].tobytes() == text
     return same
@@ -111,7 +114,7 @@ class _Lines:
     ends: Ints
     counts: Ints
     layout: Layout
-    header: npt.NDArray[np.bool_] | None = None
+    header: Mask | None = None
 
     def text(self, i: int) -> bytes:
         return self.block[int(self.starts[i]) : int(self.ends[i])]
@@ -120,7 +123,7 @@ class _Lines:
         return self.header is not None and bool(self.header[i])
 
 
-def _with_repairs(lines: _Lines, whole: npt.NDArray[np.bool_], found: Records) -> Records:
+def _with_repairs(lines: _Lines, whole: Mask, found: Records) -> Records:
     """Put the records between the whole lines together, in order."""
     pieces: list[bytes] = []
     start: list[Ints] = []
@@ -146,7 +149,7 @@ def _with_repairs(lines: _Lines, whole: npt.NDArray[np.bool_], found: Records) -
     return found
 
 
-def _runs(mask: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
+def _runs(mask: Mask) -> list[tuple[int, int]]:
     edges = np.flatnonzero(np.diff(np.concatenate(([False], mask, [False])).astype(np.int8)))
     return [(int(a), int(b)) for a, b in zip(edges[::2], edges[1::2], strict=True)]
 
@@ -237,6 +240,9 @@ def _merge(parts: list[bytes], excess: int, layout: Layout) -> tuple[list[bytes]
         tried = [*parts[:at], joined, *parts[at + excess + 1 :]]
         if all(_fits(field, part) for field, part in zip(layout.fields, tried, strict=False)):
             fits.append(tried)
+    # sacct always fills some fields: a way to join that leaves them empty is no likely one
+    filled = [k for k, name in enumerate(layout.fields) if name in _ALWAYS_FILLED]
+    fits = [tried for tried in fits if all(tried[k] for k in filled)] or fits
     if not fits:
         return None
     if len(fits) == 1:
@@ -259,18 +265,20 @@ def _fits(name: str, part: bytes) -> bool:  # noqa: PLR0911
         return _reads(words.exit_code, part)
     if name in _NUMBERS:
         return _NUMBER.match(part) is not None
-    if name in {"elapsed", "timelimit", "suspended"}:
+    if name in _DURATIONS:
         return _reads(words.duration_s, part)
     if name == "submitline":
         return not part or _COMMANDS.match(part) is not None
     if name in {"alloctres", "reqtres"}:
         return not part or b"=" in part
+    if name == "workdir":
+        return not part or part.startswith(b"/")
     return True
 
 
-def _reads(parse: object, part: bytes) -> bool:
+def _reads(parse: Callable[[str], object], part: bytes) -> bool:
     try:
-        parse(part.decode("utf-8", "replace"))  # type: ignore[operator]
+        parse(part.decode("utf-8", "replace"))
     except ValueError:
         return False
     return True
@@ -284,7 +292,7 @@ def _is_time(part: bytes) -> bool:
         datetime.fromisoformat(text)
     except ValueError:
         return False
-    return len(text) >= 16  # noqa: PLR2004
+    return len(text) >= len("2026-01-01T00:00")
 
 
 def fields_of_header(line: bytes, delimiter: bytes) -> tuple[str, ...]:

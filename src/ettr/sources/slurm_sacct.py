@@ -154,7 +154,7 @@ def _blocks(file: BinaryIO, layout: Layout, name: str) -> Iterator[tuple[bytes, 
 def _cut(held: bytes, layout: Layout) -> int:
     """Where to cut: the start of the last line that begins a job's record, or 0 to read on."""
     jobs_first = layout.fields[0] in {"jobid", "jobidraw"}
-    column = min((layout.fields.index(n) for n in ("jobid", "jobidraw") if n in layout.fields))
+    column = min(layout.fields.index(n) for n in ("jobid", "jobidraw") if n in layout.fields)
     end = held.rfind(b"\n") + 1
     floor = max(end - len(held) // 2, 0) if len(held) <= _MOST_HELD_BYTES else 0
     at = held.rfind(b"\n", 0, max(end - 1, 0)) + 1
@@ -220,7 +220,7 @@ def _delimiter_of_header(line: bytes) -> bytes | None:
     if match is None:
         return None
     fields = [name for name in fields_of_header(line, match[1]) if name]
-    if known_share(fields) < 0.5 or not {"jobid", "jobidraw"} & set(fields):  # noqa: PLR2004
+    if known_share(fields) < 0.5 or not {"jobid", "jobidraw"} & set(fields):
         return None
     return match[1]
 
@@ -242,7 +242,7 @@ def _is_xdmod(lines: list[bytes], delimiter: bytes) -> bool:
     return seen > 0
 
 
-def matches(head: bytes, file_name: str) -> float:  # noqa: ARG001
+def matches(head: bytes, file_name: str) -> float:
     """1 for a header of sacct fields, 0.9 for XDMoD's fields, 0.6 for another headerless dump."""
     lines = [line.rstrip(b"\r") for line in head.split(b"\n", 40) if line.strip()]
     if not lines:
@@ -253,7 +253,7 @@ def matches(head: bytes, file_name: str) -> float:  # noqa: ARG001
         names = [n.strip() for n in first.split(delimiter) if n.strip()]
         own = b"JobID" in names or b"JobIDRaw" in names
         share = known_share([n.decode("utf-8", "replace").split("%")[0].lower() for n in names])
-        return 1.0 if own and share >= 0.8 else 0.0  # noqa: PLR2004
+        return 1.0 if own and share >= 0.8 else 0.0
     match = _JOB_FIRST.match(first)
     if match is None:
         return 0.0
@@ -262,7 +262,7 @@ def matches(head: bytes, file_name: str) -> float:  # noqa: ARG001
     parts = first.split(match[1])
     has_state = any(_is_state(part) for part in parts)
     has_time = any(_ISO.match(part) for part in parts)
-    return 0.6 if len(parts) >= 5 and has_state and has_time else 0.0  # noqa: PLR2004
+    return 0.6 if len(parts) >= 5 and has_state and has_time else 0.0
 
 
 def _is_state(part: bytes) -> bool:
@@ -270,7 +270,7 @@ def _is_state(part: bytes) -> bool:
         words.state_and_user(part.decode("utf-8", "replace"))
     except ValueError:
         return False
-    return len(part) > 3  # noqa: PLR2004
+    return len(part) > 3
 
 
 def prints_local(head: bytes) -> bool:
