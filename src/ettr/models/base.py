@@ -1,0 +1,179 @@
+"""One small abstract class behind every failure model, and the frozen result of a fit."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from ettr.errors import UsageError
+from ettr.estimates import CONFIDENCE, FailureRate, Interval
+from ettr.models.data import Floats, Lifetimes
+
+Data = TypeVar("Data", contravariant=True)
+
+FEW_FAILURES = 10
+"""Below this many failures neither the spread between nodes nor the fit of a model can be judged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One fitted parameter between two ends; `estimate` is None where nothing was observed."""
+
+    name: str
+    unit: str
+    estimate: float | None
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class GoodnessOfFit:
+    """A test of "the data came from this model": small p-values speak against it."""
+
+    test: str
+    statistic: float
+    degrees: int
+    p_value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A failure model fitted to data, with what is needed to trust or doubt it.
+
+    Attributes:
+        model: Name of the model.
+        parameters: Its parameters with intervals at `confidence`.
+        rate: Failures and exposure behind it.
+        rate_per_node_day: Mean failure rate over that exposure, with its interval.
+        log_likelihood: At the estimate; None without failures.
+        n_parameters: Free parameters, for AIC.
+        dispersion: Variance over mean across groups that the intervals admit; 1 where they assume
+            independent failures.
+        goodness: Test against the data; None where it cannot be judged.
+        meaning: What the fit says, in a sentence.
+        assumptions: What the intervals rest on.
+        confidence: Level of all intervals.
+        cumulative_hazard: Expected failures of one node up to a clock in seconds; None where the
+            model has no clock.
+    """
+
+    model: str
+    parameters: tuple[Parameter, ...]
+    rate: FailureRate
+    rate_per_node_day: Interval
+    log_likelihood: float | None
+    n_parameters: int
+    goodness: GoodnessOfFit | None
+    meaning: str
+    assumptions: tuple[str, ...]
+    confidence: float = CONFIDENCE
+    dispersion: float = 1.0
+    cumulative_hazard: Callable[[Floats], Floats] | None = field(
+        default=None, repr=False, compare=False
+    )
+
+    @property
+    def aic(self) -> float | None:
+        """Akaike's criterion, smaller is better; None without failures.
+
+        Source:
+            Akaike (1974), IEEE Trans. Automatic Control 19.
+        """
+        if self.log_likelihood is None:
+            return None
+        return 2.0 * self.n_parameters - 2.0 * self.log_likelihood
+
+    def parameter(self, name: str) -> Parameter:
+        """The parameter called `name`.
+
+        Raises:
+            UsageError: the model has no such parameter.
+        """
+        for parameter in self.parameters:
+            if parameter.name == name:
+                return parameter
+        known = ", ".join(parameter.name for parameter in self.parameters)
+        raise UsageError(f"{self.model} has no parameter `{name}`; it has {known}")
+
+    def expected_failures(self, n_nodes: float, from_s: float, to_s: float) -> float:
+        """Failures expected of `n_nodes` nodes between two readings of their clock, in seconds.
+
+        A node is repaired to the state it had (minimal repair), so the hazard runs on with age.
+
+        Raises:
+            UsageError: the model has no clock, or the span is not one.
+        """
+        if self.cumulative_hazard is None:
+            raise UsageError(f"{self.model} was fitted without a clock; use rate_per_node_day")
+        if not 0 <= from_s < to_s:
+            raise UsageError(f"from_s {from_s} to to_s {to_s} is no span; give 0 <= from_s < to_s")
+        low, high = self.cumulative_hazard(np.array([from_s, to_s]))
+        return float(n_nodes * (high - low))
+
+
+class FailureModel(ABC, Generic[Data]):
+    """A way in which nodes fail; a new one is one file with one subclass."""
+
+    name: str
+
+    @abstractmethod
+    def fit(self, data: Data, confidence: float = CONFIDENCE) -> Fit:
+        """The model fitted to `data` by maximum likelihood, with intervals at `confidence`."""
+
+
+def age_test(
+    data: Lifetimes, cumulative_hazard: Callable[[Floats], Floats], n_parameters: int
+) -> GoodnessOfFit | None:
+    """Chi-square test of failures by age against those expected; None below `FEW_FAILURES`.
+
+    Ages are cut where failures are, about equally many to a bin and no fewer than five, so that a
+    hazard of the wrong shape shows. Spans are cut at the edges, which keeps censoring and left
+    truncation exact.
+    """
+    n = data.failures
+    n_bins = min(20, n // 5)
+    degrees = n_bins - n_parameters
+    if n < FEW_FAILURES or degrees < 1:
+        return None
+    ages = data.duration_s[data.observed]
+    inner = np.unique(np.quantile(ages, np.arange(1, n_bins) / n_bins))
+    edges = np.concatenate(([0.0], inner, [np.inf]))
+    seen, _ = np.histogram(ages, edges)
+    top = float(data.duration_s.max())
+    expected = np.array(
+        [
+            np.sum(
+                cumulative_hazard(np.clip(data.duration_s, low, min(high, top)))
+                - cumulative_hazard(np.clip(data.entry_s, low, min(high, top)))
+            )
+            for low, high in zip(edges[:-1], edges[1:], strict=True)
+        ]
+    )
+    keep = expected > 0
+    degrees = int(np.count_nonzero(keep)) - n_parameters
+    if degrees < 1:
+        return None
+    statistic = float(np.sum((seen[keep] - expected[keep]) ** 2 / expected[keep]))
+    return GoodnessOfFit(
+        "chi-square by age", statistic, degrees, chi_square_tail(statistic, degrees)
+    )
+
+
+def chi_square_tail(statistic: float, degrees: float) -> float:
+    """Probability that a chi-square variable with `degrees` exceeds `statistic`."""
+    from scipy.special import gammaincc
+
+    return float(gammaincc(degrees / 2.0, statistic / 2.0))
+
+
+def verdict(goodness: GoodnessOfFit | None) -> str:
+    """What a goodness of fit says, as the end of a sentence."""
+    if goodness is None:
+        return "too few failures to test the fit"
+    if goodness.p_value < 0.01:
+        return f"the data contradict this model (p {goodness.p_value:.2g})"
+    if goodness.p_value < 0.1:
+        return f"the data strain this model (p {goodness.p_value:.2g})"
+    return f"the data do not contradict it (p {goodness.p_value:.2g})"

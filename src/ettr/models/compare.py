@@ -1,0 +1,303 @@
+"""Is this fleet, partition or month better than that one?"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import betainc, betaincinv
+
+from ettr.errors import UsageError
+from ettr.estimates import CONFIDENCE, FailureRate, check_confidence
+from ettr.models.base import FEW_FAILURES
+from ettr.models.data import Counts
+from ettr.models.dispersion import pearson_index
+
+
+@dataclass(frozen=True, slots=True)
+class RateRatio:
+    """Failure rate of `a` over that of `b`.
+
+    Attributes:
+        a: The first rate.
+        b: The second, the reference.
+        ratio: a over b; None where b has no failure.
+        low: Lower end; 0 where a has no failure.
+        high: Upper end; infinite where b has no failure.
+        p_value: Of "both rates are equal", two-sided; for one symptom among several, corrected
+            for their number.
+        dispersion: Variance over mean that the interval admits; 1 assumes independent failures.
+        meaning: In a sentence.
+        confidence: Level of the interval.
+    """
+
+    a: FailureRate
+    b: FailureRate
+    ratio: float | None
+    low: float
+    high: float
+    p_value: float
+    dispersion: float
+    meaning: str
+    confidence: float
+
+
+def compare_rates(
+    a: FailureRate,
+    b: FailureRate,
+    confidence: float = CONFIDENCE,
+    names: tuple[str, str] = ("a", "b"),
+) -> RateRatio:
+    """Ratio of two failure rates with its exact interval and test.
+
+    Given the sum of both counts, the first is binomial; its exact interval carries over.
+
+    Raises:
+        UsageError: a fleet has no exposure.
+
+    Source:
+        Przyborowski and Wilenski (1940), Biometrika 31; Clopper and Pearson (1934), Biometrika 26.
+    """
+    return _ratio(a, b, 1.0, math.inf, confidence, names)
+
+
+def compare_counts(
+    a: Counts,
+    b: Counts,
+    confidence: float = CONFIDENCE,
+    names: tuple[str, str] = ("a", "b"),
+) -> RateRatio:
+    """Ratio of two failure rates whose failures may come in bursts or from a few nodes.
+
+    Both counts are divided by the dispersion seen within the fleets (never below 1), with
+    Student's correction for its own uncertainty, before the exact interval is taken. With fewer
+    than ten failures in both together the dispersion cannot be known and the meaning says so.
+
+    Raises:
+        UsageError: a fleet has no exposure.
+    """
+    rate_a, rate_b = (FailureRate(c.total, c.node_days) for c in (a, b))
+    parts = [
+        (index * degrees, degrees)
+        for index, degrees in (pearson_index(a), pearson_index(b))
+        if math.isfinite(index)
+    ]
+    degrees = sum(d for _, d in parts)
+    placed = int(a.failures.sum() + b.failures.sum())
+    if placed < FEW_FAILURES or not degrees:
+        known = _ratio(rate_a, rate_b, 1.0, math.inf, confidence, names)
+        return _replace_meaning(
+            known,
+            f"{known.meaning} Whether failures cluster cannot be known from {placed} failures: "
+            "this holds only if they are independent.",
+        )
+    index = max(1.0, sum(s for s, _ in parts) / degrees)
+    return _ratio(rate_a, rate_b, index, degrees, confidence, names)
+
+
+def _replace_meaning(ratio: RateRatio, meaning: str) -> RateRatio:
+    from dataclasses import replace
+
+    return replace(ratio, meaning=meaning)
+
+
+def _ratio(
+    a: FailureRate,
+    b: FailureRate,
+    index: float,
+    degrees: float,
+    confidence: float,
+    names: tuple[str, str],
+) -> RateRatio:
+    check_confidence(confidence)
+    for name, rate in zip(names, (a, b), strict=True):
+        if not rate.node_days > 0:
+            raise UsageError(
+                f"{name} has an exposure of {rate.node_days} node-days, so it has no rate; "
+                "give a longer period or other nodes"
+            )
+    tail = (1.0 - confidence) / 2.0
+    factor = index
+    if math.isfinite(degrees):
+        from scipy.special import ndtri, stdtrit
+
+        factor *= float(stdtrit(degrees, tail) / ndtri(tail)) ** 2
+    x, y = a.failures / factor, b.failures / factor
+    odds = b.node_days / a.node_days
+    low_p = float(betaincinv(x, y + 1.0, tail)) if a.failures else 0.0
+    high_p = float(betaincinv(x + 1.0, y, 1.0 - tail)) if b.failures else 1.0
+    low = low_p / (1.0 - low_p) * odds if low_p < 1.0 else math.inf
+    high = high_p / (1.0 - high_p) * odds if high_p < 1.0 else math.inf
+    ratio = a.failures / b.failures * odds if b.failures else None
+    p_value = _equal_rates(x, y, a.node_days / (a.node_days + b.node_days))
+    return RateRatio(
+        a, b, ratio, low, high, p_value, index,
+        _says(ratio, low, high, p_value, confidence, names), confidence,
+    )  # fmt: skip
+
+
+def _equal_rates(x: float, y: float, share: float) -> float:
+    """Twice the smaller binomial tail; agrees with the interval about which side 1 lies on."""
+    if x + y == 0:
+        return 1.0
+    above = float(betainc(x, y + 1.0, share)) if x else 1.0
+    below = 1.0 - float(betainc(x + 1.0, y, share)) if y else 1.0
+    return min(1.0, 2.0 * min(above, below))
+
+
+def _says(
+    ratio: float | None,
+    low: float,
+    high: float,
+    p_value: float,
+    confidence: float,
+    names: tuple[str, str],
+) -> str:
+    first, second = names
+    if low > 1.0:
+        return f"{first} fails more often than {second} (p {p_value:.2g})."
+    if high < 1.0:
+        return f"{first} fails less often than {second} (p {p_value:.2g})."
+    if ratio is None and math.isinf(high) and low == 0.0:
+        return f"Neither {first} nor {second} can be told apart: nothing failed in {second}."
+    return (
+        f"No difference between {first} and {second} is shown at {confidence:.0%} confidence; "
+        f"{first} may fail {low:.2g} to {high:.2g} times as often."
+    )
+
+
+def compare_symptoms(
+    a: Mapping[str, int],
+    a_node_days: float,
+    b: Mapping[str, int],
+    b_node_days: float,
+    confidence: float = CONFIDENCE,
+    names: tuple[str, str] = ("a", "b"),
+) -> dict[str, RateRatio]:
+    """Ratio by symptom, smallest p-value first; p-values corrected for the number of symptoms.
+
+    The intervals are not corrected: each holds its confidence for itself.
+
+    Source:
+        Holm (1979), Scandinavian Journal of Statistics 6, for the correction.
+    """
+    ratios = {
+        symptom: compare_rates(
+            FailureRate(a.get(symptom, 0), a_node_days),
+            FailureRate(b.get(symptom, 0), b_node_days),
+            confidence,
+            names,
+        )
+        for symptom in sorted({*a, *b})
+    }
+    from dataclasses import replace
+
+    corrected: dict[str, RateRatio] = {}
+    highest = 0.0
+    ranked = sorted(ratios.items(), key=lambda item: item[1].p_value)
+    for place, (symptom, ratio) in enumerate(ranked):
+        highest = max(highest, min(1.0, ratio.p_value * (len(ranked) - place)))
+        says = _says(ratio.ratio, ratio.low, ratio.high, highest, confidence, names)
+        if not ratio.low <= 1.0 <= ratio.high and highest > 1.0 - confidence:
+            says += f" Among {len(ranked)} symptoms such a difference may be chance."
+        corrected[symptom] = replace(ratio, p_value=highest, meaning=says)
+    return corrected
+
+
+@dataclass(frozen=True, slots=True)
+class FunnelPoint:
+    """One fleet in a funnel plot: its rate and where it lies against the limits for its exposure."""
+
+    name: str
+    rate: FailureRate
+    limits_95: tuple[float, float]
+    limits_998: tuple[float, float]
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class Funnel:
+    """Fleets against the rate of all of them, with control limits that narrow with exposure.
+
+    Attributes:
+        target_per_node_day: Rate of all fleets together.
+        dispersion: Variance over mean between fleets that the limits admit.
+        points: One a fleet, in the order given.
+        curve_node_days: Exposures at which the limits are drawn.
+        curve_95: Limits there, (low, high) per node-day.
+        curve_998: The same for 99.8 %.
+    """
+
+    target_per_node_day: float
+    dispersion: float
+    points: tuple[FunnelPoint, ...]
+    curve_node_days: tuple[float, ...]
+    curve_95: tuple[tuple[float, float], ...]
+    curve_998: tuple[tuple[float, float], ...]
+
+
+def funnel(fleets: Sequence[tuple[str, FailureRate]], over_dispersed: bool = False) -> Funnel:
+    """Funnel plot of fleets: who stands outside what chance explains.
+
+    Args:
+        fleets: Names and rates.
+        over_dispersed: Widen the limits by the spread between fleets, its extreme tenths pulled in
+            so that one bad fleet does not hide itself.
+
+    Raises:
+        UsageError: fewer than two fleets, or nothing failed.
+
+    Source:
+        Spiegelhalter (2005), Statistics in Medicine 24.
+    """
+    used = [(name, rate) for name, rate in fleets if rate.node_days > 0]
+    failures = sum(rate.failures for _, rate in used)
+    if len(used) < 2 or not failures:
+        raise UsageError(
+            f"{len(used)} fleets with exposure and {failures} failures make no funnel; "
+            "give two or more fleets and at least one failure"
+        )
+    target = failures / sum(rate.node_days for _, rate in used)
+    index = _between(used, target) if over_dispersed else 1.0
+    exposures = [rate.node_days for _, rate in used]
+    curve = tuple(float(e) for e in np.geomspace(min(exposures) / 2, max(exposures) * 1.5, 60))
+    points = []
+    for name, rate in used:
+        inner = _limits(target, rate.node_days, 0.95, index)
+        outer = _limits(target, rate.node_days, 0.998, index)
+        value = rate.failures / rate.node_days
+        place = "inside"
+        for end, limits in (("95", inner), ("99.8", outer)):
+            if value > limits[1]:
+                place = f"above {end} %"
+            elif value < limits[0]:
+                place = f"below {end} %"
+        points.append(FunnelPoint(name, rate, inner, outer, place))
+    return Funnel(
+        target,
+        index,
+        tuple(points),
+        curve,
+        tuple(_limits(target, e, 0.95, index) for e in curve),
+        tuple(_limits(target, e, 0.998, index) for e in curve),
+    )
+
+
+def _limits(target: float, node_days: float, level: float, index: float) -> tuple[float, float]:
+    """Limits that a fleet at the target rate leaves with probability 1 - level or less."""
+    from scipy.stats import poisson
+
+    expected = target * node_days / index
+    low, high = poisson.ppf([(1.0 - level) / 2.0, (1.0 + level) / 2.0], expected)
+    return float(low) * index / node_days, float(high) * index / node_days
+
+
+def _between(fleets: Sequence[tuple[str, FailureRate]], target: float) -> float:
+    z = np.array(
+        [
+            2.0 * (math.sqrt(rate.failures) - math.sqrt(target * rate.node_days))
+            for _, rate in fleets
+        ]
+    )
+    z = np.clip(z, *np.quantile(z, [0.1, 0.9]))
+    return max(1.0, float(np.mean(z**2)))

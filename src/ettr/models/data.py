@@ -1,0 +1,227 @@
+"""What a failure model is fitted to: lifetimes, or counts over exposure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ettr.errors import UsageError
+from ettr.units import SECONDS_PER_DAY
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Labels = NDArray[np.str_]
+
+
+def _floats(name: str, values: Any, problems: list[str]) -> Floats:
+    array = np.atleast_1d(np.asarray(values, dtype=np.float64))
+    if array.ndim != 1:
+        problems.append(f"{name}: {array.ndim} dimensions; give a flat list of numbers")
+    bad = int(np.count_nonzero(~np.isfinite(array)))
+    if bad:
+        problems.append(f"{name}: {bad} of {array.size} values are not finite; drop or censor them")
+    negative = int(np.count_nonzero(array < 0))
+    if negative:
+        problems.append(f"{name}: {negative} of {array.size} values are negative; give 0 or more")
+    array.setflags(write=False)
+    return array
+
+
+def _labels(name: str, values: Any, size: int, problems: list[str]) -> Labels | None:
+    if values is None:
+        return None
+    array = np.asarray(values, dtype=np.str_)
+    if array.shape != (size,):
+        problems.append(f"{name}: {array.size} labels for {size} rows; give one a row")
+    array.setflags(write=False)
+    return array
+
+
+def _refuse(what: str, problems: Sequence[str]) -> None:
+    if problems:
+        raise UsageError(f"not valid {what}:" + "".join(f"\n  {line}" for line in problems))
+
+
+@dataclass(frozen=True, slots=True, eq=False, init=False)
+class Lifetimes:
+    """Spans of observation on a clock (age, or time since the last failure), one a row.
+
+    Attributes:
+        duration_s: Clock at the end of the span, in seconds, shape (n,).
+        observed: Whether the span ended in a failure; otherwise it is right-censored, shape (n,).
+        entry_s: Clock when observation began (left truncation), shape (n,); 0 where not given.
+        group: What rows share, such as the node, shape (n,); None where every row stands alone.
+        symptom: Why the span ended, shape (n,), empty for censored rows; None where not known.
+    """
+
+    duration_s: Floats
+    observed: Bools
+    entry_s: Floats
+    group: Labels | None = None
+    symptom: Labels | None = None
+
+    def __init__(
+        self,
+        duration_s: Any,
+        observed: Any,
+        entry_s: Any = None,
+        group: Any = None,
+        symptom: Any = None,
+    ) -> None:
+        problems: list[str] = []
+        duration = _floats("duration_s", duration_s, problems)
+        seen = np.atleast_1d(np.asarray(observed, dtype=np.bool_))
+        seen.setflags(write=False)
+        entry = _floats(
+            "entry_s", np.zeros(duration.size) if entry_s is None else entry_s, problems
+        )
+        if duration.size == 0:
+            problems.append("duration_s: no rows; give at least one span of observation")
+        for name, array in (("observed", seen), ("entry_s", entry)):
+            if array.shape != duration.shape:
+                problems.append(f"{name}: {array.size} values for {duration.size} durations")
+        if not problems:
+            late = int(np.count_nonzero(entry >= duration))
+            if late:
+                problems.append(
+                    f"duration_s: {late} of {duration.size} spans end where or before they begin; "
+                    "each needs duration_s > entry_s (drop spans of zero length)"
+                )
+        labels = _labels("group", group, duration.size, problems)
+        symptoms = _labels("symptom", symptom, duration.size, problems)
+        _refuse("lifetimes", problems)
+        for field, value in (
+            ("duration_s", duration),
+            ("observed", seen),
+            ("entry_s", entry),
+            ("group", labels),
+            ("symptom", symptoms),
+        ):
+            object.__setattr__(self, field, value)
+
+    @property
+    def failures(self) -> int:
+        """Spans that ended in a failure."""
+        return int(np.count_nonzero(self.observed))
+
+    @property
+    def node_days(self) -> float:
+        """Time at risk, in node-days."""
+        return float(np.sum(self.duration_s - self.entry_s)) / SECONDS_PER_DAY
+
+    def only(self, symptom: str) -> "Lifetimes":
+        """The same spans with every other symptom treated as censoring.
+
+        Raises:
+            UsageError: the spans carry no symptoms.
+        """
+        if self.symptom is None:
+            raise UsageError("these lifetimes carry no symptoms; give `symptom`, one a row")
+        return Lifetimes(
+            self.duration_s, self.observed & (self.symptom == symptom), self.entry_s, self.group
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False, init=False)
+class Counts:
+    """Failures over exposure for units that should behave alike: nodes, or windows of time.
+
+    Attributes:
+        failures: Failures of each unit, shape (n,).
+        exposure_node_days: Its exposure in node-days, shape (n,).
+        group: Its name, shape (n,); None where units have no names.
+        unit: What a unit is, in one word: `node`, `week`.
+        unplaced: Failures that belong to no unit (no node could be blamed); they count in the rate
+            of the fleet, not in the spread between units.
+    """
+
+    failures: NDArray[np.int64]
+    exposure_node_days: Floats
+    group: Labels | None = None
+    unit: str = "node"
+    unplaced: int = 0
+
+    def __init__(
+        self,
+        failures: Any,
+        exposure_node_days: Any,
+        group: Any = None,
+        unit: str = "node",
+        unplaced: int = 0,
+    ) -> None:
+        problems: list[str] = []
+        given = _floats("failures", failures, problems)
+        exposure = _floats("exposure_node_days", exposure_node_days, problems)
+        if exposure.size == 1 and given.size > 1:
+            exposure = np.full(given.size, exposure[0])
+            exposure.setflags(write=False)
+        if given.size == 0:
+            problems.append(f"failures: no {unit}s; give at least one")
+        if exposure.shape != given.shape:
+            problems.append(f"exposure_node_days: {exposure.size} values for {given.size} {unit}s")
+        elif not problems and np.any((exposure == 0) & (given > 0)):
+            bad = int(np.count_nonzero((exposure == 0) & (given > 0)))
+            problems.append(
+                f"exposure_node_days: {bad} {unit}s failed without any exposure; give their "
+                "node-days or leave them out"
+            )
+        if not problems and np.any(given != np.round(given)):
+            problems.append("failures: not whole numbers; give counts, not rates")
+        if unplaced < 0:
+            problems.append(f"unplaced: {unplaced}; give 0 or more")
+        labels = _labels("group", group, given.size, problems)
+        _refuse("counts", problems)
+        whole = given.astype(np.int64)
+        whole.setflags(write=False)
+        for field, value in (
+            ("failures", whole),
+            ("exposure_node_days", exposure),
+            ("group", labels),
+            ("unit", unit),
+            ("unplaced", unplaced),
+        ):
+            object.__setattr__(self, field, value)
+
+    @property
+    def total(self) -> int:
+        """Failures of all units, those of no unit included."""
+        return int(self.failures.sum()) + self.unplaced
+
+    @property
+    def node_days(self) -> float:
+        """Exposure of all units, in node-days."""
+        return float(self.exposure_node_days.sum())
+
+
+def counts_by_window(
+    times_days: Any, start_days: float, end_days: float, window_days: float, n_nodes: float
+) -> Counts:
+    """Failures of a fleet of constant size in whole windows of `window_days`, oldest first.
+
+    The last window is left out where the observed time does not fill it.
+
+    Args:
+        times_days: When failures happened, in days on any clock, shape (n,).
+        start_days: Where observation began, on that clock.
+        end_days: Where it ended.
+        window_days: Length of a window.
+        n_nodes: Nodes at risk all the time.
+
+    Raises:
+        UsageError: no whole window fits, or there are no nodes.
+    """
+    if not n_nodes > 0:
+        raise UsageError(f"n_nodes is {n_nodes}; give the number of nodes at risk, 1 or more")
+    if not window_days > 0 or end_days - start_days < window_days:
+        raise UsageError(
+            f"no window of {window_days} days fits from {start_days} to {end_days}; "
+            "give a positive window no longer than the observed time"
+        )
+    windows = int((end_days - start_days) / window_days + 1e-9)
+    edges = start_days + window_days * np.arange(windows + 1)
+    counts, _ = np.histogram(np.asarray(times_days, dtype=np.float64), edges)
+    if windows and edges[-1] < end_days:  # histogram closes its last bin; ours are half-open
+        counts[-1] -= np.count_nonzero(np.asarray(times_days) == edges[-1])
+    return Counts(counts, n_nodes * window_days * np.ones(windows), unit="window")

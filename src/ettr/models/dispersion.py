@@ -1,0 +1,209 @@
+"""Do failures come one by one, or in bursts and from a few nodes? And the interval that admits it."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from ettr.errors import UsageError
+from ettr.estimates import CONFIDENCE, FailureRate, Interval
+from ettr.models.base import FEW_FAILURES, GoodnessOfFit, chi_square_tail
+from ettr.models.data import Counts, Floats
+
+SUSPECT = 0.05
+"""Below this p-value of the dispersion test the over-dispersed interval is the one to believe."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dispersion:
+    """A failure rate with two intervals, and which of them to believe.
+
+    Attributes:
+        rate: Failures and exposure.
+        index: Variance over mean across units, Pearson's estimate; 1 where failures are
+            independent; None where it cannot be known.
+        test: Test of "failures are independent and all units alike"; None where it cannot be known.
+        poisson: Exact interval that assumes independence, per node-day.
+        over_dispersed: Interval that admits the spread seen, per node-day; never inside `poisson`.
+        believe: `poisson`, `over-dispersed` or `unknown`.
+        meaning: The same in a sentence.
+    """
+
+    rate: FailureRate
+    index: float | None
+    test: GoodnessOfFit | None
+    poisson: Interval
+    over_dispersed: Interval
+    believe: str
+    meaning: str
+    confidence: float
+
+    @property
+    def interval(self) -> Interval:
+        """The interval to believe; the over-dispersed one where nobody can tell."""
+        return self.poisson if self.believe == "poisson" else self.over_dispersed
+
+
+def pearson_index(counts: Counts) -> tuple[float, int]:
+    """Variance over mean across units with exposure, and its degrees of freedom.
+
+    Source:
+        McCullagh and Nelder (1989), Generalized Linear Models, section 6.2.
+    """
+    used = counts.exposure_node_days > 0
+    seen = counts.failures[used].astype(np.float64)
+    exposure = counts.exposure_node_days[used]
+    degrees = int(seen.size) - 1
+    if degrees < 1 or seen.sum() == 0:
+        return math.nan, max(degrees, 0)
+    expected = exposure * seen.sum() / exposure.sum()
+    return float(np.sum((seen - expected) ** 2 / expected) / degrees), degrees
+
+
+def inflated_interval(
+    rate: FailureRate, index: float, degrees: float, confidence: float = CONFIDENCE
+) -> Interval:
+    """Interval of a rate whose failures vary `index` times as much as independent ones.
+
+    Garwood's interval of the effective number of failures, count / (index * f), where
+    f = (t / z)^2 pays for an index that is itself estimated on `degrees` degrees of freedom.
+    Exact for index 1 and many degrees.
+
+    Source:
+        McCullagh and Nelder (1989), section 6.2 (quasi-likelihood); the gamma quantiles in place
+        of normal ones keep it sensible at few failures.
+    """
+    from scipy.special import gammaincinv, ndtri, stdtrit
+
+    tail = (1.0 - confidence) / 2.0
+    student = (float(stdtrit(degrees, tail) / ndtri(tail)) ** 2) if degrees > 0 else 1.0
+    factor = max(1.0, index) * student
+    if rate.node_days <= 0:
+        return Interval(None, 0.0, math.inf)
+    effective = rate.failures / factor
+    low = float(gammaincinv(effective, tail)) * factor if rate.failures else 0.0
+    high = float(gammaincinv(effective + 1.0, 1.0 - tail)) * factor
+    return Interval(rate.per_node_day, low / rate.node_days, high / rate.node_days)
+
+
+def dispersion(counts: Counts, confidence: float = CONFIDENCE) -> Dispersion:
+    """Both intervals of the rate behind `counts`, and the test that says which to believe.
+
+    Below ten failures the spread between units cannot be known: the result says so, and its
+    over-dispersed interval is no more than the Poisson one.
+    """
+    rate = FailureRate(counts.total, counts.node_days)
+    low, high = rate.interval(confidence)
+    poisson = Interval(rate.per_node_day, low, high)
+    index, degrees = pearson_index(counts)
+    if int(counts.failures.sum()) < FEW_FAILURES or degrees < 1:
+        why = (
+            f"{counts.failures.sum()} failures are too few"
+            if degrees >= 1
+            else f"one {counts.unit} alone has no spread"
+        )
+        return Dispersion(
+            rate, None, None, poisson, poisson, "unknown",
+            f"Whether failures cluster cannot be known ({why}; {FEW_FAILURES} failures over two or "
+            f"more {counts.unit}s are needed): the interval holds only if they are independent.",
+            confidence,
+        )  # fmt: skip
+    wide = inflated_interval(rate, index, degrees, confidence)
+    wide = Interval(wide.estimate, min(wide.low, low), max(wide.high, high))
+    statistic = index * degrees
+    p_value = _index_tail(counts, statistic, degrees)
+    test = GoodnessOfFit(f"dispersion over {counts.unit}s", statistic, degrees, p_value)
+    if p_value < SUSPECT:
+        believe = "over-dispersed"
+        meaning = (
+            f"Failures vary {index:.2g} times as much between {counts.unit}s as independent ones "
+            f"would (p {p_value:.2g}): believe the over-dispersed interval."
+        )
+    else:
+        believe = "poisson"
+        meaning = (
+            f"Failures vary between {counts.unit}s as independent ones do (index {index:.2g}, "
+            f"p {p_value:.2g}): the Poisson interval stands."
+        )
+    return Dispersion(rate, index, test, poisson, wide, believe, meaning, confidence)
+
+
+def _index_tail(counts: Counts, statistic: float, degrees: int) -> float:
+    """Tail of the Pearson statistic, given the total, by matched moments.
+
+    With few failures a unit the chi-square law is wrong; the exact mean and variance of the
+    statistic under the multinomial law correct it.
+
+    Source:
+        Haldane (1937), Biometrika 29, for the moments.
+    """
+    exposure: Floats = counts.exposure_node_days[counts.exposure_node_days > 0]
+    share = exposure / exposure.sum()
+    n, units = int(counts.failures.sum()), exposure.size
+    variance = 2.0 * degrees + (float(np.sum(1.0 / share)) - units**2 - 2.0 * units + 2.0) / n
+    if variance <= 0:
+        return chi_square_tail(statistic, degrees)
+    scale = variance / (2.0 * degrees)
+    return chi_square_tail(statistic / scale, degrees / scale)
+
+
+@dataclass(frozen=True, slots=True)
+class Burstiness:
+    """How unevenly failures of a fleet follow each other.
+
+    Attributes:
+        gaps: Gaps between successive failures.
+        coefficient_of_variation: Of the gaps: 1 for independent failures, more for bursts.
+        low: Lower end of what independent failures would give for that many gaps.
+        high: Upper end of the same.
+        meaning: In a sentence.
+    """
+
+    gaps: int
+    coefficient_of_variation: float | None
+    low: float
+    high: float
+    meaning: str
+
+
+def burstiness(
+    times_days: Floats, rng: np.random.Generator, confidence: float = CONFIDENCE
+) -> Burstiness:
+    """Coefficient of variation of the gaps between failures, against that of independent ones.
+
+    Args:
+        times_days: When failures happened, in days, in any order, shape (n,).
+        rng: Generator behind the band of independent failures (2,000 draws).
+        confidence: Level of that band.
+
+    Raises:
+        UsageError: a time is not finite.
+    """
+    times = np.sort(np.asarray(times_days, dtype=np.float64))
+    if not np.all(np.isfinite(times)):
+        raise UsageError(
+            "times_days holds values that are not finite; drop failures without a time"
+        )
+    gaps = np.diff(times)
+    if gaps.size < FEW_FAILURES:
+        return Burstiness(
+            int(gaps.size), None, 0.0, math.inf,
+            f"{gaps.size} gaps between failures are too few to see bursts; "
+            f"{FEW_FAILURES} are needed.",
+        )  # fmt: skip
+    seen = float(gaps.std() / gaps.mean())
+    draws = rng.standard_exponential((2000, gaps.size))
+    spread = draws.std(axis=1) / draws.mean(axis=1)
+    tail = (1.0 - confidence) / 2.0
+    low, high = (float(end) for end in np.quantile(spread, [tail, 1.0 - tail]))
+    if seen > high:
+        says = "failures come in bursts"
+    elif seen < low:
+        says = "failures come more evenly than independent ones would"
+    else:
+        says = "failures follow each other as independent ones do"
+    return Burstiness(
+        int(gaps.size), seen, low, high,
+        f"The coefficient of variation of {gaps.size} gaps is {seen:.2f}, where independent "
+        f"failures give {low:.2f} to {high:.2f}: {says}.",
+    )  # fmt: skip
