@@ -33,8 +33,7 @@ def test_rsc1_fails_more_than_rsc2():
 @pytest.mark.parametrize(("a", "b"), [(0, 0), (0, 5), (5, 0)])
 def test_no_failure_on_a_side_still_has_an_interval(a, b):
     ratio = compare_rates(FailureRate(a, 100.0), FailureRate(b, 100.0))
-    assert 0.0 <= ratio.low <= 1.0
-    assert ratio.high >= 0.0
+    assert 0.0 <= ratio.low <= ratio.high
     assert (ratio.low == 0.0) == (a == 0)
     assert (ratio.high == np.inf) == (b == 0)
 
@@ -72,7 +71,7 @@ def test_symptoms_are_corrected_for_their_number():
     ratios = compare_symptoms(
         {"infiniband": 30, "pcie": 5, "nvlink": 4}, 1000.0, {"infiniband": 8, "pcie": 6}, 1000.0
     )
-    assert list(ratios)[0] == "infiniband"
+    assert next(iter(ratios)) == "infiniband"
     alone = compare_rates(FailureRate(30, 1000.0), FailureRate(8, 1000.0))
     assert ratios["infiniband"].p_value == pytest.approx(3 * alone.p_value)
     assert ratios["nvlink"].ratio is None

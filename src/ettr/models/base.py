@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -11,10 +12,10 @@ from ettr.errors import UsageError
 from ettr.estimates import CONFIDENCE, FailureRate, Interval
 from ettr.models.data import Floats, Lifetimes
 
-Data = TypeVar("Data", contravariant=True)
+DataT_contra = TypeVar("DataT_contra", contravariant=True)
 
 FEW_FAILURES = 10
-"""Below this many failures neither the spread between nodes nor the fit of a model can be judged."""
+"""Below this many failures neither the spread between nodes nor a fit can be judged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,13 +114,13 @@ class Fit:
         return float(n_nodes * (high - low))
 
 
-class FailureModel(ABC, Generic[Data]):
+class FailureModel(ABC, Generic[DataT_contra]):
     """A way in which nodes fail; a new one is one file with one subclass."""
 
     name: str
 
     @abstractmethod
-    def fit(self, data: Data, confidence: float = CONFIDENCE) -> Fit:
+    def fit(self, data: DataT_contra, confidence: float = CONFIDENCE) -> Fit:
         """The model fitted to `data` by maximum likelihood, with intervals at `confidence`."""
 
 
@@ -148,7 +149,7 @@ def age_test(
                 cumulative_hazard(np.clip(data.duration_s, low, min(high, top)))
                 - cumulative_hazard(np.clip(data.entry_s, low, min(high, top)))
             )
-            for low, high in zip(edges[:-1], edges[1:], strict=True)
+            for low, high in pairwise(edges)
         ]
     )
     keep = expected > 0

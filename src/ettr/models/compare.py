@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import betainc, betaincinv
@@ -96,8 +96,6 @@ def compare_counts(
 
 
 def _replace_meaning(ratio: RateRatio, meaning: str) -> RateRatio:
-    from dataclasses import replace
-
     return replace(ratio, meaning=meaning)
 
 
@@ -190,8 +188,6 @@ def compare_symptoms(
         )
         for symptom in sorted({*a, *b})
     }
-    from dataclasses import replace
-
     corrected: dict[str, RateRatio] = {}
     highest = 0.0
     ranked = sorted(ratios.items(), key=lambda item: item[1].p_value)
@@ -206,7 +202,7 @@ def compare_symptoms(
 
 @dataclass(frozen=True, slots=True)
 class FunnelPoint:
-    """One fleet in a funnel plot: its rate and where it lies against the limits for its exposure."""
+    """One fleet in a funnel plot: its rate, the limits for its exposure, where it lies."""
 
     name: str
     rate: FailureRate

@@ -1,4 +1,4 @@
-"""Do failures come one by one, or in bursts and from a few nodes? And the interval that admits it."""
+"""Do failures come one by one, or in bursts and from few nodes? The interval that admits it."""
 
 import math
 from dataclasses import dataclass
@@ -181,9 +181,7 @@ def burstiness(
     """
     times = np.sort(np.asarray(times_days, dtype=np.float64))
     if not np.all(np.isfinite(times)):
-        raise UsageError(
-            "times_days holds values that are not finite; drop failures without a time"
-        )
+        raise UsageError("times_days holds values that are not finite; drop those failures")
     gaps = np.diff(times)
     if gaps.size < FEW_FAILURES:
         return Burstiness(
