@@ -1,0 +1,91 @@
+"""One self-contained HTML file: readable offline, dark and light, printable, safe to open.
+
+Everything that came from a log is text: Jinja escapes it in the page, `_script_json` in the data of
+the figures, and a content security policy lets the page load nothing from anywhere.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from ettr.report.section import Figure, Section
+
+_TEXT_KEYS = frozenset({"text", "hovertext", "name", "x", "y", "labels", "title", "ticktext"})
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One number at the head of a report, with what it means and its denominator."""
+
+    label: str
+    value: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A report before it is rendered."""
+
+    title: str
+    subtitle: str
+    cards: tuple[Card, ...]
+    next_steps: tuple[str, ...]
+    sections: tuple[Section, ...]
+    footer: str
+
+
+def render(page: Page) -> str:
+    """The page as HTML."""
+    environment = Environment(
+        loader=PackageLoader("ettr.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    figures = [figure for section in page.sections for figure in section.figures]
+    return environment.get_template("report.html.j2").render(
+        page=page,
+        figures=_script_json([_figure(figure) for figure in figures]),
+        plotly=Markup(_plotly() if figures else ""),  # noqa: S704 - the library's own file
+    )
+
+
+def _plotly() -> str:
+    """Plotly's own JavaScript, from the installed package."""
+    file = resources.files("plotly") / "package_data" / "plotly.min.js"
+    return file.read_text("utf-8").replace("</script", "<\\/script")
+
+
+def _figure(figure: Figure) -> dict[str, Any]:
+    return {
+        "slug": figure.slug,
+        "data": [_escaped(trace) for trace in figure.traces],
+        "layout": _escaped(figure.layout),
+    }
+
+
+def _escaped(value: Any, is_text: bool = False) -> Any:
+    """Plotly reads a little HTML in its texts; ours is text only, but for line breaks of ours."""
+    if isinstance(value, dict):
+        return {key: _escaped(item, is_text or key in _TEXT_KEYS) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_escaped(item, is_text) for item in value]
+    if isinstance(value, str) and is_text:
+        return html.escape(value, quote=False).replace("\n", "<br>")
+    return value
+
+
+def _script_json(value: Any) -> Markup:
+    """JSON that is safe inside a script element."""
+    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    for char, code in (("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026")):
+        text = text.replace(char, code)
+    return Markup(text)  # noqa: S704 - just made safe

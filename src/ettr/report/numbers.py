@@ -1,0 +1,64 @@
+"""Numbers as a reader wants them: few digits, the interval beside the estimate, a dash for none."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+
+from ettr.metrics.bounds import Bounds
+
+DASH = "–"
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """A number with `digits` significant digits, thousands grouped; a dash for None."""
+    if value is None or math.isnan(value):
+        return DASH
+    if math.isinf(value):
+        return "∞" if value > 0 else "-∞"
+    if isinstance(value, int) or (value == int(value) and abs(value) < 10**digits):
+        return f"{int(value):,}"
+    whole = math.floor(math.log10(abs(value))) + 1 if value else 1
+    return f"{value:,.{max(0, digits - whole)}f}"
+
+
+def percent(share: float | None, digits: int = 3) -> str:
+    """A share as a percentage."""
+    return DASH if share is None else f"{number(share * 100, digits)} %"
+
+
+def between(bounds: Bounds, digits: int = 3) -> str:
+    """An estimate with its interval; `≥` or `≤` where data set one bound only."""
+    if bounds.low is None and bounds.high is None:
+        return number(bounds.estimate, digits)
+    if bounds.estimate is None:
+        if bounds.high is None:
+            return f"≥ {number(bounds.low, digits)}"
+        return f"≤ {number(bounds.high, digits)}"
+    high = "∞" if bounds.high is None else number(bounds.high, digits)
+    return f"{number(bounds.estimate, digits)} [{number(bounds.low, digits)}, {high}]"
+
+
+def share_between(bounds: Bounds, digits: int = 3) -> str:
+    """A share with its interval, as percentages."""
+    scaled = Bounds(*(None if v is None else v * 100 for v in _ends(bounds)))
+    return f"{between(scaled, digits)} %"
+
+
+def _ends(bounds: Bounds) -> tuple[float | None, float | None, float | None]:
+    return bounds.estimate, bounds.low, bounds.high
+
+
+def moment(time: datetime | None) -> str:
+    """A time in UTC to the second; a dash for None."""
+    return DASH if time is None else f"{time.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def duration(seconds: float | None) -> str:
+    """A length of time in the unit that suits it."""
+    if seconds is None or math.isnan(seconds):
+        return DASH
+    for limit, size, unit in ((120, 1, "s"), (7200, 60, "min"), (172800, 3600, "h")):
+        if abs(seconds) < limit:
+            return f"{number(seconds / size)} {unit}"
+    return f"{number(seconds / 86400)} d"

@@ -1,0 +1,53 @@
+"use strict";
+(function () {
+  const figures = JSON.parse(document.getElementById("figures").textContent);
+  const root = document.documentElement;
+  const style = (name) => getComputedStyle(root).getPropertyValue(name).trim();
+  const narrow = () => window.innerWidth < 600;
+
+  // colours that stay apart for colour-blind readers, on white and on black alike
+  const colours = ["#3b82c4", "#e08214", "#2fa37c", "#c95fa0", "#8a7fd1", "#b8a12c", "#d1495b",
+    "#5fb3d9", "#8c6d46", "#7f8a97", "#4f9d3a", "#a34e24"];
+
+  function themed(layout) {
+    const ink = style("--ink"), line = style("--line");
+    const out = Object.assign({ colorway: colours, hovermode: "closest", barmode: "group" }, layout);
+    out.paper_bgcolor = "rgba(0,0,0,0)";
+    out.plot_bgcolor = "rgba(0,0,0,0)";
+    out.font = { color: ink, size: narrow() ? 11 : 12, family: "system-ui, 'DejaVu Sans', sans-serif" };
+    out.margin = Object.assign({ l: narrow() ? 48 : 64, r: 12, t: 12, b: 48 }, layout.margin || {});
+    out.hoverlabel = { bgcolor: style("--panel"), bordercolor: line, font: { color: ink } };
+    out.legend = Object.assign({ orientation: "h", y: -0.22, yanchor: "top" }, layout.legend || {});
+    for (const key of Object.keys(layout).concat(["xaxis", "yaxis"])) {
+      if (/^[xy]axis/.test(key)) {
+        out[key] = Object.assign({ gridcolor: line, zerolinecolor: line, linecolor: line, automargin: true },
+          layout[key] || {});
+      }
+    }
+    return out;
+  }
+
+  function draw() {
+    for (const figure of figures) {
+      const place = document.getElementById("figure-" + figure.slug);
+      Plotly.react(place, figure.data, themed(figure.layout),
+        { responsive: true, displaylogo: false, displayModeBar: "hover",
+          modeBarButtonsToRemove: ["lasso2d", "select2d"] });
+    }
+    root.dataset.drawn = String(figures.length);
+  }
+
+  document.getElementById("theme").addEventListener("click", function () {
+    const dark = root.dataset.theme
+      ? root.dataset.theme === "dark"
+      : window.matchMedia("(prefers-color-scheme: dark)").matches;
+    root.dataset.theme = dark ? "light" : "dark";
+    draw();
+  });
+  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  window.addEventListener("beforeprint", function () {
+    for (const table of document.querySelectorAll("details")) { table.open = true; }
+    draw();
+  });
+  draw();
+})();
