@@ -1,0 +1,304 @@
+"""The taxonomy as one object: everything that turns raw words into symptoms, with its reasons.
+
+`load_taxonomy` reads the package's data and lays a site's own rows over it. Classification needs
+only check, code and severity, so that a stage can classify the distinct triples and join them back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ettr.errors import UsageError
+from ettr.taxonomy.rules import (
+    REASON_CATALOGUE,
+    SEVERITIES,
+    XID_CATALOGUE,
+    ReasonRule,
+    ReasonVerdict,
+    Rule,
+    lowered,
+    read_reasons,
+    read_rules,
+)
+from ettr.taxonomy.slurm import JobState, parse_state, read_job_states
+from ettr.taxonomy.symptoms import Symptom, read_symptoms
+from ettr.taxonomy.xid import (
+    CONFLICT_VENDORS,
+    VENDORS,
+    Role,
+    Xid,
+    XidCode,
+    parse_xid_code,
+    read_subcodes,
+    read_xids,
+)
+
+_SEVERITY_RANK = {"critical": 0, "warning": 200, "info": 400}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What an observation tells about its node.
+
+    `rank` orders observations by how much each tells that the node must go: the lowest tells most,
+    and every critical one comes before every warning. `sympathetic` follows from another fault,
+    `pointer` only points at one (XID 154); neither is a cause. `sticky` stays until somebody acts.
+    """
+
+    symptom: str
+    severity: str
+    is_node_fault: bool
+    sticky: bool
+    sympathetic: bool
+    pointer: bool
+    rank: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Taxonomy:
+    """Why things fail: symptoms, XID codes, states, rules and reasons, and whom to believe.
+
+    `changed` lists in words what a site's file has changed.
+    """
+
+    symptoms: Mapping[str, Symptom]
+    xids: Mapping[int, Xid]
+    subcodes: Mapping[tuple[int, str], str]
+    states: Mapping[str, JobState]
+    rules: tuple[Rule, ...]
+    reasons: tuple[ReasonRule, ...]
+    believe: str = "nvidia"
+    changed: tuple[str, ...] = ()
+    _cache: dict[tuple[str, str | None, str], Verdict | None] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+
+    def classify(self, check: str, code: str | None, severity: str) -> Verdict | None:
+        """The verdict on an observation, or None where it is no sign of any cause.
+
+        Args:
+            check: what observed it, as in the `events` table.
+            code: the observation within that check, or None.
+            severity: ok, warning, critical or unknown, as the source says.
+        """
+        key = (check, code, severity)
+        if key not in self._cache:
+            self._cache[key] = self._classify(check, code, severity)
+        return self._cache[key]
+
+    def knows(self, check: str, code: str | None) -> bool:
+        """Whether a rule speaks of this check and code, be it to say that it is no cause."""
+        rule = self._rule(check, code)
+        if rule is None or rule.symptom != XID_CATALOGUE:
+            return rule is not None
+        parsed = parse_xid_code(code or "")
+        return parsed is not None and parsed.xid in self.xids
+
+    def classify_reason(self, text: str) -> ReasonVerdict:
+        """The class of a reason for draining or downing a node; `other` where no pattern fits."""
+        plain = lowered(text)
+        if plain in {"", "none", "(null)", "n/a"}:
+            return ReasonVerdict("none", None, False, "no reason given")
+        for rule in self.reasons:
+            if rule.fits(plain):
+                return ReasonVerdict(rule.reason_class, rule.symptom, rule.planned, rule.source)
+        return ReasonVerdict("other", None, False, "no pattern of the catalogue fits")
+
+    def interruption_kind(self, state: str, *, by_owner: bool | None = None) -> str:
+        """The kind of interruption that an end state is, by the truth table.
+
+        Args:
+            state: base state.
+            by_owner: whether the owner brought it about; None where not known, which counts as the
+                owner, because most cancelled jobs are cancelled by their owners.
+        """
+        row = self.states.get(parse_state(state).base)
+        if row is None:
+            return "none"
+        return row.kind if by_owner is False else row.kind_by_owner
+
+    def domain(self, symptom: str | None) -> str:
+        """The domain string of a symptom's slug; `unknown` for none or one not in the taxonomy."""
+        known = self.symptoms.get(symptom or "")
+        return known.domain if known else "unknown"
+
+    def _rule(self, check: str, code: str | None) -> Rule | None:
+        plain_check = lowered(check)
+        plain_code = lowered(code) if code else None
+        return next((rule for rule in self.rules if rule.fits(plain_check, plain_code)), None)
+
+    def _classify(self, check: str, code: str | None, severity: str) -> Verdict | None:
+        rule = self._rule(check, code)
+        if severity == "ok" or rule is None or rule.symptom is None:
+            return None
+        if rule.symptom == XID_CATALOGUE:
+            return self._classify_xid(code or "", severity)
+        if rule.symptom == REASON_CATALOGUE:
+            return self._classify_reason_code(check, code or "", severity)
+        given = severity in SEVERITIES and not rule.fixed
+        level = severity if given else rule.severity
+        return self._verdict(
+            rule.symptom,
+            level,
+            node_fault=rule.node_fault and level == "critical",
+            rank=rule.rank,
+            why=f"{rule.source}: check {check}" + (f", code {code}" if code else ""),
+        )
+
+    def _classify_xid(self, code: str, severity: str) -> Verdict | None:
+        parsed = parse_xid_code(code)
+        xid = self.xids.get(parsed.xid) if parsed else None
+        if parsed is None or xid is None or xid.symptom is None or xid.role is Role.INFORMATIONAL:
+            return None
+        believed = xid.believed(self.believe)
+        fault = bool(believed.node_fault) if xid.node_fault is None else xid.node_fault
+        said = "the site's file" if xid.node_fault is not None else believed.source
+        if parsed.unit or parsed.severity:
+            fault = fault and (parsed.severity or severity) not in {"nonfatal", "warning"}
+        why = f"XID {xid.code} ({xid.description}); node fault: {'yes' if fault else 'no'}, {said}"
+        if xid.node_fault is None and believed.vendor != self.believe:
+            why += f" ({self.believe} is silent)"
+        if parsed.unit or parsed.severity:
+            why += self._subcode_words(parsed)
+        if xid.role is not Role.CAUSE:
+            return self._verdict(
+                xid.symptom, "info", why=f"{why}; {xid.role.value}, no cause of its own",
+                sympathetic=xid.role is Role.SYMPATHETIC, pointer=xid.role is Role.POINTER,
+                sticky=xid.sticky,
+            )  # fmt: skip
+        return self._verdict(
+            xid.symptom, "critical" if fault else "warning", node_fault=fault, sticky=xid.sticky,
+            why=why,
+        )  # fmt: skip
+
+    def _subcode_words(self, code: XidCode) -> str:
+        meaning = self.subcodes.get((code.xid, code.unit or ""), "")
+        parts = (code.unit, meaning, code.severity)
+        return "; " + ", ".join(part for part in parts if part)
+
+    def _classify_reason_code(self, check: str, code: str, severity: str) -> Verdict | None:
+        reason_class, _, symptom = code.partition(":")
+        rows = [rule for rule in self.reasons if rule.reason_class == reason_class]
+        if rows and symptom in self.symptoms:
+            rule = next((rule for rule in rows if rule.symptom == symptom), rows[0])
+            verdict = ReasonVerdict(reason_class, symptom, rule.planned, rule.source)
+        elif rows and not symptom:
+            shared = {rule.symptom for rule in rows}
+            only = shared.pop() if len(shared) == 1 else None
+            verdict = ReasonVerdict(reason_class, only, rows[0].planned, rows[0].source)
+        else:
+            verdict = self.classify_reason(code)
+        if verdict.symptom is None:
+            return None
+        level = "info" if verdict.is_planned else severity if severity in SEVERITIES else "critical"
+        row = self.symptoms[verdict.symptom]
+        fault = level == "critical" and (row.hardware or row.system_software)
+        why = f"{check} with reason class {verdict.reason_class}: {verdict.source}"
+        return self._verdict(verdict.symptom, level, node_fault=fault, why=why)
+
+    def _verdict(
+        self,
+        symptom: str,
+        severity: str,
+        *,
+        why: str,
+        node_fault: bool = False,
+        sticky: bool = False,
+        sympathetic: bool = False,
+        pointer: bool = False,
+        rank: int | None = None,
+    ) -> Verdict:
+        base = self.symptoms[symptom].rank if rank is None else rank
+        return Verdict(
+            symptom=symptom,
+            severity=severity,
+            is_node_fault=node_fault,
+            sticky=sticky,
+            sympathetic=sympathetic,
+            pointer=pointer,
+            rank=base + _SEVERITY_RANK[severity],
+            why=why,
+        )
+
+    def catalog_rows(
+        self, *, code: int | None = None, conflicts_only: bool = False
+    ) -> list[dict[str, Any]]:
+        """One row per XID for `ettr catalog`: symptom, verdict of each party, conflict.
+
+        Args:
+            code: only this XID.
+            conflicts_only: only codes with an immediate action of NVIDIA on which NVIDIA, gpud and
+                AWS disagree about "a fault of the node?".
+        """
+        rows = []
+        for xid in self.xids.values():
+            conflict = bool(xid.nvidia) and xid.conflict()
+            if (code is not None and xid.code != code) or (conflicts_only and not conflict):
+                continue
+            rows.append(self._catalog_row(xid, conflict))
+        return rows
+
+    def _catalog_row(self, xid: Xid, conflict: bool) -> dict[str, Any]:
+        verdict = self.classify("xid", str(xid.code), "unknown")
+        row: dict[str, Any] = {
+            "xid": xid.code,
+            "mnemonic": xid.mnemonic,
+            "description": xid.description,
+            "symptom": xid.symptom,
+            "domain": self.domain(xid.symptom),
+            "role": xid.role.value,
+            "sticky": xid.sticky,
+            "node_fault": verdict.is_node_fault if verdict else False,
+            "conflict": conflict,
+            "conflict_all_five": bool(xid.nvidia) and xid.conflict(VENDORS),
+        }
+        for name, vendor in xid.verdicts.items():
+            row[f"{name}_says"] = vendor.says or None
+            row[f"{name}_node_fault"] = vendor.node_fault
+            row[f"{name}_source"] = vendor.source
+        return row
+
+
+def check_vendor(believe: str) -> str:
+    """The vendor's name in lower case.
+
+    Raises:
+        UsageError: no such vendor; the message lists those there are.
+    """
+    if believe.lower() not in VENDORS:
+        raise UsageError(f"no vendor named {believe!r} to believe; there are: {', '.join(VENDORS)}")
+    return believe.lower()
+
+
+def load_taxonomy(site_file: Path | None = None, *, believe: str | None = None) -> Taxonomy:
+    """The taxonomy of the package, with the rows of a site's file laid over it.
+
+    Args:
+        site_file: TOML or CSV file of the site's own rows; docs/how-to/taxonomy.md shows its form.
+        believe: whose verdict on XID codes decides: nvidia (default), gpud, gcm, aws or aznhc; it
+            wins over the site's file.
+
+    Raises:
+        UsageError: the file cannot be read, or holds rows that cannot be; all problems at once.
+    """
+    taxonomy = Taxonomy(
+        symptoms=read_symptoms(),
+        xids=read_xids(),
+        subcodes=read_subcodes(),
+        states=read_job_states(),
+        rules=read_rules(),
+        reasons=read_reasons(),
+        believe=check_vendor(believe or "nvidia"),
+    )
+    if site_file is None:
+        return taxonomy
+    from ettr.taxonomy.site import with_site_file
+
+    return with_site_file(taxonomy, site_file, believe=believe)
+
+
+__all__ = ["CONFLICT_VENDORS", "VENDORS", "Taxonomy", "Verdict", "check_vendor", "load_taxonomy"]

@@ -1,0 +1,118 @@
+"""The rules that turn a check and its code into a symptom, and a drain's reason into a class."""
+
+import re
+from dataclasses import dataclass
+from fnmatch import translate
+from functools import cache
+
+from ettr.taxonomy.records import read_records, truth
+
+SEVERITIES = ("critical", "warning", "info")
+# a rule's symptom may send the code to another catalogue
+XID_CATALOGUE = "@xid"
+REASON_CATALOGUE = "@reason"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One row of rules: the first whose patterns fit decides.
+
+    Patterns are shell-like (`*`, `?`, `[...]`), without regard to case; an empty code pattern fits
+    only an event without a code. `symptom` None: known, and no cause of anything. `severity` holds
+    where the source states none, or always where `fixed`. A node fault needs a critical verdict.
+    """
+
+    check: str
+    code: str
+    symptom: str | None
+    severity: str
+    fixed: bool
+    node_fault: bool
+    rank: int | None
+    source: str
+
+    def fits(self, check: str, code: str | None) -> bool:
+        """Whether check and code (already in lower case) fit the patterns."""
+        if not _pattern(self.check).match(check):
+            return False
+        if not code:
+            return self.code in {"", "*"}
+        return bool(_pattern(self.code).match(code))
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonRule:
+    """One row of reasons: a pattern of the text, the class it belongs to, what it hints at."""
+
+    pattern: str
+    reason_class: str
+    symptom: str | None
+    planned: bool
+    source: str
+
+    def fits(self, text: str) -> bool:
+        """Whether the text (already in lower case) fits the pattern."""
+        return bool(_pattern(self.pattern).match(text))
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonVerdict:
+    """What a reason for draining or downing a node tells.
+
+    `code` is the class and, where known, the symptom: what an event of check `drain` carries.
+    """
+
+    reason_class: str
+    symptom: str | None
+    is_planned: bool
+    source: str
+
+    @property
+    def code(self) -> str:
+        """The class, or `class:symptom`; `Taxonomy.classify("drain", code, ...)` reads it back."""
+        return f"{self.reason_class}:{self.symptom}" if self.symptom else self.reason_class
+
+
+@cache
+def _pattern(text: str) -> re.Pattern[str]:
+    # a leading bracket is literal: `[HC]` is a prefix that people write, never a set of letters
+    glob = text.lower()
+    if glob.startswith("["):
+        glob = "[[]" + glob[1:]
+    return re.compile(translate(glob), re.DOTALL)
+
+
+def lowered(text: str) -> str:
+    """The text in lower case with single spaces, as patterns see it."""
+    return " ".join(text.lower().split())
+
+
+def read_rules() -> tuple[Rule, ...]:
+    """The rules in the order in which they are tried."""
+    return tuple(
+        Rule(
+            check=row["check"],
+            code=row["code"],
+            symptom=row["symptom"] or None,
+            severity=row["severity"] or "warning",
+            fixed=truth(row["fixed"]),
+            node_fault=truth(row["node_fault"]),
+            rank=int(row["rank"]) if row["rank"] else None,
+            source=row["source"],
+        )
+        for row in read_records("rules")
+    )
+
+
+def read_reasons() -> tuple[ReasonRule, ...]:
+    """The patterns of reasons in the order in which they are tried."""
+    return tuple(
+        ReasonRule(
+            pattern=row["pattern"],
+            reason_class=row["reason_class"],
+            symptom=row["symptom"] or None,
+            planned=truth(row["planned"]),
+            source=row["source"],
+        )
+        for row in read_records("reasons")
+    )

@@ -1,0 +1,311 @@
+"""A site's own rows of the taxonomy, from one TOML or CSV file.
+
+TOML:
+
+    believe = "gpud"
+    [xid.94]
+    node_fault = true
+    [states.REQUEUED]
+    kind = "hardware-candidate"
+    needs_evidence = true
+    [symptoms.liquid-cooling]
+    name = "Liquid cooling"
+    hardware = true
+    [[rules]]
+    check = "coolant *"
+    symptom = "liquid-cooling"
+    node_fault = true
+    [[reasons]]
+    pattern = "*leak*"
+    reason_class = "leak"
+    symptom = "liquid-cooling"
+
+CSV has the columns table, key, code, field, value: one line per field, where key is the XID, state,
+symptom, check pattern or reason pattern, and code is a rule's code pattern.
+"""
+
+from __future__ import annotations
+
+import csv
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ettr.errors import UsageError
+from ettr.taxonomy.rules import (
+    REASON_CATALOGUE,
+    SEVERITIES,
+    XID_CATALOGUE,
+    ReasonRule,
+    Rule,
+)
+from ettr.taxonomy.slurm import KINDS, JobState
+from ettr.taxonomy.symptoms import Symptom
+from ettr.taxonomy.xid import VENDORS, Role, Xid
+
+if TYPE_CHECKING:
+    from ettr.taxonomy.catalogue import Taxonomy
+
+# what may be set in each table, and of which type
+_FIELDS: dict[str, dict[str, type]] = {
+    "xid": {"symptom": str, "node_fault": bool, "sticky": bool, "role": str, "description": str},
+    "states": {
+        "terminal": bool, "kind": str, "kind_by_owner": str, "needs_evidence": bool, "reason": str,
+    },
+    "symptoms": {
+        "name": str, "user_program": bool, "system_software": bool, "hardware": bool, "rank": int,
+        "likely_cause": str,
+    },
+    "rules": {
+        "check": str, "code": str, "symptom": str, "severity": str, "fixed": bool,
+        "node_fault": bool, "rank": int,
+    },
+    "reasons": {"pattern": str, "reason_class": str, "symptom": str, "planned": bool},
+}  # fmt: skip
+_SINGULAR = {"xids": "xid", "state": "states", "symptom": "symptoms", "rule": "rules",
+             "reason": "reasons"}  # fmt: skip
+_CSV_COLUMNS = ("table", "key", "code", "field", "value")
+_TRUTHS = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
+_TYPE_WORDS = {str: "a text", bool: "true or false", int: "a whole number"}
+
+
+@dataclass(slots=True)
+class _Overlay:
+    """The rows laid over the package's, and everything wrong with them."""
+
+    symptoms: dict[str, Symptom]
+    xids: dict[int, Xid]
+    states: dict[str, JobState]
+    rules: list[Rule] = field(default_factory=list)
+    reasons: list[ReasonRule] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+def with_site_file(taxonomy: Taxonomy, path: Path, *, believe: str | None = None) -> Taxonomy:
+    """The taxonomy with the rows of the site's file laid over it.
+
+    Raises:
+        UsageError: the file cannot be read, or holds rows that cannot be; all problems at once.
+    """
+    data = _read(path)
+    over = _Overlay(dict(taxonomy.symptoms), dict(taxonomy.xids), dict(taxonomy.states))
+    vendor = _vendor(data.pop("believe", None), believe, taxonomy.believe, over)
+    for name in data.keys() - _FIELDS.keys():
+        over.problems.append(f"{name}: no such table; there are: believe, {', '.join(_FIELDS)}")
+    # symptoms first: the other tables may name a new one
+    _symptoms(_keyed(data, "symptoms", over), over)
+    _xids(_keyed(data, "xid", over), over)
+    _states(_keyed(data, "states", over), over)
+    _rules(_listed(data, "rules", over), path.name, over)
+    _reasons(_listed(data, "reasons", over), path.name, over)
+    if over.problems:
+        lines = "".join(f"\n  {problem}" for problem in over.problems)
+        raise UsageError(f"{path}: not a valid taxonomy file:{lines}")
+    return replace(
+        taxonomy,
+        symptoms=over.symptoms,
+        xids=over.xids,
+        states=over.states,
+        rules=(*over.rules, *taxonomy.rules),
+        reasons=(*over.reasons, *taxonomy.reasons),
+        believe=vendor,
+        changed=tuple(over.changed),
+        _cache={},
+    )
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"{path}: the taxonomy file cannot be read: {reason}") from error
+    if path.suffix.lower() == ".csv":
+        return _read_csv(path, text)
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{path}: not a TOML file: {error}; or name it .csv") from error
+
+
+def _read_csv(path: Path, text: str) -> dict[str, Any]:
+    reader = csv.DictReader(text.splitlines())
+    if tuple(reader.fieldnames or ()) != _CSV_COLUMNS:
+        given = ",".join(reader.fieldnames or ())
+        expected = ",".join(_CSV_COLUMNS)
+        raise UsageError(f"{path}: the columns are {given!r}, expected {expected!r}")
+    data: dict[str, Any] = {}
+    listed: dict[tuple[str, str, str], dict[str, Any]] = {}
+    for row in reader:
+        name = _SINGULAR.get(row["table"] or "", row["table"] or "")
+        key, code = row["key"] or "", row["code"] or ""
+        if name == "believe":
+            data["believe"] = row["value"]
+        elif name in {"rules", "reasons"}:
+            first = "check" if name == "rules" else "pattern"
+            fresh = {first: key} | ({"code": code} if name == "rules" and code else {})
+            if (name, key, code) not in listed:
+                listed[name, key, code] = fresh
+                data.setdefault(name, []).append(fresh)
+            _put(listed[name, key, code], name, row)
+        else:
+            _put(data.setdefault(name, {}).setdefault(key, {}), name, row)
+    return data
+
+
+def _put(target: dict[str, Any], table: str, row: Mapping[str, str | None]) -> None:
+    name, text = row["field"] or "", row["value"] or ""
+    kind = _FIELDS.get(table, {}).get(name)
+    if kind is bool and text.lower() in _TRUTHS:
+        target[name] = _TRUTHS[text.lower()]
+    elif kind is int and text.lstrip("-").isdecimal():
+        target[name] = int(text)
+    else:
+        target[name] = text
+
+
+def _vendor(given: Any, wanted: str | None, default: str, over: _Overlay) -> str:
+    if given is not None and str(given).lower() not in VENDORS:
+        over.problems.append(f"believe: {given!r} (expected one of {', '.join(VENDORS)})")
+    if wanted is not None or given is None:
+        return default
+    over.changed.append(f"believes {given}")
+    return str(given).lower()
+
+
+def _keyed(data: dict[str, Any], table: str, over: _Overlay) -> dict[str, dict[str, Any]]:
+    rows = data.get(table, {})
+    if not isinstance(rows, dict) or not all(isinstance(row, dict) for row in rows.values()):
+        over.problems.append(f"{table}: expected tables such as [{table}.NAME]")
+        return {}
+    return {
+        key: row for key, row in rows.items() if _fields_fit(f"{table}.{key}", table, row, over)
+    }
+
+
+def _listed(data: dict[str, Any], table: str, over: _Overlay) -> list[dict[str, Any]]:
+    rows = data.get(table, [])
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        over.problems.append(f"{table}: expected tables such as [[{table}]]")
+        return []
+    return [
+        row for i, row in enumerate(rows, 1) if _fields_fit(f"{table} {i}", table, row, over)
+    ]  # fmt: skip
+
+
+def _fields_fit(where: str, table: str, row: dict[str, Any], over: _Overlay) -> bool:
+    before = len(over.problems)
+    for name, value in row.items():
+        kind = _FIELDS[table].get(name)
+        if kind is None:
+            allowed = ", ".join(_FIELDS[table])
+            over.problems.append(f"{where}: no field {name!r}; there are: {allowed}")
+        elif type(value) is not kind:
+            over.problems.append(f"{where}: {name} is {value!r} (expected {_TYPE_WORDS[kind]})")
+    return len(over.problems) == before
+
+
+def _one_of(where: str, name: str, value: Any, allowed: Any, over: _Overlay) -> None:
+    if value is not None and value not in allowed:
+        listed = ", ".join(str(word) for word in allowed)
+        over.problems.append(f"{where}: {name} is {value!r} (expected one of {listed})")
+
+
+def _symptoms(rows: dict[str, dict[str, Any]], over: _Overlay) -> None:
+    for slug, row in rows.items():
+        if not slug or not all(c.isascii() and (c.isalnum() or c == "-") for c in slug):
+            over.problems.append(f"symptoms.{slug}: a slug has letters, digits and hyphens")
+            continue
+        blank = Symptom(slug, slug, False, False, False, 100, "not given", "site")
+        over.symptoms[slug] = replace(over.symptoms.get(slug, blank), **row)
+        over.changed.append(f"symptom {slug}")
+
+
+def _xids(rows: dict[str, dict[str, Any]], over: _Overlay) -> None:
+    for key, row in rows.items():
+        where = f"xid.{key}"
+        if not (key.isascii() and key.isdigit()):
+            over.problems.append(f"{where}: an XID is a number")
+            continue
+        _one_of(where, "symptom", row.get("symptom"), over.symptoms, over)
+        _one_of(where, "role", row.get("role"), tuple(r.value for r in Role), over)
+        code = int(key)
+        known = over.xids.get(code)
+        if known is None and not row.get("symptom"):
+            over.problems.append(f"{where}: a code that the catalogue lacks needs a symptom")
+            continue
+        blank = Xid(code, "", "code of the site", None, "site", Role.CAUSE, False, "", "", "",
+                    False, "", "n/a", "", False)  # fmt: skip
+        values = dict(row)
+        if values.get("role") in tuple(r.value for r in Role):
+            values["role"] = Role(values["role"])
+        if "symptom" in values:
+            values["symptom_by"] = "site"
+        over.xids[code] = replace(known or blank, **values)
+        over.changed.append(f"xid {code}")
+
+
+def _states(rows: dict[str, dict[str, Any]], over: _Overlay) -> None:
+    for key, row in rows.items():
+        where = f"states.{key}"
+        if key not in over.states:
+            over.problems.append(
+                f"{where}: no such end state of Slurm; there are: {', '.join(over.states)}"
+            )
+            continue
+        _one_of(where, "kind", row.get("kind"), KINDS, over)
+        _one_of(where, "kind_by_owner", row.get("kind_by_owner"), KINDS, over)
+        values = dict(row)
+        # a site that sets one kind means it, whoever brought the end about
+        if "kind" in values:
+            values.setdefault("kind_by_owner", values["kind"])
+        over.states[key] = replace(over.states[key], **values)
+        over.changed.append(f"state {key}")
+
+
+def _rules(rows: list[dict[str, Any]], file_name: str, over: _Overlay) -> None:
+    for i, row in enumerate(rows, 1):
+        where = f"rules {i}"
+        if not row.get("check"):
+            over.problems.append(f"{where}: check is missing (a pattern such as 'coolant *')")
+            continue
+        symptom = row.get("symptom") or None
+        allowed = (*over.symptoms, XID_CATALOGUE, REASON_CATALOGUE)
+        _one_of(where, "symptom", symptom, allowed, over)
+        _one_of(where, "severity", row.get("severity"), SEVERITIES, over)
+        over.rules.append(
+            Rule(
+                check=row["check"],
+                code=row.get("code", "*"),
+                symptom=symptom,
+                severity=row.get("severity", "critical"),
+                fixed=row.get("fixed", "severity" in row),
+                node_fault=row.get("node_fault", False),
+                rank=row.get("rank"),
+                source=f"rule {i} of {file_name}",
+            )
+        )
+        over.changed.append(f"rule for check {row['check']}")
+
+
+def _reasons(rows: list[dict[str, Any]], file_name: str, over: _Overlay) -> None:
+    for i, row in enumerate(rows, 1):
+        where = f"reasons {i}"
+        missing = [name for name in ("pattern", "reason_class") if not row.get(name)]
+        if missing:
+            over.problems.append(f"{where}: {' and '.join(missing)} missing")
+            continue
+        _one_of(where, "symptom", row.get("symptom") or None, over.symptoms, over)
+        over.reasons.append(
+            ReasonRule(
+                pattern=row["pattern"],
+                reason_class=row["reason_class"],
+                symptom=row.get("symptom") or None,
+                planned=row.get("planned", False),
+                source=f"reason {i} of {file_name}",
+            )
+        )
+        over.changed.append(f"reason {row['pattern']}")
