@@ -1,0 +1,1 @@
+"""Results -> sections, one file for each part of the report."""
