@@ -177,7 +177,8 @@ class AttemptReader:
             none = out["submit"].is_null().to_numpy(zero_copy_only=False)
             self._counts["submit"] += lacks - int(none.sum())
             rows.reject(none, "no-submit-time", "submit")
-        elapsed, wrong = rows.floats("elapsedraw", words.integer)
+        whole, wrong = rows.integers("elapsedraw")
+        elapsed = whole.cast(_FLOAT)
         rows.reject(wrong, "bad-duration", "elapsedraw")
         if "elapsedraw" not in rows.columns:
             elapsed, wrong = rows.mapped("elapsed", words.duration_s, _FLOAT)
@@ -197,7 +198,7 @@ class AttemptReader:
 
     def _how_much(self, rows: _Rows, out: dict[str, pa.Array]) -> None:
         for name in ("priority", "restarts"):
-            out[name], wrong = rows.mapped(name, words.integer, _INT)
+            out[name], wrong = rows.integers(name)
             self._counts["optional"] += int(wrong.sum())
         tres = rows.text("alloctres")
         has_list = "nodelist" in rows.columns
@@ -214,12 +215,14 @@ class AttemptReader:
         ):  # fmt: skip
             counts = []
             for field in fields:
-                count, wrong = rows.mapped(field, words.integer, _INT)
+                count, wrong = rows.integers(field)
                 rows.reject(wrong, "bad-number", field)
                 rows.reject(pc.less(count, 0).fill_null(False), "bad-number", field)
                 counts.append(count)
-            of_tres, _ = _mapped(tres, _count_of(kind), _INT)
-            out[column] = pc.if_else(never, 0, pc.coalesce(*counts, of_tres))
+            known = pc.coalesce(*counts)
+            if known.null_count:
+                known = pc.coalesce(known, _mapped(tres, _count_of(kind), _INT)[0])
+            out[column] = pc.if_else(never, 0, known)
         gpus, _ = _mapped(tres, words.gpus_of_tres, _INT)
         if "alloctres" not in rows.columns and "allocgres" in rows.columns:
             gpus, _ = _mapped(rows.text("allocgres"), words.gpus_of_gres, _INT)
@@ -402,13 +405,13 @@ class _Rows:
     ) -> tuple[pa.Array, Mask]:
         return _mapped(self.text(field), parse, kind)
 
-    def floats(self, field: str, parse: Callable[[str], Any]) -> tuple[pa.Array, Mask]:
-        """As `mapped`, by one cast where every text is a number."""
+    def integers(self, field: str) -> tuple[pa.Array, Mask]:
+        """A column of whole numbers, by one cast where every text is one."""
         text = self.text(field)
         try:
-            return text.cast(_INT).cast(_FLOAT), np.zeros(self.n, dtype=bool)
+            return text.cast(_INT), np.zeros(self.n, dtype=bool)
         except pa.ArrowInvalid:
-            return _mapped(text, parse, _FLOAT)
+            return _mapped(text, words.integer, _INT)
 
     def pair(
         self, field: str, parse: Callable[[str], tuple[Any, Any]], *kinds: pa.DataType

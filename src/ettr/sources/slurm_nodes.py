@@ -6,13 +6,18 @@ import re
 
 # More nodes than any machine has: a list beyond it is damage, and expanding it would eat memory.
 MOST_NODES = 200_000
+_MOST_DIGITS = 9
 
 _RANGE = re.compile(r"(\d+)-(\d+)")
 _ONE_FOLD = re.compile(r"([A-Za-z0-9_.\-]+)\[([0-9,\-]+)\]")
 _PLAIN = re.compile(r"[A-Za-z0-9_.\-]+(?:,[A-Za-z0-9_.\-]+)*")
 
 
-def expand_nodes(text: str) -> tuple[str, ...]:
+# names by prefix and width, so that overlapping lists share them
+Families = dict[tuple[str, int], list[str]]
+
+
+def expand_nodes(text: str, families: Families | None = None) -> tuple[str, ...]:
     """The node names of a list as Slurm writes it.
 
     Plain names and one pair of brackets are expanded here, since logs hold them by the million;
@@ -23,34 +28,35 @@ def expand_nodes(text: str) -> tuple[str, ...]:
     """
     if _PLAIN.fullmatch(text):
         return tuple(dict.fromkeys(text.split(",")))
-    if (match := _ONE_FOLD.fullmatch(text)) and (names := _one_fold(*match.groups())):
+    if (match := _ONE_FOLD.fullmatch(text)) and (
+        names := _one_fold(match[1], match[2], {} if families is None else families)
+    ):
         return names
     return _by_clustershell(text)
 
 
-def _one_fold(prefix: str, ranges: str) -> tuple[str, ...] | None:
+def _one_fold(prefix: str, ranges: str, families: Families) -> tuple[str, ...] | None:
+    """Names of `prefix[ranges]`; None where ClusterShell must decide what it means."""
     names: list[str] = []
-    for part in ranges.split(","):
+    parts = ranges.split(",")
+    for part in parts:
         low, dash, high = part.partition("-")
         if not dash:
-            if not low:
-                return None
-            names.append(prefix + low)
-            continue
-        if not low.isdigit() or not high.isdigit() or len(high) > 9 or len(low) > len(high):
-            return None
-        # equal widths keep their zeros; of unequal ones ClusterShell decides what they mean
-        if len(low) != len(high) and low.startswith("0") and low != "0":
+            high = low
+        if not (low.isdecimal() and high.isdecimal()) or len(high) > _MOST_DIGITS:
             return None
         first, last = int(low), int(high)
-        if last < first or len(names) + last - first >= MOST_NODES:
+        # equal widths keep their zeros
+        if len(low) != len(high) and (low.startswith("0") or len(low) > len(high)):
             return None
-        if len(low) == len(high):
-            width = len(low)
-            names.extend(f"{prefix}{number:0{width}d}" for number in range(first, last + 1))
-        else:
-            names.extend(f"{prefix}{number}" for number in range(first, last + 1))
-    return tuple(dict.fromkeys(names))
+        if last < first or last >= MOST_NODES:
+            return None
+        width = len(low) if len(low) == len(high) else 0
+        family = families.setdefault((prefix, width), [])
+        while len(family) <= last:
+            family.append(f"{prefix}{len(family):0{width}d}")
+        names += family[first : last + 1]
+    return tuple(names) if len(parts) == 1 else tuple(dict.fromkeys(names))
 
 
 def _by_clustershell(text: str) -> tuple[str, ...]:
@@ -83,6 +89,7 @@ class NodeLists:
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[str, ...] | None] = {}
+        self._families: Families = {}
 
     def __call__(self, text: str) -> tuple[str, ...] | None:
         """The names, or None where the text is no list of nodes."""
@@ -90,7 +97,7 @@ class NodeLists:
             if len(self._known) > 500_000:
                 self._known.clear()
             try:
-                self._known[text] = expand_nodes(text)
+                self._known[text] = expand_nodes(text, self._families)
             except ValueError:
                 self._known[text] = None
         return self._known[text]

@@ -20,9 +20,9 @@ from ettr.sources import slurm_fields as words
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-# one byte stands for the separator while a block is split, whatever the file has
-SEPARATOR = b"\x1f"
-_START = re.compile(rb"\d+(?:_(?:\d+|\[[^\]\x1f]{0,400}\]))?(?:\+\d+)?(?:\.[A-Za-z0-9_+\-]+)?\Z")
+# stands for a separator of several bytes while a block is split
+_STAND_IN = b"\x1f"
+_START = re.compile(rb"\d+(?:_(?:\d+|\[[^\]|]{0,400}\]))?(?:\+\d+)?(?:\.[A-Za-z0-9_+\-]+)?\Z")
 _NUMBER = re.compile(rb"\d*\Z")
 _TIMES = frozenset({"submit", "start", "end", "eligible"})
 _NUMBERS = frozenset({"uid", "gid", "elapsedraw", "nnodes", "ncpus", "alloccpus", "allocnodes",
@@ -32,6 +32,9 @@ _ALWAYS_FILLED = frozenset({"state", "elapsed", "elapsedraw", "suspended", "exit
 _DURATIONS = frozenset({"elapsed", "timelimit", "suspended", "systemcpu", "usercpu", "totalcpu",
                         "cputime", "mincpu", "avecpu", "planned", "reserved"})  # fmt: skip
 _EXITS = frozenset({"exitcode", "derivedexitcode"})
+_CHECKED = _TIMES | _NUMBERS | _DURATIONS | _EXITS | {
+    "jobid", "jobidraw", "state", "submitline", "alloctres", "reqtres", "workdir",
+}  # fmt: skip
 _COMMANDS = re.compile(rb"\s*(?:\S*/)?(?:sbatch|srun|salloc|sattach|scrun|strigger)(?:\s|\Z)")
 
 
@@ -50,6 +53,19 @@ class Layout:
     def separators(self) -> int:
         """Separators of a whole record."""
         return len(self.fields) - (not self.trailing)
+
+    @property
+    def mark(self) -> bytes:
+        """The one byte that separates fields within a block."""
+        return self.delimiter if len(self.delimiter) == 1 else _STAND_IN
+
+    def one_byte(self, text: bytes) -> bytes:
+        """`text` with one-byte separators and without carriage returns."""
+        if len(self.delimiter) > 1:
+            text = text.replace(_STAND_IN, b" ").replace(self.delimiter, _STAND_IN)
+        if b"\r" in text:
+            text = text.replace(b"\r\n", b"\n").replace(b"\r", b" ")
+        return text
 
 
 @dataclass(slots=True)
@@ -74,8 +90,7 @@ def split_records(block: bytes, layout: Layout, header: bytes | None) -> Records
     """The records of a block that ends with a line break (or is the last).
 
     Args:
-        block: bytes with `SEPARATOR` in the place of the file's separator, and without carriage
-            returns.
+        block: bytes as `Layout.one_byte` gives them.
         header: the header line in the same form, to know it when it is repeated.
     """
     raw = np.frombuffer(block, dtype=np.uint8)
@@ -83,7 +98,7 @@ def split_records(block: bytes, layout: Layout, header: bytes | None) -> Records
     if not block.endswith(b"\n"):
         ends = np.append(ends, len(block))
     starts = np.concatenate(([0], ends[:-1] + 1)).astype(np.int64)
-    marks = np.flatnonzero(raw == SEPARATOR[0])
+    marks = np.flatnonzero(raw == layout.mark[0])
     upto = np.searchsorted(marks, ends)
     counts = np.diff(upto, prepend=0)
     lines = _Lines(block, starts, ends, counts, layout)
@@ -183,9 +198,9 @@ def _repair(lines: _Lines, first: int, last: int, found: Records) -> list[tuple[
 
 def _starts_record(text: bytes, layout: Layout) -> bool:
     """Whether a line begins as a record does; known only where the first field is a job id."""
-    if layout.fields[0] not in {"jobid", "jobidraw"} or SEPARATOR not in text:
+    if layout.fields[0] not in {"jobid", "jobidraw"} or layout.mark not in text:
         return False
-    parts = text.split(SEPARATOR, 4)
+    parts = text.split(layout.mark, 4)
     if not _START.match(parts[0]):
         return False
     # the last part may be cut by a line break, the others are whole
@@ -197,7 +212,7 @@ def _is_full(lines: _Lines, group: list[int], text: bytes) -> bool:
     if not group or lines.layout.fields[0] in {"jobid", "jobidraw"}:
         return False
     have = int(sum(lines.counts[i] for i in group))
-    return have >= lines.layout.separators and SEPARATOR in text
+    return have >= lines.layout.separators and lines.layout.mark in text
 
 
 def _join(lines: _Lines, group: list[int], found: Records) -> bytes | None:
@@ -206,7 +221,7 @@ def _join(lines: _Lines, group: list[int], found: Records) -> bytes | None:
         found.blank += 1
     text = b"\n".join(lines.text(i) for i in group)
     layout = lines.layout
-    parts = text.split(SEPARATOR)
+    parts = text.split(layout.mark)
     excess = len(parts) - 1 - layout.separators
     if excess < 0:
         found.broken.append((group[0], "too-few-fields",
@@ -223,7 +238,8 @@ def _join(lines: _Lines, group: list[int], found: Records) -> bytes | None:
         parts, disputed = merged
         found.disputed += disputed
     found.repaired += 1
-    return SEPARATOR.join(parts).replace(b"\n", b" ")
+    parts = [part.replace(layout.mark, b" ") for part in parts]
+    return layout.mark.join(parts).replace(b"\n", b" ")
 
 
 def _merge(parts: list[bytes], excess: int, layout: Layout) -> tuple[list[bytes], bool] | None:
@@ -233,12 +249,13 @@ def _merge(parts: list[bytes], excess: int, layout: Layout) -> tuple[list[bytes]
     texts would do and they alone differ, the record is kept without those texts.
     """
     fits: list[list[bytes]] = []
+    checked = [k for k, name in enumerate(layout.fields) if name in _CHECKED]
     for at, name in enumerate(layout.fields):
         if name not in words.FREE_TEXT:
             continue
-        joined = b"|".join(parts[at : at + excess + 1])
+        joined = layout.delimiter.join(parts[at : at + excess + 1])
         tried = [*parts[:at], joined, *parts[at + excess + 1 :]]
-        if all(_fits(field, part) for field, part in zip(layout.fields, tried, strict=False)):
+        if all(_fits(layout.fields[k], tried[k]) for k in checked):
             fits.append(tried)
     # sacct always fills some fields: a way to join that leaves them empty is no likely one
     filled = [k for k, name in enumerate(layout.fields) if name in _ALWAYS_FILLED]

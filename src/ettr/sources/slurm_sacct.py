@@ -15,7 +15,6 @@ from ettr.sources import slurm_fields as words
 from ettr.sources.base import Batch, RawFile, ReadOptions, Rejects, Source
 from ettr.sources.slurm_attempts import USED, AttemptReader, Converted, need_fields
 from ettr.sources.slurm_records import (
-    SEPARATOR,
     Layout,
     Records,
     fields_of_header,
@@ -64,7 +63,7 @@ def _read_block(
     told["disputed"] += records.disputed
     rejects = Rejects(NAME, file_id)
     for line, reason, detail, text in records.broken:
-        rejects.add(first_line + line, reason, detail, text.replace(SEPARATOR, b"|"))
+        rejects.add(first_line + line, reason, detail, text.replace(layout.mark, layout.delimiter))
     n = len(records.line)
     read = n + len(records.broken) + records.blank + max(headers, 0)
     skipped = records.blank + max(headers, 0)
@@ -74,7 +73,7 @@ def _read_block(
         lines_of = records.data.split(b"\n") if made.bad else []
         for bad in made.bad:
             rejects.add(first_line + int(records.line[bad.index]), bad.reason, bad.detail,
-                        lines_of[bad.index].replace(SEPARATOR, b"|"))  # fmt: skip
+                        lines_of[bad.index].replace(layout.mark, layout.delimiter))  # fmt: skip
         tables = {"attempts": made.attempts, "allocations": made.allocations}
         skipped += made.skipped
     if rejects.rows:
@@ -88,39 +87,53 @@ def _convert(
     names = [name if name else f"\x00{at}" for at, name in enumerate(layout.fields)]
     if layout.trailing:
         names.append("\x00last")
-    columns = _columns(records.data, names, told)
+    columns = _columns(records.data, names, layout.mark, told)
     return reader.convert(columns, records.line + first_line)
 
 
-def _columns(data: bytes, names: list[str], told: Counter[str]) -> dict[str, pa.Array]:
+def _columns(data: bytes, names: list[str], mark: bytes, told: Counter[str]) -> dict[str, pa.Array]:
     """The columns in use, as strings."""
     unique = [name if names.index(name) == at else f"{name}\x00{at}" for at, name in
               enumerate(names)]  # fmt: skip
     wanted = [name for name in unique if name in USED]
+    kind = pa.string() if _is_utf8(data) else pa.binary()
     longest = max(len(data) // 16, 1 << 20)
     table = csv.read_csv(
         pa.BufferReader(data),
         csv.ReadOptions(column_names=unique, block_size=min(longest, 2**30), use_threads=True),
-        csv.ParseOptions(delimiter=SEPARATOR.decode(), quote_char=False, double_quote=False,
+        csv.ParseOptions(delimiter=mark.decode(), quote_char=False, double_quote=False,
                          newlines_in_values=False, ignore_empty_lines=False),
         csv.ConvertOptions(include_columns=wanted, check_utf8=False, strings_can_be_null=False,
-                           column_types=dict.fromkeys(wanted, pa.binary())),
+                           column_types=dict.fromkeys(wanted, kind)),
     )  # fmt: skip
     return {name: _decoded(table.column(name).combine_chunks(), told) for name in wanted}
 
 
+def _is_utf8(data: bytes) -> bool:
+    if data.isascii():
+        return True
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def _decoded(column: pa.Array, told: Counter[str]) -> pa.Array:
+    if column.type == pa.string():
+        return column
     try:
         return column.cast(pa.string())
     except pa.ArrowInvalid:
+        codes = column.dictionary_encode()
         texts = []
-        for value in column.to_pylist():
+        for value in codes.dictionary.to_pylist():
             try:
                 texts.append(value.decode("utf-8"))
             except UnicodeDecodeError:
                 texts.append(value.decode("latin-1"))
                 told["latin"] += 1
-        return pa.array(texts, pa.string())
+        return pa.array(texts, pa.string()).take(codes.indices)
 
 
 def _blocks(file: BinaryIO, layout: Layout, name: str) -> Iterator[tuple[bytes, int, bool]]:
@@ -140,14 +153,14 @@ def _blocks(file: BinaryIO, layout: Layout, name: str) -> Iterator[tuple[bytes, 
             held += chunk
         if not chunk:
             if held:
-                yield _normal(held, layout), line, True
+                yield layout.one_byte(held), line, True
             return
         cut = _cut(held, layout)
         if cut:
             block = held[:cut]
             held = held[cut:]
             lines = block.count(b"\n")
-            yield _normal(block, layout), line, False
+            yield layout.one_byte(block), line, False
             line += lines
 
 
@@ -169,17 +182,6 @@ def _cut(held: bytes, layout: Layout) -> int:
     return 0 if len(held) <= _MOST_HELD_BYTES else end
 
 
-def _normal(block: bytes, layout: Layout) -> bytes:
-    """The block with one-byte separators and no carriage returns."""
-    if layout.delimiter != SEPARATOR:
-        if SEPARATOR in block:
-            block = block.replace(SEPARATOR, b" ")
-        block = block.replace(layout.delimiter, SEPARATOR)
-    if b"\r" in block:
-        block = block.replace(b"\r\n", b"\n").replace(b"\r", b" ")
-    return block
-
-
 def _layout(head: bytes, name: str, options: ReadOptions) -> tuple[Layout, bytes | None]:
     if head.startswith(_BOMS):
         raise SourceError(f"{name}: is UTF-16; convert it first: iconv -f UTF-16 -t UTF-8 {name}")
@@ -192,7 +194,7 @@ def _layout(head: bytes, name: str, options: ReadOptions) -> tuple[Layout, bytes
         fields = fields_of_header(first, delimiter)
         trailing = len(fields) > 1 and not fields[-1]
         layout = Layout(fields[:-1] if trailing else fields, delimiter, trailing)
-        return layout, lines[0].replace(delimiter, SEPARATOR)
+        return layout, layout.one_byte(lines[0])
     fields_given = options.fields
     match = _JOB_FIRST.match(first)
     delimiter = match[1] if match else b"|"
