@@ -11,6 +11,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -111,12 +112,25 @@ class SlurmCluster:
     def environment(self) -> dict[str, str]:
         """What a Slurm command needs to find this cluster; its clock is UTC."""
         conf = str(self.run / "etc" / "slurm.conf")
-        return {**os.environ, "PATH": SBIN, "SLURM_CONF": conf, "TZ": "UTC"}
+        return {
+            **os.environ,
+            "PATH": SBIN,
+            "SLURM_CONF": conf,
+            "TZ": "UTC",
+            # named by variables, so that no path of the machine stands in the accounting
+            "TRAIN": f"{sys.executable} {Path(__file__).with_name('train_job.py')}",
+        }
 
     def command(self, *words: str, text: str | None = None) -> str:
         """Run a Slurm command and return what it prints."""
         done = subprocess.run(
-            words, env=self.environment, input=text, capture_output=True, text=True, check=False
+            words,
+            env=self.environment,
+            input=text,
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=self.run / "jobs",
         )
         if done.returncode:
             raise RuntimeError(f"{' '.join(words)}: {done.stderr.strip() or done.stdout.strip()}")

@@ -55,7 +55,7 @@ def play(cluster: SlurmCluster) -> Story:
 def _small_jobs(cluster: SlurmCluster, story: Story) -> str:
     submit, expect = cluster.submit, story.expect
     gpu = "--gres=gpu:1"
-    comment = '--comment={"run": "llm-7b"}'
+    comment = '--comment={"run": "smoke"}'
     jobs = [
         expect(
             "ok",
@@ -135,7 +135,8 @@ def _node_failures(cluster: SlurmCluster, story: Story) -> None:
         cluster.submit(
             "nodefail_requeue",
             *("-N2", "-w", "node1,node2", "--gres=gpu:8", "--requeue"),
-            wrap='[ "${SLURM_RESTART_COUNT:-0}" -ge 1 ] && sleep 2 || sleep 120',
+            '--comment={"run": "llm-7b"}',
+            wrap="$TRAIN .",
         ),
         "NODE_FAIL",
         "COMPLETED",
@@ -189,6 +190,7 @@ def capture(cluster: SlurmCluster, story: Story, folder: Path) -> None:
             for moment, node, text in story.kernel_lines
         ),
     }
+    written["progress.jsonl"] = (cluster.run / "jobs" / "progress.jsonl").read_text()
     for name, text in written.items():
         (folder / name).write_text(text)
 

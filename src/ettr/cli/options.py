@@ -64,6 +64,18 @@ ColumnsOption = Annotated[
         "--columns", metavar="MAP", help="Its columns as ours=theirs pairs, comma-separated."
     ),
 ]
+TaxonomyOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--taxonomy", metavar="FILE", help="TOML or CSV file whose rows override the taxonomy's."
+    ),
+]
+BelieveOption = Annotated[
+    str | None,
+    typer.Option(
+        "--believe", metavar="VENDOR", help="Whose verdict on XID codes decides; nvidia if absent."
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 

@@ -1,0 +1,46 @@
+"""`ettr catalog`: what the taxonomy holds, and where vendors disagree."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ettr.cli import options as opt
+from ettr.cli.output import say, say_json
+
+
+def catalog(
+    code: Annotated[
+        int | None, typer.Argument(metavar="[XID]", help="Only this XID code, in full.")
+    ] = None,
+    conflicts: Annotated[
+        bool, typer.Option("--conflicts", help="Only codes on which the vendors disagree.")
+    ] = False,
+    taxonomy: opt.TaxonomyOption = None,
+    believe: opt.BelieveOption = None,
+    json: opt.JsonOption = False,
+) -> None:
+    """Show the XID catalogue: the verdict of each vendor beside its source.
+
+    The question is whether the code is a fault of the node. --believe says whose verdict decides
+    in a report; re-run a report with another to see what the choice does to the failure rate.
+    """
+    from ettr.errors import UsageError
+    from ettr.taxonomy.catalogue import load_taxonomy
+
+    site: Path | None = taxonomy
+    rows = load_taxonomy(site, believe=believe).catalog_rows(code=code, conflicts_only=conflicts)
+    if code is not None and not rows:
+        raise UsageError(f"XID {code} is not in the catalogue; `ettr catalog` lists those that are")
+    if json:
+        say_json(rows)
+    elif code is not None:
+        for key, value in rows[0].items():
+            say(f"{key:<20} {'-' if value is None else value}")
+    else:
+        from ettr.report.sections.catalog import catalog_table
+        from ettr.report.text import table_text
+
+        say(table_text(catalog_table(rows)))
