@@ -1,0 +1,158 @@
+"""Failure rates, their trend and MTTF by size against a cluster whose truth is known."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import ibis
+import numpy as np
+import pytest
+
+from ettr.errors import UsageError
+from ettr.metrics.bounds import mean_time_bounds, rate_bounds
+from ettr.metrics.instants import observed_period, to_seconds
+from ettr.metrics.mttf import in_job_restarts, mttf_by_size, project
+from ettr.metrics.rates import failure_rates, rate
+from ettr.metrics.trend import cumulative_node_days, rate_trend
+from synthetic.cluster import ClusterPlan, SyntheticCluster, build_cluster
+from synthetic.tables import on_duckdb
+
+PLAN = ClusterPlan()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> SyntheticCluster:
+    return build_cluster(PLAN, seed=1)
+
+
+@pytest.fixture(scope="module")
+def tables(cluster) -> dict[str, ibis.Table]:
+    return on_duckdb(cluster.tables)
+
+
+def test_counts_and_exposure_come_back_exactly(cluster, tables):
+    found = failure_rates(tables["attempts"], tables["failures"])
+    truth = cluster.truth
+    assert found.all_jobs.failures == sum(truth.failures_all.values())
+    assert found.large_jobs.failures == sum(truth.failures_large.values())
+    assert found.all_jobs.node_days == pytest.approx(truth.node_s_all / 86400)
+    assert found.large_jobs.node_days == pytest.approx(truth.node_s_large / 86400)
+    by_symptom = {row.symptom: row for row in found.by_symptom}
+    assert {name: row.all_jobs.failures for name, row in by_symptom.items()} == truth.failures_all
+    assert found.best is found.large_jobs
+
+
+def test_planted_rates_lie_in_their_intervals(tables):
+    found = failure_rates(tables["attempts"], tables["failures"], confidence=0.99)
+    planted = sum(PLAN.rate_per_node_day.values()) * 1000
+    assert found.large_jobs.per_1000_node_days.contains(planted)
+    for row in found.by_symptom:
+        truth = PLAN.rate_per_node_day[row.symptom] * 1000
+        assert row.large_jobs.per_1000_node_days.contains(truth), row.symptom
+
+
+@pytest.mark.slow
+def test_intervals_of_the_rate_hold_their_confidence_over_many_clusters():
+    planted = sum(PLAN.rate_per_node_day.values()) * 1000
+    small = ClusterPlan(days=12.0, work_s=3 * 86400, filler_nodes=8, noise_events=0, red_herrings=0)
+    held = 0
+    for seed in range(60):
+        tables = on_duckdb(build_cluster(small, seed=seed).tables)
+        found = failure_rates(tables["attempts"], tables["failures"])
+        held += found.large_jobs.per_1000_node_days.contains(planted)
+    assert held >= 49  # 90 % of 60 is 54; fewer than 49 has a chance of 1.5 %
+
+
+def test_no_failure_leaves_an_upper_bound_and_no_exposure_none():
+    none = rate(0, 1000.0)
+    assert none.per_1000_node_days.estimate == 0.0
+    assert none.per_1000_node_days.high == pytest.approx(2.996, abs=1e-3)
+    assert rate(0, 0.0).per_1000_node_days.high is None
+    assert rate_bounds(0, 0.0).estimate is None
+    assert mean_time_bounds(0, 100.0).high is None
+    assert mean_time_bounds(0, 100.0).low == pytest.approx(33.38, abs=0.01)
+
+
+@pytest.mark.parametrize(("gpus", "hours"), [(16_384, "1.80"), (131_072, "0.23")])
+def test_the_papers_projections_come_back(gpus, hours):
+    rsc1 = rate(65, 10_000.0)  # 6.50 per 1,000 node-days
+    assert f"{project(rsc1, gpus / 8).estimate:.2f}" == hours
+
+
+def test_mttf_by_size_counts_what_failed_and_what_ran(cluster, tables):
+    rates = failure_rates(tables["attempts"], tables["failures"])
+    found = mttf_by_size(tables["attempts"], tables["failures"], tables["progress"], rates.best)
+    assert sum(row.failures for row in found.classes) == sum(cluster.truth.failures_all.values())
+    assert sum(row.node_days for row in found.classes) == pytest.approx(
+        cluster.truth.node_s_all / 86400
+    )
+    assert found.gpus_per_node == 8.0
+    large = next(row for row in found.classes if row.size.size_to == 256)
+    planted_h = 24 / (large.mean_nodes * sum(PLAN.rate_per_node_day.values()))
+    assert large.scheduler_mttf_h.contains(planted_h)
+    assert large.projected_mttf_h.contains(planted_h)
+    assert next(p for p in found.line if p.size == 16_384).nodes == 2048
+
+
+def test_restarts_within_jobs_shorten_the_time_between_interruptions_only(cluster, tables):
+    rates = failure_rates(tables["attempts"], tables["failures"])
+    found = mttf_by_size(tables["attempts"], tables["failures"], tables["progress"], rates.best)
+    planted = sum(run.in_job_restarts for run in cluster.truth.runs)
+    assert sum(row.in_job_restarts for row in found.classes) == planted
+    large = next(row for row in found.classes if row.size.size_to == 256)
+    assert large.interruption_mttf_h.estimate < large.scheduler_mttf_h.estimate
+    both = sum(PLAN.rate_per_node_day.values()) + PLAN.in_job_restarts_per_node_day
+    assert large.interruption_mttf_h.contains(24 / (large.mean_nodes * both))
+    assert in_job_restarts(tables["attempts"], tables["progress"].filter(ibis.literal(False))) == []
+
+
+def test_the_trend_adds_up_to_the_whole(cluster, tables):
+    period = observed_period(tables["attempts"], tables["node_states"], tables["events"])
+    found = rate_trend(tables["attempts"], tables["failures"], tables["events"], period,
+                       window_days=365.0)  # fmt: skip
+    last = found.points[-1]
+    assert last.failures == sum(cluster.truth.failures_all.values())
+    assert last.node_days == pytest.approx(cluster.truth.node_s_all / 86400, rel=1e-9)
+    assert sum(part.failures for part in last.by_symptom) == last.failures
+
+
+def test_windows_side_by_side_cut_the_exposure_without_overlap(cluster, tables):
+    period = observed_period(tables["attempts"])
+    found = rate_trend(tables["attempts"], tables["failures"], tables["events"], period,
+                       window_days=1.0, step_days=1.0, above_gpus=128)  # fmt: skip
+    assert sum(p.node_days for p in found.points) == pytest.approx(
+        cluster.truth.node_s_large / 86400
+    )
+    assert sum(p.failures for p in found.points) == sum(cluster.truth.failures_large.values())
+    assert max(p.node_days for p in found.points) <= sum(PLAN.slot_nodes) + 1e-9
+
+
+def test_exposure_before_an_edge_equals_the_sum_of_clipped_attempts(cluster, tables):
+    rows = cluster.tables["attempts"].to_pylist()
+    origin = to_seconds(min(row["start"] for row in rows))
+    edges = origin + 7 * 3600.0 * np.arange(0, 210)
+    found = cumulative_node_days(tables["attempts"], edges)
+    end_s = to_seconds(cluster.end)
+    spans = [
+        (to_seconds(r["start"]), to_seconds(r["end"]) if r["end"] else end_s, r["n_nodes"])
+        for r in rows
+    ]
+    begin, until, nodes = (np.array(part, dtype=float) for part in zip(*spans, strict=True))
+    for place in (0, 1, 17, 100, 209):
+        clipped = np.clip(edges[place], begin, until) - begin
+        assert found[place] == pytest.approx((clipped * nodes).sum() / 86400, rel=1e-9, abs=1e-9)
+
+
+def test_a_check_that_appears_late_is_marked_as_new(tables):
+    period = observed_period(tables["attempts"])
+    found = rate_trend(tables["attempts"], tables["failures"], tables["events"], period)
+    markers = {marker.check: marker for marker in found.markers}
+    assert set(markers) == {"xid", "slurmctld", "check ibstat", "check mountpoint"}
+    assert not markers["xid"].is_new
+    assert markers["xid"].first_seen >= datetime(2025, 3, 1, tzinfo=UTC)
+
+
+def test_a_window_without_length_is_refused(tables):
+    period = observed_period(tables["attempts"])
+    with pytest.raises(UsageError, match="window_days 0 and step_days"):
+        rate_trend(tables["attempts"], tables["failures"], tables["events"], period, window_days=0)
