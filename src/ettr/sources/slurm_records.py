@@ -271,7 +271,7 @@ def _merge(parts: list[bytes], excess: int, layout: Layout) -> tuple[list[bytes]
     return [b"" if k in differ else part for k, part in enumerate(first)], True
 
 
-def _fits(name: str, part: bytes) -> bool:  # noqa: PLR0911
+def _fits(name: str, part: bytes) -> bool:
     if name in {"jobid", "jobidraw"}:
         return _START.match(part) is not None
     if name == "state":

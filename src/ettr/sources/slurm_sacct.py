@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import BinaryIO
 
 import pyarrow as pa
@@ -13,7 +15,7 @@ from pyarrow import csv
 from ettr.errors import SourceError, UsageError
 from ettr.sources import slurm_fields as words
 from ettr.sources.base import Batch, RawFile, ReadOptions, Rejects, Source
-from ettr.sources.slurm_attempts import USED, AttemptReader, Converted, need_fields
+from ettr.sources.slurm_attempts import USED, AttemptReader, need_fields
 from ettr.sources.slurm_records import (
     Layout,
     Records,
@@ -23,9 +25,9 @@ from ettr.sources.slurm_records import (
 )
 
 NAME = "slurm-sacct"
-CHUNK_BYTES = 32 << 20
+CHUNK_BYTES = 8 << 20
 # a job's steps follow it; beyond this many bytes of them the block is read as it is
-_MOST_HELD_BYTES = 4 * CHUNK_BYTES
+_MOST_HELD_BYTES = 16 * CHUNK_BYTES
 _HEADER = re.compile(rb"[A-Za-z]\w*([^\w\s%,.]{1,3}|\t|,|\x1f)[A-Za-z]")
 _JOB_FIRST = re.compile(rb"\d+(?:_(?:\d+|\[[^\]]*\]))?(?:\+\d+)?(?:\.\w+)?(\|#|\||\^|\t|\x1f)")
 _ISO = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
@@ -45,50 +47,71 @@ def read(raw: RawFile, options: ReadOptions) -> Iterator[Batch]:
     reader = AttemptReader(NAME, raw.file_id, options, raw.name)
     told: Counter[str] = Counter()
     with raw.open() as file:
-        for block, first_line, is_last in _blocks(file, layout, raw.name):
-            yield from _read_block(block, first_line, layout, header, reader, told, raw.file_id)
-            if is_last:
-                break
+        parsed = (
+            _parse(block, first_line, layout, header, told)
+            for block, first_line in _blocks(file, layout, raw.name)
+        )
+        for part in _ahead(parsed):
+            yield _batch(part, layout, reader, raw.file_id)
     yield Batch({}, 0, notes=(*reader.notes(), *_notes(told, header, options)))
 
 
-def _read_block(
-    block: bytes, first_line: int, layout: Layout, header: bytes | None,
-    reader: AttemptReader, told: Counter[str], file_id: str,
-) -> Iterator[Batch]:  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class _Parsed:
+    """One block: its records, their columns in use, and the line on which it begins."""
+
+    records: Records
+    columns: dict[str, pa.Array]
+    first_line: int
+    headers: int
+
+
+def _ahead(items: Iterator[_Parsed]) -> Iterator[_Parsed]:
+    """The items, the next of which is parsed while the last is turned into rows."""
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(next, items, None)
+        while (item := waiting.result()) is not None:
+            waiting = pool.submit(next, items, None)
+            yield item
+
+
+def _parse(
+    block: bytes, first_line: int, layout: Layout, header: bytes | None, told: Counter[str]
+) -> _Parsed:
     records = split_records(block, layout, header)
     headers = records.headers - (first_line == 1 and header is not None)
-    told["headers"] += max(headers, 0)
+    told["headers"] += headers
     told["repaired"] += records.repaired
     told["disputed"] += records.disputed
+    columns: dict[str, pa.Array] = {}
+    if len(records.line):
+        names = [name if name else f"\x00{at}" for at, name in enumerate(layout.fields)]
+        if layout.trailing:
+            names.append("\x00last")
+        columns = _columns(records.data, names, layout.mark, told)
+    return _Parsed(records, columns, first_line, headers)
+
+
+def _batch(part: _Parsed, layout: Layout, reader: AttemptReader, file_id: str) -> Batch:
+    records, first_line = part.records, part.first_line
     rejects = Rejects(NAME, file_id)
     for line, reason, detail, text in records.broken:
         rejects.add(first_line + line, reason, detail, text.replace(layout.mark, layout.delimiter))
     n = len(records.line)
-    read = n + len(records.broken) + records.blank + max(headers, 0)
-    skipped = records.blank + max(headers, 0)
+    skipped = records.blank + part.headers
+    read = n + len(records.broken) + skipped
     tables: dict[str, pa.Table] = {}
     if n:
-        made = _convert(records, first_line, layout, reader, told)
+        made = reader.convert(part.columns, records.line + first_line)
         lines_of = records.data.split(b"\n") if made.bad else []
         for bad in made.bad:
-            rejects.add(first_line + int(records.line[bad.index]), bad.reason, bad.detail,
-                        lines_of[bad.index].replace(layout.mark, layout.delimiter))  # fmt: skip
+            text = lines_of[bad.index].replace(layout.mark, layout.delimiter)
+            rejects.add(first_line + int(records.line[bad.index]), bad.reason, bad.detail, text)
         tables = {"attempts": made.attempts, "allocations": made.allocations}
         skipped += made.skipped
     if rejects.rows:
         tables["rejects"] = rejects.table()
-    yield Batch(tables, read, len(rejects.rows), skipped)
-
-
-def _convert(
-    records: Records, first_line: int, layout: Layout, reader: AttemptReader, told: Counter[str]
-) -> Converted:
-    names = [name if name else f"\x00{at}" for at, name in enumerate(layout.fields)]
-    if layout.trailing:
-        names.append("\x00last")
-    columns = _columns(records.data, names, layout.mark, told)
-    return reader.convert(columns, records.line + first_line)
+    return Batch(tables, read, len(rejects.rows), skipped)
 
 
 def _columns(data: bytes, names: list[str], mark: bytes, told: Counter[str]) -> dict[str, pa.Array]:
@@ -136,7 +159,7 @@ def _decoded(column: pa.Array, told: Counter[str]) -> pa.Array:
         return pa.array(texts, pa.string()).take(codes.indices)
 
 
-def _blocks(file: BinaryIO, layout: Layout, name: str) -> Iterator[tuple[bytes, int, bool]]:
+def _blocks(file: BinaryIO, layout: Layout, name: str) -> Iterator[tuple[bytes, int]]:
     """Blocks of whole records with their first line's number, separators made one byte.
 
     A block ends before the last job that it holds, since that job's steps, or the rest of its
@@ -153,14 +176,14 @@ def _blocks(file: BinaryIO, layout: Layout, name: str) -> Iterator[tuple[bytes, 
             held += chunk
         if not chunk:
             if held:
-                yield layout.one_byte(held), line, True
+                yield layout.one_byte(held), line
             return
         cut = _cut(held, layout)
         if cut:
             block = held[:cut]
             held = held[cut:]
             lines = block.count(b"\n")
-            yield layout.one_byte(block), line, False
+            yield layout.one_byte(block), line
             line += lines
 
 
