@@ -5,6 +5,7 @@ Run on a real cluster; returns the story as it was observed, for the report to b
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -183,7 +184,8 @@ def capture(cluster: SlurmCluster, story: Story, folder: Path) -> None:
         "events.psv": cluster.command(
             "sacctmgr", "show", "event", "-P", "Start=2000-01-01", f"Format={EVENT_FIELDS}"
         ),
-        "nodes.txt": cluster.command("scontrol", "show", "node"),
+        # the host's kernel is no part of the story
+        "nodes.txt": re.sub(r"OS=.*", "OS=Linux", cluster.command("scontrol", "show", "node")),
         "slurmctld.log": (cluster.run / "log" / "slurmctld.log").read_text(),
         "kernel.log": "".join(
             f"{moment:%Y-%m-%dT%H:%M:%S.%f+00:00} {node} kernel: {text}\n"
