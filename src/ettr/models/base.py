@@ -58,6 +58,7 @@ class Fit:
         confidence: Level of all intervals.
         cumulative_hazard: Expected failures of one node up to a clock in seconds; None where the
             model has no clock.
+        parts: Fits that make up this one, by name, such as one a symptom.
     """
 
     model: str
@@ -74,6 +75,7 @@ class Fit:
     cumulative_hazard: Callable[[Floats], Floats] | None = field(
         default=None, repr=False, compare=False
     )
+    parts: tuple[tuple[str, "Fit"], ...] = ()
 
     @property
     def aic(self) -> float | None:

@@ -11,7 +11,7 @@ from ettr.errors import UsageError
 from ettr.estimates import CONFIDENCE, FailureRate, check_confidence
 from ettr.models.base import FEW_FAILURES
 from ettr.models.data import Counts
-from ettr.models.dispersion import pearson_index
+from ettr.models.dispersion import spread_index
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +77,8 @@ def compare_counts(
         UsageError: a fleet has no exposure.
     """
     rate_a, rate_b = (FailureRate(c.total, c.node_days) for c in (a, b))
-    parts = [
-        (index * degrees, degrees)
-        for index, degrees in (pearson_index(a), pearson_index(b))
-        if math.isfinite(index)
-    ]
-    degrees = sum(d for _, d in parts)
+    indices = [_spread(counts) for counts in (a, b)]
+    degrees = sum(d for _, d in indices)
     placed = int(a.failures.sum() + b.failures.sum())
     if placed < FEW_FAILURES or not degrees:
         known = _ratio(rate_a, rate_b, 1.0, math.inf, confidence, names)
@@ -91,8 +87,15 @@ def compare_counts(
             f"{known.meaning} Whether failures cluster cannot be known from {placed} failures: "
             "this holds only if they are independent.",
         )
-    index = max(1.0, sum(s for s, _ in parts) / degrees)
+    index = max(1.0, sum(value * d for value, d in indices) / degrees)
     return _ratio(rate_a, rate_b, index, degrees, confidence, names)
+
+
+def _spread(counts: Counts) -> tuple[float, float]:
+    seen = counts.failures.astype(np.float64)
+    if not seen.sum():
+        return 1.0, 0.0
+    return spread_index(seen, counts.exposure_node_days * seen.sum() / counts.node_days)
 
 
 def _replace_meaning(ratio: RateRatio, meaning: str) -> RateRatio:

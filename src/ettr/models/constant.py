@@ -2,19 +2,16 @@
 
 import math
 
+import numpy as np
+
 from ettr.estimates import CONFIDENCE, FailureRate, Interval
-from ettr.models.base import FailureModel, Fit, Parameter, age_test, verdict
-from ettr.models.data import Floats, Lifetimes
+from ettr.models.base import FailureModel, Fit, GoodnessOfFit, Parameter, age_test, verdict
+from ettr.models.data import Counts, Floats, Lifetimes
+from ettr.models.dispersion import dispersion
 from ettr.units import HOURS_PER_DAY, SECONDS_PER_DAY
 
 
-def rate_interval(rate: FailureRate, confidence: float = CONFIDENCE) -> Interval:
-    """Failures per node-day with the exact interval of a constant rate."""
-    low, high = rate.interval(confidence)
-    return Interval(rate.per_node_day, low, high)
-
-
-class ConstantRate(FailureModel[Lifetimes]):
+class ConstantRate(FailureModel[Lifetimes | Counts]):
     """Every node fails at one rate that neither age nor time changes.
 
     Source:
@@ -23,40 +20,58 @@ class ConstantRate(FailureModel[Lifetimes]):
 
     name = "constant rate"
 
-    def fit(self, data: Lifetimes, confidence: float = CONFIDENCE) -> Fit:
-        """The rate and its exact interval, with a test by age."""
-        rate = FailureRate(data.failures, data.node_days)
-        interval = rate_interval(rate, confidence)
+    def fit(self, data: Lifetimes | Counts, confidence: float = CONFIDENCE) -> Fit:
+        """The rate and its exact interval, with a test by age or between units."""
+        failures = data.total if isinstance(data, Counts) else data.failures
+        rate = FailureRate(failures, data.node_days)
+        low, high = rate.interval(confidence)
+        interval = Interval(rate.per_node_day, low, high)
         per_s = (interval.estimate or 0.0) / SECONDS_PER_DAY
 
         def cumulative_hazard(clock_s: Floats) -> Floats:
             return per_s * clock_s
 
-        goodness = age_test(data, cumulative_hazard, 1)
-        mttf = rate.mttf_h(1, confidence)
-        days = mttf.low / HOURS_PER_DAY
-        if mttf.estimate is None:
-            meaning = (
-                f"No failure in {rate.node_days:,.0f} node-days: a node lasts {days:,.0f} days or "
-                f"more on average, as far as {confidence:.0%} confidence can say."
-            )
+        goodness: GoodnessOfFit | None
+        if isinstance(data, Counts):
+            goodness = dispersion(data, confidence).test
+            likelihood = _counts_likelihood(data)
         else:
-            meaning = (
-                f"A node fails once in {mttf.estimate / HOURS_PER_DAY:,.1f} days on average, "
-                f"whatever its age; {verdict(goodness)}."
-            )
+            goodness = age_test(data, cumulative_hazard, 1)
+            likelihood = failures * math.log(per_s) - failures if per_s else None
         return Fit(
             model=self.name,
-            parameters=(
-                Parameter("rate", "per node-day", interval.estimate, interval.low, interval.high),
-            ),
+            parameters=(Parameter("rate", "per node-day", rate.per_node_day, low, high),),
             rate=rate,
             rate_per_node_day=interval,
-            log_likelihood=data.failures * math.log(per_s) - data.failures if per_s else None,
+            log_likelihood=likelihood,
             n_parameters=1,
             goodness=goodness,
-            meaning=meaning,
+            meaning=_meaning(rate, goodness, confidence),
             assumptions=("one rate for all nodes and ages", "failures independent of each other"),
             confidence=confidence,
             cumulative_hazard=cumulative_hazard,
         )
+
+
+def _counts_likelihood(counts: Counts) -> float | None:
+    """Poisson log-likelihood of the placed failures; None without any."""
+    from scipy.special import gammaln, xlogy
+
+    placed = int(counts.failures.sum())
+    if not placed:
+        return None
+    mean = counts.exposure_node_days * placed / counts.node_days
+    return float(np.sum(xlogy(counts.failures, mean) - mean - gammaln(counts.failures + 1.0)))
+
+
+def _meaning(rate: FailureRate, goodness: GoodnessOfFit | None, confidence: float) -> str:
+    mttf = rate.mttf_h(1, confidence)
+    if mttf.estimate is None:
+        return (
+            f"No failure in {rate.node_days:,.0f} node-days: at {confidence:.0%} confidence a node "
+            f"lasts {mttf.low / HOURS_PER_DAY:,.0f} days or more on average."
+        )
+    return (
+        f"A node fails once in {mttf.estimate / HOURS_PER_DAY:,.1f} days on average, whatever its "
+        f"age; {verdict(goodness)}."
+    )

@@ -10,8 +10,12 @@ from ettr.estimates import CONFIDENCE, FailureRate, Interval
 from ettr.models.base import FEW_FAILURES, GoodnessOfFit, chi_square_tail
 from ettr.models.data import Counts, Floats
 
-SUSPECT = 0.05
-"""Below this p-value of the dispersion test the over-dispersed interval is the one to believe."""
+SUSPECT = 0.25
+"""Below this p-value the over-dispersed interval is the one to believe.
+
+A lax level on purpose: believing the wide interval without need costs little, believing the narrow
+one wrongly costs the coverage.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +24,8 @@ class Dispersion:
 
     Attributes:
         rate: Failures and exposure.
-        index: Variance over mean across units, Pearson's estimate; 1 where failures are
-            independent; None where it cannot be known.
+        index: How many times the total varies as much as that of independent failures; None where
+            it cannot be known.
         test: Test of "failures are independent and all units alike"; None where it cannot be known.
         poisson: Exact interval that assumes independence, per node-day.
         over_dispersed: Interval that admits the spread seen, per node-day; never inside `poisson`.
@@ -60,6 +64,29 @@ def pearson_index(counts: Counts) -> tuple[float, int]:
     return float(np.sum((seen - expected) ** 2 / expected) / degrees), degrees
 
 
+def spread_index(seen: Floats, expected: Floats) -> tuple[float, float]:
+    """How many times the total varies as much as a Poisson one, and the degrees of freedom.
+
+    The index is the one that matters for the total (large units weigh more than in Pearson's), so
+    unequal exposures do not blow it up. The degrees of freedom are the number of units that the
+    failures effectively come from, n^2 / sum(x^2), since a spread owed to few units is known badly.
+
+    Args:
+        seen: Failures of each unit, shape (n,).
+        expected: Failures expected of it, of the same total, shape (n,).
+
+    Source:
+        Liang and Zeger (1986), Biometrika 73, for the variance of a total over clusters.
+    """
+    units = int(np.count_nonzero(expected > 0))
+    total = float(seen.sum())
+    if units < 2 or not total:
+        return 1.0, 0.0
+    index = float(np.sum((seen - expected) ** 2)) / total * units / (units - 1)
+    effective = total**2 / float(np.sum(seen.astype(np.float64) ** 2))
+    return index, max(1.0, min(units - 1.0, effective))
+
+
 def inflated_interval(
     rate: FailureRate, index: float, degrees: float, confidence: float = CONFIDENCE
 ) -> Interval:
@@ -95,7 +122,7 @@ def dispersion(counts: Counts, confidence: float = CONFIDENCE) -> Dispersion:
     rate = FailureRate(counts.total, counts.node_days)
     low, high = rate.interval(confidence)
     poisson = Interval(rate.per_node_day, low, high)
-    index, degrees = pearson_index(counts)
+    pearson, degrees = pearson_index(counts)
     if int(counts.failures.sum()) < FEW_FAILURES or degrees < 1:
         why = (
             f"{counts.failures.sum()} failures are too few"
@@ -108,9 +135,12 @@ def dispersion(counts: Counts, confidence: float = CONFIDENCE) -> Dispersion:
             f"more {counts.unit}s are needed): the interval holds only if they are independent.",
             confidence,
         )  # fmt: skip
-    wide = inflated_interval(rate, index, degrees, confidence)
+    seen = counts.failures.astype(np.float64)
+    expected = counts.exposure_node_days * seen.sum() / counts.exposure_node_days.sum()
+    index, effective = spread_index(seen, expected)
+    wide = inflated_interval(rate, index, effective, confidence)
     wide = Interval(wide.estimate, min(wide.low, low), max(wide.high, high))
-    statistic = index * degrees
+    statistic = pearson * degrees
     p_value = _index_tail(counts, statistic, degrees)
     test = GoodnessOfFit(f"dispersion over {counts.unit}s", statistic, degrees, p_value)
     if p_value < SUSPECT:

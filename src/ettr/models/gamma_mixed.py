@@ -1,0 +1,231 @@
+"""Nodes whose failure rates differ: a gamma law over nodes, negative binomial counts."""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from ettr.estimates import CONFIDENCE, FailureRate, Interval
+from ettr.models.base import (
+    FEW_FAILURES,
+    FailureModel,
+    Fit,
+    GoodnessOfFit,
+    Parameter,
+    chi_square_tail,
+    verdict,
+)
+from ettr.models.data import Counts, Floats
+from ettr.models.dispersion import inflated_interval, spread_index
+
+_LOG_SPREAD = (-12.0, 7.0)
+"""Where the logarithm of the spread is searched: from none to one node in a thousand failing."""
+
+
+class GammaMixed(FailureModel[Counts]):
+    """Each unit keeps its own constant rate, drawn from a gamma law over the fleet.
+
+    `spread` is the squared coefficient of variation of the rates: 0 where all units are alike.
+
+    Source:
+        Greenwood and Yule (1920), Journal of the Royal Statistical Society 83.
+    """
+
+    name = "gamma-mixed"
+
+    def fit(self, data: Counts, confidence: float = CONFIDENCE) -> Fit:
+        """Mean rate, with an interval that admits the spread, and the spread between units."""
+        rate = FailureRate(data.total, data.node_days)
+        placed = int(data.failures.sum())
+        if placed < FEW_FAILURES or np.count_nonzero(data.exposure_node_days) < 2:
+            return _unknown(self.name, rate, placed, data, confidence)
+        rows = _Rows(data)
+        log_spread, best = _maximum(rows.profile)
+        flat = rows.poisson()
+        spread = math.exp(log_spread) if best > flat else 0.0
+        best = max(best, flat)
+        low, high = _ends(rows.profile, log_spread, best, flat, confidence)
+        mean = rows.mean(spread)
+        seen = data.failures.astype(np.float64)
+        expected = data.exposure_node_days * placed / data.node_days
+        index, degrees = spread_index(seen, expected)
+        interval = inflated_interval(rate, index, degrees, confidence)
+        goodness = rows.test(mean, spread)
+        p_flat = 0.5 * chi_square_tail(2.0 * (best - flat), 1) if best > flat else 1.0
+        return Fit(
+            model=self.name,
+            parameters=(
+                Parameter("rate", "per node-day", mean, interval.low, interval.high),
+                Parameter("spread", "squared coefficient of variation", spread, low, high),
+            ),
+            rate=rate,
+            rate_per_node_day=interval,
+            log_likelihood=best,
+            n_parameters=2,
+            goodness=goodness,
+            meaning=(
+                f"{data.unit.capitalize()}s differ: their failure rates scatter by "
+                f"{math.sqrt(spread):.0%} around the mean (p {p_flat:.2g} that all are alike); "
+                f"{verdict(goodness)}."
+                if p_flat < 0.05
+                else f"No difference between {data.unit}s is shown (p {p_flat:.2g} that all are "
+                f"alike); {verdict(goodness)}."
+            ),
+            assumptions=(
+                f"a constant rate for each {data.unit}, drawn from a gamma law",
+                "failures independent given the rate",
+            ),
+            confidence=confidence,
+            dispersion=max(1.0, index),
+        )
+
+
+def _unknown(name: str, rate: FailureRate, placed: int, data: Counts, confidence: float) -> Fit:
+    low, high = rate.interval(confidence)
+    return Fit(
+        model=name,
+        parameters=(
+            Parameter("rate", "per node-day", rate.per_node_day, low, high),
+            Parameter("spread", "squared coefficient of variation", None, 0.0, math.inf),
+        ),
+        rate=rate,
+        rate_per_node_day=Interval(rate.per_node_day, low, high),
+        log_likelihood=None,
+        n_parameters=2,
+        goodness=None,
+        meaning=(
+            f"The spread between {data.unit}s cannot be known from {placed} failures "
+            f"({FEW_FAILURES} over two or more {data.unit}s are needed): the interval of the rate "
+            "holds only if failures are independent."
+        ),
+        assumptions=("failures independent of each other, for want of evidence",),
+        confidence=confidence,
+    )
+
+
+class _Rows:
+    """Likelihood of counts, rows of equal count and exposure folded into one."""
+
+    def __init__(self, data: Counts) -> None:
+        used = data.exposure_node_days > 0
+        pairs = np.stack([data.failures[used].astype(np.float64), data.exposure_node_days[used]])
+        rows, weights = np.unique(pairs, axis=1, return_counts=True)
+        self.failures: Floats = rows[0]
+        self.exposure: Floats = rows[1]
+        self.weight: Floats = weights.astype(np.float64)
+        self.total = float(self.weight @ self.failures)
+        self.node_days = float(self.weight @ self.exposure)
+
+    def mean(self, spread: float) -> float:
+        """Most likely mean rate for a spread: where the score is zero."""
+        from scipy.optimize import brentq
+
+        crude = self.total / self.node_days
+        if spread < 1e-9 or np.ptp(self.exposure) == 0:
+            return crude
+
+        def score(log_rate: float) -> float:
+            mu = math.exp(log_rate) * self.exposure
+            return float(self.weight @ ((self.failures - mu) / (1.0 + spread * mu)))
+
+        middle = math.log(crude)
+        return math.exp(float(brentq(score, middle - 8.0, middle + 8.0, xtol=1e-10)))
+
+    def likelihood(self, rate: float, spread: float) -> float:
+        """Log-likelihood of the negative binomial law."""
+        from scipy.special import gammaln
+
+        shape = 1.0 / spread
+        mu = rate * self.exposure
+        return float(
+            self.weight
+            @ (
+                gammaln(self.failures + shape)
+                - gammaln(shape)
+                - gammaln(self.failures + 1.0)
+                - shape * np.log1p(mu * spread)
+                + self.failures * (np.log(mu * spread) - np.log1p(mu * spread))
+            )
+        )
+
+    def profile(self, log_spread: float) -> float:
+        """Log-likelihood at the best mean for that spread."""
+        spread = math.exp(log_spread)
+        return self.likelihood(self.mean(spread), spread)
+
+    def poisson(self) -> float:
+        """Log-likelihood without spread."""
+        from scipy.special import gammaln, xlogy
+
+        mu = self.exposure * self.total / self.node_days
+        return float(self.weight @ (xlogy(self.failures, mu) - mu - gammaln(self.failures + 1.0)))
+
+    def test(self, rate: float, spread: float) -> GoodnessOfFit | None:
+        """Chi-square test of how many units had 0, 1, 2, ... failures."""
+        from scipy.stats import nbinom, poisson
+
+        mu = rate * self.exposure
+        top = int(self.failures.max())
+        seen = np.bincount(self.failures.astype(int), self.weight, top + 2)
+        shape = 1.0 / spread if spread else math.inf
+        expected = np.array(
+            [
+                self.weight
+                @ (nbinom.pmf(x, shape, shape / (shape + mu)) if spread else poisson.pmf(x, mu))
+                for x in range(top + 1)
+            ]
+        )
+        expected = np.append(expected, max(0.0, self.weight.sum() - expected.sum()))
+        groups = _merge(expected, 5.0)
+        degrees = len(groups) - 1 - 2
+        if degrees < 1:
+            return None
+        statistic = sum(
+            (seen[part].sum() - expected[part].sum()) ** 2 / expected[part].sum() for part in groups
+        )
+        return GoodnessOfFit(
+            "chi-square of counts", float(statistic), degrees, chi_square_tail(statistic, degrees)
+        )
+
+
+def _merge(expected: Floats, least: float) -> list[slice]:
+    """Neighbouring cells joined until each expects `least`."""
+    groups: list[slice] = []
+    start, total = 0, 0.0
+    for i, value in enumerate(expected):
+        total += float(value)
+        if total >= least:
+            groups.append(slice(start, i + 1))
+            start, total = i + 1, 0.0
+    if groups and start < expected.size:
+        groups[-1] = slice(groups[-1].start, expected.size)
+    return groups
+
+
+def _maximum(profile: Callable[[float], float]) -> tuple[float, float]:
+    from scipy.optimize import minimize_scalar
+
+    found = minimize_scalar(lambda v: -profile(v), bounds=_LOG_SPREAD, method="bounded")
+    return float(found.x), -float(found.fun)
+
+
+def _ends(
+    profile: Callable[[float], float],
+    log_spread: float,
+    best: float,
+    flat: float,
+    confidence: float,
+) -> tuple[float, float]:
+    """Profile-likelihood interval of the spread; its lower end is 0 where no spread will do too."""
+    from scipy.optimize import brentq
+    from scipy.special import chdtri
+
+    drop = float(chdtri(1, 1.0 - confidence)) / 2.0
+    bottom, top = _LOG_SPREAD
+
+    def above(value: float) -> float:
+        return profile(value) - best + drop
+
+    low = 0.0 if best - flat <= drop else math.exp(float(brentq(above, bottom, log_spread)))
+    high = math.inf if above(top) > 0 else math.exp(float(brentq(above, log_spread, top)))
+    return low, high

@@ -1,0 +1,289 @@
+"""What Weibull and lognormal share: a law of (log clock - location) / scale.
+
+The likelihood is nested: the best location for a scale, then the scale. Intervals come from the
+profile likelihood, its cut widened for few failures, because Wald's interval covers far too seldom
+below some thirty failures. Long tables are folded into cells of nearly equal logarithm, which moves
+the estimates by less than a thousandth of their interval.
+"""
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable
+
+import numpy as np
+
+from ettr.estimates import CONFIDENCE, FailureRate, Interval
+from ettr.models.base import (
+    FEW_FAILURES,
+    FailureModel,
+    Fit,
+    Parameter,
+    age_test,
+    verdict,
+)
+from ettr.models.data import Floats, Lifetimes
+from ettr.models.dispersion import inflated_interval, spread_index
+
+_CELLS = 2048
+_LOG_SCALE = (-4.0, 4.0)
+
+
+class LogLocationScale(FailureModel[Lifetimes]):
+    """A law of the logarithm of the lifetime, known up to location and scale."""
+
+    # how much the mean of the likelihood ratio exceeds that of chi-square, times the failures;
+    # tests/models/test_models_coverage.py shows that it suffices
+    correction = 3.0
+
+    @abstractmethod
+    def cumulative(self, z: Floats) -> Floats:
+        """Cumulative hazard at standardised log clock `z`."""
+
+    @abstractmethod
+    def hazard(self, z: Floats) -> Floats:
+        """Its derivative in `z`."""
+
+    @abstractmethod
+    def log_hazard(self, z: Floats) -> Floats:
+        """Logarithm of `hazard`."""
+
+    @abstractmethod
+    def log_hazard_slope(self, z: Floats) -> Floats:
+        """Derivative of `log_hazard` in `z`."""
+
+    @abstractmethod
+    def parameters(self, location: Interval, scale: Interval) -> tuple[Parameter, ...]:
+        """The model's own parameters from location and scale of the log lifetime in seconds."""
+
+    @abstractmethod
+    def meaning(self, scale: Interval) -> str:
+        """What the scale says about ageing, without a full stop."""
+
+    def fit(self, data: Lifetimes, confidence: float = CONFIDENCE) -> Fit:
+        """The law with profile-likelihood intervals, and the mean rate over the exposure."""
+        rate = FailureRate(data.failures, data.node_days)
+        if not data.failures:
+            return self._nothing(rate, confidence)
+        likelihood = _Likelihood(self, data)
+        log_scale, best = likelihood.maximum()
+        place = likelihood.location(math.exp(log_scale))
+        scale = math.exp(log_scale)
+
+        def cumulative_hazard(clock_s: Floats) -> Floats:
+            return _at(self, np.asarray(clock_s, dtype=np.float64), place, scale)
+
+        index, degrees = self._clusters(data, cumulative_hazard)
+        drop = _drop(data.failures, confidence, self.correction, index, degrees)
+        scale_ends = likelihood.scale_ends(log_scale, best - drop)
+        place_ends = likelihood.location_ends(place, scale, scale_ends, best - drop)
+        goodness = age_test(data, cumulative_hazard, 2)
+        exact = float(
+            np.sum(self.log_hazard((np.log(data.duration_s[data.observed]) - place) / scale))
+            - data.failures * math.log(scale)
+            - np.sum(np.log(data.duration_s[data.observed]))
+            - np.sum(cumulative_hazard(data.duration_s) - cumulative_hazard(data.entry_s))
+        )
+        scale_interval = Interval(scale, *scale_ends)
+        return Fit(
+            model=self.name,
+            parameters=self.parameters(Interval(place, *place_ends), scale_interval),
+            rate=rate,
+            rate_per_node_day=inflated_interval(rate, index, degrees, confidence),
+            log_likelihood=exact,
+            n_parameters=2,
+            goodness=goodness,
+            meaning=f"{self.meaning(scale_interval)}; {verdict(goodness)}.",
+            assumptions=(
+                "one law for all nodes",
+                "failures independent of each other"
+                if index <= 1.0
+                else f"intervals widened for rows that share a group (index {index:.2g})",
+            ),
+            confidence=confidence,
+            dispersion=index,
+            cumulative_hazard=cumulative_hazard,
+        )
+
+    def _nothing(self, rate: FailureRate, confidence: float) -> Fit:
+        low, high = rate.interval(confidence)
+        return Fit(
+            model=self.name,
+            parameters=self.parameters(
+                Interval(None, -math.inf, math.inf), Interval(None, 0.0, math.inf)
+            ),
+            rate=rate,
+            rate_per_node_day=Interval(rate.per_node_day, low, high),
+            log_likelihood=None,
+            n_parameters=2,
+            goodness=None,
+            meaning=(
+                "Nothing failed, so nothing is known about ageing; only the upper end of the rate "
+                "is."
+            ),
+            assumptions=("one law for all nodes", "failures independent of each other"),
+            confidence=confidence,
+        )
+
+    def _clusters(
+        self, data: Lifetimes, cumulative_hazard: Callable[[Floats], Floats]
+    ) -> tuple[float, float]:
+        """Spread between groups beyond chance; 1 and no degrees where there is none to admit."""
+        if data.group is None or data.failures < FEW_FAILURES:
+            return 1.0, 0.0
+        _, group = np.unique(data.group, return_inverse=True)
+        expected = np.bincount(
+            group, cumulative_hazard(data.duration_s) - cumulative_hazard(data.entry_s)
+        )
+        seen = np.bincount(group, data.observed.astype(np.float64))
+        index, degrees = spread_index(seen, expected)
+        return (index, degrees) if index > 1.0 and degrees else (1.0, 0.0)
+
+
+def _at(model: LogLocationScale, clock_s: Floats, place: float, scale: float) -> Floats:
+    result = np.zeros_like(clock_s)
+    positive = clock_s > 0
+    result[positive] = model.cumulative((np.log(clock_s[positive]) - place) / scale)
+    return result
+
+
+def _drop(
+    failures: int, confidence: float, correction: float, index: float, degrees: float
+) -> float:
+    """How far the log-likelihood may fall inside an interval.
+
+    Source:
+        Bartlett (1937), Proc. Royal Society A 160, for the factor 1 + c / n; McCullagh and Nelder
+        (1989), section 9.2.2, for the division by the dispersion.
+    """
+    from scipy.special import chdtri, ndtri, stdtrit
+
+    tail = (1.0 - confidence) / 2.0
+    student = float(stdtrit(degrees, tail) / ndtri(tail)) ** 2 if degrees > 0 else 1.0
+    cut = float(chdtri(1, 1.0 - confidence)) / 2.0
+    return cut * (1.0 + correction / failures) * index * student
+
+
+def _cells(log_clock: Floats) -> tuple[Floats, Floats]:
+    """Values and weights; long lists are folded into cells that keep their mean."""
+    if log_clock.size <= _CELLS:
+        return log_clock, np.ones_like(log_clock)
+    low, high = float(log_clock.min()), float(log_clock.max())
+    cell = ((log_clock - low) * ((_CELLS - 1) / max(high - low, 1e-12))).astype(np.int64)
+    weight = np.bincount(cell, minlength=_CELLS).astype(np.float64)
+    total = np.bincount(cell, log_clock, _CELLS)
+    used = weight > 0
+    return total[used] / weight[used], weight[used]
+
+
+class _Likelihood:
+    def __init__(self, model: LogLocationScale, data: Lifetimes) -> None:
+        logs = np.log(data.duration_s)
+        self.model = model
+        self.failures = data.failures
+        self.seen, self.seen_n = _cells(logs[data.observed])
+        self.exits, self.exits_n = _cells(logs)
+        self.entries, self.entries_n = _cells(np.log(data.entry_s[data.entry_s > 0]))
+        self.middle = float(self.seen @ self.seen_n) / self.failures
+
+    def value(self, place: float, scale: float) -> float:
+        """Log-likelihood, up to a constant of the data."""
+        model = self.model
+        with np.errstate(over="ignore"):
+            result = (
+                self.seen_n @ model.log_hazard((self.seen - place) / scale)
+                - self.failures * math.log(scale)
+                - self.exits_n @ model.cumulative((self.exits - place) / scale)
+            )
+            if self.entries.size:
+                result += self.entries_n @ model.cumulative((self.entries - place) / scale)
+        return float(result) if math.isfinite(result) else -1e300
+
+    def score(self, place: float, scale: float) -> float:
+        """Minus scale times the derivative of the log-likelihood in the location."""
+        model = self.model
+        with np.errstate(over="ignore"):
+            result = self.seen_n @ model.log_hazard_slope((self.seen - place) / scale)
+            result -= self.exits_n @ model.hazard((self.exits - place) / scale)
+            if self.entries.size:
+                result += self.entries_n @ model.hazard((self.entries - place) / scale)
+        return float(result)
+
+    def location(self, scale: float) -> float:
+        """Most likely location for a scale."""
+        from scipy.optimize import brentq
+
+        # where the location rises the score does: from minus infinity to the failures
+        low = high = self.middle
+        step = scale
+        while self.score(low, scale) > 0 and step < 1e6 * scale:
+            low -= step
+            step *= 2.0
+        step = scale
+        while self.score(high, scale) < 0 and step < 1e6 * scale:
+            high += step
+            step *= 2.0
+        if low == high or self.score(low, scale) > 0 or self.score(high, scale) < 0:
+            return low
+        return float(brentq(self.score, low, high, args=(scale,), xtol=1e-9, rtol=1e-12))
+
+    def profile(self, log_scale: float) -> float:
+        """Log-likelihood at the best location for that scale."""
+        scale = math.exp(log_scale)
+        return self.value(self.location(scale), scale)
+
+    def maximum(self) -> tuple[float, float]:
+        """Most likely logarithm of the scale, and the log-likelihood there."""
+        from scipy.optimize import minimize_scalar
+
+        found = minimize_scalar(
+            lambda v: -self.profile(v), bounds=_LOG_SCALE, method="bounded", options={"xatol": 1e-6}
+        )
+        return float(found.x), -float(found.fun)
+
+    def scale_ends(self, log_scale: float, level: float) -> tuple[float, float]:
+        """Where the profile of the scale falls to `level`; 0 and infinity where it never does."""
+        low = _crossing(lambda v: self.profile(v) - level, log_scale, _LOG_SCALE[0])
+        high = _crossing(lambda v: self.profile(v) - level, log_scale, _LOG_SCALE[1])
+        return (
+            0.0 if low is None else math.exp(low),
+            math.inf if high is None else math.exp(high),
+        )
+
+    def location_ends(
+        self, place: float, scale: float, scale_ends: tuple[float, float], level: float
+    ) -> tuple[float, float]:
+        """Where the profile of the location falls to `level`."""
+        from scipy.optimize import minimize_scalar
+
+        bounds = tuple(
+            min(max(math.log(end) if end > 0 else -math.inf, _LOG_SCALE[0]), _LOG_SCALE[1])
+            for end in scale_ends
+        )
+
+        def above(value: float) -> float:
+            found = minimize_scalar(
+                lambda v: -self.value(value, math.exp(v)),
+                bounds=bounds,
+                method="bounded",
+                options={"xatol": 1e-4},
+            )
+            return -float(found.fun) - level
+
+        # the band of scales holds every point above the level, so the far ends are finite
+        far = 40.0 * max(scale, math.exp(bounds[1]))
+        low, high = _crossing(above, place, place - far), _crossing(above, place, place + far)
+        return (-math.inf if low is None else low), (math.inf if high is None else high)
+
+
+def _crossing(above: Callable[[float], float], inside: float, limit: float) -> float | None:
+    """Where `above` turns negative between a point inside and a limit; None where it does not."""
+    from scipy.optimize import brentq
+
+    step, near = 0.05 * (1.0 if limit > inside else -1.0), inside
+    while True:
+        far = min(near + step, limit) if limit > inside else max(near + step, limit)
+        if above(far) < 0:
+            return float(brentq(above, near, far, xtol=1e-5))
+        if far == limit:
+            return None
+        near, step = far, 2.0 * step

@@ -1,0 +1,84 @@
+import numpy as np
+import pytest
+
+from ettr.models.data import Counts
+from ettr.models.dispersion import burstiness, dispersion
+
+
+def test_alike_nodes_keep_the_poisson_interval():
+    rng = np.random.default_rng(1)
+    found = dispersion(Counts(rng.poisson(0.5, 200), 100.0))
+    assert found.believe == "poisson"
+    assert found.interval == found.poisson
+    assert found.index == pytest.approx(1.0, abs=0.25)
+
+
+def test_a_few_bad_nodes_are_seen_and_widen_the_interval():
+    rng = np.random.default_rng(2)
+    counts = np.append(rng.poisson(0.3, 195), [9, 8, 7, 10, 9])
+    found = dispersion(Counts(counts, 100.0))
+    assert found.believe == "over-dispersed"
+    assert found.test.p_value < 1e-6
+    assert found.over_dispersed.low < found.poisson.low
+    assert found.over_dispersed.high > found.poisson.high
+    assert "believe the over-dispersed interval" in found.meaning
+
+
+def test_below_ten_failures_dispersion_cannot_be_known():
+    found = dispersion(Counts([9, 0, 0, 0], 10.0))
+    assert found.believe == "unknown"
+    assert found.index is None
+    assert "cannot be known (9 failures are too few" in found.meaning
+
+
+def test_one_node_has_no_spread():
+    found = dispersion(Counts([40], 10.0))
+    assert found.believe == "unknown"
+    assert "one node alone has no spread" in found.meaning
+
+
+def test_nothing_failed():
+    found = dispersion(Counts([0, 0], 10.0))
+    assert found.poisson.low == 0.0
+    assert found.poisson.high == pytest.approx(2.9957 / 20, rel=1e-4)
+
+
+def test_test_statistic_is_pearsons():
+    """The statistic of SciPy's chi-square test of equal counts."""
+    from scipy.stats import chisquare
+
+    seen = [4, 9, 2, 7, 5, 3]
+    assert dispersion(Counts(seen, 10.0)).test.statistic == pytest.approx(chisquare(seen).statistic)
+
+
+@pytest.mark.slow
+def test_dispersion_test_holds_its_level_with_few_failures_a_node():
+    rng = np.random.default_rng(4)
+    for per_node in (0.05, 0.5, 5.0):
+        p = [
+            dispersion(Counts(x, 1.0)).test.p_value
+            for x in rng.poisson(per_node, (1000, 400))
+            if x.sum() >= 10
+        ]
+        assert np.mean(np.array(p) < 0.05) == pytest.approx(0.05, abs=0.025)
+
+
+def test_bursts_have_a_large_coefficient_of_variation():
+    rng = np.random.default_rng(5)
+    starts = np.cumsum(rng.exponential(10.0, 40))
+    times = np.concatenate([start + rng.uniform(0, 0.1, 4) for start in starts])
+    found = burstiness(times, np.random.default_rng(0))
+    assert found.coefficient_of_variation > 1.5
+    assert "come in bursts" in found.meaning
+
+
+def test_independent_failures_are_no_bursts():
+    times = np.cumsum(np.random.default_rng(6).exponential(1.0, 500))
+    found = burstiness(times, np.random.default_rng(0))
+    assert "as independent ones do" in found.meaning
+
+
+def test_few_gaps_say_so():
+    found = burstiness(np.arange(5.0), np.random.default_rng(0))
+    assert found.coefficient_of_variation is None
+    assert "too few to see bursts" in found.meaning
