@@ -1,0 +1,199 @@
+"""Lost goodput in GPU-hours by cause, first and second order, and crash loops.
+
+First order is what a failed job loses, second order what is lost by the jobs preempted so that it
+could restart. Either loses min(runtime, cap) times its GPUs, with a cap of half an hour for hourly
+checkpoints.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+
+import ibis
+
+from ettr.errors import UsageError
+from ettr.metrics.instants import fetch
+from ettr.metrics.preemptions import PreemptionLinks
+from ettr.metrics.sizes import SizeClass, size_class, size_end_of
+from ettr.metrics.status import share
+from ettr.units import SECONDS_PER_HOUR, SECONDS_PER_MINUTE
+
+LOST_CAP_MIN = 30.0
+CRASH_LOOP_FAILURES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class CauseLoss:
+    """What one symptom cost. Preemptions are those that its failures caused."""
+
+    symptom: str
+    failures: int
+    first_order_gpu_hours: float
+    preemptions: int
+    second_order_gpu_hours: float
+    gpu_hours: float
+
+
+@dataclass(frozen=True, slots=True)
+class SizeLoss:
+    """What failures of jobs of one size cost, preemptions for their sake included."""
+
+    size: SizeClass
+    failures: int
+    first_order_gpu_hours: float
+    preemptions: int
+    second_order_gpu_hours: float
+    gpu_hours: float
+
+
+@dataclass(frozen=True, slots=True)
+class CrashLoop:
+    """A job that failed again and again: its size, what it cost and whom it drove out."""
+
+    cluster: str
+    job_id: str
+    failures: int
+    n_gpus: int | None
+    preemptions: int
+    preempted_gpus: int
+    lost_gpu_hours: float
+    symptoms: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LostGoodput:
+    """GPU-hours lost to failures; `cap_min` is the most that one interruption can lose.
+
+    Failures whose GPUs the log does not name lose nothing here; `failures_without_gpus` counts
+    them.
+    """
+
+    cap_min: float
+    first_order_gpu_hours: float
+    second_order_gpu_hours: float
+    second_order_share: float | None
+    by_cause: tuple[CauseLoss, ...]
+    by_size: tuple[SizeLoss, ...]
+    crash_loops: tuple[CrashLoop, ...]
+    failures_without_gpus: int
+    preemption_links: PreemptionLinks
+
+
+@dataclass(slots=True)
+class _Loss:
+    failures: int = 0
+    first_gpu_s: float = 0.0
+    preemptions: int = 0
+    preempted_gpus: int = 0
+    second_gpu_s: float = 0.0
+
+
+def lost_goodput(
+    failures: ibis.Table,
+    links: PreemptionLinks,
+    *,
+    cap_min: float = LOST_CAP_MIN,
+    crash_loop_failures: int = CRASH_LOOP_FAILURES,
+) -> LostGoodput:
+    """GPU-hours lost by cause and by size of the failed job, and the crash loops.
+
+    Args:
+        failures: failures of the infrastructure.
+        links: preemptions that they caused (`preemption_links`).
+        cap_min: the most that one interruption loses, in minutes: half a checkpoint interval.
+        crash_loop_failures: a job with this many failures or more is a crash loop.
+
+    Raises:
+        UsageError: a cap that is negative, or a crash loop of fewer than two failures.
+
+    Source:
+        Kokolis et al. (2025): lost goodput as min(runtime, 30 min) times GPUs, once for failed
+        jobs and again for those preempted to reschedule them.
+    """
+    if cap_min < 0 or crash_loop_failures < 2:
+        raise UsageError(
+            f"cap_min {cap_min} must be 0 or more and crash_loop_failures {crash_loop_failures} "
+            "2 or more; give 30 and 3 for the usual ones"
+        )
+    cap_s = cap_min * SECONDS_PER_MINUTE
+    rows = fetch(
+        failures, "attempt_id", "cluster", "job_id", "symptom", "elapsed_s", "n_gpus"
+    ).to_pylist()
+    by_symptom: dict[str, _Loss] = defaultdict(_Loss)
+    by_size: dict[int, _Loss] = defaultdict(_Loss)
+    by_job: dict[tuple[str, str], _Loss] = defaultdict(_Loss)
+    owners: dict[str, tuple[_Loss, ...]] = {}
+    for row in rows:
+        losses = (
+            by_symptom[row["symptom"]],
+            by_size[size_end_of(row["n_gpus"])],
+            by_job[row["cluster"], row["job_id"]],
+        )
+        owners[row["attempt_id"]] = losses
+        for loss in losses:
+            loss.failures += 1
+            loss.first_gpu_s += min(row["elapsed_s"] or 0.0, cap_s) * (row["n_gpus"] or 0)
+    for link in links.links:
+        for loss in owners[link.failed_attempt_id]:
+            loss.preemptions += 1
+            loss.preempted_gpus += link.n_gpus
+            loss.second_gpu_s += min(link.elapsed_s, cap_s) * link.n_gpus
+    first = sum(loss.first_gpu_s for loss in by_symptom.values()) / SECONDS_PER_HOUR
+    second = sum(loss.second_gpu_s for loss in by_symptom.values()) / SECONDS_PER_HOUR
+    return LostGoodput(
+        cap_min=cap_min,
+        first_order_gpu_hours=first,
+        second_order_gpu_hours=second,
+        second_order_share=share(second, first + second),
+        by_cause=tuple(
+            CauseLoss(symptom, *_columns(loss))
+            for symptom, loss in sorted(by_symptom.items(), key=lambda i: (-_lost(i[1]), i[0]))
+        ),
+        by_size=tuple(
+            SizeLoss(size_class(end), *_columns(loss)) for end, loss in sorted(by_size.items())
+        ),
+        crash_loops=_crash_loops(by_job, rows, crash_loop_failures),
+        failures_without_gpus=sum(row["n_gpus"] is None for row in rows),
+        preemption_links=links,
+    )
+
+
+def _lost(loss: _Loss) -> float:
+    return loss.first_gpu_s + loss.second_gpu_s
+
+
+def _columns(loss: _Loss) -> tuple[int, float, int, float, float]:
+    return (
+        loss.failures,
+        loss.first_gpu_s / SECONDS_PER_HOUR,
+        loss.preemptions,
+        loss.second_gpu_s / SECONDS_PER_HOUR,
+        _lost(loss) / SECONDS_PER_HOUR,
+    )
+
+
+def _crash_loops(
+    by_job: dict[tuple[str, str], _Loss], rows: list[dict[str, str | int | None]], least: int
+) -> tuple[CrashLoop, ...]:
+    symptoms: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    gpus: dict[tuple[str, str], int | None] = {}
+    for row in rows:
+        key = (str(row["cluster"]), str(row["job_id"]))
+        symptoms[key][str(row["symptom"])] += 1
+        gpus[key] = max(int(row["n_gpus"] or 0), gpus.get(key) or 0) or None
+    loops = [
+        CrashLoop(
+            cluster=key[0],
+            job_id=key[1],
+            failures=loss.failures,
+            n_gpus=gpus[key],
+            preemptions=loss.preemptions,
+            preempted_gpus=loss.preempted_gpus,
+            lost_gpu_hours=_lost(loss) / SECONDS_PER_HOUR,
+            symptoms=tuple(name for name, _ in symptoms[key].most_common()),
+        )
+        for key, loss in by_job.items()
+        if loss.failures >= least
+    ]
+    return tuple(sorted(loops, key=lambda loop: (-loop.failures, loop.cluster, loop.job_id)))

@@ -1,0 +1,265 @@
+"""Who was preempted so that a failed job could restart: from the controller's log, or by a rule.
+
+The log is certain: an event of check `slurmctld`, code `PREEMPTED`, names the job that was
+preempted and the one it made room for. The rule is for logs that lack it: an attempt that ended
+PREEMPTED at most `rule_window_s` before a restart began, on one of the restart's nodes, was
+preempted for it. A restart is the first attempt of a job after one that failed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import ibis
+import numpy as np
+
+from ettr.estimates import CONFIDENCE, share_interval
+from ettr.metrics.bounds import Bounds, plain
+from ettr.metrics.instants import Floats, epoch_s, fetch, seconds_of
+
+RULE_WINDOW_S = 300
+LOG_TOLERANCE_S = 120
+CLOCK_SLACK_S = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Preemption:
+    """An attempt that had to go so that a failed job could restart."""
+
+    attempt_id: str
+    elapsed_s: float
+    n_gpus: int
+    failed_attempt_id: str
+    failed_job_id: str
+    from_log: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RuleError:
+    """The rule held against the log, over the attempts for which the log names the instigator.
+
+    `precision` is the share of the rule's links that the log confirms, `recall` the share of the
+    log's links that the rule finds. None where the log names nobody.
+    """
+
+    log_links: int
+    rule_links: int
+    agreeing_links: int
+    precision: Bounds
+    recall: Bounds
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionLinks:
+    """All second-order preemptions, by whom they were found, and the rule's measured error."""
+
+    links: tuple[Preemption, ...]
+    preempted_attempts: int
+    told_by_log: int
+    rule_window_s: float
+    rule_error: RuleError | None
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """The first attempt of a job after one that failed."""
+
+    attempt_id: str
+    job_id: str
+    start_s: float
+    failed_attempt_id: str
+
+
+def restarts_after_failure(attempts: ibis.Table, failures: ibis.Table) -> tuple[Restart, ...]:
+    """For each failure the next attempt of the same job, if it ever started again."""
+    failed = fetch(failures, "attempt_id", "cluster", "job_id", "end")
+    jobs = failures.select("cluster", "job_id").distinct()
+    later = fetch(
+        attempts.filter(attempts["start"].notnull()).semi_join(jobs, ["cluster", "job_id"]),
+        "attempt_id", "cluster", "job_id", "start",
+    )  # fmt: skip
+    starts: dict[tuple[str, str], list[tuple[float, str]]] = {}
+    for attempt, cluster, job, start_s in zip(
+        later["attempt_id"].to_pylist(), later["cluster"].to_pylist(),
+        later["job_id"].to_pylist(), seconds_of(later["start"]), strict=True,
+    ):  # fmt: skip
+        starts.setdefault((cluster, job), []).append((float(start_s), attempt))
+    found = []
+    for attempt, cluster, job, end_s in zip(
+        failed["attempt_id"].to_pylist(), failed["cluster"].to_pylist(),
+        failed["job_id"].to_pylist(), seconds_of(failed["end"]), strict=True,
+    ):  # fmt: skip
+        after = [
+            pair for pair in starts.get((cluster, job), []) if pair[0] >= end_s
+            and pair[1] != attempt
+        ]  # fmt: skip
+        if after:
+            start_s, again = min(after)
+            found.append(Restart(again, job, start_s, attempt))
+    return tuple(found)
+
+
+def preemption_links(
+    attempts: ibis.Table,
+    allocations: ibis.Table,
+    failures: ibis.Table,
+    events: ibis.Table,
+    *,
+    rule_window_s: float = RULE_WINDOW_S,
+    confidence: float = CONFIDENCE,
+) -> PreemptionLinks:
+    """Preemptions that failures caused: by the log where it tells, by the rule elsewhere.
+
+    Args:
+        attempts: all attempts.
+        allocations: which nodes each attempt held; the rule needs them.
+        failures: failures of the infrastructure.
+        events: observations, among them those of the controller's log.
+        rule_window_s: how long before a restart a preemption may lie, in seconds.
+        confidence: of the intervals of the rule's error, between 0 and 1.
+    """
+    victims = fetch(
+        attempts.filter((attempts["state"] == "PREEMPTED") & attempts["end"].notnull()),
+        "attempt_id", "job_id", "end", "elapsed_s", "n_gpus",
+    )  # fmt: skip
+    restarts = restarts_after_failure(attempts, failures)
+    held = {
+        attempt: (float(elapsed_s or 0.0), int(n_gpus or 0))
+        for attempt, elapsed_s, n_gpus in zip(
+            victims["attempt_id"].to_pylist(), victims["elapsed_s"].to_pylist(),
+            victims["n_gpus"].to_pylist(), strict=True,
+        )
+    }  # fmt: skip
+    told = _told_by_log(
+        events, victims["attempt_id"].to_pylist(), victims["job_id"].to_pylist(),
+        seconds_of(victims["end"]),
+    )  # fmt: skip
+    by_log = _links_by_log(told, restarts)
+    by_rule = _links_by_rule(attempts, allocations, restarts, rule_window_s)
+    links = [_link(pair, held, True) for pair in sorted(by_log.items())]
+    links += [_link(pair, held, False) for pair in sorted(by_rule.items()) if pair[0] not in told]
+    return PreemptionLinks(
+        links=tuple(links),
+        preempted_attempts=victims.num_rows,
+        told_by_log=len(told),
+        rule_window_s=rule_window_s,
+        rule_error=_rule_error(told, by_log, by_rule, confidence) if told else None,
+    )
+
+
+def _link(
+    pair: tuple[str, Restart], held: dict[str, tuple[float, int]], from_log: bool
+) -> Preemption:
+    attempt, restart = pair
+    elapsed_s, n_gpus = held[attempt]
+    return Preemption(
+        attempt, elapsed_s, n_gpus, restart.failed_attempt_id, restart.job_id, from_log
+    )
+
+
+def _told_by_log(
+    events: ibis.Table, attempts: list[str], jobs: list[str], ends_s: Floats
+) -> dict[str, tuple[str, float]]:
+    """For each preempted attempt the job it made room for, and when, as the log has it."""
+    told = events.filter(
+        (events["check"] == "slurmctld")
+        & (events["code"] == "PREEMPTED")
+        & events["job_id"].notnull()
+        & events["related_job_id"].notnull()
+    )
+    rows = fetch(told, "job_id", "related_job_id", "time")
+    by_job: dict[str, list[tuple[float, str]]] = {}
+    for attempt, job, end_s in zip(attempts, jobs, ends_s, strict=True):
+        by_job.setdefault(job, []).append((float(end_s), attempt))
+    found: dict[str, tuple[str, float]] = {}
+    for job, other, time_s in zip(
+        rows["job_id"].to_pylist(), rows["related_job_id"].to_pylist(), seconds_of(rows["time"]),
+        strict=True,
+    ):  # fmt: skip
+        near = [(abs(end_s - time_s), attempt) for end_s, attempt in by_job.get(job, [])]
+        if near and min(near)[0] <= LOG_TOLERANCE_S:
+            found[min(near)[1]] = (other, float(time_s))
+    return found
+
+
+def _links_by_log(
+    told: dict[str, tuple[str, float]], restarts: tuple[Restart, ...]
+) -> dict[str, Restart]:
+    """Of those that the log tells, the ones that made room for a restart after a failure.
+
+    The controller preempts some time before the job that needs the room can start; the restart
+    meant is the job's next one, and no later than the tolerance of the log.
+    """
+    by_job: dict[str, list[Restart]] = {}
+    for restart in restarts:
+        by_job.setdefault(restart.job_id, []).append(restart)
+    found = {}
+    for attempt, (job, time_s) in told.items():
+        near = [
+            restart for restart in by_job.get(job, [])
+            if -CLOCK_SLACK_S <= restart.start_s - time_s <= RULE_WINDOW_S + LOG_TOLERANCE_S
+        ]  # fmt: skip
+        if near:
+            found[attempt] = min(near, key=lambda restart: restart.start_s)
+    return found
+
+
+def _links_by_rule(
+    attempts: ibis.Table,
+    allocations: ibis.Table,
+    restarts: tuple[Restart, ...],
+    window_s: float,
+) -> dict[str, Restart]:
+    """The rule: preempted within the window before a restart, on one of its nodes."""
+    if not restarts:
+        return {}
+    width = int(window_s) + CLOCK_SLACK_S
+    by_attempt = {restart.attempt_id: restart for restart in restarts}
+    again = ibis.memtable(
+        {"attempt_id": [r.attempt_id for r in restarts]}, schema={"attempt_id": "string"}
+    ).distinct()
+    starts = allocations.semi_join(again, "attempt_id")
+    starts = starts.select(
+        "cluster", "node", restart_id=starts["attempt_id"], start_s=epoch_s(starts["start"])
+    )
+    # Whoever ended within the window lies in the bucket of the start or the one before, and by
+    # the clocks' slack in the one after.
+    near = [
+        starts.mutate(bucket=(starts["start_s"] // width).cast("int64") + step)
+        for step in (-1, 0, 1)
+    ]
+    gone = attempts.filter(attempts["state"] == "PREEMPTED").select("attempt_id")
+    ends = allocations.filter(allocations["end"].notnull()).semi_join(gone, "attempt_id")
+    ends = ends.select("cluster", "node", "attempt_id", end_s=epoch_s(ends["end"]))
+    ends = ends.mutate(bucket=(ends["end_s"] // width).cast("int64"))
+    met = ends.inner_join(ibis.union(*near), ["cluster", "node", "bucket"])
+    met = met.filter(
+        (met["end_s"] <= met["start_s"] + CLOCK_SLACK_S) & (met["start_s"] - met["end_s"] <= width)
+    )
+    pairs = fetch(met.select("attempt_id", "restart_id").distinct())
+    found: dict[str, Restart] = {}
+    for attempt, restart_id in zip(
+        pairs["attempt_id"].to_pylist(), pairs["restart_id"].to_pylist(), strict=True
+    ):
+        restart = by_attempt[restart_id]
+        if attempt not in found or restart.start_s < found[attempt].start_s:
+            found[attempt] = restart
+    return found
+
+
+def _rule_error(
+    told: dict[str, tuple[str, float]],
+    by_log: dict[str, Restart],
+    by_rule: dict[str, Restart],
+    confidence: float,
+) -> RuleError:
+    ruled = {attempt: r.job_id for attempt, r in by_rule.items() if attempt in told}
+    logged = {attempt: r.job_id for attempt, r in by_log.items()}
+    agreeing = int(np.sum([logged.get(attempt) == job for attempt, job in ruled.items()]))
+    return RuleError(
+        log_links=len(logged),
+        rule_links=len(ruled),
+        agreeing_links=agreeing,
+        precision=plain(share_interval(agreeing, len(ruled), confidence)),
+        recall=plain(share_interval(agreeing, len(logged), confidence)),
+    )
