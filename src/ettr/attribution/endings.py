@@ -1,0 +1,170 @@
+"""How attempts ended: the truth table of end states, refined by what the controller's log says."""
+
+from __future__ import annotations
+
+import ibis
+from ibis.expr.types import BooleanValue, Table
+
+from ettr.attribution.rules import Naming, epoch_us, seconds
+from ettr.tables import INTERRUPTIONS
+from ettr.taxonomy import Taxonomy
+
+HARDWARE_CANDIDATE = "hardware-candidate"
+PREEMPTION = "preemption"
+USER_FAILURE = "user-failure"
+NO_INTERRUPTION = "none"
+TIME_LIMIT = "time-limit"
+SLURMCTLD = "slurmctld"
+NODE_FAIL = "NODE_FAIL"
+PREEMPTED = "PREEMPTED"
+OUT_OF_MEMORY = "OUT_OF_MEMORY"
+OUT_OF_MEMORY_SIGNAL = 125  # not a signal: Slurm's own mark for a step that the OOM killer ended
+ROOT = ("0", "root")
+
+
+def endings(
+    attempts: Table, events: Table, taxonomy: Taxonomy, naming: Naming | None = None
+) -> Table:
+    """Interrupted attempts with what the scheduler itself says about their end.
+
+    The columns of `interruptions`, and beside them `node_failed` (the scheduler says that a node
+    failed), `named_node` (which one) and `named_event` (id of the event that says so).
+    """
+    ended = _by_state(attempts, taxonomy)
+    said = _said(attempts, events, naming or Naming())
+    known = ended.left_join(said, "attempt_id").drop("attempt_id_right")
+    failed = known.node_failed | known.failed_node.notnull() | (known.said_code == NODE_FAIL)
+    known = known.mutate(
+        node_failed=failed.fill_null(False),
+        preempted=(known.said_code == PREEMPTED).fill_null(False),
+        named_node=ibis.coalesce(
+            known.failed_node,
+            ibis.cases((known.said_code == NODE_FAIL, known.said_node), else_=ibis.null("string")),
+            ibis.cases(
+                (failed & known.only_node.notnull(), known.only_node), else_=ibis.null("string")
+            ),
+        ),
+        named_event=ibis.cases(
+            (known.said_code == NODE_FAIL, known.said_event), else_=ibis.null("string")
+        ),
+    )
+    kind = ibis.cases(
+        (known.node_failed, HARDWARE_CANDIDATE), (known.preempted, PREEMPTION), else_=known.kind
+    )
+    columns = (*INTERRUPTIONS.names, "node_failed", "named_node", "named_event")
+    return known.mutate(kind=kind).filter(lambda t: t.kind != NO_INTERRUPTION).select(*columns)
+
+
+def interruptions(attempts: Table, events: Table, taxonomy: Taxonomy) -> Table:
+    """The table `interruptions`: attempts that ended against their owner's wish, and how."""
+    return endings(attempts, events, taxonomy).select(*INTERRUPTIONS.names)
+
+
+def _by_state(attempts: Table, taxonomy: Taxonomy) -> Table:
+    """Ended attempts other than the completed, with the kind that their end state alone gives."""
+    states = taxonomy.states
+    kinds = [(state, _kind(entry.kind)) for state, entry in states.items()]
+    owners = [(state, _kind(entry.kind_by_owner)) for state, entry in states.items()]
+    sure = [s for s, e in states.items() if e.kind == HARDWARE_CANDIDATE and not e.needs_evidence]
+    open_or_done = [s for s, e in states.items() if not e.terminal or s == "COMPLETED"]
+    ended = attempts.filter(attempts.end.notnull() & attempts.state.notin(open_or_done))
+    cancelled = _cancelled_by_others(ended)
+    ended = ended.left_join(cancelled, ["cluster", "cancelled_by"])
+    return ended.select(
+        "cluster", "attempt_id", "job_id", "state", "start", "end", "n_nodes", "n_gpus",
+        "failed_node",
+        only_node=ibis.cases((ended.n_nodes == 1, ended.node_list), else_=ibis.null("string")),
+        elapsed_s=ended.elapsed_s.fill_null(0.0),
+        node_failed=ended.state.isin(sure),
+        kind=ibis.cases(
+            (_killed_for_memory(ended), USER_FAILURE),
+            (_by_owner(ended), ended.state.cases(*owners, else_=NO_INTERRUPTION)),
+            else_=ended.state.cases(*kinds, else_=NO_INTERRUPTION),
+        ),
+    )  # fmt: skip
+
+
+def _kind(kind: str) -> str:
+    """An attempt that used up the time it asked for was not interrupted."""
+    return NO_INTERRUPTION if kind == TIME_LIMIT else kind
+
+
+def _killed_for_memory(ended: Table) -> BooleanValue:
+    """FAILED although a step says OUT_OF_MEMORY: the job row does not show it."""
+    signalled = (ended.derived_exit_signal == OUT_OF_MEMORY_SIGNAL) | (
+        ended.exit_signal == OUT_OF_MEMORY_SIGNAL
+    )
+    out_of_memory = (ended.step_state == OUT_OF_MEMORY).fill_null(False)
+    return (ended.state == "FAILED") & (out_of_memory | signalled.fill_null(False))
+
+
+def _by_owner(ended: Table) -> BooleanValue:
+    """The owner's own act, as far as the row can tell: a cancel, or a requeue by exit code."""
+    by_other = ended.cancelled_by.isin(ROOT) | ended.n_users.notnull()
+    own_cancel = (ended.state == "CANCELLED") & ~by_other.fill_null(False)
+    own_code = ended.state.isin(["REQUEUED", "REQUEUE_HOLD"]) & (ended.exit_code > 0)
+    return own_cancel | own_code.fill_null(False)
+
+
+def _cancelled_by_others(ended: Table) -> Table:
+    """Uids that cancelled jobs of more than one user: no owners, though no log says who they are.
+
+    Slurm prints the uid of who cancelled and the name of the owner, and nothing joins the two.
+    """
+    cancels = ended.filter(ended.cancelled_by.notnull())
+    users = cancels.group_by("cluster", "cancelled_by").agg(n_users=cancels.user.nunique())
+    return users.filter(users.n_users > 1)
+
+
+def _said(attempts: Table, events: Table, naming: Naming) -> Table:
+    """What slurmctld.log says about the end of an attempt: at most one line for each attempt."""
+    lines = events.filter(
+        (events.check == SLURMCTLD)
+        & events.code.isin([NODE_FAIL, PREEMPTED])
+        & events.job_id.notnull()
+    ).select(
+        "cluster", said_job="job_id", said_code="code", said_node="node",
+        said_event="event_id", said_time="time",
+    )  # fmt: skip
+    ends = attempts.filter(attempts.end.notnull()).select(
+        "cluster", "attempt_id", "job_id", "job_id_raw", "start", "end", "submit"
+    )
+    pairs = ibis.union(
+        _of_job(lines, ends.drop("job_id_raw")),
+        _of_job(
+            lines,
+            ends.filter(ends.job_id_raw != ends.job_id)
+            .drop("job_id")
+            .rename(job_id="job_id_raw"),
+        ),
+        distinct=False,
+    )  # fmt: skip
+    distance = epoch_us(pairs.said_time) - epoch_us(pairs.end)
+    tolerance = seconds(naming.tolerance_s)
+    # A requeue keeps the job id: the line belongs to the attempt whose end is nearest.
+    near = pairs.mutate(distance_us=distance.abs()).filter(
+        lambda t: (
+            (t.distance_us <= round(naming.tolerance_s * 1_000_000))
+            & (t.start.isnull() | (t.start <= t.said_time + tolerance))
+        )
+    )
+    own = ibis.row_number().over(
+        ibis.window(group_by="said_event", order_by=["distance_us", "end", "attempt_id"])
+    )
+    first = ibis.row_number().over(
+        ibis.window(group_by="attempt_id", order_by=["said_code", "distance_us", "said_event"])
+    )
+    nearest = near.mutate(order=own).filter(lambda t: t.order == 0).drop("order")
+    return (
+        nearest.mutate(order=first)  # NODE_FAIL sorts before PREEMPTED: it weighs more
+        .filter(lambda t: t.order == 0)
+        .select("attempt_id", "said_code", "said_node", "said_event")
+    )
+
+
+def _of_job(lines: Table, ends: Table) -> Table:
+    return lines.join(
+        ends, [lines.cluster == ends.cluster, lines.said_job == ends.job_id]
+    ).select(
+        "attempt_id", "start", "end", "said_code", "said_node", "said_event", "said_time"
+    )  # fmt: skip

@@ -1,0 +1,67 @@
+"""The whole of attribution in one call, with the small tables in the middle computed once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ibis.expr.types import Table
+
+from ettr.attribution.endings import endings
+from ettr.attribution.episodes import blaming, episodes, observations, segments
+from ettr.attribution.failures import failures
+from ettr.attribution.rules import FoldingRules, Naming, Window
+from ettr.attribution.window import observed
+from ettr.tables import INTERRUPTIONS
+from ettr.taxonomy import Taxonomy
+
+
+@dataclass(frozen=True, slots=True)
+class Attribution:
+    """What ended the attempts and why, as tables on the backend of the input.
+
+    Args:
+        interruptions: the table `interruptions`.
+        episodes: one row for each folded episode of a fault.
+        observed: one row for each attempt, node and episode seen there in the window.
+        failures: the table `failures`.
+        rules: the folding rules that were used.
+        window: the window that was used.
+    """
+
+    interruptions: Table
+    episodes: Table
+    observed: Table
+    failures: Table
+    rules: FoldingRules
+    window: Window
+
+
+def attribute(
+    attempts: Table,
+    allocations: Table,
+    events: Table,
+    node_states: Table,
+    taxonomy: Taxonomy,
+    *,
+    rules: FoldingRules | None = None,
+    window: Window | None = None,
+    naming: Naming | None = None,
+) -> Attribution:
+    """Interruptions, episodes, what was observed in the window, and failures.
+
+    Folded segments and observations are small beside the events, and kept on the backend as long
+    as the result is.
+    """
+    rules, window = rules or FoldingRules(), window or Window()
+    parts = segments(observations(events, node_states, taxonomy, rules), rules).cache()
+    seen = observed(blaming(parts, rules), allocations, window).cache()
+    ends = endings(attempts, events, taxonomy, naming).cache()
+    folded = episodes(parts)
+    return Attribution(
+        interruptions=ends.select(*INTERRUPTIONS.names),
+        episodes=folded.filter(folded.fault),
+        observed=seen,
+        failures=failures(ends, seen).cache(),
+        rules=rules,
+        window=window,
+    )

@@ -1,0 +1,106 @@
+"""What the taxonomy says about each distinct observation, as tables that the engine can join.
+
+Fifty million events hold a few hundred distinct (check, code, severity): those are classified in
+Python, once each, and everything that is no fault falls out in one join before any folding.
+"""
+
+from __future__ import annotations
+
+import ibis
+import pyarrow as pa
+from ibis.expr.types import Table
+
+from ettr.attribution.rules import FoldingRules
+from ettr.taxonomy import Taxonomy, Verdict
+
+BLAMELESS = frozenset({"oom", "user-program", "operations"})
+_VERDICTS = pa.schema(
+    [
+        pa.field("check", pa.string()),
+        pa.field("code_key", pa.string()),
+        pa.field("severity", pa.string()),
+        pa.field("symptom", pa.string()),
+        pa.field("domain", pa.string()),
+        pa.field("rank", pa.int64()),
+        pa.field("fault", pa.bool_()),
+        pa.field("sticky", pa.bool_()),
+        pa.field("sympathetic", pa.bool_()),
+    ]
+)
+_REASONS = pa.schema(
+    [
+        pa.field("reason_key", pa.string()),
+        pa.field("reason_class", pa.string()),
+        pa.field("symptom", pa.string()),
+        pa.field("domain", pa.string()),
+        pa.field("rank", pa.int64()),
+        pa.field("fault", pa.bool_()),
+    ]
+)
+NO_REASON = ""
+LAST_RANK = 999
+NO_CODE = ""  # joins never match null; the key stands for a check without codes
+
+
+def is_fault(verdict: Verdict | None, rules: FoldingRules) -> bool:
+    """Whether an observation with this verdict can explain a failure by itself.
+
+    A pointer (XID 154) never can: it only announces what to do about another code.
+    """
+    if verdict is None or verdict.pointer:
+        return False
+    return rules.count_solo if verdict.sympathetic else verdict.is_node_fault
+
+
+def verdicts(events: Table, taxonomy: Taxonomy, rules: FoldingRules | None = None) -> Table:
+    """Faults among the distinct observations: check, code_key, severity, symptom, domain, rank, ...
+
+    `fault` is false in rows kept only because they show that a sympathetic code was not alone.
+    """
+    rules = rules or FoldingRules()
+    distinct = events.select("check", "code", "severity").distinct().to_pyarrow().to_pylist()
+    judged = [
+        (key, taxonomy.classify(key["check"], key["code"], key["severity"])) for key in distinct
+    ]
+    solo = {key["check"] for key, v in judged if v and v.sympathetic and is_fault(v, rules)}
+    rows = [
+        {
+            "check": key["check"],
+            "code_key": key["code"] or NO_CODE,
+            "severity": key["severity"],
+            "symptom": v.symptom,
+            "domain": taxonomy.domain(v.symptom),
+            "rank": v.rank,
+            "fault": is_fault(v, rules),
+            "sticky": v.sticky,
+            "sympathetic": v.sympathetic,
+        }
+        for key, v in judged
+        if v is not None and not v.pointer and (is_fault(v, rules) or key["check"] in solo)
+    ]
+    return ibis.memtable(pa.Table.from_pylist(rows, schema=_VERDICTS))
+
+
+def reasons(node_states: Table, taxonomy: Taxonomy) -> Table:
+    """Distinct unplanned reasons of node states: reason_key, reason_class, symptom, fault, ...
+
+    `symptom` is null where the reason names none: the node was out and nobody says why.
+    """
+    distinct = node_states.select("reason").distinct().to_pyarrow().column("reason").to_pylist()
+    rows = []
+    for reason in distinct:
+        verdict = taxonomy.classify_reason(reason or NO_REASON)
+        if verdict.is_planned:
+            continue
+        symptom = taxonomy.symptoms.get(verdict.symptom or "")
+        rows.append(
+            {
+                "reason_key": reason or NO_REASON,
+                "reason_class": verdict.reason_class,
+                "symptom": symptom.slug if symptom else None,
+                "domain": taxonomy.domain(verdict.symptom),
+                "rank": symptom.rank if symptom else LAST_RANK,
+                "fault": symptom is not None and symptom.slug not in BLAMELESS,
+            }
+        )
+    return ibis.memtable(pa.Table.from_pylist(rows, schema=_REASONS))
