@@ -1,0 +1,149 @@
+"""Which record stands for each block: the newest of each, or all of one step.
+
+Blocks of several slots, generations and world sizes meet here; they are keyed by global
+coordinates, so that any layout can be restored into any other.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from ettr.training.faults import CheckpointError
+from ettr.training.layout import EXTRA, Key
+from ettr.training.slotread import (
+    BadBlock,
+    PayloadReader,
+    Record,
+    Slot,
+    bad_record,
+    open_slot,
+    slot_names,
+)
+
+MODES = ("newest", "consistent")
+
+
+@dataclass(slots=True)
+class Source:
+    """Open slots; close it by leaving its ExitStack."""
+
+    slots: list[Slot]
+    bad: list[BadBlock] = field(default_factory=list)
+
+
+def open_source(stack: ExitStack, root: str | os.PathLike[str], slot: str | None) -> Source:
+    """Open one slot, or all of a root.
+
+    Raises:
+        CheckpointError: there is no such slot.
+    """
+    names = slot_names(root)
+    if slot is not None:
+        if slot not in names:
+            raise CheckpointError(f"{root}: no slot {slot!r}; there are: {', '.join(names)}")
+        names = [slot]
+    slots = [stack.enter_context(open_slot(root, name)) for name in names]
+    source = Source(slots)
+    for opened in slots:
+        source.bad += opened.torn
+    return source
+
+
+def candidates(source: Source) -> dict[Key, list[Record]]:
+    """The records of each block, the best first.
+
+    Within a slot the latest round wins, also where it is of an earlier step: the run went back.
+    Between slots that hold the same block (replicas, or an earlier world size) the later step does.
+    """
+    merged: dict[Key, list[list[Record]]] = {}
+    for slot in source.slots:
+        for key, records in slot.records.items():
+            if records:
+                merged.setdefault(key, []).append(records)
+    return {
+        key: [
+            record
+            for records in sorted(lists, key=lambda r: r[0].header.step, reverse=True)
+            for record in records
+        ]
+        for key, lists in merged.items()
+    }
+
+
+def common_steps(found: dict[Key, list[Record]]) -> list[int]:
+    """Steps of which every block has a record (by its header), the latest first."""
+    steps: set[int] | None = None
+    for key, records in found.items():
+        if key[0] != EXTRA:
+            own = {record.header.step for record in records}
+            steps = own if steps is None else steps & own
+    return sorted(steps or (), reverse=True)
+
+
+def of_step(found: dict[Key, list[Record]], step: int) -> dict[Key, list[Record]]:
+    """Only the records of one step."""
+    return {
+        key: [record for record in records if record.header.step == step]
+        for key, records in found.items()
+    }
+
+
+def newest_common(
+    found: dict[Key, list[Record]], reader: PayloadReader
+) -> tuple[int, dict[Key, list[Record]]]:
+    """The latest step of which every block is whole, with its records; payloads are checked.
+
+    Raises:
+        CheckpointError: there is none.
+    """
+    for step in common_steps(found):
+        records = of_step(found, step)
+        whole = (
+            any(reader.read(record) is not None for record in of_key)
+            for key, of_key in records.items()
+            if key[0] != EXTRA
+        )
+        if all(whole):
+            return step, records
+    steps = sorted({r.header.step for k, rs in found.items() if k[0] != EXTRA for r in rs})
+    span = f"{steps[0]} to {steps[-1]}" if steps else "none"
+    raise CheckpointError(
+        f"no step of which every block is whole (blocks are of steps: {span}); restore the newest "
+        f"of each block (mode 'newest', a composite), or an earlier full checkpoint"
+    )
+
+
+def good_payloads(
+    found: dict[Key, list[Record]], reader: PayloadReader, source: Source
+) -> Iterator[tuple[Key, Record | None, memoryview | None]]:
+    """Each block with its best record that is whole, in the order of the files.
+
+    A bad record is noted in `source.bad` and the next is tried; (key, None, None): none is whole.
+    """
+    for key, records in sorted(found.items(), key=_file_order):
+        good: Record | None = None
+        payload: memoryview | None = None
+        for record in records:
+            payload = reader.read(record)
+            if payload is not None:
+                good = record
+                break
+            source.bad.append(bad_record(_slot_of(source, record), record))
+        yield key, good, payload
+
+
+def _file_order(item: tuple[Key, list[Record]]) -> tuple[int, str, int]:
+    # Boxes that overlap (other world sizes) are applied oldest step first, so the newest stays.
+    records = item[1]
+    if not records:
+        return (-1, "", 0)
+    best = records[0]
+    offset = best.file.places.offset(best.block, best.place)
+    return (best.header.step, str(best.file.path), offset)
+
+
+def _slot_of(source: Source, record: Record) -> str:
+    return next((slot.name for slot in source.slots if record.file in slot.files), "")

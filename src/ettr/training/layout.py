@@ -1,0 +1,127 @@
+"""What a slot holds: tensors with what moves with them, cut into blocks by global coordinates.
+
+A block is a box of one parameter (its name, offsets and sizes in the *global* tensor, whatever the
+sharding) together with the same box of each optimizer moment and the optimizer's step count: all
+captured at one training step, all restored together. Standard library only, so that a checkpoint
+can be verified where torch is not installed.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+DTYPE_BYTES = {
+    "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "int16": 2,
+    "int8": 1, "uint8": 1, "uint16": 2, "uint32": 4, "uint64": 8, "bool": 1, "complex64": 8,
+    "complex128": 16, "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e4m3fnuz": 1,
+    "float8_e5m2fnuz": 1, "float8_e8m0fnu": 1,
+}  # fmt: skip
+COMPONENT_ALIGN = 16
+EXTRA = "__extra__"
+
+Key = tuple[str, tuple[int, ...], tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """One thing that moves with a parameter: the parameter itself, a moment, a step count.
+
+    kind: `sliced` has the parameter's shape and is cut with it; `whole` goes with every block as it
+    is (`shape`); `number` is a Python number, kept as float64 or int64.
+    """
+
+    name: str
+    dtype: str
+    kind: str = "sliced"
+    shape: tuple[int, ...] = ()
+
+    def n_bytes(self, sizes: tuple[int, ...]) -> int:
+        """Bytes of this component within a block of these sizes."""
+        shape = sizes if self.kind == "sliced" else self.shape
+        return math.prod(shape) * DTYPE_BYTES[self.dtype]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """One parameter: its canonical name, global shape and components; the parameter is first."""
+
+    fqn: str
+    shape: tuple[int, ...]
+    components: tuple[Component, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockSpec:
+    """One box of one parameter: where it lies in the global tensor."""
+
+    tensor: int
+    offsets: tuple[int, ...]
+    sizes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The tensors and blocks of one slot."""
+
+    tensors: tuple[TensorSpec, ...]
+    blocks: tuple[BlockSpec, ...]
+
+    def key(self, block: int) -> Key:
+        """The block's global coordinates: (name, offsets, sizes)."""
+        spec = self.blocks[block]
+        return (self.tensors[spec.tensor].fqn, spec.offsets, spec.sizes)
+
+    def parts(self, block: int) -> Iterator[tuple[Component, int, int]]:
+        """Each component of a block with its offset in the payload and its length, in bytes."""
+        spec = self.blocks[block]
+        offset = 0
+        for component in self.tensors[spec.tensor].components:
+            length = component.n_bytes(spec.sizes)
+            yield component, offset, length
+            offset += aligned(length, COMPONENT_ALIGN)
+
+    def payload_bytes(self, block: int) -> int:
+        """Length of the block's payload."""
+        spec = self.blocks[block]
+        return sum(
+            aligned(component.n_bytes(spec.sizes), COMPONENT_ALIGN)
+            for component in self.tensors[spec.tensor].components
+        )
+
+    def to_json(self) -> str:
+        """The layout as compact JSON."""
+        tensors = [
+            [t.fqn, t.shape, [[c.name, c.dtype, c.kind, c.shape] for c in t.components]]
+            for t in self.tensors
+        ]
+        blocks = [[b.tensor, b.offsets, b.sizes] for b in self.blocks]
+        return json.dumps({"tensors": tensors, "blocks": blocks}, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, raw: dict[str, Any]) -> Layout:
+        """The layout of parsed JSON."""
+        return cls(
+            tuple(
+                TensorSpec(
+                    fqn,
+                    tuple(shape),
+                    tuple(Component(n, d, k, tuple(s)) for n, d, k, s in components),
+                )
+                for fqn, shape, components in raw["tensors"]
+            ),
+            tuple(BlockSpec(t, tuple(o), tuple(s)) for t, o, s in raw["blocks"]),
+        )
+
+
+def aligned(n_bytes: int, to: int) -> int:
+    """The next multiple of `to` that is not below `n_bytes`."""
+    return -(-n_bytes // to) * to
+
+
+def extra_tensor(capacity_bytes: int) -> TensorSpec:
+    """The tensor that holds what is no tensor (loader position, schedules): JSON in a box."""
+    return TensorSpec(EXTRA, (capacity_bytes,), (Component("param", "uint8"),))

@@ -1,0 +1,384 @@
+"""The running checkpoint: each rank saves some of its blocks each round, off the critical path.
+
+    checkpoint = RunningCheckpoint(root, TrainingState(model, optimizer), slot=rank,
+                                   policy="priority", budget=Budget(fraction=1/8))
+    checkpoint.save_all(0)                      # the checkpoint begins as the whole state
+    for step in ...:
+        loss.backward(); optimizer.step()
+        report = checkpoint.step(step)          # never waits for the disk: a busy writer skips
+    checkpoint.close()
+
+No collective is called, and no rank needs another's success. `step` copies the chosen blocks into a
+warm buffer; a writer thread checks them, writes them, makes them durable and scores the blocks for
+the next round. Under `priority` the writer reads parameters while training changes them: a score
+may be a step old or mixed, a saved block never is.
+
+Memory beside the model: the staging buffer (the budget's bytes), and under `priority` one copy of
+the parameters. Disk: two places for every block.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from torch import Tensor, nn
+
+from ettr.errors import UsageError
+from ettr.training.faults import CheckpointError
+from ettr.training.layout import EXTRA
+from ettr.training.planning import POLICIES, BlockView, Budget, choose, plan_layout
+from ettr.training.scoring import Scorer
+from ettr.training.slotfile import Disk, SlotWriter, slot_folder
+from ettr.training.slotread import last_rounds, open_slot
+from ettr.training.staging import Staging, record_bytes
+from ettr.training.state import State, as_state
+from ettr.training.verifying import BlockAge
+from ettr.training.writing import Round, RoundWriter
+
+_RATE_MEMORY = 0.8  # weight of the past in the measured staging rate
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """What one call of `step` or `save_all` did.
+
+    skipped: a round was due and the writer was busy. durable_step: the newest step of which
+    something is durable. error: why the latest round failed; its blocks keep their older copies.
+    """
+
+    step: int
+    stall_s: float
+    blocks: int
+    staged_bytes: int
+    skipped: bool
+    durable_step: int | None
+    written_bytes: int
+    unsaved_blocks: int
+    oldest_age_steps: int | None
+    mean_age_steps: float | None
+    error: str | None
+
+
+class RunningCheckpoint:
+    """Saves one slot of a running checkpoint; see the module.
+
+    Args:
+        root: folder shared by all slots; local to a node or shared between nodes.
+        state: a `TrainingState`, a module without optimizer, or a dictionary of tensors.
+        slot: mesh coordinate of the shard: a rank or a tuple; the same for a replacement.
+        policy: full, round-robin, random, priority (distance from the saved value), touched (see
+            `touch`), dirty (version counters).
+        budget: ignored by `full`.
+        every_steps: a round is due at steps that this divides.
+        block_bytes: size of a block with its moments; `rows` sets rows a block by tensor name.
+        generation: None takes the next; a supervisor gives what `slotfile.fence` returned.
+        checksum: `xxh3` or `crc32`; None: the fastest at hand.
+        extra_bytes: room for what is no tensor (`extra` of `step`), as JSON; 0: none.
+        staging_bytes: size of the buffer; None: the budget's fraction, or a quarter of the slot.
+        seed: of the random policy.
+
+    Raises:
+        UsageError: an option is out of range; all problems at once.
+        FencedError: a later generation owns the slot.
+        CheckpointError: the slot's file cannot be made.
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        state: State | nn.Module | Mapping[str, Tensor],
+        *,
+        slot: int | str | tuple[int, ...] = 0,
+        policy: str = "priority",
+        budget: Budget | None = None,
+        every_steps: int = 1,
+        block_bytes: int = 1 << 20,
+        rows: Mapping[str, int] | None = None,
+        generation: int | None = None,
+        checksum: str | None = None,
+        extra_bytes: int = 4096,
+        staging_bytes: int | None = None,
+        seed: int = 0,
+        clock: Callable[[], float] = time.monotonic,
+        disk: Disk | None = None,
+    ) -> None:
+        _check_options(policy, every_steps, block_bytes, extra_bytes)
+        self.folder = slot_folder(root, slot)
+        self.policy, self.budget = policy, budget or Budget(fraction=1 / 8)
+        self.skipped_rounds = 0
+        self._root, self._state = root, as_state(state)
+        self._every_steps, self._extra_bytes = every_steps, extra_bytes
+        self._options = {"block_bytes": block_bytes, "rows": rows or {}, "extra_bytes": extra_bytes}
+        self._checksum, self._disk, self._staging_bytes = checksum, disk, staging_bytes
+        self._rng = np.random.default_rng(seed)
+        self._clock = clock
+        self._stage_bytes_per_s = 5e9
+        self._last_round_s: float | None = None
+        self._last_round_step = 0
+        self._closed = False
+        self._open(generation)
+
+    def _open(self, generation: int | None) -> None:
+        self._fingerprint = self._state.fingerprint()
+        self._shards = self._state.shards()
+        self._layout, self._of_shard = plan_layout(self._shards, **self._options)  # type: ignore[arg-type]
+        n = len(self._layout.blocks)
+        sizes = [record_bytes(self._layout, block) for block in range(n)]
+        self._sizes = np.array(sizes, np.int64)
+        self._extra_block = n - 1 if self._extra_bytes else None
+        cuda = any(shard.tensor.is_cuda for shard in self._shards)
+        self._staging = Staging(self._capacity_bytes(), cuda=cuda)
+        writer = SlotWriter.create(
+            self.folder,
+            self._layout,
+            generation=generation,
+            checksum=self._checksum,
+            inherits=_trusted(self._root, self.folder),
+            disk=self._disk,
+        )
+        self._versions = np.full(n, -1, np.int64)
+        self._touches = np.zeros(n, np.int64)
+        scorer = None
+        if self.policy == "priority":
+            scorer = Scorer(self._layout, self._of_shard, self._shards)
+        self._writer = RoundWriter(writer, self._staging, scorer)
+
+    def _capacity_bytes(self) -> int:
+        total = int(self._sizes.sum())
+        if self.policy == "full":
+            return total
+        wanted = self._staging_bytes
+        if wanted is None:
+            wanted = int(total * (self.budget.fraction or 0.25)) + 1
+        extra = 0 if self._extra_block is None else int(self._sizes[self._extra_block])
+        return min(max(wanted + extra, int(self._sizes.max()) + extra), total)
+
+    @property
+    def generation(self) -> int:
+        """Generation of the slot's file."""
+        return self._writer.slot.superblock.generation
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all blocks of the slot, headers included."""
+        return int(self._sizes.sum())
+
+    def step(self, step: int, extra: Mapping[str, Any] | None = None) -> StepReport:
+        """Save a round if one is due and the writer is free; returns what was done.
+
+        Call it after `optimizer.step()`, where nothing changes the parameters.
+
+        Args:
+            extra: what is no tensor (loader position, schedules), anything that JSON holds.
+
+        Raises:
+            FencedError: another process has taken this slot; this one must end.
+        """
+        begin = time.perf_counter()
+        self._writer.raise_if_fenced()
+        if step % self._every_steps:
+            if self.policy == "priority" and (step + 1) % self._every_steps == 0:
+                self._writer.score_soon()
+            return self._report(step, begin, [], 0)
+        if self._writer.busy:
+            self.skipped_rounds += 1
+            return self._report(step, begin, [], 0, skipped=True)
+        self._replan()
+        blocks = self._choose(step)
+        staged_bytes = self._submit(step, blocks, extra)
+        return self._report(step, begin, blocks, staged_bytes)
+
+    def save_all(self, step: int, extra: Mapping[str, Any] | None = None) -> StepReport:
+        """Save every block of this step and wait until all are durable.
+
+        Through the same buffer in several rounds: the loop waits, memory stays bounded. For the
+        beginning, the end, and before a planned stop.
+
+        Raises:
+            FencedError: another process has taken this slot.
+            CheckpointError: a round failed; the older copies remain.
+        """
+        begin = time.perf_counter()
+        self.wait()
+        self._replan()
+        waiting = [b for b in range(len(self._sizes)) if b != self._extra_block]
+        total = 0
+        while waiting:
+            blocks = self._fitting(waiting)
+            total += self._submit(step, blocks, extra)
+            waiting = waiting[len(blocks) :]
+            self.wait()
+        return self._report(step, begin, list(range(len(self._sizes))), total)
+
+    def touch(self, name: str, rows: Sequence[int] | Tensor | None = None) -> None:
+        """Count touches for the policy `touched`: rows of a table, an expert, a layer.
+
+        Args:
+            name: a tensor's name, or the beginning of names (`layers.0.experts.3`).
+            rows: global row numbers along the first dimension; None: all of it.
+        """
+        numbers = None if rows is None else np.bincount(np.asarray(rows).reshape(-1))
+        for block, spec in enumerate(self._layout.blocks):
+            fqn = self._layout.tensors[spec.tensor].fqn
+            if fqn != name and not fqn.startswith(name + "."):
+                continue
+            if numbers is None:
+                self._touches[block] += 1
+            else:
+                first = spec.offsets[0]
+                self._touches[block] += int(numbers[first : first + spec.sizes[0]].sum())
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        """Return once the latest round is durable and scored.
+
+        Raises:
+            FencedError: another process has taken this slot.
+            CheckpointError: the latest round failed, or the time is over.
+        """
+        if not self._writer.wait(timeout_s):
+            raise CheckpointError(f"{self.folder}: the writer is still busy after {timeout_s} s")
+        self._writer.raise_if_fenced()
+        if self._writer.error is not None:
+            raise CheckpointError(f"{self.folder}: {self._writer.error}")
+
+    def ages(self) -> list[BlockAge]:
+        """Step of the newest durable copy of each block; None: not saved yet."""
+        saved = self._writer.saved_step
+        return [
+            BlockAge(
+                self.folder.name.removeprefix("slot-"),
+                *self._layout.key(block),
+                int(saved[block]) if saved[block] >= 0 else None,
+            )
+            for block in range(len(self._sizes))
+            if block != self._extra_block
+        ]
+
+    def close(self) -> None:
+        """Finish the latest round and end the writer; a round that failed is not raised here."""
+        if not self._closed:
+            self._closed = True
+            self._writer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _replan(self) -> None:
+        # Adam makes its moments at its first step: from then on they belong to the blocks.
+        if self._state.fingerprint() != self._fingerprint:
+            self._writer.close()
+            self._open(None)
+
+    def _choose(self, step: int) -> list[int]:
+        now = self._clock()
+        since_s = 0.0 if self._last_round_s is None else now - self._last_round_s
+        round_bytes = self.budget.round_bytes(
+            self.total_bytes, since_s, self._stage_bytes_per_s, step - self._last_round_step
+        )
+        self._last_round_s, self._last_round_step = now, step
+        writer = self._writer
+        view = BlockView(
+            self._sizes, writer.saved_round, writer.distance2, self._touches, self._changed()
+        )
+        chosen = choose(self.policy, view, round_bytes, self._rng)
+        return self._fitting([int(b) for b in chosen if b != self._extra_block])
+
+    def _changed(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        if self.policy != "dirty":
+            return np.ones(len(self._sizes), bool)
+        now = np.array([shard.version() for shard in self._shards] + [-2], np.int64)
+        changed: np.ndarray[Any, np.dtype[np.bool_]] = now[self._of_shard] != self._versions
+        return changed
+
+    def _fitting(self, blocks: list[int]) -> list[int]:
+        room = self._staging.capacity_bytes
+        if self._extra_block is not None:
+            room -= int(self._sizes[self._extra_block])
+        fits = int(np.searchsorted(np.cumsum(self._sizes[blocks]), room, side="right"))
+        return blocks[:fits]
+
+    def _submit(self, step: int, blocks: list[int], extra: Mapping[str, Any] | None) -> int:
+        if self._extra_block is not None:
+            blocks = [*blocks, self._extra_block]
+        begin = time.perf_counter()
+        staged, event = self._staging.stage(
+            self._layout, blocks, self._of_shard, self._shards, self._extra_json(extra)
+        )
+        took_s = max(time.perf_counter() - begin, 1e-9)
+        n_bytes = sum(s.length for s in staged)
+        self._stage_bytes_per_s = (
+            _RATE_MEMORY * self._stage_bytes_per_s + (1 - _RATE_MEMORY) * n_bytes / took_s
+        )
+        self._touches[blocks] = 0
+        if self.policy == "dirty":
+            now = np.array([shard.version() for shard in self._shards] + [-2], np.int64)
+            self._versions[blocks] = now[np.array(self._of_shard)[blocks]]
+        self._writer.submit(Round(step, staged, event, score=self._every_steps == 1))
+        return n_bytes
+
+    def _extra_json(self, extra: Mapping[str, Any] | None) -> bytes:
+        text = json.dumps(dict(extra or {}), separators=(",", ":")).encode()
+        if extra and len(text) + 4 > self._extra_bytes:
+            raise UsageError(
+                f"extra: {len(text)} bytes of JSON were given and {self._extra_bytes - 4} fit; "
+                f"raise extra_bytes of RunningCheckpoint"
+            )
+        return text
+
+    def _report(
+        self, step: int, begin: float, blocks: list[int], n_bytes: int, *, skipped: bool = False
+    ) -> StepReport:
+        saved = self._writer.saved_step
+        if self._extra_block is not None:
+            saved = saved[: self._extra_block]
+        known = saved[saved >= 0]
+        return StepReport(
+            step=step,
+            stall_s=time.perf_counter() - begin,
+            blocks=len(blocks),
+            staged_bytes=n_bytes,
+            skipped=skipped,
+            durable_step=self._writer.durable_step,
+            written_bytes=self._writer.slot.written_bytes,
+            unsaved_blocks=len(saved) - len(known),
+            oldest_age_steps=step - int(known.min()) if len(known) else None,
+            mean_age_steps=step - float(known.mean()) if len(known) else None,
+            error=self._writer.error,
+        )
+
+
+def _trusted(root: str | os.PathLike[str], folder: Any) -> dict[int, int]:
+    # A slot that is new has nothing to trust.
+    if not folder.is_dir():
+        return {}
+    with open_slot(root, folder.name.removeprefix("slot-")) as slot:
+        return last_rounds(slot)
+
+
+def _check_options(policy: str, every_steps: int, block_bytes: int, extra_bytes: int) -> None:
+    problems = []
+    if policy not in POLICIES:
+        problems.append(f"policy: {policy!r} was given; it is one of {', '.join(POLICIES)}")
+    if every_steps < 1:
+        problems.append(f"every_steps: {every_steps} was given; it is 1 or more")
+    if block_bytes < 1:
+        problems.append(f"block_bytes: {block_bytes} was given; it is 1 or more")
+    if extra_bytes and extra_bytes < 16:
+        problems.append(f"{EXTRA}: extra_bytes {extra_bytes} was given; it is 0, or 16 or more")
+    if problems:
+        raise UsageError("running checkpoint: " + "; ".join(problems))

@@ -1,0 +1,131 @@
+"""Check every byte of a running checkpoint without a model, and tell how old its blocks are.
+
+Standard library only (and `xxhash` where the checkpoint was written with it).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from ettr.training.layout import EXTRA, Key
+from ettr.training.slotread import (
+    BadBlock,
+    PayloadReader,
+    Record,
+    Slot,
+    bad_record,
+    open_slot,
+    slot_names,
+)
+
+__all__ = ["BadBlock", "BlockAge", "ages", "prometheus_text", "verify"]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockAge:
+    """The step of a block's newest record; None: the block has none."""
+
+    slot: str
+    fqn: str
+    offsets: tuple[int, ...]
+    sizes: tuple[int, ...]
+    step: int | None
+
+
+def verify(root: str | os.PathLike[str]) -> list[BadBlock]:
+    """Every place of every slot that cannot be trusted; an empty list: all is well.
+
+    Reads every record of every generation, the older copies included.
+
+    Raises:
+        CheckpointError: there is no running checkpoint below `root`.
+    """
+    bad: list[BadBlock] = []
+    for name in slot_names(root):
+        with open_slot(root, name) as slot:
+            bad += _verify_slot(slot)
+    return bad
+
+
+def _verify_slot(slot: Slot) -> list[BadBlock]:
+    reader = PayloadReader()
+    good: set[Key] = set()
+    found = list(slot.torn)
+    for key, records in slot.records.items():
+        for record in records:
+            if reader.read(record) is None:
+                found.append(bad_record(slot.name, record))
+            else:
+                good.add(key)
+    return [
+        bad if not bad.fqn else replace(bad, lost=(bad.fqn, bad.offsets, bad.sizes) not in good)
+        for bad in found
+    ]
+
+
+def ages(root: str | os.PathLike[str]) -> list[BlockAge]:
+    """The step of each block's newest record by its header (payloads are not read).
+
+    Raises:
+        CheckpointError: there is no running checkpoint below `root`.
+    """
+    found = []
+    for name in slot_names(root):
+        with open_slot(root, name) as slot:
+            newest = {key: records[0] for key, records in slot.records.items() if records}
+            found += [_age(name, key, newest.get(key)) for key in _keys(slot)]
+    return found
+
+
+def _keys(slot: Slot) -> Iterable[Key]:
+    # Blocks of the latest generation's layout; earlier ones may be of another world size.
+    latest = slot.files[:1]
+    for file in latest:
+        layout = file.superblock.layout
+        yield from (key for key in map(layout.key, range(len(layout.blocks))) if key[0] != EXTRA)
+
+
+def _age(slot: str, key: Key, record: Record | None) -> BlockAge:
+    return BlockAge(slot, *key, None if record is None else record.header.step)
+
+
+def prometheus_text(
+    block_ages: Iterable[BlockAge], *, step: int, bad: Iterable[BadBlock] = ()
+) -> str:
+    """Ages in the text format of Prometheus, for the textfile collector.
+
+    Args:
+        step: the step that the training has reached; ages are counted back from it.
+        bad: findings of `verify`.
+    """
+    by_slot: dict[str, list[int]] = {}
+    unsaved: dict[str, int] = {}
+    for age in block_ages:
+        by_slot.setdefault(age.slot, [])
+        unsaved.setdefault(age.slot, 0)
+        if age.step is None:
+            unsaved[age.slot] += 1
+        else:
+            by_slot[age.slot].append(step - age.step)
+    lost: dict[str, int] = dict.fromkeys(by_slot, 0)
+    damaged: dict[str, int] = dict.fromkeys(by_slot, 0)
+    for finding in bad:
+        damaged[finding.slot] = damaged.get(finding.slot, 0) + 1
+        lost[finding.slot] = lost.get(finding.slot, 0) + finding.lost
+    families = (
+        ("block_age_max_steps", "age of the oldest block, in training steps",
+         {slot: max(steps) for slot, steps in by_slot.items() if steps}),
+        ("block_age_mean_steps", "mean age of the blocks, in training steps",
+         {slot: sum(steps) / len(steps) for slot, steps in by_slot.items() if steps}),
+        ("blocks_unsaved", "blocks without any record", unsaved),
+        ("records_damaged", "records that fail their checksum", damaged),
+        ("records_lost", "damaged records whose block has no good one", lost),
+    )  # fmt: skip
+    lines = []
+    for family, text, values in families:
+        name = f"ettr_checkpoint_{family}"
+        lines += [f"# HELP {name} {text}", f"# TYPE {name} gauge"]
+        lines += [f'{name}{{slot="{slot}"}} {value:g}' for slot, value in sorted(values.items())]
+    return "\n".join(lines) + "\n"
