@@ -61,11 +61,14 @@ def ingest(
 def ingest_all(
     store: Store, files: list[Path], options: ReadOptions, source: str | None
 ) -> list[Ingested]:
-    """Read each file into the store, with a bar on the terminal; notes go to stderr."""
-    from ettr.sources.ingest import ingest_file
+    """Read each file into the store, with a bar on the terminal; notes go to stderr.
+
+    Files that name their cluster come first, so that those which do not can take it from them.
+    """
+    from ettr.sources.ingest import ingest_file, naming_first
 
     done = []
-    for path in files:
+    for path in naming_first(files, source):
         with progress_bar(0, "records") as tell:
             one = ingest_file(store, path, options, source, tell)
         for note in one.notes:

@@ -81,6 +81,8 @@ class Source:
     1 certain. `local_time` says that the format may print local time without a zone, so that the
     caller must give one before `read` is called; `prints_local` tells from the first bytes
     whether this very file does (a dump whose stamps carry an offset needs none).
+    `names_cluster` says that its rows carry the cluster's name; a file that does not takes the
+    name given with --cluster, or that of the store's only cluster.
     """
 
     name: str
@@ -88,6 +90,7 @@ class Source:
     tables: tuple[str, ...]
     matches: Callable[[bytes, str], float]
     read: Callable[[RawFile, ReadOptions], Iterator[Batch]]
+    names_cluster: bool = False
     local_time: bool = False
     prints_local: Callable[[bytes], bool] = lambda _head: True
     options: tuple[str, ...] = ()

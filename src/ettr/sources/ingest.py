@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -81,8 +81,33 @@ def ingest_file(
                 rows_read=known.rows_read,
                 rows_rejected=known.rows_rejected,
             )
+    if options.cluster is None:
+        options = replace(options, cluster=_only_cluster(store))
     with store.ingestion(raw.file_id) as ingestion:
-        return _read_into(ingestion, raw, source, options, progress)
+        return _read_into(ingestion, raw, source, options, text, progress)
+
+
+def _only_cluster(store: Store) -> str | None:
+    """The cluster of a file that names none: that of the store, where it holds just one."""
+    names: set[str] = set()
+    for name in ("attempts", "nodes", "node_states"):
+        found = store.table(name).select("cluster").distinct().limit(2).to_pyarrow()
+        names.update(found["cluster"].to_pylist())
+    return names.pop() if len(names) == 1 else None
+
+
+def naming_first(files: list[Path], source_name: str | None) -> list[Path]:
+    """The files in the order in which to read them: those whose format names the cluster first."""
+
+    def names_none(path: Path) -> bool:
+        if source_name is not None or path.is_dir():
+            return False
+        try:
+            return not recognise(_head(path), path.name).names_cluster
+        except SourceError:  # told when the file's turn comes
+            return False
+
+    return sorted(files, key=names_none)
 
 
 def _read_into(
@@ -90,6 +115,7 @@ def _read_into(
     raw: RawFile,
     source: Source,
     options: ReadOptions,
+    said: str,
     progress: Progress | None,
 ) -> Ingested:
     counts: Counter[str] = Counter()
@@ -120,7 +146,7 @@ def _read_into(
             "rows_rejected": counts["rejected"],
             "rows_skipped": counts["skipped"],
             "timezone": options.timezone if source.local_time else None,
-            "options": _options_text(options),
+            "options": said,
             "notes": "\n".join(notes) or None,
         }
     )

@@ -16,7 +16,7 @@ from ibis.backends import BaseBackend
 from ibis.common.exceptions import TableNotFound
 
 from ettr.errors import StoreError
-from ettr.store.base import Ingestion, Store, known, no_rows
+from ettr.store.base import Ingestion, Store, disconnect, known, no_rows
 from ettr.tables import FILES, TABLES, Table
 
 
@@ -71,7 +71,7 @@ class BackendStore(Store):
 
     def close(self) -> None:
         """Close the connection."""
-        self._backend.disconnect()
+        disconnect(self._backend)
 
     def merge(self, table: Table, file_id: str, rows: pa.Table) -> None:
         """Let `rows` replace rows with the same keys, and whatever else `file_id` had left."""

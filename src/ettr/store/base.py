@@ -120,3 +120,14 @@ def no_rows(table: Table) -> ibis.Table:
     """A table without rows whose columns are typed as a backend would: all may be null."""
     fields = [pa.field(column.name, column.kind.arrow) for column in table]
     return ibis.memtable(pa.schema(fields).empty_table())
+
+
+def disconnect(backend: BaseBackend) -> None:
+    """Close a backend once what it cached is dropped.
+
+    Ibis drops cached tables when their expressions are collected, which may be after the
+    connection is closed, and complains then; it has no public way to drop them all.
+    """
+    for name in tuple(backend._cache_name_to_entry):
+        backend._finalize_cached_table(name)
+    backend.disconnect()

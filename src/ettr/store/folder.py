@@ -98,7 +98,7 @@ class FolderStore(Store):
     def close(self) -> None:
         """Close the backend that this store opened itself."""
         if self._given is None:
-            self._backend.disconnect()
+            disconnect(self._backend)
 
     def _replace_parts(self, parts: Parts, ingested: int) -> None:
         _write_manifest(self._folder, parts, ingested)

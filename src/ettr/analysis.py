@@ -1,0 +1,188 @@
+"""The order of the stages: from a store's tables to every result of a report.
+
+This is the only place that knows the order. Each stage takes tables and returns tables or small
+frozen results; nothing is rendered here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import ibis
+
+from ettr.attribution import Attribution, FoldingRules, Window, attribute
+from ettr.errors import StoreError
+from ettr.estimates import CONFIDENCE
+from ettr.metrics.goodput import LOST_CAP_MIN, LostGoodput, lost_goodput
+from ettr.metrics.instants import Period, observed_period
+from ettr.metrics.mttf import MttfBySize, mttf_by_size
+from ettr.metrics.preemptions import preemption_links
+from ettr.metrics.rates import ABOVE_GPUS, FailureRates, failure_rates
+from ettr.metrics.sizes import SizeMix, SizeUnit, main_size_unit, size_mix
+from ettr.metrics.status import StatusMix, status_mix
+from ettr.metrics.totals import Totals, totals
+from ettr.metrics.trend import RateTrend, rate_trend
+from ettr.store import Store
+from ettr.tables import TABLES
+from ettr.taxonomy import Taxonomy, load_taxonomy
+
+# told of each stage as it begins: its name, and how many are done
+Progress = Callable[[str, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Assumptions:
+    """What the analysis cannot read from the logs, each with the paper's value where it has one.
+
+    Source:
+        Kokolis et al. (2025) for the window, the size of large jobs and the cap of 30 minutes.
+    """
+
+    taxonomy_file: Path | None = None
+    believe: str | None = None
+    window: Window = field(default_factory=Window)
+    folding: FoldingRules = field(default_factory=FoldingRules)
+    above_gpus: int = ABOVE_GPUS
+    gpus_per_node: float | None = None
+    confidence: float = CONFIDENCE
+    lost_cap_min: float = LOST_CAP_MIN
+
+
+class Analysis:
+    """Results over one store, each computed when it is first asked for and then kept.
+
+    A single metric costs only the stages that it needs; a report asks for all of them.
+    """
+
+    def __init__(self, store: Store, assumptions: Assumptions | None = None) -> None:
+        self.store = store
+        self.assumptions = assumptions or Assumptions()
+
+    def _table(self, name: str) -> ibis.Table:
+        return self.tables[name]
+
+    @cached_property
+    def tables(self) -> dict[str, ibis.Table]:
+        """The store's tables by name."""
+        return {name: self.store.table(name) for name in TABLES}
+
+    @cached_property
+    def taxonomy(self) -> Taxonomy:
+        """The taxonomy with the site's rows laid over it."""
+        given = self.assumptions
+        return load_taxonomy(given.taxonomy_file, believe=given.believe)
+
+    @cached_property
+    def period(self) -> Period:
+        """The time that the logs cover.
+
+        Raises:
+            StoreError: the store holds no rows.
+        """
+        t = self.tables
+        found = observed_period(t["attempts"], t["node_states"], t["events"], t["nodes"])
+        if found is None:
+            raise StoreError(
+                f"{self.store.where}: holds no rows yet; `ettr ingest {self.store.where} FILE...` "
+                "reads logs into it"
+            )
+        return found
+
+    @cached_property
+    def clusters(self) -> tuple[str, ...]:
+        """Names of the clusters in the logs."""
+        names: set[str] = set()
+        for table in ("attempts", "nodes", "events"):
+            found = self.tables[table].select("cluster").distinct().to_pyarrow()
+            names.update(found["cluster"].to_pylist())
+        return tuple(sorted(names))
+
+    @cached_property
+    def attribution(self) -> Attribution:
+        """Interruptions, episodes and failures."""
+        t = self.tables
+        return attribute(
+            t["attempts"],
+            t["allocations"],
+            t["events"],
+            t["node_states"],
+            self.taxonomy,
+            rules=self.assumptions.folding,
+            window=self.assumptions.window,
+        )
+
+    @cached_property
+    def failures(self) -> ibis.Table:
+        """The table `failures`."""
+        return self.attribution.failures
+
+    @cached_property
+    def totals(self) -> Totals:
+        """Jobs, attempts and hours."""
+        return totals(self._table("attempts"))
+
+    @cached_property
+    def status(self) -> StatusMix:
+        """How attempts end."""
+        return status_mix(self._table("attempts"))
+
+    @cached_property
+    def size_unit(self) -> SizeUnit:
+        """GPUs where the cluster has any, else nodes."""
+        return main_size_unit(self._table("attempts"))
+
+    @cached_property
+    def sizes(self) -> SizeMix:
+        """Job sizes."""
+        return size_mix(self._table("attempts"), self.size_unit)
+
+    @cached_property
+    def rates(self) -> FailureRates:
+        """Failures per node-day by symptom."""
+        given = self.assumptions
+        return failure_rates(
+            self._table("attempts"),
+            self.failures,
+            above_gpus=given.above_gpus,
+            confidence=given.confidence,
+        )
+
+    @cached_property
+    def trend(self) -> RateTrend:
+        """Failures per node-day over time."""
+        return rate_trend(
+            self._table("attempts"),
+            self.failures,
+            self._table("events"),
+            self.period,
+            confidence=self.assumptions.confidence,
+        )
+
+    @cached_property
+    def mttf(self) -> MttfBySize:
+        """Time to failure by job size."""
+        return mttf_by_size(
+            self._table("attempts"),
+            self.failures,
+            self._table("progress"),
+            self.rates.best,
+            unit=self.size_unit,
+            gpus_per_node=self.assumptions.gpus_per_node,
+            confidence=self.assumptions.confidence,
+        )
+
+    @cached_property
+    def goodput(self) -> LostGoodput:
+        """GPU-hours lost, first and second order."""
+        t = self.tables
+        links = preemption_links(
+            t["attempts"],
+            t["allocations"],
+            self.failures,
+            t["events"],
+            confidence=self.assumptions.confidence,
+        )
+        return lost_goodput(self.failures, links, cap_min=self.assumptions.lost_cap_min)
