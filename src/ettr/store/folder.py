@@ -30,6 +30,7 @@ from ettr.store.base import (
     STORE_VERSION,
     Ingestion,
     Store,
+    disconnect,
     known,
     newest_first,
     no_rows,
