@@ -1,0 +1,62 @@
+"""How Slurm writes a node's state: base, flags, and the marks behind them."""
+
+from __future__ import annotations
+
+import re
+
+# marks that sinfo and sacctmgr put behind a state
+_MARKS = {
+    "*": "NOT_RESPONDING", "~": "POWERED_DOWN", "#": "POWERING_UP", "!": "POWER_DOWN",
+    "%": "POWERING_DOWN", "$": "MAINT", "@": "REBOOT_REQUESTED", "^": "REBOOT_ISSUED",
+    "-": "PLANNED", "+": "",
+}  # fmt: skip
+# words of sinfo that stand for a base state and a flag
+_SPELLED = {
+    "DRAINED": ("IDLE", "DRAIN"), "DRAINING": ("ALLOCATED", "DRAIN"),
+    "DRNG": ("ALLOCATED", "DRAIN"),
+    "FAILING": ("ALLOCATED", "FAIL"), "MAINTENANCE": ("MAINT",), "ALLOC": ("ALLOCATED",),
+    "MIX": ("MIXED",), "COMP": ("COMPLETING",), "RESV": ("RESERVED",), "INVAL": ("INVALID_REG",),
+}  # fmt: skip
+# of several, the one that tells why the node gives no work
+_TELLING = (
+    "DOWN", "ERROR", "FAIL", "DRAIN", "INVALID_REG", "MAINT", "POWERED_DOWN", "POWERING_DOWN",
+    "REBOOT_ISSUED", "FUTURE", "UNKNOWN", "POWERING_UP",
+)  # fmt: skip
+OUT_OF_SERVICE = frozenset(_TELLING) - {"UNKNOWN"}
+
+
+def node_state(text: str) -> tuple[str, str | None]:
+    """The telling state, such as DOWN or DRAIN, and the flags beside it, comma-separated.
+
+    Takes `DOWN*`, `IDLE+DRAIN`, `drained`, `DOWN+DRAIN+NOT_RESPONDING`.
+
+    Raises:
+        ValueError: no state.
+    """
+    marks: list[str] = []
+    word = text.strip().upper()
+    while word and word[-1] in _MARKS:
+        marks.append(_MARKS[word[-1]])
+        word = word[:-1]
+    parts: list[str] = []
+    for part in word.split("+"):
+        bare = part.rstrip("".join(_MARKS))
+        marks += [_MARKS[mark] for mark in part[len(bare) :]]
+        if not re.fullmatch(r"[A-Z][A-Z_]{1,40}", bare):
+            raise ValueError(f"{text!r} is no state of a node")
+        parts += _SPELLED.get(bare, (bare,))
+    parts += [mark for mark in marks if mark]
+    state = next((name for name in _TELLING if name in parts), parts[0])
+    flags = [name for name in dict.fromkeys(parts) if name not in {state, "IDLE"}]
+    return state, ",".join(flags) or None
+
+
+_USER = re.compile(r"(.*?)\((\d+)\)\Z")
+
+
+def user_name(text: str) -> str | None:
+    """`root` of `root(0)`; None where nobody is named."""
+    if not text or text in {"None", "Unknown"}:
+        return None
+    match = _USER.match(text)
+    return (match[1] or match[2]) if match else text
