@@ -18,7 +18,7 @@ XID_79 = (
 )
 XID_94 = "NVRM: Xid (PCI:0000:9d:00): 94, pid=4242, name=python, Contained: SM (0x1). RST: No"
 DRAIN_REASON = "NHC: check_dcgm: GPU 3 XID 79 fallen off the bus"
-HOSTILE_NAME = "</script><script>alert(1)</script>=cmd|' /C calc'!A0"
+HOSTILE_NAME = "</script><script>alert(1)</script>=cmd' /C calc'!A0 &amp;"
 
 
 @dataclass
