@@ -1,0 +1,367 @@
+"""Job runs and their effective training time ratio, measured where the training told its progress.
+
+Wallclock W = Q + R + U: queued, productive, and scheduled but unproductive. Time in which a task
+was not even submitted is no wallclock of the run; it is told apart. Runs without progress get a
+band over stated assumptions instead of a number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from typing import Any
+
+import ibis
+import numpy as np
+
+from ettr.errors import UsageError
+from ettr.metrics.bounds import Bounds
+from ettr.metrics.instants import fetch, floats_of, seconds_of, to_datetime
+from ettr.metrics.run_progress import RunRecord, ScheduledSplit, split_scheduled
+from ettr.metrics.sizes import SizeClass, size_class, size_end_of
+from ettr.metrics.stitching import RunRule, stitched
+from ettr.units import SECONDS_PER_HOUR, SECONDS_PER_MINUTE
+
+MIN_SCHEDULED_H = 24.0
+LISTED_RUNS = 200
+STILL_GOOD = ("COMPLETED", "RUNNING", "SUSPENDED", "COMPLETING")
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """What a run without progress is assumed to do; `lost_share` of an interval goes at each end.
+
+    An interval here includes the save that ends it.
+    """
+
+    checkpoint_interval_min: float
+    restart_min: float
+    save_min: float
+    lost_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Assumptions:
+    """A band of scenarios, from the worst to the best, around the one in the middle.
+
+    Source:
+        Kokolis et al. (2025), v1: checkpoints every 60 min and restarts of 5 min, half an interval
+        lost: the middle one. The others are ours.
+    """
+
+    worst: Scenario = Scenario(120.0, 15.0, 5.0, 1.0)
+    middle: Scenario = Scenario(60.0, 5.0, 0.0, 0.5)
+    best: Scenario = Scenario(10.0, 1.0, 0.0, 0.0)
+
+    def check(self) -> None:
+        """Accept the assumptions.
+
+        Raises:
+            UsageError: a scenario with an interval that is not above its save, or a negative time.
+        """
+        for name in ("worst", "middle", "best"):
+            case: Scenario = getattr(self, name)
+            if (
+                case.checkpoint_interval_min <= case.save_min
+                or min(case.restart_min, case.save_min) < 0
+                or not 0 <= case.lost_share <= 1
+            ):
+                raise UsageError(
+                    f"{name} scenario {case}: give an interval above the save time, times of 0 or "
+                    "more, and a lost share between 0 and 1"
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class JobRun:
+    """One run. `ettr_ratio` holds one number thrice where `basis` is progress, else a band."""
+
+    cluster: str
+    name: str | None
+    user: str | None
+    job_ids: tuple[str, ...]
+    jobs: int
+    attempts: int
+    interruptions: int
+    n_gpus: int | None
+    n_nodes: int | None
+    first_eligible: datetime
+    end: datetime
+    last_state: str
+    wallclock_h: float
+    queue_h: float
+    scheduled_h: float
+    between_h: float
+    gpu_hours: float
+    basis: str
+    ettr_ratio: Bounds
+    productive_h: Bounds
+    split: ScheduledSplit | None
+
+
+@dataclass(frozen=True, slots=True)
+class SizeEttr:
+    """Runs of one size: mean ETTR, weighted by wallclock (`pooled`) and not (`mean`)."""
+
+    size: SizeClass
+    runs: int
+    measured_runs: int
+    gpu_hours: float
+    wallclock_h: float
+    mean_ettr_ratio: Bounds
+    pooled_ettr_ratio: Bounds
+
+
+@dataclass(frozen=True, slots=True)
+class JobRuns:
+    """All runs of at least `min_scheduled_h`; those with the most GPU-hours are listed."""
+
+    gap_h: float
+    min_scheduled_h: float
+    min_gpus: int
+    assumptions: Assumptions
+    runs_found: int
+    measured_runs: int
+    by_size: tuple[SizeEttr, ...]
+    runs: tuple[JobRun, ...]
+
+
+def job_runs(
+    attempts: ibis.Table,
+    progress: ibis.Table,
+    *,
+    rule: RunRule | None = None,
+    assumptions: Assumptions | None = None,
+    min_scheduled_h: float = MIN_SCHEDULED_H,
+    min_gpus: int = 1,
+    listed: int = LISTED_RUNS,
+) -> JobRuns:
+    """Runs and their ETTR.
+
+    Args:
+        attempts: all attempts.
+        progress: training-side events, empty where there are none.
+        rule: how attempts become runs.
+        assumptions: for runs without progress.
+        min_scheduled_h: leave out runs that were scheduled for less.
+        min_gpus: leave out attempts of fewer GPUs (0 keeps those without any).
+        listed: how many runs to list and to measure by progress, by their GPU-hours.
+
+    Raises:
+        UsageError: a rule or assumptions that cannot be.
+
+    Source:
+        Kokolis et al. (2025): ETTR = R / W, W = Q + R + U, over runs of at least 24 h.
+    """
+    rule, assumed = rule or RunRule(), assumptions or Assumptions()
+    assumed.check()
+    parts = stitched(attempts, progress, rule, min_gpus=min_gpus)
+    rows = _sums(parts, assumed, min_scheduled_h)
+    rows.sort(key=lambda row: (-(row["gpu_s"] or 0.0), -row["scheduled_s"], row["first_id"]))
+    told = _progress_jobs(progress) if rows else set()
+    splits = _measured(progress, rows[:listed], parts, told)
+    runs = [_run(row, splits.get(place)) for place, row in enumerate(rows)]
+    return JobRuns(
+        gap_h=rule.gap_h,
+        min_scheduled_h=min_scheduled_h,
+        min_gpus=min_gpus,
+        assumptions=assumed,
+        runs_found=len(runs),
+        measured_runs=sum(run.basis == "progress" for run in runs),
+        by_size=_by_size(runs),
+        runs=tuple(runs[:listed]),
+    )
+
+
+def _sums(parts: ibis.Table, assumed: Assumptions, min_scheduled_h: float) -> list[dict[str, Any]]:
+    cut = ~parts["state"].isin(STILL_GOOD)
+    parts = parts.mutate(
+        cut=cut,
+        worst_s=_productive_s(parts, cut, assumed.worst),
+        middle_s=_productive_s(parts, cut, assumed.middle),
+        best_s=_productive_s(parts, cut, assumed.best),
+    )
+    sums = parts.group_by("cluster", "run_key", "run_part", "run_job").aggregate(
+        lambda t: t.count().name("attempts"),
+        lambda t: t["job_id"].nunique().name("jobs"),
+        lambda t: t["cut"].cast("int64").sum().name("interruptions"),
+        lambda t: t["n_gpus"].max().name("n_gpus"),
+        lambda t: t["n_nodes"].max().name("n_nodes"),
+        lambda t: (t["start_s"] - t["queue_s"]).min().name("first_s"),
+        lambda t: t["end_s"].max().name("last_s"),
+        lambda t: t["queue_s"].sum().name("queue_s"),
+        lambda t: t["between_s"].sum().name("between_s"),
+        lambda t: (t["end_s"] - t["start_s"]).sum().name("scheduled_s"),
+        lambda t: (t["elapsed_s"] * t["n_gpus"]).sum().name("gpu_s"),
+        lambda t: t["worst_s"].sum().name("worst_s"),
+        lambda t: t["middle_s"].sum().name("middle_s"),
+        lambda t: t["best_s"].sum().name("best_s"),
+        lambda t: t["state"].argmax(t["start_s"]).name("last_state"),
+        lambda t: t["name"].min().name("name"),
+        lambda t: t["user"].min().name("user"),
+        lambda t: t["attempt_id"].min().name("first_id"),
+    )
+    long = sums.filter(sums["scheduled_s"] >= min_scheduled_h * SECONDS_PER_HOUR)
+    rows: list[dict[str, Any]] = long.to_pyarrow().to_pylist()
+    return rows
+
+
+def _productive_s(parts: ibis.Table, cut: Any, case: Scenario) -> Any:
+    """Productive seconds of each attempt in one scenario."""
+    interval_s = case.checkpoint_interval_min * SECONDS_PER_MINUTE
+    run_s = ibis.greatest(parts["elapsed_s"] - case.restart_min * SECONDS_PER_MINUTE, 0.0)
+    lost_s = ibis.cases((cut, ibis.least(run_s, case.lost_share * interval_s)), else_=0.0)
+    return (run_s - lost_s) * (1.0 - case.save_min / case.checkpoint_interval_min)
+
+
+def _progress_jobs(progress: ibis.Table) -> set[str]:
+    steps = progress.filter(progress["job_id"].notnull() & (progress["event"] == "step"))
+    return set(fetch(steps.select("job_id").distinct())["job_id"].to_pylist())
+
+
+def _measured(
+    progress: ibis.Table,
+    rows: list[dict[str, Any]],
+    parts: ibis.Table,
+    told: set[str],
+) -> dict[int, tuple[ScheduledSplit | None, tuple[str, ...]]]:
+    """For each listed run its split, and the ids of its jobs."""
+    if not rows:
+        return {}
+    key = ["cluster", "run_key", "run_part", "run_job"]
+    wanted = ibis.memtable(
+        {name: [row[name] for row in rows] for name in key} | {"place": list(range(len(rows)))},
+    )
+    members = fetch(
+        parts.inner_join(wanted, key), "place", "job_id", "start_s", "end_s"
+    ).to_pylist()
+    by_run: dict[int, list[dict[str, Any]]] = {}
+    for member in members:
+        by_run.setdefault(member["place"], []).append(member)
+    jobs = sorted({member["job_id"] for member in members} & told)
+    records = _records(progress, jobs)
+    found: dict[int, tuple[ScheduledSplit | None, tuple[str, ...]]] = {}
+    for place, spans in by_run.items():
+        spans.sort(key=lambda span: span["start_s"])
+        ids = tuple(dict.fromkeys(span["job_id"] for span in spans))
+        split = None
+        record = _merged([records[job] for job in ids if job in records])
+        if record is not None:
+            state = rows[place]["last_state"]
+            split = split_scheduled(
+                record,
+                [(float(span["start_s"]), float(span["end_s"])) for span in spans],
+                ended=state not in STILL_GOOD[1:],
+                completed=state == "COMPLETED",
+            )
+        found[place] = (split, ids)
+    return found
+
+
+def _records(progress: ibis.Table, jobs: list[str]) -> dict[str, RunRecord]:
+    """Progress of each job, from the lowest rank that reports steps."""
+    if not jobs:
+        return {}
+    mine = progress.semi_join(ibis.memtable({"job_id": jobs}), "job_id")
+    ranks = (
+        mine.filter(mine["event"] == "step").group_by("job_id").aggregate(rank=ibis._["rank"].min())
+    )
+    rows = fetch(
+        mine.semi_join(ranks, ["job_id", "rank"]), "job_id", "time", "event", "step", "duration_s"
+    )
+    owner = np.asarray(rows["job_id"].to_pylist(), dtype=str)
+    times_s = seconds_of(rows["time"])
+    order = np.lexsort((floats_of(rows["step"]), times_s, owner))
+    owner, times_s = owner[order], times_s[order]
+    events = np.asarray(rows["event"].to_pylist(), dtype=str)[order]
+    steps, durations_s = floats_of(rows["step"])[order], floats_of(rows["duration_s"])[order]
+    cuts = np.flatnonzero(owner[1:] != owner[:-1]) + 1
+    edges = [0, *cuts.tolist(), len(owner)]
+    return {
+        str(owner[low]): RunRecord(
+            times_s[low:high], events[low:high], steps[low:high], durations_s[low:high]
+        )
+        for low, high in pairwise(edges)
+        if high > low
+    }
+
+
+def _merged(records: list[RunRecord]) -> RunRecord | None:
+    if not records:
+        return None
+    times_s = np.concatenate([record.times_s for record in records])
+    order = np.argsort(times_s, kind="stable")
+    return RunRecord(
+        times_s[order],
+        np.concatenate([record.events for record in records])[order],
+        np.concatenate([record.steps for record in records])[order],
+        np.concatenate([record.durations_s for record in records])[order],
+    )
+
+
+def _run(
+    row: dict[str, Any], found: tuple[ScheduledSplit | None, tuple[str, ...]] | None
+) -> JobRun:
+    split, ids = found or (None, ())
+    wall_s = float(row["queue_s"] + row["scheduled_s"])
+    if split is not None:
+        productive_h = Bounds(split.productive_h, split.productive_h, split.productive_h)
+    else:
+        ends = sorted(float(row[name]) / SECONDS_PER_HOUR for name in ("worst_s", "best_s"))
+        productive_h = Bounds(float(row["middle_s"]) / SECONDS_PER_HOUR, *ends)
+    wall_h = wall_s / SECONDS_PER_HOUR
+    return JobRun(
+        cluster=row["cluster"],
+        name=row["name"],
+        user=row["user"],
+        job_ids=ids,
+        jobs=int(row["jobs"]),
+        attempts=int(row["attempts"]),
+        interruptions=int(row["interruptions"]),
+        n_gpus=row["n_gpus"],
+        n_nodes=row["n_nodes"],
+        first_eligible=to_datetime(row["first_s"]),
+        end=to_datetime(row["last_s"]),
+        last_state=row["last_state"],
+        wallclock_h=wall_h,
+        queue_h=row["queue_s"] / SECONDS_PER_HOUR,
+        scheduled_h=row["scheduled_s"] / SECONDS_PER_HOUR,
+        between_h=row["between_s"] / SECONDS_PER_HOUR,
+        gpu_hours=(row["gpu_s"] or 0.0) / SECONDS_PER_HOUR,
+        basis="progress" if split is not None else "assumed",
+        ettr_ratio=_scaled(productive_h, 1.0 / wall_h) if wall_h else Bounds(None, None, None),
+        productive_h=productive_h,
+        split=split,
+    )
+
+
+def _scaled(bounds: Bounds, factor: float) -> Bounds:
+    ends = [None if v is None else v * factor for v in (bounds.estimate, bounds.low, bounds.high)]
+    return Bounds(*ends)
+
+
+def _by_size(runs: list[JobRun]) -> tuple[SizeEttr, ...]:
+    classes: dict[int, list[JobRun]] = {}
+    for run in runs:
+        if run.wallclock_h > 0:
+            classes.setdefault(size_end_of(run.n_gpus), []).append(run)
+    return tuple(
+        SizeEttr(
+            size=size_class(end),
+            runs=len(members),
+            measured_runs=sum(run.basis == "progress" for run in members),
+            gpu_hours=sum(run.gpu_hours for run in members),
+            wallclock_h=sum(run.wallclock_h for run in members),
+            mean_ettr_ratio=_mean([run.ettr_ratio for run in members], [1.0] * len(members)),
+            pooled_ettr_ratio=_mean(
+                [run.ettr_ratio for run in members], [run.wallclock_h for run in members]
+            ),
+        )
+        for end, members in sorted(classes.items())
+    )
+
+
+def _mean(ratios: list[Bounds], weights: list[float]) -> Bounds:
+    columns = ([getattr(r, name) or 0.0 for r in ratios] for name in ("estimate", "low", "high"))
+    return Bounds(*(float(np.average(column, weights=weights)) for column in columns))

@@ -1,0 +1,182 @@
+"""Job runs: attempts of one logical task, stitched over requeues and resubmissions.
+
+The rule, in order:
+
+1. An id that the user gives (a column, or a pattern in the comment), or one training run id that
+   `progress` shows in several jobs, makes one run of all attempts that carry it.
+2. Else attempts of the same cluster, user, name and work folder belong together while each was
+   submitted at most `gap_h` after everything before it had ended. An attempt that COMPLETED ends
+   its run, unless the scheduler requeued that very job.
+3. Where different jobs of such a group ran at the same time, the name does not tell a run from a
+   sweep: there only requeues of one job are stitched.
+4. Attempts without a user or name are stitched over requeues only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import ibis
+
+from ettr.errors import UsageError
+from ettr.metrics.instants import epoch_s
+from ettr.tables import ATTEMPTS
+from ettr.units import SECONDS_PER_HOUR
+
+GAP_H = 12.0
+
+
+@dataclass(frozen=True, slots=True)
+class RunRule:
+    """How attempts become runs.
+
+    `id_column` names a column of `attempts` that holds the user's run id; `comment_pattern` is a
+    regular expression whose first group is the run id within the comment.
+    """
+
+    gap_h: float = GAP_H
+    id_column: str | None = None
+    comment_pattern: str | None = None
+
+    def check(self) -> None:
+        """Accept the rule.
+
+        Raises:
+            UsageError: a negative gap, a column that is not there, a pattern without a group.
+        """
+        import re
+
+        if self.gap_h < 0:
+            raise UsageError(f"gap_h {self.gap_h} is negative; give hours, such as 12")
+        if self.id_column is not None and self.id_column not in ATTEMPTS.names:
+            raise UsageError(
+                f"no column {self.id_column!r} in `attempts`; give one of "
+                f"{', '.join(ATTEMPTS.names)}"
+            )
+        if self.comment_pattern is None:
+            return
+        try:
+            groups = re.compile(self.comment_pattern).groups
+        except re.error as error:
+            raise UsageError(f"comment pattern {self.comment_pattern!r}: {error}") from error
+        if not groups:
+            raise UsageError(
+                f"comment pattern {self.comment_pattern!r} has no group; put the run id in "
+                "brackets, as in run=([a-z0-9-]+)"
+            )
+
+
+def stitched(
+    attempts: ibis.Table,
+    progress: ibis.Table,
+    rule: RunRule,
+    *,
+    min_gpus: int = 1,
+) -> ibis.Table:
+    """Attempts that ran, each with the run it belongs to and its times in seconds since 1970.
+
+    Added columns: run_key, run_part, run_job (the three name a run), start_s, end_s, submit_s,
+    eligible_s, queue_s (eligible or left by its predecessor, and not running), between_s (not
+    even submitted). A running attempt ends where the log was taken.
+
+    Args:
+        attempts: all attempts.
+        progress: training-side events; only their run and job ids are used.
+        rule: how attempts become runs.
+        min_gpus: leave out attempts of fewer GPUs (0 keeps those without any).
+    """
+    rule.check()
+    keyed = _keyed(attempts, progress, rule, min_gpus)
+    order = ["start_s", "attempt_id"]
+    before = ibis.window(group_by=["cluster", "run_key"], order_by=order, rows=(None, -1))
+    along = ibis.window(group_by=["cluster", "run_key"], order_by=order)
+    seen = keyed.mutate(
+        prior_end_s=keyed["end_s"].max().over(before),
+        prior_job=keyed["job_id"].lag().over(along),
+        prior_state=keyed["state"].lag().over(along),
+    )
+    other_job = seen["prior_job"] != seen["job_id"]
+    late = seen["submit_s"] > seen["prior_end_s"] + int(rule.gap_h * SECONDS_PER_HOUR)
+    over = (seen["prior_state"] == "COMPLETED") & other_job
+    breaks = seen["by_name"] & (late | over)
+    meets = seen["by_name"] & other_job & (seen["start_s"] < seen["prior_end_s"])
+    seen = seen.mutate(
+        breaks=ibis.cases((breaks.fill_null(False), 1), else_=0),
+        meets=ibis.cases((meets.fill_null(False), 1), else_=0),
+    )
+    parts = seen.mutate(
+        run_part=seen["breaks"]
+        .sum()
+        .over(ibis.window(group_by=["cluster", "run_key"], order_by=order, rows=(None, 0)))
+    )
+    swept = parts["meets"].max().over(ibis.window(group_by=["cluster", "run_key", "run_part"]))
+    parts = parts.mutate(swept=swept)
+    runs = parts.mutate(run_job=ibis.cases((parts["swept"] == 1, parts["job_id"]), else_=""))
+    return _queued(runs.drop("prior_end_s", "prior_job", "prior_state", "breaks", "meets", "swept"))
+
+
+def _keyed(attempts: ibis.Table, progress: ibis.Table, rule: RunRule, min_gpus: int) -> ibis.Table:
+    ran = attempts.filter(attempts["start"].notnull() & (attempts["elapsed_s"] > 0))
+    if min_gpus > 0:
+        ran = ran.filter(ran["n_gpus"] >= min_gpus)
+    shared = progress.filter(progress["job_id"].notnull()).select("run_id", "job_id").distinct()
+    several = (
+        shared.group_by("run_id").having(lambda t: t.count() > 1).aggregate(jobs=ibis._.count())
+    )
+    told = (
+        shared.semi_join(several, "run_id")
+        .group_by("job_id")
+        .aggregate(told_run=ibis._["run_id"].min())
+    )
+    ran = ran.left_join(told, "job_id")
+    nothing = ibis.null("string")
+    column = ran[rule.id_column].cast("string") if rule.id_column else nothing
+    pattern = nothing
+    if rule.comment_pattern:
+        pattern = ran["comment"].re_extract(rule.comment_pattern, 1).nullif("")
+    given = ibis.coalesce(column, pattern, ran["told_run"])
+    named = ran["user"].notnull() & ran["name"].notnull()
+    by_name = given.isnull() & named
+    sep = "\x1f"
+    run_key = ibis.cases(
+        (given.notnull(), ibis.literal("id") + sep + given),
+        (
+            named,
+            ibis.literal("name") + sep + ran["user"] + sep + ran["name"] + sep
+            + ran["work_dir"].fill_null(""),
+        ),
+        else_=ibis.literal("job") + sep + ran["job_id"] + sep + ran["user"].fill_null(""),
+    )  # fmt: skip
+    start_s = epoch_s(ran["start"])
+    submit_s = epoch_s(ran["submit"])
+    return ran.select(
+        "cluster", "attempt_id", "job_id", "user", "name", "state", "elapsed_s", "n_gpus",
+        "n_nodes",
+        run_key=run_key,
+        by_name=by_name,
+        start_s=start_s,
+        end_s=epoch_s(ran["end"]).fill_null(start_s + ran["elapsed_s"].cast("int64")),
+        submit_s=submit_s,
+        eligible_s=epoch_s(ran["eligible"]).fill_null(submit_s),
+    )  # fmt: skip
+
+
+def _queued(runs: ibis.Table) -> ibis.Table:
+    """The first attempt queues from when it was eligible, a later one from its predecessor's end.
+
+    A later one that was submitted only after that end left a time in between, which is neither
+    queue nor run.
+    """
+    before = ibis.window(
+        group_by=["cluster", "run_key", "run_part", "run_job"],
+        order_by=["start_s", "attempt_id"],
+        rows=(None, -1),
+    )
+    runs = runs.mutate(left_s=runs["end_s"].max().over(before))
+    later_s = ibis.greatest(runs["submit_s"], runs["left_s"])
+    ready_s = ibis.cases((runs["left_s"].isnull(), runs["eligible_s"]), else_=later_s)
+    between_s = ibis.greatest(runs["submit_s"] - runs["left_s"], 0)
+    return runs.mutate(
+        queue_s=ibis.greatest(runs["start_s"] - ready_s, 0),
+        between_s=ibis.cases((runs["left_s"].isnull(), 0), else_=between_s),
+    )
