@@ -144,7 +144,7 @@ def _copy_all(
     kept = {
         key: records
         for key, records in found.items()
-        if key[0] == EXTRA or any(intersection(key, s) for s in shards.get(key[0], ()))
+        if key[0] == EXTRA or any(intersection(key, s) is not None for s in shards.get(key[0], ()))
     }
     with torch.no_grad():
         for key, record, payload in good_payloads(kept, reader, source):

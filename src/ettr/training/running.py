@@ -208,14 +208,14 @@ class RunningCheckpoint:
         begin = time.perf_counter()
         self.wait()
         self._replan()
-        waiting = [b for b in range(len(self._sizes)) if b != self._extra_block]
+        waiting = every = [b for b in range(len(self._sizes)) if b != self._extra_block]
         total = 0
         while waiting:
             blocks = self._fitting(waiting)
             total += self._submit(step, blocks, extra)
             waiting = waiting[len(blocks) :]
             self.wait()
-        return self._report(step, begin, list(range(len(self._sizes))), total)
+        return self._report(step, begin, every, total)
 
     def touch(self, name: str, rows: Sequence[int] | Tensor | None = None) -> None:
         """Count touches for the policy `touched`: rows of a table, an expert, a layer.
