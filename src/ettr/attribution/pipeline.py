@@ -21,6 +21,7 @@ class Attribution:
 
     Args:
         interruptions: the table `interruptions`.
+        endings: the same with what the scheduler says of each end.
         episodes: one row for each folded episode of a fault.
         observed: one row for each attempt, node and episode seen there in the window.
         failures: the table `failures`.
@@ -29,6 +30,7 @@ class Attribution:
     """
 
     interruptions: Table
+    endings: Table
     episodes: Table
     observed: Table
     failures: Table
@@ -59,6 +61,7 @@ def attribute(
     folded = episodes(parts)
     return Attribution(
         interruptions=ends.select(*INTERRUPTIONS.names),
+        endings=ends,
         episodes=folded.filter(folded.fault),
         observed=seen,
         failures=failures(ends, seen).cache(),

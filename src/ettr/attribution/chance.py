@@ -1,0 +1,161 @@
+"""How often the window errs, and which symptoms come together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from ibis.expr.types import Table
+
+from ettr.estimates import CONFIDENCE, Interval, share_interval
+
+PUBLISHED_FALSE_SHARE = 0.01
+PUBLISHED = "under 1 % of successfully completed jobs observe a failed check (Kokolis et al. 2025)"
+
+
+@dataclass(frozen=True, slots=True)
+class SymptomShare:
+    """Attempts in whose window one symptom was seen, and their share with its interval."""
+
+    symptom: str
+    n_attempts: int
+    share: Interval
+
+
+@dataclass(frozen=True, slots=True)
+class FalseAttribution:
+    """How often the window finds a critical check beside an attempt that completed.
+
+    Args:
+        n_completed: completed attempts that ran on known nodes.
+        n_touched: those with a critical check in the window.
+        share: their share, with its exact interval.
+        by_symptom: the same for each symptom, the most frequent first.
+        n_on_evidence: failures counted because of a check alone, without the scheduler's word.
+        expected_by_chance: how many of those chance would give: failed attempts times the share of
+            completed attempts on equally many nodes (over all sizes where none completed).
+        published_below: the published share is below this.
+        published: whose it is, in words.
+    """
+
+    n_completed: int
+    n_touched: int
+    share: Interval
+    by_symptom: tuple[SymptomShare, ...]
+    n_on_evidence: int
+    expected_by_chance: float
+    published_below: float = PUBLISHED_FALSE_SHARE
+    published: str = PUBLISHED
+
+
+@dataclass(frozen=True, slots=True)
+class CoOccurrence:
+    """Of the failures with `symptom`, how many also showed `other`."""
+
+    symptom: str
+    other: str
+    n_both: int
+    n_symptom: int
+    share: Interval
+
+
+@dataclass(frozen=True, slots=True)
+class CoOccurrences:
+    """Which observations come together in the window of one failure.
+
+    Args:
+        n_failures: failures with at least one cause.
+        n_several: those with several.
+        several: their share, with its exact interval.
+        pairs: every ordered pair that was seen together, in order of symptom and share.
+    """
+
+    n_failures: int
+    n_several: int
+    several: Interval
+    pairs: tuple[CoOccurrence, ...]
+
+
+def false_attribution(
+    attempts: Table, ends: Table, seen: Table, confidence: float = CONFIDENCE
+) -> FalseAttribution:
+    """The share of completed attempts with a critical check in the window, and what it implies.
+
+    Args:
+        attempts: the table `attempts`.
+        ends: rows of `ettr.attribution.endings.endings`.
+        seen: rows of `ettr.attribution.window.observed`.
+        confidence: level of the intervals.
+    """
+    done = attempts.filter(
+        (attempts.state == "COMPLETED") & attempts.end.notnull() & attempts.node_list.notnull()
+    ).select("attempt_id", "n_nodes")
+    faults = seen.filter(seen.fault).select("attempt_id", "symptom").distinct()
+    touched = done.join(faults, "attempt_id")
+    symptoms = touched.group_by("symptom").agg(n=touched.count()).to_pyarrow().to_pylist()
+    n_done = _by_size(done)
+    n_touched = _by_size(touched.select("attempt_id", "n_nodes").distinct())
+    uncertain = ends.filter((ends.kind == "hardware-candidate") & ~ends.node_failed)
+    total, hit = sum(n_done.values()), sum(n_touched.values())
+    pooled = hit / total if total else 0.0
+    expected = 0.0
+    for size, n_failed in _by_size(uncertain.select("attempt_id", "n_nodes")).items():
+        expected += n_failed * (n_touched[size] / n_done[size] if n_done[size] else pooled)
+    explained = uncertain.semi_join(faults, "attempt_id")
+    return FalseAttribution(
+        n_completed=total,
+        n_touched=hit,
+        share=share_interval(hit, total, confidence),
+        by_symptom=tuple(
+            SymptomShare(row["symptom"], row["n"], share_interval(row["n"], total, confidence))
+            for row in sorted(symptoms, key=lambda row: (-row["n"], row["symptom"]))
+        ),
+        n_on_evidence=int(explained.count().to_pyarrow().as_py()),
+        expected_by_chance=expected,
+    )
+
+
+def _by_size(some: Table) -> Counter[int | None]:
+    """Attempts by their number of nodes."""
+    counted = some.group_by("n_nodes").agg(n=some.count()).to_pyarrow().to_pylist()
+    return Counter({row["n_nodes"]: row["n"] for row in counted})
+
+
+def co_occurrence(
+    failed: Table, seen: Table, *, by: str = "symptom", confidence: float = CONFIDENCE
+) -> CoOccurrences:
+    """Which symptoms (or, finer, which checks and codes) are seen together in one failure.
+
+    Args:
+        failed: rows of the table `failures`.
+        seen: rows of `ettr.attribution.window.observed`.
+        by: `symptom`, or `observation` for check and code, such as `xid 79`.
+        confidence: level of the intervals.
+    """
+    faults = seen.filter(seen.fault).semi_join(failed, "attempt_id")
+    label = faults.symptom if by == "symptom" else (faults.check + " " + faults.code_key).strip()
+    labelled = faults.select("attempt_id", label=label).distinct()
+    other = labelled.view().rename(other="label")
+    both = labelled.join(other, "attempt_id")
+    counted = both.group_by("label", "other").agg(n=both.count()).to_pyarrow().to_pylist()
+    alone = {row["label"]: row["n"] for row in counted if row["label"] == row["other"]}
+    each = labelled.group_by("attempt_id").agg(n=labelled.count())
+    n_failures = int(each.count().to_pyarrow().as_py())
+    n_several = int(each.filter(each.n > 1).count().to_pyarrow().as_py())
+    pairs = [
+        CoOccurrence(
+            symptom=row["label"],
+            other=row["other"],
+            n_both=row["n"],
+            n_symptom=alone[row["label"]],
+            share=share_interval(row["n"], alone[row["label"]], confidence),
+        )
+        for row in counted
+        if row["label"] != row["other"]
+    ]
+    return CoOccurrences(
+        n_failures=n_failures,
+        n_several=n_several,
+        several=share_interval(n_several, n_failures, confidence),
+        pairs=tuple(sorted(pairs, key=lambda pair: (pair.symptom, -pair.n_both, pair.other))),
+    )
