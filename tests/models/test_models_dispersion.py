@@ -74,7 +74,7 @@ def test_bursts_have_a_large_coefficient_of_variation():
 
 def test_independent_failures_are_no_bursts():
     times = np.cumsum(np.random.default_rng(6).exponential(1.0, 500))
-    found = burstiness(times, np.random.default_rng(0))
+    found = burstiness(times, np.random.default_rng(0), 0.99)
     assert "as independent ones do" in found.meaning
 
 

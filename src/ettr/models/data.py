@@ -195,6 +195,50 @@ class Counts:
         return float(self.exposure_node_days.sum())
 
 
+def fleet_on_calendar(
+    times_days: Any, start_days: float, end_days: float, n_nodes: int
+) -> Lifetimes:
+    """Failures of a fleet of constant size as spans on the calendar, for steps of its rate.
+
+    The clock counts from `start_days`. Which node failed does not matter to a rate over time, so
+    failures are dealt to the nodes in turn.
+
+    Args:
+        times_days: When failures happened, in days on any clock, shape (n,).
+        start_days: Where observation began, on that clock.
+        end_days: Where it ended.
+        n_nodes: Nodes at risk all the time.
+
+    Raises:
+        UsageError: no time or nodes, or a failure outside the observed time.
+    """
+    times = np.sort(np.asarray(times_days, dtype=np.float64)) - start_days
+    span = end_days - start_days
+    if not span > 0 or n_nodes < 1:
+        raise UsageError(
+            f"{n_nodes} nodes from day {start_days} to {end_days} are no exposure; "
+            "give 1 node or more and an end after the start"
+        )
+    outside = int(np.count_nonzero(~((times > 0) & (times <= span))))
+    if outside:
+        raise UsageError(
+            f"times_days: {outside} of {times.size} failures lie outside the observed time; "
+            "give the start and end of observation, or drop them"
+        )
+    slot = np.arange(times.size) % n_nodes
+    before = np.concatenate((np.zeros(n_nodes), times))[: times.size]
+    last = np.zeros(n_nodes)
+    np.maximum.at(last, slot, times)
+    kept = last < span
+    ends = np.concatenate([times, np.full(int(kept.sum()), span)]) * SECONDS_PER_DAY
+    begins = np.concatenate([before, last[kept]]) * SECONDS_PER_DAY
+    if np.any(ends <= begins):
+        raise UsageError(
+            f"more than {n_nodes} failures at one moment; fold what one event caused into one"
+        )
+    return Lifetimes(ends, np.arange(ends.size) < times.size, begins)
+
+
 def counts_by_window(
     times_days: Any, start_days: float, end_days: float, window_days: float, n_nodes: float
 ) -> Counts:

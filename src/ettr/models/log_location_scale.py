@@ -33,7 +33,7 @@ class LogLocationScale(FailureModel[Lifetimes]):
 
     # how much the mean of the likelihood ratio exceeds that of chi-square, times the failures;
     # tests/models/test_models_coverage.py shows that it suffices
-    correction = 3.0
+    correction = 2.0
 
     @abstractmethod
     def cumulative(self, z: Floats) -> Floats:

@@ -168,4 +168,5 @@ def _place(
     value = _gain(n[:-1], time[:-1]) + _gain(n[-1] - n[:-1], time[-1] - time[:-1])
     # the place of a jump is not regular: the drop of Hinkley's law replaces the chi-square one
     keep = np.flatnonzero(value >= value.max() + math.log((1.0 - confidence) / 2.0))
-    return float(edges_s[keep[0] + 1]), float(edges_s[keep[-1] + 1])
+    # a step may lie anywhere between the failures that bound its cell
+    return float(edges_s[keep[0]]), float(edges_s[keep[-1] + 2])

@@ -1,0 +1,103 @@
+"""Which failure model to believe, given the data."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ettr.errors import UsageError
+from ettr.estimates import CONFIDENCE
+from ettr.models.base import FEW_FAILURES, FailureModel, Fit
+from ettr.models.constant import ConstantRate
+from ettr.models.data import Counts, Lifetimes
+from ettr.models.gamma_mixed import GammaMixed
+from ettr.models.lognormal import Lognormal
+from ettr.models.piecewise import PiecewiseConstant
+from ettr.models.weibull import Weibull
+
+_WORTH = 2.0
+"""How much AIC a model must gain over the simplest to be preferred to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Models fitted to the same data, the preferred one first.
+
+    Attributes:
+        fits: All fits, by AIC, the preferred one first.
+        weights: Akaike weight of each, as likely as the data make it among these.
+        best: The preferred fit: the simplest one unless another gains two units of AIC.
+        meaning: In a sentence.
+    """
+
+    fits: tuple[Fit, ...]
+    weights: tuple[float, ...]
+    best: Fit
+    meaning: str
+
+
+def lifetime_models() -> tuple[FailureModel[Lifetimes], ...]:
+    """The models for lifetimes, the simplest first."""
+    return (ConstantRate(), Weibull(), Lognormal(), PiecewiseConstant())
+
+
+def count_models() -> tuple[FailureModel[Counts], ...]:
+    """The models for counts over units, the simplest first."""
+    return (ConstantRate(), GammaMixed())
+
+
+def compare_models(
+    data: Lifetimes | Counts,
+    models: Sequence[FailureModel[Lifetimes]] | Sequence[FailureModel[Counts]] | None = None,
+    confidence: float = CONFIDENCE,
+) -> Comparison:
+    """All models fitted to the same data, and which to prefer.
+
+    Below ten failures no model can be told from another: the simplest is preferred and the meaning
+    says so. A fit that its own test contradicts is named.
+
+    Raises:
+        UsageError: no models.
+
+    Source:
+        Burnham and Anderson (2002), Model Selection and Multimodel Inference, section 2.9.
+    """
+    fits: list[Fit]
+    if models is not None:
+        fits = [model.fit(data, confidence) for model in models]  # type: ignore[arg-type]
+    elif isinstance(data, Counts):
+        fits = [model.fit(data, confidence) for model in count_models()]
+    else:
+        fits = [model.fit(data, confidence) for model in lifetime_models()]
+    if not fits:
+        raise UsageError("no models to compare; give at least one, the simplest first")
+    simplest = fits[0]
+    failures = simplest.rate.failures
+    if failures < FEW_FAILURES:
+        weights = tuple(1.0 if fit is simplest else 0.0 for fit in fits)
+        return Comparison(
+            tuple(fits), weights, simplest,
+            f"{failures} failures cannot tell models apart ({FEW_FAILURES} are needed): "
+            f"{simplest.model} is taken as the simplest.",
+        )  # fmt: skip
+    scored = [(math.inf if fit.aic is None else fit.aic, fit) for fit in fits]
+    least = min(score for score, _ in scored)
+    likely = [math.exp(-0.5 * (score - least)) for score, _ in scored]
+    first = scored[0][0]
+    best = simplest if first - least < _WORTH else min(scored, key=lambda pair: pair[0])[1]
+    total = sum(likely)
+    order = sorted(range(len(fits)), key=lambda i: (fits[i] is not best, scored[i][0]))
+    doubt = ""
+    if best.goodness is not None and best.goodness.p_value < 0.01:
+        doubt = " Even so the data contradict it: none of these models is right."
+    lead = (
+        f"{best.model} is preferred as the simplest: no other gains {_WORTH:g} units of AIC."
+        if best is simplest
+        else f"{best.model} explains the data better than {simplest.model} "
+        f"(AIC lower by {first - least:.1f})."
+    )
+    return Comparison(
+        tuple(fits[i] for i in order),
+        tuple(likely[i] / total for i in order),
+        best,
+        lead + doubt,
+    )
