@@ -6,7 +6,6 @@ frozen results; nothing is rendered here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 import ibis
 
 from ettr.attribution import Attribution, FoldingRules, Window, attribute
+from ettr.attribution.story import JobStory, explain
 from ettr.errors import StoreError
 from ettr.estimates import CONFIDENCE
 from ettr.metrics.goodput import LOST_CAP_MIN, LostGoodput, lost_goodput
@@ -21,16 +21,18 @@ from ettr.metrics.instants import Period, observed_period
 from ettr.metrics.mttf import MttfBySize, mttf_by_size
 from ettr.metrics.preemptions import preemption_links
 from ettr.metrics.rates import ABOVE_GPUS, FailureRates, failure_rates
+from ettr.metrics.runs import MIN_SCHEDULED_H, JobRuns, job_runs
+from ettr.metrics.runs import Assumptions as CheckpointAssumptions
 from ettr.metrics.sizes import SizeMix, SizeUnit, main_size_unit, size_mix
 from ettr.metrics.status import StatusMix, status_mix
+from ettr.metrics.stitching import RunRule
 from ettr.metrics.totals import Totals, totals
 from ettr.metrics.trend import RateTrend, rate_trend
 from ettr.store import Store
 from ettr.tables import TABLES
 from ettr.taxonomy import Taxonomy, load_taxonomy
 
-# told of each stage as it begins: its name, and how many are done
-Progress = Callable[[str, int], None]
+FULL_WEEK_DAYS = 7.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,8 @@ class Assumptions:
     gpus_per_node: float | None = None
     confidence: float = CONFIDENCE
     lost_cap_min: float = LOST_CAP_MIN
+    checkpoints: CheckpointAssumptions = field(default_factory=CheckpointAssumptions)
+    run_rule: RunRule = field(default_factory=RunRule)
 
 
 class Analysis:
@@ -119,6 +123,25 @@ class Analysis:
         """The table `failures`."""
         return self.attribution.failures
 
+    def explain(self, job_id: str) -> JobStory:
+        """One job's story.
+
+        Raises:
+            UsageError: there is no such job.
+        """
+        t = self.tables
+        return explain(
+            t["attempts"],
+            t["allocations"],
+            t["events"],
+            t["node_states"],
+            job_id,
+            self.taxonomy,
+            files=t["files"],
+            rules=self.assumptions.folding,
+            window=self.assumptions.window,
+        )
+
     @cached_property
     def totals(self) -> Totals:
         """Jobs, attempts and hours."""
@@ -172,6 +195,19 @@ class Analysis:
             unit=self.size_unit,
             gpus_per_node=self.assumptions.gpus_per_node,
             confidence=self.assumptions.confidence,
+        )
+
+    @cached_property
+    def runs(self) -> JobRuns:
+        """Job runs and their ETTR; short ones too where the logs cover less than a week."""
+        long_enough_h = MIN_SCHEDULED_H if self.period.days >= FULL_WEEK_DAYS else 0.0
+        return job_runs(
+            self._table("attempts"),
+            self._table("progress"),
+            rule=self.assumptions.run_rule,
+            assumptions=self.assumptions.checkpoints,
+            min_scheduled_h=long_enough_h,
+            min_gpus=1 if self.size_unit is SizeUnit.GPUS else 0,
         )
 
     @cached_property

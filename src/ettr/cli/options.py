@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ettr.errors import UsageError
 from ettr.sources.base import ReadOptions
+
+if TYPE_CHECKING:
+    from ettr.analysis import Assumptions
 
 StoreArgument = Annotated[
     str,
@@ -74,6 +77,21 @@ BelieveOption = Annotated[
     str | None,
     typer.Option(
         "--believe", metavar="VENDOR", help="Whose verdict on XID codes decides; nvidia if absent."
+    ),
+]
+AboveGpusOption = Annotated[
+    int,
+    typer.Option("--above-gpus", metavar="N", min=0, help="Large jobs have more GPUs than this."),
+]
+ConfidenceOption = Annotated[
+    float, typer.Option("--confidence", metavar="SHARE", help="Of the intervals: 0.9 for 90 %.")
+]
+WindowOption = Annotated[
+    str | None,
+    typer.Option(
+        "--window",
+        metavar="BEFORE,AFTER",
+        help="Seconds before and after a job's end in which an event explains it; 600,300.",
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
@@ -142,3 +160,42 @@ def existing_files(files: list[Path]) -> list[Path]:
     if absent:
         raise UsageError(f"no such file: {', '.join(absent)}")
     return files
+
+
+def assumptions(
+    *,
+    taxonomy: Path | None = None,
+    believe: str | None = None,
+    above_gpus: int = 128,
+    gpus_per_node: int | None = None,
+    confidence: float = 0.9,
+    window: str | None = None,
+) -> Assumptions:
+    """What the analysis cannot read from the logs, checked.
+
+    Raises:
+        UsageError: an option cannot be understood.
+    """
+    from ettr.analysis import Assumptions
+    from ettr.attribution import Window
+    from ettr.estimates import check_confidence
+
+    check_confidence(confidence)
+    return Assumptions(
+        taxonomy_file=taxonomy,
+        believe=believe,
+        window=Window() if window is None else Window(*_two_numbers("--window", window)),
+        above_gpus=above_gpus,
+        gpus_per_node=gpus_per_node,
+        confidence=confidence,
+    )
+
+
+def _two_numbers(option: str, text: str) -> tuple[float, float]:
+    try:
+        first, second = (float(part) for part in text.split(","))
+    except ValueError:
+        raise UsageError(
+            f"{option} {text!r}: give two numbers of seconds, such as 600,300"
+        ) from None
+    return first, second

@@ -36,3 +36,9 @@ def open_store(where: str | Path, *, create: bool = False) -> Store:
             f"{path}: is a file, not a store; give a folder, or a name that ends in .duckdb"
         )
     return FolderStore(path, create=create)
+
+
+def is_store(where: str) -> bool:
+    """Whether `where` names a store rather than a file to read."""
+    path = Path(where)
+    return "://" in where or path.suffix in _DUCKDB_ENDINGS or path.is_dir()

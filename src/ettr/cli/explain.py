@@ -1,0 +1,35 @@
+"""`ettr explain`: one job's story."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ettr.cli import options as opt
+from ettr.cli.output import say, say_json
+
+
+def explain(
+    store: opt.StoreArgument,
+    job: Annotated[
+        str, typer.Argument(metavar="JOB", help="Job id: 17, 7_1, 30+1, or CLUSTER/17.")
+    ],
+    taxonomy: opt.TaxonomyOption = None,
+    believe: opt.BelieveOption = None,
+    window: opt.WindowOption = None,
+    json: opt.JsonOption = False,
+) -> None:
+    """Tell one job's story: attempts, nodes, events in the window, verdict, evidence."""
+    from ettr.analysis import Analysis
+    from ettr.report.document import plain
+    from ettr.report.story import story_text
+    from ettr.store import open_store
+
+    assumptions = opt.assumptions(taxonomy=taxonomy, believe=believe, window=window)
+    with open_store(store) as opened:
+        story = Analysis(opened, assumptions).explain(job)
+    if json:
+        say_json(plain(story))
+    else:
+        say(story_text(story))

@@ -1,0 +1,149 @@
+"""An analysis as a report: the sections in order, the key numbers, what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from ettr import __version__
+from ettr.analysis import Analysis
+from ettr.metrics.bounds import plain as bounds_of
+from ettr.report.document import REPORT_FORMAT, REPORT_VERSION, plain
+from ettr.report.html import Card, Page
+from ettr.report.next_steps import next_steps
+from ettr.report.numbers import between, moment, number, percent, share_between
+from ettr.report.section import Section
+from ettr.report.sections.attribution import attribution_section
+from ettr.report.sections.failures import failures_section, mttf_section
+from ettr.report.sections.goodput import goodput_section
+from ettr.report.sections.models import models_section
+from ettr.report.sections.nodes import nodes_section
+from ettr.report.sections.quality import quality_section
+from ettr.report.sections.runs import runs_section
+from ettr.report.sections.usage import sizes_section, status_section
+
+# told of each part as it begins: its name, and how many are done
+Progress = Callable[[str, int], None]
+
+SECTIONS: dict[str, Callable[[Analysis], Section]] = {
+    "failures": lambda a: failures_section(a.rates, a.trend),
+    "mttf": lambda a: mttf_section(a.mttf),
+    "goodput": lambda a: goodput_section(a.goodput, a.totals.gpu_hours),
+    "runs": lambda a: runs_section(a.runs),
+    "attribution": lambda a: attribution_section(a.co_occurrence, a.false_attribution),
+    "models": lambda a: models_section(a.models),
+    "nodes": lambda a: nodes_section(a.nodes, a.fleet),
+    "status": lambda a: status_section(a.status),
+    "sizes": lambda a: sizes_section(a.sizes),
+    "quality": lambda a: quality_section(a.quality, a.assumptions),
+}
+
+
+def sections(analysis: Analysis, tell: Progress | None = None) -> Iterator[Section]:
+    """Every section of the report, in order."""
+    for place, (name, build) in enumerate(SECTIONS.items()):
+        if tell:
+            tell(name, place)
+        yield build(analysis)
+
+
+def page(analysis: Analysis, tell: Progress | None = None) -> Page:
+    """The whole report before it is rendered."""
+    parts = tuple(sections(analysis, tell))
+    period = analysis.period
+    clusters = ", ".join(analysis.clusters)
+    return Page(
+        title=f"Reliability of {clusters}",
+        subtitle=(
+            f"{moment(period.start)} to {moment(period.end)} UTC, {number(period.days)} days; "
+            f"{analysis.totals.jobs:,} jobs in {analysis.totals.attempts:,} attempts, "
+            f"{number(analysis.totals.gpu_hours, 7)} GPU-hours"
+        ),
+        cards=cards(analysis),
+        next_steps=next_steps(analysis),
+        sections=parts,
+        footer=(
+            f"ettr {__version__}. Intervals are at {percent(analysis.assumptions.confidence, 2)} "
+            "unless they say otherwise. Times are UTC."
+        ),
+    )
+
+
+def cards(analysis: Analysis) -> tuple[Card, ...]:
+    """The key numbers, each with its denominator."""
+    rate = analysis.rates.all_jobs
+    mttf = analysis.mttf.scheduler_mttf_h
+    lost = analysis.goodput
+    total = lost.first_order_gpu_hours + lost.second_order_gpu_hours
+    ran = analysis.totals.gpu_hours
+    found = [
+        Card(
+            "Failures per 1,000 node-days",
+            between(rate.per_1000_node_days),
+            f"{rate.failures:,} in {number(rate.node_days, 5)} node-days of runtime",
+        ),
+        Card(
+            "Mean time to failure of a job, hours",
+            between(mttf),
+            "job-hours per failure that the scheduler saw, all sizes",
+        ),
+        Card(
+            "GPU-hours lost to failures",
+            number(total),
+            f"{percent(total / ran if ran else None)} of {number(ran, 6)} that ran",
+        ),
+    ]
+    nodes = analysis.nodes
+    if nodes.node_days:
+        found.append(
+            Card(
+                "Nodes down or drained",
+                percent(nodes.down_fraction),
+                f"of {number(nodes.node_days, 5)} node-days in service",
+            )
+        )
+    wrong = analysis.false_attribution
+    found.append(
+        Card(
+            "False attribution",
+            share_between(bounds_of(wrong.share)),
+            f"{wrong.n_touched:,} of {wrong.n_completed:,} completed attempts would be blamed",
+        )
+    )
+    return tuple(found)
+
+
+PARTS: dict[str, Callable[[Analysis], object]] = {
+    "totals": lambda a: a.totals,
+    "status": lambda a: a.status,
+    "sizes": lambda a: a.sizes,
+    "failures": lambda a: {**plain(a.rates), "trend": a.trend, "rows": a.failure_rows},
+    "mttf": lambda a: a.mttf,
+    "runs": lambda a: a.runs,
+    "goodput": lambda a: a.goodput,
+    "nodes": lambda a: {**plain(a.nodes), "fleet": a.fleet},
+    "attribution": lambda a: {
+        "co_occurrence": a.co_occurrence,
+        "false_attribution": a.false_attribution,
+    },
+    "models": lambda a: a.models,
+    "quality": lambda a: a.quality,
+    "assumptions": lambda a: a.assumptions,
+}
+"""The parts of the JSON document by their keys."""
+
+
+def document(analysis: Analysis, tell: Progress | None = None) -> dict[str, object]:
+    """The same numbers as JSON; docs/reference/report-json.md says what each key holds."""
+    made: dict[str, object] = {
+        "format": REPORT_FORMAT,
+        "version": REPORT_VERSION,
+        "ettr": __version__,
+        "clusters": list(analysis.clusters),
+        "period": plain(analysis.period),
+    }
+    for place, (name, build) in enumerate(PARTS.items()):
+        if tell:
+            tell(name, place)
+        made[name] = plain(build(analysis))
+    made["next_steps"] = list(next_steps(analysis))
+    return made

@@ -1,0 +1,19 @@
+"""The head of a report for a terminal: key numbers, each section's answer, what to do next."""
+
+from __future__ import annotations
+
+from ettr.report.html import Page
+from ettr.report.text import wrapped
+
+
+def summary_text(page: Page) -> str:
+    """A screen of text that says what the report says first."""
+    width = max(len(card.label) for card in page.cards)
+    lines = [page.title, page.subtitle, ""]
+    lines += [f"{card.label:<{width}}  {card.value}  ({card.detail})" for card in page.cards]
+    for section in page.sections[:4]:
+        lines += ["", wrapped(f"{section.title}: {section.lead}")]
+    if page.next_steps:
+        lines += ["", "What to do next"]
+        lines += [wrapped(f"{i}. {step}", "   ") for i, step in enumerate(page.next_steps, 1)]
+    return "\n".join(lines)
