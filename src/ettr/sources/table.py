@@ -1,0 +1,355 @@
+"""Any CSV or Parquet file, given which of its columns is which column of one of our tables.
+
+The column map names our column first: `{"node": "hostname", "time": "ts", "check": "=site-check"}`;
+a value that begins with `=` is a constant. Columns that bear our names need no entry.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+
+from ettr.errors import SourceError, UsageError
+from ettr.sources.base import (
+    BATCH_ROWS,
+    Batch,
+    EventRows,
+    RawFile,
+    ReadOptions,
+    Source,
+    attempt_id,
+    table_of,
+)
+from ettr.sources.text_records import (
+    DEFAULT_CLUSTER,
+    EventFile,
+    clean,
+    numbered_lines,
+    text_of,
+    time_of,
+)
+from ettr.tables import EVENTS, TABLES, Column, Kind, Table
+
+NAME = "table"
+
+_PARQUET = b"PAR1"
+_OWN = ("source", "file_id", "line")
+# what this source fills in where the file has no such column
+_FILLED = {
+    "cluster": "", "event_id": "", "attempt_id": "", "severity": "unknown", "rank": 0, "step": 0,
+}  # fmt: skip
+_MADE = ("attempts", "allocations", "nodes", "node_states", "events", "progress")
+_TRUE, _FALSE = {"true", "yes", "1", "t", "y"}, {"false", "no", "0", "f", "n"}
+_NOTHING = {"", "null", "none", "nan", "na", "n/a", "nat", "\\n"}
+_SEVERITIES = {
+    "ok": "ok", "info": "ok", "warning": "warning", "warn": "warning", "critical": "critical",
+    "error": "critical", "fatal": "critical", "unknown": "unknown",
+}  # fmt: skip
+# the columns that only this table has, so that a file which bears our names needs no --table
+_TELLING = {
+    "attempts": {"job_id", "submit", "state"},
+    "allocations": {"attempt_id", "node", "elapsed_s"},
+    "node_states": {"node", "state", "start"},
+    "events": {"node", "time", "check"},
+    "progress": {"run_id", "time", "event"},
+    "nodes": {"node", "n_gpus"},
+}
+
+
+class _CellError(Exception):
+    """A cell that cannot be what its column is; `reason` is the slug that it is counted by."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """Which table the rows become, and where each of its columns comes from."""
+
+    table: Table
+    from_column: dict[str, str]
+    constant: dict[str, str]
+
+
+def read(raw: RawFile, options: ReadOptions) -> Iterator[Batch]:
+    """Rows of the one table that was asked for.
+
+    Raises:
+        UsageError: the table, or a column without which it cannot be, was not told.
+        SourceError: the file is neither CSV nor Parquet.
+    """
+    file = EventFile(NAME, raw, options)
+    file.note_unless_cluster = False
+    ids = EventRows(NAME, raw.file_id, file.cluster)
+    plan: _Plan | None = None
+    rows: list[dict[str, Any]] = []
+    for names, line, cells in _records(raw):
+        if plan is None:
+            plan = _plan(raw, options, names)
+        if cells is None:
+            continue
+        file.read()
+        if isinstance(cells, str):
+            file.reject(line, "wrong-width", f"not {len(names)} cells", cells)
+            continue
+        if not any(str(cell).strip() for cell in cells.values() if cell is not None):
+            file.skip()
+            continue
+        try:
+            _keep(plan, ids, rows, _row(file, plan, cells, line))
+        except _CellError as bad:
+            text = ",".join("" if cell is None else str(cell) for cell in cells.values())
+            file.reject(line, bad.reason, str(bad), text)
+        if len(rows) + len(ids) >= BATCH_ROWS:
+            yield _batch(file, plan, ids, rows)
+            rows = []
+    if plan is None:
+        raise SourceError(f"{raw.path}: holds no header")
+    yield _batch(file, plan, ids, rows)
+
+
+def _batch(file: EventFile, plan: _Plan, ids: EventRows, rows: list[dict[str, Any]]) -> Batch:
+    table = ids.take() if plan.table is EVENTS else table_of(plan.table.name, rows)
+    return file.batch(**{plan.table.name: table})
+
+
+def _keep(plan: _Plan, ids: EventRows, rows: list[dict[str, Any]], row: dict[str, Any]) -> None:
+    if plan.table is not EVENTS:
+        rows.append(row)
+        return
+    given = row.pop("event_id", None)
+    for own in ("source", "file_id"):
+        row.pop(own)
+    ids.add(**(row | ({"event_id": given} if given else {})))
+
+
+def _records(raw: RawFile) -> Iterator[tuple[list[str], int, dict[str, Any] | str | None]]:
+    """Column names, line, and the cells by name; cells None once for the header alone."""
+    if raw.head.startswith(_PARQUET):
+        yield from _parquet_records(raw)
+    else:
+        yield from _csv_records(raw)
+
+
+def _parquet_records(raw: RawFile) -> Iterator[tuple[list[str], int, dict[str, Any] | None]]:
+    import pyarrow.parquet as pq
+
+    line = 0
+    try:
+        with pq.ParquetFile(raw.path) as file:
+            names = list(file.schema_arrow.names)
+            yield names, 0, None
+            for batch in file.iter_batches(batch_size=20_000):
+                for cells in batch.to_pylist():
+                    line += 1
+                    yield names, line, cells
+    except (OSError, pa.ArrowException, ValueError, OverflowError) as error:
+        raise SourceError(f"{raw.path}: cannot be read as Parquet: {error}") from error
+
+
+def _csv_records(raw: RawFile) -> Iterator[tuple[list[str], int, dict[str, Any] | str | None]]:
+    csv.field_size_limit(1 << 24)
+    delimiter = _delimiter(raw.head)
+    source = _Lines(raw)
+    reader = csv.reader(source, delimiter=delimiter)
+    names: list[str] = []
+    while True:
+        first = source.number + 1
+        try:
+            cells = next(reader, None)
+        except csv.Error as error:
+            if not names:
+                raise SourceError(f"{raw.path}: cannot be read as CSV: {error}") from error
+            yield names, first, str(error)
+            continue
+        if cells is None:
+            return
+        if not names:
+            names = [cell.strip().lstrip("\ufeff") for cell in cells]
+            if any(names):
+                yield names, first, None
+            continue
+        if not any(cell.strip() for cell in cells):
+            yield names, first, dict.fromkeys(names, "")
+        elif len(cells) != len(names):
+            yield names, first, delimiter.join(cells)
+        else:
+            yield names, first, dict(zip(names, cells, strict=True))
+
+
+class _Lines:
+    """The lines of a file as text, counted."""
+
+    def __init__(self, raw: RawFile) -> None:
+        self._lines = numbered_lines(raw)
+        self.number = 0
+
+    def __iter__(self) -> _Lines:
+        return self
+
+    def __next__(self) -> str:
+        self.number, line = next(self._lines)
+        return text_of(line).replace("\x00", "\ufffd") + "\n"
+
+
+def _delimiter(head: bytes) -> str:
+    first = text_of(head).split("\n", 1)[0]
+    return max((",", "\t", ";", "|"), key=first.count)
+
+
+def _plan(raw: RawFile, options: ReadOptions, names: list[str]) -> _Plan:
+    given = dict(options.column_map or {})
+    name = options.table or _guess({*names, *given})
+    if name is None:
+        raise UsageError(
+            f"{raw.path}: say which table its rows are with --table, one of {', '.join(_MADE)}; "
+            f"its columns are {', '.join(names[:40])}"
+        )
+    if name not in _MADE:
+        raise UsageError(f"{raw.path}: no table {name!r} to read; there are: {', '.join(_MADE)}")
+    table = TABLES[name]
+    problems = []
+    for ours, theirs in given.items():
+        if ours not in table.names or ours in _OWN:
+            problems.append(f"{ours}: no column of `{name}`; there are: "
+                            f"{', '.join(n for n in table.names if n not in _OWN)}")  # fmt: skip
+        elif not theirs.startswith("=") and theirs not in names:
+            problems.append(f"{ours}={theirs}: the file has no column {theirs!r}; it has: "
+                            f"{', '.join(names[:40])}")  # fmt: skip
+    constant = {k: v[1:] for k, v in given.items() if v.startswith("=")}
+    from_column = {n: n for n in table.names if n in names and n not in _OWN and n not in given}
+    from_column |= {k: v for k, v in given.items() if not v.startswith("=")}
+    for column in table:
+        known = column.name in constant or column.name in from_column
+        if not known and not column.nullable and column.name not in (*_FILLED, *_OWN):
+            problems.append(f"{column.name}: the file has no such column; map one with "
+                            f"--column {column.name}=THEIRS, or a constant with "
+                            f"--column {column.name}==VALUE")  # fmt: skip
+    if problems:
+        lines = "".join(f"\n  {problem}" for problem in problems)
+        raise UsageError(f"{raw.path}: cannot be read as `{name}`:{lines}")
+    return _Plan(table, from_column, constant)
+
+
+def _guess(names: set[str]) -> str | None:
+    fits = [table for table, telling in _TELLING.items() if telling <= names]
+    return fits[0] if fits else None
+
+
+def _row(file: EventFile, plan: _Plan, cells: dict[str, Any], line: int) -> dict[str, Any]:
+    row: dict[str, Any] = {}
+    for column in plan.table:
+        if column.name in _OWN:
+            continue
+        given = plan.constant.get(column.name, cells.get(plan.from_column.get(column.name, "")))
+        row[column.name] = _value(file, column, given)
+    row |= {"source": NAME, "file_id": file.raw.file_id, "line": line}
+    if "cluster" in row and row["cluster"] is None:
+        row["cluster"] = file.cluster if plan.table.name != "progress" else file.options.cluster
+        if file.options.cluster is None and row["cluster"]:
+            file.note(f"rows without a cluster's name were taken as {DEFAULT_CLUSTER!r}")
+    if plan.table.name == "attempts" and row["attempt_id"] is None:
+        if row["job_id"] and row["submit"]:
+            row["attempt_id"] = attempt_id(row["cluster"], row["job_id"], row["submit"])
+    elif plan.table is EVENTS:
+        row["severity"] = _SEVERITIES.get((row["severity"] or "unknown").lower(), "unknown")
+    for column in plan.table:
+        if row[column.name] is None and not column.nullable:
+            filled = _FILLED.get(column.name)
+            if filled in {None, ""} and column.name != "event_id":
+                raise _CellError("missing-field", f"{column.name} is empty")
+            row[column.name] = filled if column.name != "event_id" else None
+    return row
+
+
+def _value(file: EventFile, column: Column, given: Any) -> Any:
+    if given is None or (isinstance(given, str) and given.strip().lower() in _NOTHING):
+        return None
+    kind = column.kind
+    if kind is Kind.TIME:
+        return _time(file, column, given)
+    if kind is Kind.STRING:
+        return clean(given)
+    try:
+        if kind is Kind.BOOL:
+            return _truth(given)
+        return _whole(given) if kind is Kind.INT else _finite(given)
+    except (ValueError, TypeError, OverflowError):
+        raise _CellError("bad-number", f"{column.name} is {given!r:.100}") from None
+
+
+def _finite(given: Any) -> float:
+    number = float(given)
+    if not math.isfinite(number):
+        raise ValueError(given)
+    return number
+
+
+def _whole(given: Any) -> int:
+    text = str(given).strip()
+    # through float only where need be: it would round a large id
+    number = int(text) if re.fullmatch(r"-?\d{1,19}", text) else _finite(given)
+    if number != int(number) or abs(number) >= 2**63:
+        raise ValueError(given)
+    return int(number)
+
+
+def _truth(given: Any) -> bool:
+    text = str(given).strip().lower()
+    if text in _TRUE | _FALSE:
+        return text in _TRUE
+    raise ValueError(text)
+
+
+def _time(file: EventFile, column: Column, given: Any) -> datetime:
+    zone = file.options.timezone
+    if isinstance(given, datetime):
+        text: Any = given.isoformat() if given.tzinfo is None else None
+        stamp = given.astimezone(UTC) if text is None else time_of(text, zone)
+    else:
+        text = given
+        stamp = time_of(given, zone)
+    if stamp is not None:
+        return stamp
+    if isinstance(text, str) and zone is None and time_of(text, "UTC") is not None:
+        raise UsageError(
+            f"{file.raw.path}: column {column.name} holds local times without a zone, such as "
+            f"{text!r:.40}; say which with --timezone ZONE, for example --timezone UTC"
+        )
+    raise _CellError("bad-timestamp", f"{column.name} is {given!r:.100}")
+
+
+def matches(head: bytes, name: str) -> float:
+    """How sure it is that this is a table: Parquet, or a CSV file whose header has our names."""
+    if head.startswith(_PARQUET):
+        return 0.7
+    first = text_of(head[:65536]).lstrip("\ufeff").split("\n", 1)[0].strip()
+    cells = [cell.strip().strip('"') for cell in first.split(_delimiter(head))]
+    return 0.7 if len(cells) > 1 and _guess(set(cells)) else 0.0
+
+
+def prints_local(_head: bytes) -> bool:
+    """False: whether the times have a zone shows only in their cells, and is asked for there."""
+    return False
+
+
+SOURCE = Source(
+    name=NAME,
+    title="any CSV or Parquet file, with a map of its columns",
+    tables=_MADE,
+    matches=matches,
+    read=read,
+    local_time=True,
+    prints_local=prints_local,
+    options=("--table", "--column", "--timezone", "--cluster"),
+    how_to_get="an export of whatever the site keeps",
+)
