@@ -54,7 +54,8 @@ def node_list(rng: random.Random, n_nodes: int) -> str:
         return f"gpu{first:04d}"
     if n_nodes >= 4 and rng.random() < 0.3:
         half = n_nodes // 2
-        return f"gpu[{first:04d}-{first + half - 1:04d},{first + half + 1:04d}-{first + n_nodes:04d}]"
+        gap = first + half
+        return f"gpu[{first:04d}-{gap - 1:04d},{gap + 1:04d}-{first + n_nodes:04d}]"
     return f"gpu[{first:04d}-{first + n_nodes - 1:04d}]"
 
 
@@ -64,7 +65,7 @@ def record(rng: random.Random, number: int, submit: datetime, state: str) -> dic
     start = submit + timedelta(seconds=rng.randrange(0, 7200))
     elapsed = rng.randrange(1, 4 * 86400)
     stamp = "%Y-%m-%dT%H:%M:%S"
-    tres = f"billing={96 * n_nodes},cpu={96 * n_nodes},gres/gpu={8 * n_nodes},mem={n_nodes}T,node={n_nodes}"
+    tres = f"billing={96 * n_nodes},cpu={96 * n_nodes},gres/gpu={8 * n_nodes},node={n_nodes}"
     task = number % 7 == 0
     user = f"user{rng.randrange(400):03d}"
     return {

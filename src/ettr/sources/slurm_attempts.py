@@ -22,6 +22,7 @@ from ettr.sources import slurm_fields as words
 from ettr.sources.base import ReadOptions
 from ettr.sources.slurm_nodes import NodeLists
 from ettr.sources.slurm_times import TimeColumns, nothing_to_null
+from ettr.sources.text_records import DEFAULT_CLUSTER
 from ettr.tables import ALLOCATIONS, ATTEMPTS
 
 Mask = npt.NDArray[np.bool_]
@@ -151,10 +152,13 @@ class AttemptReader:
             if pc.any(member).as_py():
                 first = pc.replace_substring_regex(ids, r"\+.*$" if mark == "+" else r"[_+].*$", "")
                 out[column] = pc.if_else(member, first, None)
-        out["cluster"] = rows.text("cluster")
-        if out["cluster"].null_count:
-            self._counts["cluster"] += out["cluster"].null_count
-            out["cluster"] = out["cluster"].fill_null(self._cluster or DEFAULT_CLUSTER)
+        own = rows.text("cluster")
+        if self._cluster:
+            own = pa.repeat(self._cluster, rows.n)
+        elif own.null_count:
+            self._counts["cluster"] += own.null_count
+            own = own.fill_null(DEFAULT_CLUSTER)
+        out["cluster"] = own
         for column, field in (
             ("name", "jobname"), ("user", "user"), ("account", "account"),
             ("partition", "partition"), ("qos", "qos"), ("comment", "comment"),
@@ -316,8 +320,7 @@ class AttemptReader:
                 ("optional", f"{count['optional']} limits, priorities and the like are unreadable "
                  "and left empty"),
                 ("cluster", f"{count['cluster']} records name no cluster; taken as "
-                 f"{self._cluster or DEFAULT_CLUSTER}" + ("" if self._cluster else
-                 " (--cluster names it)")),
+                 f"{DEFAULT_CLUSTER} (--cluster names it)"),
                 ("no-node-list", "no NodeList field: attempts have no nodes, exposure by node is "
                  "not known"),
                 ("no-elapsed", f"{count['no-elapsed']} attempts have nodes but no elapsed time; "
@@ -335,9 +338,6 @@ class AttemptReader:
                 "(AccountingStorageTRES=gres/gpu)"
             )
         return (*found, *self._times.notes())
-
-
-DEFAULT_CLUSTER = "cluster"
 
 
 def rows_from_sacct_fields(

@@ -10,11 +10,11 @@ import pyarrow as pa
 
 from ettr.errors import SourceError
 from ettr.sources.base import Batch, RawFile, ReadOptions, Rejects, Source, table_of
-from ettr.sources.slurm_attempts import DEFAULT_CLUSTER
 from ettr.sources.slurm_fields import NOTHING, duration_s
 from ettr.sources.slurm_lines import has_local_times, lines_of
 from ettr.sources.slurm_node_states import node_state, user_name
 from ettr.sources.slurm_times import TimeColumns
+from ettr.sources.text_records import DEFAULT_CLUSTER
 from ettr.tables import NODE_STATES
 
 NAME = "slurm-events"
@@ -154,7 +154,7 @@ class _Reader:
     def _row(
         self, number: int, row: dict[str, str], state: str, flags: str | None, start: Any, end: Any
     ) -> dict[str, Any]:
-        cluster = row.get("cluster", "").strip() or self._options.cluster
+        cluster = self._options.cluster or row.get("cluster", "").strip()
         if not cluster:
             self._no_cluster += 1
         if "end" not in self._fields and row.get("duration"):

@@ -9,13 +9,13 @@ from typing import Any
 
 from ettr.errors import SourceError
 from ettr.sources.base import Batch, RawFile, ReadOptions, Rejects, Source, table_of
-from ettr.sources.slurm_attempts import DEFAULT_CLUSTER
 from ettr.sources.slurm_fields import NOTHING, gpus_of_gres, gpus_of_tres
 from ettr.sources.slurm_lines import lines_of
 from ettr.sources.slurm_node_states import OUT_OF_SERVICE, node_state, user_name
 from ettr.sources.slurm_nodes import NodeLists
 from ettr.sources.slurm_sacct_json import load_json, number
 from ettr.sources.slurm_times import need_zone, utc_of_local
+from ettr.sources.text_records import DEFAULT_CLUSTER
 
 NAME = "slurm-inventory"
 _MEBIBYTE = 1 << 20

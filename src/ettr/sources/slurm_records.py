@@ -22,6 +22,8 @@ Mask = npt.NDArray[np.bool_]
 
 # stands for a separator of several bytes while a block is split
 _STAND_IN = b"\x1f"
+# stand for a separator and a line break inside a free text of a repaired record
+INNER_MARK, INNER_BREAK = b"\x1e", b"\x1d"
 _START = re.compile(rb"\d+(?:_(?:\d+|\[[^\]|]{0,400}\]))?(?:\+\d+)?(?:\.[A-Za-z0-9_+\-]+)?\Z")
 _NUMBER = re.compile(rb"\d*\Z")
 _TIMES = frozenset({"submit", "start", "end", "eligible"})
@@ -238,8 +240,8 @@ def _join(lines: _Lines, group: list[int], found: Records) -> bytes | None:
         parts, disputed = merged
         found.disputed += disputed
     found.repaired += 1
-    parts = [part.replace(layout.mark, b" ") for part in parts]
-    return layout.mark.join(parts).replace(b"\n", b" ")
+    parts = [part.replace(layout.mark, INNER_MARK) for part in parts]
+    return layout.mark.join(parts).replace(b"\n", INNER_BREAK)
 
 
 def _merge(parts: list[bytes], excess: int, layout: Layout) -> tuple[list[bytes], bool] | None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import csv
 
 from ettr.errors import SourceError, UsageError
@@ -17,6 +18,8 @@ from ettr.sources import slurm_fields as words
 from ettr.sources.base import Batch, RawFile, ReadOptions, Rejects, Source
 from ettr.sources.slurm_attempts import USED, AttemptReader, need_fields
 from ettr.sources.slurm_records import (
+    INNER_BREAK,
+    INNER_MARK,
     Layout,
     Records,
     fields_of_header,
@@ -89,6 +92,8 @@ def _parse(
         if layout.trailing:
             names.append("\x00last")
         columns = _columns(records.data, names, layout.mark, told)
+        if records.repaired:
+            columns = {name: _restored(name, column, layout) for name, column in columns.items()}
     return _Parsed(records, columns, first_line, headers)
 
 
@@ -110,6 +115,7 @@ def _batch(part: _Parsed, layout: Layout, reader: AttemptReader, file_id: str) -
         tables = {"attempts": made.attempts, "allocations": made.allocations}
         skipped += made.skipped
     if rejects.rows:
+        rejects.rows.sort(key=lambda row: int(row["line"]))
         tables["rejects"] = rejects.table()
     return Batch(tables, read, len(rejects.rows), skipped)
 
@@ -130,6 +136,14 @@ def _columns(data: bytes, names: list[str], mark: bytes, told: Counter[str]) -> 
                            column_types=dict.fromkeys(wanted, kind)),
     )  # fmt: skip
     return {name: _decoded(table.column(name).combine_chunks(), told) for name in wanted}
+
+
+def _restored(name: str, column: pa.Array, layout: Layout) -> pa.Array:
+    """A free text with the separators and line breaks that it had."""
+    if name not in words.FREE_TEXT:
+        return column
+    inner = pc.replace_substring(column, INNER_MARK.decode(), layout.mark.decode())
+    return pc.replace_substring(inner, INNER_BREAK.decode(), "\n")
 
 
 def _is_utf8(data: bytes) -> bool:

@@ -14,10 +14,10 @@ from typing import Any
 
 from ettr.errors import SourceError
 from ettr.sources.base import Batch, EventRows, RawFile, ReadOptions, Rejects, Source
-from ettr.sources.slurm_attempts import DEFAULT_CLUSTER
 from ettr.sources.slurm_lines import lines_of
 from ettr.sources.slurm_nodes import NodeLists
 from ettr.sources.slurm_times import need_zone, utc_of_local
+from ettr.sources.text_records import DEFAULT_CLUSTER
 
 NAME = "slurmctld-log"
 CHECK = "slurmctld"
