@@ -47,8 +47,8 @@ def snapshot(model, optimizer) -> dict[str, torch.Tensor]:
 
 def assert_same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> None:
     assert a.keys() == b.keys()
-    for key in a:
-        assert torch.equal(a[key], b[key]), key
+    for key, value in a.items():
+        assert torch.equal(value, b[key]), key
 
 
 @pytest.mark.parametrize(
@@ -217,8 +217,6 @@ def test_a_failed_round_is_told_and_training_goes_on(tmp_path: Path) -> None:
     with RunningCheckpoint(tmp_path, TrainingState(model, opt), policy="full", disk=disk) as rc:
         rc.step(1)
         rc.wait()
-        before = snapshot(model, opt)
-        train(model, opt)
         disk.fail = OSError(28, "No space left on device")
         rc.step(2)
         with pytest.raises(CheckpointError, match="older copies remain: No space left on device"):
@@ -231,7 +229,6 @@ def test_a_failed_round_is_told_and_training_goes_on(tmp_path: Path) -> None:
         rc.step(4)
         rc.wait()
         assert {age.step for age in rc.ages()} == {4}
-    assert before  # silence
 
 
 def test_a_replaced_process_is_shut_out(tmp_path: Path) -> None:

@@ -78,16 +78,16 @@ def test_what_is_committed_is_read_back(tmp_path: Path, checksum: str) -> None:
 
 def test_a_kill_at_every_byte_of_a_round(tmp_path: Path) -> None:
     record = HEADER_BYTES + ROWS * 4
-    for limit in range(0, N_BLOCKS * record + 1, 7):
+    for limit in range(0, N_BLOCKS * record + 1, 8):
         root = tmp_path / str(limit)
         disk = TornDisk(10**9)
         writer = SlotWriter.create(slot_folder(root, 0), small_layout(), disk=disk)
         write_round(writer, 1)
         write_round(writer, 2, [1, 2])
         disk.left = limit
-        with pytest.raises(OSError, match="No space|Input/output"):
+        # At the last limit the whole round fits and only the flush fails.
+        with pytest.raises(OSError, match=r"No space|Input/output"):
             write_round(writer, 3)
-            raise OSError(28, "No space left on device")  # the whole round fitted
         writer.close()
         whole = limit // record
         old = {0: 1, 1: 2, 2: 2, 3: 1, 4: 1}
@@ -193,13 +193,13 @@ def test_no_room_is_said_before_training_starts(tmp_path: Path) -> None:
         (TensorSpec("w", (1 << 50,), (Component("param", "float32"),)),),
         (BlockSpec(0, (0,), (1 << 50,)),),
     )
-    with pytest.raises(CheckpointError, match="cannot make a slot file of 9007199254.* bytes"):
+    with pytest.raises(CheckpointError, match=r"cannot make a slot file of 9007199254.* bytes"):
         SlotWriter.create(slot_folder(tmp_path, 0), huge)
     assert list(slot_folder(tmp_path, 0).iterdir()) == []
 
 
 def test_wrong_names_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="slot: '../x' was given"):
+    with pytest.raises(CheckpointError, match=r"slot: '\.\./x' was given"):
         slot_folder(tmp_path, "../x")
     with pytest.raises(CheckpointError, match="checksum: 'md5' was given; it is one of xxh3"):
         checksums.function("md5")

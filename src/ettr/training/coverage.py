@@ -51,6 +51,11 @@ class Coverage:
             shard.put_number(name, value)
         return True
 
+    def step_count(self) -> float | None:
+        """The largest step count restored; None: there was none."""
+        counts = [value for (_, name), value in self._numbers.items() if name == "step"]
+        return max(counts, default=None)
+
     def missing(self) -> list[str]:
         """Names of the parameters that are not wholly covered."""
         return [

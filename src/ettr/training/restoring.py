@@ -117,6 +117,9 @@ def restore(
             found = newest_common(wanted, reader)[1]
         coverage = Coverage(shards)
         tally, extra = _copy_all(found, reader, source, shards, coverage)
+    step_count = coverage.step_count()
+    if step_count is not None:
+        tracked.settle(step_count)
     missing = coverage.missing()
     if missing and strict:
         raise CheckpointError(_not_covered(root, missing, source.bad))

@@ -73,6 +73,9 @@ class State(Protocol):
     def materialise(self) -> None:
         """Make the optimizer create its moments, so that they can be restored into."""
 
+    def settle(self, step_count: float) -> None:
+        """Set the step count of parameters of which this rank holds nothing."""
+
 
 class TensorState:
     """A dictionary of tensors or DTensors without an optimizer."""
@@ -90,6 +93,9 @@ class TensorState:
 
     def materialise(self) -> None:
         """Nothing to make."""
+
+    def settle(self, step_count: float) -> None:
+        """Nothing to set."""
 
 
 class TrainingState:
@@ -154,6 +160,16 @@ class TrainingState:
         for inner in self._local:
             if not inner.state and any(group["params"] for group in inner.param_groups):
                 _make_moments(self.model, inner)
+
+    def settle(self, step_count: float) -> None:
+        """Set the step count of parameters whose local shard is empty.
+
+        Nothing is updated with it, but a state dictionary would save it in another rank's place.
+        """
+        for inner in self._local:
+            for tensor, moments in inner.state.items():
+                if local(tensor).numel() == 0 and isinstance(moments.get("step"), Tensor):
+                    moments["step"].fill_(step_count)
 
 
 def as_state(state: State | nn.Module | Mapping[str, Tensor]) -> State:
