@@ -38,8 +38,8 @@ LOST_CAP_S = 1800
 PLANTED: dict[str, tuple[str, tuple[str, str | None, str] | None, str]] = {
     "gpu-unavailable": ("hardware", ("xid", "79", "critical"), "NODE_FAIL"),
     "gpu-memory": ("hardware", ("xid", "48", "critical"), "FAILED"),
-    "infiniband-link": ("hardware", ("check ibstat", None, "critical"), "FAILED"),
-    "filesystem-mounts": ("system", ("check mountpoint", None, "critical"), "FAILED"),
+    "infiniband": ("hardware", ("check ibstat", None, "critical"), "FAILED"),
+    "filesystem": ("system", ("check mountpoint", None, "critical"), "FAILED"),
     "unattributed": ("unknown", None, "NODE_FAIL"),
 }
 
@@ -55,8 +55,8 @@ class ClusterPlan:
         default_factory=lambda: {
             "gpu-unavailable": 6e-3,
             "gpu-memory": 5e-3,
-            "infiniband-link": 4e-3,
-            "filesystem-mounts": 3e-3,
+            "infiniband": 4e-3,
+            "filesystem": 3e-3,
             "unattributed": 2e-3,
         }
     )

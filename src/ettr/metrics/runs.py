@@ -25,6 +25,7 @@ from ettr.units import SECONDS_PER_HOUR, SECONDS_PER_MINUTE
 
 MIN_SCHEDULED_H = 24.0
 LISTED_RUNS = 200
+MIN_GPUS = 8
 STILL_GOOD = ("COMPLETED", "RUNNING", "SUSPENDED", "COMPLETING")
 
 
@@ -134,7 +135,7 @@ def job_runs(
     rule: RunRule | None = None,
     assumptions: Assumptions | None = None,
     min_scheduled_h: float = MIN_SCHEDULED_H,
-    min_gpus: int = 1,
+    min_gpus: int = MIN_GPUS,
     listed: int = LISTED_RUNS,
 ) -> JobRuns:
     """Runs and their ETTR.
@@ -156,11 +157,16 @@ def job_runs(
     """
     rule, assumed = rule or RunRule(), assumptions or Assumptions()
     assumed.check()
-    parts = stitched(attempts, progress, rule, min_gpus=min_gpus)
+    parts = stitched(attempts, progress, rule, min_gpus=min_gpus, min_scheduled_h=min_scheduled_h)
     rows = _sums(parts, assumed, min_scheduled_h)
     rows.sort(key=lambda row: (-(row["gpu_s"] or 0.0), -row["scheduled_s"], row["first_id"]))
     told = _progress_jobs(progress) if rows else set()
-    splits = _measured(progress, rows[:listed], parts, told)
+    keys = ibis.memtable(
+        {name: [row[name] for row in rows[:listed]] for name in ("cluster", "run_key")},
+        schema={"cluster": "string", "run_key": "string"},
+    )
+    members = stitched(attempts, progress, rule, min_gpus=min_gpus, keys=keys)
+    splits = _measured(progress, rows[:listed], members, told)
     runs = [_run(row, splits.get(place)) for place, row in enumerate(rows)]
     return JobRuns(
         gap_h=rule.gap_h,

@@ -72,6 +72,8 @@ def stitched(
     rule: RunRule,
     *,
     min_gpus: int = 1,
+    min_scheduled_h: float = 0.0,
+    keys: ibis.Table | None = None,
 ) -> ibis.Table:
     """Attempts that ran, each with the run it belongs to and its times in seconds since 1970.
 
@@ -84,9 +86,20 @@ def stitched(
         progress: training-side events; only their run and job ids are used.
         rule: how attempts become runs.
         min_gpus: leave out attempts of fewer GPUs (0 keeps those without any).
+        min_scheduled_h: leave out attempts that even with all that might belong to their run ran
+            for less; cheap, and spares most of the work.
+        keys: only attempts with these values of cluster and run_key.
     """
     rule.check()
     keyed = _keyed(attempts, progress, rule, min_gpus)
+    if min_scheduled_h > 0:
+        held = keyed.group_by("cluster", "run_key").aggregate(
+            lambda t: (t["end_s"] - t["start_s"]).sum().name("held_s")
+        )
+        long = held.filter(held["held_s"] >= min_scheduled_h * SECONDS_PER_HOUR)
+        keyed = keyed.semi_join(long.view(), ["cluster", "run_key"]).select(*keyed.columns)
+    if keys is not None:
+        keyed = keyed.semi_join(keys, ["cluster", "run_key"]).select(*keyed.columns)
     order = ["start_s", "attempt_id"]
     before = ibis.window(group_by=["cluster", "run_key"], order_by=order, rows=(None, -1))
     along = ibis.window(group_by=["cluster", "run_key"], order_by=order)
@@ -116,7 +129,7 @@ def stitched(
 
 
 def _keyed(attempts: ibis.Table, progress: ibis.Table, rule: RunRule, min_gpus: int) -> ibis.Table:
-    ran = attempts.filter(attempts["start"].notnull() & (attempts["elapsed_s"] > 0))
+    ran = attempts.filter(attempts["start"].notnull())
     if min_gpus > 0:
         ran = ran.filter(ran["n_gpus"] >= min_gpus)
     shared = progress.filter(progress["job_id"].notnull()).select("run_id", "job_id").distinct()
@@ -149,7 +162,7 @@ def _keyed(attempts: ibis.Table, progress: ibis.Table, rule: RunRule, min_gpus: 
     )  # fmt: skip
     start_s = epoch_s(ran["start"])
     submit_s = epoch_s(ran["submit"])
-    return ran.select(
+    keyed = ran.select(
         "cluster", "attempt_id", "job_id", "user", "name", "state", "elapsed_s", "n_gpus",
         "n_nodes",
         run_key=run_key,
@@ -159,6 +172,8 @@ def _keyed(attempts: ibis.Table, progress: ibis.Table, rule: RunRule, min_gpus: 
         submit_s=submit_s,
         eligible_s=epoch_s(ran["eligible"]).fill_null(submit_s),
     )  # fmt: skip
+    # The filter stands here, not above, because Ibis cannot join again what is still a join.
+    return keyed.filter(keyed["elapsed_s"] > 0)
 
 
 def _queued(runs: ibis.Table) -> ibis.Table:
