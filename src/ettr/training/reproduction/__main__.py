@@ -1,0 +1,90 @@
+"""`python -m ettr.training.reproduction --data DIR --out DIR`: run, resume, summarise."""
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from ettr.errors import EttrError
+from ettr.training.reproduction import results
+from ettr.training.reproduction.controls import controls
+from ettr.training.reproduction.experiments import EXPERIMENTS, Experiment, movielens
+from ettr.training.reproduction.trials import prepare, settings_record, trial
+
+CONTROLS = 5
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what is missing and write summary, table and figure; 0 if every control held."""
+    asked = _parser().parse_args(arguments)
+    chosen = [e for e in EXPERIMENTS if not asked.only or e.name in asked.only]
+    if asked.movielens:
+        chosen.append(movielens(asked.movielens))
+    try:
+        for experiment in chosen:
+            if asked.trials:
+                _run(experiment, asked.data, asked.out, asked.trials, 60 * asked.minutes)
+        if asked.trials and (not asked.only or "gpt" in asked.only):
+            from ettr.training.reproduction.gpt_trials import run_gpt
+
+            run_gpt(asked.data, asked.out, 60 * asked.minutes, _say)
+        from ettr.training.reproduction.summary import write_summary
+
+        held = write_summary(asked.out)
+    except EttrError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    print((asked.out / "table.md").read_text(encoding="utf-8"))
+    return 0 if held else 1
+
+
+def _run(experiment: Experiment, folder: Path, out: Path, count: int, budget_s: float) -> None:
+    """The controls and the trials of one experiment that are not on disk yet."""
+    path = out / f"{experiment.name}.jsonl"
+    done = sum(record["kind"] == "trial" for record in results.read(path))
+    if done >= count:
+        _say(f"{experiment.name}: {done} trials already there")
+        return
+    begun = time.monotonic()
+    workload = experiment.build(folder)
+    prepared = prepare(workload, experiment.settings)
+    head = {**settings_record(workload, prepared), "ours": experiment.ours}
+    results.resume(path, head)
+    _say(
+        f"{experiment.name}: {head['units']} units, κ(x) {head['kappas']}, "
+        f"p {head['failure_chance']:.4f}, ready in {time.monotonic() - begun:.0f} s"
+    )
+    for _number, record in results.missing(
+        path, "control", CONTROLS, lambda number: controls(prepared, number)
+    ):
+        _say(f"{experiment.name}: control at T={record['T']} {'holds' if record['ok'] else record}")
+    for number, record in results.missing(
+        path, "trial", count, lambda number: trial(prepared, number)
+    ):
+        spent = time.monotonic() - begun
+        _say(f"{experiment.name}: trial {number + 1} of {count}, T={record['T']}, {spent:.0f} s")
+        if spent > budget_s:
+            _say(f"{experiment.name}: stopped after {spent:.0f} s; run again to go on")
+            break
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m ettr.training.reproduction", description=__doc__
+    )
+    parser.add_argument("--data", type=Path, required=True, help="folder of the data sets")
+    parser.add_argument("--out", type=Path, required=True, help="results; kept and added to")
+    parser.add_argument("--trials", type=int, default=100, help="per experiment; 0 summarises only")
+    parser.add_argument("--minutes", type=float, default=60, help="at most, per experiment")
+    parser.add_argument("--only", nargs="*", help="names of experiments")
+    parser.add_argument("--movielens", type=Path, help="a MovieLens ratings file of yours")
+    return parser
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,111 @@
+"""The experiments by name: which data, which algorithm, which settings. All numbers here are ours.
+
+The paper's batch sizes, rates, ranks, topics, thresholds, intervals and failure rate are not known
+to this package.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ettr.training.reproduction import data
+from ettr.training.reproduction.factorisation import Factorisation
+from ettr.training.reproduction.regression import Regression
+from ettr.training.reproduction.topics import Topics
+from ettr.training.reproduction.trials import Settings
+from ettr.training.reproduction.workload import Workload, keyed
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """One row of the table: how to build it, how to run it, what is ours in it."""
+
+    name: str
+    build: Callable[[Path], Workload]
+    settings: Settings
+    ours: str
+
+
+def _mnist_regression(folder: Path) -> Workload:
+    pixels, labels = data.mnist(folder / "mnist")
+    chosen = keyed(6000).choice(labels.size, size=6000, replace=False)
+    return Regression("mlr-mnist", pixels[chosen], labels[chosen], rate=0.1, batch=500, judged=1000)
+
+
+def _covtype_regression(folder: Path) -> Workload:
+    features, labels = data.covtype(folder / "covtype")
+    return Regression("mlr-covtype", features, labels, rate=0.1, batch=1000, judged=5000)
+
+
+def _jester_factorisation(folder: Path) -> Workload:
+    ratings = data.jester(folder / "jester")
+    users = keyed(4000).choice(ratings.shape[0], size=4000, replace=False)
+    return Factorisation("mf-jester", ratings[users], rank=5, penalty=1.0)
+
+
+def movielens(path: Path) -> Experiment:
+    """Matrix factorisation on a MovieLens file of the user's."""
+    return Experiment(
+        "mf-movielens",
+        lambda _folder: Factorisation("mf-movielens", data.movielens(path), rank=5, penalty=5.0),
+        Settings(iterations=64, interval=16, grid="large"),
+        "rank 5, λ 5, L before R",
+    )
+
+
+def _cnn(folder: Path, by: str) -> Workload:
+    from ettr.training.reproduction.network import Network
+
+    return Network.on_mnist(folder / "mnist", by)
+
+
+EXPERIMENTS = (
+    Experiment(
+        "mlr-mnist",
+        _mnist_regression,
+        Settings(iterations=128, interval=32, grid="full"),
+        "6,000 digits, batch 500, rate 0.1, loss on 1,000 of them; 785 rows",
+    ),
+    Experiment(
+        "mf-jester",
+        _jester_factorisation,
+        Settings(iterations=64, interval=16, grid="full", streams=4),
+        "4,000 of 24,983 users, rank 5, λ 1, L before R",
+    ),
+    Experiment(
+        "lda-reuters395",
+        lambda folder: Topics("lda-reuters395", *data.reuters_395(folder / "reuters-lda395")),
+        Settings(iterations=64, interval=16, grid="full", streams=4, smooth=4),
+        "all 395 documents, 16 topics, α 0.1, β 0.01, 4 blocks a sweep",
+    ),
+    Experiment(
+        "mlr-covtype",
+        _covtype_regression,
+        Settings(iterations=128, interval=32, grid="full"),
+        "all 581,012 rows, batch 1,000, rate 0.1, loss on 5,000 of them; 55 rows of weights",
+    ),
+    Experiment(
+        "cnn-mnist-shard",
+        lambda folder: _cnn(folder, "shard"),
+        Settings(iterations=128, interval=32, grid="full", streams=2, smooth=4),
+        "6,000 digits, Adam 2e-3, batch 64; 64 equal shards, moments with the shard",
+    ),
+    Experiment(
+        "lda-reuters21578",
+        lambda folder: Topics("lda-reuters21578", *data.reuters_21578(folder / "reuters21578")),
+        Settings(iterations=64, interval=16, grid="large", streams=2, smooth=4),
+        "19,039 stories, 1.62 M tokens, 16 topics, 4 blocks a sweep",
+    ),
+    Experiment(
+        "cnn-mnist-layer",
+        lambda folder: _cnn(folder, "layer"),
+        Settings(iterations=128, interval=32, grid="full", streams=2, smooth=4),
+        "the same network; 8 units, the weight and the bias of each of 4 layers",
+    ),
+    Experiment(
+        "lda-20newsgroups",
+        lambda folder: Topics("lda-20newsgroups", *data.newsgroups(folder / "20newsgroups")),
+        Settings(iterations=64, interval=16, grid="large", streams=2, smooth=4),
+        "18,805 posts, 2.85 M tokens, 16 topics, 4 blocks a sweep",
+    ),
+)
