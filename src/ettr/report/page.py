@@ -31,7 +31,7 @@ SECTIONS: dict[str, Callable[[Analysis], Section]] = {
     "runs": lambda a: runs_section(a.runs),
     "attribution": lambda a: attribution_section(a.co_occurrence, a.false_attribution),
     "models": lambda a: models_section(a.models),
-    "nodes": lambda a: nodes_section(a.nodes, a.fleet),
+    "nodes": lambda a: nodes_section(a.nodes),
     "status": lambda a: status_section(a.status),
     "sizes": lambda a: sizes_section(a.sizes),
     "quality": lambda a: quality_section(a.quality, a.assumptions),
@@ -93,12 +93,12 @@ def cards(analysis: Analysis) -> tuple[Card, ...]:
         ),
     ]
     nodes = analysis.nodes
-    if nodes.node_days:
+    if nodes.in_service_node_hours:
         found.append(
             Card(
-                "Nodes down or drained",
-                percent(nodes.down_fraction),
-                f"of {number(nodes.node_days, 5)} node-days in service",
+                "Node time lost to unplanned outages",
+                percent(nodes.down_share),
+                f"of {number(nodes.in_service_node_hours, 5)} node-hours in service",
             )
         )
     wrong = analysis.false_attribution
@@ -120,7 +120,7 @@ PARTS: dict[str, Callable[[Analysis], object]] = {
     "mttf": lambda a: a.mttf,
     "runs": lambda a: a.runs,
     "goodput": lambda a: a.goodput,
-    "nodes": lambda a: {**plain(a.nodes), "fleet": a.fleet},
+    "nodes": lambda a: a.nodes,
     "attribution": lambda a: {
         "co_occurrence": a.co_occurrence,
         "false_attribution": a.false_attribution,

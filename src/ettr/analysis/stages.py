@@ -1,7 +1,6 @@
-"""The order of the stages: from a store's tables to every result of a report.
+"""Every result of a report over one store, each computed from the stages before it.
 
-This is the only place that knows the order. Each stage takes tables and returns tables or small
-frozen results; nothing is rendered here.
+Each stage takes tables and returns tables or small frozen results; nothing is rendered here.
 """
 
 from __future__ import annotations
@@ -9,13 +8,22 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import ibis
 
+from ettr.analysis.fleet import FleetModels, fleet_models
 from ettr.attribution import Attribution, FoldingRules, Window, attribute
+from ettr.attribution.chance import (
+    CoOccurrences,
+    FalseAttribution,
+    co_occurrence,
+    false_attribution,
+)
 from ettr.attribution.story import JobStory, explain
 from ettr.errors import StoreError
 from ettr.estimates import CONFIDENCE
+from ettr.metrics.availability import Availability, availability
 from ettr.metrics.goodput import LOST_CAP_MIN, LostGoodput, lost_goodput
 from ettr.metrics.instants import Period, observed_period
 from ettr.metrics.mttf import MttfBySize, mttf_by_size
@@ -123,6 +131,31 @@ class Analysis:
         """The table `failures`."""
         return self.attribution.failures
 
+    @cached_property
+    def failure_rows(self) -> list[dict[str, Any]]:
+        """Each failure with its cause and the ids of its evidence, in order of time."""
+        rows: list[dict[str, Any]] = (
+            self.failures.order_by("end", "attempt_id").to_pyarrow().to_pylist()
+        )
+        return rows
+
+    @cached_property
+    def co_occurrence(self) -> CoOccurrences:
+        """Which symptoms come together in one failure."""
+        found = self.attribution
+        return co_occurrence(found.failures, found.observed, confidence=self.assumptions.confidence)
+
+    @cached_property
+    def false_attribution(self) -> FalseAttribution:
+        """How often the window would blame a completed attempt."""
+        found = self.attribution
+        return false_attribution(
+            self._table("attempts"),
+            found.endings,
+            found.observed,
+            self.assumptions.confidence,
+        )
+
     def explain(self, job_id: str) -> JobStory:
         """One job's story.
 
@@ -222,3 +255,21 @@ class Analysis:
             confidence=self.assumptions.confidence,
         )
         return lost_goodput(self.failures, links, cap_min=self.assumptions.lost_cap_min)
+
+    @cached_property
+    def nodes(self) -> Availability:
+        """Node availability."""
+        t = self.tables
+        return availability(
+            t["nodes"],
+            t["node_states"],
+            t["allocations"],
+            self.period,
+            self.taxonomy,
+            confidence=self.assumptions.confidence,
+        )
+
+    @cached_property
+    def models(self) -> FleetModels:
+        """Whether failures are independent, and which model fits."""
+        return fleet_models(self._table("allocations"), self.failures, self.assumptions.confidence)

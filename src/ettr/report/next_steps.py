@@ -1,0 +1,82 @@
+"""What to do next: rules over the results, the costliest first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ettr.analysis import Analysis
+from ettr.report.numbers import number, percent
+
+UNATTRIBUTED = "unattributed"
+MANY_UNEXPLAINED = 0.3
+MOST_STEPS = 6
+
+
+def next_steps(analysis: Analysis) -> tuple[str, ...]:
+    """At most six sentences, each naming a number and an action."""
+    steps = [
+        step
+        for rule in (_quality, _costliest, _crash_loops, _unexplained, _in_the_dark, _clusters)
+        for step in rule(analysis)
+    ]
+    return tuple(steps[:MOST_STEPS])
+
+
+def _quality(analysis: Analysis) -> Iterator[str]:
+    quality = analysis.quality
+    if quality.rows_rejected:
+        yield (
+            f"{quality.rows_rejected:,} of {quality.rows_read:,} records could not be read; the "
+            "data-quality section says why. Every rate leaves them out."
+        )
+
+
+def _costliest(analysis: Analysis) -> Iterator[str]:
+    causes = [c for c in analysis.goodput.by_cause if c.symptom != UNATTRIBUTED and c.gpu_hours]
+    if causes:
+        worst = max(causes, key=lambda cause: cause.gpu_hours)
+        total = sum(c.gpu_hours for c in analysis.goodput.by_cause)
+        yield (
+            f"{worst.symptom} costs most: {number(worst.gpu_hours)} GPU-hours, "
+            f"{percent(worst.gpu_hours / total)} of what failures cost, in {worst.failures:,} "
+            "failures. Start there."
+        )
+
+
+def _crash_loops(analysis: Analysis) -> Iterator[str]:
+    for loop in analysis.goodput.crash_loops[:1]:
+        yield (
+            f"Job {loop.job_id} failed {loop.failures:,} times in a row and lost "
+            f"{number(loop.lost_gpu_hours)} GPU-hours: `ettr explain STORE {loop.job_id}` tells "
+            "its story. A limit on requeues would stop such loops."
+        )
+
+
+def _unexplained(analysis: Analysis) -> Iterator[str]:
+    failures = analysis.rates.all_jobs.failures
+    unexplained = sum(
+        s.all_jobs.failures for s in analysis.rates.by_symptom if s.symptom == UNATTRIBUTED
+    )
+    if failures and unexplained / failures > MANY_UNEXPLAINED:
+        yield (
+            f"{unexplained:,} of {failures:,} failures have no cause in these logs. Add the "
+            "kernel logs and health checks of the nodes (`ettr sources` says how to get them)."
+        )
+
+
+def _in_the_dark(analysis: Analysis) -> Iterator[str]:
+    runs = analysis.runs
+    if runs.runs_found and not runs.measured_runs:
+        yield (
+            "No run told its progress, so every ETTR is a band over assumptions. Ten lines of "
+            "`ettr.training.progress` in the training loop turn the band into a number."
+        )
+
+
+def _clusters(analysis: Analysis) -> Iterator[str]:
+    spread = analysis.models.dispersion
+    if spread is not None and spread.believe == "over-dispersed":
+        yield (
+            "Failures cluster, so believe the over-dispersed interval of the rate, not the exact "
+            "Poisson one, and look at the nodes with the most failures."
+        )

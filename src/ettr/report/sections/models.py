@@ -1,0 +1,76 @@
+"""Whether failures are independent, and which model of them to believe."""
+
+from __future__ import annotations
+
+from ettr.analysis.fleet import FleetModels
+from ettr.estimates import Interval
+from ettr.metrics.bounds import Bounds, plain
+from ettr.report.numbers import DASH, between, number
+from ettr.report.section import Section, Table
+
+PER_NODE_DAYS = 1000.0
+
+
+def models_section(models: FleetModels) -> Section:
+    """The dispersion test, the models and what each means."""
+    if models.dispersion is None:
+        return Section("models", "Do failures cluster", "No exposure, so no model can be fitted.")
+    spread = models.dispersion
+    lead = spread.meaning
+    if models.bursts is not None:
+        lead += f" {models.bursts.meaning}"
+    rate = spread.rate
+    intervals = Table(
+        "The failure rate with both intervals, per 1,000 node-days",
+        ("interval", "rate", "believe"),
+        tuple(
+            (
+                name,
+                between(_scaled(interval)),
+                "yes" if spread.believe == name else "",
+            )
+            for name, interval in (
+                ("poisson", spread.poisson),
+                ("over-dispersed", spread.over_dispersed),
+            )
+        ),
+        frozenset({1}),
+    )
+    fits = Table(
+        "Models of failures by node",
+        ("model", "AIC", "p of fit", "parameters", "meaning"),
+        tuple(
+            (
+                fit.model,
+                number(fit.aic, 6),
+                DASH if fit.goodness is None else number(fit.goodness.p_value, 2),
+                "; ".join(
+                    f"{p.name} {number(p.estimate)} [{number(p.low)}, {number(p.high)}] {p.unit}"
+                    for p in fit.parameters
+                ),
+                fit.meaning,
+            )
+            for fit in models.fits
+        ),
+        frozenset({1, 2}),
+    )
+    worst = Table(
+        "Nodes with the most failures",
+        ("node", "failures", "node-days", "expected at the fleet's rate"),
+        tuple(
+            (n.node, number(n.failures), number(n.node_days), number(n.expected))
+            for n in models.worst_nodes
+        ),
+        frozenset({1, 2, 3}),
+    )
+    notes = (
+        f"{rate.failures:,} failures over {number(rate.node_days, 5)} node-days. "
+        "A node with many failures is no lemon for that alone: see how many would be expected.",
+        *models.notes,
+    )
+    return Section("models", "Do failures cluster", lead, (), (intervals, fits, worst), notes)
+
+
+def _scaled(interval: Interval) -> Bounds:
+    estimate = None if interval.estimate is None else interval.estimate * PER_NODE_DAYS
+    return plain(Interval(estimate, interval.low * PER_NODE_DAYS, interval.high * PER_NODE_DAYS))
