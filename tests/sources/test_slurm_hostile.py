@@ -162,7 +162,7 @@ def test_node_lists(text, names):
         "n*",
         "a b",
         "n[3-1]",
-    ],  # fmt: skip
+    ],
 )
 def test_what_is_no_node_list_is_refused_without_asking_anyone(text):
     with pytest.raises(ValueError, match=r"no list of nodes|absurd|names no node"):
