@@ -139,7 +139,7 @@ def _create(connection: ibis.BaseBackend, name: str, table: pa.Table) -> ibis.Ta
 
 def rows(table: ibis.Table, *order: str) -> list[dict[str, Any]]:
     """All rows as dictionaries, in order."""
-    return table.order_by(list(order)).to_pyarrow().to_pylist()
+    return (table.order_by(list(order)) if order else table).to_pyarrow().to_pylist()
 
 
 def by_job(table: ibis.Table) -> dict[str, dict[str, Any]]:

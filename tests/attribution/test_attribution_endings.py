@@ -3,7 +3,7 @@
 import ibis
 import pytest
 
-from attribution.attribution_tables import CLUSTER, TAXONOMY, Cluster, at, by_job
+from attribution.attribution_tables import CLUSTER, TAXONOMY, Cluster, at, by_job, rows
 from ettr.attribution import endings, interruptions
 from ettr.tables import INTERRUPTIONS
 
@@ -90,9 +90,9 @@ def test_the_log_turns_a_requeue_into_a_node_failure(connection: ibis.BaseBacken
     cluster.attempt("17", "COMPLETED", ("n1", "n3"), start_s=2100, end_s=3000)
     cluster.event("n2", 2000.6, "NODE_FAIL", "slurmctld", job_id="17", event_id="said")
     tables = cluster.on(connection)
-    found = endings(tables.attempts, tables.events, TAXONOMY).order_by("end").to_pyarrow()
+    found = rows(endings(tables.attempts, tables.events, TAXONOMY), "end")
     told = [
-        (r["end"], r["kind"], r["named_node"], r["named_event"]) for r in found.to_pylist()
+        (r["end"], r["kind"], r["named_node"], r["named_event"]) for r in found
     ]  # fmt: skip
     assert told == [
         (at(1000), "operator", None, None),

@@ -6,6 +6,7 @@ import ibis
 from ibis.expr.types import BooleanValue, Table
 
 from ettr.attribution.rules import Naming, epoch_us, seconds
+from ettr.attribution.verdicts import SLURMCTLD
 from ettr.tables import INTERRUPTIONS
 from ettr.taxonomy import Taxonomy
 
@@ -14,8 +15,8 @@ PREEMPTION = "preemption"
 USER_FAILURE = "user-failure"
 NO_INTERRUPTION = "none"
 TIME_LIMIT = "time-limit"
-SLURMCTLD = "slurmctld"
 NODE_FAIL = "NODE_FAIL"
+NODE_FAILED = ("NODE_FAIL", "JOB_LOST")  # a lost job: its node came back without it
 PREEMPTED = "PREEMPTED"
 OUT_OF_MEMORY = "OUT_OF_MEMORY"
 OUT_OF_MEMORY_SIGNAL = 125  # not a signal: Slurm's own mark for a step that the OOM killer ended
@@ -33,19 +34,21 @@ def endings(
     ended = _by_state(attempts, taxonomy)
     said = _said(attempts, events, naming or Naming())
     known = ended.left_join(said, "attempt_id").drop("attempt_id_right")
-    failed = known.node_failed | known.failed_node.notnull() | (known.said_code == NODE_FAIL)
+    failed = known.node_failed | known.failed_node.notnull() | known.said_code.isin(NODE_FAILED)
     known = known.mutate(
         node_failed=failed.fill_null(False),
         preempted=(known.said_code == PREEMPTED).fill_null(False),
         named_node=ibis.coalesce(
             known.failed_node,
-            ibis.cases((known.said_code == NODE_FAIL, known.said_node), else_=ibis.null("string")),
+            ibis.cases(
+                (known.said_code.isin(NODE_FAILED), known.said_node), else_=ibis.null("string")
+            ),
             ibis.cases(
                 (failed & known.only_node.notnull(), known.only_node), else_=ibis.null("string")
             ),
         ),
         named_event=ibis.cases(
-            (known.said_code == NODE_FAIL, known.said_event), else_=ibis.null("string")
+            (known.said_code.isin(NODE_FAILED), known.said_event), else_=ibis.null("string")
         ),
     )
     kind = ibis.cases(
@@ -120,7 +123,7 @@ def _said(attempts: Table, events: Table, naming: Naming) -> Table:
     """What slurmctld.log says about the end of an attempt: at most one line for each attempt."""
     lines = events.filter(
         (events.check == SLURMCTLD)
-        & events.code.isin([NODE_FAIL, PREEMPTED])
+        & events.code.isin([*NODE_FAILED, PREEMPTED])
         & events.job_id.notnull()
     ).select(
         "cluster", said_job="job_id", said_code="code", said_node="node",
@@ -152,11 +155,12 @@ def _said(attempts: Table, events: Table, naming: Naming) -> Table:
         ibis.window(group_by="said_event", order_by=["distance_us", "end", "attempt_id"])
     )
     first = ibis.row_number().over(
-        ibis.window(group_by="attempt_id", order_by=["said_code", "distance_us", "said_event"])
+        ibis.window(group_by="attempt_id", order_by=["weight", "distance_us", "said_event"])
     )
     nearest = near.mutate(order=own).filter(lambda t: t.order == 0).drop("order")
     return (
-        nearest.mutate(order=first)  # NODE_FAIL sorts before PREEMPTED: it weighs more
+        nearest.mutate(weight=(nearest.said_code == PREEMPTED).ifelse(1, 0))
+        .mutate(order=first)
         .filter(lambda t: t.order == 0)
         .select("attempt_id", "said_code", "said_node", "said_event")
     )

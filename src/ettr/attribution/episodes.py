@@ -38,7 +38,6 @@ def observations(
     seen = judged.mutate(
         until=ibis.greatest(judged.time, judged.time_end.fill_null(judged.time)),
         entity_key=judged.entity.fill_null(WHOLE_NODE),
-        down=ibis.literal(False),
     ).select(*_EVENT, "entity_key", "time", "until", *_SAID)
     keyed = node_states.mutate(reason_key=node_states.reason.fill_null(NO_REASON))
     said = keyed.join(reasons(node_states, taxonomy), "reason_key")

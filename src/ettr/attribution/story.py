@@ -9,15 +9,13 @@ from typing import Any
 import ibis
 from ibis.expr.types import BooleanValue, Table
 
-from ettr.attribution.endings import NODE_FAIL, SLURMCTLD
-from ettr.attribution.episodes import state_id
+from ettr.attribution.endings import NODE_FAILED
+from ettr.attribution.episodes import NODE_STATE, state_id
 from ettr.attribution.pipeline import Attribution, attribute
 from ettr.attribution.rules import Confidence, FoldingRules, Window
-from ettr.attribution.verdicts import BLAMELESS
+from ettr.attribution.verdicts import BLAMELESS, SLURMCTLD
 from ettr.errors import UsageError
 from ettr.taxonomy import Taxonomy
-
-NODE_STATE = "node-state"
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +285,7 @@ def _of_event(
             role = "sympathetic"
         elif verdict.is_node_fault:
             role = "cause"
-    if row["check"] == SLURMCTLD and row["code"] == NODE_FAIL:
+    if row["check"] == SLURMCTLD and row["code"] in NODE_FAILED:
         role, why = "named", "the scheduler's own log names the node"
     return Observed(
         time=row["time"],

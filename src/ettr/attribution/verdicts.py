@@ -23,6 +23,7 @@ _VERDICTS = pa.schema(
         pa.field("domain", pa.string()),
         pa.field("rank", pa.int64()),
         pa.field("fault", pa.bool_()),
+        pa.field("down", pa.bool_()),
         pa.field("sticky", pa.bool_()),
         pa.field("sympathetic", pa.bool_()),
     ]
@@ -37,6 +38,8 @@ _REASONS = pa.schema(
         pa.field("fault", pa.bool_()),
     ]
 )
+SLURMCTLD = "slurmctld"
+WENT_DOWN = frozenset({"NODE_DOWN", "NODE_REBOOTED"})
 NO_REASON = ""
 LAST_RANK = 999
 NO_CODE = ""  # joins never match null; the key stands for a check without codes
@@ -55,7 +58,8 @@ def is_fault(verdict: Verdict | None, rules: FoldingRules) -> bool:
 def verdicts(events: Table, taxonomy: Taxonomy, rules: FoldingRules | None = None) -> Table:
     """Faults among the distinct observations: check, code_key, severity, symptom, domain, rank, ...
 
-    `fault` is false in rows kept only because they show that a sympathetic code was not alone.
+    `fault` is false in rows kept for another end: `down` ones place a failure, and others show that
+    a sympathetic code was not alone.
     """
     rules = rules or FoldingRules()
     distinct = events.select("check", "code", "severity").distinct().to_pyarrow().to_pylist()
@@ -63,21 +67,27 @@ def verdicts(events: Table, taxonomy: Taxonomy, rules: FoldingRules | None = Non
         (key, taxonomy.classify(key["check"], key["code"], key["severity"])) for key in distinct
     ]
     solo = {key["check"] for key, v in judged if v and v.sympathetic and is_fault(v, rules)}
-    rows = [
-        {
-            "check": key["check"],
-            "code_key": key["code"] or NO_CODE,
-            "severity": key["severity"],
-            "symptom": v.symptom,
-            "domain": taxonomy.domain(v.symptom),
-            "rank": v.rank,
-            "fault": is_fault(v, rules),
-            "sticky": v.sticky,
-            "sympathetic": v.sympathetic,
-        }
-        for key, v in judged
-        if v is not None and not v.pointer and (is_fault(v, rules) or key["check"] in solo)
-    ]
+    rows = []
+    for key, v in judged:
+        down = key["check"] == SLURMCTLD and key["code"] in WENT_DOWN
+        fault = is_fault(v, rules)
+        beside = v is not None and not v.pointer and key["check"] in solo
+        if not (fault or down or beside):
+            continue
+        rows.append(
+            {
+                "check": key["check"],
+                "code_key": key["code"] or NO_CODE,
+                "severity": key["severity"],
+                "symptom": v.symptom if v else None,
+                "domain": taxonomy.domain(v.symptom if v else None),
+                "rank": v.rank if v else LAST_RANK,
+                "fault": fault,
+                "down": down,
+                "sticky": v is not None and v.sticky,
+                "sympathetic": v is not None and v.sympathetic,
+            }
+        )
     return ibis.memtable(pa.Table.from_pylist(rows, schema=_VERDICTS))
 
 
