@@ -287,7 +287,7 @@ def _limits(target: float, node_days: float, level: float, index: float) -> tupl
     from scipy.stats import poisson
 
     expected = target * node_days / index
-    low, high = poisson.ppf([(1.0 - level) / 2.0, (1.0 + level) / 2.0], expected)
+    low, high = (poisson.ppf((1.0 + side * level) / 2.0, expected) for side in (-1, 1))
     return float(low) * index / node_days, float(high) * index / node_days
 
 

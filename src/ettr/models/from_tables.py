@@ -164,7 +164,8 @@ class _Use:
         self.first = np.searchsorted(self.node, np.arange(self.names.size))
         done = np.concatenate(([0.0], np.cumsum(self.elapsed_s)))
         self.used_before_s = done[:-1] - done[self.first][self.node]
-        self.total_s = np.bincount(self.node, self.elapsed_s, self.names.size)
+        self.total_s: Floats = np.zeros(self.names.size)
+        np.add.at(self.total_s, self.node, self.elapsed_s)
 
     def clock_s(self, node: NDArray[np.int64], time_s: Floats) -> Floats:
         """Seconds in use of each node up to a time."""

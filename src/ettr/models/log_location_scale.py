@@ -131,10 +131,9 @@ class LogLocationScale(FailureModel[Lifetimes]):
         if data.group is None or data.failures < FEW_FAILURES:
             return 1.0, 0.0
         _, group = np.unique(data.group, return_inverse=True)
-        expected = np.bincount(
-            group, cumulative_hazard(data.duration_s) - cumulative_hazard(data.entry_s)
-        )
-        seen = np.bincount(group, data.observed.astype(np.float64))
+        hazard = cumulative_hazard(data.duration_s) - cumulative_hazard(data.entry_s)
+        expected = np.bincount(group, hazard).astype(np.float64)
+        seen = np.bincount(group, data.observed).astype(np.float64)
         index, degrees = spread_index(seen, expected)
         return (index, degrees) if index > 1.0 and degrees else (1.0, 0.0)
 
@@ -255,10 +254,8 @@ class _Likelihood:
         """Where the profile of the location falls to `level`."""
         from scipy.optimize import minimize_scalar
 
-        bounds = tuple(
-            min(max(math.log(end) if end > 0 else -math.inf, _LOG_SCALE[0]), _LOG_SCALE[1])
-            for end in scale_ends
-        )
+        least = max(_LOG_SCALE[0], math.log(scale_ends[0]) if scale_ends[0] else -math.inf)
+        bounds = (least, min(_LOG_SCALE[1], math.log(scale_ends[1])))
 
         def above(value: float) -> float:
             found = minimize_scalar(

@@ -46,8 +46,8 @@ class PiecewiseConstant(FailureModel[Lifetimes]):
         likelihood = 0.0
         for i, (a, b) in enumerate(pairwise(starts)):
             n, days = int(counts[a:b].sum()), float(exposure_s[a:b].sum()) / SECONDS_PER_DAY
-            ends = [end / days for end in poisson_interval(n, confidence)]
-            parameters.append(Parameter(f"rate {i + 1}", "per node-day", n / days, *ends))
+            least, most = (end / days for end in poisson_interval(n, confidence))
+            parameters.append(Parameter(f"rate {i + 1}", "per node-day", n / days, least, most))
             rates.append(n / days / SECONDS_PER_DAY)
             levels.append(f"{n / days:.3g}")
             likelihood += n * math.log(n / days / SECONDS_PER_DAY) - n if n else 0.0

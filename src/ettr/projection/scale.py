@@ -1,0 +1,343 @@
+"""A fitted failure rate at another scale: MTTF, ETTR, spares, and where it extrapolates."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ettr.errors import UsageError
+from ettr.estimates import Interval
+from ettr.models.base import FEW_FAILURES, Fit
+from ettr.units import HOURS_PER_DAY, SECONDS_PER_DAY
+
+EttrOfRate = Callable[[float], float]
+"""ETTR of a job by its failures per day; falls as they rise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """A job to be run.
+
+    Attributes:
+        n_nodes: Its nodes.
+        gpus_per_node: GPUs in each.
+        spares: Nodes held ready to replace one that failed.
+        repair_days: Mean time until a failed node is back; None where not known.
+        run_days: Length of the run; None for the long run.
+        age_days: Clock of the nodes over the run (from, to), for models in which age matters.
+    """
+
+    n_nodes: int
+    gpus_per_node: float = 8.0
+    spares: int = 0
+    repair_days: float | None = None
+    run_days: float | None = None
+    age_days: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The range of what the models were fitted to.
+
+    Attributes:
+        largest_n_nodes: Nodes of the largest job in it.
+        smallest_n_nodes: Nodes of the smallest job in it.
+        gpus_per_node: GPUs in each node.
+        span_days: Time observed; None where not known.
+        oldest_days: Highest clock observed; None where not known.
+    """
+
+    largest_n_nodes: int
+    smallest_n_nodes: int = 1
+    gpus_per_node: float = 8.0
+    span_days: float | None = None
+    oldest_days: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What one model says at the new scale.
+
+    Attributes:
+        model: The model, and what it takes to grow with the GPUs in a node.
+        per_node_day: Failure rate of a node.
+        mttf_h: Of the job.
+        ettr: Of the job; None without a function for it.
+    """
+
+    model: str
+    per_node_day: Interval
+    mttf_h: Interval
+    ettr: Interval | None
+
+
+@dataclass(frozen=True, slots=True)
+class Spares:
+    """Whether spare nodes suffice.
+
+    Attributes:
+        in_repair: Mean number of nodes in repair.
+        full_share: Share of time in which spares cover all nodes in repair.
+        needed_for_99: Spares that cover them 99 % of the time, at the upper end of the rate.
+    """
+
+    in_repair: Interval
+    full_share: Interval
+    needed_for_99: int
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """A job at a scale, with a band from parameter and model uncertainty.
+
+    Attributes:
+        scale: The job.
+        mttf_h: Mean time to failure: of the preferred model, between the lowest and the highest end
+            of all models.
+        ettr: The same for ETTR; None without a function for it. Time spent short of nodes counts as
+            lost where spares and repair times are given.
+        parameter_mttf_h: MTTF with the interval of the preferred model alone.
+        failures_in_run: Failures to expect in `run_days`, with a band for a single run.
+        spares: None without a repair time.
+        lines: What each model says, the preferred one first.
+        warnings: Where and how this extrapolates, one sentence each.
+        meaning: In a sentence.
+    """
+
+    scale: Scale
+    mttf_h: Interval
+    ettr: Interval | None
+    parameter_mttf_h: Interval
+    failures_in_run: Interval | None
+    spares: Spares | None
+    lines: tuple[Line, ...]
+    warnings: tuple[str, ...]
+    meaning: str
+
+
+def project(
+    fits: Sequence[Fit], scale: Scale, seen: Seen, ettr: EttrOfRate | None = None
+) -> Projection:
+    """Fitted models at another scale, nodes in series.
+
+    The band is the envelope of the models: it holds if any of them is right. Where nodes have other
+    numbers of GPUs than those observed, a failure rate by node and one by GPU are both models.
+
+    Args:
+        fits: Fits to the same data, the preferred one first.
+        scale: The job.
+        seen: Range of the data behind the fits.
+        ettr: ETTR by failures per day of the job, from `ettr.plan`.
+
+    Raises:
+        UsageError: no fits, or a scale that cannot be.
+
+    Source:
+        Kokolis et al. (2025): MTTF = 1 / (N_nodes * r_f).
+    """
+    _check(fits, scale, seen)
+    rates = [
+        (f"{fit.model}{note}", _times(_rate(fit, scale), factor))
+        for fit in fits
+        for note, factor in _growth(scale, seen)
+    ]
+    spares = None if scale.repair_days is None else _spares(scale, _envelope([r for _, r in rates]))
+    lines = tuple(_line(name, rate, scale, ettr, spares) for name, rate in rates)
+    mttf = _envelope([line.mttf_h for line in lines])
+    known = [line.ettr for line in lines if line.ettr is not None]
+    projected = _envelope(known) if known else None
+    warnings = tuple(_warnings(fits, scale, seen))
+    first = fits[0]
+    return Projection(
+        scale=scale,
+        mttf_h=mttf,
+        ettr=projected,
+        parameter_mttf_h=lines[0].mttf_h,
+        failures_in_run=_in_run(rates[0][1], first, scale),
+        spares=spares,
+        lines=lines,
+        warnings=warnings,
+        meaning=_meaning(scale, mttf, projected, first.confidence, bool(warnings)),
+    )
+
+
+def _check(fits: Sequence[Fit], scale: Scale, seen: Seen) -> None:
+    problems = []
+    if not fits:
+        problems.append("fits: none; give at least one, the preferred first")
+    if any(not fit.rate.node_days > 0 for fit in fits):
+        problems.append("fits: one has no exposure; widen the period or the filter")
+    for name, value in (
+        ("n_nodes", scale.n_nodes),
+        ("gpus_per_node", scale.gpus_per_node),
+        ("largest_n_nodes", seen.largest_n_nodes),
+        ("gpus_per_node of what was seen", seen.gpus_per_node),
+    ):
+        if not value > 0:
+            problems.append(f"{name}: {value}; give 1 or more")
+    if scale.spares < 0:
+        problems.append(f"spares: {scale.spares}; give 0 or more")
+    for name, days in (("repair_days", scale.repair_days), ("run_days", scale.run_days)):
+        if days is not None and not days > 0:
+            problems.append(f"{name}: {days}; give a positive number of days, or leave it out")
+    if scale.age_days is not None and not 0 <= scale.age_days[0] < scale.age_days[1]:
+        problems.append(f"age_days: {scale.age_days}; give (from, to) with 0 <= from < to")
+    if problems:
+        raise UsageError("cannot project:" + "".join(f"\n  {problem}" for problem in problems))
+
+
+def _rate(fit: Fit, scale: Scale) -> Interval:
+    """Rate of one node; where age matters, scaled to the ages of the run."""
+    rate = fit.rate_per_node_day
+    if scale.age_days is None or fit.cumulative_hazard is None or not rate.estimate:
+        return rate
+    start, end = scale.age_days
+    failures = fit.expected_failures(1.0, start * SECONDS_PER_DAY, end * SECONDS_PER_DAY)
+    return _times(rate, failures / (end - start) / rate.estimate)
+
+
+def _growth(scale: Scale, seen: Seen) -> list[tuple[str, float]]:
+    if scale.gpus_per_node == seen.gpus_per_node:
+        return [("", 1.0)]
+    return [
+        (", rate by GPU", scale.gpus_per_node / seen.gpus_per_node),
+        (", rate by node", 1.0),
+    ]
+
+
+def _times(interval: Interval, factor: float) -> Interval:
+    estimate = None if interval.estimate is None else interval.estimate * factor
+    return Interval(estimate, interval.low * factor, interval.high * factor)
+
+
+def _line(
+    name: str, rate: Interval, scale: Scale, ettr: EttrOfRate | None, spares: Spares | None
+) -> Line:
+    mttf = _inverse(_times(rate, scale.n_nodes / HOURS_PER_DAY))
+    if ettr is None:
+        return Line(name, rate, mttf, None)
+
+    def value(per_node_day: float) -> float:
+        if math.isinf(per_node_day):
+            return 0.0
+        full = 1.0 if spares is None else _full_share(scale, per_node_day)
+        return full * ettr(scale.n_nodes * per_node_day)
+
+    estimate = None if rate.estimate is None else value(rate.estimate)
+    return Line(name, rate, mttf, Interval(estimate, value(rate.high), value(rate.low)))
+
+
+def _inverse(per_h: Interval) -> Interval:
+    return Interval(
+        1.0 / per_h.estimate if per_h.estimate else None,
+        1.0 / per_h.high if per_h.high > 0 else math.inf,
+        1.0 / per_h.low if per_h.low > 0 else math.inf,
+    )
+
+
+def _envelope(intervals: Sequence[Interval]) -> Interval:
+    return Interval(
+        intervals[0].estimate, min(i.low for i in intervals), max(i.high for i in intervals)
+    )
+
+
+def _full_share(scale: Scale, per_node_day: float) -> float:
+    """Probability that no more nodes are in repair than there are spares.
+
+    Source:
+        Palm (1938): the number in repair is Poisson whatever the law of repair times.
+    """
+    from scipy.special import pdtr
+
+    return float(pdtr(scale.spares, scale.n_nodes * per_node_day * (scale.repair_days or 0.0)))
+
+
+def _spares(scale: Scale, rate: Interval) -> Spares:
+    from scipy.stats import poisson
+
+    repair_days = scale.repair_days or 0.0
+    in_repair = _times(rate, scale.n_nodes * repair_days)
+    needed = int(poisson.ppf(0.99, in_repair.high)) if math.isfinite(in_repair.high) else 0
+    return Spares(
+        in_repair,
+        Interval(
+            None if rate.estimate is None else _full_share(scale, rate.estimate),
+            _full_share(scale, rate.high),
+            _full_share(scale, rate.low),
+        ),
+        needed,
+    )
+
+
+def _in_run(rate: Interval, fit: Fit, scale: Scale) -> Interval | None:
+    """Failures in one run: the scatter of the run itself on top of that of the rate."""
+    if scale.run_days is None or fit.rate.node_days <= 0:
+        return None
+    from scipy.stats import nbinom
+
+    exposure = scale.n_nodes * scale.run_days
+    per_seen = (rate.estimate or 0.0) / (fit.rate.per_node_day or 1.0) or 1.0
+    # half a failure more: the predictive law after Jeffreys' prior, never without scatter
+    mean = (fit.rate.failures + 0.5) / fit.rate.node_days * per_seen * exposure
+    index = fit.dispersion * (1.0 + per_seen * exposure / fit.rate.node_days)
+    p = 1.0 / max(index, 1.0 + 1e-6)
+    tail = (1.0 - fit.confidence) / 2.0
+    low, high = (nbinom.ppf(share, mean * p / (1.0 - p), p) for share in (tail, 1.0 - tail))
+    estimate = None if rate.estimate is None else rate.estimate * exposure
+    return Interval(estimate, float(low), float(high))
+
+
+def _warnings(fits: Sequence[Fit], scale: Scale, seen: Seen) -> list[str]:
+    says = []
+    if scale.n_nodes > seen.largest_n_nodes:
+        says.append(
+            f"{scale.n_nodes:,} nodes are {scale.n_nodes / seen.largest_n_nodes:.3g} times the "
+            f"largest job seen ({seen.largest_n_nodes:,}): that failures grow in proportion to "
+            "nodes is an assumption there, and causes common to many nodes are not in the band."
+        )
+    if scale.n_nodes < seen.smallest_n_nodes:
+        says.append(
+            f"{scale.n_nodes:,} nodes are fewer than the smallest job seen "
+            f"({seen.smallest_n_nodes:,}): small jobs fail for other reasons too."
+        )
+    if scale.gpus_per_node != seen.gpus_per_node:
+        says.append(
+            f"Nodes of {scale.gpus_per_node:g} GPUs were not seen ({seen.gpus_per_node:g} were): "
+            "the band runs from a rate by node to a rate by GPU."
+        )
+    first = fits[0]
+    if first.rate.failures < FEW_FAILURES:
+        says.append(
+            f"{first.rate.failures} failures are too few to know whether they cluster: the band "
+            "holds only if they are independent."
+        )
+    if scale.run_days and seen.span_days and scale.run_days > seen.span_days:
+        says.append(
+            f"The run of {scale.run_days:g} days is longer than the {seen.span_days:g} days "
+            "observed: the rate may drift in the meantime."
+        )
+    if scale.age_days and seen.oldest_days is not None and scale.age_days[1] > seen.oldest_days:
+        says.append(
+            f"No node older than {seen.oldest_days:g} days was seen: its hazard at "
+            f"{scale.age_days[1]:g} days is the model's word alone."
+        )
+    if first.goodness is not None and first.goodness.p_value < 0.01:
+        says.append(
+            f"The data contradict {first.model} (p {first.goodness.p_value:.2g}): the band may be "
+            "too narrow."
+        )
+    return says
+
+
+def _meaning(
+    scale: Scale, mttf: Interval, ettr: Interval | None, confidence: float, extrapolates: bool
+) -> str:
+    high = "no end" if math.isinf(mttf.high) else f"{mttf.high:.3g} h"
+    middle = "not known" if mttf.estimate is None else f"{mttf.estimate:.3g} h"
+    text = (
+        f"On {scale.n_nodes:,} nodes the mean time to failure is {middle} "
+        f"({mttf.low:.3g} h to {high}, {confidence:.0%} and any of the models)"
+    )
+    if ettr is not None:
+        middle = "not known" if ettr.estimate is None else f"{ettr.estimate:.3f}"
+        text += f", ETTR {middle} ({ettr.low:.3f} to {ettr.high:.3f})"
+    return text + ("; this extrapolates." if extrapolates else ".")

@@ -1,0 +1,195 @@
+"""Every 90 % interval holds 90 % of the time, and fits recover what was planted (200 seeds)."""
+
+import numpy as np
+import pytest
+
+from ettr.estimates import FailureRate
+from ettr.models.competing import CompetingRisks
+from ettr.models.constant import ConstantRate
+from ettr.models.data import Counts, Lifetimes, fleet_on_calendar
+from ettr.models.dispersion import dispersion
+from ettr.models.gamma_mixed import GammaMixed
+from ettr.models.lognormal import Lognormal
+from ettr.models.piecewise import PiecewiseConstant
+from ettr.models.select import compare_models
+from ettr.models.weibull import Weibull
+
+pytestmark = pytest.mark.slow
+
+DAY_S = 86400.0
+EXPECTED = [0, 1, 3, 10, 50]
+NODES = 200
+
+
+def at_least(inside, nominal=0.9):
+    """The share inside is the nominal one or more, up to twice its own standard error."""
+    error = (nominal * (1 - nominal) / len(inside)) ** 0.5
+    assert np.mean(inside) >= nominal - 2 * error, np.mean(inside)
+
+
+@pytest.mark.parametrize("expected", EXPECTED)
+def test_constant_rate_exactly(expected):
+    """No simulation: the Poisson law says how often each interval arises."""
+    from scipy.stats import poisson
+
+    n = np.arange(200)
+    ends = np.array([FailureRate(int(k), 1.0).interval() for k in n])
+    inside = (ends[:, 0] <= expected) & (expected <= ends[:, 1])
+    assert poisson.pmf(n, expected) @ inside >= 0.9
+
+
+@pytest.mark.parametrize("expected", EXPECTED)
+def test_over_dispersed_interval_on_constant_rate_fleets(expected):
+    rng = np.random.default_rng(21)
+    truth = expected / NODES
+    found = [dispersion(Counts(x, 1.0)) for x in rng.poisson(truth, (2000, NODES))]
+    for kind in ("poisson", "over_dispersed", "interval"):
+        at_least([getattr(d, kind).low <= truth <= getattr(d, kind).high for d in found])
+
+
+def bursts(rng, draws, units, expected, size):
+    """Counts of compound Poisson bursts, geometric of mean `size`."""
+    mothers = rng.poisson(expected / units / size, (draws, units))
+    more = rng.negative_binomial(np.maximum(mothers, 1), 1 / size)
+    return mothers + more * (mothers > 0)
+
+
+@pytest.mark.parametrize("expected", [10, 15, 30, 50, 200])
+@pytest.mark.parametrize(
+    ("kind", "units", "amount"),
+    [("nodes", 10, 2.0), ("nodes", 50, 0.3), ("nodes", 400, 0.1), ("nodes", 400, 0.5),
+     ("bursts", 12, 2), ("bursts", 52, 2), ("bursts", 52, 4)],
+)  # fmt: skip
+def test_over_dispersed_fleets_from_ten_failures_up(expected, kind, units, amount):
+    rng = np.random.default_rng(22)
+    mean = expected / units
+    if kind == "nodes":
+        draws = rng.poisson(rng.gamma(amount, mean / amount, (1500, units)))
+    else:
+        draws = bursts(rng, 1500, units, expected, amount)
+    found = [dispersion(Counts(x, 1.0)) for x in draws if x.sum() >= 10]
+    at_least([d.over_dispersed.low <= mean <= d.over_dispersed.high for d in found])
+    at_least([d.interval.low <= mean <= d.interval.high for d in found])
+
+
+def test_below_ten_failures_it_says_that_it_cannot_know():
+    rng = np.random.default_rng(23)
+    found = [dispersion(Counts(x, 1.0)) for x in bursts(rng, 300, 52, 5, 2) if x.sum() < 10]
+    assert {d.believe for d in found} == {"unknown"}
+
+
+@pytest.mark.parametrize("expected", EXPECTED)
+@pytest.mark.parametrize("name", ["Weibull", "lognormal"])
+def test_profile_intervals(name, expected):
+    """200 units watched until so many failures are expected: the set-up of anchor S6."""
+    from scipy.special import ndtri
+
+    rng = np.random.default_rng(24)
+    share = expected / NODES
+    if name == "Weibull":
+        model, truth = Weibull(), {"shape": 1.0, "scale": 100 * DAY_S}
+        until = -np.log1p(-share) * 100 * DAY_S
+        draws = 100 * DAY_S * rng.standard_exponential((300, NODES))
+    else:
+        model, truth = Lognormal(), {"median": 100 * DAY_S, "sigma": 1.0}
+        until = 100 * DAY_S * np.exp(ndtri(share)) if share else 0.0
+        draws = 100 * DAY_S * np.exp(rng.standard_normal((300, NODES)))
+    until = until or 1e-6
+    inside = {key: [] for key in truth}
+    for raw in draws if expected else draws[:5]:
+        fit = model.fit(Lifetimes(np.minimum(raw, until), raw < until))
+        for key, value in truth.items():
+            inside[key].append(fit.parameter(key).low <= value <= fit.parameter(key).high)
+    for hits in inside.values():
+        at_least(hits)
+
+
+@pytest.mark.parametrize("expected", EXPECTED)
+def test_gamma_mixed_piecewise_and_competing_on_constant_rate_fleets(expected):
+    rng = np.random.default_rng(25)
+    inside: dict[str, list[bool]] = {"mixed": [], "spread": [], "steps": [], "risks": []}
+    rate = expected / (NODES * 100)
+    for _ in range(200):
+        mixed = GammaMixed().fit(Counts(rng.poisson(expected / NODES, NODES), 100.0))
+        inside["mixed"].append(mixed.parameter("rate").low <= rate <= mixed.parameter("rate").high)
+        inside["spread"].append(mixed.parameter("spread").low == 0.0)
+        times = rng.uniform(0, 100, rng.poisson(expected))
+        calendar = fleet_on_calendar(times, 0, 100, NODES)
+        first = PiecewiseConstant().fit(calendar).parameter("rate 1")
+        inside["steps"].append(first.low <= rate <= first.high)
+        labelled = Lifetimes(
+            calendar.duration_s, calendar.observed, calendar.entry_s,
+            symptom=np.where(calendar.observed, rng.choice(["a", "b"], calendar.observed.size), ""),
+        )  # fmt: skip
+        for part in CompetingRisks().fit(labelled).parameters:
+            inside["risks"].append(part.low <= rate / 2 <= part.high)
+    if expected < 3:  # a symptom that never struck has no row, so its interval is not given
+        del inside["risks"]
+    for hits in inside.values():
+        at_least(hits)
+
+
+@pytest.mark.parametrize("expected", [15, 50, 200])
+def test_spread_of_gamma_mixed_nodes(expected):
+    rng = np.random.default_rng(26)
+    inside = []
+    for _ in range(200):
+        x = rng.poisson(rng.gamma(0.5, expected / NODES / 0.5, NODES))
+        if x.sum() >= 10:
+            spread = GammaMixed().fit(Counts(x, 100.0)).parameter("spread")
+            inside.append(spread.low <= 2.0 <= spread.high)
+    at_least(inside)
+
+
+def planted(name, rng):
+    """Data of a model with known parameters, censored and begun late."""
+    if name == "gamma-mixed":
+        x = rng.poisson(0.02 * 100 * rng.gamma(0.5, 2.0, 400))
+        return GammaMixed(), Counts(x, 100.0), {"rate": 0.02, "spread": 2.0}
+    if name == "piecewise constant":
+        low, high = rng.poisson(100), rng.poisson(300)
+        times = np.concatenate([rng.uniform(0, 50, low), rng.uniform(50, 100, high)])
+        return (
+            PiecewiseConstant(),
+            fleet_on_calendar(times, 0, 100, 200),
+            {"rate 1": 0.01, "rate 2": 0.03, "step 1": 50 * DAY_S},
+        )
+    raw = {
+        "constant rate": lambda: 50 * rng.standard_exponential(600),
+        "Weibull": lambda: 50 * rng.weibull(0.7, 600),
+        "lognormal": lambda: 50 * np.exp(1.5 * rng.standard_normal(600)),
+    }[name]() * DAY_S
+    until = rng.uniform(30, 90, 600) * DAY_S
+    entry = until * rng.uniform(0, 0.3, 600)
+    kept = raw > entry
+    data = Lifetimes(np.minimum(raw, until)[kept], (raw < until)[kept], entry[kept])
+    model, truth = {
+        "constant rate": (ConstantRate(), {"rate": 0.02}),
+        "Weibull": (Weibull(), {"shape": 0.7, "scale": 50 * DAY_S}),
+        "lognormal": (Lognormal(), {"median": 50 * DAY_S, "sigma": 1.5}),
+    }[name]
+    return model, data, truth
+
+
+@pytest.mark.parametrize(
+    "name", ["constant rate", "Weibull", "lognormal", "piecewise constant", "gamma-mixed"]
+)
+def test_planted_parameters_are_recovered_on_200_seeds(name):
+    estimates: dict[str, list[float]] = {}
+    inside: dict[str, list[bool]] = {}
+    wins = 0
+    for seed in range(200):
+        model, data, truth = planted(name, np.random.default_rng(seed))
+        fit = model.fit(data)
+        if seed < 20:
+            wins += compare_models(data).best.model == name
+        for key, value in truth.items():
+            found = fit.parameter(key)
+            estimates.setdefault(key, []).append(found.estimate)
+            inside.setdefault(key, []).append(found.low <= value <= found.high)
+    _, _, truth = planted(name, np.random.default_rng(0))
+    for key, value in truth.items():
+        middle, error = np.mean(estimates[key]), np.std(estimates[key]) / 200**0.5
+        assert middle == pytest.approx(value, rel=0.03, abs=3 * error), key
+        at_least(inside[key])
+    assert wins >= 17
