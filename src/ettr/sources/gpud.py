@@ -14,6 +14,7 @@ from ettr.sources.text_records import (
     clean,
     head_objects,
     json_records,
+    short,
     time_of,
 )
 
@@ -35,26 +36,23 @@ _NODE_KEYS = ("node", "hostname", "machine", "machineID", "machine_id")
 def read(raw: RawFile, options: ReadOptions) -> Iterator[Batch]:
     """One event for each event and each health state."""
     file = EventFile(NAME, raw, options)
+    place = 0
     for record in json_records(raw):
         value = record.value
-        if not isinstance(value, dict):
+        inner = _inner(value) if isinstance(value, dict) else None
+        for item in inner if inner else (value,):
+            place += 1
             file.read()
-            file.reject(record.line, "bad-json", record.error or "no JSON object", record.raw)
-            continue
-        inner = _inner(value)
-        if inner is None:
-            file.read()
-            _record(file, value, value, record)
-        elif not inner:
-            # a component that had nothing to tell
-            file.read()
-            file.skip()
-        for item in inner or ():
-            file.read()
-            if isinstance(item, dict):
-                _record(file, item, value, record)
+            # the place of the event itself: a component's record wraps many
+            own = record if inner is None else JsonRecord(place, item, short(item), None)
+            own = own._replace(line=place)
+            if not isinstance(item, dict):
+                file.reject(place, "bad-json", record.error or "no JSON object", own.raw)
+            elif inner is not None and not inner:
+                # a component that had nothing to tell
+                file.skip()
             else:
-                file.reject(record.line, "bad-json", "no JSON object", record.raw)
+                _record(file, item, value, own)
         if file.is_full:
             yield file.batch()
     yield file.batch()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -27,8 +27,9 @@ from ettr.sources.text_records import (
 
 NAME = "kernel-xid"
 
-_MARKS = (b"Xid", b"fallen off the bus")
-_MARK = re.compile(rb"Xid|fallen off the bus")
+# the last: journald writes a message that is not UTF-8 as an array of bytes, where no word shows
+_MARKS = (b"Xid", b"fallen off the bus", b'"MESSAGE":[')
+_MARK = re.compile(rb'Xid|fallen off the bus|"MESSAGE":\[')
 _MONTH = "(?P<month>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
 _CLOCK = r"(?P<clock>\d{1,2}:\d\d:\d\d(?:\.\d+)?)"
 _ISO = r"(?P<iso>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?)(?P<offset>Z|[+-]\d\d:?\d\d)?"
@@ -70,14 +71,6 @@ class _Clock:
 
     file: EventFile
     what: str
-    reference: datetime = field(init=False)
-    from_start: bool = field(init=False)
-
-    def __post_init__(self) -> None:
-        start = self.file.options.start
-        self.from_start = start is not None
-        mtime = datetime.fromtimestamp(self.file.raw.path.stat().st_mtime, UTC)
-        self.reference = start or mtime
 
     def time(self, found: re.Match[str]) -> datetime | None:
         parts = found.groupdict()
@@ -92,11 +85,12 @@ class _Clock:
         return need_zone(self.file.options.timezone, self.what)
 
     def _since_boot(self, seconds: float) -> datetime | None:
-        if not self.from_start:
+        start = self.file.options.start
+        if start is None:
             return None
         self.file.note("stamps are seconds since boot; the boot was taken from the start given")
         try:
-            return self.reference.astimezone(UTC) + timedelta(seconds=seconds)
+            return start.astimezone(UTC) + timedelta(seconds=seconds)
         except OverflowError:
             return None
 
@@ -106,23 +100,7 @@ class _Clock:
         zone = self._zone()
         if parts.get("year"):
             return time_of(f"{parts['year']}-{text}", zone)
-        return self._without_year(text, zone)
-
-    def _without_year(self, text: str, zone: str) -> datetime | None:
-        day = timedelta(days=1)
-        if self.from_start:
-            years = [self.reference.year + k for k in range(-1, 5)]
-            ok = [t for y in years if (t := time_of(f"{y}-{text}", zone))]
-            taken = next((t for t in ok if t >= self.reference.astimezone(UTC) - day), None)
-            self.file.note("stamps have no year; it was taken from the start given")
-            return taken
-        years = [self.reference.year + k for k in range(1, -8, -1)]
-        ok = [t for y in years if (t := time_of(f"{y}-{text}", zone))]
-        self.file.note(
-            "stamps have no year; each was taken as the last such day before the file was changed "
-            f"({self.reference:%Y-%m-%d})"
-        )
-        return next((t for t in ok if t <= self.reference + day), None)
+        return self.file.time_without_year(text, zone)
 
 
 def read(raw: RawFile, options: ReadOptions) -> Iterator[Batch]:
@@ -212,7 +190,6 @@ def _journal_line(file: EventFile, clock: _Clock, number: int, line: bytes) -> N
         return
     message = record.get("MESSAGE") if isinstance(record, dict) else None
     if isinstance(message, list):
-        # journald writes a message that is not UTF-8 as an array of bytes
         message = text_of(bytes(b for b in message if isinstance(b, int) and 0 <= b < 256))
     text = clean(message)
     seen = _observation(text) if text else None

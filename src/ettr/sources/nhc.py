@@ -46,8 +46,6 @@ class _Times:
         self._file = file
         start = file.options.start
         self._last = start.astimezone(UTC) if start else None
-        mtime = file.raw.path.stat().st_mtime
-        self._reference = start or datetime.fromtimestamp(mtime, UTC)
         self._own = False
 
     def see(self, text: str) -> int:
@@ -79,13 +77,7 @@ class _Times:
         rest += f"T{parts['clock']}"
         if parts.get("year"):
             return time_of(f"{parts['year']}-{rest}", zone)
-        self._file.note("stamps have no year; the last such day before the file's own was taken")
-        latest = self._reference.astimezone(UTC).timestamp() + 86400
-        for year in range(self._reference.year + 1, self._reference.year - 8, -1):
-            time = time_of(f"{year}-{rest}", zone)
-            if time is not None and time.timestamp() <= latest:
-                return time
-        return None
+        return self._file.time_without_year(rest, zone)
 
 
 def read(raw: RawFile, options: ReadOptions) -> Iterator[Batch]:
@@ -118,16 +110,17 @@ def _host(text: str) -> str | None:
 def _observation(text: str) -> dict[str, Any] | None:
     """Node, check, code and message of a line that reports a failed check; None of any other."""
     rest = text.strip()
+    gathered = _DISTRIBUTED.match(rest)
     if found := _FAILED.search(rest):
-        return _seen(None, found["message"], found["check"])
+        return _seen(gathered["node"] if gathered else None, found["message"], found["check"])
     if found := _MARKED.search(rest):
         return _seen(found["node"], found["message"]) | {"action": found["state"].upper()}
     if found := _SGE.match(rest):
         return _seen(found["node"], found["message"])
     if _SGE_HEALTH.match(rest):
         return None
-    if (found := _DISTRIBUTED.match(rest)) and not _HEALTHY.match(found["message"]):
-        return _seen(found["node"], found["message"]) if found["message"].strip() else None
+    if gathered and not _HEALTHY.match(gathered["message"]):
+        return _seen(gathered["node"], gathered["message"]) if gathered["message"] else None
     if found := _WATCHDOG.search(rest):
         return _seen(None, found["message"], "nhc watchdog")
     if _FAULT_CODE.search(rest):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from lzma import LZMAError
 from typing import Any, BinaryIO, NamedTuple
 
@@ -31,6 +31,7 @@ DOCUMENT_LIMIT_BYTES = 1 << 30
 _DAMAGE = (OSError, EOFError, LZMAError, pa.ArrowException)
 # a log is written in this span; a time beyond it is damage, and would stretch every denominator
 _FIRST_YEAR, _LAST_YEAR = 1980, 2200
+_OBJECT_START = re.compile(r"\n[ \t]*\{")
 _NOT_FILE_STEM = re.compile(r"[^A-Za-z0-9_\-]+.*", re.DOTALL)
 
 
@@ -104,23 +105,23 @@ def file_stem(name: str) -> str | None:
 
 def json_records(raw: RawFile) -> Iterator[JsonRecord]:
     """The JSON values of a file: one a line, an array's elements, or documents in a row."""
-    lines = numbered_lines(raw)
+    lines, place = numbered_lines(raw), 0
     for number, line in lines:
         text = text_of(line).removeprefix("\ufeff").strip()
         if not text:
             continue
         value, error = _load(text)
         if error is None:
-            if isinstance(value, list):
-                for place, element in enumerate(value, 1):
-                    yield JsonRecord(place, element, _short(element), None)
-            else:
-                yield JsonRecord(number, value, text, None)
-        elif number == 1 or text in {"[", "{"} or text[:1] == "[":
+            for element in value if isinstance(value, list) else (value,):
+                # a line's number, unless an array before it had more elements than lines
+                place = max(place + 1, number)
+                yield JsonRecord(place, element, short(element), None)
+        elif place == 0 or text in {"[", "{"}:
             yield from _document(raw, number, line, lines)
             return
         else:
-            yield JsonRecord(number, None, text, error)
+            place = max(place + 1, number)
+            yield JsonRecord(place, None, text, error)
 
 
 def _document(
@@ -149,27 +150,29 @@ def _document(
 
 
 def _values(text: str) -> Iterator[JsonRecord]:
-    decoder, at, place = json.JSONDecoder(), 0, 0
+    decoder, at, place, opened = json.JSONDecoder(), 0, 0, False
     while True:
-        while at < len(text) and text[at] in " \t\r\n,":
+        while at < len(text) and text[at] in (" \t\r\n,]" if opened else " \t\r\n,"):
             at += 1
         if at >= len(text):
             return
         try:
             value, at = decoder.raw_decode(text, at)
         except (ValueError, RecursionError) as error:
-            recovered = text[at] == "[" and place == 0
-            if recovered:
-                # an array that was cut off: its whole elements are still good
-                at += 1
+            if text[at] == "[" and not opened:
+                # an array that is cut off or damaged: its whole elements are still good
+                at, opened = at + 1, True
                 continue
-            if text[at:].strip() == "]":
+            place += 1
+            yield JsonRecord(place, None, text[at : at + 1000], f"no JSON: {error}")
+            again = _OBJECT_START.search(text, at + 1)
+            if again is None:
                 return
-            yield JsonRecord(place + 1, None, text[at : at + 1000], f"no JSON: {error}")
-            return
+            at, opened = again.end() - 1, True
+            continue
         for element in value if isinstance(value, list) else (value,):
             place += 1
-            yield JsonRecord(place, element, _short(element), None)
+            yield JsonRecord(place, element, short(element), None)
 
 
 def _load(text: str) -> tuple[Any, str | None]:
@@ -179,7 +182,8 @@ def _load(text: str) -> tuple[Any, str | None]:
         return None, f"no JSON: {error}"
 
 
-def _short(value: Any) -> str:
+def short(value: Any) -> str:
+    """The value as JSON, cut."""
     try:
         return json.dumps(value)[:2000]
     except (ValueError, RecursionError):
@@ -246,6 +250,26 @@ def _stamp(value: Any, timezone: str | None) -> datetime | None:
     return datetime.fromtimestamp(seconds, UTC)
 
 
+def time_without_year(
+    text: str, timezone: str, *, start: datetime | None, changed: datetime
+) -> datetime | None:
+    """The moment of `MM-DDTHH:MM:SS` without a year, or None.
+
+    With a start it is the first such moment not more than a day before it; else the last such
+    moment not more than a day after the file was changed.
+    """
+    day = timedelta(days=1)
+    if start is not None:
+        years = range(start.year - 1, start.year + 9)
+    else:
+        years = range(changed.year + 1, changed.year - 9, -1)
+    for year in years:
+        time = time_of(f"{year}-{text}", timezone)
+        if time is not None and (time >= start - day if start else time <= changed + day):
+            return time
+    return None
+
+
 class EventFile:
     """Collects the events and rejects of one file, and hands them out in batches."""
 
@@ -281,6 +305,20 @@ class EventFile:
         if node:
             self.note(f"the lines name no node; {node!r} was taken from the file's name")
         return node
+
+    def time_without_year(self, text: str, timezone: str) -> datetime | None:
+        """The moment of `MM-DDTHH:MM:SS`, its year told by the start given or the file's age."""
+        start = self.options.start
+        changed = datetime.fromtimestamp(self.raw.path.stat().st_mtime, UTC)
+        self.note(
+            "stamps have no year; it was taken from the start given"
+            if start
+            else "stamps have no year; each was taken as the last such day before the file was "
+            f"changed ({changed:%Y-%m-%d}), unless --start says otherwise"
+        )
+        return time_without_year(
+            text, timezone, start=start.astimezone(UTC) if start else None, changed=changed
+        )
 
     @property
     def is_full(self) -> bool:
