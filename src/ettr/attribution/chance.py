@@ -88,10 +88,13 @@ def false_attribution(
         confidence: level of the intervals.
     """
     done = attempts.filter(
-        (attempts.state == "COMPLETED") & attempts.end.notnull() & attempts.node_list.notnull()
+        (attempts.state == "COMPLETED")
+        & attempts.start.notnull()
+        & attempts.end.notnull()
+        & (attempts.n_nodes.fill_null(1) > 0)
     ).select("attempt_id", "n_nodes")
     faults = seen.filter(seen.fault).select("attempt_id", "symptom").distinct()
-    touched = done.join(faults, "attempt_id")
+    touched = done.join(faults, "attempt_id").cache()
     symptoms = touched.group_by("symptom").agg(n=touched.count()).to_pyarrow().to_pylist()
     n_done = _by_size(done)
     n_touched = _by_size(touched.select("attempt_id", "n_nodes").distinct())
