@@ -20,12 +20,12 @@ import pyarrow.compute as pc
 from ettr.errors import SourceError
 from ettr.sources import slurm_fields as words
 from ettr.sources.base import ReadOptions
+from ettr.sources.slurm_columns import FLOAT, INT, TEXT, Rows, mapped, matches
 from ettr.sources.slurm_nodes import NodeLists
+from ettr.sources.slurm_steps import Steps
 from ettr.sources.slurm_times import TimeColumns, nothing_to_null
 from ettr.sources.text_records import DEFAULT_CLUSTER
 from ettr.tables import ALLOCATIONS, ATTEMPTS
-
-Mask = npt.NDArray[np.bool_]
 
 # any one of each group will do; a record without them cannot be placed in time or judged
 NEEDED = (
@@ -41,7 +41,6 @@ partition priority qos reason restarts start state submit submitline suspended t
 timelimitraw user workdir
 """
 USED = frozenset(_USED_TEXT.split())
-_INT, _FLOAT, _TEXT = pa.int64(), pa.float64(), pa.string()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,19 +98,19 @@ class AttemptReader:
             UsageError: the times have no zone and the user gave none.
         """
         ids = given["jobid"] if "jobid" in given else given["jobidraw"]
-        is_job = _matches(ids, words.JOB_ID)
-        is_step = _matches(ids, words.STEP_ID)
+        is_job = matches(ids, words.JOB_ID)
+        is_step = matches(ids, words.STEP_ID)
         job_at = np.flatnonzero(is_job)
         bad = [
             Bad(int(i), "bad-job-id", f"{ids[int(i)].as_py()!r:.80} is no job id")
             for i in np.flatnonzero(~(is_job | is_step))
         ]
-        steps = _Steps.fold(given, ids, is_job, is_step)
+        steps = Steps.fold(given, ids, is_job, is_step)
         columns = {name: given[name] for name in given if name in USED}
         if len(job_at) != len(ids):
             where = pa.array(job_at)
             columns = {name: column.take(where) for name, column in columns.items()}
-        rows = _Rows(columns, len(job_at))
+        rows = Rows(columns, len(job_at))
         table = self._attempts(rows, steps, lines[job_at])
         bad += [Bad(int(job_at[i]), reason, detail) for i, reason, detail in rows.bad()]
         table, repeated = self._without_repeats(table.filter(pa.array(~rows.is_bad)))
@@ -120,14 +119,14 @@ class AttemptReader:
         allocations = self._allocations(table)
         return Converted(table, allocations, tuple(bad), int(is_step.sum()) + repeated)
 
-    def _attempts(self, rows: _Rows, steps: _Steps, lines: npt.NDArray[np.int64]) -> pa.Table:
+    def _attempts(self, rows: Rows, steps: Steps, lines: npt.NDArray[np.int64]) -> pa.Table:
         n = rows.n
         out: dict[str, pa.Array] = {}
         self._identity(rows, out)
-        out["state"], out["cancelled_by"] = rows.pair("state", words.state_and_user, _TEXT, _TEXT)
+        out["state"], out["cancelled_by"] = rows.pair("state", words.state_and_user, TEXT, TEXT)
         rows.reject(out["state"].is_null(), "unknown-state", "state")
         for column, field in (("exit", "exitcode"), ("derived_exit", "derivedexitcode")):
-            code, signal = rows.pair(field, words.exit_code, _INT, _INT)
+            code, signal = rows.pair(field, words.exit_code, INT, INT)
             out[f"{column}_code"], out[f"{column}_signal"] = code, signal
         out["step_state"] = steps.state
         if "derivedexitcode" not in rows.columns:
@@ -137,13 +136,13 @@ class AttemptReader:
         out["attempt_id"] = _attempt_ids(out["cluster"], out["job_id"], out["submit"])
         out["source"] = pa.repeat(self._source, n)
         out["file_id"] = pa.repeat(self._file_id, n)
-        out["line"] = pa.array(lines, _INT)
+        out["line"] = pa.array(lines, INT)
         for schema in ATTEMPTS:
             if schema.name not in out:
                 out[schema.name] = pa.nulls(n, schema.kind.arrow)
         return pa.table([out[name] for name in ATTEMPTS.names], names=list(ATTEMPTS.names))
 
-    def _identity(self, rows: _Rows, out: dict[str, pa.Array]) -> None:
+    def _identity(self, rows: Rows, out: dict[str, pa.Array]) -> None:
         ids = rows.columns.get("jobid", rows.columns.get("jobidraw"))
         out["job_id"] = ids
         out["job_id_raw"] = rows.text("jobidraw")
@@ -168,7 +167,7 @@ class AttemptReader:
         for column, field in (("reason", "reason"), ("failed_node", "failednode")):
             out[column] = nothing_to_null(rows.text(field))
 
-    def _when(self, rows: _Rows, out: dict[str, pa.Array]) -> None:
+    def _when(self, rows: Rows, out: dict[str, pa.Array]) -> None:
         for name in ("submit", "start", "end", "eligible"):
             out[name], wrong = self._times.read(rows.text(name))
             if name == "eligible":
@@ -182,25 +181,25 @@ class AttemptReader:
             self._counts["submit"] += lacks - int(none.sum())
             rows.reject(none, "no-submit-time", "submit")
         whole, wrong = rows.integers("elapsedraw")
-        elapsed = whole.cast(_FLOAT)
+        elapsed = whole.cast(FLOAT)
         rows.reject(wrong, "bad-duration", "elapsedraw")
         if "elapsedraw" not in rows.columns:
-            elapsed, wrong = rows.mapped("elapsed", words.duration_s, _FLOAT)
+            elapsed, wrong = rows.mapped("elapsed", words.duration_s, FLOAT)
             rows.reject(wrong, "bad-duration", "elapsed")
         if elapsed.null_count and out["end"].null_count < rows.n:
-            span = pc.subtract(out["end"].cast(_INT), out["start"].cast(_INT))
-            elapsed = pc.coalesce(elapsed, pc.divide(span.cast(_FLOAT), 1e6))
+            span = pc.subtract(out["end"].cast(INT), out["start"].cast(INT))
+            elapsed = pc.coalesce(elapsed, pc.divide(span.cast(FLOAT), 1e6))
         rows.reject(pc.less(elapsed, 0).fill_null(False), "bad-duration", "elapsedraw")
         out["elapsed_s"] = pc.if_else(out["start"].is_valid(), elapsed, None)
-        out["suspended_s"], wrong = rows.mapped("suspended", words.duration_s, _FLOAT)
+        out["suspended_s"], wrong = rows.mapped("suspended", words.duration_s, FLOAT)
         self._counts["optional"] += int(wrong.sum())
-        limit, wrong = rows.mapped("timelimitraw", words.minutes_to_s, _FLOAT)
+        limit, wrong = rows.mapped("timelimitraw", words.minutes_to_s, FLOAT)
         if "timelimitraw" not in rows.columns:
-            limit, wrong = rows.mapped("timelimit", words.duration_s, _FLOAT)
+            limit, wrong = rows.mapped("timelimit", words.duration_s, FLOAT)
         out["time_limit_s"] = limit
         self._counts["optional"] += int(wrong.sum())
 
-    def _how_much(self, rows: _Rows, out: dict[str, pa.Array]) -> None:
+    def _how_much(self, rows: Rows, out: dict[str, pa.Array]) -> None:
         for name in ("priority", "restarts"):
             out[name], wrong = rows.integers(name)
             self._counts["optional"] += int(wrong.sum())
@@ -209,7 +208,7 @@ class AttemptReader:
         node_list = nothing_to_null(rows.text("nodelist"))
         out["node_list"] = node_list
         if has_list:
-            fine, _ = _mapped(node_list, lambda text: self._nodes(text) is not None, pa.bool_())
+            fine, _ = mapped(node_list, lambda text: self._nodes(text) is not None, pa.bool_())
             rows.reject(pc.invert(fine).fill_null(False), "bad-node-list", "nodelist")
         else:
             self._counts["no-node-list"] += rows.n
@@ -225,11 +224,11 @@ class AttemptReader:
                 counts.append(count)
             known = pc.coalesce(*counts)
             if known.null_count:
-                known = pc.coalesce(known, _mapped(tres, _count_of(kind), _INT)[0])
+                known = pc.coalesce(known, mapped(tres, _count_of(kind), INT)[0])
             out[column] = pc.if_else(never, 0, known)
-        gpus, _ = _mapped(tres, words.gpus_of_tres, _INT)
+        gpus, _ = mapped(tres, words.gpus_of_tres, INT)
         if "alloctres" not in rows.columns and "allocgres" in rows.columns:
-            gpus, _ = _mapped(rows.text("allocgres"), words.gpus_of_gres, _INT)
+            gpus, _ = mapped(rows.text("allocgres"), words.gpus_of_gres, INT)
             self._counts["allocgres"] += 1
         self._tres_seen = self._tres_seen or gpus.null_count < rows.n
         self._gpus_seen = self._gpus_seen or bool(pc.max(gpus).as_py())
@@ -284,7 +283,7 @@ class AttemptReader:
         names = [self._nodes(text) or () for text in lists.dictionary.to_pylist()]
         sizes = np.array([len(each) for each in names], dtype=np.int64)
         firsts = np.concatenate(([0], np.cumsum(sizes)[:-1]))
-        flat = pa.array([name for each in names for name in each], _TEXT)
+        flat = pa.array([name for each in names for name in each], TEXT)
         codes = lists.indices.to_numpy().astype(np.int64)
         counts = sizes[codes]
         self._differ(rows, counts)
@@ -294,7 +293,7 @@ class AttemptReader:
         shared = rows.select(["cluster", "attempt_id", "start", "end", "elapsed_s", "n_gpus",
                               "source", "file_id", "line"]).take(of_row)  # fmt: skip
         share = pc.divide(
-            shared.column("n_gpus").cast(_FLOAT), pa.array(counts[row_of], _INT).cast(_FLOAT)
+            shared.column("n_gpus").cast(FLOAT), pa.array(counts[row_of], INT).cast(FLOAT)
         )
         out = {name: shared.column(name) for name in shared.column_names}
         out["n_gpus"] = share
@@ -360,7 +359,7 @@ def rows_from_sacct_fields(
     if lowered:
         need_fields(names, "sacct fields")
     columns = {
-        name: pa.array([_as_text(record.get(name)) for record in lowered], _TEXT)
+        name: pa.array([_as_text(record.get(name)) for record in lowered], TEXT)
         for name in names
         if name in USED
     }
@@ -373,168 +372,16 @@ def _as_text(value: Any) -> str:
     return str(value).encode("utf-8", "replace").decode("utf-8")
 
 
-class _Rows:
-    """Columns of job records, and which of them turned out to be bad."""
-
-    def __init__(self, columns: dict[str, pa.Array], n: int) -> None:
-        self.columns, self.n = columns, n
-        self.is_bad: Mask = np.zeros(n, dtype=bool)
-        self._found: list[tuple[int, str, str]] = []
-
-    def reject(self, wrong: Any, reason: str, field: str) -> None:
-        """Mark records as bad; the first reason of each is the one that is told."""
-        if not isinstance(wrong, np.ndarray):
-            wrong = wrong.to_numpy(zero_copy_only=False).astype(bool)
-        for i in np.flatnonzero(wrong & ~self.is_bad):
-            value = self.columns[field][int(i)].as_py() if field in self.columns else None
-            self._found.append((int(i), reason, f"{field} is {value!r:.120}"))
-        self.is_bad |= wrong
-
-    def bad(self) -> list[tuple[int, str, str]]:
-        return self._found
-
-    def text(self, field: str) -> pa.Array:
-        """A column of strings, "" as null; all null where the log has no such field."""
-        if field not in self.columns:
-            return pa.nulls(self.n, _TEXT)
-        column = self.columns[field]
-        return pc.if_else(pc.equal(column, ""), None, column)
-
-    def mapped(
-        self, field: str, parse: Callable[[str], Any], kind: pa.DataType
-    ) -> tuple[pa.Array, Mask]:
-        return _mapped(self.text(field), parse, kind)
-
-    def integers(self, field: str) -> tuple[pa.Array, Mask]:
-        """A column of whole numbers, by one cast where every text is one."""
-        text = self.text(field)
-        try:
-            return text.cast(_INT), np.zeros(self.n, dtype=bool)
-        except pa.ArrowInvalid:
-            return _mapped(text, words.integer, _INT)
-
-    def pair(
-        self, field: str, parse: Callable[[str], tuple[Any, Any]], *kinds: pa.DataType
-    ) -> tuple[pa.Array, pa.Array]:
-        """Two columns of one parse; both null where the text cannot be read."""
-        codes = self.text(field).dictionary_encode()
-        found = [_or_none(parse, text) or (None, None) for text in codes.dictionary.to_pylist()]
-        first, second = (
-            pa.array([pair[k] for pair in found], kinds[k]).take(codes.indices) for k in (0, 1)
-        )
-        return first, second
-
-
-@dataclass(frozen=True, slots=True)
-class _Steps:
-    """What the steps of each job say of it; null where the log holds none."""
-
-    state: pa.Array
-    code: pa.Array
-    signal: pa.Array
-
-    @classmethod
-    def fold(
-        cls, given: Mapping[str, pa.Array], ids: pa.Array, is_job: Mask, is_step: Mask
-    ) -> _Steps:
-        n_jobs = int(is_job.sum())
-        if not is_step.any() or not n_jobs:
-            return cls(pa.nulls(n_jobs, _TEXT), pa.nulls(n_jobs, _INT), pa.nulls(n_jobs, _INT))
-        at = np.flatnonzero(is_step)
-        job_number = np.cumsum(is_job) - 1
-        job_at = np.flatnonzero(is_job)
-        parent = job_number[at]
-        own = pc.replace_substring_regex(ids.take(pa.array(at)), r"\..*$", "")
-        same = pc.equal(own, ids.take(pa.array(job_at[np.maximum(parent, 0)])))
-        is_own = same.to_numpy(zero_copy_only=False) & (parent >= 0)
-        at, parent = at[is_own], parent[is_own]
-        ranks, _ = _mapped(given["state"].take(pa.array(at)), _rank, _INT)
-        worst = np.full(n_jobs, 99, dtype=np.int64)
-        np.minimum.at(worst, parent, ranks.fill_null(99).to_numpy())
-        names = pa.array([*words.STEP_RANK], _TEXT)
-        state = names.take(pa.array(worst, mask=worst >= len(names)))
-        code, signal = _highest_exit(given, at, parent, ids, n_jobs)
-        return cls(state, code, signal)
-
-
-def _highest_exit(
-    given: Mapping[str, pa.Array],
-    at: npt.NDArray[np.int64],
-    parent: npt.NDArray[np.int64],
-    ids: pa.Array,
-    n_jobs: int,
-) -> tuple[pa.Array, pa.Array]:
-    """Highest exit code of each job's numbered steps, as Slurm's DerivedExitCode has it."""
-    if "exitcode" not in given:
-        return pa.nulls(n_jobs, _INT), pa.nulls(n_jobs, _INT)
-    numbered = _matches(ids.take(pa.array(at)), r"\.\d+$")
-    at, parent = at[numbered], parent[numbered]
-    both, _ = _mapped(given["exitcode"].take(pa.array(at)), _exit_in_one, _INT)
-    highest = np.full(n_jobs, -1, dtype=np.int64)
-    np.maximum.at(highest, parent, both.fill_null(-1).to_numpy())
-    none = highest < 0
-    return pa.array(highest // 1000, _INT, mask=none), pa.array(highest % 1000, _INT, mask=none)
-
-
-def _exit_in_one(text: str) -> int | None:
-    code, signal = words.exit_code(text)
-    return None if code is None else 1000 * code + min(signal or 0, 999)
-
-
-def _rank(text: str) -> int | None:
-    return words.STEP_RANK.get(words.state_and_user(text)[0])
-
-
 def _count_of(kind: str) -> Callable[[str], int | None]:
     return lambda text: words.tres_count(text, kind)
-
-
-def _matches(texts: pa.Array, pattern: str) -> Mask:
-    found: Mask = (
-        pc.match_substring_regex(texts, pattern).fill_null(False).to_numpy(zero_copy_only=False)
-    )
-    return found
-
-
-def _or_none(parse: Callable[[str], Any], text: str | None) -> Any:
-    if text is None:
-        return None
-    try:
-        return parse(text)
-    except ValueError:
-        return None
-
-
-def _mapped(
-    texts: pa.Array, parse: Callable[[str], Any], kind: pa.DataType
-) -> tuple[pa.Array, Mask]:
-    """Each distinct text parsed once; and which texts could not be."""
-    if texts.null_count == len(texts):
-        return pa.nulls(len(texts), kind), np.zeros(len(texts), dtype=bool)
-    codes = texts.dictionary_encode()
-    values: list[Any] = []
-    wrong: list[bool] = []
-    for text in codes.dictionary.to_pylist():
-        try:
-            values.append(None if text is None else parse(text))
-            wrong.append(False)
-        except ValueError:
-            values.append(None)
-            wrong.append(True)
-    bad: Mask = np.zeros(len(texts), dtype=bool)
-    if any(wrong):
-        bad = (
-            pa.array(wrong).take(codes.indices).fill_null(False).to_numpy(zero_copy_only=False)
-        ).astype(bool)
-    return pa.array(values, kind).take(codes.indices), bad
 
 
 def _attempt_ids(cluster: pa.Array, job_id: pa.Array, submit: pa.Array) -> pa.Array:
     # the text of base.attempt_id, by whole columns
     whole = submit.cast(pa.int64())
-    seconds = pc.cast(pc.floor(pc.divide(whole.cast(_FLOAT), 1e6)), _INT)
+    seconds = pc.cast(pc.floor(pc.divide(whole.cast(FLOAT), 1e6)), INT)
     stamp = pc.replace_substring(
-        seconds.cast(pa.timestamp("s")).cast(_TEXT), " ", "T", max_replacements=1
+        seconds.cast(pa.timestamp("s")).cast(TEXT), " ", "T", max_replacements=1
     )
     key = pc.binary_join_element_wise(cluster, job_id, "/")
     return pc.binary_join_element_wise(key, pc.binary_join_element_wise(stamp, "Z", ""), "@")

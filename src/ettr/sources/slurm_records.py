@@ -187,7 +187,7 @@ def _repair(lines: _Lines, first: int, last: int, found: Records) -> list[tuple[
         text = lines.text(i)
         if lines.is_header(i):
             close()
-        elif _starts_record(text, lines.layout) or _is_full(lines, group, text):
+        elif starts_record(text, lines.layout) or _is_full(lines, group, text):
             close()
             group.append(i)
         elif group or text.strip():
@@ -198,7 +198,7 @@ def _repair(lines: _Lines, first: int, last: int, found: Records) -> list[tuple[
     return out
 
 
-def _starts_record(text: bytes, layout: Layout) -> bool:
+def starts_record(text: bytes, layout: Layout) -> bool:
     """Whether a line begins as a record does; known only where the first field is a job id."""
     if layout.fields[0] not in {"jobid", "jobidraw"} or layout.mark not in text:
         return False

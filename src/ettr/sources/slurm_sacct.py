@@ -25,6 +25,7 @@ from ettr.sources.slurm_records import (
     fields_of_header,
     known_share,
     split_records,
+    starts_record,
 )
 
 NAME = "slurm-sacct"
@@ -211,7 +212,8 @@ def _cut(held: bytes, layout: Layout) -> int:
     while at > floor:
         text = held[at : held.find(b"\n", at)]
         parts = text.split(layout.delimiter)
-        if len(parts) == layout.separators + 1 or (jobs_first and len(parts) > 1):
+        whole = len(parts) == layout.separators + 1
+        if whole or (jobs_first and starts_record(layout.one_byte(text), layout)):
             job = parts[column] if column < len(parts) else b""
             if re.fullmatch(rb"\d+(?:_(?:\d+|\[[^\]]*\]))?(?:\+\d+)?", job):
                 return at
