@@ -12,10 +12,12 @@ from ibis.expr.types import BooleanValue, Table
 from ettr.attribution.endings import NODE_FAILED
 from ettr.attribution.episodes import NODE_STATE, state_id
 from ettr.attribution.pipeline import Attribution, attribute
-from ettr.attribution.rules import Confidence, FoldingRules, Window
+from ettr.attribution.rules import Confidence, FoldingRules, Naming, Window
 from ettr.attribution.verdicts import BLAMELESS, SLURMCTLD
 from ettr.errors import UsageError
 from ettr.taxonomy import Taxonomy
+
+_LOOK_BACK = timedelta(days=7)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,29 +116,41 @@ def explain(
     Raises:
         UsageError: there is no such job, or one in each of several clusters.
     """
-    mine = _of_job(attempts, job_id)
+    mine = _of_job(attempts, job_id).cache()
     runs = mine.order_by(["submit", "attempt_id"]).to_pyarrow().to_pylist()
-    cluster = runs[0]["cluster"]
-    held = allocations.semi_join(mine, "attempt_id")
+    cluster, plain = runs[0]["cluster"], runs[0]["job_id"]
+    held = allocations.semi_join(mine, "attempt_id").cache()
     nodes: dict[str, list[str]] = {}
     for row in held.select("attempt_id", "node").to_pyarrow().to_pylist():
         nodes.setdefault(row["attempt_id"], []).append(row["node"])
     everywhere = sorted({node for some in nodes.values() for node in some})
+    ids = [plain, *{run["job_id_raw"] for run in runs if run["job_id_raw"]}]
+    used = window or Window()
     near = events.filter(
         (events.cluster == cluster)
-        & (_any_of(events.node, everywhere) | (events.job_id == runs[0]["job_id"]).fill_null(False)
-           | _any_of(events.job_id, [run["job_id_raw"] for run in runs if run["job_id_raw"]]))
-    )  # fmt: skip
+        & _about_ends(events.time, runs, used)
+        & (_any_of(events.node, everywhere) | _any_of(events.job_id, ids))
+    ).cache()
     stated = node_states.filter(
         (node_states.cluster == cluster) & _any_of(node_states.node, everywhere)
-    )
+    ).cache()
     uids = [run["cancelled_by"] for run in runs if run["cancelled_by"]]
-    relevant = attempts.filter(
-        ((attempts.cluster == cluster) & (attempts.job_id == runs[0]["job_id"]))
-        | _any_of(attempts.cancelled_by, uids)  # who cancels for several users is an operator
-    )
-    found = attribute(relevant, held, near, stated, taxonomy, rules=rules, window=window)
+    relevant = mine
+    if uids:  # who cancels for several users is an operator
+        others = attempts.filter(attempts.cancelled_by.isin(uids)).anti_join(mine, "attempt_id")
+        relevant = ibis.union(mine, others, distinct=False)
+    found = attribute(relevant, held, near, stated, taxonomy, rules=rules, window=used)
     return _told(runs, nodes, near, stated, found, taxonomy, _file_names(files))
+
+
+def _about_ends(time: Any, runs: list[dict[str, Any]], window: Window) -> BooleanValue:
+    """From well before the first end to after the last: an episode may have begun days ago."""
+    ends = [run["end"] for run in runs if run["end"]]
+    if not ends:
+        return ibis.literal(False)
+    begins = min(ends) - _LOOK_BACK - timedelta(seconds=window.before_s)
+    margin = timedelta(seconds=max(window.after_s, Naming().tolerance_s))
+    return time.between(begins, max(ends) + margin)
 
 
 def _of_job(attempts: Table, job_id: str) -> Table:
