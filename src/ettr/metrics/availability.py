@@ -1,0 +1,274 @@
+"""Node availability: time to repair, time out of service by reason, capacity lost."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from itertools import pairwise
+
+import ibis
+import numpy as np
+
+from ettr.estimates import CONFIDENCE
+from ettr.metrics.bounds import Bounds
+from ettr.metrics.instants import Period, epoch_s, fetch, floats_of, seconds_of, to_seconds
+from ettr.metrics.outages import Outage, outages
+from ettr.metrics.status import share
+from ettr.metrics.survival import Durations, durations
+from ettr.taxonomy import Taxonomy
+from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
+
+LISTED_NODES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonOutages:
+    """Outages of one class of reasons. GPU-hours are None where no node's GPUs are known."""
+
+    reason_class: str
+    is_planned: bool
+    outages: int
+    still_open: int
+    nodes: int
+    node_hours: float
+    gpu_hours: float | None
+    median_h: Bounds
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOutages:
+    """What one node spent out of service, unplanned."""
+
+    cluster: str
+    node: str
+    outages: int
+    node_hours: float
+
+
+@dataclass(frozen=True, slots=True)
+class Availability:
+    """Node time and where it went.
+
+    `in_service_node_hours` = available + unplanned + planned outages. A node that drains still
+    runs its last jobs: `draining_with_jobs_node_hours` of the outages were not lost, so lost
+    capacity is the outages less that time. `repair_h` is over unplanned outages.
+    """
+
+    nodes: int
+    period_days: float
+    in_service_node_hours: float
+    available_node_hours: float
+    unplanned_node_hours: float
+    planned_node_hours: float
+    draining_with_jobs_node_hours: float
+    down_share: float | None
+    lost_node_hours: float
+    lost_gpu_hours: float | None
+    nodes_without_gpu_count: int
+    outages_per_1000_node_days: float | None
+    repair_h: Durations
+    by_reason: tuple[ReasonOutages, ...]
+    worst_nodes: tuple[NodeOutages, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """When each node was in service, in seconds since 1970, and its GPUs (NaN: not known)."""
+
+    spans_s: dict[tuple[str, str], tuple[float, float]]
+    gpus: dict[tuple[str, str], float]
+
+    @property
+    def node_s(self) -> float:
+        """Node-seconds in service."""
+        return sum(end_s - start_s for start_s, end_s in self.spans_s.values())
+
+
+def service(
+    nodes: ibis.Table,
+    node_states: ibis.Table,
+    period: Period,
+    allocations: ibis.Table | None = None,
+) -> Service:
+    """The fleet: the inventory, and nodes that other tables name and it lacks, all the period."""
+    first_s, last_s = to_seconds(period.start), to_seconds(period.end)
+    rows = fetch(nodes, "cluster", "node", "n_gpus", "in_service_from", "in_service_to")
+    names = list(zip(rows["cluster"].to_pylist(), rows["node"].to_pylist(), strict=True))
+    begins_s = np.nan_to_num(seconds_of(rows["in_service_from"]), nan=first_s)
+    ends_s = np.nan_to_num(seconds_of(rows["in_service_to"]), nan=last_s)
+    spans = {}
+    for name, begin_s, end_s in zip(names, begins_s.tolist(), ends_s.tolist(), strict=True):
+        low_s = max(begin_s, first_s)
+        spans[name] = (low_s, max(min(end_s, last_s), low_s))
+    gpus = dict(zip(names, floats_of(rows["n_gpus"]).tolist(), strict=True))
+    for table in (node_states, allocations):
+        if table is None:
+            continue
+        seen = fetch(table.select("cluster", "node").distinct())
+        for name in zip(seen["cluster"].to_pylist(), seen["node"].to_pylist(), strict=True):
+            spans.setdefault(name, (first_s, last_s))
+            gpus.setdefault(name, float("nan"))
+    return Service(spans, gpus)
+
+
+def availability(
+    nodes: ibis.Table,
+    node_states: ibis.Table,
+    allocations: ibis.Table,
+    period: Period,
+    taxonomy: Taxonomy,
+    *,
+    confidence: float = CONFIDENCE,
+) -> Availability:
+    """Time to repair with intervals, time out of service by reason, and capacity lost.
+
+    Args:
+        nodes: the inventory.
+        node_states: scheduler states of the nodes.
+        allocations: which nodes worked when; a draining node still works.
+        period: time that the logs cover.
+        taxonomy: classes of reasons.
+        confidence: of the intervals, between 0 and 1.
+    """
+    fleet = service(nodes, node_states, period, allocations)
+    found = [cut for o in outages(node_states, period, taxonomy) if (cut := _within(o, fleet))]
+    busy_h = _busy_hours(found, allocations)
+    unplanned = [o for o in found if not o.is_planned]
+    planned_h = sum(o.hours for o in found if o.is_planned)
+    unplanned_h = sum(o.hours for o in unplanned)
+    whole_h = fleet.node_s / SECONDS_PER_HOUR
+    without = sum(np.isnan(gpus) for gpus in fleet.gpus.values())
+    lost_h = [o.hours - busy for o, busy in zip(found, busy_h, strict=True)]
+    return Availability(
+        nodes=len(fleet.spans_s),
+        period_days=period.days,
+        in_service_node_hours=whole_h,
+        available_node_hours=whole_h - planned_h - unplanned_h,
+        unplanned_node_hours=unplanned_h,
+        planned_node_hours=planned_h,
+        draining_with_jobs_node_hours=sum(busy_h),
+        down_share=share(unplanned_h, whole_h),
+        lost_node_hours=sum(lost_h),
+        lost_gpu_hours=_gpu_hours(found, lost_h, fleet),
+        nodes_without_gpu_count=int(without),
+        outages_per_1000_node_days=share(len(unplanned) * 1000.0, fleet.node_s / SECONDS_PER_DAY),
+        repair_h=_lasting(unplanned, confidence),
+        by_reason=_by_reason(found, fleet, confidence),
+        worst_nodes=_worst(unplanned),
+    )
+
+
+def _within(outage: Outage, fleet: Service) -> Outage | None:
+    """The part of an outage that lies in the node's time in service."""
+    from dataclasses import replace
+
+    low_s, high_s = fleet.spans_s[outage.cluster, outage.node]
+    start_s, end_s = max(outage.start_s, low_s), min(outage.end_s, high_s)
+    if end_s < start_s:
+        return None
+    if (start_s, end_s) == (outage.start_s, outage.end_s):
+        return outage
+    return replace(
+        outage, start_s=start_s, end_s=end_s, is_open=outage.is_open or end_s < outage.end_s
+    )
+
+
+def _lasting(found: list[Outage], confidence: float) -> Durations:
+    hours = np.array([outage.hours for outage in found])
+    over = np.array([not outage.is_open for outage in found], dtype=bool)
+    return durations(hours, over, confidence)
+
+
+def _gpu_hours(found: list[Outage], hours: list[float], fleet: Service) -> float | None:
+    """GPU-hours; a node of unknown GPUs is taken as the average of the known. None: none known."""
+    known = [gpus for gpus in fleet.gpus.values() if not np.isnan(gpus)]
+    if not known:
+        return None
+    average = float(np.mean(known))
+    gpus = [fleet.gpus[outage.cluster, outage.node] for outage in found]
+    return float(sum(h * (average if np.isnan(g) else g) for h, g in zip(hours, gpus, strict=True)))
+
+
+def _by_reason(found: list[Outage], fleet: Service, confidence: float) -> tuple[ReasonOutages, ...]:
+    groups: dict[tuple[bool, str], list[Outage]] = defaultdict(list)
+    for outage in found:
+        groups[outage.is_planned, outage.reason_class].append(outage)
+    rows = [
+        ReasonOutages(
+            reason_class=name,
+            is_planned=is_planned,
+            outages=len(members),
+            still_open=sum(o.is_open for o in members),
+            nodes=len({(o.cluster, o.node) for o in members}),
+            node_hours=sum(o.hours for o in members),
+            gpu_hours=_gpu_hours(members, [o.hours for o in members], fleet),
+            median_h=_lasting(members, confidence).median_h,
+        )
+        for (is_planned, name), members in groups.items()
+    ]
+    return tuple(sorted(rows, key=lambda row: (row.is_planned, -row.node_hours, row.reason_class)))
+
+
+def _worst(found: list[Outage]) -> tuple[NodeOutages, ...]:
+    groups: dict[tuple[str, str], list[Outage]] = defaultdict(list)
+    for outage in found:
+        groups[outage.cluster, outage.node].append(outage)
+    rows = [
+        NodeOutages(cluster, node, len(members), sum(o.hours for o in members))
+        for (cluster, node), members in groups.items()
+    ]
+    rows.sort(key=lambda row: (-row.outages, -row.node_hours, row.cluster, row.node))
+    return tuple(rows[:LISTED_NODES])
+
+
+def _busy_hours(found: list[Outage], allocations: ibis.Table) -> list[float]:
+    """Hours of each outage in which the node still ran jobs, jobs side by side counted once."""
+    busy = [0.0] * len(found)
+    if not found:
+        return busy
+    longest = allocations["elapsed_s"].max().to_pyarrow().as_py()
+    if longest is None:
+        return busy
+    # As wide as the longest allocation, so that one which reaches into an outage began in one of
+    # the outage's buckets or in the one before its first.
+    width_s = int(max(longest, SECONDS_PER_DAY)) + 2
+    keys = [
+        {"cluster": outage.cluster, "node": outage.node, "bucket": bucket, "place": place}
+        for place, outage in enumerate(found)
+        for bucket in range(int(outage.start_s // width_s) - 1, int(outage.end_s // width_s) + 1)
+    ]
+    start_s = epoch_s(allocations["start"])
+    held = allocations.select(
+        "cluster", "node", start_s=start_s,
+        end_s=epoch_s(allocations["end"]).fill_null(
+            start_s + allocations["elapsed_s"].cast("int64")
+        ),
+        bucket=(start_s // width_s).cast("int64"),
+    )  # fmt: skip
+    schema = {"cluster": "string", "node": "string", "bucket": "int64", "place": "int64"}
+    met = held.inner_join(ibis.memtable(keys, schema=schema), ["cluster", "node", "bucket"])
+    rows = fetch(met, "place", "start_s", "end_s")
+    order = np.lexsort((floats_of(rows["start_s"]), floats_of(rows["place"])))
+    places = floats_of(rows["place"])[order].astype(int)
+    starts_s, ends_s = floats_of(rows["start_s"])[order], floats_of(rows["end_s"])[order]
+    cuts = [0, *(np.flatnonzero(places[1:] != places[:-1]) + 1).tolist(), len(places)]
+    for low, high in pairwise(cuts):
+        if high > low:
+            outage = found[places[low]]
+            busy[places[low]] = (
+                _covered_s(
+                    np.clip(starts_s[low:high], outage.start_s, outage.end_s),
+                    np.clip(ends_s[low:high], outage.start_s, outage.end_s),
+                )
+                / SECONDS_PER_HOUR
+            )
+    return busy
+
+
+def _covered_s(
+    starts_s: np.ndarray[tuple[int], np.dtype[np.float64]],
+    ends_s: np.ndarray[tuple[int], np.dtype[np.float64]],
+) -> float:
+    """Length of the union of intervals in order of their starts."""
+    reach_s = np.concatenate([[-np.inf], np.maximum.accumulate(ends_s)[:-1]])
+    return float(np.maximum(ends_s - np.maximum(starts_s, reach_s), 0.0).sum())

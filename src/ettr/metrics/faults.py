@@ -1,0 +1,124 @@
+"""Fault rates of a fleet whose log tells of faults and not of jobs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import ibis
+import numpy as np
+
+from ettr.estimates import CONFIDENCE, share_interval
+from ettr.metrics.availability import Service
+from ettr.metrics.bounds import Bounds, plain
+from ettr.metrics.instants import Floats, Period, fetch, seconds_of, to_seconds
+from ettr.metrics.rates import Rate, rate
+from ettr.metrics.survival import Durations, durations
+from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
+
+FAULT_CHECKS = ("infinitehbd", "lanl")
+UNTOLD = "not told"
+
+
+@dataclass(frozen=True, slots=True)
+class CategoryFaults:
+    """Faults of one category: their share, rate and time to repair."""
+
+    category: str
+    share: Bounds
+    in_service: Rate
+    repair_h: Durations
+
+
+@dataclass(frozen=True, slots=True)
+class FleetFaults:
+    """Faults per 1,000 node-days in service.
+
+    The intervals take faults as independent. `gap_variation` is the coefficient of variation of
+    the times between faults of the fleet, and `node_dispersion` the variance of the counts of
+    nodes over their mean: both are 1 for independent faults of equal nodes, and well above 1 the
+    intervals are too narrow.
+    """
+
+    nodes: int
+    faults: int
+    node_mtbf_days: Bounds
+    in_service: Rate
+    by_category: tuple[CategoryFaults, ...]
+    repair_h: Durations
+    gap_variation: float | None
+    node_dispersion: float | None
+
+
+def fleet_faults(
+    events: ibis.Table,
+    fleet: Service,
+    period: Period,
+    *,
+    checks: tuple[str, ...] = FAULT_CHECKS,
+    confidence: float = CONFIDENCE,
+) -> FleetFaults | None:
+    """Fault rates by category, and time to repair of each fault; None where no fault is told.
+
+    Args:
+        events: observations; each of the named checks is one fault, with its end where it is over.
+        fleet: nodes and their time in service (`availability.service`).
+        period: time that the logs cover.
+        checks: which checks tell of faults. Raw messages such as XIDs are not among them: one
+            fault may write any number of them.
+        confidence: of the intervals, between 0 and 1.
+    """
+    told = events.filter(events["check"].isin(list(checks)))
+    rows = fetch(told, "cluster", "node", "code", "time", "time_end")
+    if not rows.num_rows:
+        return None
+    categories = np.array(
+        [(code or UNTOLD).split("/", 1)[0] or UNTOLD for code in rows["code"].to_pylist()]
+    )
+    starts_s, ends_s = seconds_of(rows["time"]), seconds_of(rows["time_end"])
+    over = ~np.isnan(ends_s)
+    until_s = np.where(over, ends_s, np.maximum(to_seconds(period.end), starts_s))
+    lasted_h = np.maximum(until_s - starts_s, 0.0) / SECONDS_PER_HOUR
+    node_days = fleet.node_s / SECONDS_PER_DAY
+    counts = Counter(categories.tolist())
+    owners = Counter(zip(rows["cluster"].to_pylist(), rows["node"].to_pylist(), strict=True))
+    whole = rate(rows.num_rows, node_days, confidence)
+    return FleetFaults(
+        nodes=len(fleet.spans_s),
+        faults=rows.num_rows,
+        node_mtbf_days=_inverse(whole),
+        in_service=whole,
+        by_category=tuple(
+            CategoryFaults(
+                category=name,
+                share=plain(share_interval(count, rows.num_rows, confidence)),
+                in_service=rate(count, node_days, confidence),
+                repair_h=durations(lasted_h[categories == name], over[categories == name],
+                                   confidence),
+            )
+            for name, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+        ),
+        repair_h=durations(lasted_h, over, confidence),
+        gap_variation=_variation(np.diff(np.sort(starts_s))),
+        node_dispersion=_dispersion(owners, fleet),
+    )  # fmt: skip
+
+
+def _inverse(whole: Rate) -> Bounds:
+    bounds = whole.per_1000_node_days
+    ends = [1000.0 / v if v else None for v in (bounds.estimate, bounds.high, bounds.low)]
+    return Bounds(*ends)
+
+
+def _variation(gaps_s: Floats) -> float | None:
+    if len(gaps_s) < 2 or gaps_s.mean() <= 0:
+        return None
+    return float(gaps_s.std(ddof=1) / gaps_s.mean())
+
+
+def _dispersion(owners: Counter[tuple[str, str]], fleet: Service) -> float | None:
+    """Variance over mean of the faults of each node, nodes without any included."""
+    counts = np.array([owners[name] for name in fleet.spans_s], dtype=float)
+    if len(counts) < 2 or counts.mean() <= 0:
+        return None
+    return float(counts.var(ddof=1) / counts.mean())

@@ -1,0 +1,118 @@
+"""Outages: the time in which a node takes no work, each node's overlapping states merged."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import ibis
+
+from ettr.metrics.instants import Period, fetch, seconds_of, to_seconds
+from ettr.taxonomy import Taxonomy
+
+OUT_STATES = ("DOWN", "ERROR", "DRAIN", "FAIL", "INVAL", "NOT_RESPONDING", "REBOOT_ISSUED")
+PLANNED_STATES = ("MAINT",)
+_UNTOLD = ("none", "other")
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """One outage of one node. `is_open`: not over when the log was taken.
+
+    The class of its reason is the first that the catalogue knows among those given for its parts.
+    """
+
+    cluster: str
+    node: str
+    start_s: float
+    end_s: float
+    is_open: bool
+    is_planned: bool
+    reason_class: str
+    reason: str | None
+
+    @property
+    def hours(self) -> float:
+        """How long it lasted, or has lasted so far."""
+        return (self.end_s - self.start_s) / 3600.0
+
+
+@dataclass(slots=True)
+class _Part:
+    start_s: float
+    end_s: float
+    is_open: bool
+    state: str
+    reason: str | None
+
+
+def outages(node_states: ibis.Table, period: Period, taxonomy: Taxonomy) -> tuple[Outage, ...]:
+    """Outages of all nodes in order of node and start.
+
+    States that overlap or touch are one outage. It is planned if all its parts are: maintenance,
+    or a reason that the catalogue calls planned.
+
+    Args:
+        node_states: scheduler states of the nodes.
+        period: open states are cut at its end.
+        taxonomy: classes of reasons.
+    """
+    wanted = node_states.filter(node_states["state"].isin([*OUT_STATES, *PLANNED_STATES]))
+    rows = fetch(wanted, "cluster", "node", "state", "reason", "start", "end")
+    last_s = to_seconds(period.end)
+    by_node: dict[tuple[str, str], list[_Part]] = {}
+    for cluster, node, state, reason, start_s, end_s in zip(
+        rows["cluster"].to_pylist(), rows["node"].to_pylist(), rows["state"].to_pylist(),
+        rows["reason"].to_pylist(), seconds_of(rows["start"]).tolist(),
+        seconds_of(rows["end"]).tolist(), strict=True,
+    ):  # fmt: skip
+        is_open = math.isnan(end_s)
+        until_s = max(last_s if is_open else end_s, start_s)
+        part = _Part(start_s, until_s, is_open, state, reason)
+        by_node.setdefault((cluster, node), []).append(part)
+    known: dict[str, tuple[str, bool]] = {}
+    found: list[Outage] = []
+    for (cluster, node), parts in sorted(by_node.items()):
+        parts.sort(key=lambda part: (part.start_s, part.end_s, part.state))
+        group = [parts[0]]
+        reach_s = parts[0].end_s
+        for part in parts[1:]:
+            if part.start_s > reach_s:
+                found.append(_outage(cluster, node, group, taxonomy, known))
+                group = []
+            group.append(part)
+            reach_s = max(reach_s, part.end_s) if len(group) > 1 else part.end_s
+        found.append(_outage(cluster, node, group, taxonomy, known))
+    return tuple(found)
+
+
+def _outage(
+    cluster: str,
+    node: str,
+    parts: list[_Part],
+    taxonomy: Taxonomy,
+    known: dict[str, tuple[str, bool]],
+) -> Outage:
+    verdicts = []
+    for part in parts:
+        text = part.reason or ""
+        if text not in known:
+            verdict = taxonomy.classify_reason(text)
+            known[text] = (verdict.reason_class, verdict.is_planned)
+        verdicts.append(known[text])
+    told = [name for name, _ in verdicts if name not in _UNTOLD]
+    given = [part.reason for part in parts if part.reason]
+    planned = [
+        part.state in PLANNED_STATES or is_planned
+        for part, (_, is_planned) in zip(parts, verdicts, strict=True)
+    ]
+    return Outage(
+        cluster=cluster,
+        node=node,
+        start_s=parts[0].start_s,
+        end_s=max(part.end_s for part in parts),
+        is_open=any(part.is_open for part in parts),
+        is_planned=all(planned),
+        reason_class=told[0] if told else ("other" if given else "none"),
+        reason=given[0] if given else None,
+    )
