@@ -1,0 +1,246 @@
+"""Garbage, damage and hostile text: counted rejects or a clear error, never anything else."""
+
+import gzip
+import json
+import random
+from collections.abc import Callable
+from datetime import UTC, datetime
+from lzma import LZMAError
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ettr.errors import EttrError, SourceError, UsageError
+from ettr.sources import gcm, gpud, infinitehbd, kernel_xid, lanl, nhc, nvrx, nvsentinel, table
+from ettr.sources.base import HEAD_BYTES, Batch, RawFile, ReadOptions, Source, open_bytes
+from ettr.sources.text_records import numbered_lines, time_of
+from ettr.tables import TABLES
+
+SOURCES = {
+    m.SOURCE.name: m.SOURCE
+    for m in (kernel_xid, gcm, nvsentinel, gpud, nhc, nvrx, infinitehbd, lanl, table)
+}
+SAMPLES = Path(__file__).resolve().parents[1] / "samples"
+OPTIONS = ReadOptions(
+    timezone="Europe/Zurich",
+    n_nodes=1000,
+    table="events",
+    column_map={"time": "ts", "node": "hostname", "check": "=site"},
+    start=datetime(2024, 1, 1, tzinfo=UTC),
+)
+QUIET = settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+PIECES = [
+    b"Nov 18 17:02:11 node17 kernel: NVRM: Xid (PCI:0000:18:00): 79, x",
+    b"[Mon Feb 30 25:61:61 2024] NVRM: Xid (PCI:::): 999999, x",
+    b"[99999999999999999999.5] NVRM: Xid (PCI:1:1): 79",
+    b'{"health_check":"xid errors","result":2,"_msg":"XID error: 79","start_time":1e308}',
+    b'{"sacct":{"JobID":"1","State":"X"}}',
+    b'{"sacct":{}}',
+    b'{"sacct":{"JobID":"1","State":"FAILED","Submit":"2024-01-01T00:00:00"}}',
+    b'{"checkName":"\\ud800","isFatal":true,"generatedTimestamp":9e99,"errorCode":[[],{},null]}',
+    b'{"checkName":"x","generatedTimestamp":"2024-01-01T00:00:00Z","errorCode":"\\ud800\\u0000"}',
+    b'{"component":"c","time":"0001-01-01T00:00:00+23:59","type":[],"message":{}}',
+    b'{"component":"c","events":[1,null,{"time":"2024-01-01T00:00:00Z"}]}',
+    b'{"job_id":1,"cycle_number":0,"cycle_start_time":"2024-01-01T00:00:00Z","active_nodes":"n[1-"}',
+    b'{"node_id":"a","event_time":NaN,"event_type":"fault_start","fault_type":{"Level":1}}',
+    b'{"node_id":"a","event_time":1,"event_type":"fault_start","fault_type":{"Level":[]}}',
+    b'{"MESSAGE":[300,-1,"x"],"__REALTIME_TIMESTAMP":"1"}',
+    b"node | ERROR:  nhc:  Health check failed:  check_x:  y FaultCode: NHC2001",
+    b"ts,hostname\n2024-01-01T00:00:00Z,a\nx",
+    b"System,nodenum,nodenumz,Prob Started,Prob Fixed,Down Time\n1,1,1,1/1/0001 0:0,,",
+    b"[" * 3000,
+    b'{"a":' * 3000,
+    b"\xff\xfe\x00\x01",
+    b'"',
+    b"\n",
+    b"1" * 5000,
+]
+
+
+def read(source: Source, path: Path, options: ReadOptions = OPTIONS) -> list[Batch]:
+    try:
+        with open_bytes(path) as file:
+            head = bytes(file.read(HEAD_BYTES))
+    except (OSError, EOFError, LZMAError):
+        # the ingest refuses such a file; a reader must cope with it all the same
+        head = path.read_bytes()[:HEAD_BYTES]
+    return list(source.read(RawFile(path, "f", head), options))
+
+
+def read_or_refuse(source: Source, path: Path) -> str | None:
+    """The message with which the file was refused, if it was."""
+    try:
+        check(read(source, path))
+    except EttrError as error:
+        return str(error)
+    return None
+
+
+def check(batches: list[Batch]) -> None:
+    for batch in batches:
+        assert 0 <= batch.rows_rejected + batch.rows_skipped <= batch.rows_read
+        for name, rows in batch.tables.items():
+            TABLES[name].check(rows)
+
+
+@pytest.mark.parametrize("name", SOURCES)
+@QUIET
+@given(data=st.binary(max_size=400) | st.lists(st.sampled_from(PIECES), max_size=6).map(b"\n".join))
+def test_any_bytes_are_scored_and_read_or_refused(tmp_path: Path, name: str, data: bytes) -> None:
+    source = SOURCES[name]
+    path = tmp_path / "node1.log"
+    path.write_bytes(data)
+    assert 0 <= source.matches(data[:HEAD_BYTES], path.name) <= 1
+    assert isinstance(source.prints_local(data), bool)
+    message = read_or_refuse(source, path)
+    assert message is None or str(path) in message
+
+
+@pytest.mark.parametrize("name", SOURCES)
+@pytest.mark.parametrize("seed", range(6))
+def test_a_sample_with_random_damage_is_read(tmp_path: Path, name: str, seed: int) -> None:
+    rng = random.Random(seed)
+    for sample in sorted((SAMPLES / name).iterdir()):
+        if sample.name.endswith(".expected.json"):
+            continue
+        data = bytearray(sample.read_bytes())
+        for _ in range(6):
+            data[rng.randrange(len(data))] = rng.randrange(256)
+        path = tmp_path / sample.name
+        path.write_bytes(bytes(data))
+        message = read_or_refuse(SOURCES[name], path)
+        assert message is None or str(path) in message
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_nothing_of_the_truncated_is_lost_in_silence(tmp_path: Path, name: str) -> None:
+    sample = next(p for p in sorted((SAMPLES / name).iterdir()) if "expected" not in p.name)
+    path = tmp_path / (sample.name + ".gz")
+    path.write_bytes(gzip.compress(sample.read_bytes() * 200)[:-12])
+    with pytest.raises(SourceError, match=r"damaged or cut off"):
+        read(SOURCES[name], path)
+
+
+def kernel_line(text: str) -> str:
+    return f"2024-11-18T17:02:11Z n1 kernel: NVRM: Xid (PCI:0000:18:00): 79, {text}"
+
+
+def gcm_line(text: str) -> str:
+    return json.dumps({"health_check": text, "result": 2, "start_time": 1.7e9, "_msg": text})
+
+
+@pytest.mark.parametrize(("name", "line"), [("kernel-xid", kernel_line), ("gcm", gcm_line)])
+@pytest.mark.parametrize(
+    "text", ["<script>alert(1)</script>", "=cmd|'/c calc'!A0", "../../etc/passwd", "a\x1b[31mb"]
+)
+def test_hostile_text_is_kept_as_data(
+    tmp_path: Path, name: str, line: Callable[[str], str], text: str
+) -> None:
+    path = tmp_path / "n1.log"
+    path.write_text(line(text) + "\n")
+    (batch,) = read(SOURCES[name], path)
+    (row,) = batch.tables["events"].to_pylist()
+    assert text in row["message"]
+
+
+def test_ten_million_lines_would_fit_in_memory(tmp_path: Path) -> None:
+    path = tmp_path / "n1.log"
+    filler = b"2024-11-18T17:02:11Z n1 kernel: eth0: link becomes ready\n" * 1000
+    with path.open("wb") as file:
+        for _ in range(60):
+            file.write(filler)
+        file.write(kernel_line("x").encode() + b"\n")
+        for _ in range(60):
+            file.write(filler)
+    batches = read(SOURCES["kernel-xid"], path)
+    assert sum(b.rows_read for b in batches) == 120_001
+    (row,) = [
+        r for b in batches for r in b.tables.get("events", TABLES["events"].empty()).to_pylist()
+    ]
+    assert row["line"] == 60_001
+
+
+def test_a_line_without_end_does_not_fill_memory(tmp_path: Path) -> None:
+    path = tmp_path / "n1.log"
+    path.write_bytes(b"x" * (20 << 20) + b"\nlast\n")
+    lines = list(numbered_lines(RawFile(path, "f", b"")))
+    assert [number for number, _ in lines] == [1, 2]
+    assert len(lines[0][1]) <= 8 << 20
+    assert lines[1][1] == b"last"
+
+
+def test_local_time_without_a_zone_names_the_option(tmp_path: Path) -> None:
+    path = tmp_path / "n1.log"
+    path.write_text("Nov 18 17:02:11 n1 kernel: NVRM: Xid (PCI:0000:18:00): 79, x\n")
+    with pytest.raises(UsageError, match="--timezone"):
+        read(SOURCES["kernel-xid"], path, ReadOptions())
+
+
+@pytest.mark.parametrize(
+    ("n_nodes", "words"), [(None, "--nodes N"), (1, "is less than the 2 nodes")]
+)
+def test_the_fleet_size_must_be_told_and_be_enough(n_nodes: int | None, words: str) -> None:
+    path = SAMPLES / "infinitehbd" / "trace.json"
+    with pytest.raises(UsageError, match=words):
+        read(SOURCES["infinitehbd"], path, ReadOptions(n_nodes=n_nodes))
+
+
+def test_a_table_without_its_columns_lists_all_problems(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("a,b\n1,2\n")
+    with pytest.raises(UsageError, match="--table, one of attempts"):
+        read(SOURCES["table"], path, ReadOptions())
+    options = ReadOptions(table="events", column_map={"node": "host", "nod": "a"})
+    with pytest.raises(UsageError) as caught:
+        read(SOURCES["table"], path, options)
+    text = str(caught.value)
+    assert "node=host: the file has no column 'host'; it has: a, b" in text
+    assert "nod: no column of `events`" in text
+    assert "time: the file has no such column" in text
+
+
+def test_a_parquet_of_attempts_with_our_names_needs_no_map(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = tmp_path / "jobs.parquet"
+    stamp = datetime(2024, 1, 1, tzinfo=UTC)
+    rows: list[dict[str, Any]] = [
+        {"job_id": "1", "submit": stamp, "state": "FAILED", "n_gpus": 8},
+        {"job_id": None, "submit": stamp, "state": "FAILED", "n_gpus": 8},
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    (batch,) = read(SOURCES["table"], path, ReadOptions(cluster="c"))
+    (row,) = batch.tables["attempts"].to_pylist()
+    assert (row["attempt_id"], row["n_gpus"]) == ("c/1@2024-01-01T00:00:00Z", 8)
+    assert batch.rows_rejected == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("2024-01-01T00:00:00Z", "2024-01-01T00:00:00+00:00"),
+        ("2024-01-01T00:00:00.123456789+01:00", "2023-12-31T23:00:00.123456+00:00"),
+        (1.7e9, "2023-11-14T22:13:20+00:00"),
+        (1_700_000_000_000, "2023-11-14T22:13:20+00:00"),
+        ("1700000000.5", "2023-11-14T22:13:20.500000+00:00"),
+        ({"seconds": 1_700_000_000}, "2023-11-14T22:13:20+00:00"),
+        ("2024-01-01T00:00:00", None),
+        ("9999-12-31T23:59:59Z", None),
+        (0, None),
+        (True, None),
+        (None, None),
+        (float("nan"), None),
+        (float("inf"), None),
+    ],
+)
+def test_times(value: Any, expected: str | None) -> None:
+    got = time_of(value)
+    assert (got.isoformat() if got else None) == expected
