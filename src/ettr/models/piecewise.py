@@ -143,12 +143,12 @@ def _search(counts: NDArray[np.int64], exposure_s: Floats, most: int, failures: 
     best = np.full((most + 1, size + 1), -np.inf)
     back = np.zeros((most + 1, size + 1), dtype=np.int64)
     best[0] = _gain(n, time)
+    gain = _gain(n[None, :] - n[:, None], time[None, :] - time[:, None])
+    gain[np.tril_indices(size + 1)] = -np.inf  # a piece ends after it begins
     for k in range(1, most + 1):
-        for end in range(k + 1, size + 1):
-            starts = np.arange(k, end)
-            value = best[k - 1, starts] + _gain(n[end] - n[starts], time[end] - time[starts])
-            back[k, end] = starts[int(np.argmax(value))]
-            best[k, end] = value.max()
+        value = best[k - 1][:, None] + gain
+        back[k] = np.argmax(value, axis=0)
+        best[k] = value.max(axis=0)
         if best[k, size] - best[k - 1, size] < penalty / 2.0:
             break
     scores = best[:, size] - penalty * np.arange(most + 1)

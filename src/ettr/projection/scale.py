@@ -222,7 +222,7 @@ def _line(
         full = 1.0 if spares is None else _full_share(scale, per_node_day)
         return full * ettr(scale.n_nodes * per_node_day)
 
-    estimate = None if rate.estimate is None else value(rate.estimate)
+    estimate = value(rate.estimate) if rate.estimate else None  # no failure is no estimate
     return Line(name, rate, mttf, Interval(estimate, value(rate.high), value(rate.low)))
 
 

@@ -1,0 +1,165 @@
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ettr.errors import UsageError
+from ettr.models.constant import ConstantRate
+from ettr.models.data import Counts, Lifetimes
+from ettr.models.gamma_mixed import GammaMixed
+from ettr.models.weibull import Weibull
+from ettr.projection.renewal import renewals
+from ettr.projection.scale import Scale, Seen, project
+
+DAY_S = 86400.0
+
+
+def fleet(failures, node_days, nodes=100):
+    counts = np.full(nodes, failures // nodes)
+    counts[: failures % nodes] += 1
+    return Counts(counts, node_days / nodes)
+
+
+RSC1 = ConstantRate().fit(fleet(650, 100_000.0))
+SEEN = Seen(largest_n_nodes=512)
+
+
+@pytest.mark.parametrize(("gpus", "hours"), [(16_384, "1.8"), (131_072, "0.23")])
+def test_rsc1_projections_of_the_paper(gpus, hours):
+    """Kokolis et al. (2025): 6.50 per 1,000 node-days gives 1.8 h and 0.23 h."""
+    found = project([RSC1], Scale(gpus // 8), SEEN)
+    assert f"{found.mttf_h.estimate:.{len(hours.split('.')[1])}f}" == hours
+    assert found.mttf_h.low < found.mttf_h.estimate < found.mttf_h.high
+
+
+def test_closed_form_of_airesim_at_512_nodes():
+    """Exponential, 20 minutes of recovery, 512 nodes: 0.99294."""
+    one = ConstantRate().fit(fleet(1000, 1_000_000.0))
+    found = project([one], Scale(512), SEEN, lambda per_day: 1 / (1 + per_day * 20 / 1440))
+    assert found.ettr.estimate == pytest.approx(0.99294, abs=5e-6)
+    assert found.ettr.low < found.ettr.estimate < found.ettr.high
+    assert found.warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "hazard", "failures"),
+    [
+        ("Weibull 0.5", lambda t: np.sqrt(t / (50 * DAY_S)), 376),
+        ("Weibull 2", lambda t: (t / (100 * DAY_S / math.gamma(1.5))) ** 2, 65),
+    ],
+)
+def test_a_new_fleet_of_256_nodes_over_60_days(name, hazard, failures):
+    """Anchor: 376 and 65 failures of nodes that live 100 days on average, repairs renewing."""
+    assert 256 * renewals(hazard, 60 * DAY_S) == pytest.approx(failures, rel=0.02), name
+
+
+def test_a_new_lognormal_fleet_of_256_nodes_over_60_days():
+    from scipy.special import log_ndtr
+
+    location = math.log(100 * DAY_S) - 0.5
+
+    def hazard(clock_s):
+        with np.errstate(divide="ignore"):
+            return -log_ndtr(location - np.log(clock_s))
+
+    assert 256 * renewals(hazard, 60 * DAY_S) == pytest.approx(159, rel=0.02)
+
+
+def test_renewals_of_a_constant_rate_are_exact():
+    assert renewals(lambda t: 0.3 * t, 10.0) == pytest.approx(3.0, rel=1e-5)
+    with pytest.raises(UsageError, match="give a positive time"):
+        renewals(lambda t: t, 0.0)
+
+
+def test_beyond_the_largest_job_it_warns():
+    found = project([RSC1], Scale(2048), Seen(largest_n_nodes=512))
+    assert len(found.warnings) == 1
+    assert "2,048 nodes are 4 times the largest job seen (512)" in found.warnings[0]
+    assert found.meaning.endswith("; this extrapolates.")
+
+
+def test_every_reason_to_doubt_is_told():
+    few = ConstantRate().fit(fleet(3, 1000.0))
+    scale = Scale(1000, gpus_per_node=4, run_days=90, age_days=(0, 900))
+    found = project([few], scale, Seen(512, span_days=30, oldest_days=400))
+    told = "\n".join(found.warnings)
+    for part in ("largest job seen", "Nodes of 4 GPUs were not seen", "3 failures are too few",
+                 "longer than the 30 days", "No node older than 400 days"):  # fmt: skip
+        assert part in told
+    small = project([RSC1], Scale(2), Seen(512, smallest_n_nodes=16))
+    assert "fewer than the smallest job seen (16)" in small.warnings[0]
+
+
+def test_other_gpus_per_node_span_both_ways_of_growing():
+    found = project([RSC1], Scale(100, gpus_per_node=4), SEEN)
+    by_gpu, by_node = found.lines
+    assert by_gpu.mttf_h.estimate == pytest.approx(2 * by_node.mttf_h.estimate)
+    assert found.mttf_h.low == by_node.mttf_h.low
+    assert found.mttf_h.high == by_gpu.mttf_h.high
+
+
+def test_a_second_model_widens_the_band():
+    rng = np.random.default_rng(1)
+    counts = Counts(rng.poisson(rng.gamma(0.5, 2.0, 300)), 100.0)
+    one, two = ConstantRate().fit(counts), GammaMixed().fit(counts)
+    narrow, wide = project([one], Scale(64), SEEN), project([one, two], Scale(64), SEEN)
+    assert wide.mttf_h.low < narrow.mttf_h.low
+    assert wide.mttf_h.high > narrow.mttf_h.high
+    assert wide.parameter_mttf_h == narrow.parameter_mttf_h
+
+
+def test_age_matters_to_a_model_that_knows_it():
+    rng = np.random.default_rng(2)
+    fit = Weibull().fit(Lifetimes(100 * DAY_S * rng.weibull(0.5, 2000), np.ones(2000, bool)))
+    young = project([fit], Scale(10, age_days=(0, 10)), SEEN)
+    old = project([fit], Scale(10, age_days=(300, 310)), SEEN)
+    assert young.mttf_h.estimate < 0.3 * old.mttf_h.estimate
+
+
+def test_no_failure_gives_one_end_only():
+    none = ConstantRate().fit(fleet(0, 1000.0))
+    found = project([none], Scale(100), SEEN, lambda per_day: 1 / (1 + per_day))
+    assert found.mttf_h.estimate is None
+    assert found.mttf_h.high == math.inf
+    assert found.ettr.high == 1.0
+    assert found.ettr.estimate is None
+    assert "not known" in found.meaning
+
+
+def test_spares_cover_the_nodes_in_repair():
+    scale = Scale(1000, spares=20, repair_days=2.0)
+    found = project([RSC1], scale, Seen(1000), lambda per_day: 0.9)
+    assert found.spares.in_repair.estimate == pytest.approx(13.0)
+    assert 0.95 < found.spares.full_share.estimate < 1.0
+    assert found.ettr.estimate == pytest.approx(0.9 * found.spares.full_share.estimate)
+    enough = project([RSC1], replace(scale, spares=found.spares.needed_for_99), Seen(1000))
+    assert enough.spares.full_share.low >= 0.99
+
+
+def test_failures_of_a_run_scatter_more_than_their_mean():
+    found = project([RSC1], Scale(100, run_days=10), SEEN).failures_in_run
+    assert found.estimate == pytest.approx(6.5)
+    assert found.low <= 3
+    assert found.high >= 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("expected", [0.5, 3, 10, 50])
+def test_bands_of_a_run_hold_what_comes(expected):
+    """Past and future of the same length and the same constant rate."""
+    rng = np.random.default_rng(3)
+    inside = []
+    for past, future in rng.poisson(expected, (1500, 2)):
+        fit = ConstantRate().fit(Counts([past], [1000.0], unit="fleet"))
+        band = project([fit], Scale(100, run_days=10), SEEN).failures_in_run
+        inside.append(band.low <= future <= band.high)
+    assert np.mean(inside) >= 0.9 - 0.015
+
+
+def test_every_impossible_number_is_told_at_once():
+    with pytest.raises(UsageError) as told:
+        project([], Scale(0, spares=-1, repair_days=0.0, age_days=(5, 2)), SEEN)
+    for part in ("fits: none", "n_nodes: 0; give 1 or more", "spares: -1", "repair_days: 0.0",
+                 "age_days: (5, 2)"):  # fmt: skip
+        assert part in str(told.value)
