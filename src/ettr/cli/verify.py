@@ -1,0 +1,71 @@
+"""`ettr verify`: check every byte of a checkpoint, without a model."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ettr.cli import options as opt
+from ettr.cli.output import say, say_json
+
+
+def verify(
+    root: Annotated[
+        Path, typer.Argument(help="Folder of a running checkpoint, or of one of CheckedWriter.")
+    ],
+    step: Annotated[
+        int | None, typer.Option(help="Step the training has reached; ages count back from it.")
+    ] = None,
+    prometheus: Annotated[
+        bool, typer.Option("--prometheus", help="Print metrics for the textfile collector.")
+    ] = False,
+    json: opt.JsonOption = False,
+) -> None:
+    """Check every record of a checkpoint and tell how old its blocks are; exit 1 if one is lost.
+
+    A place torn by a kill is damaged and not lost: the block's other place is whole. While a
+    training run writes into the checkpoint, the place it is writing may show as damaged.
+    """
+    from ettr.training import verifying
+
+    if (root / "checkpoint.json").is_file():
+        from ettr.training.dcp import verify_dcp
+
+        bad, ages = verify_dcp(root), []
+    else:
+        bad, ages = verifying.verify(root), verifying.ages(root)
+    steps = [age.step for age in ages if age.step is not None]
+    reached = step if step is not None else max(steps, default=0)
+    lost = sum(finding.lost for finding in bad)
+    if prometheus:
+        say(verifying.prometheus_text(ages, step=reached, bad=bad).rstrip())
+    elif json:
+        say_json(
+            {
+                "root": str(root),
+                "blocks": len(ages),
+                "unsaved": len(ages) - len(steps),
+                "oldest_step": min(steps, default=None),
+                "newest_step": max(steps, default=None),
+                "damaged": [asdict(finding) for finding in bad],
+                "lost": lost,
+            }
+        )
+    else:
+        if ages:
+            span = f"steps {min(steps)} to {max(steps)}" if steps else "none saved"
+            unsaved = len(ages) - len(steps)
+            say(f"{len(ages)} blocks, {span}" + (f", {unsaved} never saved" if unsaved else ""))
+        for finding in bad:
+            fate = "LOST" if finding.lost else "older copy is whole"
+            where = f"{finding.fqn} at {list(finding.offsets)}" if finding.fqn else "file"
+            say(
+                f"slot {finding.slot} generation {finding.generation} {where} "
+                f"place {finding.place}: {finding.reason} ({fate})"
+            )
+        say("every byte is as it was written" if not bad else f"{len(bad)} damaged, {lost} lost")
+    if lost:
+        raise typer.Exit(1)
