@@ -31,6 +31,11 @@ def to_datetime(seconds: float) -> datetime:
     return _EPOCH + timedelta(seconds=float(seconds))
 
 
+def in_utc(moment: datetime) -> datetime:
+    """The moment with its zone; some backends hand out UTC without saying so."""
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
 def to_seconds(moment: datetime) -> float:
     """Seconds from 1970 to `moment`."""
     return (moment - _EPOCH).total_seconds()
@@ -95,5 +100,5 @@ def observed_period(
         seen += [value for value in first_row(table.aggregate(**ends)).values() if value]
     if not seen:
         return None
-    whole = [moment.astimezone(UTC) for moment in seen]
+    whole = [in_utc(moment) for moment in seen]
     return Period(min(whole), max(whole))

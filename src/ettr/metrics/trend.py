@@ -18,6 +18,7 @@ from ettr.metrics.instants import (
     epoch_s,
     fetch,
     floats_of,
+    in_utc,
     seconds_of,
     to_datetime,
     to_seconds,
@@ -213,7 +214,7 @@ def check_markers(events: ibis.Table) -> tuple[CheckMarker, ...]:
     return tuple(
         CheckMarker(
             check=row["check"],
-            first_seen=row["first_seen"],
+            first_seen=in_utc(row["first_seen"]),
             events=int(row["events"]),
             is_new=(row["first_seen"] - rows[0]["first_seen"]).total_seconds()
             > SETTLED_DAYS * SECONDS_PER_DAY,

@@ -1,0 +1,268 @@
+"""How far the logs can be trusted: rejects, open jobs, gaps, clocks, and what they do not say."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+import ibis
+import numpy as np
+
+from ettr.metrics.coverage import Coverage, coverage
+from ettr.metrics.instants import fetch, first_row, seconds_of
+from ettr.metrics.status import share
+from ettr.units import SECONDS_PER_HOUR
+
+ELAPSED_SLACK_S = 60
+LAG_REACH_S = 3600.0
+LISTED_NODES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class FileQuality:
+    """One ingested file: what was found in it and what was assumed to read it."""
+
+    name: str
+    source: str
+    rows_read: int
+    rows_rejected: int
+    rows_skipped: int
+    timezone: str | None
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RejectReason:
+    """Rejected rows of one reason; file and line are those of the first of them."""
+
+    source: str
+    reason: str
+    rows: int
+    first_file_id: str
+    first_line: int
+    first_detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """Signs of clocks that disagree.
+
+    `node_down_lag_s` is by how much a node's DOWN state begins after the end that the scheduler
+    writes for an attempt which that node's failure ended: the median over `node_down_pairs`.
+    """
+
+    attempts_started_before_submit: int
+    attempts_ended_before_start: int
+    attempts_elapsed_mismatch: int
+    events_before_first_job: int
+    events_after_last_job: int
+    node_down_lag_s: float | None
+    node_down_pairs: int
+
+
+@dataclass(frozen=True, slots=True)
+class DataQuality:
+    """What a reader must know before trusting a number."""
+
+    rows_read: int
+    rows_rejected: int
+    rows_skipped: int
+    files: tuple[FileQuality, ...]
+    rejected: tuple[RejectReason, ...]
+    running_attempts: int
+    pending_attempts: int
+    coverage: tuple[Coverage, ...]
+    clocks: Clocks
+    nodes_not_in_inventory: int
+    nodes_not_in_inventory_first: tuple[str, ...]
+    attempts_without_nodes: int
+    attempts_without_nodes_share: float | None
+    attempts_without_gpu_count: int
+    attempts_without_gpu_count_share: float | None
+    attempt_node_hours: float
+    allocation_node_hours: float
+    assumptions: tuple[str, ...]
+
+
+def data_quality(
+    *,
+    files: ibis.Table,
+    rejects: ibis.Table,
+    attempts: ibis.Table,
+    allocations: ibis.Table,
+    nodes: ibis.Table,
+    node_states: ibis.Table,
+    events: ibis.Table,
+    progress: ibis.Table,
+    failures: ibis.Table,
+    assumptions: tuple[str, ...] = (),
+) -> DataQuality:
+    """Rejects by reason, open jobs, gaps, clock skew, unknown nodes, and assumptions.
+
+    Args:
+        files: the ingested files.
+        rejects: rows that could not be read.
+        attempts: all attempts.
+        allocations: nodes of the attempts.
+        nodes: the inventory.
+        node_states: scheduler states of nodes.
+        events: observations.
+        progress: training-side events.
+        failures: failures of the infrastructure, for the lag of node states.
+        assumptions: what the analysis itself assumed, one sentence each; those made in reading
+            the files are added.
+    """
+    read = _files(files)
+    counts = first_row(_counts(attempts))
+    started = int(counts["started"])
+    strangers = (
+        allocations.select("cluster", "node").distinct().anti_join(nodes, ["cluster", "node"])
+    )
+    unknown = sorted(fetch(strangers.select("node"))["node"].to_pylist())
+    held_s = allocations["elapsed_s"].sum().to_pyarrow().as_py() or 0.0
+    notes = dict.fromkeys(note for file in read for note in file.notes)
+    return DataQuality(
+        rows_read=sum(file.rows_read for file in read),
+        rows_rejected=sum(file.rows_rejected for file in read),
+        rows_skipped=sum(file.rows_skipped for file in read),
+        files=read,
+        rejected=_rejected(rejects),
+        running_attempts=int(counts["running"]),
+        pending_attempts=int(counts["pending"]),
+        coverage=coverage(
+            {"attempts": attempts, "node_states": node_states, "events": events,
+             "progress": progress}
+        ),
+        clocks=_clocks(attempts, node_states, events, failures, counts),
+        nodes_not_in_inventory=len(unknown),
+        nodes_not_in_inventory_first=tuple(unknown[:LISTED_NODES]),
+        attempts_without_nodes=int(counts["no_nodes"]),
+        attempts_without_nodes_share=share(int(counts["no_nodes"]), started),
+        attempts_without_gpu_count=int(counts["no_gpus"]),
+        attempts_without_gpu_count_share=share(int(counts["no_gpus"]), started),
+        attempt_node_hours=float(counts["node_s"] or 0.0) / SECONDS_PER_HOUR,
+        allocation_node_hours=float(held_s) / SECONDS_PER_HOUR,
+        assumptions=(*assumptions, *notes),
+    )  # fmt: skip
+
+
+def _files(files: ibis.Table) -> tuple[FileQuality, ...]:
+    rows = files.order_by("ingested").to_pyarrow().to_pylist()
+    return tuple(
+        FileQuality(
+            name=row["name"],
+            source=row["source"],
+            rows_read=row["rows_read"],
+            rows_rejected=row["rows_rejected"],
+            rows_skipped=row["rows_skipped"],
+            timezone=row["timezone"],
+            notes=tuple((row["notes"] or "").splitlines()),
+        )
+        for row in rows
+    )
+
+
+def _rejected(rejects: ibis.Table) -> tuple[RejectReason, ...]:
+    counts = rejects.group_by("source", "reason").aggregate(lambda t: t.count().name("rows"))
+    order = ibis.window(group_by=["source", "reason"], order_by=["file_id", "line"])
+    firsts = rejects.mutate(place=ibis.row_number().over(order)).filter(lambda t: t["place"] == 0)
+    rows = counts.inner_join(
+        firsts.select("source", "reason", "file_id", "line", "detail"), ["source", "reason"]
+    )
+    found = [
+        RejectReason(
+            row["source"], row["reason"], int(row["rows"]), row["file_id"], row["line"],
+            row["detail"],
+        )
+        for row in rows.to_pyarrow().to_pylist()
+    ]  # fmt: skip
+    return tuple(sorted(found, key=lambda row: (-row.rows, row.source, row.reason)))
+
+
+def _counts(attempts: ibis.Table) -> ibis.Table:
+    start, end = attempts["start"], attempts["end"]
+    began = start.notnull()
+    ran = began & (attempts["elapsed_s"] > 0)
+    lasted_s = end.epoch_seconds().cast("int64") - start.epoch_seconds().cast("int64")
+    told_s = attempts["elapsed_s"] + attempts["suspended_s"].fill_null(0.0)
+    no_nodes = ran & attempts["node_list"].isnull()
+    return attempts.aggregate(
+        started=ran.sum().fill_null(0),
+        running=(began & end.isnull()).sum().fill_null(0),
+        pending=(start.isnull() & end.isnull()).sum().fill_null(0),
+        early=(began & (start < attempts["submit"])).sum().fill_null(0),
+        backward=(began & end.notnull() & (end < start)).sum().fill_null(0),
+        mismatch=(
+            began & end.notnull() & ((lasted_s - told_s).abs() > ELAPSED_SLACK_S)
+        ).sum().fill_null(0),
+        no_nodes=no_nodes.sum().fill_null(0),
+        no_gpus=(ran & attempts["n_gpus"].isnull()).sum().fill_null(0),
+        node_s=(attempts["elapsed_s"] * attempts["n_nodes"]).sum(),
+        first=start.min(),
+        last=ibis.greatest(end.max(), start.max()),
+    )  # fmt: skip
+
+
+def _clocks(
+    attempts: ibis.Table,
+    node_states: ibis.Table,
+    events: ibis.Table,
+    failures: ibis.Table,
+    counts: dict[str, object],
+) -> Clocks:
+    before = after = 0
+    if counts["first"] is not None:
+        edges = attempts.aggregate(
+            first=attempts["start"].min(),
+            last=ibis.greatest(attempts["end"].max(), attempts["start"].max()),
+        )
+        outside = events.cross_join(edges)
+        row = first_row(
+            outside.aggregate(
+                before=(outside["time"] < outside["first"]).sum().fill_null(0),
+                after=(outside["time"] > outside["last"]).sum().fill_null(0),
+            )
+        )
+        before, after = int(row["before"]), int(row["after"])
+    lags_s = node_down_lags_s(failures, node_states)
+    return Clocks(
+        attempts_started_before_submit=_int(counts["early"]),
+        attempts_ended_before_start=_int(counts["backward"]),
+        attempts_elapsed_mismatch=_int(counts["mismatch"]),
+        events_before_first_job=before,
+        events_after_last_job=after,
+        node_down_lag_s=float(np.median(lags_s)) if lags_s else None,
+        node_down_pairs=len(lags_s),
+    )
+
+
+def _int(value: object) -> int:
+    return int(str(value))
+
+
+def node_down_lags_s(failures: ibis.Table, node_states: ibis.Table) -> list[float]:
+    """For each failure blamed on a node: seconds from its end to that node's nearest DOWN.
+
+    Positive where the node's state followed. Only those within an hour count.
+    """
+    down = fetch(
+        node_states.filter(node_states["state"] == "DOWN"), "cluster", "node", "start"
+    )  # fmt: skip
+    by_node: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for cluster, node, start_s in zip(
+        down["cluster"].to_pylist(), down["node"].to_pylist(), seconds_of(down["start"]).tolist(),
+        strict=True,
+    ):  # fmt: skip
+        by_node[cluster, node].append(start_s)
+    ended = fetch(failures.filter(failures["node"].notnull()), "cluster", "node", "end")
+    lags_s = []
+    for cluster, node, end_s in zip(
+        ended["cluster"].to_pylist(), ended["node"].to_pylist(), seconds_of(ended["end"]).tolist(),
+        strict=True,
+    ):  # fmt: skip
+        near = [start_s - end_s for start_s in by_node.get((cluster, node), [])]
+        if near:
+            lag_s = min(near, key=abs)
+            if abs(lag_s) <= LAG_REACH_S:
+                lags_s.append(lag_s)
+    return lags_s
