@@ -29,7 +29,6 @@ NAME = "kernel-xid"
 
 # the last: journald writes a message that is not UTF-8 as an array of bytes, where no word shows
 _MARKS = (b"Xid", b"fallen off the bus", b'"MESSAGE":[')
-_MARK = re.compile(rb'Xid|fallen off the bus|"MESSAGE":\[')
 _MONTH = "(?P<month>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
 _CLOCK = r"(?P<clock>\d{1,2}:\d\d:\d\d(?:\.\d+)?)"
 _ISO = r"(?P<iso>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?)(?P<offset>Z|[+-]\d\d:?\d\d)?"
@@ -135,18 +134,24 @@ def _marked_lines(raw: RawFile, file: EventFile) -> Iterator[tuple[int, bytes | 
 
 
 def _marked_in(block: bytes, before: int, file: EventFile) -> Iterator[tuple[int, bytes]]:
-    n_lines, n_marked = block.count(b"\n"), 0
+    starts = sorted({start for mark in _MARKS for start in _lines_with(block, mark)})
+    n_lines = block.count(b"\n")
     file.read(n_lines)
-    if any(mark in block for mark in _MARKS):
-        at, number = 0, before
-        while found := _MARK.search(block, at):
-            start = block.rfind(b"\n", 0, found.start()) + 1
-            end = block.find(b"\n", found.start())
-            number += block.count(b"\n", at, start) + 1
-            at = end + 1
-            n_marked += 1
-            yield number, block[start:end].rstrip(b"\r")
-    file.skip(n_lines - n_marked)
+    file.skip(n_lines - len(starts))
+    at, number = 0, before + 1
+    for start in starts:
+        number += block.count(b"\n", at, start)
+        at = start
+        yield number, block[start : block.find(b"\n", start)].rstrip(b"\r")
+
+
+def _lines_with(block: bytes, mark: bytes) -> Iterator[int]:
+    """Where each line begins that holds the mark; `find` is many times as fast as a regex."""
+    found = block.find(mark)
+    while found >= 0:
+        yield block.rfind(b"\n", 0, found) + 1
+        end = block.find(b"\n", found)
+        found = block.find(mark, end) if end >= 0 else -1
 
 
 def _text_line(file: EventFile, clock: _Clock, number: int, line: bytes) -> None:
