@@ -57,6 +57,11 @@ class Layout:
         return len(self.fields) - (not self.trailing)
 
     @property
+    def job_first(self) -> bool:
+        """Whether each record begins with a job id."""
+        return self.fields[0] in {"jobid", "jobidraw"}
+
+    @property
     def mark(self) -> bytes:
         """The one byte that separates fields within a block."""
         return self.delimiter if len(self.delimiter) == 1 else _STAND_IN
@@ -175,6 +180,7 @@ def _repair(lines: _Lines, first: int, last: int, found: Records) -> list[tuple[
     """Records of a run of lines none of which is whole: (line on which it begins, its bytes)."""
     out: list[tuple[int, bytes]] = []
     group: list[int] = []
+    marks = 0
 
     def close() -> None:
         if group:
@@ -187,11 +193,16 @@ def _repair(lines: _Lines, first: int, last: int, found: Records) -> list[tuple[
         text = lines.text(i)
         if lines.is_header(i):
             close()
-        elif starts_record(text, lines.layout) or _is_full(lines, group, text):
+            continue
+        # a record that has all its separators is over when a line with some more comes
+        full = bool(group) and marks >= lines.layout.separators and bool(lines.counts[i])
+        if starts_record(text, lines.layout) or (full and not lines.layout.job_first):
             close()
+        if not group:
+            marks = 0
+        if group or text.strip():
             group.append(i)
-        elif group or text.strip():
-            group.append(i)
+            marks += int(lines.counts[i])
         else:
             found.blank += 1
     close()
@@ -200,21 +211,13 @@ def _repair(lines: _Lines, first: int, last: int, found: Records) -> list[tuple[
 
 def starts_record(text: bytes, layout: Layout) -> bool:
     """Whether a line begins as a record does; known only where the first field is a job id."""
-    if layout.fields[0] not in {"jobid", "jobidraw"} or layout.mark not in text:
+    if not layout.job_first or layout.mark not in text:
         return False
     parts = text.split(layout.mark, 4)
     if not _START.match(parts[0]):
         return False
     # the last part may be cut by a line break, the others are whole
     return all(_fits(name, part) for name, part in zip(layout.fields, parts[:-1], strict=False))
-
-
-def _is_full(lines: _Lines, group: list[int], text: bytes) -> bool:
-    """Whether a group has all its separators, so that a line with some begins the next record."""
-    if not group or lines.layout.fields[0] in {"jobid", "jobidraw"}:
-        return False
-    have = int(sum(lines.counts[i] for i in group))
-    return have >= lines.layout.separators and lines.layout.mark in text
 
 
 def _join(lines: _Lines, group: list[int], found: Records) -> bytes | None:

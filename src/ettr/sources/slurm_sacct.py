@@ -194,6 +194,10 @@ def _blocks(file: BinaryIO, layout: Layout, name: str) -> Iterator[tuple[bytes, 
                 yield layout.one_byte(held), line
             return
         cut = _cut(held, layout)
+        if not cut and len(held) > _MOST_HELD_BYTES:
+            raise SourceError(
+                f"{name}: line {line} is longer than {_MOST_HELD_BYTES >> 20} MiB; it is no text"
+            )
         if cut:
             block = held[:cut]
             held = held[cut:]
@@ -204,7 +208,6 @@ def _blocks(file: BinaryIO, layout: Layout, name: str) -> Iterator[tuple[bytes, 
 
 def _cut(held: bytes, layout: Layout) -> int:
     """Where to cut: the start of the last line that begins a job's record, or 0 to read on."""
-    jobs_first = layout.fields[0] in {"jobid", "jobidraw"}
     column = min(layout.fields.index(n) for n in ("jobid", "jobidraw") if n in layout.fields)
     end = held.rfind(b"\n") + 1
     floor = max(end - len(held) // 2, 0) if len(held) <= _MOST_HELD_BYTES else 0
@@ -213,7 +216,7 @@ def _cut(held: bytes, layout: Layout) -> int:
         text = held[at : held.find(b"\n", at)]
         parts = text.split(layout.delimiter)
         whole = len(parts) == layout.separators + 1
-        if whole or (jobs_first and starts_record(layout.one_byte(text), layout)):
+        if whole or (layout.job_first and starts_record(layout.one_byte(text), layout)):
             job = parts[column] if column < len(parts) else b""
             if re.fullmatch(rb"\d+(?:_(?:\d+|\[[^\]]*\]))?(?:\+\d+)?", job):
                 return at
