@@ -54,9 +54,9 @@ def movielens(path: Path) -> Experiment:
 
 
 def _cnn(folder: Path, by: str) -> Workload:
-    from ettr.training.reproduction.network import Network
+    from ettr.training.reproduction.network import network
 
-    return Network.on_mnist(folder / "mnist", by)
+    return network(folder / "mnist", by)
 
 
 EXPERIMENTS = (
@@ -87,8 +87,8 @@ EXPERIMENTS = (
     Experiment(
         "cnn-mnist-shard",
         lambda folder: _cnn(folder, "shard"),
-        Settings(iterations=128, interval=32, grid="full", streams=2, smooth=4),
-        "6,000 digits, Adam 2e-3, batch 64; 64 equal shards, moments with the shard",
+        Settings(iterations=96, interval=24, grid="full", streams=2, smooth=4),
+        "6,000 digits, Adam 2e-3, batch 32; 64 equal shards, moments with the shard",
     ),
     Experiment(
         "lda-reuters21578",
@@ -99,7 +99,7 @@ EXPERIMENTS = (
     Experiment(
         "cnn-mnist-layer",
         lambda folder: _cnn(folder, "layer"),
-        Settings(iterations=128, interval=32, grid="full", streams=2, smooth=4),
+        Settings(iterations=96, interval=24, grid="full", streams=2, smooth=4),
         "the same network; 8 units, the weight and the bias of each of 4 layers",
     ),
     Experiment(

@@ -39,7 +39,7 @@ class Factorisation:
         self._rank, self._penalty = rank, np.float32(penalty)
         self._seen_t = np.ascontiguousarray(self._seen.T)
         self._x_t = np.ascontiguousarray(self._x.T)
-        self._pairs = np.triu_indices(rank)
+        self._pairs = [(i, j) for i in range(rank) for j in range(i, rank)]
         self.offsets = np.arange(self._users + self._items + 1)
 
     def start(self, stream: int) -> State:
@@ -67,15 +67,18 @@ class Factorisation:
     def _normal(self, seen: F32, x: F32, fixed: F32) -> tuple[F32, F32]:
         """The normal equations of one side: grams (pairs, states, n), targets (k, states, n)."""
         states, items, _ = fixed.shape
-        one, two = self._pairs
+        one, two = ([pair[side] for pair in self._pairs] for side in (0, 1))
         products = fixed[:, :, one] * fixed[:, :, two]
         gram = products.transpose(2, 0, 1).reshape(-1, items) @ seen.T
         target = fixed.transpose(2, 0, 1).reshape(-1, items) @ x.T
-        return gram.reshape(one.size, states, -1), target.reshape(self._rank, states, -1)
+        return (
+            np.asarray(gram.reshape(len(one), states, -1)),
+            np.asarray(target.reshape(self._rank, states, -1)),
+        )
 
     def _solve(self, gram: F32, target: F32) -> F32:
         """Cholesky of many small systems at once, the systems along the last axis."""
-        place = {pair: i for i, pair in enumerate(zip(*self._pairs, strict=True))}
+        place = {pair: i for i, pair in enumerate(self._pairs)}
         k = self._rank
         low: dict[tuple[int, int], F32] = {}
         y: list[F32] = []
@@ -101,7 +104,7 @@ class Factorisation:
         columns = left.transpose(2, 0, 1).astype(np.float64)
         total = np.full(left.shape[0], self._square)
         total -= 2 * (columns * target).sum(axis=(0, 2))
-        for index, (i, j) in enumerate(zip(*self._pairs, strict=True)):
+        for index, (i, j) in enumerate(self._pairs):
             weight = 1 if i == j else 2
             total += weight * (columns[i] * columns[j] * gram[index]).sum(axis=1)
         for factor in (left, right):
