@@ -1,0 +1,145 @@
+"""How often to save: Young, Daly, the optimum of the paper's form, and the exact one."""
+
+import math
+from dataclasses import replace
+
+from ettr.errors import UsageError
+from ettr.plan.run import PlannedRun
+
+
+def _checked(write_s: float, mttf_s: float) -> None:
+    if write_s < 0 or not mttf_s > 0:
+        raise UsageError(
+            f"write_s {write_s}, mttf_s {mttf_s}: give a write time of 0 or more and an MTTF "
+            "above 0, in seconds"
+        )
+
+
+def young_interval_s(write_s: float, mttf_s: float) -> float:
+    """Young's interval, sqrt(2 w M): where writes and lost work cost the same.
+
+    Raises:
+        UsageError: a negative time.
+
+    **Source**: Young (1974), Communications of the ACM 17(9).
+    """
+    _checked(write_s, mttf_s)
+    return math.sqrt(2.0 * write_s * mttf_s)
+
+
+def daly_interval_s(write_s: float, mttf_s: float, restart_s: float = 0.0) -> float:
+    """Daly's first-order interval, sqrt(2 w (M + R)) - w, 0 at least.
+
+    Raises:
+        UsageError: a negative time.
+
+    **Source**: Daly (2006), Future Generation Computer Systems 22, the modified Young form.
+    """
+    _checked(write_s, mttf_s)
+    if restart_s < 0:
+        raise UsageError(f"restart_s {restart_s}: give 0 or more seconds")
+    return max(0.0, math.sqrt(2.0 * write_s * (mttf_s + restart_s)) - write_s)
+
+
+def daly_higher_order_interval_s(write_s: float, mttf_s: float) -> float:
+    """Daly's higher-order interval; the MTTF where a write takes 2 MTTF or more.
+
+    Raises:
+        UsageError: a negative time.
+
+    **Source**: Daly (2006), Future Generation Computer Systems 22, the perturbation solution.
+    """
+    _checked(write_s, mttf_s)
+    if write_s >= 2.0 * mttf_s:
+        return mttf_s
+    ratio = write_s / (2.0 * mttf_s)
+    series = 1.0 + math.sqrt(ratio) / 3.0 + ratio / 9.0
+    return math.sqrt(2.0 * write_s * mttf_s) * series - write_s
+
+
+def paper_interval_s(write_s: float, mttf_s: float, restart_s: float) -> float:
+    """The interval at which the paper's second form is largest: -w + sqrt(w² + 2w(1 - λu0)/λ).
+
+    Raises:
+        UsageError: a negative time, or a restart as long as the MTTF, for which the form has none.
+
+    **Source**: set the derivative of (1 - λ(u0 + Δt/2)) / (1 + w/Δt) to 0; the form is that of
+    Kokolis et al. (HPCA 2025).
+    """
+    _checked(write_s, mttf_s)
+    if not 0 <= restart_s < mttf_s:
+        raise UsageError(
+            f"restart_s {restart_s} against an MTTF of {mttf_s} s: the paper's form needs a "
+            "restart shorter than the MTTF; restart faster, use fewer nodes, or use "
+            "exact_interval_s"
+        )
+    return -write_s + math.sqrt(write_s**2 + 2.0 * write_s * (mttf_s - restart_s))
+
+
+def exact_interval_s(write_s: float, mttf_s: float) -> float:
+    """The interval at which the exact form is largest, in seconds; at most the MTTF.
+
+    It depends on neither restart nor queue time: they cost the same whatever the interval. With
+    x = λΔt and h = λw the optimum solves (1 - x) e^(x+h) = 1, that is x = 1 + W0(-e^(-1-h)) with
+    Lambert's W.
+
+    Raises:
+        UsageError: a negative time.
+
+    **Source**: derived in docs/explanation/ettr-models.md; a known form of the exact optimum.
+    """
+    _checked(write_s, mttf_s)
+    if math.isinf(mttf_s):
+        return math.inf
+    return optimal_share(write_s / mttf_s) * mttf_s
+
+
+def optimal_share(write_share: float) -> float:
+    """The x in [0, 1] with -x - ln(1 - x) = `write_share`, both in units of the MTTF.
+
+    Newton's steps on a convex, rising function from a bound above the root, so they only descend.
+    """
+    x = min(math.sqrt(2.0 * write_share), -math.expm1(-1.0 - write_share))
+    if x in (0.0, 1.0):
+        return x
+    for _ in range(60):
+        step = (_minus_x_minus_log(x) - write_share) * (1.0 - x) / x
+        if not step > 1e-16 * x:
+            break
+        x -= step
+    return x
+
+
+def _minus_x_minus_log(x: float) -> float:
+    if x > 0.01:
+        return -x - math.log1p(-x)
+    # the two nearly cancel: Σ x^k / k from k = 2
+    return x * x * (1 / 2 + x * (1 / 3 + x * (1 / 4 + x * (1 / 5 + x * (1 / 6 + x / 7)))))
+
+
+def with_best_interval(run: PlannedRun) -> PlannedRun:
+    """`run` with the interval at which its exact ETTR is largest.
+
+    A run of finite length is cut into equal parts: the expected time of a part is convex in its
+    length, so no other cut is better, and the best number of parts is next to that of the long run.
+
+    Raises:
+        UsageError: a long run whose checkpoints cost nothing, or that never fails.
+    """
+    best_s = exact_interval_s(run.write_s, run.mttf_s)
+    if math.isinf(run.productive_s):
+        if best_s == 0 or math.isinf(best_s):
+            raise UsageError(
+                f"write_s {run.write_s} and an MTTF of {run.mttf_s} s leave no best interval: "
+                "give a write time and a failure rate above 0"
+            )
+        return replace(run, interval_s=best_s)
+    if best_s == 0:
+        raise UsageError(
+            "write_s 0 leaves no best interval: the shorter the better; give a write time above 0"
+        )
+    from ettr.plan.renewal import exact_ettr
+
+    parts = max(1, math.floor(run.productive_s / best_s))
+    options = [replace(run, interval_s=run.productive_s / n) for n in (parts, parts + 1)]
+    return max(options, key=exact_ettr)
