@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from ettr.errors import SourceError
-from ettr.sources.base import BATCH_ROWS, Batch, RawFile, ReadOptions, Source
+from ettr.sources.base import Batch, RawFile, ReadOptions, Source
 from ettr.sources.slurm_attempts import AttemptReader, rows_from_sacct_fields
 from ettr.sources.text_records import (
     EventFile,
@@ -26,6 +26,8 @@ from ettr.sources.text_records import (
 
 NAME = "gcm"
 
+# sacct rows are wide; this many of them, raw, stay well under 200 MB
+_SACCT_ROWS = 20_000
 # Nagios exit codes
 _SEVERITY = {0: "ok", 1: "warning", 2: "critical", 3: "unknown"}
 _XIDS = re.compile(r"\bXID(?: error)?s?:?\s*((?:\d{1,3}(?:\s*,\s*)?)+)", re.IGNORECASE)
@@ -55,7 +57,7 @@ def read(raw: RawFile, options: ReadOptions) -> Iterator[Batch]:
             _check(file, body, record)
         else:
             file.skip()
-        if file.is_full or len(rows) >= BATCH_ROWS:
+        if file.is_full or len(rows) >= _SACCT_ROWS:
             yield _batch(file, attempts, rows)
             rows = []
     yield _batch(file, attempts, rows)

@@ -232,8 +232,8 @@ def _plan(raw: RawFile, options: ReadOptions, names: list[str]) -> _Plan:
         known = column.name in constant or column.name in from_column
         if not known and not column.nullable and column.name not in (*_FILLED, *_OWN):
             problems.append(f"{column.name}: the file has no such column; map one with "
-                            f"--column {column.name}=THEIRS, or a constant with "
-                            f"--column {column.name}==VALUE")  # fmt: skip
+                            f"--columns {column.name}=THEIRS, or a constant with "
+                            f"--columns {column.name}==VALUE")  # fmt: skip
     if problems:
         lines = "".join(f"\n  {problem}" for problem in problems)
         raise UsageError(f"{raw.path}: cannot be read as `{name}`:{lines}")
@@ -350,6 +350,6 @@ SOURCE = Source(
     read=read,
     local_time=True,
     prints_local=prints_local,
-    options=("--table", "--column", "--timezone", "--cluster"),
+    options=("--table", "--columns", "--timezone", "--cluster"),
     how_to_get="an export of whatever the site keeps",
 )
