@@ -139,7 +139,14 @@ def _create(connection: ibis.BaseBackend, name: str, table: pa.Table) -> ibis.Ta
 
 def rows(table: ibis.Table, *order: str) -> list[dict[str, Any]]:
     """All rows as dictionaries, in order."""
-    return (table.order_by(list(order)) if order else table).to_pyarrow().to_pylist()
+    found = (table.order_by(list(order)) if order else table).to_pyarrow().to_pylist()
+    return [{name: _aware(value) for name, value in row.items()} for row in found]
+
+
+def _aware(value: Any) -> Any:
+    """Spark hands out the times of its views without their zone, which is UTC."""
+    naive = isinstance(value, dt.datetime) and value.tzinfo is None
+    return value.replace(tzinfo=dt.UTC) if naive else value
 
 
 def by_job(table: ibis.Table) -> dict[str, dict[str, Any]]:

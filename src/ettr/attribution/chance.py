@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ibis.expr.types import Table
 
+from ettr.attribution.keeping import kept
 from ettr.estimates import CONFIDENCE, Interval, share_interval
 
 PUBLISHED_FALSE_SHARE = 0.01
@@ -94,7 +95,7 @@ def false_attribution(
         & (attempts.n_nodes.fill_null(1) > 0)
     ).select("attempt_id", "n_nodes")
     faults = seen.filter(seen.fault).select("attempt_id", "symptom").distinct()
-    touched = done.join(faults, "attempt_id").cache()
+    touched = kept(done.join(faults, "attempt_id"))
     symptoms = touched.group_by("symptom").agg(n=touched.count()).to_pyarrow().to_pylist()
     n_done = _by_size(done)
     n_touched = _by_size(touched.select("attempt_id", "n_nodes").distinct())

@@ -9,6 +9,7 @@ from ibis.expr.types import Table
 from ettr.attribution.endings import endings
 from ettr.attribution.episodes import blaming, episodes, observations, segments
 from ettr.attribution.failures import failures
+from ettr.attribution.keeping import kept
 from ettr.attribution.rules import FoldingRules, Naming, Window
 from ettr.attribution.window import observed
 from ettr.tables import INTERRUPTIONS
@@ -55,16 +56,16 @@ def attribute(
     as the result is.
     """
     rules, window = rules or FoldingRules(), window or Window()
-    parts = segments(observations(events, node_states, taxonomy, rules), rules).cache()
-    seen = observed(blaming(parts, rules), allocations, window).cache()
-    ends = endings(attempts, events, taxonomy, naming).cache()
+    parts = kept(segments(observations(events, node_states, taxonomy, rules), rules))
+    seen = kept(observed(blaming(parts, rules), allocations, window))
+    ends = kept(endings(attempts, events, taxonomy, naming))
     folded = episodes(parts)
     return Attribution(
         interruptions=ends.select(*INTERRUPTIONS.names),
         endings=ends,
         episodes=folded.filter(folded.fault),
         observed=seen,
-        failures=failures(ends, seen).cache(),
+        failures=kept(failures(ends, seen)),
         rules=rules,
         window=window,
     )

@@ -11,9 +11,10 @@ from ibis.expr.types import BooleanValue, Table
 
 from ettr.attribution.endings import NODE_FAILED
 from ettr.attribution.episodes import NODE_STATE, state_id
+from ettr.attribution.keeping import kept
 from ettr.attribution.pipeline import Attribution, attribute
 from ettr.attribution.rules import Confidence, FoldingRules, Naming, Window
-from ettr.attribution.verdicts import BLAMELESS, SLURMCTLD
+from ettr.attribution.verdicts import BLAMELESS, SLURMCTLD, WENT_DOWN
 from ettr.errors import UsageError
 from ettr.taxonomy import Taxonomy
 
@@ -116,24 +117,26 @@ def explain(
     Raises:
         UsageError: there is no such job, or one in each of several clusters.
     """
-    mine = _of_job(attempts, job_id).cache()
+    mine = kept(_of_job(attempts, job_id))
     runs = mine.order_by(["submit", "attempt_id"]).to_pyarrow().to_pylist()
     cluster, plain = runs[0]["cluster"], runs[0]["job_id"]
-    held = allocations.semi_join(mine, "attempt_id").cache()
+    held = kept(allocations.semi_join(mine, "attempt_id"))
     nodes: dict[str, list[str]] = {}
     for row in held.select("attempt_id", "node").to_pyarrow().to_pylist():
         nodes.setdefault(row["attempt_id"], []).append(row["node"])
     everywhere = sorted({node for some in nodes.values() for node in some})
     ids = [plain, *{run["job_id_raw"] for run in runs if run["job_id_raw"]}]
     used = window or Window()
-    near = events.filter(
-        (events.cluster == cluster)
-        & _about_ends(events.time, runs, used)
-        & (_any_of(events.node, everywhere) | _any_of(events.job_id, ids))
-    ).cache()
-    stated = node_states.filter(
-        (node_states.cluster == cluster) & _any_of(node_states.node, everywhere)
-    ).cache()
+    near = kept(
+        events.filter(
+            (events.cluster == cluster)
+            & _about_ends(events.time, runs, used)
+            & (_any_of(events.node, everywhere) | _any_of(events.job_id, ids))
+        )
+    )
+    stated = kept(
+        node_states.filter((node_states.cluster == cluster) & _any_of(node_states.node, everywhere))
+    )
     uids = [run["cancelled_by"] for run in runs if run["cancelled_by"]]
     relevant = mine
     if uids:  # who cancels for several users is an operator
@@ -299,8 +302,8 @@ def _of_event(
             role = "sympathetic"
         elif verdict.is_node_fault:
             role = "cause"
-    if row["check"] == SLURMCTLD and row["code"] in NODE_FAILED:
-        role, why = "named", "the scheduler's own log names the node"
+    if row["check"] == SLURMCTLD and row["code"] in {*NODE_FAILED, *WENT_DOWN}:
+        role, why = "named", "the scheduler itself says that the node failed"
     return Observed(
         time=row["time"],
         offset_s=(row["time"] - end).total_seconds(),

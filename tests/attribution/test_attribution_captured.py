@@ -1,0 +1,78 @@
+"""Attribution of what real controllers wrote, read by the package's own sources."""
+
+from collections import Counter
+from pathlib import Path
+
+import ibis
+
+from attribution.attribution_tables import TAXONOMY, by_job
+from ettr.attribution import Attribution, attribute, explain
+from ettr.sources.base import ReadOptions
+from ettr.sources.ingest import ingest_file
+from ettr.store.opening import open_store
+from shared_data import shared
+
+CAPTURED = ("sacct_all_D.psv", "slurmctld.log", "sacctmgr_event_all.psv")
+TABLES = ("attempts", "allocations", "events", "node_states")
+
+
+def read(
+    folder: Path, files: list[Path], options: ReadOptions
+) -> tuple[list[ibis.Table], ibis.Table]:
+    store = open_store(folder / "store", create=True)
+    for file in files:
+        ingest_file(store, file, options)
+    return [store.table(name) for name in TABLES], store.table("files")
+
+
+def attributed(tables: list[ibis.Table]) -> Attribution:
+    return attribute(*tables, TAXONOMY)
+
+
+def test_a_captured_slurm_is_told_as_it_was(tmp_path: Path) -> None:
+    # node2, node4 and node6 were killed under jobs 17 (requeued) and 18; 14 was preempted for 15;
+    # 9 asked for its requeue by exit code 99, 13 was requeued by an operator; 2, 3 and 7_2 failed
+    folder = shared("data/slurm_capture")
+    files = [folder / name for name in CAPTURED]
+    tables, names = read(tmp_path, files, ReadOptions(timezone="UTC"))
+    made = attributed(tables)
+    kinds = {job: (row["state"], row["kind"]) for job, row in by_job(made.interruptions).items()}
+    assert kinds == {
+        "2": ("FAILED", "hardware-candidate"),
+        "3": ("FAILED", "hardware-candidate"),
+        "5": ("OUT_OF_MEMORY", "user-failure"),
+        "6": ("CANCELLED", "operator"),
+        "7_2": ("FAILED", "hardware-candidate"),
+        "13": ("REQUEUED", "operator"),
+        "14": ("PREEMPTED", "preemption"),
+        "17": ("NODE_FAIL", "hardware-candidate"),
+        "18": ("NODE_FAIL", "hardware-candidate"),
+        "20": ("OUT_OF_MEMORY", "user-failure"),
+        "21": ("FAILED", "user-failure"),
+    }
+    failed = {job: (row["node"], row["symptom"]) for job, row in by_job(made.failures).items()}
+    assert failed == {"17": ("node2", "unattributed"), "18": ("node4", "unattributed")}
+
+    told = explain(*tables, "17", TAXONOMY, files=names)
+    assert [run.state for run in told.attempts] == ["NODE_FAIL", "COMPLETED"]
+    (said,) = [one for one in told.attempts[0].observed if one.code == "NODE_FAIL"]
+    assert (said.where, said.node) == ("slurmctld.log:132", "node2")
+
+
+def test_accounting_alone_knows_the_failures_and_not_the_nodes(tmp_path: Path) -> None:
+    folder = shared("data/slurm_capture")
+    tables, _ = read(tmp_path, [folder / "sacct_jobs_X_D.psv"], ReadOptions(timezone="UTC"))
+    found = by_job(attributed(tables).failures)
+    assert {job: (row["node"], row["symptom"]) for job, row in found.items()} == {
+        "17": (None, "unattributed"),
+        "18": (None, "unattributed"),
+    }
+
+
+def test_a_real_log_without_events_blames_no_hardware_for_what_users_did(tmp_path: Path) -> None:
+    file = shared("data/traces/xdmod_slurm/phillips.log.zst")
+    tables, _ = read(tmp_path, [file], ReadOptions(timezone="UTC"))
+    made = attributed(tables)
+    interrupted = made.interruptions.to_pyarrow().column("state").to_pylist()
+    assert Counter(interrupted)["FAILED"] == 1717
+    assert set(made.failures.to_pyarrow().column("state").to_pylist()) <= {"NODE_FAIL"}
