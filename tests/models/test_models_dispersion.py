@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
 
+from ettr.errors import UsageError
 from ettr.models.data import Counts
-from ettr.models.dispersion import burstiness, dispersion
+from ettr.models.dispersion import burstiness, dispersion, widest_window
 
 
 def test_alike_nodes_keep_the_poisson_interval():
@@ -82,3 +83,15 @@ def test_few_gaps_say_so():
     found = burstiness(np.arange(5.0), np.random.default_rng(0))
     assert found.coefficient_of_variation is None
     assert "too few to see bursts" in found.meaning
+
+
+def test_bursts_of_days_show_in_windows_longer_than_they_last():
+    rng = np.random.default_rng(7)
+    starts = rng.uniform(0, 340, 30)
+    times = np.concatenate([start + rng.uniform(0, 5, 6) for start in starts])
+    days, found = widest_window(times, 0.0, 350.0, 100)
+    assert days > 5
+    assert found.believe == "over-dispersed"
+    assert found.index > 3
+    with pytest.raises(UsageError, match="give 12 days or more"):
+        widest_window(times[:3], 0.0, 8.0, 100)

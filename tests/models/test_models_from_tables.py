@@ -5,6 +5,7 @@ import pyarrow as pa
 import pytest
 
 from ettr.errors import UsageError
+from ettr.models.before_after import cut_at
 from ettr.models.constant import ConstantRate
 from ettr.models.from_tables import counts_by_period, from_tables
 from ettr.models.weibull import Weibull
@@ -102,6 +103,18 @@ def test_periods_share_out_the_exposure():
     assert found.exposure_node_days == pytest.approx([7.0, 3.0, 5.0])
     assert found.failures.tolist() == [2, 1, 1]
     assert found.node_days == pytest.approx(15.0)
+
+
+def test_a_cut_keeps_every_node_day_and_every_failure():
+    fail, alloc, _ = CASE
+    before, after = (from_tables(*period) for period in cut_at(fail, alloc, day(6)))
+    assert before.by_node.node_days == pytest.approx(2 + 1 + 4 + 1)
+    assert after.by_node.node_days == pytest.approx(2 + 5)
+    assert before.by_symptom == {"unattributed": 1, "nvlink": 1}
+    assert after.by_symptom == {"pcie": 2}
+    assert after.by_node.group.tolist() == ["n1"]
+    with pytest.raises(UsageError, match="has no time zone; write it with one"):
+        cut_at(fail, alloc, datetime(2025, 1, 7))  # noqa: DTZ001
 
 
 def test_nothing_failed():

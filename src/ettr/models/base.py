@@ -144,14 +144,13 @@ def age_test(
     inner = np.unique(np.quantile(ages, np.arange(1, n_bins) / n_bins))
     edges = np.concatenate(([0.0], inner, [np.inf]))
     seen, _ = np.histogram(ages, edges)
-    top = float(data.duration_s.max())
+    # the hazard rises with age, so spans may be cut at its values instead of at ages
+    cut = np.concatenate(([0.0], cumulative_hazard(inner), [np.inf]))
+    ends, begins = cumulative_hazard(data.duration_s), cumulative_hazard(data.entry_s)
     expected = np.array(
         [
-            np.sum(
-                cumulative_hazard(np.clip(data.duration_s, low, min(high, top)))
-                - cumulative_hazard(np.clip(data.entry_s, low, min(high, top)))
-            )
-            for low, high in pairwise(edges)
+            np.sum(np.clip(ends, low, high) - np.clip(begins, low, high))
+            for low, high in pairwise(cut)
         ]
     )
     keep = expected > 0

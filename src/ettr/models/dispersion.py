@@ -8,7 +8,7 @@ import numpy as np
 from ettr.errors import UsageError
 from ettr.estimates import CONFIDENCE, FailureRate, Interval
 from ettr.models.base import FEW_FAILURES, GoodnessOfFit, chi_square_tail
-from ettr.models.data import Counts, Floats
+from ettr.models.data import Counts, Floats, counts_by_window
 
 SUSPECT = 0.25
 """Below this p-value the over-dispersed interval is the one to believe.
@@ -175,6 +175,48 @@ def _index_tail(counts: Counts, statistic: float, degrees: int) -> float:
         return chi_square_tail(statistic, degrees)
     scale = variance / (2.0 * degrees)
     return chi_square_tail(statistic / scale, degrees / scale)
+
+
+_WINDOWS_DAYS = (1.0, 3.5, 7.0, 14.0, 28.0, 56.0)
+_LEAST_WINDOWS = 12
+
+
+def widest_window(
+    times_days: Floats,
+    start_days: float,
+    end_days: float,
+    n_nodes: float,
+    confidence: float = CONFIDENCE,
+) -> tuple[float, Dispersion]:
+    """Window length whose failures scatter most, and both intervals of the rate over it.
+
+    A window shorter than a burst cuts it in pieces that look independent, so the lengths from a day
+    to eight weeks that leave twelve windows are tried and the widest interval kept.
+
+    Args:
+        times_days: When failures happened, in days on any clock, shape (n,).
+        start_days: Where observation began, on that clock.
+        end_days: Where it ended.
+        n_nodes: Nodes at risk all the time.
+        confidence: Of both intervals.
+
+    Raises:
+        UsageError: the observed time is shorter than twelve days, or there are no nodes.
+
+    Source:
+        Fano (1947), Physical Review 72, for variance over mean in windows.
+    """
+    fitting = [w for w in _WINDOWS_DAYS if (end_days - start_days) / w >= _LEAST_WINDOWS]
+    if not fitting:
+        raise UsageError(
+            f"{end_days - start_days:g} days are too short to see bursts in windows; "
+            f"give {_LEAST_WINDOWS} days or more"
+        )
+    found = [
+        (w, dispersion(counts_by_window(times_days, start_days, end_days, w, n_nodes), confidence))
+        for w in fitting
+    ]
+    return max(found, key=lambda pair: pair[1].over_dispersed.high - pair[1].over_dispersed.low)
 
 
 @dataclass(frozen=True, slots=True)

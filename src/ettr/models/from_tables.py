@@ -52,8 +52,8 @@ def from_tables(
     Raises:
         UsageError: columns are missing, or nothing was ever allocated.
     """
-    _require("failures", failures, ("end", "node", "symptom"))
-    _require("allocations", allocations, ("node", "start", "elapsed_s"))
+    require("failures", failures, ("end", "node", "symptom"))
+    require("allocations", allocations, ("node", "start", "elapsed_s"))
     if not allocations.num_rows:
         raise UsageError(
             "no allocations, so no exposure; ingest the jobs of the period, or widen the filter"
@@ -92,8 +92,8 @@ def counts_by_period(
     Raises:
         UsageError: columns are missing, nothing was allocated, or the window is not positive.
     """
-    _require("failures", failures, ("end",))
-    _require("allocations", allocations, ("start", "elapsed_s"))
+    require("failures", failures, ("end",))
+    require("allocations", allocations, ("start", "elapsed_s"))
     if not window_days > 0:
         raise UsageError(f"window_days is {window_days}; give a positive number of days")
     if not allocations.num_rows:
@@ -123,7 +123,12 @@ def _before(values_s: Floats, clock_s: Floats) -> Floats:
     return result
 
 
-def _require(name: str, table: pa.Table, columns: tuple[str, ...]) -> None:
+def require(name: str, table: pa.Table, columns: tuple[str, ...]) -> None:
+    """Accept a table that has the columns.
+
+    Raises:
+        UsageError: it lacks some.
+    """
     missing = [column for column in columns if column not in table.column_names]
     if missing:
         raise UsageError(f"{name} lacks {', '.join(missing)}; give the table `{name}` of the store")
@@ -219,7 +224,7 @@ def _by_age(
 ) -> Lifetimes | None:
     if nodes is None:
         return None
-    _require("nodes", nodes, ("node", "in_service_from"))
+    require("nodes", nodes, ("node", "in_service_from"))
     dated = nodes.filter(pc.is_valid(nodes["in_service_from"]))
     name = np.asarray(dated["node"].to_pylist(), dtype=np.str_)
     born = np.full(use.names.size, np.nan)

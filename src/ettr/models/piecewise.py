@@ -92,9 +92,10 @@ class _Steps:
     rate_per_s: Floats
 
     def __call__(self, clock_s: Floats) -> Floats:
-        spans = np.diff(self.start_s, append=np.inf)
-        past: Floats = np.clip(np.asarray(clock_s)[..., None] - self.start_s, 0.0, spans)
-        return past @ self.rate_per_s
+        past = np.concatenate(([0.0], np.cumsum(np.diff(self.start_s) * self.rate_per_s[:-1])))
+        piece = np.searchsorted(self.start_s, clock_s, side="right") - 1
+        result: Floats = past[piece] + (clock_s - self.start_s[piece]) * self.rate_per_s[piece]
+        return result
 
 
 def _grid(data: Lifetimes) -> tuple[Floats, NDArray[np.int64], Floats]:
