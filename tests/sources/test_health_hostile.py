@@ -244,3 +244,18 @@ def test_a_parquet_of_attempts_with_our_names_needs_no_map(tmp_path: Path) -> No
 def test_times(value: Any, expected: str | None) -> None:
     got = time_of(value)
     assert (got.isoformat() if got else None) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "sample", "cluster"),
+    [
+        ("gcm", "checks.ndjson", "fake"),
+        ("nvsentinel", "cloudevents.json", "prod"),
+        ("infinitehbd", "trace.json", "infinitehbd"),
+        ("lanl", "records.csv", "lanl-9"),
+    ],
+)
+def test_the_cluster_that_a_record_names_wins(name: str, sample: str, cluster: str) -> None:
+    options = ReadOptions(cluster="other", n_nodes=9, timezone="UTC")
+    batches = read(SOURCES[name], SAMPLES / name / sample, options)
+    assert batches[0].tables["events"].column("cluster")[0].as_py() == cluster

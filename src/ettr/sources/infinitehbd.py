@@ -17,7 +17,7 @@ from ettr.sources.base import Batch, RawFile, ReadOptions, Source, table_of
 from ettr.sources.text_records import EventFile, JsonRecord, clean, head_objects, json_records
 
 NAME = "infinitehbd"
-DEFAULT_CLUSTER = "infinitehbd"
+CLUSTER = "infinitehbd"
 DAY_ZERO = datetime(2024, 3, 30, tzinfo=UTC)
 _MOST_DAYS = 36_500.0
 
@@ -41,7 +41,8 @@ def read(raw: RawFile, options: ReadOptions) -> Iterator[Batch]:
     one node make one interval of DOWN; the events keep each.
     """
     file = EventFile(NAME, raw, options)
-    file.cluster = options.cluster or DEFAULT_CLUSTER
+    # the trace is a fleet of its own, whatever else the store holds
+    file.cluster = CLUSTER
     file.note_unless_cluster = False
     faults, last_day = _faults(raw, file)
     seen = sorted({fault.node for fault in faults})
@@ -206,6 +207,7 @@ SOURCE = Source(
     tables=("nodes", "events", "node_states"),
     matches=matches,
     read=read,
-    options=("--nodes", "--gpus-per-node", "--cluster", "--start"),
+    names_cluster=True,
+    options=("--nodes", "--gpus-per-node", "--start"),
     how_to_get="github.com/stepfun-ai/InfiniteHBD-Trace",
 )

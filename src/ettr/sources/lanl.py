@@ -95,7 +95,7 @@ def _outage(
         # a repair over the hour that clocks go back seems to end before it began: its length holds
         file.note("records whose fix lies before their start took their end from Down Time")
         end = start + timedelta(minutes=minutes) if minutes is not None else None
-    cluster = f"{file.options.cluster or 'lanl'}-{system}"
+    cluster = f"lanl-{system}"
     return _Outage(cluster, _node(file, row), start, end, _code(row), number)
 
 
@@ -226,6 +226,7 @@ SOURCE = Source(
     matches=matches,
     read=read,
     local_time=True,
-    options=("--timezone", "--cluster"),
+    names_cluster=True,
+    options=("--timezone",),
     how_to_get="usrc.lanl.gov, LA-UR-05-7318; --timezone America/Denver",
 )

@@ -91,7 +91,7 @@ def _event(file: EventFile, record: JsonRecord) -> None:
             time=time,
             time_end=end if end and end >= time else None,
             node=clean(event.get("nodename")) or clean(outer.get("nodename")),
-            cluster=file.options.cluster or cluster or clean(metadata.get("cluster")),
+            cluster=cluster or clean(metadata.get("cluster")),
             check=check,
             code=code,
             severity=_severity(event),
@@ -168,6 +168,7 @@ SOURCE = Source(
     tables=("events",),
     matches=matches,
     read=read,
+    names_cluster=True,
     options=("--cluster",),
     how_to_get="psql -At -c 'select row_to_json(h) from health_events h' > health_events.ndjson",
 )
