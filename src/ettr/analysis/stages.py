@@ -23,11 +23,13 @@ from ettr.attribution.chance import (
 from ettr.attribution.story import JobStory, explain
 from ettr.errors import StoreError
 from ettr.estimates import CONFIDENCE
-from ettr.metrics.availability import Availability, availability
+from ettr.metrics.availability import Availability, availability, service
+from ettr.metrics.faults import FleetFaults, fleet_faults
 from ettr.metrics.goodput import LOST_CAP_MIN, LostGoodput, lost_goodput
 from ettr.metrics.instants import Period, observed_period
 from ettr.metrics.mttf import MttfBySize, mttf_by_size
 from ettr.metrics.preemptions import preemption_links
+from ettr.metrics.quality import DataQuality, data_quality
 from ettr.metrics.rates import ABOVE_GPUS, FailureRates, failure_rates
 from ettr.metrics.runs import MIN_SCHEDULED_H, JobRuns, job_runs
 from ettr.metrics.runs import Assumptions as CheckpointAssumptions
@@ -37,7 +39,7 @@ from ettr.metrics.stitching import RunRule
 from ettr.metrics.totals import Totals, totals
 from ettr.metrics.trend import RateTrend, rate_trend
 from ettr.store import Store
-from ettr.tables import TABLES
+from ettr.tables import FAILURES, TABLES
 from ettr.taxonomy import Taxonomy, load_taxonomy
 
 FULL_WEEK_DAYS = 7.0
@@ -134,9 +136,8 @@ class Analysis:
     @cached_property
     def failure_rows(self) -> list[dict[str, Any]]:
         """Each failure with its cause and the ids of its evidence, in order of time."""
-        rows: list[dict[str, Any]] = (
-            self.failures.order_by("end", "attempt_id").to_pyarrow().to_pylist()
-        )
+        found = self.failures.order_by("end", "attempt_id").to_pyarrow()
+        rows: list[dict[str, Any]] = found.cast(FAILURES.arrow_schema).to_pylist()
         return rows
 
     @cached_property
@@ -268,6 +269,56 @@ class Analysis:
             self.taxonomy,
             confidence=self.assumptions.confidence,
         )
+
+    @cached_property
+    def faults(self) -> FleetFaults | None:
+        """Faults of the fleet, where a log tells of faults and not of jobs."""
+        t = self.tables
+        fleet = service(t["nodes"], t["node_states"], self.period, t["allocations"])
+        return fleet_faults(t["events"], fleet, self.period, confidence=self.assumptions.confidence)
+
+    @cached_property
+    def quality(self) -> DataQuality:
+        """How far the logs can be trusted."""
+        t = self.tables
+        return data_quality(
+            files=t["files"],
+            rejects=t["rejects"],
+            attempts=t["attempts"],
+            allocations=t["allocations"],
+            nodes=t["nodes"],
+            node_states=t["node_states"],
+            events=t["events"],
+            progress=t["progress"],
+            failures=self.failures,
+            assumptions=self._assumed(),
+        )
+
+    def _assumed(self) -> tuple[str, ...]:
+        """The assumptions of this analysis in words."""
+        given = self.assumptions
+        window = given.window
+        words = [
+            f"An event explains an attempt from {window.before_s:.0f} s before its end to "
+            f"{window.after_s:.0f} s after it.",
+            f"Whose verdict on XID codes decides: {self.taxonomy.believe}.",
+            f"Large jobs have more than {given.above_gpus} GPUs.",
+        ]
+        foreign = self._foreign_clusters()
+        if foreign:
+            words.append(
+                f"Events and node states of {', '.join(foreign)} belong to no job's cluster and "
+                "explain nothing: ingest them again with --cluster if the name is wrong."
+            )
+        return (*words, *(f"Changed by the site: {line}." for line in self.taxonomy.changed))
+
+    def _foreign_clusters(self) -> list[str]:
+        def named(table: str) -> set[str]:
+            found = self.tables[table].select("cluster").distinct().to_pyarrow()
+            return set(found["cluster"].to_pylist())
+
+        jobs = named("attempts")
+        return sorted((named("events") | named("node_states")) - jobs) if jobs else []
 
     @cached_property
     def models(self) -> FleetModels:

@@ -6,6 +6,7 @@ import math
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 REPORT_FORMAT = "ettr-report"
@@ -26,7 +27,13 @@ def plain(value: Any) -> Any:
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, datetime):
-        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+        # Spark hands out times in UTC without saying so
+        aware = value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
+        return aware.isoformat().replace("+00:00", "Z")
+    if callable(value):
+        return None
+    if isinstance(value, Path):
+        return str(value)
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

@@ -16,7 +16,7 @@ from ettr.report.sections.attribution import attribution_section
 from ettr.report.sections.failures import failures_section, mttf_section
 from ettr.report.sections.goodput import goodput_section
 from ettr.report.sections.models import models_section
-from ettr.report.sections.nodes import nodes_section
+from ettr.report.sections.nodes import faults_section, nodes_section
 from ettr.report.sections.quality import quality_section
 from ettr.report.sections.runs import runs_section
 from ettr.report.sections.usage import sizes_section, status_section
@@ -34,7 +34,7 @@ SECTIONS: dict[str, Callable[[Analysis], Section]] = {
     "nodes": lambda a: nodes_section(a.nodes),
     "status": lambda a: status_section(a.status),
     "sizes": lambda a: sizes_section(a.sizes),
-    "quality": lambda a: quality_section(a.quality, a.assumptions),
+    "quality": lambda a: quality_section(a.quality),
 }
 
 
@@ -44,6 +44,8 @@ def sections(analysis: Analysis, tell: Progress | None = None) -> Iterator[Secti
         if tell:
             tell(name, place)
         yield build(analysis)
+        if name == "nodes" and analysis.faults is not None:
+            yield faults_section(analysis.faults)
 
 
 def page(analysis: Analysis, tell: Progress | None = None) -> Page:
@@ -120,7 +122,7 @@ PARTS: dict[str, Callable[[Analysis], object]] = {
     "mttf": lambda a: a.mttf,
     "runs": lambda a: a.runs,
     "goodput": lambda a: a.goodput,
-    "nodes": lambda a: a.nodes,
+    "nodes": lambda a: {**plain(a.nodes), "faults": a.faults},
     "attribution": lambda a: {
         "co_occurrence": a.co_occurrence,
         "false_attribution": a.false_attribution,

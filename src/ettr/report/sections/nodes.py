@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ettr.metrics.availability import Availability
-from ettr.report.numbers import between, number, percent
+from ettr.metrics.faults import FleetFaults
+from ettr.report.numbers import between, number, percent, share_between
 from ettr.report.section import Figure, Section, Table
 
 
@@ -100,3 +101,54 @@ def _worst(seen: Availability) -> Table:
         ),
         frozenset({2, 3}),
     )
+
+
+def faults_section(faults: FleetFaults) -> Section:
+    """Fault rates of a fleet whose log tells of faults and not of jobs."""
+    whole = faults.in_service
+    lead = (
+        f"{faults.faults:,} faults on {faults.nodes:,} nodes in {number(whole.node_days, 6)} "
+        f"node-days in service: {between(whole.per_1000_node_days)} per 1,000 node-days; a node "
+        f"runs {between(faults.node_mtbf_days)} days between faults. Repair takes "
+        f"{between(faults.repair_h.mean_h)} h on average, {between(faults.repair_h.median_h)} h in "
+        "the median."
+    )
+    categories = faults.by_category
+    figure = Figure(
+        "faults",
+        "Faults by category",
+        "Per 1,000 node-days in service, with exact intervals.",
+        (
+            {
+                "type": "bar",
+                "x": [c.category for c in categories],
+                "y": [c.in_service.per_1000_node_days.estimate for c in categories],
+                "customdata": [[c.in_service.failures] for c in categories],
+                "hovertemplate": "%{x}: %{y:.3g}<br>%{customdata[0]} faults<extra></extra>",
+            },
+        ),
+        {"yaxis": {"title": {"text": "faults per 1,000 node-days"}, "rangemode": "tozero"}},
+    )
+    table = Table(
+        "Faults by category",
+        ("category", "faults", "share", "per 1,000 node-days", "repair, mean h", "median h"),
+        tuple(
+            (
+                c.category,
+                number(c.in_service.failures),
+                share_between(c.share),
+                between(c.in_service.per_1000_node_days),
+                between(c.repair_h.mean_h),
+                between(c.repair_h.median_h),
+            )
+            for c in categories
+        ),
+        frozenset(range(1, 6)),
+    )
+    notes = (
+        f"The gaps between faults have a coefficient of variation of "
+        f"{number(faults.gap_variation)}, the counts of nodes a variance of "
+        f"{number(faults.node_dispersion)} times their mean; both are 1 for independent faults of "
+        "equal nodes, and well above 1 the intervals are too narrow.",
+    )
+    return Section("faults", "Faults of the fleet", lead, (figure,), (table,), notes)
