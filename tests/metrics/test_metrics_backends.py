@@ -29,7 +29,11 @@ from ettr.taxonomy import load_taxonomy
 from synthetic.cluster import ClusterPlan, build_cluster
 from synthetic.tables import on_duckdb
 
-pytestmark = pytest.mark.spark
+pytestmark = [
+    pytest.mark.spark,
+    # Spark's gateway leaves sockets to the garbage collector and calls what pandas renamed.
+    pytest.mark.filterwarnings("ignore"),
+]
 
 Tables = dict[str, ibis.Table]
 INPUTS = ("files", "rejects", "attempts", "allocations", "nodes", "node_states", "events",
