@@ -1,0 +1,269 @@
+"""From trials to numbers: mean costs and savings with paired bootstrap intervals, table and figure.
+
+A saving is 1 − (mean cost of the arm) / (mean cost of the traditional scheme) over the same trials;
+whole trials are drawn again, so the pairing is kept. A censored trial enters with the iterations
+at which it was cut off, which is too low, and is counted.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ettr.errors import UsageError
+from ettr.training.reproduction import results
+from ettr.training.reproduction.figure import Panel, write_figure
+from ettr.training.reproduction.workload import keyed
+
+TRADITIONAL = "full/full"
+CLAIM = "78 to 95 %"  # Qiao et al., ICML 2019, abstract: the whole of SCAR
+RESAMPLES = 2000
+Share = tuple[float, float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class ArmSummary:
+    """One arm of one experiment over all its trials; costs in iterations, 95 % intervals."""
+
+    experiment: str
+    arm: str
+    trials: int
+    censored: int
+    cost: float
+    cost_low: float
+    cost_high: float
+    saving: float | None  # None where the traditional scheme cost nothing
+    saving_low: float | None
+    saving_high: float | None
+    dearer: float  # share of the trials in which the arm cost more than the traditional scheme
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentSummary:
+    """All arms of one experiment, and its controls."""
+
+    name: str
+    settings: Mapping[str, object]
+    arms: Mapping[str, ArmSummary]
+    controls: int
+    controls_held: int
+    shares: Mapping[float, Share]  # E‖δ'‖²/‖δ‖² by lost fraction
+
+
+def summarise(records: Sequence[results.Record]) -> ExperimentSummary:
+    """The summary of one results file: its settings line, its controls and its trials.
+
+    Raises:
+        UsageError: there is no trial among the records.
+    """
+    settings = records[0]
+    name = str(settings["workload"])
+    trials = [_arms(record) for record in records if record["kind"] == "trial"]
+    if not trials:
+        raise UsageError(f"{name}: no trial yet; run with --trials 1 or more")
+    drawn = keyed(len(trials), 17).integers(0, len(trials), size=(RESAMPLES, len(trials)))
+    base = np.array([arm[TRADITIONAL][0] for arm in trials])
+    arms = {
+        key: _summary(name, key, np.array([arm[key][:2] for arm in trials]), base, drawn)
+        for key in trials[0]
+    }
+    controls = [record for record in records if record["kind"] == "control"]
+    return ExperimentSummary(
+        name, settings, arms, len(controls), sum(bool(c["ok"]) for c in controls), _shares(trials)
+    )
+
+
+def write_summary(out: Path) -> bool:
+    """Write summary.jsonl, table.md and figure.svg from the results in `out`; all controls held?
+
+    Raises:
+        UsageError: there are no results.
+    """
+    read = [
+        results.read(path)
+        for path in sorted(out.glob("*.jsonl"))
+        if path.stem.startswith(("mlr", "mf", "lda", "cnn"))
+    ]
+    found = [records for records in read if any(r["kind"] == "trial" for r in records)]
+    if not found:
+        raise UsageError(f"{out} holds no results; run with --trials 1 or more")
+    summaries = [summarise(records) for records in found]
+    lines = [asdict(arm) for s in summaries for arm in s.arms.values()]
+    stale = stale_rows(out)
+    lines += [{"experiment": "gpt", **row} for row in stale]
+    text = "".join(json.dumps(_rounded(line)) + "\n" for line in lines)
+    (out / "summary.jsonl").write_text(text, encoding="utf-8")
+    (out / "table.md").write_text(table(summaries) + stale_table(stale), encoding="utf-8")
+    write_figure(out / "figure.svg", [_panel(s) for s in summaries], claim=CLAIM)
+    return all(s.controls == s.controls_held for s in summaries)
+
+
+def table(summaries: Iterable[ExperimentSummary]) -> str:
+    """The savings of every experiment beside the paper's claim, as Markdown."""
+    columns = {
+        "partial alone, 1/4 lost": "partial/full/25",
+        "1/2": "partial/full/50",
+        "3/4": "partial/full/75",
+        "**priority 1/8, 1/2 lost**": "partial/priority-8/50",
+        "round-robin 1/8": "partial/round-robin-8/50",
+        "random 1/8": "partial/random-8/50",
+        "nothing saved, 1/2 lost": "partial/none/50",
+    }
+    head = ["experiment", "trials", "traditional, iterations", *columns, "noise, iterations", "cut"]
+    rows = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    for s in summaries:
+        base = s.arms[TRADITIONAL]
+        again = s.arms.get("again")
+        cells = [s.name, str(base.trials), f"{base.cost:.1f}"]
+        cells += [_saving(s.arms.get(key)) for key in columns.values()]
+        noise = (
+            f"{again.cost:+.1f} ({again.cost_low:+.1f} to {again.cost_high:+.1f})" if again else "0"
+        )
+        cells += [noise, str(sum(arm.censored for arm in s.arms.values()))]
+        rows.append("| " + " | ".join(cells) + " |")
+    rows.append(f"\nThe paper's claim for the whole of SCAR: {CLAIM}.\n")
+    rows.append(
+        "| experiment | controls held | E‖δ'‖²/‖δ‖² at 1/4 | 1/2 | 3/4 |\n|---|---|---|---|---|"
+    )
+    for s in summaries:
+        shares = [f"{m:.3f} ({a:.3f} to {b:.3f})" for m, a, b in s.shares.values()]
+        rows.append(
+            f"| {s.name} | {s.controls_held} of {s.controls} | " + " | ".join(shares) + " |"
+        )
+    return "\n".join(rows) + "\n"
+
+
+def stale_rows(out: Path) -> list[dict[str, object]]:
+    """Mean cost of a stale shard of the GPT, with the rollback of that staleness beside it."""
+    rows: list[dict[str, object]] = []
+    for path in sorted(out.glob("gpt-stale-*.jsonl")):
+        records = results.read(path)
+        trials = [record for record in records if record["kind"] == "trial"]
+        for stage in sorted({int(str(t["T"])) for t in trials}):
+            here = [_arms(t) for t in trials if t["T"] == stage]
+            drawn = keyed(len(here), 19).integers(0, len(here), size=(RESAMPLES, len(here)))
+            for key in here[0]:
+                cost = np.array([arm[key][0] for arm in here])
+                low, high = np.quantile(cost[drawn].mean(axis=1), [0.025, 0.975])
+                rollback = (
+                    float(key.split("/")[1]) if key[:2].isdigit() and "none" not in key else None
+                )
+                rows.append(
+                    {
+                        "arm": key,
+                        "rate": records[0]["rate"],
+                        "tuned": records[0]["label"] == "tuned",
+                        "stage": stage,
+                        "trials": len(here),
+                        "censored": int(sum(arm[key][1] for arm in here)),
+                        "rollback": rollback,
+                        "cost": float(cost.mean()),
+                        "cost_low": float(low),
+                        "cost_high": float(high),
+                        "dearer": None if rollback is None else float((cost > rollback).mean()),
+                    }
+                )
+    return rows
+
+
+def stale_table(rows: Sequence[Mapping[str, object]]) -> str:
+    """The rows of `stale_rows` as Markdown; empty if there are none."""
+    if not rows:
+        return ""
+    lines = [
+        "\n| GPT: lost / age | rate | failure at | seeds | rollback | partial recovery "
+        "| dearer than the rollback | cut |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        rollback, dearer = row["rollback"], row["dearer"]
+        lines.append(
+            f"| {row['arm']} | {float(str(row['rate'])):g} | {row['stage']} | {row['trials']} | "
+            f"{'' if rollback is None else rollback} | {float(str(row['cost'])):.1f} "
+            f"({float(str(row['cost_low'])):.1f} to {float(str(row['cost_high'])):.1f}) | "
+            f"{'' if dearer is None else f'{100 * float(str(dearer)):.0f} %'} | {row['censored']} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _summary(
+    name: str,
+    key: str,
+    seen: NDArray[np.float64],
+    base: NDArray[np.float64],
+    drawn: NDArray[np.int64],
+) -> ArmSummary:
+    cost = seen[:, 0]
+    means, bases = cost[drawn].mean(axis=1), base[drawn].mean(axis=1)
+    low, high = np.quantile(means, [0.025, 0.975])
+    saving = saving_low = saving_high = None
+    if base.mean() > 0 and (bases > 0).all():
+        saving = float(1 - cost.mean() / base.mean())
+        saving_low, saving_high = map(float, np.quantile(1 - means / bases, [0.025, 0.975]))
+    return ArmSummary(
+        name,
+        key,
+        cost.size,
+        int(seen[:, 1].sum()),
+        float(cost.mean()),
+        float(low),
+        float(high),
+        saving,
+        saving_low,
+        saving_high,
+        float((cost > base).mean()),
+    )
+
+
+def _shares(trials: Sequence[Mapping[str, Sequence[float]]]) -> dict[float, Share]:
+    """E‖δ'‖²/‖δ‖² by lost fraction, which the theory says is the fraction, with 95 % intervals."""
+    moved = [t for t in trials if t[TRADITIONAL][2] > 0]
+    shares: dict[float, Share] = {}
+    for lost in (0.25, 0.5, 0.75):
+        key = f"partial/full/{round(100 * lost)}"
+        ratio = np.array([(t[key][2] / t[TRADITIONAL][2]) ** 2 for t in moved])
+        if ratio.size == 0:
+            shares[lost] = (math.nan, math.nan, math.nan)
+            continue
+        half = 1.96 * ratio.std(ddof=min(1, ratio.size - 1)) / math.sqrt(ratio.size)
+        shares[lost] = (float(ratio.mean()), float(ratio.mean() - half), float(ratio.mean() + half))
+    return shares
+
+
+def _panel(s: ExperimentSummary) -> Panel:
+    groups: dict[str, dict[str, tuple[float, float, float]]] = {}
+    for lost in (25, 50, 75):
+        bars = {
+            label: s.arms[f"partial/{saving}/{lost}"]
+            for label, saving in (
+                ("partial alone", "full"),
+                ("priority 1/8", "priority-8"),
+                ("round-robin 1/8", "round-robin-8"),
+                ("random 1/8", "random-8"),
+            )
+            if f"partial/{saving}/{lost}" in s.arms
+        }
+        groups[f"{lost} %"] = {k: (a.cost, a.cost_low, a.cost_high) for k, a in bars.items()}
+    base = s.arms[TRADITIONAL]
+    return Panel(f"{s.name} ({base.trials} trials)", base.cost, groups)
+
+
+def _saving(arm: ArmSummary | None) -> str:
+    if arm is None or arm.saving is None or arm.saving_low is None or arm.saving_high is None:
+        return ""
+    return f"{100 * arm.saving:.0f} % ({100 * arm.saving_low:.0f} to {100 * arm.saving_high:.0f})"
+
+
+def _arms(record: results.Record) -> dict[str, list[float]]:
+    arms = record["arms"]
+    if not isinstance(arms, dict):
+        raise UsageError(f"trial {record.get('trial')} holds no arms; move the results file away")
+    return arms
+
+
+def _rounded(line: Mapping[str, object]) -> dict[str, object]:
+    return {k: round(v, 4) if isinstance(v, float) else v for k, v in line.items()}
