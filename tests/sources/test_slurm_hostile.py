@@ -67,7 +67,9 @@ def damaged(whole: bytes) -> st.SearchStrategy[bytes]:
     noise = st.one_of(
         st.binary(max_size=12),
         st.sampled_from([b"|", b"\n", b"\r", b"\x00", b"\xff", b"\x1f", b"[", b"9" * 30, b"||\n",
-                         b"2026-99-99T00:00:00", b"n[1-999999999]", b"@all", b"\x1b[2J", b"{"]),
+                         b"2026-99-99T00:00:00", b"0001-01-01T00:00:00", b"9999-12-31T23:59:59",
+                         b"99999999999", b"1e400", b"-1", b"99999999999:00",
+                         b"n[1-999999999]", b"@all", b"\x1b[2J", b"{"]),
     )  # fmt: skip
     return st.lists(st.tuples(place, place, noise), max_size=5).map(
         lambda cuts: _apply(whole, cuts)

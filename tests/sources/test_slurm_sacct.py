@@ -275,3 +275,21 @@ def test_dictionaries_of_fields_give_the_same_rows():
     assert row["end"] == datetime(2026, 7, 1, 11, 0, 5, tzinfo=UTC)
     assert [(bad.index, bad.reason) for bad in made.bad] == [(1, "bad-job-id")]
     assert made.allocations["node"].to_pylist() == ["n1"]
+
+
+def test_an_hour_that_never_occurs_and_a_far_year_are_no_reason_to_stop(tmp_path):
+    text = HEADER + (
+        "9|COMPLETED|2026-03-29T02:30:00|2026-03-29T02:30:00|9999-12-31T23:59:59|60|n1|c\n"
+        "10|COMPLETED|0001-01-01T00:00:00|2026-03-29T05:30:00|2026-03-29T05:31:00|60|n1|c\n"
+    )
+    _, counts, notes = read(write(tmp_path, text), ReadOptions(timezone="Europe/Berlin"))
+    assert counts[0] == 2
+    assert any("leaves out" in note for note in notes)
+
+
+def test_gpus_of_old_slurms_are_taken_from_alloc_gres_and_said_so(tmp_path):
+    text = HEADER.replace("Cluster", "AllocGRES") + LOCAL.replace("|c\n", "|gpu:v100:4\n")
+    tables, _, notes = read(write(tmp_path, text))
+    assert tables["attempts"]["n_gpus"].to_pylist() == [4]
+    assert any("AllocGRES" in note for note in notes)
+    assert any("--cluster" in note for note in notes)

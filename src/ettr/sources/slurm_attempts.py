@@ -181,14 +181,14 @@ class AttemptReader:
             self._counts["submit"] += lacks - int(none.sum())
             rows.reject(none, "no-submit-time", "submit")
         whole, wrong = rows.integers("elapsedraw")
-        elapsed = whole.cast(FLOAT)
+        elapsed = whole.cast(FLOAT, safe=False)
         rows.reject(wrong, "bad-duration", "elapsedraw")
         if "elapsedraw" not in rows.columns:
             elapsed, wrong = rows.mapped("elapsed", words.duration_s, FLOAT)
             rows.reject(wrong, "bad-duration", "elapsed")
         if elapsed.null_count and out["end"].null_count < rows.n:
             span = pc.subtract(out["end"].cast(INT), out["start"].cast(INT))
-            elapsed = pc.coalesce(elapsed, pc.divide(span.cast(FLOAT), 1e6))
+            elapsed = pc.coalesce(elapsed, pc.divide(span.cast(FLOAT, safe=False), 1e6))
         rows.reject(pc.less(elapsed, 0).fill_null(False), "bad-duration", "elapsedraw")
         out["elapsed_s"] = pc.if_else(out["start"].is_valid(), elapsed, None)
         out["suspended_s"], wrong = rows.mapped("suspended", words.duration_s, FLOAT)
@@ -293,7 +293,8 @@ class AttemptReader:
         shared = rows.select(["cluster", "attempt_id", "start", "end", "elapsed_s", "n_gpus",
                               "source", "file_id", "line"]).take(of_row)  # fmt: skip
         share = pc.divide(
-            shared.column("n_gpus").cast(FLOAT), pa.array(counts[row_of], INT).cast(FLOAT)
+            shared.column("n_gpus").cast(FLOAT, safe=False),
+            pa.array(counts[row_of], INT).cast(FLOAT),
         )
         out = {name: shared.column(name) for name in shared.column_names}
         out["n_gpus"] = share
@@ -378,8 +379,9 @@ def _count_of(kind: str) -> Callable[[str], int | None]:
 
 def _attempt_ids(cluster: pa.Array, job_id: pa.Array, submit: pa.Array) -> pa.Array:
     # the text of base.attempt_id, by whole columns
-    whole = submit.cast(pa.int64())
-    seconds = pc.cast(pc.floor(pc.divide(whole.cast(FLOAT), 1e6)), INT)
+    micros = submit.cast(INT).fill_null(0).to_numpy()
+    none = submit.is_null().to_numpy(zero_copy_only=False)
+    seconds = pa.array(micros // 1_000_000, INT, mask=none)
     stamp = pc.replace_substring(
         seconds.cast(pa.timestamp("s")).cast(TEXT), " ", "T", max_replacements=1
     )

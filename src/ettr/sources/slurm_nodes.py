@@ -53,8 +53,8 @@ def _one_fold(prefix: str, ranges: str, families: Families) -> tuple[str, ...] |
             return None
         width = len(low) if len(low) == len(high) else 0
         family = families.setdefault((prefix, width), [])
-        while len(family) <= last:
-            family.append(f"{prefix}{len(family):0{width}d}")
+        if len(family) <= last:
+            family += [f"{prefix}{number:0{width}d}" for number in range(len(family), last + 1)]
         names += family[first : last + 1]
     return tuple(names) if len(parts) == 1 else tuple(dict.fromkeys(names))
 

@@ -118,12 +118,23 @@ class TimeColumns:
         try:
             zoned = pc.assume_timezone(stamps, zone)
         except pa.ArrowInvalid:
-            zoned = pc.assume_timezone(stamps, zone, ambiguous="earliest", nonexistent="earliest")
-            second = pc.assume_timezone(stamps, zone, ambiguous="latest", nonexistent="earliest")
-            self.ambiguous += pc.sum(pc.not_equal(zoned, second)).as_py() or 0
-            back = pc.local_timestamp(zoned)
-            self.skipped += pc.sum(pc.not_equal(back, stamps)).as_py() or 0
+            zoned = self._twice_or_never(stamps, zone)
         return zoned.cast(_TIME)
+
+    def _twice_or_never(self, stamps: pa.Array, zone: str) -> pa.Array:
+        """Local times of which some occur twice or never."""
+        try:
+            zoned = pc.assume_timezone(stamps, zone, ambiguous="earliest", nonexistent="earliest")
+        except pa.ArrowInvalid:
+            # Arrow finds no zone data of the system's; Python may have its own
+            return pa.array(
+                [None if t is None else utc_of_local(t, zone) for t in stamps.to_pylist()], _TIME
+            )
+        second = pc.assume_timezone(stamps, zone, ambiguous="latest", nonexistent="earliest")
+        self.ambiguous += pc.sum(pc.not_equal(zoned, second)).as_py() or 0
+        back = pc.local_timestamp(zoned)
+        self.skipped += pc.sum(pc.not_equal(back, stamps)).as_py() or 0
+        return zoned
 
     def notes(self) -> tuple[str, ...]:
         """What was assumed so far, one sentence each."""
