@@ -28,6 +28,17 @@ class Card:
     value: str
     detail: str
 
+    @property
+    def head(self) -> str:
+        """The value without its interval."""
+        return self.value.partition(" [")[0]
+
+    @property
+    def interval(self) -> str:
+        """The interval of the value, empty where it has none."""
+        _, bracket, rest = self.value.partition(" [")
+        return bracket.strip() + rest
+
 
 @dataclass(frozen=True, slots=True)
 class Page:

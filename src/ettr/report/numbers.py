@@ -33,7 +33,7 @@ def between(bounds: Bounds, digits: int = 3) -> str:
         return number(bounds.estimate, digits)
     if bounds.estimate is None:
         if bounds.high is None:
-            return f"≥ {number(bounds.low, digits)}"
+            return f"≥ {number(bounds.low, digits)}" if bounds.low else DASH
         return f"≤ {number(bounds.high, digits)}"
     high = "∞" if bounds.high is None else number(bounds.high, digits)
     return f"{number(bounds.estimate, digits)} [{number(bounds.low, digits)}, {high}]"

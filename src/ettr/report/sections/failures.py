@@ -7,6 +7,7 @@ from typing import Any
 from ettr.metrics.bounds import Bounds
 from ettr.metrics.mttf import MttfBySize
 from ettr.metrics.rates import FailureRates
+from ettr.metrics.sizes import SIZE_ENDS
 from ettr.metrics.trend import RateTrend
 from ettr.report.numbers import between, moment, number, percent
 from ettr.report.section import Figure, Section, Table
@@ -228,8 +229,18 @@ def mttf_section(mttf: MttfBySize) -> Section:
         "MTTF = 1 / (nodes × rate).",
         tuple(traces),
         {
-            "xaxis": {"type": "log", "dtick": 0.30103, "title": {"text": unit}, "tickangle": -45},
-            "yaxis": {"type": "log", "title": {"text": "MTTF, hours"}},
+            "xaxis": {
+                "type": "log",
+                "tickvals": list(SIZE_ENDS[::2]),
+                "ticktext": [f"{size:,}" for size in SIZE_ENDS[::2]],
+                "title": {"text": unit},
+            },
+            "yaxis": {
+                "type": "log",
+                "dtick": 1,
+                "exponentformat": "power",
+                "title": {"text": "MTTF, hours"},
+            },
         },
     )
     table = Table(

@@ -27,10 +27,19 @@
     return out;
   }
 
+  // error bars take the colour of the soft ink: Plotly's own grey is lost on black
+  function inked(trace) {
+    const out = Object.assign({}, trace);
+    for (const bar of ["error_x", "error_y"]) {
+      if (out[bar]) { out[bar] = Object.assign({ color: style("--soft") }, out[bar]); }
+    }
+    return out;
+  }
+
   function draw() {
     for (const figure of figures) {
       const place = document.getElementById("figure-" + figure.slug);
-      Plotly.react(place, figure.data, themed(figure.layout),
+      Plotly.react(place, figure.data.map(inked), themed(figure.layout),
         { responsive: true, displaylogo: false, displayModeBar: "hover",
           modeBarButtonsToRemove: ["lasso2d", "select2d"] });
     }
