@@ -3,11 +3,11 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
 from slurm.cluster import slurm_cluster
 from slurm.scenario import DRAIN_REASON, HOSTILE_NAME, Story, capture, play
 
@@ -22,12 +22,12 @@ def ettr(*words: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def day(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Story, Path]]:
+def day(tmp_path_factory: pytest.TempPathFactory) -> tuple[Story, Path]:
     folder = tmp_path_factory.mktemp("slurm")
     with slurm_cluster(folder / "run") as cluster:
         story = play(cluster)
         capture(cluster, story, folder / "logs")
-    yield story, folder / "logs"
+    return story, folder / "logs"
 
 
 @pytest.fixture(scope="module")
