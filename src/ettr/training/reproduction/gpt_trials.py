@@ -32,6 +32,7 @@ UNTUNED = 1e-3
 STALENESS = (10, 50, 100)
 LOST = (0.25, 0.5, 0.75)
 STAGES = (105, 160)
+OLD = 50  # staleness of the arms about moments
 SETTINGS = Settings(iterations=192, interval=64, grid="large", streams=5, smooth=8)
 
 
@@ -94,15 +95,15 @@ def stale_trial(prepared: Prepared, number: int) -> results.Record:
                 now, run.states[at - stale], offsets, lost
             )
     lost = order[: units // 4]
-    old = np.array(run.states[at - 50])
+    old = np.array(run.states[at - OLD])
     old[:, [FIRST, SECOND, STEP]] = 0
-    states["25/50/moments zero, step reset"] = recovered(now, old, offsets, lost)
+    states[f"25/{OLD}/moments zero, step reset"] = recovered(now, old, offsets, lost)
     old = np.array(old)
     old[:, STEP] = now[:, STEP]
-    states["25/50/moments zero, step kept"] = recovered(now, old, offsets, lost)
+    states[f"25/{OLD}/moments zero, step kept"] = recovered(now, old, offsets, lost)
     fresh = np.array(now)
-    fresh[:, PARAMETER] = run.states[at - 50][:, PARAMETER]
-    states["25/50/moments fresh"] = recovered(now, fresh, offsets, lost)
+    fresh[:, PARAMETER] = run.states[at - OLD][:, PARAMETER]
+    states[f"25/{OLD}/moments fresh"] = recovered(now, fresh, offsets, lost)
     states["25/none"] = recovered(now, run.states[0], offsets, lost)
     found = dict(zip(states, costs(prepared, stream, at, list(states.values())), strict=True))
     found["again"] = costs(prepared, stream, at, [now], draws=10_000 + number)[0]
