@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import random
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -36,6 +37,7 @@ QUIET = settings(
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
+ALPHABET = st.characters(exclude_categories=("Cs",))
 PIECES = [
     b"Nov 18 17:02:11 node17 kernel: NVRM: Xid (PCI:0000:18:00): 79, x",
     b"[Mon Feb 30 25:61:61 2024] NVRM: Xid (PCI:::): 999999, x",
@@ -259,3 +261,68 @@ def test_the_cluster_that_a_record_names_wins(name: str, sample: str, cluster: s
     options = ReadOptions(cluster="other", n_nodes=9, timezone="UTC")
     batches = read(SOURCES[name], SAMPLES / name / sample, options)
     assert batches[0].tables["events"].column("cluster")[0].as_py() == cluster
+
+
+@pytest.mark.parametrize("name", SOURCES)
+@QUIET
+@given(
+    tail=st.binary(max_size=300) | st.text(max_size=200).map(lambda t: t.encode("utf-8", "replace"))
+)
+def test_garbage_after_a_good_beginning_costs_only_itself(
+    tmp_path: Path, name: str, tail: bytes
+) -> None:
+    sample = next(p for p in sorted((SAMPLES / name).iterdir()) if "expected" not in p.name)
+    good = sample.read_bytes()
+    path = tmp_path / sample.name
+    path.write_bytes(good)
+    before = read(SOURCES[name], path)
+    path.write_bytes(good + b"\n" + tail + b"\n")
+    after = read(SOURCES[name], path)
+    check(after)
+    for table_name in ("events", "progress"):
+        kept = [sum(b.tables[table_name].num_rows for b in bs if table_name in b.tables)
+                for bs in (before, after)]  # fmt: skip
+        assert kept[1] >= kept[0]
+
+
+@pytest.mark.parametrize("name", ["lanl", "table"])
+def test_a_cell_of_a_megabyte_is_one_reject(tmp_path: Path, name: str) -> None:
+    sample = {"lanl": "records.csv", "table": "site.csv"}[name]
+    path = tmp_path / sample
+    path.write_bytes((SAMPLES / name / sample).read_bytes() + b"\n9," + b"x" * (1 << 20) + b",,\n")
+    before = read(SOURCES[name], SAMPLES / name / sample)
+    after = read(SOURCES[name], path)
+    check(after)
+    assert sum(b.rows_rejected for b in after) == 1 + sum(b.rows_rejected for b in before)
+
+
+@pytest.mark.parametrize(
+    ("changed", "stamp", "expected"),
+    [
+        ("2025-01-02T00:00:00+00:00", "Dec 31 23:00:00", "2024-12-31T23:00:00"),
+        ("2025-01-02T00:00:00+00:00", "Jan  1 01:00:00", "2025-01-01T01:00:00"),
+        ("2025-03-01T00:00:00+00:00", "Feb 29 01:00:00", "2024-02-29T01:00:00"),
+    ],
+)
+def test_a_stamp_without_year_is_the_last_before_the_file_was_changed(
+    tmp_path: Path, changed: str, stamp: str, expected: str
+) -> None:
+    path = tmp_path / "syslog"
+    path.write_text(f"{stamp} n1 kernel: NVRM: Xid (PCI:0000:18:00): 79, x\n")
+    moment = datetime.fromisoformat(changed).timestamp()
+    os.utime(path, (moment, moment))
+    (batch,) = read(SOURCES["kernel-xid"], path, ReadOptions(timezone="UTC"))
+    (row,) = batch.tables["events"].to_pylist()
+    assert row["time"].strftime("%Y-%m-%dT%H:%M:%S") == expected
+    assert "stamps have no year" in " ".join(batch.notes)
+
+
+def test_with_a_start_the_year_turns_after_it(tmp_path: Path) -> None:
+    path = tmp_path / "syslog"
+    lines = [f"{day} n1 kernel: NVRM: Xid (PCI:0000:18:00): 79, x" for day in
+             ("Dec 30 00:00:00", "Jan  2 00:00:00")]  # fmt: skip
+    path.write_text("\n".join(lines))
+    options = ReadOptions(timezone="UTC", start=datetime(2022, 12, 30, tzinfo=UTC))
+    (batch,) = read(SOURCES["kernel-xid"], path, options)
+    years = [row["time"].year for row in batch.tables["events"].to_pylist()]
+    assert years == [2022, 2023]

@@ -34,7 +34,7 @@ _CLOCK = r"(?P<clock>\d{1,2}:\d\d:\d\d(?:\.\d+)?)"
 _ISO = r"(?P<iso>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?)(?P<offset>Z|[+-]\d\d:?\d\d)?"
 _HOST = r"(?P<host>[A-Za-z0-9][A-Za-z0-9._-]*)"
 # clush and pdsh put the host before each line of what they gather
-_GATHERED = r"(?:<\d+>)?(?:(?P<gathered>[A-Za-z0-9][A-Za-z0-9._-]*): )?"
+_GATHERED = r"(?:<\d+>)?(?:kern\s*:\w+\s*: )?(?:(?P<gathered>[A-Za-z0-9][A-Za-z0-9._-]*): )?"
 _PREFIXES = tuple(
     re.compile(_GATHERED + pattern)
     for pattern in (
@@ -60,6 +60,7 @@ _NVLINK5 = re.compile(
     r"\s+XC(?P<xc>\d)\s+i(?P<injected>\d)(?:\s+Link\s+(?P<link>-?\d+))?",
     re.IGNORECASE,
 )
+_KERNEL = re.compile(r"kernel\b|\[\s*\d+\.\d+\]|NVRM: |nvidia-nvswitch|SXid \(")
 _NVLINK5_CODES = range(144, 151)
 _FATAL = {"nonfatal": "nonfatal", "non-fatal": "nonfatal", "fatal": "fatal"}
 
@@ -166,9 +167,9 @@ def _text_line(file: EventFile, clock: _Clock, number: int, line: bytes) -> None
             file.reject(number, "bad-timestamp", "the line begins with no stamp known", line)
         return
     message = text[found.end() :].strip()
-    seen = _observation(message)
+    seen = _observation(message) if _KERNEL.match(message) else None
     if seen is None:
-        # the words occur in a line of another program
+        # the words occur in a line of another program, which may well quote the kernel's
         file.skip()
         return
     time = clock.time(found)

@@ -52,13 +52,16 @@ def read(raw: RawFile, options: ReadOptions) -> Iterator[Batch]:
     header: list[str] | None = None
     for number, line in numbered_lines(raw):
         text = text_of(line).lstrip("\ufeff")
-        cells = next(csv.reader([text.replace("\x00", "")]), [])
+        cells = _cells(text)
         if header is None:
-            header = [cell.strip() for cell in cells]
+            header = [cell.strip() for cell in cells or ()]
             if missing := [name for name in _NEEDED if name not in header]:
                 raise SourceError(f"{raw.path}: not LANL's file: no column {', '.join(missing)}")
             continue
         file.read()
+        if cells is None:
+            file.reject(number, "bad-csv", "not a line of CSV", text)
+            continue
         if not any(cells):
             file.skip()
             continue
@@ -75,6 +78,13 @@ def read(raw: RawFile, options: ReadOptions) -> Iterator[Batch]:
             yield file.batch()
     file.note("each LANL system was taken as a cluster of its own; a node's GPUs are not known")
     yield file.batch(nodes=_nodes(file, hardware), node_states=_down(file, outages))
+
+
+def _cells(text: str) -> list[str] | None:
+    try:
+        return next(csv.reader([text.replace("\x00", "")]), [])
+    except csv.Error:
+        return None
 
 
 def _outage(

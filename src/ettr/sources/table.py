@@ -157,7 +157,6 @@ def _parquet_records(raw: RawFile) -> Iterator[tuple[list[str], int, dict[str, A
 
 
 def _csv_records(raw: RawFile) -> Iterator[tuple[list[str], int, dict[str, Any] | str | None]]:
-    csv.field_size_limit(1 << 24)
     delimiter = _delimiter(raw.head)
     source = _Lines(raw)
     reader = csv.reader(source, delimiter=delimiter)
