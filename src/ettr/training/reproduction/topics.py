@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ettr.training.reproduction.workload import Floats, State, keyed
 
-CHUNK = 8192  # tokens at a time, so that a chunk's table of topics stays in the cache
+CHUNK = 4096  # tokens at a time, so that a chunk's table of topics stays in the cache
 
 
 class Topics:
@@ -101,10 +101,11 @@ class Topics:
                     scale,
                 )
                 seen += likelihood
-            by_type += self._count(words, after, self._types)
-            by_type -= self._count(words, before, self._types)
-            by_document += self._count(documents, after, self._lengths.size)
-            by_document -= self._count(documents, before, self._lengths.size)
+            moved = np.flatnonzero(after != before)
+            for table, rows in ((by_type, words[moved]), (by_document, documents[moved])):
+                flat = table.reshape(-1)
+                np.add.at(flat, rows * self._topics + after[moved], np.float32(1))
+                np.subtract.at(flat, rows * self._topics + before[moved], np.float32(1))
             result[block::blocks] = after
         return result, (self._constant - seen) / self._words.size
 
