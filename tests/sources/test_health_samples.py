@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
+from ettr.errors import SourceError
 from ettr.sources.base import HEAD_BYTES, Batch, RawFile, ReadOptions, Source, open_bytes
+from ettr.sources.registry import recognise
 from ettr.tables import TABLES
 
 SAMPLES = Path(__file__).resolve().parents[1] / "samples"
@@ -103,3 +105,13 @@ def test_a_batch_keeps_schema_and_counts(twin: Path) -> None:
         assert 0 <= batch.rows_rejected + batch.rows_skipped <= batch.rows_read
         lines = batch.tables["rejects"].column("line").to_pylist() if rejects else []
         assert len(set(lines)) == len(lines), "rejects of one file are keyed by line"
+
+
+@pytest.mark.parametrize("twin", TWINS, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_the_registry_recognises_the_sample(twin: Path) -> None:
+    path = twin.with_name(twin.name.removesuffix(".expected.json"))
+    if twin.parent.name == "table":
+        with pytest.raises(SourceError, match="no known log format"):
+            recognise(head_of(path), path.name)
+    else:
+        assert recognise(head_of(path), path.name).name == twin.parent.name
