@@ -6,7 +6,8 @@ from ettr.taxonomy import load_taxonomy
 
 TAXONOMY = load_taxonomy()
 GCM = """ssh certs, cuda memtest, zombie, dstate, link flaps, io errors, mce errors,
-pcie aer errors, processor frequency, frequency governor, check memory size, check buddyinfo, ipmitool sel,
+pcie aer errors, processor frequency, frequency governor, check memory size, check buddyinfo,
+ipmitool sel,
 hca count,
 disk usage, disk size, mounted directory, file/directory exists check, running process, check ssh,
 slurm state, slurmctld count, slurm cluster availability, service status, package version,
