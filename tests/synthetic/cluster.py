@@ -43,6 +43,15 @@ PLANTED: dict[str, tuple[str, tuple[str, str | None, str] | None, str]] = {
     "unattributed": ("unknown", None, "NODE_FAIL"),
 }
 
+# what the node's drain says, in the words of NHC and of the controller
+REASONS = {
+    "gpu-unavailable": "NHC: check_nv_healthmon: GPU lost",
+    "gpu-memory": "NHC: GPU 3 has uncorrectable ECC errors",
+    "infiniband": "NHC: check_hw_ib: no active port",
+    "filesystem": "NHC: check_fs_mount: /data not mounted",
+    "unattributed": "Not responding",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterPlan:
@@ -425,7 +434,7 @@ class _Builder:
     def repair(self, time_s: int, node: str, symptom: str) -> None:
         repair_s = 600 + int(self.rng.exponential(self.plan.repair_mean_s))
         over = time_s + repair_s < self.end_s
-        reason = "Not responding" if symptom == "unattributed" else f"NHC: {symptom} failed"
+        reason = REASONS[symptom]
         down_s = repair_s // 3
         self.state(node, "DOWN", reason, time_s, time_s + down_s)
         self.state(node, "DRAIN", reason, time_s + down_s // 2, time_s + repair_s)
