@@ -168,6 +168,13 @@ def test_competing_risks_add_up():
     assert sum(v[0] for v in grown.values()) == pytest.approx(failed, rel=1e-6)
 
 
+def test_a_symptom_that_never_struck_still_has_an_upper_end():
+    data = Lifetimes(np.full(10, DAY_S), np.zeros(10, bool), symptom=np.full(10, ""))
+    fit = CompetingRisks(symptoms=("nvlink",)).fit(data)
+    assert fit.parameter("nvlink").high == pytest.approx(0.29957, rel=1e-4)
+    assert "Nothing failed" in fit.meaning
+
+
 def test_competing_risks_need_symptoms():
     with pytest.raises(UsageError, match="carry no symptoms"):
         CompetingRisks().fit(Lifetimes([1.0], [True]))

@@ -18,12 +18,14 @@ class CompetingRisks(FailureModel[Lifetimes]):
 
     Attributes:
         inner: Model of each symptom.
+        symptoms: Symptoms to report even if none of them struck, so that each has an upper end.
 
     Source:
         Prentice et al. (1978), Biometrics 34 (cause-specific hazards).
     """
 
     inner: FailureModel[Lifetimes] = field(default_factory=ConstantRate)
+    symptoms: tuple[str, ...] = ()
 
     name = "competing risks"
 
@@ -35,7 +37,8 @@ class CompetingRisks(FailureModel[Lifetimes]):
         """
         if data.symptom is None:
             raise UsageError("these lifetimes carry no symptoms; give `symptom`, one a row")
-        symptoms = sorted({str(s) for s in np.unique(data.symptom[data.observed])})
+        seen = {str(symptom) for symptom in np.unique(data.symptom[data.observed])}
+        symptoms = sorted(seen | set(self.symptoms))
         parts = tuple((s, self.inner.fit(data.only(s), confidence)) for s in symptoms)
         parts = tuple(sorted(parts, key=lambda part: -part[1].rate.failures))
         total = ConstantRate().fit(data, confidence)
@@ -80,7 +83,7 @@ class CompetingRisks(FailureModel[Lifetimes]):
 
 
 def _meaning(parts: tuple[tuple[str, Fit], ...], failures: int) -> str:
-    if not parts:
+    if not failures:
         return "Nothing failed, so no symptom has a rate"
     symptom, fit = parts[0]
     return (

@@ -187,7 +187,7 @@ class _Likelihood:
     def value(self, place: float, scale: float) -> float:
         """Log-likelihood, up to a constant of the data."""
         model = self.model
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             result = (
                 self.seen_n @ model.log_hazard((self.seen - place) / scale)
                 - self.failures * math.log(scale)
@@ -200,12 +200,13 @@ class _Likelihood:
     def score(self, place: float, scale: float) -> float:
         """Minus scale times the derivative of the log-likelihood in the location."""
         model = self.model
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             result = self.seen_n @ model.log_hazard_slope((self.seen - place) / scale)
             result -= self.exits_n @ model.hazard((self.exits - place) / scale)
             if self.entries.size:
                 result += self.entries_n @ model.hazard((self.entries - place) / scale)
-        return float(result)
+        # both hazards overflow only where the location is far too low
+        return -1e300 if math.isnan(result) else float(result)
 
     def location(self, scale: float) -> float:
         """Most likely location for a scale."""
