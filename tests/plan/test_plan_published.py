@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from printed_digits import printed
 
 from ettr.plan.closed_forms import first_form_ettr, general_form_ettr, second_form_ettr
 from ettr.plan.intervals import (
@@ -13,6 +12,7 @@ from ettr.plan.intervals import (
 )
 from ettr.plan.renewal import exact_ettr
 from ettr.plan.run import PlannedRun, nodes_of
+from printed_digits import printed
 
 RSC_1, RSC_2 = 6.50e-3, 2.34e-3
 MINUTE = 60.0

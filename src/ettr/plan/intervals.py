@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 
 from ettr.errors import UsageError
+from ettr.plan.renewal import exact_ettr
 from ettr.plan.run import PlannedRun
 
 
@@ -138,8 +139,6 @@ def with_best_interval(run: PlannedRun) -> PlannedRun:
         raise UsageError(
             "write_s 0 leaves no best interval: the shorter the better; give a write time above 0"
         )
-    from ettr.plan.renewal import exact_ettr
-
     parts = max(1, math.floor(run.productive_s / best_s))
     options = [replace(run, interval_s=run.productive_s / n) for n in (parts, parts + 1)]
     return max(options, key=exact_ettr)

@@ -1,7 +1,8 @@
 """A run as it is planned: its failures, its intervals and its length, all in seconds."""
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from ettr.errors import UsageError
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR, SECONDS_PER_MINUTE
@@ -75,6 +76,19 @@ class PlannedRun:
     def lost_share(self) -> float:
         """λ(u0 + Δt/2): first-order share of time lost; the paper's forms err from 0.4 up."""
         return self.failures_per_s * (self.restart_s + self.interval_s / 2.0)
+
+
+def changed(run: PlannedRun, name: str, value: float) -> PlannedRun:
+    """`run` with another value of one input.
+
+    Raises:
+        UsageError: no such input, or a value that it cannot have.
+    """
+    names = [field.name for field in fields(run)]
+    if name not in names:
+        raise UsageError(f"{name!r} is no input of a run; give one of {', '.join(names)}")
+    to: dict[str, Any] = {name: value}
+    return replace(run, **to)
 
 
 def nodes_of(n_gpus: int, gpus_per_node: int = GPUS_PER_NODE) -> int:

@@ -1,0 +1,129 @@
+"""What must be true: values that, put back, give the target; sentences where none does."""
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from ettr.errors import UsageError
+from ettr.plan.contour import contour
+from ettr.plan.renewal import exact_ettr
+from ettr.plan.run import PlannedRun, changed
+from ettr.plan.sensitivity import sensitivities
+from ettr.plan.solver import ONE_BY_ONE, iso_line, required, requirements
+
+RUN = PlannedRun(6.5e-3, 2048, 900.0, 60.0, 300.0, 120.0)
+
+
+@given(st.sampled_from(ONE_BY_ONE), st.floats(0.05, 0.98), st.sampled_from([math.inf, 2e5]))
+def test_a_requirement_put_back_gives_the_target(
+    name: str, target: float, productive_s: float
+) -> None:
+    run = replace(RUN, productive_s=productive_s)
+    need = required(run, name, target)
+    if not need.reachable:
+        assert need.best_ettr < target
+        assert "short of" in need.sentence
+        return
+    assert need.at_most is not None
+    assume(math.isfinite(need.at_most) and need.at_most > 1e-6)
+    at_most = exact_ettr(changed(run, name, need.at_most))
+    assert at_most >= target - 1e-9
+    assert exact_ettr(changed(run, name, need.at_most * 1.05)) < target
+    # a finite run cut into whole intervals jumps where a last short one appears
+    if math.isinf(productive_s):
+        assert at_most == pytest.approx(target, abs=1e-6)
+        if need.at_least:
+            assert exact_ettr(changed(run, name, need.at_least)) == pytest.approx(target, abs=1e-6)
+
+
+def test_each_input_has_its_sentence() -> None:
+    for need in requirements(RUN, 0.7):
+        assert need.sentence.startswith("For an ETTR of 0.7 the ")
+    for need in requirements(RUN, 0.99):
+        assert not need.reachable
+        assert "short of 0.99: " in need.sentence
+        assert need.sentence.endswith("as well.")
+
+
+@pytest.mark.parametrize("target", [0.0, 1.0, 90.0, -0.1])
+def test_a_target_that_cannot_be_is_refused(target: float) -> None:
+    with pytest.raises(UsageError, match=r"above 0 and below 1; give 0.9 for 90 %"):
+        requirements(RUN, target)
+
+
+def test_free_writes_make_the_shortest_interval_best() -> None:
+    need = required(replace(RUN, write_s=0.0), "interval_s", 0.8)
+    assert need.at_least == 0.0
+    assert need.at_most is not None
+    assert exact_ettr(replace(RUN, write_s=0.0, interval_s=need.at_most)) == pytest.approx(0.8)
+
+
+def test_a_run_that_never_fails_reaches_it_with_any_restart() -> None:
+    need = required(replace(RUN, failures_per_node_day=0.0), "restart_s", 0.9)
+    assert need.at_most == math.inf
+    assert "may take any value" in need.sentence
+
+
+@pytest.mark.parametrize("best_interval", [False, True])
+def test_iso_line_lies_on_the_target(best_interval: bool) -> None:
+    nodes = [64, 512, 2048, 8192, 16_384]
+    line = iso_line(
+        RUN, 0.85, "n_nodes", nodes, "failures_per_node_day", best_interval=best_interval
+    )
+    assert [value for value, _ in line] == nodes
+    rates = [rate for _, rate in line]
+    assert all(rate is not None for rate in rates)
+    # the load that a run bears does not depend on how many nodes share it
+    loads = [n * rate for n, rate in line if rate is not None]
+    assert loads == pytest.approx([loads[0]] * len(loads), rel=1e-6)
+    if not best_interval:
+        at = replace(RUN, n_nodes=2048, failures_per_node_day=rates[2])
+        assert exact_ettr(at) == pytest.approx(0.85)
+
+
+def test_iso_line_says_where_nothing_suffices_and_refuses_what_it_cannot_draw() -> None:
+    line = iso_line(RUN, 0.9, "queue_s", [0.0, 60.0, 1e6], "write_s")
+    assert line[-1] == (1e6, None)
+    with pytest.raises(UsageError, match="against another input"):
+        iso_line(RUN, 0.9, "write_s", [1.0], "write_s")
+
+
+@given(st.floats(1e-4, 0.03), st.floats(60, 3600), st.floats(1, 300), st.floats(0, 900))
+def test_elasticities_are_slopes(
+    rate: float, interval_s: float, write_s: float, queue_s: float
+) -> None:
+    run = PlannedRun(rate, 2048, interval_s, write_s, 300.0, queue_s)
+    for one in sensitivities(run):
+        name = "failures_per_node_day" if one.name == "n_nodes" else one.name
+        value = getattr(run, name)
+        up, down = (exact_ettr(changed(run, name, value * math.exp(h))) for h in (1e-5, -1e-5))
+        assert one.elasticity == pytest.approx((math.log(up) - math.log(down)) / 2e-5, abs=1e-5)
+
+
+def test_elasticities_of_a_finite_run_near_those_of_the_long_one() -> None:
+    long = {one.name: one.elasticity for one in sensitivities(RUN)}
+    finite = sensitivities(replace(RUN, productive_s=900.0 * 5000))
+    for one in finite:
+        if one.name != "interval_s":  # the number of intervals is whole
+            assert one.elasticity == pytest.approx(long[one.name], abs=2e-3)
+    assert [abs(one.elasticity) for one in finite] == sorted(
+        (abs(one.elasticity) for one in finite), reverse=True
+    )
+
+
+def test_contour_is_the_exact_form_at_every_point() -> None:
+    nodes, intervals_s = [16.0, 2048.0, 16_384.0], [60.0, 900.0]
+    grid = contour(RUN, "n_nodes", nodes, "interval_s", intervals_s)
+    for row, interval_s in zip(grid, intervals_s, strict=True):
+        for value, n in zip(row, nodes, strict=True):
+            assert value == exact_ettr(replace(RUN, n_nodes=int(n), interval_s=interval_s))
+    best = contour(RUN, "n_nodes", nodes, "write_s", [30.0], best_interval=True)
+    fixed = contour(RUN, "n_nodes", nodes, "write_s", [30.0])
+    assert all(b >= f for b, f in zip(best[0], fixed[0], strict=True))
+    with pytest.raises(UsageError, match="two different ones"):
+        contour(RUN, "n_nodes", nodes, "n_nodes", nodes)
+    with pytest.raises(UsageError, match="give 0 or more"):
+        contour(RUN, "n_nodes", nodes, "write_s", [-1.0, 5.0])

@@ -1,0 +1,91 @@
+"""Quantiles of a run's wall-clock against the same Monte Carlo idea, played attempt by attempt."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ettr.errors import UsageError
+from ettr.plan.run import PlannedRun, nodes_of
+from ettr.plan.wallclock import wallclock
+
+N_RUNS = 6_000
+
+
+def simulated_s(run: PlannedRun, queue_law: str, rng: np.random.Generator) -> np.ndarray:
+    clock = np.zeros(N_RUNS)
+    saved = np.zeros(N_RUNS)
+    active = np.arange(N_RUNS)
+    while active.size:
+        left = run.productive_s - saved[active]
+        fails = rng.exponential(1 / run.failures_per_s, active.size)
+        whole = run.restart_s + left + np.ceil(left / run.interval_s - 1e-9) * run.write_s
+        done = fails >= whole
+        trained = np.maximum(fails - run.restart_s, 0)
+        kept = np.floor(trained / (run.interval_s + run.write_s)) * run.interval_s
+        waits = (
+            rng.exponential(run.queue_s, active.size) if queue_law == "exponential" else run.queue_s
+        )
+        clock[active] += waits + np.where(done, whole, fails)
+        saved[active] += np.where(done, left, np.minimum(kept, left))
+        active = active[~done]
+    return clock
+
+
+@pytest.mark.parametrize("n_gpus", [8, 1_024, 16_384, 131_072])
+@pytest.mark.parametrize("hours", [0.6, 8.0, 30.0])
+@pytest.mark.parametrize("queue_law", ["fixed", "exponential"])
+def test_distribution_is_that_of_simulated_runs(n_gpus: int, hours: float, queue_law: str) -> None:
+    run = PlannedRun(6.5e-3, nodes_of(n_gpus), 900.0, 30.0, 300.0, 120.0, hours * 3600)
+    clocks_s = simulated_s(run, queue_law, np.random.default_rng(11))
+    law = wallclock(run, queue_law)
+    error = 4 * math.sqrt(0.25 / N_RUNS)
+    for p in (0.02, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99):
+        at_s = law.quantile_s(p)
+        assert np.mean(clocks_s < at_s - 1e-3) <= p + error
+        assert np.mean(clocks_s <= at_s + 1e-3) >= p - error
+    # where some runs have failures by the dozen and most none, variances are noise
+    if n_gpus >= 16_384:
+        assert law.sd_s == pytest.approx(clocks_s.std(), rel=0.06)
+    grid_s = np.quantile(clocks_s, np.linspace(0.01, 0.99, 30))
+    for at_s in grid_s:
+        share = np.mean(clocks_s <= at_s + 1e-3)
+        assert law.within(float(at_s) + 1e-3) == pytest.approx(share, abs=error)
+
+
+@pytest.mark.parametrize("n_gpus", [128, 4_096, 65_536])
+def test_mean_of_the_law_is_the_exact_mean(n_gpus: int) -> None:
+    run = PlannedRun(6.5e-3, nodes_of(n_gpus), 900.0, 30.0, 300.0, 120.0, 20 * 3600)
+    law = wallclock(run)
+    # E[W] = shortest + the integral of P(W > t)
+    grid_s = np.linspace(law.shortest_s, law.mean_s + 20 * law.sd_s, 4_000)
+    late = np.array([1 - law.within(float(t)) for t in grid_s])
+    assert law.shortest_s + np.trapezoid(late, grid_s) == pytest.approx(law.mean_s, rel=1e-4)
+
+
+def test_a_run_that_never_fails_has_one_length() -> None:
+    run = PlannedRun(0.0, 16, 900.0, 30.0, 300.0, 120.0, 3600.0)
+    law = wallclock(run)
+    assert law.sd_s == 0
+    assert law.quantile_s(0.01) == law.quantile_s(0.99) == law.mean_s == 120 + 300 + 3600 + 4 * 30
+
+
+def test_ettr_is_exceeded_less_often_the_higher_it_is() -> None:
+    run = PlannedRun(6.5e-3, 2048, 600.0, 30.0, 300.0, 60.0, 86400.0)
+    law = wallclock(run)
+    levels = [law.ettr_exceeded(p) for p in (0.05, 0.5, 0.95)]
+    assert levels == sorted(levels, reverse=True)
+    assert levels[1] == pytest.approx(run.productive_s / law.mean_s, rel=0.02)
+
+
+def test_what_has_no_distribution_gets_a_sentence() -> None:
+    run = PlannedRun(6.5e-3, 2048, 600.0)
+    with pytest.raises(UsageError, match="give productive_s"):
+        wallclock(run)
+    with pytest.raises(UsageError, match="fixed or exponential"):
+        wallclock(replace(run, productive_s=1e5), "weibull")
+    with pytest.raises(UsageError, match="will not end; shorten the interval"):
+        wallclock(replace(run, productive_s=1e9, interval_s=1e8))
+    with pytest.raises(UsageError, match=r"no probability; give 0.9"):
+        wallclock(replace(run, productive_s=1e5)).quantile_s(90)
