@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from ettr.errors import UsageError
 from ettr.training.reproduction import results
 from ettr.training.reproduction.figure import Panel, write_figure
+from ettr.training.reproduction.running import POLICIES
 from ettr.training.reproduction.workload import keyed
 
 TRADITIONAL = "full/full"
@@ -97,7 +98,8 @@ def write_summary(out: Path) -> bool:
     lines += [{"experiment": "gpt", **row} for row in stale]
     text = "".join(json.dumps(_rounded(line)) + "\n" for line in lines)
     (out / "summary.jsonl").write_text(text, encoding="utf-8")
-    (out / "table.md").write_text(table(summaries) + stale_table(stale), encoding="utf-8")
+    tables = table(summaries) + grid_table(summaries) + stale_table(stale)
+    (out / "table.md").write_text(tables, encoding="utf-8")
     write_figure(out / "figure.svg", [_panel(s) for s in summaries], claim=CLAIM)
     return all(s.controls == s.controls_held for s in summaries)
 
@@ -135,6 +137,26 @@ def table(summaries: Iterable[ExperimentSummary]) -> str:
             f"| {s.name} | {s.controls_held} of {s.controls} | " + " | ".join(shares) + " |"
         )
     return "\n".join(rows) + "\n"
+
+
+def grid_table(summaries: Iterable[ExperimentSummary]) -> str:
+    """The whole grid of the experiments that ran it: savings in per cent, with 95 % intervals."""
+    savings = ["full", *(f"{p}-{n}" for n in (2, 4, 8) for p in POLICIES)]
+    rows = [
+        "\n| experiment | restored | " + " | ".join(savings) + " |",
+        "|" + "---|" * (len(savings) + 2),
+    ]
+    for s in summaries:
+        if s.settings["grid"] != "full":
+            continue
+        for restored, key in (
+            ("all", "full/{}"),
+            *((f"{lost} % lost", f"partial/{{}}/{lost}") for lost in (25, 50, 75)),
+            ("50 % lost, by owner", "partial/{}/50/owner"),
+        ):
+            cells = [_saving(s.arms.get(key.format(saving))) for saving in savings]
+            rows.append(f"| {s.name} | {restored} | " + " | ".join(cells) + " |")
+    return "\n".join(rows) + "\n" if len(rows) > 2 else ""
 
 
 def stale_rows(out: Path) -> list[dict[str, object]]:
