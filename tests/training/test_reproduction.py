@@ -1,6 +1,7 @@
 """The reproduction on small data: the algorithms against oracles, and every control of a cost."""
 
 import math
+import time
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from ettr.errors import UsageError
 from ettr.training.reproduction import results, summary
 from ettr.training.reproduction.controls import controls
 from ettr.training.reproduction.factorisation import Factorisation
+from ettr.training.reproduction.overhead import overhead
 from ettr.training.reproduction.regression import Regression
 from ettr.training.reproduction.running import Checkpointing, saved_at, stored
 from ettr.training.reproduction.topics import Topics
@@ -302,6 +304,7 @@ def test_the_summary_pairs_the_trials_and_draws_the_figure(tmp_path):
     from xml.etree import ElementTree as Tree
 
     path = written(tmp_path)
+    results.append(path, overhead(prepare(regression(), SETTINGS), time.perf_counter))
     assert summary.write_summary(tmp_path)
     found = summary.summarise(results.read(path))
     base = found.arms["full/full"]
@@ -326,6 +329,16 @@ def test_a_control_that_fails_is_not_hidden(tmp_path):
 def test_nothing_to_summarise_is_said(tmp_path):
     with pytest.raises(UsageError, match="holds no results"):
         summary.write_summary(tmp_path)
+
+
+def test_the_price_of_choosing_is_measured_with_the_clock_given():
+    from itertools import count
+
+    ticks = count()
+    record = overhead(prepare(regression(), SETTINGS), lambda: next(ticks) * 0.001)
+    assert record["score_ms"] == record["eighth_ms"] == record["full_ms"] == 1
+    assert record["full_bytes"] == 13 * 3 * 4
+    assert record["eighth_bytes"] == 2 * 3 * 4
 
 
 def test_the_trailing_mean_uses_what_there_is_at_the_start():

@@ -10,6 +10,7 @@ from ettr.errors import EttrError
 from ettr.training.reproduction import results
 from ettr.training.reproduction.controls import controls
 from ettr.training.reproduction.experiments import EXPERIMENTS, Experiment, movielens
+from ettr.training.reproduction.overhead import overhead
 from ettr.training.reproduction.trials import prepare, settings_record, trial
 
 CONTROLS = 5
@@ -59,6 +60,7 @@ def _run(experiment: Experiment, folder: Path, out: Path, count: int, budget_s: 
         path, "control", CONTROLS, lambda number: controls(prepared, number)
     ):
         _say(f"{experiment.name}: control at T={record['T']} {'holds' if record['ok'] else record}")
+    list(results.missing(path, "overhead", 1, lambda _: overhead(prepared, time.perf_counter)))
     for number, record in results.missing(
         path, "trial", count, lambda number: trial(prepared, number)
     ):

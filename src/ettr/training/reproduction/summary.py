@@ -52,6 +52,7 @@ class ExperimentSummary:
     arms: Mapping[str, ArmSummary]
     controls: int
     controls_held: int
+    overhead: Mapping[str, object] | None
     shares: Mapping[float, Share]  # E‖δ'‖²/‖δ‖² by lost fraction
 
 
@@ -73,8 +74,15 @@ def summarise(records: Sequence[results.Record]) -> ExperimentSummary:
         for key in trials[0]
     }
     controls = [record for record in records if record["kind"] == "control"]
+    overhead = next((record for record in records if record["kind"] == "overhead"), None)
     return ExperimentSummary(
-        name, settings, arms, len(controls), sum(bool(c["ok"]) for c in controls), _shares(trials)
+        name,
+        settings,
+        arms,
+        len(controls),
+        sum(bool(c["ok"]) for c in controls),
+        overhead,
+        _shares(trials),
     )
 
 
@@ -128,14 +136,13 @@ def table(summaries: Iterable[ExperimentSummary]) -> str:
         cells += [noise, str(sum(arm.censored for arm in s.arms.values()))]
         rows.append("| " + " | ".join(cells) + " |")
     rows.append(f"\nThe paper's claim for the whole of SCAR: {CLAIM}.\n")
-    rows.append(
-        "| experiment | controls held | E‖δ'‖²/‖δ‖² at 1/4 | 1/2 | 3/4 |\n|---|---|---|---|---|"
-    )
+    head = ["experiment", "controls held", "E‖δ'‖²/‖δ‖² at 1/4", "1/2", "3/4"]
+    head += ["scoring, ms", "copying 1/8, ms", "copying all, ms", "bytes in C, against full"]
+    rows += ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for s in summaries:
         shares = [f"{m:.3f} ({a:.3f} to {b:.3f})" for m, a, b in s.shares.values()]
-        rows.append(
-            f"| {s.name} | {s.controls_held} of {s.controls} | " + " | ".join(shares) + " |"
-        )
+        cells = [s.name, f"{s.controls_held} of {s.controls}", *shares, *_overhead(s.overhead)]
+        rows.append("| " + " | ".join(cells) + " |")
     return "\n".join(rows) + "\n"
 
 
@@ -278,6 +285,15 @@ def _saving(arm: ArmSummary | None) -> str:
     if arm is None or arm.saving is None or arm.saving_low is None or arm.saving_high is None:
         return ""
     return f"{100 * arm.saving:.0f} % ({100 * arm.saving_low:.0f} to {100 * arm.saving_high:.0f})"
+
+
+def _overhead(record: Mapping[str, object] | None) -> list[str]:
+    if record is None:
+        return [""] * 4
+    number = {key: float(str(value)) for key, value in record.items() if key != "kind"}
+    bytes_ratio = 8 * number["eighth_bytes"] / number["full_bytes"]
+    times = [f"{number[key]:.3f}" for key in ("score_ms", "eighth_ms", "full_ms")]
+    return [*times, f"{bytes_ratio:.2f}"]
 
 
 def _arms(record: results.Record) -> dict[str, list[float]]:
