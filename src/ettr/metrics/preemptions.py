@@ -51,7 +51,10 @@ class RuleError:
 
 @dataclass(frozen=True, slots=True)
 class PreemptionLinks:
-    """All second-order preemptions, by whom they were found, and the rule's measured error."""
+    """All second-order preemptions, by whom they were found, and the rule's measured error.
+
+    `told_by_log` counts the log's lines that name who was preempted for whom, whatever the reason.
+    """
 
     links: tuple[Preemption, ...]
     preempted_attempts: int
@@ -118,11 +121,24 @@ def preemption_links(
         rule_window_s: how long before a restart a preemption may lie, in seconds.
         confidence: of the intervals of the rule's error, between 0 and 1.
     """
-    victims = fetch(
-        attempts.filter((attempts["state"] == "PREEMPTED") & attempts["end"].notnull()),
-        "attempt_id", "job_id", "end", "elapsed_s", "n_gpus",
-    )  # fmt: skip
+    gone = attempts.filter((attempts["state"] == "PREEMPTED") & attempts["end"].notnull())
+    told_events = events.filter(
+        (events["check"] == "slurmctld")
+        & (events["code"] == "PREEMPTED")
+        & events["job_id"].notnull()
+        & events["related_job_id"].notnull()
+    ).select("job_id", "related_job_id", "time")
+    told_by_log = int(told_events.count().to_pyarrow().as_py())
     restarts = restarts_after_failure(attempts, failures)
+    by_rule = _links_by_rule(attempts, allocations, restarts, rule_window_s)
+    # Hundreds of thousands are preempted; only those that a restart or the rule names matter.
+    asked = told_events.semi_join(_listed("related_job_id", {r.job_id for r in restarts}),
+                                  "related_job_id")  # fmt: skip
+    ruled = gone.semi_join(_listed("attempt_id", set(by_rule)), "attempt_id").select("job_id")
+    jobs = asked.select("job_id").union(ruled).distinct()
+    victims = fetch(
+        gone.semi_join(jobs, "job_id"), "attempt_id", "job_id", "end", "elapsed_s", "n_gpus"
+    )
     held = {
         attempt: (float(elapsed_s or 0.0), int(n_gpus or 0))
         for attempt, elapsed_s, n_gpus in zip(
@@ -131,20 +147,31 @@ def preemption_links(
         )
     }  # fmt: skip
     told = _told_by_log(
-        events, victims["attempt_id"].to_pylist(), victims["job_id"].to_pylist(),
-        seconds_of(victims["end"]),
+        told_events.semi_join(jobs, "job_id"), victims["attempt_id"].to_pylist(),
+        victims["job_id"].to_pylist(), seconds_of(victims["end"]),
     )  # fmt: skip
     by_log = _links_by_log(told, restarts)
-    by_rule = _links_by_rule(attempts, allocations, restarts, rule_window_s)
-    links = [_link(pair, held, True) for pair in sorted(by_log.items())]
-    links += [_link(pair, held, False) for pair in sorted(by_rule.items()) if pair[0] not in told]
+    links = [_link(pair, held, True) for pair in sorted(by_log.items(), key=_attempt)]
+    links += [
+        _link(pair, held, False)
+        for pair in sorted(by_rule.items(), key=_attempt)
+        if pair[0] not in told
+    ]
     return PreemptionLinks(
         links=tuple(links),
-        preempted_attempts=victims.num_rows,
-        told_by_log=len(told),
+        preempted_attempts=int(gone.count().to_pyarrow().as_py()),
+        told_by_log=told_by_log,
         rule_window_s=rule_window_s,
-        rule_error=_rule_error(told, by_log, by_rule, confidence) if told else None,
+        rule_error=_rule_error(told, by_log, by_rule, confidence) if told_by_log else None,
     )
+
+
+def _listed(name: str, values: set[str]) -> ibis.Table:
+    return ibis.memtable({name: sorted(values)}, schema={name: "string"})
+
+
+def _attempt(pair: tuple[str, Restart]) -> str:
+    return pair[0]
 
 
 def _link(
@@ -161,13 +188,7 @@ def _told_by_log(
     events: ibis.Table, attempts: list[str], jobs: list[str], ends_s: Floats
 ) -> dict[str, tuple[str, float]]:
     """For each preempted attempt the job it made room for, and when, as the log has it."""
-    told = events.filter(
-        (events["check"] == "slurmctld")
-        & (events["code"] == "PREEMPTED")
-        & events["job_id"].notnull()
-        & events["related_job_id"].notnull()
-    )
-    rows = fetch(told, "job_id", "related_job_id", "time")
+    rows = fetch(events, "job_id", "related_job_id", "time")
     by_job: dict[str, list[tuple[float, str]]] = {}
     for attempt, job, end_s in zip(attempts, jobs, ends_s, strict=True):
         by_job.setdefault(job, []).append((float(end_s), attempt))
@@ -228,15 +249,16 @@ def _links_by_rule(
         starts.mutate(bucket=(starts["start_s"] // width).cast("int64") + step)
         for step in (-1, 0, 1)
     ]
-    gone = attempts.filter(attempts["state"] == "PREEMPTED").select("attempt_id")
-    ends = allocations.filter(allocations["end"].notnull()).semi_join(gone, "attempt_id")
+    ends = allocations.filter(allocations["end"].notnull())
     ends = ends.select("cluster", "node", "attempt_id", end_s=epoch_s(ends["end"]))
     ends = ends.mutate(bucket=(ends["end_s"] // width).cast("int64"))
     met = ends.inner_join(ibis.union(*near), ["cluster", "node", "bucket"])
     met = met.filter(
         (met["end_s"] <= met["start_s"] + CLOCK_SLACK_S) & (met["start_s"] - met["end_s"] <= width)
     )
-    pairs = fetch(met.select("attempt_id", "restart_id").distinct())
+    gone = attempts.filter(attempts["state"] == "PREEMPTED").select("attempt_id")
+    near_restart = met.select("attempt_id", "restart_id").distinct()
+    pairs = fetch(near_restart.semi_join(gone, "attempt_id"), "attempt_id", "restart_id")
     found: dict[str, Restart] = {}
     for attempt, restart_id in zip(
         pairs["attempt_id"].to_pylist(), pairs["restart_id"].to_pylist(), strict=True
