@@ -1,0 +1,66 @@
+"""A store that lacks a table, or all of them, has results that say so and never an error."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from datetime import UTC, datetime
+
+import pytest
+
+from ettr.metrics.availability import availability, service
+from ettr.metrics.faults import fleet_faults
+from ettr.metrics.goodput import lost_goodput
+from ettr.metrics.instants import Period, observed_period
+from ettr.metrics.mttf import mttf_by_size
+from ettr.metrics.preemptions import preemption_links
+from ettr.metrics.rates import failure_rates
+from ettr.metrics.runs import job_runs
+from ettr.metrics.sizes import main_size_unit, size_mix
+from ettr.metrics.status import status_mix
+from ettr.metrics.totals import totals
+from ettr.metrics.trend import rate_trend
+from ettr.taxonomy import load_taxonomy
+from synthetic.cluster import ClusterPlan, build_cluster
+from synthetic.tables import on_duckdb
+
+PLAN = ClusterPlan(days=3.0, work_s=86400, slot_nodes=(8,), filler_nodes=6, noise_events=9)
+CLUSTER = build_cluster(PLAN, seed=2)
+ANY = Period(datetime(2025, 3, 1, tzinfo=UTC), datetime(2025, 3, 4, tzinfo=UTC))
+
+
+def everything(t):
+    rates = failure_rates(t["attempts"], t["failures"])
+    links = preemption_links(t["attempts"], t["allocations"], t["failures"], t["events"])
+    nodes = (t["nodes"], t["node_states"])
+    return {
+        "totals": totals(t["attempts"]),
+        "status": status_mix(t["attempts"]),
+        "sizes": size_mix(t["attempts"], main_size_unit(t["attempts"])),
+        "rates": rates,
+        "trend": rate_trend(t["attempts"], t["failures"], t["events"], ANY),
+        "mttf": mttf_by_size(t["attempts"], t["failures"], t["progress"], rates.best),
+        "runs": job_runs(t["attempts"], t["progress"], min_scheduled_h=0.0),
+        "goodput": lost_goodput(t["failures"], links),
+        "nodes": availability(*nodes, t["allocations"], ANY, load_taxonomy()),
+        "faults": fleet_faults(t["events"], service(*nodes, ANY), ANY),
+    }
+
+
+@pytest.mark.parametrize(
+    "missing",
+    [(), ("progress",), ("events",), ("failures",), ("nodes",), ("allocations", "node_states"),
+     ("attempts", "allocations", "failures", "progress"), tuple(CLUSTER.tables)],
+)  # fmt: skip
+def test_a_missing_table_is_no_error_and_results_are_plain_json(missing):
+    tables = on_duckdb({k: v for k, v in CLUSTER.tables.items() if k not in missing})
+    for name, result in everything(tables).items():
+        if result is not None:
+            text = json.dumps(asdict(result), default=str, allow_nan=False)
+            assert "Infinity" not in text, name
+
+
+def test_nothing_was_observed_in_an_empty_store():
+    tables = on_duckdb({})
+    assert observed_period(tables["attempts"], tables["node_states"], tables["events"],
+                           tables["nodes"]) is None  # fmt: skip
