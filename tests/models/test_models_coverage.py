@@ -211,3 +211,22 @@ def test_planted_parameters_are_recovered_on_200_seeds(name):
 def test_the_right_model_wins_on_data_made_by_it(name):
     made = [planted(name, np.random.default_rng(seed), 5000)[1] for seed in range(20)]
     assert sum(compare_models(data).best.model == name for data in made) >= 18
+
+
+@pytest.mark.parametrize("name", ["constant rate", "Weibull", "lognormal"])
+def test_goodness_of_fit_seldom_rejects_the_truth(name):
+    p = []
+    for seed in range(200):
+        model, data, _ = planted(name, np.random.default_rng(seed))
+        p.append(model.fit(data).goodness.p_value)
+    assert np.mean(np.array(p) < 0.05) <= 0.05 + 2 * (0.05 * 0.95 / 200) ** 0.5
+
+
+@pytest.mark.parametrize("failures", [10, 50, 300])
+def test_false_steps_are_rare(failures):
+    rng = np.random.default_rng(28)
+    found = [
+        PiecewiseConstant().fit(fleet_on_calendar(rng.uniform(0, 100, failures), 0, 100, 200))
+        for _ in range(200)
+    ]
+    assert np.mean([len(fit.parameters) > 1 for fit in found]) <= 0.05

@@ -3,14 +3,13 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Generic, TypeVar
 
 import numpy as np
 
 from ettr.errors import UsageError
 from ettr.estimates import CONFIDENCE, FailureRate, Interval
-from ettr.models.data import Floats, Lifetimes
+from ettr.models.data import Floats, Lifetimes, at_risk
 
 DataT_contra = TypeVar("DataT_contra", contravariant=True)
 
@@ -131,28 +130,22 @@ def age_test(
 ) -> GoodnessOfFit | None:
     """Chi-square test of failures by age against those expected; None below `FEW_FAILURES`.
 
-    Ages are cut where failures are, about equally many to a bin and no fewer than five, so that a
-    hazard of the wrong shape shows. Spans are cut at the edges, which keeps censoring and left
-    truncation exact.
+    Ages are cut so that the model expects about equally many failures in each bin, and no fewer
+    than five, so that a hazard of the wrong shape shows. Censoring and left truncation stay exact:
+    a span is at risk in each bin for the hazard that it spent there.
     """
     n = data.failures
     n_bins = min(20, n // 5)
-    degrees = n_bins - n_parameters
-    if n < FEW_FAILURES or degrees < 1:
+    if n < FEW_FAILURES or n_bins - n_parameters < 1:
         return None
-    ages = data.duration_s[data.observed]
-    inner = np.unique(np.quantile(ages, np.arange(1, n_bins) / n_bins))
-    edges = np.concatenate(([0.0], inner, [np.inf]))
-    seen, _ = np.histogram(ages, edges)
-    # the hazard rises with age, so spans may be cut at its values instead of at ages
-    cut = np.concatenate(([0.0], cumulative_hazard(inner), [np.inf]))
-    ends, begins = cumulative_hazard(data.duration_s), cumulative_hazard(data.entry_s)
-    expected = np.array(
-        [
-            np.sum(np.clip(ends, low, high) - np.clip(begins, low, high))
-            for low, high in pairwise(cut)
-        ]
-    )
+    # the hazard rises with age, so its values serve as the clock
+    begins, ends = cumulative_hazard(data.entry_s), cumulative_hazard(data.duration_s)
+    grid = np.unique(np.quantile(np.concatenate([begins, ends]), np.linspace(0.0, 1.0, 1025)))
+    reached = at_risk(begins, ends, grid)
+    cut = np.interp(np.arange(1, n_bins) / n_bins * reached[-1], reached, grid)
+    cut = np.unique(np.concatenate(([grid[0]], cut, [grid[-1]])))
+    seen, _ = np.histogram(ends[data.observed], cut)
+    expected = np.diff(at_risk(begins, ends, cut))
     keep = expected > 0
     degrees = int(np.count_nonzero(keep)) - n_parameters
     if degrees < 1:

@@ -195,6 +195,25 @@ class Counts:
         return float(self.exposure_node_days.sum())
 
 
+def at_risk(begins: Floats, ends: Floats, clock: Floats) -> Floats:
+    """Time that all spans together have been at risk up to each reading of their clock.
+
+    Args:
+        begins: Where each span begins, shape (n,).
+        ends: Where it ends, shape (n,).
+        clock: Readings, shape (m,).
+    """
+
+    def before(values: Floats) -> Floats:
+        ordered = np.sort(values)
+        total = np.concatenate(([0.0], np.cumsum(ordered)))
+        place = np.searchsorted(ordered, clock)
+        result: Floats = clock * place - total[place]
+        return result
+
+    return before(begins) - before(ends)
+
+
 def fleet_on_calendar(
     times_days: Any, start_days: float, end_days: float, n_nodes: int
 ) -> Lifetimes:

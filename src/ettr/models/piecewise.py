@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ettr.estimates import CONFIDENCE, FailureRate, Interval, poisson_interval
 from ettr.models.base import FailureModel, Fit, Parameter, age_test, verdict
-from ettr.models.data import Floats, Lifetimes
+from ettr.models.data import Floats, Lifetimes, at_risk
 from ettr.units import SECONDS_PER_DAY
 
 _CANDIDATES = 300
@@ -109,20 +109,7 @@ def _grid(data: Lifetimes) -> tuple[Floats, NDArray[np.int64], Floats]:
     edges: Floats = np.concatenate(([first], middle, [last]))
     counts = np.diff(np.searchsorted(ages, edges, side="right"))
     counts[0] += np.count_nonzero(ages <= first)
-    return edges, counts.astype(np.int64), np.diff(_at_risk(data, edges))
-
-
-def _at_risk(data: Lifetimes, clock_s: Floats) -> Floats:
-    """Time at risk of all spans up to each clock reading."""
-
-    def before(values: Floats) -> Floats:
-        ordered = np.sort(values)
-        total = np.concatenate(([0.0], np.cumsum(ordered)))
-        place = np.searchsorted(ordered, clock_s)
-        result: Floats = clock_s * place - total[place]
-        return result
-
-    return before(data.entry_s) - before(data.duration_s)
+    return edges, counts.astype(np.int64), np.diff(at_risk(data.entry_s, data.duration_s, edges))
 
 
 def _gain(n: Floats, exposure: Floats) -> Floats:
