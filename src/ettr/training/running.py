@@ -32,7 +32,7 @@ from torch import Tensor, nn
 
 from ettr.errors import UsageError
 from ettr.training.faults import CheckpointError
-from ettr.training.layout import EXTRA
+from ettr.training.layout import EXTRA, Layout
 from ettr.training.planning import POLICIES, BlockView, Budget, choose, plan_layout
 from ettr.training.scoring import Scorer
 from ettr.training.slotfile import Disk, SlotWriter, slot_folder
@@ -145,6 +145,7 @@ class RunningCheckpoint:
         )
         self._versions = np.full(n, -1, np.int64)
         self._touches = np.zeros(n, np.int64)
+        self._rows_of = _rows_of(self._layout)
         scorer = None
         if self.policy == "priority":
             scorer = Scorer(self._layout, self._of_shard, self._shards)
@@ -224,16 +225,20 @@ class RunningCheckpoint:
             name: a tensor's name, or the beginning of names (`layers.0.experts.3`).
             rows: global row numbers along the first dimension; None: all of it.
         """
-        numbers = None if rows is None else np.bincount(np.asarray(rows).reshape(-1))
-        for block, spec in enumerate(self._layout.blocks):
-            fqn = self._layout.tensors[spec.tensor].fqn
+        counts = None
+        if rows is not None:
+            met = np.bincount(np.asarray(rows).reshape(-1))
+            counts = np.concatenate(([0], np.cumsum(met)))
+        for fqn, (blocks, first, end) in self._rows_of.items():
             if fqn != name and not fqn.startswith(name + "."):
                 continue
-            if numbers is None:
-                self._touches[block] += 1
+            if counts is None:
+                self._touches[blocks] += 1
             else:
-                first = spec.offsets[0]
-                self._touches[block] += int(numbers[first : first + spec.sizes[0]].sum())
+                last = len(counts) - 1
+                self._touches[blocks] += (
+                    counts[np.minimum(end, last)] - counts[np.minimum(first, last)]
+                )
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Return once the latest round is durable and scored.
@@ -360,6 +365,17 @@ class RunningCheckpoint:
             mean_age_steps=step - float(known.mean()) if len(known) else None,
             error=self._writer.error,
         )
+
+
+def _rows_of(layout: Layout) -> dict[str, tuple[np.ndarray[Any, np.dtype[np.int64]], ...]]:
+    """Name -> its blocks, and the rows (first, end) of each along the first dimension."""
+    found: dict[str, list[tuple[int, int, int]]] = {}
+    for block, spec in enumerate(layout.blocks):
+        first = spec.offsets[0] if spec.offsets else 0
+        length = spec.sizes[0] if spec.sizes else 1
+        fqn = layout.tensors[spec.tensor].fqn
+        found.setdefault(fqn, []).append((block, first, first + length))
+    return {fqn: tuple(np.array(rows, np.int64).T) for fqn, rows in found.items()}
 
 
 def _trusted(root: str | os.PathLike[str], folder: Any) -> dict[int, int]:

@@ -26,7 +26,7 @@ class Scorer:
     def __init__(self, layout: Layout, of_shard: Sequence[int], shards: Sequence[Shard]) -> None:
         self._layout, self._of_shard, self._shards = layout, of_shard, shards
         self._saved: dict[int, Tensor] = {}
-        self._scratch: Tensor | None = None
+        self._scratch = np.empty(0, np.float32)
         devices = {shard.tensor.device for shard in shards if shard.tensor.is_cuda}
         # A stream of its own: scoring neither waits for training's kernels nor holds them up.
         self._stream: Any = None
@@ -68,13 +68,12 @@ class Scorer:
         return found
 
     def _distance2(self, live: Tensor, saved: Tensor) -> float:
+        # In NumPy: torch would start a second pool of threads from this one and crowd out training.
         if live.dtype != torch.float32:
-            difference = live.to(torch.float32) - saved.to(torch.float32)
-            return float(difference.square().sum())
+            live, saved = live.to(torch.float32), saved.to(torch.float32)
         n = live.numel()
-        if self._scratch is None or self._scratch.numel() < n:
-            self._scratch = torch.empty(n)
-        scratch = self._scratch[:n].view(live.shape)
-        torch.sub(live, saved, out=scratch)
-        flat = scratch.view(-1)
-        return float(torch.dot(flat, flat))
+        if len(self._scratch) < n:
+            self._scratch = np.empty(n, np.float32)
+        scratch = self._scratch[:n]
+        np.subtract(live.numpy(), saved.numpy(), out=scratch.reshape(live.shape))
+        return float(np.einsum("i,i->", scratch, scratch))

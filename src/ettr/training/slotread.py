@@ -7,11 +7,11 @@ payload carry a checksum of their own. Standard library only.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from ettr.training import checksums
 from ettr.training.faults import CheckpointError
@@ -106,6 +106,7 @@ class PayloadReader:
     def __init__(self, *, check: bool = True) -> None:
         self._buffer = bytearray(1 << 20)
         self._check = check
+        self._digests: dict[str, Callable[[Any], int]] = {}
 
     def read(self, record: Record) -> memoryview | None:
         """The payload, or None where it is short or fails its checksum."""
@@ -123,11 +124,15 @@ class PayloadReader:
             if n == 0:
                 return None
             got += n
-        if self._check:
-            digest = checksums.function(record.file.superblock.checksum)
-            if digest(view) != record.header.payload_sum:
-                return None
+        if self._check and self._digest(record)(view) != record.header.payload_sum:
+            return None
         return view
+
+    def _digest(self, record: Record) -> Callable[[Any], int]:
+        name = record.file.superblock.checksum
+        if name not in self._digests:
+            self._digests[name] = checksums.function(name)
+        return self._digests[name]
 
 
 def slot_names(root: str | os.PathLike[str]) -> list[str]:
