@@ -79,8 +79,8 @@ def test_a_trial_repeats_and_partial_recovery_beats_the_rollback(make):
 
 
 def test_partial_recovery_saves_about_as_much_as_on_mnist_for_a_small_regression():
-    prepared = prepare(regression(), SETTINGS)
-    found = [trial(prepared, number)["arms"] for number in range(30)]
+    prepared = prepare(regression(), Settings(iterations=32, interval=8, grid="full"))
+    found = [trial(prepared, number)["arms"] for number in range(20)]
     base = np.mean([arms["full/full"][0] for arms in found])
     savings = [1 - np.mean([a[f"partial/full/{p}"][0] for a in found]) / base for p in (25, 50, 75)]
     assert savings == sorted(savings, reverse=True)

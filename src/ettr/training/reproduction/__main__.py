@@ -13,7 +13,7 @@ from ettr.training.reproduction.experiments import EXPERIMENTS, Experiment, movi
 from ettr.training.reproduction.overhead import overhead
 from ettr.training.reproduction.trials import prepare, settings_record, trial
 
-CONTROLS = 5
+CONTROLS = {"full": 5, "large": 2}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -25,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         for experiment in chosen:
             if asked.trials:
-                _run(experiment, asked.data, asked.out, asked.trials, 60 * asked.minutes)
+                _run(experiment, asked)
         if asked.trials and (not asked.only or "gpt" in asked.only):
             from ettr.training.reproduction.gpt_trials import run_gpt
 
@@ -40,24 +40,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0 if held else 1
 
 
-def _run(experiment: Experiment, folder: Path, out: Path, count: int, budget_s: float) -> None:
+def _run(experiment: Experiment, asked: argparse.Namespace) -> None:
     """The controls and the trials of one experiment that are not on disk yet."""
-    path = out / f"{experiment.name}.jsonl"
+    path, count = asked.out / f"{experiment.name}.jsonl", asked.trials
     done = sum(record["kind"] == "trial" for record in results.read(path))
     if done >= count:
         _say(f"{experiment.name}: {done} trials already there")
         return
     begun = time.monotonic()
-    workload = experiment.build(folder)
+    workload = experiment.build(asked.data, asked.every)
     prepared = prepare(workload, experiment.settings)
-    head = {**settings_record(workload, prepared), "ours": experiment.ours}
+    head = {
+        **settings_record(workload, prepared),
+        "ours": experiment.ours.format(every=asked.every),
+    }
     results.resume(path, head)
     _say(
         f"{experiment.name}: {head['units']} units, κ(x) {head['kappas']}, "
         f"p {head['failure_chance']:.4f}, ready in {time.monotonic() - begun:.0f} s"
     )
     for _number, record in results.missing(
-        path, "control", CONTROLS, lambda number: controls(prepared, number)
+        path,
+        "control",
+        CONTROLS[experiment.settings.grid],
+        lambda number: controls(prepared, number),
     ):
         _say(f"{experiment.name}: control at T={record['T']} {'holds' if record['ok'] else record}")
     list(results.missing(path, "overhead", 1, lambda _: overhead(prepared, time.perf_counter)))
@@ -66,7 +72,7 @@ def _run(experiment: Experiment, folder: Path, out: Path, count: int, budget_s: 
     ):
         spent = time.monotonic() - begun
         _say(f"{experiment.name}: trial {number + 1} of {count}, T={record['T']}, {spent:.0f} s")
-        if spent > budget_s:
+        if spent > 60 * asked.minutes:
             _say(f"{experiment.name}: stopped after {spent:.0f} s; run again to go on")
             break
 
@@ -79,6 +85,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, required=True, help="results; kept and added to")
     parser.add_argument("--trials", type=int, default=100, help="per experiment; 0 summarises only")
     parser.add_argument("--minutes", type=float, default=60, help="at most, per experiment")
+    parser.add_argument(
+        "--every", type=int, default=1, help="take every n-th document of the two large corpora"
+    )
     parser.add_argument("--only", nargs="*", help="names of experiments")
     parser.add_argument("--movielens", type=Path, help="a MovieLens ratings file of yours")
     return parser

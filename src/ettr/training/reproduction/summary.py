@@ -18,6 +18,7 @@ from ettr.errors import UsageError
 from ettr.training.reproduction import results
 from ettr.training.reproduction.figure import Panel, write_figure
 from ettr.training.reproduction.running import POLICIES
+from ettr.training.reproduction.trials import LOST
 from ettr.training.reproduction.workload import keyed
 
 TRADITIONAL = "full/full"
@@ -140,7 +141,7 @@ def table(summaries: Iterable[ExperimentSummary]) -> str:
     head += ["scoring, ms", "copying 1/8, ms", "copying all, ms", "bytes in C, against full"]
     rows += ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for s in summaries:
-        shares = [f"{m:.3f} ({a:.3f} to {b:.3f})" for m, a, b in s.shares.values()]
+        shares = [_share(s.shares.get(lost)) for lost in LOST]
         cells = [s.name, f"{s.controls_held} of {s.controls}", *shares, *_overhead(s.overhead)]
         rows.append("| " + " | ".join(cells) + " |")
     return "\n".join(rows) + "\n"
@@ -252,11 +253,10 @@ def _shares(trials: Sequence[Mapping[str, Sequence[float]]]) -> dict[float, Shar
     """E‖δ'‖²/‖δ‖² by lost fraction, which the theory says is the fraction, with 95 % intervals."""
     moved = [t for t in trials if t[TRADITIONAL][2] > 0]
     shares: dict[float, Share] = {}
-    for lost in (0.25, 0.5, 0.75):
+    for lost in LOST:
         key = f"partial/full/{round(100 * lost)}"
-        ratio = np.array([(t[key][2] / t[TRADITIONAL][2]) ** 2 for t in moved])
+        ratio = np.array([(t[key][2] / t[TRADITIONAL][2]) ** 2 for t in moved if key in t])
         if ratio.size == 0:
-            shares[lost] = (math.nan, math.nan, math.nan)
             continue
         half = 1.96 * ratio.std(ddof=min(1, ratio.size - 1)) / math.sqrt(ratio.size)
         shares[lost] = (float(ratio.mean()), float(ratio.mean() - half), float(ratio.mean() + half))
@@ -285,6 +285,10 @@ def _saving(arm: ArmSummary | None) -> str:
     if arm is None or arm.saving is None or arm.saving_low is None or arm.saving_high is None:
         return ""
     return f"{100 * arm.saving:.0f} % ({100 * arm.saving_low:.0f} to {100 * arm.saving_high:.0f})"
+
+
+def _share(share: Share | None) -> str:
+    return "" if share is None else "{:.3f} ({:.3f} to {:.3f})".format(*share)
 
 
 def _overhead(record: Mapping[str, object] | None) -> list[str]:

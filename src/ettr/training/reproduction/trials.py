@@ -34,7 +34,7 @@ class Settings:
 
     iterations: int  # κ0: the threshold is the clean loss there
     interval: int  # C
-    grid: str  # "full", or "large": r = 1/8, half lost, partial alone, traditional
+    grid: str  # "full", or "large": half lost, by nothing, full, and two policies at 1/8
     streams: int = 1  # clean runs, taken in turn
     smooth: int = 1  # iterations averaged before the loss is compared
     failures: int = 2  # the geometric p is failures / iterations
@@ -90,12 +90,7 @@ def arms(grid: str) -> list[Arm]:
     nothing, whole = Checkpointing("none"), Checkpointing("full")
     eighths = [Checkpointing(policy, 8) for policy in POLICIES]
     if grid == "large":
-        return [
-            Arm("partial", nothing, 0.5),
-            *(Arm("partial", whole, lost) for lost in LOST),
-            *(Arm("partial", saving, 0.5) for saving in eighths),
-            Arm("full", eighths[0]),
-        ]
+        return [Arm("partial", saving, 0.5) for saving in (nothing, whole, *eighths[:2])]
     running = [Checkpointing(policy, parts) for parts in (2, 4, 8) for policy in POLICIES]
     return [
         *(Arm("full", saving) for saving in running),

@@ -61,14 +61,14 @@ def trailing_mean(values: Floats, window: int) -> Floats:
 
 
 def clean_run(workload: Workload, stream: int, iterations: int, smooth: int) -> CleanRun:
-    """The run without failure, with the states of x(0) to x(iterations) and twice as many losses.
+    """The run without failure: the states of x(0) to x(iterations), and losses half as far again.
 
-    The second half has losses only: a noisy run may cross a common threshold later than planned.
+    A noisy run may cross a common threshold later than planned.
     """
     state = workload.start(stream)
     kept = np.empty((iterations + 1, *state.shape), dtype=state.dtype)
-    losses = np.empty(2 * iterations)
-    for at in range(2 * iterations):
+    losses = np.empty(iterations + iterations // 2)
+    for at in range(losses.size):
         if at <= iterations:
             kept[at] = state
         (state,), loss = workload.advance([state], at, stream)
