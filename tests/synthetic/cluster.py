@@ -4,7 +4,8 @@ Two groups of nodes. Training slots hold long jobs of many nodes, one after anot
 hold short jobs of low priority. A node of a training job fails; the job is requeued and takes a
 filler node in place of the broken one, whose job is preempted for it. The broken node is repaired
 and comes back as a filler. Times are whole seconds. Everything is drawn from one seeded generator,
-and what the metrics should find is counted here as it happens, never derived from the tables.
+and what the metrics should find is counted here as it happens, never derived from the tables. The
+module is long because one event loop holds it all: the truth must be counted where it comes about.
 """
 
 from __future__ import annotations
