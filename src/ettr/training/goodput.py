@@ -2,8 +2,9 @@
 
 The wall clock runs from the first event (less its duration) to the last. The time between two
 events belongs to the later one, up to that event's own duration; the rest is idle, or restart
-where the later event says that the run began anew. A step whose result was lost (the run went back
-behind it, or did it again) counts as redone, not as productive. Sums are kept in whole
+where the later event says that the run began anew. A step takes the idle time that its duration
+covers, so that a save told within a step splits it exactly. A step whose result was lost (the run
+went back behind it, or did it again) counts as redone, not as productive. Sums are kept in whole
 microseconds, so that the split is exact. Standard library only.
 
 **Source**: ETTR as productive time over available wall-clock time, Kokolis et al. (2025), HPCA,
@@ -73,6 +74,8 @@ class Goodput:
         self._last = 0
         self._furthest = -1
         self._redone_steps = self._restarts = self._out_of_order = 0
+        self._idle: list[tuple[int, int]] = []  # idle times since the last step
+        self._anew = True
 
     def add(self, event: ProgressEvent) -> None:
         """Take one event; one that is older than the last is counted, its time is already told."""
@@ -80,15 +83,19 @@ class Goodput:
         if self._first is None:
             length = round((event.duration_s or 0.0) * _MICROSECONDS)
             self._first = self._last = now - max(length, 0)
-        elif event.event in _BEGINS_ANEW:
-            self._restarts += 1
+        # Events of a restart in a row (start, initialisation, group re-formed) are one restart.
+        anew = event.event in _BEGINS_ANEW
+        self._restarts += anew and not self._anew
+        self._anew = anew
         self._out_of_order += now < self._last
-        gap = max(now - self._last, 0)
+        before, gap = self._last, max(now - self._last, 0)
         self._last = max(now, self._last)
         own = self._own_time(event, gap)
-        self._spent["restart" if event.event in _BEGINS_ANEW else "idle"] += gap - own
+        self._spent["restart" if anew else "idle"] += gap - own
+        if not anew and gap > own:
+            self._idle.append((before, before + gap - own))
         if event.event == "step":
-            self._do_step(event.step, own)
+            self._do_step(event.step, own + self._idle_within(event, now))
             return
         if event.event in self._spent:
             self._spent[event.event] += own
@@ -124,6 +131,15 @@ class Goodput:
             # A step without a duration took the time since the event before it.
             return gap if event.event == "step" else 0
         return min(gap, max(round(event.duration_s * _MICROSECONDS), 0))
+
+    def _idle_within(self, event: ProgressEvent, now: int) -> int:
+        # A save or a stall within a step is told before the step is: what lay idle around it
+        # was the step's own time.
+        begin = now - max(round((event.duration_s or 0.0) * _MICROSECONDS), 0)
+        inside = sum(max(end - max(start, begin), 0) for start, end in self._idle)
+        self._idle.clear()
+        self._spent["idle"] -= inside
+        return inside
 
     def _do_step(self, step: int, spent: int) -> None:
         self._lose(step)
