@@ -102,6 +102,6 @@ def test_best_interval_is_the_exact_one_where_there_is_one_kind() -> None:
     from ettr.plan.intervals import exact_interval_s
 
     at = Levels(600, 30, light_per_s=1e-4, light_restart_s=300)
-    interval_s, ettr = best_levels(at, 1.0, 1e5)
+    interval_s, ettr = best_levels(lambda s: replace(at, interval_s=s), 1.0, 1e5)
     assert interval_s == pytest.approx(exact_interval_s(30, 1e4), rel=1e-3)
     assert ettr >= levels_ettr(replace(at, interval_s=interval_s * 1.1))

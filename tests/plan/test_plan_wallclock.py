@@ -54,14 +54,14 @@ def test_distribution_is_that_of_simulated_runs(n_gpus: int, hours: float, queue
         assert law.within(float(at_s) + 1e-3) == pytest.approx(share, abs=error)
 
 
-@pytest.mark.parametrize("n_gpus", [128, 4_096, 65_536])
+@pytest.mark.parametrize("n_gpus", [1_024, 16_384, 65_536])
 def test_mean_of_the_law_is_the_exact_mean(n_gpus: int) -> None:
     run = PlannedRun(6.5e-3, nodes_of(n_gpus), 900.0, 30.0, 300.0, 120.0, 20 * 3600)
     law = wallclock(run)
     # E[W] = shortest + the integral of P(W > t)
-    grid_s = np.linspace(law.shortest_s, law.mean_s + 20 * law.sd_s, 4_000)
+    grid_s = np.linspace(law.shortest_s, law.mean_s + 20 * law.sd_s, 1_500)
     late = np.array([1 - law.within(float(t)) for t in grid_s])
-    assert law.shortest_s + np.trapezoid(late, grid_s) == pytest.approx(law.mean_s, rel=1e-4)
+    assert law.shortest_s + np.trapezoid(late, grid_s) == pytest.approx(law.mean_s, rel=2e-4)
 
 
 def test_a_run_that_never_fails_has_one_length() -> None:

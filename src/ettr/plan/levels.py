@@ -8,7 +8,8 @@ the two levels.
 """
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ def levels_ettr(at: Levels) -> float:
     if fails <= 1e-15:
         return productive_s / (n * stretch.mean_s)
     # mean time of n stretches until done or a deep failure, then from the durable checkpoint again
-    done = stretch.finishes**n
+    done = math.pow(stretch.finishes, n)
     again = n + at.durable_lag_s / length_s
     log_again = again * math.log(stretch.finishes) if stretch.finishes > 0 else -math.inf
     if log_again < -600.0:
@@ -143,13 +144,21 @@ def _stretch(at: Levels, soft: _Recovery, light: _Recovery, length_s: float) -> 
     )
 
 
-def best_levels(at: Levels, lowest_s: float, highest_s: float) -> tuple[float, float]:
+def best_levels(
+    at_interval: Callable[[float], Levels], lowest_s: float, highest_s: float
+) -> tuple[float, float]:
     """The interval between two bounds with the highest ETTR, and that ETTR.
 
     The search is over the logarithm of the interval, on a coarse grid and then by golden section.
+
+    Args:
+        at_interval: The run at an interval in seconds.
+        lowest_s: Shortest interval to try.
+        highest_s: Longest; the shortest is tried where it is longer than this.
     """
+
     def ettr(log_s: float) -> float:
-        return levels_ettr(replace(at, interval_s=math.exp(log_s)))
+        return levels_ettr(at_interval(math.exp(log_s)))
 
     low, high = math.log(lowest_s), math.log(max(highest_s, lowest_s))
     grid = [low + (high - low) * i / 24 for i in range(25)]

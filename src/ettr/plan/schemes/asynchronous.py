@@ -1,0 +1,36 @@
+"""Training stops for the copy to memory; the write goes on beside it."""
+
+from dataclasses import dataclass
+
+from ettr.plan.schemes.base import JobShape, Kind, Response, Scheme, Terms, everywhere
+
+
+@dataclass(frozen=True)
+class Asynchronous(Scheme):
+    """One checkpoint under way at a time.
+
+    Attributes:
+        slowdown: Share by which the write slows training.
+    """
+
+    slowdown: float = 0.0
+
+    name = "asynchronous"
+    source = "CheckFreq (Mohan et al., FAST 2021); DCP, torch.distributed.checkpoint.async_save"
+    assumptions = (
+        "The copy stalls training in full (CheckFreq overlaps part of it, and bounds its overhead "
+        "at 3.5 %); the write costs no more than `slowdown`."
+    )
+
+    def terms(self, job: JobShape) -> Terms:
+        """What the scheme states for `job`."""
+        write_s = job.persist_s / job.one_writer_share
+        return Terms(
+            responses=everywhere(Response(Kind.LIGHT, job.full_restart_s)),
+            stall_s=job.snapshot_s,
+            slowdown=self.slowdown,
+            lag_s=write_s,
+            shortest_interval_s=max(job.step_s, write_s),
+            host_bytes=job.shard_bytes,
+            storage_bytes=2 * job.state_bytes,
+        )

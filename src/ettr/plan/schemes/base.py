@@ -1,0 +1,181 @@
+"""What a checkpoint scheme states for a job, and the class that every scheme follows."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from enum import StrEnum
+
+from ettr.errors import UsageError
+
+
+class Domain(StrEnum):
+    """What failed: one process, one node, one rack of nodes, or the whole job."""
+
+    PROCESS = "process"
+    NODE = "node"
+    RACK = "rack"
+    JOB = "whole job"
+
+
+class Kind(StrEnum):
+    """Where training goes on after a failure."""
+
+    SOFT = "where it was"
+    LIGHT = "last light checkpoint"
+    DEEP = "last durable checkpoint"
+
+
+@dataclass(frozen=True, slots=True)
+class JobShape:
+    """A job as far as checkpoints care.
+
+    Attributes:
+        state_bytes: Parameters, optimizer and all else that a checkpoint holds, once.
+        step_s: Time of one training step.
+        n_nodes: Nodes of the job.
+        storage_bytes_per_s: What the job as a whole can write to durable storage, and read.
+        network_bytes_per_s: Of one node, to its peers.
+        device_bytes_per_s: Of one node, from its GPUs to its memory.
+        host_bytes: Memory of one node that checkpoints may use.
+        restart_s: Restart of the whole job, the load of its state not counted.
+        replace_s: Replacement of what failed while the others stay up.
+        queue_s: Mean wait after a failure.
+        gpus_per_node: GPUs in a node.
+        replicas: Complete copies of the state that training itself keeps (data parallelism).
+        one_writer_share: Share of the storage's rate that a single checkpoint reaches.
+        durable_period_s: Time between durable checkpoints, for schemes with two levels.
+        embedding_share: Share of the state in embedding tables.
+        expert_share: Share of the state in experts.
+        logged_bytes_per_step: What passes between pipeline stages in a step, whole job.
+    """
+
+    state_bytes: float
+    step_s: float
+    n_nodes: int
+    storage_bytes_per_s: float
+    network_bytes_per_s: float
+    device_bytes_per_s: float
+    host_bytes: float
+    restart_s: float = 300.0
+    replace_s: float = 60.0
+    queue_s: float = 0.0
+    gpus_per_node: int = 8
+    replicas: int = 1
+    one_writer_share: float = 1.0
+    durable_period_s: float = 3600.0
+    embedding_share: float = 0.0
+    expert_share: float = 0.0
+    logged_bytes_per_step: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Check the values.
+
+        Raises:
+            UsageError: one or more cannot be; all are listed at once.
+        """
+        may_be_zero = {
+            "queue_s", "restart_s", "replace_s", "embedding_share", "expert_share",
+            "logged_bytes_per_step",
+        }  # fmt: skip
+        problems = []
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if not (value >= 0 if field.name in may_be_zero else value > 0):
+                wanted = "0 or more" if field.name in may_be_zero else "more than 0"
+                problems.append(f"{field.name}: {value}; give {wanted}")
+            if field.name.endswith("_share") and value > 1:
+                problems.append(f"{field.name}: {value}; a share is 1 at most")
+        if problems:
+            raise UsageError("not a job shape:" + "".join(f"\n  {one}" for one in problems))
+
+    @property
+    def shard_bytes(self) -> float:
+        """State of one node, with each byte of the state held once."""
+        return self.state_bytes / self.n_nodes
+
+    @property
+    def snapshot_s(self) -> float:
+        """Copy of the state from the GPUs to the memory of their nodes."""
+        return self.shard_bytes / self.device_bytes_per_s
+
+    @property
+    def persist_s(self) -> float:
+        """Write of the state to durable storage at its full rate, and read from it."""
+        return self.state_bytes / self.storage_bytes_per_s
+
+    @property
+    def full_restart_s(self) -> float:
+        """Restart of the whole job and load of its state from durable storage."""
+        return self.restart_s + self.persist_s
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """What a scheme does when something fails.
+
+    Attributes:
+        kind: Where training goes on.
+        restart_s: Until it trains, waits not counted.
+        lost_s: Work repeated, for soft failures, that does not depend on the interval.
+        lost_interval_share: Work repeated, for soft failures, as a share of the interval.
+    """
+
+    kind: Kind
+    restart_s: float
+    lost_s: float = 0.0
+    lost_interval_share: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a scheme states for one job.
+
+    Attributes:
+        responses: By what failed.
+        stall_s: Training stops so long for a light checkpoint.
+        slowdown: Steady overhead beside the stalls, as a share of the step time.
+        lag_s: From a stall until the checkpoint can be used.
+        shortest_interval_s: Light checkpoints cannot come faster.
+        two_levels: Durable checkpoints are taken apart from the light ones.
+        host_bytes: Memory needed in one node.
+        storage_bytes: Durable storage needed.
+        quality: Effect on the model trained, in a sentence.
+        obstacle: Why the job cannot use the scheme, with what to change; None where it can.
+    """
+
+    responses: Mapping[Domain, Response]
+    stall_s: float
+    shortest_interval_s: float
+    host_bytes: float
+    storage_bytes: float
+    slowdown: float = 0.0
+    lag_s: float = 0.0
+    two_levels: bool = False
+    quality: str = "None: the state restored is one that training passed through."
+    obstacle: str | None = None
+
+    @property
+    def survives(self) -> tuple[Domain, ...]:
+        """Failures after which no durable checkpoint is needed."""
+        return tuple(
+            domain
+            for domain, response in self.responses.items()
+            if response.kind is Kind.SOFT or (self.two_levels and response.kind is Kind.LIGHT)
+        )
+
+
+class Scheme(ABC):
+    """One way to keep what training has learnt through a failure."""
+
+    name: str
+    source: str
+    assumptions: str
+
+    @abstractmethod
+    def terms(self, job: JobShape) -> Terms:
+        """What the scheme states for `job`."""
+
+
+def everywhere(response: Response) -> dict[Domain, Response]:
+    """The same response whatever failed."""
+    return dict.fromkeys(Domain, response)

@@ -1,0 +1,34 @@
+"""A checkpoint is taken after the failure, from a replica that lives."""
+
+from dataclasses import dataclass
+
+from ettr.plan.schemes.base import Domain, JobShape, Kind, Response, Scheme, Terms
+
+
+@dataclass(frozen=True)
+class JustInTime(Scheme):
+    """Heal from a data-parallel replica; a periodic checkpoint only for the rest."""
+
+    name = "just in time"
+    source = "Just-In-Time Checkpointing (Gupta et al., EuroSys 2024)"
+    assumptions = (
+        "Replicas lie in different racks; one step is repeated; the state passes through durable "
+        "storage to the restarted job; steady overhead is nil beside rare periodic checkpoints."
+    )
+
+    def terms(self, job: JobShape) -> Terms:
+        """What the scheme states for `job`."""
+        healed = Response(Kind.SOFT, job.restart_s + 2 * job.persist_s, lost_s=job.step_s)
+        responses = dict.fromkeys((Domain.PROCESS, Domain.NODE, Domain.RACK), healed)
+        responses[Domain.JOB] = Response(Kind.LIGHT, job.full_restart_s)
+        return Terms(
+            responses=responses,
+            stall_s=job.snapshot_s,
+            lag_s=job.persist_s,
+            shortest_interval_s=max(job.step_s, job.persist_s),
+            host_bytes=job.shard_bytes,
+            storage_bytes=3 * job.state_bytes,
+            obstacle=None
+            if job.replicas > 1
+            else "the state has no replica to heal from; train with two data-parallel copies",
+        )

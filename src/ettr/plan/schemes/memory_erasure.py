@@ -1,0 +1,50 @@
+"""Snapshots in memory, protected by parity over a group of nodes."""
+
+from dataclasses import dataclass
+
+from ettr.plan.schemes.base import Domain, JobShape, Kind, Response, Scheme, Terms
+from ettr.plan.schemes.memory_copies import too_large
+
+
+@dataclass(frozen=True)
+class MemoryErasure(Scheme):
+    """One parity over a group of nodes, in memory, and now and then a durable checkpoint.
+
+    Attributes:
+        group_nodes: Nodes that share a parity.
+        spans_racks: Whether a group has at most one node in each rack.
+    """
+
+    group_nodes: int = 8
+    spans_racks: bool = False
+
+    name = "in-memory erasure code"
+    source = "REFT (Wang et al., arXiv 2310.12670v1)"
+    assumptions = (
+        "One parity a group; two buffers; the code is computed beside training; a process's death "
+        "leaves the snapshot of its node intact."
+    )
+
+    def terms(self, job: JobShape) -> Terms:
+        """What the scheme states for `job`."""
+        parity_bytes = job.shard_bytes / (self.group_nodes - 1)
+        exchange_s = job.shard_bytes / job.network_bytes_per_s
+        decode_s = (self.group_nodes - 1) * job.shard_bytes / job.network_bytes_per_s
+        durable = Response(Kind.DEEP, job.full_restart_s)
+        rebuilt = Response(Kind.LIGHT, job.restart_s + decode_s)
+        host_bytes = 2 * (job.shard_bytes + parity_bytes)
+        return Terms(
+            responses={
+                Domain.PROCESS: Response(Kind.LIGHT, job.restart_s),
+                Domain.NODE: rebuilt,
+                Domain.RACK: rebuilt if self.spans_racks else durable,
+                Domain.JOB: durable,
+            },
+            stall_s=0.0,
+            lag_s=job.snapshot_s + exchange_s,
+            shortest_interval_s=max(job.step_s, job.snapshot_s + exchange_s),
+            host_bytes=host_bytes,
+            storage_bytes=2 * job.state_bytes,
+            two_levels=True,
+            obstacle=too_large(host_bytes, job, "make the groups larger"),
+        )

@@ -1,0 +1,25 @@
+"""Training stops until the checkpoint is in durable storage."""
+
+from dataclasses import dataclass
+
+from ettr.plan.schemes.base import JobShape, Kind, Response, Scheme, Terms, everywhere
+
+
+@dataclass(frozen=True)
+class Synchronous(Scheme):
+    """Stop, write, go on."""
+
+    name = "synchronous"
+    source = "Young (1974); Kokolis et al. (HPCA 2025), whose w it is"
+    assumptions = "Copy and write follow each other."
+
+    def terms(self, job: JobShape) -> Terms:
+        """What the scheme states for `job`."""
+        return Terms(
+            responses=everywhere(Response(Kind.LIGHT, job.full_restart_s)),
+            stall_s=job.snapshot_s + job.persist_s / job.one_writer_share,
+            shortest_interval_s=job.step_s,
+            host_bytes=0.0,
+            # the last complete one stays until the next is
+            storage_bytes=2 * job.state_bytes,
+        )

@@ -1,0 +1,181 @@
+"""What each scheme states, and the ranking: who wins where, and why."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from ettr.errors import UsageError
+from ettr.plan.ranking import FailureRates, Ranked, RateBand, levels_of, lost_by_domain_s, rank
+from ettr.plan.schemes import (
+    SCHEMES,
+    Asynchronous,
+    Concurrent,
+    Domain,
+    EmbeddingParity,
+    JobShape,
+    JustInTime,
+    Kind,
+    LoggingReplay,
+    MemoryCopies,
+    MemoryErasure,
+    PartialExperts,
+    PartialRecovery,
+    Scheme,
+    Synchronous,
+)
+
+# a dense model of 400e9 parameters with Adam in mixed precision, about 14 bytes each
+JOB = JobShape(
+    state_bytes=5.6e12, step_s=20.0, n_nodes=2048, storage_bytes_per_s=400e9,
+    network_bytes_per_s=25e9, device_bytes_per_s=100e9, host_bytes=1e12, queue_s=30.0,
+)  # fmt: skip
+
+
+def band(per_day: float) -> RateBand:
+    return RateBand(per_day, 0.7 * per_day, 1.4 * per_day)
+
+
+RATES = FailureRates(band(4.0), band(8.0), band(0.2), band(0.2))
+
+
+def by_name(ranked: tuple[Ranked, ...]) -> dict[str, Ranked]:
+    return {one.scheme.name: one for one in ranked}
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: scheme.name)
+def test_every_scheme_states_its_terms(scheme: Scheme) -> None:
+    terms = scheme.terms(replace(JOB, replicas=2, embedding_share=0.9, expert_share=0.5))
+    assert set(terms.responses) == set(Domain)
+    assert terms.obstacle is None
+    assert terms.stall_s >= 0
+    assert terms.shortest_interval_s >= JOB.step_s
+    assert terms.host_bytes >= 0
+    assert terms.storage_bytes >= JOB.state_bytes
+    assert scheme.source
+    assert scheme.assumptions.endswith(".")
+    assert terms.quality.endswith(".")
+    # the death of the whole job needs durable storage, whatever the scheme
+    assert Domain.JOB not in terms.survives
+
+
+def test_what_survives_is_what_the_papers_say() -> None:
+    replicated = replace(JOB, replicas=2)
+    assert Synchronous().terms(JOB).survives == ()
+    assert MemoryCopies().terms(JOB).survives == (Domain.PROCESS, Domain.NODE, Domain.RACK)
+    assert MemoryCopies(n_copies=1).terms(JOB).survives == (Domain.PROCESS,)
+    assert MemoryErasure().terms(JOB).survives == (Domain.PROCESS, Domain.NODE)
+    assert MemoryErasure(spans_racks=True).terms(JOB).survives[-1] == Domain.RACK
+    assert JustInTime().terms(replicated).survives == (Domain.PROCESS, Domain.NODE, Domain.RACK)
+    assert EmbeddingParity().terms(JOB).survives == (Domain.PROCESS, Domain.NODE)
+    # a single minibatch is repeated (EuroSys 2024)
+    assert JustInTime().terms(replicated).responses[Domain.NODE].lost_s == JOB.step_s
+
+
+def test_costs_of_memory_and_storage() -> None:
+    shard = JOB.state_bytes / JOB.n_nodes
+    assert MemoryCopies(n_copies=3).terms(JOB).host_bytes == 6 * shard
+    assert MemoryErasure(group_nodes=5).terms(JOB).host_bytes == 2 * (shard + shard / 4)
+    assert Concurrent(n_under_way=3).terms(JOB).storage_bytes == 4 * JOB.state_bytes
+    assert PartialExperts(saved_share=0.25).terms(
+        replace(JOB, expert_share=0.8)
+    ).stall_s == pytest.approx(0.4 * JOB.snapshot_s)
+
+
+def test_one_formula_joins_rollback_and_iteration_cost() -> None:
+    # with ι as dear as the staleness itself, partial recovery loses what a rollback loses
+    interval_s = 600.0
+    rollback = lost_by_domain_s(Synchronous().terms(JOB), JOB, interval_s)[Domain.NODE]
+    for share in (0.05, 0.3, 1.0):
+        terms = PartialRecovery(iteration_cost_share=share).terms(JOB)
+        lost = lost_by_domain_s(terms, JOB, interval_s)[Domain.NODE]
+        assert lost == pytest.approx(share * rollback)
+        steps = lost / JOB.step_s
+        assert steps == pytest.approx(share * interval_s / 2 / JOB.step_s)
+
+
+def test_ranking_of_a_dense_job_without_replicas() -> None:
+    ranked = rank(JOB, RATES)
+    usable = [one for one in ranked if one.usable]
+    assert [one.ettr for one in usable] == sorted((one.ettr for one in usable), reverse=True)
+    assert [one.usable for one in ranked] == sorted((one.usable for one in ranked), reverse=True)
+    named = by_name(ranked)
+    assert not named["just in time"].usable
+    assert "train with two data-parallel copies" in named["just in time"].why
+    assert "give logged_bytes_per_step" in named["logging and replay"].why
+    assert named["asynchronous"].ettr > named["synchronous"].ettr
+    for one in usable:
+        assert one.ettr_low < one.ettr < one.ettr_high < 1
+        assert one.scheme.name.capitalize() in one.why
+        assert f"Expected ETTR {one.ettr:.3f}" in one.why
+
+
+def test_partial_recovery_wins_or_loses_by_its_measured_cost() -> None:
+    schemes = [Asynchronous(), PartialRecovery(0.1), PartialRecovery(1.0)]
+    ettrs = {id(one.scheme): one.ettr for one in rank(JOB, RATES, schemes)}
+    none, cheap, dear = (ettrs[id(scheme)] for scheme in schemes)
+    assert cheap > dear > none
+    # where a replacement takes longer than a restart, and the cost is high, it loses
+    slow = replace(JOB, replace_s=1200.0)
+    ettrs = {id(one.scheme): one.ettr for one in rank(slow, RATES, schemes)}
+    assert ettrs[id(schemes[0])] > ettrs[id(schemes[2])]
+
+
+def test_memory_wins_over_slow_storage_and_storage_over_whole_job_failures() -> None:
+    slow = replace(JOB, storage_bytes_per_s=4e9)
+    named = by_name(rank(slow, RATES, [Synchronous(), Asynchronous(), MemoryCopies()]))
+    assert named["in-memory copies"].ettr > named["asynchronous"].ettr + 0.05
+    only_job = FailureRates(job=band(12.0))
+    named = by_name(rank(JOB, only_job, [Asynchronous(), MemoryCopies()]))
+    assert named["asynchronous"].ettr > named["in-memory copies"].ettr
+
+
+def test_concurrency_helps_only_where_one_writer_does_not_fill_the_storage() -> None:
+    schemes = [Asynchronous(), Concurrent(slowdown=0.0)]
+    for share, gain in ((1.0, False), (0.02, True)):
+        job = replace(JOB, one_writer_share=share)
+        named = by_name(rank(job, RATES, schemes))
+        assert (named["concurrent"].ettr > named["asynchronous"].ettr + 1e-3) is gain
+
+
+def test_a_scheme_too_large_for_memory_says_what_to_change() -> None:
+    tight = replace(JOB, host_bytes=1e9)
+    named = by_name(rank(tight, RATES))
+    assert not named["in-memory copies"].usable
+    assert "keep fewer copies, or use more nodes" in named["in-memory copies"].why
+
+
+def test_synchronous_is_the_exact_form() -> None:
+    from ettr.plan.renewal import long_run_ettr
+
+    terms = Synchronous().terms(JOB)
+    rates = RATES.per_s()
+    from ettr.plan.levels import levels_ettr
+
+    levels = levels_of(terms, JOB, rates, 900.0)
+    expected = long_run_ettr(
+        sum(rates.values()), 900.0, terms.stall_s, JOB.full_restart_s, JOB.queue_s
+    )
+    assert levels_ettr(levels) == pytest.approx(expected, rel=1e-9)
+    assert levels.soft_per_s == levels.deep_per_s == 0
+
+
+def test_replay_of_replicas_needs_no_log() -> None:
+    terms = LoggingReplay().terms(replace(JOB, replicas=4))
+    assert terms.slowdown == 0
+    assert terms.responses[Domain.NODE].kind is Kind.SOFT
+    logged = LoggingReplay().terms(replace(JOB, logged_bytes_per_step=1e9))
+    assert logged.storage_bytes > 2 * JOB.state_bytes
+    assert logged.responses[Domain.NODE].lost_interval_share == 0.25
+
+
+def test_what_cannot_be_ranked_gets_a_sentence() -> None:
+    with pytest.raises(UsageError, match="nothing to protect from"):
+        rank(JOB, FailureRates())
+    with pytest.raises(UsageError, match="low <= rate <= high"):
+        RateBand(1.0, 2.0, 3.0)
+    with pytest.raises(UsageError, match=r"(?s)step_s: 0; give more than 0.*n_nodes: -1"):
+        replace(JOB, step_s=0, n_nodes=-1)
+    with pytest.raises(UsageError, match="a share is 1 at most"):
+        replace(JOB, expert_share=1.5)
+    assert math.isfinite(rank(JOB, RATES)[0].ettr)
