@@ -54,6 +54,7 @@ class ExperimentSummary:
     controls: int
     controls_held: int
     overhead: Mapping[str, object] | None
+    agreement: float  # rank correlation of cost and ‖δ‖ over the arms of a trial, mean over trials
     shares: Mapping[float, Share]  # E‖δ'‖²/‖δ‖² by lost fraction
 
 
@@ -83,6 +84,7 @@ def summarise(records: Sequence[results.Record]) -> ExperimentSummary:
         len(controls),
         sum(bool(c["ok"]) for c in controls),
         overhead,
+        _agreement(trials),
         _shares(trials),
     )
 
@@ -138,11 +140,13 @@ def table(summaries: Iterable[ExperimentSummary]) -> str:
         rows.append("| " + " | ".join(cells) + " |")
     rows.append(f"\nThe paper's claim for the whole of SCAR: {CLAIM}.\n")
     head = ["experiment", "controls held", "E‖δ'‖²/‖δ‖² at 1/4", "1/2", "3/4"]
+    head += ["rank correlation of cost and ‖δ‖"]
     head += ["scoring, ms", "copying 1/8, ms", "copying all, ms", "bytes in C, against full"]
     rows += ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for s in summaries:
         shares = [_share(s.shares.get(lost)) for lost in LOST]
-        cells = [s.name, f"{s.controls_held} of {s.controls}", *shares, *_overhead(s.overhead)]
+        cells = [s.name, f"{s.controls_held} of {s.controls}", *shares]
+        cells += [f"{s.agreement:.2f}", *_overhead(s.overhead)]
         rows.append("| " + " | ".join(cells) + " |")
     return "\n".join(rows) + "\n"
 
@@ -261,6 +265,18 @@ def _shares(trials: Sequence[Mapping[str, Sequence[float]]]) -> dict[float, Shar
         half = 1.96 * ratio.std(ddof=min(1, ratio.size - 1)) / math.sqrt(ratio.size)
         shares[lost] = (float(ratio.mean()), float(ratio.mean() - half), float(ratio.mean() + half))
     return shares
+
+
+def _agreement(trials: Sequence[Mapping[str, Sequence[float]]]) -> float:
+    """Spearman's rank correlation of cost and perturbation among the arms of a trial, averaged."""
+    found: list[float] = []
+    for trial in trials:
+        run = [o for key, o in trial.items() if key not in ("again", "full/none", TRADITIONAL)]
+        pairs = np.array([(o[0], o[2]) for o in run if o[2] > 0])
+        if len(pairs) > 2:
+            ranks = pairs.argsort(axis=0).argsort(axis=0)
+            found.append(float(np.asarray(np.corrcoef(ranks.T))[0, 1]))
+    return float(np.mean(found)) if found else math.nan
 
 
 def _panel(s: ExperimentSummary) -> Panel:
