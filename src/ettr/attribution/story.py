@@ -280,7 +280,8 @@ def _observed(
     told = [
         _of_event(row, end, taxonomy, names)
         for row in seen.to_pyarrow().to_pylist()
-        if row["severity"] != "ok"
+        # what the controller says of the job itself is told whatever its severity
+        if row["severity"] != "ok" or (row["check"] == SLURMCTLD and row["job_id"] in ids)
     ]
     stated = states.filter(states.start.between(begins, ends) & _any_of(states.node, nodes))
     stated = stated.mutate(event_id=state_id(stated))
