@@ -127,3 +127,10 @@ def test_contour_is_the_exact_form_at_every_point() -> None:
         contour(RUN, "n_nodes", nodes, "n_nodes", nodes)
     with pytest.raises(UsageError, match="give 0 or more"):
         contour(RUN, "n_nodes", nodes, "write_s", [-1.0, 5.0])
+
+
+def test_without_failures_an_interval_can_only_be_too_short() -> None:
+    need = required(replace(RUN, failures_per_node_day=0.0, write_s=30.0), "interval_s", 0.9)
+    assert need.at_least == pytest.approx(270.0)
+    assert need.at_most == math.inf
+    assert "must be at least 4.5 min" in need.sentence

@@ -16,7 +16,8 @@ class Sensitivity:
     Attributes:
         name: The input.
         value: Its value.
-        elasticity: Per cent of change of ETTR for one per cent of change of the input.
+        elasticity: Per cent of change of ETTR for one per cent of change of the input;
+            not a number where ETTR is 0.
         ettr_if_halved: ETTR with half the value; for n_nodes, with half the load.
     """
 

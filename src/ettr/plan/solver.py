@@ -145,7 +145,7 @@ def _told(name: str, value: float) -> str:
 def _range(name: str, today: float, least: float, most: float, target: float) -> str:
     called, now = _CALLED[name], _told(name, today)
     if math.isinf(most):
-        allowed = "may take any value"
+        allowed = f"must be at least {_told(name, least)}" if least else "may take any value"
     elif least > 0:
         allowed = f"may lie between {_told(name, least)} and {_told(name, most)}"
     else:
