@@ -6,7 +6,11 @@ that were really there. Three outcomes: the newest whole state; an error and not
 tensors that never existed ("wrong").
 
 Kills are replayed at byte offsets from the writer's own calls, which reaches every offset; beside
-them, processes are really killed with SIGKILL while they save. `Reference`: training.md, finding 5.
+them, processes are really killed with SIGKILL while they save.
+
+Every format saves over its older checkpoint at the same path. Users who keep a folder a step still
+have the older one after a kill, if something notices that the newer is not whole: "nothing" is
+then "the older one, by hand". A flipped bit is noticed in neither case.
 """
 
 import argparse

@@ -181,6 +181,39 @@ def test_dirty_leaves_frozen_parameters_alone(tmp_path: Path) -> None:
     assert (steps["0.weight"], steps["0.bias"], steps["2.weight"]) == (1, 1, 3)
 
 
+def test_what_a_failed_round_held_is_saved_by_the_next(tmp_path: Path) -> None:
+    table = nn.Embedding(40, 4)
+    disk = SlowDisk()
+    disk.go.set()
+    for policy in ("touched", "dirty"):
+        with RunningCheckpoint(
+            tmp_path / policy, table, policy=policy, rows={"weight": 10},
+            budget=Budget(fraction=1.0), disk=disk,
+        ) as rc:  # fmt: skip
+            rc.save_all(0)
+            rc.touch("weight", [11])
+            with torch.no_grad():
+                table.weight[11] += 1
+            disk.fail = OSError(28, "No space left on device")
+            rc.step(1)
+            with pytest.raises(CheckpointError, match="No space"):
+                rc.wait()
+            disk.fail = None
+            rc.step(2)
+            rc.wait()
+            steps = {age.offsets[0]: age.step for age in rc.ages()}
+        assert steps[10] == 2
+
+
+def test_a_zombie_whose_moments_appear_does_not_take_the_slot_back(tmp_path: Path) -> None:
+    model, opt = make()
+    zombie = RunningCheckpoint(tmp_path, TrainingState(model, opt))
+    fence(tmp_path, 0)
+    train(model, opt)
+    with pytest.raises(FencedError, match="must end"):
+        zombie.step(1)
+
+
 class SlowDisk(OsDisk):
     def __init__(self) -> None:
         self.go = threading.Event()

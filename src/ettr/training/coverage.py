@@ -36,6 +36,7 @@ class Coverage:
         self._shards = [shard for group in shards.values() for shard in group]
         self._boxes: dict[tuple[int, str], list[Box]] = {}
         self._numbers: dict[tuple[int, str], float] = {}
+        self._anew: dict[int, set[str]] = {}
 
     def add(self, shard: Shard, name: str, box: Box) -> None:
         """Note that a box of one part was restored."""
@@ -64,21 +65,24 @@ class Coverage:
             if not _covers(self._boxes.get((id(shard), "param"), []), shard)
         ]
 
-    def reset_fresh_moments(self) -> list[str]:
-        """Zero the moments, and their step counts, that no record held; returns their names.
+    def begin_anew(self, shard: Shard, name: str) -> None:
+        """Note that a record of the shard did not hold this moment."""
+        self._anew.setdefault(id(shard), set()).add(name)
 
-        Both together: zero moments with a large step count would make the next update several
-        times too long, for want of bias correction.
+    def reset_fresh_moments(self) -> list[str]:
+        """Zero the step counts of moments that no record held; names of what began anew.
+
+        Zero moments with a large step count would make the next update several times too long,
+        for want of bias correction.
         """
         fresh = []
         for shard in self._shards:
-            names = [c for c in shard.spec.components if c.name != "param"]
-            if not any((id(shard), "param") in self._boxes for _ in names):
-                continue
-            if all((id(shard), c.name) in self._boxes for c in names):
-                continue
-            fresh.append(shard.spec.fqn)
-            for component in names:
+            names = self._anew.get(id(shard), set())
+            if names:
+                fresh.append(shard.spec.fqn)
+            for component in shard.spec.components:
+                if component.name not in names or (id(shard), component.name) in self._boxes:
+                    continue
                 if component.kind == "number":
                     shard.put_number(component.name, 0)
                 else:

@@ -139,6 +139,17 @@ def _boxes(
         yield tuple(offsets), (*sizes[:dim], length, *sizes[dim + 1 :])
 
 
+def rows_of(layout: Layout) -> dict[str, tuple[NDArray[np.int64], ...]]:
+    """Name -> its blocks, and the rows (first, end) of each along the first dimension."""
+    found: dict[str, list[tuple[int, int, int]]] = {}
+    for block, spec in enumerate(layout.blocks):
+        first = spec.offsets[0] if spec.offsets else 0
+        length = spec.sizes[0] if spec.sizes else 1
+        fqn = layout.tensors[spec.tensor].fqn
+        found.setdefault(fqn, []).append((block, first, first + length))
+    return {fqn: tuple(np.array(rows, np.int64).T) for fqn, rows in found.items()}
+
+
 def split_dim(sizes: Sequence[int]) -> int:
     """The dimension along which a shard is cut: the first with more than one row."""
     return next((dim for dim, size in enumerate(sizes) if size > 1), 0)

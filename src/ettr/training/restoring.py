@@ -28,7 +28,7 @@ from ettr.training.faults import CheckpointError
 from ettr.training.layout import EXTRA, Component, Key
 from ettr.training.slotfile import slot_folder
 from ettr.training.slotread import BadBlock, PayloadReader, Record
-from ettr.training.state import Shard, State, TensorState, as_state
+from ettr.training.state import Shard, State, as_state
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ def restore(
     begin = time.perf_counter()
     if mode not in MODES:
         raise UsageError(f"mode: {mode!r} was given; it is one of {', '.join(MODES)}")
-    tracked = TensorState(state) if isinstance(state, dict) else as_state(state)
+    tracked = as_state(state)
     tracked.materialise()
     shards: dict[str, list[Shard]] = {}
     for shard in tracked.shards():
@@ -177,10 +177,12 @@ def _copy_block(
         return
     layout = record.file.superblock.layout
     known = {component.name: component for component in shard.spec.components}
+    absent = set(known)
     for component, at, n_bytes in layout.parts(record.block):
         mine = known.get(component.name)
         if mine is None:
             continue
+        absent.discard(component.name)
         if mine.kind != component.kind:
             raise CheckpointError(
                 f"{key[0]}: {component.name} was saved as {component.kind} and is "
@@ -196,6 +198,11 @@ def _copy_block(
             stored = tensor_of(data, component.dtype, key[2])
             _copy_box(shard.part(component.name), stored, key, shard, box)
         coverage.add(shard, component.name, box)
+    for name in absent:
+        # Saved before the optimizer had moments: those of this box begin anew.
+        coverage.begin_anew(shard, name)
+        if known[name].kind == "sliced":
+            narrow_to(shard.part(name), shard, box).zero_()
 
 
 def _copy_whole(shard: Shard, component: Component, data: memoryview, coverage: Coverage) -> None:
@@ -218,9 +225,15 @@ def _copy_box(
     for dim, (begin, end) in enumerate(box):
         if end - begin != stored.shape[dim]:
             stored = stored.narrow(dim, begin - key[1][dim], end - begin)
-        if end - begin != target.shape[dim]:
-            target = target.narrow(dim, begin - shard.offsets[dim], end - begin)
-    copy_plainly(target, stored)
+    copy_plainly(narrow_to(target, shard, box), stored)
+
+
+def narrow_to(part: Tensor, shard: Shard, box: tuple[tuple[int, int], ...]) -> Tensor:
+    """The view of a local tensor that a global box covers."""
+    for dim, (begin, end) in enumerate(box):
+        if end - begin != part.shape[dim]:
+            part = part.narrow(dim, begin - shard.offsets[dim], end - begin)
+    return part
 
 
 def copy_plainly(target: Tensor, source: Tensor) -> None:

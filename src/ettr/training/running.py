@@ -32,8 +32,8 @@ from torch import Tensor, nn
 
 from ettr.errors import UsageError
 from ettr.training.faults import CheckpointError
-from ettr.training.layout import EXTRA, Layout
-from ettr.training.planning import POLICIES, BlockView, Budget, choose, plan_layout
+from ettr.training.layout import EXTRA
+from ettr.training.planning import POLICIES, BlockView, Budget, choose, plan_layout, rows_of
 from ettr.training.scoring import Scorer
 from ettr.training.slotfile import Disk, SlotWriter, slot_folder
 from ettr.training.slotread import last_rounds, open_slot
@@ -145,7 +145,9 @@ class RunningCheckpoint:
         )
         self._versions = np.full(n, -1, np.int64)
         self._touches = np.zeros(n, np.int64)
-        self._rows_of = _rows_of(self._layout)
+        self._rows_of = rows_of(self._layout)
+        self._failed_seen = 0
+        self._in_flight: tuple[list[int], np.ndarray[Any, np.dtype[np.int64]]] = ([], self._touches)
         scorer = None
         if self.policy == "priority":
             scorer = Scorer(self._layout, self._of_shard, self._shards)
@@ -287,6 +289,7 @@ class RunningCheckpoint:
         # Adam makes its moments at its first step: from then on they belong to the blocks.
         if self._state.fingerprint() != self._fingerprint:
             self._writer.close()
+            self._writer.slot.check_owner()  # a zombie must not take the slot back
             self._open(None)
 
     def _choose(self, step: int) -> list[int]:
@@ -297,11 +300,20 @@ class RunningCheckpoint:
         )
         self._last_round_s, self._last_round_step = now, step
         writer = self._writer
+        self._take_back_failed()
         view = BlockView(
             self._sizes, writer.saved_round, writer.distance2, self._touches, self._changed()
         )
         chosen = choose(self.policy, view, round_bytes, self._rng)
         return self._fitting([int(b) for b in chosen if b != self._extra_block])
+
+    def _take_back_failed(self) -> None:
+        # What was touched or changed when a round failed still waits to be saved.
+        if self._writer.failed_rounds > self._failed_seen:
+            self._failed_seen = self._writer.failed_rounds
+            blocks, touches = self._in_flight
+            self._touches[blocks] += touches
+            self._versions[blocks] = -1
 
     def _changed(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
         if self.policy != "dirty":
@@ -329,6 +341,7 @@ class RunningCheckpoint:
         self._stage_bytes_per_s = (
             _RATE_MEMORY * self._stage_bytes_per_s + (1 - _RATE_MEMORY) * n_bytes / took_s
         )
+        self._in_flight = (blocks, self._touches[blocks])
         self._touches[blocks] = 0
         if self.policy == "dirty":
             now = np.array([shard.version() for shard in self._shards] + [-2], np.int64)
@@ -365,17 +378,6 @@ class RunningCheckpoint:
             mean_age_steps=step - float(known.mean()) if len(known) else None,
             error=self._writer.error,
         )
-
-
-def _rows_of(layout: Layout) -> dict[str, tuple[np.ndarray[Any, np.dtype[np.int64]], ...]]:
-    """Name -> its blocks, and the rows (first, end) of each along the first dimension."""
-    found: dict[str, list[tuple[int, int, int]]] = {}
-    for block, spec in enumerate(layout.blocks):
-        first = spec.offsets[0] if spec.offsets else 0
-        length = spec.sizes[0] if spec.sizes else 1
-        fqn = layout.tensors[spec.tensor].fqn
-        found.setdefault(fqn, []).append((block, first, first + length))
-    return {fqn: tuple(np.array(rows, np.int64).T) for fqn, rows in found.items()}
 
 
 def _trusted(root: str | os.PathLike[str], folder: Any) -> dict[int, int]:

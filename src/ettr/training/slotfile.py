@@ -264,13 +264,21 @@ class SlotWriter:
         Raises:
             FencedError: a later generation owns the slot.
         """
+        self.check_owner()
+        self.seq += 1
+
+    def check_owner(self) -> None:
+        """Pass if no later generation owns or fences the slot.
+
+        Raises:
+            FencedError: one does.
+        """
         latest = latest_generation(self.folder)
         if latest > self.superblock.generation:
             raise FencedError(
                 f"{self.folder}: generation {latest} owns this slot, this process has "
                 f"{self.superblock.generation}; it was replaced and must end"
             )
-        self.seq += 1
 
     def write(self, block: int, step: int, record: memoryview) -> None:
         """Write one block: `record` is 64 bytes of room for the header, then the payload."""
@@ -307,6 +315,8 @@ class SlotWriter:
 def _publish(folder: Path, path: Path, raw: bytes, places: Geometry) -> int:
     # Written aside and linked: a file of that name is complete, and the second of two processes
     # that want the same generation finds the name taken.
+    for left in folder.glob(".blocks-*"):
+        left.unlink(missing_ok=True)  # of a process killed while it made its file
     aside = folder / f".{path.name}.{os.getpid()}"
     fd = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
     try:

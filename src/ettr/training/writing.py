@@ -43,6 +43,7 @@ class RoundWriter:
         self.distance2 = np.zeros(n)
         self.durable_step: int | None = None
         self.error: str | None = None
+        self.failed_rounds = 0
         self._staging, self._scorer = staging, scorer
         self._fenced: FencedError | None = None
         self._old_files = len(files_of(slot.folder)) > 1
@@ -107,14 +108,18 @@ class RoundWriter:
                     self.distance2 = self._scorer.distances2()
             except FencedError as error:
                 self._fenced = error
-                self.error = str(error)
+                self._failed(str(error))
             except OSError as error:
-                self.error = f"a round failed, older copies remain: {error.strerror or error}"
+                self._failed(f"a round failed, older copies remain: {error.strerror or error}")
             except Exception as error:  # a checkpoint must not end the training
-                self.error = f"a round failed, older copies remain: {error!r}"
+                self._failed(f"a round failed, older copies remain: {error!r}")
             with self._condition:
                 self._round, self._score, self._idle = None, False, True
                 self._condition.notify_all()
+
+    def _failed(self, why: str) -> None:
+        self.error = why
+        self.failed_rounds += 1
 
     def _write(self, work: Round) -> None:
         if work.event is not None:

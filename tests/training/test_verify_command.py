@@ -1,0 +1,47 @@
+"""`ettr verify` on whole, damaged and lost blocks."""
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from ettr.cli.verify import verify
+
+pytestmark = pytest.mark.torch
+torch = pytest.importorskip("torch")
+
+from ettr.training.running import RunningCheckpoint  # noqa: E402
+
+
+@pytest.fixture
+def call():
+    app = typer.Typer()
+    app.command()(verify)
+    return lambda *args: CliRunner().invoke(app, [str(a) for a in args])
+
+
+def test_whole_damaged_and_lost(tmp_path: Path, call) -> None:
+    with RunningCheckpoint(tmp_path, {"w": torch.ones(8)}, policy="full") as rc:
+        for step in (1, 2):
+            rc.step(step)
+            rc.wait()
+        geometry = rc._writer.slot.geometry
+    done = call(tmp_path)
+    assert (done.exit_code, done.stdout) == (
+        0, "1 blocks, steps 2 to 2\nevery byte is as it was written\n",
+    )  # fmt: skip
+    path = next((tmp_path / "slot-0").glob("blocks-*"))
+    raw = bytearray(path.read_bytes())
+    for place, (exit_code, word) in enumerate([(0, "older copy is whole"), (1, "LOST")]):
+        raw[geometry.offset(0, 1 - place) + 70] ^= 1
+        path.write_bytes(raw)
+        done = call(tmp_path)
+        assert done.exit_code == exit_code
+        assert word in done.stdout
+    found = json.loads(call(tmp_path, "--json").stdout)
+    assert (found["lost"], found["blocks"], len(found["damaged"])) == (2, 1, 2)
+    text = call(tmp_path, "--prometheus", "--step", 10).stdout
+    assert 'ettr_checkpoint_block_age_max_steps{slot="0"} 8' in text
+    assert 'ettr_checkpoint_records_lost{slot="0"} 2' in text
