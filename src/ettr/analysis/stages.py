@@ -43,6 +43,8 @@ from ettr.tables import FAILURES, TABLES
 from ettr.taxonomy import Taxonomy, load_taxonomy
 
 FULL_WEEK_DAYS = 7.0
+SMALL_SITE_ATTEMPTS = 200_000
+MIN_GPUS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,15 +235,20 @@ class Analysis:
 
     @cached_property
     def runs(self) -> JobRuns:
-        """Job runs and their ETTR; short ones too where the logs cover less than a week."""
+        """Job runs and their ETTR.
+
+        Logs of less than a week have no runs of a day worth speaking of, and small sites few of
+        many GPUs: there every run counts.
+        """
         long_enough_h = MIN_SCHEDULED_H if self.period.days >= FULL_WEEK_DAYS else 0.0
+        large_enough = MIN_GPUS if self.totals.attempts > SMALL_SITE_ATTEMPTS else 1
         return job_runs(
             self._table("attempts"),
             self._table("progress"),
             rule=self.assumptions.run_rule,
             assumptions=self.assumptions.checkpoints,
             min_scheduled_h=long_enough_h,
-            min_gpus=1 if self.size_unit is SizeUnit.GPUS else 0,
+            min_gpus=large_enough if self.size_unit is SizeUnit.GPUS else 0,
         )
 
     @cached_property

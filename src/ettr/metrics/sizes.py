@@ -8,6 +8,7 @@ from enum import StrEnum
 
 import ibis
 
+from ettr.metrics.instants import first_row
 from ettr.metrics.status import share
 from ettr.units import SECONDS_PER_HOUR
 
@@ -96,9 +97,19 @@ def size_class(end: int) -> SizeClass:
 
 
 def main_size_unit(attempts: ibis.Table) -> SizeUnit:
-    """GPUs where any attempt held one, else nodes."""
-    found = (attempts["n_gpus"] > 0).any().to_pyarrow().as_py()
-    return SizeUnit.GPUS if found else SizeUnit.NODES
+    """GPUs where attempts with GPUs held most of the node time, else nodes.
+
+    A few GPU jobs on a cluster of CPUs would leave all others in the class of no GPUs.
+    """
+    node_s = attempts["elapsed_s"] * attempts["n_nodes"]
+    held = first_row(
+        attempts.aggregate(all_s=node_s.sum(), with_gpus_s=node_s.sum(where=attempts["n_gpus"] > 0))
+    )
+    return (
+        SizeUnit.GPUS
+        if 2 * (held["with_gpus_s"] or 0.0) > (held["all_s"] or 0.0)
+        else SizeUnit.NODES
+    )
 
 
 def size_mix(attempts: ibis.Table, unit: SizeUnit = SizeUnit.GPUS) -> SizeMix:
