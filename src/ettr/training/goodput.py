@@ -135,6 +135,8 @@ class Goodput:
     def _idle_within(self, event: ProgressEvent, now: int) -> int:
         # A save or a stall within a step is told before the step is: what lay idle around it
         # was the step's own time.
+        if not self._idle:
+            return 0
         begin = now - max(round((event.duration_s or 0.0) * _MICROSECONDS), 0)
         inside = sum(max(end - max(start, begin), 0) for start, end in self._idle)
         self._idle.clear()
@@ -142,10 +144,12 @@ class Goodput:
         return inside
 
     def _do_step(self, step: int, spent: int) -> None:
-        self._lose(step)
+        if step <= self._furthest:
+            self._lose(step)
+        else:
+            self._furthest = step
         self._of_step[step] = spent
         self._spent["productive"] += spent
-        self._furthest = max(self._furthest, step)
 
     def _go_back_to(self, step: int) -> None:
         for lost in range(step + 1, self._furthest + 1):

@@ -30,6 +30,8 @@ from ettr.errors import SourceError, UsageError
 
 VERSION = 1
 EVENTS = ("start", "step", "save", "restore", "stall", "restart", "end")
+# A fact that JSON cannot hold is written as its text: recording never raises in the loop.
+_encode = json.JSONEncoder(separators=(",", ":"), default=str).encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,7 @@ class ProgressRecorder:
         if duration_s is not None:
             duration_s = round(duration_s, 6)
         duration = "null" if duration_s is None else f"{duration_s:.6f}"
-        more = f',"detail":{_json(detail)}' if detail else ""
+        more = f',"detail":{_encode(detail)}' if detail else ""
         self._append(
             f'{self._prefix}{now:.6f},"event":"{event}","step":{int(step)},'
             f'"duration_s":{duration}{more}}}\n'.encode()
@@ -236,11 +238,6 @@ def parse_line(line: bytes) -> ProgressEvent | None:
         )
     except (ValueError, KeyError, TypeError):
         return None
-
-
-def _json(detail: dict[str, Any]) -> str:
-    # A fact that JSON cannot hold is written as its text: recording never raises in the loop.
-    return json.dumps(detail, separators=(",", ":"), default=str)
 
 
 def _ends_torn(fd: int) -> bool:
