@@ -8,11 +8,12 @@ where the file as a whole cannot be this format, and `UsageError` where an optio
 from __future__ import annotations
 
 import hashlib
+import lzma
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 
@@ -22,6 +23,11 @@ from ettr.tables import EVENTS, REJECTS, TABLES
 HEAD_BYTES = 65536
 TEXT_LIMIT = 500
 BATCH_ROWS = 200_000
+
+# equal events are looked for among at least this many before them, so that memory stays bounded
+REPEATS_WITHIN_EVENTS = 200_000
+# what reading a damaged or cut-off file raises, whatever it is compressed with
+DAMAGE = (OSError, EOFError, lzma.LZMAError, pa.ArrowException)
 
 _MAGIC = {b"\x28\xb5\x2f\xfd": "zstd", b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ": "xz"}
 
@@ -136,9 +142,7 @@ def open_bytes(path: Path) -> BinaryIO:
         for prefix, codec in _MAGIC.items():
             if magic.startswith(prefix):
                 if codec == "xz":
-                    import lzma
-
-                    return lzma.open(path, "rb")
+                    return cast(BinaryIO, lzma.open(path, "rb"))
                 stream: BinaryIO = pa.input_stream(str(path), compression=codec)
                 return stream
         return path.open("rb")
@@ -156,7 +160,7 @@ def attempt_id(cluster: str, job_id: str, submit: datetime) -> str:
     return f"{cluster}/{job_id}@{submit.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
-def event_id(  # noqa: PLR0917
+def event_id(
     cluster: str,
     node: str | None,
     time: datetime,
@@ -168,8 +172,8 @@ def event_id(  # noqa: PLR0917
 ) -> str:
     """Hash of an event's content: the same line read twice, from whatever file, is one event.
 
-    `repeat` counts equal lines within one file from 0, so that a log that writes a line twice in
-    the same second keeps both, and the same log read again still keeps both.
+    `repeat` counts equal lines near each other in one file from 0, so that a log that writes a line
+    twice in the same second keeps both, and the same log read again still keeps both.
     """
     parts = (cluster, node, f"{time.timestamp():.6f}", check, code, entity, message, str(repeat))
     text = "\x1f".join("\x00" if part is None else part for part in parts)
@@ -183,6 +187,7 @@ class EventRows:
         self._source, self._file_id, self._cluster = source, file_id, cluster
         self._rows: list[dict[str, Any]] = []
         self._seen: dict[str, int] = {}
+        self._seen_before: dict[str, int] = {}
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -205,8 +210,7 @@ class EventRows:
         text = None if message is None else message[:TEXT_LIMIT]
         entity = more.get("entity")
         first = event_id(where, node, time, check, code, entity, text)
-        repeat = self._seen.get(first, 0)
-        self._seen[first] = repeat + 1
+        repeat = self._repeat(first)
         self._rows.append(
             {
                 "event_id": first
@@ -225,6 +229,14 @@ class EventRows:
                 **more,
             }
         )
+
+    def _repeat(self, found: str) -> int:
+        """How often the id was there before; those long past are forgotten, in file order."""
+        repeat = self._seen.get(found, self._seen_before.get(found, 0))
+        if len(self._seen) >= REPEATS_WITHIN_EVENTS:
+            self._seen_before, self._seen = self._seen, {}
+        self._seen[found] = repeat + 1
+        return repeat
 
     def take(self) -> pa.Table:
         """The rows so far as an `events` table; the collector starts anew, ids stay unique."""

@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import pyarrow.compute as pc
 
 from ettr.errors import SourceError, UsageError
-from ettr.sources.base import HEAD_BYTES, RawFile, ReadOptions, Source, open_bytes
+from ettr.sources.base import DAMAGE, HEAD_BYTES, RawFile, ReadOptions, Source, open_bytes
 from ettr.sources.registry import named, recognise
 from ettr.store import Ingestion, Store
 from ettr.tables import REJECTS
@@ -167,8 +167,8 @@ def _head(path: Path) -> bytes:
     try:
         with open_bytes(path) as file:
             return file.read(HEAD_BYTES)
-    except (OSError, EOFError) as error:
-        raise SourceError(f"{path}: cannot be read: {error}") from error
+    except DAMAGE as error:
+        raise SourceError(f"{path}: is damaged or cut off: {error}") from error
 
 
 def _file_id(path: Path, source: Source) -> str:

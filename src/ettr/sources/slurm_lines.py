@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from ettr.errors import SourceError
-from ettr.sources.base import RawFile
+from ettr.sources.base import DAMAGE, RawFile
 
 _ISO = re.compile(rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d")
 _ZONED = re.compile(rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)(?!\d)")
@@ -32,7 +32,7 @@ def lines_of(raw: RawFile) -> Iterator[tuple[int, str]]:
             while line := file.readline(LONGEST_LINE_BYTES):
                 yield number, _decoded(line.rstrip(b"\r\n"))
                 number += line.endswith(b"\n")
-    except (OSError, EOFError) as error:
+    except DAMAGE as error:
         raise SourceError(f"{raw.name}: cannot be read to its end: {error}") from error
 
 

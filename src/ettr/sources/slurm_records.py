@@ -118,7 +118,24 @@ def split_records(block: bytes, layout: Layout, header: bytes | None) -> Records
         lines.header = is_header
     if whole.all():
         return found
-    return _with_repairs(lines, whole, found)
+    return _with_repairs(lines, _without_cut_ends(lines, whole), found)
+
+
+def _without_cut_ends(lines: _Lines, whole: Mask) -> Mask:
+    """A line that has all its separators is not whole where the next goes on with its last text.
+
+    Only a free text may hold a line break, and only where each record begins with a job id can a
+    line that goes on be told from one that begins.
+    """
+    if not lines.layout.job_first or lines.layout.fields[-1] not in words.FREE_TEXT:
+        return whole
+    found = whole.copy()
+    for first, _ in _runs(~whole):
+        text = lines.text(first)
+        goes_on = text.strip() and not lines.is_header(first)
+        if first and whole[first - 1] and goes_on and not starts_record(text, lines.layout):
+            found[first - 1] = False
+    return found
 
 
 def _same_text(raw: npt.NDArray[np.uint8], starts: Ints, ends: Ints, text: bytes) -> Mask:

@@ -15,7 +15,7 @@ from pyarrow import csv
 
 from ettr.errors import SourceError, UsageError
 from ettr.sources import slurm_fields as words
-from ettr.sources.base import Batch, RawFile, ReadOptions, Rejects, Source
+from ettr.sources.base import DAMAGE, Batch, RawFile, ReadOptions, Rejects, Source
 from ettr.sources.slurm_attempts import USED, AttemptReader, need_fields
 from ettr.sources.slurm_records import (
     INNER_BREAK,
@@ -185,7 +185,7 @@ def _blocks(file: BinaryIO, layout: Layout, name: str) -> Iterator[tuple[bytes, 
     while True:
         try:
             chunk = file.read(CHUNK_BYTES)
-        except (OSError, EOFError, ValueError) as error:
+        except (*DAMAGE, ValueError) as error:
             raise SourceError(f"{name}: cannot be read to its end: {error}") from error
         if chunk:
             held += chunk

@@ -9,7 +9,7 @@ from typing import Any
 
 from ettr.errors import SourceError
 from ettr.sources import slurm_fields as words
-from ettr.sources.base import Batch, RawFile, ReadOptions, Rejects, Source
+from ettr.sources.base import DAMAGE, Batch, RawFile, ReadOptions, Rejects, Source
 from ettr.sources.slurm_attempts import AttemptReader, rows_from_sacct_fields
 
 NAME = "slurm-sacct-json"
@@ -58,7 +58,7 @@ def load_json(raw: RawFile) -> dict[str, Any]:
             document = json.loads(file.read().decode("utf-8-sig", "replace"))
     except (ValueError, RecursionError) as error:
         raise SourceError(f"{raw.name}: is no whole JSON document: {error}") from error
-    except (OSError, EOFError) as error:
+    except DAMAGE as error:
         raise SourceError(f"{raw.name}: cannot be read: {error}") from error
     if not isinstance(document, dict):
         raise SourceError(f"{raw.name}: is no JSON object")

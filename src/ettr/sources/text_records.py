@@ -6,13 +6,12 @@ import json
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from lzma import LZMAError
 from typing import Any, BinaryIO, NamedTuple
 
 import pyarrow as pa
 
 from ettr.errors import SourceError
-from ettr.sources.base import BATCH_ROWS, Batch, EventRows, RawFile, ReadOptions, Rejects
+from ettr.sources.base import BATCH_ROWS, DAMAGE, Batch, EventRows, RawFile, ReadOptions, Rejects
 from ettr.sources.slurm_times import utc_of_local
 
 DEFAULT_CLUSTER = "cluster"
@@ -28,7 +27,6 @@ LINE_LIMIT_BYTES = 8 << 20
 # a JSON document that is not one record a line is read whole; beyond this it is refused
 DOCUMENT_LIMIT_BYTES = 1 << 30
 
-_DAMAGE = (OSError, EOFError, LZMAError, pa.ArrowException)
 # a log is written in this span; a time beyond it is damage, and would stretch every denominator
 _FIRST_YEAR, _LAST_YEAR = 1980, 2200
 _OBJECT_START = re.compile(r"\n[ \t]*\{")
@@ -54,7 +52,7 @@ def chunks(raw: RawFile) -> Iterator[bytes]:
         with raw.open() as file:
             while chunk := _read(file):
                 yield chunk
-    except _DAMAGE as error:
+    except DAMAGE as error:
         raise SourceError(f"{raw.path}: is damaged or cut off: {error}") from error
 
 
