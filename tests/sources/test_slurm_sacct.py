@@ -293,3 +293,20 @@ def test_gpus_of_old_slurms_are_taken_from_alloc_gres_and_said_so(tmp_path):
     assert tables["attempts"]["n_gpus"].to_pylist() == [4]
     assert any("AllocGRES" in note for note in notes)
     assert any("--cluster" in note for note in notes)
+
+
+def test_a_line_break_in_the_last_text_belongs_to_the_record_before_it(tmp_path: Path) -> None:
+    log = write(
+        tmp_path,
+        "JobID|State|Submit|Start|End|SubmitLine\n"
+        "1|COMPLETED|2026-03-01T00:00:00|2026-03-01T00:00:01|2026-03-01T00:00:02|sbatch --wrap a\n"
+        "sleep 1 | tee log\n"
+        "\n"
+        "2|FAILED|2026-03-01T00:00:00|2026-03-01T00:00:01|2026-03-01T00:00:02|sbatch b\n",
+    )
+    tables, (rows_read, rejected, _), _ = read(log)
+    assert (rows_read, rejected) == (2, 0)
+    assert tables["attempts"].column("submit_line").to_pylist() == [
+        "sbatch --wrap a\nsleep 1 | tee log",
+        "sbatch b",
+    ]
