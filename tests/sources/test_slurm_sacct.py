@@ -304,8 +304,8 @@ def test_a_line_break_in_the_last_text_belongs_to_the_record_before_it(tmp_path:
         "\n"
         "2|FAILED|2026-03-01T00:00:00|2026-03-01T00:00:01|2026-03-01T00:00:02|sbatch b\n",
     )
-    tables, (rows_read, rejected, _), _ = read(log)
-    assert (rows_read, rejected) == (2, 0)
+    tables, (rows_read, rejected, skipped), _ = read(log)
+    assert (rows_read, rejected, skipped) == (3, 0, 1)  # the blank line is counted
     assert tables["attempts"].column("submit_line").to_pylist() == [
         "sbatch --wrap a\nsleep 1 | tee log",
         "sbatch b",
