@@ -205,6 +205,7 @@ SOURCE = Source(
     tables=("node_states",),
     matches=matches,
     read=read,
+    names_cluster=True,
     local_time=True,
     prints_local=has_local_times,
     options=("--timezone", "--cluster"),
