@@ -21,6 +21,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import nn
+from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 
 from ettr.training.planning import Budget
 from ettr.training.restoring import restore
@@ -88,13 +89,26 @@ class Systems:
             folder / "ranked", state, policy="priority", budget=Budget(fraction=1 / 8)
         )
         self.step = 0
+        # DCP's own warm buffer: what it needs to reach its best stall.
+        self.stager = DefaultStager(
+            StagingOptions(
+                use_pinned_memory=False,
+                use_shared_memory=True,
+                use_async_staging=False,
+                use_non_blocking_copy=False,
+            )
+        )
         for checkpoint in (self.full, self.part, self.ranked):
             checkpoint.save_all(0)
 
-    def dcp_async(self) -> tuple[float, float, int]:
+    def dcp_async(self, stager: DefaultStager | None = None) -> tuple[float, float, int]:
         """dcp.async_save in a thread, to a folder of its own, as is its custom."""
         before, begin = written_bytes(), time.perf_counter()
-        future = dcp.async_save(self.flat, checkpoint_id=self.folder / f"dcp-{self.step % 2}")
+        future = dcp.async_save(
+            self.flat, checkpoint_id=self.folder / f"dcp-{self.step % 2}", async_stager=stager
+        )
+        if not hasattr(future, "result"):  # with a stager of one's own there are two futures
+            future = future.upload_completion
         stall_s = time.perf_counter() - begin
         future.result()
         return stall_s, time.perf_counter() - begin, written_bytes() - before
@@ -129,6 +143,7 @@ def stall_table(folder: Path, repeats: int) -> dict[str, tuple[float, float, flo
     systems = Systems(folder, model, optimizer)
     arms: dict[str, Callable[[], tuple[float, float, int]]] = {
         "dcp.async_save": systems.dcp_async,
+        "dcp.async_save, warm": lambda: systems.dcp_async(systems.stager),
         "ettr full": lambda: systems.ours(systems.full),
         "ettr 1/8 round-robin": lambda: systems.ours(systems.part),
         "ettr 1/8 priority": lambda: systems.ours(systems.ranked),
@@ -151,13 +166,19 @@ def stall_table(folder: Path, repeats: int) -> dict[str, tuple[float, float, flo
     size = systems.full.total_bytes
     print(f"state {size / 1e6:.0f} MB, {len(systems.flat)} tensors, median of {repeats}")
     print(f"{'system':24}{'stall ms':>10}{'durable ms':>12}{'written MB':>12}{'of DCP stall':>14}")
-    base = medians["dcp.async_save"][0]
+    base = best_of_dcp(medians)[0]
     for name, (stall_s, durable_s, n_bytes) in medians.items():
         print(f"{name:24}{stall_s * 1e3:>10.1f}{durable_s * 1e3:>12.0f}{n_bytes / 1e6:>12.0f}"
               f"{stall_s / base:>14.2f}")  # fmt: skip
     for checkpoint in (systems.full, systems.part, systems.ranked):
         checkpoint.close()
     return medians
+
+
+def best_of_dcp(medians: dict[str, tuple[float, ...]]) -> tuple[float, float]:
+    """The smaller stall and the smaller time to durable of DCP's two arms."""
+    arms = [medians["dcp.async_save"], medians["dcp.async_save, warm"]]
+    return min(arm[0] for arm in arms), min(arm[1] for arm in arms)
 
 
 def restore_table(folder: Path, repeats: int) -> float:
@@ -175,10 +196,11 @@ def restore_table(folder: Path, repeats: int) -> float:
             unchecked.append(pair[False])
     for _ in range(repeats):
         other.append(timed(lambda: dcp.load(flat, checkpoint_id=folder / "dcp-1")))
-    ratio = statistics.median(a / b for a, b in zip(checked, unchecked, strict=True))
-    print(f"\nrestore, warm: verified {statistics.median(checked) * 1e3:.0f} ms, unverified "
-          f"{statistics.median(unchecked) * 1e3:.0f} ms, median ratio of pairs {ratio:.3f}; "
-          f"dcp.load {statistics.median(other) * 1e3:.0f} ms (checks nothing)")  # fmt: skip
+    # Best of each, as timeit does: other processes only ever add to a time.
+    ratio = min(checked) / min(unchecked)
+    print(f"\nrestore, warm, best of {2 * repeats}: verified {min(checked) * 1e3:.0f} ms, "
+          f"unverified {min(unchecked) * 1e3:.0f} ms, ratio {ratio:.3f}; "
+          f"dcp.load {min(other) * 1e3:.0f} ms (checks nothing)")  # fmt: skip
     return ratio
 
 
@@ -292,7 +314,7 @@ def main() -> int:
         if not given.skip_perturbation:
             perturbation_table(Path(name), given.seeds)
     dist.destroy_process_group()
-    base = medians["dcp.async_save"]
+    base = best_of_dcp(medians)
     targets = (
         ("stall of 1/8 of the blocks / DCP's", medians["ettr 1/8 round-robin"][0] / base[0], 0.2),
         ("stall of 1/8 by priority / DCP's", medians["ettr 1/8 priority"][0] / base[0], 0.2),

@@ -28,6 +28,7 @@ from ettr.training.faults import CheckpointError
 from ettr.training.layout import EXTRA, Component, Key
 from ettr.training.slotfile import slot_folder
 from ettr.training.slotread import BadBlock, PayloadReader, Record
+from ettr.training.staging import copy_plainly
 from ettr.training.state import Shard, State, as_state
 
 
@@ -234,20 +235,6 @@ def narrow_to(part: Tensor, shard: Shard, box: tuple[tuple[int, int], ...]) -> T
         if end - begin != part.shape[dim]:
             part = part.narrow(dim, begin - shard.offsets[dim], end - begin)
     return part
-
-
-def copy_plainly(target: Tensor, source: Tensor) -> None:
-    """Copy in this thread alone where that is possible.
-
-    Blocks are of a size at which torch would call its pool of threads for each of them; on a
-    machine whose cores are busy that wait costs far more than the copy.
-    """
-    alike = target.dtype == source.dtype and target.is_contiguous() and source.is_contiguous()
-    if not alike or target.is_cuda or not target.numel():
-        target.copy_(source)
-        return
-    into = target.view(-1).view(torch.uint8).numpy()
-    into[:] = source.view(-1).view(torch.uint8).numpy()
 
 
 def tensor_of(data: memoryview, dtype: str, shape: tuple[int, ...]) -> Tensor:

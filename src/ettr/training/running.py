@@ -99,7 +99,7 @@ class RunningCheckpoint:
         policy: str = "priority",
         budget: Budget | None = None,
         every_steps: int = 1,
-        block_bytes: int = 1 << 20,
+        block_bytes: int = 4 << 20,
         rows: Mapping[str, int] | None = None,
         generation: int | None = None,
         checksum: str | None = None,
