@@ -8,13 +8,19 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from typing import TYPE_CHECKING, cast
 
-import click
 import typer
 
 from ettr import __version__
 from ettr.cli.output import complain
 from ettr.errors import EttrError
+
+if TYPE_CHECKING:
+    import click
+
+# newer Typer carries a Click of its own: what is caught is the base of whichever it raises
+_WrongUse = cast("type[click.ClickException]", typer.BadParameter.__mro__[2])
 
 # The commands in the order in which --help lists them: (panel, name, module).
 COMMANDS: tuple[tuple[str, str, str], ...] = (
@@ -31,6 +37,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("One metric at a time", "goodput", "metrics"),
     ("One metric at a time", "nodes", "metrics"),
     ("One metric at a time", "quality", "metrics"),
+    ("At the scale you plan", "plan", "plan"),
     ("Training", "verify", "verify"),
 )
 
@@ -78,12 +85,12 @@ def main() -> None:
     except EttrError as error:
         complain(str(error))
         sys.exit(error.exit_code)
-    except click.exceptions.Exit as stop:
+    except typer.Exit as stop:
         sys.exit(stop.exit_code)
-    except click.exceptions.Abort:
+    except typer.Abort:
         complain("interrupted")
         sys.exit(130)
-    except click.ClickException as error:
+    except _WrongUse as error:
         error.show()
         sys.exit(error.exit_code)
     except BrokenPipeError:

@@ -1,0 +1,152 @@
+"""Times, sizes and counts as people type them: `10s`, `5min`, `1.5TB`, `200GB/s`, `419/110592`.
+
+A time or a size has its unit with it, so that nobody has to remember which one an option means.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import datetime
+
+from ettr.errors import UsageError
+
+_QUANTITY = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z]*)(/s)?\s*")
+_SECONDS = {
+    "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "hour": 3600.0, "hours": 3600.0,
+    "d": 86400.0, "day": 86400.0, "days": 86400.0, "ms": 1e-3,
+}  # fmt: skip
+_BYTES = {
+    "b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12, "pb": 1e15,
+    "kib": 2.0**10, "mib": 2.0**20, "gib": 2.0**30, "tib": 2.0**40, "pib": 2.0**50,
+}  # fmt: skip
+
+
+def seconds(option: str, text: str) -> float:
+    """A length of time in seconds.
+
+    Raises:
+        UsageError: it is none, it is negative, or it has no unit.
+    """
+    return _quantity(option, text, _SECONDS, "5min, 10s, 1.5h or 2d", per_s=False)
+
+
+def seconds_or(option: str, text: str | None, otherwise: float) -> float:
+    """The same, or `otherwise` where the option is absent."""
+    return otherwise if text is None else seconds(option, text)
+
+
+def n_bytes(option: str, text: str) -> float:
+    """A size in bytes.
+
+    Raises:
+        UsageError: it is none, it is negative, or it has no unit.
+    """
+    return _quantity(option, text, _BYTES, "800GB or 5.6TB", per_s=False)
+
+
+def bytes_per_s(option: str, text: str) -> float:
+    """A rate in bytes per second.
+
+    Raises:
+        UsageError: it is none, it is negative, or it has no unit.
+    """
+    return _quantity(option, text, _BYTES, "200GB/s", per_s=True)
+
+
+def _quantity(
+    option: str, text: str, units: dict[str, float], examples: str, *, per_s: bool
+) -> float:
+    if text.strip().startswith("-"):
+        raise UsageError(f"{option} {text}: cannot be negative; give 0 or more, such as {examples}")
+    match = _QUANTITY.fullmatch(text)
+    value = float(match[1]) if match else math.nan
+    if match and value == 0 and not match[2]:
+        return 0.0
+    unit = match[2].lower() if match else ""
+    if match is None or unit not in units or (match[3] is not None and not per_s):
+        raise UsageError(f"{option} {text!r}: give a number with its unit, such as {examples}")
+    if not math.isfinite(value):
+        raise UsageError(f"{option} {text!r}: is too large; give a number such as {examples}")
+    return value * units[unit]
+
+
+def whole_numbers(option: str, text: str) -> tuple[int, ...]:
+    """Positive whole numbers, comma-separated; `4k` is 4,096 nowhere: digits only.
+
+    Raises:
+        UsageError: one is none.
+    """
+    parts = [part.strip().replace("_", "") for part in text.split(",")]
+    wrong = [part for part in parts if not (part.isascii() and part.isdigit() and int(part) > 0)]
+    if wrong:
+        raise UsageError(
+            f"{option} {text!r}: {wrong[0]!r} is no whole number above 0; give one or several, "
+            "comma-separated, such as 4096,16384"
+        )
+    return tuple(int(part) for part in parts)
+
+
+def failures_over_node_days(text: str) -> tuple[str | None, int, float] | None:
+    """(name, failures, node-days) of `name=419/110592`, name optional; None where it is no such.
+
+    Raises:
+        UsageError: it looks like one, and is not.
+    """
+    name, equals, counts = text.rpartition("=")
+    match = re.fullmatch(r"\s*([0-9.eE+-]+)\s*/\s*([0-9.eE+-]+)\s*", counts)
+    if match is None:
+        return None
+    try:
+        failures, node_days = float(match[1]), float(match[2])
+    except ValueError:
+        return None
+    if failures != round(failures) or failures < 0 or not 0 < node_days < math.inf:
+        raise UsageError(
+            f"{text}: give failures (a whole number, 0 or more) over node-days (above 0), such as "
+            "419/110592"
+        )
+    return (name.strip() or None) if equals else None, int(failures), node_days
+
+
+def moment(option: str, text: str) -> datetime:
+    """A time with its zone.
+
+    Raises:
+        UsageError: it is none, or it has no zone.
+    """
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None:
+        raise UsageError(
+            f"{option} {text!r}: give a time with its zone, such as 2026-03-01T00:00:00Z"
+        )
+    return found
+
+
+def shares(option: str, text: str, names: tuple[str, ...]) -> dict[str, float]:
+    """Shares by name of `node=0.8,process=0.2`; they sum to 1.
+
+    Raises:
+        UsageError: a name or a share is none, or they do not sum to 1.
+    """
+    found: dict[str, float] = {}
+    for pair in text.split(","):
+        name, _, value = pair.partition("=")
+        try:
+            share = float(value)
+        except ValueError:
+            share = math.nan
+        if name.strip() not in names or not 0 <= share <= 1:
+            raise UsageError(
+                f"{option} {text!r}: {pair.strip()!r} is no share; write "
+                f"{names[0]}=0.2,{names[1]}=0.8 with names among {', '.join(names)}"
+            )
+        found[name.strip()] = share
+    if not math.isclose(sum(found.values()), 1.0, abs_tol=1e-6):
+        raise UsageError(
+            f"{option} {text!r}: the shares sum to {sum(found.values()):g}; make them sum to 1"
+        )
+    return found
