@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from ettr.analysis import Analysis
+from ettr.report.document import plain
+from ettr.store import open_store
 from slurm.cluster import slurm_cluster
 from slurm.scenario import DRAIN_REASON, HOSTILE_NAME, Story, capture, play
 
@@ -49,7 +52,9 @@ def report(store: Path) -> dict[str, Any]:
 
 
 def job(store: Path, job_id: str) -> dict[str, Any]:
-    story: dict[str, Any] = json.loads(ettr("explain", str(store), job_id, "--json"))
+    """What `ettr explain --json` prints, without a process for each of twenty jobs."""
+    with open_store(store) as opened:
+        story: dict[str, Any] = plain(Analysis(opened).explain(job_id))
     return story
 
 
