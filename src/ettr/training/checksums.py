@@ -24,6 +24,34 @@ def default_name() -> str:
     return "xxh3"
 
 
+class RunningCrc32:
+    """CRC-32 of bytes that come in pieces."""
+
+    def __init__(self) -> None:
+        self._value = 0
+
+    def update(self, data: Any) -> None:
+        """Take a piece."""
+        self._value = zlib.crc32(data, self._value)
+
+    def intdigest(self) -> int:
+        """The checksum so far."""
+        return self._value
+
+
+def running(name: str) -> Any:
+    """A checksum of bytes that come in pieces: `update(data)`, then `intdigest()`.
+
+    Raises:
+        CheckpointError: as `function`.
+    """
+    if function(name) is zlib.crc32:
+        return RunningCrc32()
+    import xxhash
+
+    return xxhash.xxh3_64()
+
+
 def function(name: str) -> Callable[[Any], int]:
     """The function from bytes to an unsigned integer below 2**64.
 

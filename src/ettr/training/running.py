@@ -8,10 +8,9 @@
         report = checkpoint.step(step)          # never waits for the disk: a busy writer skips
     checkpoint.close()
 
-No collective is called, and no rank needs another's success. `step` copies the chosen blocks into a
-warm buffer; a writer thread checks them, writes them, makes them durable and scores the blocks for
-the next round. Under `priority` the writer reads parameters while training changes them: a score
-may be a step old or mixed, a saved block never is.
+No collective is called. `step` copies the chosen blocks into a warm buffer; a writer thread writes
+them, makes them durable and scores the blocks for the next round. Under `priority` it reads
+parameters while training changes them: a score may mix two steps, a saved block never does.
 
 Memory beside the model: the staging buffer (the budget's bytes), and under `priority` one copy of
 the parameters. Disk: two places for every block.

@@ -7,11 +7,11 @@ payload carry a checksum of their own. Standard library only.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from ettr.training import checksums
 from ettr.training.faults import CheckpointError
@@ -25,6 +25,8 @@ from ettr.training.slotfile import (
     read_superblock,
     unpack_header,
 )
+
+_PIECE_BYTES = 1 << 19
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,6 @@ class PayloadReader:
     def __init__(self, *, check: bool = True) -> None:
         self._buffer = bytearray(1 << 20)
         self._check = check
-        self._digests: dict[str, Callable[[Any], int]] = {}
 
     def read(self, record: Record) -> memoryview | None:
         """The payload, or None where it is short or fails its checksum."""
@@ -115,24 +116,23 @@ class PayloadReader:
             self._buffer = bytearray(length)
         view = memoryview(self._buffer)[:length]
         offset = record.file.places.offset(record.block, record.place) + HEADER_BYTES
+        digest = checksums.running(record.file.superblock.checksum) if self._check else None
         got = 0
         while got < length:
+            # In pieces, so that each is checked while it is still in the core's own cache.
+            piece = view[got : got + _PIECE_BYTES]
             try:
-                n = os.preadv(record.file.fd, [view[got:]], offset + got)
+                n = os.preadv(record.file.fd, [piece], offset + got)
             except OSError:
                 return None  # a medium that cannot give the bytes is a bad record like another
             if n == 0:
                 return None
+            if digest is not None:
+                digest.update(piece[:n])
             got += n
-        if self._check and self._digest(record)(view) != record.header.payload_sum:
+        if digest is not None and digest.intdigest() != record.header.payload_sum:
             return None
         return view
-
-    def _digest(self, record: Record) -> Callable[[Any], int]:
-        name = record.file.superblock.checksum
-        if name not in self._digests:
-            self._digests[name] = checksums.function(name)
-        return self._digests[name]
 
 
 def slot_names(root: str | os.PathLike[str]) -> list[str]:
