@@ -22,6 +22,9 @@ def _metric(name: str, help_text: str) -> Callable[..., None]:
         above_gpus: opt.AboveGpusOption = 128,
         confidence: opt.ConfidenceOption = 0.9,
         window: opt.WindowOption = None,
+        run_id: opt.RunIdOption = None,
+        checkpoint_min: opt.CheckpointOption = None,
+        restart_min: opt.RestartOption = None,
         json: opt.JsonOption = False,
     ) -> None:
         from ettr.analysis import Analysis
@@ -37,6 +40,9 @@ def _metric(name: str, help_text: str) -> Callable[..., None]:
             gpus_per_node=gpus_per_node,
             confidence=confidence,
             window=window,
+            run_id=run_id,
+            checkpoint_min=checkpoint_min,
+            restart_min=restart_min,
         )
         with open_store(store) as opened:
             analysis = Analysis(opened, assumptions)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,7 @@ from ettr.sources.base import ReadOptions
 
 if TYPE_CHECKING:
     from ettr.analysis import Assumptions
+    from ettr.metrics.runs import Assumptions as CheckpointAssumptions
 
 StoreArgument = Annotated[
     str,
@@ -94,6 +96,24 @@ WindowOption = Annotated[
         help="Seconds before and after a job's end in which an event explains it; 600,300.",
     ),
 ]
+RunIdOption = Annotated[
+    str | None,
+    typer.Option(
+        "--run-id",
+        metavar="REGEX",
+        help="Jobs whose comment matches are one run for each text of the first group.",
+    ),
+]
+CheckpointOption = Annotated[
+    float | None,
+    typer.Option(
+        "--checkpoint-min", metavar="MINUTES", help="Checkpoint interval of runs that tell none."
+    ),
+]
+RestartOption = Annotated[
+    float | None,
+    typer.Option("--restart-min", metavar="MINUTES", help="Restart time of runs that tell none."),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 
@@ -170,6 +190,9 @@ def assumptions(
     gpus_per_node: int | None = None,
     confidence: float = 0.9,
     window: str | None = None,
+    run_id: str | None = None,
+    checkpoint_min: float | None = None,
+    restart_min: float | None = None,
 ) -> Assumptions:
     """What the analysis cannot read from the logs, checked.
 
@@ -179,6 +202,7 @@ def assumptions(
     from ettr.analysis import Assumptions
     from ettr.attribution import Window
     from ettr.estimates import check_confidence
+    from ettr.metrics.stitching import RunRule
 
     check_confidence(confidence)
     return Assumptions(
@@ -188,7 +212,30 @@ def assumptions(
         above_gpus=above_gpus,
         gpus_per_node=gpus_per_node,
         confidence=confidence,
+        run_rule=RunRule(comment_pattern=run_id),
+        checkpoints=_checkpoints(checkpoint_min, restart_min),
     )
+
+
+def _checkpoints(interval_min: float | None, restart_min: float | None) -> CheckpointAssumptions:
+    """The band of scenarios, narrowed by what the user knows."""
+    from ettr.metrics.runs import Assumptions as CheckpointAssumptions
+
+    usual = CheckpointAssumptions()
+    known = {
+        name: value
+        for name, value in (
+            ("checkpoint_interval_min", interval_min),
+            ("restart_min", restart_min),
+        )
+        if value is not None
+    }
+    scenarios = {
+        name: replace(getattr(usual, name), **known) for name in ("worst", "middle", "best")
+    }
+    chosen = CheckpointAssumptions(**scenarios)
+    chosen.check()
+    return chosen
 
 
 def _two_numbers(option: str, text: str) -> tuple[float, float]:

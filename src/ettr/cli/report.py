@@ -44,6 +44,9 @@ def report(
     above_gpus: opt.AboveGpusOption = 128,
     confidence: opt.ConfidenceOption = 0.9,
     window: opt.WindowOption = None,
+    run_id: opt.RunIdOption = None,
+    checkpoint_min: opt.CheckpointOption = None,
+    restart_min: opt.RestartOption = None,
 ) -> None:
     """Write a reliability report: how often it fails, why, at which size, what it costs.
 
@@ -68,6 +71,9 @@ def report(
         gpus_per_node=gpus_per_node,
         confidence=confidence,
         window=window,
+        run_id=run_id,
+        checkpoint_min=checkpoint_min,
+        restart_min=restart_min,
     )
     if not json:
         _writable(output)
