@@ -38,6 +38,8 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("One metric at a time", "nodes", "metrics"),
     ("One metric at a time", "quality", "metrics"),
     ("At the scale you plan", "plan", "plan"),
+    ("At the scale you plan", "project", "project"),
+    ("At the scale you plan", "compare", "compare"),
     ("Training", "verify", "verify"),
 )
 
@@ -81,7 +83,9 @@ def build_app() -> typer.Typer:
 def main() -> None:
     """Run the command line and exit with its status."""
     try:
-        build_app()(standalone_mode=False)
+        # outside standalone mode an exit comes back as its status
+        status = build_app()(standalone_mode=False)
+        sys.exit(status if isinstance(status, int) else 0)
     except EttrError as error:
         complain(str(error))
         sys.exit(error.exit_code)

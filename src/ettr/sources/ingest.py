@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from ettr.errors import SourceError, UsageError
 from ettr.sources.base import DAMAGE, HEAD_BYTES, RawFile, ReadOptions, Source, open_bytes
-from ettr.sources.registry import named, recognise
+from ettr.sources.registry import all_sources, named, recognise
 from ettr.store import Ingestion, Store
 from ettr.tables import REJECTS
 
@@ -68,7 +68,7 @@ def ingest_file(
     head = _head(path)
     if not head.strip():
         raise SourceError(f"{path}: is empty")
-    source = named(source_name) if source_name else recognise(head, path.name)
+    source = named(source_name) if source_name else _recognised(head, path.name, options)
     _check_options(path, source, options, head)
     raw = RawFile(path, _file_id(path, source), head)
     text = _options_text(options)
@@ -85,6 +85,18 @@ def ingest_file(
         options = replace(options, cluster=_only_cluster(store))
     with store.ingestion(raw.file_id) as ingestion:
         return _read_into(ingestion, raw, source, options, text, progress)
+
+
+def _recognised(head: bytes, name: str, options: ReadOptions) -> Source:
+    """The source whose format the head shows; of an unknown dump as wide as --fields, theirs."""
+    try:
+        return recognise(head, name)
+    except SourceError:
+        takers = [source for source in all_sources().values() if "--fields" in source.options]
+        width = len(options.fields or ())
+        if width < 2 or len(takers) != 1 or head.split(b"\n", 1)[0].count(b"|") < width - 1:
+            raise
+        return takers[0]
 
 
 def _only_cluster(store: Store) -> str | None:

@@ -1,0 +1,68 @@
+"""Help that reads well, and starts at once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from cli.program import ettr, program
+from ettr.cli.main import COMMANDS
+
+NAMES = [name for _, name, _ in COMMANDS]
+PHRASES = {
+    "ingest": ("FILE...", "Reading the same file again changes nothing", "--timezone"),
+    "report": ("STORE | FILE...", "--output", "write no HTML", "--gpus-per-node"),
+    "explain": ("JOB", "CLUSTER/17", "verdict"),
+    "sources": ("List the log formats",),
+    "catalog": ("--conflicts", "verdict of each vendor"),
+    "failures": ("1,000 node-days", "--above-gpus"),
+    "mttf": ("exact intervals",),
+    "quality": ("rejects",),
+}
+
+
+def test_help_lists_every_command_with_a_sentence():
+    text = program("--help").out
+    for name in NAMES:
+        line = next(line for line in text.splitlines() if line.strip().startswith(f"{name} "))
+        assert len(line.split()) > 3, line
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_help_of_each_command(name: str):
+    done = ettr(name, "--help")
+    assert done.code == 0
+    assert done.out.startswith(f"Usage: ettr {name}")
+    for phrase in PHRASES.get(name, ()):
+        assert phrase in " ".join(done.out.split())
+    options = [line for line in done.out.splitlines() if line.strip().startswith("--")]
+    wordless = [line for line in options if len(line.split()) < 3]
+    assert not [line for line in wordless if len(line) < 30], "an option without a help text"
+
+
+def test_no_words_show_the_help():
+    done = program()
+    assert "Commands:" in done.out + done.err
+    assert "Traceback" not in done.err
+
+
+def test_version():
+    assert program("--version").out.startswith("ettr ")
+
+
+def test_help_loads_no_engine():
+    code = (
+        "import sys\n"
+        "sys.argv = ['ettr', '--help']\n"
+        "from ettr.cli.main import main\n"
+        "try:\n    main()\n"
+        "except SystemExit:\n    pass\n"
+        "heavy = {'ibis', 'duckdb', 'pandas', 'scipy', 'plotly', 'torch', 'jinja2'}\n"
+        "sys.stderr.write(','.join(sorted(heavy & set(sys.modules))))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stderr == ""
