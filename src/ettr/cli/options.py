@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from ettr.analysis import Assumptions
     from ettr.metrics.runs import Assumptions as CheckpointAssumptions
 
+WORST_SAVE_SHARE = 5.0 / 120.0
+
 StoreArgument = Annotated[
     str,
     typer.Argument(
@@ -230,9 +232,12 @@ def _checkpoints(interval_min: float | None, restart_min: float | None) -> Check
         )
         if value is not None
     }
-    scenarios = {
-        name: replace(getattr(usual, name), **known) for name in ("worst", "middle", "best")
-    }
+    scenarios = {}
+    for name in ("worst", "middle", "best"):
+        case = replace(getattr(usual, name), **known)
+        # a short interval is not half spent in saving: at most the usual worst share of it
+        most_min = case.checkpoint_interval_min * WORST_SAVE_SHARE
+        scenarios[name] = replace(case, save_min=min(case.save_min, most_min))
     chosen = CheckpointAssumptions(**scenarios)
     chosen.check()
     return chosen
