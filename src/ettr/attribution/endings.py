@@ -5,8 +5,9 @@ from __future__ import annotations
 import ibis
 from ibis.expr.types import BooleanValue, Table
 
-from ettr.attribution.rules import Naming, epoch_us, seconds
+from ettr.attribution.rules import Naming, seconds
 from ettr.attribution.verdicts import SLURMCTLD
+from ettr.store.clock import epoch_us
 from ettr.tables import INTERRUPTIONS
 from ettr.taxonomy import Taxonomy
 

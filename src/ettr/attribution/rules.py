@@ -82,8 +82,3 @@ class Naming:
 def seconds(length_s: float) -> ibis.expr.types.IntervalScalar:
     """An interval of `length_s` seconds, exact to the microsecond."""
     return ibis.interval(microseconds=round(length_s * 1_000_000))
-
-
-def epoch_us(time: ibis.expr.types.TimestampValue) -> ibis.expr.types.IntegerValue:
-    """Microseconds since 1970 of a UTC timestamp."""
-    return time.delta(ibis.timestamp("1970-01-01 00:00:00+00:00"), unit="microsecond").cast("int64")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ibis
 from ibis.expr.types import Table
 
-from ettr.attribution.rules import Window, epoch_us, seconds
+from ettr.attribution.rules import Window, seconds
+from ettr.store.clock import epoch_us
 
 _BUCKET_S = 3600.0
 

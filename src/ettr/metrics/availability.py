@@ -11,10 +11,11 @@ import numpy as np
 
 from ettr.estimates import CONFIDENCE
 from ettr.metrics.bounds import Bounds
-from ettr.metrics.instants import Period, epoch_s, fetch, floats_of, seconds_of, to_seconds
+from ettr.metrics.instants import Period, fetch, floats_of, seconds_of, to_seconds
 from ettr.metrics.outages import Outage, outages
 from ettr.metrics.status import share
 from ettr.metrics.survival import Durations, durations
+from ettr.store.clock import epoch_s
 from ettr.taxonomy import Taxonomy
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 

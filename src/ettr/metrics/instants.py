@@ -1,7 +1,7 @@
-"""Moments in time as numbers, in expressions and in NumPy.
+"""Moments in time as numbers in NumPy.
 
-Expressions work in whole seconds, which is what schedulers write: Ibis cannot take microseconds
-out of a timestamp on Spark. Small tables come out of the engine with their microseconds.
+Expressions work in whole seconds (`ettr.store.clock.epoch_s`), which is what schedulers write.
+Small tables come out of the engine with their microseconds.
 """
 
 from __future__ import annotations
@@ -19,11 +19,6 @@ from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY
 
 Floats = npt.NDArray[np.float64]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def epoch_s(column: ibis.expr.types.TimestampColumn) -> ibis.expr.types.IntegerColumn:
-    """Whole seconds since 1970 of a timestamp column, rounded down on every backend."""
-    return column.epoch_seconds().cast("float64").floor().cast("int64")
 
 
 def to_datetime(seconds: float) -> datetime:

@@ -11,6 +11,7 @@ import numpy as np
 from ettr.metrics.coverage import Coverage, coverage
 from ettr.metrics.instants import fetch, first_row, seconds_of
 from ettr.metrics.status import share
+from ettr.store.clock import epoch_s
 from ettr.units import SECONDS_PER_HOUR
 
 ELAPSED_SLACK_S = 60
@@ -183,7 +184,7 @@ def _counts(attempts: ibis.Table) -> ibis.Table:
     start, end = attempts["start"], attempts["end"]
     began = start.notnull()
     ran = began & (attempts["elapsed_s"] > 0)
-    lasted_s = end.epoch_seconds().cast("int64") - start.epoch_seconds().cast("int64")
+    lasted_s = epoch_s(end) - epoch_s(start)
     told_s = attempts["elapsed_s"] + attempts["suspended_s"].fill_null(0.0)
     no_nodes = ran & attempts["node_list"].isnull()
     return attempts.aggregate(

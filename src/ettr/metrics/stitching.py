@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import ibis
 
 from ettr.errors import UsageError
-from ettr.metrics.instants import epoch_s
+from ettr.store.clock import epoch_s
 from ettr.tables import ATTEMPTS
 from ettr.units import SECONDS_PER_HOUR
 

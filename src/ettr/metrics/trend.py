@@ -15,7 +15,6 @@ from ettr.metrics.bounds import Bounds
 from ettr.metrics.instants import (
     Floats,
     Period,
-    epoch_s,
     fetch,
     floats_of,
     in_utc,
@@ -24,6 +23,7 @@ from ettr.metrics.instants import (
     to_seconds,
 )
 from ettr.metrics.rates import PER_NODE_DAYS, rate
+from ettr.store.clock import epoch_s
 from ettr.units import SECONDS_PER_DAY
 
 WINDOW_DAYS = 30.0
