@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import date, timedelta
 
 from ettr.metrics.coverage import Coverage
 from ettr.metrics.quality import DataQuality
 from ettr.report.numbers import DASH, number, percent
 from ettr.report.section import Figure, Section, Table
+
+_FEW_DAYS = 3
+_DAY_MS = 86_400_000
 
 
 def quality_section(quality: DataQuality) -> Section:
@@ -101,8 +105,22 @@ def _coverage_figure(coverage: tuple[Coverage, ...]) -> Figure:
             }
             for c in coverage
         ),
-        {"yaxis": {"type": "log", "title": {"text": "rows"}}, "xaxis": {"type": "date"}},
+        {
+            "yaxis": {"type": "log", "dtick": 1, "title": {"text": "rows"}},
+            "xaxis": {"type": "date", "tickformat": "%Y-%m-%d", **_few_days(coverage)},
+        },
     )
+
+
+def _few_days(coverage: tuple[Coverage, ...]) -> dict[str, object]:
+    """An axis of whole days where there are so few that Plotly would draw seconds."""
+    first = date.fromisoformat(min(c.first_day for c in coverage))
+    last = date.fromisoformat(max(c.last_day for c in coverage))
+    if (last - first).days > _FEW_DAYS:
+        return {}
+    margin = timedelta(days=1)
+    ends = [(first - margin).isoformat(), (last + margin).isoformat()]
+    return {"range": ends, "dtick": _DAY_MS}
 
 
 def _doubts(quality: DataQuality) -> Iterator[str]:

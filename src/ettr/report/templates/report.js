@@ -17,7 +17,7 @@
     out.font = { color: ink, size: narrow() ? 11 : 12, family: "system-ui, 'DejaVu Sans', sans-serif" };
     out.margin = Object.assign({ l: narrow() ? 48 : 64, r: 12, t: 12, b: 48 }, layout.margin || {});
     out.hoverlabel = { bgcolor: style("--panel"), bordercolor: line, font: { color: ink } };
-    out.legend = Object.assign({ orientation: "h", y: -0.22, yanchor: "top" }, layout.legend || {});
+    out.legend = Object.assign({ orientation: "h", y: narrow() ? -0.3 : -0.22, yanchor: "top" }, layout.legend || {});
     for (const key of Object.keys(layout).concat(["xaxis", "yaxis"])) {
       if (/^[xy]axis/.test(key)) {
         out[key] = Object.assign({ gridcolor: line, zerolinecolor: line, linecolor: line, automargin: true },
@@ -54,8 +54,16 @@
     draw();
   });
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  // paper is white: figures take their ink from the light theme while the page is printed
+  let onScreen;
   window.addEventListener("beforeprint", function () {
     for (const table of document.querySelectorAll("details")) { table.open = true; }
+    onScreen = root.dataset.theme;
+    root.dataset.theme = "light";
+    draw();
+  });
+  window.addEventListener("afterprint", function () {
+    if (onScreen) { root.dataset.theme = onScreen; } else { delete root.dataset.theme; }
     draw();
   });
   draw();
