@@ -1,0 +1,63 @@
+"""Full checkpoints of one step, for rollback: DCP with a checksum for each tensor, no pickle.
+
+Each has a folder of its own, `step-<number>`, that is never written over; one whose saving was
+broken off has no metadata and is passed over.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import get_model_state_dict
+
+from ettr.training.dcp import METADATA, CheckedReader, CheckedWriter
+
+_KEPT = 2
+
+
+def tensors_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Parameters, buffers and moments by name: the live (sharded) tensors, for DCP in place."""
+    found = {k: v for k, v in get_model_state_dict(model).items() if isinstance(v, Tensor)}
+    for fqn, parameter in model.named_parameters():
+        for name, value in optimizer.state.get(parameter, {}).items():
+            if isinstance(value, Tensor):
+                found[f"{fqn}#{name}"] = value
+    return found
+
+
+def full_steps(root: Path) -> list[int]:
+    """Steps of the complete checkpoints below a folder, the newest first."""
+    if not root.is_dir():
+        return []
+    return sorted(
+        (int(p.parent.name.removeprefix("step-")) for p in root.glob(f"step-*/{METADATA}")),
+        reverse=True,
+    )
+
+
+def save_full(root: Path, step: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Save all ranks' state of one step; every rank calls it. The two newest are kept."""
+    folder = root / f"step-{step:09d}"
+    if dist.get_rank() == 0 and folder.exists():
+        shutil.rmtree(folder)  # left by a save that was broken off, or by steps done again
+    dist.barrier()
+    dcp.save(tensors_of(model, optimizer), storage_writer=CheckedWriter(folder))
+    if dist.get_rank() == 0:
+        for old in full_steps(root)[_KEPT:]:
+            shutil.rmtree(root / f"step-{old:09d}", ignore_errors=True)
+
+
+def load_full(root: Path, step: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Copy a full checkpoint into the live tensors; every rank calls it.
+
+    Raises:
+        Exception: on every rank, where any rank met a damaged item; the state is then half loaded.
+    """
+    tensors: dict[str, Any] = dict(tensors_of(model, optimizer))
+    dcp.load(tensors, storage_reader=CheckedReader(root / f"step-{step:09d}"))

@@ -1,0 +1,44 @@
+"""What guards the shard of a rank, and how a lost one may be replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ettr.errors import UsageError
+from ettr.training.recovery import RecoveryPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Protection:
+    """Where a lost shard can come from; any mixture, also none.
+
+    Attributes:
+        buddy: Every rank keeps its own last two updates and those of the rank before it, in host
+            memory: four images of a shard with its moments. Exact.
+        running: Folder of a running checkpoint, of which each rank saves a part at every step.
+        running_options: For `RunningCheckpoint`: policy, budget, every_steps, ...
+        full: Folder of full checkpoints, each of one step, through torch.distributed.checkpoint.
+        full_every_steps: A full checkpoint is due at steps that this divides.
+        recovery: How the planner chooses where more than one is at hand.
+    """
+
+    buddy: bool = True
+    running: Path | None = None
+    running_options: Mapping[str, Any] = field(default_factory=dict)
+    full: Path | None = None
+    full_every_steps: int = 100
+    recovery: RecoveryPolicy = field(default_factory=RecoveryPolicy)
+
+    def __post_init__(self) -> None:
+        """Check the values.
+
+        Raises:
+            UsageError: a value is out of range.
+        """
+        if self.full_every_steps < 1:
+            raise UsageError(
+                f"full_every_steps: {self.full_every_steps} was given; it is 1 or more"
+            )

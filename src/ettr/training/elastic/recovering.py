@@ -1,0 +1,357 @@
+"""From a group that was formed anew to one state on which all ranks agree.
+
+Every rank tells what it holds; from the same facts each computes the same choice, so that none has
+to lead. Order: some memory (exact), the running checkpoint for the lost shards alone (partial), a
+full checkpoint for all (rollback), the state as the script built it.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+
+from ettr.training import recovery
+from ettr.training.elastic import full, images
+from ettr.training.elastic.keeping import Keeper
+from ettr.training.faults import CheckpointError
+from ettr.training.recovery import Decision, Measured, Situation, Source
+from ettr.training.restoring import restore
+from ettr.training.state import TrainingState
+from ettr.training.verifying import ages
+
+if TYPE_CHECKING:
+    from ettr.training.elastic.worker import Generation
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryReport:
+    """What a generation began with.
+
+    Attributes:
+        generation: Its number; 1 is the start of the run.
+        source: `start`, `replica`, `partial`, `rollback`, or `resume` where no process had lived.
+        step: Training steps done; training goes on with the next.
+        reached_step: The furthest step of a survivor before; -1 at a start.
+        lost_slots: Slots whose shard was in no survivor's process.
+        stale_steps: Mean age of what was restored from the running checkpoint.
+        oldest_step: Oldest step of a block restored from it.
+        relative_perturbation: Predicted ‖δ‖/‖x‖ of a partial recovery.
+        decision: The planner's choice and what the others would have cost.
+        restore_s: From the formed group to the agreed state.
+        fingerprint_before: Hash of this rank's live shard when the failure was met; None: new.
+        fingerprint_after: Hash of it when training went on.
+    """
+
+    generation: int
+    source: str
+    step: int
+    reached_step: int = -1
+    lost_slots: tuple[int, ...] = ()
+    stale_steps: float | None = None
+    oldest_step: int | None = None
+    relative_perturbation: float | None = None
+    decision: Decision | None = None
+    restore_s: float = 0.0
+    fingerprint_before: str | None = None
+    fingerprint_after: str | None = None
+
+    @property
+    def lost_steps(self) -> int:
+        """Steps that were done and are done again."""
+        return max(0, self.reached_step - self.step)
+
+
+@dataclass(slots=True)
+class _Facts:
+    """What all ranks said; the same on every rank."""
+
+    live: list[int | None]
+    own: list[list[int]]
+    mirror: list[list[int]]
+    sizes: list[int]
+    full: list[int]
+    measured: Measured
+    stale: list[float | None] = field(default_factory=list)
+    oldest: list[int | None] = field(default_factory=list)
+    relative: list[float] = field(default_factory=list)
+
+    @property
+    def world(self) -> int:
+        return len(self.live)
+
+    @property
+    def lost(self) -> tuple[int, ...]:
+        return tuple(s for s in range(self.world) if self.live[s] is None)
+
+    @property
+    def reached(self) -> int:
+        return max((step for step in self.live if step is not None), default=-1)
+
+    def held(self, slot: int) -> set[int]:
+        found = set(self.own[slot]) | set(self.mirror[(slot + 1) % self.world])
+        live = self.live[slot]
+        return found if live is None else found | {live}
+
+    def common_step(self) -> int | None:
+        steps = set.intersection(*(self.held(slot) for slot in range(self.world)))
+        return max(steps, default=None)
+
+
+class Recovery:
+    """One recovery of one rank; `run` returns the report."""
+
+    def __init__(
+        self, generation: Generation, state: TrainingState, model: Any, optimizer: Any
+    ) -> None:
+        self._generation, self._state = generation, state
+        self._model, self._optimizer = model, optimizer
+        self._keeper: Keeper = generation.keeper
+        self._protection = generation.protection
+        self._slot = generation.slot
+        state.materialise()
+        self._pieces = images.pieces_of(state)
+        images.reset_step_counts(self._pieces)
+        # A rollback may need the state as it was built, and attempts before it write over it.
+        self._built = torch.empty(images.image_bytes(self._pieces), dtype=torch.uint8)
+        images.take(self._pieces, self._built)
+
+    @property
+    def pieces(self) -> list[images.Piece]:
+        """The rebuilt model's shard."""
+        return self._pieces
+
+    def run(self) -> RecoveryReport:
+        """Agree, restore, and mirror; every rank of the generation calls it."""
+        begin = time.monotonic()
+        before = self._fingerprint_before()
+        facts = self._gather()
+        if all(live is None for live in facts.live) and facts.common_step() is None:
+            made = self._resume(facts)
+        else:
+            made = self._recover(facts)
+        self._guard_anew(facts, made)
+        return RecoveryReport(
+            **made,
+            generation=self._generation.number,
+            restore_s=time.monotonic() - begin,
+            fingerprint_before=before,
+            fingerprint_after=self._fingerprint(),
+        )
+
+    def _fingerprint(self) -> str | None:
+        return images.fingerprint(self._pieces) if self._generation.fingerprints else None
+
+    def _fingerprint_before(self) -> str | None:
+        # Hashed before the rebuilt model takes it over: this is the shard as the failure left it.
+        if self._keeper.live is None or not self._generation.fingerprints:
+            return None
+        images.put_parts(self._pieces, self._keeper.live)
+        return self._fingerprint()
+
+    def _gather(self) -> _Facts:
+        keeper, protection = self._keeper, self._protection
+        said = self._generation.gather(
+            "inventory",
+            {
+                "live": None if keeper.live is None else keeper.live_step,
+                "own": keeper.own.steps,
+                "mirror": keeper.mirror.steps,
+                "bytes": images.image_bytes(self._pieces),
+                "full": full.full_steps(protection.full) if protection.full else [],
+                "measured": self._generation.measured,
+            },
+        )
+        survivors = [one for one in said if one["live"] is not None] or said
+        seen = set.intersection(*(set(one["full"]) for one in said))
+        return _Facts(
+            [one["live"] for one in said],
+            [one["own"] for one in said],
+            [one["mirror"] for one in said],
+            [one["bytes"] for one in said],
+            sorted(seen, reverse=True),
+            Measured(**survivors[0]["measured"]),
+        )
+
+    def _recover(self, facts: _Facts) -> dict[str, Any]:
+        common = facts.common_step()
+        if common is None and not facts.lost:
+            return self._accept(facts)
+        if common is None and self._protection.running is not None:
+            self._gather_ages(facts)
+        relative = recovery.predicted_perturbation(facts.relative, len(facts.lost) / facts.world)
+        lost_stale = [stale for stale in (facts.stale or [None]) if stale is not None]
+        covered = bool(facts.stale) and all(facts.stale[s] is not None for s in facts.lost)
+        situation = Situation(
+            reached_step=facts.reached,
+            replica_step=common,
+            stale_steps=sum(lost_stale) / len(lost_stale) if covered and lost_stale else None,
+            relative_perturbation=relative,
+            full_step=facts.full[0] if facts.full else 0,
+            lost_fraction=len(facts.lost) / facts.world,
+        )
+        decision = recovery.decide(situation, facts.measured, self._protection.recovery)
+        made: dict[str, Any] = {
+            "source": str(decision.choice),
+            "reached_step": facts.reached,
+            "lost_slots": facts.lost,
+            "decision": decision,
+        }
+        if decision.choice is Source.REPLICA and common is not None:
+            self._from_memory(facts, common)
+            return made | {"step": common}
+        if decision.choice is Source.PARTIAL:
+            oldest = self._from_running(facts)
+            if oldest is not None:
+                return made | {
+                    "step": facts.reached,
+                    "stale_steps": situation.stale_steps,
+                    "oldest_step": oldest,
+                    "relative_perturbation": relative,
+                }
+        return made | {"source": "rollback", "step": self._from_full(facts)}
+
+    def _accept(self, facts: _Facts) -> dict[str, Any]:
+        """Nothing was lost and no image is kept: shards that differ by one update go on together."""
+        images.put_parts(self._pieces, self._keeper.live or {})
+        return {"source": "partial", "step": facts.reached, "reached_step": facts.reached}
+
+    def _from_memory(self, facts: _Facts, step: int) -> None:
+        """Every rank to one step: its own memory, or its buddy's."""
+        keeper = self._keeper
+        self._hand_over(facts, step)
+        if step in keeper.own.steps:
+            # with the random state as the step left it, which has moved on since
+            images.put(self._pieces, keeper.own.image_of(step))
+        else:
+            images.put_parts(self._pieces, keeper.live or {})
+
+    def _hand_over(self, facts: _Facts, step: int) -> None:
+        for slot in range(facts.world):
+            if step in facts.own[slot] or facts.live[slot] == step:
+                continue
+            buddy = (slot + 1) % facts.world
+            if self._slot == buddy:
+                dist.send(self._keeper.mirror.image_of(step), slot)
+            elif self._slot == slot:
+                into = self._keeper.own.room(facts.sizes[slot])
+                dist.recv(into, buddy)
+                self._keeper.own.filled(into, step)
+
+    def _gather_ages(self, facts: _Facts) -> None:
+        """How old the lost shards' copies are, and how far the survivors are from theirs."""
+        lost = self._slot in facts.lost
+        root = self._protection.running
+        said: dict[str, Any] = {"stale": None, "oldest": None, "relative": None}
+        try:
+            if lost:
+                steps = [age.step for age in ages(root) if age.slot == str(self._slot)]  # type: ignore[arg-type]
+                known = [step for step in steps if step is not None]
+                if known and len(known) == len(steps):
+                    said["stale"] = max(0.0, facts.reached - sum(known) / len(known))
+                    said["oldest"] = min(known)
+            elif self._keeper.live is not None:
+                said["relative"] = self._own_distance()
+        except CheckpointError:
+            pass  # nothing that could be used: the planner is told so
+        told = self._generation.gather("ages", said)
+        facts.stale = [one["stale"] for one in told]
+        facts.oldest = [one["oldest"] for one in told]
+        facts.relative = [one["relative"] for one in told if one["relative"] is not None]
+
+    def _own_distance(self) -> float:
+        """‖live − saved‖/‖live‖ of this rank's own parameters."""
+        live = self._keeper.live or {}
+        restore(self._protection.running, self._state, slot=self._slot)  # type: ignore[arg-type]
+        apart = norm = 0.0
+        for piece in self._pieces:
+            if piece.name == "param":
+                value = live[(piece.shard.spec.fqn, "param")]
+                saved = piece.shard.part("param")
+                apart += float((value - saved).double().square().sum())
+                norm += float(value.double().square().sum())
+        return (apart / norm) ** 0.5 if norm else 0.0
+
+    def _from_running(self, facts: _Facts) -> int | None:
+        """The lost shards from the running checkpoint, the others as they are; None: not possible."""
+        oldest: int | None = facts.reached
+        if self._slot in facts.lost:
+            try:
+                report = restore(self._protection.running, self._state, slot=self._slot)  # type: ignore[arg-type]
+                oldest = report.oldest_step
+            except CheckpointError:
+                oldest = None
+        elif self._keeper.live is not None:
+            images.put_parts(self._pieces, self._keeper.live)
+        said = self._generation.gather("restored", {"oldest": oldest})
+        if any(one["oldest"] is None for one in said):
+            return None
+        self._keeper.forget_images()
+        return min(one["oldest"] for one in said)
+
+    def _from_full(self, facts: _Facts) -> int:
+        """All ranks from the newest full checkpoint that is whole; 0: the state as it was built."""
+        self._keeper.forget_images()
+        images.put(self._pieces, self._built)
+        root = self._protection.full
+        for step in facts.full if root is not None else []:
+            failed = False
+            try:
+                full.load_full(root, step, self._model, self._optimizer)  # type: ignore[arg-type]
+            except Exception as error:
+                if not _is_damage(error):
+                    raise
+                failed = True
+            said = self._generation.gather(f"full-{step}", {"failed": failed})
+            if not any(one["failed"] for one in said):
+                return step
+        images.put(self._pieces, self._built)
+        return 0
+
+    def _resume(self, facts: _Facts) -> dict[str, Any]:
+        """No process has lived: the newest full checkpoint, or the state as it was built."""
+        step = self._from_full(facts)
+        return {"source": "resume" if step else "start", "step": step, "lost_slots": facts.lost}
+
+    def _guard_anew(self, facts: _Facts, made: dict[str, Any]) -> None:
+        """Every image that should be held of the agreed step is made, where it is not there."""
+        keeper, step = self._keeper, made["step"]
+        self._generation.sizes = facts.sizes
+        if not self._protection.buddy:
+            keeper.own.forget()
+            keeper.mirror.forget()
+        elif made["source"] != str(Source.REPLICA):
+            self._generation.mirror(self._pieces, step)
+        else:
+            self._mirror_missing(facts, step)
+        keeper.keep_live(self._pieces, step)
+
+    def _mirror_missing(self, facts: _Facts, step: int) -> None:
+        keeper, world = self._keeper, facts.world
+        if step not in keeper.own.steps:
+            keeper.take_own(self._pieces, step)
+        if world == 1:
+            return
+        for slot in range(world):
+            buddy = (slot + 1) % world
+            if step in facts.mirror[buddy]:
+                continue
+            if self._slot == slot:
+                dist.send(keeper.own.image_of(step), buddy)
+            elif self._slot == buddy:
+                into = keeper.mirror.room(facts.sizes[slot])
+                dist.recv(into, slot)
+                keeper.mirror.filled(into, step)
+
+
+def _is_damage(error: Exception) -> bool:
+    """Whether a load failed for what it read, not for a group that broke."""
+    if isinstance(error, CheckpointError | OSError):
+        return True
+    failures = getattr(error, "failures", {})  # DCP's CheckpointException: rank -> (error, trace)
+    return bool(failures) and all(
+        isinstance(failure[0], CheckpointError | OSError) for failure in failures.values()
+    )

@@ -1,0 +1,361 @@
+"""The parent of the ranks: it hosts the store, notices the dead and the hung, and fills their slots.
+
+A spare runs the same command as every rank and waits, everything imported, until a slot is free.
+When a rank dies its slot goes to a spare, the generation is raised, and the survivors regroup in
+the same processes. One machine: the store and the ranks live and die with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ettr.errors import UsageError
+from ettr.training.elastic import membership as names
+from ettr.training.elastic.membership import Membership
+
+_LOOK_S = 0.01
+_BEAT_LOOK_S = 0.25
+_BEATS_BEFORE_JUDGED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class SupervisorOptions:
+    """How a group is watched.
+
+    spares: warm processes that wait for a slot. heartbeat_timeout_s: a rank without a sign of life
+    for this long is killed and replaced. failed_grace_s: seconds after the first rank says that a
+    collective failed it, until ranks that say nothing are taken for hung. max_failures: more end
+    the run; so do `max_idle_failures` in a row between which no step was made.
+    """
+
+    spares: int = 1
+    heartbeat_timeout_s: float = 30.0
+    failed_grace_s: float = 20.0
+    max_failures: int = 64
+    max_idle_failures: int = 3
+
+    def __post_init__(self) -> None:
+        """Check the values.
+
+        Raises:
+            UsageError: a value is out of range; all problems at once.
+        """
+        problems = []
+        for name in ("spares", "max_failures", "max_idle_failures"):
+            if getattr(self, name) < 0:
+                problems.append(f"{name}: {getattr(self, name)} was given; it is 0 or more")
+        for name in ("heartbeat_timeout_s", "failed_grace_s"):
+            if not getattr(self, name) > 0:
+                problems.append(f"{name}: {getattr(self, name)} was given; it lies above 0")
+        if problems:
+            raise UsageError("supervisor: " + "; ".join(problems))
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """One slot that lost its process: when and how the supervisor noticed."""
+
+    generation: int
+    slot: int
+    worker: str
+    pid: int
+    cause: str
+    status: int
+    noticed_s: float
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class SupervisorReport:
+    """How a supervised run ended.
+
+    reason: why it did not end well; None where every rank trained to the end.
+    """
+
+    world: int
+    generations: int
+    losses: tuple[Loss, ...]
+    pids: tuple[int, ...]
+    wall_s: float
+    reason: str | None
+
+    @property
+    def finished(self) -> bool:
+        """Whether every rank trained to the end."""
+        return self.reason is None
+
+
+@dataclass(slots=True)
+class _Worker:
+    name: str
+    process: subprocess.Popen[bytes]
+    beat: bytes = b""
+    beat_s: float = 0.0
+    beats: int = 0
+    step: int = -1
+
+
+@dataclass(slots=True)
+class _Group:
+    membership: Membership
+    workers: dict[str, _Worker] = field(default_factory=dict)
+    spares: list[str] = field(default_factory=list)
+    losses: list[Loss] = field(default_factory=list)
+    started: int = 0
+    best_step: int = -1
+    idle_failures: int = 0
+    failed_since_s: float | None = None
+
+
+def supervise(
+    command: Sequence[str],
+    world: int,
+    *,
+    options: SupervisorOptions | None = None,
+    environment: Mapping[str, str] | None = None,
+    on_event: Callable[[str], None] = lambda _text: None,
+) -> SupervisorReport:
+    """Run `world` ranks of a command until all have trained to the end; returns what happened.
+
+    Args:
+        command: the program and its arguments; it calls `ElasticGroup.from_env().run(train)`.
+        world: number of ranks (slots).
+        environment: of the ranks; None: this process's.
+        on_event: told in a sentence what happens.
+
+    Raises:
+        UsageError: no command, or no rank.
+    """
+    if not command or world < 1:
+        raise UsageError(f"command {list(command)}, {world} ranks: give a command and 1 or more")
+    supervisor = _Supervisor(command, world, options or SupervisorOptions(), environment, on_event)
+    return supervisor.run()
+
+
+class _Supervisor:
+    def __init__(
+        self,
+        command: Sequence[str],
+        world: int,
+        options: SupervisorOptions,
+        environment: Mapping[str, str] | None,
+        on_event: Callable[[str], None],
+    ) -> None:
+        from torch.distributed import TCPStore
+
+        self._command, self._world, self._options = list(command), world, options
+        self._tell = on_event
+        self._store: Any = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        self._environment = dict(os.environ if environment is None else environment)
+        self._environment[names.ENV_STORE] = f"127.0.0.1:{self._store.port}"
+        # Ranks of one machine meet on loopback, whatever its host name resolves to.
+        self._environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        self._group = _Group(
+            Membership(1, tuple(f"w{i}" for i in range(world)), noticed_s=time.time())
+        )
+
+    def run(self) -> SupervisorReport:
+        """Start, watch, and leave no process behind."""
+        begin = time.monotonic()
+        reason: str | None = "interrupted"
+        try:
+            self._publish(self._group.membership)
+            for _ in range(self._world):
+                self._start()
+            for _ in range(self._options.spares):
+                self._group.spares.append(self._start().name)
+            reason = self._watch()
+        finally:
+            pids = tuple(w.process.pid for w in self._group.workers.values())
+            self._stop_all()
+        return SupervisorReport(
+            self._world,
+            self._group.membership.generation,
+            tuple(self._group.losses),
+            pids,
+            time.monotonic() - begin,
+            reason,
+        )
+
+    def _start(self) -> _Worker:
+        name = f"w{self._group.started}"
+        self._group.started += 1
+        environment = self._environment | {names.ENV_WORKER: name}
+        worker = _Worker(name, subprocess.Popen(self._command, env=environment))
+        worker.beat_s = time.monotonic()
+        self._group.workers[name] = worker
+        return worker
+
+    def _publish(self, membership: Membership) -> None:
+        # The membership before the number, so that whoever sees the number finds it.
+        self._store.set(names.membership_key(membership.generation), membership.to_json())
+        self._store.set(names.GENERATION, str(membership.generation))
+        self._group.membership = membership
+
+    def _watch(self) -> str | None:
+        looked_s = 0.0
+        while True:
+            causes = self._dead()
+            if time.monotonic() - looked_s >= _BEAT_LOOK_S:
+                looked_s = time.monotonic()
+                causes |= self._hung()
+                if not causes and self._network_failed(looked_s):
+                    self._regroup({}, "network")
+            if causes:
+                reason = self._replace(causes)
+                if reason is not None:
+                    return reason
+            if self._finished():
+                return None
+            time.sleep(_LOOK_S)
+
+    def _dead(self) -> dict[str, tuple[str, float]]:
+        members = [*self._group.membership.workers, *self._group.spares]
+        gone = [n for n in members if self._group.workers[n].process.poll() is not None]
+        # Once all have trained to the end, how a process goes does not matter any more.
+        if not gone or self._all_said_finished():
+            return {}
+        return dict.fromkeys(gone, ("died", 0.0))
+
+    def _hung(self) -> dict[str, tuple[str, float]]:
+        found = {}
+        now = time.monotonic()
+        for name in self._group.membership.workers:
+            worker = self._group.workers[name]
+            key = names.beat_key(name)
+            beat = self._store.get(key) if self._store.check([key]) else b""
+            if beat != worker.beat:
+                worker.beat, worker.beat_s, worker.beats = beat, now, worker.beats + 1
+                worker.step = int(beat.split(b":")[1])
+                self._group.best_step = max(self._group.best_step, worker.step)
+            silent_s = now - worker.beat_s
+            # One that has not shown itself yet is importing: its exit will tell if it fails.
+            judged = worker.beats >= _BEATS_BEFORE_JUDGED
+            if judged and silent_s > self._options.heartbeat_timeout_s:
+                found[name] = ("hung", silent_s)
+        return found
+
+    def _network_failed(self, now_s: float) -> bool:
+        """Whether all ranks wait for a new generation though none died; fences those that do not.
+
+        A rank may be stuck while its watcher still shows signs of life: the others' collectives
+        time out, and it alone says nothing.
+        """
+        group = self._group
+        number = group.membership.generation
+        said = [
+            name
+            for name in group.membership.workers
+            if self._store.check([names.failed_key(number, name)])
+        ]
+        if not said:
+            group.failed_since_s = None
+            return False
+        if len(said) == self._world:
+            return True
+        if group.failed_since_s is None:
+            group.failed_since_s = now_s
+        if now_s - group.failed_since_s > self._options.failed_grace_s:
+            for name in set(group.membership.workers) - set(said):
+                self._tell(f"{name} is stuck while the others wait; killing it")
+                _kill(group.workers[name].process)
+        return False
+
+    def _replace(self, causes: dict[str, tuple[str, float]]) -> str | None:
+        group = self._group
+        noticed_s = time.time()
+        best_before = max((loss.step for loss in group.losses), default=-1)
+        slots: dict[int, str] = {}
+        cause, hung_s = "died", 0.0
+        for name, (why, silent_s) in causes.items():
+            worker = group.workers[name]
+            if why == "hung":
+                cause, hung_s = "hung", max(hung_s, silent_s)
+            # Fenced before its slot is given away: a stopped process dies of SIGKILL too.
+            _kill(worker.process)
+            status = worker.process.wait()
+            slot = group.membership.slot_of(name)
+            if slot is None:
+                group.spares.remove(name)
+                self._tell(f"spare {name} ended with status {status}")
+                if status not in (-signal.SIGKILL, -signal.SIGTERM):
+                    return f"spare {name} ended with status {status} before it had a slot"
+                group.spares.append(self._start().name)
+                continue
+            slots[slot] = name
+            group.losses.append(
+                Loss(
+                    group.membership.generation, slot, name, worker.process.pid, why, status,
+                    noticed_s, group.best_step,
+                )
+            )  # fmt: skip
+            self._tell(f"slot {slot}: {name} (pid {worker.process.pid}) {why}, status {status}")
+        if not slots:
+            return None
+        group.idle_failures = 0 if group.best_step > best_before else group.idle_failures + 1
+        if len(group.losses) > self._options.max_failures:
+            return f"{len(group.losses)} failures; {self._options.max_failures} are allowed"
+        if group.idle_failures > self._options.max_idle_failures:
+            return f"{group.idle_failures} failures in a row without a step between them"
+        self._regroup(slots, cause, noticed_s=noticed_s, hung_s=hung_s)
+        return None
+
+    def _regroup(
+        self, lost: Mapping[int, str], cause: str, *, noticed_s: float = 0.0, hung_s: float = 0.0
+    ) -> None:
+        group = self._group
+        workers = list(group.membership.workers)
+        for slot in lost:
+            warm = [name for name in group.spares if group.workers[name].process.poll() is None]
+            if warm:
+                group.spares.remove(warm[0])
+            workers[slot] = warm[0] if warm else self._start().name
+            group.workers[workers[slot]].beat_s = time.monotonic()
+        group.failed_since_s = None
+        self._publish(
+            replace(
+                group.membership,
+                generation=group.membership.generation + 1,
+                workers=tuple(workers),
+                lost=tuple(sorted(lost)),
+                cause=cause,
+                noticed_s=noticed_s or time.time(),
+                hung_s=hung_s,
+            )
+        )
+        held = ", ".join(f"slot {s}: {workers[s]}" for s in sorted(lost)) or "all ranks"
+        self._tell(f"generation {group.membership.generation}: {held}")
+        # The next spare after the regrouping has begun: its import must not slow it down.
+        while len(group.spares) < self._options.spares:
+            group.spares.append(self._start().name)
+
+    def _all_said_finished(self) -> bool:
+        number = self._group.membership.generation
+        keys = [names.finished_key(number, slot) for slot in range(self._world)]
+        return bool(self._store.check(keys))
+
+    def _finished(self) -> bool:
+        workers = [self._group.workers[name] for name in self._group.membership.workers]
+        gone = [w.process.poll() is not None for w in workers]
+        return all(gone) and self._all_said_finished()
+
+    def _stop_all(self) -> None:
+        with contextlib.suppress(Exception):
+            self._store.set(names.STOP, "1")
+        running = [w.process for w in self._group.workers.values() if w.process.poll() is None]
+        for process in running:
+            _kill(process)
+        for process in running:
+            process.wait()
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        process.kill()

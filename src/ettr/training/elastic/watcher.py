@@ -1,0 +1,90 @@
+"""The thread beside the training loop: signs of life, and the cut when the group has changed."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ettr.training.elastic import membership as names
+from ettr.training.elastic.sockets import open_sockets, sever
+
+ORPHANED_EXIT = 86
+BEAT_S = 0.2
+
+
+class Watcher:
+    """Polls the generation; while the group that is running is an older one, cuts its sockets.
+
+    Sockets that were open when the attempt began (the store's, the user's own) are left alone.
+    Cutting repeats until the loop has moved on, since a group that was just being formed may open
+    sockets after the first cut. A process whose supervisor is gone ends itself.
+
+    Args:
+        store: a connection to the supervisor's store that nothing else uses.
+        worker: this process's name.
+        poll_s: seconds between two looks.
+        abort: called beside the cut, for backends that have an abort of their own (NCCL).
+    """
+
+    def __init__(
+        self,
+        store: Any,
+        worker: str,
+        *,
+        poll_s: float = 0.02,
+        abort: Callable[[], None] | None = None,
+    ) -> None:
+        self._store, self._worker, self._poll_s, self._abort = store, worker, poll_s, abort
+        self._lock = threading.Lock()
+        self._attempt: int | None = None
+        self._kept: frozenset[str] = frozenset()
+        self._noticed: dict[int, float] = {}
+        self._step = -1
+        self._thread = threading.Thread(target=self._run, name="ettr-watcher", daemon=True)
+        self._thread.start()
+
+    def attempt(self, generation: int) -> None:
+        """The loop begins to form the group of a generation: later ones end it."""
+        with self._lock:
+            self._kept = frozenset(open_sockets())
+            self._attempt = generation
+
+    def rest(self) -> None:
+        """The loop holds no group: nothing is to be cut."""
+        with self._lock:
+            self._attempt = None
+
+    def reached(self, step: int) -> None:
+        """Tell with the signs of life how far the loop has come."""
+        self._step = step
+
+    def noticed_s(self, generation: int) -> float | None:
+        """Unix seconds at which this process saw that a generation had begun."""
+        return self._noticed.get(generation)
+
+    def _run(self) -> None:
+        count, beaten_s = 0, 0.0
+        while True:
+            try:
+                generation = int(self._store.get(names.GENERATION))
+                if time.monotonic() - beaten_s >= BEAT_S:
+                    beaten_s, count = time.monotonic(), count + 1
+                    self._store.set(names.beat_key(self._worker), f"{count}:{self._step}")
+            except Exception:
+                os._exit(ORPHANED_EXIT)  # no supervisor: nobody could fence or replace this rank
+            self._cut_if_older(generation)
+            time.sleep(self._poll_s)
+
+    def _cut_if_older(self, generation: int) -> None:
+        with self._lock:
+            if generation not in self._noticed:
+                self._noticed[generation] = time.time()
+            if self._attempt is None or generation <= self._attempt:
+                return
+            # under the lock: `attempt` for the new generation waits until the cut is done
+            sever(self._kept)
+        if self._abort is not None:
+            self._abort()

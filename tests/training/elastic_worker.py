@@ -1,0 +1,157 @@
+"""A rank of the kill tests: a tiny FSDP2 model with AdamW that can be made to die anywhere.
+
+    elastic_worker.py CONFIG.json     (started by the supervisor or by torchrun)
+
+Data and dropout-free model follow from the step alone, so that two runs can be compared bit by bit.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from ettr.training.elastic.protection import Protection
+from ettr.training.elastic.worker import ElasticGroup, Timeouts
+from ettr.training.progress import ProgressRecorder
+from ettr.training.recovery import RecoveryPolicy, Source
+from ettr.training.slotfile import OsDisk
+
+CONFIG = json.loads(Path(sys.argv[1]).read_text())
+FOLDER = Path(sys.argv[1]).parent
+
+
+DOOM: dict[str, dict] = {}
+
+
+def die(kill: dict) -> None:
+    """Leave a note of when, and die; once for each note."""
+    note = FOLDER / f"died-{kill['step']:04d}"
+    try:
+        with note.open("x") as out:
+            json.dump({"time_s": time.time(), "pid": os.getpid(), **kill}, out)
+    except FileExistsError:
+        return
+    os.kill(os.getpid(), kill.get("signal", signal.SIGKILL))
+
+
+class Mortal(torch.optim.AdamW):
+    """AdamW that dies between two groups of parameters, the first of them updated."""
+
+    def _init_group(self, group, *args):
+        if "update" in DOOM and group is self.param_groups[-1]:
+            die(DOOM["update"])
+        return super()._init_group(group, *args)
+
+
+class MortalDisk(OsDisk):
+    """Dies in the middle of writing a block."""
+
+    def pwrite(self, fd, data, offset):
+        if "save" in DOOM and len(data) > 64:
+            os.pwrite(fd, data[: len(data) // 2], offset)
+            die(DOOM["save"])
+        return super().pwrite(fd, data, offset)
+
+
+def build(mesh):
+    from torch.distributed.fsdp import fully_shard
+
+    torch.manual_seed(0)
+    width = CONFIG.get("width", 24)
+    model = nn.Sequential(nn.Linear(15, width), nn.ReLU(), nn.Dropout(0.1), nn.Linear(width, 1))
+    for layer in model:
+        if isinstance(layer, nn.Linear):
+            fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    half = len(list(model.parameters())) // 2
+    groups = [
+        {"params": list(model.parameters())[:half]},
+        {"params": list(model.parameters())[half:]},
+    ]
+    return model, Mortal(groups, lr=CONFIG.get("lr", 1e-2))
+
+
+def loss_of(model, step, slot):
+    gen = torch.Generator().manual_seed(1000 * step + slot)
+    x = torch.randn(8, 15, generator=gen)
+    return (model(x).squeeze(1) - x.sum(1).tanh()).square().mean()
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    disk = MortalDisk()
+    running = FOLDER / "running" if CONFIG.get("running") else None
+    protection = Protection(
+        buddy=CONFIG.get("buddy", True),
+        running=running,
+        running_options={"block_bytes": 512, "disk": disk, **CONFIG.get("running_options", {})},
+        full=FOLDER / "full" if CONFIG.get("full_every") else None,
+        full_every_steps=CONFIG.get("full_every") or 1,
+        recovery=RecoveryPolicy(
+            allowed=tuple(Source(s) for s in CONFIG.get("allowed", list(Source))),
+            max_relative_perturbation=CONFIG.get("max_perturbation", 10.0),
+        ),
+    )
+    name = f"{os.getpid()}"
+    log = (FOLDER / f"log-{name}.jsonl").open("a", buffering=1)
+    recorder = ProgressRecorder(FOLDER / f"progress-{name}.jsonl", run="kill-test")
+    group = ElasticGroup.from_env(
+        protection,
+        timeouts=Timeouts(CONFIG.get("collective_s", 60.0), 90.0, 180.0),
+        recorder=recorder,
+        fingerprints=True,
+    )
+    kills = {(k["slot"], k["step"]): k for k in CONFIG.get("kills", [])}
+
+    def train(generation):
+        formed_s = time.time()
+        model, optimizer = build(generation.mesh())
+        step = generation.recover(model, optimizer)
+        r = generation.report
+        log.write(json.dumps({
+            "event": "recovered", "generation": generation.number, "slot": generation.slot,
+            "pid": os.getpid(), "source": r.source, "step": r.step, "reached": r.reached_step,
+            "lost_slots": r.lost_slots, "lost_steps": r.lost_steps, "stale": r.stale_steps,
+            "before": r.fingerprint_before, "after": r.fingerprint_after, "formed_s": formed_s,
+            "restored_s": time.time(), "restore_s": r.restore_s, "failed_s": group.last_failed_s,
+            "reason": r.decision.reason if r.decision else None,
+            "relative": r.relative_perturbation,
+        }) + "\n")  # fmt: skip
+        while step < CONFIG["steps"]:
+            kill = kills.get((generation.slot, step + 1), {})
+            where = kill.get("where")
+            if where and (FOLDER / f"died-{step + 1:04d}").exists():
+                where = None
+            if where == "compute":
+                die(kill)
+            optimizer.zero_grad()
+            loss = loss_of(model, step, generation.slot)
+            loss.backward()
+            if where in ("update", "save"):
+                DOOM[where] = kill
+            with generation.update(step + 1):
+                optimizer.step()
+            step += 1
+            log.write(json.dumps({
+                "event": "step", "step": step, "slot": generation.slot, "time_s": time.time(),
+                "generation": generation.number, "loss": float(loss.detach()),
+            }) + "\n")  # fmt: skip
+            time.sleep(CONFIG.get("step_s", 0.0))
+        from ettr.training.elastic.images import fingerprint
+
+        (FOLDER / f"final-{generation.slot}.json").write_text(
+            json.dumps({"hash": fingerprint(generation.pieces), "pid": os.getpid()})
+        )
+
+    group.run(train)
+
+
+if __name__ == "__main__":
+    main()
