@@ -314,6 +314,8 @@ def test_the_summary_pairs_the_trials_and_draws_the_figure(tmp_path):
     assert half.saving_low <= half.saving <= half.saving_high
     assert half.trials == 10
     assert "78 to 95 %" in (tmp_path / "table.md").read_text()
+    late = sum(r["T"] > 8 for r in results.read(path) if r["kind"] == "trial")
+    assert f"| mlr-small | {late} | " in summary.late_table([results.read(path)])
     figure = Tree.fromstring((tmp_path / "figure.svg").read_text())  # noqa: S314 our own file
     assert figure.tag.endswith("svg")
     assert len((tmp_path / "summary.jsonl").read_text().splitlines()) == len(found.arms)

@@ -109,7 +109,7 @@ def write_summary(out: Path) -> bool:
     lines += [{"experiment": "gpt", **row} for row in stale]
     text = "".join(json.dumps(_rounded(line)) + "\n" for line in lines)
     (out / "summary.jsonl").write_text(text, encoding="utf-8")
-    tables = table(summaries) + grid_table(summaries) + stale_table(stale)
+    tables = table(summaries) + late_table(found) + grid_table(summaries) + stale_table(stale)
     (out / "table.md").write_text(tables, encoding="utf-8")
     write_figure(out / "figure.svg", [_panel(s) for s in summaries], claim=CLAIM)
     return all(s.controls == s.controls_held for s in summaries)
@@ -148,6 +148,31 @@ def table(summaries: Iterable[ExperimentSummary]) -> str:
         cells = [s.name, f"{s.controls_held} of {s.controls}", *shares]
         cells += [f"{s.agreement:.2f}", *_overhead(s.overhead)]
         rows.append("| " + " | ".join(cells) + " |")
+    return "\n".join(rows) + "\n"
+
+
+def late_table(files: Iterable[Sequence[results.Record]]) -> str:
+    """The costs of the failures that came after the first full checkpoint, with half lost.
+
+    Before it every scheme falls back on x(0) for what it has not saved yet.
+    """
+    keys = (TRADITIONAL, *(f"partial/{how}/50" for how in ("full", "priority-8", "none")))
+    head = ["failures after the first full checkpoint", "trials", "traditional, iterations"]
+    head += ["partial alone, 1/2 lost", "priority 1/8, 1/2 lost", "nothing saved, 1/2 lost"]
+    rows = ["\n| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    for records in files:
+        interval = int(str(records[0]["interval"]))
+        late = [r for r in records if r["kind"] == "trial" and int(str(r["T"])) > interval]
+        if not late:
+            continue
+        cost = np.array([[_arms(record)[key][0] for key in keys] for record in late])
+        drawn = keyed(len(late), 23).integers(0, len(late), size=(RESAMPLES, len(late)))
+        low, high = np.quantile(cost[drawn].mean(axis=1), [0.025, 0.975], axis=0)
+        cells = [
+            f"{mean:.1f} ({a:.1f} to {b:.1f})"
+            for mean, a, b in zip(cost.mean(axis=0), low, high, strict=True)
+        ]
+        rows.append(f"| {records[0]['workload']} | {len(late)} | " + " | ".join(cells) + " |")
     return "\n".join(rows) + "\n"
 
 
