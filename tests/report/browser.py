@@ -1,0 +1,57 @@
+"""Headless Chromium, alone: it may fetch nothing but the file it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ARGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+@dataclass
+class Opened:
+    """A page, and what it said and asked for while it was read."""
+
+    page: Any
+    said: list[str] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+
+    def ask(self, script: str) -> Any:
+        return self.page.evaluate(script)
+
+
+@contextmanager
+def chromium() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as player:
+        browser = player.chromium.launch(executable_path="/usr/bin/chromium", args=ARGS)
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def opened(
+    browser: Any, file: Path, *, width: int = 1280, scheme: str = "light"
+) -> Iterator[Opened]:
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    found = Opened(page)
+    page.on("console", lambda message: found.said.append(message.text))
+    page.on("pageerror", lambda error: found.said.append(str(error)))
+    page.on("request", lambda request: found.asked.append(request.url))
+    page.on("dialog", lambda dialog: (found.said.append(dialog.message), dialog.dismiss()))
+    page.goto(file.as_uri())
+    page.wait_for_function("document.documentElement.dataset.drawn !== undefined")
+    yield found
+    page.close()

@@ -1,0 +1,125 @@
+"""The report as a reader sees it: opened in a real browser, wide and narrow, light and dark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from report.browser import chromium, opened
+
+pytestmark = pytest.mark.browser
+
+DRAWN = """() => {
+  const plots = [...document.querySelectorAll('.plot')];
+  return {
+    said: Number(document.documentElement.dataset.drawn),
+    plots: plots.length,
+    svgs: plots.filter(plot => plot.querySelector('svg.main-svg')).length,
+    empty: plots.filter(plot => !plot.querySelector('.trace, .bars, .point')).map(plot => plot.id),
+  };
+}"""
+# of each figure, the texts of its axes and legend that lie outside of it, or on one another
+CUT = """() => [...document.querySelectorAll('.plot')].flatMap(plot => {
+  const frame = plot.getBoundingClientRect();
+  return [...plot.querySelectorAll('.xtick text, .ytick text, .g-xtitle text, .g-ytitle text')]
+    .filter(text => {
+      const box = text.getBoundingClientRect();
+      return box.width && (box.left < frame.left - 2 || box.right > frame.right + 2
+        || box.bottom > frame.bottom + 2);
+    }).map(text => plot.id + ': ' + text.textContent);
+})"""
+OVER_LEGEND = """() => [...document.querySelectorAll('.plot')].filter(plot => {
+  const legend = plot.querySelector('.legend .bg');
+  if (!legend) { return false; }
+  const top = legend.getBoundingClientRect().top;
+  return [...plot.querySelectorAll('.xtick text')]
+    .some(text => text.getBoundingClientRect().bottom > top + 4);
+}).map(plot => plot.id)"""
+CONTRAST = """() => {
+  const light = (css) => {
+    const [r, g, b] = css.match(/[\\d.]+/g).slice(0, 3).map(v => {
+      const c = v / 255;
+      return c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
+    });
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const paper = light(getComputedStyle(document.body).backgroundColor);
+  const ratio = (css) => {
+    const ink = light(css);
+    return (Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05);
+  };
+  return {
+    body: ratio(getComputedStyle(document.body).color),
+    soft: ratio(getComputedStyle(document.querySelector('.subtitle')).color),
+    ticks: Math.min(...[...document.querySelectorAll('.xtick text')]
+      .map(text => ratio(getComputedStyle(text).fill))),
+  };
+}"""
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with chromium() as started:
+        yield started
+
+
+@pytest.mark.parametrize(
+    ("width", "scheme"), [(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")]
+)
+def test_the_report_reads_well(browser, report_page: Path, width: int, scheme: str):
+    with opened(browser, report_page, width=width, scheme=scheme) as report:
+        drawn = report.ask(DRAWN)
+        assert drawn["plots"] == drawn["svgs"] == drawn["said"] >= 6
+        assert drawn["empty"] == []
+        assert report.said == []
+        assert report.asked == [report_page.as_uri()]
+        assert report.ask("document.documentElement.scrollWidth") <= width
+        assert report.ask(CUT) == []
+        assert report.ask(OVER_LEGEND) == []
+        contrast = report.ask(CONTRAST)
+        assert contrast["body"] >= 7
+        assert contrast["soft"] >= 4.5
+        assert contrast["ticks"] >= 7
+
+
+def test_the_theme_can_be_switched(browser, report_page: Path):
+    paper = "getComputedStyle(document.body).backgroundColor"
+    with opened(browser, report_page) as report:
+        before = report.ask(paper)
+        report.page.click("#theme")
+        assert report.ask(paper) != before
+        assert report.ask(CONTRAST)["ticks"] >= 7
+        report.page.click("#theme")
+        assert report.ask(paper) == before
+        assert report.said == []
+
+
+def test_figures_answer_the_pointer(browser, report_page: Path):
+    with opened(browser, report_page) as report:
+        report.page.hover("#figure-status .point path", force=True)
+        report.page.wait_for_selector("#figure-status .hovertext")
+        assert "%" in report.page.text_content("#figure-status .hovertext")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_prints_in_ink_on_white(browser, report_page: Path, scheme: str):
+    with opened(browser, report_page, scheme=scheme) as report:
+        report.ask("window.dispatchEvent(new Event('beforeprint'))")
+        report.page.emulate_media(media="print")
+        assert report.ask("getComputedStyle(document.body).color") == "rgb(0, 0, 0)"
+        assert report.ask("getComputedStyle(document.querySelector('nav')).display") == "none"
+        assert report.ask("[...document.querySelectorAll('details')].every(d => d.open)")
+        assert report.ask(CONTRAST)["ticks"] >= 7
+        report.page.emulate_media(media="screen")
+        report.ask("window.dispatchEvent(new Event('afterprint'))")
+        assert report.ask("document.documentElement.dataset.theme ?? null") is None
+
+
+def test_links_lead_to_their_sections(browser, report_page: Path):
+    with opened(browser, report_page) as report:
+        assert report.ask(
+            "[...document.querySelectorAll('nav a')]"
+            ".every(a => document.getElementById(a.getAttribute('href').slice(1)))"
+        )
+        assert report.ask("document.querySelectorAll('main > section[id]').length") >= 10

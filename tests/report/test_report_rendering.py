@@ -1,0 +1,223 @@
+"""Numbers, text and JSON as a reader and a program get them."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, timezone
+from enum import Enum
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ettr.metrics.bounds import Bounds
+from ettr.report.document import plain
+from ettr.report.html import Card, Page, render
+from ettr.report.next_steps import next_steps
+from ettr.report.numbers import between, duration, moment, number, percent, share_between
+from ettr.report.section import Figure, Section, Table
+from ettr.report.text import WIDTH, section_text, table_text, wrapped
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "–"),
+        (math.nan, "–"),
+        (math.inf, "∞"),
+        (-math.inf, "-∞"),
+        (0, "0"),
+        (0.0, "0"),
+        (1234567, "1,234,567"),
+        (12345.678, "12,346"),
+        (12.345, "12.3"),
+        (1.0, "1"),
+        (0.012345, "0.0123"),
+        (-0.5, "-0.500"),
+    ],
+)
+def test_numbers(value: float | None, text: str):
+    assert number(value) == text
+
+
+def test_shares_durations_and_moments():
+    assert percent(0.604) == "60.4 %"
+    assert percent(None) == "–"
+    assert [duration(s) for s in (None, 5, 600, 7200, 200000)] == [
+        "–", "5 s", "10 min", "2 h", "2.31 d",
+    ]  # fmt: skip
+    summer = datetime(2026, 7, 1, 12, tzinfo=timezone(timedelta(hours=2)))
+    assert moment(summer) == "2026-07-01 10:00:00"
+    assert moment(None) == "–"
+
+
+def test_an_estimate_stands_beside_its_interval():
+    assert between(Bounds(6.5, 1.2, 20.0)) == "6.50 [1.20, 20]"
+    assert between(Bounds(6.5, 1.2, None)) == "6.50 [1.20, ∞]"
+    assert between(Bounds(None, 3.25, None)) == "≥ 3.25"
+    assert between(Bounds(None, None, None)) == "–"
+    assert share_between(Bounds(0.5, 0.25, 0.75)) == "50 [25, 75] %"
+
+
+class _Colour(Enum):
+    RED = "red"
+
+
+@dataclass(frozen=True)
+class _Result:
+    rate: float
+    when: datetime
+    where: Path
+    kinds: tuple[_Colour, ...]
+    table: dict[int, float]
+
+
+def test_plain_is_json_whatever_it_is_given():
+    given = _Result(
+        math.inf,
+        datetime(2026, 1, 1, 1, tzinfo=timezone(timedelta(hours=1))),
+        Path("a/b"),
+        (_Colour.RED,),
+        {1: math.nan},
+    )
+    made = plain(given)
+    assert made == {
+        "rate": None,
+        "when": "2026-01-01T00:00:00Z",
+        "where": "a/b",
+        "kinds": ["red"],
+        "table": {"1": None},
+    }
+    assert json.loads(json.dumps(made, allow_nan=False)) == made
+    assert plain(datetime(2026, 1, 1)) == "2026-01-01T00:00:00Z"  # noqa: DTZ001 - as Spark hands out
+
+
+def test_a_table_fits_its_columns_and_says_what_it_left_out():
+    table = Table(
+        "Nodes",
+        ("node", "n"),
+        (("gpu-ä", "1"), ("計算", "22"), ("x" * 200, "3"), ("last", "4")),
+        frozenset({1}),
+        shown_rows=3,
+    )
+    lines = table_text(table).splitlines()
+    assert lines[0] == "Nodes"
+    assert lines[-1] == "... and 1 more rows"
+    assert lines[4].startswith("gpu-ä")
+    assert "…" in lines[6]
+    assert lines[4].endswith(" 1")
+    assert max(map(len, lines)) < WIDTH
+
+
+def test_a_section_as_text_leads_with_the_answer():
+    section = Section("s", "What it costs", "It costs a lot. " * 20, notes=("A note.",))
+    text = section_text(section)
+    assert text.startswith("What it costs\n=============\n\nIt costs a lot.")
+    assert text.endswith("* A note.")
+    assert max(map(len, text.splitlines())) <= WIDTH
+    assert wrapped("word " * 50, "  ").splitlines()[1].startswith("  word")
+
+
+def page_of(**given: Any) -> Page:
+    empty: dict[str, Any] = {
+        "title": "T",
+        "subtitle": "S",
+        "cards": (),
+        "next_steps": (),
+        "sections": (),
+        "footer": "F",
+    }
+    return Page(**{**empty, **given})
+
+
+def test_a_card_parts_its_value_from_the_interval():
+    card = Card("rate", "6.50 [1.20, 20]", "of it")
+    assert (card.head, card.interval) == ("6.50", "[1.20, 20]")
+    assert Card("rate", "7", "").interval == ""
+
+
+def test_a_page_without_figures_carries_no_library():
+    html = render(page_of())
+    assert "<script" not in html
+    assert len(html) < 20_000
+
+
+def test_a_page_says_that_a_long_table_is_cut():
+    rows = tuple((str(n),) for n in range(1200))
+    html = render(page_of(sections=(Section("s", "S", "L", tables=(Table("t", ("n",), rows),)),)))
+    assert "The first 1,000 of 1200 rows; --json has all of them." in html
+
+
+def test_a_figure_needs_no_other_file():
+    figure = Figure("f", "F", "It shows f.", ({"type": "bar", "x": ["a"], "y": [1]},))
+    html = render(page_of(sections=(Section("s", "S", "L", figures=(figure,)),)))
+    assert 'id="figure-f"' in html
+    assert "<link" not in html
+    assert " src=" not in html.split("<script>")[0]
+
+
+# -- what to do next ------------------------------------------------------------------------------
+
+
+def analysis(**given: Any) -> Any:
+    def cause(symptom: str, gpu_hours: float, failures: int = 1) -> SimpleNamespace:
+        return SimpleNamespace(symptom=symptom, gpu_hours=gpu_hours, failures=failures)
+
+    def symptom(name: str, failures: int) -> SimpleNamespace:
+        return SimpleNamespace(symptom=name, all_jobs=SimpleNamespace(failures=failures))
+
+    causes = given.get("causes", ())
+    symptoms = given.get("symptoms", ())
+    return SimpleNamespace(
+        quality=SimpleNamespace(rows_rejected=given.get("rejected", 0), rows_read=1000),
+        goodput=SimpleNamespace(
+            by_cause=[cause(*one) for one in causes], crash_loops=given.get("loops", ())
+        ),
+        rates=SimpleNamespace(
+            all_jobs=SimpleNamespace(failures=sum(count for _, count in symptoms)),
+            by_symptom=[symptom(*one) for one in symptoms],
+        ),
+        runs=SimpleNamespace(
+            runs_found=given.get("runs", 0), measured_runs=given.get("measured", 0)
+        ),
+        models=SimpleNamespace(
+            dispersion=SimpleNamespace(believe="over-dispersed") if given.get("bursty") else None
+        ),
+    )
+
+
+def test_a_quiet_site_is_told_nothing():
+    assert next_steps(analysis()) == ()
+
+
+def test_each_step_names_a_number_and_an_action():
+    loop = SimpleNamespace(job_id="7", failures=12, lost_gpu_hours=80.0)
+    steps = next_steps(
+        analysis(
+            rejected=3,
+            causes=[("infiniband-link", 300.0, 4), ("unattributed", 900.0, 9)],
+            symptoms=[("infiniband-link", 4), ("unattributed", 9)],
+            loops=(loop,),
+            runs=5,
+            bursty=True,
+        )
+    )
+    assert [step.split(" ")[0] for step in steps] == [
+        "3", "infiniband-link", "Job", "9", "No", "Failures",
+    ]  # fmt: skip
+    assert "3 of 1,000 records could not be read" in steps[0]
+    assert "300 GPU-hours, 25 % of what failures cost, in 4 failures" in steps[1]
+    assert "`ettr explain STORE 7`" in steps[2]
+    assert "9 of 13 failures have no cause" in steps[3]
+
+
+def test_few_unexplained_failures_ask_for_no_more_logs():
+    steps = next_steps(analysis(symptoms=[("gpu-memory", 9), ("unattributed", 1)]))
+    assert steps == ()
+
+
+def test_times_are_utc():
+    assert moment(datetime(2026, 1, 1, tzinfo=UTC)) == "2026-01-01 00:00:00"
