@@ -52,6 +52,17 @@ def test_a_film_rating_file_of_any_edition_is_read(tmp_path, text):
     assert np.isnan(table[0, 1])
 
 
+def test_the_films_of_the_user_are_factorised_and_resumed(tmp_path):
+    rng = np.random.default_rng(0)
+    likes = rng.normal(size=(80, 2)) @ rng.normal(size=(2, 40)) + rng.normal(size=(80, 40))
+    lines = [f"{u}::{f}::{likes[u, f]:.2f}::0" for u, f in np.ndindex(80, 40) if rng.random() < 0.3]
+    (tmp_path / "ratings.dat").write_text("\n".join(lines))
+    call = ["--data", str(tmp_path), "--out", str(tmp_path), "--only", "-", "--trials", "2"]
+    assert main([*call, "--movielens", str(tmp_path / "ratings.dat")]) == 0
+    assert "mf-movielens" in (tmp_path / "table.md").read_text()
+    assert "no interval" in (tmp_path / "table.md").read_text()
+
+
 def test_a_film_rating_file_that_is_too_large_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(data, "MATRIX_LIMIT", 3)
     (tmp_path / "ratings").write_text("5::10::4.0::1\n7::30::2.5::1\n")

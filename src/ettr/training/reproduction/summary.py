@@ -24,6 +24,7 @@ from ettr.training.reproduction.workload import keyed
 TRADITIONAL = "full/full"
 CLAIM = "78 to 95 %"  # Qiao et al., ICML 2019, abstract: the whole of SCAR
 RESAMPLES = 2000
+FEWEST = 5  # trials under which a bootstrap interval would say more than is known
 Share = tuple[float, float, float]
 
 
@@ -325,6 +326,8 @@ def _panel(s: ExperimentSummary) -> Panel:
 def _saving(arm: ArmSummary | None) -> str:
     if arm is None or arm.saving is None or arm.saving_low is None or arm.saving_high is None:
         return ""
+    if arm.trials < FEWEST:
+        return f"{100 * arm.saving:.0f} % (no interval)"
     return f"{100 * arm.saving:.0f} % ({100 * arm.saving_low:.0f} to {100 * arm.saving_high:.0f})"
 
 
