@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import resource
 import signal
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 _PROC = Path("/proc")
 _CHUNK_BYTES = 1 << 20
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ def descendants(root_pid: int, match: str = "") -> list[Running]:
 
 
 def _numbers() -> list[int]:
-    return [int(name) for name in os.listdir(_PROC) if name.isdigit()]
+    return [int(path.name) for path in _PROC.iterdir() if path.name.isdigit()]
 
 
 def _read(pid: int) -> Running | None:
@@ -59,7 +62,7 @@ def _read(pid: int) -> Running | None:
         errors="replace"))  # fmt: skip
 
 
-def picked[T](items: list[T], share: float) -> T | None:
+def picked(items: Sequence[T], share: float) -> T | None:
     """The item that stands at a share of a list; None of an empty one."""
     return items[min(int(share * len(items)), len(items) - 1)] if items else None
 

@@ -195,9 +195,7 @@ def _on_process(
     return what
 
 
-def _on_files(
-    planned: PlannedFault, plan: ChaosPlan, state: _State, now_s: float
-) -> str | None:
+def _on_files(planned: PlannedFault, plan: ChaosPlan, state: _State, now_s: float) -> str | None:
     if planned.fault is Fault.FILL:
         folder = Path(plan.folder or ".")
         if not folder.is_dir():

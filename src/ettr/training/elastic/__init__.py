@@ -1,7 +1,7 @@
 """Lose a rank, keep the rest: survivors keep process, parameters and moments, and regroup.
 
     worker.ElasticGroup.from_env(...)     in the training script; .run(train) calls train(generation)
-    protection.Protection(...)            what guards a shard: buddy, running and full checkpoints
+    protection.Protection(...)            buddy, running and full checkpoints
     supervisor.supervise(command, world)  the parent of the ranks: `ettr elastic -n 4 -- CMD`
     gasp                                  the same under stock torchrun, through shared memory
     backends.backends()                   which ways of regrouping this installation has

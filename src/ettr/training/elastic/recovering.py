@@ -215,7 +215,7 @@ class Recovery:
         return made | {"source": "rollback", "step": self._from_full(facts)}
 
     def _accept(self, facts: _Facts) -> dict[str, Any]:
-        """Nothing was lost and no image is kept: shards that differ by one update go on together."""
+        """Nothing was lost, no image is kept: shards that differ by one update go on together."""
         images.put_parts(self._pieces, self._keeper.live or {})
         return {"source": "partial", "step": facts.reached, "reached_step": facts.reached}
 
@@ -276,7 +276,7 @@ class Recovery:
         return (apart / norm) ** 0.5 if norm else 0.0
 
     def _from_running(self, facts: _Facts) -> int | None:
-        """The lost shards from the running checkpoint, the others as they are; None: not possible."""
+        """Lost shards from the running checkpoint, the others as they are; None: not possible."""
         oldest: int | None = facts.reached
         if self._slot in facts.lost:
             try:

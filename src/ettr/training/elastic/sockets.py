@@ -18,13 +18,13 @@ _OPEN_FILES = Path("/proc/self/fd")
 def open_sockets() -> dict[str, int]:
     """The sockets of this process: kernel name (`socket:[inode]`) -> file descriptor."""
     found = {}
-    for entry in os.listdir(_OPEN_FILES):
+    for entry in _OPEN_FILES.iterdir():
         try:
-            target = os.readlink(_OPEN_FILES / entry)
+            target = str(entry.readlink())
         except OSError:
             continue  # closed since it was listed
         if target.startswith("socket:"):
-            found[target] = int(entry)
+            found[target] = int(entry.name)
     return found
 
 

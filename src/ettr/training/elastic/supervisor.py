@@ -1,4 +1,4 @@
-"""The parent of the ranks: it hosts the store, notices the dead and the hung, and fills their slots.
+"""The parent of the ranks: it hosts the store, notices the dead and the hung, fills their slots.
 
 A spare runs the same command as every rank and waits, everything imported, until a slot is free.
 When a rank dies its slot goes to a spare, the generation is raised, and the survivors regroup in

@@ -313,7 +313,7 @@ class ElasticGroup:
         )
 
     def run(self, train: Callable[[Generation], Any]) -> Any:
-        """Call `train` in every generation until all ranks have come to its end; returns its result.
+        """Call `train` in every generation until all ranks came to its end; returns its result.
 
         Raises:
             EvictedError: this process was replaced.

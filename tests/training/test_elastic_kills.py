@@ -1,0 +1,139 @@
+"""Real ranks (FSDP2, AdamW, gloo), really killed: who lives, what is kept, what is lost.
+
+Each test runs four ranks and kills several of them one after another, in computing, within
+`optimizer.step()` (one group of parameters updated, the other not) and within a save.
+"""
+
+import json
+import os
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
+pytest.importorskip("torch")
+
+WORKER = Path(__file__).with_name("elastic_worker.py")
+STEPS = 20
+
+
+@dataclass
+class Outcome:
+    folder: Path
+    report: object
+    recovered: list[dict]
+    steps: list[dict]
+    final: list[str]
+
+    def generation(self, number: int) -> list[dict]:
+        found = [r for r in self.recovered if r["generation"] == number]
+        return sorted(found, key=lambda r: r["slot"])
+
+
+def train(folder: Path, **config) -> Outcome:
+    from ettr.training.elastic.supervisor import SupervisorOptions, supervise
+
+    options = SupervisorOptions(
+        spares=config.pop("spares", 1), heartbeat_timeout_s=config.pop("heartbeat_s", 120.0)
+    )
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps({"steps": STEPS, **config}))
+    report = supervise(
+        [sys.executable, str(WORKER), str(folder / "config.json")],
+        4,
+        options=options,
+        environment={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    lines = [
+        json.loads(line)
+        for path in folder.glob("log-*.jsonl")
+        for line in path.read_text().splitlines()
+    ]
+    assert report.finished, report.reason
+    return Outcome(
+        folder,
+        report,
+        [one for one in lines if one["event"] == "recovered"],
+        sorted((o for o in lines if o["event"] == "step"), key=lambda o: o["time_s"]),
+        [json.loads((folder / f"final-{slot}.json").read_text())["hash"] for slot in range(4)],
+    )
+
+
+def kill(slot: int, step: int, where: str, **more) -> dict:
+    return {"slot": slot, "step": step, "where": where, **more}
+
+
+def survivors_keep_their_pid(outcome: Outcome) -> None:
+    for number in range(2, outcome.report.generations + 1):
+        before = {r["slot"]: r["pid"] for r in outcome.generation(number - 1)}
+        for rank in outcome.generation(number):
+            kept = rank["pid"] == before[rank["slot"]]
+            assert kept == (rank["slot"] not in rank["lost_slots"]), rank
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory) -> Outcome:
+    return train(tmp_path_factory.mktemp("elastic") / "undisturbed", spares=0)
+
+
+def test_from_a_buddy_the_end_is_bit_for_bit_that_of_the_undisturbed_run(
+    undisturbed: Outcome, tmp_path: Path
+) -> None:
+    kills = [kill(2, 5, "update"), kill(0, 10, "compute"), kill(3, 15, "update")]
+    outcome = train(tmp_path / "buddy", kills=kills)
+    assert [loss.slot for loss in outcome.report.losses] == [2, 0, 3]
+    assert {loss.status for loss in outcome.report.losses} == {-signal.SIGKILL}
+    survivors_keep_their_pid(outcome)
+    for number in (2, 3, 4):
+        ranks = outcome.generation(number)
+        assert {r["source"] for r in ranks} == {"replica"}
+        assert all(r["lost_steps"] <= 1 for r in ranks)  # at most the one uncommitted step
+        assert len({r["step"] for r in ranks}) == 1
+    assert outcome.final == undisturbed.final
+
+
+def test_partial_recovery_leaves_survivors_as_they_are(tmp_path: Path) -> None:
+    outcome = train(
+        tmp_path / "partial",
+        buddy=False,
+        running=True,
+        running_options={"policy": "round-robin"},
+        full_every=50,
+        allowed=["partial", "rollback"],
+        kills=[kill(1, 8, "save"), kill(3, 14, "update")],
+    )
+    survivors_keep_their_pid(outcome)
+    for number in (2, 3):
+        for rank in outcome.generation(number):
+            assert rank["source"] == "partial"
+            assert rank["step"] == rank["reached"]
+            if rank["slot"] not in rank["lost_slots"]:
+                assert rank["before"] == rank["after"]
+    for slot in range(4):
+        counter = [o["step"] for o in outcome.steps if o["slot"] == slot]
+        assert counter == sorted(counter)  # never goes back
+
+
+def test_without_memory_or_running_checkpoint_a_rollback_tells_the_steps_it_lost(
+    undisturbed: Outcome, tmp_path: Path
+) -> None:
+    outcome = train(
+        tmp_path / "rollback", buddy=False, full_every=6, kills=[kill(1, 11, "compute")]
+    )
+    survivors_keep_their_pid(outcome)
+    ranks = outcome.generation(2)
+    assert {(r["source"], r["step"], r["lost_steps"]) for r in ranks} == {("rollback", 6, 4)}
+    # the random state is no part of a full checkpoint, so only this much is equal
+    assert len(outcome.final) == len(undisturbed.final)
+
+
+def test_a_stopped_rank_is_fenced_and_replaced(undisturbed: Outcome, tmp_path: Path) -> None:
+    stop = kill(1, 9, "compute", signal=int(signal.SIGSTOP))
+    outcome = train(tmp_path / "hung", kills=[stop], heartbeat_s=8.0)
+    (loss,) = outcome.report.losses
+    assert (loss.slot, loss.cause, loss.status) == (1, "hung", -signal.SIGKILL)
+    survivors_keep_their_pid(outcome)
+    assert outcome.final == undisturbed.final

@@ -1,0 +1,163 @@
+"""The choice at failure time, by hand-worked costs; and the interval from measured times."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ettr.errors import UsageError
+from ettr.plan.intervals import exact_interval_s
+from ettr.plan.renewal import exact_ettr
+from ettr.training.recovery import (
+    Measured,
+    Measuring,
+    RecoveryPolicy,
+    Situation,
+    Source,
+    decide,
+    interval_steps,
+    iteration_cost,
+    planned_run,
+    predicted_perturbation,
+)
+
+MEASURED = Measured(
+    step_s=2.0, regroup_s=3.0, replica_restore_s=1.0, partial_restore_s=4.0, full_restore_s=30.0,
+    restart_s=60.0,
+)  # fmt: skip
+
+
+def costs(decision):
+    return {option.source: option.cost_s for option in decision.options}
+
+
+def test_each_option_costs_what_it_costs_by_hand():
+    found = decide(
+        Situation(
+            reached_step=150, replica_step=149, stale_steps=20, relative_perturbation=0.01,
+            full_step=100,
+        ),
+        MEASURED,
+        RecoveryPolicy(),
+    )  # fmt: skip
+    assert costs(found) == pytest.approx(
+        {
+            Source.REPLICA: 3 + 1 + 1 * 2,
+            Source.PARTIAL: 3 + 4 + 0.3 * 20 * 2,
+            Source.ROLLBACK: 60 + 30 + 50 * 2,
+        }
+    )
+    assert found.choice is Source.REPLICA
+    assert found.avoided_s == pytest.approx(190 - 6)
+    assert "1 steps done again" in found.reason
+
+
+def test_partial_loses_where_copies_are_old_and_the_full_checkpoint_is_fresh():
+    measured = Measured(step_s=2.0, regroup_s=3.0)
+    stale = Situation(150, stale_steps=100, relative_perturbation=0.01, full_step=148)
+    assert decide(stale, measured, RecoveryPolicy()).choice is Source.ROLLBACK
+    fresh = Situation(150, stale_steps=5, relative_perturbation=0.01, full_step=100)
+    assert decide(fresh, measured, RecoveryPolicy()).choice is Source.PARTIAL
+
+
+def test_the_ceiling_on_the_perturbation_holds_whatever_it_costs():
+    situation = Situation(10_000, stale_steps=3, relative_perturbation=0.2, full_step=0)
+    found = decide(situation, MEASURED, RecoveryPolicy(max_relative_perturbation=0.1))
+    assert found.choice is Source.ROLLBACK
+    assert "over the ceiling of 0.1" in found.reason
+    assert decide(
+        situation, MEASURED, RecoveryPolicy(max_relative_perturbation=0.3)
+    ).choice is Source.PARTIAL  # fmt: skip
+
+
+def test_an_unknown_perturbation_needs_a_ceiling_on_the_age():
+    situation = Situation(1000, stale_steps=3, full_step=0)
+    assert decide(situation, MEASURED, RecoveryPolicy()).choice is Source.ROLLBACK
+    capped = RecoveryPolicy(max_stale_steps=5)
+    assert decide(situation, MEASURED, capped).choice is Source.PARTIAL
+    assert decide(
+        Situation(1000, stale_steps=6, full_step=0), MEASURED, capped
+    ).choice is Source.ROLLBACK  # fmt: skip
+
+
+def test_nothing_allowed_is_an_error_that_says_what_there_was():
+    policy = RecoveryPolicy(allowed=(Source.REPLICA,))
+    with pytest.raises(UsageError, match=r"no way to recover: rollback: the policy does not allow"):
+        decide(Situation(10), MEASURED, policy)
+    with pytest.raises(UsageError, match="nothing is at hand"):
+        decide(Situation(10, full_step=None), MEASURED, policy)
+
+
+def test_a_policy_out_of_range_lists_every_problem():
+    with pytest.raises(UsageError, match=r"allowed: .*contraction: 1.5.*relative_distance"):
+        RecoveryPolicy(allowed=(), contraction=1.5, relative_distance=0)
+
+
+def test_the_bound_takes_part_where_c_is_known():
+    theory = pytest.importorskip("ettr.training.theory")
+    policy = RecoveryPolicy(contraction=0.95, relative_distance=0.5)
+    assert iteration_cost(1, 0.25, policy) == pytest.approx(theory.anchored_cost(0.5, 0.25, 0.95))
+    assert iteration_cost(1000, 0.25, policy) == 300
+
+
+def test_the_survivors_distance_stands_for_the_lost_one():
+    # root mean square of 3 and 4 hundredths, a quarter of the state: half of it
+    assert predicted_perturbation([0.03, 0.04], 0.25) == pytest.approx(math.sqrt(0.00125) / 2)
+    assert predicted_perturbation([], 0.25) is None
+
+
+@given(
+    reached=st.integers(0, 10_000),
+    behind=st.integers(0, 500),
+    stale=st.floats(0, 1000),
+    relative=st.floats(0, 1),
+    replica=st.booleans(),
+)
+def test_the_choice_is_allowed_and_no_allowed_option_is_cheaper(
+    reached, behind, stale, relative, replica
+):
+    situation = Situation(
+        reached,
+        replica_step=max(0, reached - 1) if replica else None,
+        stale_steps=stale,
+        relative_perturbation=relative,
+        full_step=max(0, reached - behind),
+    )
+    found = decide(situation, MEASURED, RecoveryPolicy())
+    chosen = next(o for o in found.options if o.source is found.choice)
+    assert chosen.refused is None
+    assert all(o.cost_s >= chosen.cost_s for o in found.options if o.refused is None)
+    if relative > 0.1:
+        assert found.choice is not Source.PARTIAL
+
+
+def test_measured_times_become_a_plan_and_its_best_interval():
+    measuring = Measuring()
+    for event, seconds in (
+        ("step", 1.0), ("step", 3.0), ("save", 4.0), ("save", 6.0), ("restart", 20.0),
+        ("restore", 10.0), ("step", None), ("stall", 99.0),
+    ):  # fmt: skip
+        measuring.add(event, seconds)
+    run = measuring.run()
+    assert (run.step_s, run.save_stall_s, run.restart_s, run.restore_s) == (2.0, 5.0, 20.0, 10.0)
+    steps = interval_steps(run, mttf_s=10_000)
+    assert steps == round(exact_interval_s(5.0, 10_000) / 2.0)
+    best = planned_run(run, mttf_s=10_000, interval_s=2.0 * steps)
+    assert best.restart_s == 30.0
+    assert best.mttf_s == pytest.approx(10_000)
+    for other in (steps // 2, steps * 2):
+        worse = planned_run(run, mttf_s=10_000, interval_s=2.0 * other)
+        assert exact_ettr(best) > exact_ettr(worse)
+
+
+def test_an_interval_needs_a_timed_step_and_a_failure_rate():
+    with pytest.raises(UsageError, match="no step has been timed"):
+        interval_steps(Measuring().run(), mttf_s=10)
+    measuring = Measuring()
+    measuring.add("step", 1.0)
+    assert interval_steps(measuring.run(), mttf_s=10) == 1
+    measuring.add("save", 1.0)
+    assert interval_steps(measuring.run(), mttf_s=math.inf) == 1_000_000
+    with pytest.raises(UsageError, match="mttf_s: 0"):
+        interval_steps(measuring.run(), mttf_s=0)
