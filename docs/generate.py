@@ -1,0 +1,263 @@
+"""Write the reference pages that are made from the code: `make docs`.
+
+`python docs/generate.py --check` writes nothing and exits 1 where a page is out of date.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import typer.main
+
+from ettr.cli.main import COMMANDS, build_app
+from ettr.sources.registry import all_sources
+from ettr.tables import DERIVED, TABLES, Table
+from ettr.taxonomy import VENDORS, load_taxonomy
+from ettr.taxonomy.records import read_records
+
+FOLDER = Path(__file__).resolve().parent / "reference"
+MADE = "<!-- Made by docs/generate.py (`make docs`); change the code instead. -->\n"
+
+
+def pages() -> dict[str, str]:
+    """Each generated page by its file name."""
+    made = {
+        "tables.md": _tables(),
+        "taxonomy.md": _taxonomy(),
+        "commands.md": _commands(),
+        "sources.md": _sources(),
+    }
+    return {name: f"{MADE}\n{text.rstrip()}\n" for name, text in made.items()}
+
+
+def _cell(value: object) -> str:
+    text = "" if value is None else str(value)
+    for char in ("|", "<", "*"):
+        text = text.replace(char, f"\\{char}")
+    return " ".join(text.split())
+
+
+def _code(value: object) -> str:
+    text = str(value).replace("|", "\\|")
+    return f"`{text}`" if text else ""
+
+
+def _table(headers: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    names = list(headers)
+    lines = [names, ["---"] * len(names), *(list(row) for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+# -- tables ---------------------------------------------------------------------------------------
+
+
+def _tables() -> str:
+    parts = [
+        "# Tables",
+        "Raw logs become these tables; every stage reads and writes them, and `ettr ingest` stores "
+        "them (a folder of Parquet, a DuckDB file, or any Ibis backend). Times are UTC in "
+        "microseconds, identifiers are text, unknown is null. A row whose key is already in the "
+        "store replaces the older one.",
+        "## Stored",
+        *(_one_table(table) for table in TABLES.values()),
+        "## Derived",
+        "Computed by the analysis, not stored. `failures.rows` of `ettr report --json` holds the "
+        "table `failures`.",
+        *(_one_table(table) for table in DERIVED.values()),
+    ]
+    return "\n\n".join(parts)
+
+
+def _one_table(table: Table) -> str:
+    rows = (
+        (_code(c.name), _code(c.kind), _cell(c.means), _cell(c.null) or "never null")
+        for c in table.columns
+    )
+    key = ", ".join(_code(name) for name in table.key)
+    head = f"### {table.name}\n\nOne row: {table.row}. Key: {key}."
+    return f"{head}\n\n{_table(('column', 'type', 'meaning', 'null means'), rows)}"
+
+
+# -- taxonomy -------------------------------------------------------------------------------------
+
+
+def _taxonomy() -> str:
+    known = load_taxonomy()
+    symptoms = (
+        (_code(s.slug), _cell(s.name), _cell(s.domain), str(s.rank), _cell(s.likely_cause),
+         _cell(s.source))
+        for s in known.symptoms.values()
+    )  # fmt: skip
+    states = (
+        (_code(s.state), _code(s.short), _cell(s.kind), _cell(s.kind_by_owner),
+         _yes(s.needs_evidence), _cell(s.reason))
+        for s in known.states.values()
+    )  # fmt: skip
+    nodes = (
+        (_code(r["state"]), r["kind"], r["unavailable"], _cell(r["meaning"]))
+        for r in read_records("node_states")
+    )
+    rules = (
+        (_code(r.check), _code(r.code), _code(r.symptom or "none"), _cell(r.severity),
+         _cell(r.source))
+        for r in known.rules
+    )  # fmt: skip
+    reasons = (
+        (_code(r.pattern), _cell(r.reason_class), _code(r.symptom or ""), _yes(r.planned),
+         _cell(r.source))
+        for r in known.reasons
+    )  # fmt: skip
+    return "\n\n".join(
+        [
+            "# Taxonomy",
+            "What a log line means. All of it is data; "
+            "[a site can change any row](../how-to/taxonomy.md).",
+            "## Symptoms",
+            "The first twelve are Table I of Kokolis et al. (HPCA 2025), with the domains that may "
+            "hold the cause. Of several symptoms of one failure the one of lowest rank leads.",
+            _table(("symptom", "name", "domain", "rank", "likely cause", "from"), symptoms),
+            "## End states of a job",
+            "`kind` says what an ended attempt is; where its owner brought the end about, the next "
+            "column does. Where evidence is needed, a hardware candidate becomes a failure of the "
+            "infrastructure only if a critical check fired in the window.",
+            _table(("state", "short", "kind", "by its owner", "needs evidence", "why"), states),
+            "## States of a node",
+            _table(("state", "is a", "unavailable", "meaning"), nodes),
+            "## XID codes",
+            "What each vendor says, and whether that makes the code a fault of the node (+) or not "
+            "(-). Bold codes are those on which NVIDIA, gpud and AWS disagree. `--believe` says "
+            "whose verdict decides. `ettr catalog XID` shows one code with its sources.",
+            _xids(known.catalog_rows()),
+            "## Checks",
+            "The first rule that fits an event's check and code decides; `*` fits anything, "
+            "`@xid` and `@reason` look the code up in the tables of this page.",
+            _table(("check", "code", "symptom", "severity", "source"), rules),
+            "## Reasons",
+            "Reasons for which nodes are drained or set down, as people and tools write them; the "
+            "first pattern that fits decides.",
+            _table(("pattern", "class", "symptom", "planned", "source"), reasons),
+        ]
+    )
+
+
+def _xids(rows: list[dict[str, Any]]) -> str:
+    def says(row: dict[str, Any], vendor: str) -> str:
+        words = _cell(row[f"{vendor}_says"])
+        fault = row[f"{vendor}_node_fault"]
+        return f"{words} ({'+' if fault else '-'})" if words and fault is not None else words
+
+    return _table(
+        ("XID", "description", "symptom", "role", *VENDORS),
+        (
+            (
+                f"**{row['xid']}**" if row["conflict"] else str(row["xid"]),
+                _cell(row["description"]),
+                _code(row["symptom"] or ""),
+                _cell(row["role"]),
+                *(says(row, vendor) for vendor in VENDORS),
+            )
+            for row in rows
+        ),
+    )
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"
+
+
+# -- commands -------------------------------------------------------------------------------------
+
+
+def _commands() -> str:
+    group: Any = typer.main.get_command(build_app())
+    parts = [
+        "# Commands",
+        "Text goes to stdout, diagnostics to stderr. Exit status: 0 done, 1 could not, 2 wrong "
+        "use. Nothing ever prompts. `--json` prints the same numbers as JSON; "
+        "[report-json.md](report-json.md) says what they are.",
+    ]
+    panel = ""
+    for title, name, _ in COMMANDS:
+        if title != panel:
+            panel = title
+            parts.append(f"## {title}")
+        parts.append("\n\n".join(_one_command(name, group.commands[name])))
+    return "\n\n".join(parts)
+
+
+def _one_command(name: str, command: Any) -> Iterator[str]:
+    arguments = [p for p in command.params if p.param_type_name == "argument"]
+    usage = " ".join(["ettr", name, *(_metavar(p) for p in arguments), "[OPTIONS]"])
+    yield f"### ettr {name}"
+    yield f"```text\n{usage}\n```"
+    yield inspect.cleandoc(command.help or "")
+    options = [p for p in command.params if p.param_type_name == "option" and p.name != "help"]
+    rows = [(_code(_names(p)), _cell(p.help), _code(_default(p))) for p in (*arguments, *options)]
+    if rows:
+        yield _table(("", "meaning", "default"), rows)
+
+
+def _metavar(param: Any) -> str:
+    return str(param.metavar or str(param.name).upper())
+
+
+def _names(param: Any) -> str:
+    if param.param_type_name == "argument":
+        return _metavar(param)
+    value = "" if param.is_flag else f" {_metavar(param)}"
+    return ", ".join(param.opts) + value
+
+
+def _default(param: Any) -> str:
+    value = param.default
+    absent = value is None or callable(value) or isinstance(value, bool) or value in ((), [])
+    return "" if absent else str(getattr(value, "value", value))
+
+
+# -- sources --------------------------------------------------------------------------------------
+
+
+def _sources() -> str:
+    guides = FOLDER.parent / "how-to" / "sources"
+    parts = [
+        "# Sources",
+        "The logs that can be read, in the order in which `ettr sources` lists them. A file's "
+        "format is recognised by its content; `--source NAME` says it. Files may be compressed "
+        "(zstd, gzip, bzip2, xz).",
+    ]
+    for source in all_sources().values():
+        lines = [f"## {source.name}", f"{source.title}. Fills {', '.join(source.tables)}."]
+        if source.local_time:
+            lines.append("May print local time without a zone: then `--timezone` is asked for.")
+        if source.options:
+            lines.append(f"Options: {', '.join(_code(option) for option in source.options)}.")
+        if source.how_to_get:
+            lines.append(f"```text\n{source.how_to_get}\n```")
+        guide = guides / f"{source.name}.md"
+        if guide.exists():
+            lines.append(f"[How to](../how-to/sources/{guide.name})")
+        parts.append("\n\n".join(lines))
+    return "\n\n".join(parts)
+
+
+def main(words: list[str]) -> int:
+    """Write the pages, or with --check say which are out of date."""
+    stale = []
+    for name, text in pages().items():
+        place = FOLDER / name
+        if not place.exists() or place.read_text("utf-8") != text:
+            stale.append(name)
+            if "--check" not in words:
+                FOLDER.mkdir(parents=True, exist_ok=True)
+                place.write_text(text, "utf-8")
+    verb = "out of date" if "--check" in words else "written"
+    sys.stdout.write("".join(f"docs/reference/{name}: {verb}\n" for name in stale))
+    return 1 if stale and "--check" in words else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
