@@ -2,48 +2,23 @@
 
 import json
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from ettr.cli.main import main
+from cli.program import ettr
 from printed_digits import printed
 
-Plan = Callable[..., dict[str, Any]]
+
+def told(*args: str) -> str:
+    done = ettr(*args)
+    assert done.code == 0, done.err
+    return done.out
 
 
-@pytest.fixture
-def ettr(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    def call(*args: str) -> str:
-        monkeypatch.setattr("sys.argv", ["ettr", *args])
-        main()
-        return capsys.readouterr().out
-
-    return call
-
-
-@pytest.fixture
-def plan(ettr: Callable[..., str]) -> Plan:
-    def call(*args: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(ettr("plan", *args, "--json"))
-        return found
-
-    return call
-
-
-@pytest.fixture
-def refusal(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., str]:
-    def call(*args: str) -> str:
-        monkeypatch.setattr("sys.argv", ["ettr", *args])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        assert stop.value.code == 2
-        return capsys.readouterr().err
-
-    return call
+def plan(*args: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(told("plan", *args, "--json"))
+    return found
 
 
 RSC_1 = ("--failures-per-1000-node-days", "6.5")
@@ -53,14 +28,14 @@ class TestKokolis:
     """The what-ifs of Kokolis et al. (arXiv 2410.21680), as a user types them."""
 
     @pytest.mark.parametrize(("gpus", "mttf_h"), [("16384", "1.8"), ("131072", "0.23")])
-    def test_mttf_at_scale(self, plan: Plan, gpus: str, mttf_h: str) -> None:
+    def test_mttf_at_scale(self, gpus: str, mttf_h: str) -> None:
         found = plan("--gpus", gpus, "--gpus-per-node", "8", *RSC_1)
         assert found["mttf_h"]["estimate"] == printed(mttf_h)
 
-    def test_mttf_in_words(self, ettr: Callable[..., str]) -> None:
-        assert "MTTF 1.8 h" in ettr("plan", "--gpus", "16384", "--gpus-per-node", "8", *RSC_1)
+    def test_mttf_in_words(self) -> None:
+        assert "MTTF 1.8 h" in told("plan", "--gpus", "16384", "--gpus-per-node", "8", *RSC_1)
 
-    def test_ten_second_writes(self, plan: Plan) -> None:
+    def test_ten_second_writes(self) -> None:
         found = plan("--gpus", "12000", *RSC_1, "--restart", "5min", "--write", "10s")
         young = next(one for one in found["intervals"] if one["rule"].startswith("Young"))
         assert young["interval_s"] / 60 == printed("7.0")
@@ -76,9 +51,7 @@ class TestKokolis:
             ("2048", "6.5", "5min", "0.893"),
         ],
     )
-    def test_at_youngs_interval(
-        self, plan: Plan, gpus: str, rate: str, write: str, expected: str
-    ) -> None:
+    def test_at_youngs_interval(self, gpus: str, rate: str, write: str, expected: str) -> None:
         found = plan("--gpus", gpus, "--failures-per-1000-node-days", rate, "--write", write)
         young = next(one for one in found["intervals"] if one["rule"].startswith("Young"))
         assert young["paper_ettr"] == printed(expected)
@@ -86,11 +59,11 @@ class TestKokolis:
     @pytest.mark.parametrize(
         ("gpus", "interval", "expected"), [("16000", "60min", "0.684"), ("16000", "5min", "0.932")]
     )
-    def test_free_writes(self, plan: Plan, gpus: str, interval: str, expected: str) -> None:
+    def test_free_writes(self, gpus: str, interval: str, expected: str) -> None:
         found = plan("--gpus", gpus, *RSC_1, "--interval", interval, "--write", "0")
         assert found["paper_ettr"] == printed(expected)
 
-    def test_the_exact_form_beside_it(self, plan: Plan) -> None:
+    def test_the_exact_form_beside_it(self) -> None:
         """Monte Carlo of the reference: 0.722 where the paper's form says 0.684."""
         found = plan("--gpus", "16000", *RSC_1, "--interval", "60min", "--write", "0")
         assert found["ettr"]["estimate"] == pytest.approx(0.722, abs=0.002)
@@ -101,47 +74,47 @@ class TestLlama3:
 
     SEEN = ("--gpus", "16384", "--failures", "419", "--node-days", "110592")
 
-    def test_rate_and_interval(self, plan: Plan) -> None:
+    def test_rate_and_interval(self) -> None:
         rate = plan(*self.SEEN)["rate"]["per_node_day"]
         assert rate["estimate"] * 1000 == printed("3.79")
         assert rate["low"] * 1000 == printed("3.49")
         assert rate["high"] * 1000 == printed("4.11")
 
-    def test_over_90_percent_needs_short_writes(self, plan: Plan) -> None:
+    def test_over_90_percent_needs_short_writes(self) -> None:
         assert plan(*self.SEEN, "--write", "10s")["ettr"]["low"] > 0.9
         assert plan(*self.SEEN, "--write", "5min")["ettr"]["high"] < 0.9
 
 
-def test_a_finite_run_has_quantiles(plan: Plan) -> None:
+def test_a_finite_run_has_quantiles() -> None:
     found = plan("--nodes", "1500", *RSC_1, "--days", "30", "--queue", "2min")
     times = [at_s for _, at_s in found["wallclock"]["quantiles"]]
     assert times == sorted(times)
     assert times[0] > 30 * 86400
 
 
-def test_no_failure_yet_plans_with_the_upper_end(plan: Plan, ettr: Callable[..., str]) -> None:
+def test_no_failure_yet_plans_with_the_upper_end() -> None:
     given = ("--gpus", "1024", "--failures", "0", "--node-days", "5000")
     found = plan(*given)
     assert found["mttf_h"]["estimate"] is None
     # the upper end at 90 % after nothing in T: -ln(0.05) / T
     assert found["mttf_h"]["low"] == pytest.approx(24 / (128 * 2.995732 / 5000), rel=1e-5)
     assert found["ettr"]["estimate"] is None
-    assert "or more, as nothing failed yet" in ettr("plan", *given)
+    assert "or more, as nothing failed yet" in told("plan", *given)
 
 
 JOB = ("--state-bytes", "5.6TB", "--step", "10s", "--bandwidth", "200GB/s")
 
 
-def test_schemes_are_ranked_with_reasons(plan: Plan, ettr: Callable[..., str]) -> None:
+def test_schemes_are_ranked_with_reasons() -> None:
     given = ("--gpus", "16384", "--failures", "419", "--node-days", "110592", *JOB)
     usable = [one for one in plan(*given)["schemes"] if one["usable"]]
     middles = [one["ettr"]["estimate"] for one in usable]
     assert middles == sorted(middles, reverse=True)
     assert all(one["ettr"]["low"] <= one["ettr"]["estimate"] for one in usable)
-    assert "cannot be used: " in ettr("plan", *given)
+    assert "cannot be used: " in told("plan", *given)
 
 
-def test_what_takes_the_whole_job_down_needs_durable_storage(plan: Plan) -> None:
+def test_what_takes_the_whole_job_down_needs_durable_storage() -> None:
     given = ("--gpus", "16384", *RSC_1, *JOB, "--failure-shares")
     by_name = [
         {one["name"]: one["ettr"]["estimate"] for one in plan(*given, shares)["schemes"]}
@@ -175,18 +148,18 @@ def test_what_takes_the_whole_job_down_needs_durable_storage(plan: Plan) -> None
         ((*RSC_1, "--gpus", "64", "--confidence", "2"), r"confidence 2.0 is not between"),
     ],
 )
-def test_wrong_use_says_what_to_change(
-    refusal: Callable[..., str], args: tuple[str, ...], says: str
-) -> None:
-    assert re.search(says, refusal("plan", *args), re.DOTALL)
+def test_wrong_use_says_what_to_change(args: tuple[str, ...], says: str) -> None:
+    done = ettr("plan", *args)
+    assert done.code == 2
+    assert re.search(says, done.err, re.DOTALL)
 
 
-def test_an_interval_beyond_the_mttf_is_told(ettr: Callable[..., str]) -> None:
-    text = ettr("plan", "--gpus", "131072", *RSC_1, "--interval", "2h")
+def test_an_interval_beyond_the_mttf_is_told() -> None:
+    text = told("plan", "--gpus", "131072", *RSC_1, "--interval", "2h")
     assert "is longer than the MTTF of" in text
     assert "Shorten the interval" in " ".join(text.split())
 
 
-def test_a_target_that_nothing_reaches_alone(ettr: Callable[..., str]) -> None:
-    text = ettr("plan", "--gpus", "131072", *RSC_1, "--interval", "2h", "--target", "0.99")
+def test_a_target_that_nothing_reaches_alone() -> None:
+    text = told("plan", "--gpus", "131072", *RSC_1, "--interval", "2h", "--target", "0.99")
     assert "not enough alone" in text

@@ -51,10 +51,19 @@ def _size(plan: RunPlan) -> str:
     return f"{plan.n_gpus:,} GPUs ({nodes} of {plan.gpus_per_node})" if plan.n_gpus else nodes
 
 
-def _ettr(value: Interval) -> str:
-    if value.low == value.high:
-        return number(value.estimate)
-    return between(plain(value))
+def share_of(value: Interval | None) -> str:
+    """A share such as ETTR to three decimals, with its interval where it has one."""
+    if value is None:
+        return DASH
+    band = f"[{value.low:.3f}, {value.high:.3f}]"
+    if value.estimate is None:
+        return band
+    return f"{value.estimate:.3f}" if value.low == value.high else f"{value.estimate:.3f} {band}"
+
+
+def decimals(value: float | None) -> str:
+    """A share to three decimals; a dash for None."""
+    return DASH if value is None else f"{value:.3f}"
 
 
 def hours(interval: Interval) -> str:
@@ -73,12 +82,14 @@ def hours(interval: Interval) -> str:
 def _lead(plan: RunPlan) -> str:
     run = plan.run
     ettr = (
-        f"ETTR {_ettr(plan.ettr)}"
+        f"ETTR {share_of(plan.ettr)}"
         if plan.ettr.estimate is not None
-        else f"ETTR {number(plan.ettr.low)} or more, as nothing failed yet"
+        else f"ETTR {decimals(plan.ettr.low)} or more, as nothing failed yet"
     )
     paper = (
-        f"; the paper's form says {number(plan.paper_ettr)}" if plan.paper_ettr is not None else ""
+        f"; the paper's form says {decimals(plan.paper_ettr)}"
+        if plan.paper_ettr is not None
+        else ""
     )
     lead = (
         f"{_size(plan)}: MTTF {hours(plan.mttf_h)}, {ettr} with a checkpoint every "
@@ -105,9 +116,9 @@ def _numbers_table(plan: RunPlan) -> Table:
         rows.append(("seen", f"{seen.failures:,} in {number(seen.node_days, 6)} node-days"))
     rows += [
         ("MTTF of the run", hours(plan.mttf_h)),
-        ("ETTR, exact form", _ettr(plan.ettr)),
-        ("ETTR, paper's form (v2)", number(plan.paper_ettr)),
-        ("ETTR, first order with queue and length", number(plan.general_ettr)),
+        ("ETTR, exact form", share_of(plan.ettr)),
+        ("ETTR, paper's form (v2)", decimals(plan.paper_ettr)),
+        ("ETTR, first order with queue and length", decimals(plan.general_ettr)),
         ("λ(u0 + Δt/2)", number(run.lost_share)),
         ("checkpoint interval", spell(run.interval_s)),
         ("write, restart, queue", ", ".join(map(spell, (run.write_s, run.restart_s, run.queue_s)))),
@@ -120,7 +131,7 @@ def _intervals_table(plan: RunPlan) -> Table:
         "How often to save",
         ("rule", "interval", "ETTR, exact", "ETTR, paper's form"),
         tuple(
-            (one.rule, spell(one.interval_s), number(one.ettr), number(one.paper_ettr))
+            (one.rule, spell(one.interval_s), decimals(one.ettr), decimals(one.paper_ettr))
             for one in plan.intervals
         ),
         frozenset({1, 2, 3}),
@@ -152,9 +163,13 @@ def _wallclock_table(plan: RunPlan) -> Table:
     found = plan.wallclock
     assert found is not None  # noqa: S101 - the caller asked
     rows = [
-        ("mean", spell(found.mean_s), number(found.productive_s / found.mean_s)),
+        ("mean", spell(found.mean_s), decimals(found.productive_s / found.mean_s)),
         *(
-            (f"{percent(share)} of runs end within", spell(at_s), number(found.productive_s / at_s))
+            (
+                f"{percent(share)} of runs end within",
+                spell(at_s),
+                decimals(found.productive_s / at_s),
+            )
             for share, at_s in found.quantiles
         ),
     ]
@@ -181,7 +196,7 @@ def _sensitivity_table(plan: RunPlan) -> Table:
                 _CALLED[one.name],
                 value_of(one.name, one.value),
                 DASH if math.isnan(one.elasticity) else f"{one.elasticity:+.3f}",
-                number(one.ettr_if_halved),
+                decimals(one.ettr_if_halved),
             )
             for one in plan.sensitivities
         ),
@@ -193,7 +208,7 @@ def _requirements_table(plan: RunPlan) -> Table:
     rows = []
     for one in plan.requirements:
         if one.at_most is None or one.at_least is None:
-            needed = f"not enough alone: {number(one.best_ettr)} at best"
+            needed = f"not enough alone: {decimals(one.best_ettr)} at best"
         elif math.isinf(one.at_most):
             needed = f"at least {value_of(one.name, one.at_least)}" if one.at_least else "any"
         elif one.at_least > 0:
@@ -216,7 +231,7 @@ def _schemes_table(schemes: tuple[SchemeChoice, ...]) -> Table:
         tuple(
             (
                 one.name,
-                _ettr(one.ettr) if one.usable else "cannot be used",
+                share_of(one.ettr) if one.usable else "cannot be used",
                 spell(one.interval_s) if one.usable else DASH,
                 spell(one.lost_s) if one.usable else DASH,
                 ", ".join(one.survives) or DASH,

@@ -1,0 +1,210 @@
+"""Which of several fleets, partitions or periods fails more often, and of what."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ettr.analysis.records import FleetRecord
+from ettr.errors import UsageError
+from ettr.estimates import FailureRate
+from ettr.models.compare import (
+    Funnel,
+    RateRatio,
+    compare_counts,
+    compare_rates,
+    compare_symptoms,
+    funnel,
+)
+from ettr.models.data import Counts
+from ettr.models.dispersion import dispersion
+
+
+@dataclass(frozen=True, slots=True)
+class FleetRate:
+    """One fleet: its failures and exposure, with the interval to believe, per 1,000 node-days."""
+
+    name: str
+    jobs: str
+    failures: int
+    node_days: float
+    per_1000_node_days: float
+    low: float
+    high: float
+    clustered: str
+
+
+@dataclass(frozen=True, slots=True)
+class FleetPair:
+    """One fleet against another, or against all others.
+
+    Attributes:
+        independent: Ratio if failures are independent.
+        over_dispersed: Ratio that admits the spread between nodes.
+        believe: `independent` or `over-dispersed`.
+        by_symptom: Ratio of each symptom, smallest p-value first, Holm's correction made; empty
+            where symptoms are not known.
+    """
+
+    a: str
+    b: str
+    independent: RateRatio
+    over_dispersed: RateRatio
+    believe: str
+    by_symptom: dict[str, RateRatio]
+
+    @property
+    def ratio(self) -> RateRatio:
+        """The ratio to believe."""
+        return self.independent if self.believe == "independent" else self.over_dispersed
+
+
+@dataclass(frozen=True, slots=True)
+class FleetComparison:
+    """Fleets side by side; `funnel` is None for two fleets, or where nothing failed."""
+
+    fleets: tuple[FleetRate, ...]
+    pairs: tuple[FleetPair, ...]
+    funnel: Funnel | None
+    confidence: float
+    notes: tuple[str, ...]
+
+
+def compare_fleets(records: Sequence[FleetRecord], confidence: float) -> FleetComparison:
+    """Two fleets against each other; more of them each against all others, with a funnel.
+
+    Raises:
+        UsageError: fewer than two fleets, two of one name, or one without exposure.
+    """
+    names = [record.name for record in records]
+    if len(records) < 2:
+        raise UsageError(f"{len(records)} fleet is nothing to compare; give two or more")
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise UsageError(
+            f"{', '.join(twice)}: two fleets of one name; name them, such as old=30/5000 "
+            "new=12/6000, or compare other stores"
+        )
+    notes = []
+    if len({record.jobs for record in records}) > 1:
+        notes.append(
+            "The fleets are not of the same kind of jobs: "
+            + "; ".join(f"{record.name}: {record.jobs}" for record in records)
+            + ". Larger jobs meet other failures."
+        )
+    if len(records) == 2:
+        pairs: tuple[FleetPair, ...] = (_pair(records[0], records[1], confidence),)
+    else:
+        pairs = tuple(
+            _pair(one, _merged([r for r in records if r is not one]), confidence) for one in records
+        )
+        pairs = _corrected(pairs)
+        notes.append(
+            f"Each of {len(records)} fleets stands against all others together; p-values are "
+            "corrected for their number (Holm)."
+        )
+    fleets = tuple(_rate(record, confidence) for record in records)
+    unknown = [fleet.name for fleet in fleets if fleet.clustered == "unknown"]
+    if unknown:
+        notes.append(
+            f"Whether failures cluster cannot be known of {', '.join(unknown)}: what is said of "
+            "them holds only if their failures are independent."
+        )
+    return FleetComparison(
+        fleets=fleets,
+        pairs=pairs,
+        funnel=_funnel(records, pairs),
+        confidence=confidence,
+        notes=tuple(notes),
+    )
+
+
+def _rate(record: FleetRecord, confidence: float) -> FleetRate:
+    spread = dispersion(record.counts, confidence)
+    interval = spread.interval
+    return FleetRate(
+        name=record.name,
+        jobs=record.jobs,
+        failures=record.rate.failures,
+        node_days=record.rate.node_days,
+        per_1000_node_days=1000.0 * (record.rate.per_node_day or 0.0),
+        low=1000.0 * interval.low,
+        high=1000.0 * interval.high,
+        clustered=spread.believe,
+    )
+
+
+def _pair(a: FleetRecord, b: FleetRecord, confidence: float) -> FleetPair:
+    names = (a.name, b.name)
+    wide = compare_counts(a.counts, b.counts, confidence, names)
+    clustered = any(
+        dispersion(one.counts, confidence).believe == "over-dispersed" for one in (a, b)
+    )
+    symptoms = (
+        compare_symptoms(
+            a.by_symptom, a.rate.node_days, b.by_symptom, b.rate.node_days, confidence, names
+        )
+        if a.by_symptom or b.by_symptom
+        else {}
+    )
+    return FleetPair(
+        a.name,
+        b.name,
+        compare_rates(a.rate, b.rate, confidence, names),
+        wide,
+        "over-dispersed" if clustered else "independent",
+        symptoms,
+    )
+
+
+def _merged(records: Sequence[FleetRecord]) -> FleetRecord:
+    symptoms: dict[str, int] = {}
+    for record in records:
+        for symptom, count in record.by_symptom.items():
+            symptoms[symptom] = symptoms.get(symptom, 0) + count
+    unit = records[0].counts.unit
+    if unit != "node":
+        # the spread between a few fleets is not the spread between nodes
+        total, days = (
+            sum(record.rate.failures for record in records),
+            sum(record.rate.node_days for record in records),
+        )
+        return FleetRecord("all others", Counts([total], [days], unit=unit), symptoms, "all others")
+    failures = [int(n) for record in records for n in record.counts.failures]
+    exposure = [float(t) for record in records for t in record.counts.exposure_node_days]
+    unplaced = sum(record.counts.unplaced for record in records)
+    counts = Counts(failures, exposure, unit=unit, unplaced=unplaced)
+    return FleetRecord("all others", counts, symptoms, "all others")
+
+
+def _corrected(pairs: tuple[FleetPair, ...]) -> tuple[FleetPair, ...]:
+    """The pairs with p-values corrected for the number of fleets."""
+    independent = _holm([pair.independent for pair in pairs])
+    dispersed = _holm([pair.over_dispersed for pair in pairs])
+    return tuple(
+        replace(pair, independent=one, over_dispersed=other)
+        for pair, one, other in zip(pairs, independent, dispersed, strict=True)
+    )
+
+
+def _holm(ratios: Sequence[RateRatio]) -> list[RateRatio]:
+    """The same ratios with p-values corrected for their number, in words too.
+
+    Source:
+        Holm (1979), Scandinavian Journal of Statistics 6.
+    """
+    made = list(ratios)
+    highest = 0.0
+    for place, i in enumerate(sorted(range(len(made)), key=lambda i: made[i].p_value)):
+        one = made[i]
+        highest = max(highest, min(1.0, one.p_value * (len(made) - place)))
+        told = one.meaning.replace(f"(p {one.p_value:.2g})", f"(p {highest:.2g})")
+        made[i] = replace(one, p_value=highest, meaning=told)
+    return made
+
+
+def _funnel(records: Sequence[FleetRecord], pairs: Sequence[FleetPair]) -> Funnel | None:
+    fleets: list[tuple[str, FailureRate]] = [(record.name, record.rate) for record in records]
+    if len(fleets) < 3 or not sum(rate.failures for _, rate in fleets):
+        return None
+    return funnel(fleets, over_dispersed=any(pair.believe != "independent" for pair in pairs))
