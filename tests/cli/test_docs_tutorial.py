@@ -1,0 +1,63 @@
+"""The commands of the tutorial run as printed, in order, from the root of a checkout."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "tutorials" / "from-sacct-to-a-report.md"
+
+
+@pytest.fixture(scope="module")
+def followed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
+    """The folder after the tutorial, and what each command printed."""
+    folder = tmp_path_factory.mktemp("tutorial")
+    (folder / "examples").symlink_to(ROOT / "examples")
+    blocks = re.findall(r"```sh\n(.*?)```", PAGE.read_text("utf-8"), re.S)
+    printed = {}
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    for command in "".join(blocks).splitlines():
+        done = subprocess.run(
+            ["bash", "-euc", command],
+            cwd=folder,
+            env={**os.environ, "PATH": path},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == 0, f"{command}\n{done.stderr}"
+        printed[command] = done.stdout
+    return folder, printed
+
+
+def test_it_is_a_tutorial_of_a_dozen_commands_at_most(followed):
+    assert 6 <= len(followed[1]) <= 12
+
+
+def test_the_report_is_there_as_page_and_as_json(followed):
+    folder, _ = followed
+    assert (folder / "report.html").read_text("utf-8").startswith("<!DOCTYPE html>")
+    assert json.loads((folder / "report.json").read_text())["totals"]["attempts"] > 0
+
+
+def test_what_the_text_says_of_the_second_reading_is_so(followed):
+    _, printed = followed
+    again = printed["ettr ingest site examples/slurm/sacct.psv --timezone UTC"]
+    assert "already in the store, unchanged" in again
+
+
+def test_the_story_of_job_17_is_as_told(followed):
+    story = followed[1]["ettr explain site 17"]
+    assert "Attempt 2" in story
+    assert "gpu-unavailable" in story
+    assert "node2 xid 79" in story
+    assert "confidence high" in story
