@@ -28,10 +28,10 @@ report: setup ## a report of the bundled example, in out/report.html
 	$(BIN)/ettr report examples/slurm/* --timezone UTC --output $(OUT)/report.html
 
 test: setup ## every test for which this machine has the parts; says what it left out
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 test-fast: setup ## under two minutes: no torch, no service, nothing slow
-	$(BIN)/python -m pytest -m 'not (slow or torch or slurm or spark or browser)'
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile -m 'not (slow or torch or slurm or spark or browser)'
 
 lint: setup ## formatting, lint, types and layers
 	$(BIN)/ruff format --check src tests benchmarks

@@ -3,12 +3,9 @@
 import importlib.util
 import os
 import shutil
-from collections import Counter
 from dataclasses import dataclass
 
 import pytest
-
-LEFT_OUT = pytest.StashKey[Counter[str]]()
 
 
 @dataclass(frozen=True)
@@ -57,26 +54,28 @@ GROUPS = {
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out the tests whose parts are not there."""
-    absent = {name for name, group in GROUPS.items() if group.missing()}
-    counts: Counter[str] = Counter()
-    kept, left_out = [], []
-    for item in items:
-        names = absent.intersection(mark.name for mark in item.iter_markers())
-        counts.update(names)
-        (left_out if names else kept).append(item)
-    config.stash[LEFT_OUT] = counts
+    absent = absent_groups()
+    left_out = [
+        item for item in items if absent.intersection(mark.name for mark in item.iter_markers())
+    ]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
-        items[:] = kept
+        items[:] = [item for item in items if item not in set(left_out)]
+
+
+def absent_groups() -> set[str]:
+    """Groups whose parts this machine lacks."""
+    return {name for name, group in GROUPS.items() if group.missing()}
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say which groups were left out and how to get them."""
-    counts = terminalreporter.config.stash.get(LEFT_OUT, Counter())
-    for name, count in sorted(counts.items()):
+    if terminalreporter.config.option.markexpr:
+        return  # the call itself chose its groups
+    for name in sorted(absent_groups()):
         group = GROUPS[name]
         terminalreporter.write_line(
-            f"left out: {count} tests of group `{name}` (this machine lacks "
+            f"left out: the tests of group `{name}` (this machine lacks "
             f"{', '.join(group.missing())}). To run them: {group.how}",
             yellow=True,
         )
@@ -84,6 +83,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """Under ETTR_EVERY_GROUP a group that was left out is a failure."""
-    left_out = session.config.stash.get(LEFT_OUT, Counter())
-    if os.environ.get("ETTR_EVERY_GROUP") and left_out and exitstatus == 0:
+    if os.environ.get("ETTR_EVERY_GROUP") and absent_groups() and exitstatus == 0:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
