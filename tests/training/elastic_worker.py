@@ -16,8 +16,9 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from ettr.training.elastic.gasp import group_from_env
 from ettr.training.elastic.protection import Protection
-from ettr.training.elastic.worker import ElasticGroup, Timeouts
+from ettr.training.elastic.worker import Timeouts
 from ettr.training.progress import ProgressRecorder
 from ettr.training.recovery import RecoveryPolicy, Source
 from ettr.training.slotfile import OsDisk
@@ -102,7 +103,7 @@ def main() -> None:
     name = f"{os.getpid()}"
     log = (FOLDER / f"log-{name}.jsonl").open("a", buffering=1)
     recorder = ProgressRecorder(FOLDER / f"progress-{name}.jsonl", run="kill-test")
-    group = ElasticGroup.from_env(
+    group = group_from_env(
         protection,
         timeouts=Timeouts(CONFIG.get("collective_s", 60.0), 90.0, 180.0),
         recorder=recorder,

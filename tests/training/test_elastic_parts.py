@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +21,10 @@ from ettr.training.elastic.supervisor import SupervisorOptions, supervise  # noq
 from ettr.training.elastic.worker import ElasticGroup, Timeouts  # noqa: E402
 from ettr.training.faults import CheckpointError  # noqa: E402
 from ettr.training.state import TrainingState  # noqa: E402
+
+
+def name_of(end: socket.socket) -> str:
+    return str(Path(f"/proc/self/fd/{end.fileno()}").readlink())
 
 
 def trained(seed: int, steps: int = 2):
@@ -91,10 +96,8 @@ def test_only_connections_that_are_not_kept_are_cut():
         client = socket.create_connection(listener.getsockname())
         pairs.append((client, listener.accept()[0]))
     try:
-        kept = {os.readlink(f"/proc/self/fd/{end.fileno()}") for end in pairs[0]}
-        others = set(open_sockets()) - {
-            os.readlink(f"/proc/self/fd/{end.fileno()}") for pair in pairs for end in pair
-        }
+        kept = {name_of(end) for end in pairs[0]}
+        others = set(open_sockets()) - {name_of(end) for pair in pairs for end in pair}
         assert sever(kept | others) >= 1
         assert pairs[1][0].recv(1) == b""
         pairs[0][0].send(b"x")
@@ -144,7 +147,12 @@ def test_a_supervisor_that_is_stopped_leaves_no_rank_behind():
         seen.append(1)
         raise KeyboardInterrupt
 
-    command = "import os,signal,time,sys; time.sleep(600) if os.environ['ETTR_ELASTIC_WORKER']=='w0' else os.kill(os.getpid(), signal.SIGKILL)"
+    command = (
+        "import os, signal, time\n"
+        "if os.environ['ETTR_ELASTIC_WORKER'] == 'w0':\n"
+        "    time.sleep(600)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
     with pytest.raises(KeyboardInterrupt):
         supervise(
             [sys.executable, "-c", command], 2,

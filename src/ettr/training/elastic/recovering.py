@@ -157,7 +157,7 @@ class Recovery:
         said = self._generation.gather(
             "inventory",
             {
-                "live": None if keeper.live is None else keeper.live_step,
+                "live": self._live_step(),
                 "own": keeper.own.steps,
                 "mirror": keeper.mirror.steps,
                 "bytes": images.image_bytes(self._pieces),
@@ -175,6 +175,16 @@ class Recovery:
             sorted(seen, reverse=True),
             Measured(**survivors[0]["measured"]),
         )
+
+    def _live_step(self) -> int | None:
+        keeper = self._keeper
+        if keeper.live is None and keeper.own.steps:
+            # Parked by this slot's process before it ended: the shard without the process.
+            images.put(self._pieces, keeper.own.image_of(keeper.own.steps[0]))
+            copies = {k: copy_of(v) for k, v in images.live_parts(self._pieces).items()}
+            keeper.live, keeper.live_step = copies, keeper.own.steps[0]
+            images.put(self._pieces, self._built)
+        return None if keeper.live is None else keeper.live_step
 
     def _recover(self, facts: _Facts) -> dict[str, Any]:
         common = facts.common_step()
@@ -345,6 +355,11 @@ class Recovery:
                 into = keeper.mirror.room(facts.sizes[slot])
                 dist.recv(into, slot)
                 keeper.mirror.filled(into, step)
+
+
+def copy_of(value: Any) -> Any:
+    """A tensor's copy; a number as it is."""
+    return value.clone() if isinstance(value, torch.Tensor) else value
 
 
 def _is_damage(error: Exception) -> bool:

@@ -23,6 +23,7 @@ from ettr.training.elastic.membership import Membership
 _LOOK_S = 0.01
 _BEAT_LOOK_S = 0.25
 _BEATS_BEFORE_JUDGED = 2
+_ENDING_S = 120.0  # what ranks may do after the training, before they are ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +158,7 @@ class _Supervisor:
         self._environment[names.ENV_STORE] = f"127.0.0.1:{self._store.port}"
         # Ranks of one machine meet on loopback, whatever its host name resolves to.
         self._environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        self._ended_s: float | None = None
         self._group = _Group(
             Membership(1, tuple(f"w{i}" for i in range(world)), noticed_s=time.time())
         )
@@ -225,8 +227,10 @@ class _Supervisor:
         return dict.fromkeys(gone, ("died", 0.0))
 
     def _hung(self) -> dict[str, tuple[str, float]]:
-        found = {}
+        found: dict[str, tuple[str, float]] = {}
         now = time.monotonic()
+        if self._all_said_finished():
+            return found  # a process that is ending shows no sign of life any more
         for name in self._group.membership.workers:
             worker = self._group.workers[name]
             key = names.beat_key(name)
@@ -343,8 +347,12 @@ class _Supervisor:
 
     def _finished(self) -> bool:
         workers = [self._group.workers[name] for name in self._group.membership.workers]
+        if not self._all_said_finished():
+            return False
+        if self._ended_s is None:
+            self._ended_s = time.monotonic()
         gone = [w.process.poll() is not None for w in workers]
-        return all(gone) and self._all_said_finished()
+        return all(gone) or time.monotonic() - self._ended_s > _ENDING_S
 
     def _stop_all(self) -> None:
         with contextlib.suppress(Exception):

@@ -43,6 +43,7 @@ class Watcher:
         self._kept: frozenset[str] = frozenset()
         self._noticed: dict[int, float] = {}
         self._step = -1
+        self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="ettr-watcher", daemon=True)
         self._thread.start()
 
@@ -65,9 +66,14 @@ class Watcher:
         """Unix seconds at which this process saw that a generation had begun."""
         return self._noticed.get(generation)
 
+    def close(self) -> None:
+        """End the thread: one that is in the store's code when the interpreter ends aborts it."""
+        self._end.set()
+        self._thread.join()
+
     def _run(self) -> None:
         count, beaten_s = 0, 0.0
-        while True:
+        while not self._end.wait(self._poll_s):
             try:
                 generation = int(self._store.get(names.GENERATION))
                 if time.monotonic() - beaten_s >= BEAT_S:
@@ -76,7 +82,6 @@ class Watcher:
             except Exception:
                 os._exit(ORPHANED_EXIT)  # no supervisor: nobody could fence or replace this rank
             self._cut_if_older(generation)
-            time.sleep(self._poll_s)
 
     def _cut_if_older(self, generation: int) -> None:
         with self._lock:

@@ -89,7 +89,7 @@ class Generation:
 
     def __init__(
         self,
-        group: ElasticGroup,
+        group: Any,
         membership: Membership,
         slot: int,
         store: Any,
@@ -210,6 +210,14 @@ class Generation:
             self.keeper.live = None
         self._state = self._recovery = self._model = self._optimizer = self._checkpoint = None
 
+    def park_live(self) -> None:
+        """Make an image of the live shard where it has moved on from the newest, unless torn."""
+        if self._torn or self._recovery is None or self.keeper.live is None:
+            return
+        step = self.keeper.live_step
+        if step not in self.keeper.own.steps:
+            self.keeper.take_own(self._recovery.pieces, step)
+
     def _vote(self, step: int) -> None:
         import torch
         import torch.distributed as dist
@@ -319,7 +327,13 @@ class ElasticGroup:
             EvictedError: this process was replaced.
             RankFailedError: training failed for a reason of its own.
         """
-        _warm_up()
+        warm_up()
+        try:
+            return self._run(train)
+        finally:
+            self._watcher.close()
+
+    def _run(self, train: Callable[[Generation], Any]) -> Any:
         membership = self._wait_for_slot(0)
         while True:
             slot = membership.slot_of(self.worker)
@@ -364,7 +378,7 @@ class ElasticGroup:
         world = len(membership.workers)
         os.environ.update(RANK=str(slot), LOCAL_RANK=str(slot), WORLD_SIZE=str(world))
         dist.init_process_group(
-            _backend(),
+            backend(),
             store=store,
             rank=slot,
             world_size=world,
@@ -482,7 +496,8 @@ def _device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def _backend() -> str:
+def backend() -> str:
+    """gloo, and NCCL beside it where there is a GPU."""
     return "cpu:gloo,cuda:nccl" if _device() == "cuda" else "gloo"
 
 
@@ -500,7 +515,7 @@ def _abort() -> Callable[[], None] | None:
     return abort
 
 
-def _warm_up() -> None:
+def warm_up() -> None:
     """Import and build what the first step would, so that a spare has it behind it."""
     import torch
     import torch.distributed.checkpoint
