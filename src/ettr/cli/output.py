@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from typing import Any
 
 _KEPT = {"\n", "\t"}
+# control, format, surrogate, private, unassigned; line and paragraph separators
+_STEERING = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 
 def harmless(text: str) -> str:
@@ -20,7 +22,7 @@ def harmless(text: str) -> str:
     """
     return "".join(
         char
-        if char in _KEPT or unicodedata.category(char) not in {"Cc", "Cf", "Cs", "Co", "Cn"}
+        if char in _KEPT or unicodedata.category(char) not in _STEERING
         else char.encode("unicode_escape", "backslashreplace").decode("ascii")
         for char in text
     )
