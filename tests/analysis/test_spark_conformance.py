@@ -1,0 +1,120 @@
+"""The whole analysis says the same on Spark as on DuckDB, from the store to every part."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import ibis
+import pytest
+
+from ettr.analysis import Analysis, Assumptions
+from ettr.report.document import plain
+from ettr.report.page import PARTS
+from ettr.sources.base import ReadOptions
+from ettr.sources.ingest import ingest_file, naming_first
+from ettr.store.folder import FolderStore
+from ettr.tables import TABLES
+from synthetic.cluster import ClusterPlan, build_cluster
+
+pytestmark = [
+    pytest.mark.spark,
+    # Spark's gateway leaves sockets to the garbage collector and calls what pandas renamed.
+    pytest.mark.filterwarnings("ignore"),
+]
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "slurm"
+PLAN = ClusterPlan(days=6.0, work_s=86400, slot_nodes=(20,), filler_nodes=6,
+                   rate_per_node_day={"gpu-memory": 0.03, "unattributed": 0.02},
+                   noise_events=30, red_herrings=15)  # fmt: skip
+
+
+def synthetic_store(folder: Path) -> Path:
+    """A store with the tables of a synthetic cluster, one file that is said to hold them all."""
+    tables = dict(build_cluster(PLAN, seed=4).tables)
+    file = {"file_id": "synthetic", "name": "synthetic", "source": "synthetic", "size_bytes": 1,
+            "rows_read": 1, "rows_rejected": 0, "rows_skipped": 0, "options": "{}"}  # fmt: skip
+    with FolderStore(folder, create=True) as store, store.ingestion("synthetic") as ingestion:
+        for name, rows in tables.items():
+            if name in TABLES and name != "files":
+                ingestion.write(name, rows)
+        ingestion.commit({**file, "timezone": None, "notes": None})
+    return folder
+
+
+def example_store(folder: Path) -> Path:
+    """A store with the bundled example."""
+    with FolderStore(folder, create=True) as store:
+        for path in naming_first(sorted(EXAMPLE.iterdir()), None):
+            ingest_file(store, path, ReadOptions(timezone="UTC"))
+    return folder
+
+
+STORES = {"synthetic": synthetic_store, "example": example_store}
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    pyspark = pytest.importorskip("pyspark.sql")
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    made = (
+        pyspark.SparkSession.builder.master("local[2]")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "1")
+        .config("spark.ui.enabled", "false")
+        # compiling each plan to Java would cost more than running it on so few rows
+        .config("spark.sql.codegen.wholeStage", "false")
+        .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+        .config("spark.sql.adaptive.enabled", "false")
+        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
+        .getOrCreate()
+    )
+    yield made
+    made.stop()
+
+
+@pytest.fixture(scope="module", params=STORES)
+def both(
+    request: pytest.FixtureRequest, session: Any, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Analysis, Analysis]]:
+    """The analysis of one store on DuckDB and on Spark."""
+    folder = STORES[request.param](tmp_path_factory.mktemp(request.param) / "store")
+    backend = ibis.pyspark.connect(session)
+    with FolderStore(folder) as ours, FolderStore(folder, backend=backend) as theirs:
+        yield Analysis(ours, Assumptions(above_gpus=8)), Analysis(theirs, Assumptions(above_gpus=8))
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_every_part_of_the_report_is_the_same(part: str, both: tuple[Analysis, Analysis]) -> None:
+    ours, theirs = (plain(PARTS[part](analysis)) for analysis in both)
+    assert ours  # nothing at all would be equal too
+    assert_same(ours, theirs, part)
+
+
+def test_the_stores_hold_what_the_parts_are_about(both: tuple[Analysis, Analysis]) -> None:
+    ours, theirs = both
+    assert ours.failure_rows
+    assert ours.totals.attempts > 10
+    assert ours.clusters == theirs.clusters
+    assert plain(ours.period) == plain(theirs.period)
+
+
+def assert_same(one: Any, other: Any, where: str) -> None:
+    """Equal but for the last digits of sums, which depend on their order."""
+    if isinstance(one, dict):
+        assert list(one) == list(other), where
+        for key, value in one.items():
+            assert_same(value, other[key], f"{where}.{key}")
+    elif isinstance(one, list):
+        assert len(one) == len(other), where
+        for place, (left, right) in enumerate(zip(one, other, strict=True)):
+            assert_same(left, right, f"{where}[{place}]")
+    elif isinstance(one, float):
+        assert one == pytest.approx(other, rel=1e-9, abs=1e-9), where
+    else:
+        assert one == other, where
