@@ -72,7 +72,8 @@ def ingest_file(
     _check_options(path, source, options, head)
     raw = RawFile(path, _file_id(path, source), head)
     text = _options_text(options)
-    for known in store.files():
+    there = store.files()
+    for known in there:
         if known.file_id == raw.file_id and known.options == text:
             return Ingested(
                 path.name,
@@ -81,7 +82,7 @@ def ingest_file(
                 rows_read=known.rows_read,
                 rows_rejected=known.rows_rejected,
             )
-    if options.cluster is None:
+    if options.cluster is None and there:
         options = replace(options, cluster=_only_cluster(store))
     with store.ingestion(raw.file_id) as ingestion:
         return _read_into(ingestion, raw, source, options, text, progress)
