@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -163,3 +164,19 @@ def test_an_interval_beyond_the_mttf_is_told() -> None:
 def test_a_target_that_nothing_reaches_alone() -> None:
     text = told("plan", "--gpus", "131072", *RSC_1, "--interval", "2h", "--target", "0.99")
     assert "not enough alone" in text
+
+
+def test_planner_page_is_one_file(tmp_path: Path) -> None:
+    file = tmp_path / "planner.html"
+    text = told("plan", "--gpus", "16384", *RSC_1, "--html", str(file))
+    assert f"Planner page: {file}" in text
+    page = file.read_text()
+    assert "<script src" not in page
+    assert "http" not in page.replace('http-equiv="Content-Security-Policy"', "")
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_page_that_cannot_be_written(tmp_path: Path) -> None:
+    done = ettr("plan", "--gpus", "64", *RSC_1, "--html", str(tmp_path / "none" / "p.html"))
+    assert done.code == 1
+    assert "No such file" in done.err

@@ -151,6 +151,9 @@ class RunPlan:
         target: ETTR wanted; None where none was named.
         requirements: What each input alone would have to be for the target.
         schemes: Checkpoint schemes, the best first; empty without a job shape.
+        best_planned: Whether the interval was left to be the best.
+        job: What the schemes were ranked for; None without.
+        domain_shares: Share of failures by what they take down; None where not known.
         cautions: What is odd, one sentence each.
         assumptions: What was not given and is taken, one sentence each.
     """
@@ -171,6 +174,9 @@ class RunPlan:
     target: float | None
     requirements: tuple[Requirement, ...]
     schemes: tuple[SchemeChoice, ...]
+    best_planned: bool
+    job: JobShape | None
+    domain_shares: dict[str, float] | None
     cautions: tuple[str, ...]
     assumptions: tuple[str, ...]
 
@@ -263,6 +269,9 @@ def plan_run(
         target=target,
         requirements=() if target is None else requirements(run, target),
         schemes=() if job is None else _schemes(job, rate, run.n_nodes, domain_shares),
+        best_planned=shape.interval_s is None,
+        job=job,
+        domain_shares=domain_shares,
         cautions=cautions(run),
         assumptions=assumptions,
     )

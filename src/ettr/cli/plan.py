@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -133,6 +134,10 @@ def plan(
             "--failure-shares", metavar="LIST", help="process=0.2,node=0.7,rack=0.05,job=0.05"
         ),
     ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE.html", help="Write the planner page with sliders."),
+    ] = None,
     taxonomy: opt.TaxonomyOption = None,
     believe: opt.BelieveOption = None,
     above_gpus: opt.AboveGpusOption = 128,
@@ -203,18 +208,26 @@ def plan(
             by_node,
         ),
     )
-    _show(made, json)
+    _show(made, html, json)
 
 
-def _show(made: RunPlan, json: bool) -> None:
+def _show(made: RunPlan, html: Path | None, json: bool) -> None:
     from ettr.report.document import plain
     from ettr.report.sections.plan import plan_section
     from ettr.report.text import section_text
 
+    if html is not None:
+        from ettr.report.planner_page import planner_html
+
+        draft = html.with_name(f".{html.name}.draft")
+        draft.write_text(planner_html(made), encoding="utf-8")
+        draft.replace(html)
     if json:
         say_json({"format": "ettr-plan", "version": 1, **plain(made)})
         return
     say(section_text(plan_section(made)))
+    if html is not None:
+        say(f"\nPlanner page: {html}")
 
 
 def _needed(gpus: int | None) -> int:

@@ -1,0 +1,190 @@
+"""The planner page in real Chromium: sliders move, and its numbers are those of Python."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ettr.analysis.planning import RunShape, measured_rate, plan_run
+from ettr.analysis.records import typed_record
+from ettr.plan.closed_forms import second_form_ettr
+from ettr.plan.intervals import exact_interval_s
+from ettr.plan.ranking import FailureRates, RateBand, rank
+from ettr.plan.renewal import exact_ettr
+from ettr.plan.run import PlannedRun
+from ettr.plan.schemes import SCHEMES, JobShape
+from ettr.plan.solver import required
+from ettr.report.planner_page import given, planner_html
+
+pytestmark = pytest.mark.browser
+
+ARGS = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+JOB = JobShape(
+    state_bytes=5.6e12, step_s=10.0, n_nodes=2048, storage_bytes_per_s=200e9,
+    network_bytes_per_s=50e9, device_bytes_per_s=100e9, host_bytes=500e9, replicas=2,
+    embedding_share=0.6, expert_share=0.5, logged_bytes_per_step=1e9, one_writer_share=0.5,
+)  # fmt: skip
+SHARES = {"process": 0.2, "node": 0.6, "rack": 0.15, "job": 0.05}
+# GPUs, failures per 1,000 node-days, interval, write, restart and queue in seconds
+VECTORS = [
+    (16384, 6.5, 1800.0, 60.0, 300.0, 0.0),
+    (131072, 6.5, 420.0, 5.0, 300.0, 30.0),
+    (8, 2.34, 3600.0, 300.0, 300.0, 60.0),
+    (100000, 6.5, 1260.0, 0.0, 300.0, 0.0),
+    (4096, 50.0, 7200.0, 120.0, 900.0, 3600.0),
+]
+
+
+@pytest.fixture(scope="module")
+def html(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rate = measured_rate(typed_record("llama", 419, 110592.0), 0.9)
+    plan = plan_run(
+        RunShape(2048, write_s=30.0), rate, gpus_per_node=8, n_gpus=16384, target=0.9, job=JOB,
+        domain_shares=SHARES,
+    )  # fmt: skip
+    file = tmp_path_factory.mktemp("planner") / "planner.html"
+    file.write_text(planner_html(plan), encoding="utf-8")
+    return file
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as play:
+        chromium = play.chromium.launch(executable_path="/usr/bin/chromium", args=ARGS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def page(browser: Any, html: Path) -> Iterator[Any]:
+    tab = browser.new_page(viewport={"width": 1280, "height": 1000})
+    said: list[str] = []
+    asked: list[str] = []
+    tab.on("console", lambda message: said.append(message.text))
+    tab.on("pageerror", lambda error: said.append(str(error)))
+    tab.on("request", lambda request: asked.append(request.url))
+    tab.goto(html.as_uri())
+    yield tab
+    assert said == []
+    assert asked == [html.as_uri()]
+    tab.close()
+
+
+def put(page: Any, **state: object) -> None:
+    page.evaluate(
+        "detail => document.documentElement.dispatchEvent(new CustomEvent('plan', { detail }))",
+        state,
+    )
+
+
+def value(page: Any, name: str) -> float:
+    return float(page.locator(f"#{name}").get_attribute("data-value"))
+
+
+def test_starts_at_the_run_as_planned(page: Any) -> None:
+    run = PlannedRun(419 / 110592, 2048, exact_interval_s(30.0, 54 * 86400 / 419), 30.0, 300.0)
+    assert value(page, "ettr") == pytest.approx(exact_ettr(run), rel=1e-6)
+    assert page.locator("#ettr").inner_text() == f"{exact_ettr(run):.4f}"
+    assert page.locator("#target-state").inner_text() == "reached"
+    assert "[0.8" in page.locator("#ettr-detail").inner_text()
+
+
+@pytest.mark.parametrize("vector", VECTORS)
+def test_numbers_are_those_of_python(page: Any, vector: tuple[float, ...]) -> None:
+    gpus, per_1000, interval_s, write_s, restart_s, queue_s = vector
+    run = PlannedRun(per_1000 / 1e3, int(gpus) // 8, interval_s, write_s, restart_s, queue_s)
+    put(
+        page, gpus=gpus, per_1000=per_1000, interval_s=interval_s, write_s=write_s,
+        restart_s=restart_s, queue_s=queue_s, best=False,
+    )  # fmt: skip
+    assert value(page, "mttf") == pytest.approx(run.mttf_s, rel=1e-6)
+    assert value(page, "ettr") == pytest.approx(exact_ettr(run), rel=1e-6)
+    best_s = exact_interval_s(write_s, run.mttf_s)
+    assert value(page, "optimum") == pytest.approx(best_s, rel=1e-6)
+    told = page.locator("#ettr-detail").get_attribute("data-value")
+    if run.lost_share < 1:
+        assert float(told) == pytest.approx(second_form_ettr(run), rel=1e-6)
+    else:
+        assert told == ""
+    need = required(run, "restart_s", 0.9)
+    told = page.locator("#needs tr[data-name=restart_s]").get_attribute("data-value")
+    if need.at_most is None:
+        assert told == ""
+    else:
+        assert float(told) == pytest.approx(need.at_most, rel=1e-4)
+
+
+@pytest.mark.parametrize("nodes", [64, 2048, 16384])
+def test_schemes_are_those_of_python(page: Any, nodes: int) -> None:
+    from dataclasses import replace
+
+    job = replace(JOB, n_nodes=nodes, restart_s=240.0, queue_s=60.0)
+    per_day = nodes * 6.5e-3
+    bands = [RateBand(*(share * per_day,) * 3) for share in SHARES.values()]
+    for one in rank(job, FailureRates(*bands)):
+        put(
+            page, gpus=8 * nodes, per_1000=6.5, restart_s=240.0, queue_s=60.0, best=True,
+            scheme=one.scheme.name,
+        )  # fmt: skip
+        assert value(page, "ettr") == pytest.approx(one.ettr, rel=1e-4), one.scheme.name
+
+
+def test_a_slider_moves_everything_at_once(page: Any) -> None:
+    before = {name: value(page, name) for name in ("mttf", "ettr", "optimum")}
+    picture = page.locator("#contour").screenshot()
+    slider = page.locator("#slider-per_1000")
+    box = slider.bounding_box()
+    page.mouse.click(box["x"] + 0.9 * box["width"], box["y"] + box["height"] / 2)
+    after = {name: value(page, name) for name in before}
+    assert all(after[name] < before[name] for name in before)
+    assert page.locator("#target-state").inner_text() == "missed"
+    assert page.locator("#contour").screenshot() != picture
+    slider.press("ArrowLeft")
+    assert value(page, "ettr") >= after["ettr"]
+    page.locator("#reset").click()
+    assert value(page, "ettr") == pytest.approx(before["ettr"], rel=1e-9)
+
+
+def test_own_interval_leaves_the_best(page: Any) -> None:
+    best = value(page, "ettr")
+    slider = page.locator("#slider-interval_s")
+    box = slider.bounding_box()
+    page.mouse.click(box["x"] + 0.95 * box["width"], box["y"] + box["height"] / 2)
+    assert not page.locator("#best").is_checked()
+    assert value(page, "ettr") < best
+    page.locator("#best").check()
+    assert value(page, "ettr") == pytest.approx(best, rel=1e-9)
+
+
+def test_axis_target_and_theme(page: Any) -> None:
+    for act in (
+        lambda: page.locator("#axis").select_option("per_1000"),
+        lambda: page.locator("#slider-target").press("ArrowRight"),
+        lambda: page.locator("#theme").click(),
+        lambda: page.locator("#scheme").select_option("in-memory copies"),
+    ):
+        picture = page.screenshot()
+        act()
+        assert page.screenshot() != picture
+
+
+def test_fits_a_phone(page: Any) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_every_scheme_is_in_the_page() -> None:
+    rate = measured_rate(typed_record("x", 10, 1000.0), 0.9)
+    plan = plan_run(RunShape(16), rate, gpus_per_node=8)
+    names = [one["name"] for one in given(plan, JOB)["schemes"]]
+    assert names == [scheme.name for scheme in SCHEMES]
+    assert "</script>" not in json.dumps(names)
