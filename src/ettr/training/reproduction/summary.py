@@ -170,7 +170,7 @@ def late_table(files: Iterable[Sequence[results.Record]]) -> str:
         drawn = keyed(len(late), 23).integers(0, len(late), size=(RESAMPLES, len(late)))
         low, high = np.quantile(cost[drawn].mean(axis=1), [0.025, 0.975], axis=0)
         cells = [
-            f"{mean:.1f} ({a:.1f} to {b:.1f})"
+            f"{mean:.1f} ({a:.1f} to {b:.1f})" if len(late) >= FEWEST else f"{mean:.1f}"
             for mean, a, b in zip(cost.mean(axis=0), low, high, strict=True)
         ]
         rows.append(f"| {records[0]['workload']} | {len(late)} | " + " | ".join(cells) + " |")
