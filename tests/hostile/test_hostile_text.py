@@ -171,6 +171,14 @@ def test_a_template_in_a_name_is_not_rendered(page: Path):
     assert "root:x:0" not in text
 
 
+def test_nothing_in_the_page_reverses_or_hides_text(page: Path):
+    text = page.read_text("utf-8")
+    start = text.index(_plotly()[:200])
+    steers_nothing(text[:start] + text[start + len(_plotly()) :])
+    assert "abc\\u202egnp.exe" in text
+    assert LONG[:301] not in text[:start]
+
+
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [1280, 390])
 def test_nothing_of_it_runs_in_a_browser(page: Path, width: int):

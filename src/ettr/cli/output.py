@@ -4,28 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-_KEPT = {"\n", "\t"}
-# control, format, surrogate, private, unassigned; line and paragraph separators
-_STEERING = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-
-
-def harmless(text: str) -> str:
-    """The text with every control and format character made visible.
-
-    Job names, reasons and log lines come from others; an escape sequence among them must not
-    move the cursor, recolour the screen or reverse the line.
-    """
-    return "".join(
-        char
-        if char in _KEPT or unicodedata.category(char) not in _STEERING
-        else char.encode("unicode_escape", "backslashreplace").decode("ascii")
-        for char in text
-    )
+from ettr.report.characters import harmless
 
 
 def say(text: str = "") -> None:

@@ -15,6 +15,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from ettr.report.characters import cut, harmless
 from ettr.report.section import Figure, Section
 
 _TEXT_KEYS = frozenset({"text", "hovertext", "name", "x", "y", "labels", "title", "ticktext"})
@@ -58,15 +59,22 @@ def render(page: Page) -> str:
         loader=PackageLoader("ettr.report"),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=_visible,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["cut"] = cut
     figures = [figure for section in page.sections for figure in section.figures]
     return environment.get_template("report.html.j2").render(
         page=page,
         figures=_script_json([_figure(figure) for figure in figures]),
         plotly=Markup(_plotly() if figures else ""),  # noqa: S704 - the library's own file
     )
+
+
+def _visible(value: Any) -> Any:
+    """What a template prints: text without characters that reverse or hide it."""
+    return harmless(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _plotly() -> str:
@@ -90,7 +98,7 @@ def _escaped(value: Any, is_text: bool = False) -> Any:
     if isinstance(value, (list, tuple)):
         return [_escaped(item, is_text) for item in value]
     if isinstance(value, str) and is_text:
-        return html.escape(value, quote=False).replace("\n", "<br>")
+        return html.escape(harmless(value), quote=False).replace("\n", "<br>")
     return value
 
 

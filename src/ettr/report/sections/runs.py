@@ -79,7 +79,11 @@ def _figure(shown: tuple[JobRun, ...]) -> Figure:
         "ETTR of runs",
         f"The {len(shown)} runs with the most GPU-hours.",
         tuple(traces),
-        {"xaxis": {"range": [0, 1.02], "title": {"text": "ETTR"}}, "margin": {"l": 170}},
+        {
+            "xaxis": {"range": [0, 1.02], "title": {"text": "ETTR"}},
+            "yaxis": {"dtick": 1},
+            "height": max(_LEAST_HEIGHT_PX, _ROW_PX * len(shown)),
+        },
     )
 
 
@@ -153,6 +157,10 @@ def _split_table(listed: tuple[JobRun, ...]) -> Table:
         frozenset(range(1, 12)),
     )
 
+
+# a run's name needs a line of its own
+_ROW_PX = 22
+_LEAST_HEIGHT_PX = 380
 
 _SPLIT = (
     "productive_h",

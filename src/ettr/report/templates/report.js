@@ -39,6 +39,7 @@
   function draw() {
     for (const figure of figures) {
       const place = document.getElementById("figure-" + figure.slug);
+      if (figure.layout.height) { place.style.height = figure.layout.height + "px"; }
       Plotly.react(place, figure.data.map(inked), themed(figure.layout),
         { responsive: true, displaylogo: false, displayModeBar: "hover",
           modeBarButtonsToRemove: ["lasso2d", "select2d"] });
