@@ -50,7 +50,7 @@ bench-training: setup-all ## the benchmarks of the training side
 	$(BIN)/python benchmarks/run.py training
 
 reproduce-scar: setup-all ## SCAR's experiments; resumable; needs the training sets (DATA=...)
-	$(BIN)/python -m ettr.training.reproduction --data $(or $(DATA),../shared/data/training) --out $(OUT)/scar
+	OMP_NUM_THREADS=1 $(BIN)/python -m ettr.training.reproduction --data $(or $(DATA),../shared/data/training) --out $(OUT)/scar
 
 docs: setup ## the generated reference pages
 	$(BIN)/python docs/generate.py
