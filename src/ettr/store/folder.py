@@ -14,6 +14,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,8 @@ from ettr.store.base import (
 from ettr.tables import FILES, TABLES, Table
 
 MANIFEST = "store.json"
+# a dictionary of values of which each row has its own takes time and room
+_NEVER_REPEAT = frozenset({"attempt_id", "job_id", "job_id_raw", "event_id", "line"})
 Parts = dict[str, list[str]]
 
 
@@ -126,6 +129,9 @@ class _FolderIngestion(Ingestion):
         self._turn = store._ingested + 1
         self._writers: dict[str, pq.ParquetWriter] = {}
         self._paths: dict[str, Path] = {}
+        # one batch is written while the next is read
+        self._pool = ThreadPoolExecutor(1)
+        self._writing: Future[None] | None = None
 
     def write(self, name: str, rows: pa.Table) -> None:
         checked = known(name).check(rows)
@@ -135,15 +141,20 @@ class _FolderIngestion(Ingestion):
             if name not in self._writers:
                 self._paths[name] = self._part(name, "new")
                 self._writers[name] = pq.ParquetWriter(
-                    self._paths[name], checked.schema, compression="zstd"
+                    self._paths[name],
+                    checked.schema,
+                    compression="zstd",
+                    use_dictionary=[c for c in checked.column_names if c not in _NEVER_REPEAT],
                 )
-            self._writers[name].write_table(checked)
+            self._settle()
+            self._writing = self._pool.submit(self._writers[name].write_table, checked)
         except OSError as error:
             raise _cannot_write(self._folder, error) from error
 
     def commit(self, file_row: dict[str, Any]) -> None:
         row = {**file_row, "file_id": self._file_id, "ingested": self._turn}
         self.write(FILES.name, pa.Table.from_pylist([row], schema=FILES.arrow_schema))
+        self._settle()
         self.close()
         parts: Parts = {}
         with _merging() as duck:
@@ -158,8 +169,15 @@ class _FolderIngestion(Ingestion):
                 _flush(self._folder / part)
         self._store._replace_parts(parts, self._turn)
 
+    def _settle(self) -> None:
+        """Wait for the batch that is being written, and raise what went wrong with it."""
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.result()
+
     def close(self) -> None:
         """Finish the part files; safe to call again."""
+        self._pool.shutdown()
         writers, self._writers = self._writers, {}
         for writer in writers.values():
             writer.close()
