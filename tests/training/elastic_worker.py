@@ -103,8 +103,11 @@ def main() -> None:
     name = f"{os.getpid()}"
     log = (FOLDER / f"log-{name}.jsonl").open("a", buffering=1)
     recorder = ProgressRecorder(FOLDER / f"progress-{name}.jsonl", run="kill-test")
+    # Only torchrun's group knows of parking.
+    more = {"parks": CONFIG["parks"]} if "parks" in CONFIG else {}
     group = group_from_env(
         protection,
+        **more,
         timeouts=Timeouts(CONFIG.get("collective_s", 60.0), 90.0, 180.0),
         recorder=recorder,
         fingerprints=True,
@@ -139,6 +142,8 @@ def main() -> None:
                 DOOM[where] = kill
             with generation.update(step + 1):
                 optimizer.step()
+            if where == "save" and running is None:
+                die(kill)
             step += 1
             log.write(json.dumps({
                 "event": "step", "step": step, "slot": generation.slot, "time_s": time.time(),

@@ -47,7 +47,7 @@ def save_full(root: Path, step: int, model: nn.Module, optimizer: torch.optim.Op
     if dist.get_rank() == 0 and folder.exists():
         shutil.rmtree(folder)  # left by a save that was broken off, or by steps done again
     dist.barrier()
-    dcp.save(tensors_of(model, optimizer), storage_writer=CheckedWriter(folder))
+    dcp.state_dict_saver.save(tensors_of(model, optimizer), storage_writer=CheckedWriter(folder))
     if dist.get_rank() == 0:
         for old in full_steps(root)[_KEPT:]:
             shutil.rmtree(root / f"step-{old:09d}", ignore_errors=True)
@@ -60,4 +60,4 @@ def load_full(root: Path, step: int, model: nn.Module, optimizer: torch.optim.Op
         Exception: on every rank, where any rank met a damaged item; the state is then half loaded.
     """
     tensors: dict[str, Any] = dict(tensors_of(model, optimizer))
-    dcp.load(tensors, storage_reader=CheckedReader(root / f"step-{step:09d}"))
+    dcp.state_dict_loader.load(tensors, storage_reader=CheckedReader(root / f"step-{step:09d}"))

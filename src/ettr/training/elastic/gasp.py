@@ -29,11 +29,12 @@ from pathlib import Path
 from typing import Any
 
 from ettr.errors import UsageError
+from ettr.training.elastic.generation import Generation
+from ettr.training.elastic.groups import RankFailedError, Timeouts, form, prefixed, warm_up
 from ettr.training.elastic.membership import Membership
 from ettr.training.elastic.parking import Parked, park, parked
 from ettr.training.elastic.protection import Protection
 from ettr.training.elastic.sockets import open_sockets, sever
-from ettr.training.elastic.worker import Generation, RankFailedError, Timeouts, backend, warm_up
 from ettr.training.progress import ProgressRecorder
 from ettr.training.recovery import Measuring
 
@@ -50,6 +51,7 @@ class TorchrunGroup:
 
     Args:
         folder: where shards are parked; None: below /dev/shm, by user and run.
+        parks: False leaves out the gasp, to measure what it is worth.
 
     Raises:
         UsageError: torchrun did not start this process.
@@ -63,6 +65,7 @@ class TorchrunGroup:
         recorder: ProgressRecorder | None = None,
         fingerprints: bool = False,
         folder: Path | None = None,
+        parks: bool = True,
     ) -> None:
         from ettr.training.elastic.keeping import Keeper
 
@@ -76,7 +79,7 @@ class TorchrunGroup:
         self.last_failed_s: float | None = None
         self._timeouts, self._recorder = timeouts or Timeouts(), recorder
         self._folder = folder or _folder_of_run()
-        self._cutting = threading.Event()
+        self._parks = parks
         self._kept: frozenset[str] = frozenset()
 
     def run(self, train: Callable[[Generation], Any]) -> Any:
@@ -102,7 +105,8 @@ class TorchrunGroup:
             self.last_failed_s = time.time()
             told = "".join(traceback.format_exception(error))
         if told is not None:
-            self._gasp(generation)
+            if self._parks:
+                self._gasp(generation)
             raise RankFailedError(f"attempt {self.attempt} was broken off:\n{told}")
         if self.slot == 0:
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -111,24 +115,16 @@ class TorchrunGroup:
         return result
 
     def _form(self) -> Generation:
-        import torch.distributed as dist
+        from torch.distributed import rendezvous  # type: ignore[attr-defined]
 
-        store, slot, world = next(
-            iter(dist.rendezvous("env://", timeout=timedelta(seconds=self._timeouts.rendezvous_s)))
-        )
+        wait = timedelta(seconds=self._timeouts.rendezvous_s)
+        store, slot, world = next(iter(rendezvous("env://", timeout=wait)))
         # torchrun's own store lives on over restarts, with the keys of the attempts before.
-        store = dist.PrefixStore(f"attempt{self.attempt}", store)
-        dist.init_process_group(
-            backend(),
-            store=store,
-            rank=slot,
-            world_size=world,
-            timeout=timedelta(seconds=self._timeouts.rendezvous_s),
-        )
-        dist.distributed_c10d._set_pg_timeout(timedelta(seconds=self._timeouts.collective_s))
+        store = prefixed(f"attempt{self.attempt}", store)
+        form(store, slot, world, self._timeouts)
         names = tuple(f"rank{other}" for other in range(world))
         membership = Membership(self.attempt + 1, names, cause="died" if self.attempt else "start")
-        return Generation(self, membership, slot, dist.PrefixStore("ettr", store))
+        return Generation(self, membership, slot, prefixed("ettr", store))
 
     def _take_up(self) -> None:
         """What this slot's rank of the attempt before parked becomes this rank's memory."""

@@ -24,7 +24,7 @@ from ettr.training.state import TrainingState
 from ettr.training.verifying import ages
 
 if TYPE_CHECKING:
-    from ettr.training.elastic.worker import Generation
+    from ettr.training.elastic.generation import Generation
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +300,7 @@ class Recovery:
         if any(one["oldest"] is None for one in said):
             return None
         self._keeper.forget_images()
-        return min(one["oldest"] for one in said)
+        return min(int(one["oldest"]) for one in said)
 
     def _from_full(self, facts: _Facts) -> int:
         """All ranks from the newest full checkpoint that is whole; 0: the state as it was built."""

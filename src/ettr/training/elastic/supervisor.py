@@ -149,7 +149,7 @@ class _Supervisor:
         environment: Mapping[str, str] | None,
         on_event: Callable[[str], None],
     ) -> None:
-        from torch.distributed import TCPStore
+        from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
         self._command, self._world, self._options = list(command), world, options
         self._tell = on_event

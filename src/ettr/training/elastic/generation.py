@@ -1,0 +1,194 @@
+"""One generation of a group, as the training function sees it: recover, then guarded updates."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from typing import Any
+
+from ettr.errors import EttrError
+from ettr.training.elastic.groups import RankFailedError, device
+from ettr.training.elastic.membership import Membership
+from ettr.training.elastic.protection import Protection
+from ettr.training.recovery import Measured
+
+
+class Generation:
+    """One membership of the group, as `train` sees it.
+
+    Attributes:
+        number: Of the generation; grows with every change.
+        slot: This rank; `world`: the number of ranks.
+        report: What `recover` did.
+    """
+
+    def __init__(
+        self,
+        group: Any,
+        membership: Membership,
+        slot: int,
+        store: Any,
+    ) -> None:
+        self.number, self.slot, self.world = membership.generation, slot, len(membership.workers)
+        self.membership = membership
+        self.report: Any = None
+        self.fingerprints = group.fingerprints
+        self._group, self._store = group, store
+        self._state: Any = None
+        self._recovery: Any = None
+        self.sizes: list[int] = []
+        self._checkpoint: Any = None
+        self._torn = False
+        self._last_s = 0.0
+        self._gathered = 0
+
+    @property
+    def pieces(self) -> Any:
+        """This rank's shard, piece by piece (`images`)."""
+        return self._recovery.pieces
+
+    @property
+    def keeper(self) -> Any:
+        """This rank's memory over the generations."""
+        return self._group.keeper
+
+    @property
+    def protection(self) -> Protection:
+        """What guards the shards."""
+        guards: Protection = self._group.protection
+        return guards
+
+    @property
+    def measured(self) -> dict[str, float]:
+        """This rank's measured times, for the planner."""
+        run = self._group.measuring.run()
+        regroup_s = run.restart_s or 0.0
+        return asdict(Measured(step_s=run.step_s, regroup_s=regroup_s, restart_s=regroup_s))
+
+    def mesh(self, names_: tuple[str, ...] = ("fsdp",), kind: str | None = None) -> Any:
+        """A one-dimensional mesh over all ranks, to shard the model on."""
+        from torch.distributed.device_mesh import init_device_mesh
+
+        return init_device_mesh(kind or device(), (self.world,), mesh_dim_names=names_)
+
+    def gather(self, what: str, value: dict[str, Any]) -> list[dict[str, Any]]:
+        """What each rank says, in the order of the slots; through the store, as JSON."""
+        import json
+
+        self._gathered += 1
+        prefix = f"say/{self._gathered}-{what}"
+        self._store.set(f"{prefix}/{self.slot}", json.dumps(value))
+        return [json.loads(self._store.get(f"{prefix}/{slot}")) for slot in range(self.world)]
+
+    def recover(self, model: Any, optimizer: Any) -> int:
+        """Bring the rebuilt model to the state on which all ranks agree; returns its step.
+
+        Call it once, right after building model and optimizer. At the start of a run the state
+        stays as it was built.
+
+        Raises:
+            UsageError: nothing that the policy allows can recover the lost shards.
+            CheckpointError: the model is not what it was in the generation before.
+        """
+        from ettr.training.elastic.recovering import Recovery
+        from ettr.training.state import TrainingState
+
+        begin_s = time.time()
+        self._model, self._optimizer = model, optimizer
+        self._state = TrainingState(model, optimizer)
+        self._recovery = Recovery(self, self._state, model, optimizer)
+        self.report = self._recovery.run()
+        step: int = self.report.step
+        self._open_checkpoint(step)
+        self._group.recovered(self, self.report, begin_s)
+        self._last_s = time.monotonic()
+        return step
+
+    @contextmanager
+    def update(self, step: int) -> Iterator[None]:
+        """Guard one update: a vote of all ranks before it, copies of the shard after it.
+
+        Inside may stand only what changes parameters and moments (`optimizer.step()`), no
+        collective: then survivors of a failure differ by at most one update.
+
+        Raises:
+            RankFailedError: the ranks are not at the same step.
+        """
+        self._vote(step)
+        self._torn = True
+        yield
+        self._torn = False
+        self.keeper.live_step = step
+        saved_s = time.monotonic()
+        if self.protection.buddy:
+            self.mirror(self._recovery.pieces, step)
+        if self._checkpoint is not None:
+            self._checkpoint.step(step)
+        self._save_full(step)
+        now_s = time.monotonic()
+        self._group.updated(self, step, now_s - self._last_s, now_s - saved_s)
+        self._last_s = now_s
+
+    def mirror(self, pieces: Any, step: int) -> None:
+        """Copy this rank's shard, hand it to the next rank and take the one of the rank before."""
+        from ettr.training.elastic import keeping
+
+        image = self.keeper.take_own(pieces, step)
+        if self.world > 1:
+            keeping.exchange(self.keeper, step, image, self.sizes, self.slot)
+
+    def end(self) -> None:
+        """Let go of the model and the checkpoint; keep the live shard, unless it is torn."""
+        if self._checkpoint is not None:
+            with suppress(EttrError):
+                self._checkpoint.close()
+        if self._torn:
+            self.keeper.live = None
+        self._state = self._recovery = self._model = self._optimizer = self._checkpoint = None
+
+    def park_live(self) -> None:
+        """Make an image of the live shard where it has moved on from the newest, unless torn."""
+        if self._torn or self._recovery is None or self.keeper.live is None:
+            return
+        step = self.keeper.live_step
+        if step not in self.keeper.own.steps:
+            self.keeper.take_own(self._recovery.pieces, step)
+
+    def _vote(self, step: int) -> None:
+        import torch
+        import torch.distributed as dist
+
+        # The largest and the smallest step in one reduction.
+        ballot = torch.tensor([step, -step], dtype=torch.int64)
+        dist.all_reduce(ballot, op=dist.ReduceOp.MAX)
+        most, least = int(ballot[0]), -int(ballot[1])
+        if most != least:
+            raise RankFailedError(
+                f"ranks are about to do steps {least} to {most}; every rank does the same step, "
+                f"the one after what recover returned"
+            )
+
+    def _open_checkpoint(self, step: int) -> None:
+        from ettr.training.running import RunningCheckpoint
+        from ettr.training.slotfile import fence
+
+        root = self.protection.running
+        if root is None:
+            return
+        options = dict(self.protection.running_options)
+        # Whoever had the slot before, wherever it may hang, cannot write into it any more.
+        generation = fence(root, self.slot)
+        self._checkpoint = RunningCheckpoint(
+            root, self._state, slot=self.slot, generation=generation, **options
+        )
+        if self.report.source in ("start", "resume", "rollback"):
+            self._checkpoint.save_all(step)
+
+    def _save_full(self, step: int) -> None:
+        root = self.protection.full
+        if root is not None and step % self.protection.full_every_steps == 0:
+            from ettr.training.elastic.full import save_full
+
+            save_full(root, step, self._model, self._optimizer)

@@ -1,0 +1,115 @@
+"""Process groups of torch: which backend, how long to wait, how to end a wait."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from ettr.errors import EttrError, UsageError
+
+
+class RankFailedError(EttrError):
+    """Training failed on this rank for a reason of its own, not for a peer's death."""
+
+
+class EvictedError(EttrError):
+    """This process was replaced: its slot belongs to another one now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Seconds; each must exceed the one before it, so that a waiting rank never gives up first.
+
+    collective_s: a collective without an answer fails (a hang that no heartbeat shows).
+    regroup_s: a rank whose collective failed waits this long for the supervisor to have noticed
+    why. rendezvous_s: the ranks of a new generation wait this long for each other; a replacement
+    that is not warm imports torch meanwhile.
+    """
+
+    collective_s: float = 60.0
+    regroup_s: float = 90.0
+    rendezvous_s: float = 300.0
+
+    def __post_init__(self) -> None:
+        """Check the order.
+
+        Raises:
+            UsageError: they do not ascend.
+        """
+        if not 0 < self.collective_s < self.regroup_s < self.rendezvous_s:
+            raise UsageError(
+                f"timeouts of {self.collective_s} s for a collective, {self.regroup_s} s to "
+                f"regroup, {self.rendezvous_s} s to meet: give them ascending, above 0"
+            )
+
+
+def connect(host: str, port: int, wait_s: float) -> Any:
+    """A connection of its own to the supervisor's store."""
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+    wait = timedelta(seconds=wait_s)
+    return TCPStore(host, port, is_master=False, timeout=wait, wait_for_workers=False)
+
+
+def prefixed(prefix: str, store: Any) -> Any:
+    """The part of a store below a prefix."""
+    from torch.distributed import PrefixStore  # type: ignore[attr-defined]
+
+    return PrefixStore(prefix, store)
+
+
+def form(store: Any, slot: int, world: int, timeouts: Timeouts) -> None:
+    """Initialise the default group with the ranks that meet in a store."""
+    import torch.distributed as dist
+
+    dist.init_process_group(
+        backend(),
+        store=store,
+        rank=slot,
+        world_size=world,
+        timeout=timedelta(seconds=timeouts.rendezvous_s),
+    )
+    # Shorter from here on: with one timeout for both, the ranks that wait for the last one to
+    # come would give up just as it arrives.
+    dist.distributed_c10d._set_pg_timeout(timedelta(seconds=timeouts.collective_s))
+
+
+def device() -> str:
+    """`cuda` where there is one, else `cpu`."""
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def backend() -> str:
+    """gloo, and NCCL beside it where there is a GPU."""
+    return "cpu:gloo,cuda:nccl" if device() == "cuda" else "gloo"
+
+
+def abort_of_backend() -> Callable[[], None] | None:
+    """What ends NCCL's waits, where there is a GPU; gloo's end with their sockets."""
+    if device() != "cuda":
+        return None
+
+    def abort() -> None:
+        from torch.distributed import distributed_c10d
+
+        with suppress(Exception):
+            distributed_c10d._abort_process_group()
+
+    return abort
+
+
+def warm_up() -> None:
+    """Import and build what the first step would, so that a spare has it behind it."""
+    import torch
+    import torch.distributed.checkpoint
+    import torch.distributed.fsdp
+    from torch.distributed.device_mesh import init_device_mesh  # noqa: F401
+
+    parameter = torch.nn.Parameter(torch.zeros(2))
+    parameter.grad = torch.zeros(2)
+    torch.optim.AdamW([parameter]).step()
