@@ -288,6 +288,34 @@ def test_a_report_that_cannot_be_made_leaves_the_old_one(tmp_path: Path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bad", "report.html"]
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_is_told_and_a_device_stays_a_device(site: Path, tmp_path: Path):
+    full = tmp_path / "full.html"
+    full.symlink_to("/dev/full")
+    done = ettr("report", site, "-o", full)
+    assert done.code == 1
+    assert "full.html: No space left on device" in done.err
+    assert Path("/dev/full").is_char_device()
+    assert [path.name for path in tmp_path.iterdir()] == ["full.html"]
+
+
+def test_a_page_that_breaks_off_leaves_the_old_one(
+    site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    old = tmp_path / "report.html"
+    old.write_text("yesterday's")
+    monkeypatch.setattr(Path, "replace", _no_space)
+    done = ettr("report", site, "-o", old)
+    assert done.code == 1
+    assert "report.html: No space left" in done.err
+    assert old.read_text() == "yesterday's"
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+
+
+def _no_space(_path: Path, _target: Path) -> None:
+    raise OSError(28, "No space left on device")
+
+
 def test_rejected_records_are_told_where_one_looks(tmp_path: Path):
     dump = tmp_path / "sacct.psv"
     dump.write_text(SACCT + "c|6|odd|eve|FAILED|1:0|never|never|never|never|x|1|n4||/w\n")

@@ -180,3 +180,14 @@ def test_a_page_that_cannot_be_written(tmp_path: Path) -> None:
     done = ettr("plan", "--gpus", "64", *RSC_1, "--html", str(tmp_path / "none" / "p.html"))
     assert done.code == 1
     assert "No such file" in done.err
+
+
+def test_a_run_that_will_not_end() -> None:
+    text = told("plan", "--gpus", "131072", *RSC_1, "--interval", "10h", "--days", "30")
+    assert "it will not end" in text
+
+
+def test_a_folder_is_no_page(tmp_path: Path) -> None:
+    done = ettr("plan", "--gpus", "64", *RSC_1, "--html", str(tmp_path))
+    assert done.code == 2
+    assert "is a folder; give a file name" in done.err

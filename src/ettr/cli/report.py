@@ -96,12 +96,28 @@ def _write_page(analysis: Analysis, output: Path) -> None:
 
     with progress_bar(len(SECTIONS), "parts") as tell:
         made = page(analysis, tell)
-    draft = output.with_name(f".{output.name}.draft")
-    draft.write_text(render(made), encoding="utf-8")
-    draft.replace(output)
+    _write(output, render(made))
     say(summary_text(made))
     say()
     say(f"Report: {output}")
+
+
+def _write(output: Path, text: str) -> None:
+    """Write the whole file or leave the old one; a device such as /dev/null is written to.
+
+    Raises:
+        OSError: it cannot be written (a full disk, say); names the file.
+    """
+    whole = output.is_file() or not output.exists()
+    draft = output.with_name(f".{output.name}.draft") if whole else output
+    try:
+        draft.write_text(text, encoding="utf-8")
+        if whole:
+            draft.replace(output)
+    except OSError as error:
+        if whole:
+            draft.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(output)) from error
 
 
 def _writable(output: Path) -> None:
