@@ -98,7 +98,7 @@ def test_projection_holds_the_planted_mttf(place: Path) -> None:
 def test_without_scales_the_next_powers_of_two(analysis: Analysis) -> None:
     found = project_store(analysis, "synth")
     assert found is not None
-    assert [point.n_gpus for point in found.points] == [256, 512, 1024, 2048, 4096, 8192]
+    assert [point.size for point in found.points] == [256, 512, 1024, 2048, 4096, 8192]
     ettrs = [p.projection.ettr.estimate for p in found.points if p.projection.ettr]
     assert ettrs == sorted(ettrs, reverse=True)
     text = section_text(projection_section(found))

@@ -19,7 +19,13 @@ from ettr.plan.intervals import (
     young_interval_s,
 )
 from ettr.plan.ranking import FailureRates, Ranked, RateBand, rank
-from ettr.plan.renewal import TimeShares, exact_ettr, expected_failures, time_shares
+from ettr.plan.renewal import (
+    TimeShares,
+    exact_ettr,
+    expected_failures,
+    expected_wallclock_s,
+    time_shares,
+)
 from ettr.plan.run import PlannedRun, cautions
 from ettr.plan.schemes import JobShape
 from ettr.plan.sensitivity import Sensitivity, sensitivities
@@ -29,6 +35,7 @@ from ettr.projection.run_ettr import ettr_by_rate
 from ettr.units import HOURS_PER_DAY, SECONDS_PER_DAY
 
 QUANTILES = (0.1, 0.5, 0.9, 0.99)
+_HOPELESS = 1000.0
 DOMAINS = ("process", "node", "rack", "job")
 
 
@@ -146,9 +153,9 @@ class RunPlan:
         intervals: Ways to choose the interval; the first is the one planned.
         best_interval_s: The exact optimum, at the ends of the rate too; None where there is none.
         shares: Where the wall-clock goes.
-        wallclock: None for the long run.
+        wallclock: None for the long run, and for one that will not end.
         sensitivities: The strongest input first.
-        target: ETTR wanted; None where none was named.
+        target: ETTR wanted.
         requirements: What each input alone would have to be for the target.
         schemes: Checkpoint schemes, the best first; empty without a job shape.
         best_planned: Whether the interval was left to be the best.
@@ -272,7 +279,7 @@ def plan_run(
         best_planned=shape.interval_s is None,
         job=job,
         domain_shares=domain_shares,
-        cautions=cautions(run),
+        cautions=_cautions(run),
         assumptions=assumptions,
     )
 
@@ -331,8 +338,22 @@ def _best_interval(run: PlannedRun, band: Interval) -> Interval | None:
     )
 
 
+def _ends(run: PlannedRun) -> bool:
+    return expected_wallclock_s(run) < _HOPELESS * run.productive_s
+
+
+def _cautions(run: PlannedRun) -> tuple[str, ...]:
+    found = cautions(run)
+    if math.isfinite(run.productive_s) and not _ends(run):
+        found += (
+            f"The run would take over {_HOPELESS:,.0f} times its productive time: it will not end. "
+            "Shorten the interval or the restart, or use fewer nodes.",
+        )
+    return found
+
+
 def _wallclock(run: PlannedRun) -> WallclockQuantiles | None:
-    if math.isinf(run.productive_s):
+    if math.isinf(run.productive_s) or not _ends(run):
         return None
     found = wallclock(run)
     return WallclockQuantiles(

@@ -19,13 +19,14 @@ from ettr.units import SECONDS_PER_DAY
 
 LARGEST_GPUS = 131_072
 REPORT_SCALES = 6
+LISTED_SIZES = 15
 
 
 @dataclass(frozen=True, slots=True)
 class ScalePoint:
-    """One scale: the projection, and the run that its ETTR is of."""
+    """One scale: its size in GPUs (nodes where there are none), and the interval of its ETTR."""
 
-    n_gpus: float
+    size: float
     interval_s: float | None
     projection: Projection
 
@@ -38,6 +39,7 @@ class ScaleProjection:
         name: Of the fleet.
         jobs: Which jobs the rate comes from.
         rate: Failures and exposure behind it.
+        unit: What sizes count: `GPUs` or `nodes`.
         preferred: The failure model in the middle of the bands.
         models: All models in the bands.
         gpus_per_node: Of the planned nodes.
@@ -52,6 +54,7 @@ class ScaleProjection:
     name: str
     jobs: str
     rate: FailureRate
+    unit: str
     preferred: str
     models: tuple[str, ...]
     gpus_per_node: float
@@ -73,6 +76,7 @@ def project_fleet(
     repair_days: float | None = None,
     run_days: float | None = None,
     confidence: float,
+    unit: str = "GPUs",
 ) -> ScaleProjection:
     """MTTF and ETTR at each number of nodes, with bands from parameters and models.
 
@@ -85,6 +89,7 @@ def project_fleet(
         repair_days: Mean time until a failed node is back.
         run_days: Length of a run.
         confidence: Of the intervals.
+        unit: What sizes count: `GPUs`, or `nodes` where there are none.
 
     Raises:
         UsageError: values that no run can have.
@@ -109,6 +114,7 @@ def project_fleet(
         name=record.name,
         jobs=record.jobs,
         rate=record.rate,
+        unit=unit,
         preferred=fits[0].model,
         models=tuple(fit.model for fit in fits),
         gpus_per_node=per_node,
@@ -174,15 +180,16 @@ def project_store(
         record = record_to_plan_with(analysis, name)
     except UsageError:
         return None
-    per_node = record.gpus_per_node or USUAL_GPUS_PER_NODE
+    per_node = record.gpus_per_node or 1.0
     return project_fleet(
-        record,
+        replace(record, gpus_per_node=per_node),
         scales_for(record, per_node),
         shape or RunShape(1),
         gpus_per_node=per_node,
         spares=spares,
         repair_days=repair_days,
         confidence=analysis.assumptions.confidence,
+        unit="GPUs" if record.gpus_per_node else "nodes",
     )
 
 
@@ -236,17 +243,17 @@ def checkpoint_advice(
     per_node_day = rate.per_node_day or rate.interval(analysis.assumptions.confidence)[1]
     groups: dict[tuple[int, int], list[float]] = {}
     for run in analysis.runs.runs:
-        if run.n_nodes and run.n_gpus and run.gpu_hours > 0:
-            groups.setdefault((run.n_gpus, run.n_nodes), []).append(run.gpu_hours)
+        if run.n_nodes:
+            groups.setdefault((run.n_gpus or 0, run.n_nodes), []).append(run.gpu_hours)
     sizes = [
         _advice(gpus, nodes, hours, per_node_day, write_s, restart_s)
         for (gpus, nodes), hours in groups.items()
     ]
     if not sizes:
         return None
-    sizes.sort(key=lambda one: -one.gpu_hours)
+    sizes.sort(key=lambda one: (-one.gpu_hours, -one.n_nodes))
     return CheckpointAdvice(
-        write_s, restart_s, 1000.0 * per_node_day, not rate.failures, tuple(sizes)
+        write_s, restart_s, 1000.0 * per_node_day, not rate.failures, tuple(sizes[:LISTED_SIZES])
     )
 
 
@@ -265,7 +272,7 @@ def _advice(
     at_best = exact_ettr(best)
     total = sum(hours)
     return SizeAdvice(
-        size=f"{n_gpus:,} GPUs",
+        size=f"{n_gpus:,} GPUs" if n_gpus else f"{n_nodes:,} nodes",
         runs=len(hours),
         n_gpus=n_gpus,
         n_nodes=n_nodes,

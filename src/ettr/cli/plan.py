@@ -171,6 +171,8 @@ def plan(
         )
     if days is not None and not 0 < days < math.inf:
         raise UsageError(f"--days {days:g}: give a positive number of days, or leave it out")
+    if html is not None and html.is_dir():
+        raise UsageError(f"--html {html}: is a folder; give a file name such as planner.html")
     shape = RunShape(
         n_nodes,
         None if interval is None else q.seconds("--interval", interval),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from ettr import __version__
 from ettr.analysis import Analysis
+from ettr.analysis.projecting import checkpoint_advice, project_store
 from ettr.metrics.bounds import plain as bounds_of
 from ettr.report.document import REPORT_FORMAT, REPORT_VERSION, plain
 from ettr.report.html import Card, Page
@@ -17,6 +18,7 @@ from ettr.report.sections.failures import failures_section, mttf_section
 from ettr.report.sections.goodput import goodput_section
 from ettr.report.sections.models import models_section
 from ettr.report.sections.nodes import faults_section, nodes_section
+from ettr.report.sections.projection import advice_section, projection_section
 from ettr.report.sections.quality import quality_section
 from ettr.report.sections.runs import runs_section
 from ettr.report.sections.usage import sizes_section, status_section
@@ -31,20 +33,29 @@ SECTIONS: dict[str, Callable[[Analysis], Section]] = {
     "runs": lambda a: runs_section(a.runs),
     "attribution": lambda a: attribution_section(a.co_occurrence, a.false_attribution),
     "models": lambda a: models_section(a.models),
+    "projection": lambda a: projection_section(project_store(a, ", ".join(a.clusters))),
+    "planning": lambda a: advice_section(checkpoint_advice(a)),
     "nodes": lambda a: nodes_section(a.nodes),
     "status": lambda a: status_section(a.status),
     "sizes": lambda a: sizes_section(a.sizes),
     "quality": lambda a: quality_section(a.quality),
 }
 
+_OF_NODES = frozenset({"nodes", "quality"})
+
 
 def sections(analysis: Analysis, tell: Progress | None = None) -> Iterator[Section]:
     """Every section of the report, in order."""
-    for place, (name, build) in enumerate(SECTIONS.items()):
+    without_jobs = not analysis.totals.attempts
+    # a fault trace has no jobs: what it does tell comes first
+    order = sorted(SECTIONS, key=lambda name: name not in _OF_NODES) if without_jobs else SECTIONS
+    for place, name in enumerate(order):
         if tell:
             tell(name, place)
-        yield build(analysis)
-        if name == "nodes" and analysis.faults is not None:
+        if name == "nodes" and analysis.faults is not None and without_jobs:
+            yield faults_section(analysis.faults)
+        yield SECTIONS[name](analysis)
+        if name == "nodes" and analysis.faults is not None and not without_jobs:
             yield faults_section(analysis.faults)
 
 
@@ -71,29 +82,17 @@ def page(analysis: Analysis, tell: Progress | None = None) -> Page:
 
 
 def cards(analysis: Analysis) -> tuple[Card, ...]:
-    """The key numbers, each with its denominator."""
-    rate = analysis.rates.all_jobs
-    mttf = analysis.mttf.scheduler_mttf_h
-    lost = analysis.goodput
-    total = lost.first_order_gpu_hours + lost.second_order_gpu_hours
-    ran = analysis.totals.gpu_hours
-    found = [
-        Card(
-            "Failures per 1,000 node-days",
-            between(rate.per_1000_node_days),
-            f"{rate.failures:,} in {number(rate.node_days, 5)} node-days of runtime",
-        ),
-        Card(
-            "Mean time to failure of a job, hours",
-            between(mttf),
-            "job-hours per failure that the scheduler saw, all sizes",
-        ),
-        Card(
-            "GPU-hours lost to failures",
-            number(total),
-            f"{percent(total / ran if ran else None)} of {number(ran, 6)} that ran",
-        ),
-    ]
+    """The key numbers, each with its denominator; of jobs, of faults, or of both."""
+    found = list(_job_cards(analysis)) if analysis.totals.attempts else []
+    faults = analysis.faults
+    if faults is not None and (faults.faults or not found):
+        found.append(
+            Card(
+                "Faults per 1,000 node-days in service",
+                between(faults.in_service.per_1000_node_days),
+                f"{faults.faults:,} in {number(faults.in_service.node_days, 5)} node-days",
+            )
+        )
     nodes = analysis.nodes
     if nodes.in_service_node_hours:
         found.append(
@@ -103,15 +102,35 @@ def cards(analysis: Analysis) -> tuple[Card, ...]:
                 f"of {number(nodes.in_service_node_hours, 5)} node-hours in service",
             )
         )
-    wrong = analysis.false_attribution
-    found.append(
-        Card(
-            "False attribution",
-            share_between(bounds_of(wrong.share)),
-            f"{wrong.n_touched:,} of {wrong.n_completed:,} completed attempts would be blamed",
-        )
-    )
     return tuple(found)
+
+
+def _job_cards(analysis: Analysis) -> Iterator[Card]:
+    rate = analysis.rates.all_jobs
+    yield Card(
+        "Failures per 1,000 node-days",
+        between(rate.per_1000_node_days),
+        f"{rate.failures:,} in {number(rate.node_days, 5)} node-days of runtime",
+    )
+    yield Card(
+        "Mean time to failure of a job, hours",
+        between(analysis.mttf.scheduler_mttf_h),
+        "job-hours per failure that the scheduler saw, all sizes",
+    )
+    lost = analysis.goodput
+    total = lost.first_order_gpu_hours + lost.second_order_gpu_hours
+    ran = analysis.totals.gpu_hours
+    yield Card(
+        "GPU-hours lost to failures",
+        number(total),
+        f"{percent(total / ran if ran else None)} of {number(ran, 6)} that ran",
+    )
+    wrong = analysis.false_attribution
+    yield Card(
+        "False attribution",
+        share_between(bounds_of(wrong.share)),
+        f"{wrong.n_touched:,} of {wrong.n_completed:,} completed attempts would be blamed",
+    )
 
 
 PARTS: dict[str, Callable[[Analysis], object]] = {
@@ -128,6 +147,8 @@ PARTS: dict[str, Callable[[Analysis], object]] = {
         "false_attribution": a.false_attribution,
     },
     "models": lambda a: a.models,
+    "projection": lambda a: project_store(a, ", ".join(a.clusters)),
+    "planning": checkpoint_advice,
     "quality": lambda a: a.quality,
     "assumptions": lambda a: a.assumptions,
 }

@@ -45,7 +45,8 @@ def projection_section(found: ScaleProjection | None) -> Section:
         f"{percent(found.confidence, 2)}.",
         f"ETTR by the exact form with writes of {spell(found.write_s)}, restarts of "
         f"{spell(found.restart_s)} and a queue of {spell(found.queue_s)}; the interval is chosen "
-        "at the estimated rate and kept over the band.",
+        f"at the {'estimated rate' if rate.failures else 'upper end of the rate'} and kept over "
+        "the band.",
         *found.notes,
     )
     return Section("projection", title, lead, (_figure(found),), tuple(tables), notes)
@@ -58,10 +59,10 @@ def _count(value: Interval | None) -> str:
 def _table(found: ScaleProjection) -> Table:
     return Table(
         "MTTF and ETTR by scale",
-        ("GPUs", "nodes", "MTTF", "checkpoint every", "ETTR", "failures in the run"),
+        (found.unit, "nodes", "MTTF", "checkpoint every", "ETTR", "failures in the run"),
         tuple(
             (
-                number(round(point.n_gpus), 7),
+                number(round(point.size), 7),
                 number(point.projection.scale.n_nodes, 7),
                 hours(point.projection.mttf_h),
                 DASH if point.interval_s is None else spell(point.interval_s),
@@ -82,7 +83,7 @@ def _spares_table(found: ScaleProjection) -> Table:
             share = spares.full_share
             rows.append(
                 (
-                    number(round(point.n_gpus), 7),
+                    number(round(point.size), 7),
                     number(point.projection.scale.spares),
                     between(plain(spares.in_repair)),
                     share_of(share),
@@ -91,14 +92,14 @@ def _spares_table(found: ScaleProjection) -> Table:
             )
     return Table(
         "Spare nodes",
-        ("GPUs", "spares", "nodes in repair", "share of time covered", "spares for 99 %"),
+        (found.unit, "spares", "nodes in repair", "share of time covered", "spares for 99 %"),
         tuple(rows),
         frozenset(range(5)),
     )
 
 
 def _figure(found: ScaleProjection) -> Figure:
-    sizes = [point.n_gpus for point in found.points]
+    sizes = [point.size for point in found.points]
     traces: list[dict[str, Any]] = []
     for name, axis, intervals in (
         ("MTTF, hours", "y", [point.projection.mttf_h for point in found.points]),
@@ -133,7 +134,7 @@ def _figure(found: ScaleProjection) -> Figure:
                 "type": "log",
                 "tickvals": ticks,
                 "ticktext": [f"{tick:,}" for tick in ticks],
-                "title": {"text": "GPUs"},
+                "title": {"text": found.unit},
             },
             "yaxis": {
                 "type": "log",
