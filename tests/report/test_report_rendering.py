@@ -172,6 +172,7 @@ def analysis(**given: Any) -> Any:
     causes = given.get("causes", ())
     symptoms = given.get("symptoms", ())
     return SimpleNamespace(
+        totals=SimpleNamespace(attempts=given.get("attempts", 1)),
         quality=SimpleNamespace(rows_rejected=given.get("rejected", 0), rows_read=1000),
         goodput=SimpleNamespace(
             by_cause=[cause(*one) for one in causes], crash_loops=given.get("loops", ())
@@ -191,6 +192,12 @@ def analysis(**given: Any) -> Any:
 
 def test_a_quiet_site_is_told_nothing():
     assert next_steps(analysis()) == ()
+
+
+def test_logs_without_jobs_ask_for_them():
+    (step,) = next_steps(analysis(attempts=0))
+    assert "hold no jobs" in step
+    assert "`ettr sources`" in step
 
 
 def test_each_step_names_a_number_and_an_action():

@@ -16,10 +16,26 @@ def next_steps(analysis: Analysis) -> tuple[str, ...]:
     """At most six sentences, each naming a number and an action."""
     steps = [
         step
-        for rule in (_quality, _costliest, _crash_loops, _unexplained, _in_the_dark, _clusters)
+        for rule in (
+            _no_jobs,
+            _quality,
+            _costliest,
+            _crash_loops,
+            _unexplained,
+            _in_the_dark,
+            _clusters,
+        )
         for step in rule(analysis)
     ]
     return tuple(steps[:MOST_STEPS])
+
+
+def _no_jobs(analysis: Analysis) -> Iterator[str]:
+    if not analysis.totals.attempts:
+        yield (
+            "These logs hold no jobs, so nothing here is about jobs. Add job accounting (`ettr "
+            "sources` says how to get it) to learn what the faults of the nodes cost."
+        )
 
 
 def _quality(analysis: Analysis) -> Iterator[str]:
