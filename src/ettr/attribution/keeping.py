@@ -15,5 +15,6 @@ def kept(some: Table) -> Table:
     physical = some.op().find(ops.PhysicalTable)
     if all(isinstance(table, ops.InMemoryTable) for table in physical):
         return some
-    some.limit(0).to_pyarrow()  # on Spark only an execution makes tables in memory known
+    if any(getattr(table, "source", None) and table.source.name != "duckdb" for table in physical):
+        some.limit(0).to_pyarrow()  # on Spark only an execution makes tables in memory known
     return some.cache()

@@ -9,6 +9,10 @@ from ettr.attribution.rules import Window, seconds
 from ettr.store.clock import epoch_us
 
 _BUCKET_S = 3600.0
+_CARRIED = (
+    "cluster", "node", "episode_id", "check", "code_key", "symptom", "domain", "rank", "fault",
+    "down", "first", "last",
+)  # fmt: skip
 
 
 def observed(telling: Table, allocations: Table, window: Window | None = None) -> Table:
@@ -35,7 +39,7 @@ def observed(telling: Table, allocations: Table, window: Window | None = None) -
     )
     reach = reach.mutate(
         bucket=ibis.range(reach.from_bucket, reach.to_bucket + 1, 1).unnest()
-    ).drop("from_bucket", "to_bucket")  # fmt: skip
+    ).select(*_CARRIED, "bucket")  # fmt: skip
     met = ends.join(reach, ["cluster", "node", "bucket"])
     begins = ibis.greatest(met.start, met.end - before)
     inside = met.filter((met["first"] <= met.end + after) & (met["last"] >= begins))
