@@ -57,9 +57,11 @@ def _count(value: Interval | None) -> str:
 
 
 def _table(found: ScaleProjection) -> Table:
+    timed = any(point.projection.failures_in_run is not None for point in found.points)
+    headers = (found.unit, "nodes", "MTTF", "checkpoint every", "ETTR", "failures in the run")
     return Table(
         "MTTF and ETTR by scale",
-        (found.unit, "nodes", "MTTF", "checkpoint every", "ETTR", "failures in the run"),
+        headers if timed else headers[:-1],
         tuple(
             (
                 number(round(point.size), 7),
@@ -67,7 +69,7 @@ def _table(found: ScaleProjection) -> Table:
                 hours(point.projection.mttf_h),
                 DASH if point.interval_s is None else spell(point.interval_s),
                 share_of(point.projection.ettr),
-                _count(point.projection.failures_in_run),
+                *((_count(point.projection.failures_in_run),) if timed else ()),
             )
             for point in found.points
         ),
@@ -146,6 +148,8 @@ def _figure(found: ScaleProjection) -> Figure:
                 "overlaying": "y",
                 "side": "right",
                 "range": [0, 1],
+                "tickmode": "array",
+                "tickvals": [0, 0.2, 0.4, 0.6, 0.8, 1],
                 "showgrid": False,
                 "title": {"text": "ETTR"},
             },
