@@ -177,6 +177,12 @@ def test_axis_target_and_theme(page: Any) -> None:
         assert page.screenshot() != picture
 
 
+def test_a_scheme_that_cannot_be_used_says_why(page: Any) -> None:
+    put(page, gpus=8, scheme="in-memory copies")
+    assert "GB of a node's memory" in page.locator("#scheme-note").inner_text()
+    assert page.locator("#target-state").inner_text() == "no"
+
+
 def test_fits_a_phone(page: Any) -> None:
     page.set_viewport_size({"width": 390, "height": 844})
     assert page.evaluate("document.documentElement.scrollWidth") <= 390

@@ -111,7 +111,7 @@
     const place = (v, low, high, from, to) => from + (to - from) * Math.log(v / low) / Math.log(high / low);
     const px = (v) => place(v, xLow, xHigh, left, right), py = (v) => place(v, yLow, yHigh, bottom, top);
     const slow = name !== "interval_s" && state.best && scheme(state);
-    const nx = slow ? 30 : 90, ny = slow ? 20 : 60;
+    const nx = slow ? 45 : 90, ny = slow ? 30 : 60;
     const xs = Array.from({ length: nx + 1 }, (_, i) => xLow * Math.pow(xHigh / xLow, i / nx));
     const ys = Array.from({ length: ny + 1 }, (_, i) => yLow * Math.pow(yHigh / yLow, i / ny));
     const at = (x, y) => {
@@ -213,18 +213,21 @@
     canvas.setAttribute("aria-label", "ETTR over GPUs and " + words + "; " + byId("ettr").textContent + " at this run");
   }
 
-  function showScheme() {
+  // why the scheme cannot be used at this size; null where it can, or none is chosen
+  function obstacle() {
     const one = scheme(state);
+    if (!one || one.obstacle) { return one && one.obstacle; }
+    const needs = forms.affine(one.host_bytes, nodes(state), state.restart_s);
+    return one.needs_memory && needs > given.host_bytes
+      ? "it needs " + (needs / 1e9).toPrecision(3) + " GB of a node's memory; use more nodes" : null;
+  }
+
+  function showScheme() {
+    const one = scheme(state), why = obstacle();
     byId("slider-write_s").disabled = Boolean(one);
-    let note = one ? one.why : "Training stops for the write time at every checkpoint.";
-    if (one) {
-      const needs = forms.affine(one.host_bytes, nodes(state), state.restart_s);
-      if (one.obstacle) { note = "Cannot be used: " + one.obstacle + "."; }
-      else if (one.needs_memory && needs > given.host_bytes) {
-        note = "Cannot be used: it needs " + (needs / 1e9).toPrecision(3) + " GB of a node's memory; use more nodes.";
-      }
-    }
-    byId("scheme-note").textContent = note;
+    byId("scheme-note").textContent = why ? "Cannot be used: " + why + "."
+      : one ? one.why : "Training stops for the write time at every checkpoint.";
+    if (why) { put("target-state", "no", undefined, "the scheme cannot be used here"); }
   }
 
   function show() {
@@ -234,8 +237,8 @@
       if (name === "interval_s" && state.best) { byId("slider-interval_s").value = position(name, value); }
     }
     byId("told-target").textContent = state.target.toFixed(3);
-    showScheme();
     showNumbers();
+    showScheme();
     showContour();
     root.dataset.shown = String(Number(root.dataset.shown || 0) + 1);
   }
