@@ -14,6 +14,8 @@ from ettr.attribution import FoldingRules, episodes, observations, segments
 from ettr.errors import UsageError
 from ettr.tables import EVENTS, NODE_STATES
 
+pytestmark = pytest.mark.slow
+
 
 def folded(tables: Tables, rules: FoldingRules | None = None) -> list[dict[str, Any]]:
     seen = observations(tables.events, tables.node_states, TAXONOMY, rules)

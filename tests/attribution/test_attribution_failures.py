@@ -13,6 +13,8 @@ from ettr.attribution import Window, co_occurrence, false_attribution
 from ettr.errors import UsageError
 from ettr.tables import FAILURES
 
+pytestmark = pytest.mark.slow
+
 END_S = 7200.0
 
 

@@ -9,6 +9,8 @@ from ettr.attribution import Confidence, JobStory, explain
 from ettr.errors import UsageError
 from ettr.tables import FILES
 
+pytestmark = pytest.mark.slow
+
 
 def story(
     connection: ibis.BaseBackend, cluster: Cluster, job: str, files: ibis.Table | None = None

@@ -24,6 +24,8 @@ from ettr.taxonomy import load_taxonomy
 from synthetic.cluster import ClusterPlan, build_cluster
 from synthetic.tables import on_duckdb
 
+pytestmark = pytest.mark.slow
+
 PLAN = ClusterPlan(days=3.0, work_s=86400, slot_nodes=(8,), filler_nodes=6, noise_events=9)
 CLUSTER = build_cluster(PLAN, seed=2)
 ANY = Period(datetime(2025, 3, 1, tzinfo=UTC), datetime(2025, 3, 4, tzinfo=UTC))

@@ -17,6 +17,8 @@ from ettr.tables import ATTEMPTS, PROGRESS
 from synthetic.cluster import ClusterPlan, SyntheticCluster, build_cluster
 from synthetic.tables import on_duckdb
 
+pytestmark = pytest.mark.slow
+
 START = datetime(2025, 1, 1, tzinfo=UTC)
 PLAN = ClusterPlan(days=40.0, work_s=8 * 86400)
 

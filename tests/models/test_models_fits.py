@@ -15,6 +15,8 @@ from ettr.models.piecewise import PiecewiseConstant
 from ettr.models.select import compare_models
 from ettr.models.weibull import Weibull
 
+pytestmark = pytest.mark.slow
+
 DAY_S = 86400.0
 
 

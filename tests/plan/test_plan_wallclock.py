@@ -10,6 +10,8 @@ from ettr.errors import UsageError
 from ettr.plan.run import PlannedRun, nodes_of
 from ettr.plan.wallclock import wallclock
 
+pytestmark = pytest.mark.slow
+
 N_RUNS = 6_000
 
 
