@@ -144,8 +144,8 @@ def periods(
     late = cut_at(failures, allocations, after)[1]
     found = []
     for when, (some_failures, some_allocations) in (
-        (f"{name} before {before:%Y-%m-%d %H:%M}", early),
-        (f"{name} after {after:%Y-%m-%d %H:%M}", late),
+        (f"before {before:%Y-%m-%d %H:%M}", early),
+        (f"after {after:%Y-%m-%d %H:%M}", late),
     ):
         struck = ibis.memtable(some_failures)
         counts = (
@@ -154,7 +154,7 @@ def periods(
             else None
         )
         if counts is None:
-            raise UsageError(f"{when}: no job ran; choose a moment within the logs")
+            raise UsageError(f"{name} {when}: no job ran; choose a moment within the logs")
         found.append(_record(analysis, when, counts, struck, chosen, above_gpus))
     return found[0], found[1]
 
