@@ -9,7 +9,8 @@ shards. Anchors: survivors that find out within 26 to 60 ms and go on after 0.44
 
 Times are from the kill: until the survivors' collective failed (median of ranks), until the new
 group had formed, until its state was agreed, and until the first step after it was done. ETTR is
-steps times the undisturbed median step over the wall clock from the first step's beginning.
+steps times the undisturbed median step over the wall clock from the first step's beginning (about 1
+undisturbed).
 """
 
 import argparse
@@ -113,7 +114,9 @@ def measure(folder: Path, steps: int, step_s: float | None) -> dict[str, object]
         times["restore"].append(restored - note["time_s"])
         if first:
             times["first"].append(min(first) - note["time_s"])
-        lost += ranks[0]["lost_steps"]
+        # Counted from what was done, since a job that was started anew cannot know it.
+        reached = max((d["step"] for d in done if d["time_s"] < formed), default=0)
+        lost += max(0, reached - ranks[0]["step"])
         before = {r["slot"]: r["pid"] for r in recovered if r["generation"] == number - 1}
         chances += WORLD - 1
         kept += sum(before.get(one["slot"]) == one["pid"] for one in ranks)

@@ -151,3 +151,27 @@ def test_wrong_use_is_refused(tmp_path):
         run(["true"], ChaosPlan((one(Fault.FLIP),)))
     with pytest.raises(UsageError, match="not a folder to damage"):
         run(["true"], ChaosPlan((one(Fault.FLIP),), folder="/"))
+
+
+def command_line(*arguments: str):
+    import typer
+    from typer.testing import CliRunner
+
+    from ettr.cli import chaos as module
+
+    app = typer.Typer()
+    app.command("chaos", **module.SETTINGS["chaos"])(module.chaos)
+    return CliRunner().invoke(app, list(arguments))
+
+
+def test_the_command_reports_and_exits_with_what_became_of_the_command(tmp_path):
+    where = tmp_path / "report.json"
+    found = command_line(
+        "--every", "0.1", "--after", "0.3", "--at-most", "1", "--report", str(where), "--json",
+        "--", *parent(30),
+    )  # fmt: skip
+    assert found.exit_code == 1
+    document = json.loads(where.read_text())
+    assert document["survived"] is False
+    assert [one["fault"] for one in document["faults"]] == ["kill"]
+    assert command_line("--every", "1000", "--", *parent(0.1)).exit_code == 0

@@ -7,6 +7,7 @@ Each test runs four ranks and kills several of them one after another, in comput
 import json
 import os
 import signal
+import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ pytest.importorskip("torch")
 
 WORKER = Path(__file__).with_name("elastic_worker.py")
 STEPS = 20
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
 
 
 @dataclass
@@ -137,3 +139,63 @@ def test_a_stopped_rank_is_fenced_and_replaced(undisturbed: Outcome, tmp_path: P
     assert (loss.slot, loss.cause, loss.status) == (1, "hung", -signal.SIGKILL)
     survivors_keep_their_pid(outcome)
     assert outcome.final == undisturbed.final
+
+
+def test_under_torchrun_the_shards_outlive_the_restart(
+    undisturbed: Outcome, tmp_path: Path
+) -> None:
+    kills = [kill(2, 6, "update"), kill(0, 13, "compute")]
+    (tmp_path / "config.json").write_text(json.dumps({"steps": STEPS, "kills": kills}))
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += ["--nproc-per-node", "4", "--max-restarts", "4", str(WORKER)]
+    with (tmp_path / "output.txt").open("w") as output:
+        agent = subprocess.Popen(
+            [*command, str(tmp_path / "config.json")], stdout=output, stderr=output,
+            env={**os.environ, "OMP_NUM_THREADS": "1"}, start_new_session=True,
+        )  # fmt: skip
+        try:
+            status = agent.wait(timeout=300)
+        finally:
+            if agent.poll() is None:
+                os.killpg(agent.pid, signal.SIGKILL)
+                agent.wait()
+    assert status == 0, (tmp_path / "output.txt").read_text()[-2000:]
+    recovered = [
+        one
+        for path in tmp_path.glob("log-*.jsonl")
+        for one in map(json.loads, path.read_text().splitlines())
+        if one["event"] == "recovered" and one["generation"] > 1
+    ]
+    assert {(r["generation"], tuple(r["lost_slots"])) for r in recovered} == {(2, (2,)), (3, (0,))}
+    assert {r["source"] for r in recovered} == {"replica"}
+    assert all(r["lost_steps"] <= 1 for r in recovered)
+    final = [json.loads((tmp_path / f"final-{slot}.json").read_text())["hash"] for slot in range(4)]
+    assert final == undisturbed.final
+    left = [p.name for p in SHARED_MEMORY.glob(f"ettr-{os.getuid()}-*-{agent.pid}")]
+    assert left == []
+
+
+def test_kills_from_outside_at_random_moments_change_nothing(
+    undisturbed: Outcome, tmp_path: Path
+) -> None:
+    """Any process below the supervisor, spares too, while it imports, regroups or trains."""
+    from ettr.training.chaos import ChaosPlan, Fault, schedule
+    from ettr.training.chaos_run import run
+
+    (tmp_path / "config.json").write_text(json.dumps({"steps": STEPS, "step_s": 0.5}))
+    code = "import sys; from ettr.training.elastic.supervisor import supervise; "
+    code += "sys.exit(not supervise(sys.argv[1:], 4).finished)"
+    command = [
+        sys.executable,
+        "-c",
+        code,
+        sys.executable,
+        str(WORKER),
+        str(tmp_path / "config.json"),
+    ]
+    faults = schedule(5, [Fault.KILL], every_s=5, for_s=300, after_s=12, at_most=3)
+    report = run(command, ChaosPlan(faults, match="elastic_worker"), timeout_s=400)
+    assert report.survived
+    assert report.done
+    final = [json.loads((tmp_path / f"final-{slot}.json").read_text())["hash"] for slot in range(4)]
+    assert final == undisturbed.final

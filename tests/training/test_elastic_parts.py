@@ -5,6 +5,7 @@ import signal
 import socket
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,14 +13,22 @@ pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
 
 from ettr.errors import UsageError  # noqa: E402
+from ettr.plan.intervals import exact_interval_s  # noqa: E402
 from ettr.training.elastic import images  # noqa: E402
+from ettr.training.elastic.backends import backends  # noqa: E402
+from ettr.training.elastic.full import full_steps  # noqa: E402
+from ettr.training.elastic.generation import Generation  # noqa: E402
 from ettr.training.elastic.keeping import Keeper, Versions  # noqa: E402
 from ettr.training.elastic.membership import Membership  # noqa: E402
+from ettr.training.elastic.parking import Parked, park, parked  # noqa: E402
 from ettr.training.elastic.protection import Protection  # noqa: E402
 from ettr.training.elastic.sockets import open_sockets, sever  # noqa: E402
 from ettr.training.elastic.supervisor import SupervisorOptions, supervise  # noqa: E402
 from ettr.training.elastic.worker import ElasticGroup, Timeouts  # noqa: E402
-from ettr.training.faults import CheckpointError  # noqa: E402
+from ettr.training.faults import CheckpointError, FencedError  # noqa: E402
+from ettr.training.recovery import Measuring  # noqa: E402
+from ettr.training.running import RunningCheckpoint  # noqa: E402
+from ettr.training.slotfile import fence  # noqa: E402
 from ettr.training.state import TrainingState  # noqa: E402
 
 
@@ -161,3 +170,89 @@ def test_a_supervisor_that_is_stopped_leaves_no_rank_behind():
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)  # every child was waited for
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_what_was_parked_is_taken_up_by_the_next_attempt_alone(tmp_path):
+    images = {("own", 7): torch.arange(40, dtype=torch.uint8), ("mirror", 6): torch.ones(
+        9, dtype=torch.uint8)}  # fmt: skip
+    park(tmp_path, Parked(2, 1, 4, images))
+    found = parked(tmp_path, 1, attempt=2, world=4)
+    assert found is not None
+    assert found.images.keys() == images.keys()
+    assert all(torch.equal(found.images[key], images[key]) for key in images)
+    assert parked(tmp_path, 1, attempt=1, world=4) is None
+    assert parked(tmp_path, 1, attempt=2, world=3) is None
+    assert parked(tmp_path, 0, attempt=2, world=4) is None
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "empty"])
+def test_what_was_parked_and_damaged_is_not_there(tmp_path, damage):
+    park(tmp_path, Parked(0, 1, 4, {("own", 7): torch.zeros(64, dtype=torch.uint8)}))
+    raw = bytearray((tmp_path / "slot-1").read_bytes())
+    raw[-3] ^= 4
+    kept = {"flip": raw, "cut": raw[:50], "empty": b""}[damage]
+    (tmp_path / "slot-1").write_bytes(kept)
+    assert parked(tmp_path, 1, attempt=0, world=4) is None
+
+
+def test_a_zombie_cannot_write_into_the_slot_of_its_replacement(tmp_path):
+    zombie = RunningCheckpoint(tmp_path, trained(1), slot=2, policy="full")
+    zombie.save_all(5)
+    generation = fence(tmp_path, 2)
+    with RunningCheckpoint(tmp_path, trained(1), slot=2, generation=generation) as replacement:
+        with pytest.raises(FencedError, match="replaced"):
+            zombie.save_all(6)
+        replacement.save_all(6)
+        assert {age.step for age in replacement.ages()} == {6}
+    zombie.close()
+
+
+def test_each_way_of_regrouping_says_whether_it_was_tried():
+    known = {backend.name: backend for backend in backends()}
+    assert set(known) == {"supervisor", "torchrun", "nccl", "reconfigure", "torchft"}
+    assert known["supervisor"].tried
+    assert not any(known[name].tried for name in ("nccl", "reconfigure", "torchft"))
+
+
+def test_the_distance_of_full_checkpoints_follows_from_what_was_measured(tmp_path):
+    import torch.distributed as dist
+
+    measuring = Measuring()
+    for _ in range(3):
+        measuring.add("step", 0.5)
+    group = SimpleNamespace(
+        protection=Protection(full=tmp_path, full_every_steps=2, mttf_s=1000.0),
+        fingerprints=False, keeper=Keeper(), measuring=measuring,
+        recovered=lambda *_: None, updated=lambda *_: None,
+    )  # fmt: skip
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        generation = Generation(group, Membership(1, ("w0",)), 0, dist.HashStore())
+        model = torch.nn.Linear(3, 1)
+        optimizer = torch.optim.AdamW(model.parameters())
+        assert generation.recover(model, optimizer) == 0
+        for step in (1, 2, 3):
+            model(torch.ones(3)).sum().backward()
+            with generation.update(step):
+                optimizer.step()
+        assert full_steps(tmp_path) == [2]
+        best_s = exact_interval_s(generation._full_stalls_s[0], 1000.0)
+        assert generation._full_due == 2 + max(1, round(best_s / 0.5))
+        # A job of which no process has lived takes up the full checkpoint.
+        group.keeper = Keeper()
+        again = Generation(group, Membership(2, ("w0",)), 0, dist.HashStore())
+        other = torch.nn.Linear(3, 1)
+        assert again.recover(other, torch.optim.AdamW(other.parameters())) == 2
+        assert again.report.source == "resume"
+    finally:
+        dist.destroy_process_group()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU with NCCL")
+def test_nccl_waits_end_with_its_abort():
+    from ettr.training.elastic.groups import abort_of_backend, backend
+
+    assert backend() == "cpu:gloo,cuda:nccl"
+    abort = abort_of_backend()
+    assert abort is not None
+    abort()  # without a group: harmless

@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from ettr.errors import EttrError
 from ettr.training.elastic.groups import RankFailedError, device
 from ettr.training.elastic.membership import Membership
 from ettr.training.elastic.protection import Protection
-from ettr.training.recovery import Measured
+from ettr.training.recovery import Measured, interval_steps
 
 
 class Generation:
@@ -42,6 +42,8 @@ class Generation:
         self._checkpoint: Any = None
         self._torn = False
         self._last_s = 0.0
+        self._full_due = 0
+        self._full_stalls_s: list[float] = []
         self._gathered = 0
 
     @property
@@ -64,8 +66,17 @@ class Generation:
     def measured(self) -> dict[str, float]:
         """This rank's measured times, for the planner."""
         run = self._group.measuring.run()
-        regroup_s = run.restart_s or 0.0
-        return asdict(Measured(step_s=run.step_s, regroup_s=regroup_s, restart_s=regroup_s))
+        regroup_s, restore_s = run.restart_s or 0.0, run.restore_s or 0.0
+        return asdict(
+            Measured(
+                step_s=run.step_s,
+                regroup_s=regroup_s,
+                replica_restore_s=restore_s,
+                partial_restore_s=restore_s,
+                full_restore_s=restore_s,
+                restart_s=regroup_s,
+            )
+        )
 
     def mesh(self, names_: tuple[str, ...] = ("fsdp",), kind: str | None = None) -> Any:
         """A one-dimensional mesh over all ranks, to shard the model on."""
@@ -102,6 +113,9 @@ class Generation:
         self.report = self._recovery.run()
         step: int = self.report.step
         self._open_checkpoint(step)
+        # The next multiple, so that a replacement counts from where the others do.
+        every = self.protection.full_every_steps
+        self._full_due = (step // every + 1) * every
         self._group.recovered(self, self.report, begin_s)
         self._last_s = time.monotonic()
         return step
@@ -188,7 +202,28 @@ class Generation:
 
     def _save_full(self, step: int) -> None:
         root = self.protection.full
-        if root is not None and step % self.protection.full_every_steps == 0:
-            from ettr.training.elastic.full import save_full
+        if root is None or step < self._full_due:
+            return
+        from ettr.training.elastic.full import save_full
 
-            save_full(root, step, self._model, self._optimizer)
+        begin_s = time.monotonic()
+        save_full(root, step, self._model, self._optimizer)
+        self._full_stalls_s.append(time.monotonic() - begin_s)
+        self._full_due = step + self._full_interval()
+
+    def _full_interval(self) -> int:
+        """Steps to the next full checkpoint; the first rank's measurements decide for all."""
+        guards = self.protection
+        if guards.mttf_s is None:
+            return guards.full_every_steps
+        import torch
+        import torch.distributed as dist
+
+        run = self._group.measuring.run()
+        stall_s = sum(self._full_stalls_s) / len(self._full_stalls_s)
+        steps = guards.full_every_steps
+        if run.step_s > 0:
+            steps = interval_steps(replace(run, save_stall_s=stall_s), mttf_s=guards.mttf_s)
+        chosen = torch.tensor([steps], dtype=torch.int64)
+        dist.broadcast(chosen, 0)
+        return int(chosen)

@@ -22,6 +22,9 @@ class Protection:
         running_options: For `RunningCheckpoint`: policy, budget, every_steps, ...
         full: Folder of full checkpoints, each of one step, through torch.distributed.checkpoint.
         full_every_steps: A full checkpoint is due at steps that this divides.
+        mttf_s: Mean time to failure of the whole job. With it `full_every_steps` holds only until
+            the first save; from then on the distance is the one of largest expected ETTR, from the
+            measured stall and step time.
         recovery: How the planner chooses where more than one is at hand.
     """
 
@@ -30,6 +33,7 @@ class Protection:
     running_options: Mapping[str, Any] = field(default_factory=dict)
     full: Path | None = None
     full_every_steps: int = 100
+    mttf_s: float | None = None
     recovery: RecoveryPolicy = field(default_factory=RecoveryPolicy)
 
     def __post_init__(self) -> None:
@@ -38,7 +42,10 @@ class Protection:
         Raises:
             UsageError: a value is out of range.
         """
+        problems = []
         if self.full_every_steps < 1:
-            raise UsageError(
-                f"full_every_steps: {self.full_every_steps} was given; it is 1 or more"
-            )
+            problems.append(f"full_every_steps: {self.full_every_steps} was given; it is 1 or more")
+        if self.mttf_s is not None and not self.mttf_s > 0:
+            problems.append(f"mttf_s: {self.mttf_s} was given; it lies above 0")
+        if problems:
+            raise UsageError("protection: " + "; ".join(problems))
