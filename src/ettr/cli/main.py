@@ -41,6 +41,8 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("At the scale you plan", "project", "project"),
     ("At the scale you plan", "compare", "compare"),
     ("Training", "verify", "verify"),
+    ("Training", "elastic", "elastic"),
+    ("Training", "chaos", "chaos"),
 )
 
 
