@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from ettr.errors import UsageError
 from ettr.plan.contour import contour
+from ettr.plan.intervals import with_best_interval
 from ettr.plan.renewal import exact_ettr
 from ettr.plan.run import PlannedRun, changed
 from ettr.plan.sensitivity import sensitivities
@@ -134,3 +135,13 @@ def test_without_failures_an_interval_can_only_be_too_short() -> None:
     assert need.at_least == pytest.approx(270.0)
     assert need.at_most == math.inf
     assert "must be at least 4.5 min" in need.sentence
+
+
+def test_a_rate_that_halves_with_its_best_interval_reaches_what_a_held_interval_cannot() -> None:
+    run = with_best_interval(PlannedRun(6.5e-3, 2048, 3600.0, write_s=300.0, restart_s=300.0))
+    held = required(run, "failures_per_node_day", 0.9)
+    follows = required(run, "failures_per_node_day", 0.9, keep_best=True)
+    assert not held.reachable
+    assert follows.at_most is not None
+    moved = with_best_interval(changed(run, "failures_per_node_day", follows.at_most))
+    assert exact_ettr(moved) == pytest.approx(0.9, abs=1e-6)

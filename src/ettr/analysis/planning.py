@@ -274,7 +274,9 @@ def plan_run(
         wallclock=_wallclock(run),
         sensitivities=sensitivities(run),
         target=target,
-        requirements=() if target is None else requirements(run, target),
+        requirements=()
+        if target is None
+        else requirements(run, target, keep_best=shape.interval_s is None),
         schemes=() if job is None else _schemes(job, rate, run.n_nodes, domain_shares),
         best_planned=shape.interval_s is None,
         job=job,

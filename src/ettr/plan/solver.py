@@ -55,18 +55,28 @@ def _checked(target: float) -> None:
         )
 
 
-def requirements(run: PlannedRun, target: float) -> tuple[Requirement, ...]:
+def requirements(
+    run: PlannedRun, target: float, *, keep_best: bool = False
+) -> tuple[Requirement, ...]:
     """What the failure rate, interval, write, restart or queue time must be, each alone.
+
+    Args:
+        run: The run, its other inputs as they are.
+        target: ETTR to reach, between 0 and 1.
+        keep_best: Let the interval follow to its best as another input moves: at an interval that
+            is held, a rare failure leaves too many checkpoints.
 
     Raises:
         UsageError: a target that is no share.
     """
     _checked(target)
-    return tuple(required(run, name, target) for name in ONE_BY_ONE)
+    return tuple(required(run, name, target, keep_best=keep_best) for name in ONE_BY_ONE)
 
 
-def required(run: PlannedRun, name: str, target: float) -> Requirement:
+def required(run: PlannedRun, name: str, target: float, *, keep_best: bool = False) -> Requirement:
     """What `name` alone must be for the exact ETTR of `run` to reach `target`.
+
+    With `keep_best` the interval follows to its best (`requirements`).
 
     Raises:
         UsageError: a target that is no share, or an input that is not one of `ONE_BY_ONE`.
@@ -76,8 +86,13 @@ def required(run: PlannedRun, name: str, target: float) -> Requirement:
         raise UsageError(f"{name!r} cannot be solved for; give one of {', '.join(ONE_BY_ONE)}")
     today: float = getattr(run, name)
 
+    follows = keep_best and name != "interval_s"
+
     def ettr_at(value: float) -> float:
-        return exact_ettr(changed(run, name, value))
+        moved = changed(run, name, value)
+        if follows and moved.write_s and moved.failures_per_s:
+            moved = with_best_interval(moved)
+        return exact_ettr(moved)
 
     if name == "interval_s":
         best_s = best_interval_s(run)
@@ -87,14 +102,17 @@ def required(run: PlannedRun, name: str, target: float) -> Requirement:
         least = _crossing(ettr_at, target, best_s, _SHORTEST_S) if best_s > _SHORTEST_S else 0.0
         most = _crossing(ettr_at, target, max(best_s, _SHORTEST_S), math.inf)
         return Requirement(name, today, least, most, best, _range(name, today, least, most, target))
-    best = ettr_at(0.0)
+    # at 0 itself there may be no best interval: without failures it is infinite
+    least = today * _NEXT_TO_NOTHING if follows else 0.0
+    best = ettr_at(least)
     if best < target:
         return Requirement(name, today, None, None, best, _short(run, name, target, best))
-    most = _crossing(ettr_at, target, 0.0, math.inf)
+    most = _crossing(ettr_at, target, least, math.inf)
     return Requirement(name, today, 0.0, most, best, _range(name, today, 0.0, most, target))
 
 
 _SHORTEST_S = 1e-3
+_NEXT_TO_NOTHING = 1e-9
 
 
 def best_interval_s(run: PlannedRun) -> float:

@@ -38,11 +38,16 @@
   const interval = (s) => s.best ? bestInterval(s) || s.interval_s : s.interval_s;
   const ettr = (s) => ettrAt(s, interval(s));
 
-  // the highest value of an input that still reaches the target, the interval as it is; null if none
+  // the highest value of an input that still reaches the target; null if none. The interval is held,
+  // or follows to its best where the page keeps it there (at 0 itself there may be no best).
   function atMost(s, name) {
-    const held = interval(s), at = (value) => ettrAt(Object.assign({}, s, { [name]: value }), held);
-    if (at(0) < s.target) { return null; }
-    let good = 0, bad = Math.max(2 * s[name], 1e-6);
+    const held = interval(s), at = (value) => {
+      const moved = Object.assign({}, s, { [name]: value });
+      return ettrAt(moved, s.best ? interval(moved) : held);
+    };
+    let good = s.best ? s[name] * 1e-9 : 0;
+    if (at(good) < s.target) { return null; }
+    let bad = Math.max(2 * s[name], 1e-6);
     while (at(bad) >= s.target) { bad *= 2; if (bad > 1e12) { return Infinity; } }
     for (let i = 0; i < 80; i++) {
       const middle = (good + bad) / 2;
