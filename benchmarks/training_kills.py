@@ -19,6 +19,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -154,6 +155,8 @@ def main() -> int:
     parser.add_argument("--limit-s", type=float, default=900.0, help="for each way")
     parser.add_argument("--only", help="part of a way's name; the undisturbed run is always made")
     given = parser.parse_args()
+    # so that the ranks, which have a session of their own, are ended with this process
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     kills = schedule(given.seed, given.steps, given.every)
     print("kills:", ", ".join(f"slot {k['slot']} step {k['step']} ({k['where']})" for k in kills))
     columns = ("kills", "kept", "detect", "regroup", "restore", "first", "lost", "loss", "ettr")
