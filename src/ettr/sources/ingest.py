@@ -21,6 +21,7 @@ from ettr.store import Ingestion, Store
 from ettr.tables import REJECTS
 
 _CHUNK_BYTES = 1 << 20
+_FILE_ID_DIGITS = 20
 
 # told of each batch: the file's name, and how many records have been read from it so far
 Progress = Callable[[str, int], None]
@@ -185,11 +186,12 @@ def _head(path: Path) -> bytes:
 
 
 def _file_id(path: Path, source: Source) -> str:
-    digest = hashlib.blake2b(source.name.encode(), digest_size=10)
+    # SHA-256 has instructions of its own on today's processors, which makes it the fastest here
+    digest = hashlib.sha256(source.name.encode())
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK_BYTES):
             digest.update(chunk)
-    return digest.hexdigest()
+    return digest.hexdigest()[:_FILE_ID_DIGITS]
 
 
 def _options_text(options: ReadOptions) -> str:

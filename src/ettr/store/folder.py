@@ -13,7 +13,7 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,9 +34,9 @@ from ettr.store.base import (
     Store,
     disconnect,
     known,
-    newest_first,
     no_rows,
 )
+from ettr.store.merging import Merge, merging
 from ettr.tables import FILES, TABLES, Table
 
 MANIFEST = "store.json"
@@ -53,7 +53,7 @@ class FolderStore(Store):
     ) -> None:
         self._folder = folder
         self._given = backend
-        self._backend = backend or duckdb_backend()
+        self._opened: BaseBackend | None = None
         manifest = folder / MANIFEST
         if not manifest.exists():
             if not create:
@@ -66,7 +66,12 @@ class FolderStore(Store):
     @property
     def backend(self) -> BaseBackend:
         """The Ibis backend: an embedded DuckDB unless another was given."""
-        return self._backend
+        if self._given is not None:
+            return self._given
+        # opened when the first table is asked for: to ingest a file none may be
+        if self._opened is None:
+            self._opened = duckdb_backend()
+        return self._opened
 
     @property
     def where(self) -> str:
@@ -78,12 +83,12 @@ class FolderStore(Store):
         schema = known(name)
         paths = [str(self._folder / part) for part in self._parts.get(name, [])]
         if not paths:
-            return _empty(self._backend, schema)
-        if self._backend.name == "pyspark":
-            session = self._backend._session
+            return _empty(self.backend, schema)
+        if self.backend.name == "pyspark":
+            session = self.backend._session
             session.read.parquet(*paths).createOrReplaceTempView(name)
-            return self._backend.table(name)
-        return self._backend.read_parquet(paths, table_name=name)
+            return self.backend.table(name)
+        return self.backend.read_parquet(paths, table_name=name)
 
     def files(self) -> tuple[IngestedFile, ...]:
         """The files ingested so far, in order; read without the engine, before every ingestion."""
@@ -111,8 +116,9 @@ class FolderStore(Store):
 
     def close(self) -> None:
         """Close the backend that this store opened itself."""
-        if self._given is None:
-            disconnect(self._backend)
+        if self._opened is not None:
+            disconnect(self._opened)
+            self._opened = None
 
     def _replace_parts(self, parts: Parts, ingested: int) -> None:
         _write_manifest(self._folder, parts, ingested)
@@ -157,10 +163,10 @@ class _FolderIngestion(Ingestion):
         self._settle()
         self.close()
         parts: Parts = {}
-        with _merging() as duck:
+        with merging() as duck:
             for name, table in TABLES.items():
                 old = [self._folder / part for part in self._store._parts.get(name, [])]
-                merged = _Merge(duck, table, self._file_id, self._part).run(
+                merged = Merge(duck, table, self._file_id, self._part).run(
                     old, self._paths.get(name)
                 )
                 parts[name] = [str(path.relative_to(self._folder)) for path in merged]
@@ -188,97 +194,6 @@ class _FolderIngestion(Ingestion):
         return folder / f"{self._file_id}-{self._turn}-{label}.parquet"
 
 
-class _Merge:
-    """Lets the rows of a new part supersede those of older parts with the same key."""
-
-    def __init__(
-        self, duck: Any, table: Table, file_id: str, part: Callable[[str, str], Path]
-    ) -> None:
-        self._duck, self._table, self._file_id, self._part = duck, table, file_id, part
-        self._key = ", ".join(f'"{name}"' for name in table.key)
-
-    def run(self, old: list[Path], new: Path | None) -> list[Path]:
-        """Paths that make up the table afterwards."""
-        kept = [self._without_file(index, path) for index, path in enumerate(old)]
-        if new is None:
-            return [path for path in kept if path is not None]
-        new = self._one_per_key(new)
-        new = self._without_reopened(new, [path for path in kept if path is not None])
-        left = [
-            path if path is None else self._without_keys(index, path, new)
-            for index, path in enumerate(kept)
-        ]
-        return [path for path in left if path is not None] + ([new] if _n_rows(new) else [])
-
-    def _count(self, path: Path, condition: str) -> int:
-        found = self._duck.execute(
-            f"SELECT count(*) FROM read_parquet(?) t {condition}",  # noqa: S608
-            [str(path)],
-        ).fetchall()
-        return int(found[0][0])
-
-    def _rewrite(self, query: str, label: str) -> Path:
-        target = self._part(self._table.name, label)
-        self._duck.execute(
-            f"COPY ({query}) TO {_quoted(target)} (FORMAT parquet, COMPRESSION zstd)"
-        )
-        return target
-
-    def _without_file(self, index: int, path: Path) -> Path | None:
-        """Drop what an earlier reading of the same file left."""
-        mine = f"WHERE file_id = '{self._file_id}'"
-        if "file_id" not in self._table.names or not self._count(path, mine):
-            return path
-        query = f"SELECT * FROM {_parquet(path)} WHERE file_id <> '{self._file_id}'"  # noqa: S608
-        return self._unless_empty(self._rewrite(query, f"refiled{index}"))
-
-    def _one_per_key(self, new: Path) -> Path:
-        """Within one file the last of several rows with the same key stands."""
-        # Equal keys have equal hashes, and hashes are counted in a third of the time. That two
-        # keys share one is rare, and costs only a copy that changes nothing.
-        distinct = self._duck.execute(
-            f"SELECT count(*), count(DISTINCT hash({self._key})) FROM read_parquet(?)",  # noqa: S608
-            [str(new)],
-        ).fetchall()[0]
-        if distinct[0] == distinct[1]:
-            return new
-        order = ", ".join(f"{column} {way}" for column, way in newest_first(self._table))
-        query = (
-            f"SELECT * FROM {_parquet(new)} QUALIFY row_number() OVER "  # noqa: S608
-            f"(PARTITION BY {self._key} ORDER BY {order or self._key}) = 1"
-        )
-        return self._rewrite(query, "distinct")
-
-    def _without_reopened(self, new: Path, old: list[Path]) -> Path:
-        """An open row never replaces a closed one."""
-        if "end" not in self._table.names or "end" in self._table.key or not old:
-            return new
-        listed = "[" + ", ".join(_quoted(path) for path in old) + "]"
-        closed = (
-            f'"end" IS NULL AND ({self._key}) IN (SELECT ({self._key}) '  # noqa: S608
-            f'FROM read_parquet({listed}) WHERE "end" IS NOT NULL)'
-        )
-        if not self._count(new, f"WHERE {closed}"):
-            return new
-        return self._rewrite(f"SELECT * FROM {_parquet(new)} WHERE NOT ({closed})", "closed")  # noqa: S608
-
-    def _without_keys(self, index: int, path: Path, new: Path) -> Path | None:
-        """What is left of an older part once the new part's keys are taken out."""
-        same = f"({self._key}) IN (SELECT ({self._key}) FROM {_parquet(new)})"  # noqa: S608
-        if not self._count(path, f"WHERE {same}"):
-            return path
-        query = f"SELECT * FROM {_parquet(path)} WHERE NOT ({same})"  # noqa: S608
-        return self._unless_empty(self._rewrite(query, f"left{index}"))
-
-    def _unless_empty(self, path: Path) -> Path | None:
-        return path if _n_rows(path) else None
-
-
-def _n_rows(path: Path) -> int:
-    """Rows of a part, from its footer."""
-    return int(pq.read_metadata(path).num_rows)
-
-
 def duckdb_backend() -> DuckDBBackend:
     """An embedded DuckDB whose clock is UTC."""
     backend = ibis.duckdb.connect()
@@ -286,28 +201,10 @@ def duckdb_backend() -> DuckDBBackend:
     return backend
 
 
-@contextmanager
-def _merging() -> Iterator[Any]:
-    import duckdb
-
-    with duckdb.connect() as duck:
-        duck.execute("SET TimeZone = 'UTC'")
-        duck.execute("SET preserve_insertion_order = false")
-        yield duck
-
-
 def _empty(backend: BaseBackend, schema: Table) -> ibis.Table:
     if backend.name == "pyspark":
         return backend.create_view(schema.name, no_rows(schema), overwrite=True)
     return no_rows(schema)
-
-
-def _parquet(path: Path) -> str:
-    return f"read_parquet({_quoted(path)})"
-
-
-def _quoted(path: Path) -> str:
-    return "'" + str(path).replace("'", "''") + "'"
 
 
 def _make(folder: Path) -> None:

@@ -1,0 +1,123 @@
+"""How the rows of one file join those that a folder holds: the newer row of each key stands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from ettr.store.base import newest_first
+from ettr.tables import Table
+
+
+class Merge:
+    """Lets the rows of a new part supersede those of older parts with the same key."""
+
+    def __init__(
+        self, duck: Any, table: Table, file_id: str, part: Callable[[str, str], Path]
+    ) -> None:
+        self._duck, self._table, self._file_id, self._part = duck, table, file_id, part
+        self._key = ", ".join(f'"{name}"' for name in table.key)
+
+    def run(self, old: list[Path], new: Path | None) -> list[Path]:
+        """Paths that make up the table afterwards."""
+        kept = [self._without_file(index, path) for index, path in enumerate(old)]
+        if new is None:
+            return [path for path in kept if path is not None]
+        new = self._one_per_key(new)
+        new = self._without_reopened(new, [path for path in kept if path is not None])
+        left = [
+            path if path is None else self._without_keys(index, path, new)
+            for index, path in enumerate(kept)
+        ]
+        return [path for path in left if path is not None] + ([new] if _n_rows(new) else [])
+
+    def _count(self, path: Path, condition: str) -> int:
+        found = self._duck.execute(
+            f"SELECT count(*) FROM read_parquet(?) t {condition}",  # noqa: S608
+            [str(path)],
+        ).fetchall()
+        return int(found[0][0])
+
+    def _rewrite(self, query: str, label: str) -> Path:
+        target = self._part(self._table.name, label)
+        self._duck.execute(
+            f"COPY ({query}) TO {_quoted(target)} (FORMAT parquet, COMPRESSION zstd)"
+        )
+        return target
+
+    def _without_file(self, index: int, path: Path) -> Path | None:
+        """Drop what an earlier reading of the same file left."""
+        mine = f"WHERE file_id = '{self._file_id}'"
+        if "file_id" not in self._table.names or not self._count(path, mine):
+            return path
+        query = f"SELECT * FROM {_parquet(path)} WHERE file_id <> '{self._file_id}'"  # noqa: S608
+        return self._unless_empty(self._rewrite(query, f"refiled{index}"))
+
+    def _one_per_key(self, new: Path) -> Path:
+        """Within one file the last of several rows with the same key stands."""
+        # Equal keys have equal hashes, and hashes are counted in a third of the time. That two
+        # keys share one is rare, and costs only a copy that changes nothing.
+        distinct = self._duck.execute(
+            f"SELECT count(*), count(DISTINCT hash({self._key})) FROM read_parquet(?)",  # noqa: S608
+            [str(new)],
+        ).fetchall()[0]
+        if distinct[0] == distinct[1]:
+            return new
+        order = ", ".join(f"{column} {way}" for column, way in newest_first(self._table))
+        query = (
+            f"SELECT * FROM {_parquet(new)} QUALIFY row_number() OVER "  # noqa: S608
+            f"(PARTITION BY {self._key} ORDER BY {order or self._key}) = 1"
+        )
+        return self._rewrite(query, "distinct")
+
+    def _without_reopened(self, new: Path, old: list[Path]) -> Path:
+        """An open row never replaces a closed one."""
+        if "end" not in self._table.names or "end" in self._table.key or not old:
+            return new
+        listed = "[" + ", ".join(_quoted(path) for path in old) + "]"
+        closed = (
+            f'"end" IS NULL AND ({self._key}) IN (SELECT ({self._key}) '  # noqa: S608
+            f'FROM read_parquet({listed}) WHERE "end" IS NOT NULL)'
+        )
+        if not self._count(new, f"WHERE {closed}"):
+            return new
+        return self._rewrite(f"SELECT * FROM {_parquet(new)} WHERE NOT ({closed})", "closed")  # noqa: S608
+
+    def _without_keys(self, index: int, path: Path, new: Path) -> Path | None:
+        """What is left of an older part once the new part's keys are taken out."""
+        same = f"({self._key}) IN (SELECT ({self._key}) FROM {_parquet(new)})"  # noqa: S608
+        if not self._count(path, f"WHERE {same}"):
+            return path
+        query = f"SELECT * FROM {_parquet(path)} WHERE NOT ({same})"  # noqa: S608
+        return self._unless_empty(self._rewrite(query, f"left{index}"))
+
+    def _unless_empty(self, path: Path) -> Path | None:
+        return path if _n_rows(path) else None
+
+
+def _n_rows(path: Path) -> int:
+    """Rows of a part, from its footer."""
+    return int(pq.read_metadata(path).num_rows)
+
+
+@contextmanager
+def merging() -> Iterator[Any]:
+    """A DuckDB of its own for the length of one commit, its clock UTC."""
+    import duckdb
+
+    with duckdb.connect() as duck:
+        duck.execute("SET TimeZone = 'UTC'")
+        duck.execute("SET preserve_insertion_order = false")
+        yield duck
+
+
+def _parquet(path: Path) -> str:
+    return f"read_parquet({_quoted(path)})"
+
+
+def _quoted(path: Path) -> str:
+    return "'" + str(path).replace("'", "''") + "'"
