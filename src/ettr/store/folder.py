@@ -13,6 +13,7 @@ import fcntl
 import json
 import os
 import shutil
+from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -36,10 +37,12 @@ from ettr.store.base import (
     known,
     no_rows,
 )
-from ettr.store.merging import Merge, merging
+from ettr.store.merging import Merge, merging_engine
 from ettr.tables import FILES, TABLES, Table
 
 MANIFEST = "store.json"
+MOST_WAITING = 3
+"""Tables that may wait to be written: what bounds the memory of an ingestion."""
 # a dictionary of values of which each row has its own takes time and room
 _NEVER_REPEAT = frozenset({"attempt_id", "job_id", "job_id_raw", "event_id", "line"})
 Parts = dict[str, list[str]]
@@ -135,9 +138,10 @@ class _FolderIngestion(Ingestion):
         self._turn = store._ingested + 1
         self._writers: dict[str, pq.ParquetWriter] = {}
         self._paths: dict[str, Path] = {}
-        # one batch is written while the next is read
+        # tables are written, in order, while the next batch is read
         self._pool = ThreadPoolExecutor(1)
-        self._writing: Future[None] | None = None
+        self._writing: deque[Future[None]] = deque()
+        self._engine = self._pool.submit(merging_engine)  # takes a while, and nobody waits
 
     def write(self, name: str, rows: pa.Table) -> None:
         checked = known(name).check(rows)
@@ -152,18 +156,18 @@ class _FolderIngestion(Ingestion):
                     compression="zstd",
                     use_dictionary=[c for c in checked.column_names if c not in _NEVER_REPEAT],
                 )
-            self._settle()
-            self._writing = self._pool.submit(self._writers[name].write_table, checked)
+            self._settle(MOST_WAITING)
+            self._writing.append(self._pool.submit(self._writers[name].write_table, checked))
         except OSError as error:
             raise _cannot_write(self._folder, error) from error
 
     def commit(self, file_row: dict[str, Any]) -> None:
         row = {**file_row, "file_id": self._file_id, "ingested": self._turn}
         self.write(FILES.name, pa.Table.from_pylist([row], schema=FILES.arrow_schema))
-        self._settle()
-        self.close()
+        self._settle(0)
+        self._finish_parts()
         parts: Parts = {}
-        with merging() as duck:
+        with self._engine.result() as duck:
             for name, table in TABLES.items():
                 old = [self._folder / part for part in self._store._parts.get(name, [])]
                 merged = Merge(duck, table, self._file_id, self._part).run(
@@ -175,14 +179,17 @@ class _FolderIngestion(Ingestion):
                 _flush(self._folder / part)
         self._store._replace_parts(parts, self._turn)
 
-    def _settle(self) -> None:
-        """Wait for the batch that is being written, and raise what went wrong with it."""
-        writing, self._writing = self._writing, None
-        if writing is not None:
-            writing.result()
+    def _settle(self, most: int) -> None:
+        """Wait until at most so many tables are unwritten, and raise what went wrong."""
+        while len(self._writing) > most:
+            self._writing.popleft().result()
 
     def close(self) -> None:
-        """Finish the part files; safe to call again."""
+        """Finish the part files and the engine; safe to call again."""
+        self._finish_parts()
+        self._engine.result().close()
+
+    def _finish_parts(self) -> None:
         self._pool.shutdown()
         writers, self._writers = self._writers, {}
         for writer in writers.values():

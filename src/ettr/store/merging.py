@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +58,8 @@ class Merge:
 
     def _one_per_key(self, new: Path) -> Path:
         """Within one file the last of several rows with the same key stands."""
+        if _n_rows(new) == 1:
+            return new
         # Equal keys have equal hashes, and hashes are counted in a third of the time. That two
         # keys share one is rare, and costs only a copy that changes nothing.
         distinct = self._duck.execute(
@@ -104,15 +105,14 @@ def _n_rows(path: Path) -> int:
     return int(pq.read_metadata(path).num_rows)
 
 
-@contextmanager
-def merging() -> Iterator[Any]:
-    """A DuckDB of its own for the length of one commit, its clock UTC."""
+def merging_engine() -> Any:
+    """A DuckDB of its own for the length of one commit, its clock UTC; close it afterwards."""
     import duckdb
 
-    with duckdb.connect() as duck:
-        duck.execute("SET TimeZone = 'UTC'")
-        duck.execute("SET preserve_insertion_order = false")
-        yield duck
+    duck = duckdb.connect()
+    duck.execute("SET TimeZone = 'UTC'")
+    duck.execute("SET preserve_insertion_order = false")
+    return duck
 
 
 def _parquet(path: Path) -> str:
