@@ -23,6 +23,7 @@ import sys
 import tempfile
 import time
 import warnings
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -62,17 +63,17 @@ def outcome(loaded: State | None, newest: int = NEW) -> str:
     return "wrong"
 
 
-class Format:
+class Format(ABC):
     """A checkpoint format: how it saves over an older one, byte by byte, and how it loads."""
 
     name = ""
 
-    def save(self, folder: Path, step: int) -> None:
+    def save(self, folder: Path, step: int) -> None:  # noqa: B027 - `Running` records its own
         """Save the state of a step into the folder."""
 
+    @abstractmethod
     def load(self, folder: Path) -> State:
         """Load it; raises where the format notices the damage."""
-        raise NotImplementedError
 
     def stages(self, old: Files, new: Files) -> list[tuple[str, bytes]]:
         """The files in the order in which a save writes them, over the old ones."""

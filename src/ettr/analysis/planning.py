@@ -252,8 +252,8 @@ def plan_run(
         UsageError: values that no run can have.
     """
     run = planned(shape, rate.design_per_node_day)
-    band = rate.per_node_day
-    by_rate = ettr_by_rate(run)
+    band, by_rate = rate.per_node_day, ettr_by_rate(run)
+    free = shape.interval_s is None
     ettr = Interval(
         exact_ettr(run) if band.estimate is not None else None,
         by_rate(band.high * run.n_nodes) if math.isfinite(band.high) else 0.0,
@@ -268,17 +268,15 @@ def plan_run(
         ettr=ettr,
         paper_ettr=_where_it_holds(run),
         general_ettr=_where_it_holds(run, general=True),
-        intervals=_intervals(run, planned_best=shape.interval_s is None),
+        intervals=_intervals(run, planned_best=free),
         best_interval_s=_best_interval(run, band),
         shares=time_shares(run),
         wallclock=_wallclock(run),
         sensitivities=sensitivities(run),
         target=target,
-        requirements=()
-        if target is None
-        else requirements(run, target, keep_best=shape.interval_s is None),
+        requirements=() if target is None else requirements(run, target, keep_best=free),
         schemes=() if job is None else _schemes(job, rate, run.n_nodes, domain_shares),
-        best_planned=shape.interval_s is None,
+        best_planned=free,
         job=job,
         domain_shares=domain_shares,
         cautions=_cautions(run),
