@@ -13,6 +13,8 @@ import typer
 
 from cli.program import PROGRAM, SACCT, TOTALS, ettr, program
 
+pytestmark = pytest.mark.slow
+
 METRICS = ("status", "sizes", "failures", "mttf", "runs", "goodput", "nodes", "quality")
 
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from cli.program import Done, ettr
 from printed_digits import printed
 from shared_data import shared
+
+pytestmark = pytest.mark.slow
 
 PHILLIPS_FIELDS = (
     "jobid,jobidraw,cluster,partition,qos,account,group,gid,user,uid,submit,eligible,start,end,"
