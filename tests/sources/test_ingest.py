@@ -100,7 +100,7 @@ def test_what_is_no_file_is_told_by_name(store: Store, tmp_path: Path):
         ingest_file(store, dangling, UTC_SAID)
 
 
-@pytest.mark.parametrize("content", [b"", b"\n\n  \n", gzip.compress(b"")])
+@pytest.mark.parametrize("content", [b"", b"\n\n  \n", gzip.compress(b"", mtime=0)])
 def test_an_empty_log_is_told_so(store: Store, tmp_path: Path, content: bytes):
     with pytest.raises(SourceError, match="is empty"):
         ingest_file(store, write(tmp_path, "sacct.psv", content), UTC_SAID)
