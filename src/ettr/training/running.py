@@ -391,10 +391,9 @@ def _check_options(policy: str, every_steps: int, block_bytes: int, extra_bytes:
     problems = []
     if policy not in POLICIES:
         problems.append(f"policy: {policy!r} was given; it is one of {', '.join(POLICIES)}")
-    if every_steps < 1:
-        problems.append(f"every_steps: {every_steps} was given; it is 1 or more")
-    if block_bytes < 1:
-        problems.append(f"block_bytes: {block_bytes} was given; it is 1 or more")
+    for name, value in (("every_steps", every_steps), ("block_bytes", block_bytes)):
+        if value < 1:
+            problems.append(f"{name}: {value} was given; it is 1 or more")
     if extra_bytes and extra_bytes < 16:
         problems.append(f"{EXTRA}: extra_bytes {extra_bytes} was given; it is 0, or 16 or more")
     if problems:
