@@ -191,7 +191,7 @@ def _commands() -> str:
 
 def _one_command(name: str, command: Any) -> Iterator[str]:
     arguments = [p for p in command.params if p.param_type_name == "argument"]
-    usage = " ".join(["ettr", name, *(_metavar(p) for p in arguments), "[OPTIONS]"])
+    usage = " ".join(["ettr", name, *(_usage(p) for p in arguments), "[OPTIONS]"])
     yield f"### ettr {name}"
     yield f"```text\n{usage}\n```"
     yield inspect.cleandoc(command.help or "")
@@ -201,13 +201,18 @@ def _one_command(name: str, command: Any) -> Iterator[str]:
         yield _table(("", "meaning", "default"), rows)
 
 
+def _usage(argument: Any) -> str:
+    name = _metavar(argument)
+    return name if argument.required or name.startswith("[") else f"[{name}]"
+
+
 def _metavar(param: Any) -> str:
     return str(param.metavar or str(param.name).upper())
 
 
 def _names(param: Any) -> str:
     if param.param_type_name == "argument":
-        return _metavar(param)
+        return _metavar(param).strip("[]")
     value = "" if param.is_flag else f" {_metavar(param)}"
     return ", ".join(param.opts) + value
 

@@ -177,9 +177,22 @@ def test_planner_page_is_one_file(tmp_path: Path) -> None:
 
 
 def test_a_page_that_cannot_be_written(tmp_path: Path) -> None:
-    done = ettr("plan", "--gpus", "64", *RSC_1, "--html", str(tmp_path / "none" / "p.html"))
-    assert done.code == 1
-    assert "No such file" in done.err
+    (tmp_path / "file").write_text("")
+    done = ettr("plan", "--gpus", "64", *RSC_1, "--html", str(tmp_path / "file" / "p.html"))
+    assert done.code == 2
+    assert "its folder cannot be made: " in done.err
+
+
+def test_the_folder_of_a_page_is_made(tmp_path: Path) -> None:
+    done = ettr("plan", "--gpus", "64", *RSC_1, "--html", str(tmp_path / "new" / "p.html"))
+    assert done.code == 0
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["p.html"]
+
+
+def test_a_wrong_value_in_any_group_of_options_is_told() -> None:
+    done = ettr("plan", "--gpus", "64", *RSC_1, "--window", "ten")
+    assert done.code == 2
+    assert "--window 'ten': give two numbers of seconds" in done.err
 
 
 def test_a_run_that_will_not_end() -> None:

@@ -35,6 +35,13 @@ def test_every_command_option_has_a_meaning(generate: Any):
     assert [name for name, means in rows if not means.strip()] == []
 
 
+def test_an_argument_that_may_be_left_out_stands_in_brackets(generate: Any):
+    page = generate.pages()["commands.md"]
+    assert "\nettr plan [STORE] [OPTIONS]\n" in page
+    assert "\nettr catalog [XID] [OPTIONS]\n" in page
+    assert "\nettr explain STORE JOB [OPTIONS]\n" in page
+
+
 def documented() -> set[str]:
     """Dotted keys of the page; `.key` after a full key has that key's parent."""
     keys = set()

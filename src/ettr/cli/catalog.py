@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -18,8 +17,8 @@ def catalog(
     conflicts: Annotated[
         bool, typer.Option("--conflicts", help="Only codes on which the vendors disagree.")
     ] = False,
-    taxonomy: opt.TaxonomyOption = None,
-    believe: opt.BelieveOption = None,
+    *,
+    judging: opt.Judging,
     json: opt.JsonOption = False,
 ) -> None:
     """Show the XID catalogue: the verdict of each vendor beside its source.
@@ -30,8 +29,8 @@ def catalog(
     from ettr.errors import UsageError
     from ettr.taxonomy.catalogue import load_taxonomy
 
-    site: Path | None = taxonomy
-    rows = load_taxonomy(site, believe=believe).catalog_rows(code=code, conflicts_only=conflicts)
+    taxonomy = load_taxonomy(judging.taxonomy, believe=judging.believe)
+    rows = taxonomy.catalog_rows(code=code, conflicts_only=conflicts)
     if code is not None and not rows:
         raise UsageError(f"XID {code} is not in the catalogue; `ettr catalog` lists those that are")
     if json:

@@ -9,7 +9,7 @@ import typer
 
 from ettr.cli import options as opt
 from ettr.cli import quantities as q
-from ettr.cli.output import say, say_json
+from ettr.cli.output import show
 from ettr.errors import UsageError
 
 if TYPE_CHECKING:
@@ -45,11 +45,8 @@ def compare(
     all_jobs: Annotated[
         bool, typer.Option("--all-jobs", help="Count small jobs too, not only large ones.")
     ] = False,
-    taxonomy: opt.TaxonomyOption = None,
-    believe: opt.BelieveOption = None,
-    above_gpus: opt.AboveGpusOption = 128,
-    confidence: opt.ConfidenceOption = 0.9,
-    window: opt.WindowOption = None,
+    *,
+    rating: opt.Rating,
     json: opt.JsonOption = False,
 ) -> None:
     """Compare failure rates: ratio with its exact interval and test, by symptom, funnel plot.
@@ -61,18 +58,10 @@ def compare(
     from ettr.analysis import Analysis
     from ettr.analysis.comparing import compare_fleets
     from ettr.analysis.records import typed_record
-    from ettr.report.document import plain
     from ettr.report.sections.compare import compare_section
-    from ettr.report.text import section_text
     from ettr.store import open_store
 
-    assumptions = opt.assumptions(
-        taxonomy=taxonomy,
-        believe=believe,
-        above_gpus=above_gpus,
-        confidence=confidence,
-        window=window,
-    )
+    assumptions = rating.assumptions()
     cuts = _one_way(partition, cluster, before, after)
     typed = [q.failures_over_node_days(text) for text in what]
     with ExitStack() as stack:
@@ -98,11 +87,7 @@ def compare(
                 else typed_record(numbers[0] or text, numbers[1], numbers[2])
                 for text, numbers in zip(what, typed, strict=True)
             ]
-    found = compare_fleets(records, confidence)
-    if json:
-        say_json({"format": "ettr-comparison", "version": 1, **plain(found)})
-    else:
-        say(section_text(compare_section(found)))
+    show("ettr-comparison", compare_fleets(records, rating.confidence), compare_section, json)
 
 
 def _one_way(

@@ -15,9 +15,8 @@ def explain(
     job: Annotated[
         str, typer.Argument(metavar="JOB", help="Job id: 17, 7_1, 30+1, or CLUSTER/17.")
     ],
-    taxonomy: opt.TaxonomyOption = None,
-    believe: opt.BelieveOption = None,
-    window: opt.WindowOption = None,
+    *,
+    explaining: opt.Explaining,
     json: opt.JsonOption = False,
 ) -> None:
     """Tell one job's story: attempts, nodes, events in the window, verdict, evidence."""
@@ -26,9 +25,8 @@ def explain(
     from ettr.report.story import story_text
     from ettr.store import open_store
 
-    assumptions = opt.assumptions(taxonomy=taxonomy, believe=believe, window=window)
     with open_store(store) as opened:
-        story = Analysis(opened, assumptions).explain(job)
+        story = Analysis(opened, explaining.assumptions()).explain(job)
     if json:
         say_json(plain(story))
     else:

@@ -19,15 +19,8 @@ if TYPE_CHECKING:
 def ingest(
     store: opt.StoreArgument,
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Logs to read.")],
-    source: opt.SourceOption = None,
-    fields: opt.FieldsOption = None,
-    timezone: opt.TimezoneOption = None,
-    nodes: opt.NodesOption = None,
-    gpus_per_node: opt.GpusPerNodeOption = None,
-    cluster: opt.ClusterOption = None,
-    start: opt.StartOption = None,
-    table: opt.TableOption = None,
-    columns: opt.ColumnsOption = None,
+    *,
+    reading: opt.Reading,
     json: opt.JsonOption = False,
 ) -> None:
     """Read logs into a store; made if it is not there.
@@ -39,18 +32,9 @@ def ingest(
 
     from ettr.store import open_store
 
-    options = opt.read_options(
-        fields=fields,
-        timezone=timezone,
-        nodes=nodes,
-        gpus_per_node=gpus_per_node,
-        cluster=cluster,
-        start=start,
-        table=table,
-        columns=columns,
-    )
+    options = reading.read_options()
     with open_store(store, create=True) as opened:
-        done = ingest_all(opened, opt.existing_files(files), options, source)
+        done = ingest_all(opened, opt.existing_files(files), options, reading.source)
     if json:
         say_json([asdict(one) for one in done])
     else:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, cast
 import typer
 
 from ettr import __version__
+from ettr.cli.groups import flattened
 from ettr.cli.output import complain
 from ettr.errors import EttrError
 
@@ -78,7 +79,8 @@ def build_app() -> typer.Typer:
     for panel, name, module_name in COMMANDS:
         module = importlib.import_module(f"ettr.cli.{module_name}")
         settings = getattr(module, "SETTINGS", {}).get(name, {})
-        app.command(name, rich_help_panel=panel, **settings)(getattr(module, name))
+        command = flattened(getattr(module, name))
+        app.command(name, rich_help_panel=panel, **settings)(command)
     return app
 
 
@@ -86,7 +88,7 @@ def main() -> None:
     """Run the command line and exit with its status."""
     try:
         # outside standalone mode an exit comes back as its status
-        status = build_app()(standalone_mode=False)
+        status = build_app()(prog_name="ettr", standalone_mode=False)
         sys.exit(status if isinstance(status, int) else 0)
     except EttrError as error:
         complain(str(error))

@@ -16,15 +16,9 @@ def _metric(name: str, help_text: str) -> Callable[..., None]:
 
     def command(
         store: opt.StoreArgument,
-        taxonomy: opt.TaxonomyOption = None,
-        believe: opt.BelieveOption = None,
-        gpus_per_node: opt.GpusPerNodeOption = None,
-        above_gpus: opt.AboveGpusOption = 128,
-        confidence: opt.ConfidenceOption = 0.9,
-        window: opt.WindowOption = None,
-        run_id: opt.RunIdOption = None,
-        checkpoint_min: opt.CheckpointOption = None,
-        restart_min: opt.RestartOption = None,
+        gpus_per_node: opt.LoggedGpusPerNodeOption = None,
+        *,
+        measuring: opt.Measuring,
         json: opt.JsonOption = False,
     ) -> None:
         from ettr.analysis import Analysis
@@ -33,17 +27,7 @@ def _metric(name: str, help_text: str) -> Callable[..., None]:
         from ettr.report.text import section_text
         from ettr.store import open_store
 
-        assumptions = opt.assumptions(
-            taxonomy=taxonomy,
-            believe=believe,
-            above_gpus=above_gpus,
-            gpus_per_node=gpus_per_node,
-            confidence=confidence,
-            window=window,
-            run_id=run_id,
-            checkpoint_min=checkpoint_min,
-            restart_min=restart_min,
-        )
+        assumptions = measuring.assumptions(gpus_per_node)
         with open_store(store) as opened:
             analysis = Analysis(opened, assumptions)
             if json:

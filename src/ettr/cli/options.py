@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ettr.cli import quantities as q
+from ettr.cli.groups import OptionGroup
 from ettr.errors import UsageError
 from ettr.sources.base import ReadOptions
 
@@ -23,140 +25,220 @@ StoreArgument = Annotated[
         metavar="STORE", help="A folder, a file ending in .duckdb, or the URL of an Ibis backend."
     ),
 ]
-SourceOption = Annotated[
-    str | None,
-    typer.Option(
-        "--source", metavar="NAME", help="Format of the files; recognised by content if absent."
-    ),
-]
-FieldsOption = Annotated[
-    str | None,
-    typer.Option(
-        "--fields", metavar="LIST", help="Column names of a dump without a header, comma-separated."
-    ),
-]
-TimezoneOption = Annotated[
-    str | None,
-    typer.Option(
-        "--timezone", metavar="ZONE", help="Zone of local times in the logs, such as Europe/Zurich."
-    ),
-]
-NodesOption = Annotated[
-    int | None,
-    typer.Option("--nodes", metavar="N", min=1, help="Nodes in the fleet, where the log lacks it."),
-]
 GpusPerNodeOption = Annotated[
     int | None,
-    typer.Option("--gpus-per-node", metavar="G", min=0, help="GPUs in a node, likewise."),
+    typer.Option("--gpus-per-node", metavar="G", min=1, help="GPUs of a node of the run."),
 ]
-ClusterOption = Annotated[
-    str | None,
-    typer.Option("--cluster", metavar="NAME", help="The cluster's name, where the log lacks it."),
-]
-StartOption = Annotated[
-    str | None,
+LoggedGpusPerNodeOption = Annotated[
+    int | None,
     typer.Option(
-        "--start",
-        metavar="TIME",
-        help="When the log begins (ISO 8601 with zone), for stamps without year or date.",
+        "--gpus-per-node", metavar="G", min=0, help="GPUs in a node, where the log lacks it."
     ),
-]
-TableOption = Annotated[
-    str | None,
-    typer.Option("--table", metavar="NAME", help="Table that a CSV or Parquet file holds."),
-]
-ColumnsOption = Annotated[
-    str | None,
-    typer.Option(
-        "--columns", metavar="MAP", help="Its columns as ours=theirs pairs, comma-separated."
-    ),
-]
-TaxonomyOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--taxonomy", metavar="FILE", help="TOML or CSV file whose rows override the taxonomy's."
-    ),
-]
-BelieveOption = Annotated[
-    str | None,
-    typer.Option(
-        "--believe", metavar="VENDOR", help="Whose verdict on XID codes decides; nvidia if absent."
-    ),
-]
-AboveGpusOption = Annotated[
-    int,
-    typer.Option("--above-gpus", metavar="N", min=0, help="Large jobs have more GPUs than this."),
-]
-ConfidenceOption = Annotated[
-    float, typer.Option("--confidence", metavar="SHARE", help="Of the intervals: 0.9 for 90 %.")
-]
-WindowOption = Annotated[
-    str | None,
-    typer.Option(
-        "--window",
-        metavar="BEFORE,AFTER",
-        help="Seconds before and after a job's end in which an event explains it; 600,300.",
-    ),
-]
-RunIdOption = Annotated[
-    str | None,
-    typer.Option(
-        "--run-id",
-        metavar="REGEX",
-        help="Jobs whose comment matches are one run for each text of the first group.",
-    ),
-]
-CheckpointOption = Annotated[
-    float | None,
-    typer.Option(
-        "--checkpoint-min", metavar="MINUTES", help="Checkpoint interval of runs that tell none."
-    ),
-]
-RestartOption = Annotated[
-    float | None,
-    typer.Option("--restart-min", metavar="MINUTES", help="Restart time of runs that tell none."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 
-def read_options(
-    *,
-    fields: str | None,
-    timezone: str | None,
-    nodes: int | None,
-    gpus_per_node: int | None,
-    cluster: str | None,
-    start: str | None,
-    table: str | None,
-    columns: str | None,
-) -> ReadOptions:
-    """What the user said about the files, checked.
+@dataclass(frozen=True, slots=True)
+class Reading(OptionGroup):
+    """What the user says about the files to read."""
 
-    Raises:
-        UsageError: an option cannot be understood.
-    """
-    from datetime import datetime
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--source", metavar="NAME", help="Format of the files; recognised by content if absent."
+        ),
+    ] = None
+    fields: Annotated[
+        str | None,
+        typer.Option(
+            "--fields",
+            metavar="LIST",
+            help="Column names of a dump without a header, comma-separated.",
+        ),
+    ] = None
+    timezone: Annotated[
+        str | None,
+        typer.Option(
+            "--timezone",
+            metavar="ZONE",
+            help="Zone of local times in the logs, such as Europe/Zurich.",
+        ),
+    ] = None
+    nodes: Annotated[
+        int | None,
+        typer.Option(
+            "--nodes", metavar="N", min=1, help="Nodes in the fleet, where the log lacks it."
+        ),
+    ] = None
+    gpus_per_node: LoggedGpusPerNodeOption = None
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            "--cluster", metavar="NAME", help="The cluster's name, where the log lacks it."
+        ),
+    ] = None
+    start: Annotated[
+        str | None,
+        typer.Option(
+            "--start",
+            metavar="TIME",
+            help="When the log begins (ISO 8601 with zone), for stamps without year or date.",
+        ),
+    ] = None
+    table: Annotated[
+        str | None,
+        typer.Option("--table", metavar="NAME", help="Table that a CSV or Parquet file holds."),
+    ] = None
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            "--columns", metavar="MAP", help="Its columns as ours=theirs pairs, comma-separated."
+        ),
+    ] = None
 
-    begins = None
-    if start is not None:
-        try:
-            begins = datetime.fromisoformat(start)
-        except ValueError:
-            begins = None
-        if begins is None or begins.tzinfo is None:
-            raise UsageError(
-                f"--start {start!r}: give a time with its zone, such as 2026-03-01T00:00:00Z"
-            )
-    return ReadOptions(
-        timezone=timezone,
-        cluster=cluster,
-        fields=tuple(name.strip() for name in fields.split(",")) if fields else None,
-        n_nodes=nodes,
-        gpus_per_node=gpus_per_node,
-        column_map=_column_map(columns),
-        table=table,
-        start=begins,
-    )
+    def read_options(self) -> ReadOptions:
+        """The same, checked, as the sources take it.
+
+        Raises:
+            UsageError: an option cannot be understood.
+        """
+        fields = self.fields
+        return ReadOptions(
+            timezone=self.timezone,
+            cluster=self.cluster,
+            fields=tuple(name.strip() for name in fields.split(",")) if fields else None,
+            n_nodes=self.nodes,
+            gpus_per_node=self.gpus_per_node,
+            column_map=_column_map(self.columns),
+            table=self.table,
+            start=None if self.start is None else q.moment("--start", self.start),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Judging(OptionGroup):
+    """What decides what a log line means."""
+
+    taxonomy: Annotated[
+        Path | None,
+        typer.Option(
+            "--taxonomy",
+            metavar="FILE",
+            help="TOML or CSV file whose rows override the taxonomy's.",
+        ),
+    ] = None
+    believe: Annotated[
+        str | None,
+        typer.Option(
+            "--believe",
+            metavar="VENDOR",
+            help="Whose verdict on XID codes decides; nvidia if absent.",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class Explaining(Judging):
+    """The same, and what decides whether an event explains an end."""
+
+    window: Annotated[
+        str | None,
+        typer.Option(
+            "--window",
+            metavar="BEFORE,AFTER",
+            help="Seconds before and after a job's end in which an event explains it; 600,300.",
+        ),
+    ] = None
+
+    def assumptions(self, gpus_per_node: int | None = None) -> Assumptions:
+        """What the analysis cannot read from the logs, checked.
+
+        Raises:
+            UsageError: an option cannot be understood.
+        """
+        from ettr.analysis import Assumptions
+        from ettr.attribution import Window
+
+        return Assumptions(
+            taxonomy_file=self.taxonomy,
+            believe=self.believe,
+            window=Window()
+            if self.window is None
+            else Window(*_two_numbers("--window", self.window)),
+            gpus_per_node=gpus_per_node,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Rating(Explaining):
+    """The same, and what decides which failures count in a rate."""
+
+    above_gpus: Annotated[
+        int,
+        typer.Option(
+            "--above-gpus", metavar="N", min=0, help="Large jobs have more GPUs than this."
+        ),
+    ] = 128
+    confidence: Annotated[
+        float, typer.Option("--confidence", metavar="SHARE", help="Of the intervals: 0.9 for 90 %.")
+    ] = 0.9
+
+    def assumptions(self, gpus_per_node: int | None = None) -> Assumptions:
+        """What the analysis cannot read from the logs, checked.
+
+        Raises:
+            UsageError: an option cannot be understood.
+        """
+        from ettr.estimates import check_confidence
+
+        check_confidence(self.confidence)
+        return replace(
+            Explaining.assumptions(self, gpus_per_node),
+            above_gpus=self.above_gpus,
+            confidence=self.confidence,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Measuring(Rating):
+    """The same, and what the logs do not tell of a run and its checkpoints."""
+
+    run_id: Annotated[
+        str | None,
+        typer.Option(
+            "--run-id",
+            metavar="REGEX",
+            help="Jobs whose comment matches are one run for each text of the first group.",
+        ),
+    ] = None
+    checkpoint_min: Annotated[
+        float | None,
+        typer.Option(
+            "--checkpoint-min",
+            metavar="MINUTES",
+            help="Checkpoint interval of runs that tell none.",
+        ),
+    ] = None
+    restart_min: Annotated[
+        float | None,
+        typer.Option(
+            "--restart-min", metavar="MINUTES", help="Restart time of runs that tell none."
+        ),
+    ] = None
+
+    def assumptions(self, gpus_per_node: int | None = None) -> Assumptions:
+        """What the analysis cannot read from the logs, checked.
+
+        Raises:
+            UsageError: an option cannot be understood.
+        """
+        from ettr.metrics.stitching import RunRule
+
+        return replace(
+            Rating.assumptions(self, gpus_per_node),
+            run_rule=RunRule(comment_pattern=self.run_id),
+            checkpoints=_checkpoints(self.checkpoint_min, self.restart_min),
+        )
 
 
 def _column_map(columns: str | None) -> dict[str, str] | None:
@@ -182,41 +264,6 @@ def existing_files(files: list[Path]) -> list[Path]:
     if absent:
         raise UsageError(f"no such file: {', '.join(absent)}")
     return files
-
-
-def assumptions(
-    *,
-    taxonomy: Path | None = None,
-    believe: str | None = None,
-    above_gpus: int = 128,
-    gpus_per_node: int | None = None,
-    confidence: float = 0.9,
-    window: str | None = None,
-    run_id: str | None = None,
-    checkpoint_min: float | None = None,
-    restart_min: float | None = None,
-) -> Assumptions:
-    """What the analysis cannot read from the logs, checked.
-
-    Raises:
-        UsageError: an option cannot be understood.
-    """
-    from ettr.analysis import Assumptions
-    from ettr.attribution import Window
-    from ettr.estimates import check_confidence
-    from ettr.metrics.stitching import RunRule
-
-    check_confidence(confidence)
-    return Assumptions(
-        taxonomy_file=taxonomy,
-        believe=believe,
-        window=Window() if window is None else Window(*_two_numbers("--window", window)),
-        above_gpus=above_gpus,
-        gpus_per_node=gpus_per_node,
-        confidence=confidence,
-        run_rule=RunRule(comment_pattern=run_id),
-        checkpoints=_checkpoints(checkpoint_min, restart_min),
-    )
 
 
 def _checkpoints(interval_min: float | None, restart_min: float | None) -> CheckpointAssumptions:

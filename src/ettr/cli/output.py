@@ -6,9 +6,16 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from ettr.errors import UsageError
 from ettr.report.characters import harmless
+
+if TYPE_CHECKING:
+    from ettr.report.section import Section
+
+ResultT = TypeVar("ResultT")
 
 
 def say(text: str = "") -> None:
@@ -24,6 +31,51 @@ def complain(text: str) -> None:
 def say_json(document: Any) -> None:
     """Print a JSON document to stdout."""
     sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=True, allow_nan=False) + "\n")
+
+
+def show(name: str, found: ResultT, section: Callable[[ResultT], Section], as_json: bool) -> None:
+    """Print a result as text, or as a JSON document called `name`."""
+    from ettr.report.document import plain
+    from ettr.report.text import section_text
+
+    if as_json:
+        say_json({"format": name, "version": 1, **plain(found)})
+    else:
+        say(section_text(section(found)))
+
+
+def write_whole(output: Path, text: str) -> None:
+    """Write the whole file or leave the old one; a device such as /dev/null is written to.
+
+    Raises:
+        OSError: it cannot be written (a full disk, say); names the file.
+    """
+    whole = output.is_file() or not output.exists()
+    draft = output.with_name(f".{output.name}.draft") if whole else output
+    try:
+        draft.write_text(text, encoding="utf-8")
+        if whole:
+            draft.replace(output)
+    except OSError as error:
+        if whole:
+            draft.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(output)) from error
+
+
+def check_writable(option: str, output: Path) -> None:
+    """Find out before the work that a page can be written there; makes its folder.
+
+    Raises:
+        UsageError: it cannot.
+    """
+    if output.is_dir():
+        raise UsageError(f"{option} {output}: is a folder; give a file name ending in .html")
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"{option} {output}: its folder cannot be made: {error.strerror}"
+        ) from error
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ettr.cli import options as opt
-from ettr.cli.output import complain, progress_bar, say, say_json
+from ettr.cli.output import check_writable, complain, progress_bar, say, say_json, write_whole
 from ettr.errors import UsageError
 
 if TYPE_CHECKING:
@@ -30,23 +30,9 @@ def report(
     json: Annotated[
         bool, typer.Option("--json", help="Print JSON with the same numbers; write no HTML.")
     ] = False,
-    source: opt.SourceOption = None,
-    fields: opt.FieldsOption = None,
-    timezone: opt.TimezoneOption = None,
-    nodes: opt.NodesOption = None,
-    gpus_per_node: opt.GpusPerNodeOption = None,
-    cluster: opt.ClusterOption = None,
-    start: opt.StartOption = None,
-    table: opt.TableOption = None,
-    columns: opt.ColumnsOption = None,
-    taxonomy: opt.TaxonomyOption = None,
-    believe: opt.BelieveOption = None,
-    above_gpus: opt.AboveGpusOption = 128,
-    confidence: opt.ConfidenceOption = 0.9,
-    window: opt.WindowOption = None,
-    run_id: opt.RunIdOption = None,
-    checkpoint_min: opt.CheckpointOption = None,
-    restart_min: opt.RestartOption = None,
+    *,
+    reading: opt.Reading,
+    measuring: opt.Measuring,
 ) -> None:
     """Write a reliability report: how often it fails, why, at which size, what it costs.
 
@@ -54,30 +40,11 @@ def report(
     """
     from ettr.analysis import Analysis
 
-    options = opt.read_options(
-        fields=fields,
-        timezone=timezone,
-        nodes=nodes,
-        gpus_per_node=gpus_per_node,
-        cluster=cluster,
-        start=start,
-        table=table,
-        columns=columns,
-    )
-    assumptions = opt.assumptions(
-        taxonomy=taxonomy,
-        believe=believe,
-        above_gpus=above_gpus,
-        gpus_per_node=gpus_per_node,
-        confidence=confidence,
-        window=window,
-        run_id=run_id,
-        checkpoint_min=checkpoint_min,
-        restart_min=restart_min,
-    )
+    options = reading.read_options()
+    assumptions = measuring.assumptions(reading.gpus_per_node)
     if not json:
-        _writable(output)
-    with _opened(what, options, source) as store:
+        check_writable("--output", output)
+    with _opened(what, options, reading.source) as store:
         analysis = Analysis(store, assumptions)
         if json:
             from ettr.report.page import SECTIONS, document
@@ -96,44 +63,10 @@ def _write_page(analysis: Analysis, output: Path) -> None:
 
     with progress_bar(len(SECTIONS), "parts") as tell:
         made = page(analysis, tell)
-    _write(output, render(made))
+    write_whole(output, render(made))
     say(summary_text(made))
     say()
     say(f"Report: {output}")
-
-
-def _write(output: Path, text: str) -> None:
-    """Write the whole file or leave the old one; a device such as /dev/null is written to.
-
-    Raises:
-        OSError: it cannot be written (a full disk, say); names the file.
-    """
-    whole = output.is_file() or not output.exists()
-    draft = output.with_name(f".{output.name}.draft") if whole else output
-    try:
-        draft.write_text(text, encoding="utf-8")
-        if whole:
-            draft.replace(output)
-    except OSError as error:
-        if whole:
-            draft.unlink(missing_ok=True)
-        raise OSError(error.errno, error.strerror, str(output)) from error
-
-
-def _writable(output: Path) -> None:
-    """Find out before the work that the report can be written.
-
-    Raises:
-        UsageError: it cannot.
-    """
-    if output.is_dir():
-        raise UsageError(f"--output {output}: is a folder; give a file name such as report.html")
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(
-            f"--output {output}: its folder cannot be made: {error.strerror}"
-        ) from error
 
 
 @contextmanager
