@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from ettr.errors import UsageError
 from ettr.training.reproduction import results, summary
 from ettr.training.reproduction.controls import controls
-from ettr.training.reproduction.factorisation import Factorisation
+from ettr.training.reproduction.factorisation import Factorisation, solve
 from ettr.training.reproduction.overhead import overhead
 from ettr.training.reproduction.regression import Regression
 from ettr.training.reproduction.running import Checkpointing, saved_at, stored
-from ettr.training.reproduction.topics import Topics
+from ettr.training.reproduction.topics import Topics, sweep
 from ettr.training.reproduction.trials import (
     Arm,
     Settings,
@@ -153,32 +153,56 @@ def test_arms_that_run_side_by_side_run_as_they_would_alone():
         assert loss == pytest.approx(single)
 
 
-def test_a_topic_is_drawn_from_the_counts_of_all_other_tokens():
-    """Against a plain loop over the tokens of the first block, whose counts are those before it."""
+def test_each_topic_is_drawn_from_the_topics_that_all_other_tokens_have_at_that_moment():
+    """Against a recount of everything before every draw, in NumPy."""
     made = topics()
     state = made.start(0)
-    words, documents = made._words, made._documents
+    words, documents = made._words, np.repeat(np.arange(30), np.diff(made.offsets))
     draws = keyed(0, 0).random(words.size, dtype=np.float32)
-    (after,), _ = made.advance([state], 0, 0)
-    types, wrong = made._types, 0
-    for i in range(0, words.size, 4):
+    (after,), (loss,) = made.advance([state], 0, 0)
+    now, total = state.astype(int), 0.0
+    for i in range(words.size):
         others = np.arange(words.size) != i
-        weight = np.empty(8)
-        for k in range(8):
-            same = others & (state == k)
-            weight[k] = (
-                (same[words == words[i]].sum() + 0.01)
-                * (same[documents == documents[i]].sum() + 0.1)
-                / (same.sum() + types * 0.01)
-            )
-        upto = np.cumsum(weight)
-        wrong += int(np.searchsorted(upto, draws[i] * upto[-1])) != after[i]
-    assert wrong <= 1  # single precision against double
+        by_topic = [others & (now == k) for k in range(8)]
+        type_in = np.array([same[words == words[i]].sum() for same in by_topic]) + 0.01
+        in_document = np.array([same[documents == documents[i]].sum() for same in by_topic]) + 0.1
+        size = np.array([same.sum() for same in by_topic]) + 60 * 0.01
+        upto = np.cumsum(type_in / size * in_document)
+        now[i] = np.searchsorted(upto, draws[i] * upto[-1], side="right")
+        total += np.log(upto[-1] / in_document.sum())
+    assert made._types == 60
+    assert (after == now).all()
+    assert loss == pytest.approx(-total / words.size, rel=1e-9)
+
+
+def test_the_compiled_loops_give_what_the_plain_ones_give():
+    made, other = topics(), topics()
+    other._sweep = sweep
+    (one,), _ = made.advance([made.start(1)], 0, 1)
+    (two,), _ = other.advance([other.start(1)], 0, 1)
+    assert (one == two).all()
+    plain = factorisation()
+    plain._solve = solve
+    (one,), first = factorisation().advance([plain.start(0)], 0, 0)
+    (two,), second = plain.advance([plain.start(0)], 0, 0)
+    assert one == pytest.approx(two, rel=1e-5)
+    assert first == pytest.approx(second)
+
+
+def test_topics_at_the_start_are_dealt_to_every_token_and_like_words_come_together():
+    made = topics()
+    state = made.start(0)
+    assert state.max() < 8
+    at_random = keyed(3).integers(0, 8, state.size).astype(np.uint8)
+    _, (dealt, random) = made.advance([state, at_random], 0, 0)
+    assert dealt < random - 0.05
 
 
 def test_topics_are_found_in_text_that_has_them():
     run = clean_run(topics(), 0, 40, 4)
-    assert run.smoothed()[39] < run.losses[0] - 0.5
+    # three sets of 20 words: without topics a word is one of 60, with them one of 20
+    assert math.log(20) < run.smoothed()[39] < math.log(20) + 0.15
+    assert run.losses[0] > run.smoothed()[39] + 0.1
     assert run.states.dtype == np.uint8
 
 

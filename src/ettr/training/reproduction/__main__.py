@@ -52,7 +52,9 @@ def _run(experiment: Experiment, asked: argparse.Namespace) -> None:
     prepared = prepare(workload, experiment.settings)
     head = {
         **settings_record(workload, prepared),
-        "ours": experiment.ours.format(every=asked.every),
+        "ours": experiment.ours.format(
+            share="all" if asked.every == 1 else f"1 in {asked.every} of"
+        ),
     }
     results.resume(path, head)
     _say(

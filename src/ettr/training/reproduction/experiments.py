@@ -15,7 +15,7 @@ from ettr.training.reproduction.factorisation import Factorisation
 from ettr.training.reproduction.regression import Regression
 from ettr.training.reproduction.topics import Topics
 from ettr.training.reproduction.trials import Settings
-from ettr.training.reproduction.workload import Workload, keyed
+from ettr.training.reproduction.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,7 @@ class Experiment:
 
 def _mnist_regression(folder: Path, _every: int) -> Workload:
     pixels, labels = data.mnist(folder / "mnist")
-    chosen = keyed(6000).choice(labels.size, size=6000, replace=False)
-    return Regression("mlr-mnist", pixels[chosen], labels[chosen], rate=0.1, batch=500, judged=1000)
+    return Regression("mlr-mnist", pixels, labels, rate=0.1, batch=500, judged=1000)
 
 
 def _covtype_regression(folder: Path, _every: int) -> Workload:
@@ -40,9 +39,7 @@ def _covtype_regression(folder: Path, _every: int) -> Workload:
 
 
 def _jester_factorisation(folder: Path, _every: int) -> Workload:
-    ratings = data.jester(folder / "jester")
-    users = keyed(4000).choice(ratings.shape[0], size=4000, replace=False)
-    return Factorisation("mf-jester", ratings[users], rank=5, penalty=1.0)
+    return Factorisation("mf-jester", data.jester(folder / "jester"), rank=5, penalty=1.0)
 
 
 def movielens(path: Path) -> Experiment:
@@ -76,13 +73,13 @@ EXPERIMENTS = (
         "mlr-mnist",
         _mnist_regression,
         Settings(iterations=128, interval=32, grid="full"),
-        "6,000 digits, batch 500, rate 0.1, loss on 1,000 of them; 785 rows",
+        "all 60,000 digits, batch 500, rate 0.1, loss on 1,000 of them; 785 rows",
     ),
     Experiment(
         "mf-jester",
         _jester_factorisation,
         Settings(iterations=64, interval=16, grid="full", streams=4),
-        "4,000 of 24,983 users, rank 5, λ 1, L before R",
+        "all 24,983 users, rank 5, λ 1, L before R",
     ),
     Experiment(
         "lda-reuters395",
@@ -90,7 +87,7 @@ EXPERIMENTS = (
             "lda-reuters395", *data.reuters_395(folder / "reuters-lda395")
         ),
         Settings(iterations=64, interval=16, grid="full", streams=4, smooth=4),
-        "all 395 documents, 16 topics, α 0.1, β 0.01, 4 blocks a sweep",
+        "all 395 documents, 16 topics, α 0.1, β 0.01, topics dealt at the start",
     ),
     Experiment(
         "mlr-covtype",
@@ -102,7 +99,7 @@ EXPERIMENTS = (
         "cnn-mnist-shard",
         lambda folder, _every: _cnn(folder, "shard"),
         Settings(iterations=96, interval=24, grid="full", streams=2, smooth=4),
-        "6,000 digits, Adam 2e-3, batch 32; 64 equal shards, moments with the shard",
+        "all 60,000 digits, Adam 2e-3, batch 32; 64 equal shards, moments with the shard",
     ),
     Experiment(
         "lda-reuters21578",
@@ -110,7 +107,7 @@ EXPERIMENTS = (
             "lda-reuters21578", data.reuters_21578(folder / "reuters21578"), every
         ),
         Settings(iterations=64, interval=16, grid="large", streams=2, smooth=4),
-        "1 in {every} of 19,039 stories of 1.62 M tokens, 16 topics, 4 blocks a sweep",
+        "{share} 19,039 stories of 1.62 M tokens, 16 topics",
     ),
     Experiment(
         "cnn-mnist-layer",
@@ -124,6 +121,6 @@ EXPERIMENTS = (
             "lda-20newsgroups", data.newsgroups(folder / "20newsgroups"), every
         ),
         Settings(iterations=64, interval=16, grid="large", streams=2, smooth=4),
-        "1 in {every} of 18,805 posts of 2.85 M tokens, 16 topics, 4 blocks a sweep",
+        "{share} 18,805 posts of 2.85 M tokens, 16 topics",
     ),
 )

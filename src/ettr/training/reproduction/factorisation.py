@@ -10,9 +10,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from ettr.training.reproduction.compiled import compiled
 from ettr.training.reproduction.workload import Floats, State, keyed, unit_norms
 
 F32 = NDArray[np.float32]
+CHUNK = 1024  # users at a time, so that their normal equations stay in the cache
 
 
 class Factorisation:
@@ -28,6 +30,9 @@ class Factorisation:
             ratings: shape (users, items), nan where not rated.
             rank: k.
             penalty: λ.
+
+        Raises:
+            UsageError: Numba is not installed.
         """
         self.name = name
         seen = ~np.isnan(ratings)
@@ -36,10 +41,9 @@ class Factorisation:
         self._x = centred / np.float32(centred[seen].std())
         self._square = float(np.square(self._x, dtype=np.float64).sum())
         self._users, self._items = ratings.shape
-        self._rank, self._penalty = rank, np.float32(penalty)
-        self._seen_t = np.ascontiguousarray(self._seen.T)
-        self._x_t = np.ascontiguousarray(self._x.T)
-        self._pairs = [(i, j) for i in range(rank) for j in range(i, rank)]
+        self._rank, self._penalty = rank, penalty
+        self._pairs = [(i, j) for i in range(rank) for j in range(i + 1)]
+        self._solve = compiled(solve)
         self.offsets = np.arange(self._users + self._items + 1)
 
     def start(self, stream: int) -> State:
@@ -50,63 +54,96 @@ class Factorisation:
     def advance(
         self, states: Sequence[State], iteration: int, stream: int
     ) -> tuple[list[State], Floats]:
-        """One sweep, L from R and R from L, of all states at once."""
-        left = np.stack([s[: self._users] for s in states])
-        right = np.stack([s[self._users :] for s in states])
-        gram, target = self._normal(self._seen, self._x, right)
-        losses = self._loss(left, right, gram, target)
-        left = self._solve(gram, target)
-        gram, target = self._normal(self._seen_t, self._x_t, left)
-        right = self._solve(gram, target)
-        return [np.concatenate([a, b]) for a, b in zip(left, right, strict=True)], losses
+        """One sweep, L from R and R from L, of all states at once.
+
+        The loss is the objective per rating, from the normal equations that the sweep needs anyway.
+        """
+        count, users = len(states), self._users
+        right = np.stack([state[users:] for state in states])
+        after = np.empty((count, *states[0].shape), dtype=np.float32)
+        fits = np.zeros(count)
+        products, factors = self._products(right)
+        gram = np.zeros((products.shape[0], self._items), dtype=np.float32)
+        target = np.zeros((factors.shape[0], self._items), dtype=np.float32)
+        for at in range(0, users, CHUNK):
+            part = slice(at, min(at + CHUNK, users))
+            seen, x = self._seen[part], self._x[part]
+            before = np.stack([state[part] for state in states])
+            left, fit = self._solved(products @ seen.T, factors @ x.T, before)
+            after[:, part] = left
+            fits += fit
+            by_user, of_user = self._products(left)
+            gram += by_user @ seen
+            target += of_user @ x
+        after[:, users:], _ = self._solved(gram, target, right)
+        sizes = [np.square(state, dtype=np.float64).sum() for state in states]
+        losses = (self._square + fits + self._penalty * np.array(sizes)) / float(self._seen.sum())
+        return list(after), losses
 
     def moved(self, now: State, saved: State) -> Floats:
         """The L2 distance of each row of L and each column of R."""
         return unit_norms(now - saved, self.offsets)
 
-    def _normal(self, seen: F32, x: F32, fixed: F32) -> tuple[F32, F32]:
-        """The normal equations of one side: grams (pairs, states, n), targets (k, states, n)."""
-        states, items, _ = fixed.shape
+    def _products(self, fixed: F32) -> tuple[F32, F32]:
+        """Products of the pairs of factors and the factors, shape (pairs or k × states, n)."""
+        across = fixed.transpose(2, 0, 1)
         one, two = ([pair[side] for pair in self._pairs] for side in (0, 1))
-        products = fixed[:, :, one] * fixed[:, :, two]
-        gram = products.transpose(2, 0, 1).reshape(-1, items) @ seen.T
-        target = fixed.transpose(2, 0, 1).reshape(-1, items) @ x.T
-        return (
-            np.asarray(gram.reshape(len(one), states, -1)),
-            np.asarray(target.reshape(self._rank, states, -1)),
+        n = fixed.shape[1]
+        factors = np.ascontiguousarray(across.reshape(-1, n))
+        return (across[one] * across[two]).reshape(-1, n), factors
+
+    def _solved(self, gram: F32, target: F32, before: F32) -> tuple[F32, Floats]:
+        """The new factors (states, n, k), and Σ l·Gl − 2 l·t of the old ones a state."""
+        count, n = before.shape[:2]
+        after, fits = np.empty_like(before), np.zeros(count)
+        self._solve(
+            gram.reshape(-1, count, n),
+            target.reshape(-1, count, n),
+            self._penalty,
+            before,
+            after,
+            fits,
         )
+        return after, fits
 
-    def _solve(self, gram: F32, target: F32) -> F32:
-        """Cholesky of many small systems at once, the systems along the last axis."""
-        place = {pair: i for i, pair in enumerate(self._pairs)}
-        k = self._rank
-        low: dict[tuple[int, int], F32] = {}
-        y: list[F32] = []
-        for j in range(k):
-            for i in range(j, k):
-                value = gram[place[(j, i)]] + (self._penalty if i == j else 0)
-                for m in range(j):
-                    value = value - low[(i, m)] * low[(j, m)]
-                low[(i, j)] = np.sqrt(value) if i == j else value / low[(j, j)]
-        for i in range(k):
-            value = target[i]
-            for m in range(i):
-                value = value - low[(i, m)] * y[m]
-            y.append(value / low[(i, i)])
-        for i in reversed(range(k)):
-            for m in range(i + 1, k):
-                y[i] = y[i] - low[(m, i)] * y[m]
-            y[i] = y[i] / low[(i, i)]
-        return np.ascontiguousarray(np.stack(y, axis=-1))
 
-    def _loss(self, left: F32, right: F32, gram: F32, target: F32) -> Floats:
-        """The objective per rating, from the normal equations that the sweep needs anyway."""
-        columns = left.transpose(2, 0, 1).astype(np.float64)
-        total = np.full(left.shape[0], self._square)
-        total -= 2 * (columns * target).sum(axis=(0, 2))
-        for index, (i, j) in enumerate(self._pairs):
-            weight = 1 if i == j else 2
-            total += weight * (columns[i] * columns[j] * gram[index]).sum(axis=1)
-        for factor in (left, right):
-            total += self._penalty * np.square(factor, dtype=np.float64).sum(axis=(1, 2))
-        return np.asarray(total / float(self._seen.sum()))
+def solve(gram: F32, target: F32, penalty: float, before: F32, after: F32, fits: Floats) -> None:
+    """Solve many small normal equations (G + λ) l = t by Cholesky's decomposition.
+
+    Args:
+        gram: the lower triangle of G row by row, shape (k (k + 1) / 2, states, n).
+        target: t, shape (k, states, n).
+        penalty: λ.
+        before: the factors now in place, shape (states, n, k).
+        after: the solutions, written, shape (states, n, k).
+        fits: Σ l·Gl − 2 l·t of the factors in place, added to, shape (states,).
+    """
+    k = target.shape[0]
+    low = np.empty((k, k))
+    y = np.empty(k)
+    for state in range(target.shape[1]):
+        for one in range(target.shape[2]):
+            place = 0
+            for i in range(k):
+                here = before[state, one, i]
+                fits[state] -= 2.0 * here * target[i, state, one]
+                for j in range(i + 1):
+                    value = float(gram[place, state, one])
+                    place += 1
+                    twice = 1.0 if i == j else 2.0
+                    fits[state] += twice * here * before[state, one, j] * value
+                    if i == j:
+                        value += penalty
+                    for m in range(j):
+                        value -= low[i, m] * low[j, m]
+                    low[i, j] = np.sqrt(value) if i == j else value / low[j, j]
+                value = float(target[i, state, one])
+                for m in range(i):
+                    value -= low[i, m] * y[m]
+                y[i] = value / low[i, i]
+            for i in range(k - 1, -1, -1):
+                value = y[i]
+                for m in range(i + 1, k):
+                    value -= low[m, i] * y[m]
+                y[i] = value / low[i, i]
+                after[state, one, i] = y[i]

@@ -31,14 +31,14 @@ SIZES = [int(np.prod(shape)) for shape in SHAPES.values()]
 SHARDS = 64
 
 
-def network(folder: Path, by: str, *, digits: int = 6000, rate: float = 2e-3) -> Adam:
+def network(folder: Path, by: str, *, digits: int = 60_000, rate: float = 2e-3) -> Adam:
     """The network on some MNIST digits, 11,978 parameters.
 
     Args:
         folder: of MNIST.
         by: "layer" (a unit is a weight or a bias of one of four layers) or "shard" (64 equal
             pieces of all parameters in a row).
-        digits: training examples, drawn from the 60,000.
+        digits: training examples, drawn from the 60,000; all of them unless fewer are asked for.
         rate: of Adam.
 
     Raises:

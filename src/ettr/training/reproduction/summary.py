@@ -190,7 +190,7 @@ def grid_table(summaries: Iterable[ExperimentSummary]) -> str:
         for restored, key in (
             ("all", "full/{}"),
             *((f"{lost} % lost", f"partial/{{}}/{lost}") for lost in (25, 50, 75)),
-            ("50 % lost, by owner", "partial/{}/50/owner"),
+            *((f"{lost} % lost, by owner", f"partial/{{}}/{lost}/owner") for lost in (25, 50, 75)),
         ):
             cells = [_saving(s.arms.get(key.format(saving))) for saving in savings]
             rows.append(f"| {s.name} | {restored} | " + " | ".join(cells) + " |")

@@ -1,11 +1,14 @@
-"""LDA by block-synchronous collapsed Gibbs sampling; a unit is a document's topic assignment.
+"""LDA by collapsed Gibbs sampling; a unit is a document's topic assignment.
 
-The tokens are dealt into a few interleaved blocks. Within a block all tokens are drawn at once from
-the counts as they stood before it (each without its own count); between blocks the counts are
-brought up to date. That is the stale-count scheme of distributed samplers (Newman, Asuncion, Smyth
-and Welling, "Distributed Algorithms for Topic Models", JMLR 2009), an approximation of the
-sequential sampler: it is not exact Gibbs. The counts are rebuilt from the assignments every sweep,
-so after a restore they agree with them.
+The sampler is the sequential one (Griffiths and Steyvers, "Finding scientific topics", PNAS 2004):
+each token in turn is taken out of the counts and drawn from what all other tokens say at that
+moment. The counts are rebuilt from the assignments every sweep, so after a restore they agree with
+them.
+
+A run starts from topics dealt out one token after another by the same rule, each from the tokens
+dealt before it. From topics at random a sampler spends its first sweeps, hundreds of them, in
+breaking a tie between like topics, and throwing half of the documents back to random topics then
+makes it faster: a disturbance would seem to have a negative cost.
 """
 
 from collections.abc import Sequence
@@ -13,9 +16,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from ettr.training.reproduction.compiled import compiled
 from ettr.training.reproduction.workload import Floats, State, keyed
 
-CHUNK = 4096  # tokens at a time, so that a chunk's table of topics stays in the cache
+Counts = NDArray[np.int32]
+NONE = 255  # the topic of a token that has none yet
 
 
 class Topics:
@@ -32,7 +37,6 @@ class Topics:
         topics: int = 16,
         alpha: float = 0.1,
         beta: float = 0.01,
-        blocks: int = 4,
     ) -> None:
         """Prepare the corpus.
 
@@ -40,101 +44,125 @@ class Topics:
             name: of the experiment.
             words: type of each token from 0 up, documents one after another, shape (tokens,).
             lengths: tokens of each document, none empty, shape (documents,).
-            topics: K, at most 255.
+            topics: K, at most 254.
             alpha: prior weight of a topic in a document.
             beta: prior weight of a type in a topic.
-            blocks: parts of a sweep between which the counts are brought up to date.
+
+        Raises:
+            UsageError: Numba is not installed.
         """
         self.name = name
         self.offsets = np.concatenate([[0], np.cumsum(lengths)])
-        self._topics, self._alpha, self._beta = topics, np.float32(alpha), np.float32(beta)
+        self._topics, self._alpha, self._beta = topics, float(alpha), float(beta)
         self._types = int(words.max()) + 1
-        self._lengths = lengths
-        documents = np.repeat(np.arange(lengths.size), lengths)
-        self._words, self._documents = words.astype(np.int64), documents
-        self._parts = [(words[b::blocks] * 1, documents[b::blocks] * 1) for b in range(blocks)]
-        self._below = np.triu(np.ones((topics, topics), dtype=np.float32))
+        self._words = words.astype(np.int32)
+        self._sweep = compiled(sweep)
+        # the shares of a document's topics, before they are made to sum to one, sum to this
         room = np.log(lengths - 1 + topics * alpha)
         self._constant = float((lengths * room).sum())
 
     def start(self, stream: int) -> State:
-        """Topics at random."""
-        return keyed(stream, 47).integers(0, self._topics, self._words.size).astype(np.uint8)
+        """Topics dealt out one after another, documents in random order."""
+        rng = keyed(stream, 47)
+        state = np.full(self._words.size, NONE, dtype=np.uint8)
+        order = rng.permutation(self.offsets.size - 1)
+        self._draw(state, order, rng.random(self._words.size, dtype=np.float32))
+        return state
 
     def advance(
         self, states: Sequence[State], iteration: int, stream: int
     ) -> tuple[list[State], Floats]:
-        """One sweep of each state with the same random numbers."""
+        """One sweep of each state with the same random numbers.
+
+        The loss is the negative log likelihood per token as the sweep sees it: that of each token's
+        type given all other assignments, just before its topic is drawn again.
+        """
         draws = keyed(stream, iteration).random(self._words.size, dtype=np.float32)
-        done = [self._sweep(state, draws) for state in states]
-        return [state for state, _ in done], np.array([loss for _, loss in done])
+        order = np.arange(self.offsets.size - 1)
+        results = [np.array(state) for state in states]
+        seen = np.array([self._draw(state, order, draws) for state in results])
+        return results, (self._constant - seen) / self._words.size
 
     def moved(self, now: State, saved: State) -> Floats:
         """The tokens of each document that changed topic."""
         return np.add.reduceat((now != saved).astype(np.float64), self.offsets[:-1])
 
-    def _sweep(self, state: State, draws: NDArray[np.float32]) -> tuple[State, float]:
-        """The new assignment, and the negative log likelihood per token seen on the way.
-
-        The likelihood of a token is that of its type given all other assignments, before it is
-        drawn again.
-        """
-        by_type = self._count(self._words, state, self._types)
-        by_document = self._count(self._documents, state, self._lengths.size)
-        result = np.array(state)
-        blocks = len(self._parts)
-        seen = 0.0
-        for block, (words, documents) in enumerate(self._parts):
-            before = state[block::blocks].astype(np.int64)
-            u = draws[block::blocks]
-            after = np.empty_like(before)
-            scale = 1 / (by_type.sum(axis=0) + self._types * self._beta)
-            likely = (by_type + self._beta) * scale
-            share = by_document + self._alpha
-            for at in range(0, words.size, CHUNK):
-                part = slice(at, at + CHUNK)
-                after[part], likelihood = self._draw(
-                    likely.take(words[part], axis=0),
-                    share.take(documents[part], axis=0),
-                    before[part],
-                    u[part],
-                    scale,
-                )
-                seen += likelihood
-            moved = np.flatnonzero(after != before)
-            for table, rows in ((by_type, words[moved]), (by_document, documents[moved])):
-                flat = table.reshape(-1)
-                np.add.at(flat, rows * self._topics + after[moved], np.float32(1))
-                np.subtract.at(flat, rows * self._topics + before[moved], np.float32(1))
-            result[block::blocks] = after
-        return result, (self._constant - seen) / self._words.size
-
-    def _draw(
-        self,
-        chance: NDArray[np.float32],
-        share: NDArray[np.float32],
-        before: NDArray[np.int64],
-        u: NDArray[np.float32],
-        scale: NDArray[np.float32],
-    ) -> tuple[NDArray[np.int64], float]:
-        """New topics of a chunk of tokens and the sum of their log likelihoods."""
-        own = np.arange(before.size) * self._topics + before
-        own_scale = scale.take(before)
-        rest = chance.reshape(-1)
-        rest[own] = (rest.take(own) - own_scale) / (1 - own_scale)  # without the token itself
-        share.reshape(-1)[own] -= 1
-        chance *= share
-        upto = chance @ self._below
-        total = upto[:, -1]
-        drawn = (upto < (u * total)[:, None]).astype(np.float32) @ np.ones(
-            self._topics, dtype=np.float32
+    def _draw(self, state: State, order: NDArray[np.int64], draws: NDArray[np.float32]) -> float:
+        """One sweep in place; the sum of the log likelihoods."""
+        known = np.flatnonzero(state != NONE)
+        flat = self._words[known].astype(np.int64) * self._topics + state[known]
+        by_type = np.bincount(flat, minlength=self._types * self._topics).astype(np.int32)
+        return self._sweep(
+            state,
+            by_type.reshape(self._types, self._topics),
+            self._words,
+            self.offsets,
+            order,
+            draws,
+            self._alpha,
+            self._beta,
         )
-        np.minimum(drawn, self._topics - 1, out=drawn)
-        return drawn.astype(np.int64), float(np.log(total).sum(dtype=np.float64))
 
-    def _count(
-        self, rows: NDArray[np.int64], topics: NDArray[np.integer], size: int
-    ) -> NDArray[np.float32]:
-        """How many tokens of each row have each topic, shape (size, topics)."""
-        flat = np.bincount(rows * self._topics + topics, minlength=size * self._topics)
-        return flat.reshape(size, self._topics).astype(np.float32)
+
+def sweep(
+    assigned: State,
+    by_type: Counts,
+    words: Counts,
+    offsets: NDArray[np.int64],
+    order: NDArray[np.int64],
+    draws: NDArray[np.float32],
+    alpha: float,
+    beta: float,
+) -> float:
+    """Draw every token's topic anew, in place, and return the sum of their log likelihoods.
+
+    A token whose topic is NONE is in no count and is drawn from the tokens that are.
+
+    Args:
+        assigned: the topic of each token; changed, shape (tokens,).
+        by_type: tokens of each type in each topic; changed, shape (types, topics).
+        words: the type of each token, shape (tokens,).
+        offsets: first token of each document, and the number of tokens, shape (documents + 1,).
+        order: the documents as they are drawn one after another, shape (documents,).
+        draws: uniform in [0, 1), one a token.
+        alpha: prior weight of a topic in a document.
+        beta: prior weight of a type in a topic.
+    """
+    types, topics = by_type.shape
+    weight = types * beta
+    size = np.zeros(topics)
+    for one in range(types):
+        for topic in range(topics):
+            size[topic] += by_type[one, topic]
+    scale = 1.0 / (size + weight)
+    share = np.empty(topics)
+    upto = np.empty(topics)
+    seen = 0.0
+    for document in order:
+        tokens = range(offsets[document], offsets[document + 1])
+        share[:] = alpha
+        for token in tokens:
+            if assigned[token] != NONE:
+                share[assigned[token]] += 1.0
+        for token in tokens:
+            word, topic = words[token], int(assigned[token])
+            if topic != NONE:
+                by_type[word, topic] -= 1
+                share[topic] -= 1.0
+                size[topic] -= 1.0
+                scale[topic] = 1.0 / (size[topic] + weight)
+            total = 0.0
+            for one in range(topics):
+                total += (by_type[word, one] + beta) * scale[one] * share[one]
+                upto[one] = total
+            at = draws[token] * total
+            topic = 0
+            while topic < topics - 1 and upto[topic] <= at:
+                topic += 1
+            assigned[token] = topic
+            by_type[word, topic] += 1
+            share[topic] += 1.0
+            size[topic] += 1.0
+            scale[topic] = 1.0 / (size[topic] + weight)
+            seen += np.log(total)
+    return seen

@@ -95,7 +95,7 @@ def arms(grid: str) -> list[Arm]:
     return [
         *(Arm("full", saving) for saving in running),
         *(Arm("partial", saving, p) for saving in (nothing, whole, *running) for p in LOST),
-        *(Arm("partial", saving, 0.5, by_owner=True) for saving in (whole, eighths[0])),
+        *(Arm("partial", saving, p, by_owner=True) for saving in (whole, eighths[0]) for p in LOST),
     ]
 
 
