@@ -14,6 +14,7 @@ import warnings
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from ettr.training.elastic.gasp import group_from_env
@@ -84,6 +85,20 @@ def loss_of(model, step, slot):
     return (model(x).squeeze(1) - x.sum(1).tanh()).square().mean()
 
 
+def spoil(slot, generation):
+    """One rank's change of a generation fails within torch."""
+    from ettr.training.elastic.reconfigure import Reconfiguring
+
+    change = Reconfiguring._change
+
+    def spoilt(self, number, handles):
+        if number == generation and dist.get_rank() == slot:
+            return "spoilt"
+        return change(self, number, handles)
+
+    Reconfiguring._change = spoilt
+
+
 def main() -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
@@ -103,8 +118,8 @@ def main() -> None:
     name = f"{os.getpid()}"
     log = (FOLDER / f"log-{name}.jsonl").open("a", buffering=1)
     recorder = ProgressRecorder(FOLDER / f"progress-{name}.jsonl", run="kill-test")
-    # Only torchrun's group knows of parking.
-    more = {"parks": CONFIG["parks"]} if "parks" in CONFIG else {}
+    # Only torchrun's group knows of parking, only the supervisor's of ways to regroup.
+    more = {name: CONFIG[name] for name in ("parks", "regroup") if name in CONFIG}
     group = group_from_env(
         protection,
         **more,
@@ -112,15 +127,19 @@ def main() -> None:
         recorder=recorder,
         fingerprints=True,
     )
+    if "spoil" in CONFIG:
+        spoil(*CONFIG["spoil"])
     kills = {(k["slot"], k["step"]): k for k in CONFIG.get("kills", [])}
 
     def train(generation):
         formed_s = time.time()
+        pairs = [dist.new_group([a, a + 1]) for a in (0, 2)] if CONFIG.get("subgroups") else []
         model, optimizer = build(generation.mesh())
         step = generation.recover(model, optimizer)
         r = generation.report
         log.write(json.dumps({
             "event": "recovered", "generation": generation.number, "slot": generation.slot,
+            "formed": generation.formed, "default_group": id(dist.group.WORLD),
             "pid": os.getpid(), "source": r.source, "step": r.step, "reached": r.reached_step,
             "lost_slots": r.lost_slots, "lost_steps": r.lost_steps, "stale": r.stale_steps,
             "before": r.fingerprint_before, "after": r.fingerprint_after, "formed_s": formed_s,
@@ -138,6 +157,10 @@ def main() -> None:
             optimizer.zero_grad()
             loss = loss_of(model, step, generation.slot)
             loss.backward()
+            if pairs:
+                both = torch.ones(1)
+                dist.all_reduce(both, group=pairs[generation.slot // 2])
+                assert both.item() == 2
             if where in ("update", "save"):
                 DOOM[where] = kill
             with generation.update(step + 1):

@@ -6,12 +6,12 @@ Nothing is promised from a version number: each is looked for by the name of wha
 from __future__ import annotations
 
 import importlib.util
-import inspect
 import os
 from dataclasses import dataclass
 
 from ettr.training.elastic.gasp import started_by_torchrun
-from ettr.training.elastic.membership import ENV_STORE
+from ettr.training.elastic.groups import Regroup
+from ettr.training.elastic.membership import ENV_REGROUP, ENV_STORE
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Backend:
     """One way of going on after the loss of a rank.
 
     present: what it needs is installed. driven: ettr can use it. tried: it was run with real kills
-    in ettr's own tests. active: it started this process.
+    in ettr's own tests. active: it started this process, or was chosen for it.
     """
 
     name: str
@@ -46,8 +46,9 @@ def backends() -> tuple[Backend, ...]:
             "under the supervisor, by NCCL's abort: written, never run by ettr's tests",
         ),
         Backend(
-            "reconfigure", _has_reconfigure(), False, False, False,
-            "torch's own change of a group's members: looked for, not driven by ettr",
+            "reconfigure", _has_reconfigure(), True, True, _asked_to_reconfigure(),
+            'under the supervisor, regroup="reconfigure": torch (2.14 and later) changes the '
+            "group's members; gloo alone, tried on torch 2.15.0",
         ),
         Backend(
             "torchft", importlib.util.find_spec("torchft") is not None, False, False, False,
@@ -63,6 +64,10 @@ def _has_cuda() -> bool:
 
 
 def _has_reconfigure() -> bool:
-    import torch.distributed as dist
+    from ettr.training.elastic.reconfigure import missing
 
-    return "enable_reconfigure" in inspect.signature(dist.init_process_group).parameters
+    return not missing()
+
+
+def _asked_to_reconfigure() -> bool:
+    return ENV_STORE in os.environ and os.environ.get(ENV_REGROUP) == Regroup.RECONFIGURE

@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from ettr.errors import EttrError
-from ettr.training.elastic.groups import RankFailedError, device
+from ettr.training.elastic.groups import RankFailedError, Regroup, device
 from ettr.training.elastic.membership import Membership
 from ettr.training.elastic.protection import Protection
 from ettr.training.recovery import Measured, interval_steps
@@ -21,6 +21,7 @@ class Generation:
     Attributes:
         number: Of the generation; grows with every change.
         slot: This rank; `world`: the number of ranks.
+        formed: How its group came to be.
         report: What `recover` did.
     """
 
@@ -30,9 +31,10 @@ class Generation:
         membership: Membership,
         slot: int,
         store: Any,
+        formed: Regroup = Regroup.REINIT,
     ) -> None:
         self.number, self.slot, self.world = membership.generation, slot, len(membership.workers)
-        self.membership = membership
+        self.membership, self.formed = membership, formed
         self.report: Any = None
         self.fingerprints = group.fingerprints
         self._group, self._store = group, store

@@ -6,9 +6,17 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from enum import StrEnum
+from typing import Any, Protocol
 
 from ettr.errors import EttrError, UsageError
+
+
+class Regroup(StrEnum):
+    """How a process comes from the group of one generation to that of the next."""
+
+    REINIT = "reinit"
+    RECONFIGURE = "reconfigure"
 
 
 class RankFailedError(EttrError):
@@ -74,7 +82,64 @@ def form(store: Any, slot: int, world: int, timeouts: Timeouts) -> None:
     )
     # Shorter from here on: with one timeout for both, the ranks that wait for the last one to
     # come would give up just as it arrives.
-    dist.distributed_c10d._set_pg_timeout(timedelta(seconds=timeouts.collective_s))
+    _bound_collectives(timedelta(seconds=timeouts.collective_s))
+
+
+def _bound_collectives(wait: timedelta) -> None:
+    import torch.distributed as dist
+
+    if hasattr(dist, "set_timeout"):  # torch 2.15; it warns of the older name
+        dist.set_timeout(wait)
+    else:
+        dist.distributed_c10d._set_pg_timeout(wait)
+
+
+class Former(Protocol):
+    """What forms the default group of each generation of a process."""
+
+    def form(self, generation: int, slot: int, world: int, store: Any) -> Regroup:
+        """Form the group of a generation with the ranks that meet in its store; returns how."""
+
+    def release(self, again: bool) -> None:
+        """A generation is over; `again`: another will be formed."""
+
+
+class Reinit:
+    """A new group in every generation, the old one destroyed: any torch, any backend."""
+
+    def __init__(self, timeouts: Timeouts) -> None:
+        self._timeouts = timeouts
+
+    def form(self, _generation: int, slot: int, world: int, store: Any) -> Regroup:
+        """Form the group of a generation; returns how."""
+        form(store, slot, world, self._timeouts)
+        return Regroup.REINIT
+
+    def release(self, again: bool) -> None:
+        """Destroy the group."""
+        import torch.distributed as dist
+
+        with suppress(Exception):
+            dist.destroy_process_group()
+
+
+def former(regroup: Regroup | str, store: Callable[[], Any], timeouts: Timeouts) -> Former:
+    """What forms the groups of this process.
+
+    Args:
+        store: makes a connection to the supervisor's store.
+
+    Raises:
+        UsageError: no such way, or the installed torch does not have it.
+    """
+    if regroup not in tuple(Regroup):
+        raise UsageError(f'regroup: "{regroup}" was given; it is one of {", ".join(Regroup)}')
+    if regroup == Regroup.REINIT:
+        return Reinit(timeouts)
+    from ettr.training.elastic.reconfigure import Reconfiguring, require
+
+    require()
+    return Reconfiguring(store(), timeouts)
 
 
 def device() -> str:

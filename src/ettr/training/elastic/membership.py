@@ -14,6 +14,7 @@ GENERATION = "ettr/generation"
 STOP = "ettr/stop"
 ENV_STORE = "ETTR_ELASTIC_STORE"
 ENV_WORKER = "ETTR_ELASTIC_WORKER"
+ENV_REGROUP = "ETTR_ELASTIC_REGROUP"
 
 
 @dataclass(frozen=True, slots=True)

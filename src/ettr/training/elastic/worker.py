@@ -26,14 +26,13 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, Self
 
 from ettr.errors import UsageError
 from ettr.training.elastic import groups
 from ettr.training.elastic import membership as names
 from ettr.training.elastic.generation import Generation
-from ettr.training.elastic.groups import EvictedError, RankFailedError, Timeouts
+from ettr.training.elastic.groups import EvictedError, RankFailedError, Regroup, Timeouts
 from ettr.training.elastic.membership import Membership
 from ettr.training.elastic.protection import Protection
 from ettr.training.elastic.watcher import Watcher
@@ -52,6 +51,8 @@ class ElasticGroup:
         protection: what guards the shards.
         recorder: is told steps, saves, stalls, restarts and restores.
         fingerprints: hash the shard at each recovery, for tests and demonstrations.
+        regroup: `reinit` destroys the group and forms a new one; `reconfigure` lets torch (2.14 or
+            later) change its members, and does as `reinit` where that fails.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class ElasticGroup:
         timeouts: Timeouts,
         recorder: ProgressRecorder | None = None,
         fingerprints: bool = False,
+        regroup: Regroup | str = Regroup.REINIT,
     ) -> None:
         from ettr.training.elastic.keeping import Keeper
 
@@ -70,6 +72,7 @@ class ElasticGroup:
         self.keeper, self.measuring = Keeper(), Measuring()
         self.reports: list[Any] = []
         self._address, self._timeouts, self._recorder = store, timeouts, recorder
+        self._former = groups.former(regroup, self._connect, timeouts)
         self._control = self._connect()
         self._watcher = Watcher(self._connect(), worker, abort=groups.abort_of_backend())
         self.last_failed_s: float | None = None
@@ -84,11 +87,16 @@ class ElasticGroup:
         timeouts: Timeouts | None = None,
         recorder: ProgressRecorder | None = None,
         fingerprints: bool = False,
+        regroup: Regroup | str | None = None,
     ) -> Self:
         """The group that `ettr elastic` started this process for.
 
+        Args:
+            regroup: None takes it from ETTR_ELASTIC_REGROUP, and `reinit` where that is not set.
+
         Raises:
-            UsageError: this process was not started by a supervisor.
+            UsageError: this process was not started by a supervisor, or the installed torch cannot
+                regroup in this way.
         """
         address = os.environ.get(names.ENV_STORE, "")
         worker = os.environ.get(names.ENV_WORKER, "")
@@ -105,6 +113,7 @@ class ElasticGroup:
             timeouts=timeouts or Timeouts(),
             recorder=recorder,
             fingerprints=fingerprints,
+            regroup=regroup or os.environ.get(names.ENV_REGROUP) or Regroup.REINIT,
         )
 
     def run(self, train: Callable[[Generation], Any]) -> Any:
@@ -137,16 +146,14 @@ class ElasticGroup:
         self, membership: Membership, slot: int, train: Callable[[Generation], Any]
     ) -> tuple[str | None, Any]:
         """(None, result), or what failed in words and nothing."""
-        import torch.distributed as dist
-
         self._watcher.attempt(membership.generation)
         generation: Generation | None = None
         told: str | None = None
         result = None
         try:
             store = groups.prefixed(f"gen{membership.generation}", self._connect())
-            self._form(membership, slot, store)
-            generation = Generation(self, membership, slot, store)
+            formed = self._form(membership, slot, store)
+            generation = Generation(self, membership, slot, store, formed)
             result = train(generation)
             self._wait_for_all(membership, slot)
         except RuntimeError as error:  # gloo, NCCL and the store raise its subclasses
@@ -154,15 +161,14 @@ class ElasticGroup:
             told = "".join(traceback.format_exception(error))
         if generation is not None:
             generation.end()
-        with suppress(Exception):
-            dist.destroy_process_group()
+        self._former.release(again=told is not None)
         self._watcher.rest()
         return told, result
 
-    def _form(self, membership: Membership, slot: int, store: Any) -> None:
+    def _form(self, membership: Membership, slot: int, store: Any) -> Regroup:
         world = len(membership.workers)
         os.environ.update(RANK=str(slot), LOCAL_RANK=str(slot), WORLD_SIZE=str(world))
-        groups.form(store, slot, world, self._timeouts)
+        return self._former.form(membership.generation, slot, world, store)
 
     def _connect(self) -> Any:
         host, port = self._address
@@ -240,7 +246,7 @@ class ElasticGroup:
             self._tell(
                 "restart", reached, max(0.0, begin_s - began_s), time_s=begin_s,
                 generation=generation.number, lost_slots=list(report.lost_slots),
-                cause=membership.cause,
+                cause=membership.cause, regroup=generation.formed,
             )  # fmt: skip
             self._tell(
                 "restore", report.step, now_s - begin_s, source=report.source,
