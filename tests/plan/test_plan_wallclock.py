@@ -91,3 +91,36 @@ def test_what_has_no_distribution_gets_a_sentence() -> None:
         wallclock(replace(run, productive_s=1e9, interval_s=1e8))
     with pytest.raises(UsageError, match=r"no probability; give 0.9"):
         wallclock(replace(run, productive_s=1e5)).quantile_s(90)
+
+
+def hard_run(load: float, queue_s: float = 0.0) -> PlannedRun:
+    """One segment of an hour in which `load` failures are expected."""
+    return PlannedRun(load * 24.0, 1, 3600.0, queue_s=queue_s, productive_s=3600.0)
+
+
+@pytest.mark.parametrize("queue_law", ["fixed", "exponential"])
+@pytest.mark.parametrize("queue_s", [0.0, 7200.0])
+@pytest.mark.parametrize("load", [12.0, 16.0, 19.9])
+def test_a_run_that_is_hard_to_end_takes_an_exponential_time(
+    load: float, queue_s: float, queue_law: str
+) -> None:
+    """A rare end among many tries: the law tends to the exponential one (Renyi 1956)."""
+    law = wallclock(hard_run(load, queue_s), queue_law)
+    for p in (0.1, 0.5, 0.9, 0.99):
+        assert law.quantile_s(p) == pytest.approx(-law.mean_s * math.log1p(-p), rel=3e-4)
+    assert law.sd_s == pytest.approx(law.mean_s, rel=1e-4)
+
+
+@pytest.mark.parametrize("load", [20.1, 50.0, 299.0, 800.0])
+def test_a_run_that_will_not_end_is_refused(load: float) -> None:
+    with pytest.raises(UsageError, match=r"will not end; shorten the interval or the restart"):
+        wallclock(hard_run(load))
+
+
+@pytest.mark.parametrize("load", [40.0, 50.0, 299.0])
+def test_the_window_of_a_law_lost_in_rounding_is_refused(
+    load: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ettr.plan.wallclock._HIGHEST_LOAD", math.inf)
+    with pytest.raises(UsageError, match=r"hardly ever ends, and its law cannot be told; shorten"):
+        wallclock(hard_run(load))

@@ -16,7 +16,9 @@ from ettr.plan.run import PlannedRun
 QUEUE_LAWS = ("fixed", "exponential")
 _LOG_TAIL = math.log(1e-10)
 _MOST_TERMS = 8192
-_HIGHEST_LOAD = 300.0
+_ROUNDING = 1e-3
+# one part in e^20 is known to six digits in double precision, one in e^35 to none
+_HIGHEST_LOAD = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,9 +246,19 @@ def _invert(excess: _Excess, run: PlannedRun) -> Wallclock:
 
 
 def _window(excess: _Excess, mean_s: float, sd_s: float) -> tuple[float, float]:
-    """Times beyond the shortest that hold all but 1e-10 of the probability on either side."""
+    """Times beyond the shortest that hold all but 1e-10 of the probability on either side.
+
+    Raises:
+        UsageError: the run hardly ever ends, so that the tail of its law is lost in rounding.
+    """
     if not sd_s:
         return 0.0, 1.0
+    # at no tilt at all the moment is 1, its logarithm 0
+    if not math.isfinite(sd_s) or not abs(excess.log_moment(0.0)) < _ROUNDING:
+        raise UsageError(
+            f"the run takes {mean_s:.3g} s in the mean: it hardly ever ends, and its law cannot be "
+            "told; shorten the interval or the restart, or use fewer nodes"
+        )
     tilt = 1.0 / sd_s
     while math.isfinite(excess.log_moment(tilt)):
         tilt *= 2.0
