@@ -1,21 +1,20 @@
 """One self-contained HTML file: readable offline, dark and light, printable, safe to open.
 
-Everything that came from a log is text: Jinja escapes it in the page, `_script_json` in the data of
+Everything that came from a log is text: Jinja escapes it in the page, `script_json` in the data of
 the figures, and a content security policy lets the page load nothing from anywhere.
 """
 
 from __future__ import annotations
 
 import html
-import json
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from ettr.report.characters import cut, harmless
+from ettr.report.characters import harmless
+from ettr.report.jinja import environment, script_json
 from ettr.report.section import Figure, Section
 
 _TEXT_KEYS = frozenset({"text", "hovertext", "name", "x", "y", "labels", "title", "ticktext"})
@@ -55,26 +54,16 @@ class Page:
 
 def render(page: Page) -> str:
     """The page as HTML."""
-    environment = Environment(
-        loader=PackageLoader("ettr.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=_visible,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["cut"] = cut
     figures = [figure for section in page.sections for figure in section.figures]
-    return environment.get_template("report.html.j2").render(
-        page=page,
-        figures=_script_json([_figure(figure) for figure in figures]),
-        plotly=Markup(_plotly() if figures else ""),  # noqa: S704 - the library's own file
+    return (
+        environment()
+        .get_template("report.html.j2")
+        .render(
+            page=page,
+            figures=script_json([_figure(figure) for figure in figures]),
+            plotly=Markup(_plotly() if figures else ""),  # noqa: S704 - the library's own file
+        )
     )
-
-
-def _visible(value: Any) -> Any:
-    """What a template prints: text without characters that reverse or hide it."""
-    return harmless(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _plotly() -> str:
@@ -100,11 +89,3 @@ def _escaped(value: Any, is_text: bool = False) -> Any:
     if isinstance(value, str) and is_text:
         return html.escape(harmless(value), quote=False).replace("\n", "<br>")
     return value
-
-
-def _script_json(value: Any) -> Markup:
-    """JSON that is safe inside a script element."""
-    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    for char, code in (("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026")):
-        text = text.replace(char, code)
-    return Markup(text)  # noqa: S704 - just made safe

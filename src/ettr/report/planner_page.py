@@ -12,12 +12,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from ettr import __version__
 from ettr.analysis.planning import DOMAINS, RunPlan
 from ettr.plan.schemes import SCHEMES, Domain, JobShape, Kind, Scheme, Terms
-from ettr.report.html import _script_json
+from ettr.report.jinja import environment, script_json
 
 ASSUMED_TARGET = 0.9
 TYPED = "typed write time"
@@ -26,19 +24,16 @@ _KINDS = {Kind.SOFT: "soft", Kind.LIGHT: "light", Kind.DEEP: "deep"}
 
 def planner_html(plan: RunPlan) -> str:
     """The page as HTML, its sliders at the plan's run."""
-    environment = Environment(
-        loader=PackageLoader("ettr.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     job = plan.job or assumed_job(plan)
-    return environment.get_template("planner.html.j2").render(
-        subtitle="Move a slider: MTTF, ETTR, the best interval and the target line follow.",
-        notes=_notes(plan, job),
-        footer=f"ettr {__version__}. Nothing is loaded from anywhere; the file can be kept.",
-        given=_script_json(given(plan, job)),
+    return (
+        environment()
+        .get_template("planner.html.j2")
+        .render(
+            subtitle="Move a slider: MTTF, ETTR, the best interval and the target line follow.",
+            notes=_notes(plan, job),
+            footer=f"ettr {__version__}. Nothing is loaded from anywhere; the file can be kept.",
+            given=script_json(given(plan, job)),
+        )
     )
 
 

@@ -1,0 +1,42 @@
+"""How pages are rendered: text from a log stays text, in the page and in the data of a script."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from ettr.report.characters import cut, harmless
+
+
+def environment() -> Environment:
+    """Templates of the report, escaping whatever is not marked as safe."""
+    made = Environment(
+        loader=PackageLoader("ettr.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_visible,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters["cut"] = cut
+    return made
+
+
+def script_json(value: Any) -> Markup:
+    """JSON that is safe inside a script element.
+
+    Raises:
+        ValueError: a number is not finite, which JSON has no name for.
+    """
+    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    for char, code in (("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026")):
+        text = text.replace(char, code)
+    return Markup(text)  # noqa: S704 - just made safe
+
+
+def _visible(value: Any) -> Any:
+    """What a template prints: text without characters that reverse or hide it."""
+    return harmless(value) if isinstance(value, str) and not isinstance(value, Markup) else value
