@@ -36,9 +36,9 @@ from safetensors.torch import load_file, save_file
 
 from ettr.errors import EttrError
 from ettr.training.dcp import METADATA, CheckedReader, CheckedWriter
+from ettr.training.disk import OsDisk
 from ettr.training.restoring import restore
 from ettr.training.running import RunningCheckpoint
-from ettr.training.slotfile import OsDisk
 
 OLD, NEW = 1, 2
 PAGE_BYTES = 4096

@@ -17,10 +17,11 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
+from ettr.training.disk import OsDisk  # noqa: E402
 from ettr.training.planning import BlockView, Budget, choose  # noqa: E402
 from ettr.training.restoring import restore  # noqa: E402
 from ettr.training.running import RunningCheckpoint  # noqa: E402
-from ettr.training.slotfile import OsDisk, fence  # noqa: E402
+from ettr.training.slotfile import fence  # noqa: E402
 from ettr.training.state import TrainingState  # noqa: E402
 from ettr.training.verifying import prometheus_text, verify  # noqa: E402
 
@@ -146,7 +147,7 @@ def test_priority_saves_what_moved_most(tmp_path: Path) -> None:
         table[20:24] += 1.0
         table[40:44] += 3.0
         table[60:64] += 2.0
-        rc._writer.score_soon()
+        rc._writer.score_soon(0)
         rc.wait()
         for step in (1, 2, 3, 4):
             rc.step(step)

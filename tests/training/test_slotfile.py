@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from ettr.training import checksums
+from ettr.training.disk import OsDisk
 from ettr.training.faults import CheckpointError, FencedError
 from ettr.training.layout import BlockSpec, Component, Layout, TensorSpec
-from ettr.training.slotfile import HEADER_BYTES, OsDisk, SlotWriter, fence, slot_folder
+from ettr.training.slotfile import HEADER_BYTES, SlotWriter, fence, slot_folder
 from ettr.training.slotread import PayloadReader, last_rounds, newest_good, open_slot
 from ettr.training.verifying import ages, verify
 

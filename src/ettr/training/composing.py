@@ -11,8 +11,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
+from ettr.training.ahead import read_ahead
+from ettr.training.extras import Extra, decode
 from ettr.training.faults import CheckpointError
-from ettr.training.layout import EXTRA, Key
+from ettr.training.layout import EXTRA, RESERVED, Key
 from ettr.training.slotread import (
     BadBlock,
     PayloadReader,
@@ -53,7 +55,7 @@ def open_source(stack: ExitStack, root: str | os.PathLike[str], slot: str | None
 
 
 def candidates(source: Source) -> dict[Key, list[Record]]:
-    """The records of each block, the best first.
+    """The records of each block of a tensor, the best first.
 
     Within a slot the latest round wins, also where it is of an earlier step: the run went back.
     Between slots that hold the same block (replicas, or an earlier world size) the later step does.
@@ -61,7 +63,7 @@ def candidates(source: Source) -> dict[Key, list[Record]]:
     merged: dict[Key, list[list[Record]]] = {}
     for slot in source.slots:
         for key, records in slot.records.items():
-            if records:
+            if records and key[0] not in RESERVED:
                 merged.setdefault(key, []).append(records)
     return {
         key: [
@@ -73,13 +75,43 @@ def candidates(source: Source) -> dict[Key, list[Record]]:
     }
 
 
+def reserved(
+    source: Source, slot: Slot, name: str, reader: PayloadReader
+) -> Iterator[tuple[Record, memoryview]]:
+    """The whole records of a slot's reserved block, the latest first; bad ones are noted."""
+    records = [r for key, of_key in slot.records.items() if key[0] == name for r in of_key]
+    for record in sorted(records, key=lambda r: r.order, reverse=True):
+        payload = reader.read(record)
+        if payload is None:
+            source.bad.append(bad_record(slot.name, record))
+        else:
+            yield record, payload
+
+
+def extras_of(source: Source, *, at_most: int | None = None) -> dict[str, Extra]:
+    """Slot -> what it was last given as `extra`; a slot that was given nothing is left out.
+
+    Args:
+        at_most: only what belongs to this step or an earlier one.
+    """
+    found: dict[str, Extra] = {}
+    reader = PayloadReader()
+    for slot in source.slots:
+        for record, payload in reserved(source, slot, EXTRA, reader):
+            version = record.file.superblock.version
+            extra = decode(payload, version=version, step=record.header.step)
+            if at_most is None or extra.step <= at_most:
+                found[slot.name] = extra
+                break
+    return found
+
+
 def common_steps(found: dict[Key, list[Record]]) -> list[int]:
     """Steps of which every block has a record (by its header), the latest first."""
     steps: set[int] | None = None
-    for key, records in found.items():
-        if key[0] != EXTRA:
-            own = {record.header.step for record in records}
-            steps = own if steps is None else steps & own
+    for records in found.values():
+        own = {record.header.step for record in records}
+        steps = own if steps is None else steps & own
     return sorted(steps or (), reverse=True)
 
 
@@ -102,13 +134,11 @@ def newest_common(
     for step in common_steps(found):
         records = of_step(found, step)
         whole = (
-            any(reader.read(record) is not None for record in of_key)
-            for key, of_key in records.items()
-            if key[0] != EXTRA
+            any(reader.read(record) is not None for record in of_key) for of_key in records.values()
         )
         if all(whole):
             return step, records
-    steps = sorted({r.header.step for k, rs in found.items() if k[0] != EXTRA for r in rs})
+    steps = sorted({r.header.step for rs in found.values() for r in rs})
     span = f"{steps[0]} to {steps[-1]}" if steps else "none"
     raise CheckpointError(
         f"no step of which every block is whole (blocks are of steps: {span}); restore the newest "
@@ -123,11 +153,13 @@ def good_payloads(
 
     A bad record is noted in `source.bad` and the next is tried; (key, None, None): none is whole.
     """
-    for key, records in sorted(found.items(), key=_file_order):
+    ordered = sorted(found.items(), key=_file_order)
+    firsts = read_ahead((records[0] for _, records in ordered if records), check=reader.check)
+    for key, records in ordered:
         good: Record | None = None
         payload: memoryview | None = None
-        for record in records:
-            payload = reader.read(record)
+        for tried, record in enumerate(records):
+            payload = reader.read(record) if tried else next(firsts)[1]
             if payload is not None:
                 good = record
                 break

@@ -17,11 +17,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from ettr.training.boxes import tensor_of
 from ettr.training.composing import candidates, good_payloads, newest_common, open_source
 from ettr.training.dcp import write_whole
 from ettr.training.faults import CheckpointError
-from ettr.training.layout import EXTRA, TensorSpec
-from ettr.training.restoring import tensor_of
+from ettr.training.layout import TensorSpec
 from ettr.training.slotfile import sync_folder
 from ettr.training.slotread import PayloadReader, Record
 
@@ -58,7 +58,7 @@ def assemble(
     reader = PayloadReader()
     with ExitStack() as stack:
         source = open_source(stack, root, None)
-        found = {k: r for k, r in candidates(source).items() if k[0] != EXTRA}
+        found = candidates(source)
         try:
             found = newest_common(found, reader)[1]
         except CheckpointError:

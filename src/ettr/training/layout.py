@@ -22,6 +22,8 @@ DTYPE_BYTES = {
 }  # fmt: skip
 COMPONENT_ALIGN = 16
 EXTRA = "__extra__"
+MOVEMENT = "__movement__"
+RESERVED = frozenset({EXTRA, MOVEMENT})  # blocks that hold no tensor of the training
 
 Key = tuple[str, tuple[int, ...], tuple[int, ...]]
 
@@ -123,5 +125,10 @@ def aligned(n_bytes: int, to: int) -> int:
 
 
 def extra_tensor(capacity_bytes: int) -> TensorSpec:
-    """The tensor that holds what is no tensor (loader position, schedules): JSON in a box."""
+    """The tensor that holds what is no parameter (loader position, random state, schedules)."""
     return TensorSpec(EXTRA, (capacity_bytes,), (Component("param", "uint8"),))
+
+
+def movement_tensor(blocks: int) -> TensorSpec:
+    """The tensor that holds how far each block has moved, and in how many steps."""
+    return TensorSpec(MOVEMENT, (blocks, 2), (Component("param", "float32"),))

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ettr.errors import UsageError
-from ettr.training.layout import BlockSpec, Layout, TensorSpec, extra_tensor
+from ettr.training.layout import BlockSpec, Layout, TensorSpec, extra_tensor, movement_tensor
 
 if TYPE_CHECKING:
     from ettr.training.state import Shard
@@ -96,8 +96,9 @@ def plan_layout(
     block_bytes: int,
     rows: Mapping[str, int],
     extra_bytes: int,
+    movement: bool = False,
 ) -> tuple[Layout, list[int]]:
-    """The slot's layout, and for each block the index of its shard (-1: the extra block).
+    """The slot's layout, and for each block the index of its shard (-1: a reserved block, last).
 
     Blocks of replicated tensors are dealt out among the replicas in turn, so that each is saved
     once.
@@ -114,9 +115,10 @@ def plan_layout(
             if (number + index) % count == mine:
                 blocks.append(BlockSpec(index, offsets, sizes))
                 of_shard.append(index)
-    if extra_bytes:
-        blocks.append(BlockSpec(len(tensors), (0,), (extra_bytes,)))
-        tensors.append(extra_tensor(extra_bytes))
+    own = [movement_tensor(len(blocks))] if movement and blocks else []
+    for spec in (*([extra_tensor(extra_bytes)] if extra_bytes else ()), *own):
+        blocks.append(BlockSpec(len(tensors), (0,) * len(spec.shape), spec.shape))
+        tensors.append(spec)
         of_shard.append(-1)
     return Layout(tuple(tensors), tuple(blocks)), of_shard
 

@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import struct
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ettr.errors import UsageError
+from ettr.training import movement
+from ettr.training.boxes import copy_box, narrow_to, tensor_of
 from ettr.training.composing import (
     MODES,
     Source,
     candidates,
+    extras_of,
     good_payloads,
     newest_common,
     open_source,
 )
-from ettr.training.coverage import Coverage, intersection
+from ettr.training.coverage import Box, Coverage, intersection
+from ettr.training.extras import Extra
 from ettr.training.faults import CheckpointError
-from ettr.training.layout import EXTRA, Component, Key
+from ettr.training.layout import Component, Key
+from ettr.training.movement import Perturbation, Restored
+from ettr.training.recovery import RecoveryPolicy, iteration_cost
 from ettr.training.slotfile import slot_folder
 from ettr.training.slotread import BadBlock, PayloadReader, Record
-from ettr.training.staging import copy_plainly
 from ettr.training.state import Shard, State, as_state
 
 
@@ -38,8 +43,11 @@ class RestoreReport:
 
     fell_back: places that could not be trusted; the block's next older copy was taken. missing:
     parameters that no good record covers (only with strict=False). fresh_moments: moments that no
-    record held and that were set to zero, their step counts with them. extra: what the newest
-    round was given as `extra`.
+    record held and that were set to zero, their step counts with them. extra, extra_step: what was
+    last given as `extra` and the step that it belongs to, of the slot that was read or, where all
+    were, of the one that is furthest; extras: of every slot. restored_fraction: share of the
+    model's parameters. mean_step: mean over the blocks. perturbation: distance from the lost
+    values; None where `reached_step` was not given.
     """
 
     blocks: int
@@ -51,26 +59,68 @@ class RestoreReport:
     fresh_moments: tuple[str, ...]
     extra: dict[str, Any]
     restore_s: float
+    extra_step: int | None = None
+    extras: Mapping[str, Extra] = field(default_factory=dict)
+    restored_fraction: float = 1.0
+    mean_step: float | None = None
+    reached_step: int | None = None
+    perturbation: Perturbation | None = None
 
     @property
     def consistent(self) -> bool:
         """Whether all blocks are of one step; else the state is a composite."""
         return self.oldest_step == self.newest_step
 
+    @property
+    def delta_norm(self) -> float | None:
+        """‖δ‖; `perturbation` says whether it was measured or estimated."""
+        return None if self.perturbation is None else self.perturbation.delta_norm
+
+    def __str__(self) -> str:
+        """The report in a sentence."""
+        return self.summary()
+
+    def summary(self, policy: RecoveryPolicy | None = None) -> str:
+        """The report in a sentence.
+
+        Args:
+            policy: with it, the iterations that the recovery is predicted to cost.
+        """
+        said = [f"restored {self.restored_fraction:.3g} of the parameters in {self.blocks} blocks"]
+        if self.oldest_step is None or self.newest_step is None:
+            return f"{said[0]}, in {self.restore_s:.2f} s"
+        said.append(f"of step {_span(self.oldest_step, self.newest_step)}")
+        if self.reached_step is not None:
+            youngest, oldest = (self.reached_step - s for s in (self.newest_step, self.oldest_step))
+            said.append(f"staleness {_span(youngest, oldest)} steps")
+        if self.perturbation is not None:
+            said.append(str(self.perturbation))
+        if policy is not None and self.reached_step is not None and self.mean_step is not None:
+            relative = None if self.perturbation is None else self.perturbation.relative
+            cost = iteration_cost(self.reached_step - self.mean_step, relative, policy)
+            said.append(f"predicted cost {cost:.1f} iterations")
+        if self.fell_back:
+            said.append(f"{len(self.fell_back)} damaged places, older copies taken")
+        return ", ".join([*said, f"in {self.restore_s:.2f} s"])
+
 
 @dataclass(slots=True)
 class _Tally:
-    blocks: int = 0
+    blocks: dict[Key, Restored] = field(default_factory=dict)
     n_bytes: int = 0
-    oldest: int | None = None
-    newest: int | None = None
+    elements: int = 0
 
-    def add(self, record: Record) -> None:
-        step = record.header.step
-        self.blocks += 1
+    def add(self, key: Key, others: list[Record], record: Record, boxes: list[Any]) -> None:
+        """Note a block that was copied into these boxes of shards."""
+        n = sum(math.prod(end - begin for begin, end in box) for _, box in boxes)
+        older = [other for other in others if other is not record]
+        self.blocks[key] = Restored(record, older, boxes, n / max(math.prod(key[2]), 1))
         self.n_bytes += record.header.payload_bytes
-        self.oldest = step if self.oldest is None else min(self.oldest, step)
-        self.newest = step if self.newest is None else max(self.newest, step)
+        self.elements += n
+
+    def steps(self) -> list[int]:
+        """Of the restored records."""
+        return [one.record.header.step for one in self.blocks.values()]
 
 
 def restore(
@@ -81,6 +131,8 @@ def restore(
     mode: str = "newest",
     check: bool = True,
     strict: bool = True,
+    reached_step: int | None = None,
+    drill: bool = False,
 ) -> RestoreReport:
     """Copy a checkpoint into the live tensors of `state`; returns what was restored.
 
@@ -95,6 +147,9 @@ def restore(
             newest step of which every block is whole.
         check: False skips the checksums of payloads (to measure what they cost; never to train).
         strict: raise where a parameter is not covered; else report it.
+        reached_step: step that the survivors have reached; with it the report tells how stale the
+            restored blocks are, and estimates ‖δ‖ (see `movement.estimate`).
+        drill: the live values are those that count as lost: ‖δ‖ is measured against them instead.
 
     Raises:
         UsageError: no such mode.
@@ -105,36 +160,60 @@ def restore(
         raise UsageError(f"mode: {mode!r} was given; it is one of {', '.join(MODES)}")
     tracked = as_state(state)
     tracked.materialise()
+    live = tracked.shards()
+    truth = [shard.part("param").clone() for shard in live] if drill else []
     shards: dict[str, list[Shard]] = {}
-    for shard in tracked.shards():
+    for shard in live:
         shards.setdefault(shard.spec.fqn, []).append(shard)
     reader = PayloadReader(check=check)
+    perturbation: Perturbation | None = None
     with ExitStack() as stack:
         name = None if slot is None else slot_folder(root, slot).name.removeprefix("slot-")
         source = open_source(stack, root, name)
-        found = candidates(source)
+        found, at_most = candidates(source), None
         if mode == "consistent":
-            wanted = {k: r for k, r in found.items() if k[0] in shards or k[0] == EXTRA}
-            found = newest_common(wanted, reader)[1]
+            found = {key: records for key, records in found.items() if key[0] in shards}
+            at_most, found = newest_common(found, reader)
         coverage = Coverage(shards)
-        tally, extra = _copy_all(found, reader, source, shards, coverage)
+        tally = _copy_all(found, reader, source, shards, coverage)
+        extras = extras_of(source, at_most=at_most)
+        if drill:
+            perturbation = movement.exact(live, truth)
+        elif reached_step is not None:
+            perturbation = movement.estimate(source, tally.blocks, live, reached_step)
     step_count = coverage.step_count()
     if step_count is not None:
         tracked.settle(step_count)
     missing = coverage.missing()
     if missing and strict:
         raise CheckpointError(_not_covered(root, missing, source.bad))
+    steps = tally.steps()
+    latest = max(extras.values(), key=lambda extra: extra.step, default=None)
     return RestoreReport(
-        blocks=tally.blocks,
+        blocks=len(steps),
         restored_bytes=tally.n_bytes,
-        oldest_step=tally.oldest,
-        newest_step=tally.newest,
+        oldest_step=min(steps, default=None),
+        newest_step=max(steps, default=None),
         fell_back=tuple(replace(bad, lost=False) for bad in source.bad),
         missing=tuple(missing),
         fresh_moments=tuple(coverage.reset_fresh_moments()),
-        extra=extra,
+        extra={} if latest is None else latest.values,
         restore_s=time.perf_counter() - begin,
+        extra_step=None if latest is None else latest.step,
+        extras=extras,
+        restored_fraction=tally.elements / max(_model_elements(live), 1),
+        mean_step=sum(steps) / len(steps) if steps else None,
+        reached_step=reached_step,
+        perturbation=perturbation,
     )
+
+
+def _span(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first} to {last}"
+
+
+def _model_elements(shards: list[Shard]) -> int:
+    return sum({s.spec.fqn: math.prod(s.spec.shape) for s in shards}.values())
 
 
 def _copy_all(
@@ -143,39 +222,26 @@ def _copy_all(
     source: Source,
     shards: dict[str, list[Shard]],
     coverage: Coverage,
-) -> tuple[_Tally, dict[str, Any]]:
-    tally, extra, extra_step = _Tally(), {}, -1
-    kept = {
-        key: records
-        for key, records in found.items()
-        if key[0] == EXTRA or any(intersection(key, s) is not None for s in shards.get(key[0], ()))
-    }
+) -> _Tally:
+    tally = _Tally()
+    boxes: dict[Key, list[tuple[Shard, Box]]] = {}
+    for key in found:
+        met = [(shard, intersection(key, shard)) for shard in shards.get(key[0], ())]
+        boxes[key] = [(shard, box) for shard, box in met if box is not None]
+    kept = {key: records for key, records in found.items() if boxes[key]}
     with torch.no_grad():
         for key, record, payload in good_payloads(kept, reader, source):
             if record is None or payload is None:
                 continue
-            if key[0] == EXTRA:
-                if record.header.step > extra_step:
-                    extra, extra_step = _extra_of(payload), record.header.step
-                continue
-            for shard in shards[key[0]]:
-                _copy_block(key, record, payload, shard, coverage)
-            tally.add(record)
-    return tally, extra
-
-
-def _extra_of(payload: memoryview) -> dict[str, Any]:
-    (length,) = struct.unpack_from("<I", payload)
-    found: dict[str, Any] = json.loads(bytes(payload[4 : 4 + length]) or b"{}")
-    return found
+            for shard, box in boxes[key]:
+                _copy_block(key, record, payload, shard, box, coverage)
+            tally.add(key, found[key], record, boxes[key])
+    return tally
 
 
 def _copy_block(
-    key: Key, record: Record, payload: memoryview, shard: Shard, coverage: Coverage
+    key: Key, record: Record, payload: memoryview, shard: Shard, box: Box, coverage: Coverage
 ) -> None:
-    box = intersection(key, shard)
-    if box is None:
-        return
     layout = record.file.superblock.layout
     known = {component.name: component for component in shard.spec.components}
     absent = set(known)
@@ -197,7 +263,7 @@ def _copy_block(
             _copy_whole(shard, component, data, coverage)
         else:
             stored = tensor_of(data, component.dtype, key[2])
-            _copy_box(shard.part(component.name), stored, key, shard, box)
+            copy_box(shard.part(component.name), stored, key, shard, box)
         coverage.add(shard, component.name, box)
     for name in absent:
         # Saved before the optimizer had moments: those of this box begin anew.
@@ -214,35 +280,6 @@ def _copy_whole(shard: Shard, component: Component, data: memoryview, coverage: 
     elif coverage.latest_number(shard, component.name, float(stored), put=False):
         # Blocks of one tensor may be of several steps; its count is that of the newest.
         target.copy_(stored)
-
-
-def _copy_box(
-    target: Tensor,
-    stored: Tensor,
-    key: Key,
-    shard: Shard,
-    box: tuple[tuple[int, int], ...],
-) -> None:
-    for dim, (begin, end) in enumerate(box):
-        if end - begin != stored.shape[dim]:
-            stored = stored.narrow(dim, begin - key[1][dim], end - begin)
-    copy_plainly(narrow_to(target, shard, box), stored)
-
-
-def narrow_to(part: Tensor, shard: Shard, box: tuple[tuple[int, int], ...]) -> Tensor:
-    """The view of a local tensor that a global box covers."""
-    for dim, (begin, end) in enumerate(box):
-        if end - begin != part.shape[dim]:
-            part = part.narrow(dim, begin - shard.offsets[dim], end - begin)
-    return part
-
-
-def tensor_of(data: memoryview, dtype: str, shape: tuple[int, ...]) -> Tensor:
-    """Bytes as a tensor that shares their memory."""
-    kind: torch.dtype = getattr(torch, dtype)
-    if not math.prod(shape):
-        return torch.empty(shape, dtype=kind)
-    return torch.frombuffer(data, dtype=kind, count=math.prod(shape)).view(shape)
 
 
 def _not_covered(root: Any, missing: list[str], bad: list[BadBlock]) -> str:

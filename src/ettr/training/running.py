@@ -18,7 +18,6 @@ the parameters. Disk: two places for every block.
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -30,12 +29,13 @@ import numpy as np
 from torch import Tensor, nn
 
 from ettr.errors import UsageError
+from ettr.training.disk import Disk
 from ettr.training.faults import CheckpointError
-from ettr.training.layout import EXTRA
+from ettr.training.layout import EXTRA, Layout
+from ettr.training.ownrecords import OwnRecords, inherited
 from ettr.training.planning import POLICIES, BlockView, Budget, choose, plan_layout, rows_of
 from ettr.training.scoring import Scorer
-from ettr.training.slotfile import Disk, SlotWriter, slot_folder
-from ettr.training.slotread import last_rounds, open_slot
+from ettr.training.slotfile import SlotWriter, slot_folder
 from ettr.training.staging import Staging, record_bytes
 from ettr.training.state import State, as_state
 from ettr.training.verifying import BlockAge
@@ -79,7 +79,7 @@ class RunningCheckpoint:
         block_bytes: size of a block with its moments; `rows` sets rows a block by tensor name.
         generation: None takes the next; a supervisor gives what `slotfile.fence` returned.
         checksum: `xxh3` or `crc32`; None: the fastest at hand.
-        extra_bytes: room for what is no tensor (`extra` of `step`), as JSON; 0: none.
+        extra_bytes: room for what is no parameter (`extra` of `step`); 0: none.
         staging_bytes: size of the buffer; None: the budget's fraction, or a quarter of the slot.
         seed: of the random policy.
 
@@ -102,7 +102,7 @@ class RunningCheckpoint:
         rows: Mapping[str, int] | None = None,
         generation: int | None = None,
         checksum: str | None = None,
-        extra_bytes: int = 4096,
+        extra_bytes: int = 1 << 15,
         staging_bytes: int | None = None,
         seed: int = 0,
         clock: Callable[[], float] = time.monotonic,
@@ -114,7 +114,11 @@ class RunningCheckpoint:
         self.skipped_rounds = 0
         self._root, self._state = root, as_state(state)
         self._every_steps, self._extra_bytes = every_steps, extra_bytes
-        self._options = {"block_bytes": block_bytes, "rows": rows or {}, "extra_bytes": extra_bytes}
+        self._options = {
+            "block_bytes": block_bytes, "rows": rows or {}, "extra_bytes": extra_bytes,
+            "movement": policy == "priority",
+        }  # fmt: skip
+        self._own = OwnRecords(Layout((), ()), 0, None)
         self._checksum, self._disk, self._staging_bytes = checksum, disk, staging_bytes
         self._rng = np.random.default_rng(seed)
         self._clock = clock
@@ -129,17 +133,19 @@ class RunningCheckpoint:
         self._shards = self._state.shards()
         self._layout, self._of_shard = plan_layout(self._shards, **self._options)  # type: ignore[arg-type]
         n = len(self._layout.blocks)
+        self._n_data = n - self._of_shard.count(-1)
         sizes = [record_bytes(self._layout, block) for block in range(n)]
         self._sizes = np.array(sizes, np.int64)
-        self._extra_block = n - 1 if self._extra_bytes else None
         cuda = any(shard.tensor.is_cuda for shard in self._shards)
         self._staging = Staging(self._capacity_bytes(), cuda=cuda)
+        trusted, extra = inherited(self._root, self.folder)
+        self._own = OwnRecords(self._layout, self._n_data, self._own.latest or extra)
         writer = SlotWriter.create(
             self.folder,
             self._layout,
             generation=generation,
             checksum=self._checksum,
-            inherits=_trusted(self._root, self.folder),
+            inherits=trusted,
             disk=self._disk,
         )
         self._versions = np.full(n, -1, np.int64)
@@ -159,8 +165,8 @@ class RunningCheckpoint:
         wanted = self._staging_bytes
         if wanted is None:
             wanted = int(total * (self.budget.fraction or 0.25)) + 1
-        extra = 0 if self._extra_block is None else int(self._sizes[self._extra_block])
-        return min(max(wanted + extra, int(self._sizes.max()) + extra), total)
+        own = int(self._sizes[self._n_data :].sum())
+        return min(max(wanted, int(self._sizes.max())) + own, total)
 
     @property
     def generation(self) -> int:
@@ -178,7 +184,8 @@ class RunningCheckpoint:
         Call it after `optimizer.step()`, where nothing changes the parameters.
 
         Args:
-            extra: what is no tensor (loader position, schedules), anything that JSON holds.
+            extra: what is no parameter (loader position, `randomness.rng_state()`, a scheduler's
+                state_dict()); see `extras`. None: what was given last stays, with its own step.
 
         Raises:
             FencedError: another process has taken this slot; this one must end.
@@ -187,7 +194,7 @@ class RunningCheckpoint:
         self._writer.raise_if_fenced()
         if step % self._every_steps:
             if self.policy == "priority" and (step + 1) % self._every_steps == 0:
-                self._writer.score_soon()
+                self._writer.score_soon(step)
             return self._report(step, begin, [], 0)
         if self._writer.busy:
             self.skipped_rounds += 1
@@ -210,12 +217,12 @@ class RunningCheckpoint:
         begin = time.perf_counter()
         self.wait()
         self._replan()
-        waiting = every = [b for b in range(len(self._sizes)) if b != self._extra_block]
+        waiting = every = list(range(self._n_data))
         total = 0
         while waiting:
             blocks = self._fitting(waiting)
             total += self._submit(step, blocks, extra)
-            waiting = waiting[len(blocks) :]
+            waiting, extra = waiting[len(blocks) :], None
             self.wait()
         return self._report(step, begin, every, total)
 
@@ -263,8 +270,7 @@ class RunningCheckpoint:
                 *self._layout.key(block),
                 int(saved[block]) if saved[block] >= 0 else None,
             )
-            for block in range(len(self._sizes))
-            if block != self._extra_block
+            for block in range(self._n_data)
         ]
 
     def close(self) -> None:
@@ -294,17 +300,18 @@ class RunningCheckpoint:
     def _choose(self, step: int) -> list[int]:
         now = self._clock()
         since_s = 0.0 if self._last_round_s is None else now - self._last_round_s
+        n, sizes = self._n_data, self._sizes[: self._n_data]
         round_bytes = self.budget.round_bytes(
-            self.total_bytes, since_s, self._stage_bytes_per_s, step - self._last_round_step
+            int(sizes.sum()), since_s, self._stage_bytes_per_s, step - self._last_round_step
         )
         self._last_round_s, self._last_round_step = now, step
         writer = self._writer
         self._take_back_failed()
         view = BlockView(
-            self._sizes, writer.saved_round, writer.distance2, self._touches, self._changed()
-        )
-        chosen = choose(self.policy, view, round_bytes, self._rng)
-        return self._fitting([int(b) for b in chosen if b != self._extra_block])
+            sizes, writer.saved_round[:n], writer.distance2[:n], self._touches[:n],
+            self._changed()[:n],
+        )  # fmt: skip
+        return self._fitting(choose(self.policy, view, round_bytes, self._rng).tolist())
 
     def _take_back_failed(self) -> None:
         # What was touched or changed when a round failed still waits to be saved.
@@ -313,6 +320,7 @@ class RunningCheckpoint:
             blocks, touches = self._in_flight
             self._touches[blocks] += touches
             self._versions[blocks] = -1
+            self._own.take_back()
 
     def _changed(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
         if self.policy != "dirty":
@@ -322,19 +330,17 @@ class RunningCheckpoint:
         return changed
 
     def _fitting(self, blocks: list[int]) -> list[int]:
-        room = self._staging.capacity_bytes
-        if self._extra_block is not None:
-            room -= int(self._sizes[self._extra_block])
+        room = self._staging.capacity_bytes - int(self._sizes[self._n_data :].sum())
         fits = int(np.searchsorted(np.cumsum(self._sizes[blocks]), room, side="right"))
         return blocks[:fits]
 
     def _submit(self, step: int, blocks: list[int], extra: Mapping[str, Any] | None) -> int:
-        if self._extra_block is not None:
-            blocks = [*blocks, self._extra_block]
+        if extra is not None:
+            self._own.give(extra, step)
+        own = self._own.due(int(self._sizes[blocks].sum()), self._writer.moved)
+        blocks = [*blocks, *own]
         begin = time.perf_counter()
-        staged, event = self._staging.stage(
-            self._layout, blocks, self._of_shard, self._shards, self._extra_json(extra)
-        )
+        staged, event = self._staging.stage(self._layout, blocks, self._of_shard, self._shards, own)
         took_s = max(time.perf_counter() - begin, 1e-9)
         n_bytes = sum(s.length for s in staged)
         self._stage_bytes_per_s = (
@@ -348,21 +354,10 @@ class RunningCheckpoint:
         self._writer.submit(Round(step, staged, event, score=self._every_steps == 1))
         return n_bytes
 
-    def _extra_json(self, extra: Mapping[str, Any] | None) -> bytes:
-        text = json.dumps(dict(extra or {}), separators=(",", ":")).encode()
-        if extra and len(text) + 4 > self._extra_bytes:
-            raise UsageError(
-                f"extra: {len(text)} bytes of JSON were given and {self._extra_bytes - 4} fit; "
-                f"raise extra_bytes of RunningCheckpoint"
-            )
-        return text
-
     def _report(
         self, step: int, begin: float, blocks: list[int], n_bytes: int, *, skipped: bool = False
     ) -> StepReport:
-        saved = self._writer.saved_step
-        if self._extra_block is not None:
-            saved = saved[: self._extra_block]
+        saved = self._writer.saved_step[: self._n_data]
         known = saved[saved >= 0]
         return StepReport(
             step=step,
@@ -377,14 +372,6 @@ class RunningCheckpoint:
             mean_age_steps=step - float(known.mean()) if len(known) else None,
             error=self._writer.error,
         )
-
-
-def _trusted(root: str | os.PathLike[str], folder: Any) -> dict[int, int]:
-    # A slot that is new has nothing to trust.
-    if not folder.is_dir():
-        return {}
-    with open_slot(root, folder.name.removeprefix("slot-")) as slot:
-        return last_rounds(slot)
 
 
 def _check_options(policy: str, every_steps: int, block_bytes: int, extra_bytes: int) -> None:

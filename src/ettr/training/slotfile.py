@@ -25,13 +25,15 @@ import struct
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ettr.training import checksums
+from ettr.training.disk import Disk, OsDisk
 from ettr.training.faults import CheckpointError, FencedError
-from ettr.training.layout import Layout, aligned
+from ettr.training.layout import RESERVED, Layout, aligned
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2  # 1: what is no tensor was JSON alone; no movement of blocks
+_READABLE = (1, 2)
 MAGIC = b"ETTRSLOT"
 RECORD_MAGIC = b"ETBK"
 HEADER = struct.Struct("<4sHHQIQQQQQ")  # then CRC-32 of it: 64 bytes
@@ -41,28 +43,6 @@ FOOTER = struct.Struct("<Q8s")
 PAGE_BYTES = 4096
 _PAGED_FROM_BYTES = 32768
 _NAME = re.compile(r"(blocks|fence)-(\d{8,})(\.bin)?$")
-
-
-class Disk(Protocol):
-    """How bytes reach the disk; tests put their own in to tear and to fill it."""
-
-    def pwrite(self, fd: int, data: memoryview, offset: int) -> int:
-        """Write some of `data` at `offset`; returns how much."""
-
-    def fdatasync(self, fd: int) -> None:
-        """Return once everything written is durable."""
-
-
-class OsDisk:
-    """The operating system's own calls."""
-
-    def pwrite(self, fd: int, data: memoryview, offset: int) -> int:
-        """As os.pwrite."""
-        return os.pwrite(fd, data, offset)
-
-    def fdatasync(self, fd: int) -> None:
-        """As os.fdatasync."""
-        os.fdatasync(fd)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +68,7 @@ class Superblock:
     checksum: str
     layout: Layout
     inherits: dict[int, int]
+    version: int = FORMAT_VERSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +118,7 @@ def unpack_header(raw: bytes, expected: Superblock, block: int) -> RecordHeader 
     )
     known = (
         magic == RECORD_MAGIC
-        and version == FORMAT_VERSION
+        and version == expected.version
         and code == checksums.CODES[expected.checksum]
         and file_id == expected.file_id
         and generation == expected.generation
@@ -153,7 +134,7 @@ def pack_superblock(superblock: Superblock) -> bytes:
     text = f'{{"inherits":{inherits},"layout":{superblock.layout.to_json()}}}'.encode()
     raw = (
         SUPER.pack(
-            MAGIC, FORMAT_VERSION, checksums.CODES[superblock.checksum], superblock.file_id,
+            MAGIC, superblock.version, checksums.CODES[superblock.checksum], superblock.file_id,
             superblock.generation, len(superblock.layout.blocks), len(text), 0,
         )
         + text
@@ -166,15 +147,22 @@ def _unpack_superblock(fd: int, offset: int) -> tuple[Superblock, int] | None:
     if len(raw) < SUPER.size:
         return None
     magic, version, code, file_id, generation, _, n_text, _ = SUPER.unpack(raw)
-    if magic != MAGIC or version != FORMAT_VERSION or n_text > os.fstat(fd).st_size:
+    if magic != MAGIC or n_text > os.fstat(fd).st_size:
         return None
     raw += os.pread(fd, n_text + 4, offset + SUPER.size)
     if zlib.crc32(raw[:-4]).to_bytes(4, "little") != raw[-4:]:
         return None
+    if version not in _READABLE:
+        # Its checksum holds, so it is no damage: a later ettr wrote it.
+        raise CheckpointError(
+            f"slot file of format {version}: this ettr reads {_READABLE[0]} to {_READABLE[-1]}; "
+            f"use the version that wrote it, or a later one"
+        )
     document: dict[str, Any] = json.loads(raw[SUPER.size : -4])
     inherits = {int(g): int(s) for g, s in document["inherits"].items()}
     layout = Layout.from_json(document["layout"])
-    return Superblock(file_id, generation, checksums.NAMES[code], layout, inherits), len(raw)
+    name = checksums.NAMES[code]
+    return Superblock(file_id, generation, name, layout, inherits, version), len(raw)
 
 
 def read_superblock(fd: int) -> tuple[Superblock, Geometry] | None:
@@ -255,8 +243,12 @@ class SlotWriter:
 
     @property
     def covered(self) -> bool:
-        """Whether every block has a durable record in this file."""
-        return all(place is not None for place in self._newest)
+        """Whether every block of a tensor has a durable record in this file."""
+        layout = self.superblock.layout
+        return all(
+            place is not None or layout.key(block)[0] in RESERVED
+            for block, place in enumerate(self._newest)
+        )
 
     def begin_round(self) -> None:
         """Start a round.

@@ -107,7 +107,7 @@ class PayloadReader:
 
     def __init__(self, *, check: bool = True) -> None:
         self._buffer = bytearray(1 << 20)
-        self._check = check
+        self.check = check
 
     def read(self, record: Record) -> memoryview | None:
         """The payload, or None where it is short or fails its checksum."""
@@ -115,8 +115,8 @@ class PayloadReader:
         if len(self._buffer) < length:
             self._buffer = bytearray(length)
         view = memoryview(self._buffer)[:length]
-        offset = record.file.places.offset(record.block, record.place) + HEADER_BYTES
-        digest = checksums.running(record.file.superblock.checksum) if self._check else None
+        offset = payload_offset(record)
+        digest = checksums.running(record.file.superblock.checksum) if self.check else None
         got = 0
         while got < length:
             # In pieces, so that each is checked while it is still in the core's own cache.
@@ -133,6 +133,11 @@ class PayloadReader:
         if digest is not None and digest.intdigest() != record.header.payload_sum:
             return None
         return view
+
+
+def payload_offset(record: Record) -> int:
+    """Where a record's payload begins in its file."""
+    return record.file.places.offset(record.block, record.place) + HEADER_BYTES
 
 
 def slot_names(root: str | os.PathLike[str]) -> list[str]:
@@ -161,7 +166,12 @@ def open_slot(root: str | os.PathLike[str], name: str) -> Slot:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             continue  # a later generation has just taken its place
-        found = read_superblock(fd)
+        try:
+            found = read_superblock(fd)
+        except CheckpointError as error:
+            os.close(fd)
+            slot.close()
+            raise CheckpointError(f"{path}: {error}") from error
         if found is None or found[0].generation != generation:
             os.close(fd)
             slot.torn.append(_bad_file(name, generation, "superblock"))

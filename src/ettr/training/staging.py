@@ -8,7 +8,7 @@ next optimizer step cannot overtake them) and the writer waits for their event.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,11 +50,11 @@ class Staging:
         blocks: Sequence[int],
         of_shard: Sequence[int],
         shards: Sequence[Shard],
-        extra: bytes,
+        reserved: Mapping[int, bytes],
     ) -> tuple[list[Staged], Any]:
         """Copy blocks in; returns where they lie and the event to wait for (None on CPU).
 
-        `blocks` fit: see `record_bytes`.
+        `blocks` fit: see `record_bytes`. `reserved`: the payloads of those that are no tensor's.
         """
         staged: list[Staged] = []
         targets: list[Tensor] = []
@@ -68,7 +68,7 @@ class Staging:
             offset += aligned(length, _ALIGN)
             index = of_shard[block]
             if index < 0:
-                self._put_extra(base, length - HEADER_BYTES, extra)
+                self._put(base, length - HEADER_BYTES, reserved[block])
                 continue
             shard = shards[index]
             spec = layout.blocks[block]
@@ -107,10 +107,8 @@ class Staging:
         """The memory of one record."""
         return self.memory[staged.offset : staged.offset + staged.length]
 
-    def _put_extra(self, offset: int, length: int, extra: bytes) -> None:
-        self.memory[offset : offset + length] = bytes(length)
-        struct.pack_into("<I", self.memory, offset, len(extra))
-        self.memory[offset + 4 : offset + 4 + len(extra)] = extra
+    def _put(self, offset: int, length: int, data: bytes) -> None:
+        self.memory[offset : offset + length] = data.ljust(length, b"\0")
 
 
 def copy_plainly(target: Tensor, source: Tensor) -> None:

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from ettr.training.layout import EXTRA, Key
+from ettr.training.layout import RESERVED, Key
 from ettr.training.slotread import (
     BadBlock,
     PayloadReader,
@@ -84,7 +84,9 @@ def _keys(slot: Slot) -> Iterable[Key]:
     latest = slot.files[:1]
     for file in latest:
         layout = file.superblock.layout
-        yield from (key for key in map(layout.key, range(len(layout.blocks))) if key[0] != EXTRA)
+        yield from (
+            key for key in map(layout.key, range(len(layout.blocks))) if key[0] not in RESERVED
+        )
 
 
 def _age(slot: str, key: Key, record: Record | None) -> BlockAge:

@@ -32,7 +32,8 @@ class RoundWriter:
     """Owns the slot's file and a daemon thread.
 
     Read from the training loop while the thread is idle: saved_step and saved_round (-1: none) of
-    each block's newest durable record, distance2, durable_step, error.
+    each block's newest durable record, distance2, durable_step, error; `moved`, how far each block
+    had moved from its saved value and in how many steps (0: not measured), when last scored.
     """
 
     def __init__(self, slot: SlotWriter, staging: Staging, scorer: Scorer | None) -> None:
@@ -41,6 +42,7 @@ class RoundWriter:
         self.saved_step = np.full(n, -1, np.int64)
         self.saved_round = np.full(n, -1, np.int64)
         self.distance2 = np.zeros(n)
+        self.moved = np.zeros((n, 2), np.float32)
         self.durable_step: int | None = None
         self.error: str | None = None
         self.failed_rounds = 0
@@ -50,6 +52,7 @@ class RoundWriter:
         self._condition = threading.Condition()
         self._round: Round | None = None
         self._score = self._end = False
+        self._score_step = 0
         self._idle = True
         self._thread = threading.Thread(target=self._run, name="ettr-checkpoint", daemon=True)
         self._thread.start()
@@ -65,11 +68,11 @@ class RoundWriter:
             self._round, self._idle = work, False
             self._condition.notify_all()
 
-    def score_soon(self) -> None:
-        """Score the blocks, if the thread is idle."""
+    def score_soon(self, step: int) -> None:
+        """Score the blocks as they are at this step, if the thread is idle."""
         with self._condition:
             if self._idle:
-                self._score, self._idle = True, False
+                self._score, self._score_step, self._idle = True, step, False
                 self._condition.notify_all()
 
     def wait(self, timeout_s: float | None = None) -> bool:
@@ -104,8 +107,10 @@ class RoundWriter:
             try:
                 if work is not None:
                     self._write(work)
-                if self._scorer is not None and (score or (work is not None and work.score)):
-                    self.distance2 = self._scorer.distances2()
+                if work is not None and work.score:
+                    self._measure(work.step)
+                elif score:
+                    self._measure(self._score_step)
             except FencedError as error:
                 self._fenced = error
                 self._failed(str(error))
@@ -136,6 +141,16 @@ class RoundWriter:
             self._note_saved(self._scorer, work)
         if self._old_files and self.slot.covered:
             self._drop_old_files()
+
+    def _measure(self, step: int) -> None:
+        if self._scorer is None:
+            return
+        self.distance2 = self._scorer.distances2()
+        # A block that was saved this very step keeps the measurement of its copy before.
+        passed = step - self.saved_step
+        known = (self.saved_step >= 0) & (passed > 0)
+        self.moved[known, 0] = np.sqrt(self.distance2[known])
+        self.moved[known, 1] = passed[known]
 
     def _note_saved(self, scorer: Scorer, work: Round) -> None:
         for staged in work.staged:

@@ -1,0 +1,149 @@
+"""How far a restored state lies from the one that was lost: ‖δ‖, measured or estimated.
+
+What a dead rank held is gone, so its distance from the copies that are left cannot be measured. It
+is estimated: each block is taken to have moved on as it last did, in a straight line. Where the
+live values are at hand (a drill, a test) the distance is exact.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ettr.training.boxes import narrow_to, stored_parameter
+from ettr.training.composing import Source, reserved
+from ettr.training.coverage import Box
+from ettr.training.layout import MOVEMENT, Key
+from ettr.training.slotread import PayloadReader, Record
+from ettr.training.state import Shard
+
+
+@dataclass(frozen=True, slots=True)
+class Perturbation:
+    """‖δ‖ of what was restored against what was lost, and ‖x‖ of what was restored (L2).
+
+    Of parameters and floating-point buffers; moments are not in it. exact: measured against the
+    live values; else estimated from the last measured movement of each block, which is thought to
+    go on in a straight line: too large where the run wanders, too small where it speeds up. blocks,
+    unmeasured: how many took part, and of how many of them no movement was known: those count as
+    not moved.
+    """
+
+    delta_norm: float
+    parameter_norm: float
+    exact: bool
+    blocks: int
+    unmeasured: int = 0
+
+    @property
+    def relative(self) -> float:
+        """‖δ‖/‖x‖; infinite where ‖x‖ is 0 and ‖δ‖ is not."""
+        if self.parameter_norm == 0:
+            return math.inf if self.delta_norm else 0.0
+        return self.delta_norm / self.parameter_norm
+
+    def __str__(self) -> str:
+        """The ratio and where it comes from."""
+        if self.exact:
+            basis = "measured against the live values"
+        else:
+            basis = "estimated from the last measured movement, in a straight line"
+        if self.unmeasured:
+            basis += f"; {self.unmeasured} of {self.blocks} blocks unmeasured"
+        return f"‖δ‖/‖x‖ = {self.relative:.2%} of it ({basis})"
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """A block that was restored: its record, the others that there are, where it went."""
+
+    record: Record
+    others: Sequence[Record]
+    boxes: Sequence[tuple[Shard, Box]]
+    share: float
+
+
+def norm(tensors: Sequence[Tensor]) -> float:
+    """L2 norm of floating-point tensors together."""
+    return math.sqrt(sum(_square(tensor) for tensor in tensors if tensor.is_floating_point()))
+
+
+def distance(pairs: Sequence[tuple[Tensor, Tensor]]) -> float:
+    """L2 distance of pairs of tensors together."""
+    return norm(
+        [a.detach().double() - b.detach().double() for a, b in pairs if a.is_floating_point()]
+    )
+
+
+def exact(shards: Sequence[Shard], truth: Sequence[Tensor]) -> Perturbation:
+    """‖δ‖ of restored shards against copies of the values that they held before."""
+    live = [shard.part("param") for shard in shards]
+    return Perturbation(distance(list(zip(live, truth, strict=True))), norm(live), True, 0)
+
+
+def estimate(
+    source: Source, restored: Mapping[Key, Restored], shards: Sequence[Shard], reached_step: int
+) -> Perturbation:
+    """‖δ‖ if every block moved on at its last measured speed since its restored copy.
+
+    The speed is the one that the checkpoint recorded (policy `priority`), else the distance between
+    the restored copy and an older one of the same block. A block of which less than the whole was
+    restored counts in proportion.
+    """
+    reader = PayloadReader()
+    recorded = last_movement(source, reader)
+    square, unmeasured = 0.0, 0
+    for key, one in restored.items():
+        age = max(reached_step - one.record.header.step, 0)
+        if not age or not one.boxes[0][0].part("param").is_floating_point():
+            continue
+        seen = recorded.get(key) or _between_copies(one, reader)
+        if seen is None:
+            unmeasured += 1
+        else:
+            square += one.share * (seen[0] / seen[1] * age) ** 2
+    size = norm([shard.part("param") for shard in shards])
+    return Perturbation(math.sqrt(square), size, False, len(restored), unmeasured)
+
+
+def last_movement(source: Source, reader: PayloadReader) -> dict[Key, tuple[float, float]]:
+    """How far each block had moved from its saved value, and in how many steps, when last scored.
+
+    Only runs with the policy `priority` record it.
+    """
+    found: dict[Key, tuple[float, float]] = {}
+    for slot in source.slots:
+        for record, payload in reserved(source, slot, MOVEMENT, reader):
+            layout = record.file.superblock.layout
+            n = layout.blocks[record.block].sizes[0]
+            rows: NDArray[np.float32] = np.frombuffer(payload, np.float32)
+            for block, (moved, steps) in enumerate(rows[: 2 * n].reshape(n, 2).tolist()):
+                if steps > 0:
+                    found[layout.key(block)] = (moved, steps)
+            break
+    return found
+
+
+def _between_copies(one: Restored, reader: PayloadReader) -> tuple[float, float] | None:
+    for copy in one.others:
+        steps = one.record.header.step - copy.header.step
+        payload = reader.read(copy) if steps > 0 else None
+        if payload is None:
+            continue
+        pairs = [
+            (narrow_to(shard.part("param"), shard, box), stored_parameter(copy, payload, box))
+            for shard, box in one.boxes
+        ]
+        # The boxes are `share` of the block; the speed is that of the whole.
+        return distance(pairs) / math.sqrt(one.share), steps
+    return None
+
+
+def _square(tensor: Tensor) -> float:
+    flat = tensor.detach().reshape(-1).double()
+    return float(flat.dot(flat))

@@ -1,0 +1,83 @@
+"""Random states as values that a checkpoint can keep, and their way back.
+
+    checkpoint.step(step, {"rng": rng_state(), ...})
+    set_rng_state(report.extra["rng"])
+
+Python's, NumPy's and torch's global generators (each CUDA device's where CUDA is in use) and any
+generator that is named. Nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from ettr.errors import UsageError
+
+Generator = torch.Generator | np.random.Generator
+
+
+def rng_state(generators: Mapping[str, Generator] | None = None) -> dict[str, Any]:
+    """The global random states and those of named generators, about 10 kB.
+
+    Args:
+        generators: by name: a data loader's or a sampler's own, torch's or NumPy's.
+    """
+    version, words, gauss = random.getstate()
+    state: dict[str, Any] = {
+        "python": {"version": version, "words": np.array(words, np.uint32), "gauss": gauss},
+        "numpy": np.random.get_state(legacy=False),
+        "torch": torch.get_rng_state(),
+        "own": {name: _own_state(one) for name, one in (generators or {}).items()},
+    }
+    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        state["cuda"] = torch.cuda.get_rng_state_all()
+    return state
+
+
+def set_rng_state(
+    state: Mapping[str, Any], generators: Mapping[str, Generator] | None = None
+) -> None:
+    """Put back what `rng_state` returned.
+
+    Args:
+        generators: the same names as were saved.
+
+    Raises:
+        UsageError: a generator is missing or was not saved, or the number of CUDA devices differs.
+    """
+    given, saved = set(generators or {}), set(state["own"])
+    if given != saved:
+        raise UsageError(
+            f"random states: generators {sorted(given)} were given and {sorted(saved)} were saved; "
+            f"give those by the same names"
+        )
+    devices = state.get("cuda")
+    here = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if devices is not None and len(devices) != here:
+        raise UsageError(
+            f"random states: of {len(devices)} CUDA devices, and {here} are here; leave 'cuda' out "
+            f"and seed the devices anew"
+        )
+    python = state["python"]
+    words = tuple(int(word) for word in python["words"])
+    random.setstate((python["version"], words, python["gauss"]))
+    np.random.set_state(state["numpy"])
+    torch.set_rng_state(state["torch"])
+    if devices is not None:
+        torch.cuda.set_rng_state_all(devices)
+    for name, one in (generators or {}).items():
+        if isinstance(one, torch.Generator):
+            one.set_state(state["own"][name])
+        else:
+            one.bit_generator.state = state["own"][name]
+
+
+def _own_state(generator: Generator) -> Any:
+    if isinstance(generator, torch.Generator):
+        return generator.get_state()
+    return generator.bit_generator.state
