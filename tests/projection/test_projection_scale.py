@@ -75,7 +75,8 @@ def test_renewals_of_a_constant_rate_are_exact():
 def test_beyond_the_largest_job_it_warns():
     found = project([RSC1], Scale(2048), Seen(largest_n_nodes=512))
     assert len(found.warnings) == 1
-    assert "2,048 nodes are 4 times the largest job seen (512)" in found.warnings[0]
+    assert "2,048 nodes are 4 times the largest job seen (512)" in found.warnings[0].text
+    assert found.warnings[0].kind == "extrapolation"
     assert found.meaning.endswith("; this extrapolates.")
 
 
@@ -83,12 +84,35 @@ def test_every_reason_to_doubt_is_told():
     few = ConstantRate().fit(fleet(3, 1000.0))
     scale = Scale(1000, gpus_per_node=4, run_days=90, age_days=(0, 900))
     found = project([few], scale, Seen(512, span_days=30, oldest_days=400))
-    told = "\n".join(found.warnings)
+    told = "\n".join(warning.text for warning in found.warnings)
     for part in ("largest job seen", "Nodes of 4 GPUs were not seen", "3 failures are too few",
                  "longer than the 30 days", "No node older than 400 days"):  # fmt: skip
         assert part in told
     small = project([RSC1], Scale(2), Seen(512, smallest_n_nodes=16))
-    assert "fewer than the smallest job seen (16)" in small.warnings[0]
+    assert "fewer than the smallest job seen (16)" in small.warnings[0].text
+
+
+def test_a_poor_fit_at_a_scale_that_was_seen_is_no_extrapolation():
+    """Half of the nodes never fail, the others ten times each: no constant rate."""
+    counts = Counts(np.tile([0, 10], 50), 100.0)
+    found = project([ConstantRate().fit(counts)], Scale(64), SEEN)
+    assert [warning.kind for warning in found.warnings] == ["poor fit"]
+    assert "contradict constant rate (p " in found.warnings[0].text
+    assert found.meaning.endswith("; the data contradict the model.")
+    assert "extrapolates" not in found.meaning
+
+
+def test_few_failures_at_a_scale_that_was_seen_are_no_extrapolation():
+    found = project([ConstantRate().fit(fleet(3, 1000.0))], Scale(64), SEEN)
+    assert [warning.kind for warning in found.warnings] == ["few failures"]
+    assert found.meaning.endswith("; the failures are few.")
+
+
+def test_each_kind_of_doubt_stands_in_the_sentence_once():
+    found = project([ConstantRate().fit(fleet(3, 1000.0))], Scale(4096, 4), SEEN)
+    kinds = [warning.kind for warning in found.warnings]
+    assert kinds == ["extrapolation", "extrapolation", "few failures"]
+    assert found.meaning.endswith("; this extrapolates; the failures are few.")
 
 
 def test_other_gpus_per_node_span_both_ways_of_growing():

@@ -1,8 +1,9 @@
 """A fitted failure rate at another scale: MTTF, ETTR, spares, and where it extrapolates."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from ettr.errors import UsageError
 from ettr.estimates import Interval
@@ -85,6 +86,28 @@ class Spares:
     needed_for_99: int
 
 
+class WarningKind(StrEnum):
+    """Why a projection may be wrong beyond its band."""
+
+    EXTRAPOLATION = "extrapolation"
+    FEW_FAILURES = "few failures"
+    POOR_FIT = "poor fit"
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectionWarning:
+    """One reason to doubt a projection, in a sentence.
+
+    Attributes:
+        kind: Whether it goes beyond what was seen, rests on too few failures, or on a model that
+            the data contradict.
+        text: What exactly.
+    """
+
+    kind: WarningKind
+    text: str
+
+
 @dataclass(frozen=True, slots=True)
 class Projection:
     """A job at a scale, with a band from parameter and model uncertainty.
@@ -99,7 +122,7 @@ class Projection:
         failures_in_run: Failures to expect in `run_days`, with a band for a single run.
         spares: None without a repair time.
         lines: What each model says, the preferred one first.
-        warnings: Where and how this extrapolates, one sentence each.
+        warnings: Reasons to doubt it, each with its kind.
         meaning: In a sentence.
     """
 
@@ -110,7 +133,7 @@ class Projection:
     failures_in_run: Interval | None
     spares: Spares | None
     lines: tuple[Line, ...]
-    warnings: tuple[str, ...]
+    warnings: tuple[ProjectionWarning, ...]
     meaning: str
 
 
@@ -156,7 +179,7 @@ def project(
         spares=spares,
         lines=lines,
         warnings=warnings,
-        meaning=_meaning(scale, mttf, projected, first.confidence, bool(warnings)),
+        meaning=_meaning(scale, mttf, projected, first.confidence, warnings),
     )
 
 
@@ -286,50 +309,71 @@ def _in_run(rate: Interval, fit: Fit, scale: Scale) -> Interval | None:
     return Interval(estimate, float(low), float(high))
 
 
-def _warnings(fits: Sequence[Fit], scale: Scale, seen: Seen) -> list[str]:
-    says = []
+def _warnings(fits: Sequence[Fit], scale: Scale, seen: Seen) -> list[ProjectionWarning]:
+    return [
+        *(ProjectionWarning(WarningKind.EXTRAPOLATION, text) for text in _beyond(scale, seen)),
+        *_of_the_fit(fits[0]),
+    ]
+
+
+def _beyond(scale: Scale, seen: Seen) -> Iterator[str]:
+    """Where the job goes beyond what was seen, a sentence each."""
     if scale.n_nodes > seen.largest_n_nodes:
-        says.append(
+        yield (
             f"{scale.n_nodes:,} nodes are {scale.n_nodes / seen.largest_n_nodes:.3g} times the "
             f"largest job seen ({seen.largest_n_nodes:,}): that failures grow in proportion to "
             "nodes is an assumption there, and causes common to many nodes are not in the band."
         )
     if scale.n_nodes < seen.smallest_n_nodes:
-        says.append(
+        yield (
             f"{scale.n_nodes:,} nodes are fewer than the smallest job seen "
             f"({seen.smallest_n_nodes:,}): small jobs fail for other reasons too."
         )
     if scale.gpus_per_node != seen.gpus_per_node:
-        says.append(
+        yield (
             f"Nodes of {scale.gpus_per_node:g} GPUs were not seen ({seen.gpus_per_node:g} were): "
             "the band runs from a rate by node to a rate by GPU."
         )
-    first = fits[0]
-    if first.rate.failures < FEW_FAILURES:
-        says.append(
-            f"{first.rate.failures} failures are too few to know whether they cluster: the band "
-            "holds only if they are independent."
-        )
     if scale.run_days and seen.span_days and scale.run_days > seen.span_days:
-        says.append(
+        yield (
             f"The run of {scale.run_days:g} days is longer than the {seen.span_days:g} days "
             "observed: the rate may drift in the meantime."
         )
     if scale.age_days and seen.oldest_days is not None and scale.age_days[1] > seen.oldest_days:
-        says.append(
+        yield (
             f"No node older than {seen.oldest_days:g} days was seen: its hazard at "
             f"{scale.age_days[1]:g} days is the model's word alone."
         )
-    if first.goodness is not None and first.goodness.p_value < 0.01:
-        says.append(
-            f"The data contradict {first.model} (p {first.goodness.p_value:.2g}): the band may be "
-            "too narrow."
+
+
+def _of_the_fit(first: Fit) -> Iterator[ProjectionWarning]:
+    if first.rate.failures < FEW_FAILURES:
+        yield ProjectionWarning(
+            WarningKind.FEW_FAILURES,
+            f"{first.rate.failures} failures are too few to know whether they cluster: the band "
+            "holds only if they are independent.",
         )
-    return says
+    if first.goodness is not None and first.goodness.p_value < 0.01:
+        yield ProjectionWarning(
+            WarningKind.POOR_FIT,
+            f"The data contradict {first.model} (p {first.goodness.p_value:.2g}): the band may be "
+            "too narrow.",
+        )
+
+
+_DOUBTS = {
+    WarningKind.EXTRAPOLATION: "this extrapolates",
+    WarningKind.FEW_FAILURES: "the failures are few",
+    WarningKind.POOR_FIT: "the data contradict the model",
+}
 
 
 def _meaning(
-    scale: Scale, mttf: Interval, ettr: Interval | None, confidence: float, extrapolates: bool
+    scale: Scale,
+    mttf: Interval,
+    ettr: Interval | None,
+    confidence: float,
+    warnings: Sequence[ProjectionWarning],
 ) -> str:
     high = "no end" if math.isinf(mttf.high) else f"{mttf.high:.3g} h"
     middle = "not known" if mttf.estimate is None else f"{mttf.estimate:.3g} h"
@@ -340,4 +384,6 @@ def _meaning(
     if ettr is not None:
         middle = "not known" if ettr.estimate is None else f"{ettr.estimate:.3f}"
         text += f", ETTR {middle} ({ettr.low:.3f} to {ettr.high:.3f})"
-    return text + ("; this extrapolates." if extrapolates else ".")
+    kinds = {warning.kind for warning in warnings}
+    doubts = [words for kind, words in _DOUBTS.items() if kind in kinds]
+    return "; ".join((text, *doubts)) + "."

@@ -28,11 +28,11 @@ def projection_section(found: ScaleProjection | None) -> Section:
     warnings: dict[str, None] = {}
     for point in found.points:
         for warning in point.projection.warnings:
-            warnings.setdefault(warning)
+            warnings.setdefault(warning.text)
     shown = list(warnings)
     if len(found.points) > 2:
         # what holds of every scale once, what grows with it for the largest only
-        last = set(found.points[-1].projection.warnings)
+        last = {warning.text for warning in found.points[-1].projection.warnings}
         shown = [warning for warning in shown if warning in last]
     tables = [_table(found)]
     if any(point.projection.spares is not None for point in found.points):
