@@ -6,7 +6,8 @@ that were really there. Three outcomes: the newest whole state; an error and not
 tensors that never existed ("wrong").
 
 Kills are replayed at byte offsets from the writer's own calls, which reaches every offset; beside
-them, processes are really killed with SIGKILL while they save.
+them, processes are really killed with SIGKILL while they save. What is no tensor (random state,
+loader position) is saved with it and judged in a row of its own, its label of a step included.
 
 Every format saves over its older checkpoint at the same path. Users who keep a folder a step still
 have the older one after a kill, if something notices that the newer is not whole: "nothing" is
@@ -30,6 +31,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import torch
 import torch.distributed.checkpoint as dcp
 from safetensors.torch import load_file, save_file
@@ -37,12 +39,14 @@ from safetensors.torch import load_file, save_file
 from ettr.errors import EttrError
 from ettr.training.dcp import METADATA, CheckedReader, CheckedWriter
 from ettr.training.disk import OsDisk
+from ettr.training.extras import Extra
 from ettr.training.restoring import restore
 from ettr.training.running import RunningCheckpoint
 
 OLD, NEW = 1, 2
 PAGE_BYTES = 4096
 SHAPES = {"emb": (150, 32), "w1": (64, 64), "b1": (64,), "w2": (64, 40), "b2": (40,)}
+EXTRA_ROW = "ettr running, extra"
 KINDS = ("kill", "power cut", "bit flip", "truncation", "disk full")
 State = dict[str, torch.Tensor]
 Files = dict[str, bytes]
@@ -183,6 +187,23 @@ class CheckedDcp(Dcp):
         return [(name, data) for name, data in sorted(new.items()) if name != METADATA]
 
 
+def extra_of(step: int) -> dict[str, object]:
+    """What is no tensor, at a step: as large as random states are."""
+    words = np.random.default_rng(step).integers(0, 2**32, 624, np.uint32)
+    return {"at": step, "words": words, "raw": bytes([step % 251]) * 5000, "of": (step, None)}
+
+
+def extra_outcome(extra: Extra | None, newest: int = NEW) -> str:
+    """`newest`, `older`, `none` or `wrong`; wrong too where the label is of another step."""
+    if extra is None:
+        return "none"
+    expected = extra_of(extra.step)
+    words = extra.values.pop("words", None)
+    if not np.array_equal(words, expected.pop("words")) or extra.values != expected:
+        return "wrong"
+    return "newest" if extra.step >= newest else "older"
+
+
 class RecordingDisk(OsDisk):
     """Keeps every write of the latest round."""
 
@@ -203,6 +224,7 @@ class Running(Format):
     def __init__(self) -> None:
         self._disk = RecordingDisk()
         self._before = b""
+        self.extras: Counter[str] = Counter()
 
     def record(self, folder: Path) -> None:
         """Save OLD whole, then record the writes of NEW."""
@@ -210,18 +232,20 @@ class Running(Format):
         with RunningCheckpoint(
             folder, state, policy="full", block_bytes=8192, disk=self._disk
         ) as checkpoint:
-            checkpoint.step(OLD)
+            checkpoint.step(OLD, extra_of(OLD))
             checkpoint.wait()
             self._before = next(folder.glob("slot-0/blocks-*")).read_bytes()
             self._disk.writes.clear()
             for name, tensor in state_of(NEW).items():
                 state[name].copy_(tensor)
-            checkpoint.step(NEW)
+            checkpoint.step(NEW, extra_of(NEW))
             checkpoint.wait()
 
     def load(self, folder: Path) -> State:
         """The newest step of which every block is whole; and no block may ever be wrong."""
         into = {name: torch.ones(shape) for name, shape in SHAPES.items()}
+        held = restore(folder, into, strict=False).extras.get("0")
+        self.extras[extra_outcome(held)] += 1
         restore(folder, into, mode="newest")
         old, new = state_of(OLD), state_of(NEW)
         for name, tensor in into.items():
@@ -333,13 +357,15 @@ def _try(load: Callable[[Path], State], folder: Path) -> State | None:
         raise
 
 
-def real_kills(n: int, scratch: Path, seed: int) -> Counter[str]:
+def real_kills(n: int, scratch: Path, seed: int) -> tuple[Counter[str], Counter[str]]:
     """Kill `n` processes with SIGKILL while they save round after round; then restore.
 
-    A child tells each step that it knows to be durable; what is restored may not be older.
+    A child tells each step that it knows to be durable; what is restored may not be older. Returns
+    the outcomes of the state and of what is no tensor.
     """
     rng = random.Random(seed)
     found: Counter[str] = Counter()
+    extras: Counter[str] = Counter()
     for trial in range(n):
         root = scratch / f"real-{trial}"
         reader, writer = os.pipe()
@@ -355,9 +381,11 @@ def real_kills(n: int, scratch: Path, seed: int) -> Counter[str]:
         with open(reader, "rb") as rest:  # noqa: PTH123 - a descriptor, not a path
             told = first + rest.read()
         durable = int.from_bytes(told[-8:], "little") if len(told) % 8 == 0 else 0
-        found[_after_real_kill(root, durable)] += 1
+        outcomes = _after_real_kill(root, durable)
+        found[outcomes[0]] += 1
+        extras[outcomes[1]] += 1
         shutil.rmtree(root)
-    return found
+    return found, extras
 
 
 def _save_for_ever(root: Path, told: int) -> None:
@@ -368,22 +396,24 @@ def _save_for_ever(root: Path, told: int) -> None:
         for step in range(1, 1_000_000):
             for tensor in state.values():
                 tensor.fill_(step)
-            checkpoint.step(step)
+            checkpoint.step(step, extra_of(step))
             checkpoint.wait()
             os.write(told, step.to_bytes(8, "little"))
     finally:
         os._exit(1)
 
 
-def _after_real_kill(root: Path, durable: int) -> str:
+def _after_real_kill(root: Path, durable: int) -> tuple[str, str]:
     into = {"x": torch.zeros(3000), "y": torch.zeros(40, 50)}
     try:
+        held = restore(root, into, strict=False).extras.get("0")
         report = restore(root, into, mode="consistent")
     except EttrError:
-        return "none"
+        return "none", "none"
+    extra = extra_outcome(held, durable)
     if any(not bool((tensor == report.newest_step).all()) for tensor in into.values()):
-        return "wrong"
-    return "newest" if report.newest_step in {durable, durable + 1} else "older"
+        return "wrong", extra
+    return "newest" if report.newest_step in {durable, durable + 1} else "older", extra
 
 
 def run(n: int, n_real: int, seed: int, kinds: tuple[str, ...] = KINDS) -> Iterator[tuple]:
@@ -395,10 +425,15 @@ def run(n: int, n_real: int, seed: int, kinds: tuple[str, ...] = KINDS) -> Itera
     base = Path("/dev/shm") if Path("/dev/shm").is_dir() else None  # noqa: S108 - speed only
     with tempfile.TemporaryDirectory(dir=base) as scratch:
         if n_real:
-            yield Running.name, "real SIGKILL", n_real, real_kills(n_real, Path(scratch), seed)
+            found, extras = real_kills(n_real, Path(scratch), seed)
+            yield Running.name, "real SIGKILL", n_real, found
+            yield EXTRA_ROW, "real SIGKILL", n_real, extras
         for kind in kinds:
             for fmt in formats:
                 yield fmt.name, kind, n, trials(fmt, kind, n, Path(scratch), seed)
+                if isinstance(fmt, Running):
+                    yield EXTRA_ROW, kind, n, fmt.extras
+                    fmt.extras = Counter()
 
 
 def main() -> int:
@@ -417,7 +452,12 @@ def main() -> int:
               f"{found['none']:>9}{found['wrong']:>7}", flush=True)  # fmt: skip
         if name.startswith(("ettr", "DCP +")):
             failed += found["wrong"]
-        if name == Running.name and kind in {"kill", "power cut", "disk full", "real SIGKILL"}:
+        if name in {Running.name, EXTRA_ROW} and kind in {
+            "kill",
+            "power cut",
+            "disk full",
+            "real SIGKILL",
+        }:
             failed += found["none"] + (found["older"] if kind == "real SIGKILL" else 0)
     return int(failed > 0)
 
