@@ -2,11 +2,11 @@
 
 The sampler is the sequential one (Griffiths and Steyvers, "Finding scientific topics", PNAS 2004):
 each token in turn is taken out of the counts and drawn from what all other tokens say at that
-moment. The counts are rebuilt from the assignments every sweep, so after a restore they agree with
-them.
+moment. The counts are made from the assignments at the head of every sweep, so after a restore they
+agree with them.
 
 A run starts from topics dealt out one token after another by the same rule, each from the tokens
-dealt before it. From topics at random a sampler spends its first sweeps, hundreds of them, in
+dealt before it. From topics at random a sampler spends its first sweeps, over a hundred here, in
 breaking a tie between like topics, and throwing half of the documents back to random topics then
 makes it faster: a disturbance would seem to have a negative cost.
 """
@@ -21,6 +21,7 @@ from ettr.training.reproduction.workload import Floats, State, keyed
 
 Counts = NDArray[np.int32]
 NONE = 255  # the topic of a token that has none yet
+TOGETHER = 8  # arms swept side by side: their chains of sums do not wait for one another
 
 
 class Topics:
@@ -66,8 +67,8 @@ class Topics:
         rng = keyed(stream, 47)
         state = np.full(self._words.size, NONE, dtype=np.uint8)
         order = rng.permutation(self.offsets.size - 1)
-        self._draw(state, order, rng.random(self._words.size, dtype=np.float32))
-        return state
+        (dealt,), _ = self._swept([state], order, rng.random(self._words.size, dtype=np.float32))
+        return dealt
 
     def advance(
         self, states: Sequence[State], iteration: int, stream: int
@@ -79,90 +80,99 @@ class Topics:
         """
         draws = keyed(stream, iteration).random(self._words.size, dtype=np.float32)
         order = np.arange(self.offsets.size - 1)
-        results = [np.array(state) for state in states]
-        seen = np.array([self._draw(state, order, draws) for state in results])
-        return results, (self._constant - seen) / self._words.size
+        results: list[State] = []
+        losses: list[Floats] = []
+        for at in range(0, len(states), TOGETHER):
+            after, seen = self._swept(states[at : at + TOGETHER], order, draws)
+            results += after
+            losses.append((self._constant - seen) / self._words.size)
+        return results, np.concatenate(losses)
 
     def moved(self, now: State, saved: State) -> Floats:
         """The tokens of each document that changed topic."""
         return np.add.reduceat((now != saved).astype(np.float64), self.offsets[:-1])
 
-    def _draw(self, state: State, order: NDArray[np.int64], draws: NDArray[np.float32]) -> float:
-        """One sweep in place; the sum of the log likelihoods."""
-        known = np.flatnonzero(state != NONE)
-        flat = self._words[known].astype(np.int64) * self._topics + state[known]
-        by_type = np.bincount(flat, minlength=self._types * self._topics).astype(np.int32)
-        return self._sweep(
-            state,
-            by_type.reshape(self._types, self._topics),
+    def _swept(
+        self, states: Sequence[State], order: NDArray[np.int64], draws: NDArray[np.float32]
+    ) -> tuple[list[State], Floats]:
+        """The states after a sweep, and the log likelihood that it saw of each."""
+        assigned, seen = np.stack(states, axis=1), np.zeros(len(states))
+        self._sweep(
+            assigned,
             self._words,
             self.offsets,
             order,
             draws,
-            self._alpha,
-            self._beta,
+            (self._types, self._topics),
+            (self._alpha, self._beta),
+            seen,
         )
+        return [np.ascontiguousarray(assigned[:, arm]) for arm in range(len(states))], seen
 
 
 def sweep(
     assigned: State,
-    by_type: Counts,
     words: Counts,
     offsets: NDArray[np.int64],
     order: NDArray[np.int64],
     draws: NDArray[np.float32],
-    alpha: float,
-    beta: float,
-) -> float:
-    """Draw every token's topic anew, in place, and return the sum of their log likelihoods.
+    sizes: tuple[int, int],
+    priors: tuple[float, float],
+    seen: Floats,
+) -> None:
+    """Draw every token's topic anew, in place, in each of several arms that know nothing of others.
 
     A token whose topic is NONE is in no count and is drawn from the tokens that are.
 
     Args:
-        assigned: the topic of each token; changed, shape (tokens,).
-        by_type: tokens of each type in each topic; changed, shape (types, topics).
+        assigned: the topic of each token; changed, shape (tokens, arms).
         words: the type of each token, shape (tokens,).
         offsets: first token of each document, and the number of tokens, shape (documents + 1,).
         order: the documents as they are drawn one after another, shape (documents,).
-        draws: uniform in [0, 1), one a token.
-        alpha: prior weight of a topic in a document.
-        beta: prior weight of a type in a topic.
+        draws: uniform in [0, 1), one a token, the same for all arms.
+        sizes: how many types and topics there are.
+        priors: weight of a topic in a document (α) and of a type in a topic (β).
+        seen: the log likelihoods of all tokens are added to it, shape (arms,).
     """
-    types, topics = by_type.shape
+    (types, topics), (alpha, beta), arms = sizes, priors, assigned.shape[1]
     weight = types * beta
-    size = np.zeros(topics)
-    for one in range(types):
-        for topic in range(topics):
-            size[topic] += by_type[one, topic]
+    by_type = np.zeros((types, arms, topics), dtype=np.int32)
+    size = np.zeros((arms, topics))
+    for token in range(words.size):
+        for arm in range(arms):
+            if assigned[token, arm] != NONE:
+                by_type[words[token], arm, assigned[token, arm]] += 1
+                size[arm, assigned[token, arm]] += 1.0
     scale = 1.0 / (size + weight)
-    share = np.empty(topics)
-    upto = np.empty(topics)
-    seen = 0.0
+    share = np.empty((arms, topics))
+    upto = np.empty((arms, topics))
     for document in order:
         tokens = range(offsets[document], offsets[document + 1])
         share[:] = alpha
         for token in tokens:
-            if assigned[token] != NONE:
-                share[assigned[token]] += 1.0
+            for arm in range(arms):
+                if assigned[token, arm] != NONE:
+                    share[arm, assigned[token, arm]] += 1.0
         for token in tokens:
-            word, topic = words[token], int(assigned[token])
-            if topic != NONE:
-                by_type[word, topic] -= 1
-                share[topic] -= 1.0
-                size[topic] -= 1.0
-                scale[topic] = 1.0 / (size[topic] + weight)
-            total = 0.0
-            for one in range(topics):
-                total += (by_type[word, one] + beta) * scale[one] * share[one]
-                upto[one] = total
-            at = draws[token] * total
-            topic = 0
-            while topic < topics - 1 and upto[topic] <= at:
-                topic += 1
-            assigned[token] = topic
-            by_type[word, topic] += 1
-            share[topic] += 1.0
-            size[topic] += 1.0
-            scale[topic] = 1.0 / (size[topic] + weight)
-            seen += np.log(total)
-    return seen
+            word = words[token]
+            for arm in range(arms):
+                topic = int(assigned[token, arm])
+                if topic != NONE:
+                    by_type[word, arm, topic] -= 1
+                    share[arm, topic] -= 1.0
+                    size[arm, topic] -= 1.0
+                    scale[arm, topic] = 1.0 / (size[arm, topic] + weight)
+                total = 0.0
+                for one in range(topics):
+                    total += (by_type[word, arm, one] + beta) * scale[arm, one] * share[arm, one]
+                    upto[arm, one] = total
+                at = draws[token] * total
+                topic = 0
+                while topic < topics - 1 and upto[arm, topic] <= at:
+                    topic += 1
+                assigned[token, arm] = topic
+                by_type[word, arm, topic] += 1
+                share[arm, topic] += 1.0
+                size[arm, topic] += 1.0
+                scale[arm, topic] = 1.0 / (size[arm, topic] + weight)
+                seen[arm] += np.log(total)
