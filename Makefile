@@ -20,9 +20,9 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	@touch $@
 
 # torch first and by its exact version, so that nothing pulls the build with CUDA in
-setup-all: setup ## the environment with the extras: torch (CPU) and Spark
+setup-all: setup ## the environment with the extras: torch (CPU), torchft and Spark
 	$(PIP) install --constraint constraints.txt torch==2.13.0
-	$(PIP) install --constraint constraints.txt --editable '.[dev,torch,spark]'
+	$(PIP) install --constraint constraints.txt --editable '.[dev,torch,torchft,spark]'
 
 report: setup ## a report of the bundled example, in out/report.html
 	$(BIN)/ettr report examples/slurm/* --timezone UTC --output $(OUT)/report.html
