@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from ettr.analysis.model_choice import ChosenModels
 from ettr.analysis.planning import RunShape, planned
 from ettr.analysis.records import USUAL_GPUS_PER_NODE, FleetRecord, record_to_plan_with
 from ettr.analysis.stages import Analysis
@@ -77,6 +78,7 @@ def project_fleet(
     run_days: float | None = None,
     confidence: float,
     unit: str = "GPUs",
+    models: ChosenModels | None = None,
 ) -> ScaleProjection:
     """MTTF and ETTR at each number of nodes, with bands from parameters and models.
 
@@ -90,24 +92,25 @@ def project_fleet(
         run_days: Length of a run.
         confidence: Of the intervals.
         unit: What sizes count: `GPUs`, or `nodes` where there are none.
+        models: Models chosen by name; where None those that counts by node tell apart.
 
     Raises:
         UsageError: values that no run can have.
     """
     seen_per_node = record.gpus_per_node or USUAL_GPUS_PER_NODE
     per_node = gpus_per_node or seen_per_node
-    compared = compare_models(record.counts, confidence=confidence)
-    # a law of the spread between nodes says nothing where there is no node to tell from another
-    fits = [fit for fit in compared.fits if _known(fit)] or [compared.best]
+    chosen = models or _told_apart(record, confidence)
+    fits = chosen.fits
     seen = Seen(
         largest_n_nodes=record.largest_n_nodes or max(n_nodes),
         smallest_n_nodes=record.smallest_n_nodes or 1,
         gpus_per_node=seen_per_node,
         span_days=record.span_days,
+        oldest_days=chosen.oldest_days,
     )
     points = []
     for nodes in n_nodes:
-        scale = Scale(nodes, per_node, spares, repair_days, run_days)
+        scale = Scale(nodes, per_node, spares, repair_days, run_days, chosen.ages_days)
         at = replace(shape, n_nodes=nodes)
         points.append(_point(fits, scale, seen, at))
     return ScaleProjection(
@@ -123,8 +126,15 @@ def project_fleet(
         queue_s=shape.queue_s,
         confidence=confidence,
         points=tuple(points),
-        notes=_notes(record, compared.meaning),
+        notes=_notes(record, chosen.notes),
     )
+
+
+def _told_apart(record: FleetRecord, confidence: float) -> ChosenModels:
+    compared = compare_models(record.counts, confidence=confidence)
+    # a law of the spread between nodes says nothing where there is no node to tell from another
+    fits = tuple(fit for fit in compared.fits if _known(fit)) or (compared.best,)
+    return ChosenModels(fits, None, None, (compared.meaning,))
 
 
 def _known(fit: Fit) -> bool:
@@ -140,8 +150,8 @@ def _point(fits: Sequence[Fit], scale: Scale, seen: Seen, shape: RunShape) -> Sc
     return ScalePoint(scale.n_nodes * scale.gpus_per_node, run.interval_s, made)
 
 
-def _notes(record: FleetRecord, meaning: str) -> tuple[str, ...]:
-    notes = [meaning]
+def _notes(record: FleetRecord, meanings: tuple[str, ...]) -> tuple[str, ...]:
+    notes = list(meanings)
     if record.largest_n_nodes is None:
         notes.append(
             "The size of the jobs behind the numbers was not given (--seen-gpus), so nothing can "

@@ -94,7 +94,7 @@ def fleet_record(
     Raises:
         UsageError: no such job has run.
     """
-    chosen, failures = _chosen(analysis, partition, cluster, others, above_gpus)
+    chosen, failures = chosen_jobs(analysis, partition, cluster, others, above_gpus)
     allocations = analysis.tables["allocations"].semi_join(chosen, "attempt_id")
     counts = node_counts(allocations, failures)
     if counts is None:
@@ -108,10 +108,13 @@ def record_to_plan_with(analysis: Analysis, name: str) -> FleetRecord:
     Source:
         Kokolis et al. (2025): r_f over jobs of more than 128 GPUs.
     """
+    return fleet_record(analysis, name, above_gpus=planned_above_gpus(analysis))
+
+
+def planned_above_gpus(analysis: Analysis) -> int | None:
+    """The size above which jobs count in what a run is planned with; None counts all."""
     large = analysis.rates.large_jobs.node_days > 0
-    return fleet_record(
-        analysis, name, above_gpus=analysis.assumptions.above_gpus if large else None
-    )
+    return analysis.assumptions.above_gpus if large else None
 
 
 def periods(
@@ -132,7 +135,7 @@ def periods(
             f"before {before.isoformat()} and after {after.isoformat()} overlap; give a moment for "
             "--before that is no later than that for --after"
         )
-    chosen, failed = _chosen(analysis, (), (), False, above_gpus)
+    chosen, failed = chosen_jobs(analysis, (), (), False, above_gpus)
     allocations = (
         analysis.tables["allocations"]
         .semi_join(chosen, "attempt_id")
@@ -159,13 +162,14 @@ def periods(
     return found[0], found[1]
 
 
-def _chosen(
+def chosen_jobs(
     analysis: Analysis,
-    partition: tuple[str, ...],
-    cluster: tuple[str, ...],
-    others: bool,
-    above_gpus: int | None,
+    partition: tuple[str, ...] = (),
+    cluster: tuple[str, ...] = (),
+    others: bool = False,
+    above_gpus: int | None = None,
 ) -> tuple[ibis.Table, ibis.Table]:
+    """The attempts of some jobs, and their failures; arguments as for `fleet_record`."""
     attempts = analysis.tables["attempts"]
     for column, names in (("partition", partition), ("cluster", cluster)):
         if names:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +12,11 @@ from ettr.cli import quantities as q
 from ettr.cli import rates
 from ettr.cli.output import show
 from ettr.errors import UsageError
+
+if TYPE_CHECKING:
+    from ettr.analysis import Assumptions
+    from ettr.analysis.model_choice import ChosenModels, Spans
+    from ettr.analysis.records import FleetRecord
 
 
 def project(
@@ -44,6 +50,31 @@ def project(
         float | None, typer.Option("--days", metavar="D", help="Length of the run in days.")
     ] = None,
     times: rates.RunTimes,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--model",
+            metavar="NAME",
+            help="constant, gamma-mixed, weibull, lognormal or piecewise; repeatable, the first in "
+            "the middle of the bands. If absent: the first two, the better one first.",
+        ),
+    ] = None,
+    ages: Annotated[
+        str | None,
+        typer.Option(
+            "--ages",
+            metavar="FROM,TO",
+            help="Clock of the nodes over the run, for weibull and lognormal: 0d,90d.",
+        ),
+    ] = None,
+    clock: Annotated[
+        str,
+        typer.Option(
+            "--clock",
+            metavar="CLOCK",
+            help="What --ages counts: use (since a node's last failure) or age (in service).",
+        ),
+    ] = "use",
     rating: opt.Rating,
     json: opt.JsonOption = False,
 ) -> None:
@@ -61,11 +92,14 @@ def project(
         raise UsageError("give --gpus or --nodes, not both")
     if (store is None) is not counts.given:
         raise UsageError("give a STORE, or --failures K with --node-days T")
+    span = None if ages is None else q.span_days("--ages", ages)
+    wanted = _Wanted(tuple(model or ()), span, clock)
     if store is not None:
-        record = rates.stored_record(store, rating.assumptions())
+        record, models = _stored(store, rating.assumptions(), wanted)
     else:
         seen_nodes = seen_gpus and nodes_of(seen_gpus, seen_gpus_per_node or USUAL_GPUS_PER_NODE)
         record = counts.record(seen_nodes, seen_gpus_per_node)
+        models = wanted.fitted(record, None, rating.confidence)
     per_node = gpus_per_node or record.gpus_per_node or USUAL_GPUS_PER_NODE
     if gpus is not None:
         scales = tuple(
@@ -84,5 +118,46 @@ def project(
         repair_days=None if repair is None else q.seconds("--repair", repair) / 86400.0,
         run_days=days,
         confidence=rating.confidence,
+        models=models,
     )
     show("ettr-projection", found, projection_section, json)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """Models asked for by name; none where the fleet's counts shall decide."""
+
+    names: tuple[str, ...]
+    ages_days: tuple[float, float] | None
+    clock: str
+
+    def fitted(
+        self, record: FleetRecord, spans: Spans | None, confidence: float
+    ) -> ChosenModels | None:
+        from ettr.analysis.model_choice import choose_models
+
+        if not self.names and self.ages_days is None and self.clock == "use":
+            return None
+        return choose_models(
+            self.names or ("constant",),
+            record,
+            spans,
+            ages_days=self.ages_days,
+            clock=self.clock,
+            confidence=confidence,
+        )
+
+
+def _stored(
+    store: str, assumptions: Assumptions, wanted: _Wanted
+) -> tuple[FleetRecord, ChosenModels | None]:
+    from ettr.analysis import Analysis
+    from ettr.analysis.model_choice import stored_spans
+    from ettr.analysis.records import planned_above_gpus, record_to_plan_with
+    from ettr.store import open_store
+
+    with open_store(store) as opened:
+        analysis = Analysis(opened, assumptions)
+        record = record_to_plan_with(analysis, store)
+        spans = stored_spans(analysis, planned_above_gpus(analysis))
+        return record, wanted.fitted(record, spans, assumptions.confidence)

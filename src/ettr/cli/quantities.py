@@ -126,6 +126,21 @@ def moment(option: str, text: str) -> datetime:
     return found
 
 
+def span_days(option: str, text: str) -> tuple[float, float]:
+    """A span `0d,90d` of a clock, in days.
+
+    Raises:
+        UsageError: it is none, or it ends before it begins.
+    """
+    parts = text.split(",")
+    if len(parts) != 2:
+        raise UsageError(f"{option} {text!r}: give two times, from and to, such as 0d,90d")
+    begin, end = (seconds(option, part) / 86400.0 for part in parts)
+    if not begin < end:
+        raise UsageError(f"{option} {text!r}: ends before it begins; write it as 0d,90d")
+    return begin, end
+
+
 def shares(option: str, text: str, names: tuple[str, ...]) -> dict[str, float]:
     """Shares by name of `node=0.8,process=0.2`; they sum to 1.
 

@@ -56,6 +56,10 @@ class LogLocationScale(FailureModel[Lifetimes]):
         """The model's own parameters from location and scale of the log lifetime in seconds."""
 
     @abstractmethod
+    def log_scale(self, fit: Fit) -> Interval:
+        """Scale of the logarithm of the lifetime, from the parameters of a fit of this law."""
+
+    @abstractmethod
     def meaning(self, scale: Interval) -> str:
         """What the scale says about ageing, without a full stop."""
 

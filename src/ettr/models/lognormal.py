@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from ettr.estimates import Interval
-from ettr.models.base import Parameter
+from ettr.models.base import Fit, Parameter
 from ettr.models.data import Floats
 from ettr.models.log_location_scale import LogLocationScale
 
@@ -53,6 +53,11 @@ class Lognormal(LogLocationScale):
             ),
             Parameter("sigma", "1", scale.estimate, scale.low, scale.high),
         )
+
+    def log_scale(self, fit: Fit) -> Interval:
+        """Sigma itself."""
+        sigma = fit.parameter("sigma")
+        return Interval(sigma.estimate, sigma.low, sigma.high)
 
     def meaning(self, scale: Interval) -> str:
         """What sigma says, without a full stop."""

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from ettr.estimates import Interval
-from ettr.models.base import Parameter
+from ettr.models.base import Fit, Parameter
 from ettr.models.data import Floats
 from ettr.models.log_location_scale import LogLocationScale
 
@@ -49,6 +49,11 @@ class Weibull(LogLocationScale):
             ),
         )
 
+    def log_scale(self, fit: Fit) -> Interval:
+        """One over the shape."""
+        shape = fit.parameter("shape")
+        return _shape(Interval(shape.estimate, shape.low, shape.high))
+
     def meaning(self, scale: Interval) -> str:
         """What the shape says about ageing, without a full stop."""
         shape = _shape(scale)
@@ -61,7 +66,7 @@ class Weibull(LogLocationScale):
 
 
 def _shape(scale: Interval) -> Interval:
-    """Shape is one over the scale of the log lifetime."""
+    """Shape is one over the scale of the log lifetime, and the other way round."""
     return Interval(
         None if scale.estimate is None else 1.0 / scale.estimate,
         1.0 / scale.high,

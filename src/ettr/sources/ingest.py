@@ -90,10 +90,12 @@ def ingest_file(
 
 
 def _recognised(head: bytes, name: str, options: ReadOptions) -> Source:
-    """The source whose format the head shows; of an unknown dump as wide as --fields, theirs."""
+    """The source whose format the head shows; else what --table or --fields say of it."""
     try:
         return recognise(head, name)
     except SourceError:
+        if options.table is not None:
+            return named("table")
         takers = [source for source in all_sources().values() if "--fields" in source.options]
         width = len(options.fields or ())
         if width < 2 or len(takers) != 1 or head.split(b"\n", 1)[0].count(b"|") < width - 1:

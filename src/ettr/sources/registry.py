@@ -64,7 +64,8 @@ def recognise(head: bytes, file_name: str) -> Source:
     best = max(scores, key=lambda name: scores[name])
     if scores[best] < LEAST_SCORE:
         raise SourceError(
-            f"{file_name}: no known log format; name it with --source (ettr sources lists them)"
+            f"{file_name}: no known log format; name it with --source (ettr sources lists them), "
+            "or say with --table which table a CSV or Parquet file of your own holds"
         )
     ties = [name for name, score in scores.items() if score == scores[best]]
     if len(ties) > 1:

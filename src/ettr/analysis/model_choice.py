@@ -1,0 +1,226 @@
+"""Failure models chosen by name, fitted to what each of them needs of a fleet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import ibis
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ettr.analysis.records import FleetRecord, chosen_jobs
+from ettr.analysis.stages import Analysis
+from ettr.errors import UsageError
+from ettr.models.base import Fit
+from ettr.models.constant import ConstantRate
+from ettr.models.data import Floats, Lifetimes
+from ettr.models.from_tables import Observed, from_tables
+from ettr.models.gamma_mixed import GammaMixed
+from ettr.models.lognormal import Lognormal
+from ettr.models.weibull import Weibull
+from ettr.projection.ageing import fit_at_ages, fit_since_last_step
+from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY
+
+LAWS_OF_AGE = {"weibull": Weibull, "lognormal": Lognormal}
+MODELS = ("constant", "gamma-mixed", *LAWS_OF_AGE, "piecewise")
+CLOCKS = ("use", "age")
+_MOMENT_S = 1e-3
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenModels:
+    """Fits in the order asked for, the first one preferred.
+
+    Attributes:
+        fits: A fit each.
+        ages_days: Clock of the nodes over the run; None where no model asks for it.
+        oldest_days: Highest clock seen.
+        notes: What the fits say and rest on, a sentence each.
+    """
+
+    fits: tuple[Fit, ...]
+    ages_days: tuple[float, float] | None
+    oldest_days: float | None
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """Failures and use of a store's jobs, as models of time need them; None if typed."""
+
+    observed: Callable[[], Observed]
+    calendar: Callable[[], tuple[Lifetimes, datetime]]
+
+
+def stored_spans(analysis: Analysis, above_gpus: int | None) -> Spans:
+    """The spans of a store's jobs, each read when a model asks for it.
+
+    Args:
+        analysis: of the store.
+        above_gpus: jobs of more GPUs only; None takes them all.
+    """
+    attempts, failures = chosen_jobs(analysis, above_gpus=above_gpus)
+    allocations = analysis.tables["allocations"].semi_join(attempts, "attempt_id")
+
+    def read() -> tuple[pa.Table, pa.Table]:
+        return (
+            _named(failures).select("end", "node", "symptom").to_pyarrow(),
+            _named(allocations).select("node", "start", "elapsed_s").to_pyarrow(),
+        )
+
+    def observed() -> Observed:
+        nodes = _named(analysis.tables["nodes"]).select("node", "in_service_from").to_pyarrow()
+        return from_tables(*read(), nodes)
+
+    def calendar() -> tuple[Lifetimes, datetime]:
+        return _calendar(*read())
+
+    return Spans(observed, calendar)
+
+
+def _named(table: ibis.Table) -> ibis.Table:
+    """Node names that hold over several clusters."""
+    return table.mutate(node=table["cluster"] + "/" + table["node"])
+
+
+def _calendar(failures: pa.Table, allocations: pa.Table) -> tuple[Lifetimes, datetime]:
+    """Use of all nodes on one clock from the first start, and when that was."""
+    start = _seconds(allocations["start"])
+    used = allocations["elapsed_s"].to_numpy(zero_copy_only=False).astype(np.float64)
+    kept = used > 0
+    start, used = start[kept], used[kept]
+    origin = float(start.min())
+    begins, ends = start - origin, start - origin + used
+    struck = np.clip(_seconds(failures["end"]) - origin, _MOMENT_S, float(ends.max()))
+    # a failure is a moment of its own, so that those which blame no node count too
+    return (
+        Lifetimes(
+            np.concatenate([ends, struck]),
+            np.arange(ends.size + struck.size) >= ends.size,
+            np.concatenate([begins, struck - _MOMENT_S]),
+        ),
+        datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=origin),
+    )
+
+
+def _seconds(column: pa.ChunkedArray) -> Floats:
+    micros = pc.cast(column, pa.int64()).to_numpy(zero_copy_only=False)
+    result: Floats = micros.astype(np.float64) / MICROSECONDS_PER_SECOND
+    return result
+
+
+def choose_models(
+    names: Sequence[str],
+    record: FleetRecord,
+    spans: Spans | None,
+    *,
+    ages_days: tuple[float, float] | None,
+    clock: str,
+    confidence: float,
+) -> ChosenModels:
+    """The models of those names fitted to a fleet.
+
+    Args:
+        names: of `MODELS`.
+        record: failures and node-days of the fleet.
+        spans: of its store; None where the numbers were typed.
+        ages_days: clock of the nodes over the run, for laws of age.
+        clock: `use` since a node's last failure, or `age` since it entered service.
+        confidence: of the intervals.
+
+    Raises:
+        UsageError: a name is unknown, or a model does not apply to what there is.
+    """
+    _check(names, record, spans, ages_days, clock)
+    fits: list[Fit] = []
+    notes: list[str] = []
+    oldest: float | None = None
+    for name in dict.fromkeys(names):
+        if name == "constant":
+            fits.append(ConstantRate().fit(record.counts, confidence))
+        elif name == "gamma-mixed":
+            fits.append(GammaMixed().fit(record.counts, confidence))
+        elif name == "piecewise" and spans is not None:
+            data, origin = spans.calendar()
+            fit, step_days = fit_since_last_step(data, confidence)
+            fits.append(fit)
+            notes.append(_since(fit, origin, step_days))
+        elif spans is not None and ages_days is not None:
+            lifetimes = _lifetimes(spans.observed(), clock, name)
+            fits.append(
+                fit_at_ages(LAWS_OF_AGE[name](), lifetimes, ages_days, record.rate, confidence)
+            )
+            oldest = float(lifetimes.duration_s.max()) / SECONDS_PER_DAY
+            notes.append(f"{fits[-1].meaning} {_clock_words(clock)}")
+    return ChosenModels(tuple(fits), ages_days, oldest, tuple(dict.fromkeys(notes)))
+
+
+def _check(
+    names: Sequence[str],
+    record: FleetRecord,
+    spans: Spans | None,
+    ages_days: tuple[float, float] | None,
+    clock: str,
+) -> None:
+    unknown = [name for name in names if name not in MODELS]
+    if unknown:
+        raise UsageError(f"--model {unknown[0]}: there is no such model; give {', '.join(MODELS)}")
+    if clock not in CLOCKS:
+        raise UsageError(f"--clock {clock}: give {' or '.join(CLOCKS)}")
+    aged = [name for name in names if name in LAWS_OF_AGE]
+    of_time = [name for name in names if name in (*LAWS_OF_AGE, "piecewise")]
+    if of_time and spans is None:
+        raise UsageError(
+            f"--model {of_time[0]}: typed failures and node-days do not tell when nodes failed; "
+            "give a STORE, or --model constant"
+        )
+    if aged and ages_days is None:
+        raise UsageError(
+            f"--model {aged[0]}: differs from a constant rate only by the clock of the nodes; give "
+            "--ages FROM,TO, such as 0d,90d"
+        )
+    if (ages_days is not None or clock != CLOCKS[0]) and not aged:
+        raise UsageError(
+            "--ages and --clock: only a law of age asks for them; add --model weibull or "
+            "--model lognormal"
+        )
+    if "gamma-mixed" in names and record.counts.failures.size < 2:
+        raise UsageError(
+            "--model gamma-mixed: is about the spread between nodes, and there is only one "
+            f"{record.counts.unit}; give a STORE of several nodes, or --model constant"
+        )
+
+
+def _lifetimes(observed: Observed, clock: str, name: str) -> Lifetimes:
+    found = observed.by_age if clock == "age" else observed.since_failure
+    if found is None and clock == "age":
+        raise UsageError(
+            f"--model {name} --clock age: no node of the store has a service date; ingest the "
+            "table `nodes` with in_service_from (ettr ingest STORE nodes.csv --table nodes), or "
+            "use --clock use"
+        )
+    if found is None:
+        raise UsageError(f"--model {name}: no node was ever in use; give another store")
+    return found
+
+
+def _clock_words(clock: str) -> str:
+    return (
+        "The clock is the age of a node since it entered service."
+        if clock == "age"
+        else "The clock is a node's time in use since its last failure, or since it was first seen."
+    )
+
+
+def _since(fit: Fit, origin: datetime, step_days: float) -> str:
+    seen = f"{fit.rate.failures:,} failures in {fit.rate.node_days:,.0f} node-days"
+    if not step_days:
+        return f"{fit.model}: {fit.meaning} All of the time counts, {seen}."
+    at = origin + timedelta(days=step_days)
+    return (
+        f"{fit.model}: the rate last stepped at {at:%Y-%m-%d %H:%M} UTC; only what came since "
+        f"counts, {seen}, and it is taken to stay so."
+    )

@@ -1,0 +1,140 @@
+"""Rates of nodes at given ages, or since the last step of the fleet's rate, as fits to project."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ettr.errors import UsageError
+from ettr.estimates import CONFIDENCE, FailureRate, Interval
+from ettr.models.base import Fit
+from ettr.models.data import Floats, Lifetimes, at_risk
+from ettr.models.log_location_scale import LogLocationScale
+from ettr.models.piecewise import PiecewiseConstant
+from ettr.units import SECONDS_PER_DAY
+
+_SCALES = (math.exp(-4.0), math.exp(4.0))
+"""Scales of a logarithm that the fit looks at, shortest and longest."""
+
+
+def fit_at_ages(
+    model: LogLocationScale,
+    data: Lifetimes,
+    ages_days: tuple[float, float],
+    level: FailureRate,
+    confidence: float = CONFIDENCE,
+) -> Fit:
+    """The law fitted to `data`, as a constant rate over the ages that a run will see.
+
+    The shape comes from the lifetimes, the level from `level`: failures that blame no node count,
+    and a day of age counts for as much use as it had. The interval joins that of the level with
+    what each shape within its own interval says of those ages, so it is on the safe side.
+
+    Args:
+        model: The law.
+        data: Lifetimes on the clock that `ages_days` is on.
+        ages_days: Clock of the nodes over the run (from, to).
+        level: Failures of the fleet over its node-days.
+        confidence: Of the intervals.
+
+    Raises:
+        UsageError: nothing failed, so that a law of ages is not known; or ages that are no span.
+    """
+    begin, end = ages_days
+    if not 0 <= begin < end < math.inf:
+        raise UsageError(f"ages {begin:g} to {end:g} days are no span; give 0 <= from < to")
+    fit = model.fit(data, confidence)
+    if not data.failures or not fit.rate.per_node_day:
+        raise UsageError(
+            f"no failure ended a lifetime, so {fit.model} knows nothing of ages; project with a "
+            "constant rate"
+        )
+    scale = model.log_scale(fit)
+    seen_per_s = data.failures / (data.node_days * SECONDS_PER_DAY)
+    factors = []
+    for value in (scale.estimate, scale.low, scale.high):
+        clipped = min(max(value or 0.0, _SCALES[0]), _SCALES[1])
+        factors.append(_mean_hazard(model, data, clipped, begin, end) / seen_per_s)
+    grown = (level.per_node_day or 0.0) / fit.rate.per_node_day
+    rate = fit.rate_per_node_day
+    return replace(
+        fit,
+        model=f"{fit.model} at {begin:g} to {end:g} days",
+        rate=level,
+        rate_per_node_day=Interval(
+            (level.per_node_day or 0.0) * factors[0],
+            rate.low * grown * min(factors),
+            rate.high * grown * max(factors),
+        ),
+        cumulative_hazard=None,
+    )
+
+
+def _mean_hazard(
+    model: LogLocationScale, data: Lifetimes, scale: float, begin_days: float, end_days: float
+) -> float:
+    """Mean hazard per second over ages, of the law of that scale that expects what was seen."""
+    from scipy.optimize import brentq
+
+    def cumulative(clock_s: Any, place: float) -> Floats:
+        with np.errstate(over="ignore", divide="ignore"):
+            return model.cumulative((np.log(np.asarray(clock_s, dtype=np.float64)) - place) / scale)
+
+    late = data.entry_s > 0
+
+    def excess(place: float) -> float:
+        with np.errstate(invalid="ignore", over="ignore"):
+            expected = float(
+                cumulative(data.duration_s, place).sum()
+                - cumulative(data.entry_s[late], place).sum()
+            )
+        # both ends overflow only where the law is far too short
+        return math.inf if math.isnan(expected) else expected - data.failures
+
+    middle = float(np.mean(np.log(data.duration_s)))
+    low, high = middle - 1.0, middle + 1.0
+    while excess(low) < 0:
+        low -= 2.0 * (middle - low)
+    while excess(high) > 0:
+        high += 2.0 * (high - middle)
+    while math.isinf(excess(low)):
+        half = (low + high) / 2.0
+        low, high = (half, high) if excess(half) > 0 else (low, half)
+    place = float(brentq(excess, low, high, xtol=1e-10))
+    ends_s = np.array([begin_days, end_days]) * SECONDS_PER_DAY
+    with np.errstate(invalid="ignore", over="ignore"):
+        before, after = (float(x) for x in cumulative(ends_s, place))
+    return (after - before) / float(ends_s[1] - ends_s[0])
+
+
+def fit_since_last_step(data: Lifetimes, confidence: float = CONFIDENCE) -> tuple[Fit, float]:
+    """A constant rate since the last step that the fleet's rate took, and the day of that step.
+
+    Args:
+        data: Spans on the calendar, in seconds from one common moment.
+        confidence: Of the interval, which takes the step as given.
+
+    Source:
+        The steps are those of `PiecewiseConstant`.
+    """
+    fit = PiecewiseConstant().fit(data, confidence)
+    steps_s = [
+        p.estimate for p in fit.parameters if p.name.startswith("step") and p.estimate is not None
+    ]
+    start_s = max(steps_s, default=float(data.entry_s.min()))
+    end_s = float(data.duration_s.max())
+    exposed = np.diff(at_risk(data.entry_s, data.duration_s, np.array([start_s, end_s])))
+    recent = data.observed & (data.duration_s > start_s)
+    rate = FailureRate(int(np.count_nonzero(recent)), float(exposed[0]) / SECONDS_PER_DAY)
+    low, high = rate.interval(confidence)
+    return (
+        replace(
+            fit,
+            model=fit.model,
+            rate=rate,
+            rate_per_node_day=Interval(rate.per_node_day, low, high),
+            cumulative_hazard=None,
+        ),
+        start_s / SECONDS_PER_DAY if steps_s else 0.0,
+    )

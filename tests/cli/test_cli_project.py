@@ -1,0 +1,48 @@
+"""`ettr project` on typed numbers: models that apply, and what it says of those that do not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cli.program import ettr
+
+TYPED = ("project", "--failures", "419", "--node-days", "110592", "--seen-gpus", "16384",
+         "--gpus", "16384")  # fmt: skip
+
+
+def told(*words: str) -> dict[str, Any]:
+    done = ettr(*words, "--json")
+    assert done.code == 0, done.err
+    found: dict[str, Any] = done.json
+    return found
+
+
+def test_typed_numbers_take_a_constant_rate():
+    """Llama 3 405B: 419 failures in 54 days on 16,384 GPUs."""
+    named, plain = told(*TYPED, "--model", "constant"), told(*TYPED)
+    mttfs = [one["points"][0]["projection"]["mttf_h"] for one in (named, plain)]
+    assert named["models"] == ["constant rate"]
+    assert mttfs[0] == mttfs[1]
+    assert mttfs[0]["estimate"] == pytest.approx(54 * 24 / 419)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--model", "gompertz"), "there is no such model; give constant, gamma-mixed, weibull"),
+        (("--model", "gamma-mixed"), "there is only one fleet; give a STORE of several nodes"),
+        (("--model", "piecewise"), "do not tell when nodes failed; give a STORE"),
+        (("--model", "weibull", "--ages", "0d,9d"), "do not tell when nodes failed; give a STORE"),
+        (("--ages", "0d,9d"), "only a law of age asks for them; add --model weibull"),
+        (("--clock", "age"), "only a law of age asks for them; add --model weibull"),
+        (("--clock", "wall"), "--clock wall: give use or age"),
+        (("--ages", "9d,3d"), "ends before it begins; write it as 0d,90d"),
+        (("--ages", "9d"), "give two times, from and to, such as 0d,90d"),
+    ],
+)
+def test_a_model_that_does_not_apply_says_so(words: tuple[str, ...], says: str):
+    done = ettr(*TYPED, *words)
+    assert done.code == 2
+    assert says in done.err
