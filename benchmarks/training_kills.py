@@ -1,192 +1,231 @@
-"""Real ranks, really killed: what each way of going on costs, on one Poisson schedule of kills.
+"""Real ranks, really killed: what each way of going on costs, under Poisson schedules of kills.
 
-Four ranks (gloo, FSDP2, AdamW, a tiny model) do the same steps on the same data, undisturbed and
-under the same kills, drawn from a seed: exponential distances in steps, any rank, in computing,
-within optimizer.step, or within a save. Ways: a buddy's memory, the running checkpoint (partial),
-rollback with live survivors, stock torchrun with DCP and a full restart, stock torchrun with parked
-shards. Anchors: survivors that find out within 26 to 60 ms and go on after 0.44 s with a warm spare
-(idle machine); a restart of every rank pays at least the import of torch, 1.2 s and more.
+Four processes (gloo; FSDP2 and AdamW, or whole replicas) train a small GPT on the same data for the
+same time, while SIGKILLs strike from outside at the same instants: a Poisson process in wall-clock
+time, one schedule for each seed. Ways: a buddy's memory, the running checkpoint (partial), rollback
+with live survivors, stock torchrun with parked shards, stock torchrun with async DCP and a full
+restart, torchft; and the undisturbed run of each layout. Anchors: survivors that find out within 26
+to 60 ms and go on after 0.44 s with a warm spare (idle machine); a restart of every rank pays at
+least the import of torch, 1.2 s and more.
 
-Times are from the kill: until the survivors' collective failed (median of ranks), until the new
-group had formed, until its state was agreed, and until the first step after it was done. ETTR is
-steps times the undisturbed median step over the wall clock from the first step's beginning (about 1
-undisturbed).
+Each (way, seed) is one line of OUT/results.jsonl, with its loss by step and second in OUT/curves/;
+what is there is not run again. With the defaults it takes about half an hour.
 """
 
 import argparse
-import itertools
+import csv
+import importlib.util
 import json
-import os
-import random
 import shutil
 import signal
 import statistics
-import subprocess
 import sys
 import tempfile
+import time
+from dataclasses import dataclass, field
 from pathlib import Path
 
-WORKER = Path(__file__).resolve().parents[1] / "tests" / "training" / "elastic_worker.py"
-WORLD = 4
-PARTIAL = {
-    "buddy": False,
-    "running": True,
-    "running_options": {"policy": "round-robin"},
-    "allowed": ["partial", "rollback"],
-}
+from kills import driver, figure, measure, summary
+from kills.notes import lines_of
+
+ALL = ["replica", "partial", "rollback"]
+COMMON = {
+    "loop": "elastic", "rate": 1e-3, "buddy": False, "running": None, "full_every": 0,
+    "allowed": ALL,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Way:
+    """How ranks are launched and guarded.
+
+    base: the undisturbed way that its steps are compared with; its own name: it is undisturbed.
+    one_step: what is lost at a kill is the step in progress; else all since the last checkpoint.
+    """
+
+    launcher: str
+    base: str
+    colour: str
+    more: dict[str, object] = field(default_factory=dict)
+    one_step: bool = True
+
+
+SHARDED, REPLICAS = "undisturbed, FSDP2", "undisturbed, torchft"
 WAYS = {
-    "undisturbed": ("supervisor", {}),
-    "buddy's memory": ("supervisor", {}),
-    "partial recovery": ("supervisor", PARTIAL),
-    "rollback, survivors live": ("supervisor", {"buddy": False}),
-    "torchrun + DCP, full restart": ("torchrun", {"buddy": False, "parks": False}),
-    "torchrun + parked shards": ("torchrun", {}),
+    SHARDED: Way("supervisor", SHARDED, "#222222"),
+    "buddy's memory": Way("supervisor", SHARDED, "#1b7837", {"buddy": True, "spill_every": 5}),
+    "partial recovery": Way(
+        "supervisor",
+        SHARDED,
+        "#7fbf7b",
+        {
+            "running": {"policy": "round-robin", "block_bytes": 1 << 14},
+            "allowed": ["partial", "rollback"],
+            "spill_every": 5,
+        },
+    ),
+    "rollback, survivors live": Way("supervisor", SHARDED, "#2166ac", {"spill_every": 1}, False),
+    "torchrun + parked shards": Way(
+        "torchrun", SHARDED, "#e08214", {"buddy": True, "spill_every": 5}
+    ),
+    "torchrun + DCP, all anew": Way(
+        "torchrun", SHARDED, "#b2182b", {"loop": "plain", "spill_every": 1}, False
+    ),
+    REPLICAS: Way("replicas", REPLICAS, "#888888", {"loop": "torchft"}),
+    "torchft": Way("replicas", REPLICAS, "#762a83", {"loop": "torchft", "spill_every": 1}),
 }
 
 
-def schedule(seed: int, steps: int, every: float) -> list[dict[str, object]]:
-    """Kills at exponential distances, each at a step of its own."""
-    rng = random.Random(seed)
-    found: list[dict[str, object]] = []
-    at = 2.0
-    while (at := at + max(1.0, rng.expovariate(1 / every))) < steps - 1:
-        where = rng.choice(["compute", "update", "save"])
-        found.append({"slot": rng.randrange(WORLD), "step": int(at), "where": where})
-    return found
+def config_of(way: Way, given: argparse.Namespace) -> dict[str, object]:
+    """What the ranks of a way are told; `spill_every` counts the distances of full checkpoints."""
+    config = {**COMMON, "pause_s": given.pause_s, **way.more}
+    config["full_every"] = int(config.pop("spill_every", 0)) * given.full_every
+    return config
 
 
-def run(folder: Path, launcher: str, config: dict[str, object], limit_s: float) -> bool:
-    """Run the ranks to their end; whether they came to it."""
-    path = folder / "config.json"
-    path.write_text(json.dumps(config))
-    command = [sys.executable, str(WORKER), str(path)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    if launcher == "supervisor":
-        code = (
-            "import sys; from ettr.training.elastic.supervisor import supervise; "
-            f"sys.exit(not supervise(sys.argv[1:], {WORLD}).finished)"
-        )
-        command = [sys.executable, "-c", code, *command]
-    else:
-        torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-        torchrun += ["--nproc-per-node", str(WORLD), "--max-restarts", "20", "--monitor-interval"]
-        command = [*torchrun, "0.1", *command[1:]]
-    with (folder / "output.txt").open("w") as output:
-        ranks = subprocess.Popen(
-            command, env=environment, stdout=output, stderr=output, start_new_session=True
-        )
+def one(name: str, seed: int, given: argparse.Namespace) -> dict:
+    """Run one way under one schedule; its line of the results.
+
+    Raises:
+        RuntimeError: the ranks did not start, or ended by themselves.
+    """
+    way = WAYS[name]
+    kills = [] if way.base == name else driver.schedule(
+        seed, horizon_s=given.horizon_s, mttf_s=given.mttf_s
+    )  # fmt: skip
+    folder = Path(tempfile.mkdtemp(prefix="ettr-kills-"))
+    try:
+        ran = driver.run(folder, way.launcher, config_of(way, given), kills, given.horizon_s)
+        lines = lines_of(folder)
+    finally:
+        if given.keep:
+            print(f"kept: {folder}", flush=True)
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+    rows = measure.curve(ran, lines)
+    path = given.out / "curves" / f"{slug(name)}-{seed}.csv"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="") as out:
+        writer = csv.writer(out)
+        writer.writerow(("step", "seconds", "loss", "generation"))
+        writer.writerows((s, f"{t:.3f}", f"{loss:.5f}", g) for s, t, loss, g in rows)
+    made = measure.result(ran, lines, replicated=way.launcher == "replicas")
+    return {"way": name, "seed": seed, "settings": settings(given), **made}
+
+
+def slug(name: str) -> str:
+    """A way's name as part of a file name."""
+    return "-".join("".join(c if c.isalnum() else " " for c in name).split()).lower()
+
+
+def settings(given: argparse.Namespace) -> dict[str, float]:
+    """What must be the same for results to stand in one table."""
+    return {name: getattr(given, name) for name in ("horizon_s", "mttf_s", "full_every", "pause_s")}
+
+
+def results_of(given: argparse.Namespace) -> list[dict]:
+    """Results on disk with the settings that were given."""
+    path = given.out / "results.jsonl"
+    texts = path.read_text().split("\n")[:-1] if path.exists() else []
+    return [o for o in map(json.loads, texts) if o["settings"] == settings(given)]
+
+
+def measure_all(given: argparse.Namespace, names: list[str]) -> int:
+    """Run what is not there yet, seed by seed so that a drift of the machine meets every way."""
+    there = {(o["way"], o["seed"]) for o in results_of(given)}
+    due = [(seed, n) for seed in range(1, given.seeds + 1) for n in names if (n, seed) not in there]
+    print(f"{len(due)} runs of {given.horizon_s:g} s and their starts; {len(there)} are there")
+    failed = 0
+    for number, (seed, name) in enumerate(due, 1):
+        begin = time.monotonic()
         try:
-            return ranks.wait(timeout=limit_s) == 0
-        except subprocess.TimeoutExpired:
-            return False
-        finally:
-            if ranks.poll() is None:
-                os.killpg(ranks.pid, 9)
-                ranks.wait()
-
-
-def lines_of(folder: Path) -> list[dict[str, object]]:
-    """What the ranks wrote down."""
-    texts = [path.read_text().splitlines() for path in folder.glob("log-*.jsonl")]
-    return [json.loads(line) for text in texts for line in text]
-
-
-def measure(folder: Path, steps: int, step_s: float | None) -> dict[str, object]:
-    """One row of the table."""
-    lines = lines_of(folder)
-    done = [one for one in lines if one["event"] == "step"]
-    recovered = [one for one in lines if one["event"] == "recovered"]
-    notes = [json.loads(path.read_text()) for path in sorted(folder.glob("died-*"))]
-    times: dict[str, list[float]] = {"detect": [], "regroup": [], "restore": [], "first": []}
-    lost = kept = chances = 0
-    for note in sorted(notes, key=lambda one: one["time_s"]):
-        after = [one for one in recovered if one["formed_s"] > note["time_s"]]
-        if not after:
+            line = one(name, seed, given)
+        except RuntimeError as error:
+            failed += 1
+            print(f"{number}/{len(due)} seed {seed}, {name}: {error}", flush=True)
             continue
-        number = min(one["generation"] for one in after)
-        ranks = [one for one in after if one["generation"] == number]
-        failed = [one["failed_s"] for one in ranks if one["failed_s"]]
-        if failed:
-            times["detect"].append(statistics.median(failed) - note["time_s"])
-        formed = max(one["formed_s"] for one in ranks)
-        restored = max(one["restored_s"] for one in ranks)
-        first = [one["time_s"] for one in done if one["generation"] == number]
-        times["regroup"].append(formed - note["time_s"])
-        times["restore"].append(restored - note["time_s"])
-        if first:
-            times["first"].append(min(first) - note["time_s"])
-        # Counted from what was done, since a job that was started anew cannot know it.
-        reached = max((d["step"] for d in done if d["time_s"] < formed), default=0)
-        lost += max(0, reached - ranks[0]["step"])
-        before = {r["slot"]: r["pid"] for r in recovered if r["generation"] == number - 1}
-        chances += WORLD - 1
-        kept += sum(before.get(one["slot"]) == one["pid"] for one in ranks)
-    begin = min(one["restored_s"] for one in recovered)
-    end = max(one["time_s"] for one in done)
-    mine = sorted(one["time_s"] for one in done if one["slot"] == 0)
-    typical = statistics.median(b - a for a, b in itertools.pairwise(mine))
-    last = [one["loss"] for one in done if one["step"] > steps - 5]
-    return {
-        "kills": len(notes),
-        "kept": f"{kept}/{chances}" if chances else "-",
-        **{name: statistics.median(values) if values else None for name, values in times.items()},
-        "lost": lost,
-        "loss": statistics.fmean(last),
-        "step_s": typical,
-        "ettr": steps * (step_s or typical) / (end - begin),
+        with (given.out / "results.jsonl").open("a") as out:
+            out.write(json.dumps(line) + "\n")
+        print(
+            f"{number}/{len(due)} seed {seed}, {name}: {len(line['kills'])} kills, "
+            f"{line['kept_steps']:.0f} steps kept, {line['lost_steps']} lost, "
+            f"{1000 * line['step_s']:.0f} ms a step ({time.monotonic() - begin:.0f} s)",
+            flush=True,
+        )
+    return failed
+
+
+def rows_of(given: argparse.Namespace, names: list[str]) -> list[summary.Row]:
+    """The table's rows, of ways whose undisturbed run is there too."""
+    found: dict[str, list[dict]] = {}
+    for line in results_of(given):
+        found.setdefault(line["way"], []).append(line)
+    base_s = {
+        name: sum(o["wall_s"] for o in found[name]) / sum(o["kept_steps"] for o in found[name])
+        for name in (SHARDED, REPLICAS)
+        if name in found
     }
+    return [
+        summary.summarise(
+            name,
+            found[name],
+            base_s=base_s[WAYS[name].base],
+            mttf_s=given.mttf_s,
+            interval_steps=1 if WAYS[name].one_step else given.full_every,
+        )
+        for name in names
+        if name in found and WAYS[name].base in base_s
+    ]
 
 
-def show(value: object) -> str:
-    """A cell."""
-    if value is None:
-        return "-"
-    return f"{value:.3f}" if isinstance(value, float) else str(value)
+def draw(given: argparse.Namespace, rows: list[summary.Row]) -> None:
+    """Both figures, as far as matplotlib and the first schedule's curves are there."""
+    if importlib.util.find_spec("matplotlib") is None:
+        print("no figures: matplotlib is not installed")
+        return
+    colours = {name: way.colour for name, way in WAYS.items()}
+    curves: dict[str, figure.Curve] = {}
+    for row in rows:
+        path = given.out / "curves" / f"{slug(row.way)}-{given.drawn_seed}.csv"
+        if path.exists() and row.way != REPLICAS:
+            with path.open() as file:
+                lines = list(csv.reader(file))[1:]
+            curves[row.way] = [(int(s), float(t), float(v), int(g)) for s, t, v, g in lines]
+    kills = driver.schedule(given.drawn_seed, horizon_s=given.horizon_s, mttf_s=given.mttf_s)
+    figure.loss_curves(given.out / "killed-ranks-loss.svg", curves, colours, kills)
+    figure.ettr_bars(given.out / "killed-ranks-ettr.svg", rows, colours)
+    print(f"figures: {given.out}/killed-ranks-*.svg")
 
 
 def main() -> int:
-    """Run every way and print the table."""
+    """Run every way under every schedule, and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=60)
-    parser.add_argument("--every", type=float, default=20.0, help="mean steps between two kills")
+    parser.add_argument("--seeds", type=int, default=5, help="schedules, numbered from 1")
+    parser.add_argument("--horizon-s", type=float, default=30.0, help="length of each run")
+    parser.add_argument("--mttf-s", type=float, default=10.0, help="mean seconds between two kills")
     parser.add_argument("--full-every", type=int, default=10, help="steps between full checkpoints")
-    parser.add_argument("--step-s", type=float, default=0.2, help="a pause in each step")
-    parser.add_argument("--seed", type=int, default=3)
-    parser.add_argument("--limit-s", type=float, default=900.0, help="for each way")
-    parser.add_argument("--only", help="part of a way's name; the undisturbed run is always made")
+    parser.add_argument("--pause-s", type=float, default=0.08, help="pause in each forward pass")
+    parser.add_argument("--only", action="append", help="part of a way's name; may be repeated")
+    parser.add_argument("--out", type=Path, default=Path("out/kills"))
+    parser.add_argument("--drawn-seed", type=int, default=1, help="schedule of the loss curves")
+    parser.add_argument("--keep", action="store_true", help="keep the folders of the runs")
     given = parser.parse_args()
-    # so that the ranks, which have a session of their own, are ended with this process
+    # so that the ranks are ended with this process
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    kills = schedule(given.seed, given.steps, given.every)
-    print("kills:", ", ".join(f"slot {k['slot']} step {k['step']} ({k['where']})" for k in kills))
-    columns = ("kills", "kept", "detect", "regroup", "restore", "first", "lost", "loss", "ettr")
-    print(f"{'way':<30}" + "".join(f"{name:>9}" for name in columns), flush=True)
-    step_s: float | None = None
-    failed = 0
-    for way, (launcher, more) in WAYS.items():
-        if given.only and given.only not in way and way != "undisturbed":
-            continue
-        folder = Path(tempfile.mkdtemp(prefix="ettr-kills-"))
-        config = {"steps": given.steps, "step_s": given.step_s, **more}
-        config |= {"kills": [] if way == "undisturbed" else kills}
-        config |= {"full_every": given.full_every if way != "undisturbed" else 0}
-        try:
-            if not run(folder, launcher, config, given.limit_s):
-                failed += 1
-                tail = (folder / "output.txt").read_text().splitlines()[-3:]
-                print(f"{way:<30}did not come to its end: {' | '.join(tail)[:300]}", flush=True)
-                continue
-            row = measure(folder, given.steps, step_s)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-        if step_s is None:
-            step_s = float(str(row["step_s"]))
-        print(f"{way:<30}" + "".join(f"{show(row[name]):>9}" for name in columns), flush=True)
-    print(
-        "kept: survivors' processes that lived on. Where a way saves no blocks, a kill within a "
-        "save falls right after the update. torchft is not among the rows: it keeps whole "
-        "replicas (several times the compute), so it has no sharded rank to lose."
-    )
+    given.out.mkdir(parents=True, exist_ok=True)
+    names = [n for n in WAYS if not given.only or any(part in n for part in given.only)]
+    if importlib.util.find_spec("torchft") is None:
+        names = [name for name in names if WAYS[name].launcher != "replicas"]
+        print("torchft is not installed: its rows are left out (pip install torchft==0.2.0)")
+    failed = measure_all(given, names)
+    rows = rows_of(given, names)
+    print("\n" + summary.table(rows))
+    within = sum(kill["struck_in_recovery"] for o in results_of(given) for kill in o["kills"])
+    phases = [kill["while"] for o in results_of(given) for kill in o["kills"]]
+    struck = ", ".join(f"{phases.count(p)} in {p}" for p in sorted(set(phases)))
+    print(f"\nkills struck ranks {struck or 'nowhere'}; {within} before the last was got over.")
+    if rows and statistics.fmean(row.seeds for row in rows):
+        draw(given, rows)
     return int(failed > 0)
 
 

@@ -1,0 +1,1 @@
+"""The parts of `training_kills.py`: real ranks, killed from outside on a Poisson schedule."""
