@@ -359,6 +359,23 @@ def test_replicas_save_each_block_once(tmp_path: Path) -> None:
     assert_same(snapshot(model, opt), snapshot(other, other_opt))
 
 
+@pytest.mark.parametrize("policy", ["round-robin", "random", "priority"])
+def test_the_mean_of_the_bytes_is_the_budget(tmp_path: Path, policy: str) -> None:
+    """Blocks of very different sizes; every byte counts, that of what is recorded beside them."""
+    gen = torch.Generator().manual_seed(1)
+    state = {f"t{i}": torch.randn(17 * (i + 1) ** 2, generator=gen) for i in range(12)}
+    total = 0
+    with RunningCheckpoint(tmp_path, state, policy=policy, block_bytes=4096, seed=3) as rc:
+        rc.save_all(0)
+        for step in range(1, 81):
+            for tensor in state.values():
+                tensor.add_(torch.randn(tensor.shape, generator=gen))
+            total += rc.step(step).staged_bytes
+            rc.wait()
+        budget_bytes = 80 * int(rc._sizes[: rc._n_data].sum()) / 8
+    assert total == pytest.approx(budget_bytes, rel=0.02)
+
+
 def test_budgets() -> None:
     assert Budget(fraction=1 / 8).round_bytes(8000, 0.0, 1e9, 0) == 1000
     assert Budget(bytes_per_s=100.0).round_bytes(8000, 3.0, 1e9, 1) == 300

@@ -22,6 +22,15 @@ def verify(
     prometheus: Annotated[
         bool, typer.Option("--prometheus", help="Print metrics for the textfile collector.")
     ] = False,
+    metrics: Annotated[
+        Path | None,
+        typer.Option(
+            "--metrics", metavar="FILE", help="Write these metrics to a file, whole or not at all."
+        ),
+    ] = None,
+    each_block: Annotated[
+        bool, typer.Option("--each-block", help="Metrics of every block, not of slots alone.")
+    ] = False,
     json: opt.JsonOption = False,
 ) -> None:
     """Check every record of a checkpoint and tell how old its blocks are; exit 1 if one is lost.
@@ -40,8 +49,11 @@ def verify(
     steps = [age.step for age in ages if age.step is not None]
     reached = step if step is not None else max(steps, default=0)
     lost = sum(finding.lost for finding in bad)
+    text = verifying.prometheus_text(ages, step=reached, bad=bad, each_block=each_block)
+    if metrics is not None:
+        verifying.write_metrics(metrics, text)
     if prometheus:
-        say(verifying.prometheus_text(ages, step=reached, bad=bad).rstrip())
+        say(text.rstrip())
     elif json:
         say_json(
             {

@@ -130,5 +130,5 @@ def extra_tensor(capacity_bytes: int) -> TensorSpec:
 
 
 def movement_tensor(blocks: int) -> TensorSpec:
-    """The tensor that holds how far each block has moved, and in how many steps."""
-    return TensorSpec(MOVEMENT, (blocks, 2), (Component("param", "float32"),))
+    """The tensor that holds how far each block has moved, in how many steps, how long ago."""
+    return TensorSpec(MOVEMENT, (blocks, 3), (Component("param", "float32"),))

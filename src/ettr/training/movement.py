@@ -68,6 +68,15 @@ class Restored:
     share: float
 
 
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """How far a block lay at `at_step` from what it was at `since_step`, when it was saved."""
+
+    moved: float
+    since_step: int
+    at_step: int
+
+
 def norm(tensors: Sequence[Tensor]) -> float:
     """L2 norm of floating-point tensors together."""
     return math.sqrt(sum(_square(tensor) for tensor in tensors if tensor.is_floating_point()))
@@ -92,44 +101,54 @@ def estimate(
     """‖δ‖ if every block moved on at its last measured speed since its restored copy.
 
     The speed is the one that the checkpoint recorded (policy `priority`), else the distance between
-    the restored copy and an older one of the same block. A block of which less than the whole was
+    the restored copy and an older one of the same block; what was recorded not to have moved
+    (`touched`, `dirty`) is thought to move from then on. A block of which less than the whole was
     restored counts in proportion.
     """
     reader = PayloadReader()
     recorded = last_movement(source, reader)
     square, unmeasured = 0.0, 0
     for key, one in restored.items():
-        age = max(reached_step - one.record.header.step, 0)
-        if not age or not one.boxes[0][0].part("param").is_floating_point():
+        step = one.record.header.step
+        if step >= reached_step or not one.boxes[0][0].part("param").is_floating_point():
             continue
-        seen = recorded.get(key) or _between_copies(one, reader)
-        if seen is None:
+        seen = recorded.get(key)
+        still = seen is not None and seen.moved == 0
+        if seen is not None and still and seen.since_step == step:
+            step = seen.at_step  # it had not moved by then
+        last = _between_copies(one, reader) if seen is None or still else seen
+        if last is None:
             unmeasured += 1
-        else:
-            square += one.share * (seen[0] / seen[1] * age) ** 2
+            continue
+        # What stands still between its jumps moves as a walk does, by the jumps in all that time.
+        times = max(reached_step - step, 0) / (max(last.at_step, step) - last.since_step)
+        square += one.share * last.moved**2 * (times if still else times**2)
     size = norm([shard.part("param") for shard in shards])
     return Perturbation(math.sqrt(square), size, False, len(restored), unmeasured)
 
 
-def last_movement(source: Source, reader: PayloadReader) -> dict[Key, tuple[float, float]]:
-    """How far each block had moved from its saved value, and in how many steps, when last scored.
+def last_movement(source: Source, reader: PayloadReader) -> dict[Key, Moved]:
+    """How far each block had moved from its saved value when that was last recorded.
 
-    Only runs with the policy `priority` record it.
+    Runs with the policies `priority`, `touched` and `dirty` record it, the last two only where a
+    block had not moved at all.
     """
-    found: dict[Key, tuple[float, float]] = {}
+    found: dict[Key, Moved] = {}
     for slot in source.slots:
         for record, payload in reserved(source, slot, MOVEMENT, reader):
             layout = record.file.superblock.layout
             n = layout.blocks[record.block].sizes[0]
             rows: NDArray[np.float32] = np.frombuffer(payload, np.float32)
-            for block, (moved, steps) in enumerate(rows[: 2 * n].reshape(n, 2).tolist()):
+            for block, (moved, steps, ago) in enumerate(rows[: 3 * n].reshape(n, 3).tolist()):
                 if steps > 0:
-                    found[layout.key(block)] = (moved, steps)
+                    at = record.header.step - int(ago)
+                    found[layout.key(block)] = Moved(moved, at - int(steps), at)
             break
     return found
 
 
-def _between_copies(one: Restored, reader: PayloadReader) -> tuple[float, float] | None:
+def _between_copies(one: Restored, reader: PayloadReader) -> Moved | None:
+    """The movement between the restored copy and an older one; None: there is none."""
     for copy in one.others:
         steps = one.record.header.step - copy.header.step
         payload = reader.read(copy) if steps > 0 else None
@@ -140,7 +159,8 @@ def _between_copies(one: Restored, reader: PayloadReader) -> tuple[float, float]
             for shard, box in one.boxes
         ]
         # The boxes are `share` of the block; the speed is that of the whole.
-        return distance(pairs) / math.sqrt(one.share), steps
+        moved = distance(pairs) / math.sqrt(one.share)
+        return Moved(moved, copy.header.step, one.record.header.step)
     return None
 
 

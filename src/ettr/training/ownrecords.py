@@ -39,7 +39,7 @@ class OwnRecords:
         self._blocks = {layout.key(b)[0]: b for b in range(n_data, len(layout.blocks))}
         extra = self._blocks.get(EXTRA)
         self._room_bytes = 0 if extra is None else layout.payload_bytes(extra)
-        self._movement_bytes = 8 * n_data
+        self._movement_bytes = 12 * n_data
         self._since_movement_bytes = 0
         self._encoded, self._extra_due = b"", False
         if latest is not None and self._room_bytes:
@@ -63,12 +63,13 @@ class OwnRecords:
         """The round failed: what it held is due again."""
         self._extra_due = bool(self._encoded)
 
-    def due(self, n_bytes: int, moved: NDArray[np.float32]) -> dict[int, bytes]:
+    def due(self, step: int, n_bytes: int, moved: NDArray[np.float64]) -> dict[int, bytes]:
         """Reserved block -> its payload, for a round.
 
         Args:
             n_bytes: that the round writes into the other blocks.
-            moved: distance and steps of each block; see `RoundWriter`.
+            moved: a row a block: distance, from the step of its copy to the step of the measurement
+                (both the same: not measured).
         """
         found = {}
         self._since_movement_bytes += n_bytes
@@ -78,12 +79,18 @@ class OwnRecords:
                     found[block] = self._encoded
             elif (
                 self._movement_bytes <= _MOVEMENT_SHARE * self._since_movement_bytes
-                and moved[:, 1].any()
+                and (moved[:, 2] > moved[:, 1]).any()
             ):
-                found[block] = moved[: self._n_data].tobytes()
+                found[block] = _movement_rows(moved[: self._n_data], step)
                 self._since_movement_bytes = 0
         self._extra_due = False
         return found
+
+
+def _movement_rows(moved: NDArray[np.float64], step: int) -> bytes:
+    # As differences: they stay exact in half the room, however many steps a run has.
+    rows = np.stack([moved[:, 0], moved[:, 2] - moved[:, 1], step - moved[:, 2]], axis=1)
+    return rows.astype("<f4").tobytes()
 
 
 def inherited(root: str | os.PathLike[str], folder: Path) -> tuple[dict[int, int], Extra | None]:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ettr.errors import UsageError
-from ettr.training.layout import BlockSpec, Layout, TensorSpec, extra_tensor, movement_tensor
+from ettr.training.layout import EXTRA, BlockSpec, Layout, TensorSpec, extra_tensor, movement_tensor
 
 if TYPE_CHECKING:
     from ettr.training.state import Shard
@@ -26,6 +26,8 @@ POLICIES = ("full", "round-robin", "random", "priority", "touched", "dirty")
 @dataclass(frozen=True, slots=True)
 class Budget:
     """How much a round may save; the smallest of those given holds, and one block always may.
+
+    What a round leaves of it, at most one block, the next may spend: the mean is kept.
 
     fraction: share of the slot's bytes. bytes_per_s: mean rate to the disk. step_time_share: mean
     share of a step's time that staging may take, by the measured rates.
@@ -195,3 +197,21 @@ def choose(
     order = order[(wanted | unsaved)[order]]
     fits = int(np.searchsorted(np.cumsum(view.n_bytes[order]), round_bytes, side="right"))
     return order[: max(fits, 1)]
+
+
+def check_options(policy: str, every_steps: int, block_bytes: int, extra_bytes: int) -> None:
+    """Pass if the options of a running checkpoint are in range.
+
+    Raises:
+        UsageError: some are not; all problems at once.
+    """
+    problems = []
+    if policy not in POLICIES:
+        problems.append(f"policy: {policy!r} was given; it is one of {', '.join(POLICIES)}")
+    for name, value in (("every_steps", every_steps), ("block_bytes", block_bytes)):
+        if value < 1:
+            problems.append(f"{name}: {value} was given; it is 1 or more")
+    if extra_bytes and extra_bytes < 16:
+        problems.append(f"{EXTRA}: extra_bytes {extra_bytes} was given; it is 0, or 16 or more")
+    if problems:
+        raise UsageError("running checkpoint: " + "; ".join(problems))

@@ -12,8 +12,8 @@ No collective is called. `step` copies the chosen blocks into a warm buffer; a w
 them, makes them durable and scores the blocks for the next round. Under `priority` it reads
 parameters while training changes them: a score may mix two steps, a saved block never does.
 
-Memory beside the model: the staging buffer (the budget's bytes), and under `priority` one copy of
-the parameters. Disk: two places for every block.
+Memory beside the model: the staging buffer (the budget's bytes and one block), and under `priority`
+one copy of the parameters. Disk: two places for every block.
 """
 
 from __future__ import annotations
@@ -28,12 +28,11 @@ from typing import Any, Self
 import numpy as np
 from torch import Tensor, nn
 
-from ettr.errors import UsageError
 from ettr.training.disk import Disk
 from ettr.training.faults import CheckpointError
 from ettr.training.layout import EXTRA, Layout
 from ettr.training.ownrecords import OwnRecords, inherited
-from ettr.training.planning import POLICIES, BlockView, Budget, choose, plan_layout, rows_of
+from ettr.training.planning import BlockView, Budget, check_options, choose, plan_layout, rows_of
 from ettr.training.scoring import Scorer
 from ettr.training.slotfile import SlotWriter, slot_folder
 from ettr.training.staging import Staging, record_bytes
@@ -41,6 +40,7 @@ from ettr.training.state import State, as_state
 from ettr.training.verifying import BlockAge
 from ettr.training.writing import Round, RoundWriter
 
+_RECORDING = ("priority", "touched", "dirty")  # policies that know which blocks have moved
 _RATE_MEMORY = 0.8  # weight of the past in the measured staging rate
 
 
@@ -108,7 +108,7 @@ class RunningCheckpoint:
         clock: Callable[[], float] = time.monotonic,
         disk: Disk | None = None,
     ) -> None:
-        _check_options(policy, every_steps, block_bytes, extra_bytes)
+        check_options(policy, every_steps, block_bytes, extra_bytes)
         self.folder = slot_folder(root, slot)
         self.policy, self.budget = policy, budget or Budget(fraction=1 / 8)
         self.skipped_rounds = 0
@@ -116,7 +116,7 @@ class RunningCheckpoint:
         self._every_steps, self._extra_bytes = every_steps, extra_bytes
         self._options = {
             "block_bytes": block_bytes, "rows": rows or {}, "extra_bytes": extra_bytes,
-            "movement": policy == "priority",
+            "movement": policy in _RECORDING,
         }  # fmt: skip
         self._own = OwnRecords(Layout((), ()), 0, None)
         self._checksum, self._disk, self._staging_bytes = checksum, disk, staging_bytes
@@ -125,6 +125,7 @@ class RunningCheckpoint:
         self._stage_bytes_per_s = 5e9
         self._last_round_s: float | None = None
         self._last_round_step = 0
+        self._left_bytes = 0  # of the budget, after the last round; below 0: overspent
         self._closed = False
         self._open(generation)
 
@@ -166,7 +167,7 @@ class RunningCheckpoint:
         if wanted is None:
             wanted = int(total * (self.budget.fraction or 0.25)) + 1
         own = int(self._sizes[self._n_data :].sum())
-        return min(max(wanted, int(self._sizes.max())) + own, total)
+        return min(wanted + int(self._sizes.max()) + own, total)
 
     @property
     def generation(self) -> int:
@@ -304,6 +305,7 @@ class RunningCheckpoint:
         round_bytes = self.budget.round_bytes(
             int(sizes.sum()), since_s, self._stage_bytes_per_s, step - self._last_round_step
         )
+        round_bytes += self._left_bytes
         self._last_round_s, self._last_round_step = now, step
         writer = self._writer
         self._take_back_failed()
@@ -311,7 +313,24 @@ class RunningCheckpoint:
             sizes, writer.saved_round[:n], writer.distance2[:n], self._touches[:n],
             self._changed()[:n],
         )  # fmt: skip
-        return self._fitting(choose(self.policy, view, round_bytes, self._rng).tolist())
+        blocks = self._fitting(choose(self.policy, view, round_bytes, self._rng).tolist())
+        # Blocks seldom fit the budget to the byte: what is left goes to the next round, at most one
+        # block, so that no policy saves more or less than another on the mean.
+        largest = int(sizes.max(initial=0))
+        left = round_bytes - int(sizes[blocks].sum())
+        self._left_bytes = max(-largest, min(left, largest))
+        return blocks
+
+    def _moved(self, step: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """Distance of each block from its saved value, step of that, step at which it was so."""
+        if self.policy == "priority":
+            return self._writer.moved
+        moved = np.zeros((len(self._sizes), 3))
+        still = self._touches == 0 if self.policy == "touched" else ~self._changed()
+        saved = self._writer.saved_step
+        still &= saved >= 0
+        moved[still, 1], moved[still, 2] = saved[still], step
+        return moved
 
     def _take_back_failed(self) -> None:
         # What was touched or changed when a round failed still waits to be saved.
@@ -337,7 +356,10 @@ class RunningCheckpoint:
     def _submit(self, step: int, blocks: list[int], extra: Mapping[str, Any] | None) -> int:
         if extra is not None:
             self._own.give(extra, step)
-        own = self._own.due(int(self._sizes[blocks].sum()), self._writer.moved)
+        own = self._own.due(step, int(self._sizes[blocks].sum()), self._moved(step))
+        # `extra` is the user's own and beside the budget; the record of movement is within it.
+        recorded = [block for block in own if self._layout.key(block)[0] != EXTRA]
+        self._left_bytes -= int(self._sizes[recorded].sum())
         blocks = [*blocks, *own]
         begin = time.perf_counter()
         staged, event = self._staging.stage(self._layout, blocks, self._of_shard, self._shards, own)
@@ -372,16 +394,3 @@ class RunningCheckpoint:
             mean_age_steps=step - float(known.mean()) if len(known) else None,
             error=self._writer.error,
         )
-
-
-def _check_options(policy: str, every_steps: int, block_bytes: int, extra_bytes: int) -> None:
-    problems = []
-    if policy not in POLICIES:
-        problems.append(f"policy: {policy!r} was given; it is one of {', '.join(POLICIES)}")
-    for name, value in (("every_steps", every_steps), ("block_bytes", block_bytes)):
-        if value < 1:
-            problems.append(f"{name}: {value} was given; it is 1 or more")
-    if extra_bytes and extra_bytes < 16:
-        problems.append(f"{EXTRA}: extra_bytes {extra_bytes} was given; it is 0, or 16 or more")
-    if problems:
-        raise UsageError("running checkpoint: " + "; ".join(problems))

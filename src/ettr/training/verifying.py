@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from ettr.training.layout import RESERVED, Key
 from ettr.training.slotread import (
@@ -20,7 +21,7 @@ from ettr.training.slotread import (
     slot_names,
 )
 
-__all__ = ["BadBlock", "BlockAge", "ages", "prometheus_text", "verify"]
+__all__ = ["BadBlock", "BlockAge", "ages", "prometheus_text", "verify", "write_metrics"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +95,20 @@ def _age(slot: str, key: Key, record: Record | None) -> BlockAge:
 
 
 def prometheus_text(
-    block_ages: Iterable[BlockAge], *, step: int, bad: Iterable[BadBlock] = ()
+    block_ages: Iterable[BlockAge],
+    *,
+    step: int,
+    bad: Iterable[BadBlock] = (),
+    each_block: bool = False,
 ) -> str:
     """Ages in the text format of Prometheus, for the textfile collector.
 
     Args:
         step: the step that the training has reached; ages are counted back from it.
         bad: findings of `verify`.
+        each_block: a line for every block beside those for every slot; a large model has thousands.
     """
+    block_ages = list(block_ages)
     by_slot: dict[str, list[int]] = {}
     unsaved: dict[str, int] = {}
     for age in block_ages:
@@ -130,4 +137,33 @@ def prometheus_text(
         name = f"ettr_checkpoint_{family}"
         lines += [f"# HELP {name} {text}", f"# TYPE {name} gauge"]
         lines += [f'{name}{{slot="{slot}"}} {value:g}' for slot, value in sorted(values.items())]
+    if each_block:
+        lines += _lines_of_blocks(block_ages, step)
     return "\n".join(lines) + "\n"
+
+
+def _lines_of_blocks(block_ages: Iterable[BlockAge], step: int) -> list[str]:
+    name = "ettr_checkpoint_block_age_steps"
+    lines = [f"# HELP {name} age of a block, in training steps; absent: no record",
+             f"# TYPE {name} gauge"]  # fmt: skip
+    for age in block_ages:
+        if age.step is not None:
+            at = ",".join(map(str, age.offsets))
+            labels = f'slot="{age.slot}",tensor="{_escaped(age.fqn)}",offsets="{at}"'
+            lines.append(f"{name}{{{labels}}} {step - age.step}")
+    return lines
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+
+
+def write_metrics(path: str | os.PathLike[str], text: str) -> None:
+    """Put the text of `prometheus_text` into a file at once: a collector never reads half of it."""
+    target = Path(path)
+    aside = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        aside.write_text(text, encoding="utf-8")
+        aside.replace(target)
+    finally:
+        aside.unlink(missing_ok=True)

@@ -32,8 +32,8 @@ class RoundWriter:
     """Owns the slot's file and a daemon thread.
 
     Read from the training loop while the thread is idle: saved_step and saved_round (-1: none) of
-    each block's newest durable record, distance2, durable_step, error; `moved`, how far each block
-    had moved from its saved value and in how many steps (0: not measured), when last scored.
+    each block's newest durable record, distance2, durable_step, error; `moved`, each block's
+    distance from its saved value when last scored, the step of that value and that of the scoring.
     """
 
     def __init__(self, slot: SlotWriter, staging: Staging, scorer: Scorer | None) -> None:
@@ -42,7 +42,7 @@ class RoundWriter:
         self.saved_step = np.full(n, -1, np.int64)
         self.saved_round = np.full(n, -1, np.int64)
         self.distance2 = np.zeros(n)
-        self.moved = np.zeros((n, 2), np.float32)
+        self.moved = np.zeros((n, 3))
         self.durable_step: int | None = None
         self.error: str | None = None
         self.failed_rounds = 0
@@ -147,10 +147,10 @@ class RoundWriter:
             return
         self.distance2 = self._scorer.distances2()
         # A block that was saved this very step keeps the measurement of its copy before.
-        passed = step - self.saved_step
-        known = (self.saved_step >= 0) & (passed > 0)
+        known = (self.saved_step >= 0) & (self.saved_step < step)
         self.moved[known, 0] = np.sqrt(self.distance2[known])
-        self.moved[known, 1] = passed[known]
+        self.moved[known, 1] = self.saved_step[known]
+        self.moved[known, 2] = step
 
     def _note_saved(self, scorer: Scorer, work: Round) -> None:
         for staged in work.staged:

@@ -1,0 +1,164 @@
+"""What checking every byte costs a restore: pairs, one checked and one not, taken in turn.
+
+About 400 MB, read in three ways. Warm: the file in the page cache, the tensors used before, which
+is where a checksum can hide least. Fresh: the tensors never touched, as in a process that has just
+been started to replace another. Cold: the file dropped from the page cache. The ratio is the median
+over pairs with a bootstrap interval; both of a pair meet the same machine. CPU time stands beside
+it, since the second thread that runs the checksums is not free. Last, the loaders of torch on the
+same state.
+"""
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.distributed.checkpoint as dcp
+from torch import nn
+
+from ettr.training.restoring import restore
+from ettr.training.running import RunningCheckpoint
+from ettr.training.state import TrainingState
+from training_stall import Adam400, flat_state, trained_state
+
+LIMIT = 1.1
+
+
+@dataclass
+class Pairs:
+    """Seconds and CPU seconds of checked and unchecked restores, pair by pair."""
+
+    wall_s: dict[bool, list[float]] = field(default_factory=lambda: {True: [], False: []})
+    cpu_s: dict[bool, list[float]] = field(default_factory=lambda: {True: [], False: []})
+
+    def ratios(self) -> np.ndarray:
+        """Checked over unchecked, of each pair."""
+        return np.array(self.wall_s[True]) / np.array(self.wall_s[False])
+
+
+def fresh_state() -> TrainingState:
+    """The same tensors in memory that no one has touched yet."""
+    with torch.device("meta"):
+        model = Adam400()
+    model.to_empty(device="cpu")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    for parameter in model.parameters():
+        optimizer.state[parameter] = {
+            "step": torch.tensor(0.0),
+            "exp_avg": torch.empty_like(parameter),
+            "exp_avg_sq": torch.empty_like(parameter),
+        }
+    return TrainingState(model, optimizer)
+
+
+def drop_from_cache(folder: Path) -> None:
+    """Have every file below a folder read from the disk next time."""
+    for path in (p for p in folder.rglob("*") if p.is_file()):
+        fd = os.open(path, os.O_RDWR)
+        os.fsync(fd)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(fd)
+
+
+def measure(folder: Path, pairs: int, make: Callable[[], TrainingState], *, cold: bool) -> Pairs:
+    """Restore in pairs; which of the two comes first changes from pair to pair."""
+    found = Pairs()
+    for pair in range(pairs + 1):
+        for check in (True, False) if pair % 2 else (False, True):
+            state = make()
+            if cold:
+                drop_from_cache(folder)
+            cpu, begin = time.process_time(), time.perf_counter()
+            restore(folder, state, check=check)
+            took_s, used_s = time.perf_counter() - begin, time.process_time() - cpu
+            if pair:  # the first is warm-up
+                found.wall_s[check].append(took_s)
+                found.cpu_s[check].append(used_s)
+    return found
+
+
+def bootstrap(ratios: np.ndarray) -> tuple[float, float]:
+    """95 % interval of the median."""
+    draws = np.random.default_rng(0).choice(ratios, (4000, len(ratios)))
+    low, high = np.quantile(np.median(draws, axis=1), (0.025, 0.975))
+    return float(low), float(high)
+
+
+def others(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, n: int) -> None:
+    """Print the times of torch's loaders into the same live tensors, warm and cold."""
+    flat = flat_state(model, optimizer)
+    torch.save(flat, folder / "torch" / "t.pt")
+    dcp.save(flat, checkpoint_id=folder / "dcp", no_dist=True)
+
+    def torch_load() -> None:
+        with torch.no_grad():
+            for name, value in torch.load(folder / "torch" / "t.pt", weights_only=True).items():
+                flat[name].copy_(value)
+
+    def dcp_load() -> None:
+        dcp.load(flat, checkpoint_id=folder / "dcp", no_dist=True)
+
+    for name, load, part in (
+        ("torch.load + copy", torch_load, "torch"), ("dcp.load", dcp_load, "dcp"),
+    ):  # fmt: skip
+        for cold in (False, True):
+            times = []
+            for _ in range(n + 1):
+                if cold:
+                    drop_from_cache(folder / part)
+                begin = time.perf_counter()
+                load()
+                times.append(time.perf_counter() - begin)
+            kind = "cold" if cold else "warm"
+            print(f"{name + ', ' + kind:26}{statistics.median(times[1:]) * 1e3:>10.0f}"
+                  f"   checks nothing", flush=True)  # fmt: skip
+
+
+def main() -> int:
+    """Print the table; 1 if checking costs more than a tenth in any of the three."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pairs", type=int, default=25)
+    parser.add_argument("--folder", type=Path, help="on the disk to measure")
+    given = parser.parse_args()
+    warnings.simplefilter("ignore")
+    missed = False
+    with tempfile.TemporaryDirectory(dir=given.folder) as name:
+        folder = Path(name)
+        for part in ("running", "torch", "dcp"):
+            (folder / part).mkdir()
+        model, optimizer = trained_state()
+        state = TrainingState(model, optimizer)
+        with RunningCheckpoint(folder / "running", state, policy="full") as checkpoint:
+            checkpoint.save_all(0)
+        print(f"state {checkpoint.total_bytes / 1e6:.0f} MB; medians of {given.pairs} pairs")
+        print(f"{'restore':26}{'checked ms':>11}{'unchecked':>11}{'CPU ms':>8}{'unchecked':>11}"
+              f"   ratio of a pair, median and 95 %")  # fmt: skip
+        kinds = (("warm", lambda: state, False), ("fresh memory", fresh_state, False),
+                 ("cold file", lambda: state, True))  # fmt: skip
+        for kind, make, cold in kinds:
+            n = given.pairs if not cold else max(given.pairs * 3 // 5, 1)
+            found = measure(folder / "running", n, make, cold=cold)
+            ratio, (low, high) = float(np.median(found.ratios())), bootstrap(found.ratios())
+            figures = [
+                statistics.median(times[check]) * 1e3
+                for times in (found.wall_s, found.cpu_s)
+                for check in (True, False)
+            ]
+            print(f"{'ettr, ' + kind:26}{figures[0]:>11.0f}{figures[1]:>11.0f}{figures[2]:>8.0f}"
+                  f"{figures[3]:>11.0f}   {ratio:.3f} ({low:.3f} to {high:.3f}) "
+                  f"{'ok' if ratio <= LIMIT else 'MISS'}", flush=True)  # fmt: skip
+            missed |= ratio > LIMIT
+        others(folder, model, optimizer, max(given.pairs // 3, 1))
+    return int(missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
