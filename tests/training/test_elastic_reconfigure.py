@@ -138,6 +138,25 @@ def test_where_the_change_fails_all_ranks_form_a_new_group(undisturbed: Outcome,
 
 
 @needs_reconfigure
+def test_a_group_that_was_never_formed_takes_no_connection_along(monkeypatch) -> None:
+    server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    control = dist.TCPStore("127.0.0.1", server.port, is_master=False, wait_for_workers=False)
+    former = groups.former("reconfigure", lambda: server, Timeouts())
+    former.release(again=True)
+    control.set("still", "there")
+
+    def cut(*_):
+        raise dist.DistNetworkError("a rank was lost while all say their handles")
+
+    monkeypatch.setattr(reconfigure, "_all_say", cut)
+    with pytest.raises(RuntimeError, match="was lost"):
+        former.form(1, 0, 2, dist.PrefixStore("gen1", server))
+    former.release(again=True)
+    assert control.get("still") == b"there"
+    former.release(again=False)
+
+
+@needs_reconfigure
 def test_one_rank_alone_changes_its_group_from_generation_to_generation() -> None:
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     former = groups.former("reconfigure", lambda: store, Timeouts())

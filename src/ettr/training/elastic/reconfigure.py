@@ -78,7 +78,7 @@ class Reconfiguring:
         require()
         self._store, self._timeouts = groups.prefixed("reconfigure", store), timeouts
         self._given_up: str | None = None
-        self._kept: frozenset[str] = frozenset()
+        self._kept: frozenset[str] | None = None
 
     @property
     def given_up(self) -> str | None:
@@ -94,9 +94,9 @@ class Reconfiguring:
         Raises:
             RuntimeError: a rank was lost meanwhile.
         """
-        handles = _all_say(store, "handle", slot, world, self._handle(slot, world))
-        # What is open now stays open when the group is let go.
+        # What is open before the ranks connect stays open when the group is let go.
         self._kept = frozenset(open_sockets())
+        handles = _all_say(store, "handle", slot, world, self._handle(slot, world))
         failed = None if all(handles) else "a rank has no group that could be changed"
         if failed is None:
             failed = self._change(generation, handles)
@@ -116,7 +116,8 @@ class Reconfiguring:
             _destroy()
             return
         # A new group would close them, by which the others learn that this rank has left.
-        sever(self._kept)
+        if self._kept is not None:
+            sever(self._kept)
         _destroy_all_but_default()
 
     def _handle(self, slot: int, world: int) -> str:
