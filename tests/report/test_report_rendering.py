@@ -13,12 +13,15 @@ from typing import Any
 
 import pytest
 
+from ettr.estimates import FailureRate
 from ettr.metrics.bounds import Bounds
+from ettr.models.compare import funnel
 from ettr.report.document import plain
 from ettr.report.html import Card, Page, render
 from ettr.report.next_steps import next_steps
 from ettr.report.numbers import between, duration, moment, number, percent, share_between
 from ettr.report.section import Figure, Section, Table
+from ettr.report.sections.models import _funnel
 from ettr.report.text import WIDTH, section_text, table_text, wrapped
 
 
@@ -228,3 +231,33 @@ def test_few_unexplained_failures_ask_for_no_more_logs():
 
 def test_times_are_utc():
     assert moment(datetime(2026, 1, 1, tzinfo=UTC)) == "2026-01-01 00:00:00"
+
+
+def funnel_of_nodes(counts: list[int], node_days: list[float]) -> Figure:
+    """The figure of a fleet with those failures by node."""
+    nodes = [
+        (f"n{i}", FailureRate(n, days))
+        for i, (n, days) in enumerate(zip(counts, node_days, strict=True))
+    ]
+    return _funnel(funnel(nodes))
+
+
+def test_the_funnel_names_the_node_that_chance_does_not_explain():
+    """Twenty nodes at one failure in 50 days, and one with twelve."""
+    figure = funnel_of_nodes([1] * 20 + [12], [50.0] * 21)
+    points = figure.traces[0]
+    assert [name for name in points["text"] if name] == ["n20"]
+    assert points["hovertext"][20] == "n20: 12 failures in 50 node-days\nabove 99.8 %"
+    assert points["y"][0] == pytest.approx(20.0)
+    assert "1 of 21 nodes lie above the limits of 99.8 %" in figure.says
+
+
+def test_a_node_hardly_used_does_not_flatten_the_funnel():
+    figure = funnel_of_nodes([1, 2, 1, 0], [40.0, 60.0, 50.0, 0.001])
+    assert figure.layout["yaxis"]["range"][1] < 500.0
+    assert figure.layout["xaxis"]["tickvals"] == [1e-3, 0.01, 0.1, 1.0, 10.0]
+
+
+def test_axis_of_equal_nodes_still_has_ticks():
+    figure = funnel_of_nodes([1, 2, 0], [30.0, 30.0, 30.0])
+    assert figure.layout["xaxis"]["tickvals"] == [20.0]

@@ -11,14 +11,16 @@ from dataclasses import dataclass
 import ibis
 import numpy as np
 
-from ettr.estimates import CONFIDENCE
+from ettr.estimates import CONFIDENCE, FailureRate
 from ettr.models.base import Fit
+from ettr.models.compare import Funnel, funnel
 from ettr.models.data import Counts
 from ettr.models.dispersion import Burstiness, Dispersion, burstiness, dispersion
 from ettr.models.select import compare_models
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY
 
 WORST_NODES = 10
+LEAST_NODES = 3
 BAND_SEED = 20_241_029
 """Seed of the draws behind the band of independent gaps: the same data give the same report."""
 
@@ -35,7 +37,11 @@ class NodeCount:
 
 @dataclass(frozen=True, slots=True)
 class FleetModels:
-    """What kind of failures a fleet has; `dispersion` is None without any exposure."""
+    """What kind of failures a fleet has; `dispersion` is None without any exposure.
+
+    `funnel` holds each node against the limits that chance alone would respect; None where there
+    are too few nodes, or nothing failed.
+    """
 
     dispersion: Dispersion | None
     bursts: Burstiness | None
@@ -43,6 +49,7 @@ class FleetModels:
     preferred: str | None
     worst_nodes: tuple[NodeCount, ...]
     notes: tuple[str, ...]
+    funnel: Funnel | None = None
 
 
 def fleet_models(
@@ -75,6 +82,7 @@ def fleet_models(
         preferred=chosen.best.model,
         worst_nodes=_worst(counts),
         notes=notes,
+        funnel=_funnel(counts),
     )
 
 
@@ -104,6 +112,21 @@ def node_counts(allocations: ibis.Table, failures: ibis.Table) -> Counts | None:
         "node",
         sum(found.values()) - sum(placed),
     )
+
+
+def _funnel(counts: Counts) -> Funnel | None:
+    nodes = [
+        (str(name), FailureRate(int(failures), float(days)))
+        for name, failures, days in zip(
+            counts.group if counts.group is not None else range(counts.failures.size),
+            counts.failures,
+            counts.exposure_node_days,
+            strict=True,
+        )
+    ]
+    if len(nodes) < LEAST_NODES or not counts.failures.any():
+        return None
+    return funnel(nodes)
 
 
 def _worst(counts: Counts) -> tuple[NodeCount, ...]:

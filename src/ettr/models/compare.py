@@ -10,7 +10,7 @@ from scipy.special import betainc, betaincinv
 from ettr.errors import UsageError
 from ettr.estimates import CONFIDENCE, FailureRate, check_confidence
 from ettr.models.base import FEW_FAILURES
-from ettr.models.data import Counts
+from ettr.models.data import Counts, Floats
 from ettr.models.dispersion import spread_index
 
 
@@ -258,37 +258,44 @@ def funnel(fleets: Sequence[tuple[str, FailureRate]], over_dispersed: bool = Fal
         )
     target = failures / sum(rate.node_days for _, rate in used)
     index = _between(used, target) if over_dispersed else 1.0
-    exposures = [rate.node_days for _, rate in used]
-    curve = tuple(float(e) for e in np.geomspace(min(exposures) / 2, max(exposures) * 1.5, 60))
-    points = []
-    for name, rate in used:
-        inner = _limits(target, rate.node_days, 0.95, index)
-        outer = _limits(target, rate.node_days, 0.998, index)
-        value = rate.failures / rate.node_days
-        place = "inside"
-        for end, limits in (("95", inner), ("99.8", outer)):
-            if value > limits[1]:
-                place = f"above {end} %"
-            elif value < limits[0]:
-                place = f"below {end} %"
-        points.append(FunnelPoint(name, rate, inner, outer, place))
+    exposures = np.array([rate.node_days for _, rate in used])
+    curve = np.geomspace(exposures.min() / 2, exposures.max() * 1.5, 60)
+    inner, outer = (_limits(target, exposures, level, index) for level in (0.95, 0.998))
+    points = tuple(
+        FunnelPoint(name, rate, *limits, _place(rate, *limits))
+        for (name, rate), limits in zip(used, zip(inner, outer, strict=True), strict=True)
+    )
     return Funnel(
         target,
         index,
-        tuple(points),
-        curve,
-        tuple(_limits(target, e, 0.95, index) for e in curve),
-        tuple(_limits(target, e, 0.998, index) for e in curve),
+        points,
+        tuple(curve.tolist()),
+        tuple(_limits(target, curve, 0.95, index)),
+        tuple(_limits(target, curve, 0.998, index)),
     )
 
 
-def _limits(target: float, node_days: float, level: float, index: float) -> tuple[float, float]:
+def _place(rate: FailureRate, inner: tuple[float, float], outer: tuple[float, float]) -> str:
+    value = rate.failures / rate.node_days
+    for end, limits in (("99.8", outer), ("95", inner)):
+        if value > limits[1]:
+            return f"above {end} %"
+        if value < limits[0]:
+            return f"below {end} %"
+    return "inside"
+
+
+def _limits(
+    target: float, node_days: Floats, level: float, index: float
+) -> list[tuple[float, float]]:
     """Limits that a fleet at the target rate leaves with probability 1 - level or less."""
     from scipy.stats import poisson
 
     expected = target * node_days / index
-    low, high = (poisson.ppf((1.0 + side * level) / 2.0, expected) for side in (-1, 1))
-    return float(low) * index / node_days, float(high) * index / node_days
+    low, high = (
+        poisson.ppf((1.0 + side * level) / 2.0, expected) * index / node_days for side in (-1, 1)
+    )
+    return list(zip(low.tolist(), high.tolist(), strict=True))
 
 
 def _between(fleets: Sequence[tuple[str, FailureRate]], target: float) -> float:

@@ -10,8 +10,7 @@ from ettr.metrics.bounds import plain
 from ettr.models.compare import Funnel, RateRatio
 from ettr.report.numbers import between, number, percent
 from ettr.report.section import Figure, Section, Table
-
-PER_NODE_DAYS = 1000.0
+from ettr.report.sections.funnel import PER_NODE_DAYS, funnel_figure
 
 
 def compare_section(found: FleetComparison) -> Section:
@@ -23,7 +22,16 @@ def compare_section(found: FleetComparison) -> Section:
     figures: tuple[Figure, ...] = ()
     if found.funnel is not None:
         tables.append(_funnel_table(found.funnel))
-        figures = (_funnel_figure(found.funnel),)
+        figures = (
+            funnel_figure(
+                found.funnel,
+                "funnel",
+                "Funnel of fleets",
+                "Rates against exposure, with the limits that chance alone would respect.",
+                what="fleets",
+                named=frozenset(point.name for point in found.funnel.points),
+            ),
+        )
     notes = (
         f"Intervals are at {percent(found.confidence, 2)} and exact for independent failures; the "
         "over-dispersed ratio admits the spread seen between nodes.",
@@ -127,42 +135,4 @@ def _funnel_table(found: Funnel) -> Table:
             for point in found.points
         ),
         frozenset({1, 2, 3}),
-    )
-
-
-def _funnel_figure(found: Funnel) -> Figure:
-    days = list(found.curve_node_days)
-    traces = [
-        {
-            "type": "scatter",
-            "mode": "markers+text",
-            "name": "fleets",
-            "x": [point.rate.node_days for point in found.points],
-            "y": [_scaled(point.rate.per_node_day or 0.0) for point in found.points],
-            "text": [point.name for point in found.points],
-            "textposition": "top center",
-            "marker": {"size": 9},
-        }
-    ]
-    for name, curve, dash in (("95 %", found.curve_95, "dash"), ("99.8 %", found.curve_998, "dot")):
-        for end, side in ((0, "lower"), (1, "upper")):
-            traces.append(
-                {
-                    "type": "scatter",
-                    "mode": "lines",
-                    "name": f"{name}, {side}",
-                    "x": days,
-                    "y": [_scaled(ends[end]) for ends in curve],
-                    "line": {"dash": dash, "width": 1.5},
-                }
-            )
-    return Figure(
-        "funnel",
-        "Funnel of fleets",
-        "Rates against exposure, with the limits that chance alone would respect.",
-        tuple(traces),
-        {
-            "xaxis": {"type": "log", "title": {"text": "node-days"}},
-            "yaxis": {"rangemode": "tozero", "title": {"text": "failures per 1,000 node-days"}},
-        },
     )

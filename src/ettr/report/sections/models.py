@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
+
 from ettr.analysis.fleet import FleetModels
 from ettr.estimates import Interval
 from ettr.metrics.bounds import Bounds, plain
+from ettr.models.compare import Funnel, FunnelPoint
 from ettr.report.numbers import DASH, between, number
-from ettr.report.section import Section, Table
+from ettr.report.section import Figure, Section, Table
+from ettr.report.sections.funnel import PER_NODE_DAYS, funnel_figure
 
-PER_NODE_DAYS = 1000.0
+NAMED_NODES = 5
 
 
 def models_section(models: FleetModels) -> Section:
@@ -68,7 +72,35 @@ def models_section(models: FleetModels) -> Section:
         "A node with many failures is no lemon for that alone: see how many would be expected.",
         *models.notes,
     )
-    return Section("models", "Do failures cluster", lead, (), (intervals, fits, worst), notes)
+    figures = () if models.funnel is None else (_funnel(models.funnel),)
+    return Section("models", "Do failures cluster", lead, figures, (intervals, fits, worst), notes)
+
+
+def _funnel(found: Funnel) -> Figure:
+    """The nodes against chance; those furthest above it by name."""
+    high = [point for point in found.points if point.place.startswith("above")]
+    far = sum(point.place == "above 99.8 %" for point in high)
+    high.sort(key=lambda point: -_excess(point, found.target_per_node_day))
+    n_nodes = len(found.points)
+    says = (
+        f"Each node's rate against its exposure. {far:,} of {n_nodes:,} nodes lie above the limits "
+        f"of 99.8 %; if all failed alike and independently, {number(0.001 * n_nodes, 2)} or fewer "
+        "would be expected there."
+    )
+    return funnel_figure(
+        found,
+        "node-funnel",
+        "Funnel of nodes",
+        says,
+        what="nodes",
+        named=frozenset(point.name for point in high[:NAMED_NODES]),
+    )
+
+
+def _excess(point: FunnelPoint, per_node_day: float) -> float:
+    """Standard deviations above the fleet's rate."""
+    expected = per_node_day * point.rate.node_days
+    return (point.rate.failures - expected) / math.sqrt(expected)
 
 
 def _scaled(interval: Interval) -> Bounds:
