@@ -120,9 +120,14 @@ def estimate(
         if last is None:
             unmeasured += 1
             continue
-        # What stands still between its jumps moves as a walk does, by the jumps in all that time.
-        times = max(reached_step - step, 0) / (max(last.at_step, step) - last.since_step)
-        square += one.share * last.moved**2 * (times if still else times**2)
+        age = max(reached_step - step, 0)
+        if still:
+            # What stands still between its jumps moves as a walk does: by the jumps in all the time
+            # that it was watched.
+            times = age / (max(last.at_step, step) - last.since_step)
+        else:
+            times = (age / (last.at_step - last.since_step)) ** 2
+        square += one.share * last.moved**2 * times
     size = norm([shard.part("param") for shard in shards])
     return Perturbation(math.sqrt(square), size, False, len(restored), unmeasured)
 
