@@ -135,7 +135,7 @@ def test_the_sentence(tmp_path: Path) -> None:
     report = restore(tmp_path, {"w": table}, reached_step=14)
     head = "restored 1 of the parameters in 16 blocks, of step 5 to 12, staleness 2 to 9 steps, "
     assert str(report).startswith(head + "‖δ‖/‖x‖ = ")
-    assert "% of it (estimated from the last measured movement, in a straight line)" in str(report)
+    assert "% of it (estimated from the last measured movement, in a straight line; " in str(report)
     age = 14 - report.mean_step
     policy = RecoveryPolicy(iteration_cost_share=0.3)
     assert f"predicted cost {0.3 * age:.1f} iterations, in 0." in report.summary(policy)
