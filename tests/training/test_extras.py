@@ -19,7 +19,7 @@ from hypothesis import strategies as st  # noqa: E402
 from torch import nn  # noqa: E402
 
 from ettr.training.disk import OsDisk  # noqa: E402
-from ettr.training.extras import decode, encode  # noqa: E402
+from ettr.training.extras import decode, encode, read_extra, write_extra  # noqa: E402
 from ettr.training.planning import Budget  # noqa: E402
 from ettr.training.randomness import rng_state, set_rng_state  # noqa: E402
 from ettr.training.restoring import restore  # noqa: E402
@@ -256,6 +256,25 @@ def test_a_failed_round_gives_it_once_more(tmp_path: Path) -> None:
             rc.wait()
     report = restore(tmp_path, {"w": torch.zeros(8)})
     assert (report.extra_step, report.extra) == (2, {"at": 2})
+
+
+def test_a_file_beside_a_full_checkpoint(tmp_path: Path) -> None:
+    path = tmp_path / "extra-0"
+    write_extra(path, {"rng": rng_state(), "at": (1, 2)}, 40)
+    found = read_extra(path)
+    assert (found.step, found.values["at"]) == (40, (1, 2))
+    assert torch.equal(found.values["rng"]["torch"], torch.get_rng_state())
+    assert [p.name for p in tmp_path.iterdir()] == ["extra-0"]
+    whole = path.read_bytes()
+    for at in range(0, len(whole), 97):
+        flipped = bytearray(whole)
+        flipped[at] ^= 16
+        for damaged in (flipped, whole[:at]):
+            path.write_bytes(damaged)
+            with pytest.raises(CheckpointError, match="damaged; take the file of an earlier"):
+                read_extra(path)
+    with pytest.raises(CheckpointError, match="cannot be read: No such file"):
+        read_extra(tmp_path / "none")
 
 
 def put_format_1(root: Path) -> Path:

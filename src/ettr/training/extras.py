@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import struct
+import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,12 +24,16 @@ import numpy as np
 from ettr.errors import UsageError
 from ettr.training.faults import CheckpointError
 from ettr.training.layout import DTYPE_BYTES, aligned
+from ettr.training.slotfile import sync_folder
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 _HEAD = struct.Struct("<IIq")  # bytes of JSON, bytes beside it, step
 _OLD_HEAD = struct.Struct("<I")  # format 1: bytes of JSON; of the round's step
+_FILE_HEAD = struct.Struct("<8sIQ")
+_FILE_MAGIC, _FILE_VERSION = b"ETTREXTR", 1
+_FILE_LIMIT_BYTES = 1 << 31
 _ALIGN = 16
 _DEPTH = 64
 _TAG = "$"
@@ -88,6 +95,50 @@ def decode(payload: memoryview | bytes, *, version: int = 2, step: int = 0) -> E
         return Extra(step, {key: _from_json(value, beside) for key, value in document.items()})
     except (struct.error, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         raise CheckpointError(f"extra: the record is not of format {version}: {error}") from error
+
+
+def write_extra(path: str | os.PathLike[str], values: Mapping[str, Any], step: int) -> None:
+    """Put values into a file of their own, beside a full checkpoint: durable, whole or not at all.
+
+    One file a rank; the file of the step before stays where it is, so keep one a step.
+
+    Raises:
+        UsageError: a value cannot be kept.
+    """
+    record = encode(values, step, room_bytes=_FILE_LIMIT_BYTES)
+    raw = _FILE_HEAD.pack(_FILE_MAGIC, _FILE_VERSION, len(record)) + record
+    target = Path(path)
+    aside = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        with aside.open("wb") as file:
+            file.write(raw + zlib.crc32(raw).to_bytes(4, "little"))
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(target)
+    finally:
+        aside.unlink(missing_ok=True)
+    sync_folder(target.parent)
+
+
+def read_extra(path: str | os.PathLike[str]) -> Extra:
+    """What `write_extra` was given.
+
+    Raises:
+        CheckpointError: there is no such file, or it is damaged.
+    """
+    try:
+        raw = Path(path).read_bytes()
+    except OSError as error:
+        raise CheckpointError(
+            f"{path}: cannot be read: {error.strerror}; take the file of an earlier checkpoint"
+        ) from error
+    head, body = raw[: _FILE_HEAD.size], raw[_FILE_HEAD.size : -4]
+    whole = (
+        len(raw) > _FILE_HEAD.size + 4 and zlib.crc32(raw[:-4]).to_bytes(4, "little") == raw[-4:]
+    )
+    if not whole or _FILE_HEAD.unpack(head) != (_FILE_MAGIC, _FILE_VERSION, len(body)):
+        raise CheckpointError(f"{path}: damaged; take the file of an earlier checkpoint")
+    return decode(body)
 
 
 def _to_json(value: Any, where: str, beside: bytearray, depth: int) -> Any:
