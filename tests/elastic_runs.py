@@ -30,7 +30,7 @@ def train(folder: Path, **config) -> Outcome:
         spares=config.pop("spares", 1), heartbeat_timeout_s=config.pop("heartbeat_s", 120.0)
     )
     folder.mkdir(exist_ok=True)
-    (folder / "config.json").write_text(json.dumps({"steps": STEPS, **config}))
+    (folder / "config.json").write_text(json.dumps({"steps": STEPS} | config))
     report = supervise(
         [sys.executable, str(WORKER), str(folder / "config.json")],
         4,

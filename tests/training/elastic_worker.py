@@ -20,6 +20,7 @@ from torch import nn
 from ettr.training.elastic.gasp import group_from_env
 from ettr.training.elastic.protection import Protection
 from ettr.training.elastic.worker import Timeouts
+from ettr.training.planning import Budget
 from ettr.training.progress import ProgressRecorder
 from ettr.training.recovery import RecoveryPolicy, Source
 from ettr.training.slotfile import OsDisk
@@ -104,14 +105,16 @@ def main() -> None:
     warnings.simplefilter("ignore")
     disk = MortalDisk()
     running = FOLDER / "running" if CONFIG.get("running") else None
+    budget = Budget(fraction=CONFIG.get("running_fraction", 1 / 8))
+    options = {"block_bytes": 512, "budget": budget, "disk": disk}
     protection = Protection(
         buddy=CONFIG.get("buddy", True),
         running=running,
-        running_options={"block_bytes": 512, "disk": disk, **CONFIG.get("running_options", {})},
+        running_options=options | CONFIG.get("running_options", {}),
         full=FOLDER / "full" if CONFIG.get("full_every") else None,
         full_every_steps=CONFIG.get("full_every") or 1,
         recovery=RecoveryPolicy(
-            allowed=tuple(Source(s) for s in CONFIG.get("allowed", list(Source))),
+            allowed=tuple(Source(s) for s in CONFIG.get("allowed", RecoveryPolicy().allowed)),
             max_relative_perturbation=CONFIG.get("max_perturbation", 10.0),
         ),
     )
@@ -145,7 +148,8 @@ def main() -> None:
             "before": r.fingerprint_before, "after": r.fingerprint_after, "formed_s": formed_s,
             "restored_s": time.time(), "restore_s": r.restore_s, "failed_s": group.last_failed_s,
             "reason": r.decision.reason if r.decision else None,
-            "relative": r.relative_perturbation,
+            "relative": r.relative_perturbation, "oldest": r.oldest_step,
+            "source_s": r.source_s, "source_bytes": r.source_bytes,
         }) + "\n")  # fmt: skip
         while step < CONFIG["steps"]:
             kill = kills.get((generation.slot, step + 1), {})

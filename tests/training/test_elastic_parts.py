@@ -25,7 +25,7 @@ from ettr.training.elastic.sockets import open_sockets, sever  # noqa: E402
 from ettr.training.elastic.supervisor import SupervisorOptions, supervise  # noqa: E402
 from ettr.training.elastic.worker import ElasticGroup, Timeouts  # noqa: E402
 from ettr.training.faults import CheckpointError, FencedError  # noqa: E402
-from ettr.training.recovery import Measuring  # noqa: E402
+from ettr.training.measuring import Measuring  # noqa: E402
 from ettr.training.running import RunningCheckpoint  # noqa: E402
 from ettr.training.slotfile import fence  # noqa: E402
 from ettr.training.state import TrainingState  # noqa: E402

@@ -1,6 +1,7 @@
 """The choice at failure time, by hand-worked costs; and the interval from measured times."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -9,23 +10,26 @@ from hypothesis import strategies as st
 from ettr.errors import UsageError
 from ettr.plan.intervals import exact_interval_s
 from ettr.plan.renewal import exact_ettr
+from ettr.training.measuring import Measuring, interval_steps, planned_run
 from ettr.training.recovery import (
     Measured,
-    Measuring,
     RecoveryPolicy,
     Situation,
     Source,
     decide,
-    interval_steps,
     iteration_cost,
-    planned_run,
+    measured_times,
     predicted_perturbation,
 )
+from ettr.training.restore_costs import RestorePrior, Timed
 
 MEASURED = Measured(
     step_s=2.0, regroup_s=3.0, replica_restore_s=1.0, partial_restore_s=4.0, full_restore_s=30.0,
     restart_s=60.0,
 )  # fmt: skip
+
+
+ALL = tuple(Source)
 
 
 def costs(decision):
@@ -105,6 +109,72 @@ def test_the_survivors_distance_stands_for_the_lost_one():
     # root mean square of 3 and 4 hundredths, a quarter of the state: half of it
     assert predicted_perturbation([0.03, 0.04], 0.25) == pytest.approx(math.sqrt(0.00125) / 2)
     assert predicted_perturbation([], 0.25) is None
+
+
+def test_without_survivors_the_composite_stands_against_the_full_checkpoint():
+    whole_job = Situation(
+        150, stale_steps=10, relative_perturbation=0.01, full_step=100, survivors=False
+    )
+    measured = replace(MEASURED, composite_restore_s=7.0)
+    found = decide(whole_job, measured, RecoveryPolicy(allowed=ALL))
+    assert costs(found) == pytest.approx(
+        {Source.COMPOSITE: 60 + 7 + 0.6 * 10 * 2, Source.ROLLBACK: 60 + 30 + 50 * 2}
+    )
+    assert found.choice is Source.COMPOSITE
+    assert "6 iterations predicted" in found.reason
+    # a full checkpoint that is nearly as new is cheaper, and exact
+    near = replace(whole_job, full_step=148)
+    cheap = replace(measured, full_restore_s=7.0)
+    assert decide(near, cheap, RecoveryPolicy(allowed=ALL)).choice is Source.ROLLBACK
+
+
+def test_a_composite_is_taken_only_where_it_was_named_and_below_the_ceiling():
+    whole_job = Situation(
+        150, stale_steps=1, relative_perturbation=0.05, full_step=0, survivors=False
+    )
+    found = decide(whole_job, MEASURED, RecoveryPolicy())
+    assert found.choice is Source.ROLLBACK
+    assert "composite" in found.reason
+    assert "the policy does not allow it" in found.reason
+    low = RecoveryPolicy(allowed=ALL, max_relative_perturbation=0.01)
+    assert "over the ceiling of 0.01" in decide(whole_job, MEASURED, low).reason
+    unknown = replace(whole_job, relative_perturbation=None)
+    assert decide(unknown, MEASURED, RecoveryPolicy(allowed=ALL)).choice is Source.ROLLBACK
+    capped = RecoveryPolicy(allowed=ALL, max_stale_steps=2)
+    assert decide(unknown, MEASURED, capped).choice is Source.COMPOSITE
+    # where a shard lives, nothing is composed
+    survivors = replace(whole_job, survivors=True)
+    assert Source.COMPOSITE not in costs(decide(survivors, MEASURED, RecoveryPolicy(allowed=ALL)))
+
+
+def test_the_planner_takes_each_sources_own_times_and_sizes():
+    measuring = Measuring()
+    measuring.add("step", 2.0)
+    measuring.add("restart", 3.0)
+    measuring.restored("rollback", 400, 40.2)
+    policy = RecoveryPolicy(
+        priors={source: RestorePrior(latency_s=0.2, bytes_per_s=100.0) for source in Source}
+    )
+    times = measured_times(measuring.timed(), lost_bytes=100, total_bytes=800, policy=policy)
+    assert times == Measured(
+        step_s=2.0, regroup_s=3.0,
+        replica_restore_s=0.2 + 1, partial_restore_s=0.2 + 1,  # guessed
+        full_restore_s=pytest.approx(0.2 + 80), restart_s=3.0,  # measured at half the size
+        composite_restore_s=0.2 + 8,
+    )  # fmt: skip
+    # what was measured decides: the same failure, before and after a slow restore was met
+    situation = Situation(20, stale_steps=50, relative_perturbation=0.0, full_step=10)
+    before = measured_times(Timed(2.0, 3.0, {}), lost_bytes=100, total_bytes=800, policy=policy)
+    assert decide(situation, before, policy).choice is Source.ROLLBACK
+    assert decide(situation, times, policy).choice is Source.PARTIAL
+    nothing = measured_times(Timed(None, None, {}), lost_bytes=0, total_bytes=0, policy=policy)
+    assert nothing.step_s > 0
+    assert nothing.regroup_s > 0
+
+
+def test_a_source_without_a_prior_is_refused():
+    with pytest.raises(UsageError, match="priors: none for partial, rollback, composite"):
+        RecoveryPolicy(priors={Source.REPLICA: RestorePrior(0.1, 1e9)})
 
 
 @given(

@@ -1,28 +1,43 @@
-"""The planner at failure time: replica, partial recovery or rollback, by what each will cost.
+"""The planner at failure time: replica, partial, composite or rollback, by what each will cost.
 
-Nothing here knows torch: it takes what the ranks report and returns a choice with its reasons, and
-turns measured times into a plan. Standard library only.
+Nothing here knows torch: it takes what the ranks report and returns a choice with its reasons.
+Standard library only.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from ettr.errors import UsageError
-from ettr.plan.intervals import exact_interval_s
-from ettr.plan.run import PlannedRun
-from ettr.units import SECONDS_PER_DAY
+from ettr.training.restore_costs import RestorePrior, Restores, Timed, predicted_s
 
 
 class Source(StrEnum):
-    """Where a lost shard comes from, in the order of preference between equals."""
+    """Where a lost shard comes from, in the order of preference between equals.
+
+    PARTIAL restores lost shards beside those that survive. COMPOSITE restores every shard from the
+    running checkpoint, since none survives: blocks of mixed ages, and nothing that is exact.
+    """
 
     REPLICA = "replica"
     PARTIAL = "partial"
     ROLLBACK = "rollback"
+    COMPOSITE = "composite"
+
+
+# Until a restore was timed. Rates below what two busy cores reached with 0.4 GB (a copy between
+# processes, a verified read of the running checkpoint, DCP), so that a guess is rather too slow.
+RESTORE_PRIORS: Mapping[Source, RestorePrior] = {
+    Source.REPLICA: RestorePrior(latency_s=0.05, bytes_per_s=1e9),
+    Source.PARTIAL: RestorePrior(latency_s=0.1, bytes_per_s=1e9),
+    Source.ROLLBACK: RestorePrior(latency_s=0.2, bytes_per_s=5e8),
+    Source.COMPOSITE: RestorePrior(latency_s=0.1, bytes_per_s=1e9),
+}
+REGROUP_PRIOR_S = 1.0
+STEP_PRIOR_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +45,7 @@ class Situation:
     """What is at hand when a rank is lost. Steps are training steps done.
 
     Attributes:
-        reached_step: The furthest step of a survivor.
+        reached_step: The furthest step of a survivor; of any record that is left, without one.
         replica_step: Newest step of which every shard lives in some memory; None: no such step.
         stale_steps: Mean age of the lost shard's copies in the running checkpoint, in steps; None:
             there is none, or it does not cover the shard.
@@ -39,6 +54,7 @@ class Situation:
         full_step: Step of the newest full checkpoint; 0 where only the initial state is left; None
             where not even that may be used.
         lost_fraction: Share of the state that was lost.
+        survivors: Whether any shard lives; without, `stale_steps` is the age of every shard.
     """
 
     reached_step: int
@@ -47,6 +63,7 @@ class Situation:
     relative_perturbation: float | None = None
     full_step: int | None = 0
     lost_fraction: float = 1.0
+    survivors: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +80,7 @@ class Measured:
     partial_restore_s: float = 0.0
     full_restore_s: float = 0.0
     restart_s: float = 0.0
+    composite_restore_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +88,12 @@ class RecoveryPolicy:
     """What may be chosen, and what a stale shard is thought to cost.
 
     Attributes:
-        allowed: Sources that may be used.
+        allowed: Sources that may be used. The composite is none of them unless it is named.
         iteration_cost_share: Iterations that a partial recovery costs, as a share of the mean age
             of what it restores. 0.3 was seen on one small transformer with AdamW, a tuned learning
             rate and a quarter lost; up to 0.7 with an untuned one. Measure it on your model.
+        composite_cost_share: The same where every shard is restored so; not measured, but twice the
+            other: for a whole ‖δ‖ is √4 times what it is for a quarter.
         contraction: Rate c of the run (`theory.estimate_contraction`), 0 < c < 1; with it, and a
             known perturbation, the bound log(1 + ‖δ‖/‖x − x*‖)/log(1/c) takes part: the larger
             of the two predictions counts.
@@ -81,14 +101,17 @@ class RecoveryPolicy:
         max_relative_perturbation: Above it no partial recovery; so too where the perturbation is
             not known and `max_stale_steps` is not set.
         max_stale_steps: Partial recovery only from copies younger than this, on the mean.
+        priors: What a restore from each source takes, until one was timed.
     """
 
     allowed: tuple[Source, ...] = (Source.REPLICA, Source.PARTIAL, Source.ROLLBACK)
     iteration_cost_share: float = 0.3
+    composite_cost_share: float = 0.6
     contraction: float | None = None
     relative_distance: float = 1.0
     max_relative_perturbation: float = 0.1
     max_stale_steps: float | None = None
+    priors: Mapping[Source, RestorePrior] = field(default_factory=lambda: dict(RESTORE_PRIORS))
 
     def __post_init__(self) -> None:
         """Check the values.
@@ -99,8 +122,12 @@ class RecoveryPolicy:
         problems = []
         if not self.allowed:
             problems.append("allowed: nothing was given; name one source or more")
-        if not self.iteration_cost_share >= 0:
-            problems.append(f"iteration_cost_share: {self.iteration_cost_share}; it is 0 or more")
+        for name in ("iteration_cost_share", "composite_cost_share"):
+            if not getattr(self, name) >= 0:
+                problems.append(f"{name}: {getattr(self, name)}; it is 0 or more")
+        lacking = [source for source in Source if source not in self.priors]
+        if lacking:
+            problems.append(f"priors: none for {', '.join(lacking)}; give one for each source")
         if self.contraction is not None and not 0 < self.contraction < 1:
             problems.append(f"contraction: {self.contraction}; it lies between 0 and 1")
         if not self.relative_distance > 0:
@@ -153,6 +180,7 @@ def decide(situation: Situation, measured: Measured, policy: RecoveryPolicy) -> 
         for option in (
             _replica(situation, measured, policy),
             _partial(situation, measured, policy),
+            _composite(situation, measured, policy),
             _rollback(situation, measured, policy),
         )
         if option is not None
@@ -167,6 +195,37 @@ def decide(situation: Situation, measured: Measured, policy: RecoveryPolicy) -> 
     order = list(Source)
     best = min(open_options, key=lambda o: (o.cost_s, order.index(o.source)))
     return Decision(best.source, options, _reason(best, options))
+
+
+def measured_times(
+    timed: Timed,
+    *,
+    lost_bytes: int,
+    total_bytes: int,
+    policy: RecoveryPolicy,
+    restart_s: float = 0.0,
+) -> Measured:
+    """The planner's times for a failure of this size, from what was timed and the priors.
+
+    Args:
+        lost_bytes: of the lost shards with their moments; total_bytes: of all shards.
+        restart_s: of the whole job, where it is restarted; 0 where survivors live.
+    """
+
+    def restore_s(source: Source, n_bytes: int) -> float:
+        seen = timed.restores.get(str(source), Restores())
+        return predicted_s(n_bytes, seen, policy.priors[source])
+
+    regroup_s = REGROUP_PRIOR_S if timed.regroup_s is None else timed.regroup_s
+    return Measured(
+        step_s=timed.step_s or STEP_PRIOR_S,
+        regroup_s=regroup_s,
+        replica_restore_s=restore_s(Source.REPLICA, lost_bytes),
+        partial_restore_s=restore_s(Source.PARTIAL, lost_bytes),
+        full_restore_s=restore_s(Source.ROLLBACK, total_bytes),
+        restart_s=max(restart_s, regroup_s),
+        composite_restore_s=restore_s(Source.COMPOSITE, total_bytes),
+    )
 
 
 def iteration_cost(
@@ -211,13 +270,24 @@ def _replica(situation: Situation, measured: Measured, policy: RecoveryPolicy) -
 
 
 def _partial(situation: Situation, measured: Measured, policy: RecoveryPolicy) -> Option | None:
-    if situation.stale_steps is None:
+    if situation.stale_steps is None or not situation.survivors:
         return None
     relative = situation.relative_perturbation
     steps = iteration_cost(situation.stale_steps, relative, policy)
     cost_s = measured.regroup_s + measured.partial_restore_s + steps * measured.step_s
     refused = _not_allowed(Source.PARTIAL, policy) or _over_ceiling(situation, policy)
     return Option(Source.PARTIAL, cost_s, steps, refused)
+
+
+def _composite(situation: Situation, measured: Measured, policy: RecoveryPolicy) -> Option | None:
+    if situation.stale_steps is None or situation.survivors:
+        return None
+    whole = replace(policy, iteration_cost_share=policy.composite_cost_share)
+    steps = iteration_cost(situation.stale_steps, situation.relative_perturbation, whole)
+    cost_s = max(measured.restart_s, measured.regroup_s)
+    cost_s += measured.composite_restore_s + steps * measured.step_s
+    refused = _not_allowed(Source.COMPOSITE, policy) or _over_ceiling(situation, policy)
+    return Option(Source.COMPOSITE, cost_s, steps, refused)
 
 
 def _rollback(situation: Situation, measured: Measured, policy: RecoveryPolicy) -> Option | None:
@@ -253,6 +323,7 @@ def _reason(best: Option, options: Sequence[Option]) -> str:
     words = {
         Source.REPLICA: "steps done again",
         Source.PARTIAL: "iterations predicted",
+        Source.COMPOSITE: "iterations predicted",
         Source.ROLLBACK: "steps lost",
     }
     parts = [f"{best.source}: {best.cost_s:.3g} s, {best.steps:.3g} {words[best.source]}"]
@@ -261,93 +332,3 @@ def _reason(best: Option, options: Sequence[Option]) -> str:
             tail = f" ({option.refused})" if option.refused else ""
             parts.append(f"{option.source} {option.cost_s:.3g} s{tail}")
     return "; ".join(parts)
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredRun:
-    """Means of what a run has measured of itself, in seconds; None: not met yet.
-
-    save_stall_s: what the loop waited for one checkpoint. restore_s, restart_s: of one recovery.
-    """
-
-    step_s: float
-    save_stall_s: float | None
-    restore_s: float | None
-    restart_s: float | None
-    saves: int
-    recoveries: int
-
-
-class Measuring:
-    """Collects the times of a run as they happen; `run()` are their means."""
-
-    def __init__(self) -> None:
-        events = ("step", "save", "restore", "restart")
-        self._counts = dict.fromkeys(events, 0)
-        self._totals = dict.fromkeys(events, 0.0)
-
-    def add(self, event: str, duration_s: float | None) -> None:
-        """Take one event of the progress recorder; others than step, save, restore, restart pass.
-
-        Hand it to the recorder: `listener=lambda e: measuring.add(e.event, e.duration_s)`.
-        """
-        if event in self._counts and duration_s is not None:
-            self._counts[event] += 1
-            self._totals[event] += duration_s
-
-    def run(self) -> MeasuredRun:
-        """The means so far; a step of 0 s where none was timed."""
-        mean = {k: self._totals[k] / n if n else None for k, n in self._counts.items()}
-        return MeasuredRun(
-            mean["step"] or 0.0,
-            mean["save"],
-            mean["restore"],
-            mean["restart"],
-            self._counts["save"],
-            self._counts["restart"],
-        )
-
-
-def planned_run(
-    measured: MeasuredRun, *, mttf_s: float, interval_s: float, restart_s: float = 0.0
-) -> PlannedRun:
-    """A run for `ettr.plan` with the times that were measured.
-
-    Args:
-        mttf_s: mean time to failure of the whole job, from the analysis or from its own failures.
-        interval_s: productive time between checkpoints.
-        restart_s: used for the restart where none was met yet.
-
-    Raises:
-        UsageError: the MTTF is not above 0, or a time cannot be.
-    """
-    if not mttf_s > 0:
-        raise UsageError(f"mttf_s: {mttf_s} was given; it lies above 0")
-    known_s = (measured.restart_s or 0.0) + (measured.restore_s or 0.0)
-    return PlannedRun(
-        failures_per_node_day=SECONDS_PER_DAY / mttf_s,
-        n_nodes=1,
-        interval_s=interval_s,
-        write_s=measured.save_stall_s or 0.0,
-        restart_s=known_s if measured.recoveries else restart_s,
-    )
-
-
-def interval_steps(measured: MeasuredRun, *, mttf_s: float, most_steps: int = 1_000_000) -> int:
-    """Steps between checkpoints at which the expected ETTR is largest, 1 at least.
-
-    Args:
-        mttf_s: mean time to failure of the whole job.
-        most_steps: the answer where saves cost nothing to wait for is 1, where nothing fails this.
-
-    Raises:
-        UsageError: no step was timed yet, or the MTTF is not above 0.
-    """
-    if not measured.step_s > 0:
-        raise UsageError("no step has been timed; record steps with their duration first")
-    if not mttf_s > 0:
-        raise UsageError(f"mttf_s: {mttf_s} was given; it lies above 0")
-    best_s = exact_interval_s(measured.save_stall_s or 0.0, mttf_s)
-    if math.isinf(best_s):
-        return most_steps
-    return min(max(1, round(best_s / measured.step_s)), most_steps)

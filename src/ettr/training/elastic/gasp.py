@@ -35,8 +35,8 @@ from ettr.training.elastic.membership import Membership
 from ettr.training.elastic.parking import Parked, park, parked
 from ettr.training.elastic.protection import Protection
 from ettr.training.elastic.sockets import open_sockets, sever
+from ettr.training.measuring import Measuring
 from ettr.training.progress import ProgressRecorder
-from ettr.training.recovery import Measuring
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - memory that outlives the process is the point
 
@@ -178,6 +178,9 @@ class TorchrunGroup:
 def group_from_env(protection: Protection | None = None, **options: Any) -> Any:
     """The group for whatever started this process: `ettr elastic`, or torchrun.
 
+    Args:
+        options: of either group; `regroup` means nothing to torchrun, which starts all ranks anew.
+
     Raises:
         UsageError: neither did.
     """
@@ -185,6 +188,7 @@ def group_from_env(protection: Protection | None = None, **options: Any) -> Any:
     from ettr.training.elastic.worker import ElasticGroup
 
     if ENV_STORE not in os.environ and started_by_torchrun():
+        options.pop("regroup", None)
         return TorchrunGroup(protection, **options)
     return ElasticGroup.from_env(protection, **options)
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from ettr.errors import EttrError
 from ettr.training.elastic.groups import RankFailedError, Regroup, device
 from ettr.training.elastic.membership import Membership
 from ettr.training.elastic.protection import Protection
-from ettr.training.recovery import Measured, interval_steps
+from ettr.training.measuring import interval_steps
+from ettr.training.recovery import Source
+from ettr.training.restore_costs import Timed, write_note
+
+_NOTE_UPDATES = 64
 
 
 class Generation:
@@ -46,7 +50,7 @@ class Generation:
         self._last_s = 0.0
         self._full_due = 0
         self._full_stalls_s: list[float] = []
-        self._gathered = 0
+        self._gathered = self._updates = 0
 
     @property
     def pieces(self) -> Any:
@@ -65,20 +69,10 @@ class Generation:
         return guards
 
     @property
-    def measured(self) -> dict[str, float]:
-        """This rank's measured times, for the planner."""
-        run = self._group.measuring.run()
-        regroup_s, restore_s = run.restart_s or 0.0, run.restore_s or 0.0
-        return asdict(
-            Measured(
-                step_s=run.step_s,
-                regroup_s=regroup_s,
-                replica_restore_s=restore_s,
-                partial_restore_s=restore_s,
-                full_restore_s=restore_s,
-                restart_s=regroup_s,
-            )
-        )
+    def timed(self) -> Timed:
+        """What this rank timed of the run, for the planner."""
+        timed: Timed = self._group.measuring.timed()
+        return timed
 
     def mesh(self, names_: tuple[str, ...] = ("fsdp",), kind: str | None = None) -> Any:
         """A one-dimensional mesh over all ranks, to shard the model on."""
@@ -113,6 +107,7 @@ class Generation:
         self._state = TrainingState(model, optimizer)
         self._recovery = Recovery(self, self._state, model, optimizer)
         self.report = self._recovery.run()
+        self._time_restore()
         step: int = self.report.step
         self._open_checkpoint(step)
         # The next multiple, so that a replacement counts from where the others do.
@@ -143,6 +138,7 @@ class Generation:
         if self._checkpoint is not None:
             self._checkpoint.step(step)
         self._save_full(step)
+        self._leave_note()
         now_s = time.monotonic()
         self._group.updated(self, step, now_s - self._last_s, now_s - saved_s)
         self._last_s = now_s
@@ -171,6 +167,20 @@ class Generation:
         step = self.keeper.live_step
         if step not in self.keeper.own.steps:
             self.keeper.take_own(self._recovery.pieces, step)
+
+    def _time_restore(self) -> None:
+        report = self.report
+        source = Source.ROLLBACK if report.source == "resume" else report.source
+        if report.source_bytes > 0:
+            self._group.measuring.restored(str(source), report.source_bytes, report.source_s)
+
+    def _leave_note(self) -> None:
+        """What was timed, for a job that loses every process: often at first, then now and then."""
+        folder = self.protection.note_folder
+        self._updates += 1
+        n = self._updates
+        if folder is not None and self.slot == 0 and (n & (n - 1) == 0 or n % _NOTE_UPDATES == 0):
+            write_note(folder, self.timed)
 
     def _vote(self, step: int) -> None:
         import torch

@@ -49,3 +49,8 @@ class Protection:
             problems.append(f"mttf_s: {self.mttf_s} was given; it lies above 0")
         if problems:
             raise UsageError("protection: " + "; ".join(problems))
+
+    @property
+    def note_folder(self) -> Path | None:
+        """Where the times of the run are left for a job that loses every process."""
+        return self.full or self.running

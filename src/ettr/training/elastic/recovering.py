@@ -2,13 +2,16 @@
 
 Every rank tells what it holds; from the same facts each computes the same choice, so that none has
 to lead. Order: some memory (exact), the running checkpoint for the lost shards alone (partial), a
-full checkpoint for all (rollback), the state as the script built it.
+full checkpoint for all (rollback), the state as the script built it. Where no process lives, a full
+checkpoint, or the running checkpoint for all shards (composite) if that was allowed.
 """
 
 from __future__ import annotations
 
+import math
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,89 +19,17 @@ import torch.distributed as dist
 
 from ettr.training import recovery
 from ettr.training.elastic import full, images
+from ettr.training.elastic.facts import Facts, RecoveryReport
 from ettr.training.elastic.keeping import Keeper
 from ettr.training.faults import CheckpointError
-from ettr.training.recovery import Decision, Measured, Situation, Source
+from ettr.training.recovery import Situation, Source
+from ettr.training.restore_costs import read_note
 from ettr.training.restoring import restore
 from ettr.training.state import TrainingState
 from ettr.training.verifying import ages
 
 if TYPE_CHECKING:
     from ettr.training.elastic.generation import Generation
-
-
-@dataclass(frozen=True, slots=True)
-class RecoveryReport:
-    """What a generation began with.
-
-    Attributes:
-        generation: Its number; 1 is the start of the run.
-        source: `start`, `replica`, `partial`, `rollback`, or `resume` where no process had lived.
-        step: Training steps done; training goes on with the next.
-        reached_step: The furthest step of a survivor before; -1 at a start.
-        lost_slots: Slots whose shard was in no survivor's process.
-        stale_steps: Mean age of what was restored from the running checkpoint.
-        oldest_step: Oldest step of a block restored from it.
-        relative_perturbation: Predicted ‖δ‖/‖x‖ of a partial recovery.
-        decision: The planner's choice and what the others would have cost.
-        restore_s: From the formed group to the agreed state.
-        fingerprint_before: Hash of this rank's live shard when the failure was met; None: new.
-        fingerprint_after: Hash of it when training went on.
-    """
-
-    generation: int
-    source: str
-    step: int
-    reached_step: int = -1
-    lost_slots: tuple[int, ...] = ()
-    stale_steps: float | None = None
-    oldest_step: int | None = None
-    relative_perturbation: float | None = None
-    decision: Decision | None = None
-    restore_s: float = 0.0
-    fingerprint_before: str | None = None
-    fingerprint_after: str | None = None
-
-    @property
-    def lost_steps(self) -> int:
-        """Steps that were done and are done again."""
-        return max(0, self.reached_step - self.step)
-
-
-@dataclass(slots=True)
-class _Facts:
-    """What all ranks said; the same on every rank."""
-
-    live: list[int | None]
-    own: list[list[int]]
-    mirror: list[list[int]]
-    sizes: list[int]
-    full: list[int]
-    measured: Measured
-    stale: list[float | None] = field(default_factory=list)
-    oldest: list[int | None] = field(default_factory=list)
-    relative: list[float] = field(default_factory=list)
-
-    @property
-    def world(self) -> int:
-        return len(self.live)
-
-    @property
-    def lost(self) -> tuple[int, ...]:
-        return tuple(s for s in range(self.world) if self.live[s] is None)
-
-    @property
-    def reached(self) -> int:
-        return max((step for step in self.live if step is not None), default=-1)
-
-    def held(self, slot: int) -> set[int]:
-        found = set(self.own[slot]) | set(self.mirror[(slot + 1) % self.world])
-        live = self.live[slot]
-        return found if live is None else found | {live}
-
-    def common_step(self) -> int | None:
-        steps = set.intersection(*(self.held(slot) for slot in range(self.world)))
-        return max(steps, default=None)
 
 
 class Recovery:
@@ -118,6 +49,7 @@ class Recovery:
         # A rollback may need the state as it was built, and attempts before it write over it.
         self._built = torch.empty(images.image_bytes(self._pieces), dtype=torch.uint8)
         images.take(self._pieces, self._built)
+        self._chosen_s = time.monotonic()
 
     @property
     def pieces(self) -> list[images.Piece]:
@@ -129,15 +61,13 @@ class Recovery:
         begin = time.monotonic()
         before = self._fingerprint_before()
         facts = self._gather()
-        if all(live is None for live in facts.live) and facts.common_step() is None:
-            made = self._resume(facts)
-        else:
-            made = self._recover(facts)
+        made = self._resume(facts) if facts.whole_job else self._recover(facts)
         self._guard_anew(facts, made)
         return RecoveryReport(
             **made,
             generation=self._generation.number,
             restore_s=time.monotonic() - begin,
+            source_s=time.monotonic() - self._chosen_s,
             fingerprint_before=before,
             fingerprint_after=self._fingerprint(),
         )
@@ -152,7 +82,7 @@ class Recovery:
         images.put_parts(self._pieces, self._keeper.live)
         return self._fingerprint()
 
-    def _gather(self) -> _Facts:
+    def _gather(self) -> Facts:
         keeper, protection = self._keeper, self._protection
         said = self._generation.gather(
             "inventory",
@@ -162,19 +92,17 @@ class Recovery:
                 "mirror": keeper.mirror.steps,
                 "bytes": images.image_bytes(self._pieces),
                 "full": full.full_steps(protection.full) if protection.full else [],
-                "measured": self._generation.measured,
+                "timed": self._generation.timed.to_dict(),
+                "noted": self._noted(),
             },
         )
-        survivors = [one for one in said if one["live"] is not None] or said
-        seen = set.intersection(*(set(one["full"]) for one in said))
-        return _Facts(
-            [one["live"] for one in said],
-            [one["own"] for one in said],
-            [one["mirror"] for one in said],
-            [one["bytes"] for one in said],
-            sorted(seen, reverse=True),
-            Measured(**survivors[0]["measured"]),
-        )
+        return Facts.of(said)
+
+    def _noted(self) -> dict[str, Any] | None:
+        """What a job of which no process lives has timed."""
+        folder = self._protection.note_folder
+        noted = None if folder is None or not self._keeper.empty else read_note(folder)
+        return None if noted is None else noted.to_dict()
 
     def _live_step(self) -> int | None:
         keeper = self._keeper
@@ -186,7 +114,7 @@ class Recovery:
             images.put(self._pieces, self._built)
         return None if keeper.live is None else keeper.live_step
 
-    def _recover(self, facts: _Facts) -> dict[str, Any]:
+    def _recover(self, facts: Facts) -> dict[str, Any]:
         common = facts.common_step()
         if common is None and not facts.lost:
             return self._accept(facts)
@@ -203,7 +131,9 @@ class Recovery:
             full_step=facts.full[0] if facts.full else 0,
             lost_fraction=len(facts.lost) / facts.world,
         )
-        decision = recovery.decide(situation, facts.measured, self._protection.recovery)
+        policy = self._protection.recovery
+        decision = recovery.decide(situation, facts.measured(policy), policy)
+        self._chosen_s = time.monotonic()
         made: dict[str, Any] = {
             "source": str(decision.choice),
             "reached_step": facts.reached,
@@ -212,7 +142,7 @@ class Recovery:
         }
         if decision.choice is Source.REPLICA and common is not None:
             self._from_memory(facts, common)
-            return made | {"step": common}
+            return made | {"step": common, "source_bytes": facts.lost_bytes}
         if decision.choice is Source.PARTIAL:
             oldest = self._from_running(facts)
             if oldest is not None:
@@ -221,15 +151,18 @@ class Recovery:
                     "stale_steps": situation.stale_steps,
                     "oldest_step": oldest,
                     "relative_perturbation": relative,
+                    "source_bytes": facts.lost_bytes,
                 }
-        return made | {"source": "rollback", "step": self._from_full(facts)}
+        step = self._from_full(facts)
+        moved = sum(facts.sizes) if step else 0
+        return made | {"source": "rollback", "step": step, "source_bytes": moved}
 
-    def _accept(self, facts: _Facts) -> dict[str, Any]:
+    def _accept(self, facts: Facts) -> dict[str, Any]:
         """Nothing was lost, no image is kept: shards that differ by one update go on together."""
         images.put_parts(self._pieces, self._keeper.live or {})
         return {"source": "partial", "step": facts.reached, "reached_step": facts.reached}
 
-    def _from_memory(self, facts: _Facts, step: int) -> None:
+    def _from_memory(self, facts: Facts, step: int) -> None:
         """Every rank to one step: its own memory, or its buddy's."""
         keeper = self._keeper
         self._hand_over(facts, step)
@@ -239,7 +172,7 @@ class Recovery:
         else:
             images.put_parts(self._pieces, keeper.live or {})
 
-    def _hand_over(self, facts: _Facts, step: int) -> None:
+    def _hand_over(self, facts: Facts, step: int) -> None:
         for slot in range(facts.world):
             if step in facts.own[slot] or facts.live[slot] == step:
                 continue
@@ -251,7 +184,7 @@ class Recovery:
                 dist.recv(into, buddy)
                 self._keeper.own.filled(into, step)
 
-    def _gather_ages(self, facts: _Facts) -> None:
+    def _gather_ages(self, facts: Facts) -> None:
         """How old the lost shards' copies are, and how far the survivors are from theirs."""
         lost = self._slot in facts.lost
         root = self._protection.running
@@ -285,7 +218,7 @@ class Recovery:
                 norm += float(value.double().square().sum())
         return (apart / norm) ** 0.5 if norm else 0.0
 
-    def _from_running(self, facts: _Facts) -> int | None:
+    def _from_running(self, facts: Facts) -> int | None:
         """Lost shards from the running checkpoint, the others as they are; None: not possible."""
         oldest: int | None = facts.reached
         if self._slot in facts.lost:
@@ -302,7 +235,7 @@ class Recovery:
         self._keeper.forget_images()
         return min(int(one["oldest"]) for one in said)
 
-    def _from_full(self, facts: _Facts) -> int:
+    def _from_full(self, facts: Facts) -> int:
         """All ranks from the newest full checkpoint that is whole; 0: the state as it was built."""
         self._keeper.forget_images()
         images.put(self._pieces, self._built)
@@ -321,12 +254,70 @@ class Recovery:
         images.put(self._pieces, self._built)
         return 0
 
-    def _resume(self, facts: _Facts) -> dict[str, Any]:
-        """No process has lived: the newest full checkpoint, or the state as it was built."""
+    def _resume(self, facts: Facts) -> dict[str, Any]:
+        """No process has lived: the composite, a full checkpoint, or the state as it was built."""
+        moved = sum(facts.sizes)
+        made: dict[str, Any] = {"lost_slots": facts.lost}
+        found = self._composite(facts) if self._may_compose() else None
+        if found is not None:
+            policy = self._protection.recovery
+            decision = recovery.decide(found.situation, facts.measured(policy), policy)
+            made |= {"reached_step": found.situation.reached_step, "decision": decision}
+            if decision.choice is Source.COMPOSITE:
+                self._keeper.forget_images()
+                return made | {
+                    "source": str(Source.COMPOSITE),
+                    "step": found.situation.reached_step,
+                    "stale_steps": found.situation.stale_steps,
+                    "oldest_step": found.oldest_step,
+                    "relative_perturbation": found.situation.relative_perturbation,
+                    "source_bytes": moved,
+                }
+        self._chosen_s = time.monotonic()
         step = self._from_full(facts)
-        return {"source": "resume" if step else "start", "step": step, "lost_slots": facts.lost}
+        source = "resume" if step else "start"
+        return made | {"source": source, "step": step, "source_bytes": moved if step else 0}
 
-    def _guard_anew(self, facts: _Facts, made: dict[str, Any]) -> None:
+    def _may_compose(self) -> bool:
+        allowed = self._protection.recovery.allowed
+        return self._protection.running is not None and Source.COMPOSITE in allowed
+
+    def _composite(self, facts: Facts) -> Composite | None:
+        """Every shard from its own running checkpoint, into the live tensors; None: not possible.
+
+        It has to be read before it can be chosen: how far its blocks moved is in them.
+        """
+        root = self._protection.running
+        known = _ages_of(root, self._slot)  # type: ignore[arg-type]
+        told = self._generation.gather("composite-ages", {"ages": known})
+        if any(one["ages"] is None for one in told):
+            return None
+        reached = max([*facts.full[:1], *(max(one["ages"]) for one in told)])
+        said: dict[str, Any] = {}
+        self._chosen_s = time.monotonic()  # reading is part of it, whatever is chosen then
+        try:
+            report = restore(root, self._state, slot=self._slot, reached_step=reached)  # type: ignore[arg-type]
+            moved = report.perturbation
+            if moved is not None and not moved.unmeasured:
+                said = {"delta": moved.delta_norm, "norm": moved.parameter_norm}
+            said["mean"], said["oldest"] = report.mean_step, report.oldest_step
+        except CheckpointError:
+            said = {"mean": None}
+        told = self._generation.gather("composite", said)
+        if any(one["mean"] is None for one in told):
+            return None
+        mean_step = sum(n * one["mean"] for n, one in zip(facts.sizes, told, strict=True))
+        situation = Situation(
+            reached_step=reached,
+            stale_steps=max(0.0, reached - mean_step / sum(facts.sizes)),
+            relative_perturbation=_relative(told),
+            full_step=facts.full[0] if facts.full else 0,
+            survivors=False,
+        )
+        oldest = min(int(one["oldest"]) for one in told)
+        return Composite(situation, oldest)
+
+    def _guard_anew(self, facts: Facts, made: dict[str, Any]) -> None:
         """Every image that should be held of the agreed step is made, where it is not there."""
         keeper, step = self._keeper, made["step"]
         self._generation.sizes = facts.sizes
@@ -339,7 +330,7 @@ class Recovery:
             self._mirror_missing(facts, step)
         keeper.keep_live(self._pieces, step)
 
-    def _mirror_missing(self, facts: _Facts, step: int) -> None:
+    def _mirror_missing(self, facts: Facts, step: int) -> None:
         keeper, world = self._keeper, facts.world
         if step not in keeper.own.steps:
             keeper.take_own(self._pieces, step)
@@ -355,6 +346,32 @@ class Recovery:
                 into = keeper.mirror.room(facts.sizes[slot])
                 dist.recv(into, slot)
                 keeper.mirror.filled(into, step)
+
+
+@dataclass(frozen=True, slots=True)
+class Composite:
+    """A state put together of every slot's running checkpoint."""
+
+    situation: Situation
+    oldest_step: int
+
+
+def _ages_of(root: Path, slot: int) -> list[int] | None:
+    """Steps of a slot's newest records, each once; None: the slot is not covered."""
+    try:
+        steps = [age.step for age in ages(root) if age.slot == str(slot)]
+    except CheckpointError:
+        return None
+    known = [step for step in steps if step is not None]
+    return sorted(set(known)) if known and len(known) == len(steps) else None
+
+
+def _relative(told: list[dict[str, Any]]) -> float | None:
+    """‖δ‖/‖x‖ of all shards together; None: some block's movement is not known."""
+    if any("delta" not in one for one in told):
+        return None
+    norm = math.hypot(*(one["norm"] for one in told))
+    return math.hypot(*(one["delta"] for one in told)) / norm if norm > 0 else None
 
 
 def copy_of(value: Any) -> Any:

@@ -36,8 +36,8 @@ from ettr.training.elastic.groups import EvictedError, RankFailedError, Regroup,
 from ettr.training.elastic.membership import Membership
 from ettr.training.elastic.protection import Protection
 from ettr.training.elastic.watcher import Watcher
+from ettr.training.measuring import Measuring
 from ettr.training.progress import ProgressRecorder
-from ettr.training.recovery import Measuring
 
 _POLL_S = 0.01
 
