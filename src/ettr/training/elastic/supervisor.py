@@ -18,85 +18,22 @@ from typing import Any
 
 from ettr.errors import UsageError
 from ettr.training.elastic import membership as names
+from ettr.training.elastic.exits import ExitWatch
 from ettr.training.elastic.membership import Membership
+from ettr.training.elastic.supervision import Loss, SupervisorOptions, SupervisorReport
 
 _LOOK_S = 0.01
 _BEAT_LOOK_S = 0.25
 _BEATS_BEFORE_JUDGED = 2
+_SPARE_WAIT_S = 5.0  # a new generation that has made no step by then gets its spare all the same
 _ENDING_S = 120.0  # what ranks may do after the training, before they are ended
-
-
-@dataclass(frozen=True, slots=True)
-class SupervisorOptions:
-    """How a group is watched.
-
-    spares: warm processes that wait for a slot. heartbeat_timeout_s: a rank without a sign of life
-    for this long is killed and replaced. failed_grace_s: seconds after the first rank says that a
-    collective failed it, until ranks that say nothing are taken for hung. max_failures: more end
-    the run; so do `max_idle_failures` in a row between which no step was made.
-    """
-
-    spares: int = 1
-    heartbeat_timeout_s: float = 30.0
-    failed_grace_s: float = 20.0
-    max_failures: int = 64
-    max_idle_failures: int = 3
-
-    def __post_init__(self) -> None:
-        """Check the values.
-
-        Raises:
-            UsageError: a value is out of range; all problems at once.
-        """
-        problems = []
-        for name in ("spares", "max_failures", "max_idle_failures"):
-            if getattr(self, name) < 0:
-                problems.append(f"{name}: {getattr(self, name)} was given; it is 0 or more")
-        for name in ("heartbeat_timeout_s", "failed_grace_s"):
-            if not getattr(self, name) > 0:
-                problems.append(f"{name}: {getattr(self, name)} was given; it lies above 0")
-        if problems:
-            raise UsageError("supervisor: " + "; ".join(problems))
-
-
-@dataclass(frozen=True, slots=True)
-class Loss:
-    """One slot that lost its process: when and how the supervisor noticed."""
-
-    generation: int
-    slot: int
-    worker: str
-    pid: int
-    cause: str
-    status: int
-    noticed_s: float
-    step: int
-
-
-@dataclass(frozen=True, slots=True)
-class SupervisorReport:
-    """How a supervised run ended.
-
-    reason: why it did not end well; None where every rank trained to the end.
-    """
-
-    world: int
-    generations: int
-    losses: tuple[Loss, ...]
-    pids: tuple[int, ...]
-    wall_s: float
-    reason: str | None
-
-    @property
-    def finished(self) -> bool:
-        """Whether every rank trained to the end."""
-        return self.reason is None
 
 
 @dataclass(slots=True)
 class _Worker:
     name: str
     process: subprocess.Popen[bytes]
+    exit: ExitWatch
     beat: bytes = b""
     beat_s: float = 0.0
     beats: int = 0
@@ -109,10 +46,13 @@ class _Group:
     workers: dict[str, _Worker] = field(default_factory=dict)
     spares: list[str] = field(default_factory=list)
     losses: list[Loss] = field(default_factory=list)
+    unsettled: list[int] = field(default_factory=list)  # losses whose process is not gone yet
     started: int = 0
     best_step: int = -1
     idle_failures: int = 0
     failed_since_s: float | None = None
+    regrouped_s: float = 0.0
+    newcomers: tuple[str, ...] = ()
 
 
 def supervise(
@@ -190,7 +130,8 @@ class _Supervisor:
         name = f"w{self._group.started}"
         self._group.started += 1
         environment = self._environment | {names.ENV_WORKER: name}
-        worker = _Worker(name, subprocess.Popen(self._command, env=environment))
+        process = subprocess.Popen(self._command, env=environment)
+        worker = _Worker(name, process, ExitWatch(process.pid))
         worker.beat_s = time.monotonic()
         self._group.workers[name] = worker
         return worker
@@ -205,6 +146,8 @@ class _Supervisor:
         looked_s = 0.0
         while True:
             causes = self._dead()
+            self._settle()
+            self._restock()
             if time.monotonic() - looked_s >= _BEAT_LOOK_S:
                 looked_s = time.monotonic()
                 causes |= self._hung()
@@ -220,11 +163,22 @@ class _Supervisor:
 
     def _dead(self) -> dict[str, tuple[str, float]]:
         members = [*self._group.membership.workers, *self._group.spares]
-        gone = [n for n in members if self._group.workers[n].process.poll() is not None]
+        gone = [n for n in members if self._group.workers[n].exit.ending()]
         # Once all have trained to the end, how a process goes does not matter any more.
         if not gone or self._all_said_finished():
             return {}
         return dict.fromkeys(gone, ("died", 0.0))
+
+    def _settle(self, *, wait: bool = False) -> None:
+        """Put down how lost processes ended, once the kernel has finished with them."""
+        group = self._group
+        for index in list(group.unsettled):
+            worker = group.workers[group.losses[index].worker]
+            status = worker.process.wait() if wait else worker.process.poll()
+            if status is not None:
+                group.losses[index] = replace(group.losses[index], status=status)
+                group.unsettled.remove(index)
+                worker.exit.close()
 
     def _hung(self) -> dict[str, tuple[str, float]]:
         found: dict[str, tuple[str, float]] = {}
@@ -284,23 +238,26 @@ class _Supervisor:
                 cause, hung_s = "hung", max(hung_s, silent_s)
             # Fenced before its slot is given away: a stopped process dies of SIGKILL too.
             _kill(worker.process)
-            status = worker.process.wait()
             slot = group.membership.slot_of(name)
             if slot is None:
+                status = worker.process.wait()
                 group.spares.remove(name)
                 self._tell(f"spare {name} ended with status {status}")
                 if status not in (-signal.SIGKILL, -signal.SIGTERM):
                     return f"spare {name} ended with status {status} before it had a slot"
                 group.spares.append(self._start().name)
                 continue
+            if why == "hung":
+                worker.process.wait()
             slots[slot] = name
+            group.unsettled.append(len(group.losses))
             group.losses.append(
                 Loss(
-                    group.membership.generation, slot, name, worker.process.pid, why, status,
+                    group.membership.generation, slot, name, worker.process.pid, why, 0,
                     noticed_s, group.best_step,
                 )
             )  # fmt: skip
-            self._tell(f"slot {slot}: {name} (pid {worker.process.pid}) {why}, status {status}")
+            self._tell(f"slot {slot}: {name} (pid {worker.process.pid}) {why}")
         if not slots:
             return None
         group.idle_failures = 0 if group.best_step > best_before else group.idle_failures + 1
@@ -317,7 +274,7 @@ class _Supervisor:
         group = self._group
         workers = list(group.membership.workers)
         for slot in lost:
-            warm = [name for name in group.spares if group.workers[name].process.poll() is None]
+            warm = [name for name in group.spares if not group.workers[name].exit.ending()]
             if warm:
                 group.spares.remove(warm[0])
             workers[slot] = warm[0] if warm else self._start().name
@@ -336,8 +293,19 @@ class _Supervisor:
         )
         held = ", ".join(f"slot {s}: {workers[s]}" for s in sorted(lost)) or "all ranks"
         self._tell(f"generation {group.membership.generation}: {held}")
-        # The next spare after the regrouping has begun: its import must not slow it down.
-        while len(group.spares) < self._options.spares:
+        group.regrouped_s = time.monotonic()
+        group.newcomers = tuple(workers[slot] for slot in lost)
+
+    def _restock(self) -> None:
+        """Start the next spare once the one before has made a step in its slot.
+
+        Its import takes a core for a second or more, which the regrouping must not wait for.
+        """
+        group = self._group
+        if len(group.spares) >= self._options.spares:
+            return
+        stepped = all(group.workers[name].step >= 0 for name in group.newcomers)
+        if stepped or time.monotonic() - group.regrouped_s > _SPARE_WAIT_S:
             group.spares.append(self._start().name)
 
     def _all_said_finished(self) -> bool:
@@ -362,8 +330,14 @@ class _Supervisor:
             _kill(process)
         for process in running:
             process.wait()
+        self._settle(wait=True)
+        for worker in self._group.workers.values():
+            worker.exit.close()
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError):
         process.kill()
+
+
+__all__ = ["Loss", "SupervisorOptions", "SupervisorReport", "supervise"]

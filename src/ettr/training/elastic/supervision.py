@@ -1,0 +1,74 @@
+"""What a supervisor is told, and what it tells at the end. Standard library only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ettr.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class SupervisorOptions:
+    """How a group is watched.
+
+    spares: warm processes that wait for a slot. heartbeat_timeout_s: a rank without a sign of life
+    for this long is killed and replaced. failed_grace_s: seconds after the first rank says that a
+    collective failed it, until ranks that say nothing are taken for hung. max_failures: more end
+    the run; so do `max_idle_failures` in a row between which no step was made.
+    """
+
+    spares: int = 1
+    heartbeat_timeout_s: float = 30.0
+    failed_grace_s: float = 20.0
+    max_failures: int = 64
+    max_idle_failures: int = 3
+
+    def __post_init__(self) -> None:
+        """Check the values.
+
+        Raises:
+            UsageError: a value is out of range; all problems at once.
+        """
+        problems = []
+        for name in ("spares", "max_failures", "max_idle_failures"):
+            if getattr(self, name) < 0:
+                problems.append(f"{name}: {getattr(self, name)} was given; it is 0 or more")
+        for name in ("heartbeat_timeout_s", "failed_grace_s"):
+            if not getattr(self, name) > 0:
+                problems.append(f"{name}: {getattr(self, name)} was given; it lies above 0")
+        if problems:
+            raise UsageError("supervisor: " + "; ".join(problems))
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """One slot that lost its process: when and how the supervisor noticed."""
+
+    generation: int
+    slot: int
+    worker: str
+    pid: int
+    cause: str
+    status: int
+    noticed_s: float
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class SupervisorReport:
+    """How a supervised run ended.
+
+    reason: why it did not end well; None where every rank trained to the end.
+    """
+
+    world: int
+    generations: int
+    losses: tuple[Loss, ...]
+    pids: tuple[int, ...]
+    wall_s: float
+    reason: str | None
+
+    @property
+    def finished(self) -> bool:
+        """Whether every rank trained to the end."""
+        return self.reason is None
