@@ -22,7 +22,7 @@ from kills.launch import WORLD
 from kills.notes import phase_of
 
 LOOK_S = 0.005
-START_LIMIT_S = 120.0
+START_LIMIT_S = 300.0
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where parked shards lie
 
 
