@@ -299,7 +299,8 @@ class Recovery:
             report = restore(root, self._state, slot=self._slot, reached_step=reached)  # type: ignore[arg-type]
             moved = report.perturbation
             if moved is not None and not moved.unmeasured:
-                said = {"delta": moved.delta_norm, "norm": moved.parameter_norm}
+                delta = max(moved.delta_norm, moved.walk_norm or 0.0)
+                said = {"delta": delta, "norm": moved.parameter_norm}
             said["mean"], said["oldest"] = report.mean_step, report.oldest_step
         except CheckpointError:
             said = {"mean": None}
