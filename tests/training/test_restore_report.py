@@ -67,6 +67,27 @@ def test_what_never_moved_or_was_never_measured(tmp_path: Path) -> None:
     assert (still.delta_norm, still.unmeasured) == (0.0, 0)
 
 
+def test_rows_that_no_one_touches_count_as_still(tmp_path: Path) -> None:
+    """Two of eight rows are touched in turn; the others are known not to move."""
+    table = torch.zeros(8, 400)
+    with RunningCheckpoint(
+        tmp_path, {"w": table}, policy="touched", rows={"w": 1}, budget=Budget(fraction=1.0)
+    ) as rc:
+        rc.save_all(0)
+        for step in range(1, 21):
+            table[step % 2] += 1.0
+            rc.touch("w", [step % 2])
+            rc.step(step)
+            rc.wait()
+    for step in (21, 22):
+        table[step % 2] += 1.0
+    report = restore(tmp_path, {"w": table.clone()}, reached_step=22)
+    assert report.perturbation.unmeasured == 0
+    truth = math.sqrt(2 * 400)
+    assert 0.5 * truth < report.perturbation.walk_norm < 3 * truth
+    assert 0.5 * truth < report.delta_norm < 6 * truth
+
+
 def test_of_a_shard_only_what_it_covers(tmp_path: Path) -> None:
     """Saved by one rank, restored into half the rows: half of each block that is cut in two."""
     table = torch.zeros(12, 4)

@@ -121,6 +121,7 @@ def estimate(
             continue
         seen = recorded.get(key)
         last = seen if seen is not None and seen.moved else _between_copies(one, reader)
+        last = last or seen  # never moved, as far as it was watched
         if last is None:
             unmeasured += 1
             continue
