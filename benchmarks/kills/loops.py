@@ -1,0 +1,187 @@
+"""The three training loops: ettr's group, plain torchrun with DCP, and torchft.
+
+Each trains until its process is ended from outside.
+"""
+
+import os
+import time
+from datetime import timedelta
+
+import torch
+
+from kills import task
+from kills.notes import Notes
+
+
+def elastic(config: dict, notes: Notes) -> None:
+    """The group of ettr, and what guards its shards."""
+    from ettr.training.elastic.gasp import group_from_env
+    from ettr.training.elastic.protection import Protection
+    from ettr.training.elastic.worker import Timeouts
+    from ettr.training.progress import ProgressRecorder
+    from ettr.training.recovery import RecoveryPolicy, Source
+
+    protection = Protection(
+        buddy=config["buddy"],
+        running=notes.folder / "running" if config["running"] else None,
+        running_options=config["running"] or {},
+        full=notes.folder / "full" if config["full_every"] else None,
+        full_every_steps=config["full_every"] or 1,
+        recovery=RecoveryPolicy(
+            allowed=tuple(Source(name) for name in config["allowed"]),
+            max_relative_perturbation=10.0,
+        ),
+    )
+    recorder = ProgressRecorder(notes.folder / f"progress-{os.getpid()}.jsonl", run="kills")
+    group = group_from_env(protection, timeouts=Timeouts(60.0, 90.0, 180.0), recorder=recorder)
+    characters = task.text()
+
+    def train(generation) -> None:
+        formed_s = time.time()
+        notes.phase("regrouping")
+        notes.holds(generation.slot)
+        model = task.sharded(task.build(config["pause_s"]), generation.mesh())
+        optimizer = task.adamw(model, config["rate"])
+        step = generation.recover(model, optimizer)
+        report = generation.report
+        notes.line(
+            "recovered", generation=generation.number, slot=generation.slot, step=step,
+            source=report.source, formed_s=formed_s, failed_s=group.last_failed_s,
+            noticed_s=generation.membership.noticed_s,
+        )  # fmt: skip
+        while True:
+            notes.phase("computing")
+            optimizer.zero_grad()
+            loss = task.loss_of(model, characters, step, generation.slot)
+            loss.backward()
+            notes.phase("vote")
+            with generation.update(step + 1):
+                notes.phase("update")
+                optimizer.step()
+                notes.phase("save")
+            step += 1
+            notes.step(generation.slot, step, float(loss.detach()), generation.number)
+
+    try:
+        group.run(train)
+    except Exception:
+        notes.line("failed", failed_s=group.last_failed_s)
+        raise
+
+
+def plain(config: dict, notes: Notes) -> None:
+    """As scripts under torchrun do: async DCP every so many steps, and all anew after a loss."""
+    import torch.distributed as dist
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed import PrefixStore, rendezvous
+    from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+    from torch.distributed.device_mesh import init_device_mesh
+
+    attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+    store, slot, world = next(iter(rendezvous("env://")))
+    # the agent's store lives on over its restarts, with the keys of the attempts before
+    store = PrefixStore(f"attempt{attempt}", store)
+    wait = timedelta(seconds=60)
+    dist.init_process_group("gloo", store=store, rank=slot, world_size=world, timeout=wait)
+    saving = dist.new_group(backend="gloo")
+    formed_s = time.time()
+    mesh = init_device_mesh("cpu", (world,), mesh_dim_names=("fsdp",))
+    model = task.sharded(task.build(config["pause_s"]), mesh)
+    optimizer = task.adamw(model, config["rate"])
+    whole = [int(p.parent.name) for p in (notes.folder / "dcp").glob("*/.metadata")]
+    step = max(whole, default=0)
+    if whole:
+        parameters, moments = get_state_dict(model, optimizer)
+        state = {"model": parameters, "optimizer": moments}
+        dcp.load(state, checkpoint_id=notes.folder / "dcp" / str(step))
+        set_state_dict(
+            model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"]
+        )
+    notes.line("recovered", generation=attempt + 1, slot=slot, step=step, source="rollback",
+               formed_s=formed_s, failed_s=None, noticed_s=None)  # fmt: skip
+    characters = task.text()
+    pending = None
+    try:
+        while True:
+            notes.phase("computing")
+            optimizer.zero_grad()
+            loss = task.loss_of(model, characters, step, slot)
+            loss.backward()
+            notes.phase("update")
+            optimizer.step()
+            step += 1
+            if step % config["full_every"] == 0:
+                notes.phase("save")
+                if pending is not None:
+                    pending.result()
+                parameters, moments = get_state_dict(model, optimizer)
+                pending = dcp.async_save(
+                    {"model": parameters, "optimizer": moments},
+                    checkpoint_id=notes.folder / "dcp" / str(step),
+                    process_group=saving,
+                )
+            notes.step(slot, step, float(loss.detach()), attempt + 1)
+    except Exception:
+        notes.line("failed", failed_s=time.time())
+        raise
+
+
+def replica(config: dict, notes: Notes) -> None:
+    """A whole copy of the model under torchft, with ettr's disk tier beneath it."""
+    from torch.distributed import TCPStore
+    from torchft import Manager, ProcessGroupGloo
+
+    from ettr.training.elastic.torchft import ReplicaTier
+    from ettr.training.progress import ProgressRecorder
+
+    slot = int(os.environ["KILLS_SLOT"])
+    model = task.build(config["pause_s"])
+    optimizer = task.adamw(model, config["rate"])
+    recorder = ProgressRecorder(
+        notes.folder / f"progress-{os.getpid()}.jsonl", run="kills", rank=slot
+    )
+    tier = ReplicaTier(
+        model, optimizer, replica=slot, recorder=recorder, every_steps=config["full_every"] or 1,
+        running=notes.folder / "running" if config["full_every"] else None,
+        running_options={"block_bytes": 1 << 16},
+    )  # fmt: skip
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    wait = timedelta(seconds=20)
+    manager = Manager(
+        pg=ProcessGroupGloo(timeout=wait), min_replica_size=1, timeout=wait, quorum_timeout=wait,
+        state_dict=tier.state_dict, load_state_dict=tier.load_state_dict, rank=0, world_size=1,
+        store_addr="127.0.0.1", store_port=store.port, hostname="127.0.0.1",
+        lighthouse_addr=os.environ["TORCHFT_LIGHTHOUSE"], replica_id=f"replica{slot}_",
+    )  # fmt: skip
+    resumed = tier.resume(manager)
+    notes.line("recovered", generation=1, slot=slot, step=resumed, source="start",
+               formed_s=time.time(), failed_s=None, noticed_s=None)  # fmt: skip
+    characters = task.text()
+    heals = 0
+    while True:
+        notes.phase("computing")
+        optimizer.zero_grad()
+        manager.start_quorum()
+        loss = task.loss_of(model, characters, manager.current_step(), slot)
+        loss.backward()
+        notes.phase("vote")
+        gradients = [parameter.grad for parameter in model.parameters()]
+        flat = torch.cat([gradient.view(-1) for gradient in gradients])
+        manager.allreduce(flat).wait()
+        if not manager.should_commit():
+            tier.refused()
+            notes.line("refused", slot=slot, step=manager.current_step())
+            continue
+        for gradient, part in zip(
+            gradients, flat.split([g.numel() for g in gradients]), strict=True
+        ):
+            gradient.copy_(part.view_as(gradient))
+        notes.phase("update")
+        optimizer.step()
+        notes.phase("save")
+        tier.committed()
+        healed, heals = tier.heals > heals, tier.heals
+        notes.step(
+            slot, manager.current_step(), float(loss.detach()), 1,
+            replicas=manager.num_participants(), healed=healed,
+        )  # fmt: skip
