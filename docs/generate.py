@@ -13,6 +13,7 @@ from typing import Any
 
 import typer.main
 
+from ettr.cli.help import REST
 from ettr.cli.main import COMMANDS, build_app
 from ettr.sources.registry import all_sources
 from ettr.tables import DERIVED, TABLES, Table
@@ -191,7 +192,8 @@ def _commands() -> str:
 
 def _one_command(name: str, command: Any) -> Iterator[str]:
     arguments = [p for p in command.params if p.param_type_name == "argument"]
-    usage = " ".join(["ettr", name, *(_usage(p) for p in arguments), "[OPTIONS]"])
+    rest = [REST] if command.context_settings.get("allow_extra_args") else []
+    usage = " ".join(["ettr", name, *(_usage(p) for p in arguments), "[OPTIONS]", *rest])
     yield f"### ettr {name}"
     yield f"```text\n{usage}\n```"
     yield inspect.cleandoc(command.help or "")

@@ -44,8 +44,29 @@ def test_help_of_each_command(name: str):
 
 def test_no_words_show_the_help():
     done = program()
-    assert "Commands:" in done.out + done.err
+    assert "From logs to answers:" in done.out + done.err
     assert "Traceback" not in done.err
+
+
+def test_commands_stand_under_headings_and_in_whole_sentences():
+    lines = [line.strip() for line in program("--help").out.splitlines()]
+    headings = [line for line in lines if line.endswith(":") and line != "Options:"]
+    assert headings == [f"{panel}:" for panel in dict.fromkeys(panel for panel, _, _ in COMMANDS)]
+    assert not any("..." in line for line in lines if line.split(" ")[0] in NAMES)
+
+
+@pytest.mark.parametrize(
+    ("name", "usage"),
+    [
+        ("report", "ettr report [OPTIONS] STORE | FILE..."),
+        ("explain", "ettr explain [OPTIONS] STORE JOB"),
+        ("plan", "ettr plan [OPTIONS] [STORE]"),
+        ("catalog", "ettr catalog [OPTIONS] [XID]"),
+        ("elastic", "ettr elastic [OPTIONS] -- CMD..."),
+    ],
+)
+def test_usage_shows_what_may_be_left_out_and_no_types(name: str, usage: str):
+    assert ettr(name, "--help").out.splitlines()[0] == f"Usage: {usage}"
 
 
 def test_version():

@@ -14,6 +14,7 @@ import typer
 
 from ettr import __version__
 from ettr.cli.groups import flattened
+from ettr.cli.help import PanelGroup, PlainCommand
 from ettr.cli.output import complain
 from ettr.errors import EttrError
 
@@ -25,8 +26,8 @@ _WrongUse = cast("type[click.ClickException]", typer.BadParameter.__mro__[2])
 
 # The commands in the order in which --help lists them: (panel, name, module).
 COMMANDS: tuple[tuple[str, str, str], ...] = (
-    ("From logs to answers", "ingest", "ingest"),
     ("From logs to answers", "report", "report"),
+    ("From logs to answers", "ingest", "ingest"),
     ("From logs to answers", "explain", "explain"),
     ("From logs to answers", "sources", "sources"),
     ("From logs to answers", "catalog", "catalog"),
@@ -69,6 +70,7 @@ def build_app() -> typer.Typer:
     """The command line with every command of `COMMANDS`."""
     app = typer.Typer(
         name="ettr",
+        cls=PanelGroup,
         no_args_is_help=True,
         add_completion=True,
         rich_markup_mode=None,
@@ -80,7 +82,7 @@ def build_app() -> typer.Typer:
         module = importlib.import_module(f"ettr.cli.{module_name}")
         settings = getattr(module, "SETTINGS", {}).get(name, {})
         command = flattened(getattr(module, name))
-        app.command(name, rich_help_panel=panel, **settings)(command)
+        app.command(name, cls=PlainCommand, rich_help_panel=panel, **settings)(command)
     return app
 
 
