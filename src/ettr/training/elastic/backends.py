@@ -51,8 +51,8 @@ def backends() -> tuple[Backend, ...]:
             "group's members; gloo alone, tried on torch 2.15.0",
         ),
         Backend(
-            "torchft", importlib.util.find_spec("torchft") is not None, False, False, False,
-            "whole replicas: looked for, not driven by ettr; a running checkpoint works below it",
+            "torchft", importlib.util.find_spec("torchft") is not None, True, True, False,
+            "whole replicas in your own loop: `ReplicaTier` is the disk and the record beneath",
         ),
     )  # fmt: skip
 
