@@ -77,6 +77,9 @@ def run(
     here = str(Path(__file__).resolve().parents[1])
     paths = [here, *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)}
+    with contextlib.suppress(OSError, IndexError):
+        told = Path("/proc/self/autogroup").read_text()  # `/autogroup-12 nice 0`
+        environment["KILLS_AUTOGROUP"] = told.split()[-1]
     with (folder / "output.txt").open("w") as output:
         parent = subprocess.Popen(
             command_of(launcher, path), env=environment, stdout=output, stderr=output
