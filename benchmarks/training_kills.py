@@ -205,9 +205,9 @@ def main() -> int:
     """Run every way under every schedule, and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=5, help="schedules, numbered from 1")
-    parser.add_argument("--undisturbed", type=int, default=2, help="undisturbed runs of a layout")
-    parser.add_argument("--horizon-s", type=float, default=40.0, help="length of each run")
-    parser.add_argument("--mttf-s", type=float, default=18.0, help="mean seconds between two kills")
+    parser.add_argument("--undisturbed", type=int, default=1, help="undisturbed runs of a layout")
+    parser.add_argument("--horizon-s", type=float, default=30.0, help="length of each run")
+    parser.add_argument("--mttf-s", type=float, default=12.0, help="mean seconds between two kills")
     parser.add_argument("--full-every", type=int, default=10, help="steps between full checkpoints")
     parser.add_argument("--pause-s", type=float, default=0.08, help="pause in each forward pass")
     parser.add_argument("--only", action="append", help="part of a way's name; may be repeated")
