@@ -145,6 +145,30 @@ def test_what_cannot_be_done_exits_1(words: list[str], says: str, logs: list[Pat
     assert done.out == ""
 
 
+def test_a_folder_of_logs_is_no_store(logs: list[Path]):
+    folder = logs[0].parent
+    done = ettr("report", folder)
+    assert done.code == 2
+    assert f"is a folder of files and no store; name the files: ettr report {folder}/*" in done.err
+
+
+def test_a_log_where_a_store_belongs_says_how_to_read_it(logs: list[Path]):
+    done = ettr("status", logs[1])
+    assert done.code == 1
+    assert f"`ettr ingest STORE {logs[1]}` reads a log into one" in done.err
+
+
+@pytest.mark.parametrize("command", ["status", "catalog", "plan"])
+def test_a_taxonomy_that_is_not_asked_is_looked_for_all_the_same(command: str, site: Path):
+    words = [] if command == "catalog" else [site]
+    done = ettr(command, *words, "--taxonomy", "nowhere.toml")
+    assert done.code == 2
+    assert "--taxonomy nowhere.toml: no such file; give a TOML or CSV file" in done.err
+    done = ettr(command, *words, "--believe", "amd")
+    assert done.code == 2
+    assert "no vendor named 'amd' to believe; there are: nvidia" in done.err
+
+
 def test_an_empty_store_says_how_to_fill_it(tmp_path: Path):
     from ettr.store import open_store
 

@@ -19,7 +19,7 @@ from ettr.models.compare import funnel
 from ettr.report.document import plain
 from ettr.report.html import Card, Page, render
 from ettr.report.next_steps import next_steps
-from ettr.report.numbers import between, duration, moment, number, percent, share_between
+from ettr.report.numbers import between, counted, duration, moment, number, percent, share_between
 from ettr.report.section import Figure, Section, Table
 from ettr.report.sections.models import _funnel
 from ettr.report.text import WIDTH, section_text, table_text, wrapped
@@ -231,6 +231,11 @@ def test_few_unexplained_failures_ask_for_no_more_logs():
 
 def test_times_are_utc():
     assert moment(datetime(2026, 1, 1, tzinfo=UTC)) == "2026-01-01 00:00:00"
+
+
+@pytest.mark.parametrize(("n", "text"), [(0, "0 runs"), (1, "1 run"), (1234, "1,234 runs")])
+def test_a_count_and_its_noun_agree(n: int, text: str):
+    assert counted(n, "run") == text
 
 
 def funnel_of_nodes(counts: list[int], node_days: list[float]) -> Figure:

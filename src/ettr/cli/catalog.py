@@ -29,6 +29,7 @@ def catalog(
     from ettr.errors import UsageError
     from ettr.taxonomy.catalogue import load_taxonomy
 
+    judging.check()
     taxonomy = load_taxonomy(judging.taxonomy, believe=judging.believe)
     rows = taxonomy.catalog_rows(code=code, conflicts_only=conflicts)
     if code is not None and not rows:

@@ -136,6 +136,23 @@ class Judging(OptionGroup):
         ),
     ] = None
 
+    def check(self) -> None:
+        """Accept a taxonomy file that is there and a vendor that is known.
+
+        Not every command asks the taxonomy; a mistake is one all the same.
+
+        Raises:
+            UsageError: the file is absent, or nobody has such verdicts.
+        """
+        from ettr.taxonomy.catalogue import check_vendor
+
+        if self.taxonomy is not None and not self.taxonomy.is_file():
+            raise UsageError(
+                f"--taxonomy {self.taxonomy}: no such file; give a TOML or CSV file of your rows"
+            )
+        if self.believe is not None:
+            check_vendor(self.believe)
+
 
 @dataclass(frozen=True, slots=True)
 class Explaining(Judging):
@@ -159,6 +176,7 @@ class Explaining(Judging):
         from ettr.analysis import Assumptions
         from ettr.attribution import Window
 
+        self.check()
         return Assumptions(
             taxonomy_file=self.taxonomy,
             believe=self.believe,

@@ -69,6 +69,22 @@ def _write_page(analysis: Analysis, output: Path) -> None:
     say(f"Report: {output}")
 
 
+def _no_folder_of_logs(path: Path) -> None:
+    """Tell a folder of logs from a store, before the store says that it is none.
+
+    Raises:
+        UsageError: it holds files, and none of a store.
+    """
+    from ettr.store.folder import MANIFEST
+
+    if not path.is_dir() or (path / MANIFEST).exists():
+        return
+    if any(inside.is_file() for inside in path.iterdir()):
+        raise UsageError(
+            f"{path}: is a folder of files and no store; name the files: ettr report {path}/*"
+        )
+
+
 @contextmanager
 def _opened(what: list[str], options: ReadOptions, source: str | None) -> Iterator[Store]:
     """The store that is named, or one of its own made from the files that are."""
@@ -76,6 +92,7 @@ def _opened(what: list[str], options: ReadOptions, source: str | None) -> Iterat
     from ettr.store import is_store, open_store
 
     if len(what) == 1 and is_store(what[0]):
+        _no_folder_of_logs(Path(what[0]))
         with open_store(what[0]) as store:
             yield store
         return

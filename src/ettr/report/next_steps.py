@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ettr.analysis import Analysis
-from ettr.report.numbers import number, percent
+from ettr.report.numbers import counted, number, percent
 
 UNATTRIBUTED = "unattributed"
 MANY_UNEXPLAINED = 0.3
@@ -54,8 +54,8 @@ def _costliest(analysis: Analysis) -> Iterator[str]:
         total = sum(c.gpu_hours for c in analysis.goodput.by_cause)
         yield (
             f"{worst.symptom} costs most: {number(worst.gpu_hours)} GPU-hours, "
-            f"{percent(worst.gpu_hours / total)} of what failures cost, in {worst.failures:,} "
-            "failures. Start there."
+            f"{percent(worst.gpu_hours / total)} of what failures cost, in "
+            f"{counted(worst.failures, 'failure')}. Start there."
         )
 
 

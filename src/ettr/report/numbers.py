@@ -22,6 +22,11 @@ def number(value: float | None, digits: int = 3) -> str:
     return f"{value:,.{max(0, digits - whole)}f}"
 
 
+def counted(count: int, noun: str) -> str:
+    """A count with its noun in the singular or the plural: 1 run, 2 runs, 0 runs."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def percent(share: float | None, digits: int = 3) -> str:
     """A share as a percentage."""
     return DASH if share is None else f"{number(share * 100, digits)} %"

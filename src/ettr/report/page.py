@@ -11,7 +11,15 @@ from ettr.metrics.bounds import plain as bounds_of
 from ettr.report.document import REPORT_FORMAT, REPORT_VERSION, plain
 from ettr.report.html import Card, Page
 from ettr.report.next_steps import next_steps
-from ettr.report.numbers import between, moment, number, percent, share_between
+from ettr.report.numbers import (
+    between,
+    counted,
+    duration,
+    moment,
+    number,
+    percent,
+    share_between,
+)
 from ettr.report.section import Section
 from ettr.report.sections.attribution import attribution_section
 from ettr.report.sections.failures import failures_section, mttf_section
@@ -67,8 +75,9 @@ def page(analysis: Analysis, tell: Progress | None = None) -> Page:
     return Page(
         title=f"Reliability of {clusters}",
         subtitle=(
-            f"{moment(period.start)} to {moment(period.end)} UTC, {number(period.days)} days; "
-            f"{analysis.totals.jobs:,} jobs in {analysis.totals.attempts:,} attempts, "
+            f"{moment(period.start)} to {moment(period.end)} UTC, {duration(86400 * period.days)}; "
+            f"{counted(analysis.totals.jobs, 'job')} in "
+            f"{counted(analysis.totals.attempts, 'attempt')}, "
             f"{number(analysis.totals.gpu_hours, 7)} GPU-hours"
         ),
         cards=cards(analysis),

@@ -33,7 +33,8 @@ def open_store(where: str | Path, *, create: bool = False) -> Store:
         return BackendStore.connect(f"duckdb://{path.resolve()}", where=text)
     if path.is_file():
         raise StoreError(
-            f"{path}: is a file, not a store; give a folder, or a name that ends in .duckdb"
+            f"{path}: is a file, not a store; give a folder, or a name that ends in .duckdb "
+            f"(`ettr ingest STORE {path}` reads a log into one)"
         )
     return FolderStore(path, create=create)
 

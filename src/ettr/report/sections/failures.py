@@ -9,7 +9,7 @@ from ettr.metrics.mttf import MttfBySize
 from ettr.metrics.rates import FailureRates
 from ettr.metrics.sizes import SIZE_ENDS
 from ettr.metrics.trend import RateTrend
-from ettr.report.numbers import between, moment, number, percent
+from ettr.report.numbers import between, counted, moment, number, percent
 from ettr.report.section import Figure, Section, Table
 
 _RATE_AXIS = {"title": {"text": "failures per 1,000 node-days"}, "rangemode": "tozero"}
@@ -21,9 +21,10 @@ def failures_section(rates: FailureRates, trend: RateTrend) -> Section:
     every, large = rates.all_jobs, rates.large_jobs
     confidence = percent(rates.confidence, 2)
     lead = (
-        f"{every.failures:,} infrastructure failures in {number(every.node_days, 5)} node-days of "
-        f"runtime: {between(every.per_1000_node_days)} per 1,000 node-days ({confidence} "
-        f"interval). Jobs of more than {rates.above_gpus} GPUs: "
+        f"{counted(every.failures, 'infrastructure failure')} in "
+        f"{number(every.node_days, 5)} node-days of runtime: "
+        f"{between(every.per_1000_node_days)} per 1,000 node-days ({confidence} interval). "
+        f"Jobs of more than {rates.above_gpus} GPUs: "
     )
     lead += (
         f"{large.failures:,} in {number(large.node_days, 5)} node-days, "

@@ -8,7 +8,7 @@ from ettr.analysis.fleet import FleetModels
 from ettr.estimates import Interval
 from ettr.metrics.bounds import Bounds, plain
 from ettr.models.compare import Funnel, FunnelPoint
-from ettr.report.numbers import DASH, between, number
+from ettr.report.numbers import DASH, between, counted, number
 from ettr.report.section import Figure, Section, Table
 from ettr.report.sections.funnel import PER_NODE_DAYS, funnel_figure
 
@@ -68,7 +68,7 @@ def models_section(models: FleetModels) -> Section:
         frozenset({1, 2, 3}),
     )
     notes = (
-        f"{rate.failures:,} failures over {number(rate.node_days, 5)} node-days. "
+        f"{counted(rate.failures, 'failure')} over {number(rate.node_days, 5)} node-days. "
         "A node with many failures is no lemon for that alone: see how many would be expected.",
         *models.notes,
     )

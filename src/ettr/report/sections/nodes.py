@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ettr.metrics.availability import Availability
 from ettr.metrics.faults import FleetFaults
-from ettr.report.numbers import between, number, percent, share_between
+from ettr.report.numbers import between, counted, duration, number, percent, share_between
 from ettr.report.section import Figure, Section, Table
 
 
@@ -14,9 +14,9 @@ def nodes_section(seen: Availability) -> Section:
         return Section("nodes", "Nodes", "No node is named in the logs.")
     repair = seen.repair_h
     lead = (
-        f"{seen.nodes:,} nodes over {number(seen.period_days)} days: "
+        f"{counted(seen.nodes, 'node')} over {duration(86400 * seen.period_days)}: "
         f"{percent(seen.down_share)} of {number(seen.in_service_node_hours, 5)} node-hours in "
-        f"service went to {repair.count:,} unplanned outages"
+        f"service went to {counted(repair.count, 'unplanned outage')}"
     )
     if repair.count:
         lead += (
@@ -107,7 +107,8 @@ def faults_section(faults: FleetFaults) -> Section:
     """Fault rates of a fleet whose log tells of faults and not of jobs."""
     whole = faults.in_service
     lead = (
-        f"{faults.faults:,} faults on {faults.nodes:,} nodes in {number(whole.node_days, 6)} "
+        f"{counted(faults.faults, 'fault')} on {counted(faults.nodes, 'node')} in "
+        f"{number(whole.node_days, 6)} "
         f"node-days in service: {between(whole.per_1000_node_days)} per 1,000 node-days; a node "
         f"runs {between(faults.node_mtbf_days)} days between faults. Repair takes "
         f"{between(faults.repair_h.mean_h)} h on average, {between(faults.repair_h.median_h)} h in "

@@ -9,7 +9,7 @@ from ettr.analysis.projecting import CheckpointAdvice, ScaleProjection
 from ettr.estimates import Interval
 from ettr.metrics.bounds import plain
 from ettr.plan.run import spell
-from ettr.report.numbers import DASH, between, number, percent
+from ettr.report.numbers import DASH, between, counted, number, percent
 from ettr.report.section import Figure, Section, Table
 from ettr.report.sections.plan import decimals, hours, share_of
 
@@ -40,8 +40,8 @@ def projection_section(found: ScaleProjection | None) -> Section:
     rate = found.rate
     notes = (
         *shown,
-        f"From {rate.failures:,} failures in {number(rate.node_days, 6)} node-days ({found.jobs}); "
-        f"the band is the envelope of {', '.join(found.models)} at "
+        f"From {counted(rate.failures, 'failure')} in {number(rate.node_days, 6)} node-days "
+        f"({found.jobs}); the band is the envelope of {', '.join(found.models)} at "
         f"{percent(found.confidence, 2)}.",
         f"ETTR by the exact form with writes of {spell(found.write_s)}, restarts of "
         f"{spell(found.restart_s)} and a queue of {spell(found.queue_s)}; the interval is chosen "

@@ -7,7 +7,7 @@ from datetime import date, timedelta
 
 from ettr.metrics.coverage import Coverage
 from ettr.metrics.quality import DataQuality
-from ettr.report.numbers import DASH, number, percent
+from ettr.report.numbers import DASH, counted, number, percent
 from ettr.report.section import Figure, Section, Table
 
 _FEW_DAYS = 3
@@ -17,10 +17,10 @@ _DAY_MS = 86_400_000
 def quality_section(quality: DataQuality) -> Section:
     """Rejects, gaps, clocks, what the logs do not say, and the assumptions used."""
     lead = (
-        f"{quality.rows_read:,} records read from {len(quality.files):,} files: "
+        f"{counted(quality.rows_read, 'record')} read from {counted(len(quality.files), 'file')}: "
         f"{quality.rows_rejected:,} rejected, {quality.rows_skipped:,} skipped by design. "
-        f"{quality.running_attempts:,} attempts were still running and "
-        f"{quality.pending_attempts:,} pending when the logs ended."
+        f"When the logs ended, {counted(quality.running_attempts, 'attempt')} still ran and "
+        f"{quality.pending_attempts:,} waited."
     )
     figures = (_coverage_figure(quality.coverage),) if quality.coverage else ()
     tables = (_files(quality), _rejects(quality), _coverage(quality.coverage))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ettr.metrics.runs import JobRun, JobRuns, Scenario
-from ettr.report.numbers import DASH, between, duration, number
+from ettr.report.numbers import DASH, between, counted, duration, number
 from ettr.report.section import Figure, Section, Table
 from ettr.units import SECONDS_PER_HOUR
 
@@ -18,10 +18,11 @@ def runs_section(runs: JobRuns) -> Section:
         )
         return Section("runs", "Effective training time", lead)
     banded = runs.runs_found - runs.measured_runs
+    long_enough = f" of {number(runs.min_scheduled_h)} h or more" if runs.min_scheduled_h else ""
     lead = (
-        f"{runs.runs_found:,} runs of {number(runs.min_scheduled_h)} h or more. ETTR is productive "
-        f"time over wallclock, queueing included: measured for {runs.measured_runs:,} runs that "
-        f"told their progress, a band over assumptions for the other {banded:,}."
+        f"{counted(runs.runs_found, 'run')}{long_enough}. ETTR is productive time over wallclock, "
+        f"queueing included: measured for {counted(runs.measured_runs, 'run')} with progress told, "
+        f"a band over assumptions for the other {banded:,}."
     )
     shown = runs.runs[:_FIGURE_RUNS]
     figures = (_figure(shown),) if shown else ()
