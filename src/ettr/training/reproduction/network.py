@@ -83,8 +83,11 @@ def loss(parameters: Tensor, images: Tensor, labels: Tensor) -> Tensor:
 
     arms = parameters.shape[0]
     named = pieces(parameters, SHAPES)
-    weight, bias = named["conv1.weight"].flatten(0, 1), named["conv1.bias"].flatten()
-    x = f.relu(f.conv2d(images, weight, bias, stride=2))
+    # one input channel: a product with the patches is faster than a convolution
+    patches = f.unfold(images, 5, stride=2).transpose(1, 2).reshape(-1, 25)
+    weight, bias = named["conv1.weight"].reshape(-1, 25), named["conv1.bias"].flatten()
+    x = f.relu(torch.addmm(bias, patches, weight.T))
+    x = x.view(images.shape[0], 12, 12, -1).permute(0, 3, 1, 2)
     weight, bias = named["conv2.weight"].flatten(0, 1), named["conv2.bias"].flatten()
     x = f.relu(f.conv2d(x, weight, bias, stride=2, groups=arms))
     x = x.reshape(x.shape[0], arms, -1).transpose(0, 1)
