@@ -165,7 +165,8 @@ def stall_table(folder: Path, repeats: int) -> dict[str, tuple[float, float, flo
         for name, rows in seen.items()
     }
     size = systems.full.total_bytes
-    print(f"state {size / 1e6:.0f} MB, {len(systems.flat)} tensors, median of {repeats}")
+    print(f"state {size / 1e6:.0f} MB, {len(systems.flat)} tensors, median of {repeats}; "
+          f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}")  # fmt: skip
     print(f"{'system':24}{'stall ms':>10}{'durable ms':>12}{'written MB':>12}{'of DCP stall':>14}")
     base = best_of_dcp(medians)[0]
     for name, (stall_s, durable_s, n_bytes) in medians.items():
