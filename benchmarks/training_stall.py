@@ -194,7 +194,8 @@ def memory_of(name: str, folder: Path) -> int:
     if name.startswith("ettr"):
         budget = Budget(fraction=1 / 8 if fraction else 1.0)
         with RunningCheckpoint(folder, state, policy=policy, budget=budget) as checkpoint:
-            for step in range(3):
+            checkpoint.save_all(0)
+            for step in range(1, 4):
                 checkpoint.step(step)
                 checkpoint.wait()
     for step in range(0 if name.startswith("ettr") else 3):
@@ -252,11 +253,13 @@ def back_pressure(folder: Path, steps: int = 150) -> bool:
     skipped = [report.stall_s for report in reports if report.skipped]
     saved = [report.stall_s for report in reports if not report.skipped]
     whole = len(skipped) == checkpoint.skipped_rounds and len(skipped) + len(saved) == steps
-    print(f"\na disk of 250 MB/s, {steps} steps of 20 ms, 1/8 a round: {len(saved)} rounds saved, "
-          f"{len(skipped)} skipped\nand counted; a skipped step waited {max(skipped) * 1e3:.2f} ms "
-          f"at most, a saving one {max(saved) * 1e3:.0f} ms (median "
-          f"{statistics.median(saved) * 1e3:.0f})")  # fmt: skip
-    return whole and max(skipped) < 0.01
+    passed_ms, saved_ms = (statistics.median(times) * 1e3 for times in (skipped, saved))
+    print(f"\na disk of 250 MB/s, {steps} steps of 20 ms, 1/8 a round: {len(saved)} rounds saved,"
+          f"\n{len(skipped)} skipped and counted; a skipped step took {passed_ms:.2f} ms at the "
+          f"median, {max(skipped) * 1e3:.1f} at most;\na saving one {saved_ms:.1f} at the median, "
+          f"{max(saved) * 1e3:.1f} at most")  # fmt: skip
+    # A step that waited for the writer would wait for most of a round: 200 ms.
+    return whole and max(skipped) < 0.05
 
 
 def main() -> int:
