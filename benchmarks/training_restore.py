@@ -10,6 +10,7 @@ state.
 """
 
 import argparse
+import mmap
 import os
 import statistics
 import sys
@@ -51,17 +52,24 @@ class Pairs:
         return float(np.median(np.array(self.wall_s[True]) / np.array(self.wall_s[False])))
 
 
+def untouched(like: torch.Tensor) -> torch.Tensor:
+    """A tensor in pages straight from the system; torch's own may have been used before."""
+    pages = mmap.mmap(-1, like.numel() * like.element_size())
+    return torch.frombuffer(pages, dtype=like.dtype).view(like.shape)
+
+
 def fresh_state() -> TrainingState:
     """The same tensors in memory that no one has touched yet."""
     with torch.device("meta"):
         model = Adam400()
-    model.to_empty(device="cpu")
+    state = {name: untouched(value) for name, value in model.state_dict().items()}
+    model.load_state_dict(state, assign=True)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     for parameter in model.parameters():
         optimizer.state[parameter] = {
             "step": torch.tensor(0.0),
-            "exp_avg": torch.empty_like(parameter),
-            "exp_avg_sq": torch.empty_like(parameter),
+            "exp_avg": untouched(parameter),
+            "exp_avg_sq": untouched(parameter),
         }
     return TrainingState(model, optimizer)
 
