@@ -1,7 +1,8 @@
 """Full checkpoints of one step, for rollback: DCP with a checksum for each tensor, no pickle.
 
-Each has a folder of its own, `step-<number>`, that is never written over; one whose saving was
-broken off has no metadata and is passed over.
+Beside the tensors lies each rank's random state, so that a rollback draws what it drew before. Each
+checkpoint has a folder of its own, `step-<number>`, that is never written over; one whose saving
+was broken off has no metadata and is passed over.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import get_model_state_dict
 
 from ettr.training.dcp import METADATA, CheckedReader, CheckedWriter
+from ettr.training.extras import read_extra, write_extra
+from ettr.training.randomness import rng_state, set_rng_state
 
 _KEPT = 2
 
@@ -47,6 +50,8 @@ def save_full(root: Path, step: int, model: nn.Module, optimizer: torch.optim.Op
     if dist.get_rank() == 0 and folder.exists():
         shutil.rmtree(folder)  # left by a save that was broken off, or by steps done again
     dist.barrier()
+    folder.mkdir(parents=True, exist_ok=True)
+    write_extra(_random_state_of(folder, dist.get_rank()), {"rng": rng_state()}, step)
     dcp.state_dict_saver.save(tensors_of(model, optimizer), storage_writer=CheckedWriter(folder))
     if dist.get_rank() == 0:
         for old in full_steps(root)[_KEPT:]:
@@ -54,10 +59,20 @@ def save_full(root: Path, step: int, model: nn.Module, optimizer: torch.optim.Op
 
 
 def load_full(root: Path, step: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Copy a full checkpoint into the live tensors; every rank calls it.
+    """Copy a full checkpoint into the live tensors and set the random states; every rank calls it.
+
+    A rank that the saved job did not have keeps its random state.
 
     Raises:
+        CheckpointError: the rank's random state is damaged.
         Exception: on every rank, where any rank met a damaged item; the state is then half loaded.
     """
     tensors: dict[str, Any] = dict(tensors_of(model, optimizer))
     dcp.state_dict_loader.load(tensors, storage_reader=CheckedReader(root / f"step-{step:09d}"))
+    random_state = _random_state_of(root / f"step-{step:09d}", dist.get_rank())
+    if random_state.exists():
+        set_rng_state(read_extra(random_state).values["rng"])
+
+
+def _random_state_of(folder: Path, rank: int) -> Path:
+    return folder / f"random-{rank:06d}"
