@@ -2,6 +2,7 @@
 
 import signal
 import socket
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ from ettr.training.elastic import images  # noqa: E402
 from ettr.training.elastic.backends import backends  # noqa: E402
 from ettr.training.elastic.full import full_steps, load_full, save_full  # noqa: E402
 from ettr.training.elastic.generation import Generation  # noqa: E402
+from ettr.training.elastic.groups import Reinit, connect, prefixed  # noqa: E402
 from ettr.training.elastic.keeping import Keeper, Versions  # noqa: E402
 from ettr.training.elastic.membership import Membership  # noqa: E402
 from ettr.training.elastic.parking import Parked, park, parked  # noqa: E402
@@ -254,6 +256,42 @@ def test_the_distance_of_full_checkpoints_follows_from_what_was_measured(tmp_pat
         assert again.report.source == "resume"
     finally:
         dist.destroy_process_group()
+
+
+NEWCOMER = """
+import sys
+import torch
+import torch.distributed as dist
+from ettr.training.elastic import groups
+store = groups.prefixed("gen3", groups.connect("127.0.0.1", int(sys.argv[1]), 60))
+groups.Reinit(groups.Timeouts(20, 30, 40)).form(3, 1, 2, store)
+told = torch.ones(1)
+dist.all_reduce(told)
+dist.destroy_process_group()
+"""
+
+
+def test_who_waited_in_vain_for_a_generation_meets_newcomers_in_the_next():
+    import torch.distributed as dist
+
+    served = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    waited = Reinit(Timeouts(0.5, 1, 1.5))
+    store = prefixed("gen2", connect("127.0.0.1", served.port, 1.5))
+    with pytest.raises(RuntimeError):
+        waited.form(2, 0, 2, store)  # the other rank of generation 2 died before it came
+    waited.release(again=True)
+    newcomer = subprocess.Popen([sys.executable, "-c", NEWCOMER, str(served.port)])
+    try:
+        store = prefixed("gen3", connect("127.0.0.1", served.port, 60))
+        Reinit(Timeouts(20, 30, 40)).form(3, 0, 2, store)
+        told = torch.ones(1)
+        dist.all_reduce(told)
+        assert told.item() == 2
+        assert newcomer.wait(timeout=30) == 0
+    finally:
+        newcomer.kill()
+        newcomer.wait()
+        waited.release(again=False)
 
 
 def test_a_rollback_draws_the_random_numbers_that_the_first_attempt_drew(tmp_path):

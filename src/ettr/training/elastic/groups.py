@@ -11,6 +11,9 @@ from typing import Any, Protocol
 
 from ettr.errors import EttrError, UsageError
 
+# more than a generation ever makes
+_NUMBERS_A_GENERATION = 1 << 20
+
 
 class Regroup(StrEnum):
     """How a process comes from the group of one generation to that of the next."""
@@ -69,10 +72,11 @@ def prefixed(prefix: str, store: Any) -> Any:
     return PrefixStore(prefix, store)
 
 
-def form(store: Any, slot: int, world: int, timeouts: Timeouts) -> None:
+def form(generation: int, store: Any, slot: int, world: int, timeouts: Timeouts) -> None:
     """Initialise the default group with the ranks that meet in a store."""
     import torch.distributed as dist
 
+    count_groups_from(generation)
     dist.init_process_group(
         backend(),
         store=store,
@@ -83,6 +87,17 @@ def form(store: Any, slot: int, world: int, timeouts: Timeouts) -> None:
     # Shorter from here on: with one timeout for both, the ranks that wait for the last one to
     # come would give up just as it arrives.
     _bound_collectives(timedelta(seconds=timeouts.collective_s))
+
+
+def count_groups_from(generation: int) -> None:
+    """Name the next groups alike on all ranks, and as no group before was named.
+
+    torch names groups by counting those of the process, also one whose forming was broken off. A
+    survivor of that would wait for its peers under a name that no newcomer uses.
+    """
+    from torch.distributed import distributed_c10d
+
+    distributed_c10d._world.group_count = generation * _NUMBERS_A_GENERATION
 
 
 def _bound_collectives(wait: timedelta) -> None:
@@ -110,9 +125,9 @@ class Reinit:
     def __init__(self, timeouts: Timeouts) -> None:
         self._timeouts = timeouts
 
-    def form(self, _generation: int, slot: int, world: int, store: Any) -> Regroup:
+    def form(self, generation: int, slot: int, world: int, store: Any) -> Regroup:
         """Form the group of a generation; returns how."""
-        form(store, slot, world, self._timeouts)
+        form(generation, store, slot, world, self._timeouts)
         return Regroup.REINIT
 
     def release(self, again: bool) -> None:

@@ -24,7 +24,6 @@ _NAMES = ("_get_reconfigure_handle", "_reconfigure", "_supports_reconfigure")
 _FLAG = "enable_reconfigure"
 # All ranks have said that they are there before any connects: none has to wait for an import.
 _CONNECT_S = 15.0
-_NUMBERS_A_GENERATION = 1 << 20
 
 
 def missing() -> tuple[str, ...]:
@@ -102,12 +101,12 @@ class Reconfiguring:
             failed = self._change(generation, handles)
             said = _all_say(store, "changed", slot, world, "" if failed else "yes")
             if all(said):
-                _count_groups_from(generation * _NUMBERS_A_GENERATION)
+                groups.count_groups_from(generation)
                 return Regroup.RECONFIGURE
             failed = failed or "the change failed on another rank"
         self._given_up = failed
         _destroy()
-        groups.form(groups.prefixed("anew", store), slot, world, self._timeouts)
+        groups.form(generation, groups.prefixed("anew", store), slot, world, self._timeouts)
         return Regroup.REINIT
 
     def release(self, again: bool) -> None:
@@ -174,14 +173,3 @@ def _destroy_all_but_default() -> None:
         if group is not dist.group.WORLD:
             with suppress(Exception):
                 dist.destroy_process_group(group)
-
-
-def _count_groups_from(number: int) -> None:
-    """Name the next groups alike on all ranks, and as no group before was named.
-
-    torch counts the groups of a process; a survivor has counted further than its new peer, and
-    keys of a group that is gone are still in the store that the default group keeps.
-    """
-    from torch.distributed import distributed_c10d
-
-    distributed_c10d._world.group_count = number
