@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import shutil
 import signal
 import socket
@@ -81,6 +82,7 @@ class TorchrunGroup:
         self._folder = folder or _folder_of_run()
         self._parks = parks
         self._kept: frozenset[str] = frozenset()
+        self._over = threading.Event()
 
     def run(self, train: Callable[[Generation], Any]) -> Any:
         """Call `train` once; park the shard and raise if it is broken off.
@@ -149,7 +151,22 @@ class TorchrunGroup:
             park(self._folder, Parked(self.attempt, self.slot, self.world, images))
 
     def _cut(self) -> None:
+        self._over.set()
         sever(self._kept)
+
+    def open_ring(self, number: int, slot: int, world: int) -> Any:
+        """A rank's connections to its neighbours in this attempt; told by the generation."""
+        from ettr.training.elastic.ring import Ring
+
+        one_node = os.environ.get("LOCAL_WORLD_SIZE") == os.environ["WORLD_SIZE"]
+        return Ring(
+            slot,
+            world,
+            token=secrets.token_hex(16),
+            silent_s=self._timeouts.collective_s,
+            over=self._over.is_set,
+            towards=None if one_node else os.environ.get("MASTER_ADDR"),
+        )
 
     def updated(self, generation: Generation, step: int, step_s: float, save_s: float) -> None:
         """An update was made and guarded; told by the generation."""

@@ -45,6 +45,7 @@ class Generation:
         self._state: Any = None
         self._recovery: Any = None
         self.sizes: list[int] = []
+        self.ring: Any = None
         self._checkpoint: Any = None
         self._torn = False
         self._last_s = 0.0
@@ -143,16 +144,27 @@ class Generation:
         self._group.updated(self, step, now_s - self._last_s, now_s - saved_s)
         self._last_s = now_s
 
+    def open_ring(self) -> dict[str, Any] | None:
+        """Where the slot before finds this rank, to hand its shard on; None: nothing is handed."""
+        if not self.protection.buddy or self.world == 1:
+            return None
+        self.ring = self._group.open_ring(self.number, self.slot, self.world)
+        place: dict[str, Any] = self.ring.place
+        return place
+
     def mirror(self, pieces: Any, step: int) -> None:
         """Copy this rank's shard, hand it to the next rank and take the one of the rank before."""
         from ettr.training.elastic import keeping
 
         image = self.keeper.take_own(pieces, step)
-        if self.world > 1:
-            keeping.exchange(self.keeper, step, image, self.sizes, self.slot)
+        if self.ring is not None:
+            before = self.sizes[(self.slot - 1) % self.world]
+            keeping.exchange(self.keeper, self.ring, step, image, before)
 
     def end(self) -> None:
         """Let go of the model and the checkpoint; keep the live shard, unless it is torn."""
+        if self.ring is not None:
+            self.ring.close()
         if self._checkpoint is not None:
             with suppress(EttrError):
                 self._checkpoint.close()

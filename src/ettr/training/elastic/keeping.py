@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ettr.training.elastic import images
 from ettr.training.elastic.images import Piece
+from ettr.training.elastic.ring import Ring
 
 
 class Versions:
@@ -91,15 +92,12 @@ class Keeper:
         self.mirror.forget()
 
 
-def exchange(keeper: Keeper, step: int, image: Tensor, sizes: list[int], slot: int) -> None:
-    """Hand this rank's image to the next of the ring and take that of the one before."""
-    import torch.distributed as dist
+def exchange(keeper: Keeper, ring: Ring, step: int, image: Tensor, n_bytes: int) -> None:
+    """Hand this rank's image to the next of the ring and take that of the one before.
 
-    world = len(sizes)
-    before = (slot - 1) % world
-    into = keeper.mirror.room(sizes[before])
-    works = [dist.isend(image, (slot + 1) % world), dist.irecv(into, before)]
-    for work in works:
-        if work is not None:
-            work.wait()
+    Args:
+        n_bytes: of the image that comes.
+    """
+    into = keeper.mirror.room(n_bytes)
+    ring.exchange(step, image, into)
     keeper.mirror.filled(into, step)

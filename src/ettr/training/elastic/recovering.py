@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.distributed as dist
 
 from ettr.training import recovery
 from ettr.training.elastic import full, images
@@ -94,8 +93,11 @@ class Recovery:
                 "full": full.full_steps(protection.full) if protection.full else [],
                 "timed": self._generation.timed.to_dict(),
                 "noted": self._noted(),
+                "place": self._generation.open_ring(),
             },
         )
+        if self._generation.ring is not None:
+            self._generation.ring.join([one["place"] for one in said])
         return Facts.of(said)
 
     def _noted(self) -> dict[str, Any] | None:
@@ -178,10 +180,10 @@ class Recovery:
                 continue
             buddy = (slot + 1) % facts.world
             if self._slot == buddy:
-                dist.send(self._keeper.mirror.image_of(step), slot)
+                self._generation.ring.send("before", step, self._keeper.mirror.image_of(step))
             elif self._slot == slot:
                 into = self._keeper.own.room(facts.sizes[slot])
-                dist.recv(into, buddy)
+                self._generation.ring.receive("next", step, into)
                 self._keeper.own.filled(into, step)
 
     def _gather_ages(self, facts: Facts) -> None:
@@ -342,10 +344,10 @@ class Recovery:
             if step in facts.mirror[buddy]:
                 continue
             if self._slot == slot:
-                dist.send(keeper.own.image_of(step), buddy)
+                self._generation.ring.send("next", step, keeper.own.image_of(step))
             elif self._slot == buddy:
                 into = keeper.mirror.room(facts.sizes[slot])
-                dist.recv(into, slot)
+                self._generation.ring.receive("before", step, into)
                 keeper.mirror.filled(into, step)
 
 

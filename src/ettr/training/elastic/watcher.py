@@ -43,6 +43,7 @@ class Watcher:
         self._kept: frozenset[str] = frozenset()
         self._noticed: dict[int, float] = {}
         self._step = -1
+        self._newest = 0
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="ettr-watcher", daemon=True)
         self._thread.start()
@@ -66,6 +67,11 @@ class Watcher:
         """Unix seconds at which this process saw that a generation had begun."""
         return self._noticed.get(generation)
 
+    @property
+    def newest(self) -> int:
+        """The newest generation that this process has seen; 0: none yet."""
+        return self._newest
+
     def close(self) -> None:
         """End the thread: one that is in the store's code when the interpreter ends aborts it."""
         self._end.set()
@@ -78,9 +84,11 @@ class Watcher:
                 generation = int(self._store.get(names.GENERATION))
                 if time.monotonic() - beaten_s >= BEAT_S:
                     beaten_s, count = time.monotonic(), count + 1
-                    self._store.set(names.beat_key(self._worker), f"{count}:{self._step}")
+                    beat = f"{count}:{self._step}:{self._attempt or 0}"
+                    self._store.set(names.beat_key(self._worker), beat)
             except Exception:
                 os._exit(ORPHANED_EXIT)  # no supervisor: nobody could fence or replace this rank
+            self._newest = generation
             self._cut_if_older(generation)
 
     def _cut_if_older(self, generation: int) -> None:

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import gc
 import os
+import secrets
 import sys
 import time
 import traceback
@@ -192,13 +193,16 @@ class ElasticGroup:
         """
         key = names.failed_key(membership.generation, self.worker)
         deadline_s = time.monotonic() + self._timeouts.regroup_s
-        said_s = time.monotonic() + 1.0
+        said, said_s = False, time.monotonic() + 1.0
         while time.monotonic() < deadline_s:
             newest = self._newest()
             if newest.generation > membership.generation:
                 return newest
-            if time.monotonic() > said_s:
+            if not said and time.monotonic() > said_s:
+                # Nobody seems to have died: what failed may be the script, which its user must see.
+                said = True
                 self._control.set(key, "1")
+                print(f"ettr: slot {membership.slot_of(self.worker)}: {told}", file=sys.stderr)
             time.sleep(_POLL_S)
         raise RankFailedError(
             f"training failed and no rank was lost within {self._timeouts.regroup_s:g} s:\n{told}"
@@ -221,6 +225,20 @@ class ElasticGroup:
             if int(self._control.get(names.GENERATION)) > number:
                 raise RuntimeError("a rank was lost before it had trained to the end")
             time.sleep(_POLL_S)
+
+    def open_ring(self, number: int, slot: int, world: int) -> Any:
+        """A rank's connections to its neighbours in a generation; told by the generation."""
+        from ettr.training.elastic.ring import Ring
+
+        host = self._address[0]
+        return Ring(
+            slot,
+            world,
+            token=secrets.token_hex(16),
+            silent_s=self._timeouts.collective_s,
+            over=lambda: self._watcher.newest > number,
+            towards=None if host.startswith("127.") else host,
+        )
 
     def updated(self, generation: Generation, step: int, step_s: float, save_s: float) -> None:
         """An update was made and guarded; told by the generation."""
