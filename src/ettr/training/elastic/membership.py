@@ -55,7 +55,7 @@ def membership_key(generation: int) -> str:
 
 
 def beat_key(worker: str) -> str:
-    """Where a worker leaves its signs of life: `count:step`."""
+    """Where a worker leaves its signs of life: `count:step:generation its loop is in, or 0`."""
     return f"ettr/beat/{worker}"
 
 

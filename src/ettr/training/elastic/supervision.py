@@ -12,13 +12,17 @@ class SupervisorOptions:
     """How a group is watched.
 
     spares: warm processes that wait for a slot. heartbeat_timeout_s: a rank without a sign of life
-    for this long is killed and replaced. failed_grace_s: seconds after the first rank says that a
-    collective failed it, until ranks that say nothing are taken for hung. max_failures: more end
-    the run; so do `max_idle_failures` in a row between which no step was made.
+    for this long is killed and replaced. leave_s: so is one whose loop stays in a generation for
+    this long after the next began; above the ranks' `collective_s`, within which a wait for the
+    dead ends by itself. failed_grace_s: seconds after the first rank says that a collective failed
+    it, until all are called to a new generation though none died; who does not leave the old one
+    within as long again is hung. max_failures: more end the run; so do `max_idle_failures` in a row
+    between which no step was made.
     """
 
     spares: int = 1
     heartbeat_timeout_s: float = 30.0
+    leave_s: float = 75.0
     failed_grace_s: float = 20.0
     max_failures: int = 64
     max_idle_failures: int = 3
@@ -33,7 +37,7 @@ class SupervisorOptions:
         for name in ("spares", "max_failures", "max_idle_failures"):
             if getattr(self, name) < 0:
                 problems.append(f"{name}: {getattr(self, name)} was given; it is 0 or more")
-        for name in ("heartbeat_timeout_s", "failed_grace_s"):
+        for name in ("heartbeat_timeout_s", "leave_s", "failed_grace_s"):
             if not getattr(self, name) > 0:
                 problems.append(f"{name}: {getattr(self, name)} was given; it lies above 0")
         if problems:

@@ -38,6 +38,8 @@ class _Worker:
     beat_s: float = 0.0
     beats: int = 0
     step: int = -1
+    generation: int = 0  # that its loop is in, as it says; 0: in none
+    behind_s: float | None = None  # since when that is an older one
 
 
 @dataclass(slots=True)
@@ -49,6 +51,7 @@ class _Group:
     unsettled: list[int] = field(default_factory=list)  # losses whose process is not gone yet
     started: int = 0
     best_step: int = -1
+    failed_step: int = -1  # the best step when something last failed
     idle_failures: int = 0
     failed_since_s: float | None = None
     regrouped_s: float = 0.0
@@ -151,12 +154,15 @@ class _Supervisor:
             if time.monotonic() - looked_s >= _BEAT_LOOK_S:
                 looked_s = time.monotonic()
                 causes |= self._hung()
-                if not causes and self._network_failed(looked_s):
-                    self._regroup({}, "network")
+            reason = None
             if causes:
                 reason = self._replace(causes)
-                if reason is not None:
-                    return reason
+            elif self._network_failed():
+                reason = self._failed_again()
+                if reason is None:
+                    self._regroup({}, "network")
+            if reason is not None:
+                return reason
             if self._finished():
                 return None
             time.sleep(_LOOK_S)
@@ -191,22 +197,40 @@ class _Supervisor:
             beat = self._store.get(key) if self._store.check([key]) else b""
             if beat != worker.beat:
                 worker.beat, worker.beat_s, worker.beats = beat, now, worker.beats + 1
-                worker.step = int(beat.split(b":")[1])
+                _, step, generation = beat.split(b":")
+                worker.step, worker.generation = int(step), int(generation)
                 self._group.best_step = max(self._group.best_step, worker.step)
             silent_s = now - worker.beat_s
             # One that has not shown itself yet is importing: its exit will tell if it fails.
             judged = worker.beats >= _BEATS_BEFORE_JUDGED
             if judged and silent_s > self._options.heartbeat_timeout_s:
                 found[name] = ("hung", silent_s)
+            elif self._behind_s(worker, now) > self._allowed_s():
+                self._tell(f"{name} does not leave generation {worker.generation}")
+                found[name] = ("hung", self._behind_s(worker, now))
         return found
 
-    def _network_failed(self, now_s: float) -> bool:
-        """Whether all ranks wait for a new generation though none died; fences those that do not.
+    def _behind_s(self, worker: _Worker, now_s: float) -> float:
+        """For how long a rank's loop has been in an older generation, its watcher being alive."""
+        if not 0 < worker.generation < self._group.membership.generation:
+            worker.behind_s = None
+            return 0.0
+        if worker.behind_s is None:
+            worker.behind_s = now_s
+        return now_s - worker.behind_s
 
-        A rank may be stuck while its watcher still shows signs of life: the others' collectives
-        time out, and it alone says nothing.
+    def _allowed_s(self) -> float:
+        # Where the others' collectives have run into their timeout already, its own has too.
+        waited = self._group.membership.cause == "network"
+        return self._options.failed_grace_s if waited else self._options.leave_s
+
+    def _network_failed(self) -> bool:
+        """Whether ranks wait for a new generation though none died.
+
+        Either all of them do, or some have for a while. In the next generation those that still say
+        nothing are behind the others, and are judged by that.
         """
-        group = self._group
+        group, now_s = self._group, time.monotonic()
         number = group.membership.generation
         said = [
             name
@@ -220,16 +244,21 @@ class _Supervisor:
             return True
         if group.failed_since_s is None:
             group.failed_since_s = now_s
-        if now_s - group.failed_since_s > self._options.failed_grace_s:
-            for name in set(group.membership.workers) - set(said):
-                self._tell(f"{name} is stuck while the others wait; killing it")
-                _kill(group.workers[name].process)
-        return False
+        return now_s - group.failed_since_s > self._options.failed_grace_s
+
+    def _failed_again(self) -> str | None:
+        """Count a failure; why the run is given up, or None."""
+        group = self._group
+        stepped = group.best_step > group.failed_step
+        group.idle_failures = 0 if stepped else group.idle_failures + 1
+        group.failed_step = group.best_step
+        if group.idle_failures > self._options.max_idle_failures:
+            return f"{group.idle_failures} failures in a row without a step between them"
+        return None
 
     def _replace(self, causes: dict[str, tuple[str, float]]) -> str | None:
         group = self._group
         noticed_s = time.time()
-        best_before = max((loss.step for loss in group.losses), default=-1)
         slots: dict[int, str] = {}
         cause, hung_s = "died", 0.0
         for name, (why, silent_s) in causes.items():
@@ -260,11 +289,11 @@ class _Supervisor:
             self._tell(f"slot {slot}: {name} (pid {worker.process.pid}) {why}")
         if not slots:
             return None
-        group.idle_failures = 0 if group.best_step > best_before else group.idle_failures + 1
         if len(group.losses) > self._options.max_failures:
             return f"{len(group.losses)} failures; {self._options.max_failures} are allowed"
-        if group.idle_failures > self._options.max_idle_failures:
-            return f"{group.idle_failures} failures in a row without a step between them"
+        reason = self._failed_again()
+        if reason is not None:
+            return reason
         self._regroup(slots, cause, noticed_s=noticed_s, hung_s=hung_s)
         return None
 
