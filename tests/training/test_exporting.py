@@ -16,7 +16,7 @@ import torch.distributed.checkpoint as dcp  # noqa: E402
 from safetensors import safe_open  # noqa: E402
 from torch import nn  # noqa: E402
 
-from ettr.training.exporting import LABEL, export_dcp, export_safetensors  # noqa: E402
+from ettr.training.exporting import LABEL, assemble, export_dcp, export_safetensors  # noqa: E402
 from ettr.training.planning import Budget  # noqa: E402
 from ettr.training.running import RunningCheckpoint  # noqa: E402
 from ettr.training.state import TrainingState  # noqa: E402
@@ -77,3 +77,54 @@ def test_mixed_steps_are_refused_or_labelled(tmp_path: Path) -> None:
     with safe_open(tmp_path / "m.safetensors", "pt") as file:
         assert file.metadata()["ettr.consistency"] == "composite"
         assert file.metadata()["ettr.newest_step"] == "13"
+
+
+def test_a_tensor_of_which_nothing_is_left_is_a_hole(tmp_path: Path) -> None:
+    """Both headers torn: its key is in no list of records any more, only in the layout."""
+    state = {"a": torch.ones(4, 4), "b": torch.ones(4)}
+    with RunningCheckpoint(tmp_path / "rc", state, policy="full") as rc:
+        rc.save_all(1)
+        rc.save_all(2)
+        slot = rc._writer.slot
+        headers = [slot.geometry.offset(1, place) for place in (0, 1)]
+    path = next((tmp_path / "rc" / "slot-0").glob("blocks-*"))
+    raw = bytearray(path.read_bytes())
+    for at in headers:
+        raw[at] ^= 1
+    path.write_bytes(raw)
+    for allow_composite in (False, True):
+        with pytest.raises(CheckpointError, match=r"1 tensors have blocks .* whole \(b\)"):
+            export_safetensors(
+                tmp_path / "rc", tmp_path / "m.safetensors", allow_composite=allow_composite
+            )
+    assert not (tmp_path / "m.safetensors").exists()
+
+
+def test_a_moment_that_not_every_block_has_is_a_hole(tmp_path: Path) -> None:
+    """Saved whole before the first update, then an eighth of it with its moments."""
+    model = nn.Linear(64, 64)
+    optimizer = torch.optim.AdamW(model.parameters())
+    with RunningCheckpoint(
+        tmp_path, TrainingState(model, optimizer), policy="round-robin", block_bytes=1024
+    ) as rc:
+        rc.save_all(0)
+        model(torch.randn(2, 64)).sum().backward()
+        optimizer.step()
+        rc.step(1)
+    tensors, label, oldest, newest = assemble(tmp_path, allow_composite=True)
+    assert (label, oldest, newest, set(tensors)) == ("composite", 0, 1, {"weight", "bias"})
+    with pytest.raises(CheckpointError, match=r"optimizer\.weight\.exp_avg, .* saved with them"):
+        assemble(tmp_path, allow_composite=True, moments=True)
+
+
+def test_factors_are_moments_and_no_parameters(tmp_path: Path) -> None:
+    model = nn.Linear(2000, 3)
+    optimizer = torch.optim.Adafactor(model.parameters())
+    model(torch.randn(2, 2000)).sum().backward()
+    optimizer.step()
+    with RunningCheckpoint(tmp_path, TrainingState(model, optimizer)) as rc:
+        rc.save_all(1)
+    assert set(assemble(tmp_path)[0]) == {"weight", "bias"}
+    found = assemble(tmp_path, moments=True)[0]
+    factor = optimizer.state[model.weight]["col_var"]
+    assert torch.equal(found["optimizer.weight.col_var"], factor)

@@ -10,6 +10,7 @@ import json
 import math
 import os
 import warnings
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +19,10 @@ import torch
 from torch import Tensor
 
 from ettr.training.boxes import tensor_of
-from ettr.training.composing import candidates, good_payloads, newest_common, open_source
+from ettr.training.composing import Source, candidates, good_payloads, newest_common, open_source
 from ettr.training.dcp import write_whole
 from ettr.training.faults import CheckpointError
-from ettr.training.layout import TensorSpec
+from ettr.training.layout import RESERVED, TensorSpec
 from ettr.training.slotfile import sync_folder
 from ettr.training.slotread import PayloadReader, Record
 
@@ -53,7 +54,8 @@ def assemble(
     Every payload is checked. Moments are named `optimizer.<parameter>.<moment>`.
 
     Raises:
-        CheckpointError: no step is whole and composites are not allowed, or a tensor has a hole.
+        CheckpointError: no step is whole and composites are not allowed; or a tensor has a hole, or
+            a moment (some of its blocks were saved before the optimizer made it).
     """
     reader = PayloadReader()
     with ExitStack() as stack:
@@ -65,7 +67,8 @@ def assemble(
             if not allow_composite:
                 raise
         tensors: dict[str, Tensor] = {}
-        covered: dict[str, Tensor] = {}
+        # A tensor of which no record at all is left is a hole too, not one fewer tensor.
+        covered = {name: torch.zeros(shape, dtype=torch.bool) for name, shape in _expected(source)}
         steps: set[int] = set()
         for _, record, payload in good_payloads(found, reader, source):
             if record is None or payload is None:
@@ -76,10 +79,20 @@ def assemble(
     if holes or not tensors:
         raise CheckpointError(
             f"{root}: {len(holes)} tensors have blocks that no slot holds whole "
-            f"({', '.join(holes[:5])}); all slots of the job are needed below one root"
+            f"({', '.join(holes[:5])}); all slots of the job are needed below one root, and "
+            f"moments only where every block was saved with them"
         )
     label = "consistent" if len(steps) == 1 else "composite"
     return dict(sorted(tensors.items())), label, min(steps), max(steps)
+
+
+def _expected(source: Source) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Names and shapes of the tensors that the latest file of each slot speaks of."""
+    for slot in source.slots:
+        for file in slot.files[:1]:
+            for spec in file.superblock.layout.tensors:
+                if spec.fqn not in RESERVED and "#" not in spec.fqn:
+                    yield spec.fqn, spec.shape
 
 
 def _place(
@@ -95,10 +108,12 @@ def _place(
     spec: TensorSpec = layout.tensors[block.tensor]
     box = tuple(slice(o, o + s) for o, s in zip(block.offsets, block.sizes, strict=True))
     for component, at, n_bytes in layout.parts(record.block):
-        is_param = component.name == "param"
-        if not is_param and not moments:
+        # Factors of another shape than their parameter are tensors of their own: `name#factor`.
+        parameter, _, factor = spec.fqn.partition("#")
+        moment = factor or (component.name if component.name != "param" else "")
+        if moment and not moments:
             continue
-        name = spec.fqn if is_param else f"optimizer.{spec.fqn}.{component.name}"
+        name = f"optimizer.{parameter}.{moment}" if moment else parameter
         shape = {"sliced": block.sizes, "whole": component.shape, "number": ()}[component.kind]
         part = tensor_of(payload[at : at + n_bytes], component.dtype, shape)
         if component.kind != "sliced":
@@ -107,9 +122,8 @@ def _place(
         if name not in tensors:
             tensors[name] = torch.empty(spec.shape, dtype=part.dtype)
         tensors[name][box] = part
-        if is_param:
-            seen = covered.setdefault(name, torch.zeros(spec.shape, dtype=torch.bool))
-            seen[box] = True
+        seen = covered.setdefault(name, torch.zeros(spec.shape, dtype=torch.bool))
+        seen[box] = True
 
 
 def export_safetensors(
