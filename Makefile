@@ -4,6 +4,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 OUT ?= out
+# the code in Markdown is formatted too
+PYTHON_IN := src tests benchmarks docs examples README.md
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-all report test test-fast lint format bench bench-training reproduce-scar \
@@ -19,8 +21,9 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	$(PIP) install --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-# torch first and by its exact version, so that nothing pulls the build with CUDA in
-setup-all: setup ## the environment with the extras: torch (CPU), torchft and Spark
+# torch first and by its exact version, so that no other requirement chooses another. Which build it
+# is, with CUDA or without, is what pip's index has: nothing here needs CUDA
+setup-all: setup ## the environment with the extras: torch, torchft and Spark
 	$(PIP) install --constraint constraints.txt torch==2.13.0
 	$(PIP) install --constraint constraints.txt --editable '.[dev,torch,torchft,spark]'
 
@@ -34,14 +37,14 @@ test-fast: setup ## under two minutes: no torch, no service, nothing slow
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile -m 'not (slow or torch or slurm or spark or browser)'
 
 lint: setup ## formatting, lint, types and layers
-	$(BIN)/ruff format --check src tests benchmarks
-	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check $(PYTHON_IN)
+	$(BIN)/ruff check $(PYTHON_IN)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
 format: setup ## format the code
-	$(BIN)/ruff format src tests benchmarks
-	$(BIN)/ruff check --fix src tests benchmarks
+	$(BIN)/ruff format $(PYTHON_IN)
+	$(BIN)/ruff check --fix $(PYTHON_IN)
 
 bench: setup ## the benchmarks of the analysis, each a table beside what it names
 	$(BIN)/python benchmarks/run.py analysis
