@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import importlib.util
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer.main
+
+from ettr.cli.main import build_app
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "examples" / "README.md", *sorted(DOCS.rglob("*.md"))]
 
 
 @pytest.fixture(scope="module")
@@ -75,12 +82,63 @@ def test_no_documented_key_is_absent(document: dict[str, Any]):
     assert {key for key in documented() if "[" not in key and key.count(".") < 2} - here == set()
 
 
-@pytest.mark.parametrize("page", sorted(p.relative_to(DOCS) for p in DOCS.rglob("*.md")), ids=str)
+def named(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def blocks(page: Path, *languages: str) -> list[str]:
+    """The fenced blocks of a page in one of these languages."""
+    fence = rf"^```(?:{'|'.join(languages)})\n(.*?)^```"
+    return re.findall(fence, page.read_text("utf-8"), re.S | re.M)
+
+
+def anchor(heading: str) -> str:
+    """What a heading is called in a link, as forges make it."""
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
 def test_links_of_the_docs_lead_somewhere(page: Path):
-    text = (DOCS / page).read_text("utf-8")
-    text = re.sub(r"```.*?```|`[^`]*`", "", text, flags=re.S)
+    text = re.sub(r"```.*?```|`[^`]*`", "", page.read_text("utf-8"), flags=re.S)
     for target in re.findall(r"\]\(([^)\s]+)\)", text):
         if "://" in target:
             continue
-        path = target.partition("#")[0]
-        assert not path or (DOCS / page).parent.joinpath(path).exists(), target
+        path, _, part = target.partition("#")
+        there = page.parent / path if path else page
+        assert there.exists(), target
+        if part:
+            headings = re.findall(r"^#+ (.*)$", there.read_text("utf-8"), re.M)
+            assert part in map(anchor, headings), target
+
+
+def test_the_commands_of_the_docs_are_ones_that_ettr_takes():
+    """Every line of a block that begins with ettr: the command, its arguments, its options."""
+    group: Any = typer.main.get_command(build_app())
+    wrong, seen = [], 0
+    for page in PAGES:
+        if page.name == "commands.md":  # usage, not commands; made from the program itself
+            continue
+        text = "\n".join(blocks(page, "sh", "text", "console")).replace("\\\n", " ")
+        for line in (line.removeprefix("$ ") for line in text.splitlines()):
+            if not line.startswith("ettr "):
+                continue
+            seen += 1
+            name, *words = shlex.split(line.partition(" > ")[0], comments=True)[1:]
+            try:
+                group.commands[name].make_context(name, words)
+            except Exception as error:  # whatever it is, the reader would meet it
+                wrong.append(f"{named(page)}: {line}: {error!r}")
+    assert seen > 40
+    assert wrong == []
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "python")], ids=named)
+def test_what_the_python_of_the_docs_imports_from_ettr_is_there(page: Path):
+    for block in blocks(page, "python"):
+        for node in ast.walk(ast.parse(block)):
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("ettr"):
+                module = importlib.import_module(str(node.module))
+                for name in node.names:
+                    if not hasattr(module, name.name):  # from ettr.training import theory
+                        importlib.import_module(f"{node.module}.{name.name}")
