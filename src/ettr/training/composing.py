@@ -6,10 +6,12 @@ coordinates, so that any layout can be restored into any other.
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from ettr.training.ahead import read_ahead
 from ettr.training.extras import Extra, decode
@@ -116,11 +118,46 @@ def common_steps(found: dict[Key, list[Record]]) -> list[int]:
 
 
 def of_step(found: dict[Key, list[Record]], step: int) -> dict[Key, list[Record]]:
-    """Only the records of one step."""
-    return {
+    """Only the records of one step, those of a slot all written by one process.
+
+    A process that took the slot over may have done that step again, with another outcome: of each
+    slot the latest generation counts that wrote all of its blocks then.
+    """
+    own = {
         key: [record for record in records if record.header.step == step]
         for key, records in found.items()
     }
+    wrote: dict[Path, set[int]] = {}
+    for records in own.values():
+        by_slot: dict[Path, set[int]] = {}
+        for record in records:
+            by_slot.setdefault(record.file.path.parent, set()).add(record.header.generation)
+        for folder, generations in by_slot.items():
+            wrote[folder] = wrote.get(folder, generations) & generations
+    chosen = {folder: max(generations, default=-1) for folder, generations in wrote.items()}
+    return {
+        key: [r for r in records if r.header.generation == chosen[r.file.path.parent]]
+        for key, records in own.items()
+    }
+
+
+def left_behind(lists: Iterable[list[Record]]) -> Callable[[Record], bool]:
+    """Whether a record is of a step that the run went back behind, in a later round of its slot.
+
+    Args:
+        lists: the records that are known, in any order.
+    """
+    rounds: dict[Path, dict[tuple[int, int], int]] = {}
+    for records in lists:
+        for record in records:
+            rounds.setdefault(record.file.path.parent, {})[record.order] = record.header.step
+    earliest_after: dict[tuple[Path, tuple[int, int]], float] = {}
+    for folder, steps in rounds.items():
+        earliest = math.inf
+        for order in sorted(steps, reverse=True):
+            earliest_after[folder, order] = earliest
+            earliest = min(earliest, steps[order])
+    return lambda r: r.header.step > earliest_after[r.file.path.parent, r.order]
 
 
 def newest_common(
@@ -128,9 +165,15 @@ def newest_common(
 ) -> tuple[int, dict[Key, list[Record]]]:
     """The latest step of which every block is whole, with its records; payloads are checked.
 
+    Steps that a run went back behind are not taken: they would be mixed with the same steps done
+    anew.
+
     Raises:
         CheckpointError: there is none.
     """
+    behind = left_behind(found.values())
+    every = found
+    found = {key: [r for r in records if not behind(r)] for key, records in every.items()}
     for step in common_steps(found):
         records = of_step(found, step)
         whole = (
@@ -138,7 +181,7 @@ def newest_common(
         )
         if all(whole):
             return step, records
-    steps = sorted({r.header.step for rs in found.values() for r in rs})
+    steps = sorted({r.header.step for rs in every.values() for r in rs})
     span = f"{steps[0]} to {steps[-1]}" if steps else "none"
     raise CheckpointError(
         f"no step of which every block is whole (blocks are of steps: {span}); restore the newest "
@@ -153,7 +196,8 @@ def good_payloads(
 
     A bad record is noted in `source.bad` and the next is tried; (key, None, None): none is whole.
     """
-    ordered = sorted(found.items(), key=_file_order)
+    behind = left_behind(records for slot in source.slots for records in slot.records.values())
+    ordered = sorted(found.items(), key=lambda item: _file_order(item[1], behind))
     firsts = read_ahead((records[0] for _, records in ordered if records), check=reader.check)
     for key, records in ordered:
         good: Record | None = None
@@ -167,14 +211,16 @@ def good_payloads(
         yield key, good, payload
 
 
-def _file_order(item: tuple[Key, list[Record]]) -> tuple[int, str, int]:
-    # Boxes that overlap (other world sizes) are applied oldest step first, so the newest stays.
-    records = item[1]
+def _file_order(
+    records: list[Record], behind: Callable[[Record], bool]
+) -> tuple[int, int, str, int]:
+    # Boxes that overlap (other world sizes, other blocks) are applied oldest step first, so that
+    # the newest stays; steps that the run went back behind are older than any other.
     if not records:
-        return (-1, "", 0)
+        return (-1, 0, "", 0)
     best = records[0]
     offset = best.file.places.offset(best.block, best.place)
-    return (best.header.step, str(best.file.path), offset)
+    return (not behind(best), best.header.step, str(best.file.path), offset)
 
 
 def _slot_of(source: Source, record: Record) -> str:

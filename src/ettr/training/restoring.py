@@ -243,6 +243,13 @@ def _copy_block(
     key: Key, record: Record, payload: memoryview, shard: Shard, box: Box, coverage: Coverage
 ) -> None:
     layout = record.file.superblock.layout
+    saved = layout.tensors[layout.blocks[record.block].tensor]
+    if saved.shape != shard.spec.shape:
+        raise CheckpointError(
+            f"{key[0]}: it was saved with shape {list(saved.shape)} and has "
+            f"{list(shard.spec.shape)} now; build the model that was saved, or give a new run a "
+            f"folder of its own"
+        )
     known = {component.name: component for component in shard.spec.components}
     absent = set(known)
     for component, at, n_bytes in layout.parts(record.block):
@@ -258,7 +265,7 @@ def _copy_block(
         data = payload[at : at + n_bytes]
         if component.kind == "number":
             code = "<d" if component.dtype == "float64" else "<q"
-            coverage.latest_number(shard, component.name, struct.unpack(code, data)[0])
+            _copy_number(shard, component.name, struct.unpack(code, data)[0], coverage)
         elif component.kind == "whole":
             _copy_whole(shard, component, data, coverage)
         else:
@@ -270,6 +277,14 @@ def _copy_block(
         coverage.begin_anew(shard, name)
         if known[name].kind == "sliced":
             narrow_to(shard.part(name), shard, box).zero_()
+
+
+def _copy_number(shard: Shard, name: str, value: float, coverage: Coverage) -> None:
+    # Blocks of one tensor may be of several steps, and come oldest first: the newest stays.
+    if name == "step":
+        coverage.latest_number(shard, name, value)
+    else:
+        shard.put_number(name, value)
 
 
 def _copy_whole(shard: Shard, component: Component, data: memoryview, coverage: Coverage) -> None:
