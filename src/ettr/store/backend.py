@@ -12,6 +12,7 @@ from typing import Any
 
 import ibis
 import pyarrow as pa
+import pyarrow.compute as pc
 from ibis.backends import BaseBackend
 from ibis.common.exceptions import TableNotFound
 
@@ -126,9 +127,16 @@ class _BackendIngestion(Ingestion):
 
 
 def _last_per_key(table: Table, rows: pa.Table) -> pa.Table:
-    """Within one file the last of several rows with the same key stands."""
-    places = rows.select(list(table.key)).append_column("place", pa.array(range(rows.num_rows)))
-    last = places.group_by(list(table.key)).aggregate([("place", "max")])
-    if last.num_rows == rows.num_rows:
+    """Within one file the last of several rows with the same key stands, a closed one first."""
+    key, n_rows = list(table.key), rows.num_rows
+    places = pa.array(range(n_rows), pa.int64())
+    if "end" in table.names and "end" not in table.key:
+        closed = pc.cast(pc.is_valid(rows.column("end")), pa.int64())
+        places = pc.add(places, pc.multiply(closed, n_rows))
+    last = rows.select(key).append_column("place", places).group_by(key)
+    found = last.aggregate([("place", "max")]).column("place_max")
+    if len(found) == n_rows:
         return rows
-    return rows.take(last.column("place_max").sort())
+    # places beyond the last are those of closed rows
+    kept = pc.if_else(pc.less(found, n_rows), found, pc.subtract(found, n_rows))
+    return rows.take(kept.take(pc.sort_indices(kept)))
