@@ -8,13 +8,14 @@ import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from ettr.errors import SchemaError, StoreError, UsageError
 from ettr.sources.base import attempt_id
-from ettr.store import Store, open_store
+from ettr.store import Store, folder, open_store
 from ettr.tables import ATTEMPTS, TABLES
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -184,6 +185,50 @@ def test_a_process_killed_at_the_commit_leaves_the_store_as_it_was(tmp_path: Pat
     assert len(list((place / "parts" / "attempts").glob("*.parquet"))) == 1
 
 
+@pytest.mark.parametrize("moment", ["manifest in place", "before the manifest"])
+def test_an_interrupt_around_the_commit_leaves_a_store_that_can_be_read(
+    moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "s"
+    with open_store(place, create=True) as store:
+        ingest(store, "one", attempts("one", ("1", "RUNNING", None)))
+        replaced, flush = moment == "manifest in place", folder._flush
+
+        def interrupted(path: Path) -> None:
+            flush(path)
+            if path == (place if replaced else place / "parts" / "attempts"):
+                raise KeyboardInterrupt
+
+        with monkeypatch.context() as patched:
+            patched.setattr(folder, "_flush", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                ingest(store, "two", attempts("two", ("1", "COMPLETED", NOON)))
+        expected = {"1": "COMPLETED" if replaced else "RUNNING"}
+        assert states(store) == expected
+    with open_store(place) as again:
+        assert states(again) == expected
+
+
+@pytest.mark.parametrize("damage", ["cut off", "gone"])
+def test_a_damaged_part_is_named_in_a_sentence(damage: str, tmp_path: Path) -> None:
+    place = tmp_path / "s"
+    with open_store(place, create=True) as store:
+        ingest(store, "one", attempts("one", ("1", "FAILED", NOON)))
+        ingest(store, "two", attempts("two", ("2", "FAILED", NOON)))
+    part = sorted((place / "parts" / "attempts").iterdir())[1]
+    if damage == "gone":
+        part.unlink()
+    else:
+        part.write_bytes(part.read_bytes()[:300])
+    with open_store(place) as store:
+        with pytest.raises(StoreError, match=rf"{part.name}: a part of the store is damaged"):
+            store.table("attempts")
+        with pytest.raises(StoreError, match=r"damaged or gone.*ingest the logs into a new store"):
+            ingest(store, "three", attempts("three", ("2", "COMPLETED", NOON)))
+    with open_store(place) as store:
+        assert [file.file_id for file in store.files()] == ["one", "two"]
+
+
 def test_two_processes_do_not_ingest_at_once(tmp_path: Path) -> None:
     with (
         open_store(tmp_path / "s", create=True) as one,
@@ -194,8 +239,16 @@ def test_two_processes_do_not_ingest_at_once(tmp_path: Path) -> None:
         ingest(other, "b", attempts("b", ("1", "FAILED", NOON)))
 
 
+def _footer_too(writer: Any) -> None:
+    if writer.is_open:
+        writer.is_open = False
+        writer.writer.close()
+        raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize("footer_too", [False, True])
 def test_a_full_disk_is_told_and_leaves_the_store_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    footer_too: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import pyarrow.parquet as pq
 
@@ -207,6 +260,33 @@ def test_a_full_disk_is_told_and_leaves_the_store_as_it_was(
 
         with monkeypatch.context() as patched:
             patched.setattr(pq.ParquetWriter, "write_table", full)
+            if footer_too:
+                patched.setattr(pq.ParquetWriter, "close", _footer_too)
             with pytest.raises(StoreError, match="No space left on device"):
                 ingest(store, "two", attempts("two", ("2", "FAILED", NOON)))
         assert states(store) == {"1": "FAILED"}
+    assert len(list((tmp_path / "s" / "parts" / "attempts").iterdir())) == 1
+
+
+def test_a_disk_that_fills_up_while_parts_are_merged_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine that merges has errors of its own, which are no OSError."""
+    import duckdb
+
+    def full(*_: object) -> None:
+        raise duckdb.IOException("Could not write file: No space left on device")
+
+    with open_store(tmp_path / "s", create=True) as store:
+        ingest(store, "one", attempts("one", ("1", "RUNNING", None), ("2", "FAILED", NOON)))
+        with monkeypatch.context() as patched:
+            patched.setattr("ettr.store.merging.Merge._rewrite", full)
+            with pytest.raises(StoreError, match=r"No space left.*as it was before"):
+                ingest(store, "two", attempts("two", ("1", "COMPLETED", NOON)))
+        assert states(store) == {"1": "RUNNING", "2": "FAILED"}
+    assert len(list((tmp_path / "s" / "parts" / "attempts").iterdir())) == 1
+
+
+def test_within_one_file_too_an_open_row_never_replaces_a_closed_one(store: Store) -> None:
+    ingest(store, "one", attempts("one", ("1", "COMPLETED", NOON), ("1", "RUNNING", None)))
+    assert states(store) == {"1": "COMPLETED"}

@@ -16,7 +16,7 @@ import shutil
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ from ettr.store.base import (
     known,
     no_rows,
 )
-from ettr.store.merging import Merge, merging_engine
+from ettr.store.merging import Merge, duck_errors, merging_engine
 from ettr.tables import FILES, TABLES, Table
 
 MANIFEST = "store.json"
@@ -84,7 +84,7 @@ class FolderStore(Store):
     def table(self, name: str) -> ibis.Table:
         """The named table over all its parts."""
         schema = known(name)
-        paths = [str(self._folder / part) for part in self._parts.get(name, [])]
+        paths = [str(path) for path in self._whole_parts(name)]
         if not paths:
             return _empty(self.backend, schema)
         if self.backend.name == "pyspark":
@@ -97,8 +97,8 @@ class FolderStore(Store):
         """The files ingested so far, in order; read without the engine, before every ingestion."""
         names = list(IngestedFile.__dataclass_fields__)
         rows: list[dict[str, Any]] = []
-        for part in self._parts.get(FILES.name, []):
-            rows += pq.read_table(self._folder / part, columns=[*names, "ingested"]).to_pylist()
+        for path in self._whole_parts(FILES.name):
+            rows += pq.read_table(path, columns=[*names, "ingested"]).to_pylist()
         rows.sort(key=lambda row: int(row["ingested"]))
         return tuple(IngestedFile(**{name: row[name] for name in names}) for row in rows)
 
@@ -115,6 +115,8 @@ class FolderStore(Store):
                 raise _cannot_write(self._folder, error) from error
             finally:
                 work.close()
+                # what is on disk decides: an interrupt may come before the commit is noted here
+                self._parts, self._ingested = read_manifest(self._folder)
                 _sweep(self._folder, self._parts)
 
     def close(self) -> None:
@@ -122,6 +124,23 @@ class FolderStore(Store):
         if self._opened is not None:
             disconnect(self._opened)
             self._opened = None
+
+    def _whole_parts(self, name: str) -> list[Path]:
+        """Paths of a table's parts, each of them there and with its footer.
+
+        Raises:
+            StoreError: one is not, which the engine would tell only in the middle of a query.
+        """
+        paths = [self._folder / part for part in self._parts.get(name, [])]
+        for path in paths:
+            try:
+                pq.read_metadata(path)
+            except (OSError, pa.ArrowInvalid) as error:
+                raise StoreError(
+                    f"{path}: a part of the store is damaged or gone: {error}; restore it from a "
+                    "backup, or ingest the logs into a new store"
+                ) from error
+        return paths
 
     def _replace_parts(self, parts: Parts, ingested: int) -> None:
         _write_manifest(self._folder, parts, ingested)
@@ -169,14 +188,19 @@ class _FolderIngestion(Ingestion):
         parts: Parts = {}
         with self._engine.result() as duck:
             for name, table in TABLES.items():
-                old = [self._folder / part for part in self._store._parts.get(name, [])]
-                merged = Merge(duck, table, self._file_id, self._part).run(
-                    old, self._paths.get(name)
-                )
+                try:
+                    merged = Merge(duck, table, self._file_id, self._part).run(
+                        self._store._whole_parts(name), self._paths.get(name)
+                    )
+                except duck_errors() as error:
+                    raise _cannot_write(self._folder, error) from error
                 parts[name] = [str(path.relative_to(self._folder)) for path in merged]
         for paths in parts.values():
             for part in paths:
                 _flush(self._folder / part)
+        # a file is there after a power cut only if its folder was flushed too
+        for folder in {(self._folder / part).parent for paths in parts.values() for part in paths}:
+            _flush(folder)
         self._store._replace_parts(parts, self._turn)
 
     def _settle(self, most: int) -> None:
@@ -185,14 +209,18 @@ class _FolderIngestion(Ingestion):
             self._writing.popleft().result()
 
     def close(self) -> None:
-        """Finish the part files and the engine; safe to call again."""
-        self._finish_parts()
+        """Close the part files and the engine; safe to call again."""
+        while self._writers:
+            # on a full disk the footer fails as the rows did; such a part is swept away
+            with suppress(OSError):
+                self._finish_parts()
+        self._pool.shutdown()
         self._engine.result().close()
 
     def _finish_parts(self) -> None:
         self._pool.shutdown()
-        writers, self._writers = self._writers, {}
-        for writer in writers.values():
+        while self._writers:
+            _, writer = self._writers.popitem()
             writer.close()
 
     def _part(self, name: str, label: str) -> Path:
@@ -293,9 +321,10 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def _cannot_write(folder: Path, error: OSError) -> StoreError:
+def _cannot_write(folder: Path, error: Exception) -> StoreError:
     free_bytes = shutil.disk_usage(folder if folder.exists() else folder.parent).free
+    why = (error.strerror if isinstance(error, OSError) else None) or error
     return StoreError(
-        f"{folder}: cannot be written: {error.strerror or error} "
+        f"{folder}: cannot be written: {why} "
         f"({free_bytes / 1e6:.0f} MB free); the store is as it was before"
     )

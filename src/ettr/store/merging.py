@@ -115,6 +115,13 @@ def merging_engine() -> Any:
     return duck
 
 
+def duck_errors() -> type[Exception]:
+    """What the merging engine raises where it cannot read or write, a full disk among others."""
+    import duckdb
+
+    return duckdb.Error
+
+
 def _parquet(path: Path) -> str:
     return f"read_parquet({_quoted(path)})"
 
