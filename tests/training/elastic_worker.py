@@ -32,9 +32,13 @@ FOLDER = Path(sys.argv[1]).parent
 DOOM: dict[str, dict] = {}
 
 
+def note_of(kill: dict) -> Path:
+    return FOLDER / f"died-{kill['slot']}-{kill['step']:04d}"
+
+
 def die(kill: dict) -> None:
     """Leave a note of when, and die; once for each note."""
-    note = FOLDER / f"died-{kill['step']:04d}"
+    note = note_of(kill)
     try:
         with note.open("x") as out:
             json.dump({"time_s": time.time(), "pid": os.getpid(), **kill}, out)
@@ -100,9 +104,18 @@ def spoil(slot, generation):
     Reconfiguring._change = spoilt
 
 
+def die_at_start() -> None:
+    """Under torchrun: a rank of a later attempt that has not so much as looked for its shard."""
+    mine = os.environ.get("TORCHELASTIC_RESTART_COUNT"), os.environ.get("RANK")
+    for kill in CONFIG.get("kills", []):
+        if kill["where"] == "start" and mine == (str(kill["from"] - 1), str(kill["slot"])):
+            die(kill)
+
+
 def main() -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
+    die_at_start()
     disk = MortalDisk()
     running = FOLDER / "running" if CONFIG.get("running") else None
     budget = Budget(fraction=CONFIG.get("running_fraction", 1 / 8))
@@ -154,7 +167,7 @@ def main() -> None:
         while step < CONFIG["steps"]:
             kill = kills.get((generation.slot, step + 1), {})
             where = kill.get("where")
-            if where and (FOLDER / f"died-{step + 1:04d}").exists():
+            if where and (note_of(kill).exists() or generation.number < kill.get("from", 1)):
                 where = None
             if where == "compute":
                 die(kill)

@@ -42,6 +42,20 @@ def test_from_a_buddy_the_end_is_bit_for_bit_that_of_the_undisturbed_run(
     assert outcome.final == undisturbed.final
 
 
+def test_a_second_death_in_the_step_that_is_done_again_is_got_over_from_memory(
+    undisturbed: Outcome, tmp_path: Path
+) -> None:
+    # Slot 0 dies while slot 1, whose process is new, has its image of the agreed step alone.
+    kills = [kill(1, 5, "update"), kill(0, 5, "update", **{"from": 2})]
+    outcome = train(tmp_path / "again", kills=kills)
+    assert [loss.slot for loss in outcome.report.losses] == [1, 0]
+    survivors_keep_their_pid(outcome)
+    for number in (2, 3):
+        told = {(r["source"], r["step"]) for r in outcome.generation(number)}
+        assert told == {("replica", 4)}
+    assert outcome.final == undisturbed.final
+
+
 def test_partial_recovery_leaves_survivors_as_they_are(tmp_path: Path) -> None:
     outcome = train(
         tmp_path / "partial",
@@ -86,16 +100,14 @@ def test_a_stopped_rank_is_fenced_and_replaced(undisturbed: Outcome, tmp_path: P
     assert outcome.final == undisturbed.final
 
 
-def test_under_torchrun_the_shards_outlive_the_restart(
-    undisturbed: Outcome, tmp_path: Path
-) -> None:
-    kills = [kill(2, 6, "update"), kill(0, 13, "compute")]
-    (tmp_path / "config.json").write_text(json.dumps({"steps": STEPS, "kills": kills}))
+def under_torchrun(folder: Path, kills: list[dict]) -> tuple[list[dict], list[str]]:
+    """What the ranks of later attempts recovered, and the hashes at the end."""
+    (folder / "config.json").write_text(json.dumps({"steps": STEPS, "kills": kills}))
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command += ["--nproc-per-node", "4", "--max-restarts", "4", str(WORKER)]
-    with (tmp_path / "output.txt").open("w") as output:
+    with (folder / "output.txt").open("w") as output:
         agent = subprocess.Popen(
-            [*command, str(tmp_path / "config.json")], stdout=output, stderr=output,
+            [*command, str(folder / "config.json")], stdout=output, stderr=output,
             env={**os.environ, "OMP_NUM_THREADS": "1"}, start_new_session=True,
         )  # fmt: skip
         try:
@@ -104,20 +116,40 @@ def test_under_torchrun_the_shards_outlive_the_restart(
             if agent.poll() is None:
                 os.killpg(agent.pid, signal.SIGKILL)
                 agent.wait()
-    assert status == 0, (tmp_path / "output.txt").read_text()[-2000:]
+    assert status == 0, (folder / "output.txt").read_text()[-2000:]
     recovered = [
         one
-        for path in tmp_path.glob("log-*.jsonl")
+        for path in folder.glob("log-*.jsonl")
         for one in map(json.loads, path.read_text().splitlines())
         if one["event"] == "recovered" and one["generation"] > 1
     ]
+    left = [p.name for p in SHARED_MEMORY.glob(f"ettr-{os.getuid()}-*-{agent.pid}")]
+    assert left == []
+    final = [json.loads((folder / f"final-{slot}.json").read_text())["hash"] for slot in range(4)]
+    return recovered, final
+
+
+def test_under_torchrun_the_shards_outlive_the_restart(
+    undisturbed: Outcome, tmp_path: Path
+) -> None:
+    kills = [kill(2, 6, "update"), kill(0, 13, "compute")]
+    recovered, final = under_torchrun(tmp_path, kills)
     assert {(r["generation"], tuple(r["lost_slots"])) for r in recovered} == {(2, (2,)), (3, (0,))}
     assert {r["source"] for r in recovered} == {"replica"}
     assert all(r["lost_steps"] <= 1 for r in recovered)
-    final = [json.loads((tmp_path / f"final-{slot}.json").read_text())["hash"] for slot in range(4)]
     assert final == undisturbed.final
-    left = [p.name for p in SHARED_MEMORY.glob(f"ettr-{os.getuid()}-*-{agent.pid}")]
-    assert left == []
+
+
+def test_under_torchrun_the_shards_outlive_a_second_kill_during_the_restart(
+    undisturbed: Outcome, tmp_path: Path
+) -> None:
+    # Slot 3's file holds what is left of slot 2; in attempt 1 nobody gets as far as to read it.
+    kills = [kill(2, 6, "update"), kill(3, 0, "start", **{"from": 2})]
+    recovered, final = under_torchrun(tmp_path, kills)
+    assert {(r["generation"], tuple(r["lost_slots"])) for r in recovered} == {(3, (2,))}
+    assert {r["source"] for r in recovered} == {"replica"}
+    assert all(r["lost_steps"] <= 1 for r in recovered)
+    assert final == undisturbed.final
 
 
 def test_kills_from_outside_at_random_moments_change_nothing(

@@ -52,6 +52,14 @@ class Versions:
             elif self._steps[index] == step:
                 self._steps[index] = -1
 
+    def forget_after(self, step: int) -> None:
+        """The run goes on from a step: what is newer is not part of it any more.
+
+        An image of the step that is done again would keep its room, and the copy of the new one
+        would take that of the step from which all go on.
+        """
+        self._steps = [held if held <= step else -1 for held in self._steps]
+
     def forget(self) -> None:
         """Hold nothing."""
         self._steps = [-1, -1]

@@ -331,6 +331,8 @@ class Recovery:
             self._generation.mirror(self._pieces, step)
         else:
             self._mirror_missing(facts, step)
+            keeper.own.forget_after(step)
+            keeper.mirror.forget_after(step)
         keeper.keep_live(self._pieces, step)
 
     def _mirror_missing(self, facts: Facts, step: int) -> None:
