@@ -104,6 +104,13 @@ def test_a_missing_zone_is_wrong_use_and_no_prompt(command: str, logs: list[Path
         (["report", "{site}", "{sacct}"], "is a store and other files are named beside it"),
         (["report", "{site}", "--confidence", "90"], "confidence"),
         (["report", "{site}", "--window", "ten"], "give two numbers of seconds"),
+        (["failures", "{site}", "--window", "nan,300"], "give two numbers of seconds"),
+        (["failures", "{site}", "--window", "600,nan"], "give two numbers of seconds"),
+        (["failures", "{site}", "--window", "1e300,300"], "none above 31622400"),
+        (["runs", "{site}", "--checkpoint-min", "nan"], "give a positive number of minutes"),
+        (["runs", "{site}", "--checkpoint-min", "-3"], "--checkpoint-min -3: give a positive"),
+        (["runs", "{site}", "--restart-min", "inf"], "--restart-min inf: give a number of minutes"),
+        (["project", "{site}", "--seen-gpus", "64"], "a store tells them itself; leave them out"),
         (["report", "{site}", "--believe", "astrology"], "astrology"),
         (["report", "{site}", "--taxonomy", "absent.toml"], "absent.toml"),
         (["report", "{site}", "-o", "{folder}"], "is a folder"),
@@ -143,6 +150,13 @@ def test_what_cannot_be_done_exits_1(words: list[str], says: str, logs: list[Pat
     assert done.code == 1, done
     assert says in done.err
     assert done.out == ""
+
+
+def test_a_file_that_is_not_there_makes_no_store(tmp_path: Path):
+    done = ettr("ingest", tmp_path / "store", tmp_path / "absent.psv", "--timezone", "UTC")
+    assert done.code == 2
+    assert "no such file" in done.err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_of_logs_is_no_store(logs: list[Path]):

@@ -147,6 +147,14 @@ def test_what_takes_the_whole_job_down_needs_durable_storage() -> None:
         ((*RSC_1, "--gpus", "0"), r"--gpus.*greater than or equal to 1"),
         (("--gpu", "64"), r"No such option: --gpu"),
         ((*RSC_1, "--gpus", "64", "--confidence", "2"), r"confidence 2.0 is not between"),
+        (
+            (*RSC_1, "--gpus", "64", "--failure-shares", "node=0.5,node=0.5,process=0.5"),
+            r"node stands there twice; name it once",
+        ),
+        (
+            (*RSC_1, "--gpus", "64", "--step", "5s", "--bandwidth", "200GB/s"),
+            r"--step, --bandwidth: without --state-bytes no checkpoint scheme is ranked; give it",
+        ),
     ],
 )
 def test_wrong_use_says_what_to_change(args: tuple[str, ...], says: str) -> None:

@@ -46,3 +46,23 @@ def test_a_model_that_does_not_apply_says_so(words: tuple[str, ...], says: str):
     done = ettr(*TYPED, *words)
     assert done.code == 2
     assert says in done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--days", "inf"), "--days inf: give a positive number of days"),
+        (("--days", "-1"), "--days -1: give a positive number of days"),
+        (("--gpus", "9" * 5000), "is no whole number above 0"),
+        (("--gpus", "00"), "is no whole number above 0"),
+        (("--confidence", "90"), "confidence 90.0 is not between 0 and 1"),
+        (("--window", "600"), "give two numbers of seconds"),
+        (("--taxonomy", "nowhere.toml"), "--taxonomy nowhere.toml: no such file"),
+        (("--believe", "astrology"), "no vendor named 'astrology'"),
+    ],
+)
+def test_typed_numbers_are_no_reason_to_overlook_a_mistake(words: tuple[str, ...], says: str):
+    done = ettr(*TYPED, *words)
+    assert done.code == 2
+    assert says in done.err
+    assert done.out == ""

@@ -33,8 +33,9 @@ def ingest(
     from ettr.store import open_store
 
     options = reading.read_options()
+    there = opt.existing_files(files)  # first, so that a slip makes no store
     with open_store(store, create=True) as opened:
-        done = ingest_all(opened, opt.existing_files(files), options, reading.source)
+        done = ingest_all(opened, there, options, reading.source)
     if json:
         say_json([asdict(one) for one in done])
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,12 +13,14 @@ from ettr.cli import quantities as q
 from ettr.cli.groups import OptionGroup
 from ettr.errors import UsageError
 from ettr.sources.base import ReadOptions
+from ettr.units import SECONDS_PER_DAY
 
 if TYPE_CHECKING:
     from ettr.analysis import Assumptions
     from ettr.metrics.runs import Assumptions as CheckpointAssumptions
 
 WORST_SAVE_SHARE = 5.0 / 120.0
+LONGEST_WINDOW_S = 366 * SECONDS_PER_DAY
 
 StoreArgument = Annotated[
     str,
@@ -288,6 +291,11 @@ def _checkpoints(interval_min: float | None, restart_min: float | None) -> Check
     """The band of scenarios, narrowed by what the user knows."""
     from ettr.metrics.runs import Assumptions as CheckpointAssumptions
 
+    q.positive("--checkpoint-min", interval_min, "minutes")
+    if restart_min is not None and not 0 <= restart_min < math.inf:
+        raise UsageError(
+            f"--restart-min {restart_min:g}: give a number of minutes, 0 or more, or leave it out"
+        )
     usual = CheckpointAssumptions()
     known = {
         name: value
@@ -312,7 +320,11 @@ def _two_numbers(option: str, text: str) -> tuple[float, float]:
     try:
         first, second = (float(part) for part in text.split(","))
     except ValueError:
+        first = second = math.nan
+    # lengths below 0 are refused where a window is made
+    if not max(abs(first), abs(second)) <= LONGEST_WINDOW_S or math.isnan(second):
         raise UsageError(
-            f"{option} {text!r}: give two numbers of seconds, such as 600,300"
-        ) from None
+            f"{option} {text!r}: give two numbers of seconds, such as 600,300, none above "
+            f"{LONGEST_WINDOW_S:.0f}"
+        )
     return first, second

@@ -78,8 +78,7 @@ def plan(
             f"--gpus {gpus} and --nodes {nodes} disagree at {per_node} GPUs a node; give one of "
             "them, or --gpus-per-node"
         )
-    if days is not None and not 0 < days < math.inf:
-        raise UsageError(f"--days {days:g}: give a positive number of days, or leave it out")
+    q.positive("--days", days, "days")
     if html is not None:
         check_writable("--html", html)
     shape = times.shape(n_nodes, math.inf if days is None else days * 86400.0)

@@ -92,10 +92,17 @@ def project(
         raise UsageError("give --gpus or --nodes, not both")
     if (store is None) is not counts.given:
         raise UsageError("give a STORE, or --failures K with --node-days T")
+    if store is not None and (seen_gpus or seen_gpus_per_node):
+        raise UsageError(
+            "--seen-gpus and --seen-gpus-per-node: a store tells them itself; leave them out, or "
+            "give --failures K with --node-days T instead of a STORE"
+        )
+    q.positive("--days", days, "days")
+    assumptions = rating.assumptions()
     span = None if ages is None else q.span_days("--ages", ages)
     wanted = _Wanted(tuple(model or ()), span, clock)
     if store is not None:
-        record, models = _stored(store, rating.assumptions(), wanted)
+        record, models = _stored(store, assumptions, wanted)
     else:
         seen_nodes = seen_gpus and nodes_of(seen_gpus, seen_gpus_per_node or USUAL_GPUS_PER_NODE)
         record = counts.record(seen_nodes, seen_gpus_per_node)

@@ -16,6 +16,7 @@ _SECONDS = {
     "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "hour": 3600.0, "hours": 3600.0,
     "d": 86400.0, "day": 86400.0, "days": 86400.0, "ms": 1e-3,
 }  # fmt: skip
+_MOST_DIGITS = 15
 _BYTES = {
     "b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12, "pb": 1e15,
     "kib": 2.0**10, "mib": 2.0**20, "gib": 2.0**30, "tib": 2.0**40, "pib": 2.0**50,
@@ -71,6 +72,17 @@ def _quantity(
     return value * units[unit]
 
 
+def positive(option: str, value: float | None, unit: str) -> float | None:
+    """The same number where it is one above 0; None where the option is absent.
+
+    Raises:
+        UsageError: it is 0, negative, without end, or none.
+    """
+    if value is not None and not 0 < value < math.inf:
+        raise UsageError(f"{option} {value:g}: give a positive number of {unit}, or leave it out")
+    return value
+
+
 def whole_numbers(option: str, text: str) -> tuple[int, ...]:
     """Positive whole numbers, comma-separated; `4k` is 4,096 nowhere: digits only.
 
@@ -78,7 +90,11 @@ def whole_numbers(option: str, text: str) -> tuple[int, ...]:
         UsageError: one is none.
     """
     parts = [part.strip().replace("_", "") for part in text.split(",")]
-    wrong = [part for part in parts if not (part.isascii() and part.isdigit() and int(part) > 0)]
+    wrong = [
+        part
+        for part in parts
+        if not (part.isascii() and part.isdigit() and part.strip("0") and len(part) <= _MOST_DIGITS)
+    ]
     if wrong:
         raise UsageError(
             f"{option} {text!r}: {wrong[0]!r} is no whole number above 0; give one or several, "
@@ -101,7 +117,7 @@ def failures_over_node_days(text: str) -> tuple[str | None, int, float] | None:
         failures, node_days = float(match[1]), float(match[2])
     except ValueError:
         return None
-    if failures != round(failures) or failures < 0 or not 0 < node_days < math.inf:
+    if not failures.is_integer() or failures < 0 or not 0 < node_days < math.inf:
         raise UsageError(
             f"{text}: give failures (a whole number, 0 or more) over node-days (above 0), such as "
             "419/110592"
@@ -154,6 +170,8 @@ def shares(option: str, text: str, names: tuple[str, ...]) -> dict[str, float]:
             share = float(value)
         except ValueError:
             share = math.nan
+        if name.strip() in found:
+            raise UsageError(f"{option} {text!r}: {name.strip()} stands there twice; name it once")
         if name.strip() not in names or not 0 <= share <= 1:
             raise UsageError(
                 f"{option} {text!r}: {pair.strip()!r} is no share; write "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -75,11 +75,16 @@ class SchemeOptions(OptionGroup):
         """The job that schemes are ranked for; None where no state is given.
 
         Raises:
-            UsageError: a part is absent or cannot be understood.
+            UsageError: a part is absent or cannot be understood, or there are parts and no state.
         """
         from ettr.plan.schemes import JobShape
 
         if self.state_bytes is None:
+            if self != SchemeOptions():
+                raise UsageError(
+                    f"{', '.join(self._changed())}: without --state-bytes no checkpoint scheme is "
+                    "ranked; give it, with --step and --bandwidth, or leave these out"
+                )
             return None
         if self.step is None or self.bandwidth is None:
             raise UsageError(
@@ -104,3 +109,12 @@ class SchemeOptions(OptionGroup):
             expert_share=self.expert_share,
             logged_bytes_per_step=q.n_bytes("--logged-bytes", self.logged_bytes),
         )
+
+    def _changed(self) -> list[str]:
+        """Names of the options that are not as they are left alone."""
+        usual = SchemeOptions()
+        return [
+            f"--{field.name.replace('_', '-')}"
+            for field in fields(self)
+            if getattr(self, field.name) != getattr(usual, field.name)
+        ]

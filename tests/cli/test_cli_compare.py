@@ -1,0 +1,26 @@
+"""`ettr compare` on typed numbers: what cannot be compared is told."""
+
+from __future__ import annotations
+
+import pytest
+
+from cli.program import ettr
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("a=5/100",), "1 fleet is nothing to compare; give two or more"),
+        (("a=5/0", "b=3/4"), "a=5/0: give failures (a whole number, 0 or more) over node-days"),
+        (("a=1e999/5", "b=3/4"), "a=1e999/5: give failures (a whole number, 0 or more)"),
+        (("a=2.5/5", "b=3/4"), "a=2.5/5: give failures (a whole number, 0 or more)"),
+        (("a=5/1e999", "b=3/4"), "a=5/1e999: give failures (a whole number, 0 or more)"),
+        (("a=5/100", "a=3/100"), "a: two fleets of one name; name them"),
+        (("a=5/100", "b=3/100", "--partition", "x"), "--partition cuts one store; give exactly"),
+    ],
+)
+def test_what_cannot_be_compared_is_told(words: tuple[str, ...], says: str):
+    done = ettr("compare", *words)
+    assert done.code == 2
+    assert says in done.err
+    assert done.out == ""
