@@ -2,11 +2,11 @@
 
 About 400 MB, read in three ways. Warm: the file in the page cache, the tensors used before, which
 is where a checksum can hide least. Fresh: the tensors never touched, as in a process that has just
-been started to replace another. Cold: the file dropped from the page cache. The ratio is the median
-over pairs with a bootstrap interval; both of a pair meet the same machine. CPU time stands beside
-it: the second thread that runs the checksums is not free, and where all cores are busy the elapsed
-times follow it. The load average is printed for that reason. Last, the loaders of torch on the same
-state.
+been started to replace another. Cold: the file dropped from the page cache; of these, three pairs
+for five of the others. The ratio is the median over pairs with a bootstrap interval; both of a pair
+meet the same machine. CPU time stands beside it: the second thread that runs the checksums is not
+free, and where all cores are busy the elapsed times follow it. The load average is printed for that
+reason. Last, the loaders of torch on the same state.
 """
 
 import argparse
@@ -153,14 +153,16 @@ def main() -> int:
         state = TrainingState(model, optimizer)
         with RunningCheckpoint(folder / "running", state, policy="full") as checkpoint:
             checkpoint.save_all(0)
-        print(f"state {checkpoint.total_bytes / 1e6:.0f} MB; medians of {given.pairs} pairs; "
+        n_cold, n_others = max(given.pairs * 3 // 5, 1), max(given.pairs // 3, 1)
+        print(f"state {checkpoint.total_bytes / 1e6:.0f} MB; medians of {given.pairs} pairs, "
+              f"{n_cold} with a cold file, and of {n_others} loads by torch; "
               f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}")  # fmt: skip
         print(f"{'restore':22}{'checked ms':>11}{'unchecked':>11}   {'ratio of a pair':26}"
               f"{'CPU ms':>8}{'unchecked':>11}   ratio of a pair")  # fmt: skip
         kinds = (("warm", lambda: state, False), ("fresh memory", fresh_state, False),
                  ("cold file", lambda: state, True))  # fmt: skip
         for kind, make, cold in kinds:
-            n = given.pairs if not cold else max(given.pairs * 3 // 5, 1)
+            n = n_cold if cold else given.pairs
             found = measure(folder / "running", n, make, cold=cold)
             ms = [
                 statistics.median(times[check]) * 1e3
@@ -171,7 +173,7 @@ def main() -> int:
             print(f"{'ettr, ' + kind:22}{ms[0]:>11.0f}{ms[1]:>11.0f}   {wall:26}{ms[2]:>8.0f}"
                   f"{ms[3]:>11.0f}   {cpu}", flush=True)  # fmt: skip
             ratios[kind] = found.median_ratio()
-        others(folder, model, optimizer, max(given.pairs // 3, 1))
+        others(folder, model, optimizer, n_others)
     for kind, ratio in ratios.items():
         word = "ok  " if ratio <= LIMIT else "MISS"
         print(f"{word} checked restore / unchecked, {kind}: {ratio:.3f} (at most {LIMIT})")

@@ -1,13 +1,15 @@
 """What a checkpoint costs the training loop, beside torch.distributed.checkpoint, on one state.
 
 About 400 MB: parameters with Adam's two moments. Every figure is the median of several repeats in
-one process, the systems taken in turn, so that a noisy machine is noisy for all. Then the memory
+one process, the systems taken in turn, so that a noisy machine is noisy for all; beside the stall
+stands the interval of its median that order statistics give, 95 % or a little more. Then the memory
 that each needs beside the state, each in a process of its own; and what a disk that is too slow
 does to the loop: rounds are skipped and counted, no step waits.
 """
 
 import argparse
 import gc
+import math
 import os
 import statistics
 import subprocess
@@ -74,6 +76,21 @@ def timed(action: Callable[[], object]) -> float:
     begin = time.perf_counter()
     action()
     return time.perf_counter() - begin
+
+
+def median_interval(values: list[float], level: float = 0.95) -> tuple[float, float] | None:
+    """The narrowest two order statistics that hold the median so surely; None: too few values.
+
+    It asks for independent repeats of one distribution and for nothing else of it.
+    """
+    n, ordered = len(values), sorted(values)
+    found, outside = None, 0.0
+    for at in range(n // 2):
+        outside += 2 * math.comb(n, at) / 2**n
+        if outside > 1 - level:
+            break
+        found = ordered[at], ordered[n - 1 - at]
+    return found
 
 
 class Systems:
@@ -167,11 +184,14 @@ def stall_table(folder: Path, repeats: int) -> dict[str, tuple[float, float, flo
     size = systems.full.total_bytes
     print(f"state {size / 1e6:.0f} MB, {len(systems.flat)} tensors, median of {repeats}; "
           f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}")  # fmt: skip
-    print(f"{'system':24}{'stall ms':>10}{'durable ms':>12}{'written MB':>12}{'of DCP stall':>14}")
+    print(f"{'system':24}{'stall ms':>10}{'(its median, 95 %)':>20}{'durable ms':>12}"
+          f"{'written MB':>12}{'of DCP stall':>14}")  # fmt: skip
     base = best_of_dcp(medians)[0]
     for name, (stall_s, durable_s, n_bytes) in medians.items():
-        print(f"{name:24}{stall_s * 1e3:>10.1f}{durable_s * 1e3:>12.0f}{n_bytes / 1e6:>12.0f}"
-              f"{stall_s / base:>14.2f}")  # fmt: skip
+        between = median_interval([row[0] * 1e3 for row in seen[name]])
+        told = "" if between is None else f"({between[0]:.1f} to {between[1]:.1f})"
+        print(f"{name:24}{stall_s * 1e3:>10.1f}{told:>20}{durable_s * 1e3:>12.0f}"
+              f"{n_bytes / 1e6:>12.0f}{stall_s / base:>14.2f}")  # fmt: skip
     for checkpoint in (systems.full, systems.part, systems.ranked):
         checkpoint.close()
     return medians
