@@ -130,34 +130,28 @@ class RunningCheckpoint:
         self._open(generation)
 
     def _open(self, generation: int | None) -> None:
-        self._fingerprint = self._state.fingerprint()
-        self._shards = self._state.shards()
-        self._layout, self._of_shard = plan_layout(self._shards, **self._options)  # type: ignore[arg-type]
-        n = len(self._layout.blocks)
-        self._n_data = n - self._of_shard.count(-1)
-        sizes = [record_bytes(self._layout, block) for block in range(n)]
-        self._sizes = np.array(sizes, np.int64)
-        cuda = any(shard.tensor.is_cuda for shard in self._shards)
-        self._staging = Staging(self._capacity_bytes(), cuda=cuda)
+        fingerprint, shards = self._state.fingerprint(), self._state.shards()
+        layout, of_shard = plan_layout(shards, **self._options)  # type: ignore[arg-type]
+        n, n_data = len(layout.blocks), len(layout.blocks) - of_shard.count(-1)
         trusted, extra = inherited(self._root, self.folder)
-        self._own = OwnRecords(self._layout, self._n_data, self._own.latest or extra)
-        writer = SlotWriter.create(
-            self.folder,
-            self._layout,
-            generation=generation,
-            checksum=self._checksum,
-            inherits=trusted,
+        own = OwnRecords(layout, n_data, self._own.latest or extra)
+        slot = SlotWriter.create(
+            self.folder, layout, generation=generation, checksum=self._checksum, inherits=trusted,
             disk=self._disk,
-        )
+        )  # fmt: skip
+        # Only now: where there is no room for the file, the next call finds all as it was.
+        self._fingerprint, self._shards, self._own = fingerprint, shards, own
+        self._layout, self._of_shard, self._n_data = layout, of_shard, n_data
+        self._sizes = np.array([record_bytes(layout, block) for block in range(n)], np.int64)
+        cuda = any(shard.tensor.is_cuda for shard in shards)
+        self._staging = Staging(self._capacity_bytes(), cuda=cuda)
         self._versions = np.full(n, -1, np.int64)
         self._touches = np.zeros(n, np.int64)
-        self._rows_of = rows_of(self._layout)
+        self._rows_of = rows_of(layout)
         self._failed_seen = 0
         self._in_flight: tuple[list[int], np.ndarray[Any, np.dtype[np.int64]]] = ([], self._touches)
-        scorer = None
-        if self.policy == "priority":
-            scorer = Scorer(self._layout, self._of_shard, self._shards)
-        self._writer = RoundWriter(writer, self._staging, scorer)
+        scorer = Scorer(layout, of_shard, shards) if self.policy == "priority" else None
+        self._writer = RoundWriter(slot, self._staging, scorer)
 
     def _capacity_bytes(self) -> int:
         total = int(self._sizes.sum())
@@ -190,9 +184,12 @@ class RunningCheckpoint:
 
         Raises:
             FencedError: another process has taken this slot; this one must end.
+            CheckpointError: it was closed; or moments have appeared and there is no room for a file
+                that holds them: the older copies remain and the next call tries again.
         """
         begin = time.perf_counter()
         self._writer.raise_if_fenced()
+        self._writer.reached_step = step
         if step % self._every_steps:
             if self.policy == "priority" and (step + 1) % self._every_steps == 0:
                 self._writer.score_soon(step)
@@ -202,7 +199,10 @@ class RunningCheckpoint:
             return self._report(step, begin, [], 0, skipped=True)
         self._replan()
         blocks = self._choose(step)
-        staged_bytes = self._submit(step, blocks, extra)
+        # Scored at the step before the round; where the writer was busy then, or `step` is called
+        # when a round is due only, behind the round for the next one.
+        score = self._every_steps == 1 or not self._writer.scored
+        staged_bytes = self._submit(step, blocks, extra, score=score)
         return self._report(step, begin, blocks, staged_bytes)
 
     def save_all(self, step: int, extra: Mapping[str, Any] | None = None) -> StepReport:
@@ -216,16 +216,19 @@ class RunningCheckpoint:
             CheckpointError: a round failed; the older copies remain.
         """
         begin = time.perf_counter()
-        self.wait()
+        self._writer.wait()  # a round that failed before is no reason not to try now
+        self._writer.raise_if_fenced()
         self._replan()
+        self._take_back_failed()
         waiting = every = list(range(self._n_data))
         total = 0
-        while waiting:
+        while True:
             blocks = self._fitting(waiting)
-            total += self._submit(step, blocks, extra)
+            total += self._submit(step, blocks, extra, score=False)
             waiting, extra = waiting[len(blocks) :], None
             self.wait()
-        return self._report(step, begin, every, total)
+            if not waiting:  # at the end, for a slot without blocks may have been given `extra`
+                return self._report(step, begin, every, total)
 
     def touch(self, name: str, rows: Sequence[int] | Tensor | None = None) -> None:
         """Count touches for the policy `touched`: rows of a table, an expert, a layer.
@@ -307,12 +310,9 @@ class RunningCheckpoint:
         )
         round_bytes += self._left_bytes
         self._last_round_s, self._last_round_step = now, step
-        writer = self._writer
         self._take_back_failed()
-        view = BlockView(
-            sizes, writer.saved_round[:n], writer.distance2[:n], self._touches[:n],
-            self._changed()[:n],
-        )  # fmt: skip
+        saved_round, distance2 = self._writer.saved_round[:n], self._writer.distance2[:n]
+        view = BlockView(sizes, saved_round, distance2, self._touches[:n], self._changed()[:n])
         blocks = self._fitting(choose(self.policy, view, round_bytes, self._rng).tolist())
         # Blocks seldom fit the budget to the byte: what is left goes to the next round, at most one
         # block, so that no policy saves more or less than another on the mean.
@@ -353,7 +353,9 @@ class RunningCheckpoint:
         fits = int(np.searchsorted(np.cumsum(self._sizes[blocks]), room, side="right"))
         return blocks[:fits]
 
-    def _submit(self, step: int, blocks: list[int], extra: Mapping[str, Any] | None) -> int:
+    def _submit(
+        self, step: int, blocks: list[int], extra: Mapping[str, Any] | None, *, score: bool
+    ) -> int:
         if extra is not None:
             self._own.give(extra, step)
         own = self._own.due(step, int(self._sizes[blocks].sum()), self._moved(step))
@@ -373,7 +375,7 @@ class RunningCheckpoint:
         if self.policy == "dirty":
             now = np.array([shard.version() for shard in self._shards] + [-2], np.int64)
             self._versions[blocks] = now[np.array(self._of_shard)[blocks]]
-        self._writer.submit(Round(step, staged, event, score=self._every_steps == 1))
+        self._writer.submit(Round(step, staged, event, score=score))
         return n_bytes
 
     def _report(

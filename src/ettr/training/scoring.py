@@ -7,7 +7,7 @@ score that mixes two steps orders blocks as well as one that does not.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -50,22 +50,30 @@ class Scorer:
         shard, spec = self._shards[index], self._layout.blocks[block]
         return box_of(shard.part("param"), shard, spec.offsets, spec.sizes)
 
-    def distances2(self) -> NDArray[np.float64]:
-        """Squared L2 distance of every block; 0 for one that was never saved."""
+    def distances2(
+        self, reached_step: Callable[[], int]
+    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Squared L2 distance of every block (0: never saved), and the step at which it was read.
+
+        Args:
+            reached_step: the step that the parameters are of now.
+        """
         found = np.zeros(len(self._layout.blocks))
+        at_step = np.full(len(found), reached_step(), np.int64)
         if self._stream is None:
             for block, saved in self._saved.items():
                 live = self.like(block)
                 if live is not None:
+                    at_step[block] = reached_step()
                     found[block] = self._distance2(live, saved)
-            return found
+            return found, at_step
         with torch.cuda.stream(self._stream):
             pairs = [(b, self.like(b), saved) for b, saved in self._saved.items()]
             parts = [(b, torch.sum((x - s).float().square())) for b, x, s in pairs if x is not None]
             if parts:
                 values = torch.stack([value for _, value in parts]).cpu().numpy()
                 found[[block for block, _ in parts]] = values
-        return found
+        return found, at_step
 
     def _distance2(self, live: Tensor, saved: Tensor) -> float:
         # In NumPy: torch would start a second pool of threads from this one and crowd out training.

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ettr.training.faults import FencedError
+from ettr.training.faults import CheckpointError, FencedError
 from ettr.training.scoring import Scorer
 from ettr.training.slotfile import HEADER_BYTES, SlotWriter, files_of
 from ettr.training.staging import Staged, Staging
@@ -33,7 +33,9 @@ class RoundWriter:
 
     Read from the training loop while the thread is idle: saved_step and saved_round (-1: none) of
     each block's newest durable record, distance2, durable_step, error; `moved`, each block's
-    distance from its saved value when last scored, the step of that value and that of the scoring.
+    distance from its saved value when last scored, the step of that value and that of the scoring;
+    `scored`, whether blocks were scored since the last round. The loop sets `reached_step`, the
+    step that the parameters are of: a slow disk delays the scoring by many steps.
     """
 
     def __init__(self, slot: SlotWriter, staging: Staging, scorer: Scorer | None) -> None:
@@ -46,13 +48,14 @@ class RoundWriter:
         self.durable_step: int | None = None
         self.error: str | None = None
         self.failed_rounds = 0
+        self.scored = False
+        self.reached_step = 0
         self._staging, self._scorer = staging, scorer
         self._fenced: FencedError | None = None
         self._old_files = len(files_of(slot.folder)) > 1
         self._condition = threading.Condition()
         self._round: Round | None = None
         self._score = self._end = False
-        self._score_step = 0
         self._idle = True
         self._thread = threading.Thread(target=self._run, name="ettr-checkpoint", daemon=True)
         self._thread.start()
@@ -63,16 +66,23 @@ class RoundWriter:
         return not self._idle
 
     def submit(self, work: Round) -> None:
-        """Hand a round over; the thread is idle."""
+        """Hand a round over; the thread is idle.
+
+        Raises:
+            CheckpointError: the writer was closed.
+        """
         with self._condition:
-            self._round, self._idle = work, False
+            if self._end:
+                raise CheckpointError(f"{self.slot.folder}: the checkpoint is closed; open it anew")
+            self._round, self._idle, self.scored = work, False, False
+            self.reached_step = work.step
             self._condition.notify_all()
 
     def score_soon(self, step: int) -> None:
         """Score the blocks as they are at this step, if the thread is idle."""
         with self._condition:
-            if self._idle:
-                self._score, self._score_step, self._idle = True, step, False
+            if self._idle and not self._end:
+                self._score, self.reached_step, self._idle = True, step, False
                 self._condition.notify_all()
 
     def wait(self, timeout_s: float | None = None) -> bool:
@@ -107,10 +117,8 @@ class RoundWriter:
             try:
                 if work is not None:
                     self._write(work)
-                if work is not None and work.score:
-                    self._measure(work.step)
-                elif score:
-                    self._measure(self._score_step)
+                if score or (work is not None and work.score):
+                    self._measure()
             except FencedError as error:
                 self._fenced = error
                 self._failed(str(error))
@@ -136,21 +144,23 @@ class RoundWriter:
         self.slot.commit(blocks)
         self.saved_step[blocks] = work.step
         self.saved_round[blocks] = self.slot.seq
+        self.distance2[blocks] = 0.0  # until the next scoring: or the same ones would be next
         self.durable_step, self.error = work.step, None
         if self._scorer is not None:
             self._note_saved(self._scorer, work)
         if self._old_files and self.slot.covered:
             self._drop_old_files()
 
-    def _measure(self, step: int) -> None:
+    def _measure(self) -> None:
+        self.scored = True
         if self._scorer is None:
             return
-        self.distance2 = self._scorer.distances2()
+        self.distance2, at_step = self._scorer.distances2(lambda: self.reached_step)
         # A block that was saved this very step keeps the measurement of its copy before.
-        known = (self.saved_step >= 0) & (self.saved_step < step)
+        known = (self.saved_step >= 0) & (self.saved_step < at_step)
         self.moved[known, 0] = np.sqrt(self.distance2[known])
         self.moved[known, 1] = self.saved_step[known]
-        self.moved[known, 2] = step
+        self.moved[known, 2] = at_step[known]
 
     def _note_saved(self, scorer: Scorer, work: Round) -> None:
         for staged in work.staged:
