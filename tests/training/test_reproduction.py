@@ -367,5 +367,53 @@ def test_the_price_of_choosing_is_measured_with_the_clock_given():
     assert record["eighth_bytes"] == 2 * 3 * 4
 
 
+def shared_noise(runs: int, each: int) -> list[results.Record]:
+    """Trials whose cost is that of their clean run alone: `each` of a run say no more than one."""
+    costs_of_runs = np.random.default_rng(8).normal(5, 2, runs)
+    return [
+        {
+            "kind": "trial",
+            "trial": number,
+            "stream": number % runs,
+            "T": 20,
+            "arms": {
+                "full/full": [10.0, 0, 1.0],
+                "partial/full/50": [costs_of_runs[number % runs], 0, 1.0],
+            },
+        }
+        for number in range(runs * each)
+    ]
+
+
+def test_more_trials_of_the_same_clean_runs_do_not_narrow_an_interval():
+    head = {"kind": "settings", "workload": "w", "grid": "large"}
+    widths = []
+    for each in (1, 10):
+        arm = summary.summarise([head, *shared_noise(20, each)]).arms["partial/full/50"]
+        widths.append(arm.cost_high - arm.cost_low)
+    spread = np.std([r["arms"]["partial/full/50"][0] for r in shared_noise(20, 1)], ddof=1)
+    assert widths[0] == pytest.approx(2 * 1.96 * spread / math.sqrt(20), rel=0.15)
+    assert widths[1] == pytest.approx(widths[0], rel=0.1)
+
+
+def test_trials_are_drawn_where_clean_runs_are_too_few_to_draw():
+    weights = summary.resampled(shared_noise(4, 25), 1)
+    assert weights.shape == (summary.RESAMPLES, 100)
+    assert weights.sum(axis=1) == pytest.approx(1)
+    assert len(np.unique(weights[0, ::4])) > 1  # trials of one run have weights of their own
+
+
+def test_equal_values_share_the_mean_of_their_ranks():
+    assert summary._ranks(np.array([3.0, 1.0, 3.0, 2.0, 3.0])).tolist() == [4, 1, 4, 2, 4]
+    assert summary._ranks(np.array([7.0, 7.0])).tolist() == [1.5, 1.5]
+
+
+def test_a_trial_whose_arms_all_cost_the_same_says_nothing_of_agreement():
+    flat = {key: [0.0, 0, float(size)] for size, key in enumerate("abcd", 1)}
+    tied = {"a": [0.0, 0, 1.0], "b": [0.0, 0, 2.0], "c": [3.0, 0, 3.0], "d": [4.0, 0, 4.0]}
+    # Spearman with ties, by hand: ranks 1.5 1.5 3 4 against 1 2 3 4
+    assert summary._agreement([flat, tied]) == pytest.approx(4.5 / math.sqrt(4.5 * 5))
+
+
 def test_the_trailing_mean_uses_what_there_is_at_the_start():
     assert trailing_mean(np.array([4.0, 2.0, 0.0, 6.0]), 2).tolist() == [4, 3, 1, 3]

@@ -1,8 +1,10 @@
 """From trials to numbers: mean costs and savings with paired bootstrap intervals, table and figure.
 
 A saving is 1 − (mean cost of the arm) / (mean cost of the traditional scheme) over the same trials;
-whole trials are drawn again, so the pairing is kept. A censored trial enters with the iterations
-at which it was cut off, which is too low, and is counted.
+whole trials are drawn again, so the pairing is kept. Trials of one clean run share its κ(x), which
+is the noise of a random algorithm, and are not independent: where there are enough clean runs, runs
+are drawn again with all their trials. From fewer, the interval holds for these runs alone. A
+censored trial enters with the iterations at which it was cut off, which is too low, and is counted.
 """
 
 import json
@@ -24,6 +26,7 @@ from ettr.training.reproduction.workload import keyed
 TRADITIONAL = "full/full"
 CLAIM = "78 to 95 %"  # Qiao et al., ICML 2019, abstract: the whole of SCAR
 RESAMPLES = 2000
+ENOUGH = 8  # clean runs from which a draw of whole runs tells how far they differ
 FEWEST = 5  # trials under which a bootstrap interval would say more than is known
 Share = tuple[float, float, float]
 
@@ -67,13 +70,14 @@ def summarise(records: Sequence[results.Record]) -> ExperimentSummary:
     """
     settings = records[0]
     name = str(settings["workload"])
-    trials = [_arms(record) for record in records if record["kind"] == "trial"]
+    seen = [record for record in records if record["kind"] == "trial"]
+    trials = [_arms(record) for record in seen]
     if not trials:
         raise UsageError(f"{name}: no trial yet; run with --trials 1 or more")
-    drawn = keyed(len(trials), 17).integers(0, len(trials), size=(RESAMPLES, len(trials)))
+    weights = resampled(seen, 17)
     base = np.array([arm[TRADITIONAL][0] for arm in trials])
     arms = {
-        key: _summary(name, key, np.array([arm[key][:2] for arm in trials]), base, drawn)
+        key: _summary(name, key, np.array([arm[key][:2] for arm in trials]), base, weights)
         for key in trials[0]
     }
     controls = [record for record in records if record["kind"] == "control"]
@@ -88,6 +92,26 @@ def summarise(records: Sequence[results.Record]) -> ExperimentSummary:
         _agreement(trials),
         _shares(trials),
     )
+
+
+def resampled(trials: Sequence[results.Record], key: int) -> NDArray[np.float64]:
+    """The weight of each trial in each draw of a bootstrap, shape (RESAMPLES, trials).
+
+    The weights of a draw sum to 1. Clean runs are drawn with all their trials where there are
+    `ENOUGH`, else trials.
+
+    Args:
+        trials: records with the `stream` of their clean run.
+        key: of the random numbers.
+    """
+    streams = [int(str(trial["stream"])) for trial in trials]
+    names, group = np.unique(streams, return_inverse=True)
+    if names.size < ENOUGH:
+        group = np.arange(len(trials))
+    n = int(group.max()) + 1
+    drawn = keyed(len(trials), key).integers(0, n, size=(RESAMPLES, n))
+    times = np.array([np.bincount(row, minlength=n) for row in drawn])[:, group].astype(np.float64)
+    return np.asarray(times / times.sum(axis=1, keepdims=True))
 
 
 def write_summary(out: Path) -> bool:
@@ -167,8 +191,7 @@ def late_table(files: Iterable[Sequence[results.Record]]) -> str:
         if not late:
             continue
         cost = np.array([[_arms(record)[key][0] for key in keys] for record in late])
-        drawn = keyed(len(late), 23).integers(0, len(late), size=(RESAMPLES, len(late)))
-        low, high = np.quantile(cost[drawn].mean(axis=1), [0.025, 0.975], axis=0)
+        low, high = np.quantile(resampled(late, 23) @ cost, [0.025, 0.975], axis=0)
         cells = [
             f"{mean:.1f} ({a:.1f} to {b:.1f})" if len(late) >= FEWEST else f"{mean:.1f}"
             for mean, a, b in zip(cost.mean(axis=0), low, high, strict=True)
@@ -255,10 +278,10 @@ def _summary(
     key: str,
     seen: NDArray[np.float64],
     base: NDArray[np.float64],
-    drawn: NDArray[np.int64],
+    weights: NDArray[np.float64],
 ) -> ArmSummary:
     cost = seen[:, 0]
-    means, bases = cost[drawn].mean(axis=1), base[drawn].mean(axis=1)
+    means, bases = weights @ cost, weights @ base
     low, high = np.quantile(means, [0.025, 0.975])
     saving = saving_low = saving_high = None
     if base.mean() > 0 and (bases > 0).all():
@@ -299,10 +322,16 @@ def _agreement(trials: Sequence[Mapping[str, Sequence[float]]]) -> float:
     for trial in trials:
         run = [o for key, o in trial.items() if key not in ("again", "full/none", TRADITIONAL)]
         pairs = np.array([(o[0], o[2]) for o in run if o[2] > 0])
-        if len(pairs) > 2:
-            ranks = pairs.argsort(axis=0).argsort(axis=0)
-            found.append(float(np.asarray(np.corrcoef(ranks.T))[0, 1]))
+        if len(pairs) > 2 and (np.ptp(pairs, axis=0) > 0).all():
+            ranks = [_ranks(column) for column in pairs.T]
+            found.append(float(np.asarray(np.corrcoef(ranks))[0, 1]))
     return float(np.mean(found)) if found else math.nan
+
+
+def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The rank of each value; equal values share the mean of theirs."""
+    _, place, times = np.unique(values, return_inverse=True, return_counts=True)
+    return np.asarray((np.cumsum(times) - (times - 1) / 2)[place])
 
 
 def _panel(s: ExperimentSummary) -> Panel:
