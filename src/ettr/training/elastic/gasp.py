@@ -9,7 +9,8 @@ one. The same script and the same `train` as under `ettr elastic`.
 
 One node: shared memory does not outlive the machine, nor reach another. Two traps are seen to: the
 store of the rendezvous is used again with the keys of the attempt before (all keys go below the
-attempt's number), and torchrun's SIGTERM would end a rank in its gasp.
+attempt's number), and torchrun's SIGTERM would end a rank in its gasp. What was parked lies there
+until its slot has made a step, so that ranks killed while they start take nothing along.
 """
 
 from __future__ import annotations
@@ -33,13 +34,14 @@ from ettr.errors import UsageError
 from ettr.training.elastic.generation import Generation
 from ettr.training.elastic.groups import RankFailedError, Timeouts, form, prefixed, warm_up
 from ettr.training.elastic.membership import Membership
-from ettr.training.elastic.parking import Parked, park, parked
+from ettr.training.elastic.parking import Parked, agree, clear, clear_torn, park, parked
 from ettr.training.elastic.protection import Protection
 from ettr.training.elastic.sockets import open_sockets, sever
 from ettr.training.measuring import Measuring
 from ettr.training.progress import ProgressRecorder
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - memory that outlives the process is the point
+_CUT_AGAIN_S = 0.05
 
 
 def started_by_torchrun() -> bool:
@@ -82,7 +84,8 @@ class TorchrunGroup:
         self._folder = folder or _folder_of_run()
         self._parks = parks
         self._kept: frozenset[str] = frozenset()
-        self._over = threading.Event()
+        self._over, self._left = threading.Event(), threading.Event()
+        self._moved_on = False
 
     def run(self, train: Callable[[Generation], Any]) -> Any:
         """Call `train` once; park the shard and raise if it is broken off.
@@ -94,8 +97,8 @@ class TorchrunGroup:
 
         warm_up()
         self._take_up()
-        _listen_for_sigterm(self._cut)
         self._kept = frozenset(open_sockets())
+        _listen_for_sigterm(self._cut)
         told: str | None = None
         result = None
         generation: Generation | None = None
@@ -106,9 +109,17 @@ class TorchrunGroup:
         except RuntimeError as error:
             self.last_failed_s = time.time()
             told = "".join(traceback.format_exception(error))
-        if told is not None:
-            if self._parks:
+        self._left.set()
+        if generation is not None:
+            generation.close_ring()  # its neighbours need not wait until this process has parked
+        if told is not None and self._parks:
+            try:
                 self._gasp(generation)
+            except OSError as error:
+                told += f"nothing could be parked: {error}\n"
+        if generation is not None:
+            generation.end()
+        if told is not None:
             raise RankFailedError(f"attempt {self.attempt} was broken off:\n{told}")
         if self.slot == 0:
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -129,8 +140,11 @@ class TorchrunGroup:
         return Generation(self, membership, slot, prefixed("ettr", store))
 
     def _take_up(self) -> None:
-        """What this slot's rank of the attempt before parked becomes this rank's memory."""
-        left = parked(self._folder, self.slot, attempt=self.attempt - 1, world=self.world)
+        """What this slot's rank of an attempt before parked becomes this rank's memory."""
+        if self.attempt == 0:
+            clear(self._folder, self.slot)  # left by a job that was given up
+        clear_torn(self._folder, self.slot)
+        left = parked(self._folder, self.slot, before=self.attempt, world=self.world)
         for (kind, step), image in sorted(left.images.items() if left else (), key=_by_step):
             versions = self.keeper.own if kind == "own" else self.keeper.mirror
             room = versions.room(image.numel())
@@ -151,8 +165,11 @@ class TorchrunGroup:
             park(self._folder, Parked(self.attempt, self.slot, self.world, images))
 
     def _cut(self) -> None:
+        """End every wait of the loop, until it has left: it may be forming its group just now."""
         self._over.set()
-        sever(self._kept)
+        while not self._left.is_set():
+            sever(self._kept)
+            self._left.wait(_CUT_AGAIN_S)
 
     def open_ring(self, number: int, slot: int, world: int) -> Any:
         """A rank's connections to its neighbours in this attempt; told by the generation."""
@@ -170,6 +187,9 @@ class TorchrunGroup:
 
     def updated(self, generation: Generation, step: int, step_s: float, save_s: float) -> None:
         """An update was made and guarded; told by the generation."""
+        if not self._moved_on:
+            self._moved_on = True
+            clear(self._folder, self.slot)
         self.measuring.add("step", step_s)
         self.measuring.add("save", save_s)
         if self._recorder is not None:
@@ -178,6 +198,7 @@ class TorchrunGroup:
 
     def recovered(self, generation: Generation, report: Any, begin_s: float) -> None:
         """The attempt has its state; told by the generation."""
+        agree(self._folder, self.slot, attempt=self.attempt, step=report.step)
         self.reports.append(report)
         if self._recorder is None:
             return

@@ -161,10 +161,14 @@ class Generation:
             before = self.sizes[(self.slot - 1) % self.world]
             keeping.exchange(self.keeper, self.ring, step, image, before)
 
-    def end(self) -> None:
-        """Let go of the model and the checkpoint; keep the live shard, unless it is torn."""
+    def close_ring(self) -> None:
+        """Hang up on both neighbours; twice is harmless."""
         if self.ring is not None:
             self.ring.close()
+
+    def end(self) -> None:
+        """Let go of the model and the checkpoint; keep the live shard, unless it is torn."""
+        self.close_ring()
         if self._checkpoint is not None:
             with suppress(EttrError):
                 self._checkpoint.close()
