@@ -361,7 +361,7 @@ import torch
 import torch.distributed as dist
 from ettr.training.elastic import groups
 store = groups.prefixed("gen3", groups.connect("127.0.0.1", int(sys.argv[1]), 60))
-groups.Reinit(groups.Timeouts(20, 30, 40)).form(3, 1, 2, store)
+groups.Reinit(groups.Timeouts(20, 30, 40), lambda: 0).form(3, 1, 2, store)
 told = torch.ones(1)
 dist.all_reduce(told)
 dist.destroy_process_group()
@@ -372,7 +372,7 @@ def test_who_waited_in_vain_for_a_generation_meets_newcomers_in_the_next():
     import torch.distributed as dist
 
     served = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    waited = Reinit(Timeouts(0.5, 1, 1.5))
+    waited = Reinit(Timeouts(0.5, 1, 1.5), lambda: 0)
     store = prefixed("gen2", connect("127.0.0.1", served.port, 1.5))
     with pytest.raises(RuntimeError):
         waited.form(2, 0, 2, store)  # the other rank of generation 2 died before it came
@@ -380,7 +380,7 @@ def test_who_waited_in_vain_for_a_generation_meets_newcomers_in_the_next():
     newcomer = subprocess.Popen([sys.executable, "-c", NEWCOMER, str(served.port)])
     try:
         store = prefixed("gen3", connect("127.0.0.1", served.port, 60))
-        Reinit(Timeouts(20, 30, 40)).form(3, 0, 2, store)
+        Reinit(Timeouts(20, 30, 40), lambda: 0).form(3, 0, 2, store)
         told = torch.ones(1)
         dist.all_reduce(told)
         assert told.item() == 2

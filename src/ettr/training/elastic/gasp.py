@@ -134,7 +134,7 @@ class TorchrunGroup:
         store, slot, world = next(iter(rendezvous("env://", timeout=wait)))
         # torchrun's own store lives on over restarts, with the keys of the attempts before.
         store = prefixed(f"attempt{self.attempt}", store)
-        form(self.attempt + 1, store, slot, world, self._timeouts)
+        form(self.attempt + 1, store, slot, world, self._timeouts, over=self._over.is_set)
         names = tuple(f"rank{other}" for other in range(world))
         membership = Membership(self.attempt + 1, names, cause="died" if self.attempt else "start")
         return Generation(self, membership, slot, prefixed("ettr", store))

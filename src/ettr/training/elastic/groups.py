@@ -72,13 +72,32 @@ def prefixed(prefix: str, store: Any) -> Any:
     return PrefixStore(prefix, store)
 
 
-def form(generation: int, store: Any, slot: int, world: int, timeouts: Timeouts) -> None:
-    """Initialise the default group with the ranks that meet in a store."""
+def form(
+    generation: int,
+    store: Any,
+    slot: int,
+    world: int,
+    timeouts: Timeouts,
+    *,
+    over: Callable[[], bool] | None = None,
+) -> None:
+    """Initialise the default group with the ranks that meet in a store.
+
+    Args:
+        over: whether the generation is over, upon which waits for collectives end where the group
+            is gloo's alone; None: they end with the timeout.
+    """
     import torch.distributed as dist
 
+    name, options = backend(), None
+    if name == "gloo" and over is not None:
+        from ettr.training.elastic import leaving
+
+        name, options = leaving.register(), over
     count_groups_from(generation)
     dist.init_process_group(
-        backend(),
+        name,
+        pg_options=options,
         store=store,
         rank=slot,
         world_size=world,
@@ -120,29 +139,53 @@ class Former(Protocol):
 
 
 class Reinit:
-    """A new group in every generation, the old one destroyed: any torch, any backend."""
+    """A new group in every generation, the old one destroyed: any torch, any backend.
 
-    def __init__(self, timeouts: Timeouts) -> None:
-        self._timeouts = timeouts
+    Args:
+        newest: the newest generation that is known.
+    """
+
+    def __init__(self, timeouts: Timeouts, newest: Callable[[], int]) -> None:
+        self._timeouts, self._newest = timeouts, newest
 
     def form(self, generation: int, slot: int, world: int, store: Any) -> Regroup:
         """Form the group of a generation; returns how."""
-        form(generation, store, slot, world, self._timeouts)
+        form(
+            generation, store, slot, world, self._timeouts,
+            over=lambda: self._newest() > generation,
+        )  # fmt: skip
         return Regroup.REINIT
 
     def release(self, again: bool) -> None:
         """Destroy the group."""
-        import torch.distributed as dist
-
-        with suppress(Exception):
-            dist.destroy_process_group()
+        destroy()
 
 
-def former(regroup: Regroup | str, store: Callable[[], Any], timeouts: Timeouts) -> Former:
+def destroy() -> None:
+    """Destroy all groups of this process, without waiting for operations that were left behind."""
+    import torch.distributed as dist
+    from torch.distributed import distributed_c10d
+
+    from ettr.training.elastic.leaving import LeavableGloo
+
+    for group in list(distributed_c10d._world.pg_map):
+        if isinstance(group, LeavableGloo):
+            group.leave()
+    with suppress(Exception):
+        dist.destroy_process_group()
+
+
+def former(
+    regroup: Regroup | str,
+    store: Callable[[], Any],
+    timeouts: Timeouts,
+    newest: Callable[[], int],
+) -> Former:
     """What forms the groups of this process.
 
     Args:
         store: makes a connection to the supervisor's store.
+        newest: the newest generation that is known.
 
     Raises:
         UsageError: no such way, or the installed torch does not have it.
@@ -150,7 +193,7 @@ def former(regroup: Regroup | str, store: Callable[[], Any], timeouts: Timeouts)
     if regroup not in tuple(Regroup):
         raise UsageError(f'regroup: "{regroup}" was given; it is one of {", ".join(Regroup)}')
     if regroup == Regroup.REINIT:
-        return Reinit(timeouts)
+        return Reinit(timeouts, newest)
     from ettr.training.elastic.reconfigure import Reconfiguring, require
 
     require()

@@ -73,7 +73,7 @@ class ElasticGroup:
         self.keeper, self.measuring = Keeper(), Measuring()
         self.reports: list[Any] = []
         self._address, self._timeouts, self._recorder = store, timeouts, recorder
-        self._former = groups.former(regroup, self._connect, timeouts)
+        self._former = groups.former(regroup, self._connect, timeouts, lambda: self._watcher.newest)
         self._control = self._connect()
         self._watcher = Watcher(self._connect(), worker, abort=groups.abort_of_backend())
         self.last_failed_s: float | None = None
