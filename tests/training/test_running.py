@@ -185,6 +185,25 @@ def test_dirty_leaves_frozen_parameters_alone(tmp_path: Path) -> None:
     assert (steps["0.weight"], steps["0.bias"], steps["2.weight"]) == (1, 1, 3)
 
 
+def test_dirty_takes_what_a_fused_optimizer_trains_for_changed(tmp_path: Path) -> None:
+    """Torch's fused kernels move no version counter of a plain tensor."""
+    model, _ = make()
+    model[0].requires_grad_(False)
+    for policy_of in (torch.optim.AdamW, torch.optim.SGD):
+        opt = policy_of(model.parameters(), lr=1e-2, fused=True)
+        train(model, opt)
+        with RunningCheckpoint(
+            tmp_path / policy_of.__name__, TrainingState(model, opt), policy="dirty",
+            budget=Budget(fraction=1.0),
+        ) as rc:  # fmt: skip
+            for step in (1, 2, 3):
+                rc.step(step)
+                rc.wait()
+                train(model, opt)
+            steps = {age.fqn: age.step for age in rc.ages()}
+        assert (steps["0.weight"], steps["2.weight"]) == (1, 3)
+
+
 def test_what_a_failed_round_held_is_saved_by_the_next(tmp_path: Path) -> None:
     table = nn.Embedding(40, 4)
     disk = SlowDisk()

@@ -36,7 +36,7 @@ from ettr.training.planning import BlockView, Budget, check_options, choose, pla
 from ettr.training.scoring import Scorer
 from ettr.training.slotfile import SlotWriter, slot_folder
 from ettr.training.staging import Staging, record_bytes
-from ettr.training.state import State, as_state
+from ettr.training.state import UNCOUNTED, State, as_state
 from ettr.training.verifying import BlockAge
 from ettr.training.writing import Round, RoundWriter
 
@@ -120,8 +120,7 @@ class RunningCheckpoint:
         }  # fmt: skip
         self._own = OwnRecords(Layout((), ()), 0, None)
         self._checksum, self._disk, self._staging_bytes = checksum, disk, staging_bytes
-        self._rng = np.random.default_rng(seed)
-        self._clock = clock
+        self._rng, self._clock = np.random.default_rng(seed), clock
         self._stage_bytes_per_s = 5e9
         self._last_round_s: float | None = None
         self._last_round_step = 0
@@ -344,9 +343,12 @@ class RunningCheckpoint:
     def _changed(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
         if self.policy != "dirty":
             return np.ones(len(self._sizes), bool)
+        now = self._versions_now()
+        return np.asarray((now != self._versions) | (now == UNCOUNTED), np.bool_)
+
+    def _versions_now(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         now = np.array([shard.version() for shard in self._shards] + [-2], np.int64)
-        changed: np.ndarray[Any, np.dtype[np.bool_]] = now[self._of_shard] != self._versions
-        return changed
+        return np.asarray(now[self._of_shard], np.int64)
 
     def _fitting(self, blocks: list[int]) -> list[int]:
         room = self._staging.capacity_bytes - int(self._sizes[self._n_data :].sum())
@@ -373,8 +375,7 @@ class RunningCheckpoint:
         self._in_flight = (blocks, self._touches[blocks])
         self._touches[blocks] = 0
         if self.policy == "dirty":
-            now = np.array([shard.version() for shard in self._shards] + [-2], np.int64)
-            self._versions[blocks] = now[np.array(self._of_shard)[blocks]]
+            self._versions[blocks] = self._versions_now()[blocks]
         self._writer.submit(Round(step, staged, event, score=score))
         return n_bytes
 

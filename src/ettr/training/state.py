@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
@@ -24,6 +24,7 @@ from ettr.training.layout import DTYPE_BYTES, Component, TensorSpec
 # A part of another shape than its parameter moves with every block up to this size; above it, it
 # becomes a tensor of its own (Adafactor's row and column factors).
 _WHOLE_LIMIT = 1024
+UNCOUNTED = -3  # instead of a version: nobody can say whether it has changed
 _WRAPPERS = ("module.", "_orig_mod.", "_checkpoint_wrapped_module.", "_fsdp_wrapped_module.")
 
 
@@ -38,6 +39,7 @@ class Shard:
     tensor: Tensor
     optimizer: torch.optim.Optimizer | None = None
     moment_name: str = ""  # set where the shard is itself one moment of `tensor`
+    fused: bool = False  # torch's fused kernels change plain tensors and count no version
 
     def part(self, name: str) -> Any:
         """The live local tensor (or the number) of one component."""
@@ -52,7 +54,9 @@ class Shard:
             self.optimizer.state[self.tensor][name] = value
 
     def version(self) -> int:
-        """Grows with every in-place change of the parameter or of a moment."""
+        """Grows with every in-place change of the parameter or of a moment; or `UNCOUNTED`."""
+        if self.fused and self.tensor.requires_grad:
+            return UNCOUNTED
         total = self.tensor._version
         if self.optimizer is not None:
             for value in self.optimizer.state[self.tensor].values():
@@ -135,6 +139,8 @@ class TrainingState:
                 f"{foreign} parameters of the optimizer are not in the model; build the optimizer "
                 f"from model.parameters() after wrapping (fully_shard, DDP)"
             )
+        groups = (group for inner in self._local for group in inner.param_groups)
+        self._fused = {id(p) for group in groups if group.get("fused") for p in group["params"]}
         self._sharded = any(a is not b for a, b in zip(given, self._local, strict=True))
 
     def shards(self) -> list[Shard]:
@@ -147,6 +153,8 @@ class TrainingState:
             moments = optimizer.state.get(tensor, {}) if optimizer is not None else {}
             replica = (0, 1) if self._sharded and optimizer is not None else self._replica
             shard = _shard(fqn, tensor, moments, optimizer, replica)
+            if id(tensor) in self._fused:
+                shard = replace(shard, fused=True)
             if math.prod(shard.sizes):
                 found += [shard, *_apart(shard, moments)]
         return found
@@ -288,7 +296,7 @@ def _apart(shard: Shard, moments: Mapping[str, Any]) -> Iterator[Shard]:
         part = _shard(f"{shard.spec.fqn}#{name}", value, {}, None, shard.replica)
         yield Shard(
             part.spec, part.offsets, part.sizes, part.replica, shard.tensor, shard.optimizer,
-            moment_name=name,
+            moment_name=name, fused=shard.fused,
         )  # fmt: skip
 
 
