@@ -1,6 +1,12 @@
-"""The progress recorder: cost of a step's line, and the split of a long run (anchor S7)."""
+"""The progress recorder: cost of a step's line, and the split of a long run.
+
+Anchor: ml-goodput-measurement 0.2.3 took 4.3 s for 200,000 steps with 189 disruptions on a noisy
+machine of two cores (± 30 %); its goodput is right, and its split of what was lost is off by one
+step a disruption.
+"""
 
 import argparse
+import os
 import statistics
 import sys
 import tempfile
@@ -28,7 +34,7 @@ def cost_us(path: Path, n: int, *, live: bool, detail: bool) -> float:
 
 
 def long_run(path: Path) -> tuple[float, float]:
-    """Write the run of S7's size, read it back; seconds of the reading and the largest error."""
+    """Write a run of the anchor's size, read it back; seconds of that, and the largest error."""
     now, done, every = [1_700_000_000.0], 0, STEPS // DISRUPTIONS
     redone_s = restart_s = 0
     with ProgressRecorder(path, run="r", clock=lambda: now[0]) as recorder:
@@ -61,6 +67,7 @@ def main() -> int:
     parser.add_argument("--lines", type=int, default=2000, help="lines a batch")
     given = parser.parse_args()
     worst = 0.0
+    print(f"medians of 20 batches; {os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}")
     with tempfile.TemporaryDirectory() as folder:
         for live in (False, True):
             for detail in (False, True):
@@ -70,7 +77,7 @@ def main() -> int:
                 print(f"{us:6.1f} µs a line (live split: {live}, with detail: {detail})")
         took_s, error_s = long_run(Path(folder) / "long.jsonl")
     print(f"{STEPS} steps with {DISRUPTIONS} disruptions read and split in {took_s:.1f} s, largest "
-          f"error {error_s} s (S7: 4.3 s, off by one step a disruption)")  # fmt: skip
+          f"error {error_s} s (ml-goodput-measurement: 4.3 s, one a disruption)")  # fmt: skip
     good = worst < LIMIT_US and error_s == 0
     print("ok" if good else f"MISS: the limit is {LIMIT_US} µs a line and no error")
     return int(not good)
