@@ -21,6 +21,8 @@ from ettr.taxonomy import VENDORS, load_taxonomy
 from ettr.taxonomy.records import read_records
 
 FOLDER = Path(__file__).resolve().parent / "reference"
+# guides that bear another name than their source
+GUIDES = {"slurm-sacct-json": "sources/slurm-sacct.md", "progress": "record-progress.md"}
 MADE = "<!-- Made by docs/generate.py (`make docs`); change the code instead. -->\n"
 
 
@@ -229,7 +231,7 @@ def _default(param: Any) -> str:
 
 
 def _sources() -> str:
-    guides = FOLDER.parent / "how-to" / "sources"
+    guides = FOLDER.parent / "how-to"
     parts = [
         "# Sources",
         "The logs that can be read, in the order in which `ettr sources` lists them. A file's "
@@ -244,9 +246,9 @@ def _sources() -> str:
             lines.append(f"Options: {', '.join(_code(option) for option in source.options)}.")
         if source.how_to_get:
             lines.append(f"```text\n{source.how_to_get}\n```")
-        guide = guides / f"{source.name}.md"
-        if guide.exists():
-            lines.append(f"[How to](../how-to/sources/{guide.name})")
+        guide = GUIDES.get(source.name, f"sources/{source.name}.md")
+        if (guides / guide).exists():
+            lines.append(f"[How to](../how-to/{guide})")
         parts.append("\n\n".join(lines))
     return "\n\n".join(parts)
 

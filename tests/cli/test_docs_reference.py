@@ -36,6 +36,11 @@ def test_a_generated_page_is_up_to_date(name: str, generate: Any):
     assert committed == generate.pages()[name], "out of date; `make docs` writes it anew"
 
 
+def test_every_source_has_a_guide(generate: Any):
+    page = generate.pages()["sources.md"]
+    assert page.count("\n## ") == page.count("[How to](../how-to/") > 10
+
+
 def test_every_command_option_has_a_meaning(generate: Any):
     rows = re.findall(r"^\| `(-[^`]+)` \| (.*?) \|", generate.pages()["commands.md"], re.M)
     assert len(rows) > 50
