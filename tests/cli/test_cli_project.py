@@ -66,3 +66,21 @@ def test_typed_numbers_are_no_reason_to_overlook_a_mistake(words: tuple[str, ...
     assert done.code == 2
     assert says in done.err
     assert done.out == ""
+
+
+def test_warnings_of_any_scale_are_told_in_whatever_order_the_scales_stand():
+    """The largest first, the smallest in the middle: each has a warning of its own."""
+    done = ettr(*TYPED[:-2], "--gpus", "131072,64,16384")
+    text = " ".join(done.out.split())
+    assert "16,384 nodes are 8 times the largest job seen (2,048)" in text
+    assert "8 nodes are fewer than the smallest job seen (2,048)" in text
+    done = ettr(*TYPED[:-2], "--gpus", "32768,65536,131072")
+    assert " ".join(done.out.split()).count("times the largest job seen") == 1
+
+
+def test_one_failure_is_told_in_the_singular():
+    done = ettr("project", "--failures", "1", "--node-days", "100", "--gpus", "4096")
+    text = " ".join(done.out.split())
+    assert "1 failure is too few to know whether they cluster" in text
+    assert "1 failure cannot tell models apart" in text
+    assert "1 failures" not in text

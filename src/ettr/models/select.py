@@ -76,7 +76,8 @@ def compare_models(
         weights = tuple(1.0 if fit is simplest else 0.0 for fit in fits)
         return Comparison(
             tuple(fits), weights, simplest,
-            f"{failures} failures cannot tell models apart ({FEW_FAILURES} are needed): "
+            f"{failures} failure{'' if failures == 1 else 's'} cannot tell models apart "
+            f"({FEW_FAILURES} are needed): "
             f"{simplest.model} is taken as the simplest.",
         )  # fmt: skip
     scored = [(math.inf if fit.aic is None else fit.aic, fit) for fit in fits]

@@ -347,11 +347,13 @@ def _beyond(scale: Scale, seen: Seen) -> Iterator[str]:
 
 
 def _of_the_fit(first: Fit) -> Iterator[ProjectionWarning]:
-    if first.rate.failures < FEW_FAILURES:
+    failures = first.rate.failures
+    if failures < FEW_FAILURES:
+        seen = "1 failure is" if failures == 1 else f"{failures} failures are"
         yield ProjectionWarning(
             WarningKind.FEW_FAILURES,
-            f"{first.rate.failures} failures are too few to know whether they cluster: the band "
-            "holds only if they are independent.",
+            f"{seen} too few to know whether they cluster: the band holds only if they are "
+            "independent.",
         )
     if first.goodness is not None and first.goodness.p_value < 0.01:
         yield ProjectionWarning(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 from ettr.analysis.projecting import CheckpointAdvice, ScaleProjection
@@ -25,21 +26,12 @@ def projection_section(found: ScaleProjection | None) -> Section:
             found.points[-1].projection.meaning if len(found.points) > 1 else "",
         )
     ).strip()
-    warnings: dict[str, None] = {}
-    for point in found.points:
-        for warning in point.projection.warnings:
-            warnings.setdefault(warning.text)
-    shown = list(warnings)
-    if len(found.points) > 2:
-        # what holds of every scale once, what grows with it for the largest only
-        last = {warning.text for warning in found.points[-1].projection.warnings}
-        shown = [warning for warning in shown if warning in last]
     tables = [_table(found)]
     if any(point.projection.spares is not None for point in found.points):
         tables.append(_spares_table(found))
     rate = found.rate
     notes = (
-        *shown,
+        *_warnings(found),
         f"From {counted(rate.failures, 'failure')} in {number(rate.node_days, 6)} node-days "
         f"({found.jobs}); the band is the envelope of {', '.join(found.models)} at "
         f"{percent(found.confidence, 2)}.",
@@ -50,6 +42,15 @@ def projection_section(found: ScaleProjection | None) -> Section:
         *found.notes,
     )
     return Section("projection", title, lead, (_figure(found),), tuple(tables), notes)
+
+
+def _warnings(found: ScaleProjection) -> list[str]:
+    """What holds of several scales once: of sentences that differ in numbers, the largest one's."""
+    by_kind: dict[str, str] = {}
+    for point in sorted(found.points, key=lambda point: point.size):
+        for warning in point.projection.warnings:
+            by_kind[re.sub(r"[\d.,]+", "0", warning.text)] = warning.text
+    return list(by_kind.values())
 
 
 def _count(value: Interval | None) -> str:
