@@ -120,6 +120,23 @@ def test_only_what_came_after_the_last_step_counts():
     assert abs(fit.rate.failures - 60) <= 5
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("late_per_day", "least"), [(2, 0.85), (8, 0.8)])
+def test_bands_since_a_large_step_or_none_hold_the_planted_rate(late_per_day, least):
+    """100 nodes and 8 failures a day for 30 days, then a quarter of them, or as many as before."""
+    inside = []
+    for seed in range(80):
+        rng = np.random.default_rng(seed)
+        early = np.sort(rng.uniform(0, 30, rng.poisson(240)))
+        late = np.sort(rng.uniform(30, 60, rng.poisson(30 * late_per_day)))
+        fit, _ = fit_since_last_step(
+            fleet_on_calendar(np.concatenate([early, late]), 0.0, 60.0, 100), 0.9
+        )
+        band = fit.rate_per_node_day
+        inside.append(band.low <= late_per_day / 100 <= band.high)
+    assert np.mean(inside) >= least
+
+
 def test_without_a_step_all_of_the_time_counts():
     rng = np.random.default_rng(4)
     data = fleet_on_calendar(np.sort(rng.uniform(0, 60, 120)), 0.0, 60.0, 100)

@@ -216,11 +216,17 @@ def _clock_words(clock: str) -> str:
 
 
 def _since(fit: Fit, origin: datetime, step_days: float) -> str:
-    seen = f"{fit.rate.failures:,} failures in {fit.rate.node_days:,.0f} node-days"
+    failures = fit.rate.failures
+    seen = (
+        f"{failures:,} failure{'' if failures == 1 else 's'} in {fit.rate.node_days:,.0f} node-days"
+    )
     if not step_days:
-        return f"{fit.model}: {fit.meaning} All of the time counts, {seen}."
+        return (
+            f"{fit.model}: {fit.meaning} All of the time counts, {seen}; a step too small to be "
+            "shown is not in the band."
+        )
     at = origin + timedelta(days=step_days)
     return (
         f"{fit.model}: the rate last stepped at {at:%Y-%m-%d %H:%M} UTC; only what came since "
-        f"counts, {seen}, and it is taken to stay so."
+        f"counts, {seen}, and it is taken to stay so. The band takes that step as certain."
     )

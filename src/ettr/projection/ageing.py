@@ -113,7 +113,8 @@ def fit_since_last_step(data: Lifetimes, confidence: float = CONFIDENCE) -> tupl
 
     Args:
         data: Spans on the calendar, in seconds from one common moment.
-        confidence: Of the interval, which takes the step as given.
+        confidence: Of the interval, which takes the step as given: where the rate stepped by less
+            than the data can show, it is about the mean over both sides and misses what came since.
 
     Source:
         The steps are those of `PiecewiseConstant`.
@@ -131,7 +132,6 @@ def fit_since_last_step(data: Lifetimes, confidence: float = CONFIDENCE) -> tupl
     return (
         replace(
             fit,
-            model=fit.model,
             rate=rate,
             rate_per_node_day=Interval(rate.per_node_day, low, high),
             cumulative_hazard=None,
