@@ -99,6 +99,11 @@ class Facts:
         return max((step for step in self.live if step is not None), default=-1)
 
     @property
+    def apart(self) -> int:
+        """Steps from the last survivor to the furthest; more than 1: a rollback was broken off."""
+        return self.reached - min((step for step in self.live if step is not None), default=-1)
+
+    @property
     def lost_bytes(self) -> int:
         """Bytes of the lost shards."""
         return sum(self.sizes[slot] for slot in self.lost)

@@ -118,10 +118,11 @@ class Recovery:
 
     def _recover(self, facts: Facts) -> dict[str, Any]:
         common = facts.common_step()
-        if common is None and not facts.lost:
-            return self._accept(facts)
-        if common is None and self._protection.running is not None:
-            self._gather_ages(facts)
+        if common is None and facts.apart <= 1:  # else no survivor's shard may stay as it is
+            if not facts.lost:
+                return self._accept(facts)
+            if self._protection.running is not None:
+                self._gather_ages(facts)
         relative = recovery.predicted_perturbation(facts.relative, len(facts.lost) / facts.world)
         lost_stale = [stale for stale in (facts.stale or [None]) if stale is not None]
         covered = bool(facts.stale) and all(facts.stale[s] is not None for s in facts.lost)
