@@ -113,6 +113,8 @@ class Ring:
                 end, _ = self._listener.accept()
             except TimeoutError:
                 continue
+            except OSError as error:
+                raise NeighbourLostError(f"slot {self._slot}: {error}") from error
             if _greets(end, self._token):
                 return end
             end.close()
