@@ -24,6 +24,14 @@ def elastic(
     heartbeat: Annotated[
         float, typer.Option(metavar="SECONDS", help="A rank silent for so long is replaced.")
     ] = 30.0,
+    leave: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            help="A rank that does not leave a generation for so long after the next began is "
+            "replaced; give more than the script's Timeouts.collective_s.",
+        ),
+    ] = 75.0,
     max_failures: Annotated[int, typer.Option(min=0, help="Losses after which to give up.")] = 64,
     json: opt.JsonOption = False,
 ) -> None:
@@ -35,7 +43,7 @@ def elastic(
     from ettr.training.elastic.supervisor import SupervisorOptions, supervise
 
     options = SupervisorOptions(
-        spares=spares, heartbeat_timeout_s=heartbeat, max_failures=max_failures
+        spares=spares, heartbeat_timeout_s=heartbeat, leave_s=leave, max_failures=max_failures
     )
     report = supervise(context.args, ranks, options=options, on_event=complain)
     if json:
