@@ -1,5 +1,6 @@
 """Checked storage under dcp.save and dcp.load."""
 
+import os
 import warnings
 from pathlib import Path
 
@@ -75,6 +76,19 @@ def test_a_save_that_was_cut_short_leaves_the_older_one(tmp_path: Path, monkeypa
     with pytest.raises(dcp.CheckpointException, match="No space left"):
         save(tmp_path, 2)
     assert_is(load(tmp_path), 1)
+
+
+def test_the_name_of_its_folder_is_durable(tmp_path: Path, monkeypatch) -> None:
+    synced = []
+    real = os.fsync
+
+    def fsync(fd: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{fd}").readlink())
+        real(fd)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    save(tmp_path / "full" / "step-5", 1)
+    assert {tmp_path, tmp_path / "full", tmp_path / "full" / "step-5"} <= set(synced)
 
 
 def test_every_flipped_byte_is_noticed(tmp_path: Path) -> None:

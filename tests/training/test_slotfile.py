@@ -1,5 +1,6 @@
 """The slot file without torch: geometry, rounds, tears, fencing, damage."""
 
+import errno
 import itertools
 import os
 from pathlib import Path
@@ -154,6 +155,61 @@ def test_a_damaged_head_is_read_from_the_tail(tmp_path: Path) -> None:
     with path.open("r+b") as file:
         file.write(b"\0" * 300)
     assert newest(tmp_path) == dict.fromkeys(range(N_BLOCKS), 1)
+
+
+def test_a_medium_that_cannot_give_a_header_is_a_bad_record(tmp_path: Path, monkeypatch) -> None:
+    writer = SlotWriter.create(slot_folder(tmp_path, 0), small_layout())
+    for step in (1, 2):
+        write_round(writer, step)
+    unreadable = {0, writer.geometry.offset(3, 1)}  # the superblock's head, and a newest header
+    writer.close()
+    real = os.pread
+
+    def pread(fd: int, n_bytes: int, offset: int) -> bytes:
+        if offset in unreadable:
+            raise OSError(errno.EIO, "Input/output error")
+        return real(fd, n_bytes, offset)
+
+    monkeypatch.setattr(os, "pread", pread)
+    assert newest(tmp_path) == {0: 2, 1: 2, 2: 2, 3: 1, 4: 2}
+    assert [(bad.offsets, bad.place, bad.lost) for bad in verify(tmp_path)] == [
+        ((3 * ROWS,), "B", False)
+    ]
+
+
+def test_a_reader_whom_a_takeover_overtakes_begins_anew(tmp_path: Path, monkeypatch) -> None:
+    """The files are listed; then a successor has every block, and the file before it goes."""
+    folder = slot_folder(tmp_path, 0)
+    writer = SlotWriter.create(folder, small_layout())
+    write_round(writer, 1)
+    successor = SlotWriter.create(folder, small_layout())
+    real = os.open
+
+    def overtaken(path, *args):
+        if str(path).endswith("blocks-00000001.bin"):
+            monkeypatch.undo()
+            write_round(successor, 2)
+            Path(path).unlink()
+        return real(path, *args)
+
+    monkeypatch.setattr(os, "open", overtaken)
+    assert newest(tmp_path) == dict.fromkeys(range(N_BLOCKS), 2)
+    writer.close()
+    successor.close()
+
+
+def test_the_names_of_new_folders_are_durable(tmp_path: Path, monkeypatch) -> None:
+    synced = []
+    real = os.fsync
+
+    def fsync(fd: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{fd}").readlink())
+        real(fd)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    root = tmp_path / "run" / "checkpoints"
+    SlotWriter.create(slot_folder(root, 0), small_layout()).close()
+    assert {tmp_path, tmp_path / "run", root, root / "slot-0"} <= set(synced)
 
 
 def test_a_later_generation_shuts_the_earlier_one_out(tmp_path: Path) -> None:

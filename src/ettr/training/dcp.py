@@ -46,8 +46,8 @@ from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, W
 from torch.futures import Future
 
 from ettr.training import checksums
+from ettr.training.disk import make_folder, sync_folder
 from ettr.training.faults import CheckpointError
-from ettr.training.slotfile import sync_folder
 from ettr.training.slotread import BadBlock
 from ettr.training.state import dtype_name
 
@@ -94,7 +94,7 @@ class CheckedWriter(StorageWriter):
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         """Make the folder."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path)
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
         """The plan as it is."""

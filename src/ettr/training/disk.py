@@ -1,8 +1,10 @@
-"""The calls through which a slot file reaches the disk. Standard library only."""
+"""How bytes and names reach the disk and come back. Standard library only."""
 
 from __future__ import annotations
 
 import os
+from contextlib import suppress
+from pathlib import Path
 from typing import Protocol
 
 
@@ -26,3 +28,32 @@ class OsDisk:
     def fdatasync(self, fd: int) -> None:
         """As os.fdatasync."""
         os.fdatasync(fd)
+
+
+def read_at(fd: int, n_bytes: int, offset: int) -> bytes:
+    """Bytes of a file; fewer at its end, none where the medium cannot give them."""
+    try:
+        return os.pread(fd, n_bytes, offset)
+    except OSError:
+        return b""
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder where it is not there; its name, and of those above it, is durable.
+
+    A file that is durable in a folder whose own name is not may be gone after a power cut.
+    """
+    fresh = [above for above in folder.parents if not above.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for made in (folder, *fresh):
+        with suppress(PermissionError):  # a folder above that this user may not list
+            sync_folder(made.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make names in a folder durable."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -21,9 +21,9 @@ from torch import Tensor
 from ettr.training.boxes import tensor_of
 from ettr.training.composing import Source, candidates, good_payloads, newest_common, open_source
 from ettr.training.dcp import write_whole
+from ettr.training.disk import sync_folder
 from ettr.training.faults import CheckpointError
 from ettr.training.layout import RESERVED, TensorSpec
-from ettr.training.slotfile import sync_folder
 from ettr.training.slotread import PayloadReader, Record
 
 _SAFE_TYPES = {

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ettr.errors import UsageError
+from ettr.training.disk import sync_folder
 from ettr.training.faults import CheckpointError
 from ettr.training.layout import DTYPE_BYTES, aligned
-from ettr.training.slotfile import sync_folder
 
 if TYPE_CHECKING:
     from torch import Tensor

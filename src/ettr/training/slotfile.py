@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from ettr.training import checksums
-from ettr.training.disk import Disk, OsDisk
+from ettr.training.disk import Disk, OsDisk, make_folder, read_at, sync_folder
 from ettr.training.faults import CheckpointError, FencedError
 from ettr.training.layout import RESERVED, Layout, aligned
 
@@ -143,13 +143,13 @@ def pack_superblock(superblock: Superblock) -> bytes:
 
 
 def _unpack_superblock(fd: int, offset: int) -> tuple[Superblock, int] | None:
-    raw = os.pread(fd, SUPER.size, offset)
+    raw = read_at(fd, SUPER.size, offset)
     if len(raw) < SUPER.size:
         return None
     magic, version, code, file_id, generation, _, n_text, _ = SUPER.unpack(raw)
     if magic != MAGIC or n_text > os.fstat(fd).st_size:
         return None
-    raw += os.pread(fd, n_text + 4, offset + SUPER.size)
+    raw += read_at(fd, n_text + 4, offset + SUPER.size)
     if zlib.crc32(raw[:-4]).to_bytes(4, "little") != raw[-4:]:
         return None
     if version not in _READABLE:
@@ -170,7 +170,7 @@ def read_superblock(fd: int) -> tuple[Superblock, Geometry] | None:
     found = _unpack_superblock(fd, 0)
     if found is None:
         end = os.fstat(fd).st_size
-        footer = os.pread(fd, FOOTER.size, max(end - FOOTER.size, 0))
+        footer = read_at(fd, FOOTER.size, max(end - FOOTER.size, 0))
         if len(footer) < FOOTER.size:
             return None
         start, magic = FOOTER.unpack(footer)
@@ -220,7 +220,7 @@ class SlotWriter:
             FencedError: that generation, or a later one, exists.
             CheckpointError: the disk has no room for two places a block.
         """
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         latest = latest_generation(folder)
         chosen = latest + 1 if generation is None else generation
         if chosen < latest or (chosen == latest and latest in files_of(folder)):
@@ -334,15 +334,6 @@ def _publish(folder: Path, path: Path, raw: bytes, places: Geometry) -> int:
     return fd
 
 
-def sync_folder(folder: Path) -> None:
-    """Make names in a folder durable."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
 def files_of(folder: Path) -> dict[int, Path]:
     """The slot files of a folder by generation, the latest first."""
     found = {}
@@ -374,7 +365,7 @@ def slot_folder(root: str | os.PathLike[str], slot: int | str | tuple[int, ...])
 def fence(root: str | os.PathLike[str], slot: int | str | tuple[int, ...]) -> int:
     """Shut the present owner out of a slot; returns the generation its successor must open with."""
     folder = slot_folder(root, slot)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     while True:
         generation = latest_generation(folder) + 1
         try:

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from ettr.training import checksums
+from ettr.training.disk import read_at
 from ettr.training.faults import CheckpointError
 from ettr.training.layout import Key
 from ettr.training.slotfile import (
@@ -157,15 +158,27 @@ def slot_names(root: str | os.PathLike[str]) -> list[str]:
 
 
 def open_slot(root: str | os.PathLike[str], name: str) -> Slot:
-    """Open a slot and read every header of every generation in it."""
-    folder = Path(root) / f"slot-{name}"
-    slot = Slot(name)
+    """Open a slot and read every header of every generation in it.
+
+    Raises:
+        CheckpointError: a later ettr has written it.
+    """
+    while True:
+        slot = Slot(name)
+        try:
+            _open_files(slot, Path(root) / f"slot-{name}")
+        except FileNotFoundError:
+            # A later generation has just become whole and replaced it. Of that one, headers may
+            # have been read that are older than what is gone: begin anew.
+            slot.close()
+            continue
+        return slot
+
+
+def _open_files(slot: Slot, folder: Path) -> None:
     trusted: dict[int, int] = {}
     for generation, path in files_of(folder).items():
-        try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            continue  # a later generation has just taken its place
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             found = read_superblock(fd)
         except CheckpointError as error:
@@ -174,7 +187,7 @@ def open_slot(root: str | os.PathLike[str], name: str) -> Slot:
             raise CheckpointError(f"{path}: {error}") from error
         if found is None or found[0].generation != generation:
             os.close(fd)
-            slot.torn.append(_bad_file(name, generation, "superblock"))
+            slot.torn.append(_bad_file(slot.name, generation, "superblock"))
             continue
         file = OpenFile(path, fd, *found)
         slot.files.append(file)
@@ -183,7 +196,6 @@ def open_slot(root: str | os.PathLike[str], name: str) -> Slot:
             trusted.setdefault(earlier, last_seq)
     for records in slot.records.values():
         records.sort(key=lambda r: r.order, reverse=True)
-    return slot
 
 
 def _bad_file(slot: str, generation: int, what: str) -> BadBlock:
@@ -196,7 +208,7 @@ def _collect(slot: Slot, file: OpenFile, last_seq: int | None) -> None:
     for block in range(len(layout.blocks)):
         key = layout.key(block)
         for place in (0, 1):
-            raw = os.pread(file.fd, HEADER_BYTES, file.places.offset(block, place))
+            raw = read_at(file.fd, HEADER_BYTES, file.places.offset(block, place))
             header = unpack_header(raw, file.superblock, block)
             if header is None:
                 if len(raw) < HEADER_BYTES or any(raw):
