@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from ettr.training import ahead  # noqa: E402
-from ettr.training.movement import Perturbation  # noqa: E402
+from ettr.training.movement import Perturbation, distance  # noqa: E402
 from ettr.training.planning import Budget  # noqa: E402
 from ettr.training.recovery import RecoveryPolicy  # noqa: E402
 from ettr.training.restoring import restore  # noqa: E402
@@ -201,3 +201,27 @@ def test_reading_ahead_keeps_the_order_and_refuses_what_is_damaged(
             # one step back, to the bit: 1 was added to what was stored
             assert torch.allclose(tensor, expected[name], atol=1e-6)
     assert len(verify(tmp_path)) == 4
+
+
+def test_distances_take_little_memory_beside_the_tensors() -> None:
+    """A double of a whole tensor, or of all of them at once, is what a full node does not have."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Largest(TorchDispatchMode):
+        n_bytes = 0
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            found = func(*args, **(kwargs or {}))
+            if isinstance(found, torch.Tensor):
+                memory = found.untyped_storage()
+                if memory.data_ptr() not in given:
+                    self.n_bytes = max(self.n_bytes, memory.nbytes())
+            return found
+
+    gen = torch.Generator().manual_seed(2)
+    a, b = (torch.randn(1500, 1000, generator=gen) for _ in range(2))
+    given = {tensor.untyped_storage().data_ptr() for tensor in (a, b)}
+    expected = float((a.double() - b.double()).norm())
+    with Largest() as mode:
+        assert distance([(a, b)] * 3) == pytest.approx(expected * math.sqrt(3), rel=1e-12)
+    assert mode.n_bytes <= 4 << 20

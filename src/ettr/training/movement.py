@@ -8,7 +8,7 @@ live values are at hand (a drill, a test) the distance is exact.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +21,8 @@ from ettr.training.coverage import Box
 from ettr.training.layout import MOVEMENT, Key
 from ettr.training.slotread import PayloadReader, Record
 from ettr.training.state import Shard
+
+_PIECE_ELEMENTS = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +88,20 @@ class Moved:
 
 def norm(tensors: Sequence[Tensor]) -> float:
     """L2 norm of floating-point tensors together."""
-    return math.sqrt(sum(_square(tensor) for tensor in tensors if tensor.is_floating_point()))
+    return math.sqrt(
+        sum(_square(piece) for t in tensors if t.is_floating_point() for piece in _pieces(t))
+    )
 
 
 def distance(pairs: Sequence[tuple[Tensor, Tensor]]) -> float:
     """L2 distance of pairs of tensors together."""
-    return norm(
-        [a.detach().double() - b.detach().double() for a, b in pairs if a.is_floating_point()]
+    return math.sqrt(
+        sum(
+            _square(piece.double() - other.to(piece.device).double())
+            for a, b in pairs
+            if a.is_floating_point()
+            for piece, other in zip(_pieces(a), _pieces(b), strict=True)
+        )
     )
 
 
@@ -174,6 +183,13 @@ def _between_copies(one: Restored, reader: PayloadReader) -> Moved | None:
     return None
 
 
-def _square(tensor: Tensor) -> float:
-    flat = tensor.detach().reshape(-1).double()
-    return float(flat.dot(flat))
+def _pieces(tensor: Tensor) -> Iterator[Tensor]:
+    # In double precision a large tensor would take several times its own memory at once.
+    flat = tensor.detach().reshape(-1)
+    for begin in range(0, flat.numel(), _PIECE_ELEMENTS):
+        yield flat[begin : begin + _PIECE_ELEMENTS]
+
+
+def _square(flat: Tensor) -> float:
+    wide = flat.double()
+    return float(wide.dot(wide))
