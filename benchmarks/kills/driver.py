@@ -106,6 +106,8 @@ def run(
 
 def end(parent: subprocess.Popen[bytes]) -> None:
     """End a parent and everything below it, and what torchrun's ranks have parked."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(parent.pid, signal.SIGSTOP)  # it starts no further rank while they are counted
     pids = [parent.pid, *descendants(parent.pid)]
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
@@ -135,13 +137,21 @@ def _strike(folder: Path, kill: Kill, until_s: float) -> dict | None:
     place = folder / f"rank-{kill.slot}"
     while time.time() < until_s:
         pid = int(place.read_text())
-        if _lives(pid):
+        if _lives(pid) and _is_rank(pid):
             os.kill(pid, signal.SIGKILL)
             struck_s = time.time()
             doing = phase_of(folder, pid)
             return {"time_s": struck_s, "slot": kill.slot, "pid": pid, "while": doing}
         time.sleep(LOOK_S)
     return None
+
+
+def _is_rank(pid: int) -> bool:
+    """Whether it is a rank's: the number of one that is gone may be another process's by now."""
+    try:
+        return b"kills.rank" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
 
 
 def _lives(pid: int) -> bool:

@@ -162,6 +162,25 @@ def test_a_row_says_what_was_measured(kills) -> None:
     assert "| a way | 1.00 (1.00) | 1.50 (1.50) |" in text
 
 
+def test_a_process_that_has_the_number_of_a_rank_that_is_gone_is_not_struck(
+    kills, tmp_path: Path
+) -> None:
+    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    rank = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", "kills.rank"])
+    try:
+        for at, process, struck in ((0, other, False), (1, rank, True)):
+            (tmp_path / f"rank-{at}").write_text(str(process.pid))
+            due = kills.driver.Kill(0.0, at)
+            told = kills.driver._strike(tmp_path, due, time.time() + 0.2 + 10 * struck)
+            assert (told is not None) == struck
+        assert rank.wait(timeout=10) == -signal.SIGKILL
+        assert other.poll() is None
+    finally:
+        for process in (other, rank):
+            process.kill()
+            process.wait()
+
+
 def test_notes_outlive_a_kill_and_all_that_was_started_is_ended(kills, tmp_path: Path) -> None:
     code = (
         "import subprocess, sys, time; from pathlib import Path; from kills.notes import Notes\n"
