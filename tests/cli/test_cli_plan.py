@@ -23,6 +23,7 @@ def plan(*args: str) -> dict[str, Any]:
 
 
 RSC_1 = ("--failures-per-1000-node-days", "6.5")
+SCHEME = ("--state-bytes", "5TB", "--step", "5s")
 
 
 class TestKokolis:
@@ -154,6 +155,14 @@ def test_what_takes_the_whole_job_down_needs_durable_storage() -> None:
         (
             (*RSC_1, "--gpus", "64", "--step", "5s", "--bandwidth", "200GB/s"),
             r"--step, --bandwidth: without --state-bytes no checkpoint scheme is ranked; give it",
+        ),
+        (
+            (*RSC_1, "--gpus", "64", *SCHEME, "--bandwidth", "400Gb/s"),
+            r"--bandwidth '400Gb/s': a small b stands for bits; give bytes.*400Gb/s are 50GB/s",
+        ),
+        (
+            (*RSC_1, "--gpus", "64", *SCHEME, "--bandwidth", "9GB/s", "--host-memory", "5gb"),
+            r"--host-memory '5gb': a small b stands for bits",
         ),
     ],
 )

@@ -41,8 +41,9 @@ def n_bytes(option: str, text: str) -> float:
     """A size in bytes.
 
     Raises:
-        UsageError: it is none, it is negative, or it has no unit.
+        UsageError: it is none, it is negative, it has no unit, or it is in bits.
     """
+    _refuse_bits(option, text)
     return _quantity(option, text, _BYTES, "800GB or 5.6TB", per_s=False)
 
 
@@ -50,9 +51,20 @@ def bytes_per_s(option: str, text: str) -> float:
     """A rate in bytes per second.
 
     Raises:
-        UsageError: it is none, it is negative, or it has no unit.
+        UsageError: it is none, it is negative, it has no unit, or it is in bits.
     """
+    _refuse_bits(option, text)
     return _quantity(option, text, _BYTES, "200GB/s", per_s=True)
+
+
+def _refuse_bits(option: str, text: str) -> None:
+    # vendors print networks in Gb/s: taken for GB/s they would be eight times as fast
+    match = _QUANTITY.fullmatch(text)
+    if match and match[2].endswith("b"):
+        raise UsageError(
+            f"{option} {text!r}: a small b stands for bits; give bytes, such as 200GB or 200GB/s "
+            "(400Gb/s are 50GB/s)"
+        )
 
 
 def _quantity(
