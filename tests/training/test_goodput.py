@@ -109,3 +109,10 @@ def test_live_and_from_the_file_are_equal(tmp_path: Path) -> None:
         rec.end(4)
     assert goodput_of_file(path) == live.split()
     assert live.split().redone_steps == 2
+
+
+def test_a_number_without_sense_takes_no_time() -> None:
+    """A restore behind a step of 10**30: only what was done is gone through."""
+    events = [ev("step", 10**30, 1.0, 1.0), ev("restore", 3, 2.0, 0.5), ev("step", 4, 3.0, 1.0)]
+    split = goodput(events)
+    assert (split.redone_s, split.productive_s, split.steps) == (1.0, 1.0, 1)

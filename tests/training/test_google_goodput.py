@@ -111,3 +111,17 @@ def test_iso_times_and_two_jobs(tmp_path: Path) -> None:
         read_google_goodput_file(path)
     with pytest.raises(SourceError, match="'soon' is neither Unix seconds nor ISO 8601"):
         list(read_google_goodput([{"job_start_time": "soon"}]))
+
+
+def test_entries_that_are_damaged_are_named(tmp_path: Path) -> None:
+    for entry, told in (
+        ({"step_start_time": 1.0}, "step_count: 'nothing' was given"),
+        ({"step_start_time": 1.0, "step_count": "many"}, "step_count: 'many' was given"),
+        ({"step_start_time": float("nan"), "step_count": 1}, "step_start_time: nan is neither"),
+    ):
+        with pytest.raises(SourceError, match=told):
+            list(read_google_goodput([entry]))
+    path = tmp_path / "log.jsonl"
+    path.write_bytes(b'{"job_name": "\xff\xfe"}\n')
+    with pytest.raises(SourceError, match="it is no UTF-8 text"):
+        read_google_goodput_file(path)

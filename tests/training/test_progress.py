@@ -126,3 +126,12 @@ def test_the_recorder_needs_no_torch() -> None:
         "bad = {'torch', 'numpy', 'pyarrow'} & set(sys.modules); sys.exit(str(bad) if bad else 0)"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.parametrize("field", ["time", "duration_s", "step"])
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "1e999"])
+def test_a_number_that_is_none_makes_a_line_foreign(field: str, value: str) -> None:
+    line = {"v": 1, "run": "r", "time": 1.0, "event": "step", "step": 2, "duration_s": 0.5}
+    text = json.dumps(line | {field: "@"}).replace('"@"', value)
+    assert parse_line(json.dumps(line).encode()) is not None
+    assert parse_line(text.encode()) is None

@@ -231,3 +231,14 @@ def test_an_interval_needs_a_timed_step_and_a_failure_rate():
     assert interval_steps(measuring.run(), mttf_s=math.inf) == 1_000_000
     with pytest.raises(UsageError, match="mttf_s: 0"):
         interval_steps(measuring.run(), mttf_s=0)
+
+
+def test_a_perturbation_that_is_no_number_is_over_the_ceiling():
+    """Survivors that hold NaN tell a distance of NaN, which is not above anything."""
+    found = decide(
+        Situation(reached_step=50, stale_steps=2, relative_perturbation=math.nan, full_step=40),
+        MEASURED,
+        RecoveryPolicy(),
+    )
+    assert found.choice is Source.ROLLBACK
+    assert "over the ceiling of 0.1" in found.reason

@@ -152,8 +152,11 @@ class Goodput:
         self._spent["productive"] += spent
 
     def _go_back_to(self, step: int) -> None:
-        for lost in range(step + 1, self._furthest + 1):
-            self._lose(lost)
+        lost: Iterable[int] = range(step + 1, self._furthest + 1)
+        if self._furthest - step > len(self._of_step):  # a file may hold any number
+            lost = [done for done in self._of_step if done > step]
+        for number in lost:
+            self._lose(number)
         self._furthest = min(self._furthest, step)
 
     def _lose(self, step: int) -> None:

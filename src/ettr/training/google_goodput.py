@@ -10,6 +10,7 @@ Standard library only.
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
@@ -60,7 +61,8 @@ def read_google_goodput(
         job: only entries whose `job_name` is this; None: all of them.
 
     Raises:
-        SourceError: the entries are of several jobs and none was named, or a time cannot be read.
+        SourceError: the entries are of several jobs and none was named, or a time or a step cannot
+            be read.
     """
     walk: _Walk | None = None
     for entry in entries:
@@ -80,7 +82,8 @@ def read_google_goodput_file(
     """Progress events of a file with one JSON entry a line.
 
     Raises:
-        SourceError: the file cannot be read, or a line is no JSON object.
+        SourceError: the file cannot be read, a line is no JSON object, or as
+            `read_google_goodput`.
     """
     entries = []
     try:
@@ -90,6 +93,8 @@ def read_google_goodput_file(
                     entries.append(_entry(line, path, number))
     except OSError as error:
         raise SourceError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise SourceError(f"{path}: cannot be read: it is no UTF-8 text") from error
     return list(read_google_goodput(entries, job=job))
 
 
@@ -110,7 +115,7 @@ def _events_of(walk: _Walk, entry: dict[str, Any]) -> Iterator[ProgressEvent]:
         yield walk.event("restart" if walk.started else "start", _time_s(entry, "job_start_time"))
         walk.started = True
     elif "step_start_time" in entry:
-        time_s, number = _time_s(entry, "step_start_time"), int(entry["step_count"])
+        time_s, number = _time_s(entry, "step_start_time"), _step_of(entry)
         if walk.step is not None and number == walk.step[0] + 1:
             yield from walk.finish_step(time_s)
         walk.step = (number, time_s)
@@ -134,10 +139,20 @@ def _span(walk: _Walk, entry: dict[str, Any]) -> Iterator[ProgressEvent]:
                 yield walk.event(event, time_s, max(time_s - begun[0], 0.0), begun[1])
 
 
+def _step_of(entry: dict[str, Any]) -> int:
+    try:
+        return int(entry["step_count"])
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        given = entry.get("step_count", "nothing")
+        raise SourceError(f"step_count: {given!r} was given; it is a whole number") from error
+
+
 def _time_s(entry: dict[str, Any], key: str) -> float:
     value = entry[key]
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
+        if math.isfinite(value):
+            return float(value)
+        raise SourceError(f"{key}: {value!r} is neither Unix seconds nor ISO 8601")
     try:
         moment = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
     except ValueError as error:

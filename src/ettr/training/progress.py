@@ -17,6 +17,7 @@ Standard library only.
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -225,6 +226,8 @@ def parse_line(line: bytes) -> ProgressEvent | None:
         if raw["v"] != VERSION or raw["event"] not in EVENTS:
             return None
         duration = raw.get("duration_s")
+        if not math.isfinite(raw["time"]) or not math.isfinite(duration or 0.0):
+            return None
         return ProgressEvent(
             event=raw["event"],
             step=int(raw["step"]),
@@ -236,7 +239,7 @@ def parse_line(line: bytes) -> ProgressEvent | None:
             job=raw.get("job"),
             detail=raw.get("detail") or {},
         )
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError):
         return None
 
 

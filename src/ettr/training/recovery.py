@@ -311,7 +311,7 @@ def _over_ceiling(situation: Situation, policy: RecoveryPolicy) -> str | None:
         if policy.max_stale_steps is None:
             return "the perturbation is not known and max_stale_steps is not set"
         return None
-    if relative > policy.max_relative_perturbation:
+    if not relative <= policy.max_relative_perturbation:  # NaN is over any ceiling
         return (
             f"a perturbation of {relative:.2g} of the parameters' norm, over the ceiling of "
             f"{policy.max_relative_perturbation:g}"
