@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from ettr.analysis.comparing import compare_fleets
+from ettr.analysis.records import typed_record
 from ettr.estimates import FailureRate
 from ettr.metrics.bounds import Bounds
 from ettr.models.compare import funnel
@@ -21,6 +23,7 @@ from ettr.report.html import Card, Page, render
 from ettr.report.next_steps import next_steps
 from ettr.report.numbers import between, counted, duration, moment, number, percent, share_between
 from ettr.report.section import Figure, Section, Table
+from ettr.report.sections.compare import compare_section
 from ettr.report.sections.models import _funnel
 from ettr.report.text import WIDTH, section_text, table_text, wrapped
 
@@ -266,3 +269,33 @@ def test_a_node_hardly_used_does_not_flatten_the_funnel():
 def test_axis_of_equal_nodes_still_has_ticks():
     figure = funnel_of_nodes([1, 2, 0], [30.0, 30.0, 30.0])
     assert figure.layout["xaxis"]["tickvals"] == [20.0]
+
+
+HOSTILE = "</script><img src=x onerror=alert(1)>\u202e&\"'"
+
+
+def test_names_that_are_markup_stay_text_in_the_page_and_in_its_figures():
+    """Node, fleet and symptom names come from logs: in tables, notes, and what a figure says."""
+    nodes = [(f"n{i}", FailureRate(1, 50.0)) for i in range(20)]
+    of_nodes = _funnel(funnel([*nodes, (HOSTILE, FailureRate(12, 50.0))]))
+    compared = compare_section(
+        compare_fleets(
+            [typed_record(name, 5, 100.0) for name in (HOSTILE, "b", "c")], confidence=0.9
+        )
+    )
+    section = Section(
+        "s", HOSTILE, HOSTILE, (of_nodes,), (Table(HOSTILE, (HOSTILE,), ((HOSTILE,),)),), (HOSTILE,)
+    )
+    card = Card(HOSTILE, HOSTILE, HOSTILE)
+    page = page_of(
+        title=HOSTILE, subtitle=HOSTILE, cards=(card,), next_steps=(HOSTILE,), footer=HOSTILE,
+        sections=(section, compared),
+    )  # fmt: skip
+    html = render(page)
+    assert compared.figures, "the funnel of fleets is among what is rendered"
+    assert "<img" not in html
+    assert "\u202e" not in html
+    assert html.count("<script") == html.count("</script")
+    assert html.count("&lt;img src=x onerror=alert(1)&gt;") >= 10
+    # the script decodes its data, and Plotly then reads markup in what it shows: escaped twice
+    assert "\\u0026lt;img src=x onerror=alert(1)\\u0026gt;" in html
