@@ -67,3 +67,8 @@ def failed_key(generation: int, worker: str) -> str:
 def finished_key(generation: int, slot: int) -> str:
     """Where a rank says that it has trained to the end."""
     return f"ettr/finished/{generation}/{slot}"
+
+
+def done_key(generation: int) -> str:
+    """Where the supervisor says that all ranks have, and that no generation follows this one."""
+    return f"ettr/done/{generation}"

@@ -27,6 +27,7 @@ _BEAT_LOOK_S = 0.25
 _BEATS_BEFORE_JUDGED = 2
 _SPARE_WAIT_S = 5.0  # a new generation that has made no step by then gets its spare all the same
 _ENDING_S = 120.0  # what ranks may do after the training, before they are ended
+_FENCED_S = 10.0  # a killed process that is not gone by then hangs in the kernel, in one last call
 
 
 @dataclass(slots=True)
@@ -51,7 +52,7 @@ class _Group:
     unsettled: list[int] = field(default_factory=list)  # losses whose process is not gone yet
     started: int = 0
     best_step: int = -1
-    failed_step: int = -1  # the best step when something last failed
+    stepped: bool = False  # since something last failed
     idle_failures: int = 0
     failed_since_s: float | None = None
     regrouped_s: float = 0.0
@@ -154,15 +155,15 @@ class _Supervisor:
             if time.monotonic() - looked_s >= _BEAT_LOOK_S:
                 looked_s = time.monotonic()
                 causes |= self._hung()
-            reason = None
+                if not causes and self._network_failed():
+                    reason = self._failed_again()
+                    if reason is not None:
+                        return reason
+                    self._regroup({}, "network")
             if causes:
                 reason = self._replace(causes)
-            elif self._network_failed():
-                reason = self._failed_again()
-                if reason is None:
-                    self._regroup({}, "network")
-            if reason is not None:
-                return reason
+                if reason is not None:
+                    return reason
             if self._finished():
                 return None
             time.sleep(_LOOK_S)
@@ -175,12 +176,12 @@ class _Supervisor:
             return {}
         return dict.fromkeys(gone, ("died", 0.0))
 
-    def _settle(self, *, wait: bool = False) -> None:
+    def _settle(self) -> None:
         """Put down how lost processes ended, once the kernel has finished with them."""
         group = self._group
         for index in list(group.unsettled):
             worker = group.workers[group.losses[index].worker]
-            status = worker.process.wait() if wait else worker.process.poll()
+            status = worker.process.poll()
             if status is not None:
                 group.losses[index] = replace(group.losses[index], status=status)
                 group.unsettled.remove(index)
@@ -197,18 +198,25 @@ class _Supervisor:
             beat = self._store.get(key) if self._store.check([key]) else b""
             if beat != worker.beat:
                 worker.beat, worker.beat_s, worker.beats = beat, now, worker.beats + 1
-                _, step, generation = beat.split(b":")
-                worker.step, worker.generation = int(step), int(generation)
-                self._group.best_step = max(self._group.best_step, worker.step)
+                self._hear(worker, beat)
             silent_s = now - worker.beat_s
             # One that has not shown itself yet is importing: its exit will tell if it fails.
             judged = worker.beats >= _BEATS_BEFORE_JUDGED
             if judged and silent_s > self._options.heartbeat_timeout_s:
                 found[name] = ("hung", silent_s)
-            elif self._behind_s(worker, now) > self._allowed_s():
+            elif self._stuck(worker, now):
                 self._tell(f"{name} does not leave generation {worker.generation}")
                 found[name] = ("hung", self._behind_s(worker, now))
         return found
+
+    def _hear(self, worker: _Worker, beat: bytes) -> None:
+        _, step, generation = map(int, beat.split(b":"))
+        # Also a smaller one: after a rollback steps are done again.
+        self._group.stepped |= step != worker.step
+        self._group.best_step = max(self._group.best_step, step)
+        if generation != worker.generation:
+            worker.behind_s = None
+        worker.step, worker.generation = step, generation
 
     def _behind_s(self, worker: _Worker, now_s: float) -> float:
         """For how long a rank's loop has been in an older generation, its watcher being alive."""
@@ -219,10 +227,14 @@ class _Supervisor:
             worker.behind_s = now_s
         return now_s - worker.behind_s
 
-    def _allowed_s(self) -> float:
+    def _stuck(self, worker: _Worker, now_s: float) -> bool:
+        behind_s = self._behind_s(worker, now_s)
+        if behind_s > self._options.leave_s:
+            return True
         # Where the others' collectives have run into their timeout already, its own has too.
+        called_s = min(behind_s, now_s - self._group.regrouped_s)
         waited = self._group.membership.cause == "network"
-        return self._options.failed_grace_s if waited else self._options.leave_s
+        return waited and called_s > self._options.failed_grace_s
 
     def _network_failed(self) -> bool:
         """Whether ranks wait for a new generation though none died.
@@ -249,9 +261,8 @@ class _Supervisor:
     def _failed_again(self) -> str | None:
         """Count a failure; why the run is given up, or None."""
         group = self._group
-        stepped = group.best_step > group.failed_step
-        group.idle_failures = 0 if stepped else group.idle_failures + 1
-        group.failed_step = group.best_step
+        group.idle_failures = 0 if group.stepped else group.idle_failures + 1
+        group.stepped = False
         if group.idle_failures > self._options.max_idle_failures:
             return f"{group.idle_failures} failures in a row without a step between them"
         return None
@@ -277,7 +288,7 @@ class _Supervisor:
                 group.spares.append(self._start().name)
                 continue
             if why == "hung":
-                worker.process.wait()
+                _reap(worker.process)
             slots[slot] = name
             group.unsettled.append(len(group.losses))
             group.losses.append(
@@ -344,9 +355,10 @@ class _Supervisor:
 
     def _finished(self) -> bool:
         workers = [self._group.workers[name] for name in self._group.membership.workers]
-        if not self._all_said_finished():
-            return False
         if self._ended_s is None:
+            if not self._all_said_finished():
+                return False
+            self._store.set(names.done_key(self._group.membership.generation), "1")
             self._ended_s = time.monotonic()
         gone = [w.process.poll() is not None for w in workers]
         return all(gone) or time.monotonic() - self._ended_s > _ENDING_S
@@ -358,8 +370,8 @@ class _Supervisor:
         for process in running:
             _kill(process)
         for process in running:
-            process.wait()
-        self._settle(wait=True)
+            _reap(process)
+        self._settle()
         for worker in self._group.workers.values():
             worker.exit.close()
 
@@ -367,6 +379,12 @@ class _Supervisor:
 def _kill(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError):
         process.kill()
+
+
+def _reap(process: subprocess.Popen[bytes]) -> None:
+    """Wait for a process that was killed; not for ever, should it hang on a dead disk or mount."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(_FENCED_S)
 
 
 __all__ = ["Loss", "SupervisorOptions", "SupervisorReport", "supervise"]
