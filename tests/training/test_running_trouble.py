@@ -132,3 +132,23 @@ def test_movement_is_told_of_the_step_at_which_it_was_measured(tmp_path: Path) -
     estimated = restore(tmp_path, {"w": live}, reached_step=step)
     assert estimated.perturbation.unmeasured == 0
     assert estimated.delta_norm == pytest.approx(by_hand.delta_norm, rel=1e-5)
+
+
+def test_extra_given_where_no_round_begins_is_in_the_next(tmp_path: Path) -> None:
+    """Once while the writer is busy, once at a step at which no round is due."""
+    table, disk = torch.zeros(8), MovingDisk()
+    with RunningCheckpoint(tmp_path, {"w": table}, policy="full", every_steps=2, disk=disk) as rc:
+        disk.go.clear()
+        rc.step(0)
+        assert rc.step(2, {"loader": 2}).skipped
+        disk.go.set()
+        rc.wait()
+        rc.step(4)
+        rc.wait()
+        first = restore(tmp_path, {"w": table})
+        rc.step(5, {"loader": 5})
+        rc.step(6)
+        rc.wait()
+        second = restore(tmp_path, {"w": table})
+    assert (first.extra, first.extra_step, first.newest_step) == ({"loader": 2}, 2, 4)
+    assert (second.extra, second.extra_step, second.newest_step) == ({"loader": 5}, 5, 6)

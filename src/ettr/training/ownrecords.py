@@ -1,8 +1,8 @@
 """What a running checkpoint writes beside the blocks: `extra`, and how far each block has moved.
 
 Both are blocks of their own in the slot file, with two places and a checksum like any other: a torn
-one falls back to its older copy. `extra` is written in the round for which it was given, and once
-more in a new generation's file, so that it is not lost with the old one.
+one falls back to its older copy. `extra` is written in the round for which it was given, or the
+next, and once more in a new generation's file, so that it is not lost with the old one.
 """
 
 from __future__ import annotations

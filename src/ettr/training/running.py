@@ -189,6 +189,8 @@ class RunningCheckpoint:
         begin = time.perf_counter()
         self._writer.raise_if_fenced()
         self._writer.reached_step = step
+        if extra is not None:
+            self._own.give(extra, step)  # also where no round begins now: the next one writes it
         if step % self._every_steps:
             if self.policy == "priority" and (step + 1) % self._every_steps == 0:
                 self._writer.score_soon(step)
@@ -201,7 +203,7 @@ class RunningCheckpoint:
         # Scored at the step before the round; where the writer was busy then, or `step` is called
         # when a round is due only, behind the round for the next one.
         score = self._every_steps == 1 or not self._writer.scored
-        staged_bytes = self._submit(step, blocks, extra, score=score)
+        staged_bytes = self._submit(step, blocks, score=score)
         return self._report(step, begin, blocks, staged_bytes)
 
     def save_all(self, step: int, extra: Mapping[str, Any] | None = None) -> StepReport:
@@ -219,12 +221,14 @@ class RunningCheckpoint:
         self._writer.raise_if_fenced()
         self._replan()
         self._take_back_failed()
+        if extra is not None:
+            self._own.give(extra, step)
         waiting = every = list(range(self._n_data))
         total = 0
         while True:
             blocks = self._fitting(waiting)
-            total += self._submit(step, blocks, extra, score=False)
-            waiting, extra = waiting[len(blocks) :], None
+            total += self._submit(step, blocks, score=False)
+            waiting = waiting[len(blocks) :]
             self.wait()
             if not waiting:  # at the end, for a slot without blocks may have been given `extra`
                 return self._report(step, begin, every, total)
@@ -355,11 +359,7 @@ class RunningCheckpoint:
         fits = int(np.searchsorted(np.cumsum(self._sizes[blocks]), room, side="right"))
         return blocks[:fits]
 
-    def _submit(
-        self, step: int, blocks: list[int], extra: Mapping[str, Any] | None, *, score: bool
-    ) -> int:
-        if extra is not None:
-            self._own.give(extra, step)
+    def _submit(self, step: int, blocks: list[int], *, score: bool) -> int:
         own = self._own.due(step, int(self._sizes[blocks].sum()), self._moved(step))
         # `extra` is the user's own and beside the budget; the record of movement is within it.
         recorded = [block for block in own if self._layout.key(block)[0] != EXTRA]
