@@ -87,8 +87,7 @@ def test_without_memory_or_running_checkpoint_a_rollback_tells_the_steps_it_lost
     survivors_keep_their_pid(outcome)
     ranks = outcome.generation(2)
     assert {(r["source"], r["step"], r["lost_steps"]) for r in ranks} == {("rollback", 6, 4)}
-    # the random state is no part of a full checkpoint, so only this much is equal
-    assert len(outcome.final) == len(undisturbed.final)
+    assert outcome.final == undisturbed.final  # the random states were in the checkpoint
 
 
 def test_a_stopped_rank_is_fenced_and_replaced(undisturbed: Outcome, tmp_path: Path) -> None:

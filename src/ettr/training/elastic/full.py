@@ -20,16 +20,22 @@ from torch.distributed.checkpoint.state_dict import get_model_state_dict
 from ettr.training.dcp import METADATA, CheckedReader, CheckedWriter
 from ettr.training.extras import read_extra, write_extra
 from ettr.training.randomness import rng_state, set_rng_state
+from ettr.training.state import local
 
 _KEPT = 2
 
 
 def tensors_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Parameters, buffers and moments by name: the live (sharded) tensors, for DCP in place."""
+    """Parameters, buffers and moments by name: the live (sharded) tensors, for DCP in place.
+
+    What is not sharded, a step count, is left out where the rank has no element of its parameter:
+    such a count stands still, and DCP saves one rank's for all.
+    """
     found = {k: v for k, v in get_model_state_dict(model).items() if isinstance(v, Tensor)}
     for fqn, parameter in model.named_parameters():
+        held = local(parameter).numel() > 0
         for name, value in optimizer.state.get(parameter, {}).items():
-            if isinstance(value, Tensor):
+            if isinstance(value, Tensor) and (held or value.shape == parameter.shape):
                 found[f"{fqn}#{name}"] = value
     return found
 
