@@ -417,3 +417,26 @@ def test_a_trial_whose_arms_all_cost_the_same_says_nothing_of_agreement():
 
 def test_the_trailing_mean_uses_what_there_is_at_the_start():
     assert trailing_mean(np.array([4.0, 2.0, 0.0, 6.0]), 2).tolist() == [4, 3, 1, 3]
+
+
+def test_a_few_seeds_have_students_interval(tmp_path):
+    path = tmp_path / "gpt-stale-tuned.jsonl"
+    results.append(path, {"kind": "settings", "rate": 6e-3, "label": "tuned"})
+    for seed, cost in enumerate([1.0, 2.0, 3.0, 4.0, 5.0]):
+        arms = {"25/10": [cost, 0, 0.1]}
+        results.append(path, {"kind": "trial", "trial": seed, "T": 12, "arms": arms})
+    (row,) = summary.stale_rows(tmp_path)
+    # t(0.975; 4) = 2.776 from a table; the mean 3 ± 2.776 · sqrt(2.5 / 5)
+    assert row["cost_low"] == pytest.approx(3 - 2.776 * math.sqrt(0.5), abs=1e-3)
+    assert row["cost_high"] == pytest.approx(3 + 2.776 * math.sqrt(0.5), abs=1e-3)
+    assert "3.0 (1.0 to 5.0)" in summary.stale_table([row])
+
+
+def test_a_single_seed_has_no_interval(tmp_path):
+    path = tmp_path / "gpt-stale-tuned.jsonl"
+    results.append(path, {"kind": "settings", "rate": 6e-3, "label": "tuned"})
+    arms = {"25/10": [7.0, 0, 0.1]}
+    results.append(path, {"kind": "trial", "trial": 0, "T": 12, "arms": arms})
+    (row,) = summary.stale_rows(tmp_path)
+    assert row["cost_low"] is row["cost_high"] is None
+    assert "| 7.0 |" in summary.stale_table([row])

@@ -86,7 +86,7 @@ EXPERIMENTS = (
         lambda folder, _every: Topics(
             "lda-reuters395", *data.reuters_395(folder / "reuters-lda395")
         ),
-        Settings(iterations=64, interval=16, grid="full", streams=4, smooth=4),
+        Settings(iterations=64, interval=16, grid="full", streams=32, smooth=4),
         "all 395 documents, 16 topics, α 0.1, β 0.01, topics dealt at the start",
     ),
     Experiment(
@@ -98,7 +98,7 @@ EXPERIMENTS = (
     Experiment(
         "cnn-mnist-shard",
         lambda folder, _every: _cnn(folder, "shard"),
-        Settings(iterations=96, interval=24, grid="full", streams=2, smooth=4),
+        Settings(iterations=96, interval=24, grid="full", streams=64, smooth=4),
         "all 60,000 digits, Adam 2e-3, batch 32; 64 equal shards, moments with the shard",
     ),
     Experiment(
@@ -106,13 +106,13 @@ EXPERIMENTS = (
         lambda folder, every: _topics(
             "lda-reuters21578", data.reuters_21578(folder / "reuters21578"), every
         ),
-        Settings(iterations=64, interval=16, grid="large", streams=2, smooth=4),
+        Settings(iterations=64, interval=16, grid="large", streams=32, smooth=4),
         "{share} 19,039 stories of 1.62 M tokens, 16 topics",
     ),
     Experiment(
         "cnn-mnist-layer",
         lambda folder, _every: _cnn(folder, "layer"),
-        Settings(iterations=96, interval=24, grid="full", streams=2, smooth=4),
+        Settings(iterations=96, interval=24, grid="full", streams=64, smooth=4),
         "the same network; 8 units, the weight and the bias of each of 4 layers",
     ),
     Experiment(
@@ -120,7 +120,7 @@ EXPERIMENTS = (
         lambda folder, every: _topics(
             "lda-20newsgroups", data.newsgroups(folder / "20newsgroups"), every
         ),
-        Settings(iterations=64, interval=16, grid="large", streams=2, smooth=4),
+        Settings(iterations=64, interval=16, grid="large", streams=16, smooth=4),
         "{share} 18,805 posts of 2.85 M tokens, 16 topics",
     ),
 )
