@@ -44,7 +44,7 @@ def test_a_torch_without_it_is_refused_by_the_names_it_lacks(without_reconfigure
         match=r'"reconfigure" was given and torch .* has no .*_reconfigure.*; install torch 2.14 '
         r'or later, or leave regroup at "reinit"',
     ):
-        groups.former("reconfigure", no_store, Timeouts())
+        groups.former("reconfigure", no_store, Timeouts(), lambda: 0)
     known = {backend.name: backend for backend in backends()}
     assert not known["reconfigure"].present
 
@@ -53,13 +53,13 @@ def test_a_group_of_two_backends_is_refused(monkeypatch, no_store):
     monkeypatch.setattr(reconfigure, "missing", tuple)
     monkeypatch.setattr(groups, "backend", lambda: "cpu:gloo,cuda:nccl")
     with pytest.raises(UsageError, match=r"one backend only: use regroup=\"reinit\""):
-        groups.former(Regroup.RECONFIGURE, no_store, Timeouts())
+        groups.former(Regroup.RECONFIGURE, no_store, Timeouts(), lambda: 0)
 
 
 def test_an_unknown_way_says_which_there_are(no_store):
     with pytest.raises(UsageError, match=r'"restart" was given; it is one of reinit, reconfigure'):
-        groups.former("restart", no_store, Timeouts())
-    assert isinstance(groups.former("reinit", no_store, Timeouts()), groups.Reinit)
+        groups.former("restart", no_store, Timeouts(), lambda: 0)
+    assert isinstance(groups.former("reinit", no_store, Timeouts(), lambda: 0), groups.Reinit)
 
 
 def test_the_way_may_be_chosen_for_a_script_that_does_not_name_it(monkeypatch, without_reconfigure):
@@ -141,7 +141,7 @@ def test_where_the_change_fails_all_ranks_form_a_new_group(undisturbed: Outcome,
 def test_a_group_that_was_never_formed_takes_no_connection_along(monkeypatch) -> None:
     server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     control = dist.TCPStore("127.0.0.1", server.port, is_master=False, wait_for_workers=False)
-    former = groups.former("reconfigure", lambda: server, Timeouts())
+    former = groups.former("reconfigure", lambda: server, Timeouts(), lambda: 0)
     former.release(again=True)
     control.set("still", "there")
 
@@ -159,7 +159,7 @@ def test_a_group_that_was_never_formed_takes_no_connection_along(monkeypatch) ->
 @needs_reconfigure
 def test_one_rank_alone_changes_its_group_from_generation_to_generation() -> None:
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    former = groups.former("reconfigure", lambda: store, Timeouts())
+    former = groups.former("reconfigure", lambda: store, Timeouts(), lambda: 0)
     try:
         seen = []
         for generation in (1, 2, 5):
