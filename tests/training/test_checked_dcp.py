@@ -1,12 +1,12 @@
 """Checked storage under dcp.save and dcp.load."""
 
-import os
 import warnings
 from pathlib import Path
 
 import pytest
 
 from ettr.training.faults import CheckpointError
+from synced import synced_paths
 
 pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
@@ -79,14 +79,7 @@ def test_a_save_that_was_cut_short_leaves_the_older_one(tmp_path: Path, monkeypa
 
 
 def test_the_name_of_its_folder_is_durable(tmp_path: Path, monkeypatch) -> None:
-    synced = []
-    real = os.fsync
-
-    def fsync(fd: int) -> None:
-        synced.append(Path(f"/proc/self/fd/{fd}").readlink())
-        real(fd)
-
-    monkeypatch.setattr(os, "fsync", fsync)
+    synced = synced_paths(monkeypatch)
     save(tmp_path / "full" / "step-5", 1)
     assert {tmp_path, tmp_path / "full", tmp_path / "full" / "step-5"} <= set(synced)
 

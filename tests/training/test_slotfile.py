@@ -14,6 +14,7 @@ from ettr.training.layout import BlockSpec, Component, Layout, TensorSpec
 from ettr.training.slotfile import HEADER_BYTES, SlotWriter, fence, slot_folder
 from ettr.training.slotread import PayloadReader, last_rounds, newest_good, open_slot
 from ettr.training.verifying import ages, verify
+from synced import synced_paths
 
 N_BLOCKS, ROWS = 5, 24
 
@@ -199,14 +200,7 @@ def test_a_reader_whom_a_takeover_overtakes_begins_anew(tmp_path: Path, monkeypa
 
 
 def test_the_names_of_new_folders_are_durable(tmp_path: Path, monkeypatch) -> None:
-    synced = []
-    real = os.fsync
-
-    def fsync(fd: int) -> None:
-        synced.append(Path(f"/proc/self/fd/{fd}").readlink())
-        real(fd)
-
-    monkeypatch.setattr(os, "fsync", fsync)
+    synced = synced_paths(monkeypatch)
     root = tmp_path / "run" / "checkpoints"
     SlotWriter.create(slot_folder(root, 0), small_layout()).close()
     assert {tmp_path, tmp_path / "run", root, root / "slot-0"} <= set(synced)
