@@ -40,17 +40,6 @@ def test_typed_numbers_take_a_constant_rate():
         (("--clock", "wall"), "--clock wall: give use or age"),
         (("--ages", "9d,3d"), "ends before it begins; write it as 0d,90d"),
         (("--ages", "9d"), "give two times, from and to, such as 0d,90d"),
-    ],
-)
-def test_a_model_that_does_not_apply_says_so(words: tuple[str, ...], says: str):
-    done = ettr(*TYPED, *words)
-    assert done.code == 2
-    assert says in done.err
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
         (("--days", "inf"), "--days inf: give a positive number of days"),
         (("--days", "-1"), "--days -1: give a positive number of days"),
         (("--gpus", "9" * 5000), "is no whole number above 0"),

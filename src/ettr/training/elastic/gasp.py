@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import shutil
 import signal
 import socket
@@ -25,14 +24,20 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from ettr.errors import UsageError
 from ettr.training.elastic.generation import Generation
-from ettr.training.elastic.groups import RankFailedError, Timeouts, form, prefixed, warm_up
+from ettr.training.elastic.groups import (
+    RankFailedError,
+    Timeouts,
+    destroy,
+    form,
+    prefixed,
+    warm_up,
+)
 from ettr.training.elastic.membership import Membership
 from ettr.training.elastic.parking import Parked, agree, clear, clear_torn, park, parked
 from ettr.training.elastic.protection import Protection
@@ -123,8 +128,7 @@ class TorchrunGroup:
             raise RankFailedError(f"attempt {self.attempt} was broken off:\n{told}")
         if self.slot == 0:
             shutil.rmtree(self._folder, ignore_errors=True)
-        with suppress(Exception):
-            dist.destroy_process_group()
+        destroy()
         return result
 
     def _form(self) -> Generation:
@@ -179,7 +183,6 @@ class TorchrunGroup:
         return Ring(
             slot,
             world,
-            token=secrets.token_hex(16),
             silent_s=self._timeouts.collective_s,
             over=self._over.is_set,
             towards=None if one_node else os.environ.get("MASTER_ADDR"),

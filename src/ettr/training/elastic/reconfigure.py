@@ -105,14 +105,14 @@ class Reconfiguring:
                 return Regroup.RECONFIGURE
             failed = failed or "the change failed on another rank"
         self._given_up = failed
-        _destroy()
+        groups.destroy()
         groups.form(generation, groups.prefixed("anew", store), slot, world, self._timeouts)
         return Regroup.REINIT
 
     def release(self, again: bool) -> None:
         """A generation is over: cut its connections; end the group itself unless it goes on."""
         if self._given_up is not None or not again:
-            _destroy()
+            groups.destroy()
             return
         # A new group would close them, by which the others learn that this rank has left.
         if self._kept is not None:
@@ -155,13 +155,6 @@ def _all_say(store: Any, what: str, slot: int, world: int, word: str) -> list[st
     """What each rank says, in the order of the slots."""
     store.set(f"regroup/{what}/{slot}", word)
     return [store.get(f"regroup/{what}/{other}").decode() for other in range(world)]
-
-
-def _destroy() -> None:
-    import torch.distributed as dist
-
-    with suppress(Exception):
-        dist.destroy_process_group()
 
 
 def _destroy_all_but_default() -> None:

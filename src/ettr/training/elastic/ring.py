@@ -9,6 +9,7 @@ connection is closed or cut, when the generation is over, or when no byte has mo
 from __future__ import annotations
 
 import hmac
+import secrets
 import select
 import socket
 import struct
@@ -38,7 +39,7 @@ class Ring:
     Args:
         slot: this rank.
         world: number of ranks, at least 2.
-        token: a secret of this rank's, without which it takes no connection.
+        token: a secret of this rank's, without which it takes no connection; None: a random one.
         silent_s: a transfer of which no byte moves for so long has failed.
         over: whether the generation is over, so that waiting makes no sense any more.
         towards: a host that all ranks reach; None: all ranks are on this machine.
@@ -49,12 +50,13 @@ class Ring:
         slot: int,
         world: int,
         *,
-        token: str,
+        token: str | None = None,
         silent_s: float,
         over: Callable[[], bool],
         towards: str | None = None,
     ) -> None:
-        self._slot, self._world, self._token = slot, world, token
+        self._slot, self._world = slot, world
+        self._token = token or secrets.token_hex(16)
         self._silent_s, self._over = silent_s, over
         self._listener, self._hosts = _listen(towards)
         self._ends: dict[Side, socket.socket] = {}

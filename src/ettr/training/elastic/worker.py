@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import gc
 import os
-import secrets
 import sys
 import time
 import traceback
@@ -236,7 +235,6 @@ class ElasticGroup:
         return Ring(
             slot,
             world,
-            token=secrets.token_hex(16),
             silent_s=self._timeouts.collective_s,
             over=lambda: self._watcher.newest > number,
             towards=None if host.startswith("127.") else host,

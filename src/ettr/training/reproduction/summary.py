@@ -261,8 +261,8 @@ def _few(cost: NDArray[np.float64]) -> tuple[float, float] | tuple[None, None]:
 
     if cost.size < 2:
         return None, None
-    reach = float(stats.t.ppf(0.975, cost.size - 1) * cost.std(ddof=1) / math.sqrt(cost.size))
-    return float(cost.mean()) - reach, float(cost.mean()) + reach
+    low, high = stats.t.interval(0.95, cost.size - 1, loc=cost.mean(), scale=stats.sem(cost))
+    return float(low), float(high)
 
 
 def stale_table(rows: Sequence[Mapping[str, object]]) -> str:
@@ -331,20 +331,15 @@ def _shares(trials: Sequence[Mapping[str, Sequence[float]]]) -> dict[float, Shar
 
 def _agreement(trials: Sequence[Mapping[str, Sequence[float]]]) -> float:
     """Spearman's rank correlation of cost and perturbation among the arms of a trial, averaged."""
+    from scipy import stats
+
     found: list[float] = []
     for trial in trials:
         run = [o for key, o in trial.items() if key not in ("again", "full/none", TRADITIONAL)]
         pairs = np.array([(o[0], o[2]) for o in run if o[2] > 0])
         if len(pairs) > 2 and (np.ptp(pairs, axis=0) > 0).all():
-            ranks = [_ranks(column) for column in pairs.T]
-            found.append(float(np.asarray(np.corrcoef(ranks))[0, 1]))
+            found.append(float(stats.spearmanr(pairs).statistic))
     return float(np.mean(found)) if found else math.nan
-
-
-def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The rank of each value; equal values share the mean of theirs."""
-    _, place, times = np.unique(values, return_inverse=True, return_counts=True)
-    return np.asarray((np.cumsum(times) - (times - 1) / 2)[place])
 
 
 def _panel(s: ExperimentSummary) -> Panel:
