@@ -1,13 +1,16 @@
 """Full checkpoints of one step, for rollback: DCP with a checksum for each tensor, no pickle.
 
 Beside the tensors lies each rank's random state, so that a rollback draws what it drew before. Each
-checkpoint has a folder of its own, `step-<number>`, that is never written over; one whose saving
-was broken off has no metadata and is passed over.
+checkpoint has a folder of its own, `step-<number>`; one whose saving was broken off has no metadata
+and is passed over. A step that is done again after a rollback is saved into its folder, where the
+earlier checkpoint stands until the new one is durable.
 """
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +18,15 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import Tensor, nn
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
 from torch.distributed.checkpoint.state_dict import get_model_state_dict
+from torch.distributed.checkpoint.storage import WriteResult
+from torch.futures import Future
 
 from ettr.training.dcp import METADATA, CheckedReader, CheckedWriter
 from ettr.training.extras import read_extra, write_extra
+from ettr.training.faults import CheckpointError
 from ettr.training.randomness import rng_state, set_rng_state
 from ettr.training.state import local
 
@@ -51,15 +59,21 @@ def full_steps(root: Path) -> list[int]:
 
 
 def save_full(root: Path, step: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Save all ranks' state of one step; every rank calls it. The two newest are kept."""
+    """Save all ranks' state of one step; every rank calls it. The two newest are kept.
+
+    Raises:
+        CheckpointError: on every rank, where any could not write; earlier checkpoints remain.
+        RuntimeError: the group broke meanwhile.
+    """
     folder = root / f"step-{step:09d}"
-    if dist.get_rank() == 0 and folder.exists():
-        shutil.rmtree(folder)  # left by a save that was broken off, or by steps done again
-    dist.barrier()
-    folder.mkdir(parents=True, exist_ok=True)
-    write_extra(_random_state_of(folder, dist.get_rank()), {"rng": rng_state()}, step)
-    dcp.state_dict_saver.save(tensors_of(model, optimizer), storage_writer=CheckedWriter(folder))
+    with _failures_told(f"no full checkpoint of step {step}"):
+        dcp.state_dict_saver.save(
+            tensors_of(model, optimizer), storage_writer=_Writer(folder, step)
+        )
     if dist.get_rank() == 0:
+        kept = {_random_state_of(folder, rank) for rank in range(dist.get_world_size())}
+        for of_others in set(folder.glob("random-*")) - kept:
+            of_others.unlink()  # of a larger world that had come as far
         for old in full_steps(root)[_KEPT:]:
             shutil.rmtree(root / f"step-{old:09d}", ignore_errors=True)
 
@@ -70,14 +84,43 @@ def load_full(root: Path, step: int, model: nn.Module, optimizer: torch.optim.Op
     A rank that the saved job did not have keeps its random state.
 
     Raises:
-        CheckpointError: the rank's random state is damaged.
-        Exception: on every rank, where any rank met a damaged item; the state is then half loaded.
+        CheckpointError: on every rank, where any met a damaged item; on one, whose random state is
+            damaged. The state is then half loaded.
+        RuntimeError: the group broke meanwhile.
     """
+    folder = root / f"step-{step:09d}"
     tensors: dict[str, Any] = dict(tensors_of(model, optimizer))
-    dcp.state_dict_loader.load(tensors, storage_reader=CheckedReader(root / f"step-{step:09d}"))
-    random_state = _random_state_of(root / f"step-{step:09d}", dist.get_rank())
+    with _failures_told(f"full checkpoint of step {step}"):
+        dcp.state_dict_loader.load(tensors, storage_reader=CheckedReader(folder))
+    random_state = _random_state_of(folder, dist.get_rank())
     if random_state.exists():
         set_rng_state(read_extra(random_state).values["rng"])
+
+
+class _Writer(CheckedWriter):
+    """Writes each rank's random state too, so that its failure is every rank's, as DCP sees to."""
+
+    def __init__(self, folder: Path, step: int) -> None:
+        super().__init__(folder)
+        self._step = step
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
+        write_extra(_random_state_of(self.path, dist.get_rank()), {"rng": rng_state()}, self._step)
+        return super().write_data(plan, planner)
+
+
+@contextmanager
+def _failures_told(what: str) -> Iterator[None]:
+    # DCP's own is no Exception: a handler of errors would let it end the process.
+    try:
+        yield
+    except CheckpointException as error:
+        causes = {rank: failure[0] for rank, failure in error.failures.items()}
+        rank, cause = min(causes.items())
+        told = f"{what}: rank {rank}: {cause}"
+        if all(isinstance(one, CheckpointError | OSError) for one in causes.values()):
+            raise CheckpointError(told) from error
+        raise RuntimeError(told) from error
 
 
 def _random_state_of(folder: Path, rank: int) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -12,6 +13,7 @@ from ettr.errors import EttrError
 from ettr.training.elastic.groups import RankFailedError, Regroup, device
 from ettr.training.elastic.membership import Membership
 from ettr.training.elastic.protection import Protection
+from ettr.training.faults import CheckpointError
 from ettr.training.measuring import interval_steps
 from ettr.training.recovery import Source
 from ettr.training.restore_costs import Timed, write_note
@@ -235,14 +237,19 @@ class Generation:
         from ettr.training.elastic.full import save_full
 
         begin_s = time.monotonic()
-        save_full(root, step, self._model, self._optimizer)
-        self._full_stalls_s.append(time.monotonic() - begin_s)
+        try:
+            save_full(root, step, self._model, self._optimizer)
+            self._full_stalls_s.append(time.monotonic() - begin_s)
+        except CheckpointError as error:
+            # A full disk is no reason to end a run that has what it needs to go on.
+            if self.slot == 0:
+                warnings.warn(f"{error}; earlier ones remain, training goes on", stacklevel=2)
         self._full_due = step + self._full_interval()
 
     def _full_interval(self) -> int:
         """Steps to the next full checkpoint; the first rank's measurements decide for all."""
         guards = self.protection
-        if guards.mttf_s is None:
+        if guards.mttf_s is None or not self._full_stalls_s:
             return guards.full_every_steps
         import torch
         import torch.distributed as dist

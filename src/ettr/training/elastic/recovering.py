@@ -247,9 +247,7 @@ class Recovery:
             failed = False
             try:
                 full.load_full(root, step, self._model, self._optimizer)  # type: ignore[arg-type]
-            except Exception as error:
-                if not _is_damage(error):
-                    raise
+            except (CheckpointError, OSError):
                 failed = True
             said = self._generation.gather(f"full-{step}", {"failed": failed})
             if not any(one["failed"] for one in said):
@@ -383,13 +381,3 @@ def _relative(told: list[dict[str, Any]]) -> float | None:
 def copy_of(value: Any) -> Any:
     """A tensor's copy; a number as it is."""
     return value.clone() if isinstance(value, torch.Tensor) else value
-
-
-def _is_damage(error: Exception) -> bool:
-    """Whether a load failed for what it read, not for a group that broke."""
-    if isinstance(error, CheckpointError | OSError):
-        return True
-    failures = getattr(error, "failures", {})  # DCP's CheckpointException: rank -> (error, trace)
-    return bool(failures) and all(
-        isinstance(failure[0], CheckpointError | OSError) for failure in failures.values()
-    )
