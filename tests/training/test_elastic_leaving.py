@@ -140,8 +140,20 @@ import torch.distributed as dist
 from ettr.training.elastic.protection import Protection
 from ettr.training.elastic.worker import ElasticGroup, Timeouts
 
-folder, kills = Path(sys.argv[1]), int(sys.argv[2])
+folder, kills, way = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 torch.set_num_threads(1)
+
+def gathers():
+    whole, part = torch.empty(24_000_000), torch.ones(8_000_000)  # more than sockets hold
+    while True:
+        dist.all_gather(list(whole.chunk(3)), part)
+
+def replicas():
+    model = torch.nn.Linear(4000, 2000)  # one bucket, which its reducer waits for
+    model = torch.nn.parallel.DistributedDataParallel(model)
+    x = torch.ones(1, 4000)
+    while True:
+        model(x).sum().backward()
 
 def die(number):
     time.sleep(random.Random(number).uniform(0.1, 0.6))
@@ -151,12 +163,10 @@ def die(number):
 def train(generation):
     if generation.number > kills:
         return
-    whole, part = torch.empty(24_000_000), torch.ones(8_000_000)  # more than sockets hold
     if generation.slot == generation.number % 3:
         threading.Thread(target=die, args=(generation.number,), daemon=True).start()
     try:
-        while True:
-            dist.all_gather(list(whole.chunk(3)), part)
+        {"gathers": gathers, "replicas": replicas}[way]()
     except RuntimeError:
         note = folder / f"left-{generation.number}-{generation.slot}"
         note.write_text(repr(time.time()))
@@ -169,11 +179,14 @@ KILLS = 6
 
 
 @pytest.mark.slow
-def test_survivors_of_a_kill_within_a_large_collective_do_not_wait_for_its_timeout(tmp_path: Path):
+@pytest.mark.parametrize("way", ["gathers", "replicas"])
+def test_survivors_of_a_kill_within_a_large_collective_do_not_wait_for_its_timeout(
+    way: str, tmp_path: Path
+):
     script = tmp_path / "rank.py"
     script.write_text(RANK)
     report = supervise(
-        [sys.executable, str(script), str(tmp_path), str(KILLS)],
+        [sys.executable, str(script), str(tmp_path), str(KILLS), way],
         3,
         options=SupervisorOptions(spares=1, max_idle_failures=KILLS),
         environment={**os.environ, "OMP_NUM_THREADS": "1"},

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 
 from ettr.training.elastic import membership as names  # noqa: E402
 from ettr.training.elastic import supervisor as supervising  # noqa: E402
-from ettr.training.elastic.membership import Membership  # noqa: E402
+from ettr.training.elastic.membership import Beat, Membership  # noqa: E402
 from ettr.training.elastic.protection import Protection  # noqa: E402
 from ettr.training.elastic.supervision import SupervisorOptions, SupervisorReport  # noqa: E402
 from ettr.training.elastic.worker import ElasticGroup, Timeouts  # noqa: E402
@@ -27,14 +27,15 @@ class Heard:
         self.supervisor = supervising._Supervisor(["none"], world, told, {}, lambda _text: None)
         self.count = 0
         for slot in range(world):
-            worker = supervising._Worker(f"w{slot}", None, None, beat_s=time.monotonic())
+            alive = SimpleNamespace(ending=lambda: False)
+            worker = supervising._Worker(f"w{slot}", None, alive, beat_s=time.monotonic())
             self.supervisor._group.workers[worker.name] = worker
 
-    def beats(self, worker: str, step: int, generation: int) -> dict:
+    def beats(self, worker: str, step: int, generation: int, collective_s: float = 60.0) -> dict:
         """A worker shows itself; who is found hung then."""
         self.count += 1
-        beat = f"{self.count}:{step}:{generation}"
-        self.supervisor._store.set(names.beat_key(worker), beat)
+        beat = Beat(self.count, step, generation, collective_s)
+        self.supervisor._store.set(names.beat_key(worker), beat.to_text())
         return self.supervisor._hung()
 
     def generation(self, number: int, cause: str) -> None:
@@ -76,6 +77,49 @@ def test_who_waits_for_the_dead_is_given_the_grace_from_the_call_on():
     assert not heard.beats("w0", 5, 1)
     time.sleep(0.5)
     assert heard.beats("w0", 5, 1).keys() == {"w0"}
+
+
+def test_without_a_limit_of_its_own_a_rank_is_given_what_its_collectives_are(monkeypatch):
+    monkeypatch.setattr(supervising, "_OVER_COLLECTIVE_S", 0.2)
+    heard = Heard(2)
+    heard.generation(2, "died")
+    for _ in range(2):
+        assert not heard.beats("w0", 5, 1, collective_s=0.2)
+        assert not heard.beats("w1", 5, 1, collective_s=60.0)
+        time.sleep(0.3)
+    assert heard.supervisor._hung().keys() == {"w0"}
+
+
+def test_a_rank_that_never_showed_itself_is_judged_once_the_others_have_waited_in_vain():
+    heard = Heard(2, failed_grace_s=0.2)
+    heard.beats("w0", -1, 1)
+    time.sleep(0.4)
+    assert not heard.supervisor._hung()  # it may be importing for long
+    heard.generation(2, "network")  # which w0 does not do any more
+    assert not heard.beats("w0", -1, 2)
+    time.sleep(0.4)
+    assert heard.beats("w0", -1, 2).keys() == {"w1"}
+
+
+def test_a_spare_that_has_shown_itself_and_was_stopped_is_judged_as_soon_as_it_is_a_rank():
+    heard = Heard(2, heartbeat_timeout_s=0.3)
+    group = heard.supervisor._group
+    group.membership = replace(group.membership, workers=("w0",))
+    group.spares = ["w1"]
+    for _ in range(2):
+        assert not heard.beats("w1", -1, 0)
+    time.sleep(0.4)
+    assert not heard.beats("w0", 3, 1)  # a spare is in nobody's way
+    heard.supervisor._regroup({0: "w0"}, "died")
+    assert group.membership.workers == ("w1",)
+    assert not heard.supervisor._hung()
+    time.sleep(0.4)
+    assert heard.supervisor._hung().keys() == {"w1"}
+
+
+def test_a_sign_of_life_is_read_as_it_was_written():
+    beat = Beat(7, 130, 2, 62.5)
+    assert Beat.from_text(beat.to_text().encode()) == beat
 
 
 def test_a_killed_process_that_hangs_in_the_kernel_is_not_waited_for_for_ever(monkeypatch):

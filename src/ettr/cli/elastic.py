@@ -25,13 +25,13 @@ def elastic(
         float, typer.Option(metavar="SECONDS", help="A rank silent for so long is replaced.")
     ] = 30.0,
     leave: Annotated[
-        float,
+        float | None,
         typer.Option(
             metavar="SECONDS",
             help="A rank that does not leave a generation for so long after the next began is "
-            "replaced; give more than the script's Timeouts.collective_s.",
+            "replaced; without it 15 s more than the script's Timeouts.collective_s.",
         ),
-    ] = 75.0,
+    ] = None,
     max_failures: Annotated[int, typer.Option(min=0, help="Losses after which to give up.")] = 64,
     json: opt.JsonOption = False,
 ) -> None:

@@ -65,6 +65,16 @@ def connect(host: str, port: int, wait_s: float) -> Any:
     return TCPStore(host, port, is_master=False, timeout=wait, wait_for_workers=False)
 
 
+def wait_for(store: Any, key: str) -> None:
+    """Sleep until a store has a key.
+
+    Raises:
+        RuntimeError: the store is gone.
+    """
+    # in one wait, since torch writes a warning whenever one runs out; more days overflow its poll
+    store.wait([key], timedelta(days=20))
+
+
 def prefixed(prefix: str, store: Any) -> Any:
     """The part of a store below a prefix."""
     from torch.distributed import PrefixStore  # type: ignore[attr-defined]

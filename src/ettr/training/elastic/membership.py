@@ -11,7 +11,6 @@ import json
 from dataclasses import asdict, dataclass
 
 GENERATION = "ettr/generation"
-STOP = "ettr/stop"
 ENV_STORE = "ETTR_ELASTIC_STORE"
 ENV_WORKER = "ETTR_ELASTIC_WORKER"
 ENV_REGROUP = "ETTR_ELASTIC_REGROUP"
@@ -49,13 +48,38 @@ class Membership:
         return cls(**raw)
 
 
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """A worker's sign of life.
+
+    count: of its signs. step: the last that it made; -1: none. generation: the one that its loop is
+    in; 0: none. collective_s: for how long its collectives wait without an answer.
+    """
+
+    count: int = 0
+    step: int = -1
+    generation: int = 0
+    collective_s: float = 0.0
+
+    def to_text(self) -> str:
+        """As it stands in the store."""
+        return f"{self.count}:{self.step}:{self.generation}:{self.collective_s!r}"
+
+    @classmethod
+    def from_text(cls, text: str | bytes) -> Beat:
+        """The sign of life that `to_text` wrote."""
+        told = text.decode() if isinstance(text, bytes) else text
+        count, step, generation, collective_s = told.split(":")
+        return cls(int(count), int(step), int(generation), float(collective_s))
+
+
 def membership_key(generation: int) -> str:
     """Where the membership of a generation is."""
     return f"ettr/membership/{generation}"
 
 
 def beat_key(worker: str) -> str:
-    """Where a worker leaves its signs of life: `count:step:generation its loop is in, or 0`."""
+    """Where a worker leaves its signs of life (`Beat`)."""
     return f"ettr/beat/{worker}"
 
 

@@ -13,16 +13,17 @@ class SupervisorOptions:
 
     spares: warm processes that wait for a slot. heartbeat_timeout_s: a rank without a sign of life
     for this long is killed and replaced. leave_s: so is one whose loop stays in a generation for
-    this long after the next began; above the ranks' `collective_s`, within which a wait for the
-    dead ends by itself. failed_grace_s: seconds after the first rank says that a collective failed
-    it, until all are called to a new generation though none died; who does not leave the old one
-    within as long again is hung. max_failures: more end the run; so do `max_idle_failures` in a row
-    between which no step was made.
+    this long after the next began; None: 15 s longer than the rank's own `collective_s`, within
+    which a wait for the dead ends by itself. failed_grace_s: seconds after the first rank says that
+    a collective failed it, until all are called to a new generation though none died; who does not
+    leave the old one within as long again, or has shown no sign of life until then, is hung.
+    max_failures: more end the run; so do `max_idle_failures` in a row between which no step was
+    made.
     """
 
     spares: int = 1
     heartbeat_timeout_s: float = 30.0
-    leave_s: float = 75.0
+    leave_s: float | None = None
     failed_grace_s: float = 20.0
     max_failures: int = 64
     max_idle_failures: int = 3
@@ -38,7 +39,7 @@ class SupervisorOptions:
             if getattr(self, name) < 0:
                 problems.append(f"{name}: {getattr(self, name)} was given; it is 0 or more")
         for name in ("heartbeat_timeout_s", "leave_s", "failed_grace_s"):
-            if not getattr(self, name) > 0:
+            if getattr(self, name) is not None and not getattr(self, name) > 0:
                 problems.append(f"{name}: {getattr(self, name)} was given; it lies above 0")
         if problems:
             raise UsageError("supervisor: " + "; ".join(problems))

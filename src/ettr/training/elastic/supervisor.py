@@ -19,7 +19,7 @@ from typing import Any
 from ettr.errors import UsageError
 from ettr.training.elastic import membership as names
 from ettr.training.elastic.exits import ExitWatch
-from ettr.training.elastic.membership import Membership
+from ettr.training.elastic.membership import Beat, Membership
 from ettr.training.elastic.supervision import Loss, SupervisorOptions, SupervisorReport
 
 _LOOK_S = 0.01
@@ -27,6 +27,7 @@ _BEAT_LOOK_S = 0.25
 _BEATS_BEFORE_JUDGED = 2
 _SPARE_WAIT_S = 5.0  # a new generation that has made no step by then gets its spare all the same
 _ENDING_S = 120.0  # what ranks may do after the training, before they are ended
+_OVER_COLLECTIVE_S = 15.0  # a wait that its own timeout ends is no reason to be replaced
 _FENCED_S = 10.0  # a killed process that is not gone by then hangs in the kernel, in one last call
 
 
@@ -35,11 +36,9 @@ class _Worker:
     name: str
     process: subprocess.Popen[bytes]
     exit: ExitWatch
-    beat: bytes = b""
+    beat: Beat = field(default_factory=Beat)
     beat_s: float = 0.0
     beats: int = 0
-    step: int = -1
-    generation: int = 0  # that its loop is in, as it says; 0: in none
     behind_s: float | None = None  # since when that is an older one
 
 
@@ -187,40 +186,52 @@ class _Supervisor:
                 group.unsettled.remove(index)
                 worker.exit.close()
 
+    def _listen(self, now_s: float) -> None:
+        """Take the signs of life of the ranks, and of the spares, which are to be ranks."""
+        for name in [*self._group.membership.workers, *self._group.spares]:
+            worker, key = self._group.workers[name], names.beat_key(name)
+            if not self._store.check([key]):
+                continue
+            beat = Beat.from_text(self._store.get(key))
+            if beat == worker.beat:
+                continue
+            # Also a smaller one: after a rollback steps are done again.
+            self._group.stepped |= beat.step != worker.beat.step
+            self._group.best_step = max(self._group.best_step, beat.step)
+            if beat.generation != worker.beat.generation:
+                worker.behind_s = None
+            worker.beat, worker.beat_s, worker.beats = beat, now_s, worker.beats + 1
+
     def _hung(self) -> dict[str, tuple[str, float]]:
         found: dict[str, tuple[str, float]] = {}
-        now = time.monotonic()
+        now_s = time.monotonic()
         if self._all_said_finished():
             return found  # a process that is ending shows no sign of life any more
+        self._listen(now_s)
         for name in self._group.membership.workers:
             worker = self._group.workers[name]
-            key = names.beat_key(name)
-            beat = self._store.get(key) if self._store.check([key]) else b""
-            if beat != worker.beat:
-                worker.beat, worker.beat_s, worker.beats = beat, now, worker.beats + 1
-                self._hear(worker, beat)
-            silent_s = now - worker.beat_s
-            # One that has not shown itself yet is importing: its exit will tell if it fails.
-            judged = worker.beats >= _BEATS_BEFORE_JUDGED
-            if judged and silent_s > self._options.heartbeat_timeout_s:
+            silent_s = now_s - worker.beat_s
+            if worker.beats < _BEATS_BEFORE_JUDGED:
+                # It is importing: its exit will tell if it fails, or the others' waiting in vain.
+                hung = self._waited_for_again(now_s)
+            else:
+                hung = silent_s > self._options.heartbeat_timeout_s
+            if hung:
                 found[name] = ("hung", silent_s)
-            elif self._stuck(worker, now):
-                self._tell(f"{name} does not leave generation {worker.generation}")
-                found[name] = ("hung", self._behind_s(worker, now))
+            elif self._stuck(worker, now_s):
+                self._tell(f"{name} does not leave generation {worker.beat.generation}")
+                found[name] = ("hung", self._behind_s(worker, now_s))
         return found
 
-    def _hear(self, worker: _Worker, beat: bytes) -> None:
-        _, step, generation = map(int, beat.split(b":"))
-        # Also a smaller one: after a rollback steps are done again.
-        self._group.stepped |= step != worker.step
-        self._group.best_step = max(self._group.best_step, step)
-        if generation != worker.generation:
-            worker.behind_s = None
-        worker.step, worker.generation = step, generation
+    def _waited_for_again(self, now_s: float) -> bool:
+        """Whether the ranks have waited for each other in vain, and been called together again."""
+        called_s = now_s - self._group.regrouped_s
+        waited = self._group.membership.cause == "network"
+        return waited and called_s > self._options.failed_grace_s
 
     def _behind_s(self, worker: _Worker, now_s: float) -> float:
         """For how long a rank's loop has been in an older generation, its watcher being alive."""
-        if not 0 < worker.generation < self._group.membership.generation:
+        if not 0 < worker.beat.generation < self._group.membership.generation:
             worker.behind_s = None
             return 0.0
         if worker.behind_s is None:
@@ -228,13 +239,12 @@ class _Supervisor:
         return now_s - worker.behind_s
 
     def _stuck(self, worker: _Worker, now_s: float) -> bool:
-        behind_s = self._behind_s(worker, now_s)
-        if behind_s > self._options.leave_s:
-            return True
+        behind_s, leave_s = self._behind_s(worker, now_s), self._options.leave_s
+        if leave_s is None:
+            leave_s = worker.beat.collective_s + _OVER_COLLECTIVE_S
         # Where the others' collectives have run into their timeout already, its own has too.
-        called_s = min(behind_s, now_s - self._group.regrouped_s)
-        waited = self._group.membership.cause == "network"
-        return waited and called_s > self._options.failed_grace_s
+        in_vain = behind_s > self._options.failed_grace_s and self._waited_for_again(now_s)
+        return behind_s > leave_s or in_vain
 
     def _network_failed(self) -> bool:
         """Whether ranks wait for a new generation though none died.
@@ -344,7 +354,7 @@ class _Supervisor:
         group = self._group
         if len(group.spares) >= self._options.spares:
             return
-        stepped = all(group.workers[name].step >= 0 for name in group.newcomers)
+        stepped = all(group.workers[name].beat.step >= 0 for name in group.newcomers)
         if stepped or time.monotonic() - group.regrouped_s > _SPARE_WAIT_S:
             group.spares.append(self._start().name)
 
@@ -364,8 +374,6 @@ class _Supervisor:
         return all(gone) or time.monotonic() - self._ended_s > _ENDING_S
 
     def _stop_all(self) -> None:
-        with contextlib.suppress(Exception):
-            self._store.set(names.STOP, "1")
         running = [w.process for w in self._group.workers.values() if w.process.poll() is None]
         for process in running:
             _kill(process)

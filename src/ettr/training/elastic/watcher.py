@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ettr.training.elastic import membership as names
+from ettr.training.elastic.membership import Beat
 from ettr.training.elastic.sockets import open_sockets, sever
 
 ORPHANED_EXIT = 86
@@ -25,6 +26,7 @@ class Watcher:
     Args:
         store: a connection to the supervisor's store that nothing else uses.
         worker: this process's name.
+        collective_s: for how long its collectives wait; told with the signs of life.
         poll_s: seconds between two looks.
         abort: called beside the cut, for backends that have an abort of their own (NCCL).
     """
@@ -34,10 +36,12 @@ class Watcher:
         store: Any,
         worker: str,
         *,
+        collective_s: float = 0.0,
         poll_s: float = 0.02,
         abort: Callable[[], None] | None = None,
     ) -> None:
         self._store, self._worker, self._poll_s, self._abort = store, worker, poll_s, abort
+        self._collective_s = collective_s
         self._lock = threading.Lock()
         self._attempt: int | None = None
         self._kept: frozenset[str] = frozenset()
@@ -84,8 +88,8 @@ class Watcher:
                 generation = int(self._store.get(names.GENERATION))
                 if time.monotonic() - beaten_s >= BEAT_S:
                     beaten_s, count = time.monotonic(), count + 1
-                    beat = f"{count}:{self._step}:{self._attempt or 0}"
-                    self._store.set(names.beat_key(self._worker), beat)
+                    beat = Beat(count, self._step, self._attempt or 0, self._collective_s)
+                    self._store.set(names.beat_key(self._worker), beat.to_text())
             except Exception:
                 os._exit(ORPHANED_EXIT)  # no supervisor: nobody could fence or replace this rank
             self._newest = generation

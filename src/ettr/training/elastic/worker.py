@@ -74,7 +74,12 @@ class ElasticGroup:
         self._address, self._timeouts, self._recorder = store, timeouts, recorder
         self._former = groups.former(regroup, self._connect, timeouts, lambda: self._watcher.newest)
         self._control = self._connect()
-        self._watcher = Watcher(self._connect(), worker, abort=groups.abort_of_backend())
+        self._watcher = Watcher(
+            self._connect(),
+            worker,
+            collective_s=timeouts.collective_s,
+            abort=groups.abort_of_backend(),
+        )
         self.last_failed_s: float | None = None
         self._failed_s: float | None = None
         self._step = -1
@@ -180,9 +185,8 @@ class ElasticGroup:
             membership = self._newest()
             if membership.generation > after and membership.slot_of(self.worker) is not None:
                 return membership
-            if self._control.check([names.STOP]):
-                sys.exit(0)
-            time.sleep(_POLL_S)
+            # Asleep until then: a spare must cost the ranks no time.
+            groups.wait_for(self._control, names.membership_key(membership.generation + 1))
 
     def _wait_for_next(self, membership: Membership, told: str) -> Membership:
         """The generation that follows a failure.
