@@ -26,16 +26,21 @@ from ettr.training.slotread import (
     open_slot,
     slot_names,
 )
+from ettr.training.succession import superseded
 
 MODES = ("newest", "consistent")
 
 
 @dataclass(slots=True)
 class Source:
-    """Open slots; close it by leaving its ExitStack."""
+    """Open slots; close it by leaving its ExitStack.
+
+    superseded: files of an earlier world that count no more (`succession`).
+    """
 
     slots: list[Slot]
     bad: list[BadBlock] = field(default_factory=list)
+    superseded: frozenset[Path] = frozenset()
 
 
 def open_source(stack: ExitStack, root: str | os.PathLike[str], slot: str | None) -> Source:
@@ -50,7 +55,7 @@ def open_source(stack: ExitStack, root: str | os.PathLike[str], slot: str | None
             raise CheckpointError(f"{root}: no slot {slot!r}; there are: {', '.join(names)}")
         names = [slot]
     slots = [stack.enter_context(open_slot(root, name)) for name in names]
-    source = Source(slots)
+    source = Source(slots, superseded=superseded(slots) if len(slots) > 1 else frozenset())
     for opened in slots:
         source.bad += opened.torn
     return source
@@ -60,11 +65,13 @@ def candidates(source: Source) -> dict[Key, list[Record]]:
     """The records of each block of a tensor, the best first.
 
     Within a slot the latest round wins, also where it is of an earlier step: the run went back.
-    Between slots that hold the same block (replicas, or an earlier world size) the later step does.
+    Between slots that hold the same block (replicas, or an earlier world size) the later step does;
+    records of a world that was superseded are left out.
     """
     merged: dict[Key, list[list[Record]]] = {}
     for slot in source.slots:
-        for key, records in slot.records.items():
+        for key, every in slot.records.items():
+            records = [r for r in every if r.file.path not in source.superseded]
             if records and key[0] not in RESERVED:
                 merged.setdefault(key, []).append(records)
     return {
@@ -81,7 +88,10 @@ def reserved(
     source: Source, slot: Slot, name: str, reader: PayloadReader
 ) -> Iterator[tuple[Record, memoryview]]:
     """The whole records of a slot's reserved block, the latest first; bad ones are noted."""
-    records = [r for key, of_key in slot.records.items() if key[0] == name for r in of_key]
+    records = [
+        r for key, of_key in slot.records.items() if key[0] == name
+        for r in of_key if r.file.path not in source.superseded
+    ]  # fmt: skip
     for record in sorted(records, key=lambda r: r.order, reverse=True):
         payload = reader.read(record)
         if payload is None:
@@ -91,7 +101,7 @@ def reserved(
 
 
 def extras_of(source: Source, *, at_most: int | None = None) -> dict[str, Extra]:
-    """Slot -> what it was last given as `extra`; a slot that was given nothing is left out.
+    """Slot -> what it was last given as `extra`; left out: given nothing, or superseded.
 
     Args:
         at_most: only what belongs to this step or an earlier one.

@@ -23,7 +23,7 @@ import os
 import re
 import struct
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -61,13 +61,17 @@ class Geometry:
 
 @dataclass(frozen=True, slots=True)
 class Superblock:
-    """What a slot file says about itself."""
+    """What a slot file says about itself.
+
+    seen: generation of the latest file of every other slot when this one was made (`succession`).
+    """
 
     file_id: int
     generation: int
     checksum: str
     layout: Layout
     inherits: dict[int, int]
+    seen: dict[str, int] = field(default_factory=dict)
     version: int = FORMAT_VERSION
 
 
@@ -131,7 +135,10 @@ def unpack_header(raw: bytes, expected: Superblock, block: int) -> RecordHeader 
 def pack_superblock(superblock: Superblock) -> bytes:
     """The superblock's bytes, its checksum included."""
     inherits = json.dumps({str(g): s for g, s in superblock.inherits.items()})
-    text = f'{{"inherits":{inherits},"layout":{superblock.layout.to_json()}}}'.encode()
+    seen = json.dumps(superblock.seen)
+    text = (
+        f'{{"inherits":{inherits},"seen":{seen},"layout":{superblock.layout.to_json()}}}'.encode()
+    )
     raw = (
         SUPER.pack(
             MAGIC, superblock.version, checksums.CODES[superblock.checksum], superblock.file_id,
@@ -162,7 +169,8 @@ def _unpack_superblock(fd: int, offset: int) -> tuple[Superblock, int] | None:
     inherits = {int(g): int(s) for g, s in document["inherits"].items()}
     layout = Layout.from_json(document["layout"])
     name = checksums.NAMES[code]
-    return Superblock(file_id, generation, name, layout, inherits, version), len(raw)
+    seen = {str(slot): int(g) for slot, g in document.get("seen", {}).items()}
+    return Superblock(file_id, generation, name, layout, inherits, seen, version), len(raw)
 
 
 def read_superblock(fd: int) -> tuple[Superblock, Geometry] | None:
@@ -234,6 +242,7 @@ class SlotWriter:
             checksum or checksums.default_name(),
             layout,
             inherits or {},
+            seen_beside(folder),
         )
         raw = pack_superblock(superblock)
         places = geometry(layout, len(raw))
@@ -342,6 +351,19 @@ def files_of(folder: Path) -> dict[int, Path]:
         if match and match[1] == "blocks":
             found[int(match[2])] = entry
     return dict(sorted(found.items(), reverse=True))
+
+
+def seen_beside(folder: Path) -> dict[str, int]:
+    """Generation of the latest file of every other slot of the root that has one.
+
+    One listing a slot, no file is opened.
+    """
+    found = {}
+    for other in sorted(folder.parent.glob("slot-*")):
+        latest = next(iter(files_of(other)), None) if other != folder else None
+        if latest is not None:
+            found[other.name.removeprefix("slot-")] = latest
+    return found
 
 
 def latest_generation(folder: Path) -> int:
