@@ -15,7 +15,7 @@ import pytest
 
 from ettr.errors import SchemaError, StoreError, UsageError
 from ettr.sources.base import attempt_id
-from ettr.store import Store, folder, open_store
+from ettr.store import Store, manifest, open_store
 from ettr.tables import ATTEMPTS, TABLES
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -163,8 +163,8 @@ sys.path.insert(0, sys.argv[2])
 from store import test_store as t
 from ettr.store import open_store
 store = open_store(sys.argv[1])
-import ettr.store.folder as folder
-folder._write_manifest = lambda *a: os.kill(os.getpid(), signal.SIGKILL)
+from ettr.store import manifest
+manifest.write = lambda *a: os.kill(os.getpid(), signal.SIGKILL)
 t.ingest(store, "two", t.attempts("two", ("1", "COMPLETED", t.NOON)))
 """
 
@@ -192,7 +192,7 @@ def test_an_interrupt_around_the_commit_leaves_a_store_that_can_be_read(
     place = tmp_path / "s"
     with open_store(place, create=True) as store:
         ingest(store, "one", attempts("one", ("1", "RUNNING", None)))
-        replaced, flush = moment == "manifest in place", folder._flush
+        replaced, flush = moment == "manifest in place", manifest.flush
 
         def interrupted(path: Path) -> None:
             flush(path)
@@ -200,7 +200,7 @@ def test_an_interrupt_around_the_commit_leaves_a_store_that_can_be_read(
                 raise KeyboardInterrupt
 
         with monkeypatch.context() as patched:
-            patched.setattr(folder, "_flush", interrupted)
+            patched.setattr(manifest, "flush", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 ingest(store, "two", attempts("two", ("1", "COMPLETED", NOON)))
         expected = {"1": "COMPLETED" if replaced else "RUNNING"}

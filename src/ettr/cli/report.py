@@ -75,7 +75,7 @@ def _no_folder_of_logs(path: Path) -> None:
     Raises:
         UsageError: it holds files, and none of a store.
     """
-    from ettr.store.folder import MANIFEST
+    from ettr.store.manifest import MANIFEST
 
     if not path.is_dir() or (path / MANIFEST).exists():
         return

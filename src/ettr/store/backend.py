@@ -7,7 +7,8 @@ is killed before that leaves rows that the next ingestion of the same file repla
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import ibis
@@ -18,6 +19,7 @@ from ibis.common.exceptions import TableNotFound
 
 from ettr.errors import StoreError
 from ettr.store.base import Ingestion, Store, disconnect, known, no_rows
+from ettr.store.wholeness import damaged, decode_all
 from ettr.tables import FILES, TABLES, Table
 
 
@@ -73,6 +75,30 @@ class BackendStore(Store):
     def close(self) -> None:
         """Close the connection."""
         disconnect(self._backend)
+
+    def look_for_damage(self) -> None:
+        """Let DuckDB read its file from end to end; of another backend nothing is said.
+
+        The connection is closed: one that met damage may refuse all that follows.
+        """
+        file = Path(self._where.removeprefix("duckdb://").partition("?")[0])
+        if self._backend.name != "duckdb" or not file.is_file():
+            return
+        import duckdb
+
+        with suppress(duckdb.Error):
+            self.close()
+        try:
+            duck = duckdb.connect(file, read_only=True)
+        except duckdb.Error:
+            return  # held by another process, perhaps; what failed speaks for itself
+        with duck:
+            held = duck.execute("SELECT table_name FROM duckdb_tables()").fetchall()
+            for (name,) in held:
+                try:
+                    decode_all(duck, f'"{name}"')
+                except duckdb.Error as error:
+                    raise damaged(f"{self._where}, table {name}", error) from error
 
     def merge(self, table: Table, file_id: str, rows: pa.Table) -> None:
         """Let `rows` replace rows with the same keys, and whatever else `file_id` had left."""

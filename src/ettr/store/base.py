@@ -18,6 +18,7 @@ import pyarrow as pa
 from ibis.backends import BaseBackend
 
 from ettr.errors import UsageError
+from ettr.store.wholeness import may_be_damage
 from ettr.tables import FILES, TABLES, Table
 
 STORE_FORMAT = "ettr-store"
@@ -87,8 +88,20 @@ class Store(ABC):
     def __enter__(self) -> Store:
         return self
 
-    def __exit__(self, *error: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        try:
+            if may_be_damage(error):
+                self.look_for_damage()
+        finally:
+            self.close()
+
+    @abstractmethod
+    def look_for_damage(self) -> None:
+        """Read all that is stored, once a query has failed, to tell damage from a fault of ours.
+
+        Raises:
+            StoreError: something is damaged.
+        """
 
     def files(self) -> tuple[IngestedFile, ...]:
         """The files ingested so far, in order."""

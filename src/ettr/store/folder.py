@@ -5,13 +5,12 @@
 
 `store.json` is replaced atomically and last, so a killed process, a torn write or a full disk
 leaves the store as it was; parts that it does not name are swept away by the next ingestion.
+A part is read only once its bytes have the checksum that `store.json` keeps of them.
 """
 
 from __future__ import annotations
 
 import fcntl
-import json
-import os
 import shutil
 from collections import deque
 from collections.abc import Iterator
@@ -27,25 +26,17 @@ from ibis.backends import BaseBackend
 from ibis.backends.duckdb import Backend as DuckDBBackend
 
 from ettr.errors import StoreError
-from ettr.store.base import (
-    STORE_FORMAT,
-    STORE_VERSION,
-    IngestedFile,
-    Ingestion,
-    Store,
-    disconnect,
-    known,
-    no_rows,
-)
+from ettr.store import manifest
+from ettr.store.base import IngestedFile, Ingestion, Store, disconnect, known, no_rows
+from ettr.store.manifest import MANIFEST, Manifest
 from ettr.store.merging import Merge, duck_errors, merging_engine
+from ettr.store.wholeness import check_part, check_values, crc32_of, damaged, refusals
 from ettr.tables import FILES, TABLES, Table
 
-MANIFEST = "store.json"
 MOST_WAITING = 3
 """Tables that may wait to be written: what bounds the memory of an ingestion."""
 # a dictionary of values of which each row has its own takes time and room
 _NEVER_REPEAT = frozenset({"attempt_id", "job_id", "job_id_raw", "event_id", "line"})
-Parts = dict[str, list[str]]
 
 
 class FolderStore(Store):
@@ -57,14 +48,15 @@ class FolderStore(Store):
         self._folder = folder
         self._given = backend
         self._opened: BaseBackend | None = None
-        manifest = folder / MANIFEST
-        if not manifest.exists():
+        # when each part was found to be whole, in this process: its size and its time
+        self._seen_whole: dict[Path, tuple[int, int] | None] = {}
+        if not (folder / MANIFEST).exists():
             if not create:
                 raise StoreError(
                     f"{folder}: no store here; `ettr ingest {folder} FILE...` makes one"
                 )
             _make(folder)
-        self._parts, self._ingested = read_manifest(folder)
+        self._held = manifest.read(folder)
 
     @property
     def backend(self) -> BaseBackend:
@@ -98,7 +90,10 @@ class FolderStore(Store):
         names = list(IngestedFile.__dataclass_fields__)
         rows: list[dict[str, Any]] = []
         for path in self._whole_parts(FILES.name):
-            rows += pq.read_table(path, columns=[*names, "ingested"]).to_pylist()
+            try:
+                rows += pq.read_table(path, columns=[*names, "ingested"]).to_pylist()
+            except refusals() as error:
+                raise damaged(path, error) from error
         rows.sort(key=lambda row: int(row["ingested"]))
         return tuple(IngestedFile(**{name: row[name] for name in names}) for row in rows)
 
@@ -106,8 +101,8 @@ class FolderStore(Store):
     def ingestion(self, file_id: str) -> Iterator[Ingestion]:
         """Start to ingest one file; holds the store's lock until the end."""
         with _locked(self._folder):
-            self._parts, self._ingested = read_manifest(self._folder)
-            _sweep(self._folder, self._parts)
+            self._held = manifest.read(self._folder)
+            _sweep(self._folder, self._held.parts)
             work = _FolderIngestion(self, file_id)
             try:
                 yield work
@@ -116,8 +111,8 @@ class FolderStore(Store):
             finally:
                 work.close()
                 # what is on disk decides: an interrupt may come before the commit is noted here
-                self._parts, self._ingested = read_manifest(self._folder)
-                _sweep(self._folder, self._parts)
+                self._held = manifest.read(self._folder)
+                _sweep(self._folder, self._held.parts)
 
     def close(self) -> None:
         """Close the backend that this store opened itself."""
@@ -125,26 +120,46 @@ class FolderStore(Store):
             disconnect(self._opened)
             self._opened = None
 
+    def look_for_damage(self) -> None:
+        """Read every part from end to end."""
+        self._seen_whole.clear()
+        for name in TABLES:
+            for path in self._whole_parts(name):
+                check_values(path)
+
     def _whole_parts(self, name: str) -> list[Path]:
-        """Paths of a table's parts, each of them there and with its footer.
+        """Paths of a table's parts, each of them as it was written.
 
         Raises:
-            StoreError: one is not, which the engine would tell only in the middle of a query.
+            StoreError: one is not, which the engine would tell only in the middle of a query, or
+                not at all.
         """
-        paths = [self._folder / part for part in self._parts.get(name, [])]
-        for path in paths:
-            try:
-                pq.read_metadata(path)
-            except (OSError, pa.ArrowInvalid) as error:
+        parts = self._held.parts.get(name, [])
+        paths = [self._folder / part for part in parts]
+        for part, path in zip(parts, paths, strict=True):
+            stamp = _stamp(path)
+            if stamp is None and part not in manifest.read(self._folder).all_parts():
                 raise StoreError(
-                    f"{path}: a part of the store is damaged or gone: {error}; restore it from a "
-                    "backup, or ingest the logs into a new store"
-                ) from error
+                    f"{self._folder}: another process ingested into this store while it was read; "
+                    "run the command again"
+                )
+            if stamp is None or self._seen_whole.get(path) != stamp:
+                check_part(path, self._held.crc32.get(part), known(name).names)
+                self._seen_whole[path] = stamp
         return paths
 
-    def _replace_parts(self, parts: Parts, ingested: int) -> None:
-        _write_manifest(self._folder, parts, ingested)
-        self._parts, self._ingested = parts, ingested
+    def _hold(self, parts: dict[str, list[str]], ingested: int) -> None:
+        """Make these parts the store's, each with its checksum."""
+        held = Manifest(parts, {}, ingested)
+        unsealed = self._held.all_parts().difference(self._held.crc32)
+        for part in sorted(held.all_parts()):
+            path = self._folder / part
+            if part in unsealed:
+                check_values(path)  # an older ettr wrote it: no checksum may bless what is damaged
+            held.crc32[part] = self._held.crc32.get(part) or crc32_of(path)
+            self._seen_whole[path] = _stamp(path)
+        manifest.write(self._folder, held)
+        self._held = held
 
 
 class _FolderIngestion(Ingestion):
@@ -154,7 +169,7 @@ class _FolderIngestion(Ingestion):
         self._store = store
         self._folder = store._folder
         self._file_id = file_id
-        self._turn = store._ingested + 1
+        self._turn = store._held.ingested + 1
         self._writers: dict[str, pq.ParquetWriter] = {}
         self._paths: dict[str, Path] = {}
         # tables are written, in order, while the next batch is read
@@ -185,7 +200,7 @@ class _FolderIngestion(Ingestion):
         self.write(FILES.name, pa.Table.from_pylist([row], schema=FILES.arrow_schema))
         self._settle(0)
         self._finish_parts()
-        parts: Parts = {}
+        parts: dict[str, list[str]] = {}
         with self._engine.result() as duck:
             for name, table in TABLES.items():
                 try:
@@ -193,15 +208,16 @@ class _FolderIngestion(Ingestion):
                         self._store._whole_parts(name), self._paths.get(name)
                     )
                 except duck_errors() as error:
+                    self._store.look_for_damage()
                     raise _cannot_write(self._folder, error) from error
                 parts[name] = [str(path.relative_to(self._folder)) for path in merged]
         for paths in parts.values():
             for part in paths:
-                _flush(self._folder / part)
+                manifest.flush(self._folder / part)
         # a file is there after a power cut only if its folder was flushed too
         for folder in {(self._folder / part).parent for paths in parts.values() for part in paths}:
-            _flush(folder)
-        self._store._replace_parts(parts, self._turn)
+            manifest.flush(folder)
+        self._store._hold(parts, self._turn)
 
     def _settle(self, most: int) -> None:
         """Wait until at most so many tables are unwritten, and raise what went wrong."""
@@ -236,6 +252,15 @@ def duckdb_backend() -> DuckDBBackend:
     return backend
 
 
+def _stamp(path: Path) -> tuple[int, int] | None:
+    """Size and time of a file; None if it is gone."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_size, found.st_mtime_ns
+
+
 def _empty(backend: BaseBackend, schema: Table) -> ibis.Table:
     if backend.name == "pyspark":
         return backend.create_view(schema.name, no_rows(schema), overwrite=True)
@@ -249,58 +274,12 @@ def _make(folder: Path) -> None:
             raise StoreError(
                 f"{folder}: holds other files and no {MANIFEST}; give an empty or a new folder"
             )
-        _write_manifest(folder, {}, 0)
+        manifest.write(folder, Manifest())
     except OSError as error:
         raise _cannot_write(folder, error) from error
 
 
-def read_manifest(folder: Path) -> tuple[Parts, int]:
-    """Parts of each table, and how many files were ingested.
-
-    Raises:
-        StoreError: the manifest is torn, of another format, or newer than this program.
-    """
-    path = folder / MANIFEST
-    try:
-        manifest = json.loads(path.read_text("utf-8"))
-        if manifest["format"] != STORE_FORMAT:
-            raise StoreError(f"{path}: is no {STORE_FORMAT} manifest")
-        version = manifest["version"]
-        if version > STORE_VERSION:
-            raise StoreError(
-                f"{folder}: written by a newer ettr (store version {version}, this one reads "
-                f"{STORE_VERSION}); upgrade ettr, or ingest the logs into a new store"
-            )
-        return dict(manifest["parts"]), int(manifest["ingested"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise StoreError(f"{path}: cannot be read as a store's manifest: {error}") from error
-
-
-def _write_manifest(folder: Path, parts: Parts, ingested: int) -> None:
-    manifest = {
-        "format": STORE_FORMAT,
-        "version": STORE_VERSION,
-        "ingested": ingested,
-        "parts": parts,
-    }
-    draft = folder / f"{MANIFEST}.draft"
-    with draft.open("w", encoding="utf-8") as file:
-        json.dump(manifest, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(folder / MANIFEST)
-    _flush(folder)
-
-
-def _flush(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _sweep(folder: Path, parts: Parts) -> None:
+def _sweep(folder: Path, parts: dict[str, list[str]]) -> None:
     """Remove part files that the manifest does not name."""
     named = {part for paths in parts.values() for part in paths}
     root = folder / "parts"
