@@ -15,11 +15,13 @@ from ettr.training import chaos_faults as faults
 from ettr.training.chaos import ChaosPlan, Fault, PlannedFault, schedule
 from ettr.training.chaos_run import run
 
-# A parent with two children that do nothing; ends when both have ended.
+# A parent with two children that do nothing; says so in a file, and ends when both have ended.
 PARENT = """
 import subprocess, sys, time
 children = [subprocess.Popen([sys.executable, "-c", "import time; time.sleep(float(%r))"])
             for _ in range(2)]
+if sys.argv[1:]:
+    open(sys.argv[1], "w").close()
 sys.exit(sum(child.wait() != 0 for child in children))
 """
 
@@ -50,10 +52,25 @@ def test_a_schedule_that_cannot_be_lists_every_problem():
         schedule(0, [], every_s=1, for_s=1)
 
 
-def test_a_kill_hits_a_child_and_spares_the_launcher():
+def time_since(marker: Path):
+    """A clock that stands still until a file is there."""
+    begin_s: list[float] = []
+
+    def clock() -> float:
+        if not begin_s and marker.exists():
+            begin_s.append(time.monotonic())
+        return time.monotonic() - begin_s[0] if begin_s else 0.0
+
+    return clock
+
+
+def test_a_kill_hits_a_child_and_spares_the_launcher(tmp_path):
     told: list[str] = []
     report = run(
-        parent(30), ChaosPlan((one(Fault.KILL), one(Fault.KILL, 0.7))), on_event=told.append
+        [*parent(30), str(tmp_path / "both")],
+        ChaosPlan((one(Fault.KILL, 0.1), one(Fault.KILL, 1.6))),
+        on_event=told.append,
+        clock=time_since(tmp_path / "both"),  # before they run there is only the launcher to hit
     )
     assert [d.hit for d in report.done] == [True, True]
     assert report.status == 2  # both children were killed, the parent lived to count them
