@@ -12,15 +12,49 @@ Standard library only.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from ettr.training.layout import RESERVED, Key
 from ettr.training.slotread import OpenFile, Slot
 
 _Place = tuple[tuple[int, ...], tuple[int, ...]]  # offsets and sizes in the global tensor
-_Holders = dict[str, dict[_Place, set[Path]]]  # by name and place, the files with a record of it
+
+
+@dataclass(frozen=True, slots=True)
+class _Tensor:
+    """The files with a record of each place; places in the order in which they begin along `dim`.
+
+    Jobs of many ranks cut one tensor into thousands of places: those near a box are found by it.
+    """
+
+    holders: dict[_Place, set[Path]]
+    dim: int
+    ordered: list[_Place]
+    begins: list[int]
+    longest: int
+
+    @classmethod
+    def of(cls, holders: dict[_Place, set[Path]]) -> _Tensor:
+        dims = range(min(len(place[0]) for place in holders))
+        # The dimension along which it was cut most.
+        dim = max(dims, key=lambda d: len({place[0][d] for place in holders}), default=-1)
+        if dim < 0:
+            return cls(holders, dim, list(holders), [], 0)
+        ordered = sorted(holders, key=lambda place: place[0][dim])
+        begins = [place[0][dim] for place in ordered]
+        return cls(holders, dim, ordered, begins, max(place[1][dim] for place in ordered))
+
+    def near(self, box: _Place) -> list[_Place]:
+        """The places that may overlap a box, and some that do not."""
+        if self.dim < 0:
+            return self.ordered
+        begin, size = box[0][self.dim], box[1][self.dim]
+        first = bisect_right(self.begins, begin - self.longest)
+        return self.ordered[first : bisect_left(self.begins, begin + size)]
 
 
 def superseded(slots: Sequence[Slot]) -> frozenset[Path]:
@@ -28,7 +62,7 @@ def superseded(slots: Sequence[Slot]) -> frozenset[Path]:
     files = [(slot.name, file) for slot in slots for file in slot.files]
     if not any(file.superblock.seen for _, file in files):
         return frozenset()
-    holders, held = _records_of(slots)
+    tensors, held = _records_of(slots)
     meant = {file.path: _keys(file) for _, file in files}
     found = set()
     for name, file in files:
@@ -42,14 +76,14 @@ def superseded(slots: Sequence[Slot]) -> frozenset[Path]:
         }
         own = held.get(file.path)
         # The first block that nobody else holds ends it: in a job of one world, nearly at once.
-        if after and own and all(_held(key, holders, after) for key in own):
+        if after and own and all(_held(key, tensors[key[0]], after) for key in own):
             found.add(file.path)
     return frozenset(found)
 
 
-def _records_of(slots: Iterable[Slot]) -> tuple[_Holders, dict[Path, list[Key]]]:
-    """The blocks of tensors of which there are records, both ways."""
-    holders: _Holders = {}
+def _records_of(slots: Iterable[Slot]) -> tuple[dict[str, _Tensor], dict[Path, list[Key]]]:
+    """The blocks of which there are records, by tensor and by file; reserved ones are left out."""
+    holders: dict[str, dict[_Place, set[Path]]] = {}
     held: defaultdict[Path, list[Key]] = defaultdict(list)
     for slot in slots:
         for key, records in slot.records.items():
@@ -59,7 +93,7 @@ def _records_of(slots: Iterable[Slot]) -> tuple[_Holders, dict[Path, list[Key]]]
             holders.setdefault(key[0], {}).setdefault(key[1:], set()).update(paths)
             for path in paths:
                 held[path].append(key)
-    return holders, held
+    return {name: _Tensor.of(places) for name, places in holders.items()}, held
 
 
 def _keys(file: OpenFile) -> frozenset[Key]:
@@ -68,14 +102,14 @@ def _keys(file: OpenFile) -> frozenset[Key]:
     return frozenset(key for key in keys if key[0] not in RESERVED)
 
 
-def _held(key: Key, holders: _Holders, after: set[Path]) -> bool:
+def _held(key: Key, tensor: _Tensor, after: set[Path]) -> bool:
     """Whether these files hold every element of a block, in whatever blocks."""
-    of_name = holders[key[0]]
-    if of_name[key[1:]] & after:
+    whole: _Place = key[1:]
+    if tensor.holders[whole] & after:
         return True
-    left: list[_Place] = [key[1:]]
-    for place, paths in of_name.items():
-        if paths & after:
+    left = [whole]
+    for place in tensor.near(whole):
+        if tensor.holders[place] & after:
             left = [rest for box in left for rest in _without(box, place)]
             if not left:
                 return True
