@@ -97,7 +97,7 @@ class Store(ABC):
 
     @abstractmethod
     def look_for_damage(self) -> None:
-        """Read all that is stored, once a query has failed, to tell damage from a fault of ours.
+        """Check all that is stored, once a query has failed, to tell damage from a fault of ours.
 
         Raises:
             StoreError: something is damaged.
