@@ -27,7 +27,7 @@ class Watcher:
         store: a connection to the supervisor's store that nothing else uses.
         worker: this process's name.
         collective_s: for how long its collectives wait; told with the signs of life.
-        poll_s: seconds between two looks.
+        poll_s: seconds between two looks while there is a group to be cut; else BEAT_S.
         abort: called beside the cut, for backends that have an abort of their own (NCCL).
     """
 
@@ -45,10 +45,9 @@ class Watcher:
         self._lock = threading.Lock()
         self._attempt: int | None = None
         self._kept: frozenset[str] = frozenset()
-        self._noticed: dict[int, float] = {}
         self._step = -1
         self._newest = 0
-        self._end = threading.Event()
+        self._ended, self._wake = False, threading.Event()
         self._thread = threading.Thread(target=self._run, name="ettr-watcher", daemon=True)
         self._thread.start()
 
@@ -57,6 +56,7 @@ class Watcher:
         with self._lock:
             self._kept = frozenset(open_sockets())
             self._attempt = generation
+        self._wake.set()
 
     def rest(self) -> None:
         """The loop holds no group: nothing is to be cut."""
@@ -67,10 +67,6 @@ class Watcher:
         """Tell with the signs of life how far the loop has come."""
         self._step = step
 
-    def noticed_s(self, generation: int) -> float | None:
-        """Unix seconds at which this process saw that a generation had begun."""
-        return self._noticed.get(generation)
-
     @property
     def newest(self) -> int:
         """The newest generation that this process has seen; 0: none yet."""
@@ -78,12 +74,17 @@ class Watcher:
 
     def close(self) -> None:
         """End the thread: one that is in the store's code when the interpreter ends aborts it."""
-        self._end.set()
+        self._ended = True
+        self._wake.set()
         self._thread.join()
 
     def _run(self) -> None:
         count, beaten_s = 0, 0.0
-        while not self._end.wait(self._poll_s):
+        while True:
+            self._wake.wait(BEAT_S if self._attempt is None else self._poll_s)
+            self._wake.clear()
+            if self._ended:
+                return
             try:
                 generation = int(self._store.get(names.GENERATION))
                 if time.monotonic() - beaten_s >= BEAT_S:
@@ -97,8 +98,6 @@ class Watcher:
 
     def _cut_if_older(self, generation: int) -> None:
         with self._lock:
-            if generation not in self._noticed:
-                self._noticed[generation] = time.time()
             if self._attempt is None or generation <= self._attempt:
                 return
             # under the lock: `attempt` for the new generation waits until the cut is done
