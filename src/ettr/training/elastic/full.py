@@ -65,17 +65,18 @@ def save_full(root: Path, step: int, model: nn.Module, optimizer: torch.optim.Op
         CheckpointError: on every rank, where any could not write; earlier checkpoints remain.
         RuntimeError: the group broke meanwhile.
     """
-    folder = root / f"step-{step:09d}"
-    with _failures_told(f"no full checkpoint of step {step}"):
-        dcp.state_dict_saver.save(
-            tensors_of(model, optimizer), storage_writer=_Writer(folder, step)
-        )
+    folder = _folder_of(root, step)
+    try:
+        with _failures_told(f"no full checkpoint of step {step}"):
+            dcp.state_dict_saver.save(
+                tensors_of(model, optimizer), storage_writer=_Writer(folder, step)
+            )
+    except CheckpointError:
+        if dist.get_rank() == 0 and not (folder / METADATA).exists():
+            shutil.rmtree(folder, ignore_errors=True)  # a full disk needs the room
+        raise
     if dist.get_rank() == 0:
-        kept = {_random_state_of(folder, rank) for rank in range(dist.get_world_size())}
-        for of_others in set(folder.glob("random-*")) - kept:
-            of_others.unlink()  # of a larger world that had come as far
-        for old in full_steps(root)[_KEPT:]:
-            shutil.rmtree(root / f"step-{old:09d}", ignore_errors=True)
+        _tidy(root, folder)
 
 
 def load_full(root: Path, step: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
@@ -88,13 +89,26 @@ def load_full(root: Path, step: int, model: nn.Module, optimizer: torch.optim.Op
             damaged. The state is then half loaded.
         RuntimeError: the group broke meanwhile.
     """
-    folder = root / f"step-{step:09d}"
+    folder = _folder_of(root, step)
     tensors: dict[str, Any] = dict(tensors_of(model, optimizer))
     with _failures_told(f"full checkpoint of step {step}"):
         dcp.state_dict_loader.load(tensors, storage_reader=CheckedReader(folder))
     random_state = _random_state_of(folder, dist.get_rank())
     if random_state.exists():
         set_rng_state(read_extra(random_state).values["rng"])
+
+
+def _tidy(root: Path, newest: Path) -> None:
+    """Remove what the newest checkpoint has made superfluous."""
+    own = {_random_state_of(newest, rank) for rank in range(dist.get_world_size())}
+    for of_others in set(newest.glob("random-*")) - own:
+        of_others.unlink()  # of a larger world that had come as far
+    kept = {_folder_of(root, step) for step in full_steps(root)[:_KEPT]}
+    for folder in root.glob("step-*"):
+        # Older ones, and whatever a killed process has left of them; those of later steps, which
+        # the run went back behind, are written over when it comes to them.
+        if folder not in kept and folder.name < newest.name:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 class _Writer(CheckedWriter):
@@ -121,6 +135,10 @@ def _failures_told(what: str) -> Iterator[None]:
         if all(isinstance(one, CheckpointError | OSError) for one in causes.values()):
             raise CheckpointError(told) from error
         raise RuntimeError(told) from error
+
+
+def _folder_of(root: Path, step: int) -> Path:
+    return root / f"step-{step:09d}"
 
 
 def _random_state_of(folder: Path, rank: int) -> Path:

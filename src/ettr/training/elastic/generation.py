@@ -242,8 +242,8 @@ class Generation:
             self._full_stalls_s.append(time.monotonic() - begin_s)
         except CheckpointError as error:
             # A full disk is no reason to end a run that has what it needs to go on.
-            if self.slot == 0:
-                warnings.warn(f"{error}; earlier ones remain, training goes on", stacklevel=2)
+            if self.slot == 0:  # warned of where the script leaves its `with`
+                warnings.warn(f"{error}; earlier ones remain, training goes on", stacklevel=4)
         self._full_due = step + self._full_interval()
 
     def _full_interval(self) -> int:
