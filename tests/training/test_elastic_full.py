@@ -1,4 +1,4 @@
-"""Full checkpoints of the elastic loop: drawn again, done again, damaged, and no room for one."""
+"""Checkpoints of the elastic loop: drawn again, done again, damaged, and no room for one."""
 
 import errno
 import random
@@ -19,6 +19,7 @@ from ettr.training.elastic.membership import Membership  # noqa: E402
 from ettr.training.elastic.protection import Protection  # noqa: E402
 from ettr.training.faults import CheckpointError  # noqa: E402
 from ettr.training.measuring import Measuring  # noqa: E402
+from ettr.training.slotfile import SlotWriter  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -138,3 +139,32 @@ def test_a_step_done_again_leaves_its_checkpoint_until_the_new_one_is_whole(
     (folder,) = tmp_path.glob("step-*")
     assert len(list(folder.glob("*.data"))) == 1  # neither the broken-off one nor the first
     assert [path.name for path in folder.glob("random-*")] == ["random-000000"]
+
+
+def test_rounds_of_the_running_checkpoint_that_begin_to_fail_are_told_once(
+    alone, tmp_path, monkeypatch
+):
+    def trained_to(step):
+        model(torch.ones(3)).sum().backward()
+        with generation.update(step):
+            optimizer.step()
+        generation._checkpoint._writer.wait()
+
+    group = SimpleNamespace(
+        protection=Protection(running=tmp_path, running_options={"policy": "full"}),
+        fingerprints=False, keeper=Keeper(), measuring=Measuring(),
+        recovered=lambda *_: None, updated=lambda *_: None,
+    )  # fmt: skip
+    generation = Generation(group, Membership(1, ("w0",)), 0, dist.HashStore())
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.AdamW(model.parameters())
+    generation.recover(model, optimizer)
+    with monkeypatch.context() as full_disk:
+        full_disk.setattr(SlotWriter, "commit", no_space)
+        trained_to(1)
+        with pytest.warns(UserWarning, match="slot 0: a round failed, .*no space left") as told:
+            trained_to(2)
+            trained_to(3)
+    assert len(told) == 1
+    trained_to(4)
+    assert generation._checkpoint.step(5).durable_step == 4

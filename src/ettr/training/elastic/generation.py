@@ -49,6 +49,7 @@ class Generation:
         self.sizes: list[int] = []
         self.ring: Any = None
         self._checkpoint: Any = None
+        self._running_error: str | None = None
         self._torn = False
         self._last_s = 0.0
         self._full_due = 0
@@ -139,7 +140,7 @@ class Generation:
         if self.protection.buddy:
             self.mirror(self._recovery.pieces, step)
         if self._checkpoint is not None:
-            self._checkpoint.step(step)
+            self._tell_failure(self._checkpoint.step(step).error)
         self._save_full(step)
         self._leave_note()
         now_s = time.monotonic()
@@ -229,6 +230,12 @@ class Generation:
         )
         if self.report.source in ("start", "resume", "rollback"):
             self._checkpoint.save_all(step)
+
+    def _tell_failure(self, error: str | None) -> None:
+        """Warn when rounds of the running checkpoint begin to fail; the run has its other guards."""
+        if error is not None and error != self._running_error:
+            warnings.warn(f"running checkpoint, slot {self.slot}: {error}", stacklevel=4)
+        self._running_error = error
 
     def _save_full(self, step: int) -> None:
         root = self.protection.full
