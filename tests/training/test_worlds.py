@@ -20,6 +20,7 @@ from ettr.training.running import RunningCheckpoint  # noqa: E402
 from ettr.training.slotfile import slot_folder  # noqa: E402
 from ettr.training.slotread import open_slot  # noqa: E402
 from ettr.training.state import TrainingState  # noqa: E402
+from ettr.training.verifying import ages, left_slots  # noqa: E402
 
 NAMES = [f"t{i}" for i in range(8)]
 
@@ -270,3 +271,23 @@ def test_a_slot_says_what_lay_beside_it(tmp_path: Path) -> None:
     slot_folder(tmp_path, "empty").mkdir()
     with RunningCheckpoint(tmp_path, tensors(0.0), slot="new"), open_slot(tmp_path, "new") as slot:
         assert slot.files[0].superblock.seen == {"0": 1, "1": 1}
+
+
+def test_what_may_be_removed_is_named_and_does_not_age(tmp_path):
+    from typer.testing import CliRunner
+
+    from ettr.cli.main import build_app
+
+    left_by_four(tmp_path)
+    fewer = world(tmp_path, 2)
+    assert left_slots(tmp_path) == ()  # nothing is given up before it is there anew
+    assert {age.slot for age in ages(tmp_path)} == {"0", "1", "2", "3"}
+    save(fewer, 10, wholly=True)
+    end(fewer)
+    assert left_slots(tmp_path) == ("2", "3")
+    assert {(age.slot, age.step) for age in ages(tmp_path)} == {("0", 10), ("1", 10)}
+    told = CliRunner().invoke(build_app(), ["verify", str(tmp_path)])
+    assert told.exit_code == 0, told.output
+    assert "slots of another number of ranks, not read any more: 2, 3\n" in told.output
+    machine = CliRunner().invoke(build_app(), ["verify", "--json", str(tmp_path)])
+    assert json.loads(machine.output)["superseded_slots"] == ["2", "3"]

@@ -40,12 +40,14 @@ def verify(
     """
     from ettr.training import verifying
 
+    left: tuple[str, ...] = ()
     if (root / "checkpoint.json").is_file():
         from ettr.training.dcp import verify_dcp
 
         bad, ages = verify_dcp(root), []
     else:
         bad, ages = verifying.verify(root), verifying.ages(root)
+        left = verifying.left_slots(root)
     steps = [age.step for age in ages if age.step is not None]
     reached = step if step is not None else max(steps, default=0)
     lost = sum(finding.lost for finding in bad)
@@ -62,6 +64,7 @@ def verify(
                 "unsaved": len(ages) - len(steps),
                 "oldest_step": min(steps, default=None),
                 "newest_step": max(steps, default=None),
+                "superseded_slots": list(left),
                 "damaged": [asdict(finding) for finding in bad],
                 "lost": lost,
             }
@@ -71,6 +74,8 @@ def verify(
             span = f"steps {min(steps)} to {max(steps)}" if steps else "none saved"
             unsaved = len(ages) - len(steps)
             say(f"{len(ages)} blocks, {span}" + (f", {unsaved} never saved" if unsaved else ""))
+        if left:
+            say(f"slots of another number of ranks, not read any more: {', '.join(left)}")
         for finding in bad:
             fate = "LOST" if finding.lost else "older copy is whole"
             where = f"{finding.fqn} at {list(finding.offsets)}" if finding.fqn else "file"

@@ -6,7 +6,8 @@ Standard library only (and `xxhash` where the checkpoint was written with it).
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,8 +21,17 @@ from ettr.training.slotread import (
     open_slot,
     slot_names,
 )
+from ettr.training.succession import superseded
 
-__all__ = ["BadBlock", "BlockAge", "ages", "prometheus_text", "verify", "write_metrics"]
+__all__ = [
+    "BadBlock",
+    "BlockAge",
+    "ages",
+    "left_slots",
+    "prometheus_text",
+    "verify",
+    "write_metrics",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +79,37 @@ def _verify_slot(slot: Slot) -> list[BadBlock]:
 def ages(root: str | os.PathLike[str]) -> list[BlockAge]:
     """The step of each block's newest record by its header (payloads are not read).
 
+    Slots that are not read any more (`left_slots`) are left out: they would age for ever.
+
     Raises:
         CheckpointError: there is no running checkpoint below `root`.
     """
-    found = []
-    for name in slot_names(root):
-        with open_slot(root, name) as slot:
-            newest = {key: records[0] for key, records in slot.records.items() if records}
-            found += [_age(name, key, newest.get(key)) for key in _keys(slot)]
-    return found
+    with ExitStack() as stack:
+        slots = [stack.enter_context(open_slot(root, name)) for name in slot_names(root)]
+        left = _left(slots)
+        found = []
+        for slot in slots:
+            if slot.name not in left:
+                newest = {key: records[0] for key, records in slot.records.items() if records}
+                found += [_age(slot.name, key, newest.get(key)) for key in _keys(slot)]
+        return found
+
+
+def left_slots(root: str | os.PathLike[str]) -> tuple[str, ...]:
+    """Slots that a job of another world size has left, and that may be removed.
+
+    Raises:
+        CheckpointError: there is no running checkpoint below `root`.
+    """
+    with ExitStack() as stack:
+        return _left([stack.enter_context(open_slot(root, name)) for name in slot_names(root)])
+
+
+def _left(slots: Sequence[Slot]) -> tuple[str, ...]:
+    gone = superseded(slots)
+    return tuple(
+        slot.name for slot in slots if slot.files and all(file.path in gone for file in slot.files)
+    )
 
 
 def _keys(slot: Slot) -> Iterable[Key]:

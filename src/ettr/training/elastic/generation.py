@@ -232,7 +232,7 @@ class Generation:
             self._checkpoint.save_all(step)
 
     def _tell_failure(self, error: str | None) -> None:
-        """Warn when rounds of the running checkpoint begin to fail; the run has its other guards."""
+        """Warn when rounds of the running checkpoint begin to fail; the run has other guards."""
         if error is not None and error != self._running_error:
             warnings.warn(f"running checkpoint, slot {self.slot}: {error}", stacklevel=4)
         self._running_error = error
