@@ -10,27 +10,32 @@ from pathlib import Path
 
 import pytest
 
+from clocks import time_since
 from ettr.errors import UsageError
 from ettr.training import chaos_faults as faults
 from ettr.training.chaos import ChaosPlan, Fault, PlannedFault, schedule
 from ettr.training.chaos_run import run
 
-# A parent with two children that do nothing; says so in a file, and ends when both have ended.
+# A parent with two children that wait for a file `end`; writes `both` when they are there, and ends
+# when they have ended.
 PARENT = """
-import subprocess, sys, time
-children = [subprocess.Popen([sys.executable, "-c", "import time; time.sleep(float(%r))"])
-            for _ in range(2)]
-if sys.argv[1:]:
-    open(sys.argv[1], "w").close()
+import subprocess, sys
+from pathlib import Path
+wait = "import sys, time; from pathlib import Path"
+wait += "\\nwhile not Path(sys.argv[1]).exists(): time.sleep(0.01)"
+end = str(Path(sys.argv[1]) / "end")
+children = [subprocess.Popen([sys.executable, "-c", wait, end]) for _ in range(2)]
+(Path(sys.argv[1]) / "both").touch()
 sys.exit(sum(child.wait() != 0 for child in children))
 """
+HANGS_S = 300.0  # ends a test that has failed
 
 
-def parent(sleep_s: float) -> list[str]:
-    return [sys.executable, "-c", PARENT % str(sleep_s)]
+def parent(folder: Path) -> list[str]:
+    return [sys.executable, "-c", PARENT, str(folder)]
 
 
-def one(fault: Fault, at_s: float = 0.6, target: float = 0.0, place: float = 0.5) -> PlannedFault:
+def one(fault: Fault, at_s: float = 0.1, target: float = 0.0, place: float = 0.5) -> PlannedFault:
     return PlannedFault(at_s, fault, target, place)
 
 
@@ -52,22 +57,10 @@ def test_a_schedule_that_cannot_be_lists_every_problem():
         schedule(0, [], every_s=1, for_s=1)
 
 
-def time_since(marker: Path):
-    """A clock that stands still until a file is there."""
-    begin_s: list[float] = []
-
-    def clock() -> float:
-        if not begin_s and marker.exists():
-            begin_s.append(time.monotonic())
-        return time.monotonic() - begin_s[0] if begin_s else 0.0
-
-    return clock
-
-
 def test_a_kill_hits_a_child_and_spares_the_launcher(tmp_path):
     told: list[str] = []
     report = run(
-        [*parent(30), str(tmp_path / "both")],
+        parent(tmp_path),
         ChaosPlan((one(Fault.KILL, 0.1), one(Fault.KILL, 1.6))),
         on_event=told.append,
         clock=time_since(tmp_path / "both"),  # before they run there is only the launcher to hit
@@ -79,25 +72,36 @@ def test_a_kill_hits_a_child_and_spares_the_launcher(tmp_path):
     assert json.loads(json.dumps(report.as_dict()))["faults"][0]["fault"] == "kill"
 
 
-def test_without_faults_a_command_runs_as_it_would():
-    report = run(parent(0.1), ChaosPlan((one(Fault.KILL, 60.0),)))
+def test_without_faults_a_command_runs_as_it_would(tmp_path):
+    (tmp_path / "end").touch()
+    report = run(parent(tmp_path), ChaosPlan((one(Fault.KILL, 3600.0),)))
     assert (report.survived, report.done, report.not_reached) == (True, (), 1)
 
 
-def test_a_stopped_process_goes_on_after_the_hold():
-    report = run(parent(1.5), ChaosPlan((one(Fault.STOP),), hold_s=2.0), timeout_s=60)
+def test_a_stopped_process_goes_on_after_the_hold(tmp_path):
+    report = run(
+        parent(tmp_path),
+        ChaosPlan((one(Fault.STOP),), hold_s=2.0),
+        timeout_s=HANGS_S,
+        # from here on nothing but the stopped process keeps the command from its end
+        on_event=lambda _what: (tmp_path / "end").touch(),
+        clock=time_since(tmp_path / "both"),
+    )
     assert report.survived
-    assert report.done[0].what.startswith("stopped pid")
-    assert report.wall_s > 2.5
+    (stop,) = report.done
+    assert stop.what.startswith("stopped pid")
+    assert report.wall_s > stop.at_s + 2.0
 
 
-def test_a_command_that_outlives_its_time_leaves_no_process():
-    report = run(parent(600), ChaosPlan(()), timeout_s=1.0)
+def test_a_command_that_outlives_its_time_leaves_no_process(tmp_path):
+    report = run(
+        parent(tmp_path), ChaosPlan(()), timeout_s=1.0, clock=time_since(tmp_path / "both")
+    )
     assert report.timed_out
     assert not report.survived
-    deadline = time.monotonic() + 10
-    while any("time.sleep(float('600.0'))" in _command(p) for p in _pids()):
-        assert time.monotonic() < deadline
+    deadline_s = time.monotonic() + HANGS_S
+    while any(str(tmp_path) in _command(p) for p in _pids() if p != os.getpid()):
+        assert time.monotonic() < deadline_s
         time.sleep(0.05)
 
 
@@ -114,39 +118,57 @@ def _command(pid: int) -> str:
 
 def test_files_are_flipped_cut_and_crowded_out(tmp_path):
     data = bytes(range(256)) * 4
-    (tmp_path / "a").write_bytes(data)
-    (tmp_path / "b").write_bytes(data)
+    harmed, other = tmp_path / "harmed", tmp_path / "other"
+    for folder in (harmed, other):
+        folder.mkdir()
+    (harmed / "a").write_bytes(data)
+    (harmed / "b").write_bytes(data)
     plan = ChaosPlan(
         (one(Fault.FLIP, 0.1), one(Fault.TRUNCATE, 0.1, 0.99, 0.25), one(Fault.FILL, 0.1)),
-        folder=str(tmp_path),
+        folder=str(harmed),
         ballast_bytes=5000,
-        hold_s=30,
+        hold_s=2 * HANGS_S,
     )
-    seen = tmp_path.parent / "seen"
+    told: list[str] = []
+
+    def on_event(what: str) -> None:
+        told.append(what)
+        if len(told) == len(plan.faults):
+            (other / "done").touch()
+
     report = run(
-        [sys.executable, "-c", "import time,os,sys; time.sleep(0.8);"
-         "open(sys.argv[2],'w').write(' '.join(f'{e.name}:{e.stat().st_size}' for e in "
-         "os.scandir(sys.argv[1])))", str(tmp_path), str(seen)],
+        [sys.executable, "-c", "import time,os,sys\n"
+         "while not os.path.exists(sys.argv[2] + '/done'): time.sleep(0.01)\n"
+         "open(sys.argv[2] + '/seen','w').write(' '.join(f'{e.name}:{e.stat().st_size}' for e in "
+         "os.scandir(sys.argv[1])))", str(harmed), str(other)],
         plan,
+        timeout_s=HANGS_S,
+        on_event=on_event,
     )  # fmt: skip
     assert [d.hit for d in report.done] == [True] * 3
-    flipped = (tmp_path / "a").read_bytes()
+    flipped = (harmed / "a").read_bytes()
     different = [(x, y) for x, y in zip(data, flipped, strict=True) if x != y]
     assert len(different) == 1
     assert (different[0][0] ^ different[0][1]).bit_count() == 1
-    assert (tmp_path / "b").read_bytes() == data[:256]
-    assert f".ettr-ballast-{os.getpid()}:5000" in seen.read_text()
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "b"]  # the ballast is gone again
+    assert (harmed / "b").read_bytes() == data[:256]
+    assert f".ettr-ballast-{os.getpid()}:5000" in (other / "seen").read_text()
+    assert sorted(p.name for p in harmed.iterdir()) == ["a", "b"]  # the ballast is gone again
 
 
 def test_faults_without_a_target_are_told_and_not_hidden(tmp_path):
-    report = run(parent(0.5), ChaosPlan((one(Fault.FLIP, 0.1),), folder=str(tmp_path)))
+    (tmp_path / "empty").mkdir()
+    report = run(
+        parent(tmp_path),
+        ChaosPlan((one(Fault.FLIP),), folder=str(tmp_path / "empty")),
+        timeout_s=HANGS_S,
+        on_event=lambda _what: (tmp_path / "end").touch(),
+    )
     assert not report.done[0].hit
     assert report.done[0].what == "flip: there is nothing to hit"
 
 
 def test_a_limit_on_files_is_set_and_lifted():
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(30)"])
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     try:
         process = faults.descendants(child.pid)[0]
         before = resource.prlimit(child.pid, resource.RLIMIT_FSIZE)
@@ -185,10 +207,11 @@ def test_the_command_reports_and_exits_with_what_became_of_the_command(tmp_path)
     where = tmp_path / "report.json"
     found = command_line(
         "--every", "0.1", "--after", "0.3", "--at-most", "1", "--report", str(where), "--json",
-        "--", *parent(30),
+        "--", sys.executable, "-c", "import time; time.sleep(600)",
     )  # fmt: skip
     assert found.exit_code == 1
     document = json.loads(where.read_text())
     assert document["survived"] is False
     assert [one["fault"] for one in document["faults"]] == ["kill"]
-    assert command_line("--every", "1000", "--", *parent(0.1)).exit_code == 0
+    (tmp_path / "end").touch()
+    assert command_line("--every", "100000", "--", *parent(tmp_path)).exit_code == 0
