@@ -29,6 +29,7 @@ CONFIG = json.loads(Path(sys.argv[1]).read_text())
 FOLDER = Path(sys.argv[1]).parent
 
 
+HELD_S = 300.0  # longer than any test waits before it lets go
 DOOM: dict[str, dict] = {}
 
 
@@ -102,6 +103,25 @@ def spoil(slot, generation):
         return change(self, number, handles)
 
     Reconfiguring._change = spoilt
+
+
+def settle(generation) -> None:
+    """However slow the disk is: no round is skipped because the writer is busy with another."""
+    if CONFIG.get("settled"):
+        generation._checkpoint.wait()
+
+
+def rest(step: int) -> None:
+    """Sleep; after one step (`hold`) all stay until there is a file `go`, or a rank is lost."""
+    time.sleep(CONFIG.get("step_s", 0.0))
+    given_up_s = time.monotonic() + HELD_S
+    while CONFIG.get("hold") == step:
+        go = (FOLDER / "go").exists() or time.monotonic() > given_up_s
+        all_go = torch.tensor([int(go)])
+        dist.all_reduce(all_go, op=dist.ReduceOp.MIN)
+        if all_go.item():
+            return
+        time.sleep(0.05)
 
 
 def die_at_start() -> None:
@@ -185,11 +205,12 @@ def main() -> None:
             if where == "save" and running is None:
                 die(kill)
             step += 1
+            settle(generation)
             log.write(json.dumps({
                 "event": "step", "step": step, "slot": generation.slot, "time_s": time.time(),
                 "generation": generation.number, "loss": float(loss.detach()),
             }) + "\n")  # fmt: skip
-            time.sleep(CONFIG.get("step_s", 0.0))
+            rest(step)
         from ettr.training.elastic.images import fingerprint
 
         (FOLDER / f"final-{generation.slot}.json").write_text(

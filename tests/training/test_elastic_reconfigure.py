@@ -118,7 +118,7 @@ def test_a_stopped_rank_is_fenced_and_its_group_changed_without_it(
     undisturbed: Outcome, tmp_path
 ) -> None:
     stop = kill(1, 9, "compute", signal=int(signal.SIGSTOP))
-    outcome = train(tmp_path / "hung", kills=[stop], heartbeat_s=8.0, regroup="reconfigure")
+    outcome = train(tmp_path / "hung", kills=[stop], heartbeat_s=30.0, regroup="reconfigure")
     (loss,) = outcome.report.losses
     assert (loss.slot, loss.cause) == (1, "hung")
     survivors_keep_their_pid(outcome)
