@@ -159,16 +159,10 @@ def measure_all(given: argparse.Namespace, names: list[str]) -> int:
     return failed
 
 
-def rows_of(given: argparse.Namespace, names: list[str]) -> list[summary.Row]:
+def rows_of(
+    found: dict[str, list[dict]], base_s: dict[str, float], given: argparse.Namespace
+) -> list[summary.Row]:
     """The table's rows, of ways whose undisturbed run is there too."""
-    found: dict[str, list[dict]] = {}
-    for line in results_of(given):
-        found.setdefault(line["way"], []).append(line)
-    base_s = {
-        name: sum(o["wall_s"] for o in found[name]) / sum(o["kept_steps"] for o in found[name])
-        for name in (SHARDED, REPLICAS)
-        if name in found
-    }
     return [
         summary.summarise(
             name,
@@ -177,9 +171,25 @@ def rows_of(given: argparse.Namespace, names: list[str]) -> list[summary.Row]:
             mttf_s=given.mttf_s,
             interval_steps=1 if WAYS[name].one_step else given.full_every,
         )
-        for name in names
-        if name in found and WAYS[name].base in base_s
+        for name in found
+        if WAYS[name].base in base_s
     ]
+
+
+def by_way(given: argparse.Namespace, names: list[str]) -> dict[str, list[dict]]:
+    """The results of each way that was measured."""
+    lines = results_of(given)
+    found = {name: [line for line in lines if line["way"] == name] for name in names}
+    return {name: of_way for name, of_way in found.items() if of_way}
+
+
+def undisturbed_steps(found: dict[str, list[dict]]) -> dict[str, float]:
+    """Seconds of a step of each layout that was run undisturbed."""
+    return {
+        name: sum(o["wall_s"] for o in found[name]) / sum(o["kept_steps"] for o in found[name])
+        for name in (SHARDED, REPLICAS)
+        if name in found
+    }
 
 
 def draw(given: argparse.Namespace, rows: list[summary.Row]) -> None:
@@ -223,8 +233,14 @@ def main() -> int:
         names = [name for name in names if WAYS[name].launcher != "replicas"]
         print("torchft is not installed: its rows are left out (pip install torchft==0.2.0)")
     failed = measure_all(given, names)
-    rows = rows_of(given, names)
+    found = by_way(given, names)
+    base_s = undisturbed_steps(found)
+    rows = rows_of(found, base_s, given)
     print("\n" + summary.table(rows))
+    struck_alike = {n: found[n] for n in found if WAYS[n].base == SHARDED and n != SHARDED}
+    if SHARDED in base_s and len(struck_alike) > 1:
+        print("\nETTR, paired by schedule, the way of the row less that of the column:\n")
+        print(summary.paired_table(struck_alike, base_s[SHARDED]))
     within = sum(kill["struck_in_recovery"] for o in results_of(given) for kill in o["kills"])
     phases = [kill["while"] for o in results_of(given) for kill in o["kills"]]
     struck = ", ".join(f"{phases.count(p)} in {p}" for p in sorted(set(phases)))

@@ -1,5 +1,6 @@
 """Over several schedules: means with intervals, medians over kills, and what a plan predicts."""
 
+import itertools
 import math
 import statistics
 from dataclasses import dataclass
@@ -53,6 +54,50 @@ def t_half(values: tuple[float, ...] | list[float], level: float = 0.95) -> floa
     return quantile * statistics.stdev(values) / math.sqrt(len(values))
 
 
+def ettr_of(one: dict, base_s: float) -> float:
+    """Steps kept at the end, times the undisturbed step, over the time of the run."""
+    return one["kept_steps"] * base_s / one["wall_s"]
+
+
+def paired(
+    results: dict[str, list[dict]], base_s: float
+) -> dict[tuple[str, str], tuple[float, float | None]]:
+    """ETTR of one way less that of another: mean over the schedules that both met, half interval.
+
+    Both met the same kills at the same instants, so schedules with more of them than others do not
+    widen the interval of the difference.
+    """
+    ettr = {way: {o["seed"]: ettr_of(o, base_s) for o in of_way} for way, of_way in results.items()}
+    found = {}
+    for (one, of_one), (other, of_other) in itertools.permutations(ettr.items(), 2):
+        both = sorted(of_one.keys() & of_other.keys())
+        if both:
+            less = [of_one[seed] - of_other[seed] for seed in both]
+            found[one, other] = statistics.fmean(less), t_half(less)
+    return found
+
+
+def paired_table(results: dict[str, list[dict]], base_s: float) -> str:
+    """The differences as Markdown: the way of the row less that of the column."""
+    differences = paired(results, base_s)
+    ways = list(results)
+    out = [f"| less: | {' | '.join(ways[1:])} |", "|---" * len(ways) + "|"]
+    for at, one in enumerate(ways[:-1]):
+        cells = [
+            _difference(differences.get((one, other))) if number > at else ""
+            for number, other in enumerate(ways)
+        ]
+        out.append(f"| {one} | {' | '.join(cells[1:])} |")
+    return "\n".join(out)
+
+
+def _difference(found: tuple[float, float | None] | None) -> str:
+    if found is None:
+        return "-"
+    mean, half = found
+    return f"{mean:+.2f}" + ("" if half is None else f" ± {half:.2f}")
+
+
 def summarise(
     way: str, results: list[dict], *, base_s: float, mttf_s: float, interval_steps: int
 ) -> Row:
@@ -77,7 +122,7 @@ def summarise(
         seeds=len(results),
         kills=len(kills),
         kept_share=sum(kept) / (len(kept) * (WORLD - 1)) if kept else None,
-        ettr=tuple(one["kept_steps"] * base_s / one["wall_s"] for one in results),
+        ettr=tuple(ettr_of(one, base_s) for one in results),
         predicted=predicted(
             clean,
             kills=len(kills),
