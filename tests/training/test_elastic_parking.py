@@ -108,11 +108,11 @@ def test_sigterm_ends_also_a_wait_that_begins_after_it(monkeypatch, tmp_path):
         time.sleep(0.2)
         with (
             socket.create_server(("127.0.0.1", 0)) as listener,
-            socket.create_connection(listener.getsockname(), timeout=10) as waits,
+            socket.create_connection(listener.getsockname(), timeout=120) as waits,
             listener.accept()[0],
         ):
             assert waits.recv(1) == b""
     finally:
         group._left.set()
-        cutter.join(timeout=10)
+        cutter.join(timeout=120)
     assert not cutter.is_alive()

@@ -243,7 +243,7 @@ class SlowDisk(OsDisk):
         self.fail: OSError | None = None
 
     def fdatasync(self, fd: int) -> None:
-        self.go.wait(30)
+        self.go.wait(300)
         if self.fail:
             raise self.fail
         super().fdatasync(fd)

@@ -30,7 +30,7 @@ class MovingDisk(OsDisk):
         self.full = False
 
     def fdatasync(self, fd: int) -> None:
-        self.go.wait(30)
+        self.go.wait(300)
         if self.full:
             raise OSError(errno.ENOSPC, "No space left on device")
         super().fdatasync(fd)
