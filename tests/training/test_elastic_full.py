@@ -32,6 +32,25 @@ def alone():
     dist.destroy_process_group()
 
 
+def begun(**protection):
+    """A generation of one rank that has begun to train, and what makes its next step."""
+    group = SimpleNamespace(
+        protection=Protection(**protection), fingerprints=False, keeper=Keeper(),
+        measuring=Measuring(), recovered=lambda *_: None, updated=lambda *_: None,
+    )  # fmt: skip
+    generation = Generation(group, Membership(1, ("w0",)), 0, dist.HashStore())
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.AdamW(model.parameters())
+    assert generation.recover(model, optimizer) == 0
+
+    def train_to(step):
+        model(torch.ones(3)).sum().backward()
+        with generation.update(step):
+            optimizer.step()
+
+    return generation, train_to
+
+
 def no_space(*_, **__):
     raise OSError(errno.ENOSPC, "no space left")
 
@@ -85,27 +104,14 @@ def test_a_damaged_full_checkpoint_is_passed_over_for_the_one_before_it(alone, t
 def test_a_full_disk_under_a_full_checkpoint_is_told_and_training_goes_on(
     alone, tmp_path, monkeypatch
 ):
-    def trained_to(step):
-        model(torch.ones(3)).sum().backward()
-        with generation.update(step):
-            optimizer.step()
-
-    group = SimpleNamespace(
-        protection=Protection(full=tmp_path, full_every_steps=1, mttf_s=1000.0),
-        fingerprints=False, keeper=Keeper(), measuring=Measuring(),
-        recovered=lambda *_: None, updated=lambda *_: None,
-    )  # fmt: skip
-    generation = Generation(group, Membership(1, ("w0",)), 0, dist.HashStore())
-    model = torch.nn.Linear(3, 1)
-    optimizer = torch.optim.AdamW(model.parameters())
-    generation.recover(model, optimizer)
+    _, train_to = begun(full=tmp_path, full_every_steps=1, mttf_s=1000.0)
     with monkeypatch.context() as full_disk:
         full_disk.setattr(CheckedWriter, "write_data", no_space)
         with pytest.warns(UserWarning, match="step 1: .*no space left; .*training goes on"):
-            trained_to(1)
+            train_to(1)
     assert not list(tmp_path.glob("step-*"))  # nor does what was written of it hold the room
     (tmp_path / "step-000000001").mkdir()  # a killed process has left this
-    trained_to(2)  # there is room again
+    train_to(2)  # there is room again
     assert [path.name for path in tmp_path.glob("step-*")] == ["step-000000002"]
 
 
@@ -144,27 +150,18 @@ def test_a_step_done_again_leaves_its_checkpoint_until_the_new_one_is_whole(
 def test_rounds_of_the_running_checkpoint_that_begin_to_fail_are_told_once(
     alone, tmp_path, monkeypatch
 ):
-    def trained_to(step):
-        model(torch.ones(3)).sum().backward()
-        with generation.update(step):
-            optimizer.step()
+    generation, train = begun(running=tmp_path, running_options={"policy": "full"})
+
+    def train_to(step):
+        train(step)
         generation._checkpoint._writer.wait()
 
-    group = SimpleNamespace(
-        protection=Protection(running=tmp_path, running_options={"policy": "full"}),
-        fingerprints=False, keeper=Keeper(), measuring=Measuring(),
-        recovered=lambda *_: None, updated=lambda *_: None,
-    )  # fmt: skip
-    generation = Generation(group, Membership(1, ("w0",)), 0, dist.HashStore())
-    model = torch.nn.Linear(3, 1)
-    optimizer = torch.optim.AdamW(model.parameters())
-    generation.recover(model, optimizer)
     with monkeypatch.context() as full_disk:
         full_disk.setattr(SlotWriter, "commit", no_space)
-        trained_to(1)
+        train_to(1)
         with pytest.warns(UserWarning, match="slot 0: a round failed, .*no space left") as told:
-            trained_to(2)
-        trained_to(3)  # a second warning would fail the test
+            train_to(2)
+        train_to(3)  # a second warning would fail the test
     assert len(told) == 1
-    trained_to(4)
+    train_to(4)
     assert generation._checkpoint.step(5).durable_step == 4
