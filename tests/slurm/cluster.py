@@ -29,7 +29,7 @@ SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
 # a requeued job waits cred_expire seconds before it may start again; the default is 120
-AuthInfo=socket={run}/munge/munge.sock,cred_expire=5
+AuthInfo=socket={run}/munge/munge.sock,cred_expire=10
 CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
 SlurmctldPort={ctld_port}
 SlurmdPort={slurmd_port}
@@ -52,10 +52,12 @@ SelectTypeParameters=CR_Core_Memory
 SchedulerType=sched/backfill
 SchedulerParameters=sched_min_interval=0,bf_interval=2,batch_sched_delay=0
 SlurmctldTimeout=30
-SlurmdTimeout=10
+# a node of a busy machine that is slow to answer is not down
+SlurmdTimeout=30
+BatchStartTimeout=120
 KillWait=2
 MinJobAge=300
-MessageTimeout=10
+MessageTimeout=60
 JobRequeue=1
 RequeueExit=99
 PriorityType=priority/multifactor
@@ -147,7 +149,7 @@ class SlurmCluster:
         shown = self.command("scontrol", "show", "job", "-o", job_id)
         return shown.partition("JobState=")[2].split(" ", 1)[0]
 
-    def wait_for_jobs(self, job_ids: Sequence[str], seconds: float = 150) -> None:
+    def wait_for_jobs(self, job_ids: Sequence[str], seconds: float = 400) -> None:
         """Wait until each of the jobs has ended."""
         busy = {"PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "REQUEUED"}
 
@@ -156,7 +158,7 @@ class SlurmCluster:
 
         wait_until(all_ended, seconds, f"jobs {', '.join(job_ids)} to end")
 
-    def wait_for_state(self, job_id: str, state: str, seconds: float = 60) -> None:
+    def wait_for_state(self, job_id: str, state: str, seconds: float = 240) -> None:
         """Wait until a job is in a state."""
         wait_until(lambda: self.job_state(job_id) == state, seconds, f"job {job_id} to be {state}")
 
@@ -180,7 +182,7 @@ class SlurmCluster:
         """Kill a node as a power cut would: its slurmd, steps and jobs at once."""
         process = self.processes.pop(node)
         process.send_signal(signal.SIGKILL)
-        process.wait(timeout=20)
+        process.wait(timeout=120)
 
     def _start(self, name: str, *words: str) -> None:
         log = (self.run / "log" / f"{name}.start.log").open("ab")
@@ -250,13 +252,13 @@ class SlurmCluster:
         self._start_munge()
         self._start_database()
         self._start("slurmdbd", "slurmdbd", "-D")
-        wait_until(lambda: self._answers("sacctmgr", "-n", "show", "cluster"), 40, "slurmdbd")
+        wait_until(lambda: self._answers("sacctmgr", "-n", "show", "cluster"), 180, "slurmdbd")
         self._quietly("sacctmgr", "-i", "-Q", "add", "cluster", CLUSTER)
         self._start("slurmctld", "slurmctld", "-D")
-        wait_until(lambda: self._answers("scontrol", "ping"), 40, "slurmctld")
+        wait_until(lambda: self._answers("scontrol", "ping"), 180, "slurmctld")
         for index in range(1, self.n_nodes + 1):
             self.start_node(f"node{index}")
-        wait_until(self._all_idle, 60, f"{self.n_nodes} idle nodes")
+        wait_until(self._all_idle, 180, f"{self.n_nodes} idle nodes")
         self._add_accounts()
 
     def _start_munge(self) -> None:
@@ -275,7 +277,7 @@ class SlurmCluster:
             f"--log-file={self.run}/log/munged.log",
             f"--seed-file={munge}/munge.seed",
         )
-        wait_until(lambda: self._answers("munge", "-n", "-S", f"{munge}/munge.sock"), 10, "munge")
+        wait_until(lambda: self._answers("munge", "-n", "-S", f"{munge}/munge.sock"), 180, "munge")
 
     def _start_database(self) -> None:
         # mariadbd runs as mysql: its files lie in a folder of mysql's, or it ends without a word
@@ -307,7 +309,7 @@ class SlurmCluster:
             "--skip-log-bin",
         )
         client = ("--no-defaults", sock, "-uroot")
-        wait_until(lambda: self._answers("mariadb-admin", *client, "ping"), 60, "mariadbd")
+        wait_until(lambda: self._answers("mariadb-admin", *client, "ping"), 180, "mariadbd")
         users = "".join(
             f"CREATE USER 'slurm'@'{host}' IDENTIFIED BY 'slurm';"
             f"GRANT ALL ON slurm_acct.* TO 'slurm'@'{host}';"
@@ -331,6 +333,13 @@ class SlurmCluster:
             for user in ("root", "www-data", "games")
         )
         self._quietly("sacctmgr", "-i", text=users)
+        # the controller is told of them by slurmdbd, in its own time
+        wait_until(self._knows_accounts, 180, "the controller to know the accounts")
+
+    def _knows_accounts(self) -> bool:
+        known = self.command("scontrol", "show", "assoc_mgr", "flags=assoc,qos")
+        names = ("UserName=root(", "UserName=www-data(", "UserName=games(")
+        return all(name in known for name in (*names, "QOS=scavenger(", "QOS=high("))
 
     def _quietly(self, *words: str, text: str | None = None) -> None:
         subprocess.run(

@@ -12,12 +12,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from slurm.cluster import SlurmCluster, wait_until
+from slurm.train_job import HELD_AT
 
 XID_79 = (
     "NVRM: Xid (PCI:0000:1b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
 )
 XID_94 = "NVRM: Xid (PCI:0000:9d:00): 94, pid=4242, name=python, Contained: SM (0x1). RST: No"
 DRAIN_REASON = "NHC: check_dcgm: GPU 3 XID 79 fallen off the bus"
+# an attempt that lasts until it is ended, and one after it that is short
+ENDED_AND_REQUEUED = 'if [ "${SLURM_RESTART_COUNT:-0}" = 0 ]; then sleep 600; fi; sleep 1'
 HOSTILE_NAME = "</script><script>alert(1)</script>=cmd' /C calc'!A0 &amp;"
 
 
@@ -42,15 +45,33 @@ class Story:
 
 
 def play(cluster: SlurmCluster) -> Story:
-    """Run the whole scenario; about two minutes."""
+    """Run the whole scenario; two to three minutes."""
     story = Story()
     timeout = _small_jobs(cluster, story)
     _operator_requeue_and_drain(cluster, story)
     _preemption(cluster, story)
     _node_failures(cluster, story)
     cluster.wait_for_jobs([timeout])
-    time.sleep(2)  # accounting lags the controller
+    # accounting lags the controller
+    wait_until(lambda: _is_accounted_for(cluster, story), 240, "the end of all in accounting")
     return story
+
+
+def _is_accounted_for(cluster: SlurmCluster, story: Story) -> bool:
+    """Whether every attempt is in the accounting with its end, and every outage of a node too."""
+    attempts = cluster.command(*SACCT, "-X", "-n", "--format=JobID,End").split()
+    ended = [line.split("|")[0] for line in attempts if not line.endswith("|Unknown")]
+    outages = [
+        line
+        for line in cluster.command(*EVENTS, "-n", "Format=NodeName,End").split()
+        if not line.startswith("|")  # the cluster's own
+    ]
+    return (
+        len(ended) == len(attempts)
+        and all(ended.count(story.ids[name]) >= len(ends) for name, ends in story.ends.items())
+        and len(outages) >= N_OUTAGES
+        and not any(line.endswith("|Unknown") for line in outages)
+    )
 
 
 def _small_jobs(cluster: SlurmCluster, story: Story) -> str:
@@ -112,7 +133,7 @@ def _small_jobs(cluster: SlurmCluster, story: Story) -> str:
 def _operator_requeue_and_drain(cluster: SlurmCluster, story: Story) -> None:
     requeued = story.expect(
         "op_requeue",
-        cluster.submit("op_requeue", "--gres=gpu:1", wrap="sleep 3"),
+        cluster.submit("op_requeue", "--gres=gpu:1", wrap=ENDED_AND_REQUEUED),
         "REQUEUED",
         "COMPLETED",
     )
@@ -129,7 +150,9 @@ def _preemption(cluster: SlurmCluster, story: Story) -> None:
     shape = ("-N4", "-w", "node[1-4]", "--exclusive", "--gres=gpu:8")
     low = story.expect(
         "scavenger",
-        cluster.submit("scavenger", *shape, "--qos=scavenger", "--requeue", wrap="sleep 6"),
+        cluster.submit(
+            "scavenger", *shape, "--qos=scavenger", "--requeue", wrap=ENDED_AND_REQUEUED
+        ),
         "PREEMPTED",
         "COMPLETED",
     )
@@ -158,25 +181,31 @@ def _node_failures(cluster: SlurmCluster, story: Story) -> None:
         cluster.submit(
             "nodefail_lost",
             *("-N2", "-w", "node3,node4", "--gres=gpu:8", "--no-requeue"),
-            wrap="sleep 120",
+            wrap="sleep 600",
         ),
         "NODE_FAIL",
     )
     drained = story.expect(
         "on_drain",
-        cluster.submit("on_drain", "-w", "node5", "--gres=gpu:8", wrap="sleep 6"),
+        cluster.submit(
+            *("on_drain", "-w", "node5", "--gres=gpu:8"),
+            wrap="until [ -e drained ]; do sleep 0.1; done",
+        ),
         "COMPLETED",
     )
     for job in (requeue, lost, drained):
         cluster.wait_for_state(job, "RUNNING")
-    time.sleep(2)
+    told = cluster.run / "jobs" / "progress.jsonl"
+    last = f'"event":"step","step":{HELD_AT},'
+    wait_until(lambda: told.exists() and last in told.read_text(), 240, f"step {HELD_AT}")
     story.kernel_says("node5", XID_94)
     cluster.update_node("node5", "DRAIN", "XID 94 contained ECC")
+    (cluster.run / "jobs" / "drained").touch()
     dead = ("node2", "node4")
     for node in dead:
         cluster.kill_node(node)
     wait_until(
-        lambda: all("down" in cluster.node_state(node) for node in dead), 90, "dead nodes noticed"
+        lambda: all("down" in cluster.node_state(node) for node in dead), 300, "dead nodes noticed"
     )
     # the last words of node2's GPU, as its kernel would have logged them; node4 dies in silence
     story.kernel_says("node2", XID_79)
@@ -189,12 +218,9 @@ def _node_failures(cluster: SlurmCluster, story: Story) -> None:
 def capture(cluster: SlurmCluster, story: Story, folder: Path) -> None:
     """Write what a site would dump after such a day."""
     folder.mkdir(parents=True, exist_ok=True)
-    everything = ("-a", "-D", "-P", "-S", "2000-01-01")
     written = {
-        "sacct.psv": cluster.command("sacct", *everything, f"--format={','.join(SACCT_FIELDS)}"),
-        "events.psv": cluster.command(
-            "sacctmgr", "show", "event", "-P", "Start=2000-01-01", f"Format={EVENT_FIELDS}"
-        ),
+        "sacct.psv": cluster.command(*SACCT, f"--format={','.join(SACCT_FIELDS)}"),
+        "events.psv": cluster.command(*EVENTS, f"Format={EVENT_FIELDS}"),
         # the host's kernel is no part of the story
         "nodes.txt": re.sub(r"OS=.*", "OS=Linux", cluster.command("scontrol", "show", "node")),
         "slurmctld.log": (cluster.run / "log" / "slurmctld.log").read_text(),
@@ -208,6 +234,9 @@ def capture(cluster: SlurmCluster, story: Story, folder: Path) -> None:
         (folder / name).write_text(text)
 
 
+N_OUTAGES = 4  # two nodes die, one is drained twice
+SACCT = ("sacct", "-a", "-D", "-P", "-S", "2000-01-01")
+EVENTS = ("sacctmgr", "show", "event", "-P", "Start=2000-01-01")
 SACCT_FIELDS = (
     "JobID",
     "JobIDRaw",

@@ -15,7 +15,10 @@ from ettr.store import open_store
 from slurm.cluster import memory_cgroup, slurm_cluster
 from slurm.scenario import DRAIN_REASON, HOSTILE_NAME, Story, capture, play
 
-pytestmark = pytest.mark.slurm
+pytestmark = [
+    pytest.mark.slurm,
+    pytest.mark.timeout(1800),  # the first test waits for the whole scenario
+]
 
 
 def ettr(*words: str) -> str:

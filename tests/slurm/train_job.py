@@ -1,6 +1,7 @@
 """A training job as the scenario runs it: steps, saves, and after a requeue goes on from the save.
 
-Called by a batch job with the folder in which it keeps its state and its progress.
+Called by a batch job with the folder in which it keeps its state and its progress. Its first
+attempt does not come to its end: it waits for the failure of its node after some steps.
 """
 
 import os
@@ -13,6 +14,7 @@ from ettr.training.progress import ProgressRecorder
 STEPS = 330
 STEP_S = 0.1
 SAVE_EVERY = 50
+HELD_AT = 120
 
 
 def train(folder: Path) -> None:
@@ -21,7 +23,8 @@ def train(folder: Path) -> None:
     job = os.environ.get("SLURM_JOB_ID")
     recorder = ProgressRecorder(folder / "progress.jsonl", run="llm-7b", cluster="virt", job=job)
     done = 0
-    if state.exists():
+    first = not state.exists()
+    if not first:
         begun = time.monotonic()
         done = int(state.read_text())
         recorder.start(done)
@@ -37,6 +40,8 @@ def train(folder: Path) -> None:
             draft.write_text(str(step))
             draft.replace(state)
             recorder.save(step, time.monotonic() - begun)
+        while first and step == HELD_AT:
+            time.sleep(STEP_S)
     recorder.record("end", STEPS)
 
 
