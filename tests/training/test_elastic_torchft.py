@@ -225,7 +225,7 @@ class Job:
             min_replicas=1,
             join_timeout_ms=200,
             quorum_tick_ms=50,
-            heartbeat_timeout_ms=1000,
+            heartbeat_timeout_ms=10_000,  # who is only slow is not to be left behind
         )
         port = self.lighthouse.address().rsplit(":", 1)[1]
         given = {"lighthouse": f"http://127.0.0.1:{port}", "step_s": 0.05}
@@ -250,7 +250,7 @@ class Job:
         texts = path.read_text().split("\n") if path.exists() else []
         return [json.loads(text) for text in texts[:-1]]
 
-    def wait_until(self, what: Callable[[], bool], limit_s: float = 90.0) -> None:
+    def wait_until(self, what: Callable[[], bool], limit_s: float = 240.0) -> None:
         deadline_s = time.monotonic() + limit_s
         while not what():
             outputs = [p.read_text()[-2000:] for p in self.folder.glob("output-*.txt")]
@@ -348,7 +348,7 @@ def test_a_successor_that_finds_the_survivors_step_on_disk_agrees_with_it(job_of
 
 @pytest.mark.slow
 def test_when_every_replica_dies_the_disk_brings_the_run_back(job_of) -> None:
-    job = job_of(every_steps=4)
+    job = job_of(every_steps=4, settled=True)
     for replica in (0, 1):
         job.start(replica)
     job.wait_until(lambda: job.reached(0, 14) and job.lines(0)[-1]["replicas"] == 2)
@@ -356,7 +356,8 @@ def test_when_every_replica_dies_the_disk_brings_the_run_back(job_of) -> None:
         job.running[replica].send_signal(signal.SIGKILL)
     for replica in (0, 1):
         job.running[replica].wait()
-    last = max(line["step"] for line in job.lines(0))
+    # of both: the one that was killed last may have gone on alone
+    last = max(line["step"] for replica in (0, 1) for line in job.lines(replica))
     for replica in (0, 1):
         job.start(replica)
 
@@ -369,7 +370,8 @@ def test_when_every_replica_dies_the_disk_brings_the_run_back(job_of) -> None:
     job.wait_until(lambda: job.reached(0, far) and job.reached(1, far))
     first = min(anew(0)[0], anew(1)[0], key=lambda line: line["step"])
     assert first["step"] == first["resumed"] + 1
-    assert last - 8 <= first["resumed"] <= last + 1  # at most two rounds back
+    # the round of the newest step, which may be one that nobody has told; or the one before it
+    assert last - 3 <= first["resumed"] <= last + 1
     theirs = {line["step"]: line["hash"] for line in anew(1)}
     both = [line for line in anew(0) if line["step"] in theirs]
     assert both
