@@ -287,3 +287,16 @@ def test_a_query_that_fails_on_a_whole_duckdb_file_fails_as_it_did(tmp_path: Pat
         open_store(tmp_path / "site.duckdb", create=True),
     ):
         raise KeyError("a slip of ours")
+
+
+def test_a_query_without_room_for_what_it_puts_aside_is_told(place: Path) -> None:
+    def ask_too_much() -> None:
+        with open_store(place) as store:
+            store.backend.raw_sql("SET memory_limit = '16MB'")
+            store.backend.raw_sql("SET max_temp_directory_size = '0KB'")
+            store.backend.raw_sql(
+                "SELECT list(i) FROM range(40_000_000) t(i) GROUP BY i % 3_000_000"
+            ).fetchall()
+
+    with pytest.raises(StoreError, match=r"s: Out of Memory Error.*; free memory, or room"):
+        ask_too_much()

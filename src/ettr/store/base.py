@@ -17,8 +17,8 @@ import ibis
 import pyarrow as pa
 from ibis.backends import BaseBackend
 
-from ettr.errors import UsageError
-from ettr.store.wholeness import may_be_damage
+from ettr.errors import StoreError, UsageError
+from ettr.store.wholeness import may_be_damage, ran_short
 from ettr.tables import FILES, TABLES, Table
 
 STORE_FORMAT = "ettr-store"
@@ -90,6 +90,12 @@ class Store(ABC):
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
+            if ran_short(error):
+                first = str(error).splitlines()[0]
+                raise StoreError(
+                    f"{self.where}: {first}; free memory, or room on the disk of the folder in "
+                    "which this runs, where the engine puts aside what does not fit"
+                ) from error
             if may_be_damage(error):
                 self.look_for_damage()
         finally:

@@ -88,6 +88,16 @@ def refusals() -> tuple[type[Exception], ...]:
     return (OSError, ValueError, pa.ArrowException, duckdb.Error)
 
 
+def ran_short(error: BaseException | None) -> bool:
+    """Whether DuckDB ended a query for want of memory, or of room for what it had put aside."""
+    if error is None:
+        return False
+    import duckdb
+
+    short = isinstance(error, duckdb.OutOfMemoryException)
+    return short or (isinstance(error, duckdb.IOException) and "No space left" in str(error))
+
+
 def may_be_damage(error: BaseException | None) -> bool:
     """Whether an error that ends the use of a store may come from what the store keeps.
 
