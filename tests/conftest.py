@@ -6,6 +6,17 @@ import shutil
 from dataclasses import dataclass
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# How long an example takes says how busy the machine is, and nothing else. Where every group is to
+# run, the verdict follows from the code alone: the same examples each time; elsewhere others.
+settings.register_profile(
+    "ettr",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize="ETTR_EVERY_GROUP" in os.environ,
+)
+settings.load_profile("ettr")
 
 
 @dataclass(frozen=True)
