@@ -156,6 +156,8 @@ def replicas():
         model(x).sum().backward()
 
 def die(number):
+    while len(list(folder.glob(f"began-{number}-*"))) < 3:  # one that still forms leaves no note
+        time.sleep(0.01)
     time.sleep(random.Random(number).uniform(0.1, 0.6))
     (folder / f"died-{number}").write_text(repr(time.time()))
     os.kill(os.getpid(), signal.SIGKILL)
@@ -163,6 +165,7 @@ def die(number):
 def train(generation):
     if generation.number > kills:
         return
+    (folder / f"began-{generation.number}-{generation.slot}").touch()
     if generation.slot == generation.number % 3:
         threading.Thread(target=die, args=(generation.number,), daemon=True).start()
     try:
@@ -172,7 +175,7 @@ def train(generation):
         note.write_text(repr(time.time()))
         raise
 
-group = ElasticGroup.from_env(Protection(buddy=False), timeouts=Timeouts(60.0, 90.0, 180.0))
+group = ElasticGroup.from_env(Protection(buddy=False), timeouts=Timeouts(120.0, 150.0, 240.0))
 group.run(train)
 """
 KILLS = 6
@@ -197,4 +200,4 @@ def test_survivors_of_a_kill_within_a_large_collective_do_not_wait_for_its_timeo
         died_s = float((tmp_path / f"died-{number}").read_text())
         left_s = [float(path.read_text()) for path in tmp_path.glob(f"left-{number}-*")]
         assert len(left_s) == 2
-        assert max(left_s) - died_s < 30.0  # the timeout is 60 s, and gloo's alone often takes it
+        assert max(left_s) - died_s < 60.0  # the timeout is 120 s, and gloo's alone often takes it

@@ -30,10 +30,13 @@ def train(generation):
     while first and how == "stuck":
         time.sleep(0.05)
     if first and how == "slow":
-        time.sleep(5)
+        while group._watcher.newest == generation.number:
+            time.sleep(0.05)
+        time.sleep(1)
         raise RuntimeError("the cut has come late")
 
-ElasticGroup.from_env(Protection(buddy=False), timeouts=Timeouts(20.0, 60.0, 90.0)).run(train)
+group = ElasticGroup.from_env(Protection(buddy=False), timeouts=Timeouts(20.0, 120.0, 180.0))
+group.run(train)
 """
 
 
@@ -55,7 +58,7 @@ def pids(folder: Path, generation: int) -> dict[int, int]:
 
 
 def test_who_does_not_leave_a_generation_is_replaced_and_the_others_live(tmp_path):
-    report = run(tmp_path, "stuck", failed_grace_s=2.0)
+    report = run(tmp_path, "stuck", failed_grace_s=10.0)
     assert report.finished, report.reason
     (loss,) = report.losses
     assert (loss.slot, loss.cause) == (0, "hung")
@@ -65,8 +68,8 @@ def test_who_does_not_leave_a_generation_is_replaced_and_the_others_live(tmp_pat
 
 
 def test_who_leaves_a_generation_late_is_not_replaced(tmp_path):
-    # after 5 s; the others are called to the next one after 1 + 3 s, and 3 more are allowed then
-    report = run(tmp_path, "slow", failed_grace_s=3.0)
+    # a second after the others were called to the next one; fifteen are allowed
+    report = run(tmp_path, "slow", failed_grace_s=15.0)
     assert report.finished, report.reason
     assert report.losses == ()
     assert pids(tmp_path, report.generations) == pids(tmp_path, 1)
