@@ -72,7 +72,7 @@ def ettr(*words: str | Path) -> Done:
     return Done(code, out.getvalue(), err.getvalue())
 
 
-def program(*words: str | Path, folder: Path | None = None, timeout_s: float = 120) -> Done:
+def program(*words: str | Path, folder: Path | None = None, timeout_s: float = 300) -> Done:
     """Run the installed script as a user does, with nothing to answer a prompt."""
     done = subprocess.run(
         [PROGRAM, *map(str, words)],

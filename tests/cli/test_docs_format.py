@@ -15,7 +15,7 @@ def test_python_of_the_docs_is_formatted():
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

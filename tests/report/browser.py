@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+LIMIT_MS = 180_000  # ends what would never end; a busy machine starts a browser in its own time
 ARGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -36,7 +37,9 @@ def chromium() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as player:
-        browser = player.chromium.launch(executable_path="/usr/bin/chromium", args=ARGS)
+        browser = player.chromium.launch(
+            executable_path="/usr/bin/chromium", args=ARGS, timeout=LIMIT_MS
+        )
         yield browser
         browser.close()
 
@@ -46,6 +49,7 @@ def opened(
     browser: Any, file: Path, *, width: int = 1280, scheme: str = "light"
 ) -> Iterator[Opened]:
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    page.set_default_timeout(LIMIT_MS)
     found = Opened(page)
     page.on("console", lambda message: found.said.append(message.text))
     page.on("pageerror", lambda error: found.said.append(str(error)))

@@ -19,13 +19,10 @@ from ettr.plan.run import PlannedRun
 from ettr.plan.schemes import SCHEMES, JobShape
 from ettr.plan.solver import required
 from ettr.report.planner_page import given, planner_html
+from report.browser import LIMIT_MS, chromium
 
 pytestmark = pytest.mark.browser
 
-ARGS = [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-]  # fmt: skip
 JOB = JobShape(
     state_bytes=5.6e12, step_s=10.0, n_nodes=2048, storage_bytes_per_s=200e9,
     network_bytes_per_s=50e9, device_bytes_per_s=100e9, host_bytes=500e9, replicas=2,
@@ -56,17 +53,14 @@ def html(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as play:
-        chromium = play.chromium.launch(executable_path="/usr/bin/chromium", args=ARGS)
-        yield chromium
-        chromium.close()
+    with chromium() as started:
+        yield started
 
 
 @pytest.fixture
 def page(browser: Any, html: Path) -> Iterator[Any]:
     tab = browser.new_page(viewport={"width": 1280, "height": 1000})
+    tab.set_default_timeout(LIMIT_MS)
     said: list[str] = []
     asked: list[str] = []
     tab.on("console", lambda message: said.append(message.text))
