@@ -40,7 +40,8 @@ def train(folder: Path, **config) -> Outcome:
     lines = [
         json.loads(line)
         for path in folder.glob("log-*.jsonl")
-        for line in path.read_text().splitlines()
+        for line in path.read_text().splitlines(keepends=True)
+        if line.endswith("\n")  # a rank may have been killed while it wrote its last one
     ]
     assert report.finished, report.reason
     return Outcome(

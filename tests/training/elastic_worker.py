@@ -22,7 +22,8 @@ from ettr.training.elastic.protection import Protection
 from ettr.training.elastic.worker import Timeouts
 from ettr.training.planning import Budget
 from ettr.training.progress import ProgressRecorder
-from ettr.training.recovery import RecoveryPolicy, Source
+from ettr.training.recovery import RESTORE_PRIORS, RecoveryPolicy, Source
+from ettr.training.restore_costs import RestorePrior
 from ettr.training.slotfile import OsDisk
 
 CONFIG = json.loads(Path(sys.argv[1]).read_text())
@@ -30,6 +31,9 @@ FOLDER = Path(sys.argv[1]).parent
 
 
 HELD_S = 300.0  # longer than any test waits before it lets go
+# On a busy machine handing a shard over may take longer than a few tiny steps once more. Which way
+# is taken is to follow from what is left, so going back is the last of all.
+PRIORS = {**RESTORE_PRIORS, Source.ROLLBACK: RestorePrior(latency_s=3600.0, bytes_per_s=5e8)}
 DOOM: dict[str, dict] = {}
 
 
@@ -112,7 +116,7 @@ def settle(generation) -> None:
 
 
 def rest(step: int) -> None:
-    """Sleep; after one step (`hold`) all stay until there is a file `go`, or a rank is lost."""
+    """Between two steps; where one is `hold`, until there is a file `go` or a rank is lost."""
     time.sleep(CONFIG.get("step_s", 0.0))
     given_up_s = time.monotonic() + HELD_S
     while CONFIG.get("hold") == step:
@@ -149,6 +153,7 @@ def main() -> None:
         recovery=RecoveryPolicy(
             allowed=tuple(Source(s) for s in CONFIG.get("allowed", RecoveryPolicy().allowed)),
             max_relative_perturbation=CONFIG.get("max_perturbation", 10.0),
+            priors=PRIORS,
         ),
     )
     name = f"{os.getpid()}"
@@ -185,6 +190,7 @@ def main() -> None:
             "source_s": r.source_s, "source_bytes": r.source_bytes,
         }) + "\n")  # fmt: skip
         while step < CONFIG["steps"]:
+            rest(step)
             kill = kills.get((generation.slot, step + 1), {})
             where = kill.get("where")
             if where and (note_of(kill).exists() or generation.number < kill.get("from", 1)):
@@ -210,7 +216,6 @@ def main() -> None:
                 "event": "step", "step": step, "slot": generation.slot, "time_s": time.time(),
                 "generation": generation.number, "loss": float(loss.detach()),
             }) + "\n")  # fmt: skip
-            rest(step)
         from ettr.training.elastic.images import fingerprint
 
         (FOLDER / f"final-{generation.slot}.json").write_text(
