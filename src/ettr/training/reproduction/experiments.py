@@ -72,13 +72,13 @@ EXPERIMENTS = (
     Experiment(
         "mlr-mnist",
         _mnist_regression,
-        Settings(iterations=128, interval=32, grid="full"),
+        Settings(iterations=128, interval=32, grid="full", streams=16),
         "all 60,000 digits, batch 500, rate 0.1, loss on 1,000 of them; 785 rows",
     ),
     Experiment(
         "mf-jester",
         _jester_factorisation,
-        Settings(iterations=64, interval=16, grid="full", streams=4),
+        Settings(iterations=64, interval=16, grid="full", streams=16),
         "all 24,983 users, rank 5, λ 1, L before R",
     ),
     Experiment(
@@ -92,7 +92,7 @@ EXPERIMENTS = (
     Experiment(
         "mlr-covtype",
         _covtype_regression,
-        Settings(iterations=128, interval=32, grid="full"),
+        Settings(iterations=128, interval=32, grid="full", streams=16),
         "all 581,012 rows, batch 1,000, rate 0.1, loss on 5,000 of them; 55 rows of weights",
     ),
     Experiment(
