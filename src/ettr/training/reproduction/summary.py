@@ -364,8 +364,14 @@ def _saving(arm: ArmSummary | None) -> str:
     if arm is None or arm.saving is None or arm.saving_low is None or arm.saving_high is None:
         return ""
     if arm.trials < FEWEST:
-        return f"{100 * arm.saving:.0f} % (no interval)"
-    return f"{100 * arm.saving:.0f} % ({100 * arm.saving_low:.0f} to {100 * arm.saving_high:.0f})"
+        return f"{_percent(arm.saving)} % (no interval)"
+    low, high = _percent(arm.saving_low), _percent(arm.saving_high)
+    return f"{_percent(arm.saving)} % ({low} to {high})"
+
+
+def _percent(share: float) -> str:
+    text = f"{100 * share:.0f}"
+    return "0" if text == "-0" else text
 
 
 def _share(share: Share | None) -> str:
