@@ -112,6 +112,16 @@ def test_a_few_seeds_have_students_interval(tmp_path):
     assert "3.0 (1.0 to 5.0)" in summary.stale_table([row])
 
 
+def test_seeds_that_cost_the_same_have_an_interval_without_width(tmp_path):
+    path = tmp_path / "gpt-stale-tuned.jsonl"
+    results.append(path, {"kind": "settings", "rate": 6e-3, "label": "tuned"})
+    for seed in range(5):
+        arms = {"25/10": [50.0, 0, 0.1]}
+        results.append(path, {"kind": "trial", "trial": seed, "T": 12, "arms": arms})
+    (row,) = summary.stale_rows(tmp_path)
+    assert (row["cost_low"], row["cost_high"]) == (50.0, 50.0)
+
+
 def test_a_single_seed_has_no_interval(tmp_path):
     path = tmp_path / "gpt-stale-tuned.jsonl"
     results.append(path, {"kind": "settings", "rate": 6e-3, "label": "tuned"})

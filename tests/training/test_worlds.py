@@ -20,7 +20,7 @@ from ettr.training.running import RunningCheckpoint  # noqa: E402
 from ettr.training.slotfile import slot_folder  # noqa: E402
 from ettr.training.slotread import open_slot  # noqa: E402
 from ettr.training.state import TrainingState  # noqa: E402
-from ettr.training.verifying import ages, left_slots  # noqa: E402
+from ettr.training.verifying import ages, survey  # noqa: E402
 
 NAMES = [f"t{i}" for i in range(8)]
 
@@ -280,12 +280,16 @@ def test_what_may_be_removed_is_named_and_does_not_age(tmp_path):
 
     left_by_four(tmp_path)
     fewer = world(tmp_path, 2)
-    assert left_slots(tmp_path) == ()  # nothing is given up before it is there anew
-    assert {age.slot for age in ages(tmp_path)} == {"0", "1", "2", "3"}
+    found = survey(tmp_path)
+    assert found.left_slots == ()  # nothing is given up before it is there anew
+    assert {age.slot for age in found.ages} == {"0", "1", "2", "3"}
     save(fewer, 10, wholly=True)
     end(fewer)
-    assert left_slots(tmp_path) == ("2", "3")
-    assert {(age.slot, age.step) for age in ages(tmp_path)} == {("0", 10), ("1", 10)}
+    found = survey(tmp_path)
+    assert found.left_slots == ("2", "3")
+    assert {(age.slot, age.step) for age in found.ages} == {("0", 10), ("1", 10)}
+    assert {(age.slot, age.step) for age in ages(tmp_path, slot="3")} == {("3", 20)}
+    assert ages(tmp_path, slot="4") == []
     told = CliRunner().invoke(build_app(), ["verify", str(tmp_path)])
     assert told.exit_code == 0, told.output
     assert "slots of another number of ranks, not read any more: 2, 3\n" in told.output

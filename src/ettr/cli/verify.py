@@ -46,8 +46,8 @@ def verify(
 
         bad, ages = verify_dcp(root), []
     else:
-        bad, ages = verifying.verify(root), verifying.ages(root)
-        left = verifying.left_slots(root)
+        found = verifying.survey(root)
+        bad, ages, left = verifying.verify(root), found.ages, found.left_slots
     steps = [age.step for age in ages if age.step is not None]
     reached = step if step is not None else max(steps, default=0)
     lost = sum(finding.lost for finding in bad)

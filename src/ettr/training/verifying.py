@@ -6,7 +6,7 @@ Standard library only (and `xxhash` where the checkpoint was written with it).
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +15,6 @@ from ettr.training.layout import RESERVED, Key
 from ettr.training.slotread import (
     BadBlock,
     PayloadReader,
-    Record,
     Slot,
     bad_record,
     open_slot,
@@ -26,9 +25,10 @@ from ettr.training.succession import superseded
 __all__ = [
     "BadBlock",
     "BlockAge",
+    "Survey",
     "ages",
-    "left_slots",
     "prometheus_text",
+    "survey",
     "verify",
     "write_metrics",
 ]
@@ -43,6 +43,18 @@ class BlockAge:
     offsets: tuple[int, ...]
     sizes: tuple[int, ...]
     step: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """How old a running checkpoint is, and what of it counts no more.
+
+    ages: of every block that is read. left_slots: slots that a job of another number of ranks has
+    left; they may be removed, and have no ages, which would grow for ever.
+    """
+
+    ages: list[BlockAge]
+    left_slots: tuple[str, ...]
 
 
 def verify(root: str | os.PathLike[str]) -> list[BadBlock]:
@@ -76,40 +88,37 @@ def _verify_slot(slot: Slot) -> list[BadBlock]:
     ]
 
 
-def ages(root: str | os.PathLike[str]) -> list[BlockAge]:
-    """The step of each block's newest record by its header (payloads are not read).
+def ages(root: str | os.PathLike[str], *, slot: str | None = None) -> list[BlockAge]:
+    """The step of each block's newest record by its header; see `survey`.
 
-    Slots that are not read any more (`left_slots`) are left out: they would age for ever.
+    Args:
+        slot: only this slot, whatever the others have superseded; no other is opened.
+    """
+    if slot is None:
+        return survey(root).ages
+    if slot not in slot_names(root):
+        return []
+    with open_slot(root, slot) as opened:
+        return _ages_of(opened)
+
+
+def survey(root: str | os.PathLike[str]) -> Survey:
+    """What can be read off the headers of a running checkpoint (payloads are not read).
 
     Raises:
         CheckpointError: there is no running checkpoint below `root`.
     """
     with ExitStack() as stack:
         slots = [stack.enter_context(open_slot(root, name)) for name in slot_names(root)]
-        left = _left(slots)
-        found = []
+        gone = superseded(slots)
+        block_ages: list[BlockAge] = []
+        left: list[str] = []
         for slot in slots:
-            if slot.name not in left:
-                newest = {key: records[0] for key, records in slot.records.items() if records}
-                found += [_age(slot.name, key, newest.get(key)) for key in _keys(slot)]
-        return found
-
-
-def left_slots(root: str | os.PathLike[str]) -> tuple[str, ...]:
-    """Slots that a job of another world size has left, and that may be removed.
-
-    Raises:
-        CheckpointError: there is no running checkpoint below `root`.
-    """
-    with ExitStack() as stack:
-        return _left([stack.enter_context(open_slot(root, name)) for name in slot_names(root)])
-
-
-def _left(slots: Sequence[Slot]) -> tuple[str, ...]:
-    gone = superseded(slots)
-    return tuple(
-        slot.name for slot in slots if slot.files and all(file.path in gone for file in slot.files)
-    )
+            if slot.files and all(file.path in gone for file in slot.files):
+                left.append(slot.name)
+            else:
+                block_ages += _ages_of(slot)
+    return Survey(block_ages, tuple(left))
 
 
 def _keys(slot: Slot) -> Iterable[Key]:
@@ -122,8 +131,9 @@ def _keys(slot: Slot) -> Iterable[Key]:
         )
 
 
-def _age(slot: str, key: Key, record: Record | None) -> BlockAge:
-    return BlockAge(slot, *key, None if record is None else record.header.step)
+def _ages_of(slot: Slot) -> list[BlockAge]:
+    newest = {key: records[0].header.step for key, records in slot.records.items() if records}
+    return [BlockAge(slot.name, *key, newest.get(key)) for key in _keys(slot)]
 
 
 def prometheus_text(

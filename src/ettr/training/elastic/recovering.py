@@ -194,7 +194,7 @@ class Recovery:
         said: dict[str, Any] = {"stale": None, "oldest": None, "relative": None}
         try:
             if lost:
-                steps = [age.step for age in ages(root) if age.slot == str(self._slot)]  # type: ignore[arg-type]
+                steps = [age.step for age in ages(root, slot=str(self._slot))]  # type: ignore[arg-type]
                 known = [step for step in steps if step is not None]
                 if known and len(known) == len(steps):
                     said["stale"] = max(0.0, facts.reached - sum(known) / len(known))
@@ -363,7 +363,7 @@ class Composite:
 def _ages_of(root: Path, slot: int) -> list[int] | None:
     """Steps of a slot's newest records, each once; None: the slot is not covered."""
     try:
-        steps = [age.step for age in ages(root) if age.slot == str(slot)]
+        steps = [age.step for age in ages(root, slot=str(slot))]
     except CheckpointError:
         return None
     known = [step for step in steps if step is not None]
