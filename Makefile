@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 OUT ?= out
 # the code in Markdown is formatted too
-PYTHON_IN := src tests benchmarks docs examples README.md
+PYTHON_IN := src tests benchmarks reproduction docs examples README.md
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-all report test test-fast lint format bench bench-training reproduce-scar \
@@ -53,7 +53,7 @@ bench-training: setup-all ## the benchmarks of the training side
 	$(BIN)/python benchmarks/run.py training
 
 reproduce-scar: setup-all ## SCAR's experiments; resumable; needs the training sets (DATA=...)
-	OMP_NUM_THREADS=1 $(BIN)/python -m ettr.training.reproduction --data $(or $(DATA),../shared/data/training) --out $(OUT)/scar
+	OMP_NUM_THREADS=1 $(BIN)/python -m reproduction.scar --data $(or $(DATA),../shared/data/training) --out $(OUT)/scar
 
 docs: setup ## the generated reference pages
 	$(BIN)/python docs/generate.py

@@ -152,7 +152,7 @@ def timed(
 def into_tables(path: Path, folder: Path, k: int, rows: int, unreadable: int) -> float:
     """Seconds from the file to Arrow tables; checks that no record is lost."""
     from ettr.sources.base import HEAD_BYTES, RawFile, ReadOptions, open_bytes
-    from ettr.sources.slurm_sacct import SOURCE
+    from ettr.sources.slurm.sacct import SOURCE
 
     with open_bytes(path) as file:
         head = file.read(HEAD_BYTES)

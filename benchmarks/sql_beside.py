@@ -94,12 +94,12 @@ def compared(folder: Path, threads: int, repeats: int) -> list[tuple[str, Any, A
     """
     from ettr.analysis import Analysis
     from ettr.attribution.episodes import blaming, observations, segments
-    from ettr.attribution.keeping import kept
     from ettr.attribution.verdicts import reasons, verdicts
     from ettr.attribution.window import observed
     from ettr.metrics.sizes import size_mix
     from ettr.metrics.status import status_mix
     from ettr.store import open_store
+    from ettr.tables.materialize import kept
 
     with open_store(str(folder)) as store:
         duck = store.backend.con

@@ -36,12 +36,12 @@ import torch
 import torch.distributed.checkpoint as dcp
 from safetensors.torch import load_file, save_file
 
+from ettr.checkpoint.dcp import METADATA, CheckedReader, CheckedWriter
+from ettr.checkpoint.durable_io import OsDisk
+from ettr.checkpoint.extra_state import Extra
+from ettr.checkpoint.restoring import restore
+from ettr.checkpoint.running_checkpoint import RunningCheckpoint
 from ettr.errors import EttrError
-from ettr.training.dcp import METADATA, CheckedReader, CheckedWriter
-from ettr.training.disk import OsDisk
-from ettr.training.extras import Extra
-from ettr.training.restoring import restore
-from ettr.training.running import RunningCheckpoint
 
 OLD, NEW = 1, 2
 PAGE_BYTES = 4096

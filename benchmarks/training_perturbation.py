@@ -26,10 +26,10 @@ import torch
 from scipy import stats
 from torch import nn
 
-from ettr.training.planning import Budget
-from ettr.training.restoring import restore
-from ettr.training.running import RunningCheckpoint
-from ettr.training.state import TrainingState
+from ettr.checkpoint.block_selection import Budget
+from ettr.checkpoint.restoring import restore
+from ettr.checkpoint.running_checkpoint import RunningCheckpoint
+from ettr.checkpoint.state import TrainingState
 
 STEPS, WARM_UP, AFTER = 96, 24, 5
 CONTEXT, BATCH, WIDTH = 32, 16, 48

@@ -13,8 +13,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from ettr.training.goodput import Goodput, goodput_of_file
-from ettr.training.progress import ProgressRecorder
+from ettr.progress.goodput import Goodput, goodput_of_file
+from ettr.progress.recorder import ProgressRecorder
 
 LIMIT_US = 20.0
 STEPS, DISRUPTIONS = 200_000, 189

@@ -1,4 +1,4 @@
-"""Runs of four real ranks (training/elastic_worker.py) for the tests that kill them."""
+"""Runs of four real ranks (elastic/elastic_worker.py) for the tests that kill them."""
 
 import json
 import os
@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-WORKER = Path(__file__).parent / "training" / "elastic_worker.py"
+WORKER = Path(__file__).parent / "elastic" / "elastic_worker.py"
 STEPS = 20
 
 
@@ -24,7 +24,7 @@ class Outcome:
 
 
 def train(folder: Path, **config) -> Outcome:
-    from ettr.training.elastic.supervisor import SupervisorOptions, supervise
+    from ettr.elastic.supervisor import SupervisorOptions, supervise
 
     options = SupervisorOptions(
         spares=config.pop("spares", 1), heartbeat_timeout_s=config.pop("heartbeat_s", 120.0)

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from ettr.training.reproduction.factorisation import Factorisation
-from ettr.training.reproduction.regression import Regression
-from ettr.training.reproduction.topics import Topics
-from ettr.training.reproduction.trials import Settings
+from reproduction.scar.factorisation import Factorisation
+from reproduction.scar.regression import Regression
+from reproduction.scar.topics import Topics
+from reproduction.scar.trials import Settings
 
 SETTINGS = Settings(iterations=32, interval=8, grid="large")
 

@@ -29,6 +29,7 @@ def test_the_import_contracts_hold() -> None:
     assert done.returncode == 0, done.stdout
 
 
+TRAINING = ("ettr.checkpoint", "ettr.elastic", "ettr.recovery", "ettr.chaos")
 HEAVY = ("torch", "scipy.stats", "pandas", "plotly", "ibis", "duckdb", "pyarrow", "lifelines")
 
 
@@ -37,11 +38,11 @@ HEAVY = ("torch", "scipy.stats", "pandas", "plotly", "ibis", "duckdb", "pyarrow"
     [
         ("ettr.plan", ("numpy", "scipy", *HEAVY)),
         ("ettr.taxonomy", ("numpy", "scipy", *HEAVY)),
-        ("ettr.training.progress", ("numpy", "scipy", *HEAVY)),
-        ("ettr.tables", ("torch", "scipy.stats", "pandas", "ibis", "duckdb", "ettr.training")),
-        ("ettr.analysis", ("torch", "scipy.stats", "lifelines", "ettr.training")),
-        ("ettr.report.html", ("torch", "scipy.stats", "plotly", "ettr.training")),
-        ("ettr.cli.main", ("torch", "scipy.stats", "plotly", "ibis", "duckdb", "ettr.training")),
+        ("ettr.progress.recorder", ("numpy", "scipy", *HEAVY)),
+        ("ettr.tables", ("torch", "scipy.stats", "pandas", "ibis", "duckdb", *TRAINING)),
+        ("ettr.analysis", ("torch", "scipy.stats", "lifelines", *TRAINING)),
+        ("ettr.report.html", ("torch", "scipy.stats", "plotly", *TRAINING)),
+        ("ettr.cli.main", ("torch", "scipy.stats", "plotly", "ibis", "duckdb", *TRAINING)),
     ],
 )
 def test_a_part_loads_nothing_it_need_not(module: str, without: tuple[str, ...]) -> None:

@@ -15,11 +15,11 @@ from kills.notes import Notes
 
 def elastic(config: dict, notes: Notes) -> None:
     """The group of ettr, and what guards its shards."""
-    from ettr.training.elastic.gasp import group_from_env
-    from ettr.training.elastic.protection import Protection
-    from ettr.training.elastic.worker import Timeouts
-    from ettr.training.progress import ProgressRecorder
-    from ettr.training.recovery import RecoveryPolicy, Source
+    from ettr.elastic.elastic_group import Timeouts
+    from ettr.elastic.protection import Protection
+    from ettr.elastic.torchrun import group_from_env
+    from ettr.progress.recorder import ProgressRecorder
+    from ettr.recovery.planner import RecoveryPolicy, Source
 
     protection = Protection(
         buddy=config["buddy"],
@@ -131,8 +131,8 @@ def replica(config: dict, notes: Notes) -> None:
     from torch.distributed import TCPStore
     from torchft import Manager, ProcessGroupGloo
 
-    from ettr.training.elastic.torchft import ReplicaTier
-    from ettr.training.progress import ProgressRecorder
+    from ettr.elastic.torchft import ReplicaTier
+    from ettr.progress.recorder import ProgressRecorder
 
     slot = int(os.environ["KILLS_SLOT"])
     model = task.build(config["pause_s"])

@@ -12,9 +12,9 @@ from scipy.stats import binomtest
 from cli.program import ettr
 from ettr.analysis import Analysis
 from ettr.analysis.comparing import compare_fleets
+from ettr.analysis.fleet_evidence import fleet_record, periods, record_to_plan_with, typed_record
 from ettr.analysis.planning import RunShape, measured_rate, plan_run
 from ettr.analysis.projecting import checkpoint_advice, project_store
-from ettr.analysis.records import fleet_record, periods, record_to_plan_with, typed_record
 from ettr.errors import UsageError
 from ettr.report.sections.compare import compare_section
 from ettr.report.sections.plan import plan_section

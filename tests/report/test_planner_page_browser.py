@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from ettr.analysis.fleet_evidence import typed_record
 from ettr.analysis.planning import RunShape, measured_rate, plan_run
-from ettr.analysis.records import typed_record
 from ettr.plan.closed_forms import second_form_ettr
 from ettr.plan.intervals import exact_interval_s
 from ettr.plan.ranking import FailureRates, RateBand, rank

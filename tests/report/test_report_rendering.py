@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from ettr.analysis.comparing import compare_fleets
-from ettr.analysis.records import typed_record
+from ettr.analysis.fleet_evidence import typed_record
 from ettr.estimates import FailureRate
 from ettr.metrics.bounds import Bounds
 from ettr.models.compare import funnel

@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from ettr.training.progress import ProgressRecorder
+from ettr.progress.recorder import ProgressRecorder
 
 STEPS = 330
 STEP_S = 0.1

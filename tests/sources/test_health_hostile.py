@@ -15,10 +15,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ettr.errors import EttrError, SourceError, UsageError
-from ettr.sources import gcm, gpud, infinitehbd, kernel_xid, lanl, nhc, nvrx, nvsentinel, table
-from ettr.sources.base import HEAD_BYTES, Batch, RawFile, ReadOptions, Source, open_bytes
+from ettr.sources import table
+from ettr.sources.base import HEAD_BYTES, RawFile, ReadOptions, Source, open_bytes
+from ettr.sources.node_health import gcm, gpud, kernel_xid, nhc, nvrx, nvsentinel
 from ettr.sources.text_records import numbered_lines, time_of
+from ettr.sources.traces import infinitehbd, lanl
 from ettr.tables import TABLES
+from ettr.tables.rows import Batch
 
 SOURCES = {
     m.SOURCE.name: m.SOURCE

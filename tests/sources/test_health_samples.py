@@ -13,22 +13,30 @@ from typing import Any
 import pytest
 
 from ettr.errors import SourceError
-from ettr.sources.base import HEAD_BYTES, Batch, RawFile, ReadOptions, Source, open_bytes
+from ettr.sources.base import HEAD_BYTES, RawFile, ReadOptions, Source, open_bytes
 from ettr.sources.registry import recognise
 from ettr.tables import TABLES
+from ettr.tables.rows import Batch
 
 SAMPLES = Path(__file__).resolve().parents[1] / "samples"
 MODULES = {
-    "kernel-xid": "kernel_xid", "gcm": "gcm", "nvsentinel": "nvsentinel", "gpud": "gpud",
-    "nhc": "nhc", "nvrx": "nvrx", "infinitehbd": "infinitehbd", "lanl": "lanl", "table": "table",
-}  # fmt: skip
+    "kernel-xid": "ettr.sources.node_health.kernel_xid",
+    "gcm": "ettr.sources.node_health.gcm",
+    "nvsentinel": "ettr.sources.node_health.nvsentinel",
+    "gpud": "ettr.sources.node_health.gpud",
+    "nhc": "ettr.sources.node_health.nhc",
+    "nvrx": "ettr.sources.node_health.nvrx",
+    "infinitehbd": "ettr.sources.traces.infinitehbd",
+    "lanl": "ettr.sources.traces.lanl",
+    "table": "ettr.sources.table",
+}
 TWINS = sorted(
     twin for name in MODULES for twin in (SAMPLES / name).glob("*.expected.json")
 )  # fmt: skip
 
 
 def source(name: str) -> Source:
-    found: Source = importlib.import_module(f"ettr.sources.{MODULES[name]}").SOURCE
+    found: Source = importlib.import_module(MODULES[name]).SOURCE
     return found
 
 

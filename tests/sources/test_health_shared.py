@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from ettr.sources import infinitehbd, lanl
-from ettr.sources.base import HEAD_BYTES, Batch, RawFile, ReadOptions, Source, open_bytes
+from ettr.sources.base import HEAD_BYTES, RawFile, ReadOptions, Source, open_bytes
+from ettr.sources.traces import infinitehbd, lanl
+from ettr.tables.rows import Batch
 from ettr.taxonomy import load_taxonomy
 from shared_data import shared
 

@@ -16,11 +16,12 @@ import pytest
 
 from ettr.errors import SourceError, StoreError, UsageError
 from ettr.sources import base
-from ettr.sources.base import EventRows, ReadOptions
+from ettr.sources.base import ReadOptions
 from ettr.sources.ingest import ingest_file, naming_first
 from ettr.sources.registry import all_sources, recognise
 from ettr.store import Store, open_store
 from ettr.tables import TABLES
+from ettr.tables.rows import EventRows
 
 UTC_SAID = ReadOptions(timezone="UTC")
 HEADER = "JobID|State|Submit|Start|End|NodeList|AllocTRES\n"
@@ -248,7 +249,7 @@ def test_equal_lines_near_each_other_are_all_kept_and_read_alike_again():
 
 
 def test_ids_of_a_long_log_take_bounded_memory(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(base, "REPEATS_WITHIN_EVENTS", 500)
+    monkeypatch.setattr(rows, "REPEATS_WITHIN_EVENTS", 500)
     rows = EventRows("kernel-xid", "f", "c")
     start = datetime(2026, 1, 1, tzinfo=UTC)
 

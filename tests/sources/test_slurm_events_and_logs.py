@@ -9,9 +9,12 @@ import pyarrow as pa
 import pytest
 
 from ettr.errors import SourceError, UsageError
-from ettr.sources import base, slurm_events, slurm_inventory, slurmctld_log
+from ettr.sources import base
 from ettr.sources.base import RawFile, ReadOptions, open_bytes
-from ettr.sources.slurm_node_states import node_state
+from ettr.sources.slurm import events as slurm_events
+from ettr.sources.slurm import inventory as slurm_inventory
+from ettr.sources.slurm import slurmctld as slurmctld_log
+from ettr.sources.slurm.node_states import node_state
 from ettr.tables import TABLES
 from shared_data import shared
 

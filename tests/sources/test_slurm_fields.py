@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ettr.sources import slurm_fields as words
+from ettr.sources.slurm import fields as words
 
 
 @pytest.mark.parametrize(

@@ -11,15 +11,13 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from ettr.errors import SourceError, UsageError
-from ettr.sources import (
-    slurm_events,
-    slurm_inventory,
-    slurm_sacct,
-    slurm_sacct_json,
-    slurmctld_log,
-)
 from ettr.sources.base import HEAD_BYTES, RawFile, ReadOptions
-from ettr.sources.slurm_nodes import MOST_NODES, expand_nodes
+from ettr.sources.slurm import events as slurm_events
+from ettr.sources.slurm import inventory as slurm_inventory
+from ettr.sources.slurm import sacct as slurm_sacct
+from ettr.sources.slurm import sacct_json as slurm_sacct_json
+from ettr.sources.slurm import slurmctld as slurmctld_log
+from ettr.sources.slurm.nodes import MOST_NODES, expand_nodes
 from ettr.tables import TABLES
 
 SACCT = (

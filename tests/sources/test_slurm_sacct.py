@@ -14,12 +14,14 @@ import pyarrow.compute as pc
 import pytest
 
 from ettr.errors import SourceError, UsageError
-from ettr.sources import base, slurm_sacct
-from ettr.sources.base import RawFile, ReadOptions, attempt_id, open_bytes
-from ettr.sources.slurm_attempts import AttemptReader, rows_from_sacct_fields
-from ettr.sources.slurm_sacct import SOURCE
-from ettr.sources.slurm_sacct_json import SOURCE as JSON_SOURCE
+from ettr.sources import base
+from ettr.sources.base import RawFile, ReadOptions, open_bytes
+from ettr.sources.slurm import sacct as slurm_sacct
+from ettr.sources.slurm.attempts import AttemptReader, rows_from_sacct_fields
+from ettr.sources.slurm.sacct import SOURCE
+from ettr.sources.slurm.sacct_json import SOURCE as JSON_SOURCE
 from ettr.tables import TABLES
+from ettr.tables.rows import attempt_id
 from shared_data import shared
 
 SAMPLES = Path(__file__).resolve().parents[1] / "samples" / "slurm_sacct"

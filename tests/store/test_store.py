@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 
 from ettr.errors import SchemaError, StoreError, UsageError
-from ettr.sources.base import attempt_id
 from ettr.store import Store, manifest, open_store
 from ettr.tables import ATTEMPTS, TABLES
+from ettr.tables.rows import attempt_id
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 FILE_ROW = {

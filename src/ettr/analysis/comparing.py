@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ettr.analysis.records import FleetRecord
+from ettr.analysis.fleet_evidence import FleetRecord
 from ettr.errors import UsageError
 from ettr.estimates import FailureRate
 from ettr.models.compare import (

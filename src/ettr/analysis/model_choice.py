@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ettr.analysis.records import FleetRecord, chosen_jobs
-from ettr.analysis.stages import Analysis
+from ettr.analysis.analysis import Analysis
+from ettr.analysis.fleet_evidence import FleetRecord, chosen_jobs
 from ettr.errors import UsageError
 from ettr.models.base import Fit
 from ettr.models.constant import ConstantRate

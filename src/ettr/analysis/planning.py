@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from ettr.analysis.records import FleetRecord
+from ettr.analysis.fleet_evidence import FleetRecord
 from ettr.errors import UsageError
 from ettr.estimates import FailureRate, Interval
 from ettr.models.dispersion import dispersion

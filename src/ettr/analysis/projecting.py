@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from ettr.analysis.analysis import Analysis
+from ettr.analysis.fleet_evidence import USUAL_GPUS_PER_NODE, FleetRecord, record_to_plan_with
 from ettr.analysis.model_choice import ChosenModels
 from ettr.analysis.planning import RunShape, planned
-from ettr.analysis.records import USUAL_GPUS_PER_NODE, FleetRecord, record_to_plan_with
-from ettr.analysis.stages import Analysis
 from ettr.errors import UsageError
 from ettr.estimates import FailureRate
 from ettr.models.base import Fit

@@ -11,9 +11,9 @@ from ettr.attribution.chance import (
 from ettr.attribution.endings import endings, interruptions
 from ettr.attribution.episodes import blaming, episodes, observations, segments
 from ettr.attribution.failures import failures
+from ettr.attribution.job_history import AttemptStory, JobStory, Observed, Verdict, explain
 from ettr.attribution.pipeline import Attribution, attribute
 from ettr.attribution.rules import Confidence, FoldingRules, Naming, Window
-from ettr.attribution.story import AttemptStory, JobStory, Observed, Verdict, explain
 from ettr.attribution.window import observed
 
 __all__ = [

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from ibis.expr.types import Table
 
-from ettr.attribution.keeping import kept
 from ettr.estimates import CONFIDENCE, Interval, share_interval
+from ettr.tables.materialize import materialize
 
 PUBLISHED_FALSE_SHARE = 0.01
 PUBLISHED = "under 1 % of successfully completed jobs observe a failed check (Kokolis et al. 2025)"
@@ -95,7 +95,7 @@ def false_attribution(
         & (attempts.n_nodes.fill_null(1) > 0)
     ).select("attempt_id", "n_nodes")
     faults = seen.filter(seen.fault).select("attempt_id", "symptom").distinct()
-    touched = kept(done.join(faults, "attempt_id"))
+    touched = materialize(done.join(faults, "attempt_id"))
     symptoms = touched.group_by("symptom").agg(n=touched.count()).to_pyarrow().to_pylist()
     n_done = _by_size(done)
     n_touched = _by_size(touched.select("attempt_id", "n_nodes").distinct())

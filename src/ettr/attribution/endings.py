@@ -7,8 +7,8 @@ from ibis.expr.types import BooleanValue, Table
 
 from ettr.attribution.rules import Naming, seconds
 from ettr.attribution.verdicts import SLURMCTLD
-from ettr.store.clock import epoch_us
 from ettr.tables import INTERRUPTIONS
+from ettr.tables.ibis_time import epoch_us
 from ettr.taxonomy import Taxonomy
 
 HARDWARE_CANDIDATE = "hardware-candidate"

@@ -14,7 +14,7 @@ from ibis.expr.types import Table
 
 from ettr.attribution.rules import FoldingRules
 from ettr.attribution.verdicts import NO_CODE, NO_REASON, reasons, verdicts
-from ettr.store.clock import epoch_us
+from ettr.tables.ibis_time import epoch_us
 from ettr.taxonomy import Taxonomy
 
 NODE_STATE = "node-state"

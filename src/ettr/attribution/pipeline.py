@@ -9,10 +9,10 @@ from ibis.expr.types import Table
 from ettr.attribution.endings import endings
 from ettr.attribution.episodes import blaming, episodes, observations, segments
 from ettr.attribution.failures import failures
-from ettr.attribution.keeping import kept
 from ettr.attribution.rules import FoldingRules, Naming, Window
 from ettr.attribution.window import observed
 from ettr.tables import INTERRUPTIONS
+from ettr.tables.materialize import materialize
 from ettr.taxonomy import Taxonomy
 
 
@@ -56,16 +56,16 @@ def attribute(
     as the result is.
     """
     rules, window = rules or FoldingRules(), window or Window()
-    parts = kept(segments(observations(events, node_states, taxonomy, rules), rules))
-    seen = kept(observed(blaming(parts, rules), allocations, window))
-    ends = kept(endings(attempts, events, taxonomy, naming))
+    parts = materialize(segments(observations(events, node_states, taxonomy, rules), rules))
+    seen = materialize(observed(blaming(parts, rules), allocations, window))
+    ends = materialize(endings(attempts, events, taxonomy, naming))
     folded = episodes(parts)
     return Attribution(
         interruptions=ends.select(*INTERRUPTIONS.names),
         endings=ends,
         episodes=folded.filter(folded.fault),
         observed=seen,
-        failures=kept(failures(ends, seen)),
+        failures=materialize(failures(ends, seen)),
         rules=rules,
         window=window,
     )

@@ -6,7 +6,7 @@ import ibis
 from ibis.expr.types import Table
 
 from ettr.attribution.rules import Window, seconds
-from ettr.store.clock import epoch_us
+from ettr.tables.ibis_time import epoch_us
 
 _BUCKET_S = 3600.0
 _CARRIED = (

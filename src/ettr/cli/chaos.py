@@ -55,8 +55,8 @@ def chaos(
     those below CMD (CMD itself only if it has none); files only from --folder. Everything held is
     given back. Exit 1 if CMD did not end with status 0.
     """
-    from ettr.training.chaos import ChaosPlan, Fault, schedule
-    from ettr.training.chaos_run import run
+    from ettr.chaos.run import run
+    from ettr.chaos.schedule import ChaosPlan, Fault, schedule
 
     longest_s = timeout if timeout is not None else 30 * 86400.0
     faults = schedule(

@@ -14,7 +14,7 @@ from ettr.errors import UsageError
 
 if TYPE_CHECKING:
     from ettr.analysis import Analysis, Assumptions
-    from ettr.analysis.records import FleetRecord
+    from ettr.analysis.fleet_evidence import FleetRecord
 
 
 def compare(
@@ -57,7 +57,7 @@ def compare(
     """
     from ettr.analysis import Analysis
     from ettr.analysis.comparing import compare_fleets
-    from ettr.analysis.records import typed_record
+    from ettr.analysis.fleet_evidence import typed_record
     from ettr.report.sections.compare import compare_section
     from ettr.store import open_store
 
@@ -115,7 +115,7 @@ def _large(stores: list[Analysis], assumptions: Assumptions) -> int | None:
 
 
 def _whole(analysis: Analysis, name: str, above: int | None) -> FleetRecord:
-    from ettr.analysis.records import fleet_record
+    from ettr.analysis.fleet_evidence import fleet_record
 
     return fleet_record(analysis, name, above_gpus=above)
 
@@ -123,7 +123,7 @@ def _whole(analysis: Analysis, name: str, above: int | None) -> FleetRecord:
 def _in_time(
     analysis: Analysis, before: str | None, after: str | None, above: int | None
 ) -> list[FleetRecord]:
-    from ettr.analysis.records import periods
+    from ettr.analysis.fleet_evidence import periods
 
     given = [
         q.moment(option, text)
@@ -138,7 +138,7 @@ def _in_time(
 def _parts(
     analysis: Analysis, option: str, names: tuple[str, ...], above: int | None
 ) -> list[FleetRecord]:
-    from ettr.analysis.records import fleet_record, names_of
+    from ettr.analysis.fleet_evidence import fleet_record, names_of
 
     column = option.removeprefix("--")
     known = names_of(analysis, column)

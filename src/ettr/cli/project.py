@@ -15,8 +15,8 @@ from ettr.errors import UsageError
 
 if TYPE_CHECKING:
     from ettr.analysis import Assumptions
+    from ettr.analysis.fleet_evidence import FleetRecord
     from ettr.analysis.model_choice import ChosenModels, Spans
-    from ettr.analysis.records import FleetRecord
 
 
 def project(
@@ -83,8 +83,8 @@ def project(
     From a store, or from typed failures and node-days. Without --gpus or --nodes: powers of two
     from the largest job seen up.
     """
+    from ettr.analysis.fleet_evidence import USUAL_GPUS_PER_NODE
     from ettr.analysis.projecting import project_fleet, scales_for
-    from ettr.analysis.records import USUAL_GPUS_PER_NODE
     from ettr.plan.run import nodes_of
     from ettr.report.sections.projection import projection_section
 
@@ -159,8 +159,8 @@ def _stored(
     store: str, assumptions: Assumptions, wanted: _Wanted
 ) -> tuple[FleetRecord, ChosenModels | None]:
     from ettr.analysis import Analysis
+    from ettr.analysis.fleet_evidence import planned_above_gpus, record_to_plan_with
     from ettr.analysis.model_choice import stored_spans
-    from ettr.analysis.records import planned_above_gpus, record_to_plan_with
     from ettr.store import open_store
 
     with open_store(store) as opened:

@@ -14,8 +14,8 @@ from ettr.errors import UsageError
 
 if TYPE_CHECKING:
     from ettr.analysis import Assumptions
+    from ettr.analysis.fleet_evidence import FleetRecord
     from ettr.analysis.planning import RunShape
-    from ettr.analysis.records import FleetRecord
 
 ASSUMED_WRITE = "5min"
 ASSUMED_RESTART = "5min"
@@ -52,7 +52,7 @@ class TypedCounts(OptionGroup):
         Raises:
             UsageError: one is absent, or they cannot be.
         """
-        from ettr.analysis.records import typed_record
+        from ettr.analysis.fleet_evidence import typed_record
 
         if self.failures is None or self.node_days is None:
             raise UsageError("--failures and --node-days go together; give both")
@@ -124,7 +124,7 @@ class RunTimes(OptionGroup):
 def stored_record(store: str, assumptions: Assumptions) -> FleetRecord:
     """What a store's large jobs have shown, or all of its jobs where none was large."""
     from ettr.analysis import Analysis
-    from ettr.analysis.records import record_to_plan_with
+    from ettr.analysis.fleet_evidence import record_to_plan_with
     from ettr.store import open_store
 
     with open_store(store) as opened:

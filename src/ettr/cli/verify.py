@@ -38,11 +38,11 @@ def verify(
     A place torn by a kill is damaged and not lost: the block's other place is whole. While a
     training run writes into the checkpoint, the place it is writing may show as damaged.
     """
-    from ettr.training import verifying
+    from ettr.checkpoint import verification as verifying
 
     left: tuple[str, ...] = ()
     if (root / "checkpoint.json").is_file():
-        from ettr.training.dcp import verify_dcp
+        from ettr.checkpoint.dcp import verify_dcp
 
         bad, ages = verify_dcp(root), []
     else:

@@ -15,7 +15,7 @@ from ettr.metrics.instants import Period, fetch, floats_of, seconds_of, to_secon
 from ettr.metrics.outages import Outage, outages
 from ettr.metrics.status import share
 from ettr.metrics.survival import Durations, durations
-from ettr.store.clock import epoch_s
+from ettr.tables.ibis_time import epoch_s
 from ettr.taxonomy import Taxonomy
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 

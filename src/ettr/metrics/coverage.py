@@ -10,7 +10,7 @@ from itertools import pairwise
 import ibis
 import numpy as np
 
-from ettr.store.clock import epoch_s
+from ettr.tables.ibis_time import epoch_s
 from ettr.units import SECONDS_PER_DAY
 
 HOLE_CHANCE = 1e-4

@@ -1,6 +1,6 @@
 """Moments in time as numbers in NumPy.
 
-Expressions work in whole seconds (`ettr.store.clock.epoch_s`), which is what schedulers write.
+Expressions work in whole seconds (`ettr.tables.ibis_time.epoch_s`), which is what schedulers write.
 Small tables come out of the engine with their microseconds.
 """
 

@@ -16,7 +16,7 @@ import numpy as np
 from ettr.estimates import CONFIDENCE, share_interval
 from ettr.metrics.bounds import Bounds, plain
 from ettr.metrics.instants import Floats, fetch, seconds_of
-from ettr.store.clock import epoch_s
+from ettr.tables.ibis_time import epoch_s
 
 RULE_WINDOW_S = 300
 LOG_TOLERANCE_S = 120

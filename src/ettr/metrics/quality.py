@@ -11,7 +11,7 @@ import numpy as np
 from ettr.metrics.coverage import Coverage, coverage
 from ettr.metrics.instants import fetch, first_row, seconds_of
 from ettr.metrics.status import share
-from ettr.store.clock import epoch_s
+from ettr.tables.ibis_time import epoch_s
 from ettr.units import SECONDS_PER_HOUR
 
 ELAPSED_SLACK_S = 60

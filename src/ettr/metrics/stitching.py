@@ -19,8 +19,8 @@ from dataclasses import dataclass
 import ibis
 
 from ettr.errors import UsageError
-from ettr.store.clock import epoch_s
 from ettr.tables import ATTEMPTS
+from ettr.tables.ibis_time import epoch_s
 from ettr.units import SECONDS_PER_HOUR
 
 GAP_H = 12.0

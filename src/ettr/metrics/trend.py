@@ -23,7 +23,7 @@ from ettr.metrics.instants import (
     to_seconds,
 )
 from ettr.metrics.rates import PER_NODE_DAYS, rate
-from ettr.store.clock import epoch_s
+from ettr.tables.ibis_time import epoch_s
 from ettr.units import SECONDS_PER_DAY
 
 WINDOW_DAYS = 30.0

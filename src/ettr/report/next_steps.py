@@ -85,7 +85,7 @@ def _in_the_dark(analysis: Analysis) -> Iterator[str]:
     if runs.runs_found and not runs.measured_runs:
         yield (
             "No run told its progress, so every ETTR is a band over assumptions. Ten lines of "
-            "`ettr.training.progress` in the training loop turn the band into a number."
+            "`ettr.progress.recorder` in the training loop turn the band into a number."
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ettr.attribution.story import AttemptStory, JobStory, Observed
+from ettr.attribution.job_history import AttemptStory, JobStory, Observed
 from ettr.report.numbers import DASH, duration, moment
 from ettr.report.text import wrapped
 

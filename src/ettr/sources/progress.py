@@ -12,15 +12,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from ettr.sources.base import (
-    BATCH_ROWS,
-    Batch,
-    RawFile,
-    ReadOptions,
-    Rejects,
-    Source,
-    table_of,
-)
+from ettr.sources.base import BATCH_ROWS, RawFile, ReadOptions, Source
+from ettr.tables.rows import Batch, Rejects, table_of
 
 NAME = "progress"
 VERSION = 1
@@ -148,5 +141,5 @@ SOURCE = Source(
     tables=(NAME,),
     matches=matches,
     read=read,
-    how_to_get="written by ettr.training.progress.ProgressRecorder in the training loop",
+    how_to_get="written by ettr.progress.recorder.ProgressRecorder in the training loop",
 )

@@ -10,20 +10,20 @@ from ettr.sources.base import Source
 
 # name of each source -> the module that holds it as SOURCE (a module may hold several: SOURCES)
 MODULES: tuple[str, ...] = (
-    "slurm_sacct",
-    "slurm_sacct_json",
-    "slurm_events",
-    "slurmctld_log",
-    "slurm_inventory",
-    "kernel_xid",
-    "gcm",
-    "nvsentinel",
-    "gpud",
-    "nhc",
-    "nvrx",
+    "slurm.sacct",
+    "slurm.sacct_json",
+    "slurm.events",
+    "slurm.slurmctld",
+    "slurm.inventory",
+    "node_health.kernel_xid",
+    "node_health.gcm",
+    "node_health.nvsentinel",
+    "node_health.gpud",
+    "node_health.nhc",
+    "node_health.nvrx",
     "progress",
-    "infinitehbd",
-    "lanl",
+    "traces.infinitehbd",
+    "traces.lanl",
     "table",
 )
 

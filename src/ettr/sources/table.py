@@ -17,16 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from ettr.errors import SourceError, UsageError
-from ettr.sources.base import (
-    BATCH_ROWS,
-    Batch,
-    EventRows,
-    RawFile,
-    ReadOptions,
-    Source,
-    attempt_id,
-    table_of,
-)
+from ettr.sources.base import BATCH_ROWS, RawFile, ReadOptions, Source
 from ettr.sources.text_records import (
     DEFAULT_CLUSTER,
     EventFile,
@@ -36,6 +27,7 @@ from ettr.sources.text_records import (
     time_of,
 )
 from ettr.tables import EVENTS, TABLES, Column, Kind, Table
+from ettr.tables.rows import Batch, EventRows, attempt_id, table_of
 
 NAME = "table"
 

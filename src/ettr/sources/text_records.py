@@ -11,8 +11,9 @@ from typing import Any, BinaryIO, NamedTuple
 import pyarrow as pa
 
 from ettr.errors import SourceError
-from ettr.sources.base import BATCH_ROWS, DAMAGE, Batch, EventRows, RawFile, ReadOptions, Rejects
-from ettr.sources.slurm_times import utc_of_local
+from ettr.sources.base import BATCH_ROWS, DAMAGE, RawFile, ReadOptions
+from ettr.sources.slurm.times import utc_of_local
+from ettr.tables.rows import Batch, EventRows, Rejects
 
 DEFAULT_CLUSTER = "cluster"
 MONTHS = {

@@ -19,7 +19,7 @@ from ibis.common.exceptions import TableNotFound
 
 from ettr.errors import StoreError
 from ettr.store.base import Ingestion, Store, disconnect, known, no_rows
-from ettr.store.wholeness import damaged, decode_all
+from ettr.store.integrity import damaged, decode_all
 from ettr.tables import FILES, TABLES, Table
 
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 from ibis.backends import BaseBackend
 
 from ettr.errors import StoreError, UsageError
-from ettr.store.wholeness import may_be_damage, ran_short
+from ettr.store.integrity import may_be_damage, ran_short
 from ettr.tables import FILES, TABLES, Table
 
 STORE_FORMAT = "ettr-store"

@@ -28,9 +28,9 @@ from ibis.backends.duckdb import Backend as DuckDBBackend
 from ettr.errors import StoreError
 from ettr.store import manifest
 from ettr.store.base import IngestedFile, Ingestion, Store, disconnect, known, no_rows
+from ettr.store.integrity import check_part, check_values, crc32_of, damaged, refusals
 from ettr.store.manifest import MANIFEST, Manifest
 from ettr.store.merging import Merge, duck_errors, merging_engine
-from ettr.store.wholeness import check_part, check_values, crc32_of, damaged, refusals
 from ettr.tables import FILES, TABLES, Table
 
 MOST_WAITING = 3

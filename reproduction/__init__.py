@@ -1,0 +1,1 @@
+"""Reproductions of published experiments; outside the package that is installed."""

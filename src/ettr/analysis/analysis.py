@@ -1,0 +1,333 @@
+"""Every result of a report over one store, each computed from the stages before it.
+
+Each stage takes tables and returns tables or small frozen results; nothing is rendered here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import ibis
+
+from ettr.analysis.fleet import FleetModels, fleet_models
+from ettr.attribution import Attribution, FoldingRules, Window, attribute
+from ettr.attribution.chance import (
+    CoOccurrences,
+    FalseAttribution,
+    co_occurrence,
+    false_attribution,
+)
+from ettr.attribution.job_history import JobStory, explain
+from ettr.errors import StoreError
+from ettr.estimates import CONFIDENCE
+from ettr.metrics.availability import Availability, availability, service
+from ettr.metrics.faults import FleetFaults, fleet_faults
+from ettr.metrics.goodput import LOST_CAP_MIN, LostGoodput, lost_goodput
+from ettr.metrics.instants import Period, observed_period
+from ettr.metrics.mttf import MttfBySize, mttf_by_size
+from ettr.metrics.preemptions import preemption_links
+from ettr.metrics.quality import DataQuality, data_quality
+from ettr.metrics.rates import ABOVE_GPUS, FailureRates, failure_rates
+from ettr.metrics.runs import MIN_SCHEDULED_H, JobRuns, job_runs
+from ettr.metrics.runs import Assumptions as CheckpointAssumptions
+from ettr.metrics.sizes import SizeMix, SizeUnit, main_size_unit, size_mix
+from ettr.metrics.status import StatusMix, status_mix
+from ettr.metrics.stitching import RunRule
+from ettr.metrics.totals import Totals, totals
+from ettr.metrics.trend import RateTrend, rate_trend
+from ettr.store import Store
+from ettr.tables import FAILURES, TABLES
+from ettr.taxonomy import Taxonomy, load_taxonomy
+
+FULL_WEEK_DAYS = 7.0
+SMALL_SITE_ATTEMPTS = 200_000
+MIN_GPUS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Assumptions:
+    """What the analysis cannot read from the logs, each with the paper's value where it has one.
+
+    Source:
+        Kokolis et al. (2025) for the window, the size of large jobs and the cap of 30 minutes.
+    """
+
+    taxonomy_file: Path | None = None
+    believe: str | None = None
+    window: Window = field(default_factory=Window)
+    folding: FoldingRules = field(default_factory=FoldingRules)
+    above_gpus: int = ABOVE_GPUS
+    gpus_per_node: float | None = None
+    confidence: float = CONFIDENCE
+    lost_cap_min: float = LOST_CAP_MIN
+    checkpoints: CheckpointAssumptions = field(default_factory=CheckpointAssumptions)
+    run_rule: RunRule = field(default_factory=RunRule)
+
+
+class Analysis:
+    """Results over one store, each computed when it is first asked for and then kept.
+
+    A single metric costs only the stages that it needs; a report asks for all of them.
+    """
+
+    def __init__(self, store: Store, assumptions: Assumptions | None = None) -> None:
+        self.store = store
+        self.assumptions = assumptions or Assumptions()
+
+    def _table(self, name: str) -> ibis.Table:
+        return self.tables[name]
+
+    @cached_property
+    def tables(self) -> dict[str, ibis.Table]:
+        """The store's tables by name."""
+        return {name: self.store.table(name) for name in TABLES}
+
+    @cached_property
+    def taxonomy(self) -> Taxonomy:
+        """The taxonomy with the site's rows laid over it."""
+        given = self.assumptions
+        return load_taxonomy(given.taxonomy_file, believe=given.believe)
+
+    @cached_property
+    def period(self) -> Period:
+        """The time that the logs cover.
+
+        Raises:
+            StoreError: the store holds no rows.
+        """
+        t = self.tables
+        found = observed_period(t["attempts"], t["node_states"], t["events"], t["nodes"])
+        if found is None:
+            raise StoreError(
+                f"{self.store.where}: holds no rows yet; `ettr ingest {self.store.where} FILE...` "
+                "reads logs into it"
+            )
+        return found
+
+    @cached_property
+    def clusters(self) -> tuple[str, ...]:
+        """Names of the clusters in the logs."""
+        names: set[str] = set()
+        for table in ("attempts", "nodes", "events"):
+            found = self.tables[table].select("cluster").distinct().to_pyarrow()
+            names.update(found["cluster"].to_pylist())
+        return tuple(sorted(names))
+
+    @cached_property
+    def attribution(self) -> Attribution:
+        """Interruptions, episodes and failures."""
+        t = self.tables
+        return attribute(
+            t["attempts"],
+            t["allocations"],
+            t["events"],
+            t["node_states"],
+            self.taxonomy,
+            rules=self.assumptions.folding,
+            window=self.assumptions.window,
+        )
+
+    @cached_property
+    def failures(self) -> ibis.Table:
+        """The table `failures`."""
+        return self.attribution.failures
+
+    @cached_property
+    def failure_rows(self) -> list[dict[str, Any]]:
+        """Each failure with its cause and the ids of its evidence, in order of time."""
+        found = self.failures.order_by("end", "attempt_id").to_pyarrow()
+        rows: list[dict[str, Any]] = found.cast(FAILURES.arrow_schema).to_pylist()
+        return rows
+
+    @cached_property
+    def co_occurrence(self) -> CoOccurrences:
+        """Which symptoms come together in one failure."""
+        found = self.attribution
+        return co_occurrence(found.failures, found.observed, confidence=self.assumptions.confidence)
+
+    @cached_property
+    def false_attribution(self) -> FalseAttribution:
+        """How often the window would blame a completed attempt."""
+        found = self.attribution
+        return false_attribution(
+            self._table("attempts"),
+            found.endings,
+            found.observed,
+            self.assumptions.confidence,
+        )
+
+    def explain(self, job_id: str) -> JobStory:
+        """One job's story.
+
+        Raises:
+            UsageError: there is no such job.
+        """
+        t = self.tables
+        return explain(
+            t["attempts"],
+            t["allocations"],
+            t["events"],
+            t["node_states"],
+            job_id,
+            self.taxonomy,
+            files=t["files"],
+            rules=self.assumptions.folding,
+            window=self.assumptions.window,
+        )
+
+    @cached_property
+    def totals(self) -> Totals:
+        """Jobs, attempts and hours."""
+        return totals(self._table("attempts"))
+
+    @cached_property
+    def status(self) -> StatusMix:
+        """How attempts end."""
+        return status_mix(self._table("attempts"))
+
+    @cached_property
+    def size_unit(self) -> SizeUnit:
+        """GPUs where the cluster has any, else nodes."""
+        return main_size_unit(self._table("attempts"))
+
+    @cached_property
+    def sizes(self) -> SizeMix:
+        """Job sizes."""
+        return size_mix(self._table("attempts"), self.size_unit)
+
+    @cached_property
+    def rates(self) -> FailureRates:
+        """Failures per node-day by symptom."""
+        given = self.assumptions
+        return failure_rates(
+            self._table("attempts"),
+            self.failures,
+            above_gpus=given.above_gpus,
+            confidence=given.confidence,
+        )
+
+    @cached_property
+    def trend(self) -> RateTrend:
+        """Failures per node-day over time."""
+        return rate_trend(
+            self._table("attempts"),
+            self.failures,
+            self._table("events"),
+            self.period,
+            confidence=self.assumptions.confidence,
+        )
+
+    @cached_property
+    def mttf(self) -> MttfBySize:
+        """Time to failure by job size."""
+        return mttf_by_size(
+            self._table("attempts"),
+            self.failures,
+            self._table("progress"),
+            self.rates.best,
+            unit=self.size_unit,
+            gpus_per_node=self.assumptions.gpus_per_node,
+            confidence=self.assumptions.confidence,
+        )
+
+    @cached_property
+    def runs(self) -> JobRuns:
+        """Job runs and their ETTR.
+
+        Logs of less than a week have no runs of a day worth speaking of, and small sites few of
+        many GPUs: there every run counts.
+        """
+        long_enough_h = MIN_SCHEDULED_H if self.period.days >= FULL_WEEK_DAYS else 0.0
+        large_enough = MIN_GPUS if self.totals.attempts > SMALL_SITE_ATTEMPTS else 1
+        return job_runs(
+            self._table("attempts"),
+            self._table("progress"),
+            rule=self.assumptions.run_rule,
+            assumptions=self.assumptions.checkpoints,
+            min_scheduled_h=long_enough_h,
+            min_gpus=large_enough if self.size_unit is SizeUnit.GPUS else 0,
+        )
+
+    @cached_property
+    def goodput(self) -> LostGoodput:
+        """GPU-hours lost, first and second order."""
+        t = self.tables
+        links = preemption_links(
+            t["attempts"],
+            t["allocations"],
+            self.failures,
+            t["events"],
+            confidence=self.assumptions.confidence,
+        )
+        return lost_goodput(self.failures, links, cap_min=self.assumptions.lost_cap_min)
+
+    @cached_property
+    def nodes(self) -> Availability:
+        """Node availability."""
+        t = self.tables
+        return availability(
+            t["nodes"],
+            t["node_states"],
+            t["allocations"],
+            self.period,
+            self.taxonomy,
+            confidence=self.assumptions.confidence,
+        )
+
+    @cached_property
+    def faults(self) -> FleetFaults | None:
+        """Faults of the fleet, where a log tells of faults and not of jobs."""
+        t = self.tables
+        fleet = service(t["nodes"], t["node_states"], self.period, t["allocations"])
+        return fleet_faults(t["events"], fleet, self.period, confidence=self.assumptions.confidence)
+
+    @cached_property
+    def quality(self) -> DataQuality:
+        """How far the logs can be trusted."""
+        t = self.tables
+        return data_quality(
+            files=t["files"],
+            rejects=t["rejects"],
+            attempts=t["attempts"],
+            allocations=t["allocations"],
+            nodes=t["nodes"],
+            node_states=t["node_states"],
+            events=t["events"],
+            progress=t["progress"],
+            failures=self.failures,
+            assumptions=self._assumed(),
+        )
+
+    def _assumed(self) -> tuple[str, ...]:
+        """The assumptions of this analysis in words."""
+        given = self.assumptions
+        window = given.window
+        words = [
+            f"An event explains an attempt from {window.before_s:.0f} s before its end to "
+            f"{window.after_s:.0f} s after it.",
+            f"Whose verdict on XID codes decides: {self.taxonomy.believe}.",
+            f"Large jobs have more than {given.above_gpus} GPUs.",
+        ]
+        foreign = self._foreign_clusters()
+        if foreign:
+            words.append(
+                f"Events and node states of {', '.join(foreign)} belong to no job's cluster and "
+                "explain nothing: ingest them again with --cluster if the name is wrong."
+            )
+        return (*words, *(f"Changed by the site: {line}." for line in self.taxonomy.changed))
+
+    def _foreign_clusters(self) -> list[str]:
+        def named(table: str) -> set[str]:
+            found = self.tables[table].select("cluster").distinct().to_pyarrow()
+            return set(found["cluster"].to_pylist())
+
+        jobs = named("attempts")
+        return sorted((named("events") | named("node_states")) - jobs) if jobs else []
+
+    @cached_property
+    def models(self) -> FleetModels:
+        """Whether failures are independent, and which model fits."""
+        return fleet_models(self._table("allocations"), self.failures, self.assumptions.confidence)

@@ -1,0 +1,223 @@
+"""What a fleet has shown: failures and node-days by node, of all its jobs or some of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from datetime import datetime
+
+import ibis
+import numpy as np
+
+from ettr.analysis.analysis import Analysis
+from ettr.analysis.fleet import node_counts
+from ettr.errors import UsageError
+from ettr.estimates import FailureRate
+from ettr.metrics.instants import first_row
+from ettr.models.before_after import cut_at
+from ettr.models.data import Counts
+
+USUAL_GPUS_PER_NODE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class FleetRecord:
+    """Failures and exposure of one fleet, or of a part or a period of it.
+
+    Attributes:
+        name: What to call it.
+        counts: Failures and node-days by node; one unit where they were typed in.
+        by_symptom: Failures of each symptom.
+        jobs: Which jobs are in it, in words.
+        largest_n_nodes: Nodes of the largest job in it; None where not known.
+        smallest_n_nodes: Nodes of the smallest; None where not known.
+        gpus_per_node: GPUs of a node; None where not known.
+        span_days: Time that the logs cover; None where not known.
+    """
+
+    name: str
+    counts: Counts
+    by_symptom: dict[str, int]
+    jobs: str
+    largest_n_nodes: int | None = None
+    smallest_n_nodes: int | None = None
+    gpus_per_node: float | None = None
+    span_days: float | None = None
+
+    @property
+    def rate(self) -> FailureRate:
+        """Failures over node-days."""
+        return FailureRate(self.counts.total, self.counts.node_days)
+
+
+def typed_record(
+    name: str,
+    failures: int,
+    node_days: float,
+    n_nodes: int | None = None,
+    gpus_per_node: float | None = None,
+) -> FleetRecord:
+    """A fleet known by two numbers; `n_nodes` is the size of the jobs behind them.
+
+    Raises:
+        UsageError: no exposure, or a negative count.
+    """
+    if failures < 0 or not node_days > 0:
+        raise UsageError(
+            f"{name}: {failures} failures in {node_days:g} node-days; give 0 or more failures and "
+            "more than 0 node-days"
+        )
+    counts = Counts([failures], [node_days], unit="fleet")
+    days = node_days / n_nodes if n_nodes else None
+    return FleetRecord(name, counts, {}, "as typed", n_nodes, n_nodes, gpus_per_node, days)
+
+
+def fleet_record(
+    analysis: Analysis,
+    name: str,
+    *,
+    partition: tuple[str, ...] = (),
+    cluster: tuple[str, ...] = (),
+    others: bool = False,
+    above_gpus: int | None = None,
+) -> FleetRecord:
+    """What the store shows of some of its jobs.
+
+    Args:
+        analysis: of the store.
+        name: what to call it.
+        partition: jobs of these partitions only; of all where empty.
+        cluster: jobs of these clusters only.
+        others: all jobs but those instead.
+        above_gpus: jobs of more GPUs only; None takes them all.
+
+    Raises:
+        UsageError: no such job has run.
+    """
+    chosen, failures = chosen_jobs(analysis, partition, cluster, others, above_gpus)
+    allocations = analysis.tables["allocations"].semi_join(chosen, "attempt_id")
+    counts = node_counts(allocations, failures)
+    if counts is None:
+        raise UsageError(_nothing(analysis, name, above_gpus))
+    return _record(analysis, name, counts, failures, chosen, above_gpus)
+
+
+def record_to_plan_with(analysis: Analysis, name: str) -> FleetRecord:
+    """The large jobs of a store where any ran, else all of its jobs.
+
+    Source:
+        Kokolis et al. (2025): r_f over jobs of more than 128 GPUs.
+    """
+    return fleet_record(analysis, name, above_gpus=planned_above_gpus(analysis))
+
+
+def planned_above_gpus(analysis: Analysis) -> int | None:
+    """The size above which jobs count in what a run is planned with; None counts all."""
+    large = analysis.rates.large_jobs.node_days > 0
+    return analysis.assumptions.above_gpus if large else None
+
+
+def periods(
+    analysis: Analysis,
+    name: str,
+    before: datetime,
+    after: datetime,
+    *,
+    above_gpus: int | None = None,
+) -> tuple[FleetRecord, FleetRecord]:
+    """What the store shows before one moment, and from another on.
+
+    Raises:
+        UsageError: the periods overlap, a moment has no zone, or nothing ran on one side.
+    """
+    if before > after:
+        raise UsageError(
+            f"before {before.isoformat()} and after {after.isoformat()} overlap; give a moment for "
+            "--before that is no later than that for --after"
+        )
+    chosen, failed = chosen_jobs(analysis, (), (), False, above_gpus)
+    allocations = (
+        analysis.tables["allocations"]
+        .semi_join(chosen, "attempt_id")
+        .select("cluster", "node", "start", "elapsed_s")
+        .to_pyarrow()
+    )
+    failures = failed.select("end", "cluster", "node", "symptom").to_pyarrow()
+    early = cut_at(failures, allocations, before)[0]
+    late = cut_at(failures, allocations, after)[1]
+    found = []
+    for when, (some_failures, some_allocations) in (
+        (f"before {before:%Y-%m-%d %H:%M}", early),
+        (f"after {after:%Y-%m-%d %H:%M}", late),
+    ):
+        struck = ibis.memtable(some_failures)
+        counts = (
+            node_counts(ibis.memtable(some_allocations), struck)
+            if some_allocations.num_rows
+            else None
+        )
+        if counts is None:
+            raise UsageError(f"{name} {when}: no job ran; choose a moment within the logs")
+        found.append(_record(analysis, when, counts, struck, chosen, above_gpus))
+    return found[0], found[1]
+
+
+def chosen_jobs(
+    analysis: Analysis,
+    partition: tuple[str, ...] = (),
+    cluster: tuple[str, ...] = (),
+    others: bool = False,
+    above_gpus: int | None = None,
+) -> tuple[ibis.Table, ibis.Table]:
+    """The attempts of some jobs, and their failures; arguments as for `fleet_record`."""
+    attempts = analysis.tables["attempts"]
+    for column, names in (("partition", partition), ("cluster", cluster)):
+        if names:
+            wanted = attempts[column].isin(names).fill_null(False)
+            attempts = attempts.filter(~wanted if others else wanted)
+    if above_gpus is not None:
+        attempts = attempts.filter(attempts["n_gpus"] > above_gpus)
+    return attempts, analysis.failures.semi_join(attempts, "attempt_id")
+
+
+def names_of(analysis: Analysis, column: str) -> tuple[str, ...]:
+    """The partitions or clusters of the store's jobs."""
+    found = analysis.tables["attempts"].select(column).distinct().to_pyarrow()[column]
+    return tuple(sorted(name for name in found.to_pylist() if name is not None))
+
+
+def _nothing(analysis: Analysis, name: str, above_gpus: int | None) -> str:
+    size = "" if above_gpus is None else f" of more than {above_gpus} GPUs"
+    partitions = ", ".join(names_of(analysis, "partition")) or "none"
+    clusters = ", ".join(names_of(analysis, "cluster")) or "none"
+    return (
+        f"{name}: no job{size} has run, so there is no exposure; the store's clusters are "
+        f"{clusters}, its partitions {partitions}"
+    )
+
+
+def _record(
+    analysis: Analysis,
+    name: str,
+    counts: Counts,
+    failures: ibis.Table,
+    attempts: ibis.Table,
+    above_gpus: int | None,
+) -> FleetRecord:
+    symptoms = Counter(failures.select("symptom").to_pyarrow()["symptom"].to_pylist())
+    ran = attempts.filter((attempts["elapsed_s"] > 0) & (attempts["n_nodes"] > 0))
+    sizes = first_row(ran.aggregate(least=ran["n_nodes"].min(), most=ran["n_nodes"].max()))
+    return FleetRecord(
+        name=name,
+        counts=counts,
+        by_symptom=dict(symptoms),
+        jobs="all jobs" if above_gpus is None else f"jobs of more than {above_gpus} GPUs",
+        largest_n_nodes=_int(sizes["most"]),
+        smallest_n_nodes=_int(sizes["least"]),
+        gpus_per_node=analysis.mttf.gpus_per_node,
+        span_days=analysis.period.days,
+    )
+
+
+def _int(value: float | None) -> int | None:
+    return None if value is None or np.isnan(value) else int(value)

@@ -1,0 +1,1 @@
+"""Faults on a schedule, injected into a running job."""

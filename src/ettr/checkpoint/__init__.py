@@ -1,0 +1,1 @@
+"""Running checkpoints, slot files and DCP storage."""

@@ -1,0 +1,255 @@
+"""Reading slots: the newest record of each block that passes its checksum, over all generations.
+
+Nothing here trusts a byte that was not checked: the superblock, each record's header and each
+payload carry a checksum of their own. Standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from ettr.checkpoint import checksums
+from ettr.checkpoint.durable_io import read_at
+from ettr.checkpoint.errors import CheckpointError
+from ettr.checkpoint.layout import Key
+from ettr.checkpoint.slot_file import (
+    HEADER_BYTES,
+    Geometry,
+    RecordHeader,
+    Superblock,
+    files_of,
+    read_superblock,
+    unpack_header,
+)
+
+_PIECE_BYTES = 1 << 19
+
+
+@dataclass(frozen=True, slots=True)
+class BadBlock:
+    """A place whose record cannot be trusted.
+
+    `lost` says that no other record of the block is good: it cannot be restored from this slot.
+    A place torn by a kill is bad and not lost: the block's other place is whole.
+    """
+
+    slot: str
+    generation: int
+    fqn: str
+    offsets: tuple[int, ...]
+    sizes: tuple[int, ...]
+    place: str
+    reason: str
+    lost: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OpenFile:
+    """One slot file, open for reading."""
+
+    path: Path
+    fd: int
+    superblock: Superblock
+    places: Geometry
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Where a record with a good header lies; its payload is not checked yet."""
+
+    file: OpenFile
+    block: int
+    place: int
+    header: RecordHeader
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Records of one block are newest first by this, descending."""
+        return (self.header.generation, self.header.seq)
+
+
+@dataclass(slots=True)
+class Slot:
+    """The records of one slot by block, newest first; use as a context manager, or close it."""
+
+    name: str
+    records: dict[Key, list[Record]] = field(default_factory=dict)
+    torn: list[BadBlock] = field(default_factory=list)
+    files: list[OpenFile] = field(default_factory=list)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close its files."""
+        for file in self.files:
+            os.close(file.fd)
+        self.files.clear()
+
+
+class PayloadReader:
+    """Reads payloads into one warm buffer, so that bytes are checked while they are in the cache.
+
+    The memory returned is overwritten by the next read.
+    """
+
+    def __init__(self, *, check: bool = True) -> None:
+        self._buffer = bytearray(1 << 20)
+        self.check = check
+
+    def read(self, record: Record) -> memoryview | None:
+        """The payload, or None where it is short or fails its checksum."""
+        length = record.header.payload_bytes
+        if len(self._buffer) < length:
+            self._buffer = bytearray(length)
+        view = memoryview(self._buffer)[:length]
+        offset = payload_offset(record)
+        digest = checksums.running(record.file.superblock.checksum) if self.check else None
+        got = 0
+        while got < length:
+            # In pieces, so that each is checked while it is still in the core's own cache.
+            piece = view[got : got + _PIECE_BYTES]
+            try:
+                n = os.preadv(record.file.fd, [piece], offset + got)
+            except OSError:
+                return None  # a medium that cannot give the bytes is a bad record like another
+            if n == 0:
+                return None
+            if digest is not None:
+                digest.update(piece[:n])
+            got += n
+        if digest is not None and digest.intdigest() != record.header.payload_sum:
+            return None
+        return view
+
+
+def payload_offset(record: Record) -> int:
+    """Where a record's payload begins in its file."""
+    return record.file.places.offset(record.block, record.place) + HEADER_BYTES
+
+
+def slot_names(root: str | os.PathLike[str]) -> list[str]:
+    """The slots below a root.
+
+    Raises:
+        CheckpointError: there is no such folder, or it holds no slot.
+    """
+    folder = Path(root)
+    found = sorted(p.name.removeprefix("slot-") for p in folder.glob("slot-*") if p.is_dir())
+    if not found:
+        raise CheckpointError(
+            f"{folder}: no running checkpoint here (no folder slot-*); give the root that was "
+            f"given to RunningCheckpoint"
+        )
+    return found
+
+
+def open_slot(root: str | os.PathLike[str], name: str) -> Slot:
+    """Open a slot and read every header of every generation in it.
+
+    Raises:
+        CheckpointError: a later ettr has written it.
+    """
+    while True:
+        slot = Slot(name)
+        try:
+            _open_files(slot, Path(root) / f"slot-{name}")
+        except FileNotFoundError:
+            # A later generation has just become whole and replaced it. Of that one, headers may
+            # have been read that are older than what is gone: begin anew.
+            slot.close()
+            continue
+        return slot
+
+
+def _open_files(slot: Slot, folder: Path) -> None:
+    trusted: dict[int, int] = {}
+    for generation, path in files_of(folder).items():
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            found = read_superblock(fd)
+        except CheckpointError as error:
+            os.close(fd)
+            slot.close()
+            raise CheckpointError(f"{path}: {error}") from error
+        if found is None or found[0].generation != generation:
+            os.close(fd)
+            slot.torn.append(_bad_file(slot.name, generation, "superblock"))
+            continue
+        file = OpenFile(path, fd, *found)
+        slot.files.append(file)
+        _collect(slot, file, trusted.get(generation))
+        for earlier, last_seq in file.superblock.inherits.items():
+            trusted.setdefault(earlier, last_seq)
+    for records in slot.records.values():
+        records.sort(key=lambda r: r.order, reverse=True)
+
+
+def _bad_file(slot: str, generation: int, what: str) -> BadBlock:
+    reason = f"{what}: both copies are damaged, nothing of this generation can be read"
+    return BadBlock(slot, generation, "", (), (), "file", reason, lost=True)
+
+
+def _collect(slot: Slot, file: OpenFile, last_seq: int | None) -> None:
+    layout = file.superblock.layout
+    for block in range(len(layout.blocks)):
+        key = layout.key(block)
+        for place in (0, 1):
+            raw = read_at(file.fd, HEADER_BYTES, file.places.offset(block, place))
+            header = unpack_header(raw, file.superblock, block)
+            if header is None:
+                if len(raw) < HEADER_BYTES or any(raw):
+                    reason = "header: torn, damaged, or of another block"
+                    slot.torn.append(_bad(slot.name, file, key, place, reason))
+            elif last_seq is None or header.seq <= last_seq:
+                # Later rounds of an earlier generation are a zombie's.
+                slot.records.setdefault(key, []).append(Record(file, block, place, header))
+
+
+def _bad(slot: str, file: OpenFile, key: Key, place: int, reason: str) -> BadBlock:
+    return BadBlock(slot, file.superblock.generation, *key, "AB"[place], reason, lost=False)
+
+
+def bad_record(slot: str, record: Record) -> BadBlock:
+    """The finding that a record's payload fails its checksum."""
+    key = record.file.superblock.layout.key(record.block)
+    reason = f"payload of step {record.header.step}: {record.file.superblock.checksum} differs"
+    return _bad(slot, record.file, key, record.place, reason)
+
+
+def last_rounds(slot: Slot) -> dict[int, int]:
+    """The last round seen of each generation: what a successor trusts of them."""
+    rounds = {file.superblock.generation: 0 for file in slot.files}
+    for records in slot.records.values():
+        for record in records:
+            generation = record.header.generation
+            rounds[generation] = max(rounds[generation], record.header.seq)
+    # What an earlier takeover did not trust stays untrusted.
+    for file in slot.files:
+        for generation, seq in file.superblock.inherits.items():
+            rounds[generation] = min(rounds.get(generation, seq), seq)
+    return rounds
+
+
+def newest_good(
+    records: Iterable[Record], reader: PayloadReader
+) -> Iterator[tuple[Record, memoryview | None]]:
+    """Try records in order until one is good; each tried one is yielded, the bad ones with None."""
+    for record in records:
+        payload = reader.read(record)
+        yield record, payload
+        if payload is not None:
+            return

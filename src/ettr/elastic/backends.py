@@ -1,0 +1,73 @@
+"""Which ways of regrouping this installation has, and which of them ettr drives and has tried.
+
+Nothing is promised from a version number: each is looked for by the name of what it needs.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from dataclasses import dataclass
+
+from ettr.elastic.groups import Regroup
+from ettr.elastic.rendezvous import ENV_REGROUP, ENV_STORE
+from ettr.elastic.torchrun import started_by_torchrun
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """One way of going on after the loss of a rank.
+
+    present: what it needs is installed. driven: ettr can use it. tried: it was run with real kills
+    in ettr's own tests. active: it started this process, or was chosen for it.
+    """
+
+    name: str
+    present: bool
+    driven: bool
+    tried: bool
+    active: bool
+    note: str
+
+
+def backends() -> tuple[Backend, ...]:
+    """Every way that is known, present or not."""
+    return (
+        Backend(
+            "supervisor", True, True, True, ENV_STORE in os.environ,
+            "`ettr elastic`: survivors keep their process; gloo on one machine",
+        ),
+        Backend(
+            "torchrun", True, True, True, started_by_torchrun(),
+            "all processes start anew, shards wait in shared memory; one machine",
+        ),
+        Backend(
+            "nccl", _has_cuda(), True, False, False,
+            "under the supervisor, by NCCL's abort: written, never run by ettr's tests",
+        ),
+        Backend(
+            "reconfigure", _has_reconfigure(), True, True, _asked_to_reconfigure(),
+            'under the supervisor, regroup="reconfigure": torch (2.14 and later) changes the '
+            "group's members; gloo alone, tried on torch 2.15.0",
+        ),
+        Backend(
+            "torchft", importlib.util.find_spec("torchft") is not None, True, True, False,
+            "whole replicas in your own loop: `ReplicaTier` is the disk and the record beneath",
+        ),
+    )  # fmt: skip
+
+
+def _has_cuda() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def _has_reconfigure() -> bool:
+    from ettr.elastic.reconfigure import missing
+
+    return not missing()
+
+
+def _asked_to_reconfigure() -> bool:
+    return ENV_STORE in os.environ and os.environ.get(ENV_REGROUP) == Regroup.RECONFIGURE

@@ -1,0 +1,56 @@
+"""What guards the shard of a rank, and how a lost one may be replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ettr.errors import UsageError
+from ettr.recovery.planner import RecoveryPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Protection:
+    """Where a lost shard can come from; any mixture, also none.
+
+    Attributes:
+        buddy: Every rank keeps its own last two updates and those of the rank before it, in host
+            memory: four images of a shard with its moments. Exact.
+        running: Folder of a running checkpoint, of which each rank saves a part at every step.
+        running_options: For `RunningCheckpoint`: policy, budget, every_steps, ...
+        full: Folder of full checkpoints, each of one step, through torch.distributed.checkpoint.
+        full_every_steps: A full checkpoint is due at steps that this divides.
+        mttf_s: Mean time to failure of the whole job. With it `full_every_steps` holds only until
+            the first save; from then on the distance is the one of largest expected ETTR, from the
+            measured stall and step time.
+        recovery: How the planner chooses where more than one is at hand.
+    """
+
+    buddy: bool = True
+    running: Path | None = None
+    running_options: Mapping[str, Any] = field(default_factory=dict)
+    full: Path | None = None
+    full_every_steps: int = 100
+    mttf_s: float | None = None
+    recovery: RecoveryPolicy = field(default_factory=RecoveryPolicy)
+
+    def __post_init__(self) -> None:
+        """Check the values.
+
+        Raises:
+            UsageError: a value is out of range.
+        """
+        problems = []
+        if self.full_every_steps < 1:
+            problems.append(f"full_every_steps: {self.full_every_steps} was given; it is 1 or more")
+        if self.mttf_s is not None and not self.mttf_s > 0:
+            problems.append(f"mttf_s: {self.mttf_s} was given; it lies above 0")
+        if problems:
+            raise UsageError("protection: " + "; ".join(problems))
+
+    @property
+    def note_folder(self) -> Path | None:
+        """Where the times of the run are left for a job that loses every process."""
+        return self.full or self.running

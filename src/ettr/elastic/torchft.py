@@ -1,0 +1,276 @@
+"""Beneath torchft's replica groups: disk for when every replica is gone, a record of what happened.
+
+torchft keeps whole replicas: the loss of one costs its share of the batch, and its successor takes
+the state of a living one. Left to the loop are the first start, the loss of all replicas at once,
+and the account of the time; these are here. The loop and the manager stay the user's:
+
+    tier = ReplicaTier(model, optimizer, replica=2, running=folder, recorder=recorder)
+    manager = Manager(pg=ProcessGroupGloo(timeout), min_replica_size=1,
+                      state_dict=tier.state_dict, load_state_dict=tier.load_state_dict, ...)
+    tier.resume(manager)                       # from disk; a living replica's state goes before it
+    while manager.current_step() < STEPS:
+        optimizer.zero_grad()
+        manager.start_quorum()
+        loss(model, batch(manager.current_step())).backward()
+        for parameter in model.parameters():
+            manager.allreduce(parameter.grad).wait()
+        if manager.should_commit():
+            optimizer.step()
+            tier.committed()
+        else:
+            tier.refused()
+    tier.close()
+
+torchft itself is not imported here: the manager is whatever has the methods of `ReplicaManager`.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+from ettr.checkpoint.errors import CheckpointError
+from ettr.checkpoint.layout import EXTRA
+from ettr.checkpoint.record_selection import candidates, common_steps, open_source
+from ettr.checkpoint.restoring import RestoreReport, restore
+from ettr.checkpoint.running_checkpoint import RunningCheckpoint
+from ettr.checkpoint.slot_reader import slot_names
+from ettr.checkpoint.state import TrainingState
+from ettr.elastic import shard_image as images
+from ettr.errors import UsageError
+from ettr.progress.recorder import ProgressRecorder
+
+
+class ReplicaManager(Protocol):
+    """What is used of `torchft.Manager`."""
+
+    def current_step(self) -> int:
+        """Training steps committed."""
+
+    def batches_committed(self) -> int:
+        """Batches of all replicas in those steps."""
+
+    def num_participants(self) -> int:
+        """Replicas that take part in the step."""
+
+    def errored(self) -> Any:
+        """What broke the step, or None."""
+
+    def load_state_dict(self, state_dict: dict[str, int]) -> None:
+        """Set `step` and `batches_committed`."""
+
+
+class ReplicaTier:
+    """One replica's disk tier and progress record; see the module.
+
+    On disk lies the whole state of one step, not a composite: replicas that came back from
+    different ages would silently differ. So rounds save every block, and two of them are kept.
+
+    Args:
+        replica: number or name of the replica; (replica, rank) where a replica has several ranks.
+        running: folder of the running checkpoint, one that every replica reaches (on disks of their
+            own two replicas may come back with different states of one step, which torchft does
+            not notice); None: nothing on disk.
+        every_steps: a round is due at steps that this divides.
+        running_options: further options of `RunningCheckpoint`.
+        recorder: is told steps, saves, stalls and restores.
+        clock: Unix seconds.
+
+    Raises:
+        UsageError: a policy other than `full` was given.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        *,
+        replica: int | str | tuple[int, ...],
+        running: str | os.PathLike[str] | None = None,
+        every_steps: int = 10,
+        running_options: Mapping[str, Any] | None = None,
+        recorder: ProgressRecorder | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        options = {"policy": "full", **(running_options or {})}
+        if options["policy"] != "full":
+            raise UsageError(
+                f"policy: {options['policy']!r} was given; beneath torchft it is 'full': replicas "
+                f"that return from blocks of different ages would differ from each other"
+            )
+        self._model, self._optimizer, self._replica = model, optimizer, replica
+        self._root, self._recorder, self._clock = running, recorder, clock
+        self._options = options | {"every_steps": every_steps}
+        self._state = TrainingState(model, optimizer)
+        self._checkpoint: RunningCheckpoint | None = None
+        self._manager: ReplicaManager | None = None
+        self._covered = False
+        self._replicas = self._steps = 0
+        self._stepping_s = 0.0
+        self._begun_s = clock()
+        self.resumed_step = 0
+        self.heals = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Parameters, buffers and moments, for `Manager(state_dict=...)`."""
+        return {"model": self._model.state_dict(), "optimizer": self._optimizer.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take a living replica's state, for `Manager(load_state_dict=...)`."""
+        self._model.load_state_dict(state["model"])
+        self._optimizer.load_state_dict(state["optimizer"])
+        manager = self._known_manager()
+        step = manager.current_step()
+        if step == 0:
+            return  # replicas that begin together take the first one's initial values
+        self.heals += 1
+        self._record(
+            "restore", step, self._since_begun_s(), source="replica", lost_steps=0,
+            disk_step=self.resumed_step,
+        )  # fmt: skip
+
+    def resume(self, manager: ReplicaManager) -> int:
+        """Restore the newest whole step on disk, of any replica; returns it, 0 without one.
+
+        Call it once, before the first quorum. The manager is told the step: where a living replica
+        is further, torchft replaces this state by that one's.
+
+        Raises:
+            CheckpointError: there is a checkpoint, and no step of it is whole.
+        """
+        self._manager = manager
+        self._begun_s = self._clock()
+        self._record("start", 0, None, replica=self._replica)
+        report = self._restored()
+        if report is not None and report.newest_step:
+            self.resumed_step = report.newest_step
+            batches = int(report.extra.get("batches_committed", 0))
+            manager.load_state_dict({"step": self.resumed_step, "batches_committed": batches})
+            self._record("restore", self.resumed_step, self._since_begun_s(), source="resume")
+        if self._root is not None:
+            self._make_moments()
+            self._checkpoint = RunningCheckpoint(
+                self._root, self._state, slot=self._replica, **self._options
+            )
+        self._begun_s = self._clock()
+        return self.resumed_step
+
+    def committed(self) -> None:
+        """The optimizer has made the step that the manager committed: save and record it.
+
+        Raises:
+            FencedError: another process has taken this replica's place on the disk.
+        """
+        manager = self._known_manager()
+        step, replicas = manager.current_step(), manager.num_participants()
+        self._tell_of_change(step, replicas)
+        saving_s = self._clock()
+        if self._checkpoint is not None:
+            extra = {"batches_committed": manager.batches_committed()}
+            # The first is whole before anything else: no torn round of the process before this one
+            # may ever be taken for a part of a later round of the same step.
+            save = self._checkpoint.step if self._covered else self._checkpoint.save_all
+            save(step, extra)
+            self._covered = True
+            self._record("save", step, self._clock() - saving_s, scheme="running")
+        self._record("step", step, self._since_begun_s(), replicas=replicas)
+        self._begun_s = self._clock()
+
+    def refused(self) -> None:
+        """The manager did not commit the step: it is done again, with whoever is left."""
+        manager = self._known_manager()
+        why = manager.errored()
+        cause = str(getattr(why, "original_exception", None) or why or "not enough replicas")
+        self._record("stall", manager.current_step(), self._since_begun_s(), cause=cause[:200])
+        self._begun_s = self._clock()
+
+    def close(self) -> None:
+        """Finish the latest round; twice is harmless."""
+        if self._checkpoint is not None:
+            self._checkpoint.close()
+
+    def _restored(self) -> RestoreReport | None:
+        """What the disk gave; None: no round was ever whole.
+
+        One slot is read, never a mixture: two replicas' copies of a step may be of two attempts at
+        it, with other replicas taking part.
+
+        Raises:
+            CheckpointError: something was saved, and no step of it is whole.
+        """
+        if self._root is None:
+            return None
+        error: CheckpointError | None = None
+        for _, slot in sorted(_whole_steps(self._root), reverse=True):
+            try:
+                return restore(self._root, self._state, slot=slot, mode="consistent")
+            except CheckpointError as damage:
+                error = damage
+        if error is not None:
+            raise error
+        return None
+
+    def _make_moments(self) -> None:
+        # Blocks hold a parameter with its moments: made now, they do not change the layout later.
+        if self.resumed_step == 0:
+            self._state.materialise()
+            images.reset_step_counts(images.pieces_of(self._state))
+
+    def _tell_of_change(self, step: int, replicas: int) -> None:
+        """Waiting for a quorum is no event of its own: what is beyond the mean step is told so."""
+        before, self._replicas = self._replicas, replicas
+        spent_s = self._since_begun_s()
+        if before in (0, replicas) or not self._steps:
+            self._steps += 1
+            self._stepping_s += spent_s
+            return
+        beyond_s = max(0.0, spent_s - self._stepping_s / self._steps)
+        self._record(
+            "stall", step - 1, beyond_s, cause=f"replicas went from {before} to {replicas}"
+        )
+
+    def _known_manager(self) -> ReplicaManager:
+        if self._manager is None:
+            raise CheckpointError("the tier does not know its manager; call resume(manager) first")
+        return self._manager
+
+    def _since_begun_s(self) -> float:
+        return max(0.0, self._clock() - self._begun_s)
+
+    def _record(self, event: str, step: int, duration_s: float | None, **detail: Any) -> None:
+        if self._recorder is not None:
+            self._recorder.record(event, step, duration_s, **detail)
+
+
+def _whole_steps(root: str | os.PathLike[str]) -> list[tuple[int, str]]:
+    """(newest step of which a slot has every block, slot), by the headers.
+
+    A slot whose very first round was broken off is left out.
+
+    Raises:
+        CheckpointError: a slot holds blocks of several steps and none of them is whole.
+    """
+    found: list[tuple[int, str]] = []
+    if not any(Path(root).glob("slot-*")):
+        return found
+    for name in slot_names(root):
+        with ExitStack() as stack:
+            records = candidates(open_source(stack, root, name))
+            steps = common_steps(records)
+            seen = {r.header.step for key, of_key in records.items() if key[0] != EXTRA
+                    for r in of_key}  # fmt: skip
+        if steps:
+            found.append((steps[0], name))
+        elif len(seen) > 1:
+            raise CheckpointError(
+                f"{root}: slot {name} holds blocks of steps {min(seen)} to {max(seen)} and no step "
+                f"is whole; see `ettr verify {root}`, or remove the slot to go on without it"
+            )
+    return found

@@ -1,0 +1,1 @@
+"""What to do after a loss: choose a source of state by its measured cost."""

@@ -1,0 +1,334 @@
+"""The planner at failure time: replica, partial, composite or rollback, by what each will cost.
+
+Nothing here knows torch: it takes what the ranks report and returns a choice with its reasons.
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from ettr.errors import UsageError
+from ettr.recovery.restore_costs import RestorePrior, Restores, Timed, predicted_s
+
+
+class Source(StrEnum):
+    """Where a lost shard comes from, in the order of preference between equals.
+
+    PARTIAL restores lost shards beside those that survive. COMPOSITE restores every shard from the
+    running checkpoint, since none survives: blocks of mixed ages, and nothing that is exact.
+    """
+
+    REPLICA = "replica"
+    PARTIAL = "partial"
+    ROLLBACK = "rollback"
+    COMPOSITE = "composite"
+
+
+# Until a restore was timed. Rates below what two busy cores reached with 0.4 GB (a copy between
+# processes, a verified read of the running checkpoint, DCP), so that a guess is rather too slow.
+RESTORE_PRIORS: Mapping[Source, RestorePrior] = {
+    Source.REPLICA: RestorePrior(latency_s=0.05, bytes_per_s=1e9),
+    Source.PARTIAL: RestorePrior(latency_s=0.1, bytes_per_s=1e9),
+    Source.ROLLBACK: RestorePrior(latency_s=0.2, bytes_per_s=5e8),
+    Source.COMPOSITE: RestorePrior(latency_s=0.1, bytes_per_s=1e9),
+}
+REGROUP_PRIOR_S = 1.0
+STEP_PRIOR_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What is at hand when a rank is lost. Steps are training steps done.
+
+    Attributes:
+        reached_step: The furthest step of a survivor; of any record that is left, without one.
+        replica_step: Newest step of which every shard lives in some memory; None: no such step.
+        stale_steps: Mean age of the lost shard's copies in the running checkpoint, in steps; None:
+            there is none, or it does not cover the shard.
+        relative_perturbation: Predicted ‖δ‖/‖x‖ of a partial recovery over all parameters; None:
+            not known.
+        full_step: Step of the newest full checkpoint; 0 where only the initial state is left; None
+            where not even that may be used.
+        lost_fraction: Share of the state that was lost.
+        survivors: Whether any shard lives; without, `stale_steps` is the age of every shard.
+    """
+
+    reached_step: int
+    replica_step: int | None = None
+    stale_steps: float | None = None
+    relative_perturbation: float | None = None
+    full_step: int | None = 0
+    lost_fraction: float = 1.0
+    survivors: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Times that the run has measured, or the guess for those it has not, in seconds.
+
+    regroup_s: survivors and a warm spare form a new group. restart_s: what a rollback costs beside
+    the lost steps; the same regrouping where survivors live, a restart of the job where not.
+    """
+
+    step_s: float
+    regroup_s: float = 0.0
+    replica_restore_s: float = 0.0
+    partial_restore_s: float = 0.0
+    full_restore_s: float = 0.0
+    restart_s: float = 0.0
+    composite_restore_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryPolicy:
+    """What may be chosen, and what a stale shard is thought to cost.
+
+    Attributes:
+        allowed: Sources that may be used. The composite is none of them unless it is named.
+        iteration_cost_share: Iterations that a partial recovery costs, as a share of the mean age
+            of what it restores. 0.3 was seen on one small transformer with AdamW, a tuned learning
+            rate and a quarter lost; up to 0.7 with an untuned one. Measure it on your model.
+        composite_cost_share: The same where every shard is restored so; not measured, but twice the
+            other: for a whole ‖δ‖ is √4 times what it is for a quarter.
+        contraction: Rate c of the run (`theory.estimate_contraction`), 0 < c < 1; with it, and a
+            known perturbation, the bound log(1 + ‖δ‖/‖x − x*‖)/log(1/c) takes part: the larger
+            of the two predictions counts.
+        relative_distance: ‖x − x*‖/‖x‖ for that bound; 1 where nothing better is known.
+        max_relative_perturbation: Above it no partial recovery; so too where the perturbation is
+            not known and `max_stale_steps` is not set.
+        max_stale_steps: Partial recovery only from copies younger than this, on the mean.
+        priors: What a restore from each source takes, until one was timed.
+    """
+
+    allowed: tuple[Source, ...] = (Source.REPLICA, Source.PARTIAL, Source.ROLLBACK)
+    iteration_cost_share: float = 0.3
+    composite_cost_share: float = 0.6
+    contraction: float | None = None
+    relative_distance: float = 1.0
+    max_relative_perturbation: float = 0.1
+    max_stale_steps: float | None = None
+    priors: Mapping[Source, RestorePrior] = field(default_factory=lambda: dict(RESTORE_PRIORS))
+
+    def __post_init__(self) -> None:
+        """Check the values.
+
+        Raises:
+            UsageError: a value is out of range; all problems at once.
+        """
+        problems = []
+        if not self.allowed:
+            problems.append("allowed: nothing was given; name one source or more")
+        for name in ("iteration_cost_share", "composite_cost_share"):
+            if not getattr(self, name) >= 0:
+                problems.append(f"{name}: {getattr(self, name)}; it is 0 or more")
+        lacking = [source for source in Source if source not in self.priors]
+        if lacking:
+            problems.append(f"priors: none for {', '.join(lacking)}; give one for each source")
+        if self.contraction is not None and not 0 < self.contraction < 1:
+            problems.append(f"contraction: {self.contraction}; it lies between 0 and 1")
+        if not self.relative_distance > 0:
+            problems.append(f"relative_distance: {self.relative_distance}; it lies above 0")
+        if not self.max_relative_perturbation >= 0:
+            problems.append(
+                f"max_relative_perturbation: {self.max_relative_perturbation}; it is 0 or more"
+            )
+        if problems:
+            raise UsageError("recovery policy: " + "; ".join(problems))
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One way out and its predicted cost.
+
+    steps: training steps that it takes to be where the run was: steps done again, or the iteration
+    cost of a perturbation. refused: why it may not be taken; None: it may.
+    """
+
+    source: Source
+    cost_s: float
+    steps: float
+    refused: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The choice, every option that there was, and the reason in words."""
+
+    choice: Source
+    options: tuple[Option, ...]
+    reason: str
+
+    @property
+    def avoided_s(self) -> float:
+        """Predicted seconds saved against the rollback; 0 where that was chosen or not possible."""
+        costs = {option.source: option.cost_s for option in self.options}
+        return max(0.0, costs.get(Source.ROLLBACK, 0.0) - costs[self.choice])
+
+
+def decide(situation: Situation, measured: Measured, policy: RecoveryPolicy) -> Decision:
+    """The cheapest option that is allowed, with all options beside it.
+
+    Raises:
+        UsageError: nothing that the policy allows is possible.
+    """
+    options = tuple(
+        option
+        for option in (
+            _replica(situation, measured, policy),
+            _partial(situation, measured, policy),
+            _composite(situation, measured, policy),
+            _rollback(situation, measured, policy),
+        )
+        if option is not None
+    )
+    open_options = [option for option in options if option.refused is None]
+    if not open_options:
+        why = "; ".join(f"{o.source}: {o.refused}" for o in options) or "nothing is at hand"
+        raise UsageError(
+            f"no way to recover: {why}; allow another source, or start the run from a checkpoint "
+            "of your own"
+        )
+    order = list(Source)
+    best = min(open_options, key=lambda o: (o.cost_s, order.index(o.source)))
+    return Decision(best.source, options, _reason(best, options))
+
+
+def measured_times(
+    timed: Timed,
+    *,
+    lost_bytes: int,
+    total_bytes: int,
+    policy: RecoveryPolicy,
+    restart_s: float = 0.0,
+) -> Measured:
+    """The planner's times for a failure of this size, from what was timed and the priors.
+
+    Args:
+        lost_bytes: of the lost shards with their moments; total_bytes: of all shards.
+        restart_s: of the whole job, where it is restarted; 0 where survivors live.
+    """
+
+    def restore_s(source: Source, n_bytes: int) -> float:
+        seen = timed.restores.get(str(source), Restores())
+        return predicted_s(n_bytes, seen, policy.priors[source])
+
+    regroup_s = REGROUP_PRIOR_S if timed.regroup_s is None else timed.regroup_s
+    return Measured(
+        step_s=timed.step_s or STEP_PRIOR_S,
+        regroup_s=regroup_s,
+        replica_restore_s=restore_s(Source.REPLICA, lost_bytes),
+        partial_restore_s=restore_s(Source.PARTIAL, lost_bytes),
+        full_restore_s=restore_s(Source.ROLLBACK, total_bytes),
+        restart_s=max(restart_s, regroup_s),
+        composite_restore_s=restore_s(Source.COMPOSITE, total_bytes),
+    )
+
+
+def iteration_cost(
+    stale_steps: float, relative_perturbation: float | None, policy: RecoveryPolicy
+) -> float:
+    """Predicted iterations that a partial recovery costs.
+
+    Never above the age of what is restored by more than the bound says: the larger of a measured
+    share of the age and, where c is known, the anchored bound.
+
+    **Source**: the bound is `reproduction.scar.theory.anchored_cost`, derived in
+    docs/explanation/scar-theory.md; the share is measured (see `RecoveryPolicy`).
+    """
+    predicted = policy.iteration_cost_share * stale_steps
+    if policy.contraction is None or relative_perturbation is None:
+        return predicted
+    relative = relative_perturbation / policy.relative_distance
+    return max(predicted, math.log1p(relative) / -math.log(policy.contraction))
+
+
+def predicted_perturbation(own_relative: Sequence[float], lost_fraction: float) -> float | None:
+    """Predicted ‖δ‖/‖x‖ of a partial recovery, from the survivors' own ‖live − saved‖/‖live‖.
+
+    The lost values cannot be known; by symmetry the survivors' distances from *their* copies stand
+    for it, and a lost fraction p of equal shards carries √p of the whole. None without survivors.
+
+    **Source**: E‖δ'‖² = p‖δ‖² for a random lost fraction p
+    (`theory.expected_squared_perturbation`).
+    """
+    if not own_relative:
+        return None
+    mean_square = sum(value * value for value in own_relative) / len(own_relative)
+    return math.sqrt(mean_square * lost_fraction)
+
+
+def _replica(situation: Situation, measured: Measured, policy: RecoveryPolicy) -> Option | None:
+    if situation.replica_step is None:
+        return None
+    steps = max(0, situation.reached_step - situation.replica_step)
+    cost_s = measured.regroup_s + measured.replica_restore_s + steps * measured.step_s
+    return Option(Source.REPLICA, cost_s, steps, _not_allowed(Source.REPLICA, policy))
+
+
+def _partial(situation: Situation, measured: Measured, policy: RecoveryPolicy) -> Option | None:
+    if situation.stale_steps is None or not situation.survivors:
+        return None
+    relative = situation.relative_perturbation
+    steps = iteration_cost(situation.stale_steps, relative, policy)
+    cost_s = measured.regroup_s + measured.partial_restore_s + steps * measured.step_s
+    refused = _not_allowed(Source.PARTIAL, policy) or _over_ceiling(situation, policy)
+    return Option(Source.PARTIAL, cost_s, steps, refused)
+
+
+def _composite(situation: Situation, measured: Measured, policy: RecoveryPolicy) -> Option | None:
+    if situation.stale_steps is None or situation.survivors:
+        return None
+    whole = replace(policy, iteration_cost_share=policy.composite_cost_share)
+    steps = iteration_cost(situation.stale_steps, situation.relative_perturbation, whole)
+    cost_s = max(measured.restart_s, measured.regroup_s)
+    cost_s += measured.composite_restore_s + steps * measured.step_s
+    refused = _not_allowed(Source.COMPOSITE, policy) or _over_ceiling(situation, policy)
+    return Option(Source.COMPOSITE, cost_s, steps, refused)
+
+
+def _rollback(situation: Situation, measured: Measured, policy: RecoveryPolicy) -> Option | None:
+    if situation.full_step is None:
+        return None
+    steps = max(0, situation.reached_step - situation.full_step)
+    cost_s = max(measured.restart_s, measured.regroup_s)
+    cost_s += measured.full_restore_s + steps * measured.step_s
+    return Option(Source.ROLLBACK, cost_s, steps, _not_allowed(Source.ROLLBACK, policy))
+
+
+def _not_allowed(source: Source, policy: RecoveryPolicy) -> str | None:
+    return None if source in policy.allowed else "the policy does not allow it"
+
+
+def _over_ceiling(situation: Situation, policy: RecoveryPolicy) -> str | None:
+    stale, relative = situation.stale_steps, situation.relative_perturbation
+    if policy.max_stale_steps is not None and stale is not None and stale > policy.max_stale_steps:
+        return f"copies are {stale:.3g} steps old, over the ceiling of {policy.max_stale_steps:g}"
+    if relative is None:
+        if policy.max_stale_steps is None:
+            return "the perturbation is not known and max_stale_steps is not set"
+        return None
+    if not relative <= policy.max_relative_perturbation:  # NaN is over any ceiling
+        return (
+            f"a perturbation of {relative:.2g} of the parameters' norm, over the ceiling of "
+            f"{policy.max_relative_perturbation:g}"
+        )
+    return None
+
+
+def _reason(best: Option, options: Sequence[Option]) -> str:
+    words = {
+        Source.REPLICA: "steps done again",
+        Source.PARTIAL: "iterations predicted",
+        Source.COMPOSITE: "iterations predicted",
+        Source.ROLLBACK: "steps lost",
+    }
+    parts = [f"{best.source}: {best.cost_s:.3g} s, {best.steps:.3g} {words[best.source]}"]
+    for option in options:
+        if option is not best:
+            tail = f" ({option.refused})" if option.refused else ""
+            parts.append(f"{option.source} {option.cost_s:.3g} s{tail}")
+    return "; ".join(parts)

@@ -1,0 +1,1 @@
+"""What nodes say of themselves: kernel logs and health-check tools."""

@@ -1,0 +1,196 @@
+"""GCM's NDJSON: results of its health checks (events) and its copies of sacct rows (attempts).
+
+Both kinds may stand in one file. Other records of GCM (node, job and scheduler snapshots) are
+counted as skipped.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from ettr.errors import SourceError
+from ettr.sources.base import RawFile, ReadOptions, Source
+from ettr.sources.slurm.attempts import AttemptReader, rows_from_sacct_fields
+from ettr.sources.text_records import (
+    EventFile,
+    JsonRecord,
+    clean,
+    head_objects,
+    json_records,
+    time_of,
+)
+from ettr.tables.rows import Batch
+
+NAME = "gcm"
+
+# sacct rows are wide; this many of them, raw, stay well under 200 MB
+_SACCT_ROWS = 20_000
+# Nagios exit codes
+_SEVERITY = {0: "ok", 1: "warning", 2: "critical", 3: "unknown"}
+_XIDS = re.compile(r"\bXID(?: error)?s?:?\s*((?:\d{1,3}(?:\s*,\s*)?)+)", re.IGNORECASE)
+_OTHERS = (
+    "NODE_NAME",
+    "JOBID",
+    "nodes_allocated",
+    "server_thread_count",
+    "BlockName",
+    "SwitchName",
+)
+
+
+def read(raw: RawFile, options: ReadOptions) -> Iterator[Batch]:
+    """Events of the checks, attempts and allocations of the sacct rows."""
+    file = EventFile(NAME, raw, options)
+    attempts = AttemptReader(NAME, raw.file_id, options, raw.name)
+    rows: list[tuple[int, dict[str, Any], str]] = []
+    for record in json_records(raw):
+        file.read()
+        body = _body(record.value)
+        if body is None:
+            file.reject(record.line, "bad-json", record.error or "no JSON object", record.raw)
+        elif isinstance(body.get("sacct"), dict):
+            rows.append((record.line, _sacct(body), record.raw))
+        elif "health_check" in body or "result" in body:
+            _check(file, body, record)
+        else:
+            file.skip()
+        if file.is_full or len(rows) >= _SACCT_ROWS:
+            yield _batch(file, attempts, rows)
+            rows = []
+    yield _batch(file, attempts, rows)
+
+
+def _batch(
+    file: EventFile, attempts: AttemptReader, rows: list[tuple[int, dict[str, Any], str]]
+) -> Batch:
+    more: dict[str, pa.Table] = {}
+    if rows:
+        try:
+            converted = rows_from_sacct_fields(
+                attempts, [fields for _, fields, _ in rows], [line for line, _, _ in rows]
+            )
+        except SourceError as error:
+            for line, _, text in rows:
+                file.reject(line, "missing-field", str(error), text)
+            return file.batch()
+        for bad in converted.bad:
+            line, _, text = rows[bad.index]
+            file.reject(line, bad.reason, bad.detail, text)
+        file.skip(converted.skipped)
+        more = {"attempts": converted.attempts, "allocations": converted.allocations}
+        for sentence in attempts.notes():
+            file.note(sentence)
+    return file.batch(**more)
+
+
+def _body(value: Any) -> dict[str, Any] | None:
+    """The record itself, out of the wrapping that a sink may put round it."""
+    if not isinstance(value, dict):
+        return None
+    for key in ("data", "payload", "record"):
+        inner = value.get(key)
+        if isinstance(inner, dict) and ("health_check" in inner or "sacct" in inner):
+            return inner
+    return value
+
+
+def _sacct(body: dict[str, Any]) -> dict[str, Any]:
+    fields = {str(name): value for name, value in body["sacct"].items()}
+    if not any(name.lower() == "cluster" and value for name, value in fields.items()):
+        fields["Cluster"] = body.get("cluster")
+    return fields
+
+
+def _check(file: EventFile, body: dict[str, Any], record: JsonRecord) -> None:
+    check = clean(body.get("health_check"))
+    if check is None:
+        file.reject(record.line, "missing-field", "health_check is missing", record.raw)
+        return
+    time = time_of(body.get("start_time"))
+    if time is None:
+        detail = f"start_time is {body.get('start_time')!r}"
+        file.reject(record.line, "bad-timestamp", detail, record.raw)
+        return
+    end = time_of(body.get("end_time"))
+    message = clean(body.get("_msg"))
+    result = body.get("result")
+    severity = _SEVERITY.get(result, "unknown") if isinstance(result, int) else "unknown"
+    codes = _codes(message) if check.lower() == "xid errors" and severity != "ok" else []
+    for code in codes or [None]:
+        file.events.add(
+            line=record.line,
+            time=time,
+            time_end=end if end and end >= time else None,
+            node=clean(body.get("node")),
+            cluster=clean(body.get("cluster")),
+            check=check,
+            code=code,
+            severity=severity,
+            message=message,
+            job_id=_job(body),
+        )
+
+
+def _codes(message: str | None) -> list[str | None]:
+    found = (
+        number for group in _XIDS.findall(message or "") for number in re.findall(r"\d+", group)
+    )
+    return list(dict.fromkeys(found))
+
+
+def _job(body: dict[str, Any]) -> str | None:
+    """The one job that the record names; GCM writes 0 or -1 where it knows none."""
+    jobs = body.get("active_job_ids")
+    given = [body.get("job_id")]
+    if isinstance(jobs, list) and len(jobs) == 1:
+        given.append(jobs[0])
+    for job in given:
+        text = clean(job)
+        if text and text not in {"0", "-1"}:
+            return text
+    return None
+
+
+def matches(head: bytes, _name: str) -> float:
+    """How sure it is that these are GCM's records."""
+    best = 0.0
+    for value in head_objects(head):
+        body = _body(value) or {}
+        if ("health_check" in body and ("result" in body or "_msg" in body)) or isinstance(
+            body.get("sacct"), dict
+        ):
+            best = max(best, 0.95)
+        elif "derived_cluster" in body and any(key in body for key in _OTHERS):
+            best = max(best, 0.7)
+    return best
+
+
+def prints_local(head: bytes) -> bool:
+    """Whether the file holds sacct rows whose times have no offset."""
+    for value in head_objects(head):
+        sacct = (_body(value) or {}).get("sacct")
+        if isinstance(sacct, dict):
+            for name, stamp in sacct.items():
+                if str(name).lower() in {"submit", "start", "end"} and re.fullmatch(
+                    r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", str(stamp)
+                ):
+                    return True
+    return False
+
+
+SOURCE = Source(
+    name=NAME,
+    title="GCM health checks and sacct rows (NDJSON)",
+    tables=("events", "attempts", "allocations"),
+    matches=matches,
+    read=read,
+    local_time=True,
+    names_cluster=True,
+    prints_local=prints_local,
+    options=("--cluster", "--timezone"),
+    how_to_get="GCM's file sink: health_checks ... --sink=file, gcm sacct_publish --sink=file",
+)

@@ -1,0 +1,171 @@
+"""gpud's events and health states, as its HTTP interface and command line return them in JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from ettr.sources.base import RawFile, ReadOptions, Source
+from ettr.sources.text_records import (
+    EventFile,
+    JsonRecord,
+    clean,
+    head_objects,
+    json_records,
+    short,
+    time_of,
+)
+from ettr.tables.rows import Batch
+
+NAME = "gpud"
+
+_EVENT_TYPES = {
+    "unknown": "unknown", "info": "ok", "warning": "warning", "critical": "critical",
+    "fatal": "critical",
+}  # fmt: skip
+_HEALTH = {
+    "healthy": "ok", "degraded": "warning", "unhealthy": "critical", "initializing": "unknown",
+}  # fmt: skip
+_XID = re.compile(r"xid[^0-9(]{0,12}(\d{1,6})|\): (\d{1,6})\b", re.IGNORECASE)
+_PCI = re.compile(r"\b([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2})(?:\.\d)?\b", re.IGNORECASE)
+_UUID = re.compile(r"\bGPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", re.IGNORECASE)
+_NODE_KEYS = ("node", "hostname", "machine", "machineID", "machine_id")
+
+
+def read(raw: RawFile, options: ReadOptions) -> Iterator[Batch]:
+    """One event for each event and each health state."""
+    file = EventFile(NAME, raw, options)
+    place = 0
+    for record in json_records(raw):
+        value = record.value
+        inner = _inner(value) if isinstance(value, dict) else None
+        for item in inner if inner else (value,):
+            place += 1
+            file.read()
+            # the place of the event itself: a component's record wraps many
+            own = record if inner is None else JsonRecord(place, item, short(item), None)
+            own = own._replace(line=place)
+            if not isinstance(item, dict):
+                file.reject(place, "bad-json", record.error or "no JSON object", own.raw)
+            elif inner is not None and not inner:
+                # a component that had nothing to tell
+                file.skip()
+            else:
+                _record(file, item, value, own)
+        if file.is_full:
+            yield file.batch()
+    yield file.batch()
+
+
+def _inner(value: dict[str, Any]) -> list[Any] | None:
+    """The events or states that a component's record wraps; None where it wraps nothing."""
+    for key in ("events", "states"):
+        if key in value and ("component" in value or "startTime" in value):
+            return value[key] if isinstance(value[key], list) else []
+    return None
+
+
+def _record(
+    file: EventFile, item: dict[str, Any], outer: dict[str, Any], record: JsonRecord
+) -> None:
+    check = clean(item.get("component")) or clean(outer.get("component"))
+    if check is None:
+        file.reject(record.line, "missing-field", "component is missing", record.raw)
+        return
+    time = time_of(item.get("time") or item.get("timestamp"))
+    if time is None:
+        detail = f"time is {item.get('time')!r}"
+        file.reject(record.line, "bad-timestamp", detail, record.raw)
+        return
+    message = clean(item.get("message")) or clean(item.get("reason")) or clean(item.get("error"))
+    name = clean(item.get("name"))
+    extra = _extra(item)
+    node = next(
+        (clean(d.get(k)) for d in (item, outer, extra) for k in _NODE_KEYS if d.get(k)), None
+    )
+    entity_type, entity = _entity(message, extra)
+    file.events.add(
+        line=record.line,
+        time=time,
+        node=node or file.node_of_file(),
+        check=check,
+        code=_code(check, name, message, extra),
+        severity=_severity(item),
+        entity_type=entity_type,
+        entity=entity,
+        action=_action(item),
+        message=message,
+    )
+
+
+def _severity(item: dict[str, Any]) -> str:
+    if "health" in item:
+        return _HEALTH.get(str(item["health"]).lower(), "unknown")
+    return _EVENT_TYPES.get(str(item.get("type")).lower(), "unknown")
+
+
+def _extra(item: dict[str, Any]) -> dict[str, Any]:
+    extra = item.get("extra_info") or item.get("extraInfo")
+    if isinstance(extra, str):
+        try:
+            extra = json.loads(extra)
+        except (ValueError, RecursionError):
+            extra = None
+    return extra if isinstance(extra, dict) else {}
+
+
+def _code(check: str, name: str | None, message: str | None, extra: dict[str, Any]) -> str | None:
+    """The XID number for the component of XIDs, else the event's name."""
+    if "xid" not in check.lower():
+        return name
+    for given in (extra.get("xid"), extra.get("sxid")):
+        if text := clean(given):
+            return text if not text.isdigit() else str(int(text))
+    found = _XID.search(message or "") or _XID.search(name or "")
+    return str(int(found[1] or found[2])) if found else name
+
+
+def _entity(message: str | None, extra: dict[str, Any]) -> tuple[str | None, str | None]:
+    text = " ".join([message or "", *(str(v) for v in extra.values())])
+    if found := _UUID.search(text):
+        return "GPU_UUID", found[0]
+    if found := _PCI.search(text):
+        return "PCI", found[1].lower()
+    return None, None
+
+
+def _action(item: dict[str, Any]) -> str | None:
+    suggested = item.get("suggested_actions") or item.get("suggestedActions")
+    actions = suggested.get("repair_actions") if isinstance(suggested, dict) else None
+    names = [text for a in actions if (text := clean(a))] if isinstance(actions, list) else []
+    return ",".join(names) or None
+
+
+def matches(head: bytes, _name: str) -> float:
+    """How sure it is that these are gpud's records."""
+    best = 0.0
+    for value in head_objects(head):
+        component = "component" in value
+        inner = _inner(value)
+        if component and inner is not None:
+            best = max(best, 0.95)
+        elif (component and "time" in value and ({"type", "message"} <= value.keys())) or (
+            component and "health" in value
+        ):
+            best = max(best, 0.9)
+    if not best and b'"component"' in head and re.search(rb'"(events|states)"\s*:\s*\[', head):
+        return 0.85
+    return best
+
+
+SOURCE = Source(
+    name=NAME,
+    title="gpud events and health states (JSON)",
+    tables=("events",),
+    matches=matches,
+    read=read,
+    options=("--cluster",),
+    how_to_get="curl -k https://localhost:15132/v1/events > NODE.json on each node",
+)

@@ -1,0 +1,313 @@
+"""Kernel logs: XID and SXID lines, NVLink5 forms, GPUs fallen off the bus.
+
+Reads dmesg (plain, -T, --time-format iso), syslog with old and ISO stamps, and journalctl (short,
+short-iso, json). All other lines are counted as skipped, and are passed over without being parsed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from ettr.sources.base import RawFile, ReadOptions, Source
+from ettr.sources.slurm.times import need_zone
+from ettr.sources.text_records import (
+    LINE_LIMIT_BYTES,
+    MONTHS,
+    EventFile,
+    chunks,
+    clean,
+    text_of,
+    time_of,
+)
+from ettr.tables.rows import Batch
+
+NAME = "kernel-xid"
+
+# the last: journald writes a message that is not UTF-8 as an array of bytes, where no word shows
+_MARKS = (b"Xid", b"fallen off the bus", b'"MESSAGE":[')
+_MONTH = "(?P<month>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
+_CLOCK = r"(?P<clock>\d{1,2}:\d\d:\d\d(?:\.\d+)?)"
+_ISO = r"(?P<iso>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?)(?P<offset>Z|[+-]\d\d:?\d\d)?"
+_HOST = r"(?P<host>[A-Za-z0-9][A-Za-z0-9._-]*)"
+# clush and pdsh put the host before each line of what they gather
+_GATHERED = r"(?:<\d+>)?(?:kern\s*:\w+\s*: )?(?:(?P<gathered>[A-Za-z0-9][A-Za-z0-9._-]*): )?"
+_PREFIXES = tuple(
+    re.compile(_GATHERED + pattern)
+    for pattern in (
+        rf"\[\s*[A-Z][a-z]{{2}} {_MONTH}\s+(?P<day>\d{{1,2}}) {_CLOCK} (?P<year>\d{{4}})\]",
+        r"\[\s*(?P<uptime>\d+\.\d+)\]",
+        rf"{_MONTH}\s+(?P<day>\d{{1,2}}) {_CLOCK} {_HOST} ",
+        rf"{_ISO} {_HOST} (?=kernel|\[|nvidia)",
+        rf"{_ISO} ",
+    )
+)
+_XID = re.compile(
+    r"Xid \((?:PCI:)?(?P<pci>[0-9a-fA-F:.]+)\)[^:\d]*: (?P<code>\d{1,6})\b(?P<rest>.*)"
+)
+_SXID = re.compile(
+    r"SXid \((?:PCI:)?(?P<pci>[0-9a-fA-F:.]+)\)[^:\d]*: (?P<code>\d{1,6})\b(?P<rest>.*)"
+)
+_FALLEN = re.compile(
+    r"NVRM: (?:GPU at |GPU )?(?:PCI:)?(?P<pci>[0-9a-fA-F]{4,8}:[0-9a-fA-F:.]+?):? "
+    r"?(?:GPU )?has fallen off the bus"
+)
+_NVLINK5 = re.compile(
+    r"\b(?P<unit>[A-Z][A-Z0-9_]*(?:/[A-Z0-9_]+)?)\s+(?P<severity>Non-?fatal|Link[ -]Fatal|Fatal)"
+    r"\s+XC(?P<xc>\d)\s+i(?P<injected>\d)(?:\s+Link\s+(?P<link>-?\d+))?",
+    re.IGNORECASE,
+)
+_KERNEL = re.compile(r"kernel\b|\[\s*\d+\.\d+\]|NVRM: |nvidia-nvswitch|SXid \(")
+_NVLINK5_CODES = range(144, 151)
+_FATAL = {"nonfatal": "nonfatal", "non-fatal": "nonfatal", "fatal": "fatal"}
+
+
+@dataclass(slots=True)
+class _Clock:
+    """Turns the stamps of one file into UTC, and says what it assumed."""
+
+    file: EventFile
+    what: str
+
+    def time(self, found: re.Match[str]) -> datetime | None:
+        parts = found.groupdict()
+        if parts.get("uptime"):
+            return self._since_boot(float(parts["uptime"]))
+        if parts.get("iso"):
+            offset = parts["offset"]
+            return time_of(parts["iso"] + (offset or ""), None if offset else self._zone())
+        return self._of_parts(parts)
+
+    def _zone(self) -> str:
+        return need_zone(self.file.options.timezone, self.what)
+
+    def _since_boot(self, seconds: float) -> datetime | None:
+        start = self.file.options.start
+        if start is None:
+            return None
+        self.file.note("stamps are seconds since boot; the boot was taken from the start given")
+        try:
+            return start.astimezone(UTC) + timedelta(seconds=seconds)
+        except OverflowError:
+            return None
+
+    def _of_parts(self, parts: dict[str, str | None]) -> datetime | None:
+        text = f"{MONTHS[parts['month'] or 'Jan']:02d}-{int(parts['day'] or 0):02d}T"
+        text += (parts["clock"] or "").zfill(8)
+        zone = self._zone()
+        if parts.get("year"):
+            return time_of(f"{parts['year']}-{text}", zone)
+        return self.file.time_without_year(text, zone)
+
+
+def read(raw: RawFile, options: ReadOptions) -> Iterator[Batch]:
+    """Events of check `xid` and `sxid`, one for each line that reports one."""
+    file = EventFile(NAME, raw, options)
+    clock = _Clock(file, raw.name)
+    as_json = _is_journal(raw.head)
+    for number, line in _marked_lines(raw, file):
+        if line is not None:
+            (_journal_line if as_json else _text_line)(file, clock, number, line)
+        if file.is_full:
+            yield file.batch()
+    yield file.batch()
+
+
+def _marked_lines(raw: RawFile, file: EventFile) -> Iterator[tuple[int, bytes | None]]:
+    """Lines that hold a mark, by number; None now and then, so that the reader may hand out."""
+    number, rest = 0, b""
+    for chunk in chunks(raw):
+        block = rest + chunk
+        last = block.rfind(b"\n")
+        if last < 0 and len(block) < LINE_LIMIT_BYTES:
+            rest = block
+            continue
+        rest = block[last + 1 :] if last >= 0 else b""
+        block = block[: last + 1] if last >= 0 else block + b"\n"
+        yield from _marked_in(block, number, file)
+        number += block.count(b"\n")
+        yield number, None
+    if rest:
+        yield from _marked_in(rest + b"\n", number, file)
+
+
+def _marked_in(block: bytes, before: int, file: EventFile) -> Iterator[tuple[int, bytes]]:
+    starts = sorted({start for mark in _MARKS for start in _lines_with(block, mark)})
+    n_lines = block.count(b"\n")
+    file.read(n_lines)
+    file.skip(n_lines - len(starts))
+    at, number = 0, before + 1
+    for start in starts:
+        number += block.count(b"\n", at, start)
+        at = start
+        yield number, block[start : block.find(b"\n", start)].rstrip(b"\r")
+
+
+def _lines_with(block: bytes, mark: bytes) -> Iterator[int]:
+    """Where each line begins that holds the mark; `find` is many times as fast as a regex."""
+    found = block.find(mark)
+    while found >= 0:
+        yield block.rfind(b"\n", 0, found) + 1
+        end = block.find(b"\n", found)
+        found = block.find(mark, end) if end >= 0 else -1
+
+
+def _text_line(file: EventFile, clock: _Clock, number: int, line: bytes) -> None:
+    text = text_of(line).replace("\x00", "\ufffd")
+    for pattern in _PREFIXES:
+        if found := pattern.match(text):
+            break
+    else:
+        if _observation(text) is None:
+            file.skip()
+        else:
+            file.reject(number, "bad-timestamp", "the line begins with no stamp known", line)
+        return
+    message = text[found.end() :].strip()
+    seen = _observation(message) if _KERNEL.match(message) else None
+    if seen is None:
+        # the words occur in a line of another program, which may well quote the kernel's
+        file.skip()
+        return
+    time = clock.time(found)
+    if time is None:
+        reason = "no-boot-time" if found.groupdict().get("uptime") else "bad-timestamp"
+        detail = (
+            "the stamp is seconds since boot; say when the node booted with --start, or take the "
+            "log with dmesg -T"
+            if reason == "no-boot-time"
+            else f"no time: {found.group(0)!r}"
+        )
+        file.reject(number, reason, detail, line)
+        return
+    parts = found.groupdict()
+    node = clean(parts.get("host")) or clean(parts.get("gathered")) or file.node_of_file()
+    file.events.add(line=number, time=time, node=node, message=_bare(message), **seen)
+
+
+def _journal_line(file: EventFile, clock: _Clock, number: int, line: bytes) -> None:
+    try:
+        record = json.loads(text_of(line))
+    except (ValueError, RecursionError) as error:
+        file.reject(number, "bad-json", f"no JSON: {error}", line)
+        return
+    message = record.get("MESSAGE") if isinstance(record, dict) else None
+    if isinstance(message, list):
+        message = text_of(bytes(b for b in message if isinstance(b, int) and 0 <= b < 256))
+    text = clean(message)
+    seen = _observation(text) if text else None
+    if seen is None or text is None:
+        file.skip()
+        return
+    stamp = record.get("_SOURCE_REALTIME_TIMESTAMP") or record.get("__REALTIME_TIMESTAMP")
+    micros = str(stamp)
+    time = time_of(int(micros) / 1e6) if re.fullmatch(r"[0-9]{10,17}", micros) else None
+    if time is None:
+        file.reject(number, "bad-timestamp", f"__REALTIME_TIMESTAMP is {stamp!r}", line)
+        return
+    node = clean(record.get("_HOSTNAME")) or file.node_of_file()
+    file.events.add(line=number, time=time, node=node, message=text, **seen)
+
+
+def _bare(message: str) -> str:
+    """The message without `kernel: [12.3]`, so that one line seen in two logs reads the same."""
+    return re.sub(r"^(?:kernel(?:\[\d+\])?: ?)?(?:\[\s*\d+\.\d+\] ?)?", "", message)
+
+
+def _observation(text: str) -> dict[str, Any] | None:
+    """Check, code, severity and entity that a kernel message reports; None if nothing."""
+    if found := _SXID.search(text):
+        first = found["rest"].strip(" ,").split(",")[0].strip().lower()
+        severity = {"fatal": "critical", "non-fatal": "warning", "nonfatal": "warning"}
+        return {
+            "check": "sxid",
+            "code": str(int(found["code"])),
+            "severity": severity.get(first, "unknown"),
+            "entity_type": "NVSWITCH",
+            "entity": _pci(found["pci"]),
+        }
+    if found := _XID.search(text):
+        return {"check": "xid", "code": _xid_code(int(found["code"]), found["rest"]),
+                "entity_type": "PCI", "entity": _pci(found["pci"])}  # fmt: skip
+    if found := _FALLEN.search(text):
+        return {"check": "xid", "code": "79", "entity_type": "PCI", "entity": _pci(found["pci"])}
+    return None
+
+
+def _xid_code(code: int, rest: str) -> str:
+    """`79`, or for NVLink5 `149.NETIR_LINK_EVT.fatal`."""
+    detail = _NVLINK5.search(rest) if code in _NVLINK5_CODES else None
+    if detail is None:
+        return str(code)
+    severity = _FATAL.get(detail["severity"].lower(), "link-fatal")
+    return f"{code}.{detail['unit'].upper()}.{severity}"
+
+
+def _pci(address: str) -> str:
+    """The address in lower case without its function, as XID lines and others agree on it."""
+    return re.sub(r"\.\d+$", "", address.lower().rstrip(":."))
+
+
+def _is_journal(head: bytes) -> bool:
+    return head.lstrip()[:1] == b"{" and b'"__REALTIME_TIMESTAMP"' in head
+
+
+def _lines_of(head: bytes) -> list[str]:
+    return [text for line in head.splitlines()[:400] if (text := text_of(line)).strip()]
+
+
+def _looks_kernel(line: str) -> bool:
+    for pattern in _PREFIXES:
+        if found := pattern.match(line):
+            rest = line[found.end() :].lstrip()
+            parts = found.groupdict()
+            # dmesg brackets its stamp; all others name the program
+            in_brackets = parts.get("uptime") or parts.get("year")
+            return bool(in_brackets) or rest.startswith(("kernel", "NVRM:", "nvidia-nvswitch"))
+    return False
+
+
+def matches(head: bytes, name: str) -> float:
+    """How sure it is that these are lines of a kernel log."""
+    if _is_journal(head):
+        return 0.95 if b'"MESSAGE"' in head else 0.8
+    lines = _lines_of(head)
+    if not lines:
+        return 0.0
+    kernel = [line for line in lines if _looks_kernel(line)]
+    if any(_observation(line) for line in kernel):
+        return 0.95
+    share = len(kernel) / len(lines)
+    if share >= 0.5:
+        return 0.8
+    # a syslog in which the kernel speaks now and then
+    return 0.55 if kernel and ("kern" in name or "messages" in name or "syslog" in name) else 0.0
+
+
+def prints_local(head: bytes) -> bool:
+    """Whether the stamps of this file are local time without a zone."""
+    if _is_journal(head):
+        return False
+    for line in _lines_of(head):
+        for pattern in _PREFIXES:
+            if found := pattern.match(line):
+                parts = found.groupdict()
+                return not (parts.get("uptime") or parts.get("offset"))
+    return False
+
+
+SOURCE = Source(
+    name=NAME,
+    title="kernel logs with NVIDIA XID and SXID lines (dmesg, syslog, journalctl)",
+    tables=("events",),
+    matches=matches,
+    read=read,
+    local_time=True,
+    prints_local=prints_local,
+    options=("--timezone", "--cluster", "--start"),
+    how_to_get="journalctl -k -o json --no-pager > NODE.json, or dmesg -T > NODE.dmesg",
+)

@@ -1,0 +1,135 @@
+"""NVRx's cycle_info files: restarts within a job, which the scheduler never sees."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+from ettr.sources.base import BATCH_ROWS, RawFile, ReadOptions, Source
+from ettr.sources.slurm.nodes import expand_nodes
+from ettr.sources.text_records import (
+    EventFile,
+    JsonRecord,
+    clean,
+    head_objects,
+    json_records,
+    time_of,
+)
+from ettr.tables.rows import Batch, table_of
+
+NAME = "nvrx"
+
+_NEEDED = ("job_id", "cycle_number", "cycle_start_time")
+
+
+def read(raw: RawFile, options: ReadOptions) -> Iterator[Batch]:
+    """A `start` for the first cycle of each attempt of a job, a `restart` for each later one."""
+    file = EventFile(NAME, raw, options)
+    file.note_unless_cluster = False
+    rows: list[dict[str, Any]] = []
+    ended: dict[tuple[str, int], datetime] = {}
+    for record in json_records(raw):
+        file.read()
+        row = _row(file, record, ended)
+        if row is not None:
+            rows.append(row)
+        if file.is_full or len(rows) >= BATCH_ROWS:
+            yield file.batch(progress=table_of("progress", rows))
+            rows = []
+    if rows:
+        file.note("cycle files tell no training step; every step stands at 0")
+    yield file.batch(progress=table_of("progress", rows))
+
+
+def _row(
+    file: EventFile, record: JsonRecord, ended: dict[tuple[str, int], datetime]
+) -> dict[str, Any] | None:
+    value = record.value
+    if not isinstance(value, dict):
+        file.reject(record.line, "bad-json", record.error or "no JSON object", record.raw)
+        return None
+    missing = [name for name in _NEEDED if value.get(name) in (None, "")]
+    if missing:
+        file.reject(record.line, "missing-field", f"{', '.join(missing)} missing", record.raw)
+        return None
+    job, cycle = clean(value["job_id"]), _count(value["cycle_number"])
+    begin = time_of(value["cycle_start_time"], "UTC")
+    if job is None or cycle is None:
+        file.reject(record.line, "bad-number", f"job_id {value['job_id']!r:.100}, cycle_number "
+                    f"{value['cycle_number']!r:.100}", record.raw)  # fmt: skip
+        return None
+    if begin is None:
+        detail = f"cycle_start_time is {value['cycle_start_time']!r:.100}"
+        file.reject(record.line, "bad-timestamp", detail, record.raw)
+        return None
+    end = time_of(value.get("cycle_end_time"), "UTC")
+    if end is not None:
+        ended[job, cycle] = end
+    before = ended.get((job, cycle - 1))
+    gap_s = (begin - before).total_seconds() if before and begin >= before else None
+    return {
+        "run_id": job,
+        "cluster": file.options.cluster,
+        "job_id": job,
+        "rank": 0,
+        "time": begin,
+        "event": "start" if cycle == 0 else "restart",
+        "step": 0,
+        "duration_s": gap_s if cycle else None,
+        "detail": _detail(file, value, cycle, end),
+        "source": NAME,
+        "file_id": file.raw.file_id,
+        "line": record.line,
+    }
+
+
+def _count(value: Any) -> int | None:
+    text = clean(value) or ""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else None
+
+
+def _detail(file: EventFile, value: dict[str, Any], cycle: int, end: datetime | None) -> str:
+    """The rest of what a cycle tells, as JSON; node lists expanded."""
+    detail: dict[str, Any] = {"cycle": cycle, "attempt": _count(value.get("attempt_index"))}
+    detail["cycle_end"] = end.isoformat() if end else None
+    for name in ("active_nodes", "standby_nodes"):
+        detail[name] = _nodes(file, value.get(name))
+    for name in ("active_ranks", "generation"):
+        given = value.get(name)
+        detail[name] = len(given) if isinstance(given, list) else _count(given)
+    return json.dumps({k: v for k, v in detail.items() if v is not None}, sort_keys=True)
+
+
+def _nodes(file: EventFile, given: Any) -> list[str] | None:
+    texts = given if isinstance(given, list) else [given]
+    names: list[str] = []
+    for text in (clean(item) for item in texts):
+        if text is None:
+            continue
+        try:
+            names.extend(expand_nodes(text))
+        except ValueError:
+            file.note("a node list could not be read and was kept as written")
+            names.append(text)
+    return names or None
+
+
+def matches(head: bytes, _name: str) -> float:
+    """How sure it is that this is a cycle_info file."""
+    for value in head_objects(head, most=3):
+        if "cycle_number" in value and "cycle_start_time" in value:
+            return 0.95
+    return 0.9 if head.lstrip()[:1] in {b"{", b"["} and b'"cycle_start_time"' in head else 0.0
+
+
+SOURCE = Source(
+    name=NAME,
+    title="NVRx cycle_info files: restarts within a job",
+    tables=("progress",),
+    matches=matches,
+    read=read,
+    options=("--cluster",),
+    how_to_get="the folder given to ft_launcher as --ft-cycle-info-dir",
+)

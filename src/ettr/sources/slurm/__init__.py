@@ -1,0 +1,1 @@
+"""Slurm: accounting, node events, the controller's log, inventory."""

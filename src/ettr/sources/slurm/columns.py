@@ -1,0 +1,111 @@
+"""Columns of texts, read once per distinct text, and the records that turn out to be bad."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ettr.sources.slurm import fields as words
+
+Mask = npt.NDArray[np.bool_]
+INT, FLOAT, TEXT = pa.int64(), pa.float64(), pa.string()
+
+
+class Rows:
+    """Columns of job records, and which of them turned out to be bad."""
+
+    def __init__(self, columns: dict[str, pa.Array], n: int) -> None:
+        self.columns, self.n = columns, n
+        self.is_bad: Mask = np.zeros(n, dtype=bool)
+        self._found: list[tuple[int, str, str]] = []
+
+    def reject(self, wrong: Any, reason: str, field: str) -> None:
+        """Mark records as bad; the first reason of each is the one that is told."""
+        if not isinstance(wrong, np.ndarray):
+            wrong = wrong.to_numpy(zero_copy_only=False).astype(bool)
+        for i in np.flatnonzero(wrong & ~self.is_bad):
+            value = self.columns[field][int(i)].as_py() if field in self.columns else None
+            self._found.append((int(i), reason, f"{field} is {value!r:.120}"))
+        self.is_bad |= wrong
+
+    def bad(self) -> list[tuple[int, str, str]]:
+        """Index, reason and detail of each bad record."""
+        return self._found
+
+    def text(self, field: str) -> pa.Array:
+        """A column of strings, "" as null; all null where the log has no such field."""
+        if field not in self.columns:
+            return pa.nulls(self.n, TEXT)
+        column = self.columns[field]
+        return pc.if_else(pc.equal(column, ""), None, column)
+
+    def mapped(
+        self, field: str, parse: Callable[[str], Any], kind: pa.DataType
+    ) -> tuple[pa.Array, Mask]:
+        """The field through `parse`, and which of its texts that refused."""
+        return mapped(self.text(field), parse, kind)
+
+    def integers(self, field: str) -> tuple[pa.Array, Mask]:
+        """A column of whole numbers, by one cast where every text is one."""
+        text = self.text(field)
+        try:
+            return text.cast(INT), np.zeros(self.n, dtype=bool)
+        except pa.ArrowInvalid:
+            return mapped(text, words.integer, INT)
+
+    def pair(
+        self, field: str, parse: Callable[[str], tuple[Any, Any]], *kinds: pa.DataType
+    ) -> tuple[pa.Array, pa.Array]:
+        """Two columns of one parse; both null where the text cannot be read."""
+        codes = self.text(field).dictionary_encode()
+        found = [_or_none(parse, text) or (None, None) for text in codes.dictionary.to_pylist()]
+        first, second = (
+            pa.array([pair[k] for pair in found], kinds[k]).take(codes.indices) for k in (0, 1)
+        )
+        return first, second
+
+
+def matches(texts: pa.Array, pattern: str) -> Mask:
+    """Which texts the pattern fits."""
+    found: Mask = (
+        pc.match_substring_regex(texts, pattern).fill_null(False).to_numpy(zero_copy_only=False)
+    )
+    return found
+
+
+def _or_none(parse: Callable[[str], Any], text: str | None) -> Any:
+    if text is None:
+        return None
+    try:
+        return parse(text)
+    except ValueError:
+        return None
+
+
+def mapped(
+    texts: pa.Array, parse: Callable[[str], Any], kind: pa.DataType
+) -> tuple[pa.Array, Mask]:
+    """Each distinct text parsed once; and which texts could not be."""
+    if texts.null_count == len(texts):
+        return pa.nulls(len(texts), kind), np.zeros(len(texts), dtype=bool)
+    codes = texts.dictionary_encode()
+    values: list[Any] = []
+    wrong: list[bool] = []
+    for text in codes.dictionary.to_pylist():
+        try:
+            values.append(None if text is None else parse(text))
+            wrong.append(False)
+        except ValueError:
+            values.append(None)
+            wrong.append(True)
+    bad: Mask = np.zeros(len(texts), dtype=bool)
+    if any(wrong):
+        bad = (
+            pa.array(wrong).take(codes.indices).fill_null(False).to_numpy(zero_copy_only=False)
+        ).astype(bool)
+    return pa.array(values, kind).take(codes.indices), bad

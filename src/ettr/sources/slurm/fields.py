@@ -1,0 +1,190 @@
+"""Slurm's own words: field names, states, and how sacct writes durations, TRES, exit codes.
+
+`ettr.sources.slurm.attempts.rows_from_sacct_fields` turns dictionaries of these fields (strings, as
+sacct prints them) into `attempts` and `allocations`, for sources that carry sacct rows in another
+wrapping, such as GCM's NDJSON.
+"""
+
+from __future__ import annotations
+
+import re
+
+# Base states and the flags that sacct may print in their place.
+_STATES_TEXT = (
+    "BOOT_FAIL CANCELLED COMPLETED COMPLETING CONFIGURING DEADLINE FAILED LAUNCH_FAILED NODE_FAIL "
+    "OUT_OF_MEMORY PENDING POWER_UP_NODE PREEMPTED RECONFIG_FAIL REQUEUED REQUEUE_FED REQUEUE_HOLD "
+    "RESIZING RESV_DEL_HOLD REVOKED RUNNING SIGNALING SPECIAL_EXIT STAGE_OUT STOPPED SUSPENDED "
+    "TIMEOUT UPDATE_DB EXPEDITING"
+)
+STATES = frozenset(_STATES_TEXT.split())
+
+SHORT_STATES = {
+    "BF": "BOOT_FAIL", "CA": "CANCELLED", "CD": "COMPLETED", "CF": "CONFIGURING",
+    "CG": "COMPLETING", "DL": "DEADLINE", "F": "FAILED", "LF": "LAUNCH_FAILED", "NF": "NODE_FAIL",
+    "OOM": "OUT_OF_MEMORY", "PD": "PENDING", "PR": "PREEMPTED", "R": "RUNNING",
+    "RD": "RESV_DEL_HOLD", "RF": "REQUEUE_FED", "RH": "REQUEUE_HOLD", "RQ": "REQUEUED",
+    "RS": "RESIZING", "RV": "REVOKED", "S": "SUSPENDED", "SE": "SPECIAL_EXIT", "SI": "SIGNALING",
+    "SO": "STAGE_OUT", "ST": "STOPPED", "TO": "TIMEOUT",
+}  # fmt: skip
+
+# Step states from worst to best: which of a job's steps tells its story.
+STEP_RANK = {
+    state: rank
+    for rank, state in enumerate(
+        (
+            "NODE_FAIL", "BOOT_FAIL", "OUT_OF_MEMORY", "FAILED", "TIMEOUT", "DEADLINE",
+            "PREEMPTED", "CANCELLED", "SUSPENDED", "RUNNING", "COMPLETED",
+        )
+    )
+}  # fmt: skip
+
+# What sacct prints where it has nothing to say.
+NOTHING = frozenset(
+    {"", "Unknown", "None", "N/A", "n/a", "(null)", "NULL", "None assigned", "UNKNOWN", "NONE"}
+)
+
+# Fields that hold what a user typed, and may therefore hold separators and line breaks.
+FREE_TEXT = ("comment", "admincomment", "systemcomment", "submitline", "jobname", "workdir",
+             "extra", "stdout", "stderr", "stdin", "container")  # fmt: skip
+
+# XDMoD's own sacct call, whose logs carry no header.
+XDMOD_FIELDS = (
+    "jobid", "jobidraw", "cluster", "partition", "qos", "account", "group", "gid", "user", "uid",
+    "submit", "eligible", "start", "end", "elapsed", "exitcode", "state", "nnodes", "ncpus",
+    "reqcpus", "reqmem", "reqtres", "alloctres", "timelimit", "nodelist", "jobname",
+)  # fmt: skip
+
+# Every field name of `sacct --helpformat`, from Slurm 16.05 to 25.05, in lower case.
+_SACCT_FIELDS_TEXT = """
+account admincomment alloccpus allocgres allocnodes alloctres associd avecpu avecpufreq
+avediskread avediskwrite avepages averss avevmsize blockid cluster comment constraints
+consumedenergy consumedenergyraw container cputime cputimeraw dbindex derivedexitcode elapsed
+elapsedraw eligible end exitcode extra failednode flags gid group jobid jobidraw jobname layout
+licenses maxdiskread maxdiskreadnode maxdiskreadtask maxdiskwrite maxdiskwritenode
+maxdiskwritetask maxpages maxpagesnode maxpagestask maxrss maxrssnode maxrsstask maxvmsize
+maxvmsizenode maxvmsizetask mcslabel mincpu mincpunode mincputask ncpus nnodes nodelist ntasks
+partition planned plannedcpu plannedcpuraw priority qos qosraw qosreq reason reqcpufreq
+reqcpufreqgov reqcpufreqmax reqcpufreqmin reqcpus reqgres reqmem reqnodes reqreservation reqtres
+reservation reservationid reserved resvcpu resvcpuraw restarts segmentsize sluid start state
+stderr stdin stdout submit submitline suspended systemcomment systemcpu timelimit timelimitraw
+totalcpu tresusageinave tresusageinmax tresusageinmaxnode tresusageinmaxtask tresusageinmin
+tresusageinminnode tresusageinmintask tresusageintot tresusageoutave tresusageoutmax
+tresusageoutmaxnode tresusageoutmaxtask tresusageoutmin tresusageoutminnode tresusageoutmintask
+tresusageouttot uid user usercpu wckey wckeyid workdir jobstate
+"""
+SACCT_FIELDS = frozenset(_SACCT_FIELDS_TEXT.split())
+
+JOB_ID = r"^\d+(?:_(?:\d+|\[[0-9,\-:%]*(?:\.\.\.)?\]))?(?:\+\d+)?$"
+STEP_ID = r"^\d+(?:_(?:\d+|\[[0-9,\-:%]*(?:\.\.\.)?\]))?(?:\+\d+)?\.[A-Za-z0-9_+\-]+$"
+
+_DURATION = re.compile(r"(?:(\d{1,6})-)?(?:(\d{1,9}):)?(\d{1,9}):(\d{1,9}(?:\.\d{1,9})?)")
+_DAYS_HOURS = re.compile(r"(\d{1,6})-(\d{1,3})(?::(\d{1,3}))?")
+_EXIT = re.compile(r"(\d{1,9})(?::(\d{1,9}))?")
+_GPU = re.compile(r"(?:^|,)gres/gpu(:[^=,]*)?=(\d+)([KMGTP]?)", re.IGNORECASE)
+_OLD_GPU = re.compile(r"(?:^|,)(?:gres:)?gpu(?::[^:,()]+)*?:(\d{1,9})(?:\([^)]*\))?(?=,|$)")
+_SUFFIX = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
+
+
+def state_and_user(text: str) -> tuple[str, str | None]:
+    """Base state and the user id that cancelled it, from `CANCELLED by 1000` and its like.
+
+    Raises:
+        ValueError: no state that Slurm has.
+    """
+    words = text.split()
+    word = words[0].rstrip("+").upper() if words else ""
+    word = SHORT_STATES.get(word, word)
+    if word not in STATES:
+        raise ValueError(f"{text!r} is no state of Slurm")
+    by = words[2] if len(words) >= 3 and words[1] == "by" else None
+    return word, by
+
+
+def duration_s(text: str) -> float | None:
+    """Seconds of `[DD-[HH:]]MM:SS[.fff]` or `DD-HH[:MM]`; None where sacct has nothing to say.
+
+    Raises:
+        ValueError: no duration.
+    """
+    if text in NOTHING or text in {"UNLIMITED", "Partition_Limit", "INVALID"}:
+        return None
+    if match := _DURATION.fullmatch(text):
+        days, hours, minutes, seconds = match.groups()
+        return (
+            86400.0 * int(days or 0)
+            + 3600.0 * int(hours or 0)
+            + 60.0 * int(minutes)
+            + float(seconds)
+        )
+    if match := _DAYS_HOURS.fullmatch(text):
+        days, hours, minutes = match.groups()
+        return 86400.0 * int(days) + 3600.0 * int(hours) + 60.0 * int(minutes or 0)
+    raise ValueError(f"{text!r} is no duration")
+
+
+def integer(text: str) -> int | None:
+    """A whole number; None where sacct has nothing to say.
+
+    Raises:
+        ValueError: no whole number, or none that 64 bits hold.
+    """
+    if text in NOTHING:
+        return None
+    value = int(text) if re.fullmatch(r"[+-]?\d{1,19}", text) else None
+    if value is None or abs(value) > 2**63 - 1:
+        raise ValueError(f"{text!r} is no whole number")
+    return value
+
+
+def minutes_to_s(text: str) -> float | None:
+    """Seconds of a limit in whole minutes; None for no limit.
+
+    Raises:
+        ValueError: no whole number.
+    """
+    if text in {"UNLIMITED", "Partition_Limit", "INVALID"}:
+        return None
+    minutes = integer(text)
+    return None if minutes is None else 60.0 * minutes
+
+
+def exit_code(text: str) -> tuple[int | None, int | None]:
+    """Exit code and signal of `1:0`.
+
+    Raises:
+        ValueError: no exit code.
+    """
+    if text in NOTHING:
+        return None, None
+    match = _EXIT.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is no exit code")
+    return int(match[1]), None if match[2] is None else int(match[2])
+
+
+def gpus_of_tres(text: str) -> int:
+    """GPUs in a TRES list such as `cpu=4,gres/gpu=8,gres/gpu:h100=8`: 8, for 0 where it has none.
+
+    A typed count says again what the untyped one says, so the two are never added; typed counts
+    alone are summed over the types.
+    """
+    typed = 0
+    untyped: int | None = None
+    for kind, count, suffix in _GPU.findall(text):
+        value = min(int(count) * _SUFFIX[suffix.upper()], 10**12)
+        if kind:
+            typed += value
+        else:
+            untyped = value
+    return typed if untyped is None else untyped
+
+
+def tres_count(text: str, name: str) -> int | None:
+    """Count of one plain TRES (`cpu`, `node`) in a list; None where it is not named."""
+    match = re.search(rf"(?:^|,){re.escape(name)}=(\d{{1,12}})(?=,|$)", text)
+    return None if match is None else int(match[1])
+
+
+def gpus_of_gres(text: str) -> int:
+    """GPUs in a list of generic resources such as `gpu:h100:8(S:0-1),nvme:1`, summed over types."""
+    return sum(min(int(count), 10**9) for count in _OLD_GPU.findall(text))

@@ -1,0 +1,347 @@
+"""Bytes of `sacct -P` -> records of as many fields as the header has.
+
+sacct escapes nothing: a SubmitLine may hold line breaks and separators. Lines that have the right
+number of separators are found by whole blocks of bytes; only what lies between them is looked at
+line by line. A record that cannot be put together in one way only is handed on as broken.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import numpy as np
+import numpy.typing as npt
+
+from ettr.sources.slurm import fields as words
+
+Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+# stands for a separator of several bytes while a block is split
+_STAND_IN = b"\x1f"
+# stand for a separator and a line break inside a free text of a repaired record
+INNER_MARK, INNER_BREAK = b"\x1e", b"\x1d"
+_START = re.compile(rb"\d+(?:_(?:\d+|\[[^\]|]{0,400}\]))?(?:\+\d+)?(?:\.[A-Za-z0-9_+\-]+)?\Z")
+_NUMBER = re.compile(rb"\d*\Z")
+_TIMES = frozenset({"submit", "start", "end", "eligible"})
+_NUMBERS = frozenset({"uid", "gid", "elapsedraw", "nnodes", "ncpus", "alloccpus", "allocnodes",
+                      "reqcpus", "reqnodes", "priority", "cputimeraw"})  # fmt: skip
+_ALWAYS_FILLED = frozenset({"state", "elapsed", "elapsedraw", "suspended", "exitcode", "submit",
+                            "start", "end"})  # fmt: skip
+_DURATIONS = frozenset({"elapsed", "timelimit", "suspended", "systemcpu", "usercpu", "totalcpu",
+                        "cputime", "mincpu", "avecpu", "planned", "reserved"})  # fmt: skip
+_EXITS = frozenset({"exitcode", "derivedexitcode"})
+_CHECKED = _TIMES | _NUMBERS | _DURATIONS | _EXITS | {
+    "jobid", "jobidraw", "state", "submitline", "alloctres", "reqtres", "workdir",
+}  # fmt: skip
+_COMMANDS = re.compile(rb"\s*(?:\S*/)?(?:sbatch|srun|salloc|sattach|scrun|strigger)(?:\s|\Z)")
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The fields of a file in order, in lower case, and how its lines are told apart.
+
+    `trailing` says that each line ends with one more separator (`sacct -p`).
+    """
+
+    fields: tuple[str, ...]
+    delimiter: bytes
+    trailing: bool = False
+
+    @property
+    def separators(self) -> int:
+        """Separators of a whole record."""
+        return len(self.fields) - (not self.trailing)
+
+    @property
+    def job_first(self) -> bool:
+        """Whether each record begins with a job id."""
+        return self.fields[0] in {"jobid", "jobidraw"}
+
+    @property
+    def mark(self) -> bytes:
+        """The one byte that separates fields within a block."""
+        return self.delimiter if len(self.delimiter) == 1 else _STAND_IN
+
+    def one_byte(self, text: bytes) -> bytes:
+        """`text` with one-byte separators and without carriage returns."""
+        if len(self.delimiter) > 1:
+            text = text.replace(_STAND_IN, b" ").replace(self.delimiter, _STAND_IN)
+        if b"\r" in text:
+            text = text.replace(b"\r\n", b"\n").replace(b"\r", b" ")
+        return text
+
+
+@dataclass(slots=True)
+class Records:
+    """The records of one block.
+
+    `data` holds the whole ones, one a line, with single-byte separators; `start` is where each
+    begins in the block as it was read, `line` on which line (from 0, within the block).
+    """
+
+    data: bytes
+    start: Ints
+    line: Ints
+    broken: list[tuple[int, str, str, bytes]] = field(default_factory=list)
+    blank: int = 0
+    repaired: int = 0
+    disputed: int = 0
+    headers: int = 0
+
+
+def split_records(block: bytes, layout: Layout, header: bytes | None) -> Records:
+    """The records of a block that ends with a line break (or is the last).
+
+    Args:
+        block: bytes as `Layout.one_byte` gives them.
+        header: the header line in the same form, to know it when it is repeated.
+    """
+    raw = np.frombuffer(block, dtype=np.uint8)
+    ends = np.flatnonzero(raw == 10)
+    if not block.endswith(b"\n"):
+        ends = np.append(ends, len(block))
+    starts = np.concatenate(([0], ends[:-1] + 1)).astype(np.int64)
+    marks = np.flatnonzero(raw == layout.mark[0])
+    upto = np.searchsorted(marks, ends)
+    counts = np.diff(upto, prepend=0)
+    lines = _Lines(block, starts, ends, counts, layout)
+    whole = counts == layout.separators
+    found = Records(block, starts, np.arange(len(starts)))
+    if header is not None:
+        is_header = _same_text(raw, starts, ends, header)
+        found.headers = int(is_header.sum())
+        whole &= ~is_header
+        lines.header = is_header
+    if whole.all():
+        return found
+    return _with_repairs(lines, _without_cut_ends(lines, whole), found)
+
+
+def _without_cut_ends(lines: _Lines, whole: Mask) -> Mask:
+    """A line that has all its separators is not whole where the next goes on with its last text.
+
+    Only a free text may hold a line break, and only where each record begins with a job id can a
+    line that goes on be told from one that begins.
+    """
+    if not lines.layout.job_first or lines.layout.fields[-1] not in words.FREE_TEXT:
+        return whole
+    found = whole.copy()
+    for first, _ in _runs(~whole):
+        text = lines.text(first)
+        goes_on = text.strip() and not lines.is_header(first)
+        if first and whole[first - 1] and goes_on and not starts_record(text, lines.layout):
+            found[first - 1] = False
+    return found
+
+
+def _same_text(raw: npt.NDArray[np.uint8], starts: Ints, ends: Ints, text: bytes) -> Mask:
+    """Which lines are exactly `text`."""
+    same: Mask = (ends - starts) == len(text)
+    for i in np.flatnonzero(same):
+        same[i] = raw[starts[i] : ends[i]].tobytes() == text
+    return same
+
+
+@dataclass(slots=True)
+class _Lines:
+    block: bytes
+    starts: Ints
+    ends: Ints
+    counts: Ints
+    layout: Layout
+    header: Mask | None = None
+
+    def text(self, i: int) -> bytes:
+        return self.block[int(self.starts[i]) : int(self.ends[i])]
+
+    def is_header(self, i: int) -> bool:
+        return self.header is not None and bool(self.header[i])
+
+
+def _with_repairs(lines: _Lines, whole: Mask, found: Records) -> Records:
+    """Put the records between the whole lines together, in order."""
+    pieces: list[bytes] = []
+    start: list[Ints] = []
+    number: list[Ints] = []
+    at = 0
+    for first, last in _runs(~whole):
+        if first > at:
+            pieces.append(lines.block[int(lines.starts[at]) : int(lines.starts[first])])
+            start.append(lines.starts[at:first])
+            number.append(np.arange(at, first))
+        for begin, record in _repair(lines, first, last, found):
+            pieces.append(record + b"\n")
+            start.append(lines.starts[begin : begin + 1])
+            number.append(np.array([begin]))
+        at = last
+    if at < len(lines.starts):
+        pieces.append(lines.block[int(lines.starts[at]) :])
+        start.append(lines.starts[at:])
+        number.append(np.arange(at, len(lines.starts)))
+    found.data = b"".join(pieces)
+    found.start = np.concatenate(start).astype(np.int64) if start else np.empty(0, np.int64)
+    found.line = np.concatenate(number).astype(np.int64) if number else np.empty(0, np.int64)
+    return found
+
+
+def _runs(mask: Mask) -> list[tuple[int, int]]:
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], mask, [False])).astype(np.int8)))
+    return [(int(a), int(b)) for a, b in zip(edges[::2], edges[1::2], strict=True)]
+
+
+def _repair(lines: _Lines, first: int, last: int, found: Records) -> list[tuple[int, bytes]]:
+    """Records of a run of lines none of which is whole: (line on which it begins, its bytes)."""
+    out: list[tuple[int, bytes]] = []
+    group: list[int] = []
+    marks = 0
+
+    def close() -> None:
+        if group:
+            record = _join(lines, group, found)
+            if record is not None:
+                out.append((group[0], record))
+            group.clear()
+
+    for i in range(first, last):
+        text = lines.text(i)
+        if lines.is_header(i):
+            close()
+            continue
+        # a record that has all its separators is over when a line with some more comes
+        full = bool(group) and marks >= lines.layout.separators and bool(lines.counts[i])
+        if starts_record(text, lines.layout) or (full and not lines.layout.job_first):
+            close()
+        if not group:
+            marks = 0
+        if group or text.strip():
+            group.append(i)
+            marks += int(lines.counts[i])
+        else:
+            found.blank += 1
+    close()
+    return out
+
+
+def starts_record(text: bytes, layout: Layout) -> bool:
+    """Whether a line begins as a record does; known only where the first field is a job id."""
+    if not layout.job_first or layout.mark not in text:
+        return False
+    parts = text.split(layout.mark, 4)
+    if not _START.match(parts[0]):
+        return False
+    # the last part may be cut by a line break, the others are whole
+    return all(_fits(name, part) for name, part in zip(layout.fields, parts[:-1], strict=False))
+
+
+def _join(lines: _Lines, group: list[int], found: Records) -> bytes | None:
+    while len(group) > 1 and not lines.text(group[-1]).strip():
+        group.pop()  # a blank line after a record is no part of it
+        found.blank += 1
+    text = b"\n".join(lines.text(i) for i in group)
+    layout = lines.layout
+    parts = text.split(layout.mark)
+    excess = len(parts) - 1 - layout.separators
+    if excess < 0:
+        found.broken.append((group[0], "too-few-fields",
+                             f"{len(parts)} fields where the header has {len(layout.fields)}",
+                             text))  # fmt: skip
+        return None
+    if excess:
+        merged = _merge(parts, excess, layout)
+        if merged is None:
+            found.broken.append((group[0], "too-many-fields",
+                                 f"{len(parts)} fields where the header has {len(layout.fields)}, "
+                                 "and no single way to join them", text))  # fmt: skip
+            return None
+        parts, disputed = merged
+        found.disputed += disputed
+    found.repaired += 1
+    parts = [part.replace(layout.mark, INNER_MARK) for part in parts]
+    return layout.mark.join(parts).replace(b"\n", INNER_BREAK)
+
+
+def _merge(parts: list[bytes], excess: int, layout: Layout) -> tuple[list[bytes], bool] | None:
+    """Fields with the separators that a free text holds put back into it.
+
+    Each free-text field is tried; the others must look like what they are. Where several free
+    texts would do and they alone differ, the record is kept without those texts.
+    """
+    fits: list[list[bytes]] = []
+    checked = [k for k, name in enumerate(layout.fields) if name in _CHECKED]
+    for at, name in enumerate(layout.fields):
+        if name not in words.FREE_TEXT:
+            continue
+        joined = layout.delimiter.join(parts[at : at + excess + 1])
+        tried = [*parts[:at], joined, *parts[at + excess + 1 :]]
+        if all(_fits(layout.fields[k], tried[k]) for k in checked):
+            fits.append(tried)
+    # sacct always fills some fields: a way to join that leaves them empty is no likely one
+    filled = [k for k, name in enumerate(layout.fields) if name in _ALWAYS_FILLED]
+    fits = [tried for tried in fits if all(tried[k] for k in filled)] or fits
+    if not fits:
+        return None
+    if len(fits) == 1:
+        return fits[0], False
+    first = fits[0]
+    differ = [k for k in range(len(first)) if any(other[k] != first[k] for other in fits[1:])]
+    if any(layout.fields[k] not in words.FREE_TEXT for k in differ):
+        return None
+    return [b"" if k in differ else part for k, part in enumerate(first)], True
+
+
+def _fits(name: str, part: bytes) -> bool:
+    if name in {"jobid", "jobidraw"}:
+        return _START.match(part) is not None
+    if name == "state":
+        return _reads(words.state_and_user, part)
+    if name in _TIMES:
+        return _is_time(part)
+    if name in _EXITS:
+        return _reads(words.exit_code, part)
+    if name in _NUMBERS:
+        return _NUMBER.match(part) is not None
+    if name in _DURATIONS:
+        return _reads(words.duration_s, part)
+    if name == "submitline":
+        return not part or _COMMANDS.match(part) is not None
+    if name in {"alloctres", "reqtres"}:
+        return not part or b"=" in part
+    if name == "workdir":
+        return not part or part.startswith(b"/")
+    return True
+
+
+def _reads(parse: Callable[[str], object], part: bytes) -> bool:
+    try:
+        parse(part.decode("utf-8", "replace"))
+    except ValueError:
+        return False
+    return True
+
+
+def _is_time(part: bytes) -> bool:
+    text = part.decode("utf-8", "replace")
+    if text in words.NOTHING or re.fullmatch(r"\d{9,11}", text):
+        return True
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return len(text) >= len("2026-01-01T00:00")
+
+
+def fields_of_header(line: bytes, delimiter: bytes) -> tuple[str, ...]:
+    """Lower-case field names of a header line; a trailing separator leaves an empty last one."""
+    return tuple(
+        part.decode("utf-8", "replace").strip().split("%")[0].lower()
+        for part in line.split(delimiter)
+    )
+
+
+def known_share(fields: Sequence[str]) -> float:
+    """Which share of the names sacct has."""
+    return sum(name in words.SACCT_FIELDS for name in fields) / max(len(fields), 1)

@@ -1,0 +1,355 @@
+"""`sacct -P`: attempts and their nodes, from any set of columns."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import BinaryIO
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv
+
+from ettr.errors import SourceError, UsageError
+from ettr.sources.base import DAMAGE, RawFile, ReadOptions, Source
+from ettr.sources.slurm import fields as words
+from ettr.sources.slurm.attempts import USED, AttemptReader, need_fields
+from ettr.sources.slurm.records import (
+    INNER_BREAK,
+    INNER_MARK,
+    Layout,
+    Records,
+    fields_of_header,
+    known_share,
+    split_records,
+    starts_record,
+)
+from ettr.tables.rows import Batch, Rejects
+
+NAME = "slurm-sacct"
+CHUNK_BYTES = 8 << 20
+# a job's steps follow it; beyond this many bytes of them the block is read as it is
+_MOST_HELD_BYTES = 16 * CHUNK_BYTES
+_HEADER = re.compile(rb"[A-Za-z]\w*([^\w\s%,.]{1,3}|\t|,|\x1f)[A-Za-z]")
+_JOB_FIRST = re.compile(rb"\d+(?:_(?:\d+|\[[^\]]*\]))?(?:\+\d+)?(?:\.\w+)?(\|#|\||\^|\t|\x1f)")
+_ISO = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
+_ZONED_ISO = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)(?!\d)")
+_BOMS = (b"\xff\xfe", b"\xfe\xff")
+
+
+def read(raw: RawFile, options: ReadOptions) -> Iterator[Batch]:
+    """Batches of attempts and allocations, in the file's order.
+
+    Raises:
+        SourceError: the file is no `sacct -P`, or lacks a field that is needed.
+        UsageError: a zone or the field names are needed and were not given.
+    """
+    layout, header = _layout(raw.head, raw.name, options)
+    need_fields(layout.fields, raw.name)
+    reader = AttemptReader(NAME, raw.file_id, options, raw.name)
+    told: Counter[str] = Counter()
+    with raw.open() as file:
+        parsed = (
+            _parse(block, first_line, layout, header, told)
+            for block, first_line in _blocks(file, layout, raw.name)
+        )
+        for part in _ahead(parsed):
+            yield _batch(part, layout, reader, raw.file_id)
+    yield Batch({}, 0, notes=(*reader.notes(), *_notes(told, header, options)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Parsed:
+    """One block: its records, their columns in use, and the line on which it begins."""
+
+    records: Records
+    columns: dict[str, pa.Array]
+    first_line: int
+    headers: int
+
+
+def _ahead(items: Iterator[_Parsed]) -> Iterator[_Parsed]:
+    """The items, the next of which is parsed while the last is turned into rows."""
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(next, items, None)
+        while (item := waiting.result()) is not None:
+            waiting = pool.submit(next, items, None)
+            yield item
+
+
+def _parse(
+    block: bytes, first_line: int, layout: Layout, header: bytes | None, told: Counter[str]
+) -> _Parsed:
+    records = split_records(block, layout, header)
+    headers = records.headers - (first_line == 1 and header is not None)
+    told["headers"] += headers
+    told["repaired"] += records.repaired
+    told["disputed"] += records.disputed
+    columns: dict[str, pa.Array] = {}
+    if len(records.line):
+        names = [name if name else f"\x00{at}" for at, name in enumerate(layout.fields)]
+        if layout.trailing:
+            names.append("\x00last")
+        columns = _columns(records.data, names, layout.mark, told)
+        if records.repaired:
+            columns = {name: _restored(name, column, layout) for name, column in columns.items()}
+    return _Parsed(records, columns, first_line, headers)
+
+
+def _batch(part: _Parsed, layout: Layout, reader: AttemptReader, file_id: str) -> Batch:
+    records, first_line = part.records, part.first_line
+    rejects = Rejects(NAME, file_id)
+    for line, reason, detail, text in records.broken:
+        rejects.add(first_line + line, reason, detail, text.replace(layout.mark, layout.delimiter))
+    n = len(records.line)
+    skipped = records.blank + part.headers
+    read = n + len(records.broken) + skipped
+    tables: dict[str, pa.Table] = {}
+    if n:
+        made = reader.convert(part.columns, records.line + first_line)
+        lines_of = records.data.split(b"\n") if made.bad else []
+        for bad in made.bad:
+            text = lines_of[bad.index].replace(layout.mark, layout.delimiter)
+            rejects.add(first_line + int(records.line[bad.index]), bad.reason, bad.detail, text)
+        tables = {"attempts": made.attempts, "allocations": made.allocations}
+        skipped += made.skipped
+    if rejects.rows:
+        rejects.rows.sort(key=lambda row: int(row["line"]))
+        tables["rejects"] = rejects.table()
+    return Batch(tables, read, len(rejects.rows), skipped)
+
+
+def _columns(data: bytes, names: list[str], mark: bytes, told: Counter[str]) -> dict[str, pa.Array]:
+    """The columns in use, as strings."""
+    unique = [name if names.index(name) == at else f"{name}\x00{at}" for at, name in
+              enumerate(names)]  # fmt: skip
+    wanted = [name for name in unique if name in USED]
+    kind = pa.string() if _is_utf8(data) else pa.binary()
+    longest = max(len(data) // 16, 1 << 20)
+    table = csv.read_csv(
+        pa.BufferReader(data),
+        csv.ReadOptions(column_names=unique, block_size=min(longest, 2**30), use_threads=True),
+        csv.ParseOptions(delimiter=mark.decode(), quote_char=False, double_quote=False,
+                         newlines_in_values=False, ignore_empty_lines=False),
+        csv.ConvertOptions(include_columns=wanted, check_utf8=False, strings_can_be_null=False,
+                           column_types=dict.fromkeys(wanted, kind)),
+    )  # fmt: skip
+    return {name: _decoded(table.column(name).combine_chunks(), told) for name in wanted}
+
+
+def _restored(name: str, column: pa.Array, layout: Layout) -> pa.Array:
+    """A free text with the separators and line breaks that it had."""
+    if name not in words.FREE_TEXT:
+        return column
+    inner = pc.replace_substring(column, INNER_MARK.decode(), layout.mark.decode())
+    return pc.replace_substring(inner, INNER_BREAK.decode(), "\n")
+
+
+def _is_utf8(data: bytes) -> bool:
+    if data.isascii():
+        return True
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _decoded(column: pa.Array, told: Counter[str]) -> pa.Array:
+    if column.type == pa.string():
+        return column
+    try:
+        return column.cast(pa.string())
+    except pa.ArrowInvalid:
+        codes = column.dictionary_encode()
+        texts = []
+        for value in codes.dictionary.to_pylist():
+            try:
+                texts.append(value.decode("utf-8"))
+            except UnicodeDecodeError:
+                texts.append(value.decode("latin-1"))
+                told["latin"] += 1
+        return pa.array(texts, pa.string()).take(codes.indices)
+
+
+def _blocks(file: BinaryIO, layout: Layout, name: str) -> Iterator[tuple[bytes, int]]:
+    """Blocks of whole records with their first line's number, separators made one byte.
+
+    A block ends before the last job that it holds, since that job's steps, or the rest of its
+    SubmitLine, may follow.
+    """
+    held = b""
+    line = 1
+    while True:
+        try:
+            chunk = file.read(CHUNK_BYTES)
+        except (*DAMAGE, ValueError) as error:
+            raise SourceError(f"{name}: cannot be read to its end: {error}") from error
+        if chunk:
+            held += chunk
+        if not chunk:
+            if held:
+                yield layout.one_byte(held), line
+            return
+        cut = _cut(held, layout)
+        if not cut and len(held) > _MOST_HELD_BYTES:
+            raise SourceError(
+                f"{name}: line {line} is longer than {_MOST_HELD_BYTES >> 20} MiB; it is no text"
+            )
+        if cut:
+            block = held[:cut]
+            held = held[cut:]
+            lines = block.count(b"\n")
+            yield layout.one_byte(block), line
+            line += lines
+
+
+def _cut(held: bytes, layout: Layout) -> int:
+    """Where to cut: the start of the last line that begins a job's record, or 0 to read on."""
+    column = min(layout.fields.index(n) for n in ("jobid", "jobidraw") if n in layout.fields)
+    end = held.rfind(b"\n") + 1
+    floor = max(end - len(held) // 2, 0) if len(held) <= _MOST_HELD_BYTES else 0
+    at = held.rfind(b"\n", 0, max(end - 1, 0)) + 1
+    while at > floor:
+        text = held[at : held.find(b"\n", at)]
+        parts = text.split(layout.delimiter)
+        whole = len(parts) == layout.separators + 1
+        if whole or (layout.job_first and starts_record(layout.one_byte(text), layout)):
+            job = parts[column] if column < len(parts) else b""
+            if re.fullmatch(rb"\d+(?:_(?:\d+|\[[^\]]*\]))?(?:\+\d+)?", job):
+                return at
+        at = held.rfind(b"\n", 0, at - 1) + 1
+    return 0 if len(held) <= _MOST_HELD_BYTES else end
+
+
+def _layout(head: bytes, name: str, options: ReadOptions) -> tuple[Layout, bytes | None]:
+    if head.startswith(_BOMS):
+        raise SourceError(f"{name}: is UTF-16; convert it first: iconv -f UTF-16 -t UTF-8 {name}")
+    lines = [line.rstrip(b"\r") for line in head.split(b"\n") if line.strip()]
+    if not lines:
+        raise SourceError(f"{name}: is empty")
+    first = lines[0].removeprefix(b"\xef\xbb\xbf")
+    delimiter = _delimiter_of_header(first)
+    if delimiter is not None:
+        fields = fields_of_header(first, delimiter)
+        trailing = len(fields) > 1 and not fields[-1]
+        layout = Layout(fields[:-1] if trailing else fields, delimiter, trailing)
+        return layout, layout.one_byte(lines[0])
+    fields_given = options.fields
+    match = _JOB_FIRST.match(first)
+    delimiter = match[1] if match else b"|"
+    if b"|#" in first:
+        delimiter = b"|#"
+    if fields_given is None and _is_xdmod(lines, delimiter):
+        fields_given = words.XDMOD_FIELDS
+    if fields_given is None:
+        if delimiter not in first:
+            raise SourceError(
+                f"{name}: is no output of sacct -P: its first line is neither a header such as "
+                "JobID|State|... nor a record"
+            )
+        raise UsageError(
+            f"{name}: has no header and {first.count(delimiter) + 1} fields; name them in order "
+            "with --fields, for example --fields JobID,State,Submit,Start,End"
+        )
+    fields = tuple(field.strip().split("%")[0].lower() for field in fields_given)
+    trailing = first.count(delimiter) == len(fields)
+    return Layout(fields, delimiter, trailing), None
+
+
+def _delimiter_of_header(line: bytes) -> bytes | None:
+    match = _HEADER.match(line)
+    if match is None:
+        return None
+    fields = [name for name in fields_of_header(line, match[1]) if name]
+    if known_share(fields) < 0.5 or not {"jobid", "jobidraw"} & set(fields):
+        return None
+    return match[1]
+
+
+def _is_xdmod(lines: list[bytes], delimiter: bytes) -> bool:
+    """Whether the first lines have XDMoD's 26 fields: times and a state where it has them."""
+    fields = words.XDMOD_FIELDS
+    seen = 0
+    for line in lines[:20]:
+        parts = line.split(delimiter)
+        if len(parts) != len(fields):
+            continue
+        row = dict(zip(fields, parts, strict=True))
+        if not (_ISO.fullmatch(row["submit"]) and re.match(rb"[A-Z_]+", row["state"])):
+            return False
+        if not re.fullmatch(rb"\d+:\d+", row["exitcode"]):
+            return False
+        seen += 1
+    return seen > 0
+
+
+def matches(head: bytes, file_name: str) -> float:
+    """1 for a header of sacct fields, 0.9 for XDMoD's fields, 0.6 for another headerless dump."""
+    lines = [line.rstrip(b"\r") for line in head.split(b"\n", 40) if line.strip()]
+    if not lines:
+        return 0.0
+    first = lines[0].removeprefix(b"\xef\xbb\xbf")
+    delimiter = _delimiter_of_header(first)
+    if delimiter is not None:
+        names = [n.strip() for n in first.split(delimiter) if n.strip()]
+        own = b"JobID" in names or b"JobIDRaw" in names
+        share = known_share([n.decode("utf-8", "replace").split("%")[0].lower() for n in names])
+        return 1.0 if own and share >= 0.8 else 0.0
+    match = _JOB_FIRST.match(first)
+    if match is None:
+        return 0.0
+    if _is_xdmod(lines, match[1]):
+        return 0.9
+    parts = first.split(match[1])
+    has_state = any(_is_state(part) for part in parts)
+    has_time = any(_ISO.match(part) for part in parts)
+    return 0.6 if len(parts) >= 5 and has_state and has_time else 0.0
+
+
+def _is_state(part: bytes) -> bool:
+    try:
+        words.state_and_user(part.decode("utf-8", "replace"))
+    except ValueError:
+        return False
+    return len(part) > 3
+
+
+def prints_local(head: bytes) -> bool:
+    """Whether the first bytes hold a time without an offset."""
+    return len(_ISO.findall(head)) > len(_ZONED_ISO.findall(head))
+
+
+def _notes(told: Counter[str], header: bytes | None, options: ReadOptions) -> tuple[str, ...]:
+    found = [
+        text
+        for key, text in (
+            ("repaired", f"{told['repaired']} records that line breaks or separators in a free "
+             "text had broken were put together again"),
+            ("disputed", f"{told['disputed']} of them lost their free texts, as it is not known "
+             "which of them held the separator"),
+            ("headers", f"{told['headers']} repeated headers were skipped"),
+            ("latin", f"{told['latin']} texts are not UTF-8; read as Latin-1"),
+        )
+        if told[key]
+    ]  # fmt: skip
+    if header is None and options.fields is None:
+        found.append("no header; its 26 fields are those of XDMoD's sacct call")
+    return tuple(found)
+
+
+SOURCE = Source(
+    name=NAME,
+    title="Slurm job accounting, sacct -P",
+    tables=("attempts", "allocations"),
+    matches=matches,
+    read=read,
+    names_cluster=True,
+    local_time=True,
+    prints_local=prints_local,
+    options=("--timezone", "--fields", "--cluster"),
+    how_to_get="TZ=UTC sacct -a -D -P -S START -E END -o ALL > sacct.psv   # then --timezone UTC",
+)

@@ -1,0 +1,214 @@
+"""The InfiniteHBD fault trace: starts and ends of faults of a GPU fleet.
+
+The trace names only nodes that failed and tells days since it began, so the size of the fleet is
+asked for. Day 0 is 2024-03-30 UTC unless a start is given.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from ettr.errors import UsageError
+from ettr.sources.base import RawFile, ReadOptions, Source
+from ettr.sources.text_records import EventFile, JsonRecord, clean, head_objects, json_records
+from ettr.tables.rows import Batch, table_of
+
+NAME = "infinitehbd"
+CLUSTER = "infinitehbd"
+DAY_ZERO = datetime(2024, 3, 30, tzinfo=UTC)
+_MOST_DAYS = 36_500.0
+
+
+@dataclass(slots=True)
+class _Fault:
+    """One fault of a node: its type in one string, its days, and the line of its start."""
+
+    node: str
+    kind: str
+    start_day: float
+    line: int
+    raw: str
+    end_day: float | None = None
+
+
+def read(raw: RawFile, options: ReadOptions) -> Iterator[Batch]:
+    """Nodes of the whole fleet, an event for each fault, and the intervals in which nodes are down.
+
+    A fault's start and end pair by node and fault type, first in first out. Overlapping faults of
+    one node make one interval of DOWN; the events keep each.
+    """
+    file = EventFile(NAME, raw, options)
+    # the trace is a fleet of its own, whatever else the store holds
+    file.cluster = CLUSTER
+    file.note_unless_cluster = False
+    faults, last_day = _faults(raw, file)
+    seen = sorted({fault.node for fault in faults})
+    _check_fleet(raw, options, len(seen))
+    zero = (options.start or DAY_ZERO).astimezone(UTC)
+    if options.start is None:
+        file.note("day 0 of the trace was taken as 2024-03-30 UTC")
+    for fault in faults:
+        _add_event(file, fault, zero)
+    yield file.batch(
+        nodes=_nodes(file, options, seen, zero, zero + timedelta(days=last_day)),
+        node_states=_down(file, faults, zero),
+    )
+
+
+def _check_fleet(raw: RawFile, options: ReadOptions, n_seen: int) -> None:
+    if options.n_nodes is None:
+        raise UsageError(
+            f"{raw.path}: the trace names the {n_seen} nodes that failed and not how many there "
+            "are; say so with --nodes N (the published trace has 400)"
+        )
+    if options.n_nodes < n_seen:
+        raise UsageError(
+            f"{raw.path}: --nodes {options.n_nodes} is less than the {n_seen} nodes that the trace "
+            "names"
+        )
+
+
+def _faults(raw: RawFile, file: EventFile) -> tuple[list[_Fault], float]:
+    """The faults in order of their starts, and the last day that the trace tells of."""
+    faults: list[_Fault] = []
+    pending: dict[tuple[str, str], deque[_Fault]] = defaultdict(deque)
+    last_day = 0.0
+    for record in json_records(raw):
+        file.read()
+        parts = _parts(file, record)
+        if parts is None:
+            continue
+        node, day, kind, is_start = parts
+        last_day = max(last_day, day)
+        waiting = pending[node, kind]
+        if is_start:
+            fault = _Fault(node, kind, day, record.line, record.raw)
+            waiting.append(fault)
+            faults.append(fault)
+        elif waiting and waiting[0].start_day <= day:
+            waiting.popleft().end_day = day
+        else:
+            file.reject(record.line, "end-without-start", f"node {node}: no open fault of type "
+                        f"{kind}", record.raw)  # fmt: skip
+    n_open = sum(len(waiting) for waiting in pending.values())
+    if n_open:
+        file.note(f"{n_open} faults had not ended when the trace did")
+    return faults, last_day
+
+
+def _parts(file: EventFile, record: JsonRecord) -> tuple[str, float, str, bool] | None:
+    value = record.value
+    if not isinstance(value, dict):
+        file.reject(record.line, "bad-json", record.error or "no JSON object", record.raw)
+        return None
+    node, day, fault = clean(value.get("node_id")), value.get("event_time"), value.get("fault_type")
+    event = value.get("event_type")
+    if node is None or not isinstance(fault, dict) or event not in {"fault_start", "fault_end"}:
+        detail = "needs node_id, event_type fault_start or fault_end, and fault_type"
+        file.reject(record.line, "missing-field", detail, record.raw)
+        return None
+    if isinstance(day, bool) or not isinstance(day, int | float) or not 0 <= day <= _MOST_DAYS:
+        file.reject(record.line, "bad-timestamp", f"event_time is {day!r:.100}", record.raw)
+        return None
+    words = [clean(fault.get(part)) or "" for part in ("Level", "Class", "Desc")]
+    return node, float(day), "/".join(words), event == "fault_start"
+
+
+def _add_event(file: EventFile, fault: _Fault, zero: datetime) -> None:
+    end = None if fault.end_day is None else zero + timedelta(days=fault.end_day)
+    file.events.add(
+        line=fault.line,
+        time=zero + timedelta(days=fault.start_day),
+        time_end=end,
+        node=fault.node,
+        check=NAME,
+        code=fault.kind,
+        message=fault.kind.rsplit("/", 1)[-1] or None,
+        cluster=file.cluster,
+    )
+
+
+def _nodes(
+    file: EventFile, options: ReadOptions, seen: list[str], begin: datetime, end: datetime
+) -> Any:
+    unseen = [f"unseen-{i:05d}" for i in range(1, (options.n_nodes or 0) - len(seen) + 1)]
+    if unseen:
+        file.note(
+            f"{len(unseen)} nodes without a fault are not in the trace; they stand as unseen-N"
+        )
+    return table_of(
+        "nodes",
+        (
+            {
+                "cluster": file.cluster,
+                "node": node,
+                "n_gpus": options.gpus_per_node,
+                "in_service_from": begin,
+                "in_service_to": end,
+                "source": NAME,
+                "file_id": file.raw.file_id,
+                "line": 1,
+            }
+            for node in (*seen, *unseen)
+        ),
+    )
+
+
+def _down(file: EventFile, faults: list[_Fault], zero: datetime) -> Any:
+    by_node: dict[str, list[_Fault]] = defaultdict(list)
+    for fault in faults:
+        by_node[fault.node].append(fault)
+    rows = []
+    for node, own in by_node.items():
+        for fault, end_day, kinds in _union(sorted(own, key=lambda f: f.start_day)):
+            rows.append(
+                {
+                    "cluster": file.cluster,
+                    "node": node,
+                    "state": "DOWN",
+                    "reason": "; ".join(dict.fromkeys(kinds)),
+                    "start": zero + timedelta(days=fault.start_day),
+                    "end": None if end_day is None else zero + timedelta(days=end_day),
+                    "source": NAME,
+                    "file_id": file.raw.file_id,
+                    "line": fault.line,
+                }
+            )
+    return table_of("node_states", rows)
+
+
+def _union(faults: list[_Fault]) -> Iterator[tuple[_Fault, float | None, list[str]]]:
+    """Intervals that cover the faults: the first fault of each, its end, and all their types."""
+    first, end, kinds = faults[0], faults[0].end_day, [faults[0].kind]
+    for fault in faults[1:]:
+        if end is None or fault.start_day <= end:
+            end = None if end is None or fault.end_day is None else max(end, fault.end_day)
+            kinds.append(fault.kind)
+        else:
+            yield first, end, kinds
+            first, end, kinds = fault, fault.end_day, [fault.kind]
+    yield first, end, kinds
+
+
+def matches(head: bytes, _name: str) -> float:
+    """How sure it is that this is an InfiniteHBD fault trace."""
+    for value in head_objects(head, most=3):
+        if "node_id" in value and "fault_type" in value and "event_type" in value:
+            return 0.95
+    return 0.9 if b'"fault_type"' in head and b'"node_id"' in head else 0.0
+
+
+SOURCE = Source(
+    name=NAME,
+    title="InfiniteHBD fault trace (JSON)",
+    tables=("nodes", "events", "node_states"),
+    matches=matches,
+    read=read,
+    names_cluster=True,
+    options=("--nodes", "--gpus-per-node", "--start"),
+    how_to_get="github.com/stepfun-ai/InfiniteHBD-Trace",
+)

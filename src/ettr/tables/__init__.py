@@ -1,0 +1,41 @@
+"""The tables that every stage reads and writes: schemas, and how rows are made.
+
+`schemas` says what a table is; `rows` makes rows of it (ids, events, rejects, batches);
+`ibis_time` and `materialize` are what Ibis lacks to compute on them.
+"""
+
+from ettr.tables.schemas import (
+    ALLOCATIONS,
+    ATTEMPTS,
+    DERIVED,
+    EVENTS,
+    FAILURES,
+    FILES,
+    INTERRUPTIONS,
+    NODE_STATES,
+    NODES,
+    PROGRESS,
+    REJECTS,
+    TABLES,
+    Column,
+    Kind,
+    Table,
+)
+
+__all__ = [
+    "ALLOCATIONS",
+    "ATTEMPTS",
+    "DERIVED",
+    "EVENTS",
+    "FAILURES",
+    "FILES",
+    "INTERRUPTIONS",
+    "NODES",
+    "NODE_STATES",
+    "PROGRESS",
+    "REJECTS",
+    "TABLES",
+    "Column",
+    "Kind",
+    "Table",
+]

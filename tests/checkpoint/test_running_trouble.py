@@ -1,0 +1,154 @@
+"""The running checkpoint where something fails, is late, or is called seldom."""
+
+import errno
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from ettr.checkpoint.errors import CheckpointError
+
+pytestmark = pytest.mark.torch
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+
+from ettr.checkpoint.block_selection import Budget  # noqa: E402
+from ettr.checkpoint.durable_io import OsDisk  # noqa: E402
+from ettr.checkpoint.restoring import restore  # noqa: E402
+from ettr.checkpoint.running_checkpoint import RunningCheckpoint  # noqa: E402
+from ettr.checkpoint.state import TrainingState  # noqa: E402
+
+
+class MovingDisk(OsDisk):
+    """A disk that waits, or fails, when it is told to."""
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+        self.go.set()
+        self.full = False
+
+    def fdatasync(self, fd: int) -> None:
+        self.go.wait(300)
+        if self.full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        super().fdatasync(fd)
+
+
+def test_save_all_tries_anew_after_a_failed_round_and_keeps_its_extra(tmp_path: Path) -> None:
+    disk, table = MovingDisk(), torch.zeros(8)
+    with RunningCheckpoint(tmp_path, {"w": table}, policy="full", disk=disk) as rc:
+        rc.save_all(0)
+        disk.full = True
+        rc.step(1, {"loader": 1})
+        with pytest.raises(CheckpointError, match="No space"):
+            rc.wait()
+        with pytest.raises(CheckpointError, match="No space"):
+            rc.save_all(2, {"loader": 2})
+        disk.full = False
+        table += 1
+        assert rc.save_all(3).error is None
+    report = restore(tmp_path, {"w": torch.zeros(8)})
+    assert (report.oldest_step, report.extra, report.extra_step) == (3, {"loader": 2}, 2)
+
+
+def test_a_slot_without_blocks_keeps_its_extra(tmp_path: Path) -> None:
+    """Under plain data parallelism there may be more replicas than blocks."""
+    model = nn.Linear(2, 2, bias=False)
+    for rank in range(2):
+        with RunningCheckpoint(tmp_path, TrainingState(model, replica=(rank, 2)), slot=rank) as rc:
+            rc.save_all(5, {"rank": rank})
+    extras = restore(tmp_path, model).extras
+    assert {slot: extra.values["rank"] for slot, extra in extras.items()} == {"0": 0, "1": 1}
+
+
+def test_no_room_when_moments_appear_is_told_and_tried_again(tmp_path: Path, monkeypatch) -> None:
+    model = nn.Linear(8, 8)
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def full(*_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with RunningCheckpoint(tmp_path, TrainingState(model, optimizer), policy="full") as rc:
+        rc.save_all(0)
+        model(torch.randn(2, 8)).sum().backward()
+        optimizer.step()
+        monkeypatch.setattr(os, "posix_fallocate", full)
+        for step in (1, 2):
+            with pytest.raises(CheckpointError, match="No space left on device; free that much"):
+                rc.step(step)
+            assert {age.step for age in rc.ages()} == {0}
+        monkeypatch.undo()
+        assert not rc.step(3).skipped
+        rc.wait()
+        assert {age.step for age in rc.ages()} == {3}
+    restore(tmp_path, TrainingState(model, optimizer))
+
+
+def test_after_closing_nothing_is_saved_and_that_is_told(tmp_path: Path) -> None:
+    rc = RunningCheckpoint(tmp_path, {"w": torch.zeros(4)}, every_steps=2)
+    rc.close()
+    assert rc.step(1).blocks == 0
+    for save in (rc.step, rc.save_all):
+        with pytest.raises(CheckpointError, match="the checkpoint is closed; open it anew"):
+            save(2)
+
+
+def test_priority_follows_a_loop_that_calls_only_when_a_round_is_due(tmp_path: Path) -> None:
+    """Nobody was there at the step before, when blocks are scored."""
+    table = torch.zeros(64, 8)
+    with RunningCheckpoint(
+        tmp_path, {"w": table}, rows={"w": 4}, every_steps=10, budget=Budget(fraction=0.5)
+    ) as rc:
+        rc.save_all(0)
+        for step in range(10, 80, 10):
+            table += torch.arange(1.0, 65)[:, None]
+            report = rc.step(step)
+            rc.wait()
+        assert report.oldest_age_steps is not None
+        assert report.oldest_age_steps < 70
+        assert len({age.step for age in rc.ages() if age.step}) > 2
+
+
+def test_movement_is_told_of_the_step_at_which_it_was_measured(tmp_path: Path) -> None:
+    """The disk takes five steps a round: blocks are scored five steps behind the round's."""
+    table, disk = torch.zeros(16, 4000), MovingDisk()
+    step = 0
+    with RunningCheckpoint(
+        tmp_path, {"w": table}, rows={"w": 1}, budget=Budget(fraction=1 / 8), disk=disk
+    ) as rc:
+        rc.save_all(0)
+        for _ in range(12):
+            disk.go.clear()
+            for _ in range(5):
+                step += 1
+                table += 1.0
+                rc.step(step)
+            disk.go.set()
+            rc.wait()
+    live = table.clone()
+    by_hand = restore(tmp_path, {"w": live.clone()}, reached_step=step, drill=True)
+    estimated = restore(tmp_path, {"w": live}, reached_step=step)
+    assert estimated.perturbation.unmeasured == 0
+    assert estimated.delta_norm == pytest.approx(by_hand.delta_norm, rel=1e-5)
+
+
+def test_extra_given_where_no_round_begins_is_in_the_next(tmp_path: Path) -> None:
+    """Once while the writer is busy, once at a step at which no round is due."""
+    table, disk = torch.zeros(8), MovingDisk()
+    with RunningCheckpoint(tmp_path, {"w": table}, policy="full", every_steps=2, disk=disk) as rc:
+        disk.go.clear()
+        rc.step(0)
+        assert rc.step(2, {"loader": 2}).skipped
+        disk.go.set()
+        rc.wait()
+        rc.step(4)
+        rc.wait()
+        first = restore(tmp_path, {"w": table})
+        rc.step(5, {"loader": 5})
+        rc.step(6)
+        rc.wait()
+        second = restore(tmp_path, {"w": table})
+    assert (first.extra, first.extra_step, first.newest_step) == ({"loader": 2}, 2, 4)
+    assert (second.extra, second.extra_step, second.newest_step) == ({"loader": 5}, 5, 6)

@@ -1,0 +1,229 @@
+"""A rank of the kill tests: a tiny FSDP2 model with AdamW that can be made to die anywhere.
+
+    elastic_worker.py CONFIG.json     (started by the supervisor or by torchrun)
+
+Data and dropout-free model follow from the step alone, so that two runs can be compared bit by bit.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from ettr.checkpoint.block_selection import Budget
+from ettr.checkpoint.slot_file import OsDisk
+from ettr.elastic.elastic_group import Timeouts
+from ettr.elastic.protection import Protection
+from ettr.elastic.torchrun import group_from_env
+from ettr.progress.recorder import ProgressRecorder
+from ettr.recovery.planner import RESTORE_PRIORS, RecoveryPolicy, Source
+from ettr.recovery.restore_costs import RestorePrior
+
+CONFIG = json.loads(Path(sys.argv[1]).read_text())
+FOLDER = Path(sys.argv[1]).parent
+
+
+HELD_S = 300.0  # longer than any test waits before it lets go
+# On a busy machine handing a shard over may take longer than a few tiny steps once more. Which way
+# is taken is to follow from what is left, so going back is the last of all.
+PRIORS = {**RESTORE_PRIORS, Source.ROLLBACK: RestorePrior(latency_s=3600.0, bytes_per_s=5e8)}
+DOOM: dict[str, dict] = {}
+
+
+def note_of(kill: dict) -> Path:
+    return FOLDER / f"died-{kill['slot']}-{kill['step']:04d}"
+
+
+def die(kill: dict) -> None:
+    """Leave a note of when, and die; once for each note."""
+    note = note_of(kill)
+    try:
+        with note.open("x") as out:
+            json.dump({"time_s": time.time(), "pid": os.getpid(), **kill}, out)
+    except FileExistsError:
+        return
+    os.kill(os.getpid(), kill.get("signal", signal.SIGKILL))
+
+
+class Mortal(torch.optim.AdamW):
+    """AdamW that dies between two groups of parameters, the first of them updated."""
+
+    def _init_group(self, group, *args):
+        if "update" in DOOM and group is self.param_groups[-1]:
+            die(DOOM["update"])
+        return super()._init_group(group, *args)
+
+
+class MortalDisk(OsDisk):
+    """Dies in the middle of writing a block."""
+
+    def pwrite(self, fd, data, offset):
+        if "save" in DOOM and len(data) > 64:
+            os.pwrite(fd, data[: len(data) // 2], offset)
+            die(DOOM["save"])
+        return super().pwrite(fd, data, offset)
+
+
+def build(mesh):
+    from torch.distributed.fsdp import fully_shard
+
+    torch.manual_seed(0)
+    width = CONFIG.get("width", 24)
+    model = nn.Sequential(nn.Linear(15, width), nn.ReLU(), nn.Dropout(0.1), nn.Linear(width, 1))
+    for layer in model:
+        if isinstance(layer, nn.Linear):
+            fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    half = len(list(model.parameters())) // 2
+    groups = [
+        {"params": list(model.parameters())[:half]},
+        {"params": list(model.parameters())[half:]},
+    ]
+    return model, Mortal(groups, lr=CONFIG.get("lr", 1e-2))
+
+
+def loss_of(model, step, slot):
+    gen = torch.Generator().manual_seed(1000 * step + slot)
+    x = torch.randn(8, 15, generator=gen)
+    return (model(x).squeeze(1) - x.sum(1).tanh()).square().mean()
+
+
+def spoil(slot, generation):
+    """One rank's change of a generation fails within torch."""
+    from ettr.elastic.reconfigure import Reconfiguring
+
+    change = Reconfiguring._change
+
+    def spoilt(self, number, handles):
+        if number == generation and dist.get_rank() == slot:
+            return "spoilt"
+        return change(self, number, handles)
+
+    Reconfiguring._change = spoilt
+
+
+def settle(generation) -> None:
+    """However slow the disk is: no round is skipped because the writer is busy with another."""
+    if CONFIG.get("settled"):
+        generation._checkpoint.wait()
+
+
+def rest(step: int) -> None:
+    """Between two steps; where one is `hold`, until there is a file `go` or a rank is lost."""
+    time.sleep(CONFIG.get("step_s", 0.0))
+    given_up_s = time.monotonic() + HELD_S
+    while CONFIG.get("hold") == step:
+        go = (FOLDER / "go").exists() or time.monotonic() > given_up_s
+        all_go = torch.tensor([int(go)])
+        dist.all_reduce(all_go, op=dist.ReduceOp.MIN)
+        if all_go.item():
+            return
+        time.sleep(0.05)
+
+
+def die_at_start() -> None:
+    """Under torchrun: a rank of a later attempt that has not so much as looked for its shard."""
+    mine = os.environ.get("TORCHELASTIC_RESTART_COUNT"), os.environ.get("RANK")
+    for kill in CONFIG.get("kills", []):
+        if kill["where"] == "start" and mine == (str(kill["from"] - 1), str(kill["slot"])):
+            die(kill)
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    die_at_start()
+    disk = MortalDisk()
+    running = FOLDER / "running" if CONFIG.get("running") else None
+    budget = Budget(fraction=CONFIG.get("running_fraction", 1 / 8))
+    options = {"block_bytes": 512, "budget": budget, "disk": disk}
+    protection = Protection(
+        buddy=CONFIG.get("buddy", True),
+        running=running,
+        running_options=options | CONFIG.get("running_options", {}),
+        full=FOLDER / "full" if CONFIG.get("full_every") else None,
+        full_every_steps=CONFIG.get("full_every") or 1,
+        recovery=RecoveryPolicy(
+            allowed=tuple(Source(s) for s in CONFIG.get("allowed", RecoveryPolicy().allowed)),
+            max_relative_perturbation=CONFIG.get("max_perturbation", 10.0),
+            priors=PRIORS,
+        ),
+    )
+    name = f"{os.getpid()}"
+    log = (FOLDER / f"log-{name}.jsonl").open("a", buffering=1)
+    recorder = ProgressRecorder(FOLDER / f"progress-{name}.jsonl", run="kill-test")
+    # Only torchrun's group knows of parking, only the supervisor's of ways to regroup.
+    more = {name: CONFIG[name] for name in ("parks", "regroup") if name in CONFIG}
+    group = group_from_env(
+        protection,
+        **more,
+        timeouts=Timeouts(CONFIG.get("collective_s", 60.0), 90.0, 180.0),
+        recorder=recorder,
+        fingerprints=True,
+    )
+    if "spoil" in CONFIG:
+        spoil(*CONFIG["spoil"])
+    kills = {(k["slot"], k["step"]): k for k in CONFIG.get("kills", [])}
+
+    def train(generation):
+        formed_s = time.time()
+        pairs = [dist.new_group([a, a + 1]) for a in (0, 2)] if CONFIG.get("subgroups") else []
+        model, optimizer = build(generation.mesh())
+        step = generation.recover(model, optimizer)
+        r = generation.report
+        log.write(json.dumps({
+            "event": "recovered", "generation": generation.number, "slot": generation.slot,
+            "formed": generation.formed, "default_group": id(dist.group.WORLD),
+            "pid": os.getpid(), "source": r.source, "step": r.step, "reached": r.reached_step,
+            "lost_slots": r.lost_slots, "lost_steps": r.lost_steps, "stale": r.stale_steps,
+            "before": r.fingerprint_before, "after": r.fingerprint_after, "formed_s": formed_s,
+            "restored_s": time.time(), "restore_s": r.restore_s, "failed_s": group.last_failed_s,
+            "reason": r.decision.reason if r.decision else None,
+            "relative": r.relative_perturbation, "oldest": r.oldest_step,
+            "source_s": r.source_s, "source_bytes": r.source_bytes,
+        }) + "\n")  # fmt: skip
+        while step < CONFIG["steps"]:
+            rest(step)
+            kill = kills.get((generation.slot, step + 1), {})
+            where = kill.get("where")
+            if where and (note_of(kill).exists() or generation.number < kill.get("from", 1)):
+                where = None
+            if where == "compute":
+                die(kill)
+            optimizer.zero_grad()
+            loss = loss_of(model, step, generation.slot)
+            loss.backward()
+            if pairs:
+                both = torch.ones(1)
+                dist.all_reduce(both, group=pairs[generation.slot // 2])
+                assert both.item() == 2
+            if where in ("update", "save"):
+                DOOM[where] = kill
+            with generation.update(step + 1):
+                optimizer.step()
+            if where == "save" and running is None:
+                die(kill)
+            step += 1
+            settle(generation)
+            log.write(json.dumps({
+                "event": "step", "step": step, "slot": generation.slot, "time_s": time.time(),
+                "generation": generation.number, "loss": float(loss.detach()),
+            }) + "\n")  # fmt: skip
+        from ettr.elastic.shard_image import fingerprint
+
+        (FOLDER / f"final-{generation.slot}.json").write_text(
+            json.dumps({"hash": fingerprint(generation.pieces), "pid": os.getpid()})
+        )
+
+    group.run(train)
+
+
+if __name__ == "__main__":
+    main()

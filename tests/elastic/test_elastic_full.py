@@ -1,0 +1,167 @@
+"""Checkpoints of the elastic loop: drawn again, done again, damaged, and no room for one."""
+
+import errno
+import random
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import torch.distributed as dist  # noqa: E402
+
+from ettr.checkpoint.dcp import CheckedWriter  # noqa: E402
+from ettr.checkpoint.errors import CheckpointError  # noqa: E402
+from ettr.checkpoint.slot_file import SlotWriter  # noqa: E402
+from ettr.elastic.full_checkpoint import full_steps, load_full, save_full  # noqa: E402
+from ettr.elastic.generation import Generation  # noqa: E402
+from ettr.elastic.protection import Protection  # noqa: E402
+from ettr.elastic.rendezvous import Membership  # noqa: E402
+from ettr.elastic.shard_history import Keeper  # noqa: E402
+from ettr.recovery.timings import Measuring  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+
+@pytest.fixture
+def alone():
+    """A group of this process alone."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def begun(**protection):
+    """A generation of one rank that has begun to train, and what makes its next step."""
+    group = SimpleNamespace(
+        protection=Protection(**protection), fingerprints=False, keeper=Keeper(),
+        measuring=Measuring(), recovered=lambda *_: None, updated=lambda *_: None,
+    )  # fmt: skip
+    generation = Generation(group, Membership(1, ("w0",)), 0, dist.HashStore())
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.AdamW(model.parameters())
+    assert generation.recover(model, optimizer) == 0
+
+    def train_to(step):
+        model(torch.ones(3)).sum().backward()
+        with generation.update(step):
+            optimizer.step()
+
+    return generation, train_to
+
+
+def no_space(*_, **__):
+    raise OSError(errno.ENOSPC, "no space left")
+
+
+def test_a_rollback_draws_the_random_numbers_that_the_first_attempt_drew(alone, tmp_path):
+
+    def drawn():
+        return torch.rand(3).tolist(), np.random.random(3).tolist(), random.random()
+
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.AdamW(model.parameters())
+    save_full(tmp_path, 4, model, optimizer)
+    first = drawn()
+    assert drawn() != first
+    load_full(tmp_path, 4, model, optimizer)
+    assert drawn() == first
+    (state,) = tmp_path.glob("step-*/random-*")
+    damaged = bytearray(state.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    state.write_bytes(damaged)
+    with pytest.raises(CheckpointError, match="damaged"):
+        load_full(tmp_path, 4, model, optimizer)
+    state.unlink()  # a checkpoint of the time before, or of fewer ranks
+    load_full(tmp_path, 4, model, optimizer)
+
+
+def test_a_damaged_full_checkpoint_is_passed_over_for_the_one_before_it(alone, tmp_path):
+    group = SimpleNamespace(
+        protection=Protection(full=tmp_path), fingerprints=False, keeper=Keeper(),
+        measuring=Measuring(), recovered=lambda *_: None,
+    )  # fmt: skip
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.ones(3)).sum().backward()
+    optimizer.step()  # which makes the moments
+    for step in (2, 4):
+        torch.nn.init.constant_(model.weight, float(step))
+        save_full(tmp_path, step, model, optimizer)
+    (data,) = (tmp_path / "step-000000004").glob("*.data")
+    flipped = bytearray(data.read_bytes())
+    flipped[3] ^= 16
+    data.write_bytes(flipped)
+    with pytest.raises(CheckpointError, match=r"step 4: rank 0: .*is damaged"):
+        load_full(tmp_path, 4, model, optimizer)
+    generation = Generation(group, Membership(1, ("w0",)), 0, dist.HashStore())
+    other = torch.nn.Linear(3, 1)
+    assert generation.recover(other, torch.optim.AdamW(other.parameters())) == 2
+    assert other.weight.tolist() == [[2.0, 2.0, 2.0]]
+
+
+def test_a_full_disk_under_a_full_checkpoint_is_told_and_training_goes_on(
+    alone, tmp_path, monkeypatch
+):
+    _, train_to = begun(full=tmp_path, full_every_steps=1, mttf_s=1000.0)
+    with monkeypatch.context() as full_disk:
+        full_disk.setattr(CheckedWriter, "write_data", no_space)
+        with pytest.warns(UserWarning, match="step 1: .*no space left; .*training goes on"):
+            train_to(1)
+    assert not list(tmp_path.glob("step-*"))  # nor does what was written of it hold the room
+    (tmp_path / "step-000000001").mkdir()  # a killed process has left this
+    train_to(2)  # there is room again
+    assert [path.name for path in tmp_path.glob("step-*")] == ["step-000000002"]
+
+
+def test_a_step_done_again_leaves_its_checkpoint_until_the_new_one_is_whole(
+    alone, tmp_path, monkeypatch
+):
+    def fill(value):
+        for parameter in model.parameters():
+            torch.nn.init.constant_(parameter, value)
+
+    def loaded():
+        fill(0.0)
+        load_full(tmp_path, 4, model, optimizer)
+        return {float(p.detach().flatten()[0]) for p in model.parameters()}
+
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.AdamW(model.parameters())
+    fill(1.0)
+    save_full(tmp_path, 4, model, optimizer)
+    (tmp_path / "step-000000004" / "random-000001").write_bytes(b"of a second rank")
+    fill(2.0)
+    with monkeypatch.context() as full_disk:
+        full_disk.setattr(CheckedWriter, "finish", no_space)
+        with pytest.raises(CheckpointError, match=r"step 4: rank 0: .*no space left"):
+            save_full(tmp_path, 4, model, optimizer)
+    assert full_steps(tmp_path) == [4]
+    assert loaded() == {1.0}
+    fill(2.0)
+    save_full(tmp_path, 4, model, optimizer)
+    assert loaded() == {2.0}
+    (folder,) = tmp_path.glob("step-*")
+    assert len(list(folder.glob("*.data"))) == 1  # neither the broken-off one nor the first
+    assert [path.name for path in folder.glob("random-*")] == ["random-000000"]
+
+
+def test_rounds_of_the_running_checkpoint_that_begin_to_fail_are_told_once(
+    alone, tmp_path, monkeypatch
+):
+    generation, train = begun(running=tmp_path, running_options={"policy": "full"})
+
+    def train_to(step):
+        train(step)
+        generation._checkpoint._writer.wait()
+
+    with monkeypatch.context() as full_disk:
+        full_disk.setattr(SlotWriter, "commit", no_space)
+        train_to(1)
+        with pytest.warns(UserWarning, match="slot 0: a round failed, .*no space left") as told:
+            train_to(2)
+        train_to(3)  # a second warning would fail the test
+    assert len(told) == 1
+    train_to(4)
+    assert generation._checkpoint.step(5).durable_step == 4

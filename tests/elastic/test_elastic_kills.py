@@ -1,0 +1,202 @@
+"""Real ranks (FSDP2, AdamW, gloo), really killed: who lives, what is kept, what is lost.
+
+Each test runs four ranks and kills several of them one after another, in computing, within
+`optimizer.step()` (one group of parameters updated, the other not) and within a save.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from clocks import time_since
+from elastic_runs import STEPS, WORKER, Outcome, kill, survivors_keep_their_pid, train
+
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
+pytest.importorskip("torch")
+
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory) -> Outcome:
+    return train(tmp_path_factory.mktemp("elastic") / "undisturbed", spares=0)
+
+
+def test_from_a_buddy_the_end_is_bit_for_bit_that_of_the_undisturbed_run(
+    undisturbed: Outcome, tmp_path: Path
+) -> None:
+    kills = [kill(2, 5, "update"), kill(0, 10, "compute"), kill(3, 15, "update")]
+    outcome = train(tmp_path / "buddy", kills=kills)
+    assert [loss.slot for loss in outcome.report.losses] == [2, 0, 3]
+    assert {loss.status for loss in outcome.report.losses} == {-signal.SIGKILL}
+    survivors_keep_their_pid(outcome)
+    for number in (2, 3, 4):
+        ranks = outcome.generation(number)
+        assert {r["source"] for r in ranks} == {"replica"}
+        assert all(r["lost_steps"] <= 1 for r in ranks)  # at most the one uncommitted step
+        assert len({r["step"] for r in ranks}) == 1
+    assert outcome.final == undisturbed.final
+
+
+def test_a_second_death_in_the_step_that_is_done_again_is_got_over_from_memory(
+    undisturbed: Outcome, tmp_path: Path
+) -> None:
+    # Slot 0 dies while slot 1, whose process is new, has its image of the agreed step alone.
+    kills = [kill(1, 5, "update"), kill(0, 5, "update", **{"from": 2})]
+    outcome = train(tmp_path / "again", kills=kills)
+    assert [loss.slot for loss in outcome.report.losses] == [1, 0]
+    survivors_keep_their_pid(outcome)
+    for number in (2, 3):
+        told = {(r["source"], r["step"]) for r in outcome.generation(number)}
+        assert told == {("replica", 4)}
+    assert outcome.final == undisturbed.final
+
+
+def test_partial_recovery_leaves_survivors_as_they_are(tmp_path: Path) -> None:
+    outcome = train(
+        tmp_path / "partial",
+        buddy=False,
+        running=True,
+        running_options={"policy": "round-robin"},
+        full_every=50,
+        allowed=["partial", "rollback"],
+        kills=[kill(1, 8, "save"), kill(3, 14, "update")],
+    )
+    survivors_keep_their_pid(outcome)
+    for number in (2, 3):
+        for rank in outcome.generation(number):
+            assert rank["source"] == "partial"
+            assert rank["step"] == rank["reached"]
+            if rank["slot"] not in rank["lost_slots"]:
+                assert rank["before"] == rank["after"]
+    for slot in range(4):
+        counter = [o["step"] for o in outcome.steps if o["slot"] == slot]
+        assert counter == sorted(counter)  # never goes back
+
+
+def test_without_memory_or_running_checkpoint_a_rollback_tells_the_steps_it_lost(
+    undisturbed: Outcome, tmp_path: Path
+) -> None:
+    outcome = train(
+        tmp_path / "rollback", buddy=False, full_every=6, kills=[kill(1, 11, "compute")]
+    )
+    survivors_keep_their_pid(outcome)
+    ranks = outcome.generation(2)
+    assert {(r["source"], r["step"], r["lost_steps"]) for r in ranks} == {("rollback", 6, 4)}
+    assert outcome.final == undisturbed.final  # the random states were in the checkpoint
+
+
+def test_a_stopped_rank_is_fenced_and_replaced(undisturbed: Outcome, tmp_path: Path) -> None:
+    stop = kill(1, 9, "compute", signal=int(signal.SIGSTOP))
+    # a rank that is merely slow is silent for seconds too
+    outcome = train(tmp_path / "hung", kills=[stop], heartbeat_s=30.0)
+    (loss,) = outcome.report.losses
+    assert (loss.slot, loss.cause, loss.status) == (1, "hung", -signal.SIGKILL)
+    survivors_keep_their_pid(outcome)
+    assert outcome.final == undisturbed.final
+
+
+def under_torchrun(folder: Path, kills: list[dict]) -> tuple[list[dict], list[str]]:
+    """What the ranks of later attempts recovered, and the hashes at the end."""
+    (folder / "config.json").write_text(json.dumps({"steps": STEPS, "kills": kills}))
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += ["--nproc-per-node", "4", "--max-restarts", "4", str(WORKER)]
+    with (folder / "output.txt").open("w") as output:
+        agent = subprocess.Popen(
+            [*command, str(folder / "config.json")], stdout=output, stderr=output,
+            env={**os.environ, "OMP_NUM_THREADS": "1"}, start_new_session=True,
+        )  # fmt: skip
+        try:
+            status = agent.wait(timeout=300)
+        finally:
+            if agent.poll() is None:
+                os.killpg(agent.pid, signal.SIGKILL)
+                agent.wait()
+    assert status == 0, (folder / "output.txt").read_text()[-2000:]
+    recovered = [
+        one
+        for path in folder.glob("log-*.jsonl")
+        for one in map(json.loads, path.read_text().splitlines())
+        if one["event"] == "recovered" and one["generation"] > 1
+    ]
+    left = [p.name for p in SHARED_MEMORY.glob(f"ettr-{os.getuid()}-*-{agent.pid}")]
+    assert left == []
+    final = [json.loads((folder / f"final-{slot}.json").read_text())["hash"] for slot in range(4)]
+    return recovered, final
+
+
+def test_under_torchrun_the_shards_outlive_the_restart(
+    undisturbed: Outcome, tmp_path: Path
+) -> None:
+    kills = [kill(2, 6, "update"), kill(0, 13, "compute")]
+    recovered, final = under_torchrun(tmp_path, kills)
+    assert {(r["generation"], tuple(r["lost_slots"])) for r in recovered} == {(2, (2,)), (3, (0,))}
+    assert {r["source"] for r in recovered} == {"replica"}
+    assert all(r["lost_steps"] <= 1 for r in recovered)
+    assert final == undisturbed.final
+
+
+def test_under_torchrun_the_shards_outlive_a_second_kill_during_the_restart(
+    undisturbed: Outcome, tmp_path: Path
+) -> None:
+    # Slot 3's file holds what is left of slot 2; in attempt 1 nobody gets as far as to read it.
+    kills = [kill(2, 6, "update"), kill(3, 0, "start", **{"from": 2})]
+    recovered, final = under_torchrun(tmp_path, kills)
+    assert {(r["generation"], tuple(r["lost_slots"])) for r in recovered} == {(3, (2,))}
+    assert {r["source"] for r in recovered} == {"replica"}
+    assert all(r["lost_steps"] <= 1 for r in recovered)
+    assert final == undisturbed.final
+
+
+LAUNCHER = """
+import json, sys
+from pathlib import Path
+from torch.distributed import TCPStore  # which takes its time
+from ettr.elastic.supervisor import supervise
+
+arguments = Path(sys.argv[1])
+arguments.with_name("begun").touch()
+sys.exit(not supervise(json.loads(arguments.read_text()), 4).finished)
+"""
+
+
+def test_kills_from_outside_at_random_moments_change_nothing(
+    undisturbed: Outcome, tmp_path: Path
+) -> None:
+    """Any process below the supervisor, spares too, while it imports, regroups or trains."""
+    from ettr.chaos.run import run
+    from ettr.chaos.schedule import ChaosPlan, Fault, schedule
+
+    # The ranks stay before the end until the last fault was done. Time stands still until they are
+    # about to be started, and only they are named as `match` wants it: the launcher is no target.
+    config = {"steps": STEPS, "step_s": 0.5, "hold": STEPS - 1}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    launcher = tmp_path / "launcher.py"
+    launcher.write_text(LAUNCHER)
+    arguments = tmp_path / "arguments.json"
+    arguments.write_text(json.dumps([sys.executable, str(WORKER), str(tmp_path / "config.json")]))
+    faults = schedule(5, [Fault.KILL], every_s=5, for_s=300, after_s=8, at_most=3)
+    told: list[str] = []
+
+    def on_event(what: str) -> None:
+        told.append(what)
+        if len(told) == len(faults):
+            (tmp_path / "go").touch()
+
+    report = run(
+        [sys.executable, str(launcher), str(arguments)],
+        ChaosPlan(faults, match="elastic_worker"),
+        timeout_s=400,
+        on_event=on_event,
+        clock=time_since(tmp_path / "begun"),
+    )
+    assert report.survived
+    assert len(report.done) == len(faults)
+    assert any(one.hit for one in report.done)
+    final = [json.loads((tmp_path / f"final-{slot}.json").read_text())["hash"] for slot in range(4)]
+    assert final == undisturbed.final

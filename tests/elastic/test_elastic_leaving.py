@@ -1,0 +1,203 @@
+"""Collectives over gloo that a survivor can leave, and that are gloo's in every other way."""
+
+import os
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import torch.distributed as dist  # noqa: E402
+from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
+from torch.distributed.fsdp import fully_shard  # noqa: E402
+
+from ettr.elastic import groups  # noqa: E402
+from ettr.elastic.abortable_gloo import (  # noqa: E402
+    GenerationOverError,
+    LeavableGloo,
+    LeavableWork,
+)
+from ettr.elastic.supervisor import SupervisorOptions, supervise  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+
+class Operation:
+    """gloo's side: ends after some looks, well or not, or never."""
+
+    def __init__(self, looks: int | None, error: str | None = None, *, late: bool = False) -> None:
+        self.looks, self.error, self.late, self.n_waits = looks, error, late, 0
+
+    def is_completed(self) -> bool:
+        return self.looks is not None and self.n_waits >= self.looks
+
+    def wait(self, _timeout: timedelta | None = None) -> bool:
+        if self.is_completed():
+            if self.error:
+                raise RuntimeError(self.error)
+            return True
+        self.n_waits += 1
+        if self.is_completed() and not self.late:
+            return self.wait()
+        raise RuntimeError("Operation timed out!")
+
+
+class Group:
+    def __init__(self, over_after: int = 10**9) -> None:
+        self.left: list = []
+        self.n_looks, self.over_after = 0, over_after
+
+    def over(self) -> bool:
+        self.n_looks += 1
+        return self.n_looks > self.over_after
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_wait_lasts_until_the_operation_ends(late):
+    operation = Operation(5, late=late)  # late: between the look that ran out and the question
+    assert LeavableWork(operation, Group()).wait()
+    assert operation.n_waits == 5
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_what_gloo_says_of_a_failure_reaches_the_caller(late):
+    operation = Operation(2, "Connection closed by peer", late=late)
+    with pytest.raises(RuntimeError, match="Connection closed by peer"):
+        LeavableWork(operation, Group()).wait()
+
+
+def test_an_operation_that_never_ends_is_left_with_the_generation():
+    operation, group = Operation(None), Group(over_after=3)
+    with pytest.raises(GenerationOverError, match="a rank was lost"):
+        LeavableWork(operation, group).wait()
+    assert group.left == [operation]
+
+
+def test_a_timeout_of_the_caller_is_kept():
+    operation = Operation(None)
+    with pytest.raises(RuntimeError, match="timed out"):
+        LeavableWork(operation, Group()).wait(timedelta(milliseconds=200))
+    assert operation.n_waits == 4  # of 50 ms each
+
+
+@pytest.fixture
+def group():
+    ended = []
+    groups.form(1, dist.HashStore(), 0, 1, groups.Timeouts(20, 30, 40), over=lambda: bool(ended))
+    yield ended
+    groups.destroy()
+    assert not dist.is_initialized()
+
+
+def test_torch_takes_it_for_any_group_of_the_cpu(group):
+    assert isinstance(dist.group.WORLD, LeavableGloo)
+    one = torch.ones(3)
+    dist.all_reduce(one)
+    dist.broadcast(one, 0)
+    dist.barrier()
+    gathered, scattered = [torch.zeros(3)], torch.zeros(3)
+    dist.all_gather(gathered, one)
+    dist.reduce_scatter(scattered, [one])
+    assert gathered[0].tolist() == scattered.tolist() == [1.0, 1.0, 1.0]
+    told = [None]
+    dist.all_gather_object(told, {"step": 4})
+    assert told == [{"step": 4}]
+    work = dist.all_reduce(one, async_op=True)
+    assert work.wait()
+    assert work.is_completed()
+
+
+def test_a_group_beside_the_default_one_is_over_with_it(group):
+    beside = dist.new_group([0])
+    assert not beside.over()
+    group.append("a rank was lost")
+    assert beside.over()
+
+
+def test_sharded_and_replicated_models_train_over_it(group):
+    torch.manual_seed(0)
+    x = torch.randn(4, 3)
+    plain = torch.nn.Linear(3, 2)
+    sharded, replicated = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2)
+    for model in (sharded, replicated):
+        model.load_state_dict(plain.state_dict())
+    fully_shard(sharded, mesh=init_device_mesh("cpu", (1,)))
+    grads = []
+    for model in (plain, sharded, torch.nn.parallel.DistributedDataParallel(replicated)):
+        model(x).square().sum().backward()
+        grads.append(next(iter(model.parameters())).grad)
+    assert torch.equal(grads[1].full_tensor(), grads[0])
+    assert torch.equal(grads[2], grads[0])
+
+
+RANK = """
+import os, random, signal, sys, threading, time
+from pathlib import Path
+import torch
+import torch.distributed as dist
+from ettr.elastic.protection import Protection
+from ettr.elastic.elastic_group import ElasticGroup, Timeouts
+
+folder, kills, way = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+torch.set_num_threads(1)
+
+def gathers():
+    whole, part = torch.empty(24_000_000), torch.ones(8_000_000)  # more than sockets hold
+    while True:
+        dist.all_gather(list(whole.chunk(3)), part)
+
+def replicas():
+    model = torch.nn.Linear(4000, 2000)  # one bucket, which its reducer waits for
+    model = torch.nn.parallel.DistributedDataParallel(model)
+    x = torch.ones(1, 4000)
+    while True:
+        model(x).sum().backward()
+
+def die(number):
+    while len(list(folder.glob(f"began-{number}-*"))) < 3:  # one that still forms leaves no note
+        time.sleep(0.01)
+    time.sleep(random.Random(number).uniform(0.1, 0.6))
+    (folder / f"died-{number}").write_text(repr(time.time()))
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def train(generation):
+    if generation.number > kills:
+        return
+    (folder / f"began-{generation.number}-{generation.slot}").touch()
+    if generation.slot == generation.number % 3:
+        threading.Thread(target=die, args=(generation.number,), daemon=True).start()
+    try:
+        {"gathers": gathers, "replicas": replicas}[way]()
+    except RuntimeError:
+        note = folder / f"left-{generation.number}-{generation.slot}"
+        note.write_text(repr(time.time()))
+        raise
+
+group = ElasticGroup.from_env(Protection(buddy=False), timeouts=Timeouts(120.0, 150.0, 240.0))
+group.run(train)
+"""
+KILLS = 6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["gathers", "replicas"])
+def test_survivors_of_a_kill_within_a_large_collective_do_not_wait_for_its_timeout(
+    way: str, tmp_path: Path
+):
+    script = tmp_path / "rank.py"
+    script.write_text(RANK)
+    report = supervise(
+        [sys.executable, str(script), str(tmp_path), str(KILLS), way],
+        3,
+        options=SupervisorOptions(spares=1, max_idle_failures=KILLS),
+        environment={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert report.finished, report.reason
+    assert [loss.slot for loss in report.losses] == [n % 3 for n in range(1, KILLS + 1)]
+    for number in range(1, KILLS + 1):
+        died_s = float((tmp_path / f"died-{number}").read_text())
+        left_s = [float(path.read_text()) for path in tmp_path.glob(f"left-{number}-*")]
+        assert len(left_s) == 2
+        assert max(left_s) - died_s < 60.0  # the timeout is 120 s, and gloo's alone often takes it

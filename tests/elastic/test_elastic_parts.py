@@ -1,0 +1,320 @@
+"""The parts of the elastic group, without a group."""
+
+import signal
+import socket
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+pytestmark = pytest.mark.torch
+torch = pytest.importorskip("torch")
+
+from ettr.checkpoint.errors import CheckpointError, FencedError  # noqa: E402
+from ettr.checkpoint.running_checkpoint import RunningCheckpoint  # noqa: E402
+from ettr.checkpoint.slot_file import fence  # noqa: E402
+from ettr.checkpoint.state import TrainingState  # noqa: E402
+from ettr.elastic import shard_image as images  # noqa: E402
+from ettr.elastic.backends import backends  # noqa: E402
+from ettr.elastic.elastic_group import ElasticGroup, Timeouts  # noqa: E402
+from ettr.elastic.full_checkpoint import full_steps  # noqa: E402
+from ettr.elastic.generation import Generation  # noqa: E402
+from ettr.elastic.groups import Reinit, connect, prefixed  # noqa: E402
+from ettr.elastic.protection import Protection  # noqa: E402
+from ettr.elastic.rendezvous import Membership  # noqa: E402
+from ettr.elastic.shard_history import Keeper, Versions  # noqa: E402
+from ettr.elastic.sockets import open_sockets, sever  # noqa: E402
+from ettr.elastic.supervisor import SupervisorOptions, supervise  # noqa: E402
+from ettr.errors import UsageError  # noqa: E402
+from ettr.plan.intervals import exact_interval_s  # noqa: E402
+from ettr.recovery.timings import Measuring  # noqa: E402
+
+
+def name_of(end: socket.socket) -> str:
+    return str(Path(f"/proc/self/fd/{end.fileno()}").readlink())
+
+
+def trained(seed: int, steps: int = 2):
+    torch.manual_seed(seed)
+    model = torch.nn.Sequential(torch.nn.Linear(5, 7), torch.nn.Linear(7, 1))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    for _ in range(steps):
+        model(torch.randn(3, 5)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return TrainingState(model, optimizer)
+
+
+def test_an_image_brings_a_shard_back_with_moments_counts_and_random_state():
+    source, target = trained(1, steps=3), trained(2)
+    pieces, others = images.pieces_of(source), images.pieces_of(target)
+    image = torch.empty(images.image_bytes(pieces), dtype=torch.uint8)
+    images.take(pieces, image)
+    expected = torch.rand(4)
+    images.put(others, image)
+    assert images.fingerprint(others) == images.fingerprint(pieces)
+    assert torch.equal(torch.rand(4), expected)
+    assert {float(p.shard.part("step")) for p in others if p.name == "step"} == {3.0}
+    with pytest.raises(CheckpointError, match="build the same model"):
+        images.put(others, image[16:])
+
+
+def test_live_parts_go_into_a_rebuilt_model_and_into_no_other():
+    source, target = trained(1), trained(2)
+    parts = images.live_parts(images.pieces_of(source))
+    images.put_parts(images.pieces_of(target), parts)
+    assert images.fingerprint(images.pieces_of(target)) == images.fingerprint(
+        images.pieces_of(source)
+    )
+    other = torch.nn.Linear(5, 7)
+    with pytest.raises(CheckpointError, match="build the same model in every generation"):
+        images.put_parts(images.pieces_of(TrainingState(other)), parts)
+
+
+def test_two_versions_are_held_and_the_older_gives_way():
+    versions = Versions()
+    for step in (4, 5, 6):
+        room = versions.room(8)
+        assert step - 2 not in versions.steps  # forgotten before it is written over
+        room.fill_(step)
+        versions.filled(room, step)
+    assert versions.steps == [6, 5]
+    assert versions.image_of(5)[0] == 5
+    again = versions.room(8)
+    again.fill_(60)
+    versions.filled(again, 6)  # the same step once more replaces the other copy
+    assert versions.steps == [6]
+    assert versions.image_of(6)[0] == 60
+    versions.forget()
+    assert versions.steps == []
+
+
+def test_who_goes_on_from_the_older_image_has_it_until_the_next_is_whole():
+    versions = Versions()
+    for step in (4, 5):
+        versions.filled(versions.room(8).fill_(step), step)
+    versions.forget_after(4)  # all ranks went back to step 4
+    assert versions.steps == [4]
+    room = versions.room(8)  # step 5 is done again
+    assert versions.steps == [4]
+    versions.filled(room.fill_(50), 5)
+    assert versions.steps == [5, 4]
+    assert [int(versions.image_of(step)[0]) for step in (5, 4)] == [50, 4]
+
+
+def test_a_keeper_without_live_shard_and_images_is_empty():
+    keeper = Keeper()
+    assert keeper.empty
+    keeper.keep_live(images.pieces_of(trained(1)), 3)
+    assert not keeper.empty
+
+
+def test_only_connections_that_are_not_kept_are_cut():
+    listener = socket.create_server(("127.0.0.1", 0))
+    pairs = []
+    for _ in range(2):
+        client = socket.create_connection(listener.getsockname())
+        pairs.append((client, listener.accept()[0]))
+    try:
+        kept = {name_of(end) for end in pairs[0]}
+        others = set(open_sockets()) - {name_of(end) for pair in pairs for end in pair}
+        assert sever(kept | others) >= 1
+        assert pairs[1][0].recv(1) == b""
+        pairs[0][0].send(b"x")
+        assert pairs[0][1].recv(1) == b"x"
+    finally:
+        for end in (listener, *pairs[0], *pairs[1]):
+            end.close()
+
+
+def test_a_membership_survives_the_store():
+    held = Membership(3, ("w0", "w4"), lost=(1,), cause="hung", noticed_s=1.5, hung_s=8.0)
+    assert Membership.from_json(held.to_json()) == held
+    assert held.slot_of("w4") == 1
+    assert held.slot_of("w1") is None
+
+
+def test_wrong_use_says_what_to_do(monkeypatch):
+    monkeypatch.delenv("ETTR_ELASTIC_STORE", raising=False)
+    with pytest.raises(UsageError, match="ettr elastic -n RANKS"):
+        ElasticGroup.from_env()
+    with pytest.raises(UsageError, match="give them ascending"):
+        Timeouts(collective_s=90, regroup_s=60)
+    with pytest.raises(UsageError, match=r"spares: -1.*heartbeat_timeout_s: 0"):
+        SupervisorOptions(spares=-1, heartbeat_timeout_s=0)
+    with pytest.raises(UsageError, match="full_every_steps: 0"):
+        Protection(full_every_steps=0)
+    with pytest.raises(UsageError, match="give a command"):
+        supervise([], 1)
+
+
+def test_a_command_that_always_fails_is_given_up():
+    told: list[str] = []
+    report = supervise(
+        [sys.executable, "-c", "raise SystemExit(3)"], 1,
+        options=SupervisorOptions(spares=0, max_idle_failures=2), on_event=told.append,
+    )  # fmt: skip
+    assert not report.finished
+    assert report.reason == "3 failures in a row without a step between them"
+    assert [loss.status for loss in report.losses] == [3, 3, 3]
+    assert told[0].startswith("slot 0: w0 (pid")
+
+
+def children() -> set[str]:
+    """Processes that this one has started and not yet waited for."""
+    tasks = Path("/proc/self/task").glob("*/children")
+    return {pid for task in tasks for pid in task.read_text().split()}
+
+
+def test_a_supervisor_that_is_stopped_leaves_no_rank_behind():
+    seen: list[int] = []
+    # other tests of this process may have left a service running, and a handler of their own
+    before, handler = children(), signal.getsignal(signal.SIGINT)
+
+    def stop_at_first_loss(text: str) -> None:
+        seen.append(1)
+        raise KeyboardInterrupt
+
+    command = (
+        "import os, signal, time\n"
+        "if os.environ['ETTR_ELASTIC_WORKER'] == 'w0':\n"
+        "    time.sleep(600)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    with pytest.raises(KeyboardInterrupt):
+        supervise(
+            [sys.executable, "-c", command], 2,
+            options=SupervisorOptions(spares=0), on_event=stop_at_first_loss,
+        )  # fmt: skip
+    assert children() <= before
+    assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_a_zombie_cannot_write_into_the_slot_of_its_replacement(tmp_path):
+    zombie = RunningCheckpoint(tmp_path, trained(1), slot=2, policy="full")
+    zombie.save_all(5)
+    generation = fence(tmp_path, 2)
+    with RunningCheckpoint(tmp_path, trained(1), slot=2, generation=generation) as replacement:
+        with pytest.raises(FencedError, match="replaced"):
+            zombie.save_all(6)
+        replacement.save_all(6)
+        assert {age.step for age in replacement.ages()} == {6}
+    zombie.close()
+
+
+def test_each_way_of_regrouping_says_whether_it_was_tried():
+    known = {backend.name: backend for backend in backends()}
+    assert set(known) == {"supervisor", "torchrun", "nccl", "reconfigure", "torchft"}
+    assert known["supervisor"].tried
+    assert known["reconfigure"].tried
+    assert known["torchft"].tried
+    assert not known["nccl"].tried
+
+
+def test_the_distance_of_full_checkpoints_follows_from_what_was_measured(tmp_path):
+    import torch.distributed as dist
+
+    measuring = Measuring()
+    for _ in range(3):
+        measuring.add("step", 0.5)
+    group = SimpleNamespace(
+        protection=Protection(full=tmp_path, full_every_steps=2, mttf_s=1000.0),
+        fingerprints=False, keeper=Keeper(), measuring=measuring,
+        recovered=lambda *_: None, updated=lambda *_: None,
+    )  # fmt: skip
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        generation = Generation(group, Membership(1, ("w0",)), 0, dist.HashStore())
+        model = torch.nn.Linear(3, 1)
+        optimizer = torch.optim.AdamW(model.parameters())
+        assert generation.recover(model, optimizer) == 0
+        for step in (1, 2, 3):
+            model(torch.ones(3)).sum().backward()
+            with generation.update(step):
+                optimizer.step()
+        assert full_steps(tmp_path) == [2]
+        best_s = exact_interval_s(generation._full_stalls_s[0], 1000.0)
+        assert generation._full_due == 2 + max(1, round(best_s / 0.5))
+        # A job of which no process has lived takes up the full checkpoint.
+        group.keeper = Keeper()
+        again = Generation(group, Membership(2, ("w0",)), 0, dist.HashStore())
+        other = torch.nn.Linear(3, 1)
+        assert again.recover(other, torch.optim.AdamW(other.parameters())) == 2
+        assert again.report.source == "resume"
+    finally:
+        dist.destroy_process_group()
+
+
+NEWCOMER = """
+import sys
+import torch
+import torch.distributed as dist
+from ettr.elastic import groups
+store = groups.prefixed("gen3", groups.connect("127.0.0.1", int(sys.argv[1]), 60))
+groups.Reinit(groups.Timeouts(120, 180, 240), lambda: 0).form(3, 1, 2, store)
+told = torch.ones(1)
+dist.all_reduce(told)
+dist.destroy_process_group()
+"""
+
+
+def test_who_waited_in_vain_for_a_generation_meets_newcomers_in_the_next():
+    import torch.distributed as dist
+
+    served = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    waited = Reinit(Timeouts(0.5, 1, 1.5), lambda: 0)
+    store = prefixed("gen2", connect("127.0.0.1", served.port, 60))
+    with pytest.raises(RuntimeError):
+        waited.form(2, 0, 2, store)  # the other rank of generation 2 died before it came
+    waited.release(again=True)
+    newcomer = subprocess.Popen([sys.executable, "-c", NEWCOMER, str(served.port)])
+    try:
+        store = prefixed("gen3", connect("127.0.0.1", served.port, 60))
+        Reinit(Timeouts(120, 180, 240), lambda: 0).form(3, 0, 2, store)
+        told = torch.ones(1)
+        dist.all_reduce(told)
+        assert told.item() == 2
+        assert newcomer.wait(timeout=240) == 0
+    finally:
+        newcomer.kill()
+        newcomer.wait()
+        waited.release(again=False)
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"), [((100, 99), ("partial", 100)), ((100, 30), ("rollback", 0))]
+)
+def test_shards_that_a_rollback_left_apart_do_not_go_on_together(steps, expected):
+    """A rank that has gone back and one that has not: the failure struck between them."""
+    import torch.distributed as dist
+
+    store = dist.HashStore()
+
+    def recover(slot):
+        keeper = Keeper()
+        keeper.keep_live(images.pieces_of(trained(slot)), steps[slot])
+        group = SimpleNamespace(
+            protection=Protection(buddy=False), fingerprints=False, keeper=keeper,
+            measuring=Measuring(), recovered=lambda *_: None,
+        )  # fmt: skip
+        generation = Generation(group, Membership(3, ("w0", "w1")), slot, store)
+        state = trained(slot)
+        generation.recover(state.model, state.optimizers[0])
+        return generation.report.source, generation.report.step
+
+    with ThreadPoolExecutor(2) as pool:
+        told = list(pool.map(recover, range(2), timeout=240))
+    assert told == [expected, expected]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU with NCCL")
+def test_nccl_waits_end_with_its_abort():
+    from ettr.elastic.groups import abort_of_backend, backend
+
+    assert backend() == "cpu:gloo,cuda:nccl"
+    abort = abort_of_backend()
+    assert abort is not None
+    abort()  # without a group: harmless
