@@ -37,9 +37,14 @@ FIELDS = (
     "UID User UserCPU WCKey WCKeyID WorkDir"
 )
 STATES = (
-    ("COMPLETED", 60), ("FAILED", 20), ("CANCELLED by 1041", 8), ("TIMEOUT", 5),
-    ("OUT_OF_MEMORY", 3), ("PREEMPTED", 3), ("NODE_FAIL", 1),
-)  # fmt: skip
+    ("COMPLETED", 60),
+    ("FAILED", 20),
+    ("CANCELLED by 1041", 8),
+    ("TIMEOUT", 5),
+    ("OUT_OF_MEMORY", 3),
+    ("PREEMPTED", 3),
+    ("NODE_FAIL", 1),
+)
 
 
 def duration(seconds: int) -> str:
@@ -71,29 +76,60 @@ def record(rng: random.Random, number: int, submit: datetime, state: str) -> dic
     task = number % 7 == 0
     user = f"user{rng.randrange(400):03d}"
     return {
-        "Account": f"team{rng.randrange(40):02d}", "AllocCPUS": str(96 * n_nodes),
-        "AllocNodes": str(n_nodes), "AllocTRES": tres, "AssocID": str(rng.randrange(4000)),
-        "Cluster": "bench", "CPUTime": duration(elapsed * 96 * n_nodes),
-        "CPUTimeRAW": str(elapsed * 96 * n_nodes), "DBIndex": str(10_000_000 + number),
-        "DerivedExitCode": "0:0", "Elapsed": duration(elapsed), "ElapsedRaw": str(elapsed),
+        "Account": f"team{rng.randrange(40):02d}",
+        "AllocCPUS": str(96 * n_nodes),
+        "AllocNodes": str(n_nodes),
+        "AllocTRES": tres,
+        "AssocID": str(rng.randrange(4000)),
+        "Cluster": "bench",
+        "CPUTime": duration(elapsed * 96 * n_nodes),
+        "CPUTimeRAW": str(elapsed * 96 * n_nodes),
+        "DBIndex": str(10_000_000 + number),
+        "DerivedExitCode": "0:0",
+        "Elapsed": duration(elapsed),
+        "ElapsedRaw": str(elapsed),
         "Eligible": submit.strftime(stamp),
         "End": (start + timedelta(seconds=elapsed)).strftime(stamp),
-        "ExitCode": "1:0" if state == "FAILED" else "0:0", "Flags": "SchedBackfill,StartRecieved",
-        "GID": "1000", "Group": "research",
+        "ExitCode": "1:0" if state == "FAILED" else "0:0",
+        "Flags": "SchedBackfill,StartRecieved",
+        "GID": "1000",
+        "Group": "research",
         "JobID": f"{number - number % 7}_{number % 50}" if task else str(number),
-        "JobIDRaw": str(number), "JobName": f"train-{rng.randrange(300)}",
-        "NCPUS": str(96 * n_nodes), "NNodes": str(n_nodes), "NodeList": node_list(rng, n_nodes),
-        "Partition": "train", "Priority": str(rng.randrange(1, 200_000)), "QOS": "normal",
-        "QOSRAW": "1", "Reason": "None", "ReqCPUFreq": "Unknown", "ReqCPUFreqGov": "Unknown",
-        "ReqCPUFreqMax": "Unknown", "ReqCPUFreqMin": "Unknown", "ReqCPUS": str(96 * n_nodes),
-        "ReqMem": f"{n_nodes}T", "ReqNodes": str(n_nodes), "ReqTRES": tres, "Reserved": "00:10:00",
-        "ResvCPU": "00:10:00", "ResvCPURAW": "600", "Start": start.strftime(stamp), "State": state,
+        "JobIDRaw": str(number),
+        "JobName": f"train-{rng.randrange(300)}",
+        "NCPUS": str(96 * n_nodes),
+        "NNodes": str(n_nodes),
+        "NodeList": node_list(rng, n_nodes),
+        "Partition": "train",
+        "Priority": str(rng.randrange(1, 200_000)),
+        "QOS": "normal",
+        "QOSRAW": "1",
+        "Reason": "None",
+        "ReqCPUFreq": "Unknown",
+        "ReqCPUFreqGov": "Unknown",
+        "ReqCPUFreqMax": "Unknown",
+        "ReqCPUFreqMin": "Unknown",
+        "ReqCPUS": str(96 * n_nodes),
+        "ReqMem": f"{n_nodes}T",
+        "ReqNodes": str(n_nodes),
+        "ReqTRES": tres,
+        "Reserved": "00:10:00",
+        "ResvCPU": "00:10:00",
+        "ResvCPURAW": "600",
+        "Start": start.strftime(stamp),
+        "State": state,
         "Submit": submit.strftime(stamp),
         "SubmitLine": f"sbatch -N{n_nodes} --gres=gpu:8 /home/{user}/run-{number % 97}.sh",
-        "Suspended": "00:00:00", "SystemCPU": "00:00:00", "Timelimit": "7-00:00:00",
-        "TimelimitRaw": "10080", "TotalCPU": "00:00:00", "UID": str(rng.randrange(1000, 1400)),
-        "User": user, "UserCPU": "00:00:00", "WorkDir": f"/home/{user}/runs/{number % 97}",
-    }  # fmt: skip
+        "Suspended": "00:00:00",
+        "SystemCPU": "00:00:00",
+        "Timelimit": "7-00:00:00",
+        "TimelimitRaw": "10080",
+        "TotalCPU": "00:00:00",
+        "UID": str(rng.randrange(1000, 1400)),
+        "User": user,
+        "UserCPU": "00:00:00",
+        "WorkDir": f"/home/{user}/runs/{number % 97}",
+    }
 
 
 def write_dump(path: Path, rows: int, seed: int = 1) -> int:
@@ -130,13 +166,19 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = given.keep or Path(folder) / "sacct.psv"
         unreadable = write_dump(path, given.rows)
-        print(f"{given.rows:,} rows x {len(FIELDS.split())} columns, "
-              f"{path.stat().st_size / 1e6:.0f} MB, best of {given.repeats}")  # fmt: skip
-        print(f"{'into':<10} {'s':>7} {'CPU s':>7} {'rows/s':>10}   "
-              f"anchor {ANCHOR_ROWS_PER_S:,} rows/s")  # fmt: skip
+        print(
+            f"{given.rows:,} rows x {len(FIELDS.split())} columns, "
+            f"{path.stat().st_size / 1e6:.0f} MB, best of {given.repeats}"
+        )
+        print(
+            f"{'into':<10} {'s':>7} {'CPU s':>7} {'rows/s':>10}   "
+            f"anchor {ANCHOR_ROWS_PER_S:,} rows/s"
+        )
         for into, run in (("tables", into_tables), ("a store", into_store)):
-            best, cpu_s = min(timed(run, path, Path(folder), k, given.rows, unreadable)
-                              for k in range(given.repeats))  # fmt: skip
+            best, cpu_s = min(
+                timed(run, path, Path(folder), k, given.rows, unreadable)
+                for k in range(given.repeats)
+            )
             print(f"{into:<10} {best:>7.3f} {cpu_s:>7.3f} {given.rows / best:>10,.0f}")
 
 

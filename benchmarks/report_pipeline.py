@@ -32,18 +32,33 @@ REQUEUED_EVERY = 100
 CRITICAL_EVERY = 100
 
 # How many nodes: (cumulative share, nodes). Means and the tail are those of a research cluster.
-SIZES = ((0.80, 1), (0.88, 2), (0.94, 4), (0.979, 8), (0.991, 16), (0.9965, 32), (0.9989, 64),
-         (1.0, 128))  # fmt: skip
-STATES = ((0.62, "COMPLETED"), (0.86, "FAILED"), (0.94, "CANCELLED"), (0.975, "TIMEOUT"),
-          (0.98, "OUT_OF_MEMORY"), (1.0, "COMPLETED"))  # fmt: skip
+SIZES = (
+    (0.80, 1),
+    (0.88, 2),
+    (0.94, 4),
+    (0.979, 8),
+    (0.991, 16),
+    (0.9965, 32),
+    (0.9989, 64),
+    (1.0, 128),
+)
+STATES = (
+    (0.62, "COMPLETED"),
+    (0.86, "FAILED"),
+    (0.94, "CANCELLED"),
+    (0.975, "TIMEOUT"),
+    (0.98, "OUT_OF_MEMORY"),
+    (1.0, "COMPLETED"),
+)
 # check, code, severity, message of what tells of no fault and of what does
 NOISE = (
-    ("check_fs_mount", None, "ok", None), ("check_hw_ib", None, "ok", None),
+    ("check_fs_mount", None, "ok", None),
+    ("check_hw_ib", None, "ok", None),
     ("check_dmesg", None, "warning", "slow response from disk"),
     ("check_ps_loadavg", None, "warning", "load average above the number of cores"),
     ("xid", "13", "unknown", "NVRM: Xid (PCI:0000:1b:00): 13, pid=4711, Graphics Exception"),
     ("xid", "43", "unknown", "NVRM: Xid (PCI:0000:1b:00): 43, pid=4711, Ch 00000008"),
-)  # fmt: skip
+)
 CRITICAL = (
     ("xid", "79", "critical", "NVRM: Xid (PCI:0000:1b:00): 79, GPU has fallen off the bus."),
     ("xid", "48", "critical", "NVRM: Xid (PCI:0000:1b:00): 48, Double Bit ECC Error"),
@@ -51,9 +66,14 @@ CRITICAL = (
     ("check_hw_ib", None, "critical", "no active port"),
     ("check_fs_mount", None, "critical", "/data is not mounted"),
 )
-REASONS = ("Not responding", "NHC: check_hw_ib: no active port", "NHC: GPU 3 has ECC errors",
-           "NHC: check_fs_mount: /data not mounted", "maintenance",
-           "bad fan, ticket 4711")  # fmt: skip
+REASONS = (
+    "Not responding",
+    "NHC: check_hw_ib: no active port",
+    "NHC: GPU 3 has ECC errors",
+    "NHC: check_fs_mount: /data not mounted",
+    "maintenance",
+    "bad fan, ticket 4711",
+)
 
 
 def pick(table: tuple[tuple[float, Any], ...], salt: int) -> str:
@@ -84,22 +104,37 @@ class Writer:
         self.jobs, self.events = int(JOBS * scale), int(EVENTS * scale)
         self.days = max(14.0, DAYS * min(1.0, scale * 4))
         for line in (
-            "SET TimeZone = 'UTC'", f"SET threads = {threads}", "SET memory_limit = '4GB'",
+            "SET TimeZone = 'UTC'",
+            f"SET threads = {threads}",
+            "SET memory_limit = '4GB'",
             f"SET temp_directory = '{folder}/spill'",
             "CREATE MACRO u(i, s) AS (hash(i * 100 + s) % 1000003) / 1000003.0",
             "CREATE MACRO moment(s) AS make_timestamptz((1735689600 + s)::BIGINT * 1000000)",
-        ):  # fmt: skip
+        ):
             self.duck.execute(line)
 
     def write(self, name: str, columns: dict[str, str], source: str, part: int) -> None:
         """Write one part of a table; a column that is not named is null."""
         from ettr.tables import TABLES, Kind
 
-        types = {Kind.STRING: "VARCHAR", Kind.INT: "BIGINT", Kind.FLOAT: "DOUBLE",
-                 Kind.BOOL: "BOOLEAN", Kind.TIME: "TIMESTAMPTZ"}  # fmt: skip
+        types = {
+            Kind.STRING: "VARCHAR",
+            Kind.INT: "BIGINT",
+            Kind.FLOAT: "DOUBLE",
+            Kind.BOOL: "BOOLEAN",
+            Kind.TIME: "TIMESTAMPTZ",
+        }
         told = "line" in TABLES[name].names
-        given = {"cluster": "'bench'", "source": f"'{source}'", "file_id": f"'{source}-{part}'",
-                 "line": "i"} if told else {}  # fmt: skip
+        given = (
+            {
+                "cluster": "'bench'",
+                "source": f"'{source}'",
+                "file_id": f"'{source}-{part}'",
+                "line": "i",
+            }
+            if told
+            else {}
+        )
         given |= {key: value for key, value in columns.items() if key != "FROM"}
         listed = ", ".join(
             f'({given.get(c.name, "NULL")})::{types[c.kind]} AS "{c.name}"' for c in TABLES[name]
@@ -147,8 +182,10 @@ def jobs_part(to: Writer, part: int) -> None:
     key = "'bench/' || job || '@' || strftime(moment(submit_s), '%Y-%m-%dT%H:%M:%SZ')"
     user = "'user' || (hash(job // 20 * 3) % 400)"
     gpus = "CASE WHEN n_nodes > 1 THEN 8 * n_nodes ELSE 1 + (hash(job * 17) % 8)::BIGINT END"
-    listed = ("CASE WHEN n_nodes = 1 THEN printf('node%04d', first) ELSE "
-              "printf('node[%04d-%04d]', first, first + n_nodes - 1) END")  # fmt: skip
+    listed = (
+        "CASE WHEN n_nodes = 1 THEN printf('node%04d', first) ELSE "
+        "printf('node[%04d-%04d]', first, first + n_nodes - 1) END"
+    )
     ends = {
         "start": "moment(start_s)",
         "end": "moment(start_s + elapsed_s)",
@@ -157,42 +194,66 @@ def jobs_part(to: Writer, part: int) -> None:
     to.write(
         "attempts",
         {
-            **ends, "FROM": rows, "attempt_id": key, "job_id": "job", "job_id_raw": "job",
-            "name": "'train-' || (hash(job // 20 * 11) % 300)", "user": user,
-            "account": "'team' || (hash(job) % 40)", "partition": "'train'", "qos": "'normal'",
-            "state": "state", "cancelled_by": "CASE WHEN state = 'CANCELLED' THEN '1041' END",
-            "exit_code": "CASE WHEN state = 'FAILED' THEN 1 ELSE 0 END", "exit_signal": "0",
-            "submit": "moment(submit_s)", "eligible": "moment(submit_s)", "suspended_s": "0.0",
-            "time_limit_s": "604800.0", "n_nodes": "n_nodes", "n_cpus": "96 * n_nodes",
-            "n_gpus": gpus, "node_list": listed, "priority": "(hash(i) % 100000)::BIGINT",
+            **ends,
+            "FROM": rows,
+            "attempt_id": key,
+            "job_id": "job",
+            "job_id_raw": "job",
+            "name": "'train-' || (hash(job // 20 * 11) % 300)",
+            "user": user,
+            "account": "'team' || (hash(job) % 40)",
+            "partition": "'train'",
+            "qos": "'normal'",
+            "state": "state",
+            "cancelled_by": "CASE WHEN state = 'CANCELLED' THEN '1041' END",
+            "exit_code": "CASE WHEN state = 'FAILED' THEN 1 ELSE 0 END",
+            "exit_signal": "0",
+            "submit": "moment(submit_s)",
+            "eligible": "moment(submit_s)",
+            "suspended_s": "0.0",
+            "time_limit_s": "604800.0",
+            "n_nodes": "n_nodes",
+            "n_cpus": "96 * n_nodes",
+            "n_gpus": gpus,
+            "node_list": listed,
+            "priority": "(hash(i) % 100000)::BIGINT",
             "work_dir": f"'/home/' || {user} || '/run' || (hash(job // 20) % 97)",
             "submit_line": "'sbatch -N' || n_nodes || ' train.sh'",
         },
         "slurm-sacct",
         part,
-    )  # fmt: skip
+    )
     spread = f"(SELECT *, unnest(range(0, n_nodes)) AS k FROM {rows})"
     to.write(
         "allocations",
-        {**ends, "FROM": spread, "attempt_id": key, "node": "printf('node%04d', first + k)",
-         "n_gpus": f"({gpus}) / n_nodes"},
+        {
+            **ends,
+            "FROM": spread,
+            "attempt_id": key,
+            "node": "printf('node%04d', first + k)",
+            "n_gpus": f"({gpus}) / n_nodes",
+        },
         "slurm-sacct",
         part,
-    )  # fmt: skip
+    )
     # what the controller says of node failures and preemptions
     said = f"(SELECT * FROM {rows} WHERE state IN ('NODE_FAIL', 'PREEMPTED'))"
     to.write(
         "events",
         {
-            "FROM": said, "event_id": "md5('ctld' || i)[:24]",
+            "FROM": said,
+            "event_id": "md5('ctld' || i)[:24]",
             "node": "CASE WHEN state = 'NODE_FAIL' THEN printf('node%04d', first) END",
-            "time": "moment(start_s + elapsed_s)", "check": "'slurmctld'", "code": "state",
-            "severity": "'critical'", "job_id": "job",
+            "time": "moment(start_s + elapsed_s)",
+            "check": "'slurmctld'",
+            "code": "state",
+            "severity": "'critical'",
+            "job_id": "job",
             "related_job_id": "CASE WHEN state = 'PREEMPTED' THEN (job + 1)::VARCHAR END",
         },
         "slurmctld-log",
         part,
-    )  # fmt: skip
+    )
 
 
 def events_part(to: Writer, part: int) -> None:
@@ -214,16 +275,20 @@ def events_part(to: Writer, part: int) -> None:
     to.write(
         "events",
         {
-            "FROM": rows, "event_id": "printf('%016x%08x', hash(i), i % 4294967295)",
+            "FROM": rows,
+            "event_id": "printf('%016x%08x', hash(i), i % 4294967295)",
             "node": f"printf('node%04d', 1 + (hash(thing * 3) % {NODES})::BIGINT)",
-            "time": "moment(time_s)", "check": either(0), "code": either(1), "severity": either(2),
+            "time": "moment(time_s)",
+            "check": either(0),
+            "code": either(1),
+            "severity": either(2),
             "entity_type": f"CASE WHEN {either(0)} = 'xid' THEN 'PCI' END",
             "entity": f"CASE WHEN {either(0)} = 'xid' THEN '0000:1b:00' END",
             "message": either(3),
         },
         "gcm",
         part,
-    )  # fmt: skip
+    )
 
 
 def nodes_part(to: Writer) -> None:
@@ -231,22 +296,35 @@ def nodes_part(to: Writer) -> None:
     inventory = f"(SELECT range + 1 AS i FROM range({NODES}))"
     to.write(
         "nodes",
-        {"FROM": inventory, "node": "printf('node%04d', i)", "n_gpus": "8", "n_cpus": "96",
-         "gpu_type": "'h100'", "partitions": "'train'", "rack": "'rack' || (i // 16)"},
-        "slurm-nodes", 0,
-    )  # fmt: skip
+        {
+            "FROM": inventory,
+            "node": "printf('node%04d', i)",
+            "n_gpus": "8",
+            "n_cpus": "96",
+            "gpu_type": "'h100'",
+            "partitions": "'train'",
+            "rack": "'rack' || (i // 16)",
+        },
+        "slurm-nodes",
+        0,
+    )
     count = int(NODES * 20 * to.days / 365)
     rows = f"""(SELECT range AS i, floor(u(range, 7) * {to.days * 86400})::BIGINT AS from_s,
                 (300 - 20000 * ln(1 - u(range, 8)))::BIGINT AS long_s FROM range({count}))"""
     to.write(
         "node_states",
-        {"FROM": rows, "node": f"printf('node%04d', 1 + (hash(i * 3) % {NODES})::BIGINT)",
-         "state": "CASE WHEN i % 3 = 0 THEN 'DOWN' ELSE 'DRAIN' END",
-         "reason": chosen(tuple((r,) for r in REASONS), 0, 9), "user": "'root'",
-         "start": "moment(from_s)",
-         "end": f"CASE WHEN i % {max(count // 20, 2)} > 0 THEN moment(from_s + long_s) END"},
-        "slurm-events", 0,
-    )  # fmt: skip
+        {
+            "FROM": rows,
+            "node": f"printf('node%04d', 1 + (hash(i * 3) % {NODES})::BIGINT)",
+            "state": "CASE WHEN i % 3 = 0 THEN 'DOWN' ELSE 'DRAIN' END",
+            "reason": chosen(tuple((r,) for r in REASONS), 0, 9),
+            "user": "'root'",
+            "start": "moment(from_s)",
+            "end": f"CASE WHEN i % {max(count // 20, 2)} > 0 THEN moment(from_s + long_s) END",
+        },
+        "slurm-events",
+        0,
+    )
 
 
 def files_part(to: Writer) -> None:
@@ -255,12 +333,21 @@ def files_part(to: Writer) -> None:
     listed = ", ".join(f"'{name}'" for name in made)
     to.write(
         "files",
-        {"FROM": f"(SELECT unnest([{listed}]) AS name, unnest(range({len(made)})) AS i)",
-         "file_id": "name", "name": "name", "source": "name[:-3]", "size_bytes": "1",
-         "rows_read": "1", "rows_rejected": "0", "rows_skipped": "0", "options": "'{}'",
-         "ingested": "i + 1"},
-        "bench", 0,
-    )  # fmt: skip
+        {
+            "FROM": f"(SELECT unnest([{listed}]) AS name, unnest(range({len(made)})) AS i)",
+            "file_id": "name",
+            "name": "name",
+            "source": "name[:-3]",
+            "size_bytes": "1",
+            "rows_read": "1",
+            "rows_rejected": "0",
+            "rows_skipped": "0",
+            "options": "'{}'",
+            "ingested": "i + 1",
+        },
+        "bench",
+        0,
+    )
 
 
 def generate(folder: Path, scale: float = 1.0, threads: int = 2) -> None:
@@ -298,14 +385,34 @@ def measure(folder: Path, threads: int) -> dict[str, Any]:
     with open_store(str(folder)) as store:
         store.backend.raw_sql(f"SET threads = {threads}")
         analysis = Analysis(store)
-        sizes = {name: analysis.tables[name].count().to_pyarrow().as_py()
-                 for name in ("attempts", "allocations", "events", "node_states")}  # fmt: skip
+        sizes = {
+            name: analysis.tables[name].count().to_pyarrow().as_py()
+            for name in ("attempts", "allocations", "events", "node_states")
+        }
         lap("start")
         # the stages in the order in which the page asks for them, each told apart
-        for name in ("period", "clusters", "attribution", "failures", "failure_rows", "totals",
-                     "status", "size_unit", "sizes", "rates", "trend", "mttf", "goodput", "runs",
-                     "co_occurrence", "false_attribution", "models", "nodes", "faults",
-                     "quality"):  # fmt: skip
+        for name in (
+            "period",
+            "clusters",
+            "attribution",
+            "failures",
+            "failure_rows",
+            "totals",
+            "status",
+            "size_unit",
+            "sizes",
+            "rates",
+            "trend",
+            "mttf",
+            "goodput",
+            "runs",
+            "co_occurrence",
+            "false_attribution",
+            "models",
+            "nodes",
+            "faults",
+            "quality",
+        ):
             getattr(analysis, name)
             lap(name)
         html = render(page(analysis))
@@ -315,18 +422,38 @@ def measure(folder: Path, threads: int) -> dict[str, Any]:
         failed = analysis.failures.count().to_pyarrow().as_py()
     spent, cpu_s = time.perf_counter() - began, time.process_time() - began_cpu
     peak_gb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
-    return {"laps": laps, "s": spent, "cpu_s": cpu_s, "peak_gb": peak_gb, "rows": sizes,
-            "failures": failed, "keys": len(KEYS), "html_mb": len(html) / 1e6,
-            "json_mb": len(text) / 1e6}  # fmt: skip
+    return {
+        "laps": laps,
+        "s": spent,
+        "cpu_s": cpu_s,
+        "peak_gb": peak_gb,
+        "rows": sizes,
+        "failures": failed,
+        "keys": len(KEYS),
+        "html_mb": len(html) / 1e6,
+        "json_mb": len(text) / 1e6,
+    }
 
 
 def in_child(step: str, folder: Path, scale: float, threads: int) -> str:
     """Run one step in a process of its own, so that its memory is its own."""
     return subprocess.run(
-        [sys.executable, __file__, "--step", step, "--folder", folder, "--scale", str(scale),
-         "--threads", str(threads)],
-        check=True, stdout=subprocess.PIPE, text=True,
-    ).stdout  # fmt: skip
+        [
+            sys.executable,
+            __file__,
+            "--step",
+            step,
+            "--folder",
+            folder,
+            "--scale",
+            str(scale),
+            "--threads",
+            str(threads),
+        ],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    ).stdout
 
 
 def main() -> int:
@@ -360,14 +487,18 @@ def main() -> int:
 def tell(told: dict[str, Any], scale: float, threads: int) -> int:
     """Print the table; 1 where an anchor is missed at full size by the CPU's own time."""
     print(", ".join(f"{name} {n:,}" for name, n in told["rows"].items()))
-    print(f"failures {told['failures']:,}, HTML {told['html_mb']:.1f} MB, "
-          f"JSON {told['json_mb']:.1f} MB, load average {os.getloadavg()[0]:.1f}")  # fmt: skip
+    print(
+        f"failures {told['failures']:,}, HTML {told['html_mb']:.1f} MB, "
+        f"JSON {told['json_mb']:.1f} MB, load average {os.getloadavg()[0]:.1f}"
+    )
     print(f"{'part':<20} {'s':>8} {'CPU s':>8}")
     for name, spent, cpu_s in told["laps"]:
         print(f"{name:<20} {spent:>8.2f} {cpu_s:>8.2f}")
-    print(f"{'whole report':<20} {told['s']:>8.2f} {told['cpu_s']:>8.2f}   "
-          f"anchor {ANCHOR_S:.0f} s; CPU s / {threads} cores "
-          f"{told['cpu_s'] / threads:.1f}")  # fmt: skip
+    print(
+        f"{'whole report':<20} {told['s']:>8.2f} {told['cpu_s']:>8.2f}   "
+        f"anchor {ANCHOR_S:.0f} s; CPU s / {threads} cores "
+        f"{told['cpu_s'] / threads:.1f}"
+    )
     print(f"{'peak memory':<20} {told['peak_gb']:>8.2f} GB        anchor {ANCHOR_GB:.0f} GB")
     over = min(told["s"], told["cpu_s"] / threads) > ANCHOR_S or told["peak_gb"] > ANCHOR_GB
     return int(over and scale >= 1.0)

@@ -57,9 +57,9 @@ begun AS (
 SELECT *, sum(begins) OVER (PARTITION BY cluster, node, "check", code_key, entity_key
   ORDER BY opening) AS episode FROM begun
 """.replace(
-    "ALL_KEYS", 'cluster, node, "check", code_key, entity_key, symptom, domain, rank, fault, '
-    "down, sticky"
-)  # fmt: skip
+    "ALL_KEYS",
+    'cluster, node, "check", code_key, entity_key, symptom, domain, rank, fault, down, sticky',
+)
 WINDOW = """
 CREATE OR REPLACE TEMP TABLE window_by_hand AS
 WITH named AS (
@@ -171,8 +171,12 @@ def same_window(held: dict[str, Any], duck: Any) -> bool:
     """Whether both saw the same episodes in the same windows."""
     ours = held["seen"].to_pyarrow()
     by_hand = duck.sql("SELECT * FROM window_by_hand").to_arrow_table()
-    order = [("attempt_id", "ascending"), ("node", "ascending"),
-             ("episode_id", "ascending"), ("check", "ascending")]  # fmt: skip
+    order = [
+        ("attempt_id", "ascending"),
+        ("node", "ascending"),
+        ("episode_id", "ascending"),
+        ("check", "ascending"),
+    ]
     names = by_hand.column_names
     return bool(ours.num_rows) and (
         ours.select(names).sort_by(order).to_pylist() == by_hand.sort_by(order).to_pylist()
@@ -182,8 +186,7 @@ def same_window(held: dict[str, Any], duck: Any) -> bool:
 def same_mixes(held: dict[str, Any], duck: Any) -> bool:
     """Whether both count the same attempts and hours."""
     states = sorted((s.state, s.attempts, round(s.gpu_hours)) for s in held["states"].states)
-    sizes = sorted((c.size.size_to, c.attempts, round(c.gpu_hours))
-                   for c in held["sizes"].classes)  # fmt: skip
+    sizes = sorted((c.size.size_to, c.attempts, round(c.gpu_hours)) for c in held["sizes"].classes)
     by_hand = [sorted((a, n, round(g)) for a, n, g, _ in rows) for rows in held["hand"]]
     return [states, sizes] == by_hand
 
@@ -215,19 +218,35 @@ def main() -> int:
         if folder is None:
             folder = Path(temporary) / "store"
             subprocess.run(
-                [sys.executable, HERE / "report_pipeline.py", "--step", "generate", "--folder",
-                 folder, "--scale", str(given.scale), "--threads", str(given.threads)],
+                [
+                    sys.executable,
+                    HERE / "report_pipeline.py",
+                    "--step",
+                    "generate",
+                    "--folder",
+                    folder,
+                    "--scale",
+                    str(given.scale),
+                    "--threads",
+                    str(given.threads),
+                ],
                 check=True,
-            )  # fmt: skip
+            )
         found = compared(folder, given.threads, given.repeats)
-    print(f"best of {given.repeats}, {given.threads} threads, anchor {ANCHOR_RATIO} times, "
-          f"load average {os.getloadavg()[0]:.1f}")  # fmt: skip
-    print(f"{'table':<18} {'ours s':>8} {'SQL s':>8} {'ratio':>6}   "
-          f"{'ours CPU s':>10} {'SQL CPU s':>10} {'ratio':>6}")  # fmt: skip
+    print(
+        f"best of {given.repeats}, {given.threads} threads, anchor {ANCHOR_RATIO} times, "
+        f"load average {os.getloadavg()[0]:.1f}"
+    )
+    print(
+        f"{'table':<18} {'ours s':>8} {'SQL s':>8} {'ratio':>6}   "
+        f"{'ours CPU s':>10} {'SQL CPU s':>10} {'ratio':>6}"
+    )
     over = False
     for name, (mine, mine_cpu), (theirs, theirs_cpu) in found:
-        print(f"{name:<18} {mine:>8.2f} {theirs:>8.2f} {mine / theirs:>6.2f}   "
-              f"{mine_cpu:>10.2f} {theirs_cpu:>10.2f} {mine_cpu / theirs_cpu:>6.2f}")  # fmt: skip
+        print(
+            f"{name:<18} {mine:>8.2f} {theirs:>8.2f} {mine / theirs:>6.2f}   "
+            f"{mine_cpu:>10.2f} {theirs_cpu:>10.2f} {mine_cpu / theirs_cpu:>6.2f}"
+        )
         over |= min(mine / theirs, mine_cpu / theirs_cpu) > ANCHOR_RATIO
     return int(over)
 

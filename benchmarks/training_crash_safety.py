@@ -444,12 +444,17 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     print("WRONG: tensors that never existed were loaded without an error")
-    print(f"{'what happened':14}{'format':22}{'trials':>7}{'newest':>8}{'older':>7}"
-          f"{'nothing':>9}{'WRONG':>7}")  # fmt: skip
+    print(
+        f"{'what happened':14}{'format':22}{'trials':>7}{'newest':>8}{'older':>7}"
+        f"{'nothing':>9}{'WRONG':>7}"
+    )
     failed = 0
     for name, kind, n, found in run(given.trials, given.real, given.seed):
-        print(f"{kind:14}{name:22}{n:>7}{found['newest']:>8}{found['older']:>7}"
-              f"{found['none']:>9}{found['wrong']:>7}", flush=True)  # fmt: skip
+        print(
+            f"{kind:14}{name:22}{n:>7}{found['newest']:>8}{found['older']:>7}"
+            f"{found['none']:>9}{found['wrong']:>7}",
+            flush=True,
+        )
         if name.startswith(("ettr", "DCP +")):
             failed += found["wrong"]
         if name in {Running.name, EXTRA_ROW} and kind in {

@@ -29,9 +29,13 @@ from kills.notes import lines_of
 
 ALL = ["replica", "partial", "rollback"]
 COMMON = {
-    "loop": "elastic", "rate": 1e-3, "buddy": False, "running": None, "full_every": 0,
+    "loop": "elastic",
+    "rate": 1e-3,
+    "buddy": False,
+    "running": None,
+    "full_every": 0,
     "allowed": ALL,
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
@@ -89,9 +93,11 @@ def one(name: str, seed: int, given: argparse.Namespace) -> dict:
         RuntimeError: the ranks did not start, or ended by themselves.
     """
     way = WAYS[name]
-    kills = [] if way.base == name else driver.schedule(
-        seed, horizon_s=given.horizon_s, mttf_s=given.mttf_s
-    )  # fmt: skip
+    kills = (
+        []
+        if way.base == name
+        else driver.schedule(seed, horizon_s=given.horizon_s, mttf_s=given.mttf_s)
+    )
     folder = Path(tempfile.mkdtemp(prefix="ettr-kills-"))
     try:
         ran = driver.run(folder, way.launcher, config_of(way, given), kills, given.horizon_s)

@@ -130,14 +130,20 @@ def embedding(seed: int) -> tuple[nn.Module, torch.optim.Optimizer, Advance]:
 CASES = (
     Case("dense", gpt, 8, {"block_bytes": 6144}, ("full", "round-robin", "random", "priority")),
     Case(
-        "embedding", embedding, 32, {"rows": {"weight": 1}},
+        "embedding",
+        embedding,
+        32,
+        {"rows": {"weight": 1}},
         ("full", "round-robin", "random", "priority", "touched"),
     ),
     Case(
-        "embedding", embedding, 8, {"rows": {"weight": 1}},
+        "embedding",
+        embedding,
+        8,
+        {"rows": {"weight": 1}},
         ("full", "round-robin", "random", "priority", "touched"),
     ),
-)  # fmt: skip
+)
 
 
 def watch(case: Case, seed: int, folder: Path) -> dict[str, tuple[float, ...]]:
@@ -150,15 +156,20 @@ def watch(case: Case, seed: int, folder: Path) -> dict[str, tuple[float, ...]]:
             policy: Watched(
                 stack.enter_context(
                     RunningCheckpoint(
-                        folder / policy, state, policy=policy, extra_bytes=0, seed=seed,
+                        folder / policy,
+                        state,
+                        policy=policy,
+                        extra_bytes=0,
+                        seed=seed,
                         every_steps=case.every if policy == "full" else 1,
-                        budget=Budget(fraction=1 / case.every), **case.options,
+                        budget=Budget(fraction=1 / case.every),
+                        **case.options,
                     )
                 ),
                 [p.detach().clone() for p in model.parameters()],
             )
             for policy in case.policies
-        }  # fmt: skip
+        }
         for one in watched.values():
             one.checkpoint.save_all(0)
         for step in range(1, STEPS + 1):
@@ -190,8 +201,9 @@ def _step(one: Watched, step: int, rows: torch.Tensor | None, live: list[nn.Para
         one.saved[spec.tensor][box] = live[spec.tensor].detach()[box]
     if step > WARM_UP:
         # A quarter of the blocks drawn at random carries a quarter of the squared distance.
-        square = sum(float((p.detach() - s).square().sum())
-                     for p, s in zip(live, one.saved, strict=True))  # fmt: skip
+        square = sum(
+            float((p.detach() - s).square().sum()) for p, s in zip(live, one.saved, strict=True)
+        )
         one.distances.append(math.sqrt(square / 4))
 
 
@@ -234,8 +246,10 @@ def table(case: Case, seeds: int, folder: Path) -> Runs:
     """Measure and print one case."""
     runs = [watch(case, seed, folder / f"{case.name}-{case.every}-{seed}") for seed in range(seeds)]
     print(f"\n{case.name}, 1/{case.every} of the bytes a step, {seeds} seeds")
-    print(f"{'policy':13}{'staged MB':>10}{'perturbation':>14}   {'of round-robin at its bytes':34}"
-          f"{'line / truth':26}walk / truth")  # fmt: skip
+    print(
+        f"{'policy':13}{'staged MB':>10}{'perturbation':>14}   {'of round-robin at its bytes':34}"
+        f"{'line / truth':26}walk / truth"
+    )
     budget_mb = statistics.mean(run["round-robin"][1] for run in runs)
     for policy in case.policies:
         distances, megas, lines, walks = (
@@ -245,8 +259,11 @@ def table(case: Case, seeds: int, folder: Path) -> Runs:
         mega = statistics.mean(megas)
         if mega < 0.97 * budget_mb:
             said += f", spent {mega / budget_mb:.0%}"
-        print(f"{policy:13}{mega:>10.3f}{statistics.mean(distances):>14.4f}   {said:34}"
-              f"{interval(lines):26}{interval(walks)}", flush=True)  # fmt: skip
+        print(
+            f"{policy:13}{mega:>10.3f}{statistics.mean(distances):>14.4f}   {said:34}"
+            f"{interval(lines):26}{interval(walks)}",
+            flush=True,
+        )
     return runs
 
 

@@ -56,8 +56,10 @@ def long_run(path: Path) -> tuple[float, float]:
     split = goodput_of_file(path)
     took_s = time.perf_counter() - begin
     truth = ((split.productive_s, STEPS), (split.redone_s, redone_s), (split.restart_s, restart_s))
-    print(f"goodput {split.goodput:.4f}; redone {split.redone_s:.0f} s, "
-          f"restart {split.restart_s:.0f} s, idle {split.idle_s:.0f} s")  # fmt: skip
+    print(
+        f"goodput {split.goodput:.4f}; redone {split.redone_s:.0f} s, "
+        f"restart {split.restart_s:.0f} s, idle {split.idle_s:.0f} s"
+    )
     return took_s, max(abs(found - expected) for found, expected in truth)
 
 
@@ -76,8 +78,10 @@ def main() -> int:
                 worst = max(worst, us)
                 print(f"{us:6.1f} µs a line (live split: {live}, with detail: {detail})")
         took_s, error_s = long_run(Path(folder) / "long.jsonl")
-    print(f"{STEPS} steps with {DISRUPTIONS} disruptions read and split in {took_s:.1f} s, largest "
-          f"error {error_s} s (ml-goodput-measurement: 4.3 s, one a disruption)")  # fmt: skip
+    print(
+        f"{STEPS} steps with {DISRUPTIONS} disruptions read and split in {took_s:.1f} s, largest "
+        f"error {error_s} s (ml-goodput-measurement: 4.3 s, one a disruption)"
+    )
     good = worst < LIMIT_US and error_s == 0
     print("ok" if good else f"MISS: the limit is {LIMIT_US} µs a line and no error")
     return int(not good)

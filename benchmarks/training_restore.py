@@ -122,8 +122,9 @@ def others(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, n: 
         dcp.load(flat, checkpoint_id=folder / "dcp", no_dist=True)
 
     for name, load, part in (
-        ("torch.load + copy", torch_load, "torch"), ("dcp.load", dcp_load, "dcp"),
-    ):  # fmt: skip
+        ("torch.load + copy", torch_load, "torch"),
+        ("dcp.load", dcp_load, "dcp"),
+    ):
         for cold in (False, True):
             times = []
             for _ in range(n + 1):
@@ -133,8 +134,11 @@ def others(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, n: 
                 load()
                 times.append(time.perf_counter() - begin)
             kind = "cold" if cold else "warm"
-            print(f"{name + ', ' + kind:22}{statistics.median(times[1:]) * 1e3:>11.0f}"
-                  f"   checks nothing", flush=True)  # fmt: skip
+            print(
+                f"{name + ', ' + kind:22}{statistics.median(times[1:]) * 1e3:>11.0f}"
+                f"   checks nothing",
+                flush=True,
+            )
 
 
 def main() -> int:
@@ -154,13 +158,20 @@ def main() -> int:
         with RunningCheckpoint(folder / "running", state, policy="full") as checkpoint:
             checkpoint.save_all(0)
         n_cold, n_others = max(given.pairs * 3 // 5, 1), max(given.pairs // 3, 1)
-        print(f"state {checkpoint.total_bytes / 1e6:.0f} MB; medians of {given.pairs} pairs, "
-              f"{n_cold} with a cold file, and of {n_others} loads by torch; "
-              f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}")  # fmt: skip
-        print(f"{'restore':22}{'checked ms':>11}{'unchecked':>11}   {'ratio of a pair':26}"
-              f"{'CPU ms':>8}{'unchecked':>11}   ratio of a pair")  # fmt: skip
-        kinds = (("warm", lambda: state, False), ("fresh memory", fresh_state, False),
-                 ("cold file", lambda: state, True))  # fmt: skip
+        print(
+            f"state {checkpoint.total_bytes / 1e6:.0f} MB; medians of {given.pairs} pairs, "
+            f"{n_cold} with a cold file, and of {n_others} loads by torch; "
+            f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}"
+        )
+        print(
+            f"{'restore':22}{'checked ms':>11}{'unchecked':>11}   {'ratio of a pair':26}"
+            f"{'CPU ms':>8}{'unchecked':>11}   ratio of a pair"
+        )
+        kinds = (
+            ("warm", lambda: state, False),
+            ("fresh memory", fresh_state, False),
+            ("cold file", lambda: state, True),
+        )
         for kind, make, cold in kinds:
             n = n_cold if cold else given.pairs
             found = measure(folder / "running", n, make, cold=cold)
@@ -170,8 +181,11 @@ def main() -> int:
                 for check in (True, False)
             ]
             wall, cpu = found.ratio(found.wall_s), found.ratio(found.cpu_s)
-            print(f"{'ettr, ' + kind:22}{ms[0]:>11.0f}{ms[1]:>11.0f}   {wall:26}{ms[2]:>8.0f}"
-                  f"{ms[3]:>11.0f}   {cpu}", flush=True)  # fmt: skip
+            print(
+                f"{'ettr, ' + kind:22}{ms[0]:>11.0f}{ms[1]:>11.0f}   {wall:26}{ms[2]:>8.0f}"
+                f"{ms[3]:>11.0f}   {cpu}",
+                flush=True,
+            )
             ratios[kind] = found.median_ratio()
         others(folder, model, optimizer, n_others)
     for kind, ratio in ratios.items():

@@ -182,16 +182,22 @@ def stall_table(folder: Path, repeats: int) -> dict[str, tuple[float, float, flo
         for name, rows in seen.items()
     }
     size = systems.full.total_bytes
-    print(f"state {size / 1e6:.0f} MB, {len(systems.flat)} tensors, median of {repeats}; "
-          f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}")  # fmt: skip
-    print(f"{'system':24}{'stall ms':>10}{'(its median, 95 %)':>20}{'durable ms':>12}"
-          f"{'written MB':>12}{'of DCP stall':>14}")  # fmt: skip
+    print(
+        f"state {size / 1e6:.0f} MB, {len(systems.flat)} tensors, median of {repeats}; "
+        f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}"
+    )
+    print(
+        f"{'system':24}{'stall ms':>10}{'(its median, 95 %)':>20}{'durable ms':>12}"
+        f"{'written MB':>12}{'of DCP stall':>14}"
+    )
     base = best_of_dcp(medians)[0]
     for name, (stall_s, durable_s, n_bytes) in medians.items():
         between = median_interval([row[0] * 1e3 for row in seen[name]])
         told = "" if between is None else f"({between[0]:.1f} to {between[1]:.1f})"
-        print(f"{name:24}{stall_s * 1e3:>10.1f}{told:>20}{durable_s * 1e3:>12.0f}"
-              f"{n_bytes / 1e6:>12.0f}{stall_s / base:>14.2f}")  # fmt: skip
+        print(
+            f"{name:24}{stall_s * 1e3:>10.1f}{told:>20}{durable_s * 1e3:>12.0f}"
+            f"{n_bytes / 1e6:>12.0f}{stall_s / base:>14.2f}"
+        )
     for checkpoint in (systems.full, systems.part, systems.ranked):
         checkpoint.close()
     return medians
@@ -237,8 +243,13 @@ def status_bytes(field: str) -> int:
 
 def memory_table(folder: Path) -> None:
     """Print peak memory beyond the state by system."""
-    arms = ("ettr round-robin 1/8", "ettr priority 1/8", "ettr full", "dcp.async_save",
-            "torch.save")  # fmt: skip
+    arms = (
+        "ettr round-robin 1/8",
+        "ettr priority 1/8",
+        "ettr full",
+        "dcp.async_save",
+        "torch.save",
+    )
     print("\npeak memory beyond the state (403 MB, of which 134 MB parameters), each in a process")
     for number, name in enumerate(arms):
         command = [sys.executable, __file__, "--memory-of", name, "--folder", folder / str(number)]
@@ -263,9 +274,12 @@ def back_pressure(folder: Path, steps: int = 150) -> bool:
     """Print what a disk does that takes ten steps for a round; whether no step waited for it."""
     model, optimizer = trained_state()
     with RunningCheckpoint(
-        folder, TrainingState(model, optimizer), policy="round-robin", budget=PART,
+        folder,
+        TrainingState(model, optimizer),
+        policy="round-robin",
+        budget=PART,
         disk=SlowDisk(250e6),
-    ) as checkpoint:  # fmt: skip
+    ) as checkpoint:
         reports = []
         for step in range(steps):
             time.sleep(0.02)  # the step
@@ -274,10 +288,12 @@ def back_pressure(folder: Path, steps: int = 150) -> bool:
     saved = [report.stall_s for report in reports if not report.skipped]
     whole = len(skipped) == checkpoint.skipped_rounds and len(skipped) + len(saved) == steps
     passed_ms, saved_ms = (statistics.median(times) * 1e3 for times in (skipped, saved))
-    print(f"\na disk of 250 MB/s, {steps} steps of 20 ms, 1/8 a round: {len(saved)} rounds saved,"
-          f"\n{len(skipped)} skipped and counted; a skipped step took {passed_ms:.2f} ms at the "
-          f"median, {max(skipped) * 1e3:.1f} at most;\na saving one {saved_ms:.1f} at the median, "
-          f"{max(saved) * 1e3:.1f} at most")  # fmt: skip
+    print(
+        f"\na disk of 250 MB/s, {steps} steps of 20 ms, 1/8 a round: {len(saved)} rounds saved,"
+        f"\n{len(skipped)} skipped and counted; a skipped step took {passed_ms:.2f} ms at the "
+        f"median, {max(skipped) * 1e3:.1f} at most;\na saving one {saved_ms:.1f} at the median, "
+        f"{max(saved) * 1e3:.1f} at most"
+    )
     # A step that waited for the writer would wait for most of a round: 200 ms.
     return whole and max(skipped) < 0.05
 

@@ -43,12 +43,21 @@ def main() -> None:
         mean_s = clocks_s.mean()
         # a run of finite length also starts once: take that start out, as in the long run
         seen = run.productive_s / (mean_s - RESTART_S)
-        axes.errorbar(n_gpus, seen, seen * error_s / mean_s, fmt="ko", ms=4, capsize=3,
-                      label="simulated runs" if n_gpus == GPUS[0] else None)  # fmt: skip
+        axes.errorbar(
+            n_gpus,
+            seen,
+            seen * error_s / mean_s,
+            fmt="ko",
+            ms=4,
+            capsize=3,
+            label="simulated runs" if n_gpus == GPUS[0] else None,
+        )
         lost = planned(n_gpus).lost_share
         paper = f"{second_form_ettr(planned(n_gpus)):7.3f}" if lost < 1 else "   none"
-        print(f"{n_gpus:8,} {paper} {exact_ettr(planned(n_gpus)):7.3f} {seen:10.3f}  "
-              f"± {seen * error_s / mean_s:.3f}")  # fmt: skip
+        print(
+            f"{n_gpus:8,} {paper} {exact_ettr(planned(n_gpus)):7.3f} {seen:10.3f}  "
+            f"± {seen * error_s / mean_s:.3f}"
+        )
     axes.set(xscale="log", xlabel="GPUs", ylabel="ETTR", ylim=(0, 1))
     axes.set_xticks(GPUS, [f"{n:,}" for n in GPUS], rotation=30)
     axes.minorticks_off()

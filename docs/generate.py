@@ -91,29 +91,51 @@ def _one_table(table: Table) -> str:
 def _taxonomy() -> str:
     known = load_taxonomy()
     symptoms = (
-        (_code(s.slug), _cell(s.name), _cell(s.domain), str(s.rank), _cell(s.likely_cause),
-         _cell(s.source))
+        (
+            _code(s.slug),
+            _cell(s.name),
+            _cell(s.domain),
+            str(s.rank),
+            _cell(s.likely_cause),
+            _cell(s.source),
+        )
         for s in known.symptoms.values()
-    )  # fmt: skip
+    )
     states = (
-        (_code(s.state), _code(s.short), _cell(s.kind), _cell(s.kind_by_owner),
-         _yes(s.needs_evidence), _cell(s.reason))
+        (
+            _code(s.state),
+            _code(s.short),
+            _cell(s.kind),
+            _cell(s.kind_by_owner),
+            _yes(s.needs_evidence),
+            _cell(s.reason),
+        )
         for s in known.states.values()
-    )  # fmt: skip
+    )
     nodes = (
         (_code(r["state"]), r["kind"], r["unavailable"], _cell(r["meaning"]))
         for r in read_records("node_states")
     )
     rules = (
-        (_code(r.check), _code(r.code), _code(r.symptom or "none"), _cell(r.severity),
-         _cell(r.source))
+        (
+            _code(r.check),
+            _code(r.code),
+            _code(r.symptom or "none"),
+            _cell(r.severity),
+            _cell(r.source),
+        )
         for r in known.rules
-    )  # fmt: skip
+    )
     reasons = (
-        (_code(r.pattern), _cell(r.reason_class), _code(r.symptom or ""), _yes(r.planned),
-         _cell(r.source))
+        (
+            _code(r.pattern),
+            _cell(r.reason_class),
+            _code(r.symptom or ""),
+            _yes(r.planned),
+            _cell(r.source),
+        )
         for r in known.reasons
-    )  # fmt: skip
+    )
     return "\n\n".join(
         [
             "# Taxonomy",

@@ -45,10 +45,15 @@ def elastic(config: dict, notes: Notes) -> None:
         step = generation.recover(model, optimizer)
         report = generation.report
         notes.line(
-            "recovered", generation=generation.number, slot=generation.slot, step=step,
-            source=report.source, formed_s=formed_s, failed_s=group.last_failed_s,
+            "recovered",
+            generation=generation.number,
+            slot=generation.slot,
+            step=step,
+            source=report.source,
+            formed_s=formed_s,
+            failed_s=group.last_failed_s,
             noticed_s=generation.membership.noticed_s,
-        )  # fmt: skip
+        )
         while True:
             notes.phase("computing")
             optimizer.zero_grad()
@@ -97,8 +102,16 @@ def plain(config: dict, notes: Notes) -> None:
         set_state_dict(
             model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"]
         )
-    notes.line("recovered", generation=attempt + 1, slot=slot, step=step, source="rollback",
-               formed_s=formed_s, failed_s=None, noticed_s=None)  # fmt: skip
+    notes.line(
+        "recovered",
+        generation=attempt + 1,
+        slot=slot,
+        step=step,
+        source="rollback",
+        formed_s=formed_s,
+        failed_s=None,
+        noticed_s=None,
+    )
     characters = task.text()
     pending = None
     try:
@@ -141,21 +154,42 @@ def replica(config: dict, notes: Notes) -> None:
         notes.folder / f"progress-{os.getpid()}.jsonl", run="kills", rank=slot
     )
     tier = ReplicaTier(
-        model, optimizer, replica=slot, recorder=recorder, every_steps=config["full_every"] or 1,
+        model,
+        optimizer,
+        replica=slot,
+        recorder=recorder,
+        every_steps=config["full_every"] or 1,
         running=notes.folder / "running" if config["full_every"] else None,
         running_options={"block_bytes": 1 << 16},
-    )  # fmt: skip
+    )
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     wait = timedelta(seconds=20)
     manager = Manager(
-        pg=ProcessGroupGloo(timeout=wait), min_replica_size=1, timeout=wait, quorum_timeout=wait,
-        state_dict=tier.state_dict, load_state_dict=tier.load_state_dict, rank=0, world_size=1,
-        store_addr="127.0.0.1", store_port=store.port, hostname="127.0.0.1",
-        lighthouse_addr=os.environ["TORCHFT_LIGHTHOUSE"], replica_id=f"replica{slot}_",
-    )  # fmt: skip
+        pg=ProcessGroupGloo(timeout=wait),
+        min_replica_size=1,
+        timeout=wait,
+        quorum_timeout=wait,
+        state_dict=tier.state_dict,
+        load_state_dict=tier.load_state_dict,
+        rank=0,
+        world_size=1,
+        store_addr="127.0.0.1",
+        store_port=store.port,
+        hostname="127.0.0.1",
+        lighthouse_addr=os.environ["TORCHFT_LIGHTHOUSE"],
+        replica_id=f"replica{slot}_",
+    )
     resumed = tier.resume(manager)
-    notes.line("recovered", generation=1, slot=slot, step=resumed, source="start",
-               formed_s=time.time(), failed_s=None, noticed_s=None)  # fmt: skip
+    notes.line(
+        "recovered",
+        generation=1,
+        slot=slot,
+        step=resumed,
+        source="start",
+        formed_s=time.time(),
+        failed_s=None,
+        noticed_s=None,
+    )
     characters = task.text()
     heals = 0
     while True:
@@ -182,6 +216,10 @@ def replica(config: dict, notes: Notes) -> None:
         tier.committed()
         healed, heals = tier.heals > heals, tier.heals
         notes.step(
-            slot, manager.current_step(), float(loss.detach()), 1,
-            replicas=manager.num_participants(), healed=healed,
-        )  # fmt: skip
+            slot,
+            manager.current_step(),
+            float(loss.detach()),
+            1,
+            replicas=manager.num_participants(),
+            healed=healed,
+        )

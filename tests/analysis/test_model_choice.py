@@ -106,9 +106,7 @@ def test_several_models_span_the_band_and_the_first_is_its_middle(site: Path):
     assert both["preferred"] == "constant rate"
     one = mttf_of(told("project", site, "--nodes", "64", "--model", "constant"))
     other = mttf_of(told("project", site, "--nodes", "64", "--model", "piecewise"))
-    assert mttf_of(both) == {
-        "estimate": one["estimate"], "low": one["low"], "high": other["high"]
-    }  # fmt: skip
+    assert mttf_of(both) == {"estimate": one["estimate"], "low": one["low"], "high": other["high"]}
 
 
 def test_a_law_of_time_in_use_without_ageing_agrees_with_the_constant_rate(site: Path):

@@ -38,11 +38,19 @@ def place(cluster: SyntheticCluster, tmp_path_factory: pytest.TempPathFactory) -
                 ingestion.write(name, rows)
         ingestion.commit(
             {
-                "file_id": "f1", "name": "synthetic", "source": "synthetic", "size_bytes": 0,
-                "rows_read": 1, "rows_rejected": 0, "rows_skipped": 0, "timezone": "UTC",
-                "options": "{}", "notes": None, "ingested": 1,
+                "file_id": "f1",
+                "name": "synthetic",
+                "source": "synthetic",
+                "size_bytes": 0,
+                "rows_read": 1,
+                "rows_rejected": 0,
+                "rows_skipped": 0,
+                "timezone": "UTC",
+                "options": "{}",
+                "notes": None,
+                "ingested": 1,
             }
-        )  # fmt: skip
+        )
     return where
 
 
@@ -167,9 +175,16 @@ def test_funnel_over_typed_fleets() -> None:
 def test_llama_3_at_twice_the_size() -> None:
     """419 failures in 2,048 x 54 node-days: the MTTF halves where the nodes double."""
     found = told(
-        "project", "--failures", "419", "--node-days", "110592", "--seen-gpus", "16384",
-        "--gpus", "16384,32768",
-    )  # fmt: skip
+        "project",
+        "--failures",
+        "419",
+        "--node-days",
+        "110592",
+        "--seen-gpus",
+        "16384",
+        "--gpus",
+        "16384,32768",
+    )
     here, there = (point["projection"] for point in found["points"])
     assert here["mttf_h"]["estimate"] == pytest.approx(54 * 24 / 419)
     assert there["mttf_h"]["estimate"] == pytest.approx(here["mttf_h"]["estimate"] / 2)
@@ -178,8 +193,16 @@ def test_llama_3_at_twice_the_size() -> None:
 
 
 def test_other_gpus_per_node_widen_the_band() -> None:
-    seen = ("--failures", "419", "--node-days", "110592", "--seen-gpus", "16384",
-            "--seen-gpus-per-node", "8")  # fmt: skip
+    seen = (
+        "--failures",
+        "419",
+        "--node-days",
+        "110592",
+        "--seen-gpus",
+        "16384",
+        "--seen-gpus-per-node",
+        "8",
+    )
     found = told("project", *seen, "--gpus", "16384", "--gpus-per-node", "4")
     made = found["points"][0]["projection"]
     assert made["mttf_h"]["low"] < made["parameter_mttf_h"]["low"]
@@ -192,8 +215,10 @@ def test_other_gpus_per_node_widen_the_band() -> None:
         (("project", "--gpus", "64"), "give a STORE, or --failures K with --node-days T"),
         (("project", "--failures", "1", "--node-days", "9", "--gpus", "x"), "no whole number"),
         (("project", "--failures", "1", "--node-days", "9", "--gpus", "8", "--nodes", "1"), "both"),
-        (("project", "--failures", "1", "--node-days", "9", "--gpus", "8", "--days", "-1"),
-         "--days -1: give a positive"),
+        (
+            ("project", "--failures", "1", "--node-days", "9", "--gpus", "8", "--days", "-1"),
+            "--days -1: give a positive",
+        ),
         (("compare", "a=1/10"), "1 fleet is nothing to compare"),
         (("compare", "1/10", "1/10"), "two fleets of one name"),
         (("compare", "a=1.5/10", "b=1/10"), "a whole number"),
@@ -201,7 +226,7 @@ def test_other_gpus_per_node_widen_the_band() -> None:
         (("compare", "a=1/10", "b=1/9", "--partition", "x"), "give exactly one STORE"),
         (("compare", "a=1/10", "--partition", "x", "--cluster", "y"), "one way at a time"),
     ],
-)  # fmt: skip
+)
 def test_wrong_use(args: tuple[str, ...], says: str) -> None:
     done = ettr(*args)
     assert done.code == 2

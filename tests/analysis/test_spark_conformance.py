@@ -27,16 +27,30 @@ pytestmark = [
 ]
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "slurm"
-PLAN = ClusterPlan(days=6.0, work_s=86400, slot_nodes=(20,), filler_nodes=6,
-                   rate_per_node_day={"gpu-memory": 0.03, "unattributed": 0.02},
-                   noise_events=30, red_herrings=15)  # fmt: skip
+PLAN = ClusterPlan(
+    days=6.0,
+    work_s=86400,
+    slot_nodes=(20,),
+    filler_nodes=6,
+    rate_per_node_day={"gpu-memory": 0.03, "unattributed": 0.02},
+    noise_events=30,
+    red_herrings=15,
+)
 
 
 def synthetic_store(folder: Path) -> Path:
     """A store with the tables of a synthetic cluster, one file that is said to hold them all."""
     tables = dict(build_cluster(PLAN, seed=4).tables)
-    file = {"file_id": "synthetic", "name": "synthetic", "source": "synthetic", "size_bytes": 1,
-            "rows_read": 1, "rows_rejected": 0, "rows_skipped": 0, "options": "{}"}  # fmt: skip
+    file = {
+        "file_id": "synthetic",
+        "name": "synthetic",
+        "source": "synthetic",
+        "size_bytes": 1,
+        "rows_read": 1,
+        "rows_rejected": 0,
+        "rows_skipped": 0,
+        "options": "{}",
+    }
     with FolderStore(folder, create=True) as store, store.ingestion("synthetic") as ingestion:
         for name, rows in tables.items():
             if name in TABLES and name != "files":

@@ -56,19 +56,35 @@ class Cluster:
         origin = self._origin("sacct")
         self.attempts.append(
             {
-                "cluster": CLUSTER, "attempt_id": attempt_id, "job_id": job_id, "user": "ann",
-                "state": state, "submit": at(start_s - 60), "start": at(start_s), "end": end,
-                "elapsed_s": elapsed_s, "n_nodes": len(nodes), "n_gpus": 8 * len(nodes),
-                "node_list": ",".join(nodes) or None, **origin, **more,
+                "cluster": CLUSTER,
+                "attempt_id": attempt_id,
+                "job_id": job_id,
+                "user": "ann",
+                "state": state,
+                "submit": at(start_s - 60),
+                "start": at(start_s),
+                "end": end,
+                "elapsed_s": elapsed_s,
+                "n_nodes": len(nodes),
+                "n_gpus": 8 * len(nodes),
+                "node_list": ",".join(nodes) or None,
+                **origin,
+                **more,
             }
-        )  # fmt: skip
+        )
         self.allocations.extend(
             {
-                "cluster": CLUSTER, "attempt_id": attempt_id, "node": node, "start": at(start_s),
-                "end": end, "elapsed_s": elapsed_s, "n_gpus": 8.0, **origin,
+                "cluster": CLUSTER,
+                "attempt_id": attempt_id,
+                "node": node,
+                "start": at(start_s),
+                "end": end,
+                "elapsed_s": elapsed_s,
+                "n_gpus": 8.0,
+                **origin,
             }
             for node in nodes
-        )  # fmt: skip
+        )
         return attempt_id
 
     def event(
@@ -78,20 +94,32 @@ class Cluster:
         event_id = more.pop("event_id", f"e{len(self.events):04d}")
         self.events.append(
             {
-                "event_id": event_id, "cluster": CLUSTER, "node": node, "time": at(time_s),
-                "check": check, "code": code, "severity": "unknown", **self._origin("kern"), **more,
+                "event_id": event_id,
+                "cluster": CLUSTER,
+                "node": node,
+                "time": at(time_s),
+                "check": check,
+                "code": code,
+                "severity": "unknown",
+                **self._origin("kern"),
+                **more,
             }
-        )  # fmt: skip
+        )
         return event_id
 
     def state(self, node: str, state: str, reason: str | None, start_s: float) -> str:
         """Add one interval of a node's state; returns the id it has among evidence."""
         self.node_states.append(
             {
-                "cluster": CLUSTER, "node": node, "state": state, "reason": reason,
-                "start": at(start_s), "end": at(start_s + 3600), **self._origin("events"),
+                "cluster": CLUSTER,
+                "node": node,
+                "state": state,
+                "reason": reason,
+                "start": at(start_s),
+                "end": at(start_s + 3600),
+                **self._origin("events"),
             }
-        )  # fmt: skip
+        )
         return f"node_state/{CLUSTER}/{node}/{state}/{round(at(start_s).timestamp() * 1e6)}"
 
     def on(self, connection: ibis.BaseBackend) -> Tables:
@@ -99,10 +127,12 @@ class Cluster:
         made = [
             _create(connection, f"{table.name}_{next(_NAMES)}", arrow(table, rows))
             for table, rows in (
-                (ATTEMPTS, self.attempts), (ALLOCATIONS, self.allocations),
-                (EVENTS, self.events), (NODE_STATES, self.node_states),
+                (ATTEMPTS, self.attempts),
+                (ALLOCATIONS, self.allocations),
+                (EVENTS, self.events),
+                (NODE_STATES, self.node_states),
             )
-        ]  # fmt: skip
+        ]
         return Tables(*made)
 
     def _origin(self, source: str) -> dict[str, Any]:
@@ -124,9 +154,14 @@ class Tables:
     ) -> Attribution:
         """Attribution by the package's own taxonomy."""
         return attribute(
-            self.attempts, self.allocations, self.events, self.node_states, TAXONOMY,
-            rules=rules, window=window,
-        )  # fmt: skip
+            self.attempts,
+            self.allocations,
+            self.events,
+            self.node_states,
+            TAXONOMY,
+            rules=rules,
+            window=window,
+        )
 
 
 def _create(connection: ibis.BaseBackend, name: str, table: pa.Table) -> ibis.Table:

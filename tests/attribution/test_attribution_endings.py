@@ -91,9 +91,7 @@ def test_the_log_turns_a_requeue_into_a_node_failure(connection: ibis.BaseBacken
     cluster.event("n2", 2000.6, "NODE_FAIL", "slurmctld", job_id="17", event_id="said")
     tables = cluster.on(connection)
     found = rows(endings(tables.attempts, tables.events, TAXONOMY), "end")
-    told = [
-        (r["end"], r["kind"], r["named_node"], r["named_event"]) for r in found
-    ]  # fmt: skip
+    told = [(r["end"], r["kind"], r["named_node"], r["named_event"]) for r in found]
     assert told == [
         (at(1000), "operator", None, None),
         (at(2000), "hardware-candidate", "n2", "said"),

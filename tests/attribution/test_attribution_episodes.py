@@ -24,10 +24,16 @@ def folded(tables: Tables, rules: FoldingRules | None = None) -> list[dict[str, 
 
 def spans(found: list[dict[str, Any]]) -> list[tuple[str, str | None, float, float, int, str]]:
     return [
-        (e["node"], e["code"], (e["first"] - at(0)).total_seconds(),
-         (e["last"] - at(0)).total_seconds(), e["n_events"], e["event_id"])
+        (
+            e["node"],
+            e["code"],
+            (e["first"] - at(0)).total_seconds(),
+            (e["last"] - at(0)).total_seconds(),
+            e["n_events"],
+            e["event_id"],
+        )
         for e in found
-    ]  # fmt: skip
+    ]
 
 
 def test_a_burst_is_one_episode_until_a_silence_of_over_three_minutes(
@@ -58,9 +64,12 @@ def test_a_sticky_code_is_one_episode_for_three_hours(
 def test_nodes_gpus_and_codes_fold_apart(connection: ibis.BaseBackend) -> None:
     cluster = Cluster()
     for node, code, entity in [
-        ("n1", "79", "0000:18:00"), ("n1", "79", "0000:2a:00"), ("n2", "79", "0000:18:00"),
-        ("n1", "48", "0000:18:00"), ("n1", "79", "0000:18:00"),
-    ]:  # fmt: skip
+        ("n1", "79", "0000:18:00"),
+        ("n1", "79", "0000:2a:00"),
+        ("n2", "79", "0000:18:00"),
+        ("n1", "48", "0000:18:00"),
+        ("n1", "79", "0000:18:00"),
+    ]:
         cluster.event(node, 10, code, entity=entity)
     found = folded(cluster.on(connection))
     assert sorted((e["node"], e["code"], e["entity"], e["n_events"]) for e in found) == [
@@ -191,9 +200,12 @@ def test_folding_is_the_written_rule_in_any_order_and_folding_again_changes_noth
     again = Cluster()
     for one in once:
         again.event(
-            one["node"], (one["first"] - at(0)).total_seconds(), one["code"],
-            time_end=one["last"], event_id=one["event_id"],
-        )  # fmt: skip
+            one["node"],
+            (one["first"] - at(0)).total_seconds(),
+            one["code"],
+            time_end=one["last"],
+            event_id=one["event_id"],
+        )
     twice = folded(again.on(duckdb_connection), rules)
     key = ("node", "first", "last", "event_id")
     assert [[e[k] for k in key] for e in twice] == [[e[k] for k in key] for e in once]

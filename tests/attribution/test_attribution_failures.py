@@ -175,8 +175,10 @@ def test_the_reason_of_a_drain_is_evidence(connection: ibis.BaseBackend) -> None
     said = cluster.state("n1", "DRAIN", "NHC: check_dcgm: GPU 3 XID 79 fallen off the bus", END_S)
     row = by_job(cluster.on(connection).attribute().failures)["1"]
     assert (row["symptom"], row["evidence"], row["confidence"]) == (
-        "gpu-unavailable", said, "medium",
-    )  # fmt: skip
+        "gpu-unavailable",
+        said,
+        "medium",
+    )
 
 
 def test_failures_match_their_schema(duckdb_connection: ibis.BaseBackend) -> None:
@@ -220,20 +222,26 @@ def test_an_interruption_is_at_most_one_failure(
         own = tuple(sorted(data.draw(st.sets(st.sampled_from(nodes), min_size=1))))
         start_s = data.draw(st.integers(0, 20)) * 100
         cluster.attempt(
-            str(number % 4), data.draw(st.sampled_from(STATES)), own, start_s=start_s + number,
+            str(number % 4),
+            data.draw(st.sampled_from(STATES)),
+            own,
+            start_s=start_s + number,
             end_s=start_s + number + data.draw(st.integers(0, 20)) * 100,
-        )  # fmt: skip
+        )
     for _ in range(data.draw(st.integers(0, 25))):
         cluster.event(
-            data.draw(st.sampled_from(nodes)), data.draw(st.integers(0, 40)) * 100,
+            data.draw(st.sampled_from(nodes)),
+            data.draw(st.integers(0, 40)) * 100,
             data.draw(st.sampled_from(["79", "48", "74", "31", "45", "154"])),
-        )  # fmt: skip
+        )
     for _ in range(data.draw(st.integers(0, 5))):
         cluster.event(
-            data.draw(st.sampled_from(nodes)), data.draw(st.integers(0, 40)) * 100,
-            data.draw(st.sampled_from(["NODE_FAIL", "PREEMPTED", "NODE_DOWN"])), "slurmctld",
+            data.draw(st.sampled_from(nodes)),
+            data.draw(st.integers(0, 40)) * 100,
+            data.draw(st.sampled_from(["NODE_FAIL", "PREEMPTED", "NODE_DOWN"])),
+            "slurmctld",
             job_id=data.draw(st.sampled_from(["0", "1", "2", "3"])),
-        )  # fmt: skip
+        )
     made = cluster.on(duckdb_connection).attribute()
     interrupted = [row["attempt_id"] for row in rows(made.interruptions)]
     failed = [row["attempt_id"] for row in rows(made.failures)]
@@ -275,9 +283,12 @@ def test_planted_faults_of_a_simulated_cluster_come_back_exactly(
         for _ in range(3):  # what happens all the time and means nothing
             cluster.event(draw.choice(nodes), draw.uniform(start_s, end_s), "31")
             cluster.event(
-                draw.choice(nodes), draw.uniform(start_s, end_s), None, "check ibstat",
+                draw.choice(nodes),
+                draw.uniform(start_s, end_s),
+                None,
+                "check ibstat",
                 severity="ok",
-            )  # fmt: skip
+            )
     draw.shuffle(cluster.events)
     tables = cluster.on(connection)
     made = tables.attribute()
@@ -308,8 +319,9 @@ def test_completed_attempts_measure_how_often_the_window_errs(
     assert found.share.estimate == pytest.approx(0.1)
     assert (found.share.low, found.share.high) == pytest.approx((0.018065, 0.282619), abs=1e-5)
     assert [(s.symptom, s.n_attempts) for s in found.by_symptom] == [
-        ("gpu-memory", 2), ("gpu-unavailable", 1),
-    ]  # fmt: skip
+        ("gpu-memory", 2),
+        ("gpu-unavailable", 1),
+    ]
     # one failed job of one node, of which 2 of 20 err; none of two nodes completed: over all, 0.1
     assert found.expected_by_chance == pytest.approx(0.2)
     assert found.n_on_evidence == 0

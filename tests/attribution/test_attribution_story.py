@@ -17,9 +17,14 @@ def story(
 ) -> JobStory:
     tables = cluster.on(connection)
     return explain(
-        tables.attempts, tables.allocations, tables.events, tables.node_states, job, TAXONOMY,
+        tables.attempts,
+        tables.allocations,
+        tables.events,
+        tables.node_states,
+        job,
+        TAXONOMY,
         files=files,
-    )  # fmt: skip
+    )
 
 
 def crashed() -> Cluster:
@@ -45,8 +50,10 @@ def test_the_story_of_a_node_failure(connection: ibis.BaseBackend) -> None:
     assert (told.cluster, told.job_id, told.name, told.user) == ("c", "17", "train", "ann")
     first, second = told.attempts
     assert (first.state, first.kind, first.nodes) == (
-        "REQUEUED", "hardware-candidate", ("n1", "n2"),
-    )  # fmt: skip
+        "REQUEUED",
+        "hardware-candidate",
+        ("n1", "n2"),
+    )
     assert first.verdict is not None
     assert (first.verdict.node, first.verdict.symptom) == ("n2", "gpu-unavailable")
     assert first.verdict.confidence is Confidence.HIGH
@@ -66,9 +73,16 @@ def test_the_story_of_a_node_failure(connection: ibis.BaseBackend) -> None:
 def test_every_observation_leads_back_to_its_line(duckdb_connection: ibis.BaseBackend) -> None:
     cluster = crashed()
     row = {
-        "file_id": "file-kern", "name": "kern.log", "source": "kernel-xid", "size_bytes": 1,
-        "rows_read": 1, "rows_rejected": 0, "rows_skipped": 0, "options": "{}", "ingested": 1,
-    }  # fmt: skip
+        "file_id": "file-kern",
+        "name": "kern.log",
+        "source": "kernel-xid",
+        "size_bytes": 1,
+        "rows_read": 1,
+        "rows_rejected": 0,
+        "rows_skipped": 0,
+        "options": "{}",
+        "ingested": 1,
+    }
     files = ibis.memtable(FILES.check(pa.Table.from_pylist([row], schema=FILES.arrow_schema)))
     (first, _) = story(duckdb_connection, cluster, "17", files).attempts
     lines = {e["event_id"]: e["line"] for e in cluster.events}
@@ -91,9 +105,11 @@ def test_a_job_that_is_not_there(duckdb_connection: ibis.BaseBackend) -> None:
     for job in ("7_1", "7_2", "30+0", "30+1", "1234", "1235"):
         base = job.replace("+", "_").split("_")[0]
         cluster.attempt(
-            job, "COMPLETED",
-            array_job_id=base if "_" in job else None, het_job_id=base if "+" in job else None,
-        )  # fmt: skip
+            job,
+            "COMPLETED",
+            array_job_id=base if "_" in job else None,
+            het_job_id=base if "+" in job else None,
+        )
     for given, similar in [
         ("7", "similar ids: 7_1, 7_2; "),
         ("7_9", "similar ids: 7_1, 7_2; "),

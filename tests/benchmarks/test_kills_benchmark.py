@@ -81,9 +81,13 @@ def test_a_rollback_with_live_survivors_is_taken_apart(kills) -> None:
     assert made["step_s"] == pytest.approx(0.5)
     (told,) = made["kills"]
     expected = {
-        "detect_first_s": 0.10, "detect_all_s": 0.13, "noticed_s": 0.02, "regroup_s": 1.1,
-        "restore_s": 1.3, "first_s": 2.3,
-    }  # fmt: skip
+        "detect_first_s": 0.10,
+        "detect_all_s": 0.13,
+        "noticed_s": 0.02,
+        "regroup_s": 1.1,
+        "restore_s": 1.3,
+        "first_s": 2.3,
+    }
     assert {name: told[name] for name in expected} == pytest.approx(expected)
     assert told["kept_pids"] == 3
     assert not told["overlaps"]
@@ -149,10 +153,16 @@ def test_intervals_and_percentiles(kills) -> None:
 def test_a_row_says_what_was_measured(kills) -> None:
     kill = {"overlaps": False, "kept_pids": 3, "restore_s": 1.0, "first_s": 1.5}
     results = [
-        {"kills": [kill, kill | {"overlaps": True}], "kept_steps": kept, "lost_steps": 2,
-         "wall_s": 10.0, "step_s": 0.1, "last_loss": 2.5}
+        {
+            "kills": [kill, kill | {"overlaps": True}],
+            "kept_steps": kept,
+            "lost_steps": 2,
+            "wall_s": 10.0,
+            "step_s": 0.1,
+            "last_loss": 2.5,
+        }
         for kept in (60.0, 80.0)
-    ]  # fmt: skip
+    ]
     row = kills.summary.summarise("a way", results, base_s=0.1, mttf_s=5.0, interval_steps=1)
     assert (row.seeds, row.kills, row.kept_share, row.lost_per_kill) == (2, 4, 1.0, 1.0)
     assert row.ettr == pytest.approx((0.6, 0.8))

@@ -137,14 +137,20 @@ def test_files_are_flipped_cut_and_crowded_out(tmp_path):
             (other / "done").touch()
 
     report = run(
-        [sys.executable, "-c", "import time,os,sys\n"
-         "while not os.path.exists(sys.argv[2] + '/done'): time.sleep(0.01)\n"
-         "open(sys.argv[2] + '/seen','w').write(' '.join(f'{e.name}:{e.stat().st_size}' for e in "
-         "os.scandir(sys.argv[1])))", str(harmed), str(other)],
+        [
+            sys.executable,
+            "-c",
+            "import time,os,sys\n"
+            "while not os.path.exists(sys.argv[2] + '/done'): time.sleep(0.01)\n"
+            "open(sys.argv[2] + '/seen','w').write(' '.join(f'{e.name}:{e.stat().st_size}' for e in "
+            "os.scandir(sys.argv[1])))",
+            str(harmed),
+            str(other),
+        ],
         plan,
         timeout_s=HANGS_S,
         on_event=on_event,
-    )  # fmt: skip
+    )
     assert [d.hit for d in report.done] == [True] * 3
     flipped = (harmed / "a").read_bytes()
     different = [(x, y) for x, y in zip(data, flipped, strict=True) if x != y]
@@ -206,9 +212,20 @@ def command_line(*arguments: str):
 def test_the_command_reports_and_exits_with_what_became_of_the_command(tmp_path):
     where = tmp_path / "report.json"
     found = command_line(
-        "--every", "0.1", "--after", "0.3", "--at-most", "1", "--report", str(where), "--json",
-        "--", sys.executable, "-c", "import time; time.sleep(600)",
-    )  # fmt: skip
+        "--every",
+        "0.1",
+        "--after",
+        "0.3",
+        "--at-most",
+        "1",
+        "--report",
+        str(where),
+        "--json",
+        "--",
+        sys.executable,
+        "-c",
+        "import time; time.sleep(600)",
+    )
     assert found.exit_code == 1
     document = json.loads(where.read_text())
     assert document["survived"] is False

@@ -72,8 +72,9 @@ def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
     disk.mkdir()
     mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)],
-        check=False, capture_output=True,
-    )  # fmt: skip
+        check=False,
+        capture_output=True,
+    )
     if mounted.returncode:
         pytest.skip("cannot mount a tmpfs here")
     program = f"""

@@ -54,8 +54,10 @@ def test_a_consistent_one_is_read_by_both_libraries(tmp_path: Path) -> None:
     for name, tensor in model.state_dict().items():
         assert torch.equal(into[name], tensor)
     assert json.loads((tmp_path / "dcp" / LABEL).read_text()) == {
-        "consistency": "consistent", "oldest_step": 4, "newest_step": 4,
-    }  # fmt: skip
+        "consistency": "consistent",
+        "oldest_step": 4,
+        "newest_step": 4,
+    }
 
 
 def test_mixed_steps_are_refused_or_labelled(tmp_path: Path) -> None:

@@ -195,8 +195,10 @@ def test_every_slot_keeps_its_own(tmp_path: Path) -> None:
             rc.save_all(3 + (rank == 1), {"rank": rank})
     report = restore(tmp_path, model)
     assert {slot: extra.values["rank"] for slot, extra in report.extras.items()} == {
-        "0": 0, "1": 1, "2": 2,
-    }  # fmt: skip
+        "0": 0,
+        "1": 1,
+        "2": 2,
+    }
     assert (report.extra, report.extra_step) == ({"rank": 1}, 4)
     assert restore(tmp_path, model, slot=2, strict=False).extra == {"rank": 2}
 

@@ -94,9 +94,12 @@ def test_of_a_number_the_newest_is_taken_not_the_largest(tmp_path: Path) -> None
     optimizer = Cooling(model.parameters())
     optimizer.step()
     with RunningCheckpoint(
-        tmp_path, TrainingState(model, optimizer), policy="round-robin", rows={"weight": 1},
+        tmp_path,
+        TrainingState(model, optimizer),
+        policy="round-robin",
+        rows={"weight": 1},
         budget=ONE_BLOCK,
-    ) as rc:  # fmt: skip
+    ) as rc:
         rc.save_all(1)
         for step in (2, 3, 4):
             optimizer.step()

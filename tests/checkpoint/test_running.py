@@ -87,9 +87,12 @@ def test_parameters_and_their_moments_are_of_one_step(tmp_path: Path) -> None:
     history = {}
     train(model, opt)
     with RunningCheckpoint(
-        tmp_path, TrainingState(model, opt), policy="round-robin", block_bytes=600,
+        tmp_path,
+        TrainingState(model, opt),
+        policy="round-robin",
+        block_bytes=600,
         budget=Budget(fraction=0.2),
-    ) as rc:  # fmt: skip
+    ) as rc:
         for step in range(1, 12):
             history[step] = snapshot(model, opt)
             report = rc.step(step)
@@ -140,9 +143,13 @@ def test_moments_that_appear_join_their_blocks(tmp_path: Path) -> None:
 def test_priority_saves_what_moved_most(tmp_path: Path) -> None:
     table = torch.zeros(64, 8)
     with RunningCheckpoint(
-        tmp_path, {"table": table}, policy="priority", rows={"table": 4}, extra_bytes=0,
+        tmp_path,
+        {"table": table},
+        policy="priority",
+        rows={"table": 4},
+        extra_bytes=0,
         budget=Budget(fraction=1 / 16),
-    ) as rc:  # fmt: skip
+    ) as rc:
         rc.save_all(0)
         table[20:24] += 1.0
         table[40:44] += 3.0
@@ -193,9 +200,11 @@ def test_dirty_takes_what_a_fused_optimizer_trains_for_changed(tmp_path: Path) -
         opt = policy_of(model.parameters(), lr=1e-2, fused=True)
         train(model, opt)
         with RunningCheckpoint(
-            tmp_path / policy_of.__name__, TrainingState(model, opt), policy="dirty",
+            tmp_path / policy_of.__name__,
+            TrainingState(model, opt),
+            policy="dirty",
             budget=Budget(fraction=1.0),
-        ) as rc:  # fmt: skip
+        ) as rc:
             for step in (1, 2, 3):
                 rc.step(step)
                 rc.wait()
@@ -210,9 +219,13 @@ def test_what_a_failed_round_held_is_saved_by_the_next(tmp_path: Path) -> None:
     disk.go.set()
     for policy in ("touched", "dirty"):
         with RunningCheckpoint(
-            tmp_path / policy, table, policy=policy, rows={"weight": 10},
-            budget=Budget(fraction=1.0), disk=disk,
-        ) as rc:  # fmt: skip
+            tmp_path / policy,
+            table,
+            policy=policy,
+            rows={"weight": 10},
+            budget=Budget(fraction=1.0),
+            disk=disk,
+        ) as rc:
             rc.save_all(0)
             rc.touch("weight", [11])
             with torch.no_grad():

@@ -17,10 +17,11 @@ def test_slots_come_back_bit_for_bit(tmp_path: Path, kind: str, world: int) -> N
     ranks = [
         subprocess.Popen(
             [sys.executable, str(WORKER), kind, str(rank), str(world), str(tmp_path)],
-            stderr=subprocess.PIPE, text=True,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         for rank in range(world)
-    ]  # fmt: skip
+    ]
     try:
         errors = [rank.communicate(timeout=240)[1] for rank in ranks]
     finally:

@@ -31,8 +31,9 @@ def test_whole_damaged_and_lost(tmp_path: Path, call) -> None:
         geometry = rc._writer.slot.geometry
     done = call(tmp_path)
     assert (done.exit_code, done.stdout) == (
-        0, "1 blocks, steps 2 to 2\nevery byte is as it was written\n",
-    )  # fmt: skip
+        0,
+        "1 blocks, steps 2 to 2\nevery byte is as it was written\n",
+    )
     path = next((tmp_path / "slot-0").glob("blocks-*"))
     raw = bytearray(path.read_bytes())
     for place, (exit_code, word) in enumerate([(0, "older copy is whole"), (1, "LOST")]):

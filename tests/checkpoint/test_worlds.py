@@ -38,11 +38,15 @@ def world(root: Path, n: int, *, rows: int = 4, **options) -> list[RunningCheckp
     """Open one slot a rank; the blocks are dealt out among them."""
     return [
         RunningCheckpoint(
-            root, TrainingState(tensors(0.0), replica=(rank, n)), slot=rank, rows={"table": rows},
-            policy=options.get("policy", "full"), budget=options.get("budget"),
+            root,
+            TrainingState(tensors(0.0), replica=(rank, n)),
+            slot=rank,
+            rows={"table": rows},
+            policy=options.get("policy", "full"),
+            budget=options.get("budget"),
         )
         for rank in range(n)
-    ]  # fmt: skip
+    ]
 
 
 def save(
@@ -212,8 +216,10 @@ class TestSlotsOfOneWorld:
         found = {name: torch.zeros(4) for name in ("own0", "own1")} | {"both": torch.zeros(2)}
         restore(tmp_path, found)
         assert {name: float(t[0]) for name, t in found.items()} == {
-            "own0": 1.0, "own1": 2.0, "both": 1.0,
-        }  # fmt: skip
+            "own0": 1.0,
+            "own1": 2.0,
+            "both": 1.0,
+        }
         end(list(opened.values()))
 
     def test_a_replaced_rank(self, tmp_path: Path) -> None:

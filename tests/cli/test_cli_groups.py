@@ -35,8 +35,11 @@ def told(words: list[str]) -> list[object]:
 
     # the names of this module are local to a test; Typer reads them where the command stands
     command.__annotations__ = {
-        "name": Annotated[str, typer.Argument()], "place": Place, "loud": bool, "return": None
-    }  # fmt: skip
+        "name": Annotated[str, typer.Argument()],
+        "place": Place,
+        "loud": bool,
+        "return": None,
+    }
     app = typer.Typer()
     app.command()(flattened(command))
     app(words, standalone_mode=False)

@@ -8,8 +8,17 @@ import pytest
 
 from cli.program import ettr
 
-TYPED = ("project", "--failures", "419", "--node-days", "110592", "--seen-gpus", "16384",
-         "--gpus", "16384")  # fmt: skip
+TYPED = (
+    "project",
+    "--failures",
+    "419",
+    "--node-days",
+    "110592",
+    "--seen-gpus",
+    "16384",
+    "--gpus",
+    "16384",
+)
 
 
 def told(*words: str) -> dict[str, Any]:

@@ -178,17 +178,36 @@ def main() -> None:
         model, optimizer = build(generation.mesh())
         step = generation.recover(model, optimizer)
         r = generation.report
-        log.write(json.dumps({
-            "event": "recovered", "generation": generation.number, "slot": generation.slot,
-            "formed": generation.formed, "default_group": id(dist.group.WORLD),
-            "pid": os.getpid(), "source": r.source, "step": r.step, "reached": r.reached_step,
-            "lost_slots": r.lost_slots, "lost_steps": r.lost_steps, "stale": r.stale_steps,
-            "before": r.fingerprint_before, "after": r.fingerprint_after, "formed_s": formed_s,
-            "restored_s": time.time(), "restore_s": r.restore_s, "failed_s": group.last_failed_s,
-            "reason": r.decision.reason if r.decision else None,
-            "relative": r.relative_perturbation, "oldest": r.oldest_step,
-            "source_s": r.source_s, "source_bytes": r.source_bytes,
-        }) + "\n")  # fmt: skip
+        log.write(
+            json.dumps(
+                {
+                    "event": "recovered",
+                    "generation": generation.number,
+                    "slot": generation.slot,
+                    "formed": generation.formed,
+                    "default_group": id(dist.group.WORLD),
+                    "pid": os.getpid(),
+                    "source": r.source,
+                    "step": r.step,
+                    "reached": r.reached_step,
+                    "lost_slots": r.lost_slots,
+                    "lost_steps": r.lost_steps,
+                    "stale": r.stale_steps,
+                    "before": r.fingerprint_before,
+                    "after": r.fingerprint_after,
+                    "formed_s": formed_s,
+                    "restored_s": time.time(),
+                    "restore_s": r.restore_s,
+                    "failed_s": group.last_failed_s,
+                    "reason": r.decision.reason if r.decision else None,
+                    "relative": r.relative_perturbation,
+                    "oldest": r.oldest_step,
+                    "source_s": r.source_s,
+                    "source_bytes": r.source_bytes,
+                }
+            )
+            + "\n"
+        )
         while step < CONFIG["steps"]:
             rest(step)
             kill = kills.get((generation.slot, step + 1), {})
@@ -212,10 +231,19 @@ def main() -> None:
                 die(kill)
             step += 1
             settle(generation)
-            log.write(json.dumps({
-                "event": "step", "step": step, "slot": generation.slot, "time_s": time.time(),
-                "generation": generation.number, "loss": float(loss.detach()),
-            }) + "\n")  # fmt: skip
+            log.write(
+                json.dumps(
+                    {
+                        "event": "step",
+                        "step": step,
+                        "slot": generation.slot,
+                        "time_s": time.time(),
+                        "generation": generation.number,
+                        "loss": float(loss.detach()),
+                    }
+                )
+                + "\n"
+            )
         from ettr.elastic.shard_image import fingerprint
 
         (FOLDER / f"final-{generation.slot}.json").write_text(

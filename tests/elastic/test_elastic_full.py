@@ -35,9 +35,13 @@ def alone():
 def begun(**protection):
     """A generation of one rank that has begun to train, and what makes its next step."""
     group = SimpleNamespace(
-        protection=Protection(**protection), fingerprints=False, keeper=Keeper(),
-        measuring=Measuring(), recovered=lambda *_: None, updated=lambda *_: None,
-    )  # fmt: skip
+        protection=Protection(**protection),
+        fingerprints=False,
+        keeper=Keeper(),
+        measuring=Measuring(),
+        recovered=lambda *_: None,
+        updated=lambda *_: None,
+    )
     generation = Generation(group, Membership(1, ("w0",)), 0, dist.HashStore())
     model = torch.nn.Linear(3, 1)
     optimizer = torch.optim.AdamW(model.parameters())
@@ -79,9 +83,12 @@ def test_a_rollback_draws_the_random_numbers_that_the_first_attempt_drew(alone, 
 
 def test_a_damaged_full_checkpoint_is_passed_over_for_the_one_before_it(alone, tmp_path):
     group = SimpleNamespace(
-        protection=Protection(full=tmp_path), fingerprints=False, keeper=Keeper(),
-        measuring=Measuring(), recovered=lambda *_: None,
-    )  # fmt: skip
+        protection=Protection(full=tmp_path),
+        fingerprints=False,
+        keeper=Keeper(),
+        measuring=Measuring(),
+        recovered=lambda *_: None,
+    )
     model = torch.nn.Linear(3, 1)
     optimizer = torch.optim.AdamW(model.parameters())
     model(torch.ones(3)).sum().backward()

@@ -108,9 +108,12 @@ def under_torchrun(folder: Path, kills: list[dict]) -> tuple[list[dict], list[st
     command += ["--nproc-per-node", "4", "--max-restarts", "4", str(WORKER)]
     with (folder / "output.txt").open("w") as output:
         agent = subprocess.Popen(
-            [*command, str(folder / "config.json")], stdout=output, stderr=output,
-            env={**os.environ, "OMP_NUM_THREADS": "1"}, start_new_session=True,
-        )  # fmt: skip
+            [*command, str(folder / "config.json")],
+            stdout=output,
+            stderr=output,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            start_new_session=True,
+        )
         try:
             status = agent.wait(timeout=300)
         finally:

@@ -29,8 +29,10 @@ def one_byte_images(*steps: int) -> dict:
 
 
 def test_what_was_parked_is_taken_up_by_later_attempts_of_the_same_slot(tmp_path):
-    images = {("own", 7): torch.arange(40, dtype=torch.uint8), ("mirror", 6): torch.ones(
-        9, dtype=torch.uint8)}  # fmt: skip
+    images = {
+        ("own", 7): torch.arange(40, dtype=torch.uint8),
+        ("mirror", 6): torch.ones(9, dtype=torch.uint8),
+    }
     park(tmp_path, Parked(2, 1, 4, images))
     for attempt in (3, 4):  # attempt 3 may be killed before it has anything
         found = parked(tmp_path, 1, before=attempt, world=4)

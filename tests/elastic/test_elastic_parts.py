@@ -154,9 +154,11 @@ def test_wrong_use_says_what_to_do(monkeypatch):
 def test_a_command_that_always_fails_is_given_up():
     told: list[str] = []
     report = supervise(
-        [sys.executable, "-c", "raise SystemExit(3)"], 1,
-        options=SupervisorOptions(spares=0, max_idle_failures=2), on_event=told.append,
-    )  # fmt: skip
+        [sys.executable, "-c", "raise SystemExit(3)"],
+        1,
+        options=SupervisorOptions(spares=0, max_idle_failures=2),
+        on_event=told.append,
+    )
     assert not report.finished
     assert report.reason == "3 failures in a row without a step between them"
     assert [loss.status for loss in report.losses] == [3, 3, 3]
@@ -186,9 +188,11 @@ def test_a_supervisor_that_is_stopped_leaves_no_rank_behind():
     )
     with pytest.raises(KeyboardInterrupt):
         supervise(
-            [sys.executable, "-c", command], 2,
-            options=SupervisorOptions(spares=0), on_event=stop_at_first_loss,
-        )  # fmt: skip
+            [sys.executable, "-c", command],
+            2,
+            options=SupervisorOptions(spares=0),
+            on_event=stop_at_first_loss,
+        )
     assert children() <= before
     assert signal.getsignal(signal.SIGINT) is handler
 
@@ -222,9 +226,12 @@ def test_the_distance_of_full_checkpoints_follows_from_what_was_measured(tmp_pat
         measuring.add("step", 0.5)
     group = SimpleNamespace(
         protection=Protection(full=tmp_path, full_every_steps=2, mttf_s=1000.0),
-        fingerprints=False, keeper=Keeper(), measuring=measuring,
-        recovered=lambda *_: None, updated=lambda *_: None,
-    )  # fmt: skip
+        fingerprints=False,
+        keeper=Keeper(),
+        measuring=measuring,
+        recovered=lambda *_: None,
+        updated=lambda *_: None,
+    )
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
         generation = Generation(group, Membership(1, ("w0",)), 0, dist.HashStore())
@@ -297,9 +304,12 @@ def test_shards_that_a_rollback_left_apart_do_not_go_on_together(steps, expected
         keeper = Keeper()
         keeper.keep_live(images.pieces_of(trained(slot)), steps[slot])
         group = SimpleNamespace(
-            protection=Protection(buddy=False), fingerprints=False, keeper=keeper,
-            measuring=Measuring(), recovered=lambda *_: None,
-        )  # fmt: skip
+            protection=Protection(buddy=False),
+            fingerprints=False,
+            keeper=keeper,
+            measuring=Measuring(),
+            recovered=lambda *_: None,
+        )
         generation = Generation(group, Membership(3, ("w0", "w1")), slot, store)
         state = trained(slot)
         generation.recover(state.model, state.optimizers[0])

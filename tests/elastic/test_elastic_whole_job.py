@@ -128,8 +128,11 @@ def test_a_job_started_anew_finds_the_composite_too(tmp_path: Path) -> None:
     folder = tmp_path / "anew"
     began_s = time.time()
     config = {
-        "allowed": allowed, "running": True, "running_options": {"policy": "full"}, "settled": True
-    }  # fmt: skip
+        "allowed": allowed,
+        "running": True,
+        "running_options": {"policy": "full"},
+        "settled": True,
+    }
     train(folder, **config)
     outcome = train(folder, steps=STEPS + 4, **config)
     again = [r for r in outcome.recovered if r["generation"] == 1 and r["failed_s"] is None]

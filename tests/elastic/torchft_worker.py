@@ -77,11 +77,19 @@ def main() -> None:
         tier.committed()
         if CONFIG.get("settled"):  # however slow the disk: no round is skipped
             tier._checkpoint.wait()
-        log.write(json.dumps({
-            "step": manager.current_step(), "pid": os.getpid(), "resumed": resumed,
-            "heals": tier.heals, "replicas": manager.num_participants(),
-            "hash": images.fingerprint(images.pieces_of(TrainingState(model, optimizer))),
-        }) + "\n")  # fmt: skip
+        log.write(
+            json.dumps(
+                {
+                    "step": manager.current_step(),
+                    "pid": os.getpid(),
+                    "resumed": resumed,
+                    "heals": tier.heals,
+                    "replicas": manager.num_participants(),
+                    "hash": images.fingerprint(images.pieces_of(TrainingState(model, optimizer))),
+                }
+            )
+            + "\n"
+        )
         time.sleep(CONFIG["step_s"])
     tier.close()
     manager.shutdown(wait=False)

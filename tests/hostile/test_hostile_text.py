@@ -30,10 +30,28 @@ ABSOLUTE = "/etc/cron.d/own"
 LONG = "n" * 5000
 
 NAMES = (
-    SCRIPT, IMAGE, CLOSER, LINK, TEMPLATE, FORMULA, "+1+1", "@SUM(1)", "-2+3", ESCAPES, BIDI,
-    SEPARATORS, PATH, LONG, "a\u0000b", "%s%n%x", "'; DROP TABLE attempts; --", '"a","b"',
-    "\\u003cscript\\u003e", "é\u0301́" * 200, "🤖" * 100,
-)  # fmt: skip
+    SCRIPT,
+    IMAGE,
+    CLOSER,
+    LINK,
+    TEMPLATE,
+    FORMULA,
+    "+1+1",
+    "@SUM(1)",
+    "-2+3",
+    ESCAPES,
+    BIDI,
+    SEPARATORS,
+    PATH,
+    LONG,
+    "a\u0000b",
+    "%s%n%x",
+    "'; DROP TABLE attempts; --",
+    '"a","b"',
+    "\\u003cscript\\u003e",
+    "é\u0301́" * 200,
+    "🤖" * 100,
+)
 NODES = (PATH, ABSOLUTE, SCRIPT, IMAGE, "..", ".", "nul\x00byte", ESCAPES, BIDI, "con:1", LONG)
 
 
@@ -57,21 +75,35 @@ def logs(folder: Path) -> list[Path]:
         for reason in (SCRIPT, LINK, ESCAPES, FORMULA):
             events.append(f"c|{node}|{stamp.format(2)}|{stamp.format(4)}|DOWN*|{reason}|{BIDI}")
     checks = [
-        {"time": 1772409600 + n, "host": node, "node": node, "check": name, "code": name,
-         "severity": "critical", "message": name}
+        {
+            "time": 1772409600 + n,
+            "host": node,
+            "node": node,
+            "check": name,
+            "code": name,
+            "severity": "critical",
+            "message": name,
+        }
         for n, (node, name) in enumerate((node, name) for node in ("n1", *NODES) for name in NAMES)
-    ]  # fmt: skip
+    ]
     csv = ["time,node,check,code,severity,message,cluster"]
     for check in checks:
         cells = (
-            "2026-03-02T00:00:00Z", check["node"], check["check"], check["code"], "critical",
-            check["message"], "c",
-        )  # fmt: skip
+            "2026-03-02T00:00:00Z",
+            check["node"],
+            check["check"],
+            check["code"],
+            "critical",
+            check["message"],
+            "c",
+        )
         csv.append(",".join('"' + str(cell).replace('"', '""') + '"' for cell in cells))
     files = []
     for name, rows in (
-        ("<img src=x onerror=pwned>.psv", lines), ("e\x1b[31m.psv", events), ("checks.csv", csv),
-    ):  # fmt: skip
+        ("<img src=x onerror=pwned>.psv", lines),
+        ("e\x1b[31m.psv", events),
+        ("checks.csv", csv),
+    ):
         files.append(folder / name)
         files[-1].write_text("\n".join(rows) + "\n", "utf-8", errors="surrogatepass")
     return files
@@ -194,11 +226,17 @@ def test_nothing_of_it_runs_in_a_browser(page: Path, width: int):
 @pytest.mark.parametrize(
     "words",
     [
-        ["status"], ["sizes"], ["failures"], ["mttf"], ["runs"], ["goodput"], ["nodes"],
+        ["status"],
+        ["sizes"],
+        ["failures"],
+        ["mttf"],
+        ["runs"],
+        ["goodput"],
+        ["nodes"],
         ["quality"],
     ],
     ids=" ".join,
-)  # fmt: skip
+)
 def test_text_on_a_terminal_steers_nothing(words: list[str], hostile: Path):
     done = ettr(*words, hostile)
     assert done.code == 0, done.err

@@ -21,11 +21,23 @@ START = datetime(2025, 1, 1, tzinfo=UTC)
 
 def attempt(job_id: str, **given: Any) -> dict[str, Any]:
     row = {
-        "cluster": "c", "attempt_id": f"c/{job_id}@{given.get('submit', START)}",
-        "job_id": job_id, "user": "ann", "name": "train", "state": "COMPLETED",
-        "submit": START, "start": START, "end": START + timedelta(hours=1), "elapsed_s": 3600.0,
-        "n_nodes": 1, "n_cpus": 4, "n_gpus": 8, "source": "t", "file_id": "t", "line": 1,
-    }  # fmt: skip
+        "cluster": "c",
+        "attempt_id": f"c/{job_id}@{given.get('submit', START)}",
+        "job_id": job_id,
+        "user": "ann",
+        "name": "train",
+        "state": "COMPLETED",
+        "submit": START,
+        "start": START,
+        "end": START + timedelta(hours=1),
+        "elapsed_s": 3600.0,
+        "n_nodes": 1,
+        "n_cpus": 4,
+        "n_gpus": 8,
+        "source": "t",
+        "file_id": "t",
+        "line": 1,
+    }
     return {name: {**row, **given}.get(name) for name in ATTEMPTS.names}
 
 
@@ -80,9 +92,19 @@ def test_states_are_shared_by_count_and_by_gpu_time():
 
 @pytest.mark.parametrize(
     ("size", "label"),
-    [(None, "unknown"), (0, "0"), (1, "1"), (2, "2"), (3, "3-4"), (4, "3-4"), (5, "5-8"),
-     (129, "129-256"), (131072, "65537-131072"), (500_000, "131073-262144")],
-)  # fmt: skip
+    [
+        (None, "unknown"),
+        (0, "0"),
+        (1, "1"),
+        (2, "2"),
+        (3, "3-4"),
+        (4, "3-4"),
+        (5, "5-8"),
+        (129, "129-256"),
+        (131072, "65537-131072"),
+        (500_000, "131073-262144"),
+    ],
+)
 def test_sizes_fall_into_classes_that_double(size, label):
     mix = size_mix(table(attempt("1", n_gpus=size)))
     assert mix.classes[0].size.label == label

@@ -16,9 +16,11 @@ from ettr.metrics.rates import rate
 def test_exact_coverage_of_rates_is_at_least_nominal(expected, confidence):
     counts = np.arange(0, 400)
     inside = np.array(
-        [low <= expected <= high for low, high in (poisson_interval(int(n), confidence)
-                                                   for n in counts)]
-    )  # fmt: skip
+        [
+            low <= expected <= high
+            for low, high in (poisson_interval(int(n), confidence) for n in counts)
+        ]
+    )
     assert poisson.pmf(counts, expected)[inside].sum() >= confidence - 1e-9
 
 

@@ -51,9 +51,17 @@ def everything(t):
 
 @pytest.mark.parametrize(
     "missing",
-    [(), ("progress",), ("events",), ("failures",), ("nodes",), ("allocations", "node_states"),
-     ("attempts", "allocations", "failures", "progress"), tuple(CLUSTER.tables)],
-)  # fmt: skip
+    [
+        (),
+        ("progress",),
+        ("events",),
+        ("failures",),
+        ("nodes",),
+        ("allocations", "node_states"),
+        ("attempts", "allocations", "failures", "progress"),
+        tuple(CLUSTER.tables),
+    ],
+)
 def test_a_missing_table_is_no_error_and_results_are_plain_json(missing):
     tables = on_duckdb({k: v for k, v in CLUSTER.tables.items() if k not in missing})
     for name, result in everything(tables).items():
@@ -64,5 +72,9 @@ def test_a_missing_table_is_no_error_and_results_are_plain_json(missing):
 
 def test_nothing_was_observed_in_an_empty_store():
     tables = on_duckdb({})
-    assert observed_period(tables["attempts"], tables["node_states"], tables["events"],
-                           tables["nodes"]) is None  # fmt: skip
+    assert (
+        observed_period(
+            tables["attempts"], tables["node_states"], tables["events"], tables["nodes"]
+        )
+        is None
+    )

@@ -24,9 +24,12 @@ def tables(cluster) -> dict[str, ibis.Table]:
 
 def links(tables, **options):
     return preemption_links(
-        tables["attempts"], tables["allocations"], tables["failures"],
-        options.pop("events", tables["events"]), **options,
-    )  # fmt: skip
+        tables["attempts"],
+        tables["allocations"],
+        tables["failures"],
+        options.pop("events", tables["events"]),
+        **options,
+    )
 
 
 def hours(by_symptom: dict[str, int]) -> dict[str, float]:
@@ -86,9 +89,14 @@ def test_the_cap_bounds_what_one_interruption_loses(cluster, tables):
 
 def test_a_crash_loop_is_found_with_whom_it_drove_out():
     plan = ClusterPlan(
-        days=3.0, work_s=30 * 86400, crash_loop=12, rate_per_node_day={"unattributed": 1e-6},
-        in_job_restarts_per_node_day=0.0, filler_mean_s=20_000.0, urgent_per_day=0.0,
-    )  # fmt: skip
+        days=3.0,
+        work_s=30 * 86400,
+        crash_loop=12,
+        rate_per_node_day={"unattributed": 1e-6},
+        in_job_restarts_per_node_day=0.0,
+        filler_mean_s=20_000.0,
+        urgent_per_day=0.0,
+    )
     cluster = build_cluster(plan, seed=2)
     tables = on_duckdb(cluster.tables)
     found = lost_goodput(tables["failures"], links(tables))

@@ -36,42 +36,66 @@ def hour(value: float | None) -> datetime | None:
 
 def states(*rows: tuple[Any, ...]) -> pa.Table:
     named = [
-        {**SAID, "node": node, "state": state, "reason": reason, "start": hour(low),
-         "end": hour(high)}
+        {
+            **SAID,
+            "node": node,
+            "state": state,
+            "reason": reason,
+            "start": hour(low),
+            "end": hour(high),
+        }
         for node, state, reason, low, high in rows
-    ]  # fmt: skip
+    ]
     full = [{name: row.get(name) for name in NODE_STATES.names} for row in named]
     return pa.Table.from_pylist(full, schema=NODE_STATES.arrow_schema)
 
 
 def fleet(*names: str) -> pa.Table:
-    rows = [{name: {**SAID, "node": node, "n_gpus": 8}.get(name) for name in NODES.names}
-            for node in names]  # fmt: skip
+    rows = [
+        {name: {**SAID, "node": node, "n_gpus": 8}.get(name) for name in NODES.names}
+        for node in names
+    ]
     return pa.Table.from_pylist(rows, schema=NODES.arrow_schema)
 
 
 def held(*rows: tuple[str, float, float]) -> pa.Table:
     named = [
-        {**SAID, "attempt_id": f"a{i}", "node": node, "start": hour(low), "end": hour(high),
-         "elapsed_s": (high - low) * 3600.0}
+        {
+            **SAID,
+            "attempt_id": f"a{i}",
+            "node": node,
+            "start": hour(low),
+            "end": hour(high),
+            "elapsed_s": (high - low) * 3600.0,
+        }
         for i, (node, low, high) in enumerate(rows)
-    ]  # fmt: skip
+    ]
     full = [{name: row.get(name) for name in ALLOCATIONS.names} for row in named]
     return pa.Table.from_pylist(full, schema=ALLOCATIONS.arrow_schema)
 
 
 def measured(node_states: pa.Table, nodes: pa.Table, allocations: pa.Table | None = None):
-    tables = on_duckdb({"node_states": node_states, "nodes": nodes}
-                       | ({"allocations": allocations} if allocations else {}))  # fmt: skip
-    return availability(tables["nodes"], tables["node_states"], tables["allocations"], DAY,
-                        TAXONOMY)  # fmt: skip
+    tables = on_duckdb(
+        {"node_states": node_states, "nodes": nodes}
+        | ({"allocations": allocations} if allocations else {})
+    )
+    return availability(
+        tables["nodes"], tables["node_states"], tables["allocations"], DAY, TAXONOMY
+    )
 
 
 def test_states_that_overlap_or_touch_are_one_outage():
-    table = on_duckdb({"node_states": states(
-        ("a", "DOWN", "Not responding", 1, 3), ("a", "DRAIN", "NHC: check_ib", 2, 5),
-        ("a", "DOWN", None, 5, 6), ("a", "DRAIN", "bad disk", 8, 9), ("b", "IDLE", None, 0, 24),
-    )})["node_states"]  # fmt: skip
+    table = on_duckdb(
+        {
+            "node_states": states(
+                ("a", "DOWN", "Not responding", 1, 3),
+                ("a", "DRAIN", "NHC: check_ib", 2, 5),
+                ("a", "DOWN", None, 5, 6),
+                ("a", "DRAIN", "bad disk", 8, 9),
+                ("b", "IDLE", None, 0, 24),
+            )
+        }
+    )["node_states"]
     found = outages(table, DAY, TAXONOMY)
     assert [(o.node, o.hours) for o in found] == [("a", 5.0), ("a", 1.0)]
     assert found[0].reason_class == "not-responding"
@@ -95,9 +119,10 @@ def test_every_node_hour_is_available_or_in_one_kind_of_outage():
 
 def test_a_draining_node_is_not_lost_while_its_jobs_run():
     found = measured(
-        states(("a", "DRAIN", "NHC: check_ib", 10, 16)), fleet("a"),
+        states(("a", "DRAIN", "NHC: check_ib", 10, 16)),
+        fleet("a"),
         held(("a", 2, 12), ("a", 11, 13), ("a", 16, 20)),
-    )  # fmt: skip
+    )
     assert found.draining_with_jobs_node_hours == pytest.approx(3.0)
     assert found.lost_node_hours == pytest.approx(3.0)
     assert found.lost_gpu_hours == pytest.approx(24.0)
@@ -122,8 +147,9 @@ def test_repairs_of_a_known_cluster_come_back():
     tables = on_duckdb(cluster.tables)
     period = Period(START, cluster.end)
     period = Period(observed_period(tables["attempts"]).start, cluster.end)
-    found = availability(tables["nodes"], tables["node_states"], tables["allocations"], period,
-                         TAXONOMY)  # fmt: skip
+    found = availability(
+        tables["nodes"], tables["node_states"], tables["allocations"], period, TAXONOMY
+    )
     truth = cluster.truth
     assert found.repair_h.count == len(truth.repairs_s) + len(truth.open_repairs_s)
     assert found.repair_h.still_open == len(truth.open_repairs_s)

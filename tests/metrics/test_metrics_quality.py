@@ -19,8 +19,17 @@ from shared_data import shared
 from synthetic.cluster import ClusterPlan, build_cluster
 from synthetic.tables import on_duckdb
 
-INPUTS = ("files", "rejects", "attempts", "allocations", "nodes", "node_states", "events",
-          "progress", "failures")  # fmt: skip
+INPUTS = (
+    "files",
+    "rejects",
+    "attempts",
+    "allocations",
+    "nodes",
+    "node_states",
+    "events",
+    "progress",
+    "failures",
+)
 
 
 @pytest.fixture(scope="module")
@@ -97,20 +106,41 @@ def test_days_without_rows_are_holes_only_beyond_chance(cluster):
 
 def test_rejects_are_counted_by_reason_with_the_first_of_them():
     rejects = [
-        {"source": "slurm-sacct", "file_id": "f", "line": line, "reason": reason,
-         "detail": f"line {line}", "raw": "x"}
+        {
+            "source": "slurm-sacct",
+            "file_id": "f",
+            "line": line,
+            "reason": reason,
+            "detail": f"line {line}",
+            "raw": "x",
+        }
         for line, reason in ((9, "bad-timestamp"), (4, "bad-timestamp"), (7, "too-few-fields"))
-    ]  # fmt: skip
-    files = [{"file_id": "f", "name": "sacct.psv", "source": "slurm-sacct", "size_bytes": 9,
-              "rows_read": 100, "rows_rejected": 3, "rows_skipped": 2, "timezone": "UTC",
-              "options": "{}", "notes": "one note\nanother", "ingested": 1}]  # fmt: skip
-    found = quality({
-        "rejects": pa.Table.from_pylist(rejects, schema=REJECTS.arrow_schema),
-        "files": pa.Table.from_pylist(files, schema=FILES.arrow_schema),
-    })  # fmt: skip
+    ]
+    files = [
+        {
+            "file_id": "f",
+            "name": "sacct.psv",
+            "source": "slurm-sacct",
+            "size_bytes": 9,
+            "rows_read": 100,
+            "rows_rejected": 3,
+            "rows_skipped": 2,
+            "timezone": "UTC",
+            "options": "{}",
+            "notes": "one note\nanother",
+            "ingested": 1,
+        }
+    ]
+    found = quality(
+        {
+            "rejects": pa.Table.from_pylist(rejects, schema=REJECTS.arrow_schema),
+            "files": pa.Table.from_pylist(files, schema=FILES.arrow_schema),
+        }
+    )
     assert [(r.reason, r.rows, r.first_line) for r in found.rejected] == [
-        ("bad-timestamp", 2, 4), ("too-few-fields", 1, 7)
-    ]  # fmt: skip
+        ("bad-timestamp", 2, 4),
+        ("too-few-fields", 1, 7),
+    ]
     assert (found.rows_read, found.rows_rejected, found.rows_skipped) == (100, 3, 2)
     assert found.assumptions == ("one note", "another")
     assert found.attempts_without_nodes_share is None
@@ -118,12 +148,18 @@ def test_rejects_are_counted_by_reason_with_the_first_of_them():
 
 def test_phillips_comes_back_to_the_last_digit(tmp_path: Path):
     log = shared("data/traces/xdmod_slurm/phillips.log.zst")
-    fields = ("jobid jobidraw cluster partition qos account group gid user uid submit eligible "
-              "start end elapsed exitcode state nnodes ncpus reqcpus reqmem reqtres alloctres "
-              "timelimit nodelist jobname")  # fmt: skip
+    fields = (
+        "jobid jobidraw cluster partition qos account group gid user uid submit eligible "
+        "start end elapsed exitcode state nnodes ncpus reqcpus reqmem reqtres alloctres "
+        "timelimit nodelist jobname"
+    )
     with open_store(tmp_path / "store", create=True) as store:
-        ingest_file(store, log, ReadOptions(timezone="UTC", fields=tuple(fields.split())),
-                    source_name="slurm-sacct")  # fmt: skip
+        ingest_file(
+            store,
+            log,
+            ReadOptions(timezone="UTC", fields=tuple(fields.split())),
+            source_name="slurm-sacct",
+        )
         found = totals(store.table("attempts"))
         assert (found.jobs, found.attempts) == (4046, 4285)
         assert f"{found.cpu_hours:.4f}" == "11767.9883"

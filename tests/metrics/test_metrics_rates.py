@@ -108,8 +108,9 @@ def test_restarts_within_jobs_shorten_the_time_between_interruptions_only(cluste
 
 def test_the_trend_adds_up_to_the_whole(cluster, tables):
     period = observed_period(tables["attempts"], tables["node_states"], tables["events"])
-    found = rate_trend(tables["attempts"], tables["failures"], tables["events"], period,
-                       window_days=365.0)  # fmt: skip
+    found = rate_trend(
+        tables["attempts"], tables["failures"], tables["events"], period, window_days=365.0
+    )
     last = found.points[-1]
     assert last.failures == sum(cluster.truth.failures_all.values())
     assert last.node_days == pytest.approx(cluster.truth.node_s_all / 86400, rel=1e-9)
@@ -118,8 +119,15 @@ def test_the_trend_adds_up_to_the_whole(cluster, tables):
 
 def test_windows_side_by_side_cut_the_exposure_without_overlap(cluster, tables):
     period = observed_period(tables["attempts"])
-    found = rate_trend(tables["attempts"], tables["failures"], tables["events"], period,
-                       window_days=1.0, step_days=1.0, above_gpus=128)  # fmt: skip
+    found = rate_trend(
+        tables["attempts"],
+        tables["failures"],
+        tables["events"],
+        period,
+        window_days=1.0,
+        step_days=1.0,
+        above_gpus=128,
+    )
     assert sum(p.node_days for p in found.points) == pytest.approx(
         cluster.truth.node_s_large / 86400
     )

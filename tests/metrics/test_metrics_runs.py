@@ -32,11 +32,25 @@ def attempt(job_id: str, submit_h: float, hours: float, **given: Any) -> dict[st
     submit = START + timedelta(hours=submit_h)
     start = given.pop("start", submit)
     row = {
-        "cluster": "c", "attempt_id": f"c/{job_id}@{submit_h}", "job_id": job_id, "user": "ann",
-        "name": "train", "state": "TIMEOUT", "submit": submit, "eligible": submit, "start": start,
-        "end": start + timedelta(hours=hours), "elapsed_s": hours * 3600.0, "n_nodes": 2,
-        "n_cpus": 4, "n_gpus": 16, "work_dir": "/w", "source": "t", "file_id": "t", "line": 1,
-    }  # fmt: skip
+        "cluster": "c",
+        "attempt_id": f"c/{job_id}@{submit_h}",
+        "job_id": job_id,
+        "user": "ann",
+        "name": "train",
+        "state": "TIMEOUT",
+        "submit": submit,
+        "eligible": submit,
+        "start": start,
+        "end": start + timedelta(hours=hours),
+        "elapsed_s": hours * 3600.0,
+        "n_nodes": 2,
+        "n_cpus": 4,
+        "n_gpus": 16,
+        "work_dir": "/w",
+        "source": "t",
+        "file_id": "t",
+        "line": 1,
+    }
     return {name: {**row, **given}.get(name) for name in ATTEMPTS.names}
 
 
@@ -84,8 +98,12 @@ def test_without_progress_the_band_holds_the_truth(cluster):
 
 def test_with_the_true_interval_the_middle_of_the_band_is_the_expected_ettr(cluster):
     silent = on_duckdb({"attempts": cluster.tables["attempts"]})
-    true = Scenario((PLAN.step_s * PLAN.steps_per_save + PLAN.save_s) / 60,
-                    (PLAN.restart_s + PLAN.restore_s) / 60, PLAN.save_s / 60, 0.5)  # fmt: skip
+    true = Scenario(
+        (PLAN.step_s * PLAN.steps_per_save + PLAN.save_s) / 60,
+        (PLAN.restart_s + PLAN.restore_s) / 60,
+        PLAN.save_s / 60,
+        0.5,
+    )
     found = job_runs(silent["attempts"], silent["progress"], assumptions=Assumptions(middle=true))
     truth = {run.name: run for run in cluster.truth.runs if run.in_job_restarts == 0}
     error = [r.ettr_ratio.estimate - truth[r.name].ettr for r in found.runs if r.name in truth]
@@ -94,9 +112,10 @@ def test_with_the_true_interval_the_middle_of_the_band_is_the_expected_ettr(clus
 
 def test_a_requeue_and_a_resubmission_are_one_run():
     found = runs_of(
-        attempt("1", 0, 10, state="NODE_FAIL"), attempt("1", 10.5, 10),
+        attempt("1", 0, 10, state="NODE_FAIL"),
+        attempt("1", 10.5, 10),
         attempt("2", 22, 10, state="COMPLETED"),
-    )  # fmt: skip
+    )
     (run,) = found.runs
     assert (run.jobs, run.attempts, run.job_ids) == (2, 3, ("1", "2"))
     assert run.between_h == pytest.approx(2.0)
@@ -139,11 +158,22 @@ def test_the_users_own_id_wins_over_names():
 
 def test_one_training_run_id_in_two_jobs_joins_them():
     told = [
-        {"run_id": "llm", "job_id": job, "rank": 0, "time": START + timedelta(hours=h),
-         "event": "step", "step": step, "duration_s": 60.0, "source": "t", "file_id": "t",
-         "line": 1, "cluster": None, "detail": None}
+        {
+            "run_id": "llm",
+            "job_id": job,
+            "rank": 0,
+            "time": START + timedelta(hours=h),
+            "event": "step",
+            "step": step,
+            "duration_s": 60.0,
+            "source": "t",
+            "file_id": "t",
+            "line": 1,
+            "cluster": None,
+            "detail": None,
+        }
         for job, h, step in (("1", 0.5, 1), ("2", 100.5, 2))
-    ]  # fmt: skip
+    ]
     progress = pa.Table.from_pylist(told, schema=PROGRESS.arrow_schema)
     (run,) = runs_of(attempt("1", 0, 1), attempt("2", 100, 1, name="z"), progress=progress).runs
     assert run.basis == "progress"
@@ -173,16 +203,23 @@ def test_an_impossible_scenario_is_refused():
 def record(*events: tuple[float, str, float, float]) -> RunRecord:
     times, names, steps, durations = zip(*events, strict=True)
     return RunRecord(
-        np.array(times), np.array(names, dtype=str), np.array(steps, dtype=float),
+        np.array(times),
+        np.array(names, dtype=str),
+        np.array(steps, dtype=float),
         np.array(durations, dtype=float),
-    )  # fmt: skip
+    )
 
 
 def test_steps_behind_the_restored_one_are_redone_and_the_unsaved_end_is_lost():
     told = record(
-        (20, "step", 1, 10), (30, "step", 2, 10), (35, "save", 2, 5), (45, "step", 3, 10),
-        (70, "restore", 2, 5), (80, "step", 3, 10), (90, "step", 4, 10),
-    )  # fmt: skip
+        (20, "step", 1, 10),
+        (30, "step", 2, 10),
+        (35, "save", 2, 5),
+        (45, "step", 3, 10),
+        (70, "restore", 2, 5),
+        (80, "step", 3, 10),
+        (90, "step", 4, 10),
+    )
     spans = [(0.0, 50.0), (60.0, 100.0)]
     open_run = split_scheduled(told, spans, ended=False, completed=False)
     assert open_run.productive_h * 3600 == pytest.approx(40)
@@ -202,5 +239,7 @@ def test_steps_without_a_duration_last_since_the_event_before():
 
 
 def test_a_record_without_steps_says_nothing():
-    assert split_scheduled(record((1, "restart", 0, 5)), [(0.0, 9.0)], ended=True,
-                           completed=True) is None  # fmt: skip
+    assert (
+        split_scheduled(record((1, "restart", 0, 5)), [(0.0, 9.0)], ended=True, completed=True)
+        is None
+    )

@@ -58,9 +58,16 @@ def bursts(rng, draws, units, expected, size):
 @pytest.mark.parametrize("expected", [10, 15, 30, 50, 200])
 @pytest.mark.parametrize(
     ("kind", "units", "amount"),
-    [("nodes", 10, 2.0), ("nodes", 50, 0.3), ("nodes", 400, 0.1), ("nodes", 400, 0.5),
-     ("bursts", 12, 2), ("bursts", 52, 2), ("bursts", 52, 4)],
-)  # fmt: skip
+    [
+        ("nodes", 10, 2.0),
+        ("nodes", 50, 0.3),
+        ("nodes", 400, 0.1),
+        ("nodes", 400, 0.5),
+        ("bursts", 12, 2),
+        ("bursts", 52, 2),
+        ("bursts", 52, 4),
+    ],
+)
 def test_over_dispersed_fleets_from_ten_failures_up(expected, kind, units, amount):
     rng = np.random.default_rng(22)
     mean = expected / units
@@ -134,9 +141,11 @@ def test_gamma_mixed_piecewise_and_competing_on_constant_rate_fleets(expected):
         first = PiecewiseConstant().fit(calendar).parameter("rate 1")
         inside["steps"].append(first.low <= rate <= first.high)
         labelled = Lifetimes(
-            calendar.duration_s, calendar.observed, calendar.entry_s,
+            calendar.duration_s,
+            calendar.observed,
+            calendar.entry_s,
             symptom=np.where(calendar.observed, rng.choice(["a", "b"], calendar.observed.size), ""),
-        )  # fmt: skip
+        )
         for part in CompetingRisks(symptoms=("a", "b")).fit(labelled).parameters:
             inside["risks"].append(part.low <= rate / 2 <= part.high)
     for hits in inside.values():

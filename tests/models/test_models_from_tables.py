@@ -67,9 +67,13 @@ def test_counts_of_nodes_and_what_no_node_can_be_blamed_for():
 def test_time_in_use_runs_only_while_a_node_works_and_starts_anew():
     spans = from_tables(*CASE).since_failure
     rows = sorted(
-        zip(spans.group.tolist(), (spans.duration_s / DAY_S).tolist(), spans.observed.tolist(),
-            strict=True)
-    )  # fmt: skip
+        zip(
+            spans.group.tolist(),
+            (spans.duration_s / DAY_S).tolist(),
+            spans.observed.tolist(),
+            strict=True,
+        )
+    )
     assert rows == [
         ("n1", 2.0, True),
         ("n1", 3.0, False),

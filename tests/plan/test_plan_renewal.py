@@ -93,8 +93,12 @@ runs = st.builds(
 def test_shares_of_time_sum_to_one(run: PlannedRun) -> None:
     shares = time_shares(run)
     parts = (
-        shares.productive, shares.writing, shares.lost, shares.restarting, shares.queued,
-    )  # fmt: skip
+        shares.productive,
+        shares.writing,
+        shares.lost,
+        shares.restarting,
+        shares.queued,
+    )
     assert sum(parts) == pytest.approx(1.0)
     assert all(part >= -1e-12 for part in parts)
     assert shares.productive == exact_ettr(run)

@@ -27,9 +27,15 @@ from ettr.plan.schemes import (
 
 # a dense model of 400e9 parameters with Adam in mixed precision, about 14 bytes each
 JOB = JobShape(
-    state_bytes=5.6e12, step_s=20.0, n_nodes=2048, storage_bytes_per_s=400e9,
-    network_bytes_per_s=25e9, device_bytes_per_s=100e9, host_bytes=1e12, queue_s=30.0,
-)  # fmt: skip
+    state_bytes=5.6e12,
+    step_s=20.0,
+    n_nodes=2048,
+    storage_bytes_per_s=400e9,
+    network_bytes_per_s=25e9,
+    device_bytes_per_s=100e9,
+    host_bytes=1e12,
+    queue_s=30.0,
+)
 
 
 def band(per_day: float) -> RateBand:

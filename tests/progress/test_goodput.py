@@ -91,8 +91,14 @@ def test_every_microsecond_lies_in_one_bucket(raw: list) -> None:
         tracker.add(ev(event, step, now, duration_s))
     s = tracker.split()
     parts = (
-        s.productive_s, s.redone_s, s.save_s, s.restore_s, s.stall_s, s.restart_s, s.idle_s,
-    )  # fmt: skip
+        s.productive_s,
+        s.redone_s,
+        s.save_s,
+        s.restore_s,
+        s.stall_s,
+        s.restart_s,
+        s.idle_s,
+    )
     assert all(part >= 0 for part in parts)
     assert sum(round(part * 1e6) for part in parts) == round(s.wall_s * 1e6)
 

@@ -102,8 +102,10 @@ def test_iso_times_and_two_jobs(tmp_path: Path) -> None:
     path.write_text("\n".join(map(json.dumps, lines)) + "\n\n")
     events = read_google_goodput_file(path, job="a")
     assert [(e.event, e.step, e.duration_s) for e in events] == [
-        ("start", 0, None), ("step", 0, 2.0), ("end", 0, None),
-    ]  # fmt: skip
+        ("start", 0, None),
+        ("step", 0, 2.0),
+        ("end", 0, None),
+    ]
     with pytest.raises(SourceError, match="entries of the jobs 'a' and 'b'; name one as job="):
         read_google_goodput_file(path)
     path.write_text("{}\nnope\n")

@@ -28,9 +28,17 @@ def test_a_line_is_the_documented_one(tmp_path: Path) -> None:
     with ProgressRecorder(path, run="r1", cluster="c", job="17", rank=3, clock=ticking()) as rec:
         rec.step(12, 0.43, loss=2.5)
     assert json.loads(path.read_text()) == {
-        "v": 1, "run": "r1", "cluster": "c", "job": "17", "rank": 3, "time": 1_700_000_000.0,
-        "event": "step", "step": 12, "duration_s": 0.43, "detail": {"loss": 2.5},
-    }  # fmt: skip
+        "v": 1,
+        "run": "r1",
+        "cluster": "c",
+        "job": "17",
+        "rank": 3,
+        "time": 1_700_000_000.0,
+        "event": "step",
+        "step": 12,
+        "duration_s": 0.43,
+        "detail": {"loss": 2.5},
+    }
 
 
 def test_every_event_is_read_back(tmp_path: Path) -> None:
@@ -48,8 +56,15 @@ def test_every_event_is_read_back(tmp_path: Path) -> None:
         rec.end(2, odd={1, 2}.__class__)
     events = list(read_progress(path))
     assert [e.event for e in events] == [
-        "start", "step", "save", "stall", "restart", "restore", "step", "end",
-    ]  # fmt: skip
+        "start",
+        "step",
+        "save",
+        "stall",
+        "restart",
+        "restore",
+        "step",
+        "end",
+    ]
     assert events[0].run == 'a "run"\n'
     assert events[6].duration_s == 0.25
     assert events[6].detail == {"loss": 1.0, "lr": 0.1}

@@ -85,8 +85,13 @@ def test_every_reason_to_doubt_is_told():
     scale = Scale(1000, gpus_per_node=4, run_days=90, age_days=(0, 900))
     found = project([few], scale, Seen(512, span_days=30, oldest_days=400))
     told = "\n".join(warning.text for warning in found.warnings)
-    for part in ("largest job seen", "Nodes of 4 GPUs were not seen", "3 failures are too few",
-                 "longer than the 30 days", "No node older than 400 days"):  # fmt: skip
+    for part in (
+        "largest job seen",
+        "Nodes of 4 GPUs were not seen",
+        "3 failures are too few",
+        "longer than the 30 days",
+        "No node older than 400 days",
+    ):
         assert part in told
     small = project([RSC1], Scale(2), Seen(512, smallest_n_nodes=16))
     assert "fewer than the smallest job seen (16)" in small.warnings[0].text
@@ -184,6 +189,11 @@ def test_bands_of_a_run_hold_what_comes(expected):
 def test_every_impossible_number_is_told_at_once():
     with pytest.raises(UsageError) as told:
         project([], Scale(0, spares=-1, repair_days=0.0, age_days=(5, 2)), SEEN)
-    for part in ("fits: none", "n_nodes: 0; give 1 or more", "spares: -1", "repair_days: 0.0",
-                 "age_days: (5, 2)"):  # fmt: skip
+    for part in (
+        "fits: none",
+        "n_nodes: 0; give 1 or more",
+        "spares: -1",
+        "repair_days: 0.0",
+        "age_days: (5, 2)",
+    ):
         assert part in str(told.value)

@@ -24,9 +24,13 @@ from ettr.recovery.restore_costs import RestorePrior, Timed
 from ettr.recovery.timings import Measuring, interval_steps, planned_run
 
 MEASURED = Measured(
-    step_s=2.0, regroup_s=3.0, replica_restore_s=1.0, partial_restore_s=4.0, full_restore_s=30.0,
+    step_s=2.0,
+    regroup_s=3.0,
+    replica_restore_s=1.0,
+    partial_restore_s=4.0,
+    full_restore_s=30.0,
     restart_s=60.0,
-)  # fmt: skip
+)
 
 
 ALL = tuple(Source)
@@ -39,12 +43,15 @@ def costs(decision):
 def test_each_option_costs_what_it_costs_by_hand():
     found = decide(
         Situation(
-            reached_step=150, replica_step=149, stale_steps=20, relative_perturbation=0.01,
+            reached_step=150,
+            replica_step=149,
+            stale_steps=20,
+            relative_perturbation=0.01,
             full_step=100,
         ),
         MEASURED,
         RecoveryPolicy(),
-    )  # fmt: skip
+    )
     assert costs(found) == pytest.approx(
         {
             Source.REPLICA: 3 + 1 + 1 * 2,
@@ -70,9 +77,10 @@ def test_the_ceiling_on_the_perturbation_holds_whatever_it_costs():
     found = decide(situation, MEASURED, RecoveryPolicy(max_relative_perturbation=0.1))
     assert found.choice is Source.ROLLBACK
     assert "over the ceiling of 0.1" in found.reason
-    assert decide(
-        situation, MEASURED, RecoveryPolicy(max_relative_perturbation=0.3)
-    ).choice is Source.PARTIAL  # fmt: skip
+    assert (
+        decide(situation, MEASURED, RecoveryPolicy(max_relative_perturbation=0.3)).choice
+        is Source.PARTIAL
+    )
 
 
 def test_an_unknown_perturbation_needs_a_ceiling_on_the_age():
@@ -80,9 +88,10 @@ def test_an_unknown_perturbation_needs_a_ceiling_on_the_age():
     assert decide(situation, MEASURED, RecoveryPolicy()).choice is Source.ROLLBACK
     capped = RecoveryPolicy(max_stale_steps=5)
     assert decide(situation, MEASURED, capped).choice is Source.PARTIAL
-    assert decide(
-        Situation(1000, stale_steps=6, full_step=0), MEASURED, capped
-    ).choice is Source.ROLLBACK  # fmt: skip
+    assert (
+        decide(Situation(1000, stale_steps=6, full_step=0), MEASURED, capped).choice
+        is Source.ROLLBACK
+    )
 
 
 def test_nothing_allowed_is_an_error_that_says_what_there_was():
@@ -157,11 +166,14 @@ def test_the_planner_takes_each_sources_own_times_and_sizes():
     )
     times = measured_times(measuring.timed(), lost_bytes=100, total_bytes=800, policy=policy)
     assert times == Measured(
-        step_s=2.0, regroup_s=3.0,
-        replica_restore_s=0.2 + 1, partial_restore_s=0.2 + 1,  # guessed
-        full_restore_s=pytest.approx(0.2 + 80), restart_s=3.0,  # measured at half the size
+        step_s=2.0,
+        regroup_s=3.0,
+        replica_restore_s=0.2 + 1,
+        partial_restore_s=0.2 + 1,  # guessed
+        full_restore_s=pytest.approx(0.2 + 80),
+        restart_s=3.0,  # measured at half the size
         composite_restore_s=0.2 + 8,
-    )  # fmt: skip
+    )
     # what was measured decides: the same failure, before and after a slow restore was met
     situation = Situation(20, stale_steps=50, relative_perturbation=0.0, full_step=10)
     before = measured_times(Timed(2.0, 3.0, {}), lost_bytes=100, total_bytes=800, policy=policy)
@@ -205,9 +217,15 @@ def test_the_choice_is_allowed_and_no_allowed_option_is_cheaper(
 def test_measured_times_become_a_plan_and_its_best_interval():
     measuring = Measuring()
     for event, seconds in (
-        ("step", 1.0), ("step", 3.0), ("save", 4.0), ("save", 6.0), ("restart", 20.0),
-        ("restore", 10.0), ("step", None), ("stall", 99.0),
-    ):  # fmt: skip
+        ("step", 1.0),
+        ("step", 3.0),
+        ("save", 4.0),
+        ("save", 6.0),
+        ("restart", 20.0),
+        ("restore", 10.0),
+        ("step", None),
+        ("stall", 99.0),
+    ):
         measuring.add(event, seconds)
     run = measuring.run()
     assert (run.step_s, run.save_stall_s, run.restart_s, run.restore_s) == (2.0, 5.0, 20.0, 10.0)

@@ -72,9 +72,12 @@ def test_a_note_survives_the_job_and_a_damaged_one_is_none(tmp_path):
     whole = note.read_text()
     raw = json.loads(whole)
     for damaged in (
-        whole[:20], "[]", json.dumps({**raw, "step_s": -1}), json.dumps({**raw, "step_s": "1"}),
+        whole[:20],
+        "[]",
+        json.dumps({**raw, "step_s": -1}),
+        json.dumps({**raw, "step_s": "1"}),
         json.dumps({**raw, "restores": {"rollback": {"n": 1, "bytes": 2}}}),
-    ):  # fmt: skip
+    ):
         note.write_text(damaged)
         assert read_note(folder) is None
     note.unlink()

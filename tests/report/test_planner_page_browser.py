@@ -24,10 +24,19 @@ from report.browser import LIMIT_MS, chromium
 pytestmark = pytest.mark.browser
 
 JOB = JobShape(
-    state_bytes=5.6e12, step_s=10.0, n_nodes=2048, storage_bytes_per_s=200e9,
-    network_bytes_per_s=50e9, device_bytes_per_s=100e9, host_bytes=500e9, replicas=2,
-    embedding_share=0.6, expert_share=0.5, logged_bytes_per_step=1e9, one_writer_share=0.5,
-)  # fmt: skip
+    state_bytes=5.6e12,
+    step_s=10.0,
+    n_nodes=2048,
+    storage_bytes_per_s=200e9,
+    network_bytes_per_s=50e9,
+    device_bytes_per_s=100e9,
+    host_bytes=500e9,
+    replicas=2,
+    embedding_share=0.6,
+    expert_share=0.5,
+    logged_bytes_per_step=1e9,
+    one_writer_share=0.5,
+)
 SHARES = {"process": 0.2, "node": 0.6, "rack": 0.15, "job": 0.05}
 # GPUs, failures per 1,000 node-days, interval, write, restart and queue in seconds
 VECTORS = [
@@ -43,9 +52,14 @@ VECTORS = [
 def html(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rate = measured_rate(typed_record("llama", 419, 110592.0), 0.9)
     plan = plan_run(
-        RunShape(2048, write_s=30.0), rate, gpus_per_node=8, n_gpus=16384, target=0.9, job=JOB,
+        RunShape(2048, write_s=30.0),
+        rate,
+        gpus_per_node=8,
+        n_gpus=16384,
+        target=0.9,
+        job=JOB,
         domain_shares=SHARES,
-    )  # fmt: skip
+    )
     file = tmp_path_factory.mktemp("planner") / "planner.html"
     file.write_text(planner_html(plan), encoding="utf-8")
     return file
@@ -97,9 +111,15 @@ def test_numbers_are_those_of_python(page: Any, vector: tuple[float, ...]) -> No
     gpus, per_1000, interval_s, write_s, restart_s, queue_s = vector
     run = PlannedRun(per_1000 / 1e3, int(gpus) // 8, interval_s, write_s, restart_s, queue_s)
     put(
-        page, gpus=gpus, per_1000=per_1000, interval_s=interval_s, write_s=write_s,
-        restart_s=restart_s, queue_s=queue_s, best=False,
-    )  # fmt: skip
+        page,
+        gpus=gpus,
+        per_1000=per_1000,
+        interval_s=interval_s,
+        write_s=write_s,
+        restart_s=restart_s,
+        queue_s=queue_s,
+        best=False,
+    )
     assert value(page, "mttf") == pytest.approx(run.mttf_s, rel=1e-6)
     assert value(page, "ettr") == pytest.approx(exact_ettr(run), rel=1e-6)
     best_s = exact_interval_s(write_s, run.mttf_s)
@@ -126,9 +146,14 @@ def test_schemes_are_those_of_python(page: Any, nodes: int) -> None:
     bands = [RateBand(*(share * per_day,) * 3) for share in SHARES.values()]
     for one in rank(job, FailureRates(*bands)):
         put(
-            page, gpus=8 * nodes, per_1000=6.5, restart_s=240.0, queue_s=60.0, best=True,
+            page,
+            gpus=8 * nodes,
+            per_1000=6.5,
+            restart_s=240.0,
+            queue_s=60.0,
+            best=True,
             scheme=one.scheme.name,
-        )  # fmt: skip
+        )
         assert value(page, "ettr") == pytest.approx(one.ettr, rel=1e-4), one.scheme.name
 
 

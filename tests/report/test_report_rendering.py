@@ -53,8 +53,12 @@ def test_shares_durations_and_moments():
     assert percent(0.604) == "60.4 %"
     assert percent(None) == "–"
     assert [duration(s) for s in (None, 5, 600, 7200, 200000)] == [
-        "–", "5 s", "10 min", "2 h", "2.31 d",
-    ]  # fmt: skip
+        "–",
+        "5 s",
+        "10 min",
+        "2 h",
+        "2.31 d",
+    ]
     summer = datetime(2026, 7, 1, 12, tzinfo=timezone(timedelta(hours=2)))
     assert moment(summer) == "2026-07-01 10:00:00"
     assert moment(None) == "–"
@@ -219,8 +223,13 @@ def test_each_step_names_a_number_and_an_action():
         )
     )
     assert [step.split(" ")[0] for step in steps] == [
-        "3", "infiniband-link", "Job", "9", "No", "Failures",
-    ]  # fmt: skip
+        "3",
+        "infiniband-link",
+        "Job",
+        "9",
+        "No",
+        "Failures",
+    ]
     assert "3 of 1,000 records could not be read" in steps[0]
     assert "300 GPU-hours, 25 % of what failures cost, in 4 failures" in steps[1]
     assert "`ettr explain STORE 7`" in steps[2]
@@ -288,9 +297,13 @@ def test_names_that_are_markup_stay_text_in_the_page_and_in_its_figures():
     )
     card = Card(HOSTILE, HOSTILE, HOSTILE)
     page = page_of(
-        title=HOSTILE, subtitle=HOSTILE, cards=(card,), next_steps=(HOSTILE,), footer=HOSTILE,
+        title=HOSTILE,
+        subtitle=HOSTILE,
+        cards=(card,),
+        next_steps=(HOSTILE,),
+        footer=HOSTILE,
         sections=(section, compared),
-    )  # fmt: skip
+    )
     html = render(page)
     assert compared.figures, "the funnel of fleets is among what is rendered"
     assert "<img" not in html

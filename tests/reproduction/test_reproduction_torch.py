@@ -80,9 +80,15 @@ def test_the_network_is_two_convolutions_and_two_layers(digits):
 
     values = torch.from_numpy(initial(0))
     model = nn.Sequential(
-        nn.Conv2d(1, 8, 5, 2), nn.ReLU(), nn.Conv2d(8, 16, 5, 2), nn.ReLU(), nn.Flatten(),
-        nn.Linear(256, 32), nn.ReLU(), nn.Linear(32, 10),
-    )  # fmt: skip
+        nn.Conv2d(1, 8, 5, 2),
+        nn.ReLU(),
+        nn.Conv2d(8, 16, 5, 2),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(256, 32),
+        nn.ReLU(),
+        nn.Linear(32, 10),
+    )
     at = 0
     with torch.no_grad():
         for (name, shape), target in zip(SHAPES.items(), model.parameters(), strict=True):

@@ -283,8 +283,10 @@ def test_garbage_after_a_good_beginning_costs_only_itself(
     after = read(SOURCES[name], path)
     check(after)
     for table_name in ("events", "progress"):
-        kept = [sum(b.tables[table_name].num_rows for b in bs if table_name in b.tables)
-                for bs in (before, after)]  # fmt: skip
+        kept = [
+            sum(b.tables[table_name].num_rows for b in bs if table_name in b.tables)
+            for bs in (before, after)
+        ]
         assert kept[1] >= kept[0]
 
 
@@ -322,8 +324,10 @@ def test_a_stamp_without_year_is_the_last_before_the_file_was_changed(
 
 def test_with_a_start_the_year_turns_after_it(tmp_path: Path) -> None:
     path = tmp_path / "syslog"
-    lines = [f"{day} n1 kernel: NVRM: Xid (PCI:0000:18:00): 79, x" for day in
-             ("Dec 30 00:00:00", "Jan  2 00:00:00")]  # fmt: skip
+    lines = [
+        f"{day} n1 kernel: NVRM: Xid (PCI:0000:18:00): 79, x"
+        for day in ("Dec 30 00:00:00", "Jan  2 00:00:00")
+    ]
     path.write_text("\n".join(lines))
     options = ReadOptions(timezone="UTC", start=datetime(2022, 12, 30, tzinfo=UTC))
     (batch,) = read(SOURCES["kernel-xid"], path, options)

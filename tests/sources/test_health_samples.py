@@ -30,9 +30,7 @@ MODULES = {
     "lanl": "ettr.sources.traces.lanl",
     "table": "ettr.sources.table",
 }
-TWINS = sorted(
-    twin for name in MODULES for twin in (SAMPLES / name).glob("*.expected.json")
-)  # fmt: skip
+TWINS = sorted(twin for name in MODULES for twin in (SAMPLES / name).glob("*.expected.json"))
 
 
 def source(name: str) -> Source:

@@ -21,6 +21,7 @@ from ettr.sources.ingest import ingest_file, naming_first
 from ettr.sources.registry import all_sources, recognise
 from ettr.store import Store, open_store
 from ettr.tables import TABLES
+from ettr.tables import rows as table_rows
 from ettr.tables.rows import EventRows
 
 UTC_SAID = ReadOptions(timezone="UTC")
@@ -249,7 +250,7 @@ def test_equal_lines_near_each_other_are_all_kept_and_read_alike_again():
 
 
 def test_ids_of_a_long_log_take_bounded_memory(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(rows, "REPEATS_WITHIN_EVENTS", 500)
+    monkeypatch.setattr(table_rows, "REPEATS_WITHIN_EVENTS", 500)
     rows = EventRows("kernel-xid", "f", "c")
     start = datetime(2026, 1, 1, tzinfo=UTC)
 

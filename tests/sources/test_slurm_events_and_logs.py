@@ -72,33 +72,71 @@ def test_the_controllers_log_names_failed_nodes_and_who_preempted_whom():
         ("requeue job 17 due to failure of node n2", "NODE_FAIL", "17", "n2", None),
         ("Killing job_id 18 on failed node n4", "NODE_FAIL", "18", "n4", None),
         ("error: Removing failed node n4 from JobId=18", "NODE_REMOVED", "18", "n4", None),
-        ("preempted job 3 has been checkpointed to reclaim resources for job 4",
-         "PREEMPTED", "3", None, "4"),
-        ("preempted JobId=3 has been killed to reclaim resources for JobId=7_1(9)",
-         "PREEMPTED", "3", None, "7_1"),
-        ("preempted JobId=3 suspended by gang scheduler to reclaim resources for JobId=4",
-         "PREEMPTED", "3", None, "4"),
+        (
+            "preempted job 3 has been checkpointed to reclaim resources for job 4",
+            "PREEMPTED",
+            "3",
+            None,
+            "4",
+        ),
+        (
+            "preempted JobId=3 has been killed to reclaim resources for JobId=7_1(9)",
+            "PREEMPTED",
+            "3",
+            None,
+            "7_1",
+        ),
+        (
+            "preempted JobId=3 suspended by gang scheduler to reclaim resources for JobId=4",
+            "PREEMPTED",
+            "3",
+            None,
+            "4",
+        ),
         ("slurm_job_preempt: preempted JobId=3 had to be killed", "PREEMPTED", "3", None, None),
-        ("error: Batch JobId=5 missing from batch node n1 (not found BatchStartTime after "
-         "startup), Requeuing job", "JOB_LOST", "5", "n1", None),
+        (
+            "error: Batch JobId=5 missing from batch node n1 (not found BatchStartTime after "
+            "startup), Requeuing job",
+            "JOB_LOST",
+            "5",
+            "n1",
+            None,
+        ),
         ("Node n1 unexpectedly rebooted", "NODE_REBOOTED", None, "n1", None),
         ("drain_nodes: node n1 state set to DRAIN", "DRAIN", None, "n1", None),
-        ("error: Setting node n1 state to INVAL with reason:low memory", "CONFIG_MISMATCH", None,
-         "n1", None),
-        ("error: job_epilog_complete: JobId=4 epilog error on n1, draining the node",
-         "EPILOG_ERROR", None, "n1", None),
+        (
+            "error: Setting node n1 state to INVAL with reason:low memory",
+            "CONFIG_MISMATCH",
+            None,
+            "n1",
+            None,
+        ),
+        (
+            "error: job_epilog_complete: JobId=4 epilog error on n1, draining the node",
+            "EPILOG_ERROR",
+            None,
+            "n1",
+            None,
+        ),
         ("Time limit exhausted for JobId=4", "TIMEOUT", "4", None, None),
     ],
-)  # fmt: skip
+)
 def test_message_forms_of_slurms_versions(message, code, job, node, other, tmp_path):
-    for stamp in ("[2026-03-01T10:00:00.123]", "[2026-03-01T10:00:00]",
-                  "[2026-03-01T11:00:00.123456+01:00]",
-                  "2026-03-01T10:00:00.123456+00:00 head slurmctld[99]:"):  # fmt: skip
+    for stamp in (
+        "[2026-03-01T10:00:00.123]",
+        "[2026-03-01T10:00:00]",
+        "[2026-03-01T11:00:00.123456+01:00]",
+        "2026-03-01T10:00:00.123456+00:00 head slurmctld[99]:",
+    ):
         rows, counts, _ = read(slurmctld_log.SOURCE, write(tmp_path, f"{stamp} {message}\n"))
         assert counts == (1, 0, 0)
         (event,) = rows["events"]
         assert (event["code"], event["job_id"], event["node"], event["related_job_id"]) == (
-            code, job, node, other)  # fmt: skip
+            code,
+            job,
+            node,
+            other,
+        )
         assert event["time"].replace(microsecond=0) == datetime(2026, 3, 1, 10, tzinfo=UTC)
 
 
@@ -144,10 +182,14 @@ def test_the_history_of_nodes(name):
     assert counts == (8, 0, 1)
     states = rows["node_states"]
     assert [(s["node"], s["state"], s["flags"]) for s in states] == [
-        ("node2", "DOWN", "NOT_RESPONDING"), ("node4", "DOWN", "NOT_RESPONDING"),
-        ("node6", "DOWN", "NOT_RESPONDING"), ("node7", "DOWN", None), ("node7", "DRAIN", None),
-        ("node8", "DRAIN", None), ("node8", "DRAIN", None),
-    ]  # fmt: skip
+        ("node2", "DOWN", "NOT_RESPONDING"),
+        ("node4", "DOWN", "NOT_RESPONDING"),
+        ("node6", "DOWN", "NOT_RESPONDING"),
+        ("node7", "DOWN", None),
+        ("node7", "DRAIN", None),
+        ("node8", "DRAIN", None),
+        ("node8", "DRAIN", None),
+    ]
     drained = states[4]
     assert (drained["end"] - drained["start"]).total_seconds() == 27
     assert drained["reason"] == "XID 94 contained ECC"
@@ -161,17 +203,24 @@ def test_dirt_in_the_history_of_nodes(tmp_path):
         "c|n1|2026-03-01T10:00:00|Unknown|DOWN$|a|b | c|root(0)\n"
         "c|n1|soon|Unknown|DOWN|x|root(0)\n"
         "c|n1|2026-03-01T10:00:00\n"
-        "c|n1|2026-03-01T10:00:00|Unknown|?|x|root(0)\n\n" + header +
-        "|n2|2026-03-01T10:00:00|2026-03-01T11:00:00|IDLE+DRAIN|None|None\n"
-    )  # fmt: skip
+        "c|n1|2026-03-01T10:00:00|Unknown|?|x|root(0)\n\n"
+        + header
+        + "|n2|2026-03-01T10:00:00|2026-03-01T11:00:00|IDLE+DRAIN|None|None\n"
+    )
     rows, counts, _ = read(slurm_events.SOURCE, write(tmp_path, text))
     assert counts == (7, 3, 2)
-    assert [(s["node"], s["state"], s["flags"], s["reason"], s["user"], s["line"])
-            for s in rows["node_states"]] == [
-        ("n1", "DOWN", "MAINT", "a|b | c", "root", 2), ("n2", "DRAIN", None, None, None, 8),
-    ]  # fmt: skip
+    assert [
+        (s["node"], s["state"], s["flags"], s["reason"], s["user"], s["line"])
+        for s in rows["node_states"]
+    ] == [
+        ("n1", "DOWN", "MAINT", "a|b | c", "root", 2),
+        ("n2", "DRAIN", None, None, None, 8),
+    ]
     assert [row["reason"] for row in rows["rejects"]] == [
-        "bad-fields", "bad-timestamp", "unknown-state"]  # fmt: skip
+        "bad-fields",
+        "bad-timestamp",
+        "unknown-state",
+    ]
     with pytest.raises(SourceError, match=r"needs NodeName, TimeStart; found"):
         read(slurm_events.SOURCE, write(tmp_path, "Cluster|State|Reason\nc|DOWN|x\n"))
     with pytest.raises(UsageError, match=r"--timezone"):
@@ -180,9 +229,12 @@ def test_dirt_in_the_history_of_nodes(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "gpus", "partitions"),
-    [("scontrol_node.txt", 8, "train,spare"), ("sinfo.json", 8, "train,spare"),
-     ("sinfo_N_l.txt", None, "spare,train")],
-)  # fmt: skip
+    [
+        ("scontrol_node.txt", 8, "train,spare"),
+        ("sinfo.json", 8, "train,spare"),
+        ("sinfo_N_l.txt", None, "spare,train"),
+    ],
+)
 def test_the_inventory(name, gpus, partitions):
     options = ReadOptions(timezone="UTC", cluster="virt")
     rows, (_, rejected, _), _ = read(
@@ -198,7 +250,10 @@ def test_the_inventory(name, gpus, partitions):
     if gpus:
         (state,) = rows["node_states"]
         assert (state["node"], state["state"], state["reason"]) == (
-            "node8", "DRAIN", "DCGM: NVLink error on GPU 5")  # fmt: skip
+            "node8",
+            "DRAIN",
+            "DCGM: NVLink error on GPU 5",
+        )
         assert state["start"] == datetime(2026, 11, 21, 10, 18, 44, tzinfo=UTC)
 
 
@@ -223,10 +278,16 @@ def test_inventory_on_one_line_each_and_with_dirt(tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "state", "flags"),
-    [("DOWN*", "DOWN", "NOT_RESPONDING"), ("drained", "DRAIN", None),
-     ("draining@", "DRAIN", "ALLOCATED,REBOOT_REQUESTED"), ("IDLE+DRAIN", "DRAIN", None),
-     ("DOWN+DRAIN+NOT_RESPONDING", "DOWN", "DRAIN,NOT_RESPONDING"), ("idle~", "POWERED_DOWN", None),
-     ("MIXED+MAINTENANCE", "MAINT", "MIXED"), ("mix", "MIXED", None)],
-)  # fmt: skip
+    [
+        ("DOWN*", "DOWN", "NOT_RESPONDING"),
+        ("drained", "DRAIN", None),
+        ("draining@", "DRAIN", "ALLOCATED,REBOOT_REQUESTED"),
+        ("IDLE+DRAIN", "DRAIN", None),
+        ("DOWN+DRAIN+NOT_RESPONDING", "DOWN", "DRAIN,NOT_RESPONDING"),
+        ("idle~", "POWERED_DOWN", None),
+        ("MIXED+MAINTENANCE", "MAINT", "MIXED"),
+        ("mix", "MIXED", None),
+    ],
+)
 def test_states_of_nodes(text, state, flags):
     assert node_state(text) == (state, flags)

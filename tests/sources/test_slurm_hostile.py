@@ -48,9 +48,12 @@ JSON = (
     b'"submission": 1795256190, "elapsed": 5, "end": 1795256196}, "nodes": "n1", "steps": []}]}'
 )
 CASES = (
-    (slurm_sacct.SOURCE, SACCT), (slurm_events.SOURCE, EVENTS), (slurmctld_log.SOURCE, CTLD),
-    (slurm_inventory.SOURCE, SCONTROL), (slurm_sacct_json.SOURCE, JSON),
-)  # fmt: skip
+    (slurm_sacct.SOURCE, SACCT),
+    (slurm_events.SOURCE, EVENTS),
+    (slurmctld_log.SOURCE, CTLD),
+    (slurm_inventory.SOURCE, SCONTROL),
+    (slurm_sacct_json.SOURCE, JSON),
+)
 OPTIONS = (
     ReadOptions(timezone="UTC"),
     ReadOptions(timezone="Europe/Paris", cluster="c"),
@@ -64,11 +67,31 @@ def damaged(whole: bytes) -> st.SearchStrategy[bytes]:
     place = st.integers(0, len(whole))
     noise = st.one_of(
         st.binary(max_size=12),
-        st.sampled_from([b"|", b"\n", b"\r", b"\x00", b"\xff", b"\x1f", b"[", b"9" * 30, b"||\n",
-                         b"2026-99-99T00:00:00", b"0001-01-01T00:00:00", b"9999-12-31T23:59:59",
-                         b"99999999999", b"1e400", b"-1", b"99999999999:00",
-                         b"n[1-999999999]", b"@all", b"\x1b[2J", b"{"]),
-    )  # fmt: skip
+        st.sampled_from(
+            [
+                b"|",
+                b"\n",
+                b"\r",
+                b"\x00",
+                b"\xff",
+                b"\x1f",
+                b"[",
+                b"9" * 30,
+                b"||\n",
+                b"2026-99-99T00:00:00",
+                b"0001-01-01T00:00:00",
+                b"9999-12-31T23:59:59",
+                b"99999999999",
+                b"1e400",
+                b"-1",
+                b"99999999999:00",
+                b"n[1-999999999]",
+                b"@all",
+                b"\x1b[2J",
+                b"{",
+            ]
+        ),
+    )
     return st.lists(st.tuples(place, place, noise), max_size=5).map(
         lambda cuts: _apply(whole, cuts)
     )
@@ -83,8 +106,9 @@ def _apply(whole: bytes, cuts: list[tuple[int, int, bytes]]) -> bytes:
 
 @pytest.mark.parametrize(("source", "whole"), CASES, ids=lambda each: getattr(each, "name", ""))
 def test_whatever_the_bytes_every_record_is_accounted_for(source, whole):
-    @settings(max_examples=60, deadline=None, database=None,
-              suppress_health_check=[HealthCheck.too_slow])  # fmt: skip
+    @settings(
+        max_examples=60, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
+    )
     @given(st.one_of(damaged(whole), st.binary(max_size=300)), st.sampled_from(OPTIONS))
     @example(whole, OPTIONS[0])
     @example(b"", OPTIONS[0])
@@ -104,8 +128,11 @@ def test_whatever_the_bytes_every_record_is_accounted_for(source, whole):
 
 
 def assert_accounted(name: str, batches: list) -> None:
-    main = {"slurm-sacct": "attempts", "slurm-sacct-json": "attempts",
-            "slurm-events": "node_states"}.get(name)  # fmt: skip
+    main = {
+        "slurm-sacct": "attempts",
+        "slurm-sacct-json": "attempts",
+        "slurm-events": "node_states",
+    }.get(name)
     for batch in batches:
         for table_name, table in batch.tables.items():
             TABLES[table_name].check(table)
@@ -138,12 +165,14 @@ def test_the_short_way_of_expanding_node_lists_agrees_with_clustershell(prefix, 
     [
         ("n1", ("n1",)),
         ("n1,n2,n1", ("n1", "n2")),
-        ("cpn-f13-03-[01-02],cpn-f13-04-[01-02]",
-         ("cpn-f13-03-01", "cpn-f13-03-02", "cpn-f13-04-01", "cpn-f13-04-02")),
+        (
+            "cpn-f13-03-[01-02],cpn-f13-04-[01-02]",
+            ("cpn-f13-03-01", "cpn-f13-03-02", "cpn-f13-04-01", "cpn-f13-04-02"),
+        ),
         ("r[1-2]n[1-2]", ("r1n1", "r1n2", "r2n1", "r2n2")),
         ("n[8-10]", ("n8", "n9", "n10")),
     ],
-)  # fmt: skip
+)
 def test_node_lists(text, names):
     assert expand_nodes(text) == names
 

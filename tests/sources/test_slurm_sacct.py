@@ -75,14 +75,19 @@ def test_a_real_clusters_log_gives_the_totals_that_xdmod_expects():
 
 
 END_STATES = Counter(
-    COMPLETED=11, FAILED=4, OUT_OF_MEMORY=2, REQUEUED=2, NODE_FAIL=2, TIMEOUT=1, CANCELLED=1,
-    PREEMPTED=1, PENDING=1,
-)  # fmt: skip
+    COMPLETED=11,
+    FAILED=4,
+    OUT_OF_MEMORY=2,
+    REQUEUED=2,
+    NODE_FAIL=2,
+    TIMEOUT=1,
+    CANCELLED=1,
+    PREEMPTED=1,
+    PENDING=1,
+)
 
 
-@pytest.mark.parametrize(
-    "name", ["sacct_jobs_X_D.psv", "sacct_all_D.psv", "sacct_format_ALL.psv"]
-)  # fmt: skip
+@pytest.mark.parametrize("name", ["sacct_jobs_X_D.psv", "sacct_all_D.psv", "sacct_format_ALL.psv"])
 def test_every_attempt_of_a_real_slurm_is_in_its_end_state(name):
     tables, (_, rejected, _), _ = read(shared("data/slurm_capture") / name)
     rows = tables["attempts"].to_pylist()
@@ -112,8 +117,22 @@ def test_steps_tell_what_their_job_does_not():
 
 
 def same_everywhere(table: pa.Table) -> set[tuple[Any, ...]]:
-    columns = ["attempt_id", "state", "start", "end", "elapsed_s", "n_nodes", "n_cpus", "n_gpus",
-               "node_list", "time_limit_s", "qos", "partition", "user", "name"]  # fmt: skip
+    columns = [
+        "attempt_id",
+        "state",
+        "start",
+        "end",
+        "elapsed_s",
+        "n_nodes",
+        "n_cpus",
+        "n_gpus",
+        "node_list",
+        "time_limit_s",
+        "qos",
+        "partition",
+        "user",
+        "name",
+    ]
     return {tuple(row.values()) for row in table.select(columns).to_pylist()}
 
 
@@ -142,13 +161,18 @@ def test_dirty_samples_come_out_as_their_twins_say(sample, chunk, monkeypatch):
     tables, counts, _ = read(SAMPLES / f"{sample}.psv", options)
     assert counts == tuple(expected[f"rows_{what}"] for what in ("read", "rejected", "skipped"))
     rows = tables["attempts"].to_pylist()
-    assert [{key: row[key] for key in want} for row, want in
-            zip(rows, expected["attempts"], strict=True)] == expected["attempts"]  # fmt: skip
-    nodes = [[row["attempt_id"].split("/")[1].split("@")[0], row["node"], row["n_gpus"]]
-             for row in tables["allocations"].to_pylist()]  # fmt: skip
+    assert [
+        {key: row[key] for key in want}
+        for row, want in zip(rows, expected["attempts"], strict=True)
+    ] == expected["attempts"]
+    nodes = [
+        [row["attempt_id"].split("/")[1].split("@")[0], row["node"], row["n_gpus"]]
+        for row in tables["allocations"].to_pylist()
+    ]
     assert nodes == expected["allocations"]
-    rejects = [{"line": row["line"], "reason": row["reason"]}
-               for row in tables["rejects"].to_pylist()]  # fmt: skip
+    rejects = [
+        {"line": row["line"], "reason": row["reason"]} for row in tables["rejects"].to_pylist()
+    ]
     assert rejects == expected["rejects"]
 
 
@@ -173,9 +197,15 @@ def test_local_times_need_a_zone_and_those_with_an_offset_do_not(tmp_path):
         read(path, ReadOptions())
     tables, _, _ = read(path, ReadOptions(timezone="Europe/Zurich"))
     assert tables["attempts"]["submit"][0].as_py() == datetime(2026, 7, 1, 10, tzinfo=UTC)
-    zoned = write(tmp_path, HEADER + LOCAL.replace("|2026", "|@2026")
-                  .replace(":00|", ":00-07:00|").replace(":05|", ":05-07:00|")
-                  .replace("@", ""), "zoned.psv")  # fmt: skip
+    zoned = write(
+        tmp_path,
+        HEADER
+        + LOCAL.replace("|2026", "|@2026")
+        .replace(":00|", ":00-07:00|")
+        .replace(":05|", ":05-07:00|")
+        .replace("@", ""),
+        "zoned.psv",
+    )
     assert not SOURCE.prints_local(zoned.read_bytes())
     tables, _, _ = read(zoned, ReadOptions())
     assert tables["attempts"]["submit"][0].as_py() == datetime(2026, 7, 1, 19, tzinfo=UTC)
@@ -185,9 +215,7 @@ def test_local_times_need_a_zone_and_those_with_an_offset_do_not(tmp_path):
 
 def test_the_hour_that_occurs_twice_is_noted(tmp_path):
     line = "8|COMPLETED|2026-10-25T02:30:00|2026-10-25T02:30:05|2026-10-25T03:30:05|7200|n1|c\n"
-    tables, _, notes = read(
-        write(tmp_path, HEADER + line), ReadOptions(timezone="Europe/Berlin")
-    )  # fmt: skip
+    tables, _, notes = read(write(tmp_path, HEADER + line), ReadOptions(timezone="Europe/Berlin"))
     assert tables["attempts"]["submit"][0].as_py() == datetime(2026, 10, 25, 0, 30, tzinfo=UTC)
     assert any("twice" in note and "first of the two" in note for note in notes)
 
@@ -213,9 +241,7 @@ def test_what_is_missing_is_said_at_once(tmp_path):
 
 def test_fields_can_be_named_where_there_is_no_header(tmp_path):
     fields = tuple(HEADER.strip().split("|"))
-    tables, counts, _ = read(
-        write(tmp_path, LOCAL * 2), ReadOptions(timezone="UTC", fields=fields)
-    )  # fmt: skip
+    tables, counts, _ = read(write(tmp_path, LOCAL * 2), ReadOptions(timezone="UTC", fields=fields))
     assert counts == (2, 0, 1)  # the same record twice is one attempt
     assert tables["attempts"].num_rows == 1
 
@@ -235,25 +261,57 @@ def test_json_of_newer_data_parsers(tmp_path):
         return {"set": True, "infinite": False, "number": number}
 
     job = {
-        "job_id": 9, "array": {"job_id": 7, "task_id": wrapped(2), "task": ""},
+        "job_id": 9,
+        "array": {"job_id": 7, "task_id": wrapped(2), "task": ""},
         "het": {"job_id": 0, "job_offset": {"set": False, "infinite": False, "number": 0}},
-        "cluster": "c", "user": "ann", "name": "train", "partition": "p", "qos": "q",
-        "state": {"current": ["CANCELLED"], "reason": "None"}, "kill_request_user": "root",
-        "exit_code": {"status": ["SIGNALED"], "return_code": wrapped(0),
-                      "signal": {"id": wrapped(15), "name": "TERM"}},
+        "cluster": "c",
+        "user": "ann",
+        "name": "train",
+        "partition": "p",
+        "qos": "q",
+        "state": {"current": ["CANCELLED"], "reason": "None"},
+        "kill_request_user": "root",
+        "exit_code": {
+            "status": ["SIGNALED"],
+            "return_code": wrapped(0),
+            "signal": {"id": wrapped(15), "name": "TERM"},
+        },
         "derived_exit_code": {"status": ["SUCCESS"], "return_code": wrapped(0)},
-        "time": {"submission": 1795256191, "eligible": 1795256191, "start": 1795256192,
-                 "end": 1795256252, "elapsed": 60, "suspended": 0,
-                 "limit": {"set": True, "infinite": True, "number": 0}},
-        "nodes": "n[1-2]", "allocation_nodes": 2, "priority": wrapped(5), "restart_cnt": 1,
-        "failed_node": "", "submit_line": "sbatch x", "working_directory": "/w",
-        "tres": {"allocated": [{"type": "cpu", "name": "", "id": 1, "count": 8},
-                               {"type": "gres", "name": "gpu", "id": 2, "count": 4},
-                               {"type": "gres", "name": "gpu:h100", "id": 3, "count": 4}]},
-        "steps": [{"step": {"id": "9.batch"}, "state": ["CANCELLED"],
-                   "exit_code": {"status": ["SIGNALED"], "return_code": wrapped(0),
-                                 "signal": {"id": wrapped(15), "name": "TERM"}}}],
-    }  # fmt: skip
+        "time": {
+            "submission": 1795256191,
+            "eligible": 1795256191,
+            "start": 1795256192,
+            "end": 1795256252,
+            "elapsed": 60,
+            "suspended": 0,
+            "limit": {"set": True, "infinite": True, "number": 0},
+        },
+        "nodes": "n[1-2]",
+        "allocation_nodes": 2,
+        "priority": wrapped(5),
+        "restart_cnt": 1,
+        "failed_node": "",
+        "submit_line": "sbatch x",
+        "working_directory": "/w",
+        "tres": {
+            "allocated": [
+                {"type": "cpu", "name": "", "id": 1, "count": 8},
+                {"type": "gres", "name": "gpu", "id": 2, "count": 4},
+                {"type": "gres", "name": "gpu:h100", "id": 3, "count": 4},
+            ]
+        },
+        "steps": [
+            {
+                "step": {"id": "9.batch"},
+                "state": ["CANCELLED"],
+                "exit_code": {
+                    "status": ["SIGNALED"],
+                    "return_code": wrapped(0),
+                    "signal": {"id": wrapped(15), "name": "TERM"},
+                },
+            }
+        ],
+    }
     path = write(tmp_path, json.dumps({"jobs": [job, {"job_id": "x"}, 3]}), "s.json")
     tables, counts, _ = read(path, ReadOptions(), JSON_SOURCE)
     assert counts == (4, 2, 1)
@@ -268,8 +326,12 @@ def test_json_of_newer_data_parsers(tmp_path):
 
 def test_dictionaries_of_fields_give_the_same_rows():
     names, values = HEADER.strip().split("|"), LOCAL.strip().split("|")
-    record = dict(zip(names, values, strict=True)) | {"Submit": "2026-07-01T12:00:00+02:00",
-              "Start": "2026-07-01T12:00:05+02:00", "End": "1782903605", "User": None}  # fmt: skip
+    record = dict(zip(names, values, strict=True)) | {
+        "Submit": "2026-07-01T12:00:00+02:00",
+        "Start": "2026-07-01T12:00:05+02:00",
+        "End": "1782903605",
+        "User": None,
+    }
     reader = AttemptReader("gcm", "file", ReadOptions(), "rows.ndjson")
     made = rows_from_sacct_fields(reader, [record, record | {"JobID": "?"}], [1, 2])
     (row,) = made.attempts.to_pylist()

@@ -173,9 +173,18 @@ class _Builder:
         self.rng = np.random.default_rng(seed)
         self.end_s = int(plan.days * 86400)
         self.rows: dict[str, list[dict[str, Any]]] = {
-            t.name: [] for t in (NODES, ATTEMPTS, ALLOCATIONS, NODE_STATES, EVENTS, PROGRESS,
-                                 INTERRUPTIONS, FAILURES)
-        }  # fmt: skip
+            t.name: []
+            for t in (
+                NODES,
+                ATTEMPTS,
+                ALLOCATIONS,
+                NODE_STATES,
+                EVENTS,
+                PROGRESS,
+                INTERRUPTIONS,
+                FAILURES,
+            )
+        }
         self.truth = Truth()
         self.heap: list[tuple[int, int, str, Any]] = []
         self.turn = 0
@@ -287,8 +296,9 @@ class _Builder:
             if first:
                 now_s = self.hold(run, job, "restart_s", now_s, plan.restart_s, limit_s, None)
                 if job.saved_steps:
-                    now_s = self.hold(run, job, "restore_s", now_s, plan.restore_s, limit_s,
-                                      "restore")  # fmt: skip
+                    now_s = self.hold(
+                        run, job, "restore_s", now_s, plan.restore_s, limit_s, "restore"
+                    )
                 first = False
             if now_s >= limit_s or job.done_steps >= wanted:
                 break
@@ -305,8 +315,9 @@ class _Builder:
                 self.tell(job, now_s, "restart", job.saved_steps, plan.restart_s)
                 restart_s = now_s + self.rng.exponential(1 / rate)
                 if job.saved_steps:
-                    now_s = self.hold(run, job, "restore_s", now_s, plan.restore_s, limit_s,
-                                      "restore")  # fmt: skip
+                    now_s = self.hold(
+                        run, job, "restore_s", now_s, plan.restore_s, limit_s, "restore"
+                    )
                 continue
             now_s += plan.step_s
             job.done_steps += 1
@@ -322,15 +333,26 @@ class _Builder:
         return now_s
 
     def hold(
-        self, run: RunTruth, job: _Job, part: str, now_s: int, wanted_s: int, limit_s: int,
+        self,
+        run: RunTruth,
+        job: _Job,
+        part: str,
+        now_s: int,
+        wanted_s: int,
+        limit_s: int,
         event: str | None,
-    ) -> int:  # fmt: skip
+    ) -> int:
         """Spend time on something that is no step; cut at the limit, and told only if finished."""
         spent_s = min(wanted_s, limit_s - now_s)
         setattr(run, part, getattr(run, part) + spent_s)
         if event and spent_s == wanted_s:
-            self.tell(job, now_s + spent_s, event,
-                      job.done_steps if event == "save" else job.saved_steps, spent_s)  # fmt: skip
+            self.tell(
+                job,
+                now_s + spent_s,
+                event,
+                job.done_steps if event == "save" else job.saved_steps,
+                spent_s,
+            )
         return now_s + spent_s
 
     # -- filler nodes --------------------------------------------------------------------------
@@ -399,8 +421,15 @@ class _Builder:
         victim.outcome = "PREEMPTED"
         self.close(victim, time_s)
         self.truth.preemptions += 1
-        self.event(time_s, None, "slurmctld", "PREEMPTED", "warning",
-                   job_id=victim.job.job_id, related_job_id=instigator.job_id)  # fmt: skip
+        self.event(
+            time_s,
+            None,
+            "slurmctld",
+            "PREEMPTED",
+            "warning",
+            job_id=victim.job.job_id,
+            related_job_id=instigator.job_id,
+        )
 
     def fail(self, time_s: int, attempt: _Attempt) -> None:
         rates = self.plan.rate_per_node_day
@@ -417,13 +446,31 @@ class _Builder:
             evidence = self.event(seen_s, node, check, code, severity)
         self.close(attempt, time_s)
         row = self.rows["attempts"][-1]
-        taken = {k: row[k] for k in ("cluster", "attempt_id", "job_id", "state", "start", "end",
-                                     "elapsed_s", "n_nodes", "n_gpus")}  # fmt: skip
+        taken = {
+            k: row[k]
+            for k in (
+                "cluster",
+                "attempt_id",
+                "job_id",
+                "state",
+                "start",
+                "end",
+                "elapsed_s",
+                "n_nodes",
+                "n_gpus",
+            )
+        }
         self.rows["failures"].append(
-            {**taken, "node": node if shown else None, "symptom": symptom, "domain": domain,
-             "confidence": "high" if shown else "none", "causes": symptom if shown else None,
-             "evidence": evidence}
-        )  # fmt: skip
+            {
+                **taken,
+                "node": node if shown else None,
+                "symptom": symptom,
+                "domain": domain,
+                "confidence": "high" if shown else "none",
+                "causes": symptom if shown else None,
+                "evidence": evidence,
+            }
+        )
         lost_s = min(time_s - attempt.start_s, LOST_CAP_S) * attempt.n_gpus
         _add(self.truth.failures_all, symptom, 1)
         _add(self.truth.first_order_gpu_s, symptom, lost_s)
@@ -458,21 +505,43 @@ class _Builder:
         start, submit = _moment(attempt.start_s), _moment(attempt.submit_s)
         state = "RUNNING" if time_s is None else attempt.outcome
         self.rows["attempts"].append(
-            {"cluster": CLUSTER, "attempt_id": attempt.attempt_id, "job_id": job.job_id,
-             "job_id_raw": job.job_id, "name": job.name, "user": job.user, "account": "lab",
-             "partition": job.partition, "qos": "normal", "state": state,
-             "exit_code": attempt.exit_code, "exit_signal": 0, "submit": submit,
-             "eligible": submit, "start": start, "end": end, "elapsed_s": float(elapsed_s),
-             "n_nodes": len(attempt.nodes), "n_cpus": attempt.n_gpus * 12,
-             "n_gpus": attempt.n_gpus, "node_list": ",".join(attempt.nodes),
-             "work_dir": f"/home/{job.user}"}
-        )  # fmt: skip
+            {
+                "cluster": CLUSTER,
+                "attempt_id": attempt.attempt_id,
+                "job_id": job.job_id,
+                "job_id_raw": job.job_id,
+                "name": job.name,
+                "user": job.user,
+                "account": "lab",
+                "partition": job.partition,
+                "qos": "normal",
+                "state": state,
+                "exit_code": attempt.exit_code,
+                "exit_signal": 0,
+                "submit": submit,
+                "eligible": submit,
+                "start": start,
+                "end": end,
+                "elapsed_s": float(elapsed_s),
+                "n_nodes": len(attempt.nodes),
+                "n_cpus": attempt.n_gpus * 12,
+                "n_gpus": attempt.n_gpus,
+                "node_list": ",".join(attempt.nodes),
+                "work_dir": f"/home/{job.user}",
+            }
+        )
         for node in attempt.nodes:
             self.rows["allocations"].append(
-                {"cluster": CLUSTER, "attempt_id": attempt.attempt_id, "node": node,
-                 "start": start, "end": end, "elapsed_s": float(elapsed_s),
-                 "n_gpus": attempt.n_gpus / len(attempt.nodes)}
-            )  # fmt: skip
+                {
+                    "cluster": CLUSTER,
+                    "attempt_id": attempt.attempt_id,
+                    "node": node,
+                    "start": start,
+                    "end": end,
+                    "elapsed_s": float(elapsed_s),
+                    "n_gpus": attempt.n_gpus / len(attempt.nodes),
+                }
+            )
         self.truth.node_s_all += elapsed_s * len(attempt.nodes)
         self.truth.gpu_s += elapsed_s * attempt.n_gpus
         if attempt.n_gpus > 128:
@@ -480,23 +549,41 @@ class _Builder:
         if job.run is not None:
             job.run.scheduled_s += elapsed_s
         if state not in ("COMPLETED", "RUNNING"):
-            kind = {"NODE_FAIL": "hardware-candidate", "PREEMPTED": "preemption",
-                    "CANCELLED": "operator"}.get(state, "user-failure")  # fmt: skip
+            kind = {
+                "NODE_FAIL": "hardware-candidate",
+                "PREEMPTED": "preemption",
+                "CANCELLED": "operator",
+            }.get(state, "user-failure")
             row = self.rows["attempts"][-1]
             self.rows["interruptions"].append(
-                {"kind": "hardware-candidate" if attempt.symptom else kind,
-                 **{k: row[k] for k in INTERRUPTIONS.names if k != "kind"}}
-            )  # fmt: skip
+                {
+                    "kind": "hardware-candidate" if attempt.symptom else kind,
+                    **{k: row[k] for k in INTERRUPTIONS.names if k != "kind"},
+                }
+            )
 
     def event(
-        self, time_s: int, node: str | None, check: str, code: str | None, severity: str,
+        self,
+        time_s: int,
+        node: str | None,
+        check: str,
+        code: str | None,
+        severity: str,
         **more: Any,
-    ) -> str:  # fmt: skip
+    ) -> str:
         event_id = f"e{len(self.rows['events'])}"
         self.rows["events"].append(
-            {"event_id": event_id, "cluster": CLUSTER, "node": node, "time": _moment(time_s),
-             "check": check, "code": code, "severity": severity, **more}
-        )  # fmt: skip
+            {
+                "event_id": event_id,
+                "cluster": CLUSTER,
+                "node": node,
+                "time": _moment(time_s),
+                "check": check,
+                "code": code,
+                "severity": severity,
+                **more,
+            }
+        )
         return event_id
 
     def state(self, node: str, state: str, reason: str, start_s: int, end_s: int) -> None:
@@ -504,16 +591,30 @@ class _Builder:
             return
         end = _moment(end_s) if end_s < self.end_s else None
         self.rows["node_states"].append(
-            {"cluster": CLUSTER, "node": node, "state": state, "reason": reason, "user": "root",
-             "start": _moment(start_s), "end": end}
-        )  # fmt: skip
+            {
+                "cluster": CLUSTER,
+                "node": node,
+                "state": state,
+                "reason": reason,
+                "user": "root",
+                "start": _moment(start_s),
+                "end": end,
+            }
+        )
 
     def tell(self, job: _Job, time_s: int, event: str, step: int, duration_s: float | None) -> None:
         self.rows["progress"].append(
-            {"run_id": job.name, "cluster": CLUSTER, "job_id": job.job_id, "rank": 0,
-             "time": _moment(time_s), "event": event, "step": step,
-             "duration_s": None if duration_s is None else float(duration_s)}
-        )  # fmt: skip
+            {
+                "run_id": job.name,
+                "cluster": CLUSTER,
+                "job_id": job.job_id,
+                "rank": 0,
+                "time": _moment(time_s),
+                "event": event,
+                "step": step,
+                "duration_s": None if duration_s is None else float(duration_s),
+            }
+        )
 
     def noise(self) -> None:
         """XIDs that mean nothing, and a user whose script fails again and again on one node."""
@@ -531,9 +632,14 @@ class _Builder:
     def inventory(self) -> None:
         for node in self.names:
             self.rows["nodes"].append(
-                {"cluster": CLUSTER, "node": node, "n_gpus": GPUS_PER_NODE, "n_cpus": 96,
-                 "partitions": "train"}
-            )  # fmt: skip
+                {
+                    "cluster": CLUSTER,
+                    "node": node,
+                    "n_gpus": GPUS_PER_NODE,
+                    "n_cpus": 96,
+                    "partitions": "train",
+                }
+            )
 
 
 def build_cluster(plan: ClusterPlan | None = None, seed: int = 0) -> SyntheticCluster:
@@ -551,9 +657,18 @@ def _moment(seconds: int) -> datetime:
 
 def _table(name: str, rows: list[dict[str, Any]]) -> pa.Table:
     schemas: dict[str, Table] = {
-        t.name: t for t in (NODES, ATTEMPTS, ALLOCATIONS, NODE_STATES, EVENTS, PROGRESS,
-                            INTERRUPTIONS, FAILURES)
-    }  # fmt: skip
+        t.name: t
+        for t in (
+            NODES,
+            ATTEMPTS,
+            ALLOCATIONS,
+            NODE_STATES,
+            EVENTS,
+            PROGRESS,
+            INTERRUPTIONS,
+            FAILURES,
+        )
+    }
     schema = schemas[name]
     provenance = {"source": "synthetic", "file_id": "synthetic"}
     full = [

@@ -26,9 +26,12 @@ def tables(cluster):
     given = {k: v for k, v in cluster.tables.items() if k not in ("failures", "interruptions")}
     tables = on_duckdb(given)
     found = attribute(
-        tables["attempts"], tables["allocations"], tables["events"], tables["node_states"],
+        tables["attempts"],
+        tables["allocations"],
+        tables["events"],
+        tables["node_states"],
         load_taxonomy(),
-    )  # fmt: skip
+    )
     return {**tables, "failures": found.failures, "interruptions": found.interruptions}
 
 

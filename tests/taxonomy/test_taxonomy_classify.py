@@ -100,8 +100,12 @@ def test_rank_puts_high_severity_checks_first_and_every_critical_before_a_warnin
         ("Not responding [slurm@2024-01-01T00:00:00]", "not-responding", None, False),
         ("Kill task failed", "kill-task-failed", "system-services", False),
         ("Node unexpectedly rebooted", "unexpected-reboot", "node-hardware", False),
-        ("gres/gpu count reported lower than configured (7 < 8)", "gres-count", "gpu-unavailable",
-         False),
+        (
+            "gres/gpu count reported lower than configured (7 < 8)",
+            "gres-count",
+            "gpu-unavailable",
+            False,
+        ),
         ("Low RealMemory (reported:1 < 2)", "low-memory", "main-memory", False),
         ("Prolog error", "prolog-error", "system-services", False),
         ("Action:Replace", "action-replace", "node-hardware", False),
@@ -109,12 +113,14 @@ def test_rank_puts_high_severity_checks_first_and_every_critical_before_a_warnin
         ("", "none", None, False),
         ("ask Bob", "other", None, False),
     ],
-)  # fmt: skip
+)
 def test_reasons(text: str, reason_class: str, symptom: str | None, planned: bool) -> None:
     verdict = TAXONOMY.classify_reason(text)
     assert (verdict.reason_class, verdict.symptom, verdict.is_planned) == (
-        reason_class, symptom, planned,
-    )  # fmt: skip
+        reason_class,
+        symptom,
+        planned,
+    )
     again = TAXONOMY.classify("drain", verdict.code, "unknown")
     assert (again.symptom if again else None) == symptom
 

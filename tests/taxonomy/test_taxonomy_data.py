@@ -28,13 +28,44 @@ TABLE_I = (
     ("NCCL timeout", "user+system+hardware"),
     ("System services", "user+system+hardware"),
 )
-DISAGREE = {32, 38, 44, 54, 60, 63, 68, 69, 78, 94, 109, 121, 136, *range(144, 152), 155, 156, 158,
-            159}  # fmt: skip
+DISAGREE = {
+    32,
+    38,
+    44,
+    54,
+    60,
+    63,
+    68,
+    69,
+    78,
+    94,
+    109,
+    121,
+    136,
+    *range(144, 152),
+    155,
+    156,
+    158,
+    159,
+}
 END_STATES = {
-    "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY",
-    "PREEMPTED", "TIMEOUT", "REVOKED", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT",
-    "LAUNCH_FAILED", "RECONFIG_FAIL",
-}  # fmt: skip
+    "BOOT_FAIL",
+    "CANCELLED",
+    "COMPLETED",
+    "DEADLINE",
+    "FAILED",
+    "NODE_FAIL",
+    "OUT_OF_MEMORY",
+    "PREEMPTED",
+    "TIMEOUT",
+    "REVOKED",
+    "REQUEUED",
+    "REQUEUE_HOLD",
+    "REQUEUE_FED",
+    "SPECIAL_EXIT",
+    "LAUNCH_FAILED",
+    "RECONFIG_FAIL",
+}
 
 
 @pytest.fixture(scope="module")

@@ -75,11 +75,13 @@ def typed_rate(per_1000_node_days: float, confidence: float) -> PlanningRate:
         )
     rate = per_1000_node_days / 1000.0
     return PlanningRate(
-        Interval(rate, rate, rate), None, None,
+        Interval(rate, rate, rate),
+        None,
+        None,
         "The rate was typed in without its evidence, so nothing below has an interval; give "
         "failures and node-days for one.",
         confidence,
-    )  # fmt: skip
+    )
 
 
 def measured_rate(record: FleetRecord, confidence: float) -> PlanningRate:
@@ -202,9 +204,14 @@ class RunShape:
     def at(self, per_node_day: float, interval_s: float) -> PlannedRun:
         """The run at a failure rate and an interval."""
         return PlannedRun(
-            per_node_day, self.n_nodes, interval_s, self.write_s, self.restart_s, self.queue_s,
+            per_node_day,
+            self.n_nodes,
+            interval_s,
+            self.write_s,
+            self.restart_s,
+            self.queue_s,
             self.productive_s,
-        )  # fmt: skip
+        )
 
 
 def planned(shape: RunShape, per_node_day: float) -> PlannedRun:

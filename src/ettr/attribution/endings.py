@@ -75,7 +75,14 @@ def _by_state(attempts: Table, taxonomy: Taxonomy) -> Table:
     cancelled = _cancelled_by_others(ended)
     ended = ended.left_join(cancelled, ["cluster", "cancelled_by"])
     return ended.select(
-        "cluster", "attempt_id", "job_id", "state", "start", "end", "n_nodes", "n_gpus",
+        "cluster",
+        "attempt_id",
+        "job_id",
+        "state",
+        "start",
+        "end",
+        "n_nodes",
+        "n_gpus",
         "failed_node",
         only_node=ibis.cases((ended.n_nodes == 1, ended.node_list), else_=ibis.null("string")),
         elapsed_s=ended.elapsed_s.fill_null(0.0),
@@ -85,7 +92,7 @@ def _by_state(attempts: Table, taxonomy: Taxonomy) -> Table:
             (_by_owner(ended), ended.state.cases(*owners, else_=NO_INTERRUPTION)),
             else_=ended.state.cases(*kinds, else_=NO_INTERRUPTION),
         ),
-    )  # fmt: skip
+    )
 
 
 def _kind(kind: str) -> str:
@@ -127,9 +134,13 @@ def _said(attempts: Table, events: Table, naming: Naming) -> Table:
         & events.code.isin([*NODE_FAILED, PREEMPTED])
         & events.job_id.notnull()
     ).select(
-        "cluster", said_job="job_id", said_code="code", said_node="node",
-        said_event="event_id", said_time="time",
-    )  # fmt: skip
+        "cluster",
+        said_job="job_id",
+        said_code="code",
+        said_node="node",
+        said_event="event_id",
+        said_time="time",
+    )
     ends = attempts.filter(attempts.end.notnull()).select(
         "cluster", "attempt_id", "job_id", "job_id_raw", "start", "end", "submit"
     )
@@ -137,12 +148,10 @@ def _said(attempts: Table, events: Table, naming: Naming) -> Table:
         _of_job(lines, ends.drop("job_id_raw")),
         _of_job(
             lines,
-            ends.filter(ends.job_id_raw != ends.job_id)
-            .drop("job_id")
-            .rename(job_id="job_id_raw"),
+            ends.filter(ends.job_id_raw != ends.job_id).drop("job_id").rename(job_id="job_id_raw"),
         ),
         distinct=False,
-    )  # fmt: skip
+    )
     distance = epoch_us(pairs.said_time) - epoch_us(pairs.end)
     tolerance = seconds(naming.tolerance_s)
     # A requeue keeps the job id: the line belongs to the attempt whose end is nearest.
@@ -168,8 +177,6 @@ def _said(attempts: Table, events: Table, naming: Naming) -> Table:
 
 
 def _of_job(lines: Table, ends: Table) -> Table:
-    return lines.join(
-        ends, [lines.cluster == ends.cluster, lines.said_job == ends.job_id]
-    ).select(
+    return lines.join(ends, [lines.cluster == ends.cluster, lines.said_job == ends.job_id]).select(
         "attempt_id", "start", "end", "said_code", "said_node", "said_event", "said_time"
-    )  # fmt: skip
+    )

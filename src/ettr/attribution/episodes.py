@@ -145,19 +145,23 @@ def _tagged(some: Table, parts: Table) -> Table:
 def _accompanied(parts: Table, rules: FoldingRules) -> Table:
     """Episodes of sympathetic codes beside which another code was seen."""
     gap_us = round(rules.burst_gap_s * 1_000_000)
-    keyed = parts.mutate(
-        first_us=epoch_us(parts["first"]), last_us=epoch_us(parts["last"])
-    ).mutate(hour=lambda t: t.first_us // _HOUR_US)  # fmt: skip
+    keyed = parts.mutate(first_us=epoch_us(parts["first"]), last_us=epoch_us(parts["last"])).mutate(
+        hour=lambda t: t.first_us // _HOUR_US
+    )
     lone = _tagged(parts.filter(parts.sympathetic & parts.fault), parts)
     lone = lone.select(
-        "cluster", "node", "check", "episode_id",
+        "cluster",
+        "node",
+        "check",
+        "episode_id",
         from_us=epoch_us(lone["first"]) - gap_us,
         to_us=epoch_us(lone["last"]) + gap_us,
-    )  # fmt: skip
+    )
     lone = lone.mutate(
-        hour=ibis.array([(lone.from_us // _HOUR_US) - 1, lone.from_us // _HOUR_US,
-                         lone.to_us // _HOUR_US]).unnest()
-    )  # fmt: skip
+        hour=ibis.array(
+            [(lone.from_us // _HOUR_US) - 1, lone.from_us // _HOUR_US, lone.to_us // _HOUR_US]
+        ).unnest()
+    )
     others = keyed.filter(~keyed.sympathetic).select(
         "cluster", "node", "check", "hour", "first_us", "last_us"
     )

@@ -44,11 +44,13 @@ def failures(ends: Table, seen: Table) -> Table:
         domain=found.lead_domain.fill_null(UNKNOWN_DOMAIN),
         confidence=_confidence(found),
         evidence=ibis.cases(
-            (found.evidence.notnull() & found.named_event.notnull(),
-             found.evidence + "," + found.named_event),
+            (
+                found.evidence.notnull() & found.named_event.notnull(),
+                found.evidence + "," + found.named_event,
+            ),
             else_=found.evidence,
         ),
-    ).select(*FAILURES.names)  # fmt: skip
+    ).select(*FAILURES.names)
 
 
 def _confidence(found: Table) -> StringValue:
@@ -87,9 +89,12 @@ def _ranked(placed: Table, seen: Table) -> Table:
 def _explained(ranked: Table) -> Table:
     """One row for each attempt: its leading episode, all symptoms and all evidence in order."""
     leads = ranked.filter(ranked.order == 0).select(
-        "attempt_id", lead_symptom="symptom", lead_domain="domain", lead_node="node",
+        "attempt_id",
+        lead_symptom="symptom",
+        lead_domain="domain",
+        lead_node="node",
         lead_first="first",
-    )  # fmt: skip
+    )
     symptoms = ranked.group_by("attempt_id", "symptom").agg(
         order=ranked.order.min(), n_lead_nodes=ranked.node.nunique()
     )

@@ -239,9 +239,13 @@ def _told(
         )
     first = runs[0]
     return JobStory(
-        first["cluster"], first["job_id"], first["name"], first["user"], found.window,
+        first["cluster"],
+        first["job_id"],
+        first["name"],
+        first["user"],
+        found.window,
         tuple(stories),
-    )  # fmt: skip
+    )
 
 
 def _verdict(row: dict[str, Any] | None) -> Verdict | None:

@@ -10,9 +10,19 @@ from ettr.tables.ibis_time import epoch_us
 
 _BUCKET_S = 3600.0
 _CARRIED = (
-    "cluster", "node", "episode_id", "check", "code_key", "symptom", "domain", "rank", "fault",
-    "down", "first", "last",
-)  # fmt: skip
+    "cluster",
+    "node",
+    "episode_id",
+    "check",
+    "code_key",
+    "symptom",
+    "domain",
+    "rank",
+    "fault",
+    "down",
+    "first",
+    "last",
+)
 
 
 def observed(telling: Table, allocations: Table, window: Window | None = None) -> Table:
@@ -39,11 +49,19 @@ def observed(telling: Table, allocations: Table, window: Window | None = None) -
     )
     reach = reach.mutate(
         bucket=ibis.range(reach.from_bucket, reach.to_bucket + 1, 1).unnest()
-    ).select(*_CARRIED, "bucket")  # fmt: skip
+    ).select(*_CARRIED, "bucket")
     met = ends.join(reach, ["cluster", "node", "bucket"])
     begins = ibis.greatest(met.start, met.end - before)
     inside = met.filter((met["first"] <= met.end + after) & (met["last"] >= begins))
     return inside.group_by(
-        "attempt_id", "node", "episode_id", "check", "code_key", "symptom", "domain", "rank",
-        "fault", "down",
-    ).agg(first=inside["first"].min(), end=inside.end.max())  # fmt: skip
+        "attempt_id",
+        "node",
+        "episode_id",
+        "check",
+        "code_key",
+        "symptom",
+        "domain",
+        "rank",
+        "fault",
+        "down",
+    ).agg(first=inside["first"].min(), end=inside.end.max())

@@ -58,8 +58,9 @@ def _read(pid: int) -> Running | None:
     rest = stat[stat.rindex(")") + 2 :].split()
     if rest[0] in "ZX":
         return None
-    return Running(pid, int(rest[1]), int(rest[19]), command.replace(b"\0", b" ").decode(
-        errors="replace"))  # fmt: skip
+    return Running(
+        pid, int(rest[1]), int(rest[19]), command.replace(b"\0", b" ").decode(errors="replace")
+    )
 
 
 def picked(items: Sequence[T], share: float) -> T | None:

@@ -130,9 +130,13 @@ def run(
             os.killpg(child.pid, signal.SIGKILL)
         child.wait()
     return ChaosReport(
-        tuple(command), child.returncode, clock() - state.begin_s, tuple(state.done),
-        len(waiting), timed_out,
-    )  # fmt: skip
+        tuple(command),
+        child.returncode,
+        clock() - state.begin_s,
+        tuple(state.done),
+        len(waiting),
+        timed_out,
+    )
 
 
 def _check(command: Sequence[str], plan: ChaosPlan) -> None:

@@ -309,10 +309,19 @@ def _metadata_json(
         else:
             entries[fqn] = {}
     items = [
-        [i.fqn, None if i.offset is None else list(i.offset), i.index, s.file, s.offset, s.n_bytes,
-         s.digest, s.dtype, list(s.shape)]
+        [
+            i.fqn,
+            None if i.offset is None else list(i.offset),
+            i.index,
+            s.file,
+            s.offset,
+            s.n_bytes,
+            s.digest,
+            s.dtype,
+            list(s.shape),
+        ]
         for i, s in stored.items()
-    ]  # fmt: skip
+    ]
     paths: Sequence[Any] = list((metadata.planner_data or {}).items())
     document = json.dumps(
         {"checksum": checksum, "entries": entries, "items": items, "planner": paths},

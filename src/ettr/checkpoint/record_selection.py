@@ -89,9 +89,12 @@ def reserved(
 ) -> Iterator[tuple[Record, memoryview]]:
     """The whole records of a slot's reserved block, the latest first; bad ones are noted."""
     records = [
-        r for key, of_key in slot.records.items() if key[0] == name
-        for r in of_key if r.file.path not in source.superseded
-    ]  # fmt: skip
+        r
+        for key, of_key in slot.records.items()
+        if key[0] == name
+        for r in of_key
+        if r.file.path not in source.superseded
+    ]
     for record in sorted(records, key=lambda r: r.order, reverse=True):
         payload = reader.read(record)
         if payload is None:

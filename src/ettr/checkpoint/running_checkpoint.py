@@ -122,9 +122,11 @@ class RunningCheckpoint:
         self._root, self._state = root, as_state(state)
         self._every_steps, self._extra_bytes = every_steps, extra_bytes
         self._options = {
-            "block_bytes": block_bytes, "rows": rows or {}, "extra_bytes": extra_bytes,
+            "block_bytes": block_bytes,
+            "rows": rows or {},
+            "extra_bytes": extra_bytes,
             "movement": policy in _RECORDING,
-        }  # fmt: skip
+        }
         self._own = OwnRecords(Layout((), ()), 0, None)
         self._checksum, self._disk, self._staging_bytes = checksum, disk, staging_bytes
         self._rng, self._clock = np.random.default_rng(seed), clock
@@ -142,9 +144,13 @@ class RunningCheckpoint:
         trusted, extra = inherited(self._root, self.folder)
         own = OwnRecords(layout, n_data, self._own.latest or extra)
         slot = SlotWriter.create(
-            self.folder, layout, generation=generation, checksum=self._checksum, inherits=trusted,
+            self.folder,
+            layout,
+            generation=generation,
+            checksum=self._checksum,
+            inherits=trusted,
             disk=self._disk,
-        )  # fmt: skip
+        )
         # Only now: where there is no room for the file, the next call finds all as it was.
         self._fingerprint, self._shards, self._own = fingerprint, shards, own
         self._layout, self._of_shard, self._n_data = layout, of_shard, n_data

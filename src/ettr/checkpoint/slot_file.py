@@ -105,9 +105,17 @@ def geometry(layout: Layout, super_bytes: int) -> Geometry:
 def pack_header(file_id: int, checksum: str, header: RecordHeader) -> bytes:
     """The 64 bytes in front of a payload."""
     raw = HEADER.pack(
-        RECORD_MAGIC, FORMAT_VERSION, checksums.CODES[checksum], file_id, header.block,
-        header.generation, header.step, header.seq, header.payload_bytes, header.payload_sum,
-    )  # fmt: skip
+        RECORD_MAGIC,
+        FORMAT_VERSION,
+        checksums.CODES[checksum],
+        file_id,
+        header.block,
+        header.generation,
+        header.step,
+        header.seq,
+        header.payload_bytes,
+        header.payload_sum,
+    )
     return raw + zlib.crc32(raw).to_bytes(4, "little")
 
 
@@ -141,11 +149,17 @@ def pack_superblock(superblock: Superblock) -> bytes:
     )
     raw = (
         SUPER.pack(
-            MAGIC, superblock.version, checksums.CODES[superblock.checksum], superblock.file_id,
-            superblock.generation, len(superblock.layout.blocks), len(text), 0,
+            MAGIC,
+            superblock.version,
+            checksums.CODES[superblock.checksum],
+            superblock.file_id,
+            superblock.generation,
+            len(superblock.layout.blocks),
+            len(text),
+            0,
         )
         + text
-    )  # fmt: skip
+    )
     return raw + zlib.crc32(raw).to_bytes(4, "little")
 
 

@@ -295,9 +295,15 @@ def _apart(shard: Shard, moments: Mapping[str, Any]) -> Iterator[Shard]:
             continue
         part = _shard(f"{shard.spec.fqn}#{name}", value, {}, None, shard.replica)
         yield Shard(
-            part.spec, part.offsets, part.sizes, part.replica, shard.tensor, shard.optimizer,
-            moment_name=name, fused=shard.fused,
-        )  # fmt: skip
+            part.spec,
+            part.offsets,
+            part.sizes,
+            part.replica,
+            shard.tensor,
+            shard.optimizer,
+            moment_name=name,
+            fused=shard.fused,
+        )
 
 
 def _replica_of(tensor: DTensor) -> tuple[int, int]:

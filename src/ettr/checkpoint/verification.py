@@ -166,14 +166,20 @@ def prometheus_text(
         damaged[finding.slot] = damaged.get(finding.slot, 0) + 1
         lost[finding.slot] = lost.get(finding.slot, 0) + finding.lost
     families = (
-        ("block_age_max_steps", "age of the oldest block, in training steps",
-         {slot: max(steps) for slot, steps in by_slot.items() if steps}),
-        ("block_age_mean_steps", "mean age of the blocks, in training steps",
-         {slot: sum(steps) / len(steps) for slot, steps in by_slot.items() if steps}),
+        (
+            "block_age_max_steps",
+            "age of the oldest block, in training steps",
+            {slot: max(steps) for slot, steps in by_slot.items() if steps},
+        ),
+        (
+            "block_age_mean_steps",
+            "mean age of the blocks, in training steps",
+            {slot: sum(steps) / len(steps) for slot, steps in by_slot.items() if steps},
+        ),
         ("blocks_unsaved", "blocks without any record", unsaved),
         ("records_damaged", "records that fail their checksum", damaged),
         ("records_lost", "damaged records whose block has no good one", lost),
-    )  # fmt: skip
+    )
     lines = []
     for family, text, values in families:
         name = f"ettr_checkpoint_{family}"
@@ -186,8 +192,10 @@ def prometheus_text(
 
 def _lines_of_blocks(block_ages: Iterable[BlockAge], step: int) -> list[str]:
     name = "ettr_checkpoint_block_age_steps"
-    lines = [f"# HELP {name} age of a block, in training steps; absent: no record",
-             f"# TYPE {name} gauge"]  # fmt: skip
+    lines = [
+        f"# HELP {name} age of a block, in training steps; absent: no record",
+        f"# TYPE {name} gauge",
+    ]
     for age in block_ages:
         if age.step is not None:
             at = ",".join(map(str, age.offsets))

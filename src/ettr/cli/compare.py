@@ -152,9 +152,13 @@ def _parts(
         by_partition = chosen if column == "partition" else ()
         by_cluster = chosen if column == "cluster" else ()
         return fleet_record(
-            analysis, name, partition=by_partition, cluster=by_cluster, others=others,
+            analysis,
+            name,
+            partition=by_partition,
+            cluster=by_cluster,
+            others=others,
             above_gpus=above,
-        )  # fmt: skip
+        )
 
     found = [part((name,), name, False) for name in names]
     if len(found) == 1:

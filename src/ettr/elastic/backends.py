@@ -34,27 +34,47 @@ def backends() -> tuple[Backend, ...]:
     """Every way that is known, present or not."""
     return (
         Backend(
-            "supervisor", True, True, True, ENV_STORE in os.environ,
+            "supervisor",
+            True,
+            True,
+            True,
+            ENV_STORE in os.environ,
             "`ettr elastic`: survivors keep their process; gloo on one machine",
         ),
         Backend(
-            "torchrun", True, True, True, started_by_torchrun(),
+            "torchrun",
+            True,
+            True,
+            True,
+            started_by_torchrun(),
             "all processes start anew, shards wait in shared memory; one machine",
         ),
         Backend(
-            "nccl", _has_cuda(), True, False, False,
+            "nccl",
+            _has_cuda(),
+            True,
+            False,
+            False,
             "under the supervisor, by NCCL's abort: written, never run by ettr's tests",
         ),
         Backend(
-            "reconfigure", _has_reconfigure(), True, True, _asked_to_reconfigure(),
+            "reconfigure",
+            _has_reconfigure(),
+            True,
+            True,
+            _asked_to_reconfigure(),
             'under the supervisor, regroup="reconfigure": torch (2.14 and later) changes the '
             "group's members; gloo alone, tried on torch 2.15.0",
         ),
         Backend(
-            "torchft", importlib.util.find_spec("torchft") is not None, True, True, False,
+            "torchft",
+            importlib.util.find_spec("torchft") is not None,
+            True,
+            True,
+            False,
             "whole replicas in your own loop: `ReplicaTier` is the disk and the record beneath",
         ),
-    )  # fmt: skip
+    )
 
 
 def _has_cuda() -> bool:

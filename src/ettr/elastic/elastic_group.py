@@ -266,15 +266,24 @@ class ElasticGroup:
                     "stall", reached, membership.hung_s, time_s=began_s, cause="a hung rank"
                 )
             self._tell(
-                "restart", reached, max(0.0, begin_s - began_s), time_s=begin_s,
-                generation=generation.number, lost_slots=list(report.lost_slots),
-                cause=membership.cause, regroup=generation.formed,
-            )  # fmt: skip
+                "restart",
+                reached,
+                max(0.0, begin_s - began_s),
+                time_s=begin_s,
+                generation=generation.number,
+                lost_slots=list(report.lost_slots),
+                cause=membership.cause,
+                regroup=generation.formed,
+            )
             self._tell(
-                "restore", report.step, now_s - begin_s, source=report.source,
-                lost_steps=report.lost_steps, stale_steps=report.stale_steps,
+                "restore",
+                report.step,
+                now_s - begin_s,
+                source=report.source,
+                lost_steps=report.lost_steps,
+                stale_steps=report.stale_steps,
                 reason=report.decision.reason if report.decision else None,
-            )  # fmt: skip
+            )
         self._failed_s = None
 
     def _tell(self, event: str, step: int, duration_s: float, **detail: Any) -> None:

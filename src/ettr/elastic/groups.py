@@ -161,9 +161,13 @@ class Reinit:
     def form(self, generation: int, slot: int, world: int, store: Any) -> Regroup:
         """Form the group of a generation; returns how."""
         form(
-            generation, store, slot, world, self._timeouts,
+            generation,
+            store,
+            slot,
+            world,
+            self._timeouts,
             over=lambda: self._newest() > generation,
-        )  # fmt: skip
+        )
         return Regroup.REINIT
 
     def release(self, again: bool) -> None:

@@ -303,10 +303,16 @@ class _Supervisor:
             group.unsettled.append(len(group.losses))
             group.losses.append(
                 Loss(
-                    group.membership.generation, slot, name, worker.process.pid, why, 0,
-                    noticed_s, group.best_step,
+                    group.membership.generation,
+                    slot,
+                    name,
+                    worker.process.pid,
+                    why,
+                    0,
+                    noticed_s,
+                    group.best_step,
                 )
-            )  # fmt: skip
+            )
             self._tell(f"slot {slot}: {name} (pid {worker.process.pid}) {why}")
         if not slots:
             return None

@@ -132,9 +132,13 @@ class ReplicaTier:
             return  # replicas that begin together take the first one's initial values
         self.heals += 1
         self._record(
-            "restore", step, self._since_begun_s(), source="replica", lost_steps=0,
+            "restore",
+            step,
+            self._since_begun_s(),
+            source="replica",
+            lost_steps=0,
             disk_step=self.resumed_step,
-        )  # fmt: skip
+        )
 
     def resume(self, manager: ReplicaManager) -> int:
         """Restore the newest whole step on disk, of any replica; returns it, 0 without one.
@@ -264,8 +268,9 @@ def _whole_steps(root: str | os.PathLike[str]) -> list[tuple[int, str]]:
         with ExitStack() as stack:
             records = candidates(open_source(stack, root, name))
             steps = common_steps(records)
-            seen = {r.header.step for key, of_key in records.items() if key[0] != EXTRA
-                    for r in of_key}  # fmt: skip
+            seen = {
+                r.header.step for key, of_key in records.items() if key[0] != EXTRA for r in of_key
+            }
         if steps:
             found.append((steps[0], name))
         elif len(seen) > 1:

@@ -240,12 +240,14 @@ def _busy_hours(found: list[Outage], allocations: ibis.Table) -> list[float]:
     ]
     start_s = epoch_s(allocations["start"])
     held = allocations.select(
-        "cluster", "node", start_s=start_s,
+        "cluster",
+        "node",
+        start_s=start_s,
         end_s=epoch_s(allocations["end"]).fill_null(
             start_s + allocations["elapsed_s"].cast("int64")
         ),
         bucket=(start_s // width_s).cast("int64"),
-    )  # fmt: skip
+    )
     schema = {"cluster": "string", "node": "string", "bucket": "int64", "place": "int64"}
     met = held.inner_join(ibis.memtable(keys, schema=schema), ["cluster", "node", "bucket"])
     rows = fetch(met, "place", "start_s", "end_s")

@@ -93,15 +93,16 @@ def fleet_faults(
                 category=name,
                 share=plain(share_interval(count, rows.num_rows, confidence)),
                 in_service=rate(count, node_days, confidence),
-                repair_h=durations(lasted_h[categories == name], over[categories == name],
-                                   confidence),
+                repair_h=durations(
+                    lasted_h[categories == name], over[categories == name], confidence
+                ),
             )
             for name, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
         ),
         repair_h=durations(lasted_h, over, confidence),
         gap_variation=_variation(np.diff(np.sort(starts_s))),
         node_dispersion=_dispersion(owners, fleet),
-    )  # fmt: skip
+    )
 
 
 def _inverse(whole: Rate) -> Bounds:

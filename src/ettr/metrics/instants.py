@@ -90,8 +90,9 @@ def observed_period(
         moments.append((nodes, ("in_service_from", "in_service_to")))
     seen: list[datetime] = []
     for table, names in moments:
-        ends = {f"{way}_{name}": getattr(table[name], way)() for name in names
-                for way in ("min", "max")}  # fmt: skip
+        ends = {
+            f"{way}_{name}": getattr(table[name], way)() for name in names for way in ("min", "max")
+        }
         seen += [value for value in first_row(table.aggregate(**ends)).values() if value]
     if not seen:
         return None

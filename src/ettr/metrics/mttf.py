@@ -197,9 +197,12 @@ def in_job_restarts(
     by_job: dict[str, list[tuple[float, float, int | None]]] = {}
     ends = np.nan_to_num(seconds_of(spans["end"]), nan=np.inf)
     for job, start_s, end_s, size in zip(
-        spans["job_id"].to_pylist(), seconds_of(spans["start"]), ends,
-        spans[unit.column].to_pylist(), strict=True,
-    ):  # fmt: skip
+        spans["job_id"].to_pylist(),
+        seconds_of(spans["start"]),
+        ends,
+        spans[unit.column].to_pylist(),
+        strict=True,
+    ):
         by_job.setdefault(job, []).append((start_s, end_s, size))
     heard: dict[str, list[tuple[float, str]]] = {}
     for job, time_s, event in zip(

@@ -62,10 +62,14 @@ def outages(node_states: ibis.Table, period: Period, taxonomy: Taxonomy) -> tupl
     last_s = to_seconds(period.end)
     by_node: dict[tuple[str, str], list[_Part]] = {}
     for cluster, node, state, reason, start_s, end_s in zip(
-        rows["cluster"].to_pylist(), rows["node"].to_pylist(), rows["state"].to_pylist(),
-        rows["reason"].to_pylist(), seconds_of(rows["start"]).tolist(),
-        seconds_of(rows["end"]).tolist(), strict=True,
-    ):  # fmt: skip
+        rows["cluster"].to_pylist(),
+        rows["node"].to_pylist(),
+        rows["state"].to_pylist(),
+        rows["reason"].to_pylist(),
+        seconds_of(rows["start"]).tolist(),
+        seconds_of(rows["end"]).tolist(),
+        strict=True,
+    ):
         is_open = math.isnan(end_s)
         until_s = max(last_s if is_open else end_s, start_s)
         part = _Part(start_s, until_s, is_open, state, reason)

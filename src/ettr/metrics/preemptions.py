@@ -80,23 +80,33 @@ def restarts_after_failure(attempts: ibis.Table, failures: ibis.Table) -> tuple[
     jobs = failures.select("cluster", "job_id").distinct()
     later = fetch(
         attempts.filter(attempts["start"].notnull()).semi_join(jobs, ["cluster", "job_id"]),
-        "attempt_id", "cluster", "job_id", "start",
-    )  # fmt: skip
+        "attempt_id",
+        "cluster",
+        "job_id",
+        "start",
+    )
     starts: dict[tuple[str, str], list[tuple[float, str]]] = {}
     for attempt, cluster, job, start_s in zip(
-        later["attempt_id"].to_pylist(), later["cluster"].to_pylist(),
-        later["job_id"].to_pylist(), seconds_of(later["start"]), strict=True,
-    ):  # fmt: skip
+        later["attempt_id"].to_pylist(),
+        later["cluster"].to_pylist(),
+        later["job_id"].to_pylist(),
+        seconds_of(later["start"]),
+        strict=True,
+    ):
         starts.setdefault((cluster, job), []).append((float(start_s), attempt))
     found = []
     for attempt, cluster, job, end_s in zip(
-        failed["attempt_id"].to_pylist(), failed["cluster"].to_pylist(),
-        failed["job_id"].to_pylist(), seconds_of(failed["end"]), strict=True,
-    ):  # fmt: skip
+        failed["attempt_id"].to_pylist(),
+        failed["cluster"].to_pylist(),
+        failed["job_id"].to_pylist(),
+        seconds_of(failed["end"]),
+        strict=True,
+    ):
         after = [
-            pair for pair in starts.get((cluster, job), []) if pair[0] >= end_s
-            and pair[1] != attempt
-        ]  # fmt: skip
+            pair
+            for pair in starts.get((cluster, job), [])
+            if pair[0] >= end_s and pair[1] != attempt
+        ]
         if after:
             start_s, again = min(after)
             found.append(Restart(again, job, start_s, attempt))
@@ -133,8 +143,9 @@ def preemption_links(
     restarts = restarts_after_failure(attempts, failures)
     by_rule = _links_by_rule(attempts, allocations, restarts, rule_window_s)
     # Hundreds of thousands are preempted; only those that a restart or the rule names matter.
-    asked = told_events.semi_join(_listed("related_job_id", {r.job_id for r in restarts}),
-                                  "related_job_id")  # fmt: skip
+    asked = told_events.semi_join(
+        _listed("related_job_id", {r.job_id for r in restarts}), "related_job_id"
+    )
     ruled = gone.semi_join(_listed("attempt_id", set(by_rule)), "attempt_id").select("job_id")
     jobs = asked.select("job_id").union(ruled).distinct()
     victims = fetch(
@@ -143,14 +154,18 @@ def preemption_links(
     held = {
         attempt: (float(elapsed_s or 0.0), int(n_gpus or 0))
         for attempt, elapsed_s, n_gpus in zip(
-            victims["attempt_id"].to_pylist(), victims["elapsed_s"].to_pylist(),
-            victims["n_gpus"].to_pylist(), strict=True,
+            victims["attempt_id"].to_pylist(),
+            victims["elapsed_s"].to_pylist(),
+            victims["n_gpus"].to_pylist(),
+            strict=True,
         )
-    }  # fmt: skip
+    }
     told = _told_by_log(
-        told_events.semi_join(jobs, "job_id"), victims["attempt_id"].to_pylist(),
-        victims["job_id"].to_pylist(), seconds_of(victims["end"]),
-    )  # fmt: skip
+        told_events.semi_join(jobs, "job_id"),
+        victims["attempt_id"].to_pylist(),
+        victims["job_id"].to_pylist(),
+        seconds_of(victims["end"]),
+    )
     by_log = _links_by_log(told, restarts)
     links = [_link(pair, held, True) for pair in sorted(by_log.items(), key=_attempt)]
     links += [
@@ -195,9 +210,11 @@ def _told_by_log(
         by_job.setdefault(job, []).append((float(end_s), attempt))
     found: dict[str, tuple[str, float]] = {}
     for job, other, time_s in zip(
-        rows["job_id"].to_pylist(), rows["related_job_id"].to_pylist(), seconds_of(rows["time"]),
+        rows["job_id"].to_pylist(),
+        rows["related_job_id"].to_pylist(),
+        seconds_of(rows["time"]),
         strict=True,
-    ):  # fmt: skip
+    ):
         near = [(abs(end_s - time_s), attempt) for end_s, attempt in by_job.get(job, [])]
         if near and min(near)[0] <= LOG_TOLERANCE_S:
             found[min(near)[1]] = (other, float(time_s))
@@ -218,9 +235,10 @@ def _links_by_log(
     found = {}
     for attempt, (job, time_s) in told.items():
         near = [
-            restart for restart in by_job.get(job, [])
+            restart
+            for restart in by_job.get(job, [])
             if -CLOCK_SLACK_S <= restart.start_s - time_s <= RULE_WINDOW_S + LOG_TOLERANCE_S
-        ]  # fmt: skip
+        ]
         if near:
             found[attempt] = min(near, key=lambda restart: restart.start_s)
     return found

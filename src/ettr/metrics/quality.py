@@ -131,8 +131,12 @@ def data_quality(
         running_attempts=int(counts["running"]),
         pending_attempts=int(counts["pending"]),
         coverage=coverage(
-            {"attempts": attempts, "node_states": node_states, "events": events,
-             "progress": progress}
+            {
+                "attempts": attempts,
+                "node_states": node_states,
+                "events": events,
+                "progress": progress,
+            }
         ),
         clocks=_clocks(attempts, node_states, events, failures, counts),
         nodes_not_in_inventory=len(unknown),
@@ -144,7 +148,7 @@ def data_quality(
         attempt_node_hours=float(counts["node_s"] or 0.0) / SECONDS_PER_HOUR,
         allocation_node_hours=float(held_s) / SECONDS_PER_HOUR,
         assumptions=(*assumptions, *notes),
-    )  # fmt: skip
+    )
 
 
 def _files(files: ibis.Table) -> tuple[FileQuality, ...]:
@@ -172,11 +176,15 @@ def _rejected(rejects: ibis.Table) -> tuple[RejectReason, ...]:
     )
     found = [
         RejectReason(
-            row["source"], row["reason"], int(row["rows"]), row["file_id"], row["line"],
+            row["source"],
+            row["reason"],
+            int(row["rows"]),
+            row["file_id"],
+            row["line"],
             row["detail"],
         )
         for row in rows.to_pyarrow().to_pylist()
-    ]  # fmt: skip
+    ]
     return tuple(sorted(found, key=lambda row: (-row.rows, row.source, row.reason)))
 
 
@@ -193,15 +201,15 @@ def _counts(attempts: ibis.Table) -> ibis.Table:
         pending=(start.isnull() & end.isnull()).sum().fill_null(0),
         early=(began & (start < attempts["submit"])).sum().fill_null(0),
         backward=(began & end.notnull() & (end < start)).sum().fill_null(0),
-        mismatch=(
-            began & end.notnull() & ((lasted_s - told_s).abs() > ELAPSED_SLACK_S)
-        ).sum().fill_null(0),
+        mismatch=(began & end.notnull() & ((lasted_s - told_s).abs() > ELAPSED_SLACK_S))
+        .sum()
+        .fill_null(0),
         no_nodes=no_nodes.sum().fill_null(0),
         no_gpus=(ran & attempts["n_gpus"].isnull()).sum().fill_null(0),
         node_s=(attempts["elapsed_s"] * attempts["n_nodes"]).sum(),
         first=start.min(),
         last=ibis.greatest(end.max(), start.max()),
-    )  # fmt: skip
+    )
 
 
 def _clocks(
@@ -246,21 +254,23 @@ def node_down_lags_s(failures: ibis.Table, node_states: ibis.Table) -> list[floa
 
     Positive where the node's state followed. Only those within an hour count.
     """
-    down = fetch(
-        node_states.filter(node_states["state"] == "DOWN"), "cluster", "node", "start"
-    )  # fmt: skip
+    down = fetch(node_states.filter(node_states["state"] == "DOWN"), "cluster", "node", "start")
     by_node: dict[tuple[str, str], list[float]] = defaultdict(list)
     for cluster, node, start_s in zip(
-        down["cluster"].to_pylist(), down["node"].to_pylist(), seconds_of(down["start"]).tolist(),
+        down["cluster"].to_pylist(),
+        down["node"].to_pylist(),
+        seconds_of(down["start"]).tolist(),
         strict=True,
-    ):  # fmt: skip
+    ):
         by_node[cluster, node].append(start_s)
     ended = fetch(failures.filter(failures["node"].notnull()), "cluster", "node", "end")
     lags_s = []
     for cluster, node, end_s in zip(
-        ended["cluster"].to_pylist(), ended["node"].to_pylist(), seconds_of(ended["end"]).tolist(),
+        ended["cluster"].to_pylist(),
+        ended["node"].to_pylist(),
+        seconds_of(ended["end"]).tolist(),
         strict=True,
-    ):  # fmt: skip
+    ):
         near = [start_s - end_s for start_s in by_node.get((cluster, node), [])]
         if near:
             lag_s = min(near, key=abs)

@@ -33,9 +33,15 @@ class ScheduledSplit:
     def scheduled_h(self) -> float:
         """The whole."""
         return (
-            self.productive_h + self.redone_h + self.unsaved_h + self.save_h + self.restore_h
-            + self.restart_h + self.stall_h + self.other_h
-        )  # fmt: skip
+            self.productive_h
+            + self.redone_h
+            + self.unsaved_h
+            + self.save_h
+            + self.restore_h
+            + self.restart_h
+            + self.stall_h
+            + self.other_h
+        )
 
 
 @dataclass(frozen=True, slots=True)

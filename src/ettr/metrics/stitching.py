@@ -155,15 +155,27 @@ def _keyed(attempts: ibis.Table, progress: ibis.Table, rule: RunRule, min_gpus: 
         (given.notnull(), ibis.literal("id") + sep + given),
         (
             named,
-            ibis.literal("name") + sep + ran["user"] + sep + ran["name"] + sep
+            ibis.literal("name")
+            + sep
+            + ran["user"]
+            + sep
+            + ran["name"]
+            + sep
             + ran["work_dir"].fill_null(""),
         ),
         else_=ibis.literal("job") + sep + ran["job_id"] + sep + ran["user"].fill_null(""),
-    )  # fmt: skip
+    )
     start_s = epoch_s(ran["start"])
     submit_s = epoch_s(ran["submit"])
     keyed = ran.select(
-        "cluster", "attempt_id", "job_id", "user", "name", "state", "elapsed_s", "n_gpus",
+        "cluster",
+        "attempt_id",
+        "job_id",
+        "user",
+        "name",
+        "state",
+        "elapsed_s",
+        "n_gpus",
         "n_nodes",
         run_key=run_key,
         by_name=by_name,
@@ -171,7 +183,7 @@ def _keyed(attempts: ibis.Table, progress: ibis.Table, rule: RunRule, min_gpus: 
         end_s=epoch_s(ran["end"]).fill_null(start_s + ran["elapsed_s"].cast("int64")),
         submit_s=submit_s,
         eligible_s=epoch_s(ran["eligible"]).fill_null(submit_s),
-    )  # fmt: skip
+    )
     # The filter stands here, not above, because Ibis cannot join again what is still a join.
     return keyed.filter(keyed["elapsed_s"] > 0)
 

@@ -132,9 +132,16 @@ def _ratio(
     ratio = a.failures / b.failures * odds if b.failures else None
     p_value = _equal_rates(x, y, a.node_days / (a.node_days + b.node_days))
     return RateRatio(
-        a, b, ratio, low, high, p_value, index,
-        _says(ratio, low, high, p_value, confidence, names), confidence,
-    )  # fmt: skip
+        a,
+        b,
+        ratio,
+        low,
+        high,
+        p_value,
+        index,
+        _says(ratio, low, high, p_value, confidence, names),
+        confidence,
+    )
 
 
 def _equal_rates(x: float, y: float, share: float) -> float:

@@ -130,11 +130,16 @@ def dispersion(counts: Counts, confidence: float = CONFIDENCE) -> Dispersion:
             else f"one {counts.unit} alone has no spread"
         )
         return Dispersion(
-            rate, None, None, poisson, poisson, "unknown",
+            rate,
+            None,
+            None,
+            poisson,
+            poisson,
+            "unknown",
             f"Whether failures cluster cannot be known ({why}; {FEW_FAILURES} failures over two or "
             f"more {counts.unit}s are needed): the interval holds only if they are independent.",
             confidence,
-        )  # fmt: skip
+        )
     seen = counts.failures.astype(np.float64)
     expected = counts.exposure_node_days * seen.sum() / counts.exposure_node_days.sum()
     index, effective = spread_index(seen, expected)
@@ -257,10 +262,13 @@ def burstiness(
     gaps = np.diff(times)
     if gaps.size < FEW_FAILURES:
         return Burstiness(
-            int(gaps.size), None, 0.0, math.inf,
+            int(gaps.size),
+            None,
+            0.0,
+            math.inf,
             f"{gaps.size} gaps between failures are too few to see bursts; "
             f"{FEW_FAILURES} are needed.",
-        )  # fmt: skip
+        )
     seen = float(gaps.std() / gaps.mean())
     draws = rng.standard_exponential((2000, gaps.size))
     spread = draws.std(axis=1) / draws.mean(axis=1)
@@ -273,7 +281,10 @@ def burstiness(
     else:
         says = "failures follow each other as independent ones do"
     return Burstiness(
-        int(gaps.size), seen, low, high,
+        int(gaps.size),
+        seen,
+        low,
+        high,
         f"The coefficient of variation of {gaps.size} gaps is {seen:.2f}, where independent "
         f"failures give {low:.2f} to {high:.2f}: {says}.",
-    )  # fmt: skip
+    )

@@ -75,11 +75,13 @@ def compare_models(
     if failures < FEW_FAILURES:
         weights = tuple(1.0 if fit is simplest else 0.0 for fit in fits)
         return Comparison(
-            tuple(fits), weights, simplest,
+            tuple(fits),
+            weights,
+            simplest,
             f"{failures} failure{'' if failures == 1 else 's'} cannot tell models apart "
             f"({FEW_FAILURES} are needed): "
             f"{simplest.model} is taken as the simplest.",
-        )  # fmt: skip
+        )
     scored = [(math.inf if fit.aic is None else fit.aic, fit) for fit in fits]
     least = min(score for score, _ in scored)
     likely = [math.exp(-0.5 * (score - least)) for score, _ in scored]

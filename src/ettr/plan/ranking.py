@@ -99,11 +99,20 @@ def levels_of(
 
     (soft, soft_s), (light, light_s), (deep, deep_s) = (of_kind(kind) for kind in Kind)
     return Levels(
-        interval_s, terms.stall_s, terms.slowdown, terms.lag_s, n_light,
+        interval_s,
+        terms.stall_s,
+        terms.slowdown,
+        terms.lag_s,
+        n_light,
         durable_lag_s=job.persist_s if terms.two_levels else 0.0,
-        soft_per_s=soft, light_per_s=light, deep_per_s=deep, soft_s=soft_s,
-        light_restart_s=light_s, deep_restart_s=deep_s, queue_s=job.queue_s,
-    )  # fmt: skip
+        soft_per_s=soft,
+        light_per_s=light,
+        deep_per_s=deep,
+        soft_s=soft_s,
+        light_restart_s=light_s,
+        deep_restart_s=deep_s,
+        queue_s=job.queue_s,
+    )
 
 
 def lost_by_domain_s(terms: Terms, job: JobShape, interval_s: float) -> dict[Domain, float]:
@@ -156,9 +165,17 @@ def _ranked(scheme: Scheme, job: JobShape, rates: FailureRates) -> Ranked:
     lost = lost_by_domain_s(terms, job, interval_s)
     mean_lost_s = expected_lost_s(lost, per_s)
     return Ranked(
-        scheme, terms, terms.obstacle is None, ettr, ends[0], ends[1], interval_s,
-        mean_lost_s, lost, _why(scheme, terms, at(interval_s), mean_lost_s, ettr),
-    )  # fmt: skip
+        scheme,
+        terms,
+        terms.obstacle is None,
+        ettr,
+        ends[0],
+        ends[1],
+        interval_s,
+        mean_lost_s,
+        lost,
+        _why(scheme, terms, at(interval_s), mean_lost_s, ettr),
+    )
 
 
 def _why(scheme: Scheme, terms: Terms, at: Levels, lost_s: float, ettr: float) -> str:

@@ -240,9 +240,15 @@ def _invert(excess: _Excess, run: PlannedRun) -> Wallclock:
         if small == 8:
             break
     return Wallclock(
-        mean_s, sd_s, shortest_s, undisturbed if start_s <= 0 else 0.0, run.productive_s,
-        start_s, period_s, tuple(terms),
-    )  # fmt: skip
+        mean_s,
+        sd_s,
+        shortest_s,
+        undisturbed if start_s <= 0 else 0.0,
+        run.productive_s,
+        start_s,
+        period_s,
+        tuple(terms),
+    )
 
 
 def _window(excess: _Excess, mean_s: float, sd_s: float) -> tuple[float, float]:

@@ -127,10 +127,17 @@ class ProgressRecorder:
         if self._listener is not None:
             self._listener(
                 ProgressEvent(
-                    event, int(step), now, duration_s, self.rank, self.run, self.cluster, self.job,
+                    event,
+                    int(step),
+                    now,
+                    duration_s,
+                    self.rank,
+                    self.run,
+                    self.cluster,
+                    self.job,
                     detail,
                 )
-            )  # fmt: skip
+            )
 
     def start(self, step: int = 0, duration_s: float | None = None, **detail: Any) -> None:
         """The process has begun to train, at `step`."""

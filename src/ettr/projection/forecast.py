@@ -184,14 +184,22 @@ def rolling_forecasts(counts: Counts, confidence: float = CONFIDENCE) -> Calibra
     share = share_interval(inside, len(made))
     levels = tuple(round(0.1 * k, 1) for k in range(1, 10))
     off = np.abs(np.array(place) - 0.5)
-    says = "as they should" if share.low <= confidence <= share.high else (
-        "less often than they should: the bands are too narrow"
-        if share.high < confidence
-        else "more often than they should: the bands are wider than need be"
-    )  # fmt: skip
+    says = (
+        "as they should"
+        if share.low <= confidence <= share.high
+        else (
+            "less often than they should: the bands are too narrow"
+            if share.high < confidence
+            else "more often than they should: the bands are wider than need be"
+        )
+    )
     return Calibration(
-        tuple(made), tuple(came), confidence, share, levels,
+        tuple(made),
+        tuple(came),
+        confidence,
+        share,
+        levels,
         tuple(float(np.mean(off <= level / 2.0)) for level in levels),
         f"{inside} of {len(made)} bands of {confidence:.0%} held what came "
         f"({inside / len(made):.0%}, {share.low:.0%} to {share.high:.0%}), {says}.",
-    )  # fmt: skip
+    )

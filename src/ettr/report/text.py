@@ -31,10 +31,12 @@ def table_text(table: Table) -> str:
     cells = [[_cut(cell) for cell in row] for row in (table.headers, *shown)]
     widths = [max(_columns(row[i]) for row in cells) for i in range(len(table.headers))]
     lines = [
-        "  ".join(_set(cell, width, i in table.numeric)
-                  for i, (cell, width) in enumerate(zip(row, widths, strict=True))).rstrip()
+        "  ".join(
+            _set(cell, width, i in table.numeric)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
         for row in cells
-    ]  # fmt: skip
+    ]
     lines.insert(1, "  ".join("-" * width for width in widths))
     if len(table.rows) > len(shown):
         lines.append(f"... and {len(table.rows) - len(shown):,} more rows")

@@ -35,15 +35,26 @@ _PARQUET = b"PAR1"
 _OWN = ("source", "file_id", "line")
 # what this source fills in where the file has no such column
 _FILLED = {
-    "cluster": "", "event_id": "", "attempt_id": "", "severity": "unknown", "rank": 0, "step": 0,
-}  # fmt: skip
+    "cluster": "",
+    "event_id": "",
+    "attempt_id": "",
+    "severity": "unknown",
+    "rank": 0,
+    "step": 0,
+}
 _MADE = ("attempts", "allocations", "nodes", "node_states", "events", "progress")
 _TRUE, _FALSE = {"true", "yes", "1", "t", "y"}, {"false", "no", "0", "f", "n"}
 _NOTHING = {"", "null", "none", "nan", "na", "n/a", "nat", "\\n"}
 _SEVERITIES = {
-    "ok": "ok", "info": "ok", "warning": "warning", "warn": "warning", "critical": "critical",
-    "error": "critical", "fatal": "critical", "unknown": "unknown",
-}  # fmt: skip
+    "ok": "ok",
+    "info": "ok",
+    "warning": "warning",
+    "warn": "warning",
+    "critical": "critical",
+    "error": "critical",
+    "fatal": "critical",
+    "unknown": "unknown",
+}
 # the columns that only this table has, so that a file which bears our names needs no --table
 _TELLING = {
     "attempts": {"job_id", "submit", "state"},
@@ -211,20 +222,26 @@ def _plan(raw: RawFile, options: ReadOptions, names: list[str]) -> _Plan:
     problems = []
     for ours, theirs in given.items():
         if ours not in table.names or ours in _OWN:
-            problems.append(f"{ours}: no column of `{name}`; there are: "
-                            f"{', '.join(n for n in table.names if n not in _OWN)}")  # fmt: skip
+            problems.append(
+                f"{ours}: no column of `{name}`; there are: "
+                f"{', '.join(n for n in table.names if n not in _OWN)}"
+            )
         elif not theirs.startswith("=") and theirs not in names:
-            problems.append(f"{ours}={theirs}: the file has no column {theirs!r}; it has: "
-                            f"{', '.join(names[:40])}")  # fmt: skip
+            problems.append(
+                f"{ours}={theirs}: the file has no column {theirs!r}; it has: "
+                f"{', '.join(names[:40])}"
+            )
     constant = {k: v[1:] for k, v in given.items() if v.startswith("=")}
     from_column = {n: n for n in table.names if n in names and n not in _OWN and n not in given}
     from_column |= {k: v for k, v in given.items() if not v.startswith("=")}
     for column in table:
         known = column.name in constant or column.name in from_column
         if not known and not column.nullable and column.name not in (*_FILLED, *_OWN):
-            problems.append(f"{column.name}: the file has no such column; map one with "
-                            f"--columns {column.name}=THEIRS, or a constant with "
-                            f"--columns {column.name}==VALUE")  # fmt: skip
+            problems.append(
+                f"{column.name}: the file has no such column; map one with "
+                f"--columns {column.name}=THEIRS, or a constant with "
+                f"--columns {column.name}==VALUE"
+            )
     if problems:
         lines = "".join(f"\n  {problem}" for problem in problems)
         raise UsageError(f"{raw.path}: cannot be read as `{name}`:{lines}")

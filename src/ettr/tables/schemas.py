@@ -127,9 +127,12 @@ _NODE = _string("node", "the node's name as its scheduler writes it")
 _PROVENANCE = (
     _string("source", "name of the source that read the row, such as `slurm-sacct`"),
     _string("file_id", "key of the ingested file in `files`"),
-    _int("line", "line of that file (1 is the first) on which the record begins; "
-         "for JSON documents the record's place, from 1"),
-)  # fmt: skip
+    _int(
+        "line",
+        "line of that file (1 is the first) on which the record begins; "
+        "for JSON documents the record's place, from 1",
+    ),
+)
 
 NODES = Table(
     "nodes",
@@ -174,8 +177,11 @@ ATTEMPTS = Table(
         _int("exit_signal", "signal that ended it", "the log has none"),
         _int("derived_exit_code", "highest exit code of its steps", "the log has none"),
         _int("derived_exit_signal", "signal of that step", "the log has none"),
-        _string("step_state", "worst end state among its steps, where the log holds steps",
-                "no steps in the log"),
+        _string(
+            "step_state",
+            "worst end state among its steps, where the log holds steps",
+            "no steps in the log",
+        ),
         _time("submit", "when it was submitted or requeued"),
         _time("eligible", "when it might have started", "never eligible, or the log has none"),
         _time("start", "when it started", "has not started"),
@@ -190,14 +196,17 @@ ATTEMPTS = Table(
         _int("priority", "scheduler priority", "the log has none"),
         _string("reason", "last pending reason; never why it ended", "none"),
         _int("restarts", "how often it had been restarted", "the log has none"),
-        _string("failed_node", "node whose failure ended it, as the log itself says",
-                "the log does not say"),
+        _string(
+            "failed_node",
+            "node whose failure ended it, as the log itself says",
+            "the log does not say",
+        ),
         _string("comment", "comment of the owner", "none"),
         _string("work_dir", "work folder", "the log has none"),
         _string("submit_line", "the command that submitted it", "the log has none"),
         *_PROVENANCE,
     ),
-)  # fmt: skip
+)
 
 ALLOCATIONS = Table(
     "allocations",
@@ -243,10 +252,15 @@ EVENTS = Table(
         _time("time", "when it was observed"),
         _time("time_end", "when it was over", "a point in time, or not known"),
         _string("check", "what observed it: xid, sxid, slurmctld, drain, or a check's name"),
-        _string("code", "the observation within that check: 79, NODE_FAIL, NHC2013, a fault type",
-                "the check has no codes"),
-        _string("severity", "ok, warning, critical or unknown, as the source says "
-                "(unknown: the catalogue decides)"),
+        _string(
+            "code",
+            "the observation within that check: 79, NODE_FAIL, NHC2013, a fault type",
+            "the check has no codes",
+        ),
+        _string(
+            "severity",
+            "ok, warning, critical or unknown, as the source says (unknown: the catalogue decides)",
+        ),
         _string("entity_type", "GPU, PCI, NIC, LINK, ...", "the node as a whole"),
         _string("entity", "which one: PCI address, UUID, port", "the node as a whole"),
         _string("action", "what the source recommends", "nothing"),
@@ -255,7 +269,7 @@ EVENTS = Table(
         _string("message", "the text, cut at 500 characters", "none"),
         *_PROVENANCE,
     ),
-)  # fmt: skip
+)
 
 PROGRESS = Table(
     "progress",
@@ -268,13 +282,14 @@ PROGRESS = Table(
         _int("rank", "global rank that reports; 0 where one reports for all"),
         _time("time", "when the event was over"),
         _string("event", "start, step, save, restore, stall, restart or end"),
-        _int("step", "training step: done (step), saved (save), restored (restore), "
-             "reached (others)"),
+        _int(
+            "step", "training step: done (step), saved (save), restored (restore), reached (others)"
+        ),
         _float("duration_s", "seconds that it held up the training loop", "a point in time"),
         _string("detail", "further facts as JSON", "none"),
         *_PROVENANCE,
     ),
-)  # fmt: skip
+)
 
 REJECTS = Table(
     "rejects",
@@ -312,9 +327,16 @@ FILES = Table(
 TABLES: dict[str, Table] = {
     table.name: table
     for table in (
-        NODES, ATTEMPTS, ALLOCATIONS, NODE_STATES, EVENTS, PROGRESS, REJECTS, FILES,
+        NODES,
+        ATTEMPTS,
+        ALLOCATIONS,
+        NODE_STATES,
+        EVENTS,
+        PROGRESS,
+        REJECTS,
+        FILES,
     )
-}  # fmt: skip
+}
 
 INTERRUPTIONS = Table(
     "interruptions",
@@ -325,15 +347,18 @@ INTERRUPTIONS = Table(
         _string("attempt_id", "the attempt"),
         _string("job_id", "its job"),
         _string("state", "end state"),
-        _string("kind", "hardware-candidate, preemption, operator, or user-failure: the truth "
-                "table of end states says which"),
+        _string(
+            "kind",
+            "hardware-candidate, preemption, operator, or user-failure: the truth "
+            "table of end states says which",
+        ),
         _time("start", "when it started", "never started"),
         _time("end", "when it ended"),
         _float("elapsed_s", "seconds it had run"),
         _int("n_nodes", "its nodes", "the log has none"),
         _int("n_gpus", "its GPUs", "the log does not say"),
     ),
-)  # fmt: skip
+)
 
 FAILURES = Table(
     "failures",

@@ -166,14 +166,20 @@ class Taxonomy:
             why += self._subcode_words(parsed)
         if xid.role is not Role.CAUSE:
             return self._verdict(
-                xid.symptom, "info", why=f"{why}; {xid.role.value}, no cause of its own",
-                sympathetic=xid.role is Role.SYMPATHETIC, pointer=xid.role is Role.POINTER,
+                xid.symptom,
+                "info",
+                why=f"{why}; {xid.role.value}, no cause of its own",
+                sympathetic=xid.role is Role.SYMPATHETIC,
+                pointer=xid.role is Role.POINTER,
                 sticky=xid.sticky,
-            )  # fmt: skip
+            )
         return self._verdict(
-            xid.symptom, "critical" if fault else "warning", node_fault=fault, sticky=xid.sticky,
+            xid.symptom,
+            "critical" if fault else "warning",
+            node_fault=fault,
+            sticky=xid.sticky,
             why=why,
-        )  # fmt: skip
+        )
 
     def _subcode_words(self, code: XidCode) -> str:
         meaning = self.subcodes.get((code.xid, code.unit or ""), "")

@@ -52,20 +52,38 @@ if TYPE_CHECKING:
 _FIELDS: dict[str, dict[str, type]] = {
     "xid": {"symptom": str, "node_fault": bool, "sticky": bool, "role": str, "description": str},
     "states": {
-        "terminal": bool, "kind": str, "kind_by_owner": str, "needs_evidence": bool, "reason": str,
+        "terminal": bool,
+        "kind": str,
+        "kind_by_owner": str,
+        "needs_evidence": bool,
+        "reason": str,
     },
     "symptoms": {
-        "name": str, "user_program": bool, "system_software": bool, "hardware": bool, "rank": int,
+        "name": str,
+        "user_program": bool,
+        "system_software": bool,
+        "hardware": bool,
+        "rank": int,
         "likely_cause": str,
     },
     "rules": {
-        "check": str, "code": str, "symptom": str, "severity": str, "fixed": bool,
-        "node_fault": bool, "rank": int,
+        "check": str,
+        "code": str,
+        "symptom": str,
+        "severity": str,
+        "fixed": bool,
+        "node_fault": bool,
+        "rank": int,
     },
     "reasons": {"pattern": str, "reason_class": str, "symptom": str, "planned": bool},
-}  # fmt: skip
-_SINGULAR = {"xids": "xid", "state": "states", "symptom": "symptoms", "rule": "rules",
-             "reason": "reasons"}  # fmt: skip
+}
+_SINGULAR = {
+    "xids": "xid",
+    "state": "states",
+    "symptom": "symptoms",
+    "rule": "rules",
+    "reason": "reasons",
+}
 _CSV_COLUMNS = ("table", "key", "code", "field", "value")
 _TRUTHS = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
 _TYPE_WORDS = {str: "a text", bool: "true or false", int: "a whole number"}
@@ -191,9 +209,7 @@ def _listed(data: dict[str, Any], table: str, over: _Overlay) -> list[dict[str, 
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         over.problems.append(f"{table}: expected tables such as [[{table}]]")
         return []
-    return [
-        row for i, row in enumerate(rows, 1) if _fields_fit(f"{table} {i}", table, row, over)
-    ]  # fmt: skip
+    return [row for i, row in enumerate(rows, 1) if _fields_fit(f"{table} {i}", table, row, over)]
 
 
 def _fields_fit(where: str, table: str, row: dict[str, Any], over: _Overlay) -> bool:
@@ -237,8 +253,23 @@ def _xids(rows: dict[str, dict[str, Any]], over: _Overlay) -> None:
         if known is None and not row.get("symptom"):
             over.problems.append(f"{where}: a code that the catalogue lacks needs a symptom")
             continue
-        blank = Xid(code, "", "code of the site", None, "site", Role.CAUSE, False, "", "", "",
-                    False, "", "n/a", "", False)  # fmt: skip
+        blank = Xid(
+            code,
+            "",
+            "code of the site",
+            None,
+            "site",
+            Role.CAUSE,
+            False,
+            "",
+            "",
+            "",
+            False,
+            "",
+            "n/a",
+            "",
+            False,
+        )
         values = dict(row)
         if values.get("role") in tuple(r.value for r in Role):
             values["role"] = Role(values["role"])

@@ -27,9 +27,16 @@ _SOURCES = {
     "aznhc": "Azure node health checks, list of codes that fail a node",
 }
 _NVIDIA_FAULT = frozenset(
-    {"RESET_GPU", "RESTART_BM", "RESTART_VM", "CHECK_MECHANICALS", "WORKFLOW_XID_48",
-     "WORKFLOW_NVLINK_ERR", "WORKFLOW_NVLINK5_ERR"}
-)  # fmt: skip
+    {
+        "RESET_GPU",
+        "RESTART_BM",
+        "RESTART_VM",
+        "CHECK_MECHANICALS",
+        "WORKFLOW_XID_48",
+        "WORKFLOW_NVLINK_ERR",
+        "WORKFLOW_NVLINK5_ERR",
+    }
+)
 _CODE = re.compile(r"(?:s?xid[ _:-]*)?(\d{1,6})(?:\.([\w/-]+?))?(?:\.(fatal|nonfatal|link-fatal))?")
 
 

@@ -74,9 +74,13 @@ class JobShape:
             UsageError: one or more cannot be; all are listed at once.
         """
         may_be_zero = {
-            "queue_s", "restart_s", "replace_s", "embedding_share", "expert_share",
+            "queue_s",
+            "restart_s",
+            "replace_s",
+            "embedding_share",
+            "expert_share",
             "logged_bytes_per_step",
-        }  # fmt: skip
+        }
         problems = []
         for field in fields(self):
             value = getattr(self, field.name)

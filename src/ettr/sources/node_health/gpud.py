@@ -22,12 +22,18 @@ from ettr.tables.rows import Batch
 NAME = "gpud"
 
 _EVENT_TYPES = {
-    "unknown": "unknown", "info": "ok", "warning": "warning", "critical": "critical",
+    "unknown": "unknown",
+    "info": "ok",
+    "warning": "warning",
+    "critical": "critical",
     "fatal": "critical",
-}  # fmt: skip
+}
 _HEALTH = {
-    "healthy": "ok", "degraded": "warning", "unhealthy": "critical", "initializing": "unknown",
-}  # fmt: skip
+    "healthy": "ok",
+    "degraded": "warning",
+    "unhealthy": "critical",
+    "initializing": "unknown",
+}
 _XID = re.compile(r"xid[^0-9(]{0,12}(\d{1,6})|\): (\d{1,6})\b", re.IGNORECASE)
 _PCI = re.compile(r"\b([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2})(?:\.\d)?\b", re.IGNORECASE)
 _UUID = re.compile(r"\bGPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", re.IGNORECASE)

@@ -231,8 +231,12 @@ def _observation(text: str) -> dict[str, Any] | None:
             "entity": _pci(found["pci"]),
         }
     if found := _XID.search(text):
-        return {"check": "xid", "code": _xid_code(int(found["code"]), found["rest"]),
-                "entity_type": "PCI", "entity": _pci(found["pci"])}  # fmt: skip
+        return {
+            "check": "xid",
+            "code": _xid_code(int(found["code"]), found["rest"]),
+            "entity_type": "PCI",
+            "entity": _pci(found["pci"]),
+        }
     if found := _FALLEN.search(text):
         return {"check": "xid", "code": "79", "entity_type": "PCI", "entity": _pci(found["pci"])}
     return None

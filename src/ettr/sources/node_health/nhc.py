@@ -15,12 +15,16 @@ from ettr.tables.rows import Batch
 NAME = "nhc"
 
 _STAMPS = (
-    re.compile(r"\[?(?P<iso>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?)"
-               r"(?P<offset>Z|[+-]\d\d:?\d\d)?\]?"),
+    re.compile(
+        r"\[?(?P<iso>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?)"
+        r"(?P<offset>Z|[+-]\d\d:?\d\d)?\]?"
+    ),
     re.compile(r"(?P<ymd>\d{8}) (?P<clock>\d\d:\d\d:\d\d)\b"),
-    re.compile(r"(?:[A-Z][a-z]{2} )?(?P<month>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\s+"
-               r"(?P<day>\d{1,2}) (?P<clock>\d\d:\d\d:\d\d)(?: (?:[A-Z]{3,4} )?(?P<year>\d{4}))?"),
-)  # fmt: skip
+    re.compile(
+        r"(?:[A-Z][a-z]{2} )?(?P<month>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\s+"
+        r"(?P<day>\d{1,2}) (?P<clock>\d\d:\d\d:\d\d)(?: (?:[A-Z]{3,4} )?(?P<year>\d{4}))?"
+    ),
+)
 _FAILED = re.compile(
     r"ERROR:?\s+(?:nhc:\s+)?Health check failed:\s+"
     r"(?:(?P<check>check_\w+|[A-Za-z_]\w*)(?:\([^)]*\))?:\s+)?(?P<message>.*)"
@@ -93,8 +97,13 @@ def read(raw: RawFile, options: ReadOptions) -> Iterator[Batch]:
         if seen is None:
             file.skip()
         elif times.now is None:
-            file.reject(number, "no-time", "neither this line nor one before it has a time; say "
-                        "when the checks ran with --start", line)  # fmt: skip
+            file.reject(
+                number,
+                "no-time",
+                "neither this line nor one before it has a time; say "
+                "when the checks ran with --start",
+                line,
+            )
         else:
             seen["node"] = seen["node"] or _host(text[at:]) or file.node_of_file()
             file.events.add(line=number, time=times.now, **seen)

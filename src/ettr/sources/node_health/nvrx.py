@@ -57,8 +57,12 @@ def _row(
     job, cycle = clean(value["job_id"]), _count(value["cycle_number"])
     begin = time_of(value["cycle_start_time"], "UTC")
     if job is None or cycle is None:
-        file.reject(record.line, "bad-number", f"job_id {value['job_id']!r:.100}, cycle_number "
-                    f"{value['cycle_number']!r:.100}", record.raw)  # fmt: skip
+        file.reject(
+            record.line,
+            "bad-number",
+            f"job_id {value['job_id']!r:.100}, cycle_number {value['cycle_number']!r:.100}",
+            record.raw,
+        )
         return None
     if begin is None:
         detail = f"cycle_start_time is {value['cycle_start_time']!r:.100}"

@@ -21,9 +21,17 @@ from ettr.tables.rows import Batch
 NAME = "nvsentinel"
 
 ACTIONS = {
-    0: "NONE", 2: "COMPONENT_RESET", 5: "CONTACT_SUPPORT", 6: "RUN_FIELDDIAG", 15: "RESTART_VM",
-    24: "RESTART_BM", 25: "REPLACE_VM", 26: "RUN_DCGMEUD", 27: "CUSTOM", 99: "UNKNOWN",
-}  # fmt: skip
+    0: "NONE",
+    2: "COMPONENT_RESET",
+    5: "CONTACT_SUPPORT",
+    6: "RUN_FIELDDIAG",
+    15: "RESTART_VM",
+    24: "RESTART_BM",
+    25: "REPLACE_VM",
+    26: "RUN_DCGMEUD",
+    27: "CUSTOM",
+    99: "UNKNOWN",
+}
 _ENTITY_ORDER = ("PCI", "GPU_UUID", "GPU", "NVSWITCH", "NVLINK", "NIC", "NICPORT")
 _XID = re.compile(r"(?:S?XID[ _:-]*)?(\d{1,6})", re.IGNORECASE)
 _CLUSTER = re.compile(r"nvsentinel://([^/]+)/")

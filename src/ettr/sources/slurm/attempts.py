@@ -159,10 +159,15 @@ class AttemptReader:
             own = own.fill_null(DEFAULT_CLUSTER)
         out["cluster"] = own
         for column, field in (
-            ("name", "jobname"), ("user", "user"), ("account", "account"),
-            ("partition", "partition"), ("qos", "qos"), ("comment", "comment"),
-            ("work_dir", "workdir"), ("submit_line", "submitline"),
-        ):  # fmt: skip
+            ("name", "jobname"),
+            ("user", "user"),
+            ("account", "account"),
+            ("partition", "partition"),
+            ("qos", "qos"),
+            ("comment", "comment"),
+            ("work_dir", "workdir"),
+            ("submit_line", "submitline"),
+        ):
             out[column] = rows.text(field)
         for column, field in (("reason", "reason"), ("failed_node", "failednode")):
             out[column] = nothing_to_null(rows.text(field))
@@ -214,8 +219,9 @@ class AttemptReader:
             self._counts["no-node-list"] += rows.n
         never = pc.and_(node_list.is_null(), has_list)
         for column, fields, kind in (
-            ("n_nodes", ("allocnodes", "nnodes"), "node"), ("n_cpus", ("alloccpus", "ncpus"), "cpu")
-        ):  # fmt: skip
+            ("n_nodes", ("allocnodes", "nnodes"), "node"),
+            ("n_cpus", ("alloccpus", "ncpus"), "cpu"),
+        ):
             counts = []
             for field in fields:
                 count, wrong = rows.integers(field)
@@ -290,8 +296,19 @@ class AttemptReader:
         row_of = np.repeat(np.arange(len(codes)), counts)
         within = np.arange(len(row_of)) - np.repeat(np.cumsum(counts) - counts, counts)
         of_row = pa.array(row_of)
-        shared = rows.select(["cluster", "attempt_id", "start", "end", "elapsed_s", "n_gpus",
-                              "source", "file_id", "line"]).take(of_row)  # fmt: skip
+        shared = rows.select(
+            [
+                "cluster",
+                "attempt_id",
+                "start",
+                "end",
+                "elapsed_s",
+                "n_gpus",
+                "source",
+                "file_id",
+                "line",
+            ]
+        ).take(of_row)
         share = pc.divide(
             shared.column("n_gpus").cast(FLOAT, safe=False),
             pa.array(counts[row_of], INT).cast(FLOAT),
@@ -311,27 +328,46 @@ class AttemptReader:
         found = [
             text
             for key, text in (
-                ("submit", f"{count['submit']} records have no submit time; their start stands "
-                 "for it"),
-                ("resized", f"{count['resized']} records repeat a submit time with a later start "
-                 "(resized jobs); their start stands for their submit time"),
+                (
+                    "submit",
+                    f"{count['submit']} records have no submit time; their start stands for it",
+                ),
+                (
+                    "resized",
+                    f"{count['resized']} records repeat a submit time with a later start "
+                    "(resized jobs); their start stands for their submit time",
+                ),
                 ("repeated", f"{count['repeated']} records repeat an earlier one; the last counts"),
                 ("eligible", f"{count['eligible']} eligible times are unreadable and left empty"),
-                ("optional", f"{count['optional']} limits, priorities and the like are unreadable "
-                 "and left empty"),
-                ("cluster", f"{count['cluster']} records name no cluster; taken as "
-                 f"{DEFAULT_CLUSTER} (--cluster names it)"),
-                ("no-node-list", "no NodeList field: attempts have no nodes, exposure by node is "
-                 "not known"),
-                ("no-elapsed", f"{count['no-elapsed']} attempts have nodes but no elapsed time; "
-                 "they add no exposure"),
-                ("differ", f"{count['differ']} attempts say another number of nodes than their "
-                 "node list holds; the list counts for exposure"),
+                (
+                    "optional",
+                    f"{count['optional']} limits, priorities and the like are unreadable "
+                    "and left empty",
+                ),
+                (
+                    "cluster",
+                    f"{count['cluster']} records name no cluster; taken as "
+                    f"{DEFAULT_CLUSTER} (--cluster names it)",
+                ),
+                (
+                    "no-node-list",
+                    "no NodeList field: attempts have no nodes, exposure by node is not known",
+                ),
+                (
+                    "no-elapsed",
+                    f"{count['no-elapsed']} attempts have nodes but no elapsed time; "
+                    "they add no exposure",
+                ),
+                (
+                    "differ",
+                    f"{count['differ']} attempts say another number of nodes than their "
+                    "node list holds; the list counts for exposure",
+                ),
                 ("allocgres", "GPUs are taken from AllocGRES, as the log has no AllocTRES"),
                 ("steps", f"{count['steps']} job steps are folded into their jobs"),
             )
             if count[key]
-        ]  # fmt: skip
+        ]
         if self._tres_seen and not self._gpus_seen:
             found.append(
                 "no record has GPUs: either none were used, or the cluster does not account them "

@@ -20,11 +20,23 @@ from ettr.tables.rows import Batch, Rejects, table_of
 
 NAME = "slurm-events"
 _NAMES = {
-    "timestart": "start", "start": "start", "timeend": "end", "end": "end", "nodename": "node",
-    "node": "node", "state": "state", "reason": "reason", "user": "user", "cluster": "cluster",
-    "duration": "duration", "event": "event", "eventraw": "eventraw", "stateraw": "stateraw",
-    "clusternodes": "clusternodes", "tres": "tres",
-}  # fmt: skip
+    "timestart": "start",
+    "start": "start",
+    "timeend": "end",
+    "end": "end",
+    "nodename": "node",
+    "node": "node",
+    "state": "state",
+    "reason": "reason",
+    "user": "user",
+    "cluster": "cluster",
+    "duration": "duration",
+    "event": "event",
+    "eventraw": "eventraw",
+    "stateraw": "stateraw",
+    "clusternodes": "clusternodes",
+    "tres": "tres",
+}
 _BATCH_ROWS = 100_000
 
 
@@ -93,9 +105,12 @@ class _Reader:
             return
         parts = self._parts(line)
         if parts is None:
-            self._rejects.add(number, "bad-fields",
-                              f"{line.count('|') + 1} fields where the header has "
-                              f"{len(self._fields)}", line)  # fmt: skip
+            self._rejects.add(
+                number,
+                "bad-fields",
+                f"{line.count('|') + 1} fields where the header has {len(self._fields)}",
+                line,
+            )
             return
         row = {name: part for name, part in zip(self._fields, parts, strict=True) if name}
         if not row["node"].strip():
@@ -135,8 +150,12 @@ class _Reader:
         made = []
         for k, (number, row, line) in enumerate(given):
             if bad_start[k] or bad_end[k] or start[k] is None:
-                self._rejects.add(number, "bad-timestamp", f"start is {row['start']!r}, end is "
-                                  f"{row.get('end', '')!r}", line)  # fmt: skip
+                self._rejects.add(
+                    number,
+                    "bad-timestamp",
+                    f"start is {row['start']!r}, end is {row.get('end', '')!r}",
+                    line,
+                )
                 continue
             try:
                 state, flags = node_state(row["state"])
@@ -188,15 +207,24 @@ class _Reader:
         found = [
             text
             for count, text in (
-                (self._whole_cluster, f"{self._whole_cluster} events are about the whole cluster "
-                 "(its size, its controller) and are no node's state"),
-                (self._no_cluster, f"{self._no_cluster} events name no cluster; taken as "
-                 f"{DEFAULT_CLUSTER} (--cluster names it)"),
-                (self._by_duration, f"{self._by_duration} events end where their duration says, "
-                 "as the log has no end"),
+                (
+                    self._whole_cluster,
+                    f"{self._whole_cluster} events are about the whole cluster "
+                    "(its size, its controller) and are no node's state",
+                ),
+                (
+                    self._no_cluster,
+                    f"{self._no_cluster} events name no cluster; taken as "
+                    f"{DEFAULT_CLUSTER} (--cluster names it)",
+                ),
+                (
+                    self._by_duration,
+                    f"{self._by_duration} events end where their duration says, "
+                    "as the log has no end",
+                ),
             )
             if count
-        ]  # fmt: skip
+        ]
         return (*found, *self._times.notes())
 
 

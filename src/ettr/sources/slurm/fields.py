@@ -19,24 +19,52 @@ _STATES_TEXT = (
 STATES = frozenset(_STATES_TEXT.split())
 
 SHORT_STATES = {
-    "BF": "BOOT_FAIL", "CA": "CANCELLED", "CD": "COMPLETED", "CF": "CONFIGURING",
-    "CG": "COMPLETING", "DL": "DEADLINE", "F": "FAILED", "LF": "LAUNCH_FAILED", "NF": "NODE_FAIL",
-    "OOM": "OUT_OF_MEMORY", "PD": "PENDING", "PR": "PREEMPTED", "R": "RUNNING",
-    "RD": "RESV_DEL_HOLD", "RF": "REQUEUE_FED", "RH": "REQUEUE_HOLD", "RQ": "REQUEUED",
-    "RS": "RESIZING", "RV": "REVOKED", "S": "SUSPENDED", "SE": "SPECIAL_EXIT", "SI": "SIGNALING",
-    "SO": "STAGE_OUT", "ST": "STOPPED", "TO": "TIMEOUT",
-}  # fmt: skip
+    "BF": "BOOT_FAIL",
+    "CA": "CANCELLED",
+    "CD": "COMPLETED",
+    "CF": "CONFIGURING",
+    "CG": "COMPLETING",
+    "DL": "DEADLINE",
+    "F": "FAILED",
+    "LF": "LAUNCH_FAILED",
+    "NF": "NODE_FAIL",
+    "OOM": "OUT_OF_MEMORY",
+    "PD": "PENDING",
+    "PR": "PREEMPTED",
+    "R": "RUNNING",
+    "RD": "RESV_DEL_HOLD",
+    "RF": "REQUEUE_FED",
+    "RH": "REQUEUE_HOLD",
+    "RQ": "REQUEUED",
+    "RS": "RESIZING",
+    "RV": "REVOKED",
+    "S": "SUSPENDED",
+    "SE": "SPECIAL_EXIT",
+    "SI": "SIGNALING",
+    "SO": "STAGE_OUT",
+    "ST": "STOPPED",
+    "TO": "TIMEOUT",
+}
 
 # Step states from worst to best: which of a job's steps tells its story.
 STEP_RANK = {
     state: rank
     for rank, state in enumerate(
         (
-            "NODE_FAIL", "BOOT_FAIL", "OUT_OF_MEMORY", "FAILED", "TIMEOUT", "DEADLINE",
-            "PREEMPTED", "CANCELLED", "SUSPENDED", "RUNNING", "COMPLETED",
+            "NODE_FAIL",
+            "BOOT_FAIL",
+            "OUT_OF_MEMORY",
+            "FAILED",
+            "TIMEOUT",
+            "DEADLINE",
+            "PREEMPTED",
+            "CANCELLED",
+            "SUSPENDED",
+            "RUNNING",
+            "COMPLETED",
         )
     )
-}  # fmt: skip
+}
 
 # What sacct prints where it has nothing to say.
 NOTHING = frozenset(
@@ -44,15 +72,49 @@ NOTHING = frozenset(
 )
 
 # Fields that hold what a user typed, and may therefore hold separators and line breaks.
-FREE_TEXT = ("comment", "admincomment", "systemcomment", "submitline", "jobname", "workdir",
-             "extra", "stdout", "stderr", "stdin", "container")  # fmt: skip
+FREE_TEXT = (
+    "comment",
+    "admincomment",
+    "systemcomment",
+    "submitline",
+    "jobname",
+    "workdir",
+    "extra",
+    "stdout",
+    "stderr",
+    "stdin",
+    "container",
+)
 
 # XDMoD's own sacct call, whose logs carry no header.
 XDMOD_FIELDS = (
-    "jobid", "jobidraw", "cluster", "partition", "qos", "account", "group", "gid", "user", "uid",
-    "submit", "eligible", "start", "end", "elapsed", "exitcode", "state", "nnodes", "ncpus",
-    "reqcpus", "reqmem", "reqtres", "alloctres", "timelimit", "nodelist", "jobname",
-)  # fmt: skip
+    "jobid",
+    "jobidraw",
+    "cluster",
+    "partition",
+    "qos",
+    "account",
+    "group",
+    "gid",
+    "user",
+    "uid",
+    "submit",
+    "eligible",
+    "start",
+    "end",
+    "elapsed",
+    "exitcode",
+    "state",
+    "nnodes",
+    "ncpus",
+    "reqcpus",
+    "reqmem",
+    "reqtres",
+    "alloctres",
+    "timelimit",
+    "nodelist",
+    "jobname",
+)
 
 # Every field name of `sacct --helpformat`, from Slurm 16.05 to 25.05, in lower case.
 _SACCT_FIELDS_TEXT = """

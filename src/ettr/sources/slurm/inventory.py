@@ -94,8 +94,9 @@ class _Maker:
             try:
                 self._one_json(place, entry)
             except (AttributeError, TypeError, ValueError, KeyError, OverflowError, OSError) as why:
-                self._rejects.add(place, "bad-node", f"no node as Slurm writes it: {why}",
-                                  str(entry))  # fmt: skip
+                self._rejects.add(
+                    place, "bad-node", f"no node as Slurm writes it: {why}", str(entry)
+                )
 
     def _one_json(self, place: int, entry: dict[str, Any]) -> None:
         name = entry["name"]
@@ -108,15 +109,24 @@ class _Maker:
         memory = number(entry.get("real_memory"))
         self._cluster = self._cluster or entry.get("cluster_name") or None
         self._add(
-            place, name, gres=str(entry.get("gres") or ""), tres=str(entry.get("tres") or ""),
-            n_cpus=number(entry.get("cpus")), memory_mib=memory,
+            place,
+            name,
+            gres=str(entry.get("gres") or ""),
+            tres=str(entry.get("tres") or ""),
+            n_cpus=number(entry.get("cpus")),
+            memory_mib=memory,
             partitions=",".join(partitions) if isinstance(partitions, list) else str(partitions),
-        )  # fmt: skip
+        )
         since = number(entry.get("reason_changed_at"))
         if since and spelled:
-            self._state(place, name, spelled, str(entry.get("reason") or ""),
-                        str(entry.get("reason_set_by_user") or ""),
-                        datetime.fromtimestamp(since, UTC))  # fmt: skip
+            self._state(
+                place,
+                name,
+                spelled,
+                str(entry.get("reason") or ""),
+                str(entry.get("reason_set_by_user") or ""),
+                datetime.fromtimestamp(since, UTC),
+            )
 
     def blocks(self) -> None:
         """`scontrol show node`: blocks of key=value, or one line each with -o."""
@@ -142,10 +152,14 @@ class _Maker:
             return
         try:
             self._add(
-                line_number, name, gres=_said(keys.get("Gres")), tres=_said(keys.get("CfgTRES")),
-                n_cpus=_count(keys.get("CPUTot")), memory_mib=_count(keys.get("RealMemory")),
+                line_number,
+                name,
+                gres=_said(keys.get("Gres")),
+                tres=_said(keys.get("CfgTRES")),
+                n_cpus=_count(keys.get("CPUTot")),
+                memory_mib=_count(keys.get("RealMemory")),
                 partitions=_said(keys.get("Partitions")),
-            )  # fmt: skip
+            )
             reason = _REASON.search(text)
             if reason and reason[3] and keys.get("State"):
                 since = datetime.fromisoformat(reason[3])
@@ -178,17 +192,28 @@ class _Maker:
             try:
                 for name in names:
                     self._add(
-                        line_number, name, gres=_said(row.get("GRES")), tres="",
-                        n_cpus=_count(row.get("CPUS")), memory_mib=_count(row.get("MEMORY")),
+                        line_number,
+                        name,
+                        gres=_said(row.get("GRES")),
+                        tres="",
+                        n_cpus=_count(row.get("CPUS")),
+                        memory_mib=_count(row.get("MEMORY")),
                         partitions=row.get("PARTITION", "").rstrip("*"),
-                    )  # fmt: skip
+                    )
             except ValueError as why:
                 self._rejects.add(line_number, "bad-node", str(why), line)
 
     def _add(
-        self, line: int, name: str, *, gres: str, tres: str, n_cpus: float | None,
-        memory_mib: float | None, partitions: str,
-    ) -> None:  # fmt: skip
+        self,
+        line: int,
+        name: str,
+        *,
+        gres: str,
+        tres: str,
+        n_cpus: float | None,
+        memory_mib: float | None,
+        partitions: str,
+    ) -> None:
         known = self._nodes.get(name)
         if known is not None and partitions:
             both = [*(known["partitions"] or "").split(","), *partitions.split(",")]

@@ -6,22 +6,45 @@ import re
 
 # marks that sinfo and sacctmgr put behind a state
 _MARKS = {
-    "*": "NOT_RESPONDING", "~": "POWERED_DOWN", "#": "POWERING_UP", "!": "POWER_DOWN",
-    "%": "POWERING_DOWN", "$": "MAINT", "@": "REBOOT_REQUESTED", "^": "REBOOT_ISSUED",
-    "-": "PLANNED", "+": "",
-}  # fmt: skip
+    "*": "NOT_RESPONDING",
+    "~": "POWERED_DOWN",
+    "#": "POWERING_UP",
+    "!": "POWER_DOWN",
+    "%": "POWERING_DOWN",
+    "$": "MAINT",
+    "@": "REBOOT_REQUESTED",
+    "^": "REBOOT_ISSUED",
+    "-": "PLANNED",
+    "+": "",
+}
 # words of sinfo that stand for a base state and a flag
 _SPELLED = {
-    "DRAINED": ("IDLE", "DRAIN"), "DRAINING": ("ALLOCATED", "DRAIN"),
+    "DRAINED": ("IDLE", "DRAIN"),
+    "DRAINING": ("ALLOCATED", "DRAIN"),
     "DRNG": ("ALLOCATED", "DRAIN"),
-    "FAILING": ("ALLOCATED", "FAIL"), "MAINTENANCE": ("MAINT",), "ALLOC": ("ALLOCATED",),
-    "MIX": ("MIXED",), "COMP": ("COMPLETING",), "RESV": ("RESERVED",), "INVAL": ("INVALID_REG",),
-}  # fmt: skip
+    "FAILING": ("ALLOCATED", "FAIL"),
+    "MAINTENANCE": ("MAINT",),
+    "ALLOC": ("ALLOCATED",),
+    "MIX": ("MIXED",),
+    "COMP": ("COMPLETING",),
+    "RESV": ("RESERVED",),
+    "INVAL": ("INVALID_REG",),
+}
 # of several, the one that tells why the node gives no work
 _TELLING = (
-    "DOWN", "ERROR", "FAIL", "DRAIN", "INVALID_REG", "MAINT", "POWERED_DOWN", "POWERING_DOWN",
-    "REBOOT_ISSUED", "FUTURE", "UNKNOWN", "POWERING_UP",
-)  # fmt: skip
+    "DOWN",
+    "ERROR",
+    "FAIL",
+    "DRAIN",
+    "INVALID_REG",
+    "MAINT",
+    "POWERED_DOWN",
+    "POWERING_DOWN",
+    "REBOOT_ISSUED",
+    "FUTURE",
+    "UNKNOWN",
+    "POWERING_UP",
+)
 OUT_OF_SERVICE = frozenset(_TELLING) - {"UNKNOWN"}
 
 

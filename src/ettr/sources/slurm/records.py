@@ -27,16 +27,55 @@ INNER_MARK, INNER_BREAK = b"\x1e", b"\x1d"
 _START = re.compile(rb"\d+(?:_(?:\d+|\[[^\]|]{0,400}\]))?(?:\+\d+)?(?:\.[A-Za-z0-9_+\-]+)?\Z")
 _NUMBER = re.compile(rb"\d*\Z")
 _TIMES = frozenset({"submit", "start", "end", "eligible"})
-_NUMBERS = frozenset({"uid", "gid", "elapsedraw", "nnodes", "ncpus", "alloccpus", "allocnodes",
-                      "reqcpus", "reqnodes", "priority", "cputimeraw"})  # fmt: skip
-_ALWAYS_FILLED = frozenset({"state", "elapsed", "elapsedraw", "suspended", "exitcode", "submit",
-                            "start", "end"})  # fmt: skip
-_DURATIONS = frozenset({"elapsed", "timelimit", "suspended", "systemcpu", "usercpu", "totalcpu",
-                        "cputime", "mincpu", "avecpu", "planned", "reserved"})  # fmt: skip
+_NUMBERS = frozenset(
+    {
+        "uid",
+        "gid",
+        "elapsedraw",
+        "nnodes",
+        "ncpus",
+        "alloccpus",
+        "allocnodes",
+        "reqcpus",
+        "reqnodes",
+        "priority",
+        "cputimeraw",
+    }
+)
+_ALWAYS_FILLED = frozenset(
+    {"state", "elapsed", "elapsedraw", "suspended", "exitcode", "submit", "start", "end"}
+)
+_DURATIONS = frozenset(
+    {
+        "elapsed",
+        "timelimit",
+        "suspended",
+        "systemcpu",
+        "usercpu",
+        "totalcpu",
+        "cputime",
+        "mincpu",
+        "avecpu",
+        "planned",
+        "reserved",
+    }
+)
 _EXITS = frozenset({"exitcode", "derivedexitcode"})
-_CHECKED = _TIMES | _NUMBERS | _DURATIONS | _EXITS | {
-    "jobid", "jobidraw", "state", "submitline", "alloctres", "reqtres", "workdir",
-}  # fmt: skip
+_CHECKED = (
+    _TIMES
+    | _NUMBERS
+    | _DURATIONS
+    | _EXITS
+    | {
+        "jobid",
+        "jobidraw",
+        "state",
+        "submitline",
+        "alloctres",
+        "reqtres",
+        "workdir",
+    }
+)
 _COMMANDS = re.compile(rb"\s*(?:\S*/)?(?:sbatch|srun|salloc|sattach|scrun|strigger)(?:\s|\Z)")
 
 
@@ -246,16 +285,27 @@ def _join(lines: _Lines, group: list[int], found: Records) -> bytes | None:
     parts = text.split(layout.mark)
     excess = len(parts) - 1 - layout.separators
     if excess < 0:
-        found.broken.append((group[0], "too-few-fields",
-                             f"{len(parts)} fields where the header has {len(layout.fields)}",
-                             text))  # fmt: skip
+        found.broken.append(
+            (
+                group[0],
+                "too-few-fields",
+                f"{len(parts)} fields where the header has {len(layout.fields)}",
+                text,
+            )
+        )
         return None
     if excess:
         merged = _merge(parts, excess, layout)
         if merged is None:
-            found.broken.append((group[0], "too-many-fields",
-                                 f"{len(parts)} fields where the header has {len(layout.fields)}, "
-                                 "and no single way to join them", text))  # fmt: skip
+            found.broken.append(
+                (
+                    group[0],
+                    "too-many-fields",
+                    f"{len(parts)} fields where the header has {len(layout.fields)}, "
+                    "and no single way to join them",
+                    text,
+                )
+            )
             return None
         parts, disputed = merged
         found.disputed += disputed

@@ -124,19 +124,29 @@ def _batch(part: _Parsed, layout: Layout, reader: AttemptReader, file_id: str) -
 
 def _columns(data: bytes, names: list[str], mark: bytes, told: Counter[str]) -> dict[str, pa.Array]:
     """The columns in use, as strings."""
-    unique = [name if names.index(name) == at else f"{name}\x00{at}" for at, name in
-              enumerate(names)]  # fmt: skip
+    unique = [
+        name if names.index(name) == at else f"{name}\x00{at}" for at, name in enumerate(names)
+    ]
     wanted = [name for name in unique if name in USED]
     kind = pa.string() if _is_utf8(data) else pa.binary()
     longest = max(len(data) // 16, 1 << 20)
     table = csv.read_csv(
         pa.BufferReader(data),
         csv.ReadOptions(column_names=unique, block_size=min(longest, 2**30), use_threads=True),
-        csv.ParseOptions(delimiter=mark.decode(), quote_char=False, double_quote=False,
-                         newlines_in_values=False, ignore_empty_lines=False),
-        csv.ConvertOptions(include_columns=wanted, check_utf8=False, strings_can_be_null=False,
-                           column_types=dict.fromkeys(wanted, kind)),
-    )  # fmt: skip
+        csv.ParseOptions(
+            delimiter=mark.decode(),
+            quote_char=False,
+            double_quote=False,
+            newlines_in_values=False,
+            ignore_empty_lines=False,
+        ),
+        csv.ConvertOptions(
+            include_columns=wanted,
+            check_utf8=False,
+            strings_can_be_null=False,
+            column_types=dict.fromkeys(wanted, kind),
+        ),
+    )
     return {name: _decoded(table.column(name).combine_chunks(), told) for name in wanted}
 
 
@@ -327,15 +337,21 @@ def _notes(told: Counter[str], header: bytes | None, options: ReadOptions) -> tu
     found = [
         text
         for key, text in (
-            ("repaired", f"{told['repaired']} records that line breaks or separators in a free "
-             "text had broken were put together again"),
-            ("disputed", f"{told['disputed']} of them lost their free texts, as it is not known "
-             "which of them held the separator"),
+            (
+                "repaired",
+                f"{told['repaired']} records that line breaks or separators in a free "
+                "text had broken were put together again",
+            ),
+            (
+                "disputed",
+                f"{told['disputed']} of them lost their free texts, as it is not known "
+                "which of them held the separator",
+            ),
             ("headers", f"{told['headers']} repeated headers were skipped"),
             ("latin", f"{told['latin']} texts are not UTF-8; read as Latin-1"),
         )
         if told[key]
-    ]  # fmt: skip
+    ]
     if header is None and options.fields is None:
         found.append("no header; its 26 fields are those of XDMoD's sacct call")
     return tuple(found)

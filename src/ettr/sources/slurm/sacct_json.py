@@ -40,8 +40,9 @@ def read(raw: RawFile, options: ReadOptions) -> Iterator[Batch]:
     reader = AttemptReader(NAME, raw.file_id, options, raw.name)
     loses_exit_codes = _version(document) == (22, 5)
     for first in range(0, len(jobs), _BATCH_JOBS):
-        yield _batch(jobs[first : first + _BATCH_JOBS], first + 1, reader, raw.file_id,
-                     loses_exit_codes)  # fmt: skip
+        yield _batch(
+            jobs[first : first + _BATCH_JOBS], first + 1, reader, raw.file_id, loses_exit_codes
+        )
     notes = reader.notes()
     if loses_exit_codes:
         notes += ("Slurm 22.05 writes exit code 0 for failed jobs into its JSON; left empty",)
@@ -191,8 +192,9 @@ def _state(current: Any) -> str:
     for flag in _OVERRIDING:
         if flag in names and len(names) == 1 + (names[0] == "PENDING"):
             return flag
-    return next((n for n in names if n in words.STATES and n not in _OVERRIDING),
-                names[0] if names else "")  # fmt: skip
+    return next(
+        (n for n in names if n in words.STATES and n not in _OVERRIDING), names[0] if names else ""
+    )
 
 
 def _kill_user(value: Any) -> str:

@@ -58,10 +58,17 @@ FORMS = (
     _form(r"requeue <JOB> due to failure of node <NODE>", "NODE_FAIL", "critical"),
     _form(r"Killing <JOB> on failed node <NODE>", "NODE_FAIL", "critical"),
     _form(r"Removing failed node <NODE> from <JOB>", "NODE_REMOVED", "critical"),
-    _form(r"preempted <JOB> (?:has been \w+|suspended by gang scheduler)"
-          r"(?: to reclaim resources for <FOR>)?", "PREEMPTED", "ok"),
-    _form(r"preempted <JOB> (?:had to be killed|could not be requeued|kill failure)",
-          "PREEMPTED", "ok"),
+    _form(
+        r"preempted <JOB> (?:has been \w+|suspended by gang scheduler)"
+        r"(?: to reclaim resources for <FOR>)?",
+        "PREEMPTED",
+        "ok",
+    ),
+    _form(
+        r"preempted <JOB> (?:had to be killed|could not be requeued|kill failure)",
+        "PREEMPTED",
+        "ok",
+    ),
     _form(r"Batch <JOB> missing from (?:batch )?node <NODE>", "JOB_LOST", "critical"),
     _form(r"Requeuing <JOB>", "REQUEUED", "ok"),
     _form(r"Nodes <NODES> not responding, setting DOWN", "NODE_DOWN", "critical"),
@@ -73,13 +80,20 @@ FORMS = (
     _form(r"[Nn]odes? <NODES> state set to (?P<state>[A-Z][A-Z_]+)", "", ""),
     _form(r"[Ss]etting nodes? <NODES> (?:state )?to (?P<state>[A-Z][A-Z_]+)", "", ""),
     _form(r"epilog error on <NODE>, draining", "EPILOG_ERROR", "critical"),
-    _form(r"slurmd error running <JOB> (?:on|from) node\(?s?\)?=<NODES>:", "LAUNCH_ERROR",
-          "warning"),
+    _form(
+        r"slurmd error running <JOB> (?:on|from) node\(?s?\)?=<NODES>:", "LAUNCH_ERROR", "warning"
+    ),
     _form(r"Prolog (?:launch )?failure,? <JOB>", "PROLOG_ERROR", "warning"),
-    _form(r"(?:Node <NODE> |node=)(?:has low \S+ size|.*low socket\*core\S* count)",
-          "CONFIG_MISMATCH", "warning"),
-    _form(r"[Nn]ode <NODE>:? .*gres/(?:\S+) count (?:reported lower|too low)", "GRES_MISSING",
-          "critical"),
+    _form(
+        r"(?:Node <NODE> |node=)(?:has low \S+ size|.*low socket\*core\S* count)",
+        "CONFIG_MISMATCH",
+        "warning",
+    ),
+    _form(
+        r"[Nn]ode <NODE>:? .*gres/(?:\S+) count (?:reported lower|too low)",
+        "GRES_MISSING",
+        "critical",
+    ),
     _form(r"is_node_resp: node:<NODE> RPC:\S+ : (?!Success)", "COMMUNICATION", "warning"),
     _form(r"Time ?limit exhausted for <JOB>", "TIMEOUT", "ok"),
     _form(r"<JOB> OOM failure", "OUT_OF_MEMORY", "ok"),
@@ -87,7 +101,7 @@ FORMS = (
     _form(r"dependency can't be satisfied, cancelling <JOB>", "DEPENDENCY_NEVER", "ok"),
     _form(r"slurmctld version \S+ started on cluster (?P<cluster>\S+)", "CONTROLLER_START", "ok"),
     _form(r"Terminate signal .*received", "CONTROLLER_STOP", "ok"),
-)  # fmt: skip
+)
 
 _BY_STATE = {
     "DOWN": ("NODE_DOWN", "critical"),
@@ -211,9 +225,14 @@ class _Reader:
         return (groups.get("node"),)
 
     def _keep(
-        self, number: int, time: datetime, message: str, form: _Form, groups: dict[str, Any],
+        self,
+        number: int,
+        time: datetime,
+        message: str,
+        form: _Form,
+        groups: dict[str, Any],
         nodes: tuple[str | None, ...],
-    ) -> None:  # fmt: skip
+    ) -> None:
         code, severity = form.code, form.severity
         if not code:
             code, severity = _BY_STATE.get(groups["state"], ("STATE_" + groups["state"], "unknown"))
@@ -227,10 +246,17 @@ class _Reader:
                 reason = self._reason.pop(node, None)
                 text = f"{message}: {reason}" if reason else message
             self._events.add(
-                line=number, time=time, check=CHECK, node=node, code=code, severity=severity,
-                message=text, cluster=self._cluster, job_id=groups.get("job"),
+                line=number,
+                time=time,
+                check=CHECK,
+                node=node,
+                code=code,
+                severity=severity,
+                message=text,
+                cluster=self._cluster,
+                job_id=groups.get("job"),
                 related_job_id=groups.get("other"),
-            )  # fmt: skip
+            )
 
     def batch(self, last: bool = False) -> Batch:
         tables = {}
@@ -241,8 +267,10 @@ class _Reader:
             tables["rejects"] = self._rejects.table()
         notes: tuple[str, ...] = self._stamps.notes() if last else ()
         if last and self._unnamed:
-            notes += (f"{self._unnamed} lines come before the log names its cluster; taken as "
-                      f"{DEFAULT_CLUSTER} (--cluster names it)",)  # fmt: skip
+            notes += (
+                f"{self._unnamed} lines come before the log names its cluster; taken as "
+                f"{DEFAULT_CLUSTER} (--cluster names it)",
+            )
         done = Batch(tables, self._read, rejected, self._skipped, notes)
         self._rejects = Rejects(NAME, self._raw.file_id)
         self._read = self._skipped = 0

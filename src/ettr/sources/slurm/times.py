@@ -92,9 +92,7 @@ class TimeColumns:
     def _mixed(self, given: pa.Array) -> tuple[pa.Array, np.ndarray]:
         parts: list[pa.Array] = []
         known = np.zeros(len(given), dtype=bool)
-        for pattern, convert in (
-            (_LOCAL, self._local), (_ZONED, _zoned), (_EPOCH, _epoch)
-        ):  # fmt: skip
+        for pattern, convert in ((_LOCAL, self._local), (_ZONED, _zoned), (_EPOCH, _epoch)):
             fits = pc.match_substring_regex(given, pattern).fill_null(False)
             if not pc.any(fits).as_py():
                 continue

@@ -92,8 +92,12 @@ def _faults(raw: RawFile, file: EventFile) -> tuple[list[_Fault], float]:
         elif waiting and waiting[0].start_day <= day:
             waiting.popleft().end_day = day
         else:
-            file.reject(record.line, "end-without-start", f"node {node}: no open fault of type "
-                        f"{kind}", record.raw)  # fmt: skip
+            file.reject(
+                record.line,
+                "end-without-start",
+                f"node {node}: no open fault of type {kind}",
+                record.raw,
+            )
     n_open = sum(len(waiting) for waiting in pending.values())
     if n_open:
         file.note(f"{n_open} faults had not ended when the trace did")

@@ -198,8 +198,10 @@ def _down(file: EventFile, outages: list[_Outage]) -> pa.Table:
         if known is None or (known.end or known.start) < (outage.end or outage.start):
             longest[key] = outage
     if n_shared["same start"]:
-        file.note(f"{n_shared['same start']} records share node and start with another; the longer "
-                  "of each is the interval of DOWN, and the events keep all")  # fmt: skip
+        file.note(
+            f"{n_shared['same start']} records share node and start with another; the longer "
+            "of each is the interval of DOWN, and the events keep all"
+        )
     if n_shared["no node"]:
         file.note(f"{n_shared['no node']} records name no node: events only")
     return table_of(
