@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ettr.estimates import poisson_interval
+from ettr.estimates.exact import poisson_interval
 from ettr.models.compare import compare_rates
 from ettr.models.constant import ConstantRate
 from ettr.models.data import Counts, Lifetimes

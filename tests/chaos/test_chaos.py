@@ -142,8 +142,8 @@ def test_files_are_flipped_cut_and_crowded_out(tmp_path):
             "-c",
             "import time,os,sys\n"
             "while not os.path.exists(sys.argv[2] + '/done'): time.sleep(0.01)\n"
-            "open(sys.argv[2] + '/seen','w').write(' '.join(f'{e.name}:{e.stat().st_size}' for e in "
-            "os.scandir(sys.argv[1])))",
+            "seen = [f'{e.name}:{e.stat().st_size}' for e in os.scandir(sys.argv[1])]\n"
+            "open(sys.argv[2] + '/seen','w').write(' '.join(seen))",
             str(harmed),
             str(other),
         ],

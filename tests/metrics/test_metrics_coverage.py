@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import poisson
 
-from ettr.estimates import poisson_interval, share_interval
+from ettr.estimates.exact import poisson_interval, share_interval
 from ettr.metrics.bounds import mean_time_bounds
 from ettr.metrics.rates import rate
 

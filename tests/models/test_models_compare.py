@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from ettr.errors import UsageError
-from ettr.estimates import FailureRate
+from ettr.estimates.exact import FailureRate
 from ettr.models.compare import compare_counts, compare_rates, compare_symptoms, funnel
 from ettr.models.data import Counts
 

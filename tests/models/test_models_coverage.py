@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ettr.estimates import FailureRate
+from ettr.estimates.exact import FailureRate
 from ettr.models.compare import compare_counts
 from ettr.models.competing import CompetingRisks
 from ettr.models.constant import ConstantRate

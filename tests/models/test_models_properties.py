@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ettr.estimates import FailureRate
+from ettr.estimates.exact import FailureRate
 from ettr.models.compare import compare_counts, compare_rates
 from ettr.models.constant import ConstantRate
 from ettr.models.data import Counts, Lifetimes, counts_by_window, fleet_on_calendar

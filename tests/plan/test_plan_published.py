@@ -164,7 +164,7 @@ class TestLlama3:
         return with_best_interval(PlannedRun(rate, self.N_NODES, 600, write_s, restart_s))
 
     def test_the_rate_and_its_interval(self) -> None:
-        from ettr.estimates import poisson_interval
+        from ettr.estimates.exact import poisson_interval
 
         node_days = self.N_NODES * self.DAYS
         low, high = poisson_interval(self.FAILURES, 0.9)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ettr.errors import UsageError
-from ettr.estimates import FailureRate
+from ettr.estimates.exact import FailureRate
 from ettr.models.data import Lifetimes, fleet_on_calendar
 from ettr.models.lognormal import Lognormal
 from ettr.models.weibull import Weibull

@@ -15,7 +15,7 @@ import pytest
 
 from ettr.analysis.comparing import compare_fleets
 from ettr.analysis.fleet_evidence import typed_record
-from ettr.estimates import FailureRate
+from ettr.estimates.exact import FailureRate
 from ettr.metrics.bounds import Bounds
 from ettr.models.compare import funnel
 from ettr.report.document import plain

@@ -21,8 +21,8 @@ from ettr.attribution.chance import (
     false_attribution,
 )
 from ettr.attribution.job_history import JobStory, explain
+from ettr.defaults import CONFIDENCE
 from ettr.errors import StoreError
-from ettr.estimates import CONFIDENCE
 from ettr.metrics.availability import Availability, availability, service
 from ettr.metrics.faults import FleetFaults, fleet_faults
 from ettr.metrics.goodput import LOST_CAP_MIN, LostGoodput, lost_goodput

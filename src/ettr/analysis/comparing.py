@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ettr.analysis.fleet_evidence import FleetRecord
 from ettr.errors import UsageError
-from ettr.estimates import FailureRate
+from ettr.estimates.exact import FailureRate
 from ettr.models.compare import (
     Funnel,
     RateRatio,

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import ibis
 import numpy as np
 
-from ettr.estimates import CONFIDENCE, FailureRate
+from ettr.defaults import CONFIDENCE
+from ettr.estimates.exact import FailureRate
 from ettr.models.base import Fit
 from ettr.models.compare import Funnel, funnel
 from ettr.models.data import Counts

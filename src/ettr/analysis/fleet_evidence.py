@@ -12,7 +12,7 @@ import numpy as np
 from ettr.analysis.analysis import Analysis
 from ettr.analysis.fleet import node_counts
 from ettr.errors import UsageError
-from ettr.estimates import FailureRate
+from ettr.estimates.exact import FailureRate
 from ettr.metrics.instants import first_row
 from ettr.models.before_after import cut_at
 from ettr.models.data import Counts

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from ettr.analysis.fleet_evidence import FleetRecord
 from ettr.errors import UsageError
-from ettr.estimates import FailureRate, Interval
+from ettr.estimates import Interval
+from ettr.estimates.exact import FailureRate
 from ettr.models.dispersion import dispersion
 from ettr.plan.closed_forms import general_form_ettr, second_form_ettr
 from ettr.plan.intervals import (

@@ -11,7 +11,7 @@ from ettr.analysis.fleet_evidence import USUAL_GPUS_PER_NODE, FleetRecord, recor
 from ettr.analysis.model_choice import ChosenModels
 from ettr.analysis.planning import RunShape, planned
 from ettr.errors import UsageError
-from ettr.estimates import FailureRate
+from ettr.estimates.exact import FailureRate
 from ettr.models.base import Fit
 from ettr.models.select import compare_models
 from ettr.projection.run_ettr import ettr_by_rate

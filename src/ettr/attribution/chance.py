@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from ibis.expr.types import Table
 
-from ettr.estimates import CONFIDENCE, Interval, share_interval
+from ettr.defaults import CONFIDENCE
+from ettr.estimates import Interval
+from ettr.estimates.exact import share_interval
 from ettr.tables.materialize import materialize
 
 PUBLISHED_FALSE_SHARE = 0.01

@@ -210,7 +210,7 @@ class Rating(Explaining):
         Raises:
             UsageError: an option cannot be understood.
         """
-        from ettr.estimates import check_confidence
+        from ettr.estimates.interval import check_confidence
 
         check_confidence(self.confidence)
         return replace(

@@ -9,7 +9,7 @@ from itertools import pairwise
 import ibis
 import numpy as np
 
-from ettr.estimates import CONFIDENCE
+from ettr.defaults import CONFIDENCE
 from ettr.metrics.bounds import Bounds
 from ettr.metrics.instants import Period, fetch, floats_of, seconds_of, to_seconds
 from ettr.metrics.outages import Outage, outages

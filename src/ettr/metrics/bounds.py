@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ettr.estimates import CONFIDENCE, Interval, poisson_interval
+from ettr.defaults import CONFIDENCE
+from ettr.estimates import Interval
+from ettr.estimates.exact import poisson_interval
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import ibis
 import numpy as np
 
-from ettr.estimates import CONFIDENCE, share_interval
+from ettr.defaults import CONFIDENCE
+from ettr.estimates.exact import share_interval
 from ettr.metrics.availability import Service
 from ettr.metrics.bounds import Bounds, plain
 from ettr.metrics.instants import Floats, Period, fetch, seconds_of, to_seconds

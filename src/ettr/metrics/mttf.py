@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import ibis
 import numpy as np
 
-from ettr.estimates import CONFIDENCE
+from ettr.defaults import CONFIDENCE
 from ettr.metrics.bounds import Bounds, mean_time_bounds, plain
 from ettr.metrics.instants import fetch, seconds_of
 from ettr.metrics.rates import Rate

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import ibis
 import numpy as np
 
-from ettr.estimates import CONFIDENCE, share_interval
+from ettr.defaults import CONFIDENCE
+from ettr.estimates.exact import share_interval
 from ettr.metrics.bounds import Bounds, plain
 from ettr.metrics.instants import Floats, fetch, seconds_of
 from ettr.tables.ibis_time import epoch_s

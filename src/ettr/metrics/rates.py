@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import ibis
 
-from ettr.estimates import CONFIDENCE, FailureRate
+from ettr.defaults import CONFIDENCE
+from ettr.estimates.exact import FailureRate
 from ettr.metrics.bounds import Bounds, rate_bounds
 from ettr.metrics.instants import fetch, first_row
 from ettr.units import SECONDS_PER_DAY

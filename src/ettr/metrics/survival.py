@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ettr.estimates import CONFIDENCE, check_confidence
+from ettr.defaults import CONFIDENCE
+from ettr.estimates.interval import check_confidence
 from ettr.metrics.bounds import Bounds
 from ettr.metrics.instants import Floats
 

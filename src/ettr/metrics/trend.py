@@ -9,8 +9,8 @@ from datetime import datetime
 import ibis
 import numpy as np
 
+from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
-from ettr.estimates import CONFIDENCE
 from ettr.metrics.bounds import Bounds
 from ettr.metrics.instants import (
     Floats,

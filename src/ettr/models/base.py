@@ -7,8 +7,10 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
+from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
-from ettr.estimates import CONFIDENCE, FailureRate, Interval
+from ettr.estimates import Interval
+from ettr.estimates.exact import FailureRate
 from ettr.models.data import Floats, Lifetimes, at_risk
 
 DataT_contra = TypeVar("DataT_contra", contravariant=True)

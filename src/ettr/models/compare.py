@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import betainc, betaincinv
 
+from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
-from ettr.estimates import CONFIDENCE, FailureRate, check_confidence
+from ettr.estimates.exact import FailureRate
+from ettr.estimates.interval import check_confidence
 from ettr.models.base import FEW_FAILURES
 from ettr.models.data import Counts, Floats
 from ettr.models.dispersion import spread_index

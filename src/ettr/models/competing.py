@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
-from ettr.estimates import CONFIDENCE, FailureRate
+from ettr.estimates.exact import FailureRate
 from ettr.models.base import FailureModel, Fit, Parameter, age_test, verdict
 from ettr.models.constant import ConstantRate
 from ettr.models.data import Floats, Lifetimes

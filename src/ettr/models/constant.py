@@ -4,7 +4,9 @@ import math
 
 import numpy as np
 
-from ettr.estimates import CONFIDENCE, FailureRate, Interval
+from ettr.defaults import CONFIDENCE
+from ettr.estimates import Interval
+from ettr.estimates.exact import FailureRate
 from ettr.models.base import FailureModel, Fit, GoodnessOfFit, Parameter, age_test, verdict
 from ettr.models.data import Counts, Floats, Lifetimes
 from ettr.models.dispersion import dispersion

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
-from ettr.estimates import CONFIDENCE, FailureRate, Interval
+from ettr.estimates import Interval
+from ettr.estimates.exact import FailureRate
 from ettr.models.base import FEW_FAILURES, GoodnessOfFit, chi_square_tail
 from ettr.models.data import Counts, Floats, counts_by_window
 

@@ -12,7 +12,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ettr.estimates import CONFIDENCE, FailureRate, Interval
+from ettr.defaults import CONFIDENCE
+from ettr.estimates import Interval
+from ettr.estimates.exact import FailureRate
 from ettr.models.base import (
     FEW_FAILURES,
     FailureModel,

@@ -7,7 +7,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from ettr.estimates import CONFIDENCE, FailureRate, Interval, poisson_interval
+from ettr.defaults import CONFIDENCE
+from ettr.estimates import Interval
+from ettr.estimates.exact import FailureRate, poisson_interval
 from ettr.models.base import FailureModel, Fit, Parameter, age_test, verdict
 from ettr.models.data import Floats, Lifetimes, at_risk
 from ettr.units import SECONDS_PER_DAY

@@ -4,8 +4,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
-from ettr.estimates import CONFIDENCE
 from ettr.models.base import FEW_FAILURES, FailureModel, Fit
 from ettr.models.constant import ConstantRate
 from ettr.models.data import Counts, Lifetimes

@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
-from ettr.estimates import CONFIDENCE, FailureRate, Interval
+from ettr.estimates import Interval
+from ettr.estimates.exact import FailureRate
 from ettr.models.base import Fit
 from ettr.models.data import Floats, Lifetimes, at_risk
 from ettr.models.log_location_scale import LogLocationScale

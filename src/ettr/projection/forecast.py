@@ -9,8 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
-from ettr.estimates import CONFIDENCE, Interval, check_confidence, share_interval
+from ettr.estimates import Interval
+from ettr.estimates.exact import share_interval
+from ettr.estimates.interval import check_confidence
 from ettr.models.data import Counts, Floats
 
 _HALF_LIVES = (math.inf, 26.0, 13.0, 8.0, 4.0, 2.0)

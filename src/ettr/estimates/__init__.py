@@ -1,0 +1,9 @@
+"""Rates and shares with intervals.
+
+`interval` is the one type for a value with two ends (standard library only); `exact` has the exact
+intervals of counts and shares (SciPy's special functions).
+"""
+
+from ettr.estimates.interval import Interval
+
+__all__ = ["Interval"]
