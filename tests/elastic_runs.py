@@ -24,7 +24,7 @@ class Outcome:
 
 
 def train(folder: Path, **config) -> Outcome:
-    from ettr.elastic.supervisor import SupervisorOptions, supervise
+    from ettr.elastic import SupervisorOptions, supervise
 
     options = SupervisorOptions(
         spares=config.pop("spares", 1), heartbeat_timeout_s=config.pop("heartbeat_s", 120.0)

@@ -39,6 +39,7 @@ HEAVY = ("torch", "scipy.stats", "pandas", "plotly", "ibis", "duckdb", "pyarrow"
         ("ettr.plan", ("numpy", "scipy", *HEAVY)),
         ("ettr.taxonomy", ("numpy", "scipy", *HEAVY)),
         ("ettr.progress.recorder", ("numpy", "scipy", *HEAVY)),
+        ("ettr.elastic", ("numpy", "scipy", *HEAVY)),
         ("ettr.tables", ("torch", "scipy.stats", "pandas", "ibis", "duckdb", *TRAINING)),
         ("ettr.analysis", ("torch", "scipy.stats", "lifelines", *TRAINING)),
         ("ettr.report.html", ("torch", "scipy.stats", "plotly", *TRAINING)),

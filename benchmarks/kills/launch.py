@@ -11,7 +11,7 @@ LOOK_S = 0.01
 
 def supervisor(command: list[str]) -> int:
     """Ranks below ettr's supervisor, one warm spare beside them."""
-    from ettr.elastic.supervisor import SupervisorOptions, supervise
+    from ettr.elastic import SupervisorOptions, supervise
 
     # A kill every few seconds: the limit against failing for ever would end the run.
     options = SupervisorOptions(spares=1, max_failures=10_000)

@@ -15,9 +15,7 @@ from kills.notes import Notes
 
 def elastic(config: dict, notes: Notes) -> None:
     """The group of ettr, and what guards its shards."""
-    from ettr.elastic.elastic_group import Timeouts
-    from ettr.elastic.protection import Protection
-    from ettr.elastic.torchrun import group_from_env
+    from ettr.elastic import Protection, Timeouts, group_from_env
     from ettr.progress.recorder import ProgressRecorder
     from ettr.recovery.planner import RecoveryPolicy, Source
 
@@ -144,7 +142,7 @@ def replica(config: dict, notes: Notes) -> None:
     from torch.distributed import TCPStore
     from torchft import Manager, ProcessGroupGloo
 
-    from ettr.elastic.torchft import ReplicaTier
+    from ettr.elastic import ReplicaTier
     from ettr.progress.recorder import ProgressRecorder
 
     slot = int(os.environ["KILLS_SLOT"])

@@ -19,9 +19,7 @@ from torch import nn
 
 from ettr.checkpoint.block_selection import Budget
 from ettr.checkpoint.slot_file import OsDisk
-from ettr.elastic.elastic_group import Timeouts
-from ettr.elastic.protection import Protection
-from ettr.elastic.torchrun import group_from_env
+from ettr.elastic import Protection, Timeouts, group_from_env
 from ettr.progress.recorder import ProgressRecorder
 from ettr.recovery.planner import RESTORE_PRIORS, RecoveryPolicy, Source
 from ettr.recovery.restore_costs import RestorePrior

@@ -14,9 +14,8 @@ import torch.distributed as dist  # noqa: E402
 from ettr.checkpoint.dcp import CheckedWriter  # noqa: E402
 from ettr.checkpoint.errors import CheckpointError  # noqa: E402
 from ettr.checkpoint.slot_file import SlotWriter  # noqa: E402
+from ettr.elastic import Generation, Protection  # noqa: E402
 from ettr.elastic.full_checkpoint import full_steps, load_full, save_full  # noqa: E402
-from ettr.elastic.generation import Generation  # noqa: E402
-from ettr.elastic.protection import Protection  # noqa: E402
 from ettr.elastic.rendezvous import Membership  # noqa: E402
 from ettr.elastic.shard_history import Keeper  # noqa: E402
 from ettr.recovery.timings import Measuring  # noqa: E402

@@ -160,7 +160,7 @@ LAUNCHER = """
 import json, sys
 from pathlib import Path
 from torch.distributed import TCPStore  # which takes its time
-from ettr.elastic.supervisor import supervise
+from ettr.elastic import supervise
 
 arguments = Path(sys.argv[1])
 arguments.with_name("begun").touch()

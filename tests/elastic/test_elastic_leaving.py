@@ -13,13 +13,16 @@ import torch.distributed as dist  # noqa: E402
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 from torch.distributed.fsdp import fully_shard  # noqa: E402
 
-from ettr.elastic import groups  # noqa: E402
+from ettr.elastic import (  # noqa: E402
+    SupervisorOptions,
+    groups,
+    supervise,
+)
 from ettr.elastic.abortable_gloo import (  # noqa: E402
     GenerationOverError,
     LeavableGloo,
     LeavableWork,
 )
-from ettr.elastic.supervisor import SupervisorOptions, supervise  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -137,8 +140,7 @@ import os, random, signal, sys, threading, time
 from pathlib import Path
 import torch
 import torch.distributed as dist
-from ettr.elastic.protection import Protection
-from ettr.elastic.elastic_group import ElasticGroup, Timeouts
+from ettr.elastic import ElasticGroup, Protection, Timeouts
 
 folder, kills, way = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 torch.set_num_threads(1)

@@ -12,6 +12,7 @@ import pytest
 pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
 
+from ettr.elastic import TorchrunGroup  # noqa: E402
 from ettr.elastic.shm_handoff import (  # noqa: E402
     Parked,
     agree,
@@ -21,7 +22,6 @@ from ettr.elastic.shm_handoff import (  # noqa: E402
     parked,
 )
 from ettr.elastic.sockets import open_sockets  # noqa: E402
-from ettr.elastic.torchrun import TorchrunGroup  # noqa: E402
 
 
 def one_byte_images(*steps: int) -> dict:

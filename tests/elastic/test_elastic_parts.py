@@ -17,17 +17,21 @@ from ettr.checkpoint.errors import CheckpointError, FencedError  # noqa: E402
 from ettr.checkpoint.running_checkpoint import RunningCheckpoint  # noqa: E402
 from ettr.checkpoint.slot_file import fence  # noqa: E402
 from ettr.checkpoint.state import TrainingState  # noqa: E402
+from ettr.elastic import (  # noqa: E402
+    ElasticGroup,
+    Generation,
+    Protection,
+    SupervisorOptions,
+    Timeouts,
+    available_backends,
+    supervise,
+)
 from ettr.elastic import shard_image as images  # noqa: E402
-from ettr.elastic.backends import backends  # noqa: E402
-from ettr.elastic.elastic_group import ElasticGroup, Timeouts  # noqa: E402
 from ettr.elastic.full_checkpoint import full_steps  # noqa: E402
-from ettr.elastic.generation import Generation  # noqa: E402
 from ettr.elastic.groups import Reinit, connect, prefixed  # noqa: E402
-from ettr.elastic.protection import Protection  # noqa: E402
 from ettr.elastic.rendezvous import Membership  # noqa: E402
 from ettr.elastic.shard_history import Keeper, Versions  # noqa: E402
 from ettr.elastic.sockets import open_sockets, sever  # noqa: E402
-from ettr.elastic.supervisor import SupervisorOptions, supervise  # noqa: E402
 from ettr.errors import UsageError  # noqa: E402
 from ettr.plan.intervals import exact_interval_s  # noqa: E402
 from ettr.recovery.timings import Measuring  # noqa: E402
@@ -210,7 +214,7 @@ def test_a_zombie_cannot_write_into_the_slot_of_its_replacement(tmp_path):
 
 
 def test_each_way_of_regrouping_says_whether_it_was_tried():
-    known = {backend.name: backend for backend in backends()}
+    known = {backend.name: backend for backend in available_backends()}
     assert set(known) == {"supervisor", "torchrun", "nccl", "reconfigure", "torchft"}
     assert known["supervisor"].tried
     assert known["reconfigure"].tried

@@ -13,9 +13,7 @@ torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 
 from elastic_runs import Outcome, kill, survivors_keep_their_pid, train  # noqa: E402
-from ettr.elastic import groups, reconfigure  # noqa: E402
-from ettr.elastic.backends import backends  # noqa: E402
-from ettr.elastic.elastic_group import ElasticGroup  # noqa: E402
+from ettr.elastic import ElasticGroup, available_backends, groups, reconfigure  # noqa: E402  # noqa: E402
 from ettr.elastic.groups import Regroup, Timeouts  # noqa: E402
 from ettr.errors import UsageError  # noqa: E402
 
@@ -45,7 +43,7 @@ def test_a_torch_without_it_is_refused_by_the_names_it_lacks(without_reconfigure
         r'or later, or leave regroup at "reinit"',
     ):
         groups.former("reconfigure", no_store, Timeouts(), lambda: 0)
-    known = {backend.name: backend for backend in backends()}
+    known = {backend.name: backend for backend in available_backends()}
     assert not known["reconfigure"].present
 
 
@@ -68,7 +66,7 @@ def test_the_way_may_be_chosen_for_a_script_that_does_not_name_it(monkeypatch, w
     monkeypatch.setenv("ETTR_ELASTIC_REGROUP", "reconfigure")
     with pytest.raises(UsageError, match=r"install torch 2\.14 or later"):
         ElasticGroup.from_env()
-    active = {backend.name for backend in backends() if backend.active}
+    active = {backend.name for backend in available_backends() if backend.active}
     assert active == {"supervisor", "reconfigure"}
 
 

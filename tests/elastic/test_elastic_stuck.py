@@ -8,15 +8,14 @@ import pytest
 
 pytest.importorskip("torch")
 
-from ettr.elastic.supervisor import SupervisorOptions, supervise
+from ettr.elastic import SupervisorOptions, supervise
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
 RANK = """
 import os, sys, time
 from pathlib import Path
-from ettr.elastic.protection import Protection
-from ettr.elastic.elastic_group import ElasticGroup, Timeouts
+from ettr.elastic import ElasticGroup, Protection, Timeouts
 
 folder, how = Path(sys.argv[1]), sys.argv[2]
 

@@ -8,12 +8,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from ettr.elastic import ElasticGroup, Protection, SupervisorOptions, SupervisorReport, Timeouts  # noqa: E402
 from ettr.elastic import rendezvous as names  # noqa: E402
 from ettr.elastic import supervisor as supervising  # noqa: E402
-from ettr.elastic.elastic_group import ElasticGroup, Timeouts  # noqa: E402
-from ettr.elastic.protection import Protection  # noqa: E402
 from ettr.elastic.rendezvous import Beat, Membership  # noqa: E402
-from ettr.elastic.supervisor_report import SupervisorOptions, SupervisorReport  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 from ettr.checkpoint.errors import CheckpointError  # noqa: E402
 from ettr.checkpoint.slot_file import HEADER_BYTES  # noqa: E402
 from ettr.checkpoint.slot_reader import open_slot  # noqa: E402
-from ettr.elastic.torchft import ReplicaTier  # noqa: E402
+from ettr.elastic import ReplicaTier  # noqa: E402
 from ettr.errors import UsageError  # noqa: E402
 from ettr.progress.goodput import goodput_of_file  # noqa: E402
 from ettr.progress.recorder import ProgressRecorder, read_progress  # noqa: E402

@@ -16,8 +16,8 @@ from torch import nn
 from torch.distributed import TCPStore
 
 from ettr.checkpoint.state import TrainingState
+from ettr.elastic import ReplicaTier
 from ettr.elastic import shard_image as images
-from ettr.elastic.torchft import ReplicaTier
 from ettr.progress.recorder import ProgressRecorder
 
 CONFIG = json.loads(Path(sys.argv[1]).read_text())

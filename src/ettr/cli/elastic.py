@@ -40,7 +40,7 @@ def elastic(
     Usage: ettr elastic -n 4 -- python train.py. The script calls ElasticGroup.run (see the tutorial
     "Survive a killed rank"). Exit 1 if the run could not be brought to its end.
     """
-    from ettr.elastic.supervisor import SupervisorOptions, supervise
+    from ettr.elastic import SupervisorOptions, supervise
 
     options = SupervisorOptions(
         spares=spares, heartbeat_timeout_s=heartbeat, leave_s=leave, max_failures=max_failures

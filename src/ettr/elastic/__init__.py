@@ -1,11 +1,77 @@
-"""Lose a rank, keep the rest: survivors keep process, parameters and moments, and regroup.
+"""Keep the survivors of a killed rank: same process, parameters and moments, a new group.
 
-    worker.ElasticGroup.from_env(...)    in the training script; .run(train) calls train(generation)
-    protection.Protection(...)           buddy, running and full checkpoints
-    supervisor.supervise(command, world) the parent of the ranks: `ettr elastic -n 4 -- CMD`
-    gasp                                 the same under stock torchrun, through shared memory
-    reconfigure                          regroup="reconfigure": torch changes the group's members
-    backends.backends()                  which ways of regrouping this installation has
+In the training script:
 
-Import the modules themselves; this package imports none of them.
+    from ettr.elastic import Protection, group_from_env
+
+    group_from_env(Protection(buddy=True)).run(train)    # train(generation), again after a loss
+
+Start it with `ettr elastic -n 4 -- python train.py`, or with stock torchrun. `supervise` is the
+same as the command, from Python. Names are loaded when they are first used: importing this package
+needs no torch.
 """
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ettr.elastic.backends import ElasticBackend, available_backends
+    from ettr.elastic.elastic_group import ElasticGroup
+    from ettr.elastic.generation import Generation
+    from ettr.elastic.groups import EvictedError, RankFailedError, Timeouts
+    from ettr.elastic.protection import Protection
+    from ettr.elastic.rank_inventory import RecoveryReport
+    from ettr.elastic.supervisor import supervise
+    from ettr.elastic.supervisor_report import Loss, SupervisorOptions, SupervisorReport
+    from ettr.elastic.torchft import ReplicaTier
+    from ettr.elastic.torchrun import TorchrunGroup, group_from_env
+
+__all__ = [
+    "ElasticBackend",
+    "ElasticGroup",
+    "EvictedError",
+    "Generation",
+    "Loss",
+    "Protection",
+    "RankFailedError",
+    "RecoveryReport",
+    "ReplicaTier",
+    "SupervisorOptions",
+    "SupervisorReport",
+    "Timeouts",
+    "TorchrunGroup",
+    "available_backends",
+    "group_from_env",
+    "supervise",
+]
+
+_MODULE_OF = {
+    "ElasticBackend": "backends",
+    "ElasticGroup": "elastic_group",
+    "EvictedError": "groups",
+    "Generation": "generation",
+    "Loss": "supervisor_report",
+    "Protection": "protection",
+    "RankFailedError": "groups",
+    "RecoveryReport": "rank_inventory",
+    "ReplicaTier": "torchft",
+    "SupervisorOptions": "supervisor_report",
+    "SupervisorReport": "supervisor_report",
+    "Timeouts": "groups",
+    "TorchrunGroup": "torchrun",
+    "available_backends": "backends",
+    "group_from_env": "torchrun",
+    "supervise": "supervisor",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -15,7 +15,7 @@ from ettr.elastic.torchrun import started_by_torchrun
 
 
 @dataclass(frozen=True, slots=True)
-class Backend:
+class ElasticBackend:
     """One way of going on after the loss of a rank.
 
     present: what it needs is installed. driven: ettr can use it. tried: it was run with real kills
@@ -30,10 +30,10 @@ class Backend:
     note: str
 
 
-def backends() -> tuple[Backend, ...]:
+def available_backends() -> tuple[ElasticBackend, ...]:
     """Every way that is known, present or not."""
     return (
-        Backend(
+        ElasticBackend(
             "supervisor",
             True,
             True,
@@ -41,7 +41,7 @@ def backends() -> tuple[Backend, ...]:
             ENV_STORE in os.environ,
             "`ettr elastic`: survivors keep their process; gloo on one machine",
         ),
-        Backend(
+        ElasticBackend(
             "torchrun",
             True,
             True,
@@ -49,7 +49,7 @@ def backends() -> tuple[Backend, ...]:
             started_by_torchrun(),
             "all processes start anew, shards wait in shared memory; one machine",
         ),
-        Backend(
+        ElasticBackend(
             "nccl",
             _has_cuda(),
             True,
@@ -57,7 +57,7 @@ def backends() -> tuple[Backend, ...]:
             False,
             "under the supervisor, by NCCL's abort: written, never run by ettr's tests",
         ),
-        Backend(
+        ElasticBackend(
             "reconfigure",
             _has_reconfigure(),
             True,
@@ -66,7 +66,7 @@ def backends() -> tuple[Backend, ...]:
             'under the supervisor, regroup="reconfigure": torch (2.14 and later) changes the '
             "group's members; gloo alone, tried on torch 2.15.0",
         ),
-        Backend(
+        ElasticBackend(
             "torchft",
             importlib.util.find_spec("torchft") is not None,
             True,
