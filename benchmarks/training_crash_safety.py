@@ -36,11 +36,9 @@ import torch
 import torch.distributed.checkpoint as dcp
 from safetensors.torch import load_file, save_file
 
-from ettr.checkpoint.dcp import METADATA, CheckedReader, CheckedWriter
+from ettr.checkpoint import CheckedReader, CheckedWriter, Extra, RunningCheckpoint, restore
+from ettr.checkpoint.dcp import METADATA
 from ettr.checkpoint.durable_io import OsDisk
-from ettr.checkpoint.extra_state import Extra
-from ettr.checkpoint.restoring import restore
-from ettr.checkpoint.running_checkpoint import RunningCheckpoint
 from ettr.errors import EttrError
 
 OLD, NEW = 1, 2

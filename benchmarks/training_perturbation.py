@@ -26,10 +26,7 @@ import torch
 from scipy import stats
 from torch import nn
 
-from ettr.checkpoint.block_selection import Budget
-from ettr.checkpoint.restoring import restore
-from ettr.checkpoint.running_checkpoint import RunningCheckpoint
-from ettr.checkpoint.state import TrainingState
+from ettr.checkpoint import Budget, RunningCheckpoint, TrainingState, restore
 
 STEPS, WARM_UP, AFTER = 96, 24, 5
 CONTEXT, BATCH, WIDTH = 32, 16, 48

@@ -26,9 +26,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 from torch import nn
 
-from ettr.checkpoint.restoring import restore
-from ettr.checkpoint.running_checkpoint import RunningCheckpoint
-from ettr.checkpoint.state import TrainingState
+from ettr.checkpoint import RunningCheckpoint, TrainingState, restore
 from training_stall import Adam400, flat_state, trained_state
 
 LIMIT = 1.1

@@ -26,10 +26,8 @@ import torch.distributed.checkpoint as dcp
 from torch import nn
 from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 
-from ettr.checkpoint.block_selection import Budget
+from ettr.checkpoint import Budget, RunningCheckpoint, TrainingState
 from ettr.checkpoint.durable_io import OsDisk
-from ettr.checkpoint.running_checkpoint import RunningCheckpoint
-from ettr.checkpoint.state import TrainingState
 
 PART = Budget(fraction=1 / 8)
 

@@ -17,7 +17,7 @@ def elastic(config: dict, notes: Notes) -> None:
     """The group of ettr, and what guards its shards."""
     from ettr.elastic import Protection, Timeouts, group_from_env
     from ettr.progress.recorder import ProgressRecorder
-    from ettr.recovery.planner import RecoveryPolicy, Source
+    from ettr.recovery import RecoveryPolicy, RecoverySource
 
     protection = Protection(
         buddy=config["buddy"],
@@ -26,7 +26,7 @@ def elastic(config: dict, notes: Notes) -> None:
         full=notes.folder / "full" if config["full_every"] else None,
         full_every_steps=config["full_every"] or 1,
         recovery=RecoveryPolicy(
-            allowed=tuple(Source(name) for name in config["allowed"]),
+            allowed=tuple(RecoverySource(name) for name in config["allowed"]),
             max_relative_perturbation=10.0,
         ),
     )

@@ -12,9 +12,8 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
-from ettr.checkpoint.restoring import restore
-from ettr.checkpoint.running_checkpoint import RunningCheckpoint
-from ettr.checkpoint.state import TrainingState, local
+from ettr.checkpoint import RunningCheckpoint, TrainingState, restore
+from ettr.checkpoint.state import local
 
 
 def layers() -> nn.Sequential:

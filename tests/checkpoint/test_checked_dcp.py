@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ettr.checkpoint.errors import CheckpointError
+from ettr.checkpoint import CheckpointError
 from synced import synced_paths
 
 pytestmark = pytest.mark.torch
@@ -13,7 +13,8 @@ torch = pytest.importorskip("torch")
 
 import torch.distributed.checkpoint as dcp  # noqa: E402
 
-from ettr.checkpoint.dcp import METADATA, CheckedReader, CheckedWriter, verify_dcp  # noqa: E402
+from ettr.checkpoint import CheckedReader, CheckedWriter, verify_dcp  # noqa: E402
+from ettr.checkpoint.dcp import METADATA  # noqa: E402
 
 
 def state(seed: int = 0) -> dict:

@@ -80,10 +80,7 @@ def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
     program = f"""
 import torch
 from pathlib import Path
-from ettr.checkpoint.dcp import CheckedWriter
-from ettr.checkpoint.errors import CheckpointError
-from ettr.checkpoint.restoring import restore
-from ettr.checkpoint.running_checkpoint import RunningCheckpoint
+from ettr.checkpoint import CheckedWriter, CheckpointError, RunningCheckpoint, restore
 root = Path({str(disk)!r})
 state = {{"x": torch.ones(20_000)}}
 checkpoint = RunningCheckpoint(root, state, policy="full")

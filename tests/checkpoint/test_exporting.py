@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ettr.checkpoint.errors import CheckpointError
+from ettr.checkpoint import CheckpointError
 
 pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
@@ -16,10 +16,14 @@ import torch.distributed.checkpoint as dcp  # noqa: E402
 from safetensors import safe_open  # noqa: E402
 from torch import nn  # noqa: E402
 
-from ettr.checkpoint.block_selection import Budget  # noqa: E402
-from ettr.checkpoint.export import LABEL, assemble, export_dcp, export_safetensors  # noqa: E402
-from ettr.checkpoint.running_checkpoint import RunningCheckpoint  # noqa: E402
-from ettr.checkpoint.state import TrainingState  # noqa: E402
+from ettr.checkpoint import (  # noqa: E402
+    Budget,
+    RunningCheckpoint,
+    TrainingState,
+    export_dcp,
+    export_safetensors,
+)
+from ettr.checkpoint.export import LABEL, assemble  # noqa: E402
 
 
 def trained():

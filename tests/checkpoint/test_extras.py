@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ettr.checkpoint.errors import CheckpointError
+from ettr.checkpoint import CheckpointError
 from ettr.errors import UsageError
 
 pytestmark = pytest.mark.torch
@@ -18,14 +18,19 @@ from hypothesis import given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from torch import nn  # noqa: E402
 
-from ettr.checkpoint.block_selection import Budget  # noqa: E402
+from ettr.checkpoint import (  # noqa: E402
+    Budget,
+    RunningCheckpoint,
+    TrainingState,
+    read_extra,
+    restore,
+    rng_state,
+    set_rng_state,
+    verify,
+    write_extra,
+)
 from ettr.checkpoint.durable_io import OsDisk  # noqa: E402
-from ettr.checkpoint.extra_state import decode, encode, read_extra, write_extra  # noqa: E402
-from ettr.checkpoint.restoring import restore  # noqa: E402
-from ettr.checkpoint.rng import rng_state, set_rng_state  # noqa: E402
-from ettr.checkpoint.running_checkpoint import RunningCheckpoint  # noqa: E402
-from ettr.checkpoint.state import TrainingState  # noqa: E402
-from ettr.checkpoint.verification import verify  # noqa: E402
+from ettr.checkpoint.extra_state import decode, encode  # noqa: E402
 
 SAMPLES = Path(__file__).parent / "samples"
 ROOM_BYTES = 1 << 16

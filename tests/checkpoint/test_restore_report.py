@@ -11,14 +11,18 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
+from ettr.checkpoint import (  # noqa: E402
+    Budget,
+    Perturbation,
+    RunningCheckpoint,
+    TensorState,
+    TrainingState,
+    restore,
+    verify,
+)
 from ettr.checkpoint import prefetch as ahead  # noqa: E402
-from ettr.checkpoint.block_selection import Budget  # noqa: E402
-from ettr.checkpoint.perturbation import Perturbation, distance  # noqa: E402
-from ettr.checkpoint.restoring import restore  # noqa: E402
-from ettr.checkpoint.running_checkpoint import RunningCheckpoint  # noqa: E402
-from ettr.checkpoint.state import TensorState, TrainingState  # noqa: E402
-from ettr.checkpoint.verification import verify  # noqa: E402
-from ettr.recovery.planner import RecoveryPolicy  # noqa: E402
+from ettr.checkpoint.perturbation import distance  # noqa: E402
+from ettr.recovery import RecoveryPolicy  # noqa: E402
 
 
 def walk(root: Path, table: torch.Tensor, steps: int, policy: str, **options) -> RunningCheckpoint:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ettr.checkpoint.errors import CheckpointError, FencedError
+from ettr.checkpoint import CheckpointError, FencedError
 from ettr.errors import UsageError
 
 pytestmark = pytest.mark.torch
@@ -17,13 +17,17 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from ettr.checkpoint.block_selection import BlockView, Budget, choose  # noqa: E402
+from ettr.checkpoint import (  # noqa: E402
+    Budget,
+    RunningCheckpoint,
+    TrainingState,
+    fence,
+    prometheus_text,
+    restore,
+    verify,
+)
+from ettr.checkpoint.block_selection import BlockView, choose  # noqa: E402
 from ettr.checkpoint.durable_io import OsDisk  # noqa: E402
-from ettr.checkpoint.restoring import restore  # noqa: E402
-from ettr.checkpoint.running_checkpoint import RunningCheckpoint  # noqa: E402
-from ettr.checkpoint.slot_file import fence  # noqa: E402
-from ettr.checkpoint.state import TrainingState  # noqa: E402
-from ettr.checkpoint.verification import prometheus_text, verify  # noqa: E402
 
 
 def make(seed: int = 0, optimizer=torch.optim.AdamW, **options):

@@ -7,18 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from ettr.checkpoint.errors import CheckpointError
+from ettr.checkpoint import CheckpointError
 
 pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from ettr.checkpoint.block_selection import Budget  # noqa: E402
+from ettr.checkpoint import Budget, RunningCheckpoint, TrainingState, restore  # noqa: E402
 from ettr.checkpoint.durable_io import OsDisk  # noqa: E402
-from ettr.checkpoint.restoring import restore  # noqa: E402
-from ettr.checkpoint.running_checkpoint import RunningCheckpoint  # noqa: E402
-from ettr.checkpoint.state import TrainingState  # noqa: E402
 
 
 class MovingDisk(OsDisk):

@@ -7,13 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from ettr.checkpoint import checksums
+from ettr.checkpoint import CheckpointError, FencedError, block_ages, checksums, fence, verify
 from ettr.checkpoint.durable_io import OsDisk
-from ettr.checkpoint.errors import CheckpointError, FencedError
 from ettr.checkpoint.layout import BlockSpec, Component, Layout, TensorSpec
-from ettr.checkpoint.slot_file import HEADER_BYTES, SlotWriter, fence, slot_folder
+from ettr.checkpoint.slot_file import HEADER_BYTES, SlotWriter, slot_folder
 from ettr.checkpoint.slot_reader import PayloadReader, last_rounds, newest_good, open_slot
-from ettr.checkpoint.verification import ages, verify
 from synced import synced_paths
 
 N_BLOCKS, ROWS = 5, 24
@@ -76,7 +74,7 @@ def test_what_is_committed_is_read_back(tmp_path: Path, checksum: str) -> None:
     writer.close()
     assert newest(tmp_path) == {0: 2, 1: 1, 2: 1, 3: 3, 4: 1}
     assert verify(tmp_path) == []
-    assert [age.step for age in ages(tmp_path)] == [2, 1, 1, 3, 1]
+    assert [age.step for age in block_ages(tmp_path)] == [2, 1, 1, 3, 1]
 
 
 def test_a_kill_at_every_byte_of_a_round(tmp_path: Path) -> None:

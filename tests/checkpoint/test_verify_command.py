@@ -13,7 +13,7 @@ from ettr.cli.verify import verify
 pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
 
-from ettr.checkpoint.running_checkpoint import RunningCheckpoint  # noqa: E402
+from ettr.checkpoint import RunningCheckpoint  # noqa: E402
 
 
 @pytest.fixture

@@ -5,22 +5,26 @@ from pathlib import Path
 
 import pytest
 
-from ettr.checkpoint.errors import CheckpointError
+from ettr.checkpoint import CheckpointError
 
 pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
+from ettr.checkpoint import (  # noqa: E402
+    Budget,
+    RestoreReport,
+    RunningCheckpoint,
+    TrainingState,
+    block_ages,
+    restore,
+    survey,
+)
 from ettr.checkpoint import slot_file as slotfile  # noqa: E402
-from ettr.checkpoint.block_selection import Budget  # noqa: E402
 from ettr.checkpoint.export import assemble  # noqa: E402
-from ettr.checkpoint.restoring import RestoreReport, restore  # noqa: E402
-from ettr.checkpoint.running_checkpoint import RunningCheckpoint  # noqa: E402
 from ettr.checkpoint.slot_file import slot_folder  # noqa: E402
 from ettr.checkpoint.slot_reader import open_slot  # noqa: E402
-from ettr.checkpoint.state import TrainingState  # noqa: E402
-from ettr.checkpoint.verification import ages, survey  # noqa: E402
 
 NAMES = [f"t{i}" for i in range(8)]
 
@@ -294,8 +298,8 @@ def test_what_may_be_removed_is_named_and_does_not_age(tmp_path):
     found = survey(tmp_path)
     assert found.left_slots == ("2", "3")
     assert {(age.slot, age.step) for age in found.ages} == {("0", 10), ("1", 10)}
-    assert {(age.slot, age.step) for age in ages(tmp_path, slot="3")} == {("3", 20)}
-    assert ages(tmp_path, slot="4") == []
+    assert {(age.slot, age.step) for age in block_ages(tmp_path, slot="3")} == {("3", 20)}
+    assert block_ages(tmp_path, slot="4") == []
     told = CliRunner().invoke(build_app(), ["verify", str(tmp_path)])
     assert told.exit_code == 0, told.output
     assert "slots of another number of ranks, not read any more: 2, 3\n" in told.output

@@ -17,12 +17,11 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from ettr.checkpoint.block_selection import Budget
+from ettr.checkpoint import Budget
 from ettr.checkpoint.slot_file import OsDisk
 from ettr.elastic import Protection, Timeouts, group_from_env
 from ettr.progress.recorder import ProgressRecorder
-from ettr.recovery.planner import RESTORE_PRIORS, RecoveryPolicy, Source
-from ettr.recovery.restore_costs import RestorePrior
+from ettr.recovery import RESTORE_PRIORS, RecoveryPolicy, RecoverySource, RestorePrior
 
 CONFIG = json.loads(Path(sys.argv[1]).read_text())
 FOLDER = Path(sys.argv[1]).parent
@@ -31,7 +30,10 @@ FOLDER = Path(sys.argv[1]).parent
 HELD_S = 300.0  # longer than any test waits before it lets go
 # On a busy machine handing a shard over may take longer than a few tiny steps once more. Which way
 # is taken is to follow from what is left, so going back is the last of all.
-PRIORS = {**RESTORE_PRIORS, Source.ROLLBACK: RestorePrior(latency_s=3600.0, bytes_per_s=5e8)}
+PRIORS = {
+    **RESTORE_PRIORS,
+    RecoverySource.ROLLBACK: RestorePrior(latency_s=3600.0, bytes_per_s=5e8),
+}
 DOOM: dict[str, dict] = {}
 
 
@@ -149,7 +151,9 @@ def main() -> None:
         full=FOLDER / "full" if CONFIG.get("full_every") else None,
         full_every_steps=CONFIG.get("full_every") or 1,
         recovery=RecoveryPolicy(
-            allowed=tuple(Source(s) for s in CONFIG.get("allowed", RecoveryPolicy().allowed)),
+            allowed=tuple(
+                RecoverySource(s) for s in CONFIG.get("allowed", RecoveryPolicy().allowed)
+            ),
             max_relative_perturbation=CONFIG.get("max_perturbation", 10.0),
             priors=PRIORS,
         ),

@@ -11,8 +11,7 @@ torch = pytest.importorskip("torch")
 
 import torch.distributed as dist  # noqa: E402
 
-from ettr.checkpoint.dcp import CheckedWriter  # noqa: E402
-from ettr.checkpoint.errors import CheckpointError  # noqa: E402
+from ettr.checkpoint import CheckedWriter, CheckpointError  # noqa: E402
 from ettr.checkpoint.slot_file import SlotWriter  # noqa: E402
 from ettr.elastic import Generation, Protection  # noqa: E402
 from ettr.elastic.full_checkpoint import full_steps, load_full, save_full  # noqa: E402

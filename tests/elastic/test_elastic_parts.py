@@ -13,10 +13,13 @@ import pytest
 pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
 
-from ettr.checkpoint.errors import CheckpointError, FencedError  # noqa: E402
-from ettr.checkpoint.running_checkpoint import RunningCheckpoint  # noqa: E402
-from ettr.checkpoint.slot_file import fence  # noqa: E402
-from ettr.checkpoint.state import TrainingState  # noqa: E402
+from ettr.checkpoint import (  # noqa: E402
+    CheckpointError,
+    FencedError,
+    RunningCheckpoint,
+    TrainingState,
+    fence,
+)
 from ettr.elastic import (  # noqa: E402
     ElasticGroup,
     Generation,

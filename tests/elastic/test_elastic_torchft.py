@@ -14,7 +14,7 @@ import pytest
 pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
 
-from ettr.checkpoint.errors import CheckpointError  # noqa: E402
+from ettr.checkpoint import CheckpointError  # noqa: E402
 from ettr.checkpoint.slot_file import HEADER_BYTES  # noqa: E402
 from ettr.checkpoint.slot_reader import open_slot  # noqa: E402
 from ettr.elastic import ReplicaTier  # noqa: E402

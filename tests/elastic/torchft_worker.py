@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.distributed import TCPStore
 
-from ettr.checkpoint.state import TrainingState
+from ettr.checkpoint import TrainingState
 from ettr.elastic import ReplicaTier
 from ettr.elastic import shard_image as images
 from ettr.progress.recorder import ProgressRecorder

@@ -10,17 +10,18 @@ from hypothesis import strategies as st
 from ettr.errors import UsageError
 from ettr.plan.intervals import exact_interval_s
 from ettr.plan.renewal import exact_ettr
-from ettr.recovery.planner import (
+from ettr.recovery import (
     Measured,
     RecoveryPolicy,
+    RecoverySource,
+    RestorePrior,
     Situation,
-    Source,
+    Timed,
     decide,
     iteration_cost,
     measured_times,
     predicted_perturbation,
 )
-from ettr.recovery.restore_costs import RestorePrior, Timed
 from ettr.recovery.timings import Measuring, interval_steps, planned_run
 
 MEASURED = Measured(
@@ -33,7 +34,7 @@ MEASURED = Measured(
 )
 
 
-ALL = tuple(Source)
+ALL = tuple(RecoverySource)
 
 
 def costs(decision):
@@ -54,12 +55,12 @@ def test_each_option_costs_what_it_costs_by_hand():
     )
     assert costs(found) == pytest.approx(
         {
-            Source.REPLICA: 3 + 1 + 1 * 2,
-            Source.PARTIAL: 3 + 4 + 0.3 * 20 * 2,
-            Source.ROLLBACK: 60 + 30 + 50 * 2,
+            RecoverySource.REPLICA: 3 + 1 + 1 * 2,
+            RecoverySource.PARTIAL: 3 + 4 + 0.3 * 20 * 2,
+            RecoverySource.ROLLBACK: 60 + 30 + 50 * 2,
         }
     )
-    assert found.choice is Source.REPLICA
+    assert found.choice is RecoverySource.REPLICA
     assert found.avoided_s == pytest.approx(190 - 6)
     assert "1 steps done again" in found.reason
 
@@ -67,35 +68,35 @@ def test_each_option_costs_what_it_costs_by_hand():
 def test_partial_loses_where_copies_are_old_and_the_full_checkpoint_is_fresh():
     measured = Measured(step_s=2.0, regroup_s=3.0)
     stale = Situation(150, stale_steps=100, relative_perturbation=0.01, full_step=148)
-    assert decide(stale, measured, RecoveryPolicy()).choice is Source.ROLLBACK
+    assert decide(stale, measured, RecoveryPolicy()).choice is RecoverySource.ROLLBACK
     fresh = Situation(150, stale_steps=5, relative_perturbation=0.01, full_step=100)
-    assert decide(fresh, measured, RecoveryPolicy()).choice is Source.PARTIAL
+    assert decide(fresh, measured, RecoveryPolicy()).choice is RecoverySource.PARTIAL
 
 
 def test_the_ceiling_on_the_perturbation_holds_whatever_it_costs():
     situation = Situation(10_000, stale_steps=3, relative_perturbation=0.2, full_step=0)
     found = decide(situation, MEASURED, RecoveryPolicy(max_relative_perturbation=0.1))
-    assert found.choice is Source.ROLLBACK
+    assert found.choice is RecoverySource.ROLLBACK
     assert "over the ceiling of 0.1" in found.reason
     assert (
         decide(situation, MEASURED, RecoveryPolicy(max_relative_perturbation=0.3)).choice
-        is Source.PARTIAL
+        is RecoverySource.PARTIAL
     )
 
 
 def test_an_unknown_perturbation_needs_a_ceiling_on_the_age():
     situation = Situation(1000, stale_steps=3, full_step=0)
-    assert decide(situation, MEASURED, RecoveryPolicy()).choice is Source.ROLLBACK
+    assert decide(situation, MEASURED, RecoveryPolicy()).choice is RecoverySource.ROLLBACK
     capped = RecoveryPolicy(max_stale_steps=5)
-    assert decide(situation, MEASURED, capped).choice is Source.PARTIAL
+    assert decide(situation, MEASURED, capped).choice is RecoverySource.PARTIAL
     assert (
         decide(Situation(1000, stale_steps=6, full_step=0), MEASURED, capped).choice
-        is Source.ROLLBACK
+        is RecoverySource.ROLLBACK
     )
 
 
 def test_nothing_allowed_is_an_error_that_says_what_there_was():
-    policy = RecoveryPolicy(allowed=(Source.REPLICA,))
+    policy = RecoveryPolicy(allowed=(RecoverySource.REPLICA,))
     with pytest.raises(UsageError, match=r"no way to recover: rollback: the policy does not allow"):
         decide(Situation(10), MEASURED, policy)
     with pytest.raises(UsageError, match="nothing is at hand"):
@@ -127,14 +128,14 @@ def test_without_survivors_the_composite_stands_against_the_full_checkpoint():
     measured = replace(MEASURED, composite_restore_s=7.0)
     found = decide(whole_job, measured, RecoveryPolicy(allowed=ALL))
     assert costs(found) == pytest.approx(
-        {Source.COMPOSITE: 60 + 7 + 0.6 * 10 * 2, Source.ROLLBACK: 60 + 30 + 50 * 2}
+        {RecoverySource.COMPOSITE: 60 + 7 + 0.6 * 10 * 2, RecoverySource.ROLLBACK: 60 + 30 + 50 * 2}
     )
-    assert found.choice is Source.COMPOSITE
+    assert found.choice is RecoverySource.COMPOSITE
     assert "6 iterations predicted" in found.reason
     # a full checkpoint that is nearly as new is cheaper, and exact
     near = replace(whole_job, full_step=148)
     cheap = replace(measured, full_restore_s=7.0)
-    assert decide(near, cheap, RecoveryPolicy(allowed=ALL)).choice is Source.ROLLBACK
+    assert decide(near, cheap, RecoveryPolicy(allowed=ALL)).choice is RecoverySource.ROLLBACK
 
 
 def test_a_composite_is_taken_only_where_it_was_named_and_below_the_ceiling():
@@ -142,18 +143,20 @@ def test_a_composite_is_taken_only_where_it_was_named_and_below_the_ceiling():
         150, stale_steps=1, relative_perturbation=0.05, full_step=0, survivors=False
     )
     found = decide(whole_job, MEASURED, RecoveryPolicy())
-    assert found.choice is Source.ROLLBACK
+    assert found.choice is RecoverySource.ROLLBACK
     assert "composite" in found.reason
     assert "the policy does not allow it" in found.reason
     low = RecoveryPolicy(allowed=ALL, max_relative_perturbation=0.01)
     assert "over the ceiling of 0.01" in decide(whole_job, MEASURED, low).reason
     unknown = replace(whole_job, relative_perturbation=None)
-    assert decide(unknown, MEASURED, RecoveryPolicy(allowed=ALL)).choice is Source.ROLLBACK
+    assert decide(unknown, MEASURED, RecoveryPolicy(allowed=ALL)).choice is RecoverySource.ROLLBACK
     capped = RecoveryPolicy(allowed=ALL, max_stale_steps=2)
-    assert decide(unknown, MEASURED, capped).choice is Source.COMPOSITE
+    assert decide(unknown, MEASURED, capped).choice is RecoverySource.COMPOSITE
     # where a shard lives, nothing is composed
     survivors = replace(whole_job, survivors=True)
-    assert Source.COMPOSITE not in costs(decide(survivors, MEASURED, RecoveryPolicy(allowed=ALL)))
+    assert RecoverySource.COMPOSITE not in costs(
+        decide(survivors, MEASURED, RecoveryPolicy(allowed=ALL))
+    )
 
 
 def test_the_planner_takes_each_sources_own_times_and_sizes():
@@ -162,7 +165,7 @@ def test_the_planner_takes_each_sources_own_times_and_sizes():
     measuring.add("restart", 3.0)
     measuring.restored("rollback", 400, 40.2)
     policy = RecoveryPolicy(
-        priors={source: RestorePrior(latency_s=0.2, bytes_per_s=100.0) for source in Source}
+        priors={source: RestorePrior(latency_s=0.2, bytes_per_s=100.0) for source in RecoverySource}
     )
     times = measured_times(measuring.timed(), lost_bytes=100, total_bytes=800, policy=policy)
     assert times == Measured(
@@ -177,8 +180,8 @@ def test_the_planner_takes_each_sources_own_times_and_sizes():
     # what was measured decides: the same failure, before and after a slow restore was met
     situation = Situation(20, stale_steps=50, relative_perturbation=0.0, full_step=10)
     before = measured_times(Timed(2.0, 3.0, {}), lost_bytes=100, total_bytes=800, policy=policy)
-    assert decide(situation, before, policy).choice is Source.ROLLBACK
-    assert decide(situation, times, policy).choice is Source.PARTIAL
+    assert decide(situation, before, policy).choice is RecoverySource.ROLLBACK
+    assert decide(situation, times, policy).choice is RecoverySource.PARTIAL
     nothing = measured_times(Timed(None, None, {}), lost_bytes=0, total_bytes=0, policy=policy)
     assert nothing.step_s > 0
     assert nothing.regroup_s > 0
@@ -186,7 +189,7 @@ def test_the_planner_takes_each_sources_own_times_and_sizes():
 
 def test_a_source_without_a_prior_is_refused():
     with pytest.raises(UsageError, match="priors: none for partial, rollback, composite"):
-        RecoveryPolicy(priors={Source.REPLICA: RestorePrior(0.1, 1e9)})
+        RecoveryPolicy(priors={RecoverySource.REPLICA: RestorePrior(0.1, 1e9)})
 
 
 @given(
@@ -211,7 +214,7 @@ def test_the_choice_is_allowed_and_no_allowed_option_is_cheaper(
     assert chosen.refused is None
     assert all(o.cost_s >= chosen.cost_s for o in found.options if o.refused is None)
     if relative > 0.1:
-        assert found.choice is not Source.PARTIAL
+        assert found.choice is not RecoverySource.PARTIAL
 
 
 def test_measured_times_become_a_plan_and_its_best_interval():
@@ -258,5 +261,5 @@ def test_a_perturbation_that_is_no_number_is_over_the_ceiling():
         MEASURED,
         RecoveryPolicy(),
     )
-    assert found.choice is Source.ROLLBACK
+    assert found.choice is RecoverySource.ROLLBACK
     assert "over the ceiling of 0.1" in found.reason

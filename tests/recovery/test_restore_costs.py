@@ -7,15 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ettr.errors import UsageError
-from ettr.recovery.restore_costs import (
-    RestorePrior,
-    Restores,
-    Timed,
-    predicted_s,
-    read_note,
-    together,
-    write_note,
-)
+from ettr.recovery import RestorePrior, Restores, Timed, predicted_s
+from ettr.recovery.restore_costs import read_note, together, write_note
 
 PRIOR = RestorePrior(latency_s=0.5, bytes_per_s=1e8)
 

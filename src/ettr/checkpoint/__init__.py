@@ -1,1 +1,116 @@
-"""Running checkpoints, slot files and DCP storage."""
+"""Running checkpoints, checked storage for DCP, restores and exports.
+
+    from ettr.checkpoint import Budget, RunningCheckpoint, TrainingState, restore
+
+Names are resolved when they are first used. Importing the package needs the standard library only,
+and so does verifying a checkpoint: `verify`, `survey`, `block_ages` and the metrics. What touches
+tensors needs torch (the `torch` extra).
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from ettr.checkpoint.errors import CheckpointError, FencedError
+
+if TYPE_CHECKING:
+    from ettr.checkpoint.block_selection import POLICIES, Budget
+    from ettr.checkpoint.dcp import CheckedReader, CheckedWriter, verify_dcp
+    from ettr.checkpoint.export import Export, export_dcp, export_safetensors
+    from ettr.checkpoint.extra_state import Extra, read_extra, write_extra
+    from ettr.checkpoint.perturbation import Perturbation
+    from ettr.checkpoint.restoring import RestoreReport, restore
+    from ettr.checkpoint.rng import rng_state, set_rng_state
+    from ettr.checkpoint.running_checkpoint import RunningCheckpoint, StepReport
+    from ettr.checkpoint.slot_file import fence
+    from ettr.checkpoint.slot_reader import BadBlock
+    from ettr.checkpoint.state import State, TensorState, TrainingState
+    from ettr.checkpoint.verification import (
+        BlockAge,
+        Survey,
+        block_ages,
+        prometheus_text,
+        survey,
+        verify,
+        write_metrics,
+    )
+
+__all__ = [
+    "POLICIES",
+    "BadBlock",
+    "BlockAge",
+    "Budget",
+    "CheckedReader",
+    "CheckedWriter",
+    "CheckpointError",
+    "Export",
+    "Extra",
+    "FencedError",
+    "Perturbation",
+    "RestoreReport",
+    "RunningCheckpoint",
+    "State",
+    "StepReport",
+    "Survey",
+    "TensorState",
+    "TrainingState",
+    "block_ages",
+    "export_dcp",
+    "export_safetensors",
+    "fence",
+    "prometheus_text",
+    "read_extra",
+    "restore",
+    "rng_state",
+    "set_rng_state",
+    "survey",
+    "verify",
+    "verify_dcp",
+    "write_extra",
+    "write_metrics",
+]
+
+_MODULE_OF = {
+    "BadBlock": "slot_reader",
+    "BlockAge": "verification",
+    "Budget": "block_selection",
+    "CheckedReader": "dcp",
+    "CheckedWriter": "dcp",
+    "Export": "export",
+    "Extra": "extra_state",
+    "POLICIES": "block_selection",
+    "Perturbation": "perturbation",
+    "RestoreReport": "restoring",
+    "RunningCheckpoint": "running_checkpoint",
+    "State": "state",
+    "StepReport": "running_checkpoint",
+    "Survey": "verification",
+    "TensorState": "state",
+    "TrainingState": "state",
+    "block_ages": "verification",
+    "export_dcp": "export",
+    "export_safetensors": "export",
+    "fence": "slot_file",
+    "prometheus_text": "verification",
+    "read_extra": "extra_state",
+    "restore": "restoring",
+    "rng_state": "rng",
+    "set_rng_state": "rng",
+    "survey": "verification",
+    "verify": "verification",
+    "verify_dcp": "dcp",
+    "write_extra": "extra_state",
+    "write_metrics": "verification",
+}
+
+if not TYPE_CHECKING:  # a type checker reads the imports above, and knows no other name
+
+    def __getattr__(name: str) -> object:
+        module = _MODULE_OF.get(name)
+        if module is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f"{__name__}.{module}"), name)
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

@@ -23,7 +23,7 @@ from ettr.checkpoint.durable_io import sync_folder
 from ettr.checkpoint.errors import CheckpointError
 from ettr.checkpoint.layout import RESERVED, TensorSpec
 from ettr.checkpoint.record_selection import (
-    Source,
+    OpenCheckpoint,
     candidates,
     good_payloads,
     newest_common,
@@ -104,7 +104,7 @@ def assemble(
     return dict(sorted(tensors.items())), label, min(steps), max(steps)
 
 
-def _expected(source: Source) -> Iterator[tuple[str, tuple[int, ...]]]:
+def _expected(source: OpenCheckpoint) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Names and shapes of the tensors that the latest file of each slot speaks of."""
     for slot in source.slots:
         for file in slot.files[:1]:

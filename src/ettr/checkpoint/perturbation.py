@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ettr.checkpoint.coverage import Box
 from ettr.checkpoint.layout import MOVEMENT, Key
-from ettr.checkpoint.record_selection import Source, reserved
+from ettr.checkpoint.record_selection import OpenCheckpoint, reserved
 from ettr.checkpoint.slot_reader import PayloadReader, Record
 from ettr.checkpoint.state import Shard
 from ettr.checkpoint.tensor_slices import narrow_to, stored_parameter
@@ -112,7 +112,10 @@ def exact(shards: Sequence[Shard], truth: Sequence[Tensor]) -> Perturbation:
 
 
 def estimate(
-    source: Source, restored: Mapping[Key, Restored], shards: Sequence[Shard], reached_step: int
+    source: OpenCheckpoint,
+    restored: Mapping[Key, Restored],
+    shards: Sequence[Shard],
+    reached_step: int,
 ) -> Perturbation:
     """‖δ‖ if every block moved on at its last measured speed since its restored copy.
 
@@ -146,7 +149,7 @@ def estimate(
     )
 
 
-def last_movement(source: Source, reader: PayloadReader) -> dict[Key, Moved]:
+def last_movement(source: OpenCheckpoint, reader: PayloadReader) -> dict[Key, Moved]:
     """How far each block had moved from its saved value when that was last recorded.
 
     Runs with the policies `priority`, `touched` and `dirty` record it, the last two only where a

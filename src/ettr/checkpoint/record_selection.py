@@ -32,7 +32,7 @@ MODES = ("newest", "consistent")
 
 
 @dataclass(slots=True)
-class Source:
+class OpenCheckpoint:
     """Open slots; close it by leaving its ExitStack.
 
     superseded: files of an earlier world that count no more (`succession`).
@@ -43,7 +43,7 @@ class Source:
     superseded: frozenset[Path] = frozenset()
 
 
-def open_source(stack: ExitStack, root: str | os.PathLike[str], slot: str | None) -> Source:
+def open_source(stack: ExitStack, root: str | os.PathLike[str], slot: str | None) -> OpenCheckpoint:
     """Open one slot, or all of a root.
 
     Raises:
@@ -55,13 +55,13 @@ def open_source(stack: ExitStack, root: str | os.PathLike[str], slot: str | None
             raise CheckpointError(f"{root}: no slot {slot!r}; there are: {', '.join(names)}")
         names = [slot]
     slots = [stack.enter_context(open_slot(root, name)) for name in names]
-    source = Source(slots, superseded=superseded(slots) if len(slots) > 1 else frozenset())
+    source = OpenCheckpoint(slots, superseded=superseded(slots) if len(slots) > 1 else frozenset())
     for opened in slots:
         source.bad += opened.torn
     return source
 
 
-def candidates(source: Source) -> dict[Key, list[Record]]:
+def candidates(source: OpenCheckpoint) -> dict[Key, list[Record]]:
     """The records of each block of a tensor, the best first.
 
     Within a slot the latest round wins, also where it is of an earlier step: the run went back.
@@ -85,7 +85,7 @@ def candidates(source: Source) -> dict[Key, list[Record]]:
 
 
 def reserved(
-    source: Source, slot: Slot, name: str, reader: PayloadReader
+    source: OpenCheckpoint, slot: Slot, name: str, reader: PayloadReader
 ) -> Iterator[tuple[Record, memoryview]]:
     """The whole records of a slot's reserved block, the latest first; bad ones are noted."""
     records = [
@@ -103,7 +103,7 @@ def reserved(
             yield record, payload
 
 
-def extras_of(source: Source, *, at_most: int | None = None) -> dict[str, Extra]:
+def extras_of(source: OpenCheckpoint, *, at_most: int | None = None) -> dict[str, Extra]:
     """Slot -> what it was last given as `extra`; left out: given nothing, or superseded.
 
     Args:
@@ -203,7 +203,7 @@ def newest_common(
 
 
 def good_payloads(
-    found: dict[Key, list[Record]], reader: PayloadReader, source: Source
+    found: dict[Key, list[Record]], reader: PayloadReader, source: OpenCheckpoint
 ) -> Iterator[tuple[Key, Record | None, memoryview | None]]:
     """Each block with its best record that is whole, in the order of the files.
 
@@ -236,5 +236,5 @@ def _file_order(
     return (not behind(best), best.header.step, str(best.file.path), offset)
 
 
-def _slot_of(source: Source, record: Record) -> str:
+def _slot_of(source: OpenCheckpoint, record: Record) -> str:
     return next((slot.name for slot in source.slots if record.file in slot.files), "")

@@ -22,7 +22,7 @@ from ettr.checkpoint.layout import Component, Key
 from ettr.checkpoint.perturbation import Perturbation, Restored
 from ettr.checkpoint.record_selection import (
     MODES,
-    Source,
+    OpenCheckpoint,
     candidates,
     extras_of,
     good_payloads,
@@ -219,7 +219,7 @@ def _model_elements(shards: list[Shard]) -> int:
 def _copy_all(
     found: dict[Key, list[Record]],
     reader: PayloadReader,
-    source: Source,
+    source: OpenCheckpoint,
     shards: dict[str, list[Shard]],
     coverage: Coverage,
 ) -> _Tally:

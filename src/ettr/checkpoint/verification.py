@@ -26,7 +26,7 @@ __all__ = [
     "BadBlock",
     "BlockAge",
     "Survey",
-    "ages",
+    "block_ages",
     "prometheus_text",
     "survey",
     "verify",
@@ -88,7 +88,7 @@ def _verify_slot(slot: Slot) -> list[BadBlock]:
     ]
 
 
-def ages(root: str | os.PathLike[str], *, slot: str | None = None) -> list[BlockAge]:
+def block_ages(root: str | os.PathLike[str], *, slot: str | None = None) -> list[BlockAge]:
     """The step of each block's newest record by its header; see `survey`.
 
     Args:
@@ -137,7 +137,7 @@ def _ages_of(slot: Slot) -> list[BlockAge]:
 
 
 def prometheus_text(
-    block_ages: Iterable[BlockAge],
+    ages: Iterable[BlockAge],
     *,
     step: int,
     bad: Iterable[BadBlock] = (),
@@ -150,10 +150,10 @@ def prometheus_text(
         bad: findings of `verify`.
         each_block: a line for every block beside those for every slot; a large model has thousands.
     """
-    block_ages = list(block_ages)
+    ages = list(ages)
     by_slot: dict[str, list[int]] = {}
     unsaved: dict[str, int] = {}
-    for age in block_ages:
+    for age in ages:
         by_slot.setdefault(age.slot, [])
         unsaved.setdefault(age.slot, 0)
         if age.step is None:
@@ -186,17 +186,17 @@ def prometheus_text(
         lines += [f"# HELP {name} {text}", f"# TYPE {name} gauge"]
         lines += [f'{name}{{slot="{slot}"}} {value:g}' for slot, value in sorted(values.items())]
     if each_block:
-        lines += _lines_of_blocks(block_ages, step)
+        lines += _lines_of_blocks(ages, step)
     return "\n".join(lines) + "\n"
 
 
-def _lines_of_blocks(block_ages: Iterable[BlockAge], step: int) -> list[str]:
+def _lines_of_blocks(ages: Iterable[BlockAge], step: int) -> list[str]:
     name = "ettr_checkpoint_block_age_steps"
     lines = [
         f"# HELP {name} age of a block, in training steps; absent: no record",
         f"# TYPE {name} gauge",
     ]
-    for age in block_ages:
+    for age in ages:
         if age.step is not None:
             at = ",".join(map(str, age.offsets))
             labels = f'slot="{age.slot}",tensor="{_escaped(age.fqn)}",offsets="{at}"'

@@ -42,7 +42,7 @@ def verify(
 
     left: tuple[str, ...] = ()
     if (root / "checkpoint.json").is_file():
-        from ettr.checkpoint.dcp import verify_dcp
+        from ettr.checkpoint import verify_dcp
 
         bad, ages = verify_dcp(root), []
     else:

@@ -14,7 +14,7 @@ from ettr.elastic.groups import RankFailedError, Regroup, device
 from ettr.elastic.protection import Protection
 from ettr.elastic.rendezvous import Membership
 from ettr.errors import EttrError
-from ettr.recovery.planner import Source
+from ettr.recovery.planner import RecoverySource
 from ettr.recovery.restore_costs import Timed, write_note
 from ettr.recovery.timings import interval_steps
 
@@ -189,7 +189,7 @@ class Generation:
 
     def _time_restore(self) -> None:
         report = self.report
-        source = Source.ROLLBACK if report.source == "resume" else report.source
+        source = RecoverySource.ROLLBACK if report.source == "resume" else report.source
         if report.source_bytes > 0:
             self._group.measuring.restored(str(source), report.source_bytes, report.source_s)
 

@@ -19,13 +19,13 @@ import torch
 from ettr.checkpoint.errors import CheckpointError
 from ettr.checkpoint.restoring import restore
 from ettr.checkpoint.state import TrainingState
-from ettr.checkpoint.verification import ages
+from ettr.checkpoint.verification import block_ages
 from ettr.elastic import full_checkpoint as full
 from ettr.elastic import shard_image as images
 from ettr.elastic.rank_inventory import Facts, RecoveryReport
 from ettr.elastic.shard_history import Keeper
 from ettr.recovery import planner as recovery
-from ettr.recovery.planner import Situation, Source
+from ettr.recovery.planner import RecoverySource, Situation
 from ettr.recovery.restore_costs import read_note
 
 if TYPE_CHECKING:
@@ -144,10 +144,10 @@ class Recovery:
             "lost_slots": facts.lost,
             "decision": decision,
         }
-        if decision.choice is Source.REPLICA and common is not None:
+        if decision.choice is RecoverySource.REPLICA and common is not None:
             self._from_memory(facts, common)
             return made | {"step": common, "source_bytes": facts.lost_bytes}
-        if decision.choice is Source.PARTIAL:
+        if decision.choice is RecoverySource.PARTIAL:
             oldest = self._from_running(facts)
             if oldest is not None:
                 return made | {
@@ -195,7 +195,7 @@ class Recovery:
         said: dict[str, Any] = {"stale": None, "oldest": None, "relative": None}
         try:
             if lost:
-                steps = [age.step for age in ages(root, slot=str(self._slot))]  # type: ignore[arg-type]
+                steps = [age.step for age in block_ages(root, slot=str(self._slot))]  # type: ignore[arg-type]
                 known = [step for step in steps if step is not None]
                 if known and len(known) == len(steps):
                     said["stale"] = max(0.0, facts.reached - sum(known) / len(known))
@@ -265,10 +265,10 @@ class Recovery:
             policy = self._protection.recovery
             decision = recovery.decide(found.situation, facts.measured(policy), policy)
             made |= {"reached_step": found.situation.reached_step, "decision": decision}
-            if decision.choice is Source.COMPOSITE:
+            if decision.choice is RecoverySource.COMPOSITE:
                 self._keeper.forget_images()
                 return made | {
-                    "source": str(Source.COMPOSITE),
+                    "source": str(RecoverySource.COMPOSITE),
                     "step": found.situation.reached_step,
                     "stale_steps": found.situation.stale_steps,
                     "oldest_step": found.oldest_step,
@@ -282,7 +282,7 @@ class Recovery:
 
     def _may_compose(self) -> bool:
         allowed = self._protection.recovery.allowed
-        return self._protection.running is not None and Source.COMPOSITE in allowed
+        return self._protection.running is not None and RecoverySource.COMPOSITE in allowed
 
     def _composite(self, facts: Facts) -> Composite | None:
         """Every shard from its own running checkpoint, into the live tensors; None: not possible.
@@ -327,7 +327,7 @@ class Recovery:
         if not self._protection.buddy:
             keeper.own.forget()
             keeper.mirror.forget()
-        elif made["source"] != str(Source.REPLICA):
+        elif made["source"] != str(RecoverySource.REPLICA):
             self._generation.mirror(self._pieces, step)
         else:
             self._mirror_missing(facts, step)
@@ -364,7 +364,7 @@ class Composite:
 def _ages_of(root: Path, slot: int) -> list[int] | None:
     """Steps of a slot's newest records, each once; None: the slot is not covered."""
     try:
-        steps = [age.step for age in ages(root, slot=str(slot))]
+        steps = [age.step for age in block_ages(root, slot=str(slot))]
     except CheckpointError:
         return None
     known = [step for step in steps if step is not None]

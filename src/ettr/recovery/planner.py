@@ -15,7 +15,7 @@ from ettr.errors import UsageError
 from ettr.recovery.restore_costs import RestorePrior, Restores, Timed, predicted_s
 
 
-class Source(StrEnum):
+class RecoverySource(StrEnum):
     """Where a lost shard comes from, in the order of preference between equals.
 
     PARTIAL restores lost shards beside those that survive. COMPOSITE restores every shard from the
@@ -30,11 +30,11 @@ class Source(StrEnum):
 
 # Until a restore was timed. Rates below what two busy cores reached with 0.4 GB (a copy between
 # processes, a verified read of the running checkpoint, DCP), so that a guess is rather too slow.
-RESTORE_PRIORS: Mapping[Source, RestorePrior] = {
-    Source.REPLICA: RestorePrior(latency_s=0.05, bytes_per_s=1e9),
-    Source.PARTIAL: RestorePrior(latency_s=0.1, bytes_per_s=1e9),
-    Source.ROLLBACK: RestorePrior(latency_s=0.2, bytes_per_s=5e8),
-    Source.COMPOSITE: RestorePrior(latency_s=0.1, bytes_per_s=1e9),
+RESTORE_PRIORS: Mapping[RecoverySource, RestorePrior] = {
+    RecoverySource.REPLICA: RestorePrior(latency_s=0.05, bytes_per_s=1e9),
+    RecoverySource.PARTIAL: RestorePrior(latency_s=0.1, bytes_per_s=1e9),
+    RecoverySource.ROLLBACK: RestorePrior(latency_s=0.2, bytes_per_s=5e8),
+    RecoverySource.COMPOSITE: RestorePrior(latency_s=0.1, bytes_per_s=1e9),
 }
 REGROUP_PRIOR_S = 1.0
 STEP_PRIOR_S = 1.0
@@ -104,14 +104,20 @@ class RecoveryPolicy:
         priors: What a restore from each source takes, until one was timed.
     """
 
-    allowed: tuple[Source, ...] = (Source.REPLICA, Source.PARTIAL, Source.ROLLBACK)
+    allowed: tuple[RecoverySource, ...] = (
+        RecoverySource.REPLICA,
+        RecoverySource.PARTIAL,
+        RecoverySource.ROLLBACK,
+    )
     iteration_cost_share: float = 0.3
     composite_cost_share: float = 0.6
     contraction: float | None = None
     relative_distance: float = 1.0
     max_relative_perturbation: float = 0.1
     max_stale_steps: float | None = None
-    priors: Mapping[Source, RestorePrior] = field(default_factory=lambda: dict(RESTORE_PRIORS))
+    priors: Mapping[RecoverySource, RestorePrior] = field(
+        default_factory=lambda: dict(RESTORE_PRIORS)
+    )
 
     def __post_init__(self) -> None:
         """Check the values.
@@ -125,7 +131,7 @@ class RecoveryPolicy:
         for name in ("iteration_cost_share", "composite_cost_share"):
             if not getattr(self, name) >= 0:
                 problems.append(f"{name}: {getattr(self, name)}; it is 0 or more")
-        lacking = [source for source in Source if source not in self.priors]
+        lacking = [source for source in RecoverySource if source not in self.priors]
         if lacking:
             problems.append(f"priors: none for {', '.join(lacking)}; give one for each source")
         if self.contraction is not None and not 0 < self.contraction < 1:
@@ -148,7 +154,7 @@ class Option:
     cost of a perturbation. refused: why it may not be taken; None: it may.
     """
 
-    source: Source
+    source: RecoverySource
     cost_s: float
     steps: float
     refused: str | None = None
@@ -158,7 +164,7 @@ class Option:
 class Decision:
     """The choice, every option that there was, and the reason in words."""
 
-    choice: Source
+    choice: RecoverySource
     options: tuple[Option, ...]
     reason: str
 
@@ -166,7 +172,7 @@ class Decision:
     def avoided_s(self) -> float:
         """Predicted seconds saved against the rollback; 0 where that was chosen or not possible."""
         costs = {option.source: option.cost_s for option in self.options}
-        return max(0.0, costs.get(Source.ROLLBACK, 0.0) - costs[self.choice])
+        return max(0.0, costs.get(RecoverySource.ROLLBACK, 0.0) - costs[self.choice])
 
 
 def decide(situation: Situation, measured: Measured, policy: RecoveryPolicy) -> Decision:
@@ -192,7 +198,7 @@ def decide(situation: Situation, measured: Measured, policy: RecoveryPolicy) -> 
             f"no way to recover: {why}; allow another source, or start the run from a checkpoint "
             "of your own"
         )
-    order = list(Source)
+    order = list(RecoverySource)
     best = min(open_options, key=lambda o: (o.cost_s, order.index(o.source)))
     return Decision(best.source, options, _reason(best, options))
 
@@ -212,7 +218,7 @@ def measured_times(
         restart_s: of the whole job, where it is restarted; 0 where survivors live.
     """
 
-    def restore_s(source: Source, n_bytes: int) -> float:
+    def restore_s(source: RecoverySource, n_bytes: int) -> float:
         seen = timed.restores.get(str(source), Restores())
         return predicted_s(n_bytes, seen, policy.priors[source])
 
@@ -220,11 +226,11 @@ def measured_times(
     return Measured(
         step_s=timed.step_s or STEP_PRIOR_S,
         regroup_s=regroup_s,
-        replica_restore_s=restore_s(Source.REPLICA, lost_bytes),
-        partial_restore_s=restore_s(Source.PARTIAL, lost_bytes),
-        full_restore_s=restore_s(Source.ROLLBACK, total_bytes),
+        replica_restore_s=restore_s(RecoverySource.REPLICA, lost_bytes),
+        partial_restore_s=restore_s(RecoverySource.PARTIAL, lost_bytes),
+        full_restore_s=restore_s(RecoverySource.ROLLBACK, total_bytes),
         restart_s=max(restart_s, regroup_s),
-        composite_restore_s=restore_s(Source.COMPOSITE, total_bytes),
+        composite_restore_s=restore_s(RecoverySource.COMPOSITE, total_bytes),
     )
 
 
@@ -266,7 +272,9 @@ def _replica(situation: Situation, measured: Measured, policy: RecoveryPolicy) -
         return None
     steps = max(0, situation.reached_step - situation.replica_step)
     cost_s = measured.regroup_s + measured.replica_restore_s + steps * measured.step_s
-    return Option(Source.REPLICA, cost_s, steps, _not_allowed(Source.REPLICA, policy))
+    return Option(
+        RecoverySource.REPLICA, cost_s, steps, _not_allowed(RecoverySource.REPLICA, policy)
+    )
 
 
 def _partial(situation: Situation, measured: Measured, policy: RecoveryPolicy) -> Option | None:
@@ -275,8 +283,8 @@ def _partial(situation: Situation, measured: Measured, policy: RecoveryPolicy) -
     relative = situation.relative_perturbation
     steps = iteration_cost(situation.stale_steps, relative, policy)
     cost_s = measured.regroup_s + measured.partial_restore_s + steps * measured.step_s
-    refused = _not_allowed(Source.PARTIAL, policy) or _over_ceiling(situation, policy)
-    return Option(Source.PARTIAL, cost_s, steps, refused)
+    refused = _not_allowed(RecoverySource.PARTIAL, policy) or _over_ceiling(situation, policy)
+    return Option(RecoverySource.PARTIAL, cost_s, steps, refused)
 
 
 def _composite(situation: Situation, measured: Measured, policy: RecoveryPolicy) -> Option | None:
@@ -286,8 +294,8 @@ def _composite(situation: Situation, measured: Measured, policy: RecoveryPolicy)
     steps = iteration_cost(situation.stale_steps, situation.relative_perturbation, whole)
     cost_s = max(measured.restart_s, measured.regroup_s)
     cost_s += measured.composite_restore_s + steps * measured.step_s
-    refused = _not_allowed(Source.COMPOSITE, policy) or _over_ceiling(situation, policy)
-    return Option(Source.COMPOSITE, cost_s, steps, refused)
+    refused = _not_allowed(RecoverySource.COMPOSITE, policy) or _over_ceiling(situation, policy)
+    return Option(RecoverySource.COMPOSITE, cost_s, steps, refused)
 
 
 def _rollback(situation: Situation, measured: Measured, policy: RecoveryPolicy) -> Option | None:
@@ -296,10 +304,12 @@ def _rollback(situation: Situation, measured: Measured, policy: RecoveryPolicy) 
     steps = max(0, situation.reached_step - situation.full_step)
     cost_s = max(measured.restart_s, measured.regroup_s)
     cost_s += measured.full_restore_s + steps * measured.step_s
-    return Option(Source.ROLLBACK, cost_s, steps, _not_allowed(Source.ROLLBACK, policy))
+    return Option(
+        RecoverySource.ROLLBACK, cost_s, steps, _not_allowed(RecoverySource.ROLLBACK, policy)
+    )
 
 
-def _not_allowed(source: Source, policy: RecoveryPolicy) -> str | None:
+def _not_allowed(source: RecoverySource, policy: RecoveryPolicy) -> str | None:
     return None if source in policy.allowed else "the policy does not allow it"
 
 
@@ -321,10 +331,10 @@ def _over_ceiling(situation: Situation, policy: RecoveryPolicy) -> str | None:
 
 def _reason(best: Option, options: Sequence[Option]) -> str:
     words = {
-        Source.REPLICA: "steps done again",
-        Source.PARTIAL: "iterations predicted",
-        Source.COMPOSITE: "iterations predicted",
-        Source.ROLLBACK: "steps lost",
+        RecoverySource.REPLICA: "steps done again",
+        RecoverySource.PARTIAL: "iterations predicted",
+        RecoverySource.COMPOSITE: "iterations predicted",
+        RecoverySource.ROLLBACK: "steps lost",
     }
     parts = [f"{best.source}: {best.cost_s:.3g} s, {best.steps:.3g} {words[best.source]}"]
     for option in options:

@@ -49,7 +49,7 @@ class Measuring:
             self._totals[event] += duration_s
 
     def restored(self, source: str, n_bytes: int, duration_s: float) -> None:
-        """Take the time of one restore by its source (`Source`) and size."""
+        """Take the time of one restore by its source (`RecoverySource`) and size."""
         self.restores[source] = self.restores.get(source, Restores()).with_one(n_bytes, duration_s)
 
     def timed(self) -> Timed:
