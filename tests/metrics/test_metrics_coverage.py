@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import poisson
 
-from ettr.estimates.exact import poisson_interval, share_interval
-from ettr.metrics.bounds import mean_time_bounds
+from ettr.estimates.exact import mean_time_interval, poisson_interval, share_interval
 from ettr.metrics.rates import rate
 
 
@@ -33,7 +32,7 @@ def test_simulated_rates_and_mean_times_are_covered(expected):
     for count in rng.poisson(expected, 4000):
         found = rate(int(count), node_days)
         held[0] += found.per_1000_node_days.contains(expected)
-        mean = mean_time_bounds(int(count), node_days)
+        mean = mean_time_interval(int(count), node_days)
         held[1] += mean.contains(node_days / expected if expected else np.inf)
     assert (held / 4000 >= 0.9).all()
 

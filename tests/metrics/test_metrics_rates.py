@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 
 import ibis
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from ettr.errors import UsageError
-from ettr.metrics.bounds import mean_time_bounds, rate_bounds
+from ettr.estimates.exact import mean_time_interval, rate_interval
 from ettr.metrics.instants import observed_period, to_seconds
 from ettr.metrics.mttf import in_job_restarts, mttf_by_size, project
 from ettr.metrics.rates import failure_rates, rate
@@ -67,10 +68,10 @@ def test_no_failure_leaves_an_upper_bound_and_no_exposure_none():
     none = rate(0, 1000.0)
     assert none.per_1000_node_days.estimate == 0.0
     assert none.per_1000_node_days.high == pytest.approx(2.996, abs=1e-3)
-    assert rate(0, 0.0).per_1000_node_days.high is None
-    assert rate_bounds(0, 0.0).estimate is None
-    assert mean_time_bounds(0, 100.0).high is None
-    assert mean_time_bounds(0, 100.0).low == pytest.approx(33.38, abs=0.01)
+    assert rate(0, 0.0).per_1000_node_days.high == math.inf
+    assert rate_interval(0, 0.0).estimate is None
+    assert mean_time_interval(0, 100.0).high == math.inf
+    assert mean_time_interval(0, 100.0).low == pytest.approx(33.38, abs=0.01)
 
 
 @pytest.mark.parametrize(("gpus", "hours"), [(16_384, "1.80"), (131_072, "0.23")])

@@ -15,8 +15,8 @@ import pytest
 
 from ettr.analysis.comparing import compare_fleets
 from ettr.analysis.fleet_evidence import typed_record
+from ettr.estimates import Interval
 from ettr.estimates.exact import FailureRate
-from ettr.metrics.bounds import Bounds
 from ettr.models.compare import funnel
 from ettr.report.document import plain
 from ettr.report.html import Card, Page, render
@@ -65,11 +65,11 @@ def test_shares_durations_and_moments():
 
 
 def test_an_estimate_stands_beside_its_interval():
-    assert between(Bounds(6.5, 1.2, 20.0)) == "6.50 [1.20, 20]"
-    assert between(Bounds(6.5, 1.2, None)) == "6.50 [1.20, ∞]"
-    assert between(Bounds(None, 3.25, None)) == "≥ 3.25"
-    assert between(Bounds(None, None, None)) == "–"
-    assert share_between(Bounds(0.5, 0.25, 0.75)) == "50 [25, 75] %"
+    assert between(Interval(6.5, 1.2, 20.0)) == "6.50 [1.20, 20]"
+    assert between(Interval(6.5, 1.2, math.inf)) == "6.50 [1.20, ∞]"
+    assert between(Interval(None, 3.25, math.inf)) == "≥ 3.25"
+    assert between(Interval.unknown()) == "–"
+    assert share_between(Interval(0.5, 0.25, 0.75)) == "50 [25, 75] %"
 
 
 class _Colour(Enum):

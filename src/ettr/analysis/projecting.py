@@ -250,7 +250,7 @@ def checkpoint_advice(
     rate = analysis.rates.best.model()
     if not rate.node_days > 0:
         return None
-    per_node_day = rate.per_node_day or rate.interval(analysis.assumptions.confidence)[1]
+    per_node_day = rate.per_node_day or rate.interval(analysis.assumptions.confidence).high
     groups: dict[tuple[int, int], list[float]] = {}
     for run in analysis.runs.runs:
         if run.n_nodes:

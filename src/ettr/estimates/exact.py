@@ -3,6 +3,7 @@
 All intervals are two-sided and hold their nominal confidence for every count, zero included.
 """
 
+import math
 from dataclasses import dataclass
 
 from scipy.special import betaincinv, gammaincinv
@@ -41,6 +42,37 @@ def share_interval(part: int, whole: int, confidence: float = CONFIDENCE) -> Int
     return Interval(part / whole, low, high)
 
 
+def rate_interval(
+    count: int, exposure: float, confidence: float = CONFIDENCE, per: float = 1.0
+) -> Interval:
+    """Events per `per` units of exposure, with the exact Poisson interval.
+
+    Source:
+        Garwood (1936), Biometrika 28.
+    """
+    if exposure <= 0:
+        return Interval(None, 0.0, math.inf)
+    low, high = poisson_interval(count, confidence)
+    scale = per / exposure
+    return Interval(count * scale, low * scale, high * scale)
+
+
+def mean_time_interval(count: int, exposure: float, confidence: float = CONFIDENCE) -> Interval:
+    """Mean time between events in the unit of `exposure`; with no event a lower end only.
+
+    Source:
+        Kokolis et al. (2025), MTTF in [2T/chi2(1-a/2, 2n+2), 2T/chi2(a/2, 2n)].
+    """
+    if exposure <= 0:
+        return Interval.unknown()
+    low, high = poisson_interval(count, confidence)
+    return Interval(
+        exposure / count if count else None,
+        exposure / high,
+        exposure / low if low > 0 else math.inf,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class FailureRate:
     """Failures of one node per day of runtime, with the evidence behind it."""
@@ -53,8 +85,8 @@ class FailureRate:
         """Failures per node-day; None without exposure."""
         return self.failures / self.node_days if self.node_days > 0 else None
 
-    def interval(self, confidence: float = CONFIDENCE) -> tuple[float, float]:
-        """Exact two-sided interval of the rate, in failures per node-day.
+    def interval(self, confidence: float = CONFIDENCE) -> Interval:
+        """The rate with its exact two-sided interval, in failures per node-day.
 
         With no failure the lower end is 0 and the upper end is still finite; with no exposure the
         upper end is infinite.
@@ -64,8 +96,8 @@ class FailureRate:
         """
         low, high = poisson_interval(self.failures, confidence)
         if self.node_days <= 0:
-            return 0.0, float("inf")
-        return low / self.node_days, high / self.node_days
+            return Interval(None, 0.0, math.inf)
+        return Interval(self.per_node_day, low / self.node_days, high / self.node_days)
 
     def mttf_h(self, n_nodes: float, confidence: float = CONFIDENCE) -> Interval:
         """Mean time to failure of a job on `n_nodes` nodes in series, in hours.
@@ -73,10 +105,4 @@ class FailureRate:
         Source:
             Kokolis et al. (2025): MTTF = 1 / (N_nodes * r_f).
         """
-        low, high = self.interval(confidence)
-        rate = self.per_node_day
-        return Interval(
-            HOURS_PER_DAY / (n_nodes * rate) if rate else None,
-            HOURS_PER_DAY / (n_nodes * high) if high < float("inf") else 0.0,
-            HOURS_PER_DAY / (n_nodes * low) if low > 0 else float("inf"),
-        )
+        return self.interval(confidence).scaled(n_nodes).inverse(HOURS_PER_DAY)

@@ -10,7 +10,7 @@ import ibis
 import numpy as np
 
 from ettr.defaults import CONFIDENCE
-from ettr.metrics.bounds import Bounds
+from ettr.estimates import Interval
 from ettr.metrics.instants import Period, fetch, floats_of, seconds_of, to_seconds
 from ettr.metrics.outages import Outage, outages
 from ettr.metrics.status import share
@@ -33,7 +33,7 @@ class ReasonOutages:
     nodes: int
     node_hours: float
     gpu_hours: float | None
-    median_h: Bounds
+    median_h: Interval
 
 
 @dataclass(frozen=True, slots=True)

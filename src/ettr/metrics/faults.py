@@ -9,11 +9,11 @@ import ibis
 import numpy as np
 
 from ettr.defaults import CONFIDENCE
+from ettr.estimates import Interval
 from ettr.estimates.exact import share_interval
 from ettr.metrics.availability import Service
-from ettr.metrics.bounds import Bounds, plain
 from ettr.metrics.instants import Floats, Period, fetch, seconds_of, to_seconds
-from ettr.metrics.rates import Rate, rate
+from ettr.metrics.rates import PER_NODE_DAYS, Rate, rate
 from ettr.metrics.survival import Durations, durations
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 
@@ -26,7 +26,7 @@ class CategoryFaults:
     """Faults of one category: their share, rate and time to repair."""
 
     category: str
-    share: Bounds
+    share: Interval
     in_service: Rate
     repair_h: Durations
 
@@ -43,7 +43,7 @@ class FleetFaults:
 
     nodes: int
     faults: int
-    node_mtbf_days: Bounds
+    node_mtbf_days: Interval
     in_service: Rate
     by_category: tuple[CategoryFaults, ...]
     repair_h: Durations
@@ -87,12 +87,12 @@ def fleet_faults(
     return FleetFaults(
         nodes=len(fleet.spans_s),
         faults=rows.num_rows,
-        node_mtbf_days=_inverse(whole),
+        node_mtbf_days=_mtbf_days(whole),
         in_service=whole,
         by_category=tuple(
             CategoryFaults(
                 category=name,
-                share=plain(share_interval(count, rows.num_rows, confidence)),
+                share=share_interval(count, rows.num_rows, confidence),
                 in_service=rate(count, node_days, confidence),
                 repair_h=durations(
                     lasted_h[categories == name], over[categories == name], confidence
@@ -106,10 +106,10 @@ def fleet_faults(
     )
 
 
-def _inverse(whole: Rate) -> Bounds:
-    bounds = whole.per_1000_node_days
-    ends = [1000.0 / v if v else None for v in (bounds.estimate, bounds.high, bounds.low)]
-    return Bounds(*ends)
+def _mtbf_days(whole: Rate) -> Interval:
+    if whole.node_days <= 0:
+        return Interval.unknown()
+    return whole.per_1000_node_days.inverse(PER_NODE_DAYS)
 
 
 def _variation(gaps_s: Floats) -> float | None:

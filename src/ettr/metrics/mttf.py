@@ -14,7 +14,8 @@ import ibis
 import numpy as np
 
 from ettr.defaults import CONFIDENCE
-from ettr.metrics.bounds import Bounds, mean_time_bounds, plain
+from ettr.estimates import Interval
+from ettr.estimates.exact import mean_time_interval
 from ettr.metrics.instants import fetch, seconds_of
 from ettr.metrics.rates import Rate
 from ettr.metrics.sizes import (
@@ -43,10 +44,10 @@ class SizeMttf:
     node_days: float
     mean_nodes: float | None
     failures: int
-    scheduler_mttf_h: Bounds
+    scheduler_mttf_h: Interval
     in_job_restarts: int
-    interruption_mttf_h: Bounds
-    projected_mttf_h: Bounds
+    interruption_mttf_h: Interval
+    projected_mttf_h: Interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class ProjectedMttf:
 
     size: int
     nodes: float
-    mttf_h: Bounds
+    mttf_h: Interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +69,8 @@ class MttfBySize:
     rate_used: Rate
     classes: tuple[SizeMttf, ...]
     line: tuple[ProjectedMttf, ...]
-    scheduler_mttf_h: Bounds
-    interruption_mttf_h: Bounds
+    scheduler_mttf_h: Interval
+    interruption_mttf_h: Interval
 
 
 def mttf_by_size(
@@ -128,16 +129,18 @@ def mttf_by_size(
             for end in LINE_ENDS
             if per_node and end >= per_node
         ),
-        scheduler_mttf_h=mean_time_bounds(failed.total(), hours, confidence),
-        interruption_mttf_h=mean_time_bounds(failed.total() + restarted.total(), hours, confidence),
+        scheduler_mttf_h=mean_time_interval(failed.total(), hours, confidence),
+        interruption_mttf_h=mean_time_interval(
+            failed.total() + restarted.total(), hours, confidence
+        ),
     )
 
 
-def project(rate_used: Rate, n_nodes: float, confidence: float = CONFIDENCE) -> Bounds:
+def project(rate_used: Rate, n_nodes: float, confidence: float = CONFIDENCE) -> Interval:
     """MTTF in hours of a job on `n_nodes` nodes in series at a constant rate."""
     if rate_used.node_days <= 0:
-        return Bounds(None, None, None)
-    return plain(rate_used.model().mttf_h(n_nodes, confidence))
+        return Interval.unknown()
+    return rate_used.model().mttf_h(n_nodes, confidence)
 
 
 def _class(
@@ -157,12 +160,10 @@ def _class(
         node_days=row["node_s"] / SECONDS_PER_DAY,
         mean_nodes=nodes,
         failures=failed[end],
-        scheduler_mttf_h=mean_time_bounds(failed[end], hours, confidence),
+        scheduler_mttf_h=mean_time_interval(failed[end], hours, confidence),
         in_job_restarts=restarted[end],
-        interruption_mttf_h=mean_time_bounds(failed[end] + restarted[end], hours, confidence),
-        projected_mttf_h=project(rate_used, nodes, confidence)
-        if nodes
-        else Bounds(None, None, None),
+        interruption_mttf_h=mean_time_interval(failed[end] + restarted[end], hours, confidence),
+        projected_mttf_h=project(rate_used, nodes, confidence) if nodes else Interval.unknown(),
     )
 
 

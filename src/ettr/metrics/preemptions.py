@@ -14,8 +14,8 @@ import ibis
 import numpy as np
 
 from ettr.defaults import CONFIDENCE
+from ettr.estimates import Interval
 from ettr.estimates.exact import share_interval
-from ettr.metrics.bounds import Bounds, plain
 from ettr.metrics.instants import Floats, fetch, seconds_of
 from ettr.tables.ibis_time import epoch_s
 
@@ -47,8 +47,8 @@ class RuleError:
     log_links: int
     rule_links: int
     agreeing_links: int
-    precision: Bounds
-    recall: Bounds
+    precision: Interval
+    recall: Interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,6 +302,6 @@ def _rule_error(
         log_links=len(logged),
         rule_links=len(ruled),
         agreeing_links=agreeing,
-        precision=plain(share_interval(agreeing, len(ruled), confidence)),
-        recall=plain(share_interval(agreeing, len(logged), confidence)),
+        precision=share_interval(agreeing, len(ruled), confidence),
+        recall=share_interval(agreeing, len(logged), confidence),
     )

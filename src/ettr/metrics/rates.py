@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import ibis
 
 from ettr.defaults import CONFIDENCE
-from ettr.estimates.exact import FailureRate
-from ettr.metrics.bounds import Bounds, rate_bounds
+from ettr.estimates import Interval
+from ettr.estimates.exact import FailureRate, rate_interval
 from ettr.metrics.instants import fetch, first_row
 from ettr.units import SECONDS_PER_DAY
 
@@ -23,7 +23,7 @@ class Rate:
 
     failures: int
     node_days: float
-    per_1000_node_days: Bounds
+    per_1000_node_days: Interval
 
     def model(self) -> FailureRate:
         """The same evidence as the rate that projections take."""
@@ -62,7 +62,7 @@ class FailureRates:
 
 def rate(failures: int, node_days: float, confidence: float = CONFIDENCE) -> Rate:
     """A rate with its exact interval, in failures per 1,000 node-days."""
-    return Rate(failures, node_days, rate_bounds(failures, node_days, confidence, PER_NODE_DAYS))
+    return Rate(failures, node_days, rate_interval(failures, node_days, confidence, PER_NODE_DAYS))
 
 
 def failure_rates(

@@ -16,7 +16,7 @@ import ibis
 import numpy as np
 
 from ettr.errors import UsageError
-from ettr.metrics.bounds import Bounds
+from ettr.estimates import Interval
 from ettr.metrics.instants import fetch, floats_of, seconds_of, to_datetime
 from ettr.metrics.run_progress import RunRecord, ScheduledSplit, split_scheduled
 from ettr.metrics.sizes import SizeClass, size_class, size_end_of
@@ -96,8 +96,8 @@ class JobRun:
     between_h: float
     gpu_hours: float
     basis: str
-    ettr_ratio: Bounds
-    productive_h: Bounds
+    ettr_ratio: Interval
+    productive_h: Interval
     split: ScheduledSplit | None
 
 
@@ -110,8 +110,8 @@ class SizeEttr:
     measured_runs: int
     gpu_hours: float
     wallclock_h: float
-    mean_ettr_ratio: Bounds
-    pooled_ettr_ratio: Bounds
+    mean_ettr_ratio: Interval
+    pooled_ettr_ratio: Interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,10 +312,10 @@ def _run(
     split, ids = found or (None, ())
     wall_s = float(row["queue_s"] + row["scheduled_s"])
     if split is not None:
-        productive_h = Bounds(split.productive_h, split.productive_h, split.productive_h)
+        productive_h = Interval(split.productive_h, split.productive_h, split.productive_h)
     else:
         ends = sorted(float(row[name]) / SECONDS_PER_HOUR for name in ("worst_s", "best_s"))
-        productive_h = Bounds(float(row["middle_s"]) / SECONDS_PER_HOUR, *ends)
+        productive_h = Interval(float(row["middle_s"]) / SECONDS_PER_HOUR, *ends)
     wall_h = wall_s / SECONDS_PER_HOUR
     return JobRun(
         cluster=row["cluster"],
@@ -336,15 +336,10 @@ def _run(
         between_h=row["between_s"] / SECONDS_PER_HOUR,
         gpu_hours=(row["gpu_s"] or 0.0) / SECONDS_PER_HOUR,
         basis="progress" if split is not None else "assumed",
-        ettr_ratio=_scaled(productive_h, 1.0 / wall_h) if wall_h else Bounds(None, None, None),
+        ettr_ratio=productive_h.scaled(1.0 / wall_h) if wall_h else Interval.unknown(),
         productive_h=productive_h,
         split=split,
     )
-
-
-def _scaled(bounds: Bounds, factor: float) -> Bounds:
-    ends = [None if v is None else v * factor for v in (bounds.estimate, bounds.low, bounds.high)]
-    return Bounds(*ends)
 
 
 def _by_size(runs: list[JobRun]) -> tuple[SizeEttr, ...]:
@@ -368,6 +363,6 @@ def _by_size(runs: list[JobRun]) -> tuple[SizeEttr, ...]:
     )
 
 
-def _mean(ratios: list[Bounds], weights: list[float]) -> Bounds:
+def _mean(ratios: list[Interval], weights: list[float]) -> Interval:
     columns = ([getattr(r, name) or 0.0 for r in ratios] for name in ("estimate", "low", "high"))
-    return Bounds(*(float(np.average(column, weights=weights)) for column in columns))
+    return Interval(*(float(np.average(column, weights=weights)) for column in columns))

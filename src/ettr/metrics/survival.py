@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from ettr.defaults import CONFIDENCE
-from ettr.estimates.interval import check_confidence
-from ettr.metrics.bounds import Bounds
+from ettr.estimates.interval import Interval, check_confidence
 from ettr.metrics.instants import Floats
 
 QUANTILES = (0.25, 0.5, 0.75, 0.9, 0.99)
@@ -20,7 +20,7 @@ class Quantile:
     """One quantile of a duration; None where too little has ended to tell it."""
 
     level: float
-    hours: Bounds
+    hours: Interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,8 @@ class Durations:
 
     count: int
     still_open: int
-    mean_h: Bounds
-    median_h: Bounds
+    mean_h: Interval
+    median_h: Interval
     quantiles: tuple[Quantile, ...]
 
 
@@ -54,7 +54,7 @@ def durations(
     check_confidence(confidence)
     hours = np.asarray(hours, dtype=float)
     over = np.asarray(over, dtype=bool)
-    nothing = Bounds(None, None, None)
+    nothing = Interval.unknown()
     if not len(hours):
         return Durations(0, 0, nothing, nothing, ())
     curve = _Curve.of(hours, over)
@@ -88,20 +88,20 @@ class _Curve:
         increments = np.where(left > 0, ended / np.maximum(at_risk * left, 1), 0.0)
         return _Curve(times_h, survival, np.cumsum(increments), increments, float(hours.max()))
 
-    def mean(self, confidence: float) -> Bounds:
+    def mean(self, confidence: float) -> Interval:
         if not len(self.times_h):
-            return Bounds(None, self.longest_h, None)
+            return Interval(None, self.longest_h, math.inf)
         edges = np.append(self.times_h, self.longest_h)
         before = np.concatenate([[1.0], self.survival])
         areas = np.diff(np.concatenate([[0.0], edges])) * before
         mean = float(areas.sum())
         beyond = mean - np.cumsum(areas)[:-1]
         error = _normal(confidence) * float(np.sqrt((beyond**2 * self.increments).sum()))
-        return Bounds(mean, max(mean - error, 0.0), mean + error)
+        return Interval(mean, max(mean - error, 0.0), mean + error)
 
-    def quantile(self, level: float, confidence: float) -> Bounds:
+    def quantile(self, level: float, confidence: float) -> Interval:
         if not len(self.times_h):
-            return Bounds(None, self.longest_h, None)
+            return Interval(None, self.longest_h, math.inf)
         target = 1.0 - level
         spread = _normal(confidence) * np.sqrt(self.hazard_variance)
         inside = np.clip(self.survival, 1e-12, 1 - 1e-12)
@@ -109,7 +109,12 @@ class _Curve:
         lower = np.where(self.survival > 0, inside**factor, 0.0)
         upper = np.where(self.survival > 0, inside ** (1 / factor), 0.0)
         first = self._first_at_or_below
-        return Bounds(first(self.survival, target), first(lower, target), first(upper, target))
+        low, high = first(lower, target), first(upper, target)
+        return Interval(
+            first(self.survival, target),
+            -math.inf if low is None else low,
+            math.inf if high is None else high,
+        )
 
     def _first_at_or_below(self, curve: Floats, target: float) -> float | None:
         places = np.flatnonzero(curve <= target + 1e-12)

@@ -11,7 +11,7 @@ import numpy as np
 
 from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
-from ettr.metrics.bounds import Bounds
+from ettr.estimates import Interval
 from ettr.metrics.instants import (
     Floats,
     Period,
@@ -48,7 +48,7 @@ class TrendPoint:
     window_from: datetime
     failures: int
     node_days: float
-    per_1000_node_days: Bounds
+    per_1000_node_days: Interval
     by_symptom: tuple[SymptomCount, ...]
 
 

@@ -20,14 +20,16 @@ FEW_FAILURES = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
-    """One fitted parameter between two ends; `estimate` is None where nothing was observed."""
+class Parameter(Interval):
+    """One fitted parameter: an interval with a name and a unit."""
 
     name: str
     unit: str
-    estimate: float | None
-    low: float
-    high: float
+
+    @staticmethod
+    def of(name: str, unit: str, interval: Interval) -> "Parameter":
+        """The parameter `name` in `unit` with this interval."""
+        return Parameter(interval.estimate, interval.low, interval.high, name, unit)
 
 
 @dataclass(frozen=True, slots=True)

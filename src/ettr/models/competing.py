@@ -58,14 +58,7 @@ class CompetingRisks(FailureModel[Lifetimes]):
         return Fit(
             model=f"{self.name}, {self.inner.name} each",
             parameters=tuple(
-                Parameter(
-                    s,
-                    "per node-day",
-                    fit.rate_per_node_day.estimate,
-                    fit.rate_per_node_day.low,
-                    fit.rate_per_node_day.high,
-                )
-                for s, fit in parts
+                Parameter.of(s, "per node-day", fit.rate_per_node_day) for s, fit in parts
             ),
             rate=FailureRate(data.failures, data.node_days),
             rate_per_node_day=total.rate_per_node_day,

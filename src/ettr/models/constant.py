@@ -5,7 +5,6 @@ import math
 import numpy as np
 
 from ettr.defaults import CONFIDENCE
-from ettr.estimates import Interval
 from ettr.estimates.exact import FailureRate
 from ettr.models.base import FailureModel, Fit, GoodnessOfFit, Parameter, age_test, verdict
 from ettr.models.data import Counts, Floats, Lifetimes
@@ -26,8 +25,7 @@ class ConstantRate(FailureModel[Lifetimes | Counts]):
         """The rate and its exact interval, with a test by age or between units."""
         failures = data.total if isinstance(data, Counts) else data.failures
         rate = FailureRate(failures, data.node_days)
-        low, high = rate.interval(confidence)
-        interval = Interval(rate.per_node_day, low, high)
+        interval = rate.interval(confidence)
         per_s = (interval.estimate or 0.0) / SECONDS_PER_DAY
 
         def cumulative_hazard(clock_s: Floats) -> Floats:
@@ -42,7 +40,7 @@ class ConstantRate(FailureModel[Lifetimes | Counts]):
             likelihood = failures * math.log(per_s) - failures if per_s else None
         return Fit(
             model=self.name,
-            parameters=(Parameter("rate", "per node-day", rate.per_node_day, low, high),),
+            parameters=(Parameter.of("rate", "per node-day", interval),),
             rate=rate,
             rate_per_node_day=interval,
             log_likelihood=likelihood,

@@ -122,8 +122,7 @@ def dispersion(counts: Counts, confidence: float = CONFIDENCE) -> Dispersion:
     over-dispersed interval is no more than the Poisson one.
     """
     rate = FailureRate(counts.total, counts.node_days)
-    low, high = rate.interval(confidence)
-    poisson = Interval(rate.per_node_day, low, high)
+    poisson = rate.interval(confidence)
     pearson, degrees = pearson_index(counts)
     if int(counts.failures.sum()) < FEW_FAILURES or degrees < 1:
         why = (
@@ -146,7 +145,7 @@ def dispersion(counts: Counts, confidence: float = CONFIDENCE) -> Dispersion:
     expected = counts.exposure_node_days * seen.sum() / counts.exposure_node_days.sum()
     index, effective = spread_index(seen, expected)
     wide = inflated_interval(rate, index, effective, confidence)
-    wide = Interval(wide.estimate, min(wide.low, low), max(wide.high, high))
+    wide = Interval(wide.estimate, min(wide.low, poisson.low), max(wide.high, poisson.high))
     statistic = pearson * degrees
     p_value = _index_tail(counts, statistic, degrees)
     test = GoodnessOfFit(f"dispersion over {counts.unit}s", statistic, degrees, p_value)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from ettr.models.base import (
 from ettr.models.data import Counts, Floats
 from ettr.models.dispersion import inflated_interval, spread_index
 
+_SPREAD_UNIT = "squared coefficient of variation"
 _LOG_SPREAD = (-12.0, 7.0)
 """Where the logarithm of the spread is searched: from none to one node in a thousand failing."""
 
@@ -57,8 +59,8 @@ class GammaMixed(FailureModel[Counts]):
         return Fit(
             model=self.name,
             parameters=(
-                Parameter("rate", "per node-day", mean, interval.low, interval.high),
-                Parameter("spread", "squared coefficient of variation", spread, low, high),
+                Parameter.of("rate", "per node-day", replace(interval, estimate=mean)),
+                Parameter.of("spread", _SPREAD_UNIT, Interval(spread, low, high)),
             ),
             rate=rate,
             rate_per_node_day=interval,
@@ -83,15 +85,15 @@ class GammaMixed(FailureModel[Counts]):
 
 
 def _unknown(name: str, rate: FailureRate, placed: int, data: Counts, confidence: float) -> Fit:
-    low, high = rate.interval(confidence)
+    interval = rate.interval(confidence)
     return Fit(
         model=name,
         parameters=(
-            Parameter("rate", "per node-day", rate.per_node_day, low, high),
-            Parameter("spread", "squared coefficient of variation", None, 0.0, math.inf),
+            Parameter.of("rate", "per node-day", interval),
+            Parameter.of("spread", _SPREAD_UNIT, Interval(None, 0.0, math.inf)),
         ),
         rate=rate,
-        rate_per_node_day=Interval(rate.per_node_day, low, high),
+        rate_per_node_day=interval,
         log_likelihood=None,
         n_parameters=2,
         goodness=None,

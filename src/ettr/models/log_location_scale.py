@@ -111,14 +111,11 @@ class LogLocationScale(FailureModel[Lifetimes]):
         )
 
     def _nothing(self, rate: FailureRate, confidence: float) -> Fit:
-        low, high = rate.interval(confidence)
         return Fit(
             model=self.name,
-            parameters=self.parameters(
-                Interval(None, -math.inf, math.inf), Interval(None, 0.0, math.inf)
-            ),
+            parameters=self.parameters(Interval.unknown(), Interval(None, 0.0, math.inf)),
             rate=rate,
-            rate_per_node_day=Interval(rate.per_node_day, low, high),
+            rate_per_node_day=rate.interval(confidence),
             log_likelihood=None,
             n_parameters=2,
             goodness=None,
@@ -142,6 +139,18 @@ class LogLocationScale(FailureModel[Lifetimes]):
         seen = np.bincount(group, data.observed).astype(np.float64)
         index, degrees = spread_index(seen, expected)
         return (index, degrees) if index > 1.0 and degrees else (1.0, 0.0)
+
+
+def exponential(log_interval: Interval) -> Interval:
+    """The interval of a value from that of its logarithm; what overflows is infinite."""
+
+    def exp(value: float) -> float:
+        return math.exp(value) if value < 700.0 else math.inf
+
+    estimate = log_interval.estimate
+    return Interval(
+        None if estimate is None else exp(estimate), exp(log_interval.low), exp(log_interval.high)
+    )
 
 
 def _at(model: LogLocationScale, clock_s: Floats, place: float, scale: float) -> Floats:

@@ -7,7 +7,7 @@ import numpy as np
 from ettr.estimates import Interval
 from ettr.models.base import Fit, Parameter
 from ettr.models.data import Floats
-from ettr.models.log_location_scale import LogLocationScale
+from ettr.models.log_location_scale import LogLocationScale, exponential
 
 
 class Lognormal(LogLocationScale):
@@ -44,20 +44,13 @@ class Lognormal(LogLocationScale):
     def parameters(self, location: Interval, scale: Interval) -> tuple[Parameter, ...]:
         """Median in seconds, and the standard deviation of the logarithm."""
         return (
-            Parameter(
-                "median",
-                "s",
-                None if location.estimate is None else _exp(location.estimate),
-                _exp(location.low),
-                _exp(location.high),
-            ),
-            Parameter("sigma", "1", scale.estimate, scale.low, scale.high),
+            Parameter.of("median", "s", exponential(location)),
+            Parameter.of("sigma", "1", scale),
         )
 
     def log_scale(self, fit: Fit) -> Interval:
         """Sigma itself."""
-        sigma = fit.parameter("sigma")
-        return Interval(sigma.estimate, sigma.low, sigma.high)
+        return fit.parameter("sigma")
 
     def meaning(self, scale: Interval) -> str:
         """What sigma says, without a full stop."""
@@ -66,7 +59,3 @@ class Lognormal(LogLocationScale):
             f"{math.exp(0.6745 * (scale.estimate or 0.0)):.2g} "
             f"of the median (sigma {scale.estimate:.2f}, {scale.low:.2f} to {scale.high:.2f})"
         )
-
-
-def _exp(value: float) -> float:
-    return math.exp(value) if value < 700.0 else math.inf

@@ -40,7 +40,6 @@ class PiecewiseConstant(FailureModel[Lifetimes]):
     def fit(self, data: Lifetimes, confidence: float = CONFIDENCE) -> Fit:
         """The change points, and the rate between them with exact intervals given the points."""
         rate = FailureRate(data.failures, data.node_days)
-        low, high = rate.interval(confidence)
         edges_s, counts, exposure_s = _grid(data)
         cuts = _search(counts, exposure_s, self.most_steps, data.failures)
         starts = [0, *cuts, counts.size]
@@ -49,7 +48,8 @@ class PiecewiseConstant(FailureModel[Lifetimes]):
         for i, (a, b) in enumerate(pairwise(starts)):
             n, days = int(counts[a:b].sum()), float(exposure_s[a:b].sum()) / SECONDS_PER_DAY
             least, most = (end / days for end in poisson_interval(n, confidence))
-            parameters.append(Parameter(f"rate {i + 1}", "per node-day", n / days, least, most))
+            interval = Interval(n / days, least, most)
+            parameters.append(Parameter.of(f"rate {i + 1}", "per node-day", interval))
             rates.append(n / days / SECONDS_PER_DAY)
             levels.append(f"{n / days:.3g}")
             likelihood += n * math.log(n / days / SECONDS_PER_DAY) - n if n else 0.0
@@ -57,7 +57,8 @@ class PiecewiseConstant(FailureModel[Lifetimes]):
         for i, cut in enumerate(cuts):
             a, b = starts[i], starts[i + 2]
             ends = _place(counts[a:b], exposure_s[a:b], edges_s[a : b + 1], confidence)
-            parameters.append(Parameter(f"step {i + 1}", "s", float(edges_s[cut]), *ends))
+            interval = Interval(float(edges_s[cut]), *ends)
+            parameters.append(Parameter.of(f"step {i + 1}", "s", interval))
         hazard = _Steps(np.array([0.0, *steps_s]), np.array(rates))
         n_parameters = 1 + 2 * len(cuts)
         goodness = age_test(data, hazard, n_parameters)
@@ -66,7 +67,7 @@ class PiecewiseConstant(FailureModel[Lifetimes]):
             model=self.name,
             parameters=tuple(parameters),
             rate=rate,
-            rate_per_node_day=Interval(rate.per_node_day, low, high),
+            rate_per_node_day=rate.interval(confidence),
             log_likelihood=likelihood if data.failures else None,
             n_parameters=n_parameters,
             goodness=goodness,

@@ -1,13 +1,11 @@
 """Weibull lifetimes: nodes that get better with age, or wear out."""
 
-import math
-
 import numpy as np
 
 from ettr.estimates import Interval
 from ettr.models.base import Fit, Parameter
 from ettr.models.data import Floats
-from ettr.models.log_location_scale import LogLocationScale
+from ettr.models.log_location_scale import LogLocationScale, exponential
 
 
 class Weibull(LogLocationScale):
@@ -36,43 +34,22 @@ class Weibull(LogLocationScale):
         return np.ones_like(z)
 
     def parameters(self, location: Interval, scale: Interval) -> tuple[Parameter, ...]:
-        """Shape, and the scale in seconds (63 % of lifetimes are shorter)."""
-        shape = _shape(scale)
+        """Shape, one over `scale`; and the scale in seconds (63 % of lifetimes are shorter)."""
         return (
-            Parameter("shape", "1", shape.estimate, shape.low, shape.high),
-            Parameter(
-                "scale",
-                "s",
-                None if location.estimate is None else _exp(location.estimate),
-                _exp(location.low),
-                _exp(location.high),
-            ),
+            Parameter.of("shape", "1", scale.inverse()),
+            Parameter.of("scale", "s", exponential(location)),
         )
 
     def log_scale(self, fit: Fit) -> Interval:
         """One over the shape."""
-        shape = fit.parameter("shape")
-        return _shape(Interval(shape.estimate, shape.low, shape.high))
+        return fit.parameter("shape").inverse()
 
     def meaning(self, scale: Interval) -> str:
         """What the shape says about ageing, without a full stop."""
-        shape = _shape(scale)
+        shape = scale.inverse()
         band = f"(shape {shape.estimate:.2f}, {shape.low:.2f} to {shape.high:.2f})"
         if shape.high < 1.0:
             return f"Failures become rarer as the clock runs {band}"
         if shape.low > 1.0:
             return f"Failures become more frequent as the clock runs {band}"
         return f"Neither wear nor settling in is shown {band}"
-
-
-def _shape(scale: Interval) -> Interval:
-    """Shape is one over the scale of the log lifetime, and the other way round."""
-    return Interval(
-        None if scale.estimate is None else 1.0 / scale.estimate,
-        1.0 / scale.high,
-        math.inf if scale.low == 0 else 1.0 / scale.low,
-    )
-
-
-def _exp(value: float) -> float:
-    return math.exp(value) if value < 700.0 else math.inf

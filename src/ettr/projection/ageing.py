@@ -130,12 +130,11 @@ def fit_since_last_step(data: Lifetimes, confidence: float = CONFIDENCE) -> tupl
     exposed = np.diff(at_risk(data.entry_s, data.duration_s, np.array([start_s, end_s])))
     recent = data.observed & (data.duration_s > start_s)
     rate = FailureRate(int(np.count_nonzero(recent)), float(exposed[0]) / SECONDS_PER_DAY)
-    low, high = rate.interval(confidence)
     return (
         replace(
             fit,
             rate=rate,
-            rate_per_node_day=Interval(rate.per_node_day, low, high),
+            rate_per_node_day=rate.interval(confidence),
             cumulative_hazard=None,
         ),
         start_s / SECONDS_PER_DAY if steps_s else 0.0,

@@ -189,7 +189,7 @@ def rolling_forecasts(counts: Counts, confidence: float = CONFIDENCE) -> Calibra
     off = np.abs(np.array(place) - 0.5)
     says = (
         "as they should"
-        if share.low <= confidence <= share.high
+        if share.contains(confidence)
         else (
             "less often than they should: the bands are too narrow"
             if share.high < confidence

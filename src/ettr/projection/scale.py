@@ -159,7 +159,7 @@ def project(
     """
     _check(fits, scale, seen)
     rates = [
-        (f"{fit.model}{note}", _times(_rate(fit, scale), factor))
+        (f"{fit.model}{note}", _rate(fit, scale).scaled(factor))
         for fit in fits
         for note, factor in _growth(scale, seen)
     ]
@@ -215,7 +215,7 @@ def _rate(fit: Fit, scale: Scale) -> Interval:
         return rate
     start, end = scale.age_days
     failures = fit.expected_failures(1.0, start * SECONDS_PER_DAY, end * SECONDS_PER_DAY)
-    return _times(rate, failures / (end - start) / rate.estimate)
+    return rate.scaled(failures / (end - start) / rate.estimate)
 
 
 def _growth(scale: Scale, seen: Seen) -> list[tuple[str, float]]:
@@ -227,15 +227,10 @@ def _growth(scale: Scale, seen: Seen) -> list[tuple[str, float]]:
     ]
 
 
-def _times(interval: Interval, factor: float) -> Interval:
-    estimate = None if interval.estimate is None else interval.estimate * factor
-    return Interval(estimate, interval.low * factor, interval.high * factor)
-
-
 def _line(
     name: str, rate: Interval, scale: Scale, ettr: EttrOfRate | None, spares: Spares | None
 ) -> Line:
-    mttf = _inverse(_times(rate, scale.n_nodes / HOURS_PER_DAY))
+    mttf = rate.scaled(scale.n_nodes / HOURS_PER_DAY).inverse()
     if ettr is None:
         return Line(name, rate, mttf, None)
 
@@ -247,14 +242,6 @@ def _line(
 
     estimate = value(rate.estimate) if rate.estimate else None  # no failure is no estimate
     return Line(name, rate, mttf, Interval(estimate, value(rate.high), value(rate.low)))
-
-
-def _inverse(per_h: Interval) -> Interval:
-    return Interval(
-        1.0 / per_h.estimate if per_h.estimate else None,
-        1.0 / per_h.high if per_h.high > 0 else math.inf,
-        1.0 / per_h.low if per_h.low > 0 else math.inf,
-    )
 
 
 def _envelope(intervals: Sequence[Interval]) -> Interval:
@@ -278,7 +265,7 @@ def _spares(scale: Scale, rate: Interval) -> Spares:
     from scipy.stats import poisson
 
     repair_days = scale.repair_days or 0.0
-    in_repair = _times(rate, scale.n_nodes * repair_days)
+    in_repair = rate.scaled(scale.n_nodes * repair_days)
     needed = int(poisson.ppf(0.99, in_repair.high)) if math.isfinite(in_repair.high) else 0
     return Spares(
         in_repair,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from datetime import UTC, datetime
 
-from ettr.metrics.bounds import Bounds
+from ettr.estimates import Interval
 
 DASH = "–"
 
@@ -32,26 +32,27 @@ def percent(share: float | None, digits: int = 3) -> str:
     return DASH if share is None else f"{number(share * 100, digits)} %"
 
 
-def between(bounds: Bounds, digits: int = 3) -> str:
-    """An estimate with its interval; `≥` or `≤` where data set one bound only."""
-    if bounds.low is None and bounds.high is None:
-        return number(bounds.estimate, digits)
-    if bounds.estimate is None:
-        if bounds.high is None:
-            return f"≥ {number(bounds.low, digits)}" if bounds.low else DASH
-        return f"≤ {number(bounds.high, digits)}"
-    high = "∞" if bounds.high is None else number(bounds.high, digits)
-    return f"{number(bounds.estimate, digits)} [{number(bounds.low, digits)}, {high}]"
+def between(interval: Interval, digits: int = 3) -> str:
+    """An estimate with its interval; `≥` or `≤` where data bound it on one side only."""
+    low, high = finite(interval.low), finite(interval.high)
+    if low is None and high is None:
+        return number(interval.estimate, digits)
+    if interval.estimate is None:
+        if high is None:
+            return f"≥ {number(low, digits)}" if low else DASH
+        return f"≤ {number(high, digits)}"
+    upper = "∞" if high is None else number(high, digits)
+    return f"{number(interval.estimate, digits)} [{number(low, digits)}, {upper}]"
 
 
-def share_between(bounds: Bounds, digits: int = 3) -> str:
+def share_between(interval: Interval, digits: int = 3) -> str:
     """A share with its interval, as percentages."""
-    scaled = Bounds(*(None if v is None else v * 100 for v in _ends(bounds)))
-    return f"{between(scaled, digits)} %"
+    return f"{between(interval.scaled(100), digits)} %"
 
 
-def _ends(bounds: Bounds) -> tuple[float | None, float | None, float | None]:
-    return bounds.estimate, bounds.low, bounds.high
+def finite(value: float) -> float | None:
+    """A number as figures take it: None where it is not finite."""
+    return value if math.isfinite(value) else None
 
 
 def moment(time: datetime | None) -> str:

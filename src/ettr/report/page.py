@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from ettr import __version__
 from ettr.analysis import Analysis
 from ettr.analysis.projecting import checkpoint_advice, project_store
-from ettr.metrics.bounds import plain as bounds_of
 from ettr.report.document import REPORT_FORMAT, REPORT_VERSION, plain
 from ettr.report.html import Card, Page
 from ettr.report.next_steps import next_steps
@@ -137,7 +136,7 @@ def _job_cards(analysis: Analysis) -> Iterator[Card]:
     wrong = analysis.false_attribution
     yield Card(
         "False attribution",
-        share_between(bounds_of(wrong.share)),
+        share_between(wrong.share),
         f"{wrong.n_touched:,} of {wrong.n_completed:,} completed attempts would be blamed",
     )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ettr.attribution.chance import CoOccurrences, FalseAttribution
-from ettr.metrics.bounds import plain
 from ettr.report.numbers import number, share_between
 from ettr.report.section import Figure, Section, Table
 
@@ -12,19 +11,18 @@ def attribution_section(together: CoOccurrences, wrong: FalseAttribution) -> Sec
     """Co-occurrence of symptoms and the rate of false attribution."""
     lead = (
         f"The same window over {wrong.n_completed:,} completed attempts would have blamed "
-        f"{wrong.n_touched:,} of them: {share_between(plain(wrong.share))} "
+        f"{wrong.n_touched:,} of them: {share_between(wrong.share)} "
         f"(published: {wrong.published}). {wrong.n_on_evidence:,} failures rest on a check alone; "
         f"{number(wrong.expected_by_chance)} of such would be expected by chance. Of "
         f"{together.n_failures:,} explained failures {together.n_several:,} "
-        f"({share_between(plain(together.several))}) show several symptoms."
+        f"({share_between(together.several)}) show several symptoms."
     )
     tables = (
         Table(
             "Critical symptoms beside completed attempts",
             ("symptom", "attempts", "share"),
             tuple(
-                (s.symptom, number(s.n_attempts), share_between(plain(s.share)))
-                for s in wrong.by_symptom
+                (s.symptom, number(s.n_attempts), share_between(s.share)) for s in wrong.by_symptom
             ),
             frozenset({1, 2}),
         ),
@@ -37,7 +35,7 @@ def attribution_section(together: CoOccurrences, wrong: FalseAttribution) -> Sec
                     pair.other,
                     number(pair.n_both),
                     number(pair.n_symptom),
-                    share_between(plain(pair.share)),
+                    share_between(pair.share),
                 )
                 for pair in together.pairs
             ),

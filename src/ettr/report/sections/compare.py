@@ -6,7 +6,6 @@ import math
 
 from ettr.analysis.comparing import FleetComparison, FleetPair
 from ettr.estimates import Interval
-from ettr.metrics.bounds import plain
 from ettr.models.compare import Funnel, RateRatio
 from ettr.report.numbers import between, number, percent
 from ettr.report.section import Figure, Section, Table
@@ -50,7 +49,7 @@ def _rates_table(found: FleetComparison) -> Table:
                 fleet.jobs,
                 number(fleet.failures),
                 number(fleet.node_days, 6),
-                between(plain(Interval(fleet.per_1000_node_days, fleet.low, fleet.high))),
+                between(Interval(fleet.per_1000_node_days, fleet.low, fleet.high)),
                 {"poisson": "no", "over-dispersed": "yes"}.get(fleet.clustered, "cannot be known"),
             )
             for fleet in found.fleets

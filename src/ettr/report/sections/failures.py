@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ettr.metrics.bounds import Bounds
+from ettr.estimates import Interval
 from ettr.metrics.mttf import MttfBySize
 from ettr.metrics.rates import FailureRates
 from ettr.metrics.sizes import SIZE_ENDS
 from ettr.metrics.trend import RateTrend
-from ettr.report.numbers import between, counted, moment, number, percent
+from ettr.report.numbers import between, counted, finite, moment, number, percent
 from ettr.report.section import Figure, Section, Table
 
 _RATE_AXIS = {"title": {"text": "failures per 1,000 node-days"}, "rangemode": "tozero"}
@@ -122,8 +122,12 @@ def _trend_figure(trend: RateTrend) -> Figure:
     bounds = [p.per_1000_node_days for p in trend.points]
     traces += [
         _line("total", times, [b.estimate for b in bounds], {"width": 2}),
-        _line("interval, upper", times, [b.high for b in bounds], {"width": 1, "dash": "dot"}),
-        _line("interval, lower", times, [b.low for b in bounds], {"width": 1, "dash": "dot"}),
+        _line(
+            "interval, upper", times, [finite(b.high) for b in bounds], {"width": 1, "dash": "dot"}
+        ),
+        _line(
+            "interval, lower", times, [finite(b.low) for b in bounds], {"width": 1, "dash": "dot"}
+        ),
     ]
     new = [m for m in trend.markers if m.is_new][:_MARKERS_SHOWN]
     shapes = [
@@ -166,12 +170,12 @@ def _line(name: str, x: list[Any], y: list[float | None], line: dict[str, Any]) 
     return {"type": "scatter", "mode": "lines", "name": name, "x": x, "y": y, "line": line}
 
 
-def _errors(bounds: list[Bounds]) -> dict[str, Any]:
+def _errors(intervals: list[Interval]) -> dict[str, Any]:
     return {
         "type": "data",
         "symmetric": False,
-        "array": [(b.high or b.estimate or 0) - (b.estimate or 0) for b in bounds],
-        "arrayminus": [(b.estimate or 0) - (b.low or 0) for b in bounds],
+        "array": [(finite(i.high) or i.estimate or 0) - (i.estimate or 0) for i in intervals],
+        "arrayminus": [(i.estimate or 0) - (finite(i.low) or 0) for i in intervals],
         "thickness": 1,
     }
 
@@ -211,7 +215,7 @@ def mttf_section(mttf: MttfBySize) -> Section:
             "mode": "markers",
             "name": "no failure yet: at least",
             "x": [c.size.size_to for c in known if not c.failures],
-            "y": [c.scheduler_mttf_h.low for c in known if not c.failures],
+            "y": [finite(c.scheduler_mttf_h.low) for c in known if not c.failures],
             "marker": {"symbol": "triangle-up-open", "size": 10},
             "hovertemplate": "%{x} " + unit + ": at least %{y:.3g} h",
         },
@@ -219,8 +223,8 @@ def mttf_section(mttf: MttfBySize) -> Section:
     line = mttf.line
     for name, values, dash in (
         ("projected from the rate", [p.mttf_h.estimate for p in line], "solid"),
-        ("projected, upper", [p.mttf_h.high for p in line], "dot"),
-        ("projected, lower", [p.mttf_h.low for p in line], "dot"),
+        ("projected, upper", [finite(p.mttf_h.high) for p in line], "dot"),
+        ("projected, lower", [finite(p.mttf_h.low) for p in line], "dot"),
     ):
         traces.append(_line(name, [p.size for p in line], values, {"dash": dash, "width": 1.5}))
     figure = Figure(

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 
 from ettr.analysis.fleet import FleetModels
-from ettr.estimates import Interval
-from ettr.metrics.bounds import Bounds, plain
 from ettr.models.compare import Funnel, FunnelPoint
 from ettr.report.numbers import DASH, between, counted, number
 from ettr.report.section import Figure, Section, Table
@@ -30,7 +28,7 @@ def models_section(models: FleetModels) -> Section:
         tuple(
             (
                 name,
-                between(_scaled(interval)),
+                between(interval.scaled(PER_NODE_DAYS)),
                 "yes" if spread.believe == name else "",
             )
             for name, interval in (
@@ -101,8 +99,3 @@ def _excess(point: FunnelPoint, per_node_day: float) -> float:
     """Standard deviations above the fleet's rate."""
     expected = per_node_day * point.rate.node_days
     return (point.rate.failures - expected) / math.sqrt(expected)
-
-
-def _scaled(interval: Interval) -> Bounds:
-    estimate = None if interval.estimate is None else interval.estimate * PER_NODE_DAYS
-    return plain(Interval(estimate, interval.low * PER_NODE_DAYS, interval.high * PER_NODE_DAYS))

@@ -6,7 +6,6 @@ import math
 
 from ettr.analysis.planning import RunPlan, SchemeChoice
 from ettr.estimates import Interval
-from ettr.metrics.bounds import plain
 from ettr.plan.run import spell
 from ettr.report.numbers import DASH, between, number, percent
 from ettr.report.section import Section, Table
@@ -104,12 +103,8 @@ def _lead(plan: RunPlan) -> str:
 def _numbers_table(plan: RunPlan) -> Table:
     run, rate = plan.run, plan.rate
     band = rate.per_node_day
-    scaled = Interval(
-        None if band.estimate is None else band.estimate * PER_NODE_DAYS,
-        band.low * PER_NODE_DAYS,
-        band.high * PER_NODE_DAYS,
-    )
-    exact = number(scaled.estimate) if scaled.low == scaled.high else between(plain(scaled))
+    scaled = band.scaled(PER_NODE_DAYS)
+    exact = number(scaled.estimate) if scaled.low == scaled.high else between(scaled)
     rows = [("failures per 1,000 node-days", exact)]
     if rate.evidence is not None:
         seen = rate.evidence

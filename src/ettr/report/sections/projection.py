@@ -8,7 +8,6 @@ from typing import Any
 
 from ettr.analysis.projecting import CheckpointAdvice, ScaleProjection
 from ettr.estimates import Interval
-from ettr.metrics.bounds import plain
 from ettr.plan.run import spell
 from ettr.report.numbers import DASH, between, counted, number, percent
 from ettr.report.section import Figure, Section, Table
@@ -54,7 +53,7 @@ def _warnings(found: ScaleProjection) -> list[str]:
 
 
 def _count(value: Interval | None) -> str:
-    return DASH if value is None else between(plain(value))
+    return DASH if value is None else between(value)
 
 
 def _table(found: ScaleProjection) -> Table:
@@ -88,7 +87,7 @@ def _spares_table(found: ScaleProjection) -> Table:
                 (
                     number(round(point.size), 7),
                     number(point.projection.scale.spares),
-                    between(plain(spares.in_repair)),
+                    between(spares.in_repair),
                     share_of(share),
                     number(spares.needed_for_99),
                 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ettr.metrics.runs import JobRun, JobRuns, Scenario
-from ettr.report.numbers import DASH, between, counted, duration, number
+from ettr.report.numbers import DASH, between, counted, duration, finite, number
 from ettr.report.section import Figure, Section, Table
 from ettr.units import SECONDS_PER_HOUR
 
@@ -66,8 +66,8 @@ def _figure(shown: tuple[JobRun, ...]) -> Figure:
                 "error_x": {
                     "type": "data",
                     "symmetric": False,
-                    "array": [(r.high or 0) - (r.estimate or 0) for r in ratios],
-                    "arrayminus": [(r.estimate or 0) - (r.low or 0) for r in ratios],
+                    "array": [(finite(r.high) or 0) - (r.estimate or 0) for r in ratios],
+                    "arrayminus": [(r.estimate or 0) - (finite(r.low) or 0) for r in ratios],
                 },
                 "customdata": [[run.n_gpus, run.interruptions, run.wallclock_h] for run in chosen],
                 "hovertemplate": "%{y}: ETTR %{x:.3f}<br>%{customdata[0]} GPUs, %{customdata[1]} "
