@@ -95,20 +95,6 @@ def loss_of(model, step, slot):
     return (model(x).squeeze(1) - x.sum(1).tanh()).square().mean()
 
 
-def spoil(slot, generation):
-    """One rank's change of a generation fails within torch."""
-    from ettr.elastic.reconfigure import Reconfiguring
-
-    change = Reconfiguring._change
-
-    def spoilt(self, number, handles):
-        if number == generation and dist.get_rank() == slot:
-            return "spoilt"
-        return change(self, number, handles)
-
-    Reconfiguring._change = spoilt
-
-
 def settle(generation) -> None:
     """However slow the disk is: no round is skipped because the writer is busy with another."""
     if CONFIG.get("settled"):
@@ -161,17 +147,12 @@ def main() -> None:
     name = f"{os.getpid()}"
     log = (FOLDER / f"log-{name}.jsonl").open("a", buffering=1)
     recorder = ProgressRecorder(FOLDER / f"progress-{name}.jsonl", run="kill-test")
-    # Only torchrun's group knows of parking, only the supervisor's of ways to regroup.
-    more = {name: CONFIG[name] for name in ("parks", "regroup") if name in CONFIG}
     group = group_from_env(
         protection,
-        **more,
         timeouts=Timeouts(CONFIG.get("collective_s", 60.0), 90.0, 180.0),
         recorder=recorder,
         fingerprints=True,
     )
-    if "spoil" in CONFIG:
-        spoil(*CONFIG["spoil"])
     kills = {(k["slot"], k["step"]): k for k in CONFIG.get("kills", [])}
 
     def train(generation):
@@ -186,8 +167,6 @@ def main() -> None:
                     "event": "recovered",
                     "generation": generation.number,
                     "slot": generation.slot,
-                    "formed": generation.formed,
-                    "default_group": id(dist.group.WORLD),
                     "pid": os.getpid(),
                     "source": r.source,
                     "step": r.step,

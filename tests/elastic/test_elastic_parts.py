@@ -27,11 +27,12 @@ from ettr.elastic import (  # noqa: E402
     SupervisorOptions,
     Timeouts,
     available_backends,
+    groups,
     supervise,
 )
 from ettr.elastic import shard_image as images  # noqa: E402
 from ettr.elastic.full_checkpoint import full_steps  # noqa: E402
-from ettr.elastic.groups import Reinit, connect, prefixed  # noqa: E402
+from ettr.elastic.groups import connect, prefixed  # noqa: E402
 from ettr.elastic.rendezvous import Membership  # noqa: E402
 from ettr.elastic.shard_history import Keeper, Versions  # noqa: E402
 from ettr.elastic.sockets import open_sockets, sever  # noqa: E402
@@ -218,9 +219,8 @@ def test_a_zombie_cannot_write_into_the_slot_of_its_replacement(tmp_path):
 
 def test_each_way_of_regrouping_says_whether_it_was_tried():
     known = {backend.name: backend for backend in available_backends()}
-    assert set(known) == {"supervisor", "torchrun", "nccl", "reconfigure", "torchft"}
+    assert set(known) == {"supervisor", "torchrun", "nccl", "torchft"}
     assert known["supervisor"].tried
-    assert known["reconfigure"].tried
     assert known["torchft"].tried
     assert not known["nccl"].tried
 
@@ -268,7 +268,7 @@ import torch
 import torch.distributed as dist
 from ettr.elastic import groups
 store = groups.prefixed("gen3", groups.connect("127.0.0.1", int(sys.argv[1]), 60))
-groups.Reinit(groups.Timeouts(120, 180, 240), lambda: 0).form(3, 1, 2, store)
+groups.form(3, store, 1, 2, groups.Timeouts(120, 180, 240), over=lambda: False)
 told = torch.ones(1)
 dist.all_reduce(told)
 dist.destroy_process_group()
@@ -279,15 +279,15 @@ def test_who_waited_in_vain_for_a_generation_meets_newcomers_in_the_next():
     import torch.distributed as dist
 
     served = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    waited = Reinit(Timeouts(0.5, 1, 1.5), lambda: 0)
     store = prefixed("gen2", connect("127.0.0.1", served.port, 60))
     with pytest.raises(RuntimeError):
-        waited.form(2, 0, 2, store)  # the other rank of generation 2 died before it came
-    waited.release(again=True)
+        # the other rank of generation 2 died before it came
+        groups.form(2, store, 0, 2, Timeouts(0.5, 1, 1.5), over=lambda: False)
+    groups.destroy()
     newcomer = subprocess.Popen([sys.executable, "-c", NEWCOMER, str(served.port)])
     try:
         store = prefixed("gen3", connect("127.0.0.1", served.port, 60))
-        Reinit(Timeouts(120, 180, 240), lambda: 0).form(3, 0, 2, store)
+        groups.form(3, store, 0, 2, Timeouts(120, 180, 240), over=lambda: False)
         told = torch.ones(1)
         dist.all_reduce(told)
         assert told.item() == 2
@@ -295,7 +295,7 @@ def test_who_waited_in_vain_for_a_generation_meets_newcomers_in_the_next():
     finally:
         newcomer.kill()
         newcomer.wait()
-        waited.release(again=False)
+        groups.destroy()
 
 
 @pytest.mark.parametrize(

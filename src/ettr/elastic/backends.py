@@ -9,8 +9,7 @@ import importlib.util
 import os
 from dataclasses import dataclass
 
-from ettr.elastic.groups import Regroup
-from ettr.elastic.rendezvous import ENV_REGROUP, ENV_STORE
+from ettr.elastic.rendezvous import ENV_STORE
 from ettr.elastic.torchrun import started_by_torchrun
 
 
@@ -58,15 +57,6 @@ def available_backends() -> tuple[ElasticBackend, ...]:
             "under the supervisor, by NCCL's abort: written, never run by ettr's tests",
         ),
         ElasticBackend(
-            "reconfigure",
-            _has_reconfigure(),
-            True,
-            True,
-            _asked_to_reconfigure(),
-            'under the supervisor, regroup="reconfigure": torch (2.14 and later) changes the '
-            "group's members; gloo alone, tried on torch 2.15.0",
-        ),
-        ElasticBackend(
             "torchft",
             importlib.util.find_spec("torchft") is not None,
             True,
@@ -81,13 +71,3 @@ def _has_cuda() -> bool:
     import torch
 
     return torch.cuda.is_available()
-
-
-def _has_reconfigure() -> bool:
-    from ettr.elastic.reconfigure import missing
-
-    return not missing()
-
-
-def _asked_to_reconfigure() -> bool:
-    return ENV_STORE in os.environ and os.environ.get(ENV_REGROUP) == Regroup.RECONFIGURE

@@ -31,7 +31,7 @@ from typing import Any, Self
 from ettr.elastic import groups
 from ettr.elastic import rendezvous as names
 from ettr.elastic.generation import Generation
-from ettr.elastic.groups import EvictedError, RankFailedError, Regroup, Timeouts
+from ettr.elastic.groups import EvictedError, RankFailedError, Timeouts
 from ettr.elastic.heartbeat import Watcher
 from ettr.elastic.protection import Protection
 from ettr.elastic.rendezvous import Membership
@@ -51,8 +51,6 @@ class ElasticGroup:
         protection: what guards the shards.
         recorder: is told steps, saves, stalls, restarts and restores.
         fingerprints: hash the shard at each recovery, for tests and demonstrations.
-        regroup: `reinit` destroys the group and forms a new one; `reconfigure` lets torch (2.14 or
-            later) change its members, and does as `reinit` where that fails.
     """
 
     def __init__(
@@ -64,7 +62,6 @@ class ElasticGroup:
         timeouts: Timeouts,
         recorder: ProgressRecorder | None = None,
         fingerprints: bool = False,
-        regroup: Regroup | str = Regroup.REINIT,
     ) -> None:
         from ettr.elastic.shard_history import Keeper
 
@@ -72,7 +69,6 @@ class ElasticGroup:
         self.keeper, self.measuring = Keeper(), Measuring()
         self.reports: list[Any] = []
         self._address, self._timeouts, self._recorder = store, timeouts, recorder
-        self._former = groups.former(regroup, self._connect, timeouts, lambda: self._watcher.newest)
         self._control = self._connect()
         self._watcher = Watcher(
             self._connect(),
@@ -92,16 +88,11 @@ class ElasticGroup:
         timeouts: Timeouts | None = None,
         recorder: ProgressRecorder | None = None,
         fingerprints: bool = False,
-        regroup: Regroup | str | None = None,
     ) -> Self:
         """The group that `ettr elastic` started this process for.
 
-        Args:
-            regroup: None takes it from ETTR_ELASTIC_REGROUP, and `reinit` where that is not set.
-
         Raises:
-            UsageError: this process was not started by a supervisor, or the installed torch cannot
-                regroup in this way.
+            UsageError: this process was not started by a supervisor.
         """
         address = os.environ.get(names.ENV_STORE, "")
         worker = os.environ.get(names.ENV_WORKER, "")
@@ -118,7 +109,6 @@ class ElasticGroup:
             timeouts=timeouts or Timeouts(),
             recorder=recorder,
             fingerprints=fingerprints,
-            regroup=regroup or os.environ.get(names.ENV_REGROUP) or Regroup.REINIT,
         )
 
     def run(self, train: Callable[[Generation], Any]) -> Any:
@@ -157,8 +147,8 @@ class ElasticGroup:
         result = None
         try:
             store = groups.prefixed(f"gen{membership.generation}", self._connect())
-            formed = self._form(membership, slot, store)
-            generation = Generation(self, membership, slot, store, formed)
+            self._form(membership, slot, store)
+            generation = Generation(self, membership, slot, store)
             result = train(generation)
             self._wait_for_all(membership, slot)
         except RuntimeError as error:  # gloo, NCCL and the store raise its subclasses
@@ -166,14 +156,16 @@ class ElasticGroup:
             told = "".join(traceback.format_exception(error))
         if generation is not None:
             generation.end()
-        self._former.release(again=told is not None)
+        groups.destroy()
         self._watcher.rest()
         return told, result
 
-    def _form(self, membership: Membership, slot: int, store: Any) -> Regroup:
-        world = len(membership.workers)
+    def _form(self, membership: Membership, slot: int, store: Any) -> None:
+        number, world = membership.generation, len(membership.workers)
         os.environ.update(RANK=str(slot), LOCAL_RANK=str(slot), WORLD_SIZE=str(world))
-        return self._former.form(membership.generation, slot, world, store)
+        groups.form(
+            number, store, slot, world, self._timeouts, over=lambda: self._watcher.newest > number
+        )
 
     def _connect(self) -> Any:
         host, port = self._address
@@ -273,7 +265,6 @@ class ElasticGroup:
                 generation=generation.number,
                 lost_slots=list(report.lost_slots),
                 cause=membership.cause,
-                regroup=generation.formed,
             )
             self._tell(
                 "restore",

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from ettr.checkpoint.errors import CheckpointError
-from ettr.elastic.groups import RankFailedError, Regroup, device
+from ettr.elastic.groups import RankFailedError, device
 from ettr.elastic.protection import Protection
 from ettr.elastic.rendezvous import Membership
 from ettr.errors import EttrError
@@ -27,20 +27,12 @@ class Generation:
     Attributes:
         number: Of the generation; grows with every change.
         slot: This rank; `world`: the number of ranks.
-        formed: How its group came to be.
         report: What `recover` did.
     """
 
-    def __init__(
-        self,
-        group: Any,
-        membership: Membership,
-        slot: int,
-        store: Any,
-        formed: Regroup = Regroup.REINIT,
-    ) -> None:
+    def __init__(self, group: Any, membership: Membership, slot: int, store: Any) -> None:
         self.number, self.slot, self.world = membership.generation, slot, len(membership.workers)
-        self.membership, self.formed = membership, formed
+        self.membership = membership
         self.report: Any = None
         self.fingerprints = group.fingerprints
         self._group, self._store = group, store

@@ -6,20 +6,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any
 
 from ettr.errors import EttrError, UsageError
 
 # more than a generation ever makes
 _NUMBERS_A_GENERATION = 1 << 20
-
-
-class Regroup(StrEnum):
-    """How a process comes from the group of one generation to that of the next."""
-
-    REINIT = "reinit"
-    RECONFIGURE = "reconfigure"
 
 
 class RankFailedError(EttrError):
@@ -89,18 +81,18 @@ def form(
     world: int,
     timeouts: Timeouts,
     *,
-    over: Callable[[], bool] | None = None,
+    over: Callable[[], bool],
 ) -> None:
     """Initialise the default group with the ranks that meet in a store.
 
     Args:
-        over: whether the generation is over, upon which waits for collectives end where the group
-            is gloo's alone; None: they end with the timeout.
+        over: whether the generation is over; waits for collectives then end, where gloo is the
+            only backend.
     """
     import torch.distributed as dist
 
     name, options = backend(), None
-    if name == "gloo" and over is not None:
+    if name == "gloo":
         from ettr.elastic import abortable_gloo as leaving
 
         name, options = leaving.register(), over
@@ -138,43 +130,6 @@ def _bound_collectives(wait: timedelta) -> None:
         dist.distributed_c10d._set_pg_timeout(wait)
 
 
-class Former(Protocol):
-    """What forms the default group of each generation of a process."""
-
-    def form(self, generation: int, slot: int, world: int, store: Any) -> Regroup:
-        """Form the group of a generation with the ranks that meet in its store; returns how."""
-
-    def release(self, again: bool) -> None:
-        """A generation is over; `again`: another will be formed."""
-
-
-class Reinit:
-    """A new group in every generation, the old one destroyed: any torch, any backend.
-
-    Args:
-        newest: the newest generation that is known.
-    """
-
-    def __init__(self, timeouts: Timeouts, newest: Callable[[], int]) -> None:
-        self._timeouts, self._newest = timeouts, newest
-
-    def form(self, generation: int, slot: int, world: int, store: Any) -> Regroup:
-        """Form the group of a generation; returns how."""
-        form(
-            generation,
-            store,
-            slot,
-            world,
-            self._timeouts,
-            over=lambda: self._newest() > generation,
-        )
-        return Regroup.REINIT
-
-    def release(self, again: bool) -> None:
-        """Destroy the group."""
-        destroy()
-
-
 def destroy() -> None:
     """Destroy all groups of this process, without waiting for operations that were left behind."""
     import torch.distributed as dist
@@ -187,31 +142,6 @@ def destroy() -> None:
             group.leave()
     with suppress(Exception):
         dist.destroy_process_group()
-
-
-def former(
-    regroup: Regroup | str,
-    store: Callable[[], Any],
-    timeouts: Timeouts,
-    newest: Callable[[], int],
-) -> Former:
-    """What forms the groups of this process.
-
-    Args:
-        store: makes a connection to the supervisor's store.
-        newest: the newest generation that is known.
-
-    Raises:
-        UsageError: no such way, or the installed torch does not have it.
-    """
-    if regroup not in tuple(Regroup):
-        raise UsageError(f'regroup: "{regroup}" was given; it is one of {", ".join(Regroup)}')
-    if regroup == Regroup.REINIT:
-        return Reinit(timeouts, newest)
-    from ettr.elastic.reconfigure import Reconfiguring, require
-
-    require()
-    return Reconfiguring(store(), timeouts)
 
 
 def device() -> str:

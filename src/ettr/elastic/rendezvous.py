@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass
 GENERATION = "ettr/generation"
 ENV_STORE = "ETTR_ELASTIC_STORE"
 ENV_WORKER = "ETTR_ELASTIC_WORKER"
-ENV_REGROUP = "ETTR_ELASTIC_REGROUP"
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,6 @@ class TorchrunGroup:
 
     Args:
         folder: where shards are parked; None: below /dev/shm, by user and run.
-        parks: False leaves out the gasp, to measure what it is worth.
 
     Raises:
         UsageError: torchrun did not start this process.
@@ -73,7 +72,6 @@ class TorchrunGroup:
         recorder: ProgressRecorder | None = None,
         fingerprints: bool = False,
         folder: Path | None = None,
-        parks: bool = True,
     ) -> None:
         from ettr.elastic.shard_history import Keeper
 
@@ -87,7 +85,6 @@ class TorchrunGroup:
         self.last_failed_s: float | None = None
         self._timeouts, self._recorder = timeouts or Timeouts(), recorder
         self._folder = folder or _folder_of_run()
-        self._parks = parks
         self._kept: frozenset[str] = frozenset()
         self._over, self._left = threading.Event(), threading.Event()
         self._moved_on = False
@@ -117,7 +114,7 @@ class TorchrunGroup:
         self._left.set()
         if generation is not None:
             generation.close_ring()  # its neighbours need not wait until this process has parked
-        if told is not None and self._parks:
+        if told is not None:
             try:
                 self._gasp(generation)
             except OSError as error:
@@ -220,7 +217,7 @@ def group_from_env(protection: Protection | None = None, **options: Any) -> Any:
     """The group for whatever started this process: `ettr elastic`, or torchrun.
 
     Args:
-        options: of either group; `regroup` means nothing to torchrun, which starts all ranks anew.
+        options: of either group.
 
     Raises:
         UsageError: neither did.
@@ -229,7 +226,6 @@ def group_from_env(protection: Protection | None = None, **options: Any) -> Any:
     from ettr.elastic.rendezvous import ENV_STORE
 
     if ENV_STORE not in os.environ and started_by_torchrun():
-        options.pop("regroup", None)
         return TorchrunGroup(protection, **options)
     return ElasticGroup.from_env(protection, **options)
 
