@@ -1,4 +1,4 @@
-"""The reference is what the program is: generated pages up to date, every key of the JSON told."""
+"""The docs match the program: generated pages, keys of the JSON, links, commands, imports."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ from ettr.cli.main import build_app
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", ROOT / "examples" / "README.md", *sorted(DOCS.rglob("*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    ROOT / "examples" / "README.md",
+    *sorted(DOCS.rglob("*.md")),
+]
 
 
 @pytest.fixture(scope="module")
