@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from ettr.recovery.planner import Source
+from ettr.recovery import RecoverySource
 from ettr.tables import DERIVED, TABLES
 from ettr.taxonomy import load_taxonomy
 
@@ -66,7 +66,7 @@ def test_every_kind_of_interruption_has_its_word():
 
 def test_every_source_of_a_lost_shard_is_named():
     words = {word.split()[0] for word in entries()}
-    assert {source.value for source in Source} - words == set()
+    assert {source.value for source in RecoverySource} - words == set()
 
 
 def test_an_abbreviation_that_several_pages_use_is_in_the_glossary():
