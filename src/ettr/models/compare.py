@@ -60,7 +60,7 @@ def compare_rates(
     Source:
         Przyborowski and Wilenski (1940), Biometrika 31; Clopper and Pearson (1934), Biometrika 26.
     """
-    return _ratio(a, b, 1.0, math.inf, confidence, names)
+    return ratio_with_dispersion(a, b, 1.0, math.inf, confidence, names)
 
 
 def compare_counts(
@@ -83,14 +83,14 @@ def compare_counts(
     degrees = sum(d for _, d in indices)
     placed = int(a.failures.sum() + b.failures.sum())
     if placed < FEW_FAILURES or not degrees:
-        known = _ratio(rate_a, rate_b, 1.0, math.inf, confidence, names)
+        known = ratio_with_dispersion(rate_a, rate_b, 1.0, math.inf, confidence, names)
         return _replace_meaning(
             known,
             f"{known.meaning} Whether failures cluster cannot be known from {placed} failures: "
             "this holds only if they are independent.",
         )
     index = max(1.0, sum(value * d for value, d in indices) / degrees)
-    return _ratio(rate_a, rate_b, index, degrees, confidence, names)
+    return ratio_with_dispersion(rate_a, rate_b, index, degrees, confidence, names)
 
 
 def _spread(counts: Counts) -> tuple[float, float]:
@@ -104,7 +104,7 @@ def _replace_meaning(ratio: RateRatio, meaning: str) -> RateRatio:
     return replace(ratio, meaning=meaning)
 
 
-def _ratio(
+def ratio_with_dispersion(
     a: FailureRate,
     b: FailureRate,
     index: float,
@@ -112,6 +112,19 @@ def _ratio(
     confidence: float,
     names: tuple[str, str],
 ) -> RateRatio:
+    """Ratio of two rates whose counts vary `index` times as much as independent ones.
+
+    Args:
+        a: The first rate.
+        b: The second, the reference.
+        index: Variance over that of independent failures; 1 gives the exact ratio.
+        degrees: Degrees of freedom behind the index; infinite where it is known.
+        confidence: Of the interval.
+        names: What to call both.
+
+    Raises:
+        UsageError: a fleet has no exposure.
+    """
     check_confidence(confidence)
     for name, rate in zip(names, (a, b), strict=True):
         if not rate.node_days > 0:

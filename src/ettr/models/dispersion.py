@@ -147,7 +147,7 @@ def dispersion(counts: Counts, confidence: float = CONFIDENCE) -> Dispersion:
     wide = inflated_interval(rate, index, effective, confidence)
     wide = Interval(wide.estimate, min(wide.low, poisson.low), max(wide.high, poisson.high))
     statistic = pearson * degrees
-    p_value = _index_tail(counts, statistic, degrees)
+    p_value = dispersion_p_value(counts, statistic, degrees)
     test = GoodnessOfFit(f"dispersion over {counts.unit}s", statistic, degrees, p_value)
     if p_value < SUSPECT:
         believe = "over-dispersed"
@@ -164,8 +164,13 @@ def dispersion(counts: Counts, confidence: float = CONFIDENCE) -> Dispersion:
     return Dispersion(rate, index, test, poisson, wide, believe, meaning, confidence)
 
 
-def _index_tail(counts: Counts, statistic: float, degrees: int) -> float:
+def dispersion_p_value(counts: Counts, statistic: float, degrees: int) -> float:
     """Tail of the Pearson statistic, given the total, by matched moments.
+
+    Args:
+        counts: failures and exposure of the units.
+        statistic: Pearson's, the index times its degrees of freedom.
+        degrees: units with exposure less one.
 
     With few failures a unit the chi-square law is wrong; the exact mean and variance of the
     statistic under the multinomial law correct it.
