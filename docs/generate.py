@@ -1,11 +1,14 @@
-"""Write the reference pages that are made from the code: `make docs`.
+"""Write the pages, and the parts of pages, that are made from the code: `make docs`.
 
-`python docs/generate.py --check` writes nothing and exits 1 where a page is out of date.
+A made part lies in its page between `<!-- made: NAME` and `<!-- end: NAME -->`; the rest of the
+page is written by hand. `python docs/generate.py --check` writes nothing and exits 1 where a page
+is out of date.
 """
 
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -15,26 +18,53 @@ import typer.main
 
 from ettr.cli.help import REST
 from ettr.cli.main import COMMANDS, build_app
+from ettr.sources.base import Source
 from ettr.sources.registry import all_sources
 from ettr.tables import DERIVED, TABLES, Table
 from ettr.taxonomy import VENDORS, load_taxonomy
 from ettr.taxonomy.records import read_records
 
-FOLDER = Path(__file__).resolve().parent / "reference"
+DOCS = Path(__file__).resolve().parent
 # guides that bear another name than their source
 GUIDES = {"slurm-sacct-json": "sources/slurm-sacct.md", "progress": "record-progress.md"}
 MADE = "<!-- Made by docs/generate.py (`make docs`); change the code instead. -->\n"
 
 
 def pages() -> dict[str, str]:
-    """Each generated page by its file name."""
-    made = {
-        "tables.md": _tables(),
-        "taxonomy.md": _taxonomy(),
-        "commands.md": _commands(),
-        "sources.md": _sources(),
+    """Text of each page that is made, or has a made part, by its path under docs."""
+    whole = {
+        "reference/tables.md": _tables(),
+        "reference/taxonomy.md": _taxonomy(),
+        "reference/commands.md": _commands(),
+        "reference/sources.md": _sources(),
     }
-    return {name: f"{MADE}\n{text.rstrip()}\n" for name, text in made.items()}
+    parts = {
+        "how-to/README.md": {"sources": _source_index(), "extensions": _extension_index()},
+    }
+    return {
+        **{name: f"{MADE}\n{text.rstrip()}\n" for name, text in whole.items()},
+        **{
+            name: _with_parts((DOCS / name).read_text("utf-8"), made)
+            for name, made in parts.items()
+        },
+    }
+
+
+def _with_parts(page: str, parts: dict[str, str]) -> str:
+    """The page with each of its made parts replaced.
+
+    Raises:
+        ValueError: a part's marks are not in the page exactly once.
+    """
+    for name, text in parts.items():
+        begin, end = f"<!-- made: {name} (`make docs`) -->", f"<!-- end: {name} -->"
+        made = f"{begin}\n\n{text.strip()}\n\n{end}"
+        page, n_found = re.subn(
+            f"{re.escape(begin)}.*?{re.escape(end)}", lambda _, made=made: made, page, flags=re.S
+        )
+        if n_found != 1:
+            raise ValueError(f"{name}: {n_found} places marked {begin} ... {end}; there is one")
+    return page
 
 
 def _cell(value: object) -> str:
@@ -253,7 +283,6 @@ def _default(param: Any) -> str:
 
 
 def _sources() -> str:
-    guides = FOLDER.parent / "how-to"
     parts = [
         "# Sources",
         "The logs that can be read, in the order in which `ettr sources` lists them. A file's "
@@ -268,25 +297,48 @@ def _sources() -> str:
             lines.append(f"Options: {', '.join(_code(option) for option in source.options)}.")
         if source.how_to_get:
             lines.append(f"```text\n{source.how_to_get}\n```")
-        guide = GUIDES.get(source.name, f"sources/{source.name}.md")
-        if (guides / guide).exists():
+        guide = _guide(source)
+        if (DOCS / "how-to" / guide).exists():
             lines.append(f"[How to](../how-to/{guide})")
         parts.append("\n\n".join(lines))
     return "\n\n".join(parts)
+
+
+def _source_index() -> str:
+    """Every source with its guide, for the index of the how-to guides."""
+    rows = (
+        (_cell(source.title), f"[{source.name}]({_guide(source)})")
+        for source in all_sources().values()
+    )
+    return _table(("log", "guide"), rows)
+
+
+def _extension_index() -> str:
+    """The pages that say how to add a source, a rule, a model: each by its own heading."""
+    lines = []
+    for page in sorted((DOCS / "how-to").glob("add-*.md")):
+        heading = page.read_text("utf-8").partition("\n")[0].removeprefix("# ")
+        lines.append(f"* [{heading}]({page.name})")
+    return "\n".join(lines)
+
+
+def _guide(source: Source) -> str:
+    """The guide of a source, as a path under how-to."""
+    return GUIDES.get(source.name, f"sources/{source.name}.md")
 
 
 def main(words: list[str]) -> int:
     """Write the pages, or with --check say which are out of date."""
     stale = []
     for name, text in pages().items():
-        place = FOLDER / name
+        place = DOCS / name
         if not place.exists() or place.read_text("utf-8") != text:
             stale.append(name)
             if "--check" not in words:
-                FOLDER.mkdir(parents=True, exist_ok=True)
+                place.parent.mkdir(parents=True, exist_ok=True)
                 place.write_text(text, "utf-8")
     verb = "out of date" if "--check" in words else "written"
-    sys.stdout.write("".join(f"docs/reference/{name}: {verb}\n" for name in stale))
+    sys.stdout.write("".join(f"docs/{name}: {verb}\n" for name in stale))
     return 1 if stale and "--check" in words else 0
 
 

@@ -34,25 +34,40 @@ def generate() -> Any:
     return module
 
 
-@pytest.mark.parametrize("name", ["tables.md", "taxonomy.md", "commands.md", "sources.md"])
-def test_a_generated_page_is_up_to_date(name: str, generate: Any):
-    committed = (DOCS / "reference" / name).read_text("utf-8")
-    assert committed == generate.pages()[name], "out of date; `make docs` writes it anew"
+def test_the_made_pages_and_parts_are_up_to_date(generate: Any):
+    made = generate.pages()
+    assert {"reference/tables.md", "how-to/README.md"} < made.keys()
+    stale = [name for name, text in made.items() if (DOCS / name).read_text("utf-8") != text]
+    assert stale == [], "out of date; run `make docs`"
+
+
+def test_a_part_whose_marks_are_gone_is_an_error(generate: Any):
+    with pytest.raises(ValueError, match="sources: 0 places"):
+        generate._with_parts("# A page without marks\n", {"sources": "| a |"})
 
 
 def test_every_source_has_a_guide(generate: Any):
-    page = generate.pages()["sources.md"]
+    page = generate.pages()["reference/sources.md"]
     assert page.count("\n## ") == page.count("[How to](../how-to/") > 10
 
 
+def test_every_guide_is_in_the_index_and_every_folder_has_one():
+    for index in DOCS.glob("*/README.md"):
+        linked = re.findall(r"\]\(([^)#]+)", index.read_text("utf-8"))
+        there = {str(page.relative_to(index.parent)) for page in index.parent.rglob("*.md")}
+        assert there - {"README.md"} - set(linked) == set(), index
+
+
 def test_every_command_option_has_a_meaning(generate: Any):
-    rows = re.findall(r"^\| `(-[^`]+)` \| (.*?) \|", generate.pages()["commands.md"], re.M)
+    rows = re.findall(
+        r"^\| `(-[^`]+)` \| (.*?) \|", generate.pages()["reference/commands.md"], re.M
+    )
     assert len(rows) > 50
     assert [name for name, means in rows if not means.strip()] == []
 
 
 def test_an_argument_that_may_be_left_out_stands_in_brackets(generate: Any):
-    page = generate.pages()["commands.md"]
+    page = generate.pages()["reference/commands.md"]
     assert "\nettr plan [STORE] [OPTIONS]\n" in page
     assert "\nettr catalog [XID] [OPTIONS]\n" in page
     assert "\nettr explain STORE JOB [OPTIONS]\n" in page
