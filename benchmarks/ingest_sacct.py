@@ -193,13 +193,14 @@ def timed(
 
 def into_tables(path: Path, folder: Path, k: int, rows: int, unreadable: int) -> float:
     """Seconds from the file to Arrow tables; checks that no record is lost."""
-    from ettr.sources.base import HEAD_BYTES, RawFile, ReadOptions, open_bytes
+    from ettr.sources.base import ReadOptions
+    from ettr.sources.origin import HEAD_BYTES, Origin, open_bytes
     from ettr.sources.slurm.sacct import SOURCE
 
     with open_bytes(path) as file:
         head = file.read(HEAD_BYTES)
     began = time.perf_counter()
-    batches = list(SOURCE.read(RawFile(path, "bench", head), ReadOptions(timezone="UTC")))
+    batches = list(SOURCE.read(Origin(path, "bench", head), ReadOptions(timezone="UTC")))
     spent = time.perf_counter() - began
     kept = sum(b.tables["attempts"].num_rows for b in batches if "attempts" in b.tables)
     rejected = sum(b.rows_rejected for b in batches)

@@ -18,15 +18,12 @@ import typer.main
 
 from ettr.cli.help import REST
 from ettr.cli.main import COMMANDS, build_app
-from ettr.sources.base import Source
 from ettr.sources.registry import all_sources
 from ettr.tables import DERIVED, TABLES, Table
 from ettr.taxonomy import VENDORS, load_taxonomy
 from ettr.taxonomy.records import read_records
 
 DOCS = Path(__file__).resolve().parent
-# guides that bear another name than their source
-GUIDES = {"slurm-sacct-json": "sources/slurm-sacct.md", "progress": "record-progress.md"}
 MADE = "<!-- Made by docs/generate.py (`make docs`); change the code instead. -->\n"
 
 
@@ -287,7 +284,7 @@ def _sources() -> str:
         "# Sources",
         "The logs that can be read, in the order in which `ettr sources` lists them. A file's "
         "format is recognised by its content; `--source NAME` says it. Files may be compressed "
-        "(zstd, gzip, bzip2, xz).",
+        "(zstd, gzip, bzip2, xz). [How to add a source](../how-to/add-a-source.md).",
     ]
     for source in all_sources().values():
         lines = [f"## {source.name}", f"{source.title}. Fills {', '.join(source.tables)}."]
@@ -297,9 +294,7 @@ def _sources() -> str:
             lines.append(f"Options: {', '.join(_code(option) for option in source.options)}.")
         if source.how_to_get:
             lines.append(f"```text\n{source.how_to_get}\n```")
-        guide = _guide(source)
-        if (DOCS / "how-to" / guide).exists():
-            lines.append(f"[How to](../how-to/{guide})")
+        lines.append(f"[How to](../how-to/{source.guide_page})")
         parts.append("\n\n".join(lines))
     return "\n\n".join(parts)
 
@@ -307,7 +302,7 @@ def _sources() -> str:
 def _source_index() -> str:
     """Every source with its guide, for the index of the how-to guides."""
     rows = (
-        (_cell(source.title), f"[{source.name}]({_guide(source)})")
+        (_cell(source.title), f"[{source.name}]({source.guide_page})")
         for source in all_sources().values()
     )
     return _table(("log", "guide"), rows)
@@ -320,11 +315,6 @@ def _extension_index() -> str:
         heading = page.read_text("utf-8").partition("\n")[0].removeprefix("# ")
         lines.append(f"* [{heading}]({page.name})")
     return "\n".join(lines)
-
-
-def _guide(source: Source) -> str:
-    """The guide of a source, as a path under how-to."""
-    return GUIDES.get(source.name, f"sources/{source.name}.md")
 
 
 def main(words: list[str]) -> int:

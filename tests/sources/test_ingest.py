@@ -15,10 +15,9 @@ import pyarrow as pa
 import pytest
 
 from ettr.errors import SourceError, StoreError, UsageError
-from ettr.sources import base
 from ettr.sources.base import ReadOptions
 from ettr.sources.ingest import ingest_file, naming_first
-from ettr.sources.registry import all_sources, recognise
+from ettr.sources.registry import all_sources
 from ettr.store import Store, open_store
 from ettr.tables import TABLES
 from ettr.tables import rows as table_rows
@@ -268,16 +267,3 @@ def test_ids_of_a_long_log_take_bounded_memory(monkeypatch: pytest.MonkeyPatch):
     end, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert end - middle < 300_000
-
-
-def test_every_sample_is_recognised_as_its_own_source():
-    samples = Path(__file__).resolve().parents[1] / "samples"
-    for folder in sorted(samples.iterdir()):
-        name = folder.name.replace("_", "-")
-        if name not in all_sources() or name == "table":  # a site's own CSV is named, not known
-            continue
-        for file in sorted(folder.iterdir()):
-            if file.name.endswith(".expected.json") or file.name == "README.md":
-                continue
-            found = recognise(file.read_bytes()[: base.HEAD_BYTES], file.name).name
-            assert found == name, file

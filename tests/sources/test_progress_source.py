@@ -3,7 +3,8 @@
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ettr.sources.base import RawFile, ReadOptions
+from ettr.sources.base import ReadOptions
+from ettr.sources.origin import Origin
 from ettr.sources.progress import SOURCE, matches, read
 from ettr.tables import PROGRESS, REJECTS
 
@@ -26,10 +27,10 @@ hello
 {"v":1,"run":"r1","time":1700000003,"event":"end","step":1}"""
 
 
-def raw(tmp_path: Path, data: bytes) -> RawFile:
+def raw(tmp_path: Path, data: bytes) -> Origin:
     path = tmp_path / "progress.jsonl"
     path.write_bytes(data)
-    return RawFile(path, "f1", data[:65536])
+    return Origin(path, "f1", data[:65536])
 
 
 def test_dirty_lines_become_rows_and_rejects(tmp_path: Path) -> None:

@@ -9,22 +9,20 @@ import pyarrow as pa
 import pytest
 
 from ettr.errors import SourceError, UsageError
-from ettr.sources import base
-from ettr.sources.base import RawFile, ReadOptions, open_bytes
+from ettr.sources.base import ReadOptions, Source
 from ettr.sources.slurm import events as slurm_events
 from ettr.sources.slurm import inventory as slurm_inventory
 from ettr.sources.slurm import slurmctld as slurmctld_log
 from ettr.sources.slurm.node_states import node_state
 from ettr.tables import TABLES
 from shared_data import shared
+from source_samples import read_all
 
 UTC_ZONE = ReadOptions(timezone="UTC")
 
 
-def read(source: base.Source, path: Path, options: ReadOptions = UTC_ZONE):
-    with open_bytes(path) as file:
-        head = file.read(base.HEAD_BYTES)
-    batches = list(source.read(RawFile(path, "file", head), options))
+def read(source: Source, path: Path, options: ReadOptions = UTC_ZONE):
+    batches = read_all(source, path, options)
     tables: dict[str, list[pa.Table]] = {}
     for batch in batches:
         for name, table in batch.tables.items():

@@ -11,13 +11,14 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from ettr.errors import SourceError, UsageError
-from ettr.sources.base import HEAD_BYTES, RawFile, ReadOptions
+from ettr.sources.base import ReadOptions
+from ettr.sources.node_lists import MOST_NODES, expand_nodes
+from ettr.sources.origin import HEAD_BYTES, Origin
 from ettr.sources.slurm import events as slurm_events
 from ettr.sources.slurm import inventory as slurm_inventory
 from ettr.sources.slurm import sacct as slurm_sacct
 from ettr.sources.slurm import sacct_json as slurm_sacct_json
 from ettr.sources.slurm import slurmctld as slurmctld_log
-from ettr.sources.slurm.nodes import MOST_NODES, expand_nodes
 from ettr.tables import TABLES
 
 SACCT = (
@@ -121,7 +122,7 @@ def test_whatever_the_bytes_every_record_is_accounted_for(source, whole):
             path = Path(folder) / "log"
             path.write_bytes(data)
             with contextlib.suppress(SourceError, UsageError):
-                batches = list(source.read(RawFile(path, "f", data[:HEAD_BYTES]), options))
+                batches = list(source.read(Origin(path, "f", data[:HEAD_BYTES]), options))
                 assert_accounted(source.name, batches)
 
     check()

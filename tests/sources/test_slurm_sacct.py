@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 import pytest
 
 from ettr.errors import SourceError, UsageError
-from ettr.sources import base
-from ettr.sources.base import RawFile, ReadOptions, open_bytes
+from ettr.sources.base import ReadOptions, Source
+from ettr.sources.origin import head_of
 from ettr.sources.slurm import sacct as slurm_sacct
 from ettr.sources.slurm.attempts import AttemptReader, rows_from_sacct_fields
 from ettr.sources.slurm.sacct import SOURCE
@@ -23,15 +23,13 @@ from ettr.sources.slurm.sacct_json import SOURCE as JSON_SOURCE
 from ettr.tables import TABLES
 from ettr.tables.rows import attempt_id
 from shared_data import shared
+from source_samples import is_as_expected, read_all, samples
 
-SAMPLES = Path(__file__).resolve().parents[1] / "samples" / "slurm_sacct"
 UTC_ZONE = ReadOptions(timezone="UTC")
 
 
-def read(path: Path, options: ReadOptions = UTC_ZONE, source: base.Source = SOURCE):
-    with open_bytes(path) as file:
-        head = file.read(base.HEAD_BYTES)
-    batches = list(source.read(RawFile(path, "file", head), options))
+def read(path: Path, options: ReadOptions = UTC_ZONE, source: Source = SOURCE):
+    batches = read_all(source, path, options)
     tables: dict[str, list[pa.Table]] = {}
     for batch in batches:
         for name, table in batch.tables.items():
@@ -152,28 +150,10 @@ def test_without_duplicates_the_earlier_attempts_are_gone():
     assert tables["attempts"].num_rows == 21
 
 
-@pytest.mark.parametrize("sample", sorted(path.stem for path in SAMPLES.glob("*.psv")))
-@pytest.mark.parametrize("chunk", [200, 1 << 20])
-def test_dirty_samples_come_out_as_their_twins_say(sample, chunk, monkeypatch):
-    monkeypatch.setattr(slurm_sacct, "CHUNK_BYTES", chunk)
-    expected = json.loads((SAMPLES / f"{sample}.expected.json").read_text())
-    options = ReadOptions(timezone="UTC", cluster="c")
-    tables, counts, _ = read(SAMPLES / f"{sample}.psv", options)
-    assert counts == tuple(expected[f"rows_{what}"] for what in ("read", "rejected", "skipped"))
-    rows = tables["attempts"].to_pylist()
-    assert [
-        {key: row[key] for key in want}
-        for row, want in zip(rows, expected["attempts"], strict=True)
-    ] == expected["attempts"]
-    nodes = [
-        [row["attempt_id"].split("/")[1].split("@")[0], row["node"], row["n_gpus"]]
-        for row in tables["allocations"].to_pylist()
-    ]
-    assert nodes == expected["allocations"]
-    rejects = [
-        {"line": row["line"], "reason": row["reason"]} for row in tables["rejects"].to_pylist()
-    ]
-    assert rejects == expected["rejects"]
+@pytest.mark.parametrize("sample", samples("slurm-sacct"), ids=str)
+def test_samples_come_out_the_same_in_small_blocks(sample, monkeypatch):
+    monkeypatch.setattr(slurm_sacct, "CHUNK_BYTES", 200)
+    is_as_expected(sample.read(), sample.expected)
 
 
 def test_blocks_end_where_a_job_ends_whatever_their_size(monkeypatch):
@@ -249,7 +229,7 @@ def test_fields_can_be_named_where_there_is_no_header(tmp_path):
 def test_it_knows_its_own_and_leaves_the_others(tmp_path):
     folder = shared("data/slurm_capture")
     for path in sorted(folder.iterdir()):
-        head = path.read_bytes()[: base.HEAD_BYTES]
+        head = head_of(path)
         assert (SOURCE.matches(head, path.name) == 1.0) == path.name.startswith("sacct_"), path
         assert (JSON_SOURCE.matches(head, path.name) == 1.0) == (path.name == "sacct.json"), path
     assert SOURCE.matches(LOCAL.encode(), "x") == pytest.approx(0.6)

@@ -15,7 +15,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import pyarrow.compute as pc
 
 from ettr.errors import SourceError, UsageError
-from ettr.sources.base import DAMAGE, HEAD_BYTES, RawFile, ReadOptions, Source, open_bytes
+from ettr.sources.base import ReadOptions, Source
+from ettr.sources.origin import HEAD_BYTES, READ_ERRORS, Origin, open_bytes
 from ettr.sources.registry import all_sources, named, recognise
 from ettr.store import Ingestion, Store
 from ettr.tables import REJECTS
@@ -71,11 +72,11 @@ def ingest_file(
         raise SourceError(f"{path}: is empty")
     source = named(source_name) if source_name else _recognised(head, path.name, options)
     _check_options(path, source, options, head)
-    raw = RawFile(path, _file_id(path, source), head)
+    origin = Origin(path, _file_id(path, source), head)
     text = _options_text(options)
     there = store.files()
     for known in there:
-        if known.file_id == raw.file_id and known.options == text:
+        if known.file_id == origin.file_id and known.options == text:
             return Ingested(
                 path.name,
                 source.name,
@@ -85,8 +86,8 @@ def ingest_file(
             )
     if options.cluster is None and there:
         options = replace(options, cluster=_only_cluster(store))
-    with store.ingestion(raw.file_id) as ingestion:
-        return _read_into(ingestion, raw, source, options, text, progress)
+    with store.ingestion(origin.file_id) as ingestion:
+        return _read_into(ingestion, origin, source, options, text, progress)
 
 
 def _recognised(head: bytes, name: str, options: ReadOptions) -> Source:
@@ -128,7 +129,7 @@ def naming_first(files: list[Path], source_name: str | None) -> list[Path]:
 
 def _read_into(
     ingestion: Ingestion,
-    raw: RawFile,
+    origin: Origin,
     source: Source,
     options: ReadOptions,
     said: str,
@@ -138,7 +139,7 @@ def _read_into(
     rows: Counter[str] = Counter()
     rejected: Counter[str] = Counter()
     notes: dict[str, None] = {}
-    for batch in source.read(raw, options):
+    for batch in source.read(origin, options):
         for name, table in batch.tables.items():
             ingestion.write(name, table)
             rows[name] += table.num_rows
@@ -150,14 +151,14 @@ def _read_into(
         counts["skipped"] += batch.rows_skipped
         notes.update(dict.fromkeys(batch.notes))
         if progress:
-            progress(raw.name, counts["read"])
+            progress(origin.name, counts["read"])
     if not counts["read"]:
-        raise SourceError(f"{raw.path}: holds no record of {source.name} ({source.title})")
+        raise SourceError(f"{origin}: holds no record of {source.name} ({source.title})")
     ingestion.commit(
         {
-            "name": raw.name,
+            "name": origin.name,
             "source": source.name,
-            "size_bytes": raw.path.stat().st_size,
+            "size_bytes": origin.path.stat().st_size,
             "rows_read": counts["read"],
             "rows_rejected": counts["rejected"],
             "rows_skipped": counts["skipped"],
@@ -167,7 +168,7 @@ def _read_into(
         }
     )
     return Ingested(
-        raw.name,
+        origin.name,
         source.name,
         unchanged=False,
         rows_read=counts["read"],
@@ -183,7 +184,7 @@ def _head(path: Path) -> bytes:
     try:
         with open_bytes(path) as file:
             return file.read(HEAD_BYTES)
-    except DAMAGE as error:
+    except READ_ERRORS as error:
         raise SourceError(f"{path}: is damaged or cut off: {error}") from error
 
 

@@ -12,8 +12,10 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from ettr.sources.base import BATCH_ROWS, RawFile, ReadOptions, Source
-from ettr.tables.rows import Batch, Rejects, table_of
+from ettr.sources.base import ReadOptions, Source
+from ettr.sources.lines import numbered_lines
+from ettr.sources.origin import Origin
+from ettr.tables.rows import BATCH_ROWS, Batch, Rejects, table_of
 
 NAME = "progress"
 VERSION = 1
@@ -33,32 +35,31 @@ def matches(head: bytes, name: str) -> float:
     for line in head.split(b"\n")[:20]:
         try:
             record = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(record, dict) and {"v", "run", "time", "event", "step"} <= record.keys():
             return 1.0 if record["event"] in EVENTS else 0.0
     return 0.0
 
 
-def read(file: RawFile, options: ReadOptions) -> Iterator[Batch]:
+def read(file: Origin, options: ReadOptions) -> Iterator[Batch]:
     """Rows of `progress`; torn and bad lines become rejects, blank lines are skipped."""
     rows: list[dict[str, Any]] = []
     rejects = Rejects(NAME, file.file_id)
     n_read = n_skipped = 0
-    with file.open() as stream:
-        for number, raw in enumerate(stream, start=1):
-            n_read += 1
-            line = raw.strip()
-            if not line:
-                n_skipped += 1
-                continue
-            try:
-                rows.append(_row(line, options) | {"file_id": file.file_id, "line": number})
-            except _BadRecordError as bad:
-                rejects.add(number, bad.reason, bad.detail, line)
-            if len(rows) >= BATCH_ROWS:
-                yield _batch(rows, rejects, n_read, n_skipped)
-                rows, rejects, n_read, n_skipped = [], Rejects(NAME, file.file_id), 0, 0
+    for number, raw in numbered_lines(file):
+        n_read += 1
+        line = raw.strip()
+        if not line:
+            n_skipped += 1
+            continue
+        try:
+            rows.append(_row(line, options) | {"file_id": file.file_id, "line": number})
+        except _BadRecordError as bad:
+            rejects.add(number, bad.reason, bad.detail, line)
+        if len(rows) >= BATCH_ROWS:
+            yield _batch(rows, rejects, n_read, n_skipped)
+            rows, rejects, n_read, n_skipped = [], Rejects(NAME, file.file_id), 0, 0
     if n_read:
         yield _batch(rows, rejects, n_read, n_skipped)
 
@@ -75,7 +76,7 @@ def _batch(rows: list[dict[str, Any]], rejects: Rejects, n_read: int, n_skipped:
 def _row(line: bytes, options: ReadOptions) -> dict[str, Any]:
     try:
         record = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _BadRecordError("bad-json", f"torn, or not JSON: {error}") from error
     if not isinstance(record, dict):
         raise _BadRecordError("not-an-object", f"a {type(record).__name__}, not an object")
@@ -142,4 +143,5 @@ SOURCE = Source(
     matches=matches,
     read=read,
     how_to_get="written by ettr.progress.recorder.ProgressRecorder in the training loop",
+    guide="record-progress.md",
 )

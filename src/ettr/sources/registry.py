@@ -8,7 +8,8 @@ from functools import cache
 from ettr.errors import SourceError, UsageError
 from ettr.sources.base import Source
 
-# name of each source -> the module that holds it as SOURCE (a module may hold several: SOURCES)
+# Modules below ettr.sources, each with a SOURCE, in the order in which `ettr sources` lists them.
+# A new source is one line here; docs/how-to/add-a-source.md says what else it needs.
 MODULES: tuple[str, ...] = (
     "slurm.sacct",
     "slurm.sacct_json",
@@ -37,8 +38,7 @@ def all_sources() -> dict[str, Source]:
     found: dict[str, Source] = {}
     for module_name in MODULES:
         module = importlib.import_module(f"ettr.sources.{module_name}")
-        for source in getattr(module, "SOURCES", None) or (module.SOURCE,):
-            found[source.name] = source
+        found[module.SOURCE.name] = module.SOURCE
     return found
 
 

@@ -17,17 +17,14 @@ from typing import Any
 import pyarrow as pa
 
 from ettr.errors import SourceError, UsageError
-from ettr.sources.base import BATCH_ROWS, RawFile, ReadOptions, Source
-from ettr.sources.text_records import (
-    DEFAULT_CLUSTER,
-    EventFile,
-    clean,
-    numbered_lines,
-    text_of,
-    time_of,
-)
+from ettr.sources.base import ReadOptions, Source
+from ettr.sources.lines import numbered_lines
+from ettr.sources.log_rows import LogRows
+from ettr.sources.origin import Origin
+from ettr.sources.times import time_of
 from ettr.tables import EVENTS, TABLES, Column, Kind, Table
-from ettr.tables.rows import Batch, EventRows, attempt_id, table_of
+from ettr.tables.rows import BATCH_ROWS, DEFAULT_CLUSTER, Batch, EventRows, attempt_id, table_of
+from ettr.tables.text import clean, text_of
 
 NAME = "table"
 
@@ -83,29 +80,28 @@ class _Plan:
     constant: dict[str, str]
 
 
-def read(raw: RawFile, options: ReadOptions) -> Iterator[Batch]:
+def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     """Rows of the one table that was asked for.
 
     Raises:
         UsageError: the table, or a column without which it cannot be, was not told.
         SourceError: the file is neither CSV nor Parquet.
     """
-    file = EventFile(NAME, raw, options)
-    file.note_unless_cluster = False
-    ids = EventRows(NAME, raw.file_id, file.cluster)
+    file = LogRows(NAME, origin, options)
+    ids = EventRows(NAME, origin.file_id, file.cluster)
     plan: _Plan | None = None
     rows: list[dict[str, Any]] = []
-    for names, line, cells in _records(raw):
+    for names, line, cells in _records(origin):
         if plan is None:
-            plan = _plan(raw, options, names)
+            plan = _plan(origin, options, names)
         if cells is None:
             continue
-        file.read()
+        file.count_read()
         if isinstance(cells, str):
             file.reject(line, "wrong-width", f"not {len(names)} cells", cells)
             continue
         if not any(str(cell).strip() for cell in cells.values() if cell is not None):
-            file.skip()
+            file.count_skipped()
             continue
         try:
             _keep(plan, ids, rows, _row(file, plan, cells, line))
@@ -116,11 +112,11 @@ def read(raw: RawFile, options: ReadOptions) -> Iterator[Batch]:
             yield _batch(file, plan, ids, rows)
             rows = []
     if plan is None:
-        raise SourceError(f"{raw.path}: holds no header")
+        raise SourceError(f"{origin}: holds no header")
     yield _batch(file, plan, ids, rows)
 
 
-def _batch(file: EventFile, plan: _Plan, ids: EventRows, rows: list[dict[str, Any]]) -> Batch:
+def _batch(file: LogRows, plan: _Plan, ids: EventRows, rows: list[dict[str, Any]]) -> Batch:
     table = ids.take() if plan.table is EVENTS else table_of(plan.table.name, rows)
     return file.batch(**{plan.table.name: table})
 
@@ -135,20 +131,20 @@ def _keep(plan: _Plan, ids: EventRows, rows: list[dict[str, Any]], row: dict[str
     ids.add(**(row | ({"event_id": given} if given else {})))
 
 
-def _records(raw: RawFile) -> Iterator[tuple[list[str], int, dict[str, Any] | str | None]]:
+def _records(origin: Origin) -> Iterator[tuple[list[str], int, dict[str, Any] | str | None]]:
     """Column names, line, and the cells by name; cells None once for the header alone."""
-    if raw.head.startswith(_PARQUET):
-        yield from _parquet_records(raw)
+    if origin.head.startswith(_PARQUET):
+        yield from _parquet_records(origin)
     else:
-        yield from _csv_records(raw)
+        yield from _csv_records(origin)
 
 
-def _parquet_records(raw: RawFile) -> Iterator[tuple[list[str], int, dict[str, Any] | None]]:
+def _parquet_records(origin: Origin) -> Iterator[tuple[list[str], int, dict[str, Any] | None]]:
     import pyarrow.parquet as pq
 
     line = 0
     try:
-        with pq.ParquetFile(raw.path) as file:
+        with pq.ParquetFile(origin.path) as file:
             names = list(file.schema_arrow.names)
             yield names, 0, None
             for batch in file.iter_batches(batch_size=20_000):
@@ -156,12 +152,12 @@ def _parquet_records(raw: RawFile) -> Iterator[tuple[list[str], int, dict[str, A
                     line += 1
                     yield names, line, cells
     except (OSError, pa.ArrowException, ValueError, OverflowError) as error:
-        raise SourceError(f"{raw.path}: cannot be read as Parquet: {error}") from error
+        raise SourceError(f"{origin}: cannot be read as Parquet: {error}") from error
 
 
-def _csv_records(raw: RawFile) -> Iterator[tuple[list[str], int, dict[str, Any] | str | None]]:
-    delimiter = _delimiter(raw.head)
-    source = _Lines(raw)
+def _csv_records(origin: Origin) -> Iterator[tuple[list[str], int, dict[str, Any] | str | None]]:
+    delimiter = _delimiter(origin.head)
+    source = _Lines(origin)
     reader = csv.reader(source, delimiter=delimiter)
     names: list[str] = []
     while True:
@@ -170,7 +166,7 @@ def _csv_records(raw: RawFile) -> Iterator[tuple[list[str], int, dict[str, Any] 
             cells = next(reader, None)
         except csv.Error as error:
             if not names:
-                raise SourceError(f"{raw.path}: cannot be read as CSV: {error}") from error
+                raise SourceError(f"{origin}: cannot be read as CSV: {error}") from error
             yield names, first, str(error)
             continue
         if cells is None:
@@ -191,8 +187,8 @@ def _csv_records(raw: RawFile) -> Iterator[tuple[list[str], int, dict[str, Any] 
 class _Lines:
     """The lines of a file as text, counted."""
 
-    def __init__(self, raw: RawFile) -> None:
-        self._lines = numbered_lines(raw)
+    def __init__(self, origin: Origin) -> None:
+        self._lines = numbered_lines(origin)
         self.number = 0
 
     def __iter__(self) -> _Lines:
@@ -208,16 +204,16 @@ def _delimiter(head: bytes) -> str:
     return max((",", "\t", ";", "|"), key=first.count)
 
 
-def _plan(raw: RawFile, options: ReadOptions, names: list[str]) -> _Plan:
+def _plan(origin: Origin, options: ReadOptions, names: list[str]) -> _Plan:
     given = dict(options.column_map or {})
     name = options.table or _guess({*names, *given})
     if name is None:
         raise UsageError(
-            f"{raw.path}: say which table its rows are with --table, one of {', '.join(_MADE)}; "
+            f"{origin}: say which table its rows are with --table, one of {', '.join(_MADE)}; "
             f"its columns are {', '.join(names[:40])}"
         )
     if name not in _MADE:
-        raise UsageError(f"{raw.path}: no table {name!r} to read; there are: {', '.join(_MADE)}")
+        raise UsageError(f"{origin}: no table {name!r} to read; there are: {', '.join(_MADE)}")
     table = TABLES[name]
     problems = []
     for ours, theirs in given.items():
@@ -244,7 +240,7 @@ def _plan(raw: RawFile, options: ReadOptions, names: list[str]) -> _Plan:
             )
     if problems:
         lines = "".join(f"\n  {problem}" for problem in problems)
-        raise UsageError(f"{raw.path}: cannot be read as `{name}`:{lines}")
+        raise UsageError(f"{origin}: cannot be read as `{name}`:{lines}")
     return _Plan(table, from_column, constant)
 
 
@@ -253,14 +249,14 @@ def _guess(names: set[str]) -> str | None:
     return fits[0] if fits else None
 
 
-def _row(file: EventFile, plan: _Plan, cells: dict[str, Any], line: int) -> dict[str, Any]:
+def _row(file: LogRows, plan: _Plan, cells: dict[str, Any], line: int) -> dict[str, Any]:
     row: dict[str, Any] = {}
     for column in plan.table:
         if column.name in _OWN:
             continue
         given = plan.constant.get(column.name, cells.get(plan.from_column.get(column.name, "")))
         row[column.name] = _value(file, column, given)
-    row |= {"source": NAME, "file_id": file.raw.file_id, "line": line}
+    row |= {"source": NAME, "file_id": file.origin.file_id, "line": line}
     if "cluster" in row and row["cluster"] is None:
         row["cluster"] = file.cluster if plan.table.name != "progress" else file.options.cluster
         if file.options.cluster is None and row["cluster"]:
@@ -279,7 +275,7 @@ def _row(file: EventFile, plan: _Plan, cells: dict[str, Any], line: int) -> dict
     return row
 
 
-def _value(file: EventFile, column: Column, given: Any) -> Any:
+def _value(file: LogRows, column: Column, given: Any) -> Any:
     if given is None or (isinstance(given, str) and given.strip().lower() in _NOTHING):
         return None
     kind = column.kind
@@ -318,7 +314,7 @@ def _truth(given: Any) -> bool:
     raise ValueError(text)
 
 
-def _time(file: EventFile, column: Column, given: Any) -> datetime:
+def _time(file: LogRows, column: Column, given: Any) -> datetime:
     zone = file.options.timezone
     if isinstance(given, datetime):
         text: Any = given.isoformat() if given.tzinfo is None else None
@@ -330,7 +326,7 @@ def _time(file: EventFile, column: Column, given: Any) -> datetime:
         return stamp
     if isinstance(text, str) and zone is None and time_of(text, "UTC") is not None:
         raise UsageError(
-            f"{file.raw.path}: column {column.name} holds local times without a zone, such as "
+            f"{file.origin}: column {column.name} holds local times without a zone, such as "
             f"{text!r:.40}; say which with --timezone ZONE, for example --timezone UTC"
         )
     raise _CellError("bad-timestamp", f"{column.name} is {given!r:.100}")

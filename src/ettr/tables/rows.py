@@ -1,21 +1,27 @@
 """How rows are made: identifiers, event rows, rejected records, and batches for a store.
 
-Whoever writes rows imports this module: a log source, a simulator, a live collector.
+Whoever writes rows imports this module: a log source, a simulator, a live collector. Most need
+`BatchBuilder` only.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
 
-from ettr.tables.schemas import EVENTS, REJECTS, TABLES
+from ettr.errors import SchemaError
+from ettr.tables.schemas import ALLOCATIONS, ATTEMPTS, EVENTS, REJECTS, TABLES, Table
+from ettr.tables.text import storable, text_of
 
 TEXT_LIMIT = 500
+DEFAULT_CLUSTER = "cluster"
+BATCH_ROWS = 200_000
+BATCH_RECORDS = 2_000_000
 
 # equal events are looked for among at least this many before them, so that memory stays bounded
 REPEATS_WITHIN_EVENTS = 200_000
@@ -25,8 +31,17 @@ REPEATS_WITHIN_EVENTS = 200_000
 class Batch:
     """Some rows of some tables, and how many records they came from.
 
-    `tables` maps a table's name to rows that pass its schema. The counts are of this batch only;
-    rows_read includes rejected and skipped records. Notes are assumptions made, one sentence each.
+    Attributes:
+        tables: rows by the table's name; checked against its schema.
+        rows_read: records found, with those rejected and skipped.
+        rows_rejected: records that could not be read, each a row of `rejects`.
+        rows_skipped: records that are no rows of ours by design, such as blank lines.
+        notes: assumptions made, one sentence each.
+
+    The counts are of this batch only.
+
+    Raises:
+        SchemaError: rows do not match the schema of their table, or there is no such table.
     """
 
     tables: dict[str, pa.Table]
@@ -34,6 +49,16 @@ class Batch:
     rows_rejected: int = 0
     rows_skipped: int = 0
     notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        checked = {name: _schema_of(name).check(rows) for name, rows in self.tables.items()}
+        object.__setattr__(self, "tables", checked)
+
+
+def _schema_of(name: str) -> Table:
+    if name not in TABLES:
+        raise SchemaError(name, [f"no such table; there are: {', '.join(TABLES)}"])
+    return TABLES[name]
 
 
 @dataclass(slots=True)
@@ -46,15 +71,15 @@ class Rejects:
 
     def add(self, line: int, reason: str, detail: str, raw: str | bytes) -> None:
         """Keep one record with its line, a slug to count it by, and what was wrong in words."""
-        text = raw.decode("utf-8", "replace") if isinstance(raw, bytes) else raw
+        text = text_of(raw[: 4 * TEXT_LIMIT]) if isinstance(raw, bytes) else raw
         self.rows.append(
             {
                 "source": self.source,
                 "file_id": self.file_id,
                 "line": line,
                 "reason": reason,
-                "detail": detail[:TEXT_LIMIT],
-                "raw": text[:TEXT_LIMIT],
+                "detail": storable(detail[:TEXT_LIMIT]),
+                "raw": storable(text[:TEXT_LIMIT]),
             }
         )
 
@@ -94,13 +119,17 @@ def event_id(
 
 
 class EventRows:
-    """Collects rows of `events`, giving each its id."""
+    """Collects rows of `events`, giving each its id.
+
+    `n_unnamed` counts the events that took the collector's cluster, as they named none.
+    """
 
     def __init__(self, source: str, file_id: str, cluster: str) -> None:
         self._source, self._file_id, self._cluster = source, file_id, cluster
         self._rows: list[dict[str, Any]] = []
         self._seen: dict[str, int] = {}
         self._seen_before: dict[str, int] = {}
+        self.n_unnamed = 0
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -120,6 +149,7 @@ class EventRows:
     ) -> None:
         """Keep one event; `more` takes the other columns of `events` by name."""
         where = cluster or self._cluster
+        self.n_unnamed += cluster is None
         text = None if message is None else message[:TEXT_LIMIT]
         entity = more.get("entity")
         first = event_id(where, node, time, check, code, entity, text)
@@ -152,7 +182,157 @@ class EventRows:
         return repeat
 
     def take(self) -> pa.Table:
-        """The rows so far as an `events` table; the collector starts anew, ids stay unique."""
+        """The rows so far as an `events` table; ids stay unique over all calls."""
         table = pa.Table.from_pylist(self._rows, schema=EVENTS.arrow_schema)
         self._rows = []
         return table
+
+
+class BatchBuilder:
+    """Collects what one log yields: rows of any table, rejects, counts and notes.
+
+    Call `count_read` for every record found; then keep it (`events.add`, `add_attempt`, `add`),
+    `reject` it, or `count_skipped`. Yield `batch()` whenever `is_full`, and once at the end.
+
+    Attributes:
+        source: name of the source; it stands in each row, and so does `file_id`.
+        file_id: key of the log in the table `files`.
+        cluster: the cluster of rows that name none.
+        events: collects the rows of `events`.
+    """
+
+    def __init__(self, source: str, file_id: str, cluster: str | None = None) -> None:
+        self.source, self.file_id = source, file_id
+        self.cluster = cluster or DEFAULT_CLUSTER
+        self.events = EventRows(source, file_id, self.cluster)
+        self._cluster_given = cluster is not None
+        self._rows: dict[str, list[dict[str, Any]]] = {}
+        self._rejects = Rejects(source, file_id)
+        self._n_read = self._n_skipped = self._n_unnamed = 0
+        self._notes: dict[str, None] = {}
+
+    def count_read(self, records: int = 1) -> None:
+        """Count records found."""
+        self._n_read += records
+
+    def count_skipped(self, records: int = 1) -> None:
+        """Count records that are no rows of ours by design."""
+        self._n_skipped += records
+
+    def reject(self, line: int, reason: str, detail: str, raw: str | bytes) -> None:
+        """Keep one record that could not be read: a slug to count it by, and why in words.
+
+        One reject for each line; the key of `rejects` is the file and the line.
+        """
+        self._rejects.add(line, reason, detail or reason, raw)
+
+    def note(self, sentence: str) -> None:
+        """Keep an assumption made; the same sentence counts once."""
+        self._notes[sentence] = None
+
+    def add(self, name: str, *, line: int, cluster: str | None = None, **columns: Any) -> None:
+        """Keep one row of the named table; columns left out are null.
+
+        Raises:
+            SchemaError: the table has no such column, or a time has no zone.
+        """
+        schema = _schema_of(name)
+        wrong = [f"{column}: no such column" for column in columns if column not in schema.names]
+        wrong += [
+            f"{column}: {value} has no zone"
+            for column, value in columns.items()
+            if isinstance(value, datetime) and value.tzinfo is None
+        ]
+        if wrong:
+            raise SchemaError(name, wrong)
+        row = {**columns, "source": self.source, "file_id": self.file_id, "line": line}
+        if "cluster" in schema.names:
+            row["cluster"] = cluster or self.cluster
+            self._n_unnamed += cluster is None
+        self._rows.setdefault(name, []).append(row)
+
+    def add_attempt(
+        self,
+        *,
+        line: int,
+        job_id: str,
+        submit: datetime,
+        state: str,
+        nodes: Sequence[str] | None = None,
+        cluster: str | None = None,
+        **columns: Any,
+    ) -> str:
+        """Keep one attempt and an allocation for each of its nodes; returns its `attempt_id`.
+
+        Args:
+            line: where the record begins.
+            job_id: the job's id as the scheduler shows it.
+            submit: when this attempt was submitted or requeued, aware.
+            state: its end state, one of those that the taxonomy knows.
+            nodes: names of its nodes; None where the log does not say, empty where it had none.
+            cluster: the cluster that the record names.
+            **columns: other columns of `attempts`. `n_nodes`, `node_list` and `elapsed_s` (end
+                less start) follow from the rest where they are not given.
+        """
+        key = attempt_id(cluster or self.cluster, job_id, submit)
+        row: dict[str, Any] = {
+            "attempt_id": key,
+            "job_id": job_id,
+            "submit": submit,
+            "state": state,
+            **columns,
+        }
+        if nodes is not None:
+            row.setdefault("n_nodes", len(nodes))
+            row.setdefault("node_list", ",".join(nodes) or None)
+        start, end = row.get("start"), row.get("end")
+        if start is not None and end is not None:
+            row.setdefault("elapsed_s", (end - start).total_seconds())
+        self.add(ATTEMPTS.name, line=line, cluster=cluster, **row)
+        elapsed_s, n_gpus = row.get("elapsed_s"), row.get("n_gpus")
+        if start is None or elapsed_s is None:
+            return key
+        for node in nodes or ():
+            self.add(
+                ALLOCATIONS.name,
+                line=line,
+                cluster=cluster,
+                attempt_id=key,
+                node=node,
+                start=start,
+                end=end,
+                elapsed_s=elapsed_s,
+                n_gpus=None if n_gpus is None else n_gpus / len(nodes or ()),
+            )
+        return key
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it is time to hand out a batch."""
+        n_rows = len(self.events) + len(self._rejects.rows)
+        n_rows += sum(len(rows) for rows in self._rows.values())
+        return n_rows >= BATCH_ROWS or self._n_read >= BATCH_RECORDS
+
+    def batch(self, **more: pa.Table) -> Batch:
+        """What was collected since the last batch, and tables that were made otherwise.
+
+        Raises:
+            SchemaError: a row lacks what its table needs, or holds a value of another type.
+        """
+        tables: dict[str, pa.Table] = {}
+        if len(self.events):
+            tables[EVENTS.name] = self.events.take()
+        tables |= {name: table_of(name, rows) for name, rows in self._rows.items()}
+        tables |= {name: table for name, table in more.items() if table.num_rows}
+        n_rejected = len(self._rejects.rows)
+        if n_rejected:
+            tables[REJECTS.name] = self._rejects.table()
+        if not self._cluster_given and self._n_unnamed + self.events.n_unnamed:
+            self.note(
+                f"records without a cluster's name were taken as {self.cluster!r} "
+                "(--cluster names it)"
+            )
+        made = Batch(tables, self._n_read, n_rejected, self._n_skipped, tuple(self._notes))
+        self._rows, self._rejects = {}, Rejects(self.source, self.file_id)
+        self._n_read = self._n_skipped = 0
+        return made

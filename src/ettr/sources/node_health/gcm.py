@@ -13,17 +13,14 @@ from typing import Any
 import pyarrow as pa
 
 from ettr.errors import SourceError
-from ettr.sources.base import RawFile, ReadOptions, Source
+from ettr.sources.base import ReadOptions, Source
+from ettr.sources.json_records import JsonRecord, head_objects, json_records
+from ettr.sources.log_rows import LogRows
+from ettr.sources.origin import Origin
 from ettr.sources.slurm.attempts import AttemptReader, rows_from_sacct_fields
-from ettr.sources.text_records import (
-    EventFile,
-    JsonRecord,
-    clean,
-    head_objects,
-    json_records,
-    time_of,
-)
+from ettr.sources.times import time_of
 from ettr.tables.rows import Batch
+from ettr.tables.text import clean
 
 NAME = "gcm"
 
@@ -42,13 +39,13 @@ _OTHERS = (
 )
 
 
-def read(raw: RawFile, options: ReadOptions) -> Iterator[Batch]:
+def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     """Events of the checks, attempts and allocations of the sacct rows."""
-    file = EventFile(NAME, raw, options)
-    attempts = AttemptReader(NAME, raw.file_id, options, raw.name)
+    file = LogRows(NAME, origin, options)
+    attempts = AttemptReader(NAME, origin.file_id, options, str(origin))
     rows: list[tuple[int, dict[str, Any], str]] = []
-    for record in json_records(raw):
-        file.read()
+    for record in json_records(origin):
+        file.count_read()
         body = _body(record.value)
         if body is None:
             file.reject(record.line, "bad-json", record.error or "no JSON object", record.raw)
@@ -57,7 +54,7 @@ def read(raw: RawFile, options: ReadOptions) -> Iterator[Batch]:
         elif "health_check" in body or "result" in body:
             _check(file, body, record)
         else:
-            file.skip()
+            file.count_skipped()
         if file.is_full or len(rows) >= _SACCT_ROWS:
             yield _batch(file, attempts, rows)
             rows = []
@@ -65,7 +62,7 @@ def read(raw: RawFile, options: ReadOptions) -> Iterator[Batch]:
 
 
 def _batch(
-    file: EventFile, attempts: AttemptReader, rows: list[tuple[int, dict[str, Any], str]]
+    file: LogRows, attempts: AttemptReader, rows: list[tuple[int, dict[str, Any], str]]
 ) -> Batch:
     more: dict[str, pa.Table] = {}
     if rows:
@@ -80,7 +77,7 @@ def _batch(
         for bad in converted.bad:
             line, _, text = rows[bad.index]
             file.reject(line, bad.reason, bad.detail, text)
-        file.skip(converted.skipped)
+        file.count_skipped(converted.skipped)
         more = {"attempts": converted.attempts, "allocations": converted.allocations}
         for sentence in attempts.notes():
             file.note(sentence)
@@ -105,7 +102,7 @@ def _sacct(body: dict[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def _check(file: EventFile, body: dict[str, Any], record: JsonRecord) -> None:
+def _check(file: LogRows, body: dict[str, Any], record: JsonRecord) -> None:
     check = clean(body.get("health_check"))
     if check is None:
         file.reject(record.line, "missing-field", "health_check is missing", record.raw)

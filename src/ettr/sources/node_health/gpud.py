@@ -7,17 +7,13 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from ettr.sources.base import RawFile, ReadOptions, Source
-from ettr.sources.text_records import (
-    EventFile,
-    JsonRecord,
-    clean,
-    head_objects,
-    json_records,
-    short,
-    time_of,
-)
+from ettr.sources.base import ReadOptions, Source
+from ettr.sources.json_records import JsonRecord, head_objects, json_records, short
+from ettr.sources.log_rows import LogRows
+from ettr.sources.origin import Origin
+from ettr.sources.times import time_of
 from ettr.tables.rows import Batch
+from ettr.tables.text import clean
 
 NAME = "gpud"
 
@@ -40,16 +36,16 @@ _UUID = re.compile(r"\bGPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", re.IG
 _NODE_KEYS = ("node", "hostname", "machine", "machineID", "machine_id")
 
 
-def read(raw: RawFile, options: ReadOptions) -> Iterator[Batch]:
+def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     """One event for each event and each health state."""
-    file = EventFile(NAME, raw, options)
+    file = LogRows(NAME, origin, options)
     place = 0
-    for record in json_records(raw):
+    for record in json_records(origin):
         value = record.value
         inner = _inner(value) if isinstance(value, dict) else None
         for item in inner if inner else (value,):
             place += 1
-            file.read()
+            file.count_read()
             # the place of the event itself: a component's record wraps many
             own = record if inner is None else JsonRecord(place, item, short(item), None)
             own = own._replace(line=place)
@@ -57,7 +53,7 @@ def read(raw: RawFile, options: ReadOptions) -> Iterator[Batch]:
                 file.reject(place, "bad-json", record.error or "no JSON object", own.raw)
             elif inner is not None and not inner:
                 # a component that had nothing to tell
-                file.skip()
+                file.count_skipped()
             else:
                 _record(file, item, value, own)
         if file.is_full:
@@ -73,9 +69,7 @@ def _inner(value: dict[str, Any]) -> list[Any] | None:
     return None
 
 
-def _record(
-    file: EventFile, item: dict[str, Any], outer: dict[str, Any], record: JsonRecord
-) -> None:
+def _record(file: LogRows, item: dict[str, Any], outer: dict[str, Any], record: JsonRecord) -> None:
     check = clean(item.get("component")) or clean(outer.get("component"))
     if check is None:
         file.reject(record.line, "missing-field", "component is missing", record.raw)

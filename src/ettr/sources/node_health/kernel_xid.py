@@ -13,18 +13,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from ettr.sources.base import RawFile, ReadOptions, Source
-from ettr.sources.slurm.times import need_zone
-from ettr.sources.text_records import (
-    LINE_LIMIT_BYTES,
-    MONTHS,
-    EventFile,
-    chunks,
-    clean,
-    text_of,
-    time_of,
-)
+from ettr.sources.base import ReadOptions, Source
+from ettr.sources.lines import LINE_LIMIT_BYTES, chunks, first_texts
+from ettr.sources.log_rows import LogRows
+from ettr.sources.origin import Origin
+from ettr.sources.times import MONTHS, has_local_stamps, time_of
 from ettr.tables.rows import Batch
+from ettr.tables.text import clean, text_of
 
 NAME = "kernel-xid"
 
@@ -70,8 +65,7 @@ _FATAL = {"nonfatal": "nonfatal", "non-fatal": "nonfatal", "fatal": "fatal"}
 class _Clock:
     """Turns the stamps of one file into UTC, and says what it assumed."""
 
-    file: EventFile
-    what: str
+    file: LogRows
 
     def time(self, found: re.Match[str]) -> datetime | None:
         parts = found.groupdict()
@@ -79,11 +73,8 @@ class _Clock:
             return self._since_boot(float(parts["uptime"]))
         if parts.get("iso"):
             offset = parts["offset"]
-            return time_of(parts["iso"] + (offset or ""), None if offset else self._zone())
+            return time_of(parts["iso"] + (offset or ""), None if offset else self.file.zone())
         return self._of_parts(parts)
-
-    def _zone(self) -> str:
-        return need_zone(self.file.options.timezone, self.what)
 
     def _since_boot(self, seconds: float) -> datetime | None:
         start = self.file.options.start
@@ -98,18 +89,17 @@ class _Clock:
     def _of_parts(self, parts: dict[str, str | None]) -> datetime | None:
         text = f"{MONTHS[parts['month'] or 'Jan']:02d}-{int(parts['day'] or 0):02d}T"
         text += (parts["clock"] or "").zfill(8)
-        zone = self._zone()
         if parts.get("year"):
-            return time_of(f"{parts['year']}-{text}", zone)
-        return self.file.time_without_year(text, zone)
+            return time_of(f"{parts['year']}-{text}", self.file.zone())
+        return self.file.time_without_year(text)
 
 
-def read(raw: RawFile, options: ReadOptions) -> Iterator[Batch]:
+def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     """Events of check `xid` and `sxid`, one for each line that reports one."""
-    file = EventFile(NAME, raw, options)
-    clock = _Clock(file, raw.name)
-    as_json = _is_journal(raw.head)
-    for number, line in _marked_lines(raw, file):
+    file = LogRows(NAME, origin, options)
+    clock = _Clock(file)
+    as_json = _is_journal(origin.head)
+    for number, line in _marked_lines(origin, file):
         if line is not None:
             (_journal_line if as_json else _text_line)(file, clock, number, line)
         if file.is_full:
@@ -117,10 +107,10 @@ def read(raw: RawFile, options: ReadOptions) -> Iterator[Batch]:
     yield file.batch()
 
 
-def _marked_lines(raw: RawFile, file: EventFile) -> Iterator[tuple[int, bytes | None]]:
+def _marked_lines(origin: Origin, file: LogRows) -> Iterator[tuple[int, bytes | None]]:
     """Lines that hold a mark, by number; None now and then, so that the reader may hand out."""
     number, rest = 0, b""
-    for chunk in chunks(raw):
+    for chunk in chunks(origin):
         block = rest + chunk
         last = block.rfind(b"\n")
         if last < 0 and len(block) < LINE_LIMIT_BYTES:
@@ -135,11 +125,11 @@ def _marked_lines(raw: RawFile, file: EventFile) -> Iterator[tuple[int, bytes | 
         yield from _marked_in(rest + b"\n", number, file)
 
 
-def _marked_in(block: bytes, before: int, file: EventFile) -> Iterator[tuple[int, bytes]]:
+def _marked_in(block: bytes, before: int, file: LogRows) -> Iterator[tuple[int, bytes]]:
     starts = sorted({start for mark in _MARKS for start in _lines_with(block, mark)})
     n_lines = block.count(b"\n")
-    file.read(n_lines)
-    file.skip(n_lines - len(starts))
+    file.count_read(n_lines)
+    file.count_skipped(n_lines - len(starts))
     at, number = 0, before + 1
     for start in starts:
         number += block.count(b"\n", at, start)
@@ -156,14 +146,14 @@ def _lines_with(block: bytes, mark: bytes) -> Iterator[int]:
         found = block.find(mark, end) if end >= 0 else -1
 
 
-def _text_line(file: EventFile, clock: _Clock, number: int, line: bytes) -> None:
+def _text_line(file: LogRows, clock: _Clock, number: int, line: bytes) -> None:
     text = text_of(line).replace("\x00", "\ufffd")
     for pattern in _PREFIXES:
         if found := pattern.match(text):
             break
     else:
         if _observation(text) is None:
-            file.skip()
+            file.count_skipped()
         else:
             file.reject(number, "bad-timestamp", "the line begins with no stamp known", line)
         return
@@ -171,7 +161,7 @@ def _text_line(file: EventFile, clock: _Clock, number: int, line: bytes) -> None
     seen = _observation(message) if _KERNEL.match(message) else None
     if seen is None:
         # the words occur in a line of another program, which may well quote the kernel's
-        file.skip()
+        file.count_skipped()
         return
     time = clock.time(found)
     if time is None:
@@ -189,7 +179,7 @@ def _text_line(file: EventFile, clock: _Clock, number: int, line: bytes) -> None
     file.events.add(line=number, time=time, node=node, message=_bare(message), **seen)
 
 
-def _journal_line(file: EventFile, clock: _Clock, number: int, line: bytes) -> None:
+def _journal_line(file: LogRows, clock: _Clock, number: int, line: bytes) -> None:
     try:
         record = json.loads(text_of(line))
     except (ValueError, RecursionError) as error:
@@ -201,7 +191,7 @@ def _journal_line(file: EventFile, clock: _Clock, number: int, line: bytes) -> N
     text = clean(message)
     seen = _observation(text) if text else None
     if seen is None or text is None:
-        file.skip()
+        file.count_skipped()
         return
     stamp = record.get("_SOURCE_REALTIME_TIMESTAMP") or record.get("__REALTIME_TIMESTAMP")
     micros = str(stamp)
@@ -260,10 +250,6 @@ def _is_journal(head: bytes) -> bool:
     return head.lstrip()[:1] == b"{" and b'"__REALTIME_TIMESTAMP"' in head
 
 
-def _lines_of(head: bytes) -> list[str]:
-    return [text for line in head.splitlines()[:400] if (text := text_of(line)).strip()]
-
-
 def _looks_kernel(line: str) -> bool:
     for pattern in _PREFIXES:
         if found := pattern.match(line):
@@ -279,7 +265,7 @@ def matches(head: bytes, name: str) -> float:
     """How sure it is that these are lines of a kernel log."""
     if _is_journal(head):
         return 0.95 if b'"MESSAGE"' in head else 0.8
-    lines = _lines_of(head)
+    lines = first_texts(head)
     if not lines:
         return 0.0
     kernel = [line for line in lines if _looks_kernel(line)]
@@ -292,16 +278,12 @@ def matches(head: bytes, name: str) -> float:
     return 0.55 if kernel and ("kern" in name or "messages" in name or "syslog" in name) else 0.0
 
 
+_local_stamps = has_local_stamps(*_PREFIXES)
+
+
 def prints_local(head: bytes) -> bool:
     """Whether the stamps of this file are local time without a zone."""
-    if _is_journal(head):
-        return False
-    for line in _lines_of(head):
-        for pattern in _PREFIXES:
-            if found := pattern.match(line):
-                parts = found.groupdict()
-                return not (parts.get("uptime") or parts.get("offset"))
-    return False
+    return not _is_journal(head) and _local_stamps(head)
 
 
 SOURCE = Source(

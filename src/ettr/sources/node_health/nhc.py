@@ -7,10 +7,13 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from ettr.sources.base import RawFile, ReadOptions, Source
-from ettr.sources.slurm.times import need_zone
-from ettr.sources.text_records import MONTHS, EventFile, clean, numbered_lines, text_of, time_of
+from ettr.sources.base import ReadOptions, Source
+from ettr.sources.lines import first_texts, numbered_lines
+from ettr.sources.log_rows import LogRows
+from ettr.sources.origin import Origin
+from ettr.sources.times import MONTHS, has_local_stamps, time_of
 from ettr.tables.rows import Batch
+from ettr.tables.text import clean, text_of
 
 NAME = "nhc"
 
@@ -47,7 +50,7 @@ _MARKS = (b"Health check failed", b"NHC", b"nhc", b"atchdog", b" | ", b":healthy
 class _Times:
     """The time of each line: its own, else that of the last line that had one, else the start."""
 
-    def __init__(self, file: EventFile) -> None:
+    def __init__(self, file: LogRows) -> None:
         self._file = file
         start = file.options.start
         self._last = start.astimezone(UTC) if start else None
@@ -73,7 +76,7 @@ class _Times:
     def _time(self, parts: dict[str, str | None]) -> datetime | None:
         if parts.get("iso") and parts.get("offset"):
             return time_of(f"{parts['iso']}{parts['offset']}")
-        zone = need_zone(self._file.options.timezone, self._file.raw.name)
+        zone = self._file.zone()
         if parts.get("iso"):
             return time_of(parts["iso"], zone)
         if ymd := parts.get("ymd"):
@@ -82,20 +85,20 @@ class _Times:
         rest += f"T{parts['clock']}"
         if parts.get("year"):
             return time_of(f"{parts['year']}-{rest}", zone)
-        return self._file.time_without_year(rest, zone)
+        return self._file.time_without_year(rest)
 
 
-def read(raw: RawFile, options: ReadOptions) -> Iterator[Batch]:
+def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     """One event for each check that failed."""
-    file = EventFile(NAME, raw, options)
+    file = LogRows(NAME, origin, options)
     times = _Times(file)
-    for number, line in numbered_lines(raw):
-        file.read()
+    for number, line in numbered_lines(origin):
+        file.count_read()
         text = text_of(line).replace("\x00", "\ufffd").strip()
         at = times.see(text) if text else 0
         seen = _observation(text[at:]) if any(mark in line for mark in _MARKS) else None
         if seen is None:
-            file.skip()
+            file.count_skipped()
         elif times.now is None:
             file.reject(
                 number,
@@ -153,10 +156,6 @@ def _seen(node: str | None, message: str, check: str | None = None) -> dict[str,
     }
 
 
-def _lines_of(head: bytes) -> list[str]:
-    return [text_of(line) for line in head.splitlines()[:300] if line.strip()]
-
-
 def matches(head: bytes, _name: str) -> float:
     """How sure it is that these are lines of NHC or AzNHC."""
     if head.lstrip()[:1] in {b"{", b"["} and b"\n[" not in head:
@@ -165,7 +164,7 @@ def matches(head: bytes, _name: str) -> float:
         return 0.9
     if b"FaultCode: NHC" in head:
         return 0.9
-    lines = _lines_of(head)
+    lines = first_texts(head, most=300)
     if not lines:
         return 0.0
     healthy = sum(1 for line in lines if re.fullmatch(r"[\w.-]+\s+\|\s+Healthy\s*", line))
@@ -186,15 +185,6 @@ def _after_stamp(line: str) -> str:
     return line
 
 
-def prints_local(head: bytes) -> bool:
-    """Whether the lines begin with times without a zone."""
-    for line in _lines_of(head):
-        for pattern in _STAMPS:
-            if found := pattern.match(line):
-                return not found.groupdict().get("offset")
-    return False
-
-
 SOURCE = Source(
     name=NAME,
     title="node health checks: NHC logs, AzNHC logs with fault codes",
@@ -202,7 +192,7 @@ SOURCE = Source(
     matches=matches,
     read=read,
     local_time=True,
-    prints_local=prints_local,
+    prints_local=has_local_stamps(*_STAMPS),
     options=("--timezone", "--cluster", "--start"),
     how_to_get="/var/log/nhc.log, or grep nhc in syslog; AzNHC: health.log of each node",
 )

@@ -7,31 +7,27 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from ettr.sources.base import BATCH_ROWS, RawFile, ReadOptions, Source
-from ettr.sources.slurm.nodes import expand_nodes
-from ettr.sources.text_records import (
-    EventFile,
-    JsonRecord,
-    clean,
-    head_objects,
-    json_records,
-    time_of,
-)
-from ettr.tables.rows import Batch, table_of
+from ettr.sources.base import ReadOptions, Source
+from ettr.sources.json_records import JsonRecord, head_objects, json_records
+from ettr.sources.log_rows import LogRows
+from ettr.sources.node_lists import expand_nodes
+from ettr.sources.origin import Origin
+from ettr.sources.times import time_of
+from ettr.tables.rows import BATCH_ROWS, Batch, table_of
+from ettr.tables.text import clean
 
 NAME = "nvrx"
 
 _NEEDED = ("job_id", "cycle_number", "cycle_start_time")
 
 
-def read(raw: RawFile, options: ReadOptions) -> Iterator[Batch]:
+def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     """A `start` for the first cycle of each attempt of a job, a `restart` for each later one."""
-    file = EventFile(NAME, raw, options)
-    file.note_unless_cluster = False
+    file = LogRows(NAME, origin, options)
     rows: list[dict[str, Any]] = []
     ended: dict[tuple[str, int], datetime] = {}
-    for record in json_records(raw):
-        file.read()
+    for record in json_records(origin):
+        file.count_read()
         row = _row(file, record, ended)
         if row is not None:
             rows.append(row)
@@ -44,7 +40,7 @@ def read(raw: RawFile, options: ReadOptions) -> Iterator[Batch]:
 
 
 def _row(
-    file: EventFile, record: JsonRecord, ended: dict[tuple[str, int], datetime]
+    file: LogRows, record: JsonRecord, ended: dict[tuple[str, int], datetime]
 ) -> dict[str, Any] | None:
     value = record.value
     if not isinstance(value, dict):
@@ -84,7 +80,7 @@ def _row(
         "duration_s": gap_s if cycle else None,
         "detail": _detail(file, value, cycle, end),
         "source": NAME,
-        "file_id": file.raw.file_id,
+        "file_id": file.origin.file_id,
         "line": record.line,
     }
 
@@ -94,7 +90,7 @@ def _count(value: Any) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else None
 
 
-def _detail(file: EventFile, value: dict[str, Any], cycle: int, end: datetime | None) -> str:
+def _detail(file: LogRows, value: dict[str, Any], cycle: int, end: datetime | None) -> str:
     """The rest of what a cycle tells, as JSON; node lists expanded."""
     detail: dict[str, Any] = {"cycle": cycle, "attempt": _count(value.get("attempt_index"))}
     detail["cycle_end"] = end.isoformat() if end else None
@@ -106,7 +102,7 @@ def _detail(file: EventFile, value: dict[str, Any], cycle: int, end: datetime | 
     return json.dumps({k: v for k, v in detail.items() if v is not None}, sort_keys=True)
 
 
-def _nodes(file: EventFile, given: Any) -> list[str] | None:
+def _nodes(file: LogRows, given: Any) -> list[str] | None:
     texts = given if isinstance(given, list) else [given]
     names: list[str] = []
     for text in (clean(item) for item in texts):

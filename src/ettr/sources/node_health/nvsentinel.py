@@ -7,16 +7,13 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from ettr.sources.base import RawFile, ReadOptions, Source
-from ettr.sources.text_records import (
-    EventFile,
-    JsonRecord,
-    clean,
-    head_objects,
-    json_records,
-    time_of,
-)
+from ettr.sources.base import ReadOptions, Source
+from ettr.sources.json_records import JsonRecord, head_objects, json_records
+from ettr.sources.log_rows import LogRows
+from ettr.sources.origin import Origin
+from ettr.sources.times import time_of
 from ettr.tables.rows import Batch
+from ettr.tables.text import clean
 
 NAME = "nvsentinel"
 
@@ -37,11 +34,11 @@ _XID = re.compile(r"(?:S?XID[ _:-]*)?(\d{1,6})", re.IGNORECASE)
 _CLUSTER = re.compile(r"nvsentinel://([^/]+)/")
 
 
-def read(raw: RawFile, options: ReadOptions) -> Iterator[Batch]:
+def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     """One event for each error code of each health event."""
-    file = EventFile(NAME, raw, options)
-    for record in json_records(raw):
-        file.read()
+    file = LogRows(NAME, origin, options)
+    for record in json_records(origin):
+        file.count_read()
         _event(file, record)
         if file.is_full:
             yield file.batch()
@@ -76,7 +73,7 @@ def _unwrapped(value: Any) -> tuple[dict[str, Any], dict[str, Any], str | None]:
     return (data if "checkname" in data else outer), outer, cluster
 
 
-def _event(file: EventFile, record: JsonRecord) -> None:
+def _event(file: LogRows, record: JsonRecord) -> None:
     if not isinstance(record.value, dict):
         file.reject(record.line, "bad-json", record.error or "no JSON object", record.raw)
         return

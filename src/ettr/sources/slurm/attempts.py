@@ -19,13 +19,13 @@ import pyarrow.compute as pc
 
 from ettr.errors import SourceError
 from ettr.sources.base import ReadOptions
+from ettr.sources.node_lists import NodeLists
 from ettr.sources.slurm import fields as words
 from ettr.sources.slurm.columns import FLOAT, INT, TEXT, Rows, mapped, matches
-from ettr.sources.slurm.nodes import NodeLists
 from ettr.sources.slurm.steps import Steps
 from ettr.sources.slurm.times import TimeColumns, nothing_to_null
-from ettr.sources.text_records import DEFAULT_CLUSTER
 from ettr.tables import ALLOCATIONS, ATTEMPTS
+from ettr.tables.rows import DEFAULT_CLUSTER
 
 # any one of each group will do; a record without them cannot be placed in time or judged
 NEEDED = (

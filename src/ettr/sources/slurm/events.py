@@ -9,14 +9,15 @@ from typing import Any
 import pyarrow as pa
 
 from ettr.errors import SourceError
-from ettr.sources.base import RawFile, ReadOptions, Source
+from ettr.sources.base import ReadOptions, Source
+from ettr.sources.lines import numbered_texts
+from ettr.sources.origin import Origin
 from ettr.sources.slurm.fields import NOTHING, duration_s
-from ettr.sources.slurm.lines import has_local_times, lines_of
 from ettr.sources.slurm.node_states import node_state, user_name
 from ettr.sources.slurm.times import TimeColumns
-from ettr.sources.text_records import DEFAULT_CLUSTER
+from ettr.sources.times import has_local_times
 from ettr.tables import NODE_STATES
-from ettr.tables.rows import Batch, Rejects, table_of
+from ettr.tables.rows import DEFAULT_CLUSTER, Batch, Rejects, table_of
 
 NAME = "slurm-events"
 _NAMES = {
@@ -53,27 +54,27 @@ def _fields(line: str) -> list[str]:
     return [_NAMES.get(part.strip().replace(" ", "").lower(), "") for part in parts]
 
 
-def read(raw: RawFile, options: ReadOptions) -> Iterator[Batch]:
+def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     """Batches of node_states, in the file's order.
 
     Raises:
         SourceError: the first line is no header of `sacctmgr show event`, or lacks a field.
         UsageError: the times have no zone and the user gave none.
     """
-    first = raw.head.split(b"\n", 1)[0].decode("utf-8", "replace")
+    first = origin.head.split(b"\n", 1)[0].decode("utf-8", "replace")
     given = "|".join(options.fields) if options.fields else first
     fields = _fields(given)
     lacking = [name for name in ("node", "start", "state") if name not in fields]
     if lacking:
         wanted = {"node": "NodeName", "start": "TimeStart", "state": "State"}
         raise SourceError(
-            f"{raw.name}: needs {', '.join(wanted[name] for name in lacking)}; found "
+            f"{origin}: needs {', '.join(wanted[name] for name in lacking)}; found "
             f"{given.strip()[:200]!r} (sacctmgr -P show event prints them)"
         )
-    reader = _Reader(raw, options, fields)
+    reader = _Reader(origin, options, fields)
     skip_header = options.fields is None
     header = first.rstrip("\r\n")
-    for number, line in lines_of(raw):
+    for number, line in numbered_texts(origin):
         if skip_header and number == 1:
             continue
         reader.add(number, line, header)
@@ -85,11 +86,11 @@ def read(raw: RawFile, options: ReadOptions) -> Iterator[Batch]:
 class _Reader:
     """Records of one file on their way to rows."""
 
-    def __init__(self, raw: RawFile, options: ReadOptions, fields: list[str]) -> None:
-        self._raw, self._fields, self._options = raw, fields, options
-        self._times = TimeColumns(options.timezone, raw.name)
+    def __init__(self, origin: Origin, options: ReadOptions, fields: list[str]) -> None:
+        self._origin, self._fields, self._options = origin, fields, options
+        self._times = TimeColumns(options.timezone, str(origin))
         self._rows: list[tuple[int, dict[str, str], str]] = []
-        self._rejects = Rejects(NAME, raw.file_id)
+        self._rejects = Rejects(NAME, origin.file_id)
         self._read = self._skipped = 0
         self._whole_cluster = self._no_cluster = self._by_duration = 0
         self._last: tuple[int, dict[str, str], str] | None = None
@@ -139,7 +140,7 @@ class _Reader:
         if rejected:
             tables["rejects"] = self._rejects.table()
         done = Batch(tables, self._read, rejected, self._skipped, self._notes() if last else ())
-        self._rows, self._rejects = [], Rejects(NAME, self._raw.file_id)
+        self._rows, self._rejects = [], Rejects(NAME, self._origin.file_id)
         self._read = self._skipped = 0
         return done
 
@@ -190,7 +191,7 @@ class _Reader:
             "start": start,
             "end": end,
             "source": NAME,
-            "file_id": self._raw.file_id,
+            "file_id": self._origin.file_id,
             "line": number,
         }
 

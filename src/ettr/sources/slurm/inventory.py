@@ -8,15 +8,16 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ettr.errors import SourceError
-from ettr.sources.base import RawFile, ReadOptions, Source
+from ettr.sources.base import ReadOptions, Source
+from ettr.sources.json_records import load_json
+from ettr.sources.lines import numbered_texts
+from ettr.sources.node_lists import NodeLists
+from ettr.sources.origin import Origin
 from ettr.sources.slurm.fields import NOTHING, gpus_of_gres, gpus_of_tres
-from ettr.sources.slurm.lines import lines_of
 from ettr.sources.slurm.node_states import OUT_OF_SERVICE, node_state, user_name
-from ettr.sources.slurm.nodes import NodeLists
-from ettr.sources.slurm.sacct_json import load_json, number
-from ettr.sources.slurm.times import need_zone, utc_of_local
-from ettr.sources.text_records import DEFAULT_CLUSTER
-from ettr.tables.rows import Batch, Rejects, table_of
+from ettr.sources.slurm.sacct_json import number
+from ettr.sources.times import need_zone, utc_of_local
+from ettr.tables.rows import DEFAULT_CLUSTER, Batch, Rejects, table_of
 
 NAME = "slurm-inventory"
 _MEBIBYTE = 1 << 20
@@ -49,35 +50,33 @@ def prints_local(head: bytes) -> bool:
     return re.search(rb"Reason=.*\[\S+@\d{4}-", head) is not None
 
 
-def read(raw: RawFile, options: ReadOptions) -> Iterator[Batch]:
+def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     """One batch of nodes and of the states that they are in now.
 
     Raises:
         SourceError: it is none of the forms, or no whole JSON.
         UsageError: a node's reason has a local time and the user gave no zone.
     """
-    head = raw.head.lstrip(b"\xef\xbb\xbf \t\r\n")
-    maker = _Maker(raw, options)
+    head = origin.head.lstrip(b"\xef\xbb\xbf \t\r\n")
+    maker = _Maker(origin, options)
     if head.startswith(b"{"):
-        maker.json(load_json(raw))
+        maker.json(load_json(origin))
     elif b"NodeName=" in head:
         maker.blocks()
     elif _TABLE_HEAD.match(head):
         maker.table()
     else:
-        raise SourceError(
-            f"{raw.name}: is none of scontrol show node, sinfo -N -l and sinfo --json"
-        )
+        raise SourceError(f"{origin}: is none of scontrol show node, sinfo -N -l and sinfo --json")
     yield maker.batch()
 
 
 class _Maker:
     """Records of one file on their way to rows of nodes and node_states."""
 
-    def __init__(self, raw: RawFile, options: ReadOptions) -> None:
-        self._raw, self._options = raw, options
+    def __init__(self, origin: Origin, options: ReadOptions) -> None:
+        self._origin, self._options = origin, options
         self._cluster = options.cluster
-        self._rejects = Rejects(NAME, raw.file_id)
+        self._rejects = Rejects(NAME, origin.file_id)
         self._nodes: dict[str, dict[str, Any]] = {}
         self._states: list[dict[str, Any]] = []
         self._read = self._skipped = 0
@@ -86,7 +85,7 @@ class _Maker:
         entries = document.get("nodes")
         if not isinstance(entries, list):
             raise SourceError(
-                f'{self._raw.name}: holds no "nodes" list; scontrol show nodes --json writes one '
+                f'{self._origin}: holds no "nodes" list; scontrol show nodes --json writes one '
                 "(sinfo --json of Slurm 23.02 and later does not)"
             )
         for place, entry in enumerate(entries, 1):
@@ -132,11 +131,12 @@ class _Maker:
         """`scontrol show node`: blocks of key=value, or one line each with -o."""
         block: list[str] = []
         first = 0
-        for line_number, line in lines_of(self._raw):
+        for line_number, line in numbered_texts(self._origin):
             if line.startswith("NodeName=") or not line.strip():
                 self._block(first, block)
-                block, first = [], line_number
+                block = []
             if line.strip():
+                first = first if block else line_number
                 block.append(line)
         self._block(first, block)
 
@@ -164,7 +164,9 @@ class _Maker:
             if reason and reason[3] and keys.get("State"):
                 since = datetime.fromisoformat(reason[3])
                 if since.tzinfo is None:
-                    since = utc_of_local(since, need_zone(self._options.timezone, self._raw.name))
+                    since = utc_of_local(
+                        since, need_zone(self._options.timezone, str(self._origin))
+                    )
                 self._state(line_number, name, keys["State"], reason[1], reason[2] or "", since)
         except (ValueError, OverflowError) as why:
             self._rejects.add(line_number, "bad-node", str(why), text)
@@ -173,7 +175,7 @@ class _Maker:
         """`sinfo -N -l`: one line for each node and partition; it does not tell GPUs."""
         expand = NodeLists()
         columns: list[str] = []
-        for line_number, line in lines_of(self._raw):
+        for line_number, line in numbered_texts(self._origin):
             words = line.split()
             if words[:1] == ["NODELIST"]:
                 columns = words
@@ -229,7 +231,7 @@ class _Maker:
             "memory_bytes": None if memory_mib is None else int(memory_mib) * _MEBIBYTE,
             "partitions": partitions or None,
             "source": NAME,
-            "file_id": self._raw.file_id,
+            "file_id": self._origin.file_id,
             "line": line,
         }
 
@@ -248,7 +250,7 @@ class _Maker:
                 "user": user_name(user),
                 "start": since,
                 "source": NAME,
-                "file_id": self._raw.file_id,
+                "file_id": self._origin.file_id,
                 "line": line,
             }
         )

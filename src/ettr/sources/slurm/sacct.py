@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from ettr.errors import SourceError, UsageError
-from ettr.sources.base import DAMAGE, RawFile, ReadOptions, Source
+from ettr.sources.base import ReadOptions, Source
+from ettr.sources.origin import READ_ERRORS, Origin
 from ettr.sources.slurm import fields as words
 from ettr.sources.slurm.attempts import USED, AttemptReader, need_fields
 from ettr.sources.slurm.records import (
@@ -40,24 +41,24 @@ _ZONED_ISO = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d
 _BOMS = (b"\xff\xfe", b"\xfe\xff")
 
 
-def read(raw: RawFile, options: ReadOptions) -> Iterator[Batch]:
+def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     """Batches of attempts and allocations, in the file's order.
 
     Raises:
         SourceError: the file is no `sacct -P`, or lacks a field that is needed.
         UsageError: a zone or the field names are needed and were not given.
     """
-    layout, header = _layout(raw.head, raw.name, options)
-    need_fields(layout.fields, raw.name)
-    reader = AttemptReader(NAME, raw.file_id, options, raw.name)
+    layout, header = _layout(origin.head, str(origin), options)
+    need_fields(layout.fields, str(origin))
+    reader = AttemptReader(NAME, origin.file_id, options, str(origin))
     told: Counter[str] = Counter()
-    with raw.open() as file:
+    with origin.open() as file:
         parsed = (
             _parse(block, first_line, layout, header, told)
-            for block, first_line in _blocks(file, layout, raw.name)
+            for block, first_line in _blocks(file, layout, str(origin))
         )
         for part in _ahead(parsed):
-            yield _batch(part, layout, reader, raw.file_id)
+            yield _batch(part, layout, reader, origin.file_id)
     yield Batch({}, 0, notes=(*reader.notes(), *_notes(told, header, options)))
 
 
@@ -196,8 +197,8 @@ def _blocks(file: BinaryIO, layout: Layout, name: str) -> Iterator[tuple[bytes, 
     while True:
         try:
             chunk = file.read(CHUNK_BYTES)
-        except (*DAMAGE, ValueError) as error:
-            raise SourceError(f"{name}: cannot be read to its end: {error}") from error
+        except (*READ_ERRORS, ValueError) as error:
+            raise SourceError(f"{name}: is damaged or cut off: {error}") from error
         if chunk:
             held += chunk
         if not chunk:

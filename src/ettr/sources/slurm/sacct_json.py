@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from ettr.errors import SourceError
-from ettr.sources.base import DAMAGE, RawFile, ReadOptions, Source
+from ettr.sources.base import ReadOptions, Source
+from ettr.sources.json_records import load_json
+from ettr.sources.origin import Origin
 from ettr.sources.slurm import fields as words
 from ettr.sources.slurm.attempts import AttemptReader, rows_from_sacct_fields
 from ettr.tables.rows import Batch, Rejects
@@ -27,44 +29,26 @@ def matches(head: bytes, file_name: str) -> float:
     return 1.0 if len({m for m in _ACCOUNTING.findall(head)}) >= 2 else 0.0  # noqa: C416
 
 
-def read(raw: RawFile, options: ReadOptions) -> Iterator[Batch]:
+def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     """Batches of attempts and allocations, in the file's order.
 
     Raises:
         SourceError: the file is no JSON, or holds no list of jobs.
     """
-    document = load_json(raw)
+    document = load_json(origin)
     jobs = document.get("jobs")
     if not isinstance(jobs, list):
-        raise SourceError(f'{raw.name}: holds no "jobs" list; is it the output of sacct --json?')
-    reader = AttemptReader(NAME, raw.file_id, options, raw.name)
+        raise SourceError(f'{origin}: holds no "jobs" list; is it the output of sacct --json?')
+    reader = AttemptReader(NAME, origin.file_id, options, str(origin))
     loses_exit_codes = _version(document) == (22, 5)
     for first in range(0, len(jobs), _BATCH_JOBS):
         yield _batch(
-            jobs[first : first + _BATCH_JOBS], first + 1, reader, raw.file_id, loses_exit_codes
+            jobs[first : first + _BATCH_JOBS], first + 1, reader, origin.file_id, loses_exit_codes
         )
     notes = reader.notes()
     if loses_exit_codes:
         notes += ("Slurm 22.05 writes exit code 0 for failed jobs into its JSON; left empty",)
     yield Batch({}, 0, notes=notes)
-
-
-def load_json(raw: RawFile) -> dict[str, Any]:
-    """The file as one JSON object.
-
-    Raises:
-        SourceError: it is none.
-    """
-    try:
-        with raw.open() as file:
-            document = json.loads(file.read().decode("utf-8-sig", "replace"))
-    except (ValueError, RecursionError) as error:
-        raise SourceError(f"{raw.name}: is no whole JSON document: {error}") from error
-    except DAMAGE as error:
-        raise SourceError(f"{raw.name}: cannot be read: {error}") from error
-    if not isinstance(document, dict):
-        raise SourceError(f"{raw.name}: is no JSON object")
-    return document
 
 
 def number(value: Any) -> int | float | None:
@@ -262,4 +246,5 @@ SOURCE = Source(
     names_cluster=True,
     options=("--cluster",),
     how_to_get="sacct -a -D -S START -E END --json > sacct.json",
+    guide="sources/slurm-sacct.md",
 )

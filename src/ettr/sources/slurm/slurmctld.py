@@ -13,22 +13,22 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ettr.errors import SourceError
-from ettr.sources.base import RawFile, ReadOptions, Source
-from ettr.sources.slurm.lines import lines_of
-from ettr.sources.slurm.nodes import NodeLists
-from ettr.sources.slurm.times import need_zone, utc_of_local
-from ettr.sources.text_records import DEFAULT_CLUSTER
-from ettr.tables.rows import Batch, EventRows, Rejects
+from ettr.sources.base import ReadOptions, Source
+from ettr.sources.lines import numbered_texts
+from ettr.sources.node_lists import NodeLists
+from ettr.sources.origin import Origin
+from ettr.sources.times import has_local_stamps, need_zone, utc_of_local
+from ettr.tables.rows import DEFAULT_CLUSTER, Batch, EventRows, Rejects
 
 NAME = "slurmctld-log"
 CHECK = "slurmctld"
 _BATCH_ROWS = 100_000
 
 _STAMP = re.compile(
-    r"\[(?P<iso>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d{1,9})?)(?P<zone>Z|[+-]\d\d:?\d\d)?\]\s*"
+    r"\[(?P<iso>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d{1,9})?)(?P<offset>Z|[+-]\d\d:?\d\d)?\]\s*"
     r"|\[(?P<short>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d)(?:\.\d{1,9})?\]\s*"
-    r"|(?P<iso_sys>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d{1,9})?)(?P<zone_sys>Z|[+-]\d\d:?\d\d)? "
-    r"(?:\S+ )?slurmctld(?:\[\d+\])?: ?"
+    r"|(?P<iso_sys>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d{1,9})?)"
+    r"(?P<offset_sys>Z|[+-]\d\d:?\d\d)? (?:\S+ )?slurmctld(?:\[\d+\])?: ?"
     r"|(?P<short_sys>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d) (?:\S+ )?slurmctld(?:\[\d+\])?: ?"
 )
 _JOB = (
@@ -146,29 +146,21 @@ def _is_controllers(line: str) -> bool:
     return _OWN_WORDS.search(line) is not None
 
 
-def prints_local(head: bytes) -> bool:
-    """Whether a stamp among the first lines has no offset."""
-    for line in head.decode("utf-8", "replace").split("\n"):
-        if (match := _STAMP.match(line)) and not (match["zone"] or match["zone_sys"]):
-            return True
-    return False
-
-
-def read(raw: RawFile, options: ReadOptions) -> Iterator[Batch]:
+def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     """Batches of events; lines that say nothing of failures are counted as skipped.
 
     Raises:
         SourceError: no line has a stamp as slurmctld writes it.
         UsageError: the stamps have no zone and the user gave none.
     """
-    reader = _Reader(raw, options)
-    for number, line in lines_of(raw):
+    reader = _Reader(origin, options)
+    for number, line in numbered_texts(origin):
         reader.add(number, line)
         if reader.waiting >= _BATCH_ROWS:
             yield reader.batch()
     if not reader.stamped:
         raise SourceError(
-            f"{raw.name}: no line begins with a stamp as slurmctld writes it, such as "
+            f"{origin}: no line begins with a stamp as slurmctld writes it, such as "
             "[2026-11-21T10:16:25.492]"
         )
     yield reader.batch(last=True)
@@ -177,14 +169,14 @@ def read(raw: RawFile, options: ReadOptions) -> Iterator[Batch]:
 class _Reader:
     """Lines of one log on their way to events."""
 
-    def __init__(self, raw: RawFile, options: ReadOptions) -> None:
-        self._raw, self._options = raw, options
-        self._events = EventRows(NAME, raw.file_id, options.cluster or DEFAULT_CLUSTER)
-        self._rejects = Rejects(NAME, raw.file_id)
+    def __init__(self, origin: Origin, options: ReadOptions) -> None:
+        self._origin, self._options = origin, options
+        self._events = EventRows(NAME, origin.file_id, options.cluster or DEFAULT_CLUSTER)
+        self._rejects = Rejects(NAME, origin.file_id)
         self._nodes = NodeLists()
         self._cluster = options.cluster
         self._reason: dict[str, str] = {}
-        self._stamps = _Stamps(raw.name, options)
+        self._stamps = _Stamps(str(origin), options)
         self._read = self._skipped = 0
         self._unnamed = 0
         self.stamped = False
@@ -272,7 +264,7 @@ class _Reader:
                 f"{DEFAULT_CLUSTER} (--cluster names it)",
             )
         done = Batch(tables, self._read, rejected, self._skipped, notes)
-        self._rejects = Rejects(NAME, self._raw.file_id)
+        self._rejects = Rejects(NAME, self._origin.file_id)
         self._read = self._skipped = 0
         return done
 
@@ -288,7 +280,7 @@ class _Stamps:
 
     def utc(self, stamp: re.Match[str]) -> datetime | None:
         iso = stamp["iso"] or stamp["iso_sys"]
-        zone = stamp["zone"] or stamp["zone_sys"]
+        zone = stamp["offset"] or stamp["offset_sys"]
         try:
             if iso is None:
                 local = self._with_year(stamp["short"] or stamp["short_sys"])
@@ -335,7 +327,7 @@ SOURCE = Source(
     matches=matches,
     read=read,
     local_time=True,
-    prints_local=prints_local,
+    prints_local=has_local_stamps(_STAMP),
     options=("--timezone", "--cluster", "--start"),
     how_to_get="the file that SlurmctldLogFile names in slurm.conf; its stamps are in the "
     "controller's own zone",

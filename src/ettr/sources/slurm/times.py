@@ -4,53 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import lru_cache
-from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ettr.errors import UsageError
 from ettr.sources.slurm.fields import NOTHING
+from ettr.sources.times import UTC_NAMES, need_zone, utc_of_local
 
-_UTC_NAMES = frozenset({"UTC", "Etc/UTC", "GMT", "Etc/GMT", "Z", "Zulu", "UCT"})
 _TIME = pa.timestamp("us", tz="UTC")
 _ZONED = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:?\d\d)$"
 _LOCAL = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?$"
 _EPOCH = r"^\d{9,11}(\.\d{1,9})?$"
-
-
-def need_zone(timezone: str | None, what: str) -> str:
-    """The zone, which the user must have given and which must exist.
-
-    Raises:
-        UsageError: there is none, or no such zone.
-    """
-    if timezone is None:
-        raise UsageError(
-            f"{what} holds local times without a zone; say which zone its cluster writes with "
-            "--timezone, for example --timezone UTC or --timezone Europe/Paris"
-        )
-    if timezone not in _UTC_NAMES:
-        _zone(timezone)
-    return timezone
-
-
-@lru_cache(maxsize=64)
-def _zone(name: str) -> ZoneInfo:
-    try:
-        return ZoneInfo(name)
-    except (KeyError, ValueError, OSError) as error:
-        raise UsageError(
-            f"--timezone {name}: no such time zone; give a name such as UTC or America/New_York"
-        ) from error
-
-
-def utc_of_local(stamp: datetime, timezone: str) -> datetime:
-    """One local time in UTC; in the hour that occurs twice, the first."""
-    zone = UTC if timezone in _UTC_NAMES else _zone(timezone)
-    return stamp.replace(tzinfo=zone).astimezone(UTC)
 
 
 def nothing_to_null(texts: pa.Array) -> pa.Array:
@@ -111,7 +76,7 @@ class TimeColumns:
         zone = need_zone(self._timezone, self._what)
         self.used_zone = True
         stamps = naive.cast(pa.timestamp("us"))
-        if zone in _UTC_NAMES:
+        if zone in UTC_NAMES:
             return stamps.cast(_TIME)
         try:
             zoned = pc.assume_timezone(stamps, zone)

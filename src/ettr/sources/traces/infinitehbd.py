@@ -13,9 +13,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from ettr.errors import UsageError
-from ettr.sources.base import RawFile, ReadOptions, Source
-from ettr.sources.text_records import EventFile, JsonRecord, clean, head_objects, json_records
+from ettr.sources.base import ReadOptions, Source
+from ettr.sources.json_records import JsonRecord, head_objects, json_records
+from ettr.sources.log_rows import LogRows
+from ettr.sources.origin import Origin
 from ettr.tables.rows import Batch, table_of
+from ettr.tables.text import clean
 
 NAME = "infinitehbd"
 CLUSTER = "infinitehbd"
@@ -35,19 +38,18 @@ class _Fault:
     end_day: float | None = None
 
 
-def read(raw: RawFile, options: ReadOptions) -> Iterator[Batch]:
+def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     """Nodes of the whole fleet, an event for each fault, and the intervals in which nodes are down.
 
     A fault's start and end pair by node and fault type, first in first out. Overlapping faults of
     one node make one interval of DOWN; the events keep each.
     """
-    file = EventFile(NAME, raw, options)
+    file = LogRows(NAME, origin, options)
     # the trace is a fleet of its own, whatever else the store holds
     file.cluster = CLUSTER
-    file.note_unless_cluster = False
-    faults, last_day = _faults(raw, file)
+    faults, last_day = _faults(origin, file)
     seen = sorted({fault.node for fault in faults})
-    _check_fleet(raw, options, len(seen))
+    _check_fleet(origin, options, len(seen))
     zero = (options.start or DAY_ZERO).astimezone(UTC)
     if options.start is None:
         file.note("day 0 of the trace was taken as 2024-03-30 UTC")
@@ -59,26 +61,26 @@ def read(raw: RawFile, options: ReadOptions) -> Iterator[Batch]:
     )
 
 
-def _check_fleet(raw: RawFile, options: ReadOptions, n_seen: int) -> None:
+def _check_fleet(origin: Origin, options: ReadOptions, n_seen: int) -> None:
     if options.n_nodes is None:
         raise UsageError(
-            f"{raw.path}: the trace names the {n_seen} nodes that failed and not how many there "
+            f"{origin}: the trace names the {n_seen} nodes that failed and not how many there "
             "are; say so with --nodes N (the published trace has 400)"
         )
     if options.n_nodes < n_seen:
         raise UsageError(
-            f"{raw.path}: --nodes {options.n_nodes} is less than the {n_seen} nodes that the trace "
+            f"{origin}: --nodes {options.n_nodes} is less than the {n_seen} nodes that the trace "
             "names"
         )
 
 
-def _faults(raw: RawFile, file: EventFile) -> tuple[list[_Fault], float]:
+def _faults(origin: Origin, file: LogRows) -> tuple[list[_Fault], float]:
     """The faults in order of their starts, and the last day that the trace tells of."""
     faults: list[_Fault] = []
     pending: dict[tuple[str, str], deque[_Fault]] = defaultdict(deque)
     last_day = 0.0
-    for record in json_records(raw):
-        file.read()
+    for record in json_records(origin):
+        file.count_read()
         parts = _parts(file, record)
         if parts is None:
             continue
@@ -104,7 +106,7 @@ def _faults(raw: RawFile, file: EventFile) -> tuple[list[_Fault], float]:
     return faults, last_day
 
 
-def _parts(file: EventFile, record: JsonRecord) -> tuple[str, float, str, bool] | None:
+def _parts(file: LogRows, record: JsonRecord) -> tuple[str, float, str, bool] | None:
     value = record.value
     if not isinstance(value, dict):
         file.reject(record.line, "bad-json", record.error or "no JSON object", record.raw)
@@ -122,7 +124,7 @@ def _parts(file: EventFile, record: JsonRecord) -> tuple[str, float, str, bool] 
     return node, float(day), "/".join(words), event == "fault_start"
 
 
-def _add_event(file: EventFile, fault: _Fault, zero: datetime) -> None:
+def _add_event(file: LogRows, fault: _Fault, zero: datetime) -> None:
     end = None if fault.end_day is None else zero + timedelta(days=fault.end_day)
     file.events.add(
         line=fault.line,
@@ -137,7 +139,7 @@ def _add_event(file: EventFile, fault: _Fault, zero: datetime) -> None:
 
 
 def _nodes(
-    file: EventFile, options: ReadOptions, seen: list[str], begin: datetime, end: datetime
+    file: LogRows, options: ReadOptions, seen: list[str], begin: datetime, end: datetime
 ) -> Any:
     unseen = [f"unseen-{i:05d}" for i in range(1, (options.n_nodes or 0) - len(seen) + 1)]
     if unseen:
@@ -154,7 +156,7 @@ def _nodes(
                 "in_service_from": begin,
                 "in_service_to": end,
                 "source": NAME,
-                "file_id": file.raw.file_id,
+                "file_id": file.origin.file_id,
                 "line": 1,
             }
             for node in (*seen, *unseen)
@@ -162,7 +164,7 @@ def _nodes(
     )
 
 
-def _down(file: EventFile, faults: list[_Fault], zero: datetime) -> Any:
+def _down(file: LogRows, faults: list[_Fault], zero: datetime) -> Any:
     by_node: dict[str, list[_Fault]] = defaultdict(list)
     for fault in faults:
         by_node[fault.node].append(fault)
@@ -178,7 +180,7 @@ def _down(file: EventFile, faults: list[_Fault], zero: datetime) -> Any:
                     "start": zero + timedelta(days=fault.start_day),
                     "end": None if end_day is None else zero + timedelta(days=end_day),
                     "source": NAME,
-                    "file_id": file.raw.file_id,
+                    "file_id": file.origin.file_id,
                     "line": fault.line,
                 }
             )

@@ -14,10 +14,13 @@ from datetime import datetime, timedelta
 import pyarrow as pa
 
 from ettr.errors import SourceError
-from ettr.sources.base import BATCH_ROWS, RawFile, ReadOptions, Source
-from ettr.sources.slurm.times import need_zone, utc_of_local
-from ettr.sources.text_records import EventFile, clean, numbered_lines, text_of
-from ettr.tables.rows import Batch, table_of
+from ettr.sources.base import ReadOptions, Source
+from ettr.sources.lines import numbered_lines
+from ettr.sources.log_rows import LogRows
+from ettr.sources.origin import Origin
+from ettr.sources.times import need_zone, utc_of_local
+from ettr.tables.rows import BATCH_ROWS, Batch, table_of
+from ettr.tables.text import clean, text_of
 
 NAME = "lanl"
 
@@ -38,33 +41,32 @@ class _Outage:
     line: int
 
 
-def read(raw: RawFile, options: ReadOptions) -> Iterator[Batch]:
+def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     """An event for each record, the intervals in which nodes were down, and the nodes named.
 
     Raises:
         SourceError: the header is not that of the file.
         UsageError: no zone was given.
     """
-    zone = need_zone(options.timezone, raw.name)
-    file = EventFile(NAME, raw, options)
-    file.note_unless_cluster = False
+    zone = need_zone(options.timezone, str(origin))
+    file = LogRows(NAME, origin, options)
     outages: list[_Outage] = []
     hardware: dict[tuple[str, str], tuple[str | None, int | None, int]] = {}
     header: list[str] | None = None
-    for number, line in numbered_lines(raw):
+    for number, line in numbered_lines(origin):
         text = text_of(line).lstrip("\ufeff")
         cells = _cells(text)
         if header is None:
             header = [cell.strip() for cell in cells or ()]
             if missing := [name for name in _NEEDED if name not in header]:
-                raise SourceError(f"{raw.path}: not LANL's file: no column {', '.join(missing)}")
+                raise SourceError(f"{origin}: not LANL's file: no column {', '.join(missing)}")
             continue
-        file.read()
+        file.count_read()
         if cells is None:
             file.reject(number, "bad-csv", "not a line of CSV", text)
             continue
         if not any(cells):
-            file.skip()
+            file.count_skipped()
             continue
         row = dict(zip(header, (cell.strip() for cell in cells), strict=False))
         outage = _outage(file, row, number, text, zone)
@@ -89,7 +91,7 @@ def _cells(text: str) -> list[str] | None:
 
 
 def _outage(
-    file: EventFile, row: dict[str, str], number: int, text: str, zone: str
+    file: LogRows, row: dict[str, str], number: int, text: str, zone: str
 ) -> _Outage | None:
     system = clean(row.get("System"))
     if system is None:
@@ -110,7 +112,7 @@ def _outage(
     return _Outage(cluster, _node(file, row), start, end, _code(row), number)
 
 
-def _node(file: EventFile, row: dict[str, str]) -> str | None:
+def _node(file: LogRows, row: dict[str, str]) -> str | None:
     zero_based, as_named = clean(row.get("nodenumz")), clean(row.get("nodenum"))
     if zero_based:
         return f"node{zero_based}"
@@ -151,7 +153,7 @@ def _group(row: dict[str, str]) -> str | None:
     return ", ".join(parts) or None
 
 
-def _add_event(file: EventFile, outage: _Outage, row: dict[str, str]) -> None:
+def _add_event(file: LogRows, outage: _Outage, row: dict[str, str]) -> None:
     file.events.add(
         line=outage.line,
         time=outage.start,
@@ -165,7 +167,7 @@ def _add_event(file: EventFile, outage: _Outage, row: dict[str, str]) -> None:
 
 
 def _nodes(
-    file: EventFile, hardware: dict[tuple[str, str], tuple[str | None, int | None, int]]
+    file: LogRows, hardware: dict[tuple[str, str], tuple[str | None, int | None, int]]
 ) -> pa.Table:
     return table_of(
         "nodes",
@@ -176,7 +178,7 @@ def _nodes(
                 "n_cpus": n_cpus,
                 "hardware_group": group,
                 "source": NAME,
-                "file_id": file.raw.file_id,
+                "file_id": file.origin.file_id,
                 "line": line,
             }
             for (cluster, node), (group, n_cpus, line) in hardware.items()
@@ -184,7 +186,7 @@ def _nodes(
     )
 
 
-def _down(file: EventFile, outages: list[_Outage]) -> pa.Table:
+def _down(file: LogRows, outages: list[_Outage]) -> pa.Table:
     """Intervals of DOWN, one for each node and start: of records that share both, the longest."""
     longest: dict[tuple[str, str, datetime], _Outage] = {}
     n_shared: dict[str, int] = defaultdict(int)
@@ -215,7 +217,7 @@ def _down(file: EventFile, outages: list[_Outage]) -> pa.Table:
                 "start": outage.start,
                 "end": outage.end,
                 "source": NAME,
-                "file_id": file.raw.file_id,
+                "file_id": file.origin.file_id,
                 "line": outage.line,
             }
             for outage in longest.values()

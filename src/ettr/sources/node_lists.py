@@ -1,4 +1,4 @@
-"""Node lists such as `node[1-4,6-8]` -> node names, by ClusterShell's NodeSet."""
+"""Node lists such as `node[1-4,6-8]` -> node names, as Slurm, Flux and others write them."""
 
 from __future__ import annotations
 

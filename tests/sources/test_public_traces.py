@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from ettr.sources.base import HEAD_BYTES, RawFile, ReadOptions, Source, open_bytes
+from ettr.sources.base import ReadOptions, Source
+from ettr.sources.origin import HEAD_BYTES, Origin, open_bytes
 from ettr.sources.traces import infinitehbd, lanl
 from ettr.tables.rows import Batch
 from ettr.taxonomy import load_taxonomy
@@ -17,7 +18,7 @@ def read(source: Source, relative: str, options: ReadOptions) -> list[Batch]:
     with open_bytes(path) as file:
         head = bytes(file.read(HEAD_BYTES))
     assert source.matches(head, path.name) >= 0.9
-    return list(source.read(RawFile(path, "f", head), options))
+    return list(source.read(Origin(path, "f", head), options))
 
 
 def rows_of(batches: list[Batch], name: str) -> list[dict[str, Any]]:

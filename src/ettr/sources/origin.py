@@ -1,0 +1,90 @@
+"""Where the bytes of a log come from: what a reader is given."""
+
+from __future__ import annotations
+
+import lzma
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import pyarrow as pa
+
+from ettr.errors import SourceError
+
+HEAD_BYTES = 65536
+# what reading a corrupt or cut-off file raises, whatever it is compressed with
+READ_ERRORS = (OSError, EOFError, lzma.LZMAError, pa.ArrowException)
+
+_MAGIC = {b"\x28\xb5\x2f\xfd": "zstd", b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ": "xz"}
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The bytes of one log, as often as they are needed, and what its rows call it.
+
+    In a message, write the origin itself (`f"{origin}: ..."`): it prints what the user typed.
+
+    Attributes:
+        path: the file that holds the bytes.
+        file_id: key of the log in the table `files`; goes into each of its rows.
+        head: the first bytes, decompressed.
+    """
+
+    path: Path
+    file_id: str
+    head: bytes
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    @property
+    def name(self) -> str:
+        """The log's own name, without its folder."""
+        return self.path.name
+
+    @property
+    def changed(self) -> datetime:
+        """When the bytes were last written."""
+        return datetime.fromtimestamp(self.path.stat().st_mtime, UTC)
+
+    def open(self) -> BinaryIO:
+        """Open the bytes, decompressed (zstd, gzip, bzip2 and xz by their magic).
+
+        Raises:
+            SourceError: they cannot be opened.
+        """
+        return open_bytes(self.path)
+
+
+def open_bytes(path: Path) -> BinaryIO:
+    """Open a file for reading, decompressing by its first bytes.
+
+    Raises:
+        SourceError: the file cannot be opened.
+    """
+    try:
+        with path.open("rb") as file:
+            magic = file.read(6)
+        for prefix, codec in _MAGIC.items():
+            if magic.startswith(prefix):
+                if codec == "xz":
+                    return cast(BinaryIO, lzma.open(path, "rb"))
+                stream: BinaryIO = pa.input_stream(str(path), compression=codec)
+                return stream
+        return path.open("rb")
+    except OSError as error:
+        raise SourceError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def head_of(path: Path) -> bytes:
+    """The first bytes of a file, decompressed.
+
+    Raises:
+        SourceError: they cannot be read.
+    """
+    try:
+        with open_bytes(path) as file:
+            return bytes(file.read(HEAD_BYTES))
+    except READ_ERRORS as error:
+        raise SourceError(f"{path}: is damaged or cut off: {error}") from error
