@@ -7,10 +7,13 @@ is out of date.
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import sys
+import tomllib
 from collections.abc import Iterable, Iterator
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +40,7 @@ def pages() -> dict[str, str]:
     }
     parts = {
         "how-to/README.md": {"sources": _source_index(), "extensions": _extension_index()},
+        "explanation/architecture.md": {"floors": _floors(), "rooms": _rooms()},
     }
     return {
         **{name: f"{MADE}\n{text.rstrip()}\n" for name, text in whole.items()},
@@ -315,6 +319,54 @@ def _extension_index() -> str:
         heading = page.read_text("utf-8").partition("\n")[0].removeprefix("# ")
         lines.append(f"* [{heading}]({page.name})")
     return "\n".join(lines)
+
+
+# -- architecture ---------------------------------------------------------------------------------
+
+
+def layers() -> list[list[list[str]]]:
+    """Floors of the analysis and of the training side, top first, by the import contracts.
+
+    A floor is a list of rooms side by side, named without `ettr.`.
+    """
+    settings = tomllib.loads((DOCS.parent / "pyproject.toml").read_text("utf-8"))
+    contracts = settings["tool"]["importlinter"]["contracts"]
+    house = [c["layers"] for c in contracts if c["type"] == "layers" and "ettr.cli" in c["layers"]]
+    return [
+        [[room.strip().removeprefix("ettr.") for room in floor.split("|")] for floor in side]
+        for side in house
+    ]
+
+
+def _floors() -> str:
+    """The picture: two towers on one ground, under one command line."""
+    analysis, training = layers()
+    from_below = zip(reversed(analysis), reversed(training), strict=False)
+    n_ground = len(list(takewhile(lambda floors: floors[0] == floors[1], from_below)))
+    roof, *left = (" | ".join(floor) for floor in analysis[: len(analysis) - n_ground])
+    _, *right = (" | ".join(floor) for floor in training[: len(training) - n_ground])
+    right += [""] * (len(left) - len(right))
+    width = max(map(len, left)) + 2
+    beside = max(map(len, right)) + 2
+    rule = "-" * (width + 1) + "+" + "-" * beside
+    towers = [f" {a:<{width}}| {b}".rstrip() for a, b in zip(left, right, strict=True)]
+    ground = [" " + " | ".join(floor) for floor in analysis[len(analysis) - n_ground :]]
+    return "\n".join(["```text", f" {roof}", rule, *towers, rule, *ground, "```"])
+
+
+def _rooms() -> str:
+    """Each room once, top floor first, with the first line of its docstring."""
+    analysis, training = layers()
+    names = dict.fromkeys(room for side in (analysis, training) for floor in side for room in floor)
+    rows = ((f"`ettr.{name}`", _cell(_purpose(name))) for name in names)
+    return _table(("room", "what it is for"), rows)
+
+
+def _purpose(room: str) -> str:
+    place = DOCS.parent / "src" / "ettr" / room.replace(".", "/")
+    file = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+    text = ast.get_docstring(ast.parse(file.read_text("utf-8"))) or ""
+    return text.partition("\n\n")[0].strip()
 
 
 def main(words: list[str]) -> int:
