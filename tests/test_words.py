@@ -1,0 +1,151 @@
+"""Wording that may not come back: docstrings, comments, messages, help, report text and the docs.
+
+Each entry has the plain words to write instead. Names of variables are not looked at.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+INSTEAD = {
+    r"told|tells?|telling|untold": "reports, says, shows, records; distinguished; unknown",
+    r"anew": "again, from the start, new",
+    r"beside": "next to, compared with, in addition to, along with",
+    r"none that": "no ... that",
+    r"(?:is|are) none": "there is no ..., is not one of",
+    r"heard of": "seen, received, reported",
+    r"gasps?": "save on exit",
+    r"wholeness": "integrity",
+    r"what came of": "the outcome of, the result of",
+    r"(?:gives?|gave|giving) way": "yields, is replaced",
+    r"so too": "also, likewise",
+    r"stands? for": "represents, replaces, means",
+    r"laid to": "attributed to",
+    r"dearer": "costs more, more expensive",
+    r"lest": "so that ... not",
+    r"for ever": "forever, without end",
+    r"befalls?|befell": "happens to",
+    r"whither|whence|thereof|thereupon": "where, from which, of it",
+}
+PHRASES = re.compile(rf"\b(?:{'|'.join(INSTEAD)})\b", re.IGNORECASE)
+
+# text -> why it may stay, by the end of the path
+ALLOWED: dict[tuple[str, str], str] = {}
+
+# rooms that still hold such wording; the list only shrinks
+PENDING = (
+    "reproduction/scar/",
+    "src/ettr/analysis/",
+    "src/ettr/attribution/",
+    "src/ettr/chaos/",
+    "src/ettr/checkpoint/",
+    "src/ettr/cli/",
+    "src/ettr/elastic/",
+    "src/ettr/estimates/",
+    "src/ettr/metrics/",
+    "src/ettr/models/",
+    "src/ettr/plan/",
+    "src/ettr/progress/",
+    "src/ettr/projection/",
+    "src/ettr/recovery/",
+    "src/ettr/report/",
+    "src/ettr/sources/",
+    "src/ettr/store/",
+    "src/ettr/tables/",
+    "src/ettr/taxonomy/",
+    "docs/",
+    "examples/",
+    "CHANGELOG.md",
+)
+
+
+def python_texts(source: str) -> Iterator[tuple[int, str]]:
+    """Comments and string literals of a module, docstrings among them, with their lines."""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type in {tokenize.STRING, tokenize.COMMENT}:
+            yield token.start[0], token.string
+
+
+def texts(path: Path) -> Iterator[tuple[int, str]]:
+    """The prose of a file, with its lines."""
+    source = path.read_text("utf-8")
+    if path.suffix == ".py":
+        yield from python_texts(source)
+    else:
+        yield from enumerate(source.splitlines(), 1)
+
+
+def findings(path: Path) -> list[str]:
+    """Where a file uses a listed phrase: `path:line: phrase`."""
+    name = str(path.relative_to(ROOT))
+    return [
+        f"{name}:{line}: {match.group()}"
+        for line, text in texts(path)
+        for match in PHRASES.finditer(" ".join(text.split()))
+        if not any(
+            name.endswith(place) and allowed in " ".join(text.split()) for place, allowed in ALLOWED
+        )
+    ]
+
+
+def files() -> list[Path]:
+    """Every file whose prose a user or a contributor reads."""
+    package = ROOT / "src" / "ettr"
+    found = [
+        *package.rglob("*.py"),
+        *package.rglob("*.j2"),
+        *package.rglob("*.js"),
+        *package.rglob("*.csv"),
+        *(ROOT / "docs").rglob("*.md"),
+        *(ROOT / "docs").glob("*.py"),
+        *(ROOT / "reproduction").rglob("*.py"),
+        *ROOT.glob("*.md"),
+        ROOT / "examples" / "README.md",
+    ]
+    return sorted(found)
+
+
+@pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_file_is_written_in_plain_words(path: Path):
+    if str(path.relative_to(ROOT)).startswith(PENDING):
+        return
+    found = findings(path)
+    assert found == [], f"write plainly; instead of these: {INSTEAD}"
+
+
+@pytest.mark.parametrize(
+    ("text", "phrase"),
+    [
+        ('"""Which runs told their progress."""', "told"),
+        ("x = 1  # computed anew", "anew"),
+        ('raise ValueError(f"{n} runs that tell none")', "tell"),
+        ('"""A line that\n    gives way to another."""', "gives way"),
+    ],
+)
+def test_a_listed_phrase_is_found_in_every_kind_of_text(text: str, phrase: str, tmp_path: Path):
+    [(_, found)] = python_texts(text + "\n")
+    assert PHRASES.search(" ".join(found.split())).group() == phrase
+
+
+def test_names_of_the_code_are_not_prose():
+    assert list(python_texts("told = position.tell()\n")) == []
+
+
+def test_every_exception_is_still_needed():
+    unused = [
+        (place, allowed)
+        for place, allowed in ALLOWED
+        if not any(
+            str(path).endswith(place) and allowed in " ".join(path.read_text("utf-8").split())
+            for path in files()
+        )
+    ]
+    assert unused == []
