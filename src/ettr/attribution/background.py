@@ -1,0 +1,267 @@
+"""Faults that end nothing: how often they fall into a window by chance, and what that makes false.
+
+A critical episode that has nothing to do with a job's end may still lie in its window, on one of
+its nodes. How often follows from the rate of such episodes while jobs run: the more nodes and the
+longer the window, the likelier. A 64-node job meets 64 times as many as a one-node job, so a share
+over all completed jobs, which are mostly small, says little about the large ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import ibis
+import numpy as np
+from ibis.expr.types import Table
+
+from ettr.attribution.endings import HARDWARE_CANDIDATE
+from ettr.attribution.rules import Window, seconds
+from ettr.defaults import CONFIDENCE
+from ettr.estimates import Interval
+from ettr.estimates.exact import rate_interval
+from ettr.tables.ibis_time import epoch_s
+from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
+
+_DAY_S = int(SECONDS_PER_DAY)
+
+
+@dataclass(frozen=True, slots=True)
+class BackgroundRate:
+    """Critical episodes of one symptom that ended nothing.
+
+    Attributes:
+        symptom: Which.
+        episodes: Episodes that began on a running node, outside every window that could blame them.
+        per_node_hour: Their rate while jobs run, with its exact interval.
+    """
+
+    symptom: str
+    episodes: int
+    per_node_hour: Interval
+
+
+@dataclass(frozen=True, slots=True)
+class Background:
+    """The rate of critical episodes that ended nothing, per running node-hour.
+
+    Attributes:
+        node_hours: Running node-hours, the windows of hardware candidates left out.
+        episodes: Episodes that began in them.
+        per_node_hour: All symptoms together, with the exact interval.
+        index: How many times the episodes vary as much between nodes as independent ones.
+        mean_length_s: How long an episode lasts, from its first observation to its last.
+        by_symptom: Each symptom, the most frequent first.
+    """
+
+    node_hours: float
+    episodes: int
+    per_node_hour: Interval
+    index: float
+    mean_length_s: float
+    by_symptom: tuple[BackgroundRate, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FalseFailures:
+    """Failures that rest on a check alone, and how many of them chance would give.
+
+    Attributes:
+        on_evidence: Failures counted because of a check, without the scheduler's word.
+        unexplained: Attempts that failed alike and show no check.
+        expected_false: Of `on_evidence`, how many are expected to be false; the interval is of the
+            number itself, not of its mean.
+    """
+
+    on_evidence: int
+    unexplained: int
+    expected_false: Interval
+
+
+def background(
+    allocations: Table,
+    ends: Table,
+    folded: Table,
+    window: Window | None = None,
+    confidence: float = CONFIDENCE,
+) -> Background:
+    """Rate of critical episodes while jobs run, apart from those that may have ended one.
+
+    Args:
+        allocations: the table `allocations`.
+        ends: rows of `ettr.attribution.endings.endings`.
+        folded: fault episodes, rows of `ettr.attribution.episodes.episodes`.
+        window: the part of an attempt before its end that is left out where it may be to blame.
+        confidence: of the intervals, between 0 and 1.
+    """
+    window = window or Window()
+    runs = _quiet_runs(allocations, ends, window)
+    node_s = float(runs["quiet_s"].sum().to_pyarrow().as_py() or 0.0)
+    hours = node_s / SECONDS_PER_HOUR
+    met = _episodes_within(runs, folded)
+    rows = (
+        met.group_by("cluster", "node", "symptom")
+        .aggregate(n=met.count(), length_s=met["length_s"].sum())
+        .to_pyarrow()
+        .to_pylist()
+    )
+    by_symptom: dict[str, int] = defaultdict(int)
+    for row in rows:
+        by_symptom[row["symptom"]] += row["n"]
+    total = sum(by_symptom.values())
+    return Background(
+        node_hours=hours,
+        episodes=total,
+        per_node_hour=rate_interval(total, hours, confidence),
+        index=_index_over_nodes(rows, runs, total, node_s),
+        mean_length_s=sum(row["length_s"] or 0.0 for row in rows) / total if total else 0.0,
+        by_symptom=tuple(
+            BackgroundRate(name, n, rate_interval(n, hours, confidence))
+            for name, n in sorted(by_symptom.items(), key=lambda item: (-item[1], item[0]))
+        ),
+    )
+
+
+def _quiet_runs(allocations: Table, ends: Table, window: Window) -> Table:
+    """Node by node, the part of each run whose episodes can have ended nothing."""
+    ran = allocations.filter(
+        allocations.start.notnull() & allocations.end.notnull() & (allocations.elapsed_s > 0)
+    )
+    suspects = ends.filter(ends.kind == HARDWARE_CANDIDATE).select("attempt_id", suspect=True)
+    runs = ran.left_join(suspects, "attempt_id")
+    until = ibis.cases(
+        (runs.suspect.notnull(), runs.end - seconds(window.before_s)), else_=runs.end
+    )
+    runs = runs.select("cluster", "node", "start", until=until)
+    quiet_s = (epoch_s(runs.until) - epoch_s(runs.start)).cast("float64")
+    return runs.mutate(quiet_s=quiet_s).filter(lambda t: t.quiet_s > 0)
+
+
+def _episodes_within(runs: Table, folded: Table) -> Table:
+    """Pairs of an episode and a run that it began in; joined by node and day, never by node alone.
+
+    A node that two jobs share is met once in each, as its hours are counted once in each.
+    """
+    began = folded.filter(folded.fault).select(
+        "cluster",
+        "node",
+        "symptom",
+        began="first",
+        length_s=(epoch_s(folded["last"]) - epoch_s(folded["first"])).cast("float64"),
+        day=epoch_s(folded["first"]) // _DAY_S,
+    )
+    near = runs.semi_join(began, ["cluster", "node"])
+    days = near.mutate(
+        day=ibis.range(epoch_s(near.start) // _DAY_S, epoch_s(near.until) // _DAY_S + 1, 1).unnest()
+    )
+    met = began.join(days, ["cluster", "node", "day"])
+    return met.filter((met.began > met.start) & (met.began <= met.until))
+
+
+def _index_over_nodes(
+    rows: Iterable[Mapping[str, object]], runs: Table, total: int, node_s: float
+) -> float:
+    """Variance of the total over that of independent episodes, from the spread between nodes."""
+    if total < 2 or not node_s:
+        return 1.0
+    used = (
+        runs.group_by("cluster", "node").aggregate(quiet_s=runs.quiet_s.sum()).to_pyarrow()
+    ).to_pylist()
+    counts: dict[tuple[object, object], int] = defaultdict(int)
+    for row in rows:
+        counts[row["cluster"], row["node"]] += int(str(row["n"]))
+    found = np.array([counts[row["cluster"], row["node"]] for row in used], dtype=np.float64)
+    expected = np.array([row["quiet_s"] for row in used]) * total / node_s
+    if expected.size < 2:
+        return 1.0
+    spread = float(np.sum((found - expected) ** 2)) / total
+    return max(1.0, spread * expected.size / (expected.size - 1))
+
+
+def false_failures(
+    ends: Table,
+    seen: Table,
+    rate: Background,
+    window: Window | None = None,
+    *,
+    above_gpus: int | None = None,
+    confidence: float = CONFIDENCE,
+) -> FalseFailures:
+    """How many failures that rest on a check alone chance would give.
+
+    Of an attempt that failed for its own reasons, chance shows a critical episode with probability
+    p = 1 - exp(-rate * nodes * seconds that could blame it). Each such attempt without one stands
+    for p / (1 - p) of its kind that were blamed falsely (Horvitz and Thompson), so the sum over the
+    unexplained failures is the expected number, size by size and without knowing which they are.
+
+    Args:
+        ends: rows of `ettr.attribution.endings.endings`.
+        seen: rows of `ettr.attribution.window.observed`.
+        rate: the background.
+        window: as used for `seen`.
+        above_gpus: attempts of more GPUs only; None takes all.
+        confidence: of the interval.
+
+    Source:
+        Horvitz and Thompson (1952), JASA 47.
+    """
+    window = window or Window()
+    uncertain = ends.filter((ends.kind == HARDWARE_CANDIDATE) & ~ends.node_failed)
+    if above_gpus is not None:
+        uncertain = uncertain.filter(uncertain.n_gpus > above_gpus)
+    faults = seen.filter(seen.fault).select("attempt_id").distinct()
+    explained = int(uncertain.semi_join(faults, "attempt_id").count().to_pyarrow().as_py())
+    rest = uncertain.anti_join(faults, "attempt_id")
+    sizes = (
+        rest.mutate(
+            reach_s=ibis.least(rest.elapsed_s, ibis.literal(window.before_s)).round()
+            + window.after_s
+        )
+        .group_by("n_nodes", "reach_s")
+        .aggregate(n=lambda t: t.count())
+        .filter(lambda t: t.n_nodes > 0)
+        .to_pyarrow()
+        .to_pylist()
+    )
+    return FalseFailures(
+        on_evidence=explained,
+        unexplained=sum(row["n"] for row in sizes),
+        expected_false=_expected(sizes, explained, rate, confidence),
+    )
+
+
+def _expected(
+    sizes: Iterable[Mapping[str, float]], on_evidence: int, rate: Background, confidence: float
+) -> Interval:
+    """Expected number of false ones and the interval of that number, at most `on_evidence`."""
+    if not rate.node_hours:
+        return Interval(None, 0.0, float(on_evidence))
+    per_node_s = rate.episodes / rate.node_hours / SECONDS_PER_HOUR
+    mean = variance = slope = 0.0
+    for row in sizes:
+        exposed_node_s = row["n_nodes"] * (row["reach_s"] + rate.mean_length_s)
+        spared = math.exp(-per_node_s * exposed_node_s)
+        mean += row["n"] * (1.0 - spared) / spared
+        variance += row["n"] * (1.0 - spared) / spared**2
+        slope += row["n"] * exposed_node_s / spared
+    # a background of n episodes is known to 1 / sqrt(n) of itself; of none, to about one episode
+    known = (rate.index * max(rate.episodes, 1)) ** 0.5 / rate.node_hours / SECONDS_PER_HOUR
+    variance += (slope * known) ** 2
+    low, high = _count_interval(mean, variance, confidence)
+    return Interval(min(mean, float(on_evidence)), min(low, on_evidence), min(high, on_evidence))
+
+
+def _count_interval(mean: float, variance: float, confidence: float) -> tuple[float, float]:
+    """Ends between which a count of that mean and variance lies (negative binomial)."""
+    from scipy.stats import nbinom, poisson
+
+    tail = (1.0 - confidence) / 2.0
+    if variance <= 0.0:
+        return 0.0, 0.0
+    if mean <= 0.0 or variance <= mean * 1.0001:
+        law = poisson(max(mean, variance**0.5))
+    else:
+        law = nbinom(mean**2 / (variance - mean), mean / variance)
+    return float(law.ppf(tail)), float(law.ppf(1.0 - tail))
