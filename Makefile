@@ -5,10 +5,10 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 OUT ?= out
 # the code in Markdown is formatted too
-PYTHON_IN := src tests benchmarks reproduction docs examples README.md
+PYTHON_IN := src tests benchmarks campaigns reproduction docs examples README.md
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-all report test test-fast lint format bench bench-training reproduce-scar \
+.PHONY: help setup setup-all report test test-fast lint format bench bench-training campaign reproduce-scar \
 	docs example clean
 
 help: ## list the commands
@@ -51,6 +51,14 @@ bench: setup ## the benchmarks of the analysis, each a table beside what it name
 
 bench-training: setup-all ## the benchmarks of the training side
 	$(BIN)/python benchmarks/run.py training
+
+campaign: setup ## a long measurement: make campaign NAME; its table goes to docs/results/campaigns
+	$(BIN)/python -m campaigns $(CAMPAIGN)
+
+ifeq (campaign,$(firstword $(MAKECMDGOALS)))
+CAMPAIGN := $(wordlist 2,$(words $(MAKECMDGOALS)),$(MAKECMDGOALS))
+$(eval $(CAMPAIGN):;@:)
+endif
 
 reproduce-scar: setup-all ## SCAR's experiments; resumable; needs the training sets (DATA=...)
 	OMP_NUM_THREADS=1 $(BIN)/python -m reproduction.scar --data $(or $(DATA),../shared/data/training) --out $(OUT)/scar

@@ -1,0 +1,32 @@
+"""Measurements too long for every test run: thousands of simulated fleets, kills or mutants.
+
+`make campaign NAME` prints a table with its seeds and keeps it in docs/results/campaigns. A
+campaign is a module with `TITLE`, `SIZE` (how many draws a full run has) and
+`run(size) -> Table`; the tests run each at a twentieth of its size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+NAMES = ("clustering", "false-attribution")
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """What a campaign measured: column names, rows, and what was asked of them."""
+
+    headers: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    seeds: str
+    asked: str
+
+    def markdown(self) -> str:
+        """The table as Markdown."""
+
+        def line(cells: Sequence[str]) -> str:
+            return f"| {' | '.join(cells)} |"
+
+        rule = line(["---"] * len(self.headers))
+        return "\n".join([line(self.headers), rule, *(line(row) for row in self.rows)])

@@ -1,0 +1,43 @@
+"""Each campaign at a twentieth of its size: it runs, and its table says what the whole one says."""
+
+import importlib
+
+import pytest
+
+from campaigns import NAMES, Table
+
+pytestmark = pytest.mark.slow
+
+
+def twentieth(name: str) -> Table:
+    module = importlib.import_module(f"campaigns.{name.replace('-', '_')}")
+    table: Table = module.run(max(1, module.SIZE // 20))
+    return table
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_campaign_has_a_page_of_its_whole_run(name: str) -> None:
+    from campaigns.__main__ import RESULTS
+
+    module = importlib.import_module(f"campaigns.{name.replace('-', '_')}")
+    page = (RESULTS / f"{name}.md").read_text(encoding="utf-8")
+    assert page.startswith(f"# {module.TITLE}\n")
+    assert f"{module.SIZE} draws a row" in page
+
+
+def test_intervals_hold_under_bursts() -> None:
+    rows = {row[0]: row for row in twentieth("clustering").rows}
+    # 20 draws of a coverage of .92: fewer than 14 inside has a chance of 1 in 10,000
+    assert float(rows["bursts, 100 expected"][1]) >= 0.7
+    assert float(rows["bursts, 100 expected"][2]) <= 0.85, "the bursts must show the defect"
+    assert float(rows["alone, 200 against 100: power"][4]) >= 0.85
+
+
+def test_the_corrected_rate_is_nearer_to_the_truth_than_the_counted_one() -> None:
+    rows = {row[:2]: row for row in twentieth("false-attribution").rows}
+    for completed in ("0", "2", "200"):
+        counted, corrected = (float(cell) for cell in rows["0.2", completed][5:7])
+        assert abs(corrected - 1.0) < abs(counted - 1.0)
+    within, clusters = rows["all", ""][4].split(" of ")
+    assert clusters == "6"
+    assert int(within) >= 4
