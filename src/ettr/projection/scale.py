@@ -8,6 +8,7 @@ from enum import StrEnum
 from ettr.errors import UsageError
 from ettr.estimates import Interval
 from ettr.models.base import FEW_FAILURES, Fit
+from ettr.projection.spares import spares_needed, standstill_share
 from ettr.units import HOURS_PER_DAY, SECONDS_PER_DAY
 
 EttrOfRate = Callable[[float], float]
@@ -77,8 +78,8 @@ class Spares:
 
     Attributes:
         in_repair: Mean number of nodes in repair.
-        full_share: Share of time in which spares cover all nodes in repair.
-        needed_for_99: Spares that cover them 99 % of the time, at the upper end of the rate.
+        full_share: Share of time in which the job has all its nodes.
+        needed_for_99: Spares with which it has them 99 % of the time, at the upper end of the rate.
     """
 
     in_repair: Interval
@@ -251,30 +252,29 @@ def _envelope(intervals: Sequence[Interval]) -> Interval:
 
 
 def _full_share(scale: Scale, per_node_day: float) -> float:
-    """Probability that no more nodes are in repair than there are spares.
-
-    Source:
-        Palm (1938): the number in repair is Poisson whatever the law of repair times.
-    """
-    from scipy.special import pdtr
-
-    return float(pdtr(scale.spares, scale.n_nodes * per_node_day * (scale.repair_days or 0.0)))
+    """Share of time in which the job has all its nodes; none fails while it stands still."""
+    offered = scale.n_nodes * per_node_day * (scale.repair_days or 0.0)
+    return 1.0 - standstill_share(scale.spares, offered) if math.isfinite(offered) else 0.0
 
 
 def _spares(scale: Scale, rate: Interval) -> Spares:
-    from scipy.stats import poisson
-
-    repair_days = scale.repair_days or 0.0
-    in_repair = rate.scaled(scale.n_nodes * repair_days)
-    needed = int(poisson.ppf(0.99, in_repair.high)) if math.isfinite(in_repair.high) else 0
+    offered = rate.scaled(scale.n_nodes * (scale.repair_days or 0.0))
+    full = Interval(
+        None if rate.estimate is None else _full_share(scale, rate.estimate),
+        _full_share(scale, rate.high),
+        _full_share(scale, rate.low),
+    )
     return Spares(
-        in_repair,
         Interval(
-            None if rate.estimate is None else _full_share(scale, rate.estimate),
-            _full_share(scale, rate.high),
-            _full_share(scale, rate.low),
+            None
+            if offered.estimate is None or full.estimate is None
+            else offered.estimate * full.estimate,
+            offered.low * full.high,
+            # at most every spare and the node that the job waits for
+            offered.high * full.low if math.isfinite(offered.high) else scale.spares + 1.0,
         ),
-        needed,
+        full,
+        spares_needed(offered.high) if math.isfinite(offered.high) else 0,
     )
 
 
