@@ -369,8 +369,8 @@ def measure(folder: Path, threads: int) -> dict[str, Any]:
     began, began_cpu = time.perf_counter(), time.process_time()
     from ettr.analysis import Analysis
     from ettr.report.html import render
-    from ettr.report.page import PARTS as KEYS
     from ettr.report.page import document, page
+    from ettr.report.parts import PARTS
     from ettr.store import open_store
 
     laps: list[tuple[str, float, float]] = []
@@ -408,6 +408,8 @@ def measure(folder: Path, threads: int) -> dict[str, Any]:
             "co_occurrence",
             "false_attribution",
             "models",
+            "projection",
+            "checkpoint_advice",
             "nodes",
             "faults",
             "quality",
@@ -428,7 +430,7 @@ def measure(folder: Path, threads: int) -> dict[str, Any]:
         "peak_gb": peak_gb,
         "rows": sizes,
         "failures": failed,
-        "keys": len(KEYS),
+        "keys": len(PARTS),
         "html_mb": len(html) / 1e6,
         "json_mb": len(text) / 1e6,
     }

@@ -18,7 +18,8 @@ from ettr.analysis.projecting import checkpoint_advice, project_store
 from ettr.errors import UsageError
 from ettr.report.sections.compare import compare_section
 from ettr.report.sections.plan import plan_section
-from ettr.report.sections.projection import advice_section, projection_section
+from ettr.report.sections.planning import planning_section
+from ettr.report.sections.projection import projection_section
 from ettr.report.text import section_text
 from ettr.store import open_store
 from synthetic.cluster import ORIGIN, ClusterPlan, SyntheticCluster, build_cluster
@@ -127,7 +128,7 @@ def test_advice_for_the_runs_seen(analysis: Analysis) -> None:
     assert found is not None
     for one in found.sizes:
         assert one.ettr_at_best >= one.ettr_at_hourly
-    assert "does best with a checkpoint every" in advice_section(found).lead
+    assert "the best interval for a run on" in planning_section(found).lead
 
 
 def test_both_periods_keep_every_node_day(analysis: Analysis) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from ettr.analysis import Analysis, Assumptions
 from ettr.report.document import plain
-from ettr.report.page import PARTS
+from ettr.report.parts import PARTS
 from ettr.sources.base import ReadOptions
 from ettr.sources.ingest import ingest_file, naming_first
 from ettr.store.folder import FolderStore
@@ -105,7 +105,7 @@ def both(
 
 @pytest.mark.parametrize("part", PARTS)
 def test_every_part_of_the_report_is_the_same(part: str, both: tuple[Analysis, Analysis]) -> None:
-    ours, theirs = (plain(PARTS[part](analysis)) for analysis in both)
+    ours, theirs = (plain(PARTS[part].result(analysis)) for analysis in both)
     assert ours  # nothing at all would be equal too
     assert_same(ours, theirs, part)
 

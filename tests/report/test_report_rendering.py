@@ -22,9 +22,9 @@ from ettr.report.document import plain
 from ettr.report.html import Card, Page, render
 from ettr.report.next_steps import next_steps
 from ettr.report.numbers import between, counted, duration, moment, number, percent, share_between
-from ettr.report.section import Figure, Section, Table
+from ettr.report.section import Figure, Section, TextTable
 from ettr.report.sections.compare import compare_section
-from ettr.report.sections.models import _funnel
+from ettr.report.sections.models import node_funnel
 from ettr.report.text import WIDTH, section_text, table_text, wrapped
 
 
@@ -43,6 +43,9 @@ from ettr.report.text import WIDTH, section_text, table_text, wrapped
         (1.0, "1"),
         (0.012345, "0.0123"),
         (-0.5, "-0.500"),
+        (0.000123, "0.000123"),
+        (0.0000123456, "1.23e-5"),
+        (-9.87e-88, "-9.87e-88"),
     ],
 )
 def test_numbers(value: float | None, text: str):
@@ -105,8 +108,8 @@ def test_plain_is_json_whatever_it_is_given():
     assert plain(datetime(2026, 1, 1)) == "2026-01-01T00:00:00Z"  # noqa: DTZ001 - as Spark hands out
 
 
-def test_a_table_fits_its_columns_and_says_what_it_left_out():
-    table = Table(
+def test_a_table_fits_its_columns_cuts_no_cell_and_says_how_many_rows_it_left_out():
+    table = TextTable(
         "Nodes",
         ("node", "n"),
         (("gpu-ä", "1"), ("計算", "22"), ("x" * 200, "3"), ("last", "4")),
@@ -115,10 +118,11 @@ def test_a_table_fits_its_columns_and_says_what_it_left_out():
     )
     lines = table_text(table).splitlines()
     assert lines[0] == "Nodes"
-    assert lines[-1] == "... and 1 more rows"
+    assert lines[-1] == "... and 1 more row"
     assert lines[4].startswith("gpu-ä")
-    assert "…" in lines[6]
     assert lines[4].endswith(" 1")
+    assert "".join(lines[6:-1]).count("x") == 200
+    assert lines[6].endswith(" 3")
     assert max(map(len, lines)) < WIDTH
 
 
@@ -135,6 +139,7 @@ def page_of(**given: Any) -> Page:
     empty: dict[str, Any] = {
         "title": "T",
         "subtitle": "S",
+        "caution": None,
         "cards": (),
         "next_steps": (),
         "sections": (),
@@ -157,7 +162,9 @@ def test_a_page_without_figures_carries_no_library():
 
 def test_a_page_says_that_a_long_table_is_cut():
     rows = tuple((str(n),) for n in range(1200))
-    html = render(page_of(sections=(Section("s", "S", "L", tables=(Table("t", ("n",), rows),)),)))
+    html = render(
+        page_of(sections=(Section("s", "S", "L", tables=(TextTable("t", ("n",), rows),)),))
+    )
     assert "The first 1,000 of 1200 rows; --json has all of them." in html
 
 
@@ -256,7 +263,7 @@ def funnel_of_nodes(counts: list[int], node_days: list[float]) -> Figure:
         (f"n{i}", FailureRate(n, days))
         for i, (n, days) in enumerate(zip(counts, node_days, strict=True))
     ]
-    return _funnel(funnel(nodes))
+    return node_funnel(funnel(nodes))
 
 
 def test_the_funnel_names_the_node_that_chance_does_not_explain():
@@ -266,7 +273,7 @@ def test_the_funnel_names_the_node_that_chance_does_not_explain():
     assert [name for name in points["text"] if name] == ["n20"]
     assert points["hovertext"][20] == "n20: 12 failures in 50 node-days\nabove 99.8 %"
     assert points["y"][0] == pytest.approx(20.0)
-    assert "1 of 21 nodes lie above the limits of 99.8 %" in figure.says
+    assert "1 of 21 nodes lie above the 99.8 % control limit" in figure.caption
 
 
 def test_a_node_hardly_used_does_not_flatten_the_funnel():
@@ -286,14 +293,19 @@ HOSTILE = "</script><img src=x onerror=alert(1)>\u202e&\"'"
 def test_names_that_are_markup_stay_text_in_the_page_and_in_its_figures():
     """Node, fleet and symptom names come from logs: in tables, notes, and what a figure says."""
     nodes = [(f"n{i}", FailureRate(1, 50.0)) for i in range(20)]
-    of_nodes = _funnel(funnel([*nodes, (HOSTILE, FailureRate(12, 50.0))]))
+    of_nodes = node_funnel(funnel([*nodes, (HOSTILE, FailureRate(12, 50.0))]))
     compared = compare_section(
         compare_fleets(
             [typed_record(name, 5, 100.0) for name in (HOSTILE, "b", "c")], confidence=0.9
         )
     )
     section = Section(
-        "s", HOSTILE, HOSTILE, (of_nodes,), (Table(HOSTILE, (HOSTILE,), ((HOSTILE,),)),), (HOSTILE,)
+        "s",
+        HOSTILE,
+        HOSTILE,
+        (of_nodes,),
+        (TextTable(HOSTILE, (HOSTILE,), ((HOSTILE,),)),),
+        (HOSTILE,),
     )
     card = Card(HOSTILE, HOSTILE, HOSTILE)
     page = page_of(

@@ -8,11 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ibis
 
-from ettr.analysis.fleet import FleetModels, fleet_models
 from ettr.attribution import Attribution, FoldingRules, Window, attribute
 from ettr.attribution.chance import (
     CoOccurrences,
@@ -41,6 +40,10 @@ from ettr.metrics.trend import RateTrend, rate_trend
 from ettr.store import Store
 from ettr.tables import FAILURES, TABLES
 from ettr.taxonomy import Taxonomy, load_taxonomy
+
+if TYPE_CHECKING:
+    from ettr.analysis.fleet import FleetModels
+    from ettr.analysis.projecting import CheckpointAdvice, ScaleProjection
 
 FULL_WEEK_DAYS = 7.0
 SMALL_SITE_ATTEMPTS = 200_000
@@ -330,4 +333,20 @@ class Analysis:
     @cached_property
     def models(self) -> FleetModels:
         """Whether failures are independent, and which model fits."""
+        from ettr.analysis.fleet import fleet_models
+
         return fleet_models(self._table("allocations"), self.failures, self.assumptions.confidence)
+
+    @cached_property
+    def projection(self) -> ScaleProjection | None:
+        """The fleet's failures at larger scales; None where nothing ran."""
+        from ettr.analysis.projecting import project_store
+
+        return project_store(self, ", ".join(self.clusters))
+
+    @cached_property
+    def checkpoint_advice(self) -> CheckpointAdvice | None:
+        """The best checkpoint interval for each size of run; None where none was seen."""
+        from ettr.analysis.projecting import checkpoint_advice
+
+        return checkpoint_advice(self)

@@ -1,4 +1,4 @@
-"""`ettr explain`: one job's story."""
+"""`ettr explain`: the history of one job."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ def explain(
     explaining: opt.Explaining,
     json: opt.JsonOption = False,
 ) -> None:
-    """Tell one job's story: attempts, nodes, events in the window, verdict, evidence."""
+    """Show one job's history: attempts, nodes, events in the window, verdict, evidence."""
     from ettr.analysis import Analysis
     from ettr.report.document import plain
-    from ettr.report.story import story_text
+    from ettr.report.job_history import job_history_text
     from ettr.store import open_store
 
     with open_store(store) as opened:
-        story = Analysis(opened, explaining.assumptions()).explain(job)
+        history = Analysis(opened, explaining.assumptions()).explain(job)
     if json:
-        say_json(plain(story))
+        say_json(plain(history))
     else:
-        say(story_text(story))
+        say(job_history_text(history))

@@ -23,17 +23,17 @@ def _metric(name: str, help_text: str) -> Callable[..., None]:
     ) -> None:
         from ettr.analysis import Analysis
         from ettr.report.document import plain
-        from ettr.report.page import PARTS, SECTIONS
-        from ettr.report.text import section_text
+        from ettr.report.parts import PARTS
+        from ettr.report.text import joined
         from ettr.store import open_store
 
         assumptions = measuring.assumptions(gpus_per_node)
         with open_store(store) as opened:
             analysis = Analysis(opened, assumptions)
             if json:
-                say_json(plain(PARTS[name](analysis)))
+                say_json(plain(PARTS[name].result(analysis)))
             else:
-                say(section_text(SECTIONS[name](analysis)))
+                say(joined(PARTS[name].sections(analysis)))
 
     command.__doc__ = help_text
     return command

@@ -13,9 +13,11 @@ from ettr.errors import UsageError
 from ettr.report.characters import harmless
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
     from ettr.report.section import Section
 
-ResultT = TypeVar("ResultT")
+ResultT = TypeVar("ResultT", bound="DataclassInstance")
 
 
 def say(text: str = "") -> None:
@@ -35,11 +37,11 @@ def say_json(document: Any) -> None:
 
 def show(name: str, found: ResultT, section: Callable[[ResultT], Section], as_json: bool) -> None:
     """Print a result as text, or as a JSON document called `name`."""
-    from ettr.report.document import plain
+    from ettr.report.document import plain_fields
     from ettr.report.text import section_text
 
     if as_json:
-        say_json({"format": name, "version": 1, **plain(found)})
+        say_json({"format": name, "version": 1, **plain_fields(found)})
     else:
         say(section_text(section(found)))
 

@@ -47,9 +47,10 @@ def report(
     with _opened(what, options, reading.source) as store:
         analysis = Analysis(store, assumptions)
         if json:
-            from ettr.report.page import SECTIONS, document
+            from ettr.report.page import document
+            from ettr.report.parts import PARTS
 
-            with progress_bar(len(SECTIONS), "parts") as tell:
+            with progress_bar(len(PARTS), "parts") as tell:
                 made = document(analysis, tell)
             say_json(made)
         else:
@@ -58,10 +59,11 @@ def report(
 
 def _write_page(analysis: Analysis, output: Path) -> None:
     from ettr.report.html import render
-    from ettr.report.page import SECTIONS, page
+    from ettr.report.page import page
+    from ettr.report.parts import PARTS
     from ettr.report.summary import summary_text
 
-    with progress_bar(len(SECTIONS), "parts") as tell:
+    with progress_bar(len(PARTS), "parts") as tell:
         made = page(analysis, tell)
     write_whole(output, render(made))
     say(summary_text(made))

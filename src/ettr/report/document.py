@@ -7,33 +7,48 @@ from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 REPORT_FORMAT = "ettr-report"
 REPORT_VERSION = 1
 
+JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
 
-def plain(value: Any) -> Any:
+
+def plain(value: object) -> JsonValue:
     """A frozen result as what JSON holds: field names become keys, times ISO 8601 in UTC.
 
-    A number that is not finite becomes null, as JSON has no name for it.
+    A number that is not finite becomes null, as JSON has no name for it; so does a function.
+
+    Raises:
+        TypeError: a value of a type that no result holds.
     """
     if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+        return plain_fields(value)
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
         return [plain(item) for item in value]
     if isinstance(value, Enum):
-        return value.value
+        return plain(value.value)
     if isinstance(value, datetime):
         # Spark hands out times in UTC without saying so
         aware = value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
         return aware.isoformat().replace("+00:00", "Z")
-    if callable(value):
-        return None
     if isinstance(value, Path):
         return str(value)
-    if isinstance(value, float) and not math.isfinite(value):
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, (str, int)):
+        return value
+    if callable(value):
         return None
-    return value
+    raise TypeError(f"{type(value).__name__}: no result of this type has a form in JSON")
+
+
+def plain_fields(result: DataclassInstance) -> dict[str, JsonValue]:
+    """The fields of a frozen result by name, each as what JSON holds."""
+    return {field.name: plain(getattr(result, field.name)) for field in fields(result)}

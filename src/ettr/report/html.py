@@ -9,7 +9,6 @@ from __future__ import annotations
 import html
 from dataclasses import dataclass
 from importlib import resources
-from typing import Any
 
 from markupsafe import Markup
 
@@ -42,10 +41,11 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A report before it is rendered."""
+    """A report before it is rendered; `caution` is what must be read before the numbers."""
 
     title: str
     subtitle: str
+    caution: str | None
     cards: tuple[Card, ...]
     next_steps: tuple[str, ...]
     sections: tuple[Section, ...]
@@ -72,7 +72,7 @@ def _plotly() -> str:
     return file.read_text("utf-8").replace("</script", "<\\/script")
 
 
-def _figure(figure: Figure) -> dict[str, Any]:
+def _figure(figure: Figure) -> dict[str, object]:
     return {
         "slug": figure.slug,
         "data": [_escaped(trace) for trace in figure.traces],
@@ -80,8 +80,8 @@ def _figure(figure: Figure) -> dict[str, Any]:
     }
 
 
-def _escaped(value: Any, is_text: bool = False) -> Any:
-    """Plotly reads a little HTML in its texts; ours is text only, but for line breaks of ours."""
+def _escaped(value: object, is_text: bool = False) -> object:
+    """Plotly reads some HTML in its texts; all of ours is text, with line breaks of our own."""
     if isinstance(value, dict):
         return {key: _escaped(item, is_text or key in _TEXT_KEYS) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

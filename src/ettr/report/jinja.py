@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -25,7 +24,7 @@ def environment() -> Environment:
     return made
 
 
-def script_json(value: Any) -> Markup:
+def script_json(value: object) -> Markup:
     """JSON that is safe inside a script element.
 
     Raises:
@@ -37,6 +36,6 @@ def script_json(value: Any) -> Markup:
     return Markup(text)  # noqa: S704 - just made safe
 
 
-def _visible(value: Any) -> Any:
+def _visible(value: object) -> object:
     """What a template prints: text without characters that reverse or hide it."""
     return harmless(value) if isinstance(value, str) and not isinstance(value, Markup) else value

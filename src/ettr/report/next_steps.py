@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from ettr.analysis import Analysis
 from ettr.report.numbers import counted, number, percent
+from ettr.taxonomy.symptoms import UNATTRIBUTED
 
-UNATTRIBUTED = "unattributed"
 MANY_UNEXPLAINED = 0.3
 MOST_STEPS = 6
 
@@ -22,8 +22,8 @@ def next_steps(analysis: Analysis) -> tuple[str, ...]:
             _costliest,
             _crash_loops,
             _unexplained,
-            _in_the_dark,
-            _clusters,
+            _no_progress,
+            _concentrated,
         )
         for step in rule(analysis)
     ]
@@ -34,7 +34,7 @@ def _no_jobs(analysis: Analysis) -> Iterator[str]:
     if not analysis.totals.attempts:
         yield (
             "These logs hold no jobs, so nothing here is about jobs. Add job accounting (`ettr "
-            "sources` says how to get it) to learn what the faults of the nodes cost."
+            "sources` lists how to export it) to learn what the faults of the nodes cost."
         )
 
 
@@ -43,7 +43,7 @@ def _quality(analysis: Analysis) -> Iterator[str]:
     if quality.rows_rejected:
         yield (
             f"{quality.rows_rejected:,} of {quality.rows_read:,} records could not be read; the "
-            "data-quality section says why. Every rate leaves them out."
+            "section on data quality lists the reasons. Every rate leaves them out."
         )
 
 
@@ -62,9 +62,9 @@ def _costliest(analysis: Analysis) -> Iterator[str]:
 def _crash_loops(analysis: Analysis) -> Iterator[str]:
     for loop in analysis.goodput.crash_loops[:1]:
         yield (
-            f"Job {loop.job_id} failed {loop.failures:,} times in a row and lost "
-            f"{number(loop.lost_gpu_hours)} GPU-hours: `ettr explain STORE {loop.job_id}` tells "
-            "its story. A limit on requeues would stop such loops."
+            f"Job {loop.job_id} failed {loop.failures:,} times and lost "
+            f"{number(loop.lost_gpu_hours)} GPU-hours: see `ettr explain STORE {loop.job_id}` for "
+            "the cause of each failure."
         )
 
 
@@ -76,23 +76,24 @@ def _unexplained(analysis: Analysis) -> Iterator[str]:
     if failures and unexplained / failures > MANY_UNEXPLAINED:
         yield (
             f"{unexplained:,} of {failures:,} failures have no cause in these logs. Add the "
-            "kernel logs and health checks of the nodes (`ettr sources` says how to get them)."
+            "kernel logs and health checks of the nodes (`ettr sources` lists how to get them)."
         )
 
 
-def _in_the_dark(analysis: Analysis) -> Iterator[str]:
+def _no_progress(analysis: Analysis) -> Iterator[str]:
     runs = analysis.runs
     if runs.runs_found and not runs.measured_runs:
         yield (
-            "No run told its progress, so every ETTR is a band over assumptions. Ten lines of "
-            "`ettr.progress.recorder` in the training loop turn the band into a number."
+            "No run has progress records, so every ETTR is a range over assumed checkpoint and "
+            "restart times. Ten lines of `ettr.progress` in the training loop replace it by a "
+            "measurement."
         )
 
 
-def _clusters(analysis: Analysis) -> Iterator[str]:
+def _concentrated(analysis: Analysis) -> Iterator[str]:
     spread = analysis.models.dispersion
     if spread is not None and spread.believe == "over-dispersed":
         yield (
-            "Failures cluster, so believe the over-dispersed interval of the rate, not the exact "
-            "Poisson one, and look at the nodes with the most failures."
+            "Failures do not come independently, so use the over-dispersed interval of the rate "
+            "and not the exact Poisson one, and check the nodes with the most failures."
         )

@@ -1,13 +1,19 @@
-"""Numbers as a reader wants them: few digits, the interval beside the estimate, a dash for none."""
+"""Numbers as a reader wants them: few digits, the interval after the estimate, a dash for none."""
 
 from __future__ import annotations
 
 import math
 from datetime import UTC, datetime
 
-from ettr.estimates import Interval
+from ettr.estimates.interval import Interval
+from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR, SECONDS_PER_MINUTE
 
 DASH = "–"
+PER_NODE_DAYS = 1000.0
+"""Rates are printed per so many node-days."""
+# below this a decimal fraction is all zeros: powers of ten are read faster
+_SMALLEST_DECIMAL = 1e-4
+_SMALLEST_P_VALUE = 1e-6
 
 
 def number(value: float | None, digits: int = 3) -> str:
@@ -18,13 +24,16 @@ def number(value: float | None, digits: int = 3) -> str:
         return "∞" if value > 0 else "-∞"
     if isinstance(value, int) or (value == int(value) and abs(value) < 10**digits):
         return f"{int(value):,}"
-    whole = math.floor(math.log10(abs(value))) + 1 if value else 1
-    return f"{value:,.{max(0, digits - whole)}f}"
+    if abs(value) < _SMALLEST_DECIMAL:
+        mantissa, _, power = f"{value:.{digits - 1}e}".partition("e")
+        return f"{mantissa}e{int(power)}"
+    integer_digits = math.floor(math.log10(abs(value))) + 1
+    return f"{value:,.{max(0, digits - integer_digits)}f}"
 
 
-def counted(count: int, noun: str) -> str:
+def counted(count: int, noun: str, plural: str | None = None) -> str:
     """A count with its noun in the singular or the plural: 1 run, 2 runs, 0 runs."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
 
 def percent(share: float | None, digits: int = 3) -> str:
@@ -45,14 +54,28 @@ def between(interval: Interval, digits: int = 3) -> str:
     return f"{number(interval.estimate, digits)} [{number(low, digits)}, {upper}]"
 
 
-def share_between(interval: Interval, digits: int = 3) -> str:
-    """A share with its interval, as percentages."""
-    return f"{between(interval.scaled(100), digits)} %"
-
-
-def finite(value: float) -> float | None:
+def finite(value: float | None) -> float | None:
     """A number as figures take it: None where it is not finite."""
-    return value if math.isfinite(value) else None
+    return value if value is not None and math.isfinite(value) else None
+
+
+def share_between(share: Interval, digits: int = 3) -> str:
+    """A share with its interval, as percentages."""
+    text = between(share.scaled(100.0), digits)
+    return text if text == DASH else f"{text} %"
+
+
+def hours_between(hours: Interval) -> str:
+    """A length of time given in hours with its interval, all three in the unit of the estimate."""
+    middle = hours.estimate if hours.estimate is not None else finite(hours.low)
+    unit_s, unit = _unit(SECONDS_PER_HOUR * (middle or 0.0))
+    text = between(hours.scaled(SECONDS_PER_HOUR / unit_s))
+    return text if text == DASH else f"{text} {unit}"
+
+
+def p_value(value: float) -> str:
+    """A p-value to two digits; below a millionth only that it is."""
+    return "< 1e-6" if value < _SMALLEST_P_VALUE else f"{value:.2g}"
 
 
 def moment(time: datetime | None) -> str:
@@ -64,7 +87,16 @@ def duration(seconds: float | None) -> str:
     """A length of time in the unit that suits it."""
     if seconds is None or math.isnan(seconds):
         return DASH
-    for limit, size, unit in ((120, 1, "s"), (7200, 60, "min"), (172800, 3600, "h")):
-        if abs(seconds) < limit:
-            return f"{number(seconds / size)} {unit}"
-    return f"{number(seconds / 86400)} d"
+    unit_s, unit = _unit(seconds)
+    return f"{number(seconds / unit_s)} {unit}"
+
+
+def _unit(seconds: float) -> tuple[float, str]:
+    """The unit in which a length of time is best read: two of the next one are needed to leave."""
+    if abs(seconds) < 2 * SECONDS_PER_MINUTE:
+        return 1.0, "s"
+    if abs(seconds) < 2 * SECONDS_PER_HOUR:
+        return SECONDS_PER_MINUTE, "min"
+    if abs(seconds) < 2 * SECONDS_PER_DAY:
+        return SECONDS_PER_HOUR, "h"
+    return SECONDS_PER_DAY, "d"

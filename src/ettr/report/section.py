@@ -1,15 +1,15 @@
-"""A part of a report before it is rendered: words, tables and figures, whatever shows them."""
+"""A part of a report before it is rendered: words, tables and figures for a page or a terminal."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
-Trace = dict[str, Any]
+Trace = dict[str, object]
+Layout = dict[str, object]
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TextTable:
     """Rows of text; columns that `numeric` names by place are set flush right."""
 
     title: str
@@ -21,16 +21,16 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A chart: Plotly traces and layout, and one sentence that says what it shows.
+    """A chart: Plotly traces and layout, and a caption that says what it shows.
 
     Texts in traces are plain; the renderer escapes them.
     """
 
     slug: str
     title: str
-    says: str
+    caption: str
     traces: tuple[Trace, ...]
-    layout: dict[str, Any] = field(default_factory=dict)
+    layout: Layout = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,5 +41,5 @@ class Section:
     title: str
     lead: str
     figures: tuple[Figure, ...] = ()
-    tables: tuple[Table, ...] = ()
+    tables: tuple[TextTable, ...] = ()
     notes: tuple[str, ...] = ()

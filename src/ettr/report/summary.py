@@ -8,8 +8,10 @@ from ettr.report.text import wrapped
 
 def summary_text(page: Page) -> str:
     """A screen of text that says what the report says first."""
-    width = max(len(card.label) for card in page.cards)
+    width = max((len(card.label) for card in page.cards), default=0)
     lines = [page.title, page.subtitle, ""]
+    if page.caution:
+        lines += [wrapped(page.caution), ""]
     lines += [f"{card.label:<{width}}  {card.value}  ({card.detail})" for card in page.cards]
     for section in page.sections[:4]:
         lines += ["", wrapped(f"{section.title}: {section.lead}")]

@@ -1,73 +1,93 @@
-"""How well failures are explained: what comes together, and how often the window errs."""
+"""How well failures are explained: which symptoms come together, how often the window errs."""
 
 from __future__ import annotations
 
 from ettr.attribution.chance import CoOccurrences, FalseAttribution
-from ettr.report.numbers import number, share_between
-from ettr.report.section import Figure, Section, Table
+from ettr.report.charts import heat_map
+from ettr.report.numbers import counted, number, percent, share_between
+from ettr.report.section import Figure, Section, TextTable
+
+_TITLE = "How sure the causes are"
 
 
-def attribution_section(together: CoOccurrences, wrong: FalseAttribution) -> Section:
+def attribution_section(together: CoOccurrences, chance: FalseAttribution) -> Section:
     """Co-occurrence of symptoms and the rate of false attribution."""
-    lead = (
-        f"The same window over {wrong.n_completed:,} completed attempts would have blamed "
-        f"{wrong.n_touched:,} of them: {share_between(wrong.share)} "
-        f"(published: {wrong.published}). {wrong.n_on_evidence:,} failures rest on a check alone; "
-        f"{number(wrong.expected_by_chance)} of such would be expected by chance. Of "
-        f"{together.n_failures:,} explained failures {together.n_several:,} "
-        f"({share_between(together.several)}) show several symptoms."
-    )
     tables = (
-        Table(
-            "Critical symptoms beside completed attempts",
+        TextTable(
+            "Critical symptoms near the end of completed attempts",
             ("symptom", "attempts", "share"),
             tuple(
-                (s.symptom, number(s.n_attempts), share_between(s.share)) for s in wrong.by_symptom
+                (one.symptom, number(one.n_attempts), share_between(one.share))
+                for one in chance.by_symptom
             ),
             frozenset({1, 2}),
         ),
-        Table(
-            "Symptoms that come together",
-            ("of failures with", "also", "both", "of", "share"),
+        TextTable(
+            "Symptoms seen in the same failure",
+            ("symptom", "failures with it", "also seen", "in both", "share"),
             tuple(
                 (
                     pair.symptom,
+                    number(pair.n_symptom),
                     pair.other,
                     number(pair.n_both),
-                    number(pair.n_symptom),
                     share_between(pair.share),
                 )
                 for pair in together.pairs
             ),
-            frozenset({2, 3, 4}),
+            frozenset({1, 3, 4}),
         ),
     )
-    figures = (_heatmap(together),) if together.pairs else ()
+    figures = (_co_occurrence(together),) if together.pairs else ()
     notes = (
-        "An interruption is explained by critical episodes on its nodes within the window; bursts "
-        "fold into one episode. What no episode explains stays unattributed.",
+        "A failure is explained by critical events on its nodes within the window around its end; "
+        "repeated events count as one episode. Failures without such an event are “unattributed”.",
     )
-    return Section("attribution", "How sure the causes are", lead, figures, tables, notes)
+    return Section("attribution", _TITLE, _lead(together, chance), figures, tables, notes)
 
 
-def _heatmap(together: CoOccurrences) -> Figure:
-    names = sorted({p.symptom for p in together.pairs} | {p.other for p in together.pairs})
-    shares = {(p.symptom, p.other): p.share.estimate for p in together.pairs}
-    return Figure(
+def _lead(together: CoOccurrences, chance: FalseAttribution) -> str:
+    if chance.n_completed:
+        lead = (
+            "How often the window blames hardware by chance: of "
+            f"{counted(chance.n_completed, 'completed attempt')}, {chance.n_touched:,} had a "
+            f"critical event in it, {share_between(chance.share)} "
+            f"(published: {chance.published})."
+        )
+    else:
+        lead = (
+            "No attempt on known nodes completed, so how often the window blames hardware by "
+            "chance is unknown."
+        )
+    if chance.n_on_evidence:
+        lead += (
+            f" {counted(chance.n_on_evidence, 'failure')} rest on such events alone; by chance "
+            f"{number(chance.expected_by_chance)} would."
+        )
+    if together.n_failures:
+        lead += (
+            f" Of {counted(together.n_failures, 'explained failure')}, {together.n_several:,} "
+            f"({share_between(together.several)}) show more than one symptom."
+        )
+    return lead
+
+
+def _co_occurrence(together: CoOccurrences) -> Figure:
+    names = sorted({pair.symptom for pair in together.pairs} | {p.other for p in together.pairs})
+    shares = {(pair.symptom, pair.other): pair.share.estimate for pair in together.pairs}
+    grid = [[shares.get((left, other)) for other in names] for left in names]
+    hover = [
+        [
+            "" if share is None else f"{percent(share)} of {left} also show {other}"
+            for other, share in zip(names, row, strict=True)
+        ]
+        for left, row in zip(names, grid, strict=True)
+    ]
+    return heat_map(
         "co-occurrence",
-        "Symptoms that come together",
+        "Symptoms seen in the same failure",
         "Of the failures with the symptom on the left, the share that also showed the other.",
-        (
-            {
-                "type": "heatmap",
-                "x": names,
-                "y": names,
-                "z": [[shares.get((left, other)) for other in names] for left in names],
-                "zmin": 0,
-                "zmax": 1,
-                "colorscale": "Blues",
-                "hovertemplate": "%{y} with %{x}: %{z:.0%}<extra></extra>",
-            },
-        ),
-        {"margin": {"l": 140}},
+        names,
+        grid,
+        hover,
     )

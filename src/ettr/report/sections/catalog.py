@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from ettr.report.numbers import DASH
-from ettr.report.section import Table
+from ettr.report.section import TextTable
 
 _VENDORS = ("nvidia", "gpud", "gcm", "aws", "aznhc")
 
 
-def catalog_table(rows: Iterable[Mapping[str, Any]]) -> Table:
-    """One row a code: symptom, and whether each vendor takes it for a fault of the node."""
-    return Table(
-        "XID codes: is it a fault of the node? (yes, no, – not said)",
+def catalog_table(rows: Iterable[Mapping[str, object]]) -> TextTable:
+    """One row a code: its symptom, and whether each vendor calls it a fault of the node."""
+    return TextTable(
+        "XID codes: is it a fault of the node? (yes, no, – no statement)",
         ("xid", "symptom", "domain", "verdict", *_VENDORS, "conflict", "description"),
         tuple(
             (
                 str(row["xid"]),
-                row["symptom"] or DASH,
-                row["domain"] or DASH,
+                _text(row["symptom"]),
+                _text(row["domain"]),
                 _answer(row["node_fault"]),
                 *(_answer(row.get(f"{vendor}_node_fault")) for vendor in _VENDORS),
                 "conflict" if row["conflict"] else "",
-                row["description"] or row["mnemonic"] or DASH,
+                _text(row["description"] or row["mnemonic"]),
             )
             for row in rows
         ),
@@ -33,5 +32,11 @@ def catalog_table(rows: Iterable[Mapping[str, Any]]) -> Table:
     )
 
 
-def _answer(says: bool | None) -> str:
-    return DASH if says is None else "yes" if says else "no"
+def _text(value: object) -> str:
+    return str(value) if value else DASH
+
+
+def _answer(is_fault: object) -> str:
+    if is_fault is None:
+        return DASH
+    return "yes" if is_fault else "no"

@@ -1,4 +1,4 @@
-"""Fleets side by side: who fails more often, by how much, of what."""
+"""Fleets compared: which fails more often, by how much, of what."""
 
 from __future__ import annotations
 
@@ -7,42 +7,42 @@ import math
 from ettr.analysis.comparing import FleetComparison, FleetPair
 from ettr.estimates import Interval
 from ettr.models.compare import Funnel, RateRatio
-from ettr.report.numbers import between, number, percent
-from ettr.report.section import Figure, Section, Table
-from ettr.report.sections.funnel import PER_NODE_DAYS, funnel_figure
+from ettr.report.numbers import PER_NODE_DAYS, between, number, p_value, percent
+from ettr.report.section import Figure, Section, TextTable
+from ettr.report.sections.funnel import funnel_figure
 
 
-def compare_section(found: FleetComparison) -> Section:
+def compare_section(comparison: FleetComparison) -> Section:
     """The verdicts first, then rates, ratios and symptoms."""
-    lead = " ".join(pair.ratio.meaning for pair in found.pairs)
-    tables = [_rates_table(found), _ratios_table(found.pairs)]
-    if len(found.pairs) == 1 and found.pairs[0].by_symptom:
-        tables.append(_symptoms_table(found.pairs[0]))
+    lead = " ".join(pair.ratio.meaning for pair in comparison.pairs)
+    tables = [_rates_table(comparison), _ratios_table(comparison.pairs)]
+    if len(comparison.pairs) == 1 and comparison.pairs[0].by_symptom:
+        tables.append(_symptoms_table(comparison.pairs[0]))
     figures: tuple[Figure, ...] = ()
-    if found.funnel is not None:
-        tables.append(_funnel_table(found.funnel))
+    if comparison.funnel is not None:
+        tables.append(_funnel_table(comparison.funnel))
         figures = (
             funnel_figure(
-                found.funnel,
+                comparison.funnel,
                 "funnel",
                 "Funnel of fleets",
                 "Rates against exposure, with the limits that chance alone would respect.",
                 what="fleets",
-                named=frozenset(point.name for point in found.funnel.points),
+                named=frozenset(point.name for point in comparison.funnel.points),
             ),
         )
     notes = (
-        f"Intervals are at {percent(found.confidence, 2)} and exact for independent failures; the "
-        "over-dispersed ratio admits the spread seen between nodes.",
-        *found.notes,
+        f"Intervals are at {percent(comparison.confidence, 2)} and exact for independent failures; "
+        "those for clustered failures allow for the spread seen between nodes.",
+        *comparison.notes,
     )
     return Section("compare", "Which fails more often", lead, figures, tuple(tables), notes)
 
 
-def _rates_table(found: FleetComparison) -> Table:
-    return Table(
-        "Failures per 1,000 node-days",
-        ("fleet", "jobs", "failures", "node-days", "rate", "failures cluster"),
+def _rates_table(comparison: FleetComparison) -> TextTable:
+    return TextTable(
+        "Failure rates",
+        ("fleet", "jobs", "failures", "node-days", "failures per 1,000 node-days", "clustered"),
         tuple(
             (
                 fleet.name,
@@ -50,9 +50,9 @@ def _rates_table(found: FleetComparison) -> Table:
                 number(fleet.failures),
                 number(fleet.node_days, 6),
                 between(Interval(fleet.per_1000_node_days, fleet.low, fleet.high)),
-                {"poisson": "no", "over-dispersed": "yes"}.get(fleet.clustered, "cannot be known"),
+                {"poisson": "no", "over-dispersed": "yes"}.get(fleet.clustered, "unknown"),
             )
-            for fleet in found.fleets
+            for fleet in comparison.fleets
         ),
         frozenset({2, 3, 4}),
     )
@@ -60,46 +60,48 @@ def _rates_table(found: FleetComparison) -> Table:
 
 def _ratio(ratio: RateRatio) -> str:
     if ratio.ratio is None:
-        return f"{number(ratio.low)} or more" if ratio.low else "not known"
+        return f"≥ {number(ratio.low)}" if ratio.low else "unknown"
     low = "0" if ratio.low < 1e-3 else number(ratio.low)
     high = "∞" if math.isinf(ratio.high) else number(ratio.high)
     return f"{number(ratio.ratio)} [{low}, {high}]"
 
 
-def p_value(value: float) -> str:
-    """A p-value to two digits; below a millionth only that it is."""
-    return "< 1e-6" if value < 1e-6 else f"{value:.2g}"
-
-
-def _ratios_table(pairs: tuple[FleetPair, ...]) -> Table:
+def _ratios_table(pairs: tuple[FleetPair, ...]) -> TextTable:
     rows = []
     for pair in pairs:
-        for name, ratio in (
-            ("independent", pair.independent),
-            ("over-dispersed", pair.over_dispersed),
+        for name, label, ratio in (
+            ("independent", "independent", pair.independent),
+            ("over-dispersed", "clustered (over-dispersed)", pair.over_dispersed),
         ):
             rows.append(
                 (
                     f"{pair.a} over {pair.b}",
-                    name,
+                    label,
                     _ratio(ratio),
                     p_value(ratio.p_value),
                     number(ratio.dispersion),
                     "yes" if pair.believe == name else "",
                 )
             )
-    return Table(
+    return TextTable(
         "Rate ratios",
-        ("ratio of", "if failures are", "ratio", "p of equal rates", "variance/mean", "believe"),
+        (
+            "rates of",
+            "if failures are",
+            "ratio",
+            "p of equal rates",
+            "variance / mean",
+            "recommended",
+        ),
         tuple(rows),
         frozenset({2, 3, 4}),
     )
 
 
-def _symptoms_table(pair: FleetPair) -> Table:
-    return Table(
+def _symptoms_table(pair: FleetPair) -> TextTable:
+    return TextTable(
         f"By symptom: {pair.a} over {pair.b}",
-        ("symptom", pair.a, pair.b, "ratio", "p (Holm)", "meaning"),
+        ("symptom", f"failures, {pair.a}", f"failures, {pair.b}", "ratio", "p (Holm)", "meaning"),
         tuple(
             (
                 symptom,
@@ -119,10 +121,10 @@ def _scaled(value: float) -> float:
     return value * PER_NODE_DAYS
 
 
-def _funnel_table(found: Funnel) -> Table:
-    return Table(
-        f"Funnel around {number(_scaled(found.target_per_node_day))} per 1,000 node-days",
-        ("fleet", "rate", "95 % of fleets lie in", "99.8 % lie in", "place"),
+def _funnel_table(funnel: Funnel) -> TextTable:
+    return TextTable(
+        f"Funnel around {number(_scaled(funnel.target_per_node_day))} per 1,000 node-days",
+        ("fleet", "rate", "95 % limits", "99.8 % limits", "position"),
         tuple(
             (
                 point.name,
@@ -131,7 +133,7 @@ def _funnel_table(found: Funnel) -> Table:
                 " to ".join(number(_scaled(end)) for end in point.limits_998),
                 point.place,
             )
-            for point in found.points
+            for point in funnel.points
         ),
         frozenset({1, 2, 3}),
     )

@@ -5,95 +5,67 @@ from __future__ import annotations
 import math
 
 from ettr.models.compare import Funnel, FunnelPoint
-from ettr.report.numbers import number
-from ettr.report.section import Figure, Trace
-
-PER_NODE_DAYS = 1000.0
+from ettr.report.charts import limit_line, line, points, ticked_log_axis
+from ettr.report.numbers import PER_NODE_DAYS, counted, number
+from ettr.report.section import Figure
 
 
 def funnel_figure(
-    found: Funnel, slug: str, title: str, says: str, *, what: str, named: frozenset[str]
+    funnel: Funnel, slug: str, title: str, caption: str, *, what: str, named: frozenset[str]
 ) -> Figure:
     """The points of a funnel and its limits.
 
     Args:
-        found: the funnel.
+        funnel: rates, exposures and limits.
         slug: of the figure.
         title: of the figure.
-        says: what it shows, in a sentence.
+        caption: what it shows, in a sentence.
         what: the points are, in the plural.
-        named: points whose names stand beside them; the others tell theirs to the pointer.
+        named: points whose names are written at them; of the others the pointer shows it.
     """
-    days = list(found.curve_node_days)
-    ticks, highest = _ticks(days[0], days[-1]), _highest(found)
-    traces: list[Trace] = [
-        {
-            "type": "scatter",
-            "mode": "markers+text",
-            "name": what,
-            "x": [point.rate.node_days for point in found.points],
-            "y": [PER_NODE_DAYS * _rate(point) for point in found.points],
-            "text": [point.name if point.name in named else "" for point in found.points],
-            "hovertext": [
-                f"{point.name}: {point.rate.failures:,} failures in "
-                f"{number(point.rate.node_days, 4)} node-days\n{point.place}"
-                for point in found.points
-            ],
-            "hoverinfo": "text",
-            "textposition": "top center",
-            "cliponaxis": False,
-            "marker": {"size": 9 if len(found.points) < 100 else 5},
-        },
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "name": "rate of all",
-            "x": [days[0], days[-1]],
-            "y": [PER_NODE_DAYS * found.target_per_node_day] * 2,
-            "hoverinfo": "skip",
-            "line": {"width": 1.5},
-        },
+    days = list(funnel.curve_node_days)
+    highest = _highest(funnel)
+    fleet_rate = PER_NODE_DAYS * funnel.target_per_node_day
+    traces = [
+        points(
+            what,
+            [point.rate.node_days for point in funnel.points],
+            [PER_NODE_DAYS * _rate(point) for point in funnel.points],
+            [_hover(point) for point in funnel.points],
+            labels=[point.name if point.name in named else "" for point in funnel.points],
+        ),
+        line("rate of all", [days[0], days[-1]], [fleet_rate, fleet_rate]) | {"hoverinfo": "skip"},
     ]
-    for name, curve, dash in (("95 %", found.curve_95, "dash"), ("99.8 %", found.curve_998, "dot")):
+    for share, curve, dash in (
+        ("95 %", funnel.curve_95, "dash"),
+        ("99.8 %", funnel.curve_998, "dot"),
+    ):
         for end in (1, 0):
-            traces.append(
-                {
-                    "type": "scatter",
-                    "mode": "lines",
-                    "name": f"limits of {name}",
-                    "legendgroup": name,
-                    "showlegend": end == 1,
-                    "x": days,
-                    "y": [PER_NODE_DAYS * ends[end] for ends in curve],
-                    "hoverinfo": "skip",
-                    "line": {"dash": dash, "width": 1.5, "color": "#7f8a97"},
-                }
-            )
-    return Figure(
-        slug,
-        title,
-        says,
-        tuple(traces),
-        {
-            "xaxis": {
-                "type": "log",
-                "tickvals": ticks,
-                "ticktext": [number(tick) for tick in ticks],
-                "title": {"text": "node-days"},
-            },
-            "yaxis": {
-                "range": [-0.04 * highest, highest],
-                "zeroline": False,
-                "title": {"text": "failures per 1,000 node-days"},
-            },
+            limits = [PER_NODE_DAYS * ends[end] for ends in curve]
+            traces.append(limit_line(f"limits of {share}", days, limits, dash, in_legend=end == 1))
+    ticks = _ticks(days[0], days[-1])
+    layout: dict[str, object] = {
+        "xaxis": ticked_log_axis("node-days", ticks, [number(tick) for tick in ticks]),
+        "yaxis": {
+            "range": [-0.04 * highest, highest],
+            "zeroline": False,
+            "title": {"text": "failures per 1,000 node-days"},
         },
+    }
+    return Figure(slug, title, caption, tuple(traces), layout)
+
+
+def _hover(point: FunnelPoint) -> str:
+    return (
+        f"{point.name}: {counted(point.rate.failures, 'failure')} in "
+        f"{number(point.rate.node_days, 4)} node-days\n{point.place}"
     )
 
 
-def _highest(found: Funnel) -> float:
+def _highest(funnel: Funnel) -> float:
     """Where the axis ends: limits at hardly any exposure are no matter of interest."""
-    limits = sorted(point.limits_998[1] for point in found.points)
-    rates = [_rate(point) for point in found.points]
+    limits = sorted(point.limits_998[1] for point in funnel.points)
+    rates = [_rate(point) for point in funnel.points]
     return 1.15 * PER_NODE_DAYS * max(limits[len(limits) // 2], *rates)
 
 

@@ -1,124 +1,132 @@
-"""What failures cost in GPU-hours: first order, second order, crash loops."""
+"""What failures cost in GPU-hours: in failed jobs, in preempted ones, in jobs that keep failing."""
 
 from __future__ import annotations
 
-from ettr.metrics.goodput import LostGoodput
-from ettr.metrics.preemptions import PreemptionLinks
-from ettr.report.numbers import number, percent, share_between
-from ettr.report.section import Figure, Section, Table
+from collections.abc import Callable
+from operator import attrgetter
 
-_AXIS = {"title": {"text": "GPU-hours lost"}, "rangemode": "tozero"}
+from ettr.metrics.goodput import CauseLoss, LostGoodput, SizeLoss
+from ettr.metrics.preemptions import PreemptionLinks
+from ettr.report.charts import BarSeries, row_chart
+from ettr.report.numbers import counted, number, percent, share_between
+from ettr.report.section import Figure, Section, TextTable
+
+_HEADERS = ("failures", "in failed jobs", "preemptions", "in preempted jobs", "GPU-hours")
 
 
 def goodput_section(lost: LostGoodput, gpu_hours: float) -> Section:
     """Lost goodput by cause and by size; `gpu_hours` is what ran in all."""
-    total = lost.first_order_gpu_hours + lost.second_order_gpu_hours
-    share = total / gpu_hours if gpu_hours else None
-    lead = (
-        f"Failures cost {number(total)} GPU-hours, {percent(share)} of the {number(gpu_hours, 6)} "
-        f"that ran: {number(lost.first_order_gpu_hours)} in the failed jobs and "
-        f"{number(lost.second_order_gpu_hours)} ({percent(lost.second_order_share)}) in jobs "
-        "preempted so that failed ones could restart."
-    )
-    causes = lost.by_cause
-    figure = Figure(
-        "goodput",
-        "Lost goodput by cause",
-        "GPU-hours lost in the failed jobs and in those preempted for their restart.",
-        tuple(
-            {
-                "type": "bar",
-                "orientation": "h",
-                "name": name,
-                "y": [cause.symptom for cause in causes][::-1],
-                "x": values[::-1],
-                "hovertemplate": "%{y}: %{x:.4g} GPU-hours<extra>" + name + "</extra>",
-            }
-            for name, values in (
-                ("first order", [c.first_order_gpu_hours for c in causes]),
-                ("second order", [c.second_order_gpu_hours for c in causes]),
-            )
-        ),
-        {"barmode": "stack", "xaxis": _AXIS, "margin": {"l": 140}},
-    )
-    headers = ("failures", "first order", "preemptions", "second order", "GPU-hours")
-    cause_rows = tuple(
-        (
-            c.symptom,
-            number(c.failures),
-            number(c.first_order_gpu_hours, 4),
-            number(c.preemptions),
-            number(c.second_order_gpu_hours, 4),
-            number(c.gpu_hours, 4),
-        )
-        for c in causes
-    )
-    size_rows = tuple(
-        (
-            s.size.label,
-            number(s.failures),
-            number(s.first_order_gpu_hours, 4),
-            number(s.preemptions),
-            number(s.second_order_gpu_hours, 4),
-            number(s.gpu_hours, 4),
-        )
-        for s in lost.by_size
-    )
-    loops = tuple(
-        (
-            f"{loop.cluster} {loop.job_id}",
-            number(loop.failures),
-            number(loop.n_gpus),
-            number(loop.preemptions),
-            number(loop.preempted_gpus),
-            number(loop.lost_gpu_hours, 4),
-            ", ".join(loop.symptoms),
-        )
-        for loop in lost.crash_loops
-    )
-    numeric = frozenset(range(1, 6))
     tables = (
-        Table("Lost by cause, GPU-hours", ("symptom", *headers), cause_rows, numeric),
-        Table("Lost by size of the failed job, GPU-hours", ("GPUs", *headers), size_rows, numeric),
-        Table(
-            "Crash loops",
-            ("job", "failures", "GPUs", "preempted jobs", "their GPUs", "GPU-hours lost", "causes"),
-            loops,
-            numeric,
+        TextTable(
+            "GPU-hours lost by cause",
+            ("symptom", *_HEADERS),
+            tuple((one.symptom, *_loss_cells(one)) for one in lost.by_cause),
+            frozenset(range(1, 6)),
         ),
+        TextTable(
+            "GPU-hours lost by size of the failed job",
+            ("GPUs", *_HEADERS),
+            tuple((one.size.label, *_loss_cells(one)) for one in lost.by_size),
+            frozenset(range(6)),
+        ),
+        _repeated_table(lost),
     )
     notes = [
-        f"An interruption loses at most {number(lost.cap_min)} minutes of its job's runtime, half "
-        "of an assumed checkpoint interval.",
-        _links_note(lost.preemption_links),
+        f"An interruption loses its job's runtime, at most {number(lost.cap_min)} minutes of it: "
+        "half of an assumed checkpoint interval."
     ]
+    if lost.preemption_links.preempted_attempts:
+        notes.append(_links_note(lost.preemption_links))
     if lost.failures_without_gpus:
         notes.append(
-            f"{lost.failures_without_gpus:,} failures name no GPUs and are counted as no loss."
+            f"{counted(lost.failures_without_gpus, 'failure')} without a GPU count add nothing to "
+            "the loss."
         )
     return Section(
         "goodput",
         "What failures cost",
-        lead,
-        (figure,) if causes else (),
+        _lead(lost, gpu_hours),
+        (_figure(lost),) if lost.by_cause else (),
         tables,
         tuple(notes),
+    )
+
+
+def _lead(lost: LostGoodput, gpu_hours: float) -> str:
+    if not gpu_hours:
+        return "The logs name no GPUs, so the loss in GPU-hours is unknown."
+    total = lost.first_order_gpu_hours + lost.second_order_gpu_hours
+    return (
+        f"Failures cost {number(total)} GPU-hours, {percent(total / gpu_hours)} of the "
+        f"{number(gpu_hours, 6)} that ran: {number(lost.first_order_gpu_hours)} in the failed "
+        f"jobs and {number(lost.second_order_gpu_hours)} "
+        f"({percent(lost.second_order_share)} of the loss) in jobs preempted so that failed ones "
+        "could restart."
+    )
+
+
+def _figure(lost: LostGoodput) -> Figure:
+    def series(name: str, hours: Callable[[CauseLoss], float]) -> BarSeries:
+        values = [hours(cause) for cause in lost.by_cause]
+        return BarSeries(name, values, [f"{number(v, 4)} GPU-hours {name}" for v in values])
+
+    return row_chart(
+        "goodput",
+        "GPU-hours lost by cause",
+        "In the failed jobs and in those preempted so that they could restart.",
+        [cause.symptom for cause in lost.by_cause],
+        [
+            series("in failed jobs", attrgetter("first_order_gpu_hours")),
+            series("in preempted jobs", attrgetter("second_order_gpu_hours")),
+        ],
+        axis_title="GPU-hours lost",
+    )
+
+
+def _loss_cells(loss: CauseLoss | SizeLoss) -> tuple[str, ...]:
+    return (
+        number(loss.failures),
+        number(loss.first_order_gpu_hours, 4),
+        number(loss.preemptions),
+        number(loss.second_order_gpu_hours, 4),
+        number(loss.gpu_hours, 4),
+    )
+
+
+def _repeated_table(lost: LostGoodput) -> TextTable:
+    return TextTable(
+        "Jobs with repeated failures",
+        ("job", "failures", "GPUs", "jobs preempted", "their GPUs", "GPU-hours lost", "causes"),
+        tuple(
+            (
+                f"{loop.cluster} {loop.job_id}",
+                number(loop.failures),
+                number(loop.n_gpus),
+                number(loop.preemptions),
+                number(loop.preempted_gpus),
+                number(loop.lost_gpu_hours, 4),
+                ", ".join(loop.symptoms),
+            )
+            for loop in lost.crash_loops
+        ),
+        frozenset(range(1, 6)),
     )
 
 
 def _links_note(links: PreemptionLinks) -> str:
     found = len(links.links)
     note = (
-        f"{found:,} of {links.preempted_attempts:,} preempted attempts made room for a failed "
-        f"job; for {links.told_by_log:,} the controller's log names the job they made room for. "
-        "Where it does not, an attempt that was preempted at most "
-        f"{number(links.rule_window_s)} s before a failed job restarted, on one of its nodes, "
-        "counts as preempted for it."
+        f"{found:,} of {counted(links.preempted_attempts, 'preempted attempt')} made room for a "
+        "job that had failed. The controller's log names the job that was given the nodes in "
+        f"{counted(links.told_by_log, 'case')}. In the others an attempt counts as preempted for "
+        f"a failed job if that job restarted within {number(links.rule_window_s)} s on one of the "
+        "same nodes."
     )
     error = links.rule_error
     if error is not None and error.log_links:
         note += (
-            f" Held against the log this rule has precision {share_between(error.precision)} and "
-            f"recall {share_between(error.recall)} over {error.log_links:,} links."
+            f" Compared with the log, this rule has precision {share_between(error.precision)} "
+            f"and recall {share_between(error.recall)} over "
+            f"{counted(error.log_links, 'preemption')}."
         )
     return note

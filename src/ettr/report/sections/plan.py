@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 
-from ettr.analysis.planning import RunPlan, SchemeChoice
-from ettr.estimates import Interval
+from ettr.analysis.planning import RunPlan, SchemeChoice, WallclockQuantiles
 from ettr.plan.run import spell
-from ettr.report.numbers import DASH, between, number, percent
-from ettr.report.section import Section, Table
+from ettr.report.numbers import DASH, PER_NODE_DAYS, between, number, percent
+from ettr.report.plan_numbers import ratio, ratio_between, time_between
+from ettr.report.section import Section, TextTable
 
-PER_NODE_DAYS = 1000.0
 _CALLED = {
     "failures_per_node_day": "failure rate",
     "n_nodes": "nodes",
@@ -25,7 +24,7 @@ def plan_section(plan: RunPlan) -> Section:
     """The answer first, then the tables behind it."""
     tables = [_numbers_table(plan), _intervals_table(plan), _shares_table(plan)]
     if plan.wallclock is not None:
-        tables.append(_wallclock_table(plan))
+        tables.append(_wallclock_table(plan.wallclock))
     tables.append(_sensitivity_table(plan))
     if plan.requirements:
         tables.append(_requirements_table(plan))
@@ -34,6 +33,7 @@ def plan_section(plan: RunPlan) -> Section:
     notes = [plan.rate.meaning, *plan.cautions, *plan.assumptions]
     notes += [_why(one) for one in plan.schemes[:3]]
     notes += [one.why for one in plan.schemes[3:] if not one.usable]
+    notes.append("Elasticity: per cent by which ETTR changes if the input grows by 1 %.")
     notes.append(
         "The exact form counts failures during restart and catch-up; the paper's form (Kokolis et "
         "al., HPCA 2025) is right to first order and pessimistic where much is lost."
@@ -50,48 +50,18 @@ def _size(plan: RunPlan) -> str:
     return f"{plan.n_gpus:,} GPUs ({nodes} of {plan.gpus_per_node})" if plan.n_gpus else nodes
 
 
-def share_of(value: Interval | None) -> str:
-    """A share such as ETTR to three decimals, with its interval where it has one."""
-    if value is None:
-        return DASH
-    band = f"[{value.low:.3f}, {value.high:.3f}]"
-    if value.estimate is None:
-        return band
-    return f"{value.estimate:.3f}" if value.low == value.high else f"{value.estimate:.3f} {band}"
-
-
-def decimals(value: float | None) -> str:
-    """A share to three decimals; a dash for None."""
-    return DASH if value is None else f"{value:.3f}"
-
-
-def hours(interval: Interval) -> str:
-    """A time given in hours, in the unit that suits it, with its interval."""
-
-    def one(value_h: float) -> str:
-        return "∞" if math.isinf(value_h) else spell(3600.0 * value_h)
-
-    if interval.estimate is None:
-        return f"at least {one(interval.low)}"
-    if interval.low == interval.high:
-        return one(interval.estimate)
-    return f"{one(interval.estimate)} [{one(interval.low)}, {one(interval.high)}]"
-
-
 def _lead(plan: RunPlan) -> str:
     run = plan.run
     ettr = (
-        f"ETTR {share_of(plan.ettr)}"
+        f"ETTR {ratio_between(plan.ettr)}"
         if plan.ettr.estimate is not None
-        else f"ETTR {decimals(plan.ettr.low)} or more, as nothing failed yet"
+        else f"ETTR {ratio(plan.ettr.low)} or more, as nothing failed yet"
     )
     paper = (
-        f"; the paper's form says {decimals(plan.paper_ettr)}"
-        if plan.paper_ettr is not None
-        else ""
+        f"; the paper's form says {ratio(plan.paper_ettr)}" if plan.paper_ettr is not None else ""
     )
     lead = (
-        f"{_size(plan)}: MTTF {hours(plan.mttf_h)}, {ettr} with a checkpoint every "
+        f"{_size(plan)}: MTTF {time_between(plan.mttf_h)}, {ettr} with a checkpoint every "
         f"{spell(run.interval_s)}{paper}."
     )
     if plan.target is not None:
@@ -100,44 +70,46 @@ def _lead(plan: RunPlan) -> str:
     return lead
 
 
-def _numbers_table(plan: RunPlan) -> Table:
+def _numbers_table(plan: RunPlan) -> TextTable:
     run, rate = plan.run, plan.rate
     band = rate.per_node_day
-    scaled = band.scaled(PER_NODE_DAYS)
-    exact = number(scaled.estimate) if scaled.low == scaled.high else between(scaled)
-    rows = [("failures per 1,000 node-days", exact)]
+    exact = band.low == band.high and band.estimate is not None
+    typed = number(PER_NODE_DAYS * band.low) if exact else between(band.scaled(PER_NODE_DAYS))
+    rows = [("failures per 1,000 node-days", typed)]
     if rate.evidence is not None:
-        seen = rate.evidence
-        rows.append(("seen", f"{seen.failures:,} in {number(seen.node_days, 6)} node-days"))
+        evidence = rate.evidence
+        rows.append(
+            ("evidence", f"{evidence.failures:,} in {number(evidence.node_days, 6)} node-days")
+        )
     rows += [
-        ("MTTF of the run", hours(plan.mttf_h)),
-        ("ETTR, exact form", share_of(plan.ettr)),
-        ("ETTR, paper's form (v2)", decimals(plan.paper_ettr)),
-        ("ETTR, first order with queue and length", decimals(plan.general_ettr)),
-        ("λ(u0 + Δt/2)", number(run.lost_share)),
+        ("MTTF of the run", time_between(plan.mttf_h)),
+        ("ETTR, exact form", ratio_between(plan.ettr)),
+        ("ETTR, paper's form (v2)", ratio(plan.paper_ettr)),
+        ("ETTR, first order with queue and length", ratio(plan.general_ettr)),
+        ("expected loss per failure / MTTF", number(run.lost_share)),
         ("checkpoint interval", spell(run.interval_s)),
         ("write, restart, queue", ", ".join(map(spell, (run.write_s, run.restart_s, run.queue_s)))),
     ]
-    return Table("Numbers", ("quantity", "value"), tuple(rows))
+    return TextTable("Numbers", ("quantity", "value"), tuple(rows))
 
 
-def _intervals_table(plan: RunPlan) -> Table:
-    return Table(
-        "How often to save",
+def _intervals_table(plan: RunPlan) -> TextTable:
+    return TextTable(
+        "Checkpoint interval by rule",
         ("rule", "interval", "ETTR, exact", "ETTR, paper's form"),
         tuple(
-            (one.rule, spell(one.interval_s), decimals(one.ettr), decimals(one.paper_ettr))
+            (one.rule, spell(one.interval_s), ratio(one.ettr), ratio(one.paper_ettr))
             for one in plan.intervals
         ),
         frozenset({1, 2, 3}),
     )
 
 
-def _shares_table(plan: RunPlan) -> Table:
+def _shares_table(plan: RunPlan) -> TextTable:
     shares = plan.shares
-    return Table(
-        "Where the wall-clock goes, in the long run",
-        ("productive", "writing", "lost work", "restarting", "queued"),
+    return TextTable(
+        "Where the wall-clock time goes, in the long run",
+        ("productive", "writing checkpoints", "lost work", "restarting", "queued"),
         (
             tuple(
                 percent(value)
@@ -154,44 +126,42 @@ def _shares_table(plan: RunPlan) -> Table:
     )
 
 
-def _wallclock_table(plan: RunPlan) -> Table:
-    found = plan.wallclock
-    assert found is not None  # noqa: S101 - the caller asked
+def _wallclock_table(wallclock: WallclockQuantiles) -> TextTable:
     rows = [
-        ("mean", spell(found.mean_s), decimals(found.productive_s / found.mean_s)),
+        ("mean", spell(wallclock.mean_s), ratio(wallclock.productive_s / wallclock.mean_s)),
         *(
             (
                 f"{percent(share)} of runs end within",
                 spell(at_s),
-                decimals(found.productive_s / at_s),
+                ratio(wallclock.productive_s / at_s),
             )
-            for share, at_s in found.quantiles
+            for share, at_s in wallclock.quantiles
         ),
     ]
     title = (
-        f"Wall-clock of {spell(found.productive_s)} of work, "
-        f"{number(found.expected_failures)} failures expected"
+        f"Wall-clock time of {spell(wallclock.productive_s)} of work, "
+        f"{number(wallclock.expected_failures)} failures expected"
     )
-    return Table(title, ("", "wall-clock", "ETTR"), tuple(rows), frozenset({1, 2}))
+    return TextTable(title, ("", "wall-clock", "ETTR"), tuple(rows), frozenset({1, 2}))
 
 
-def value_of(name: str, value: float) -> str:
+def _value(name: str, value: float) -> str:
     """An input of a run in the unit that people use for it."""
     if name == "failures_per_node_day":
         return f"{number(value * PER_NODE_DAYS)} per 1,000 node-days"
     return f"{int(value):,}" if name == "n_nodes" else spell(value)
 
 
-def _sensitivity_table(plan: RunPlan) -> Table:
-    return Table(
-        "What moves ETTR",
-        ("input", "today", "ETTR, % for +1 %", "ETTR if halved"),
+def _sensitivity_table(plan: RunPlan) -> TextTable:
+    return TextTable(
+        "Sensitivity of ETTR",
+        ("input", "today", "elasticity of ETTR", "ETTR if halved"),
         tuple(
             (
                 _CALLED[one.name],
-                value_of(one.name, one.value),
+                _value(one.name, one.value),
                 DASH if math.isnan(one.elasticity) else f"{one.elasticity:+.3f}",
-                decimals(one.ettr_if_halved),
+                ratio(one.ettr_if_halved),
             )
             for one in plan.sensitivities
         ),
@@ -199,34 +169,42 @@ def _sensitivity_table(plan: RunPlan) -> Table:
     )
 
 
-def _requirements_table(plan: RunPlan) -> Table:
+def _requirements_table(plan: RunPlan) -> TextTable:
     rows = []
     for one in plan.requirements:
         if one.at_most is None or one.at_least is None:
-            needed = f"not enough alone: {decimals(one.best_ettr)} at best"
+            needed = f"not enough alone: {ratio(one.best_ettr)} at best"
         elif math.isinf(one.at_most):
-            needed = f"at least {value_of(one.name, one.at_least)}" if one.at_least else "any"
+            needed = f"at least {_value(one.name, one.at_least)}" if one.at_least else "any"
         elif one.at_least > 0:
-            ends = (value_of(one.name, one.at_least), value_of(one.name, one.at_most))
+            ends = (_value(one.name, one.at_least), _value(one.name, one.at_most))
             needed = f"{ends[0]} to {ends[1]}"
         else:
-            needed = f"at most {value_of(one.name, one.at_most)}"
-        rows.append((_CALLED[one.name], value_of(one.name, one.today), needed))
-    return Table(
-        f"What reaches an ETTR of {number(plan.target)}, each input alone",
-        ("input", "today", "has to be"),
+            needed = f"at most {_value(one.name, one.at_most)}"
+        rows.append((_CALLED[one.name], _value(one.name, one.today), needed))
+    return TextTable(
+        f"What an ETTR of {number(plan.target)} needs, changing one input at a time",
+        ("input", "today", "needed"),
         tuple(rows),
     )
 
 
-def _schemes_table(schemes: tuple[SchemeChoice, ...]) -> Table:
-    return Table(
+def _schemes_table(schemes: tuple[SchemeChoice, ...]) -> TextTable:
+    return TextTable(
         "Checkpoint schemes for this job, the best first",
-        ("scheme", "ETTR", "interval", "lost a failure", "survives", "memory a node", "source"),
+        (
+            "scheme",
+            "ETTR",
+            "interval",
+            "lost per failure",
+            "survives loss of",
+            "memory per node",
+            "source",
+        ),
         tuple(
             (
                 one.name,
-                share_of(one.ettr) if one.usable else "cannot be used",
+                ratio_between(one.ettr) if one.usable else "cannot be used",
                 spell(one.interval_s) if one.usable else DASH,
                 spell(one.lost_s) if one.usable else DASH,
                 ", ".join(one.survives) or DASH,

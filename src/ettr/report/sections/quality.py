@@ -7,8 +7,9 @@ from datetime import date, timedelta
 
 from ettr.metrics.coverage import Coverage
 from ettr.metrics.quality import DataQuality
+from ettr.report.charts import dotted_line
 from ettr.report.numbers import DASH, counted, number, percent
-from ettr.report.section import Figure, Section, Table
+from ettr.report.section import Figure, Section, TextTable
 
 _FEW_DAYS = 3
 _DAY_MS = 86_400_000
@@ -16,22 +17,33 @@ _DAY_MS = 86_400_000
 
 def quality_section(quality: DataQuality) -> Section:
     """Rejects, gaps, clocks, what the logs do not say, and the assumptions used."""
+    return Section(
+        "quality",
+        "Data quality and assumptions",
+        _lead(quality),
+        (_coverage_figure(quality.coverage),) if quality.coverage else (),
+        (_files(quality), _rejects(quality), _coverage(quality.coverage)),
+        (*_doubts(quality), *quality.assumptions),
+    )
+
+
+def _lead(quality: DataQuality) -> str:
     lead = (
         f"{counted(quality.rows_read, 'record')} read from {counted(len(quality.files), 'file')}: "
-        f"{quality.rows_rejected:,} rejected, {quality.rows_skipped:,} skipped by design. "
-        f"When the logs ended, {counted(quality.running_attempts, 'attempt')} still ran and "
-        f"{quality.pending_attempts:,} waited."
+        f"{quality.rows_rejected:,} rejected, {quality.rows_skipped:,} skipped by design."
     )
-    figures = (_coverage_figure(quality.coverage),) if quality.coverage else ()
-    tables = (_files(quality), _rejects(quality), _coverage(quality.coverage))
-    notes = (*_doubts(quality), *quality.assumptions)
-    return Section("quality", "Data quality and assumptions", lead, figures, tables, notes)
+    if quality.running_attempts or quality.pending_attempts:
+        lead += (
+            f" When the logs ended, {counted(quality.running_attempts, 'attempt')} still ran and "
+            f"{quality.pending_attempts:,} waited in the queue."
+        )
+    return lead
 
 
-def _files(quality: DataQuality) -> Table:
-    return Table(
+def _files(quality: DataQuality) -> TextTable:
+    return TextTable(
         "Files",
-        ("file", "source", "read", "rejected", "skipped", "zone"),
+        ("file", "source", "read", "rejected", "skipped", "time zone"),
         tuple(
             (
                 file.name,
@@ -47,10 +59,10 @@ def _files(quality: DataQuality) -> Table:
     )
 
 
-def _rejects(quality: DataQuality) -> Table:
-    return Table(
+def _rejects(quality: DataQuality) -> TextTable:
+    return TextTable(
         "Rejected records by reason",
-        ("source", "reason", "records", "first at", "what was wrong"),
+        ("source", "reason", "records", "first at", "what was wrong there"),
         tuple(
             (
                 r.source,
@@ -65,8 +77,8 @@ def _rejects(quality: DataQuality) -> Table:
     )
 
 
-def _coverage(coverage: tuple[Coverage, ...]) -> Table:
-    return Table(
+def _coverage(coverage: tuple[Coverage, ...]) -> TextTable:
+    return TextTable(
         "Days with rows",
         ("table", "source", "rows", "first day", "last day", "days with rows", "gaps"),
         tuple(
@@ -89,26 +101,24 @@ def _coverage(coverage: tuple[Coverage, ...]) -> Table:
 
 
 def _coverage_figure(coverage: tuple[Coverage, ...]) -> Figure:
+    traces = [
+        dotted_line(
+            f"{one.table} ({one.source})",
+            [day.day for day in one.rows_per_day],
+            [day.rows for day in one.rows_per_day],
+        )
+        for one in coverage
+    ]
+    layout: dict[str, object] = {
+        "yaxis": {"type": "log", "dtick": 1, "title": {"text": "rows"}},
+        "xaxis": {"type": "date", "tickformat": "%Y-%m-%d", **_few_days(coverage)},
+    }
     return Figure(
         "coverage",
         "Rows per day",
         "What each source delivered; a gap is a day without a row between days with some.",
-        tuple(
-            {
-                "type": "scatter",
-                "mode": "lines+markers",
-                "name": f"{c.table} ({c.source})",
-                "x": [day.day for day in c.rows_per_day],
-                "y": [day.rows for day in c.rows_per_day],
-                "marker": {"size": 4},
-                "line": {"width": 1},
-            }
-            for c in coverage
-        ),
-        {
-            "yaxis": {"type": "log", "dtick": 1, "title": {"text": "rows"}},
-            "xaxis": {"type": "date", "tickformat": "%Y-%m-%d", **_few_days(coverage)},
-        },
+        tuple(traces),
+        layout,
     )
 
 
@@ -125,35 +135,43 @@ def _few_days(coverage: tuple[Coverage, ...]) -> dict[str, object]:
 
 def _doubts(quality: DataQuality) -> Iterator[str]:
     clocks = quality.clocks
-    for count, what in (
-        (clocks.attempts_started_before_submit, "attempts started before they were submitted"),
-        (clocks.attempts_ended_before_start, "attempts ended before they started"),
-        (clocks.attempts_elapsed_mismatch, "attempts ran for another time than from start to end"),
-        (clocks.events_before_first_job, "events lie before the first job"),
-        (clocks.events_after_last_job, "events lie after the last job"),
+    for count, noun, what in (
+        (clocks.attempts_started_before_submit, "attempt", "started before being submitted"),
+        (clocks.attempts_ended_before_start, "attempt", "ended before starting"),
+        (
+            clocks.attempts_elapsed_mismatch,
+            "attempt",
+            "with an elapsed time that is not the time from start to end",
+        ),
+        (clocks.events_before_first_job, "event", "before the first job"),
+        (clocks.events_after_last_job, "event", "after the last job"),
     ):
         if count:
-            yield f"{count:,} {what}."
+            yield f"{counted(count, noun)} {what}."
     if clocks.node_down_lag_s is not None:
         yield (
             f"A node's DOWN state begins {number(clocks.node_down_lag_s)} s after the end of the "
-            f"attempt that it ended (median of {clocks.node_down_pairs:,})."
+            f"attempt that failed on it (median of {counted(clocks.node_down_pairs, 'pair')})."
         )
+    yield from _unknowns(quality)
+
+
+def _unknowns(quality: DataQuality) -> Iterator[str]:
     if quality.nodes_not_in_inventory:
         first = ", ".join(quality.nodes_not_in_inventory_first[:5])
         yield (
-            f"{quality.nodes_not_in_inventory:,} nodes ran jobs and are not in the inventory "
-            f"({first}): ingest `scontrol show node`."
+            f"{counted(quality.nodes_not_in_inventory, 'node')} that ran jobs but missing from the "
+            f"inventory ({first}): ingest the output of `scontrol show node`."
         )
     if quality.attempts_without_nodes:
         yield (
-            f"{quality.attempts_without_nodes:,} attempts that ran "
-            f"({percent(quality.attempts_without_nodes_share)}) name no nodes; no event can "
-            "explain them."
+            f"{counted(quality.attempts_without_nodes, 'attempt')} "
+            f"({percent(quality.attempts_without_nodes_share)} of those that ran) without a node "
+            "list: no event can explain how they ended."
         )
     if quality.attempts_without_gpu_count:
         yield (
-            f"{quality.attempts_without_gpu_count:,} attempts "
-            f"({percent(quality.attempts_without_gpu_count_share)}) do not say how many GPUs they "
-            "had; GPU-hours leave them out."
+            f"{counted(quality.attempts_without_gpu_count, 'attempt')} "
+            f"({percent(quality.attempts_without_gpu_count_share)} of those that ran) without a "
+            "GPU count: GPU-hours leave them out."
         )

@@ -2,103 +2,154 @@
 
 from __future__ import annotations
 
+from ettr.metrics.run_progress import ScheduledSplit
 from ettr.metrics.runs import JobRun, JobRuns, Scenario
-from ettr.report.numbers import DASH, between, counted, duration, finite, number
-from ettr.report.section import Figure, Section, Table
+from ettr.report.charts import named_points, named_rows, share_axis
+from ettr.report.numbers import DASH, between, counted, duration, number, percent
+from ettr.report.section import Figure, Section, TextTable
 from ettr.units import SECONDS_PER_HOUR
 
+_TITLE = "Effective training time"
 _FIGURE_RUNS = 40
+_NAME_LENGTH = 24
+_MEASURED = "progress"
+_BASES = {_MEASURED: "measured", "assumed": "assumed"}
+_SPLIT_HEADERS = (
+    "productive",
+    "steps repeated",
+    "steps never saved",
+    "saving",
+    "restoring",
+    "starting",
+    "stalled",
+    "other",
+)
 
 
 def runs_section(runs: JobRuns) -> Section:
-    """ETTR of each run, measured where the training told its progress, else a band."""
+    """ETTR of each run: measured where progress records exist, else a range of assumptions."""
     if not runs.runs_found:
-        lead = (
-            f"No run of {number(runs.min_scheduled_h)} h or more on {runs.min_gpus} or more GPUs."
-        )
-        return Section("runs", "Effective training time", lead)
-    banded = runs.runs_found - runs.measured_runs
-    long_enough = f" of {number(runs.min_scheduled_h)} h or more" if runs.min_scheduled_h else ""
+        return Section("runs", _TITLE, f"No run{_least_size(runs)}.")
+    assumed = runs.runs_found - runs.measured_runs
     lead = (
-        f"{counted(runs.runs_found, 'run')}{long_enough}. ETTR is productive time over wallclock, "
-        f"queueing included: measured for {counted(runs.measured_runs, 'run')} with progress told, "
-        f"a band over assumptions for the other {banded:,}."
+        f"{counted(runs.runs_found, 'run')}{_least_size(runs)}. ETTR is productive time over "
+        "wall-clock time, queueing included. It is measured from progress records for "
+        f"{counted(runs.measured_runs, 'run')}"
     )
-    shown = runs.runs[:_FIGURE_RUNS]
-    figures = (_figure(shown),) if shown else ()
+    lead += (
+        f" and a range over assumed checkpoint and restart times for the other {assumed:,}."
+        if assumed
+        else "."
+    )
+    charted = runs.runs[:_FIGURE_RUNS]
     tables = (_by_size(runs), _runs_table(runs.runs), _split_table(runs.runs))
-    given = runs.assumptions
-    notes = (
-        f"Without progress: worst {_case(given.worst)}; middle {_case(given.middle)}; best "
-        f"{_case(given.best)}.",
-        "A run joins requeues and resubmissions of one task: the id that its comment gives, else "
-        f"equal name, user and work folder, at most {number(runs.gap_h)} h apart.",
+    return Section(
+        "runs", _TITLE, lead, (_figure(charted),) if charted else (), tables, _notes(runs)
     )
-    return Section("runs", "Effective training time", lead, figures, tables, notes)
+
+
+def _least_size(runs: JobRuns) -> str:
+    """Which runs count, where short or small ones are left out."""
+    limits = []
+    if runs.min_scheduled_h:
+        limits.append(f"{number(runs.min_scheduled_h)} h")
+    if runs.min_gpus > 1:
+        limits.append(f"{runs.min_gpus} GPUs")
+    return f" of at least {' and '.join(limits)}" if limits else ""
+
+
+def _notes(runs: JobRuns) -> tuple[str, ...]:
+    notes = [
+        "A run joins the requeues and resubmissions of one task: those with the same run id in "
+        "the job's comment, else with the same name, user and work folder, at most "
+        f"{number(runs.gap_h)} h apart."
+    ]
+    if runs.measured_runs == runs.runs_found:
+        return tuple(notes)
+    given = runs.assumptions
+    notes.append(
+        "Assumed of runs without progress records: at worst "
+        f"{_case(given.worst)}; for the estimate {_case(given.middle)}; at best "
+        f"{_case(given.best)}."
+    )
+    if any(run.basis != _MEASURED and run.ettr_ratio.high == 0 for run in runs.runs):
+        notes.append(
+            "ETTR 0 [0, 0]: the run was shorter than the shortest restart assumed, so nothing is "
+            "known of it."
+        )
+    return tuple(notes)
 
 
 def _case(case: Scenario) -> str:
     return (
         f"a checkpoint every {number(case.checkpoint_interval_min)} min that takes "
-        f"{number(case.save_min)} min, restarts of {number(case.restart_min)} min, "
-        f"{number(case.lost_share)} of an interval lost at each end"
+        f"{number(case.save_min)} min, restarts of {number(case.restart_min)} min and "
+        f"{percent(case.lost_share, 2)} of an interval lost at each interruption"
     )
 
 
 def _label(run: JobRun) -> str:
-    name = run.name or "unnamed"
-    return f"{name[:24]} ({run.job_ids[0]})" if run.job_ids else name[:24]
+    name = (run.name or "unnamed")[:_NAME_LENGTH]
+    return f"{name} ({run.job_ids[0]})" if run.job_ids else name
 
 
-def _figure(shown: tuple[JobRun, ...]) -> Figure:
-    order = sorted(shown, key=lambda run: run.ettr_ratio.estimate or 0.0)
-    traces = []
-    for basis, symbol in (("progress", "circle"), ("assumptions", "line-ns-open")):
-        chosen = [run for run in order if (run.basis == "progress") == (basis == "progress")]
-        ratios = [run.ettr_ratio for run in chosen]
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "name": "measured" if basis == "progress" else "band over assumptions",
-                "y": [_label(run) for run in chosen],
-                "x": [ratio.estimate for ratio in ratios],
-                "error_x": {
-                    "type": "data",
-                    "symmetric": False,
-                    "array": [(finite(r.high) or 0) - (r.estimate or 0) for r in ratios],
-                    "arrayminus": [(r.estimate or 0) - (finite(r.low) or 0) for r in ratios],
-                },
-                "customdata": [[run.n_gpus, run.interruptions, run.wallclock_h] for run in chosen],
-                "hovertemplate": "%{y}: ETTR %{x:.3f}<br>%{customdata[0]} GPUs, %{customdata[1]} "
-                "interruptions, %{customdata[2]:.4g} h",
-                "marker": {"symbol": symbol, "size": 9},
-            }
+def _figure(charted: tuple[JobRun, ...]) -> Figure:
+    order = sorted(charted, key=lambda run: run.ettr_ratio.estimate or 0.0)
+    measured = [run for run in order if run.basis == _MEASURED]
+    assumed = [run for run in order if run.basis != _MEASURED]
+    traces = [
+        named_points(
+            name,
+            [_label(run) for run in some],
+            [run.ettr_ratio for run in some],
+            [_hover(run) for run in some],
+            symbol,
         )
+        for name, some, symbol in (
+            ("measured", measured, "circle"),
+            ("assumed", assumed, "line-ns-open"),
+        )
+        if some
+    ]
+    title = "ETTR of the run" if len(charted) == 1 else f"ETTR of {len(charted)} runs"
     return Figure(
         "runs",
-        "ETTR of runs",
-        f"The {len(shown)} runs with the most GPU-hours.",
+        title,
+        "Those with the most GPU-hours. Dots are measured from progress records; of the others "
+        "the upright tick is the middle assumption and the grey line reaches from the worst to "
+        "the best one.",
         tuple(traces),
-        {
-            "xaxis": {"range": [0, 1.02], "title": {"text": "ETTR"}},
-            "yaxis": {"dtick": 1},
-            "height": max(_LEAST_HEIGHT_PX, _ROW_PX * len(shown)),
-        },
+        {"xaxis": share_axis("ETTR"), **named_rows(len(charted))},
     )
 
 
-def _by_size(runs: JobRuns) -> Table:
-    return Table(
+def _hover(run: JobRun) -> str:
+    gpus = "unknown GPUs" if run.n_gpus is None else counted(run.n_gpus, "GPU")
+    return (
+        f"{_label(run)}: ETTR {between(run.ettr_ratio)}\n{gpus}, "
+        f"{counted(run.interruptions, 'interruption')}, {number(run.wallclock_h, 4)} h"
+    )
+
+
+def _by_size(runs: JobRuns) -> TextTable:
+    return TextTable(
         "ETTR by run size",
-        ("GPUs", "runs", "measured", "GPU-hours", "wallclock, h", "ETTR, mean", "ETTR, pooled"),
+        (
+            "GPUs",
+            "runs",
+            "measured",
+            "GPU-hours",
+            "wall clock, hours",
+            "ETTR, mean of runs",
+            "ETTR, all hours together",
+        ),
         tuple(
             (
                 size.size.label,
                 number(size.runs),
                 number(size.measured_runs),
-                number(size.gpu_hours, 5),
-                number(size.wallclock_h, 5),
+                number(size.gpu_hours, 4),
+                number(size.wallclock_h, 4),
                 between(size.mean_ettr_ratio),
                 between(size.pooled_ettr_ratio),
             )
@@ -108,8 +159,8 @@ def _by_size(runs: JobRuns) -> Table:
     )
 
 
-def _runs_table(listed: tuple[JobRun, ...]) -> Table:
-    return Table(
+def _runs_table(listed: tuple[JobRun, ...]) -> TextTable:
+    return TextTable(
         "Runs with the most GPU-hours",
         (
             "run",
@@ -117,8 +168,8 @@ def _runs_table(listed: tuple[JobRun, ...]) -> Table:
             "GPUs",
             "attempts",
             "interruptions",
-            "wallclock, h",
-            "queued, h",
+            "wall clock",
+            "queued",
             "ETTR",
             "basis",
             "last state",
@@ -130,10 +181,10 @@ def _runs_table(listed: tuple[JobRun, ...]) -> Table:
                 number(run.n_gpus),
                 number(run.attempts),
                 number(run.interruptions),
-                number(run.wallclock_h),
-                number(run.queue_h),
+                duration(run.wallclock_h * SECONDS_PER_HOUR),
+                duration(run.queue_h * SECONDS_PER_HOUR),
                 between(run.ettr_ratio),
-                run.basis,
+                _BASES.get(run.basis, run.basis),
                 run.last_state,
             )
             for run in listed
@@ -142,34 +193,31 @@ def _runs_table(listed: tuple[JobRun, ...]) -> Table:
     )
 
 
-def _split_table(listed: tuple[JobRun, ...]) -> Table:
-    measured = [(run, run.split) for run in listed if run.split is not None]
-    names = [name for name in _SPLIT if measured]
-    return Table(
+def _split_table(listed: tuple[JobRun, ...]) -> TextTable:
+    return TextTable(
         "Where the scheduled time of measured runs went",
-        ("run", *(name.removesuffix("_h").replace("_", " ") for name in names)),
+        ("run", *_SPLIT_HEADERS),
         tuple(
             (
                 _label(run),
-                *(duration(getattr(split, name) * SECONDS_PER_HOUR) for name in names),
+                *(duration(hours * SECONDS_PER_HOUR) for hours in _split_hours(run.split)),
             )
-            for run, split in measured
+            for run in listed
+            if run.split is not None
         ),
         frozenset(range(1, 12)),
     )
 
 
-# a run's name needs a line of its own
-_ROW_PX = 22
-_LEAST_HEIGHT_PX = 380
-
-_SPLIT = (
-    "productive_h",
-    "redone_h",
-    "unsaved_h",
-    "save_h",
-    "restore_h",
-    "restart_h",
-    "stall_h",
-    "other_h",
-)
+def _split_hours(split: ScheduledSplit) -> tuple[float, ...]:
+    """In the order of `_SPLIT_HEADERS`."""
+    return (
+        split.productive_h,
+        split.redone_h,
+        split.unsaved_h,
+        split.save_h,
+        split.restore_h,
+        split.restart_h,
+        split.stall_h,
+        split.other_h,
+    )

@@ -2,111 +2,149 @@
 
 from __future__ import annotations
 
-from ettr.metrics.sizes import SizeMix
-from ettr.metrics.status import StatusMix
-from ettr.report.numbers import number, percent
-from ettr.report.section import Figure, Section, Table
+from collections.abc import Sequence
 
-_PERCENT_AXIS = {"ticksuffix": " %", "rangemode": "tozero"}
+from ettr.metrics.sizes import SizeClass, SizeMix, SizeUnit
+from ettr.metrics.status import StatusMix, StatusShare
+from ettr.report.charts import BarSeries, column_chart, percent_axis
+from ettr.report.numbers import counted, number, percent
+from ettr.report.section import Figure, Section, TextTable
 
-
-def _bars(name: str, labels: list[str], shares: list[float | None]) -> dict[str, object]:
-    return {
-        "type": "bar",
-        "name": name,
-        "x": labels,
-        "y": [None if share is None else share * 100 for share in shares],
-        "hovertemplate": "%{x}: %{y:.3g} %<extra>" + name + "</extra>",
-    }
+_GPU_TIME = "GPU time"
+_NODE_TIME = "node time"
+_NOT_ENDED = frozenset({"PENDING", "RUNNING", "SUSPENDED", "COMPLETING"})
 
 
 def status_section(mix: StatusMix) -> Section:
     """How attempts end, by count and by the GPU time they held."""
     states = mix.states
-    gpus = any(s.share_of_gpu_hours is not None for s in states)
-    held = "GPU time" if gpus else "node time"
-    labels = [s.state for s in states]
-    shares = [s.share_of_gpu_hours if gpus else s.share_of_node_hours for s in states]
-    lead = "No attempts in the logs."
-    if states:
-        ends = ", ".join(f"{s.state} {percent(s.share_of_attempts)}" for s in states[:4])
-        heaviest = max(zip(shares, labels, strict=True), key=lambda pair: pair[0] or 0.0)
-        lead = (
-            f"Of {sum(s.attempts for s in states):,} attempts: {ends}. "
-            f"Most {held} was held by attempts that are {heaviest[1]} ({percent(heaviest[0])})."
+    if not states:
+        return Section("status", "How jobs end", "No attempts in the logs.")
+    has_gpus = any(state.share_of_gpu_hours is not None for state in states)
+    held = _GPU_TIME if has_gpus else _NODE_TIME
+    shares = [
+        state.share_of_gpu_hours if has_gpus else state.share_of_node_hours for state in states
+    ]
+    ends = ", ".join(f"{state.state} {percent(state.share_of_attempts)}" for state in states[:4])
+    lead = f"Of {counted(sum(state.attempts for state in states), 'attempt')}: {ends}."
+    heaviest = max(range(len(states)), key=lambda place: shares[place] or 0.0)
+    if shares[heaviest]:
+        state = states[heaviest].state
+        ended = f"are {state}" if state in _NOT_ENDED else f"ended in {state}"
+        lead += (
+            f" The largest share of {held} went to attempts that {ended} "
+            f"({percent(shares[heaviest])})."
         )
-    figure = Figure(
+    figure = _share_chart(
         "status",
         "How attempts end",
-        f"Share of attempts beside their share of {held}.",
-        (
-            _bars("attempts", labels, [s.share_of_attempts for s in states]),
-            _bars(held, labels, shares),
-        ),
-        {"yaxis": _PERCENT_AXIS},
+        f"Share of attempts, and share of {held}, by end state.",
+        [state.state for state in states],
+        [state.share_of_attempts for state in states],
+        held,
+        shares,
     )
-    table = Table(
+    return Section("status", "How jobs end", lead, (figure,), (_status_table(states),))
+
+
+def _status_table(states: tuple[StatusShare, ...]) -> TextTable:
+    return TextTable(
         "End states",
         ("state", "attempts", "share", "GPU-hours", "share", "node-hours", "share"),
         tuple(
             (
-                s.state,
-                number(s.attempts),
-                percent(s.share_of_attempts),
-                number(s.gpu_hours, 6),
-                percent(s.share_of_gpu_hours),
-                number(s.node_hours, 6),
-                percent(s.share_of_node_hours),
+                state.state,
+                number(state.attempts),
+                percent(state.share_of_attempts),
+                number(state.gpu_hours, 4),
+                percent(state.share_of_gpu_hours),
+                number(state.node_hours, 4),
+                percent(state.share_of_node_hours),
             )
-            for s in states
+            for state in states
         ),
         frozenset(range(1, 7)),
     )
-    return Section("status", "How jobs end", lead, (figure,) if states else (), (table,))
 
 
 def sizes_section(mix: SizeMix) -> Section:
     """Job sizes by count and by the time they held."""
     classes = mix.classes
-    gpus = mix.size_unit == "gpus"
-    unit = "GPUs" if gpus else "nodes"
-    held = "GPU time" if gpus else "node time"
-    shares = [c.share_of_gpu_hours if gpus else c.share_of_node_hours for c in classes]
-    labels = [c.size.label for c in classes]
-    lead = "No attempt ran."
-    if classes:
-        most = max(classes, key=lambda c: c.attempts)
-        heavy = max(zip(shares, labels, strict=True), key=lambda pair: pair[0] or 0.0)
-        lead = (
-            f"Most attempts ({percent(most.share_of_attempts)}) are of {most.size.label} {unit}; "
-            f"most {held} ({percent(heavy[0])}) is held by those of {heavy[1]} {unit}."
+    if not classes:
+        return Section("sizes", "Job sizes", "No attempts in the logs.")
+    has_gpus = mix.size_unit == SizeUnit.GPUS
+    unit, held = ("GPU", _GPU_TIME) if has_gpus else ("node", _NODE_TIME)
+    shares = [one.share_of_gpu_hours if has_gpus else one.share_of_node_hours for one in classes]
+    commonest = max(classes, key=lambda one: one.attempts)
+    lead = (
+        f"The most common size is {_sized(commonest.size, unit)} "
+        f"({percent(commonest.share_of_attempts)} of attempts)."
+    )
+    heaviest = max(range(len(classes)), key=lambda place: shares[place] or 0.0)
+    if shares[heaviest]:
+        lead += (
+            f" The largest share of {held} went to jobs of "
+            f"{_sized(classes[heaviest].size, unit)} ({percent(shares[heaviest])})."
         )
-    figure = Figure(
+    figure = _share_chart(
         "sizes",
         "Job sizes",
-        f"Share of attempts beside their share of {held}, by {unit} allocated.",
-        (
-            _bars("attempts", labels, [c.share_of_attempts for c in classes]),
-            _bars(held, labels, shares),
-        ),
-        {"yaxis": _PERCENT_AXIS, "xaxis": {"title": {"text": unit}, "type": "category"}},
+        f"Share of attempts, and share of {held}, by {unit}s allocated.",
+        [one.size.label for one in classes],
+        [one.share_of_attempts for one in classes],
+        held,
+        shares,
+        label_title=f"{unit}s",
     )
-    table = Table(
+    return Section("sizes", "Job sizes", lead, (figure,), (_sizes_table(mix, f"{unit}s"),))
+
+
+def _sized(size: SizeClass, unit: str) -> str:
+    if size.size_from is None:
+        return f"an unknown number of {unit}s"
+    return f"{size.label} {unit if size.label == '1' else f'{unit}s'}"
+
+
+def _sizes_table(mix: SizeMix, unit: str) -> TextTable:
+    return TextTable(
         f"Job sizes in {unit}",
         (unit, "attempts", "share", "job-hours", "GPU-hours", "share", "node-hours", "share"),
         tuple(
             (
-                c.size.label,
-                number(c.attempts),
-                percent(c.share_of_attempts),
-                number(c.job_hours, 6),
-                number(c.gpu_hours, 6),
-                percent(c.share_of_gpu_hours),
-                number(c.node_hours, 6),
-                percent(c.share_of_node_hours),
+                one.size.label,
+                number(one.attempts),
+                percent(one.share_of_attempts),
+                number(one.job_hours, 4),
+                number(one.gpu_hours, 4),
+                percent(one.share_of_gpu_hours),
+                number(one.node_hours, 4),
+                percent(one.share_of_node_hours),
             )
-            for c in classes
+            for one in mix.classes
         ),
         frozenset(range(8)),
     )
-    return Section("sizes", "Job sizes", lead, (figure,) if classes else (), (table,))
+
+
+def _share_chart(
+    slug: str,
+    title: str,
+    caption: str,
+    labels: Sequence[str],
+    of_attempts: Sequence[float | None],
+    held: str,
+    of_time: Sequence[float | None],
+    label_title: str = "",
+) -> Figure:
+    """Two bars for each label: its share of attempts, and of the GPU or node time held."""
+    series = [
+        BarSeries(
+            name,
+            [None if share is None else share * 100 for share in shares],
+            [f"{percent(share)} of {name}" for share in shares],
+        )
+        for name, shares in (("attempts", of_attempts), (held, of_time))
+    ]
+    return column_chart(
+        slug, title, caption, labels, series, axis=percent_axis(), label_title=label_title
+    )

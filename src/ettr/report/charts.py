@@ -1,0 +1,322 @@
+"""Charts of the report as Plotly data: bars, points with intervals, lines, areas, heat maps.
+
+Sections state data and labels; what a mark looks like stands here. What depends on the reader's
+theme and screen (ink, grid lines, fonts, legends) is set in the page itself, by report.js.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ettr.estimates.interval import Interval
+from ettr.report.numbers import finite
+from ettr.report.section import Figure, Layout, Trace
+
+Axis = dict[str, object]
+
+LIMIT_COLOUR = "#7f8a97"
+_MARKER_COLOUR = "#888"
+_FEW_POINTS = 100
+# a name on the axis needs a line of its own
+_ROW_PX = 22
+_LEAST_HEIGHT_PX = 380
+
+
+@dataclass(frozen=True, slots=True)
+class BarSeries:
+    """One series of bars over the labels of a chart.
+
+    Attributes:
+        name: In the legend.
+        values: One for each label; None draws no bar.
+        hover: What the pointer shows of each bar.
+        intervals: Of each value; empty draws none.
+    """
+
+    name: str
+    values: Sequence[float | None]
+    hover: Sequence[str]
+    intervals: Sequence[Interval] = ()
+
+
+def value_axis(title: str) -> Axis:
+    """A linear axis from zero."""
+    return {"title": {"text": title}, "rangemode": "tozero"}
+
+
+def percent_axis() -> Axis:
+    """A linear axis of percentages from zero."""
+    return {"ticksuffix": " %", "rangemode": "tozero"}
+
+
+def share_axis(title: str, *, right: bool = False) -> Axis:
+    """An axis of shares from 0 to 1; `right` sets it opposite to the first one."""
+    if not right:
+        return {"range": [0, 1.02], "title": {"text": title}}
+    return {
+        "overlaying": "y",
+        "side": "right",
+        "range": [0, 1],
+        "tickmode": "array",
+        "tickvals": [0, 0.2, 0.4, 0.6, 0.8, 1],
+        "showgrid": False,
+        "title": {"text": title},
+    }
+
+
+def log_axis(title: str) -> Axis:
+    """A logarithmic axis with a tick at each power of ten."""
+    return {"type": "log", "dtick": 1, "exponentformat": "power", "title": {"text": title}}
+
+
+def ticked_log_axis(title: str, ticks: Sequence[float], labels: Sequence[str]) -> Axis:
+    """A logarithmic axis with ticks at the values given."""
+    return {
+        "type": "log",
+        "tickvals": list(ticks),
+        "ticktext": list(labels),
+        "title": {"text": title},
+    }
+
+
+def size_axis(title: str, sizes: Sequence[int]) -> Axis:
+    """A logarithmic axis of job sizes, each written in full."""
+    return ticked_log_axis(title, sizes, [f"{size:,}" for size in sizes])
+
+
+def column_chart(
+    slug: str,
+    title: str,
+    caption: str,
+    labels: Sequence[str],
+    series: Sequence[BarSeries],
+    *,
+    axis: Axis,
+    label_title: str = "",
+) -> Figure:
+    """Upright bars, those of several series next to each other."""
+    traces = [
+        _bars(one, labels) | {"x": list(labels), "y": list(one.values)} | _errors_of(one, "y")
+        for one in series
+    ]
+    names: Axis = {"type": "category"}
+    if label_title:
+        names["title"] = {"text": label_title}
+    return Figure(slug, title, caption, tuple(traces), {"yaxis": axis, "xaxis": names})
+
+
+def row_chart(
+    slug: str,
+    title: str,
+    caption: str,
+    labels: Sequence[str],
+    series: Sequence[BarSeries],
+    *,
+    axis_title: str,
+) -> Figure:
+    """Lying bars, the first label on top; those of several series end to end."""
+    traces = [
+        _bars(one, labels)
+        | {"orientation": "h", "y": list(labels), "x": list(one.values)}
+        | _errors_of(one, "x")
+        for one in series
+    ]
+    layout: Layout = {
+        "barmode": "stack",
+        "xaxis": value_axis(axis_title),
+        "yaxis": {"autorange": "reversed"},
+    }
+    return Figure(slug, title, caption, tuple(traces), layout)
+
+
+def _bars(one: BarSeries, labels: Sequence[str]) -> Trace:
+    hover = [f"{label}: {text}" for label, text in zip(labels, one.hover, strict=True)]
+    return {"type": "bar", "name": one.name, "hovertext": hover, "hoverinfo": "text"}
+
+
+def _errors_of(one: BarSeries, along: str) -> Trace:
+    return {f"error_{along}": interval_bars(one.intervals)} if one.intervals else {}
+
+
+def interval_bars(intervals: Sequence[Interval]) -> Trace:
+    """Bars from the low end of each interval to its high one, on both sides of the estimate."""
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [_reach(one.estimate, one.high) for one in intervals],
+        "arrayminus": [_reach(one.low, one.estimate) for one in intervals],
+        "thickness": 1,
+    }
+
+
+def _reach(low: float | None, high: float | None) -> float | None:
+    return None if low is None or high is None else finite(high - low)
+
+
+def points(
+    name: str,
+    x: Sequence[float],
+    y: Sequence[float | None],
+    hover: Sequence[str],
+    *,
+    labels: Sequence[str] = (),
+    intervals: Sequence[Interval] = (),
+    symbol: str = "circle",
+) -> Trace:
+    """Points with their intervals along y; a label that is not empty stands above its point."""
+    trace: Trace = {
+        "type": "scatter",
+        "mode": "markers+text" if any(labels) else "markers",
+        "name": name,
+        "x": list(x),
+        "y": [finite(value) for value in y],
+        "hovertext": list(hover),
+        "hoverinfo": "text",
+        "marker": {"size": 9 if len(x) < _FEW_POINTS else 5, "symbol": symbol},
+    }
+    if any(labels):
+        trace |= {"text": list(labels), "textposition": "top center", "cliponaxis": False}
+    return trace | ({"error_y": interval_bars(intervals)} if intervals else {})
+
+
+def named_points(
+    name: str, labels: Sequence[str], values: Sequence[Interval], hover: Sequence[str], symbol: str
+) -> Trace:
+    """One point a row with its interval along x; the rows carry names."""
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": name,
+        "showlegend": True,
+        "y": list(labels),
+        "x": [value.estimate for value in values],
+        "error_x": interval_bars(values),
+        "hovertext": list(hover),
+        "hoverinfo": "text",
+        "marker": {"symbol": symbol, "size": 9},
+    }
+
+
+def named_rows(n_rows: int) -> Layout:
+    """Layout of a chart with `n_rows` names on its y axis, as high as they need."""
+    return {"yaxis": {"dtick": 1}, "height": max(_LEAST_HEIGHT_PX, _ROW_PX * n_rows)}
+
+
+def line(
+    name: str,
+    x: Sequence[object],
+    y: Sequence[float | None],
+    *,
+    dash: str = "solid",
+    width: float = 1.5,
+) -> Trace:
+    """A line through values, with their value under the pointer."""
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": name,
+        "x": list(x),
+        "y": [finite(value) for value in y],
+        "line": {"dash": dash, "width": width},
+    }
+
+
+def dotted_line(name: str, x: Sequence[object], y: Sequence[float | None]) -> Trace:
+    """A thin line through small points, for counts by day."""
+    return line(name, x, y, width=1) | {"mode": "lines+markers", "marker": {"size": 4}}
+
+
+def point_line(
+    name: str,
+    x: Sequence[float],
+    y: Sequence[float | None],
+    intervals: Sequence[Interval],
+    axis: str = "y",
+) -> Trace:
+    """A line through points with their intervals, on the axis named."""
+    return line(name, x, y) | {
+        "mode": "lines+markers",
+        "yaxis": axis,
+        "error_y": interval_bars(intervals),
+    }
+
+
+def limit_line(
+    name: str, x: Sequence[float], y: Sequence[float], dash: str, *, in_legend: bool
+) -> Trace:
+    """A grey line that data are held against; lines of one name share a place in the legend."""
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": name,
+        "legendgroup": name,
+        "showlegend": in_legend,
+        "x": list(x),
+        "y": list(y),
+        "hoverinfo": "skip",
+        "line": {"dash": dash, "width": 1.5, "color": LIMIT_COLOUR},
+    }
+
+
+def stacked_area(name: str, x: Sequence[object], y: Sequence[float | None]) -> Trace:
+    """One layer of a stack."""
+    return line(name, x, y, width=0.5) | {
+        "stackgroup": "layers",
+        "hovertemplate": "%{x}: %{y:.3g}",
+    }
+
+
+def time_markers(markers: Sequence[tuple[str, str]]) -> Layout:
+    """Upright dashed lines across the chart, each a time and its label."""
+    lines = [
+        {
+            "type": "line",
+            "x0": time,
+            "x1": time,
+            "yref": "paper",
+            "y0": 0,
+            "y1": 1,
+            "line": {"dash": "dash", "width": 1, "color": _MARKER_COLOUR},
+        }
+        for time, _ in markers
+    ]
+    labels = [
+        {
+            "x": time,
+            "y": 1,
+            "yref": "paper",
+            "text": label,
+            "textangle": -90,
+            "showarrow": False,
+            "yanchor": "top",
+            "xanchor": "left",
+            "font": {"size": 10},
+        }
+        for time, label in markers
+    ]
+    return {"shapes": lines, "annotations": labels}
+
+
+def heat_map(
+    slug: str,
+    title: str,
+    caption: str,
+    names: Sequence[str],
+    shares: Sequence[Sequence[float | None]],
+    hover: Sequence[Sequence[str]],
+) -> Figure:
+    """Shares between 0 and 1 for each pair of names; `shares[row][column]`."""
+    trace: Trace = {
+        "type": "heatmap",
+        "x": list(names),
+        "y": list(names),
+        "z": [list(row) for row in shares],
+        "zmin": 0,
+        "zmax": 1,
+        "colorscale": "Blues",
+        "colorbar": {"tickformat": ".0%"},
+        "hovertext": [list(row) for row in hover],
+        "hoverinfo": "text",
+    }
+    return Figure(slug, title, caption, (trace,))

@@ -1,0 +1,91 @@
+"""The history of one job as text: attempts, what was observed at their ends, verdicts."""
+
+from __future__ import annotations
+
+from ettr.attribution.job_history import AttemptStory, JobStory, Observed
+from ettr.report.numbers import counted, duration, moment
+from ettr.report.text import wrapped
+
+_NODES_SHOWN = 16
+_INDENT = " " * 13
+
+
+_ROLES = {
+    "cause": "evidence of the verdict",
+    "named": "the scheduler says so",
+    "pointer": "points at a fault elsewhere",
+    "sympathetic": "follows from another fault",
+    "context": "for information",
+}
+
+
+def job_history_text(history: JobStory) -> str:
+    """The job's attempts in order, each with what was observed around its end and the verdict."""
+    owner = f", {history.user}" if history.user else ""
+    head = f"Job {history.job_id} on {history.cluster}: {history.name or 'unnamed'}{owner}"
+    window = (
+        f"{counted(len(history.attempts), 'attempt')}. Events count from "
+        f"{duration(history.window.before_s)} before an attempt's end to "
+        f"{duration(history.window.after_s)} after it. Times are UTC."
+    )
+    parts = [f"{head}\n{'=' * len(head)}", wrapped(window)]
+    parts += [_attempt(place, attempt) for place, attempt in enumerate(history.attempts, 1)]
+    roles = {one.role for attempt in history.attempts for one in attempt.observed}
+    if roles:
+        legend = "; ".join(f"[{role}] {words}" for role, words in _ROLES.items() if role in roles)
+        parts.append(wrapped(f"Times with a sign are relative to the attempt's end. {legend}."))
+    return "\n\n".join(parts)
+
+
+def _attempt(place: int, attempt: AttemptStory) -> str:
+    gpus = "unknown GPUs" if attempt.n_gpus is None else counted(attempt.n_gpus, "GPU")
+    lines = [
+        f"Attempt {place}: {attempt.state} ({attempt.where})",
+        f"  submitted  {moment(attempt.submit)}",
+        f"  ran        {_ran(attempt)}, {gpus}",
+        f"  nodes      {_nodes(attempt.nodes)}",
+        f"  ended      {_hung(attempt.reason)}",
+    ]
+    verdict = attempt.verdict
+    if verdict is None:
+        lines.append("  verdict    no failure of the infrastructure")
+    else:
+        lines.append(
+            f"  verdict    {verdict.symptom} ({verdict.domain}), node {verdict.node or 'unknown'}, "
+            f"confidence {verdict.confidence.value}"
+        )
+        if len(verdict.causes) > 1:
+            lines.append(f"  also seen  {', '.join(verdict.causes[1:])}")
+    lines += [_observed(one) for one in attempt.observed]
+    return "\n".join(lines)
+
+
+def _ran(attempt: AttemptStory) -> str:
+    if attempt.start is None:
+        return "never"
+    end = "the end of the logs" if attempt.end is None else moment(attempt.end)
+    return f"{moment(attempt.start)} to {end}, {duration(attempt.elapsed_s)}"
+
+
+def _nodes(names: tuple[str, ...]) -> str:
+    if not names:
+        return "unknown"
+    shown = ", ".join(names[:_NODES_SHOWN])
+    left = len(names) - _NODES_SHOWN
+    return _hung(f"{shown} and {left:,} more" if left > 0 else shown)
+
+
+def _hung(text: str) -> str:
+    """Text that goes on below where it began."""
+    return wrapped(f"{_INDENT}{text}", _INDENT).lstrip()
+
+
+def _observed(one: Observed) -> str:
+    code = f" {one.code}" if one.code else ""
+    sign = "+" if one.offset_s >= 0 else "-"
+    text = (
+        f"  {sign}{duration(abs(one.offset_s)):<9} {one.node or 'no node'} {one.check}{code} "
+        f"[{one.role}] {one.symptom or ''}".rstrip()
+    )
+    message = " ".join((one.message or "").split())
+    return f"{text}\n{_INDENT}{message or one.why}\n{_INDENT}{one.where}"

@@ -1,0 +1,134 @@
+"""The parts of a report in their order: the key of each in the JSON document, and its sections.
+
+The only list of parts. What shows a part is imported when the part is asked for, so that a command
+that prints one of them loads neither the others nor what computes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ettr.analysis import Analysis
+from ettr.report.cautions import short_logs
+from ettr.report.document import plain_fields
+from ettr.report.section import Section
+
+
+def _no_sections(_: Analysis) -> tuple[Section, ...]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReportPart:
+    """One part of a report.
+
+    Attributes:
+        result: What the JSON document holds under the part's key.
+        sections: What a reader sees; empty where the part is for programs only.
+    """
+
+    result: Callable[[Analysis], object]
+    sections: Callable[[Analysis], tuple[Section, ...]] = _no_sections
+
+
+def _failures(analysis: Analysis) -> tuple[Section, ...]:
+    from ettr.report.sections.failures import failures_section
+
+    return (failures_section(analysis.rates, analysis.trend, short_logs(analysis)),)
+
+
+def _mttf(analysis: Analysis) -> tuple[Section, ...]:
+    from ettr.report.sections.mttf import mttf_section
+
+    return (mttf_section(analysis.mttf),)
+
+
+def _goodput(analysis: Analysis) -> tuple[Section, ...]:
+    from ettr.report.sections.goodput import goodput_section
+
+    return (goodput_section(analysis.goodput, analysis.totals.gpu_hours),)
+
+
+def _runs(analysis: Analysis) -> tuple[Section, ...]:
+    from ettr.report.sections.runs import runs_section
+
+    return (runs_section(analysis.runs),)
+
+
+def _attribution(analysis: Analysis) -> tuple[Section, ...]:
+    from ettr.report.sections.attribution import attribution_section
+
+    return (attribution_section(analysis.co_occurrence, analysis.false_attribution),)
+
+
+def _models(analysis: Analysis) -> tuple[Section, ...]:
+    from ettr.report.sections.models import models_section
+
+    return (models_section(analysis.models),)
+
+
+def _projection(analysis: Analysis) -> tuple[Section, ...]:
+    from ettr.report.sections.projection import projection_section
+
+    return (projection_section(analysis.projection),)
+
+
+def _planning(analysis: Analysis) -> tuple[Section, ...]:
+    from ettr.report.sections.planning import planning_section
+
+    return (planning_section(analysis.checkpoint_advice),)
+
+
+def _nodes(analysis: Analysis) -> tuple[Section, ...]:
+    """Nodes, and the faults of a log that records faults: first where it records nothing else."""
+    from ettr.report.sections.faults import faults_section
+    from ettr.report.sections.nodes import nodes_section
+
+    nodes = nodes_section(analysis.nodes)
+    if analysis.faults is None:
+        return (nodes,)
+    faults = faults_section(analysis.faults)
+    return (nodes, faults) if analysis.totals.attempts else (faults, nodes)
+
+
+def _status(analysis: Analysis) -> tuple[Section, ...]:
+    from ettr.report.sections.usage import status_section
+
+    return (status_section(analysis.status),)
+
+
+def _sizes(analysis: Analysis) -> tuple[Section, ...]:
+    from ettr.report.sections.usage import sizes_section
+
+    return (sizes_section(analysis.sizes),)
+
+
+def _quality(analysis: Analysis) -> tuple[Section, ...]:
+    from ettr.report.sections.quality import quality_section
+
+    return (quality_section(analysis.quality),)
+
+
+PARTS: dict[str, ReportPart] = {
+    "totals": ReportPart(lambda a: a.totals),
+    "failures": ReportPart(
+        lambda a: {**plain_fields(a.rates), "trend": a.trend, "rows": a.failure_rows}, _failures
+    ),
+    "mttf": ReportPart(lambda a: a.mttf, _mttf),
+    "goodput": ReportPart(lambda a: a.goodput, _goodput),
+    "runs": ReportPart(lambda a: a.runs, _runs),
+    "attribution": ReportPart(
+        lambda a: {"co_occurrence": a.co_occurrence, "false_attribution": a.false_attribution},
+        _attribution,
+    ),
+    "models": ReportPart(lambda a: a.models, _models),
+    "projection": ReportPart(lambda a: a.projection, _projection),
+    "planning": ReportPart(lambda a: a.checkpoint_advice, _planning),
+    "nodes": ReportPart(lambda a: {**plain_fields(a.nodes), "faults": a.faults}, _nodes),
+    "status": ReportPart(lambda a: a.status, _status),
+    "sizes": ReportPart(lambda a: a.sizes, _sizes),
+    "quality": ReportPart(lambda a: a.quality, _quality),
+    "assumptions": ReportPart(lambda a: a.assumptions),
+}
+"""The parts by their keys in the JSON document, in the order of the page."""

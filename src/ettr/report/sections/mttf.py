@@ -1,0 +1,131 @@
+"""Mean time to failure by job size, measured and from the failure rate."""
+
+from __future__ import annotations
+
+from ettr.metrics.mttf import MttfBySize, SizeMttf
+from ettr.metrics.sizes import SIZE_ENDS, SizeUnit
+from ettr.report.charts import line, log_axis, points, size_axis
+from ettr.report.numbers import between, counted, finite, number
+from ettr.report.section import Figure, Section, TextTable, Trace
+
+
+def mttf_section(mttf: MttfBySize) -> Section:
+    """MTTF by job size, with the line that the rate projects."""
+    unit = "GPUs" if mttf.size_unit == SizeUnit.GPUS else "nodes"
+    known = [one for one in mttf.classes if one.size.size_to]
+    rate = mttf.rate_used
+    notes = (
+        f"The MTTF from the rate is 1 / (nodes × rate), for nodes in series at a constant rate of "
+        f"{between(rate.per_1000_node_days)} failures per 1,000 node-days "
+        f"({rate.failures:,} in {number(rate.node_days, 5)} node-days).",
+        "≥: no failure in this size class, so the data give a lower bound only.",
+    )
+    return Section(
+        "mttf",
+        "Time to failure by job size",
+        _lead(mttf),
+        (_figure(mttf, known, unit),) if known else (),
+        (_table(mttf, unit),),
+        notes if any(_only_bounded(one) for one in mttf.classes) else notes[:1],
+    )
+
+
+def _only_bounded(one: SizeMttf) -> bool:
+    bounds = one.scheduler_mttf_h
+    return bounds.estimate is None and bool(finite(bounds.low))
+
+
+def _restarts(mttf: MttfBySize) -> int:
+    return sum(one.in_job_restarts for one in mttf.classes)
+
+
+def _lead(mttf: MttfBySize) -> str:
+    failures = sum(one.failures for one in mttf.classes)
+    job_hours = sum(one.job_hours for one in mttf.classes)
+    lead = (
+        f"Over jobs of all sizes, {between(mttf.scheduler_mttf_h)} job-hours passed for each "
+        f"failure that the scheduler saw ({counted(failures, 'failure')} in "
+        f"{number(job_hours, 5)} job-hours)"
+    )
+    restarts = _restarts(mttf)
+    if not restarts:
+        return f"{lead}. No restarts within jobs are recorded."
+    return (
+        f"{lead}, and {between(mttf.interruption_mttf_h)} for each interruption once "
+        f"{counted(restarts, 'restart')} within jobs are counted too."
+    )
+
+
+def _table(mttf: MttfBySize, unit: str) -> TextTable:
+    """One row a size class; interruptions have columns where progress records show restarts."""
+    restarts = _restarts(mttf) > 0
+    headers = [unit, "attempts", "job-hours", "failures", "MTTF"]
+    headers += ["restarts within jobs", "MTTF with restarts"] if restarts else []
+
+    def row(one: SizeMttf) -> tuple[str, ...]:
+        within = (number(one.in_job_restarts), between(one.interruption_mttf_h))
+        return (
+            one.size.label,
+            number(one.attempts),
+            number(one.job_hours, 5),
+            number(one.failures),
+            between(one.scheduler_mttf_h),
+            *(within if restarts else ()),
+            between(one.projected_mttf_h),
+        )
+
+    return TextTable(
+        f"MTTF by job size in {unit}, hours",
+        (*headers, "MTTF from the rate"),
+        tuple(row(one) for one in mttf.classes),
+        frozenset(range(8)),
+    )
+
+
+def _figure(mttf: MttfBySize, known: list[SizeMttf], unit: str) -> Figure:
+    traces: list[Trace] = [_measured(known, unit)]
+    unfailed = [one for one in known if _only_bounded(one)]
+    if unfailed:
+        traces.append(
+            points(
+                "no failure yet: at least",
+                [one.size.size_to or 0 for one in unfailed],
+                [one.scheduler_mttf_h.low for one in unfailed],
+                [
+                    f"{one.size.label} {unit}: no failure in {number(one.job_hours, 4)} "
+                    f"job-hours, at least {number(one.scheduler_mttf_h.low)} h"
+                    for one in unfailed
+                ],
+                symbol="triangle-up-open",
+            )
+        )
+    sizes = [point.size for point in mttf.line]
+    for name, values, dash in (
+        ("from the rate", [point.mttf_h.estimate for point in mttf.line], "solid"),
+        ("from the rate, upper", [point.mttf_h.high for point in mttf.line], "dot"),
+        ("from the rate, lower", [point.mttf_h.low for point in mttf.line], "dot"),
+    ):
+        traces.append(line(name, sizes, values, dash=dash))
+    return Figure(
+        "mttf",
+        "MTTF by job size",
+        "Mean time to failure of jobs of each size class with exact intervals, at the class's "
+        "largest size, and the line MTTF = 1 / (nodes × rate).",
+        tuple(traces),
+        {"xaxis": size_axis(unit, SIZE_ENDS[::2]), "yaxis": log_axis("MTTF, hours")},
+    )
+
+
+def _measured(known: list[SizeMttf], unit: str) -> Trace:
+    bounds = [one.scheduler_mttf_h for one in known]
+    return points(
+        "measured",
+        [one.size.size_to or 0 for one in known],
+        [one.estimate for one in bounds],
+        [
+            f"{one.size.label} {unit}: {between(one.scheduler_mttf_h)} h\n"
+            f"{counted(one.failures, 'failure')} in {number(one.job_hours, 4)} job-hours"
+            for one in known
+        ],
+        intervals=bounds,
+    )

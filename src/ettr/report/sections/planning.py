@@ -1,0 +1,63 @@
+"""The best checkpoint interval for runs of the sizes seen."""
+
+from __future__ import annotations
+
+from ettr.analysis.projecting import CheckpointAdvice
+from ettr.plan.run import spell
+from ettr.report.numbers import DASH, number
+from ettr.report.plan_numbers import ratio
+from ettr.report.section import Section, TextTable
+from ettr.units import SECONDS_PER_HOUR
+
+_TITLE = "Checkpoint interval"
+
+
+def planning_section(advice: CheckpointAdvice | None) -> Section:
+    """The best interval by size of run, and what it gains over hourly checkpoints."""
+    if advice is None or not advice.sizes:
+        return Section("planning", _TITLE, "No run of known size was seen.")
+    largest = max(advice.sizes, key=lambda one: one.n_nodes)
+    lead = (
+        f"At {number(advice.per_1000_node_days)} failures per 1,000 node-days, writes of "
+        f"{spell(advice.write_s)} and restarts of {spell(advice.restart_s)}, the best interval "
+        f"for a run on {largest.size} is {spell(largest.best_interval_s)}: ETTR "
+        f"{ratio(largest.ettr_at_best)}, and {ratio(largest.ettr_at_hourly)} with hourly "
+        "checkpoints."
+    )
+    notes = [
+        "Writes and restarts are assumed, as in Kokolis et al. (HPCA 2025); `ettr plan STORE` "
+        "takes your own and ranks checkpoint schemes."
+    ]
+    if advice.from_upper_end:
+        notes.append("Nothing has failed yet, so the upper end of the rate is used.")
+    return Section("planning", _TITLE, lead, (), (_table(advice),), tuple(notes))
+
+
+def _table(advice: CheckpointAdvice) -> TextTable:
+    return TextTable(
+        "Best checkpoint interval by size of run",
+        (
+            "size",
+            "runs",
+            "GPU-hours",
+            "MTTF",
+            "best interval",
+            "ETTR at best",
+            "ETTR hourly",
+            "GPU-hours gained over hourly",
+        ),
+        tuple(
+            (
+                one.size,
+                number(one.runs),
+                number(one.gpu_hours, 5),
+                DASH if one.mttf_h is None else spell(SECONDS_PER_HOUR * one.mttf_h),
+                spell(one.best_interval_s),
+                ratio(one.ettr_at_best),
+                ratio(one.ettr_at_hourly),
+                number(one.gpu_hours_gained),
+            )
+            for one in advice.sizes
+        ),
+        frozenset(range(1, 8)),
+    )
