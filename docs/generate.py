@@ -39,7 +39,11 @@ def pages() -> dict[str, str]:
         "reference/sources.md": _sources(),
     }
     parts = {
-        "how-to/README.md": {"sources": _source_index(), "extensions": _extension_index()},
+        "how-to/README.md": {
+            "sources": _source_index(),
+            "extensions": _headings("how-to", "add-*.md"),
+        },
+        "results/README.md": {"campaigns": _headings("results/campaigns", "*.md")},
         "explanation/architecture.md": {"floors": _floors(), "rooms": _rooms()},
     }
     return {
@@ -312,12 +316,12 @@ def _source_index() -> str:
     return _table(("log", "guide"), rows)
 
 
-def _extension_index() -> str:
-    """The pages that say how to add a source, a rule, a model: each by its own heading."""
+def _headings(folder: str, pattern: str) -> str:
+    """Pages of a folder as a list, each by its own heading, for the index of the top folder."""
     lines = []
-    for page in sorted((DOCS / "how-to").glob("add-*.md")):
+    for page in sorted((DOCS / folder).glob(pattern)):
         heading = page.read_text("utf-8").partition("\n")[0].removeprefix("# ")
-        lines.append(f"* [{heading}]({page.name})")
+        lines.append(f"* [{heading}]({page.relative_to(DOCS / folder.partition('/')[0])})")
     return "\n".join(lines)
 
 
