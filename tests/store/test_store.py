@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import pytest
 
 from ettr.errors import SchemaError, StoreError, UsageError
 from ettr.store import Store, manifest, open_store
-from ettr.tables import ATTEMPTS, TABLES
+from ettr.tables import ATTEMPTS, PROGRESS, TABLES
 from ettr.tables.rows import attempt_id
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -290,3 +291,98 @@ def test_a_disk_that_fills_up_while_parts_are_merged_is_told(
 def test_within_one_file_too_an_open_row_never_replaces_a_closed_one(store: Store) -> None:
     ingest(store, "one", attempts("one", ("1", "COMPLETED", NOON), ("1", "RUNNING", None)))
     assert states(store) == {"1": "COMPLETED"}
+
+
+def events_of_a_run(file_id: str, *events: tuple[str, int | None]) -> pa.Table:
+    rows = [
+        {
+            "run_id": "r",
+            "rank": 0,
+            "time": NOON,
+            "event": event,
+            "step": step,
+            "source": "nvrx",
+            "file_id": file_id,
+            "line": line,
+        }
+        for line, (event, step) in enumerate(events, 1)
+    ]
+    return pa.Table.from_pylist(rows, schema=PROGRESS.arrow_schema)
+
+
+def progress_rows(store: Store) -> list[tuple[str, int | None, str]]:
+    rows = store.table("progress").to_pyarrow().to_pylist()
+    return sorted((r["event"], r["step"], r["file_id"]) for r in rows)
+
+
+def test_rows_with_a_null_in_their_key_are_one_where_the_rest_is_equal(store: Store) -> None:
+    for file_id in ("one", "two", "two"):
+        with store.ingestion(file_id) as ingestion:
+            # the same line twice, another event at the same time, a step that is known
+            ingestion.write(
+                "progress",
+                events_of_a_run(file_id, ("end", None), ("end", None), ("restart", None)),
+            )
+            ingestion.write("progress", events_of_a_run(file_id, ("save", 7)))
+            ingestion.commit(FILE_ROW)
+    assert progress_rows(store) == [
+        ("end", None, "two"),
+        ("restart", None, "two"),
+        ("save", 7, "two"),
+    ]
+
+
+VERSION_1 = Path(__file__).parent / "samples" / "store-version-1"
+REQUESTED = ("requested_nodes", "requested_gpus", "excluded_nodes")
+
+
+@pytest.fixture(params=["folder", "site.duckdb"])
+def old_store(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A store that an ettr wrote before attempts had what was requested (store version 1)."""
+    place = tmp_path / request.param
+    if request.param == "folder":
+        return Path(shutil.copytree(VERSION_1, place))
+    import duckdb
+
+    with duckdb.connect(place) as duck:
+        duck.execute("SET TimeZone = 'UTC'")
+        for folder in sorted((VERSION_1 / "parts").iterdir()):
+            parts = f"read_parquet('{folder}/*.parquet')"
+            duck.execute(f"CREATE TABLE {folder.name} AS SELECT * FROM {parts}")  # noqa: S608
+        for column in ("run_id", "rank", "time", "event", "step"):
+            duck.execute(f"ALTER TABLE progress ALTER COLUMN {column} SET NOT NULL")
+    return place
+
+
+def test_an_older_store_opens_with_null_for_what_it_lacks(old_store: Path) -> None:
+    with open_store(old_store) as store:
+        assert store.table("attempts").columns == ATTEMPTS.names
+        rows = store.table("attempts").order_by("job_id").to_pyarrow().to_pylist()
+        assert [(row["job_id"], row["state"], row["n_gpus"]) for row in rows] == [
+            ("17", "NODE_FAIL", 16),
+            ("18", "RUNNING", 8),
+        ]
+        assert {row[name] for row in rows for name in REQUESTED} == {None}
+        assert store.table("attempts").count().to_pyarrow().as_py() == 2
+        assert [file.source for file in store.files()] == ["slurm-sacct", "nvrx"]
+
+
+def test_an_older_store_takes_new_rows(old_store: Path) -> None:
+    with open_store(old_store) as store, store.ingestion("new") as ingestion:
+        jobs = attempts("new", ("99", "FAILED", NOON))
+        place = ATTEMPTS.names.index("excluded_nodes")
+        jobs = jobs.set_column(place, "excluded_nodes", pa.array(["n[1-2]"]))
+        ingestion.write("attempts", jobs)
+        ingestion.write("progress", events_of_a_run("new", ("end", None)))
+        ingestion.commit(FILE_ROW)
+    with open_store(old_store) as store:
+        rows = store.table("attempts").order_by("job_id").to_pyarrow().to_pylist()
+        assert [(r["job_id"], r["excluded_nodes"]) for r in rows] == [
+            ("17", None),
+            ("18", None),
+            ("99", "n[1-2]"),
+        ]
+        assert progress_rows(store)[0] == ("end", None, "new")
+        assert len(progress_rows(store)) == 3
+    if old_store.is_dir():
+        assert json.loads((old_store / "store.json").read_text())["version"] == 2

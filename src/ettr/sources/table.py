@@ -37,7 +37,6 @@ _FILLED = {
     "attempt_id": "",
     "severity": "unknown",
     "rank": 0,
-    "step": 0,
 }
 _MADE = ("attempts", "allocations", "nodes", "node_states", "events", "progress")
 _TRUE, _FALSE = {"true", "yes", "1", "t", "y"}, {"false", "no", "0", "f", "n"}

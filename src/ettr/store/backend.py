@@ -18,7 +18,7 @@ from ibis.backends import BaseBackend
 from ibis.common.exceptions import TableNotFound
 
 from ettr.errors import StoreError
-from ettr.store.base import Ingestion, Store, disconnect, known, no_rows
+from ettr.store.base import Ingestion, Store, disconnect, known, no_rows, with_every_column
 from ettr.store.integrity import damaged, decode_all
 from ettr.tables import FILES, TABLES, Table
 
@@ -59,7 +59,7 @@ class BackendStore(Store):
         """The named table."""
         schema = known(name)
         there = self._stored(name)
-        return no_rows(schema) if there is None else there
+        return no_rows(schema) if there is None else with_every_column(schema, there)
 
     def _stored(self, name: str) -> ibis.Table | None:
         try:
@@ -103,27 +103,50 @@ class BackendStore(Store):
     def merge(self, table: Table, file_id: str, rows: pa.Table) -> None:
         """Let `rows` replace rows with the same keys, and whatever else `file_id` had left."""
         name = table.name
-        old = self._stored(name)
-        if old is None:
+        stored = self._stored(name)
+        if stored is None:
             if not rows.num_rows:
                 return
-            old = self._backend.create_table(name, schema=ibis.schema(table.arrow_schema))
-        key = list(table.key)
+            stored = self._backend.create_table(name, schema=ibis.schema(table.arrow_schema))
+        old = with_every_column(table, stored)
         new = ibis.memtable(rows)
         if "end" in table.names and "end" not in table.key:
-            closed = old.filter(old["end"].notnull()).select(key)
-            reopened = new.filter(new["end"].isnull()).semi_join(closed, key)
-            rows = new.anti_join(reopened.select(key), key).select(table.names).to_pyarrow()
+            closed = old.filter(old["end"].notnull())
+            open_rows = new.filter(new["end"].isnull())
+            reopened = open_rows.semi_join(closed, _same_key(table, open_rows, closed))
+            rows = new.anti_join(reopened, _same_key(table, new, reopened)).to_pyarrow()
+            rows = rows.select(list(table.names))
             new = ibis.memtable(rows)
-        left = old.anti_join(new.select(key), key).select(table.names)
+        left = old.anti_join(new, _same_key(table, old, new)).select(table.names)
         if "file_id" in table.names:
             left = left.filter(left["file_id"] != file_id)
         kept = left.to_pyarrow().cast(table.arrow_schema)
-        if kept.num_rows < old.count().to_pyarrow().as_py():
+        is_current = _takes_all_rows(table, stored)
+        if not is_current or kept.num_rows < old.count().to_pyarrow().as_py():
             merged = pa.concat_tables([kept, rows.cast(table.arrow_schema)])
             self._backend.create_table(name, merged, overwrite=True)
         elif rows.num_rows:
             self._backend.insert(name, rows)
+
+
+def _same_key(table: Table, one: ibis.Table, other: ibis.Table) -> list[ibis.Expr]:
+    """That two rows have the same key, in which null equals null."""
+    may_be_null = {column.name for column in table if column.nullable}
+    return [
+        one[name].identical_to(other[name]) if name in may_be_null else one[name] == other[name]
+        for name in table.key
+    ]
+
+
+def _takes_all_rows(table: Table, stored: ibis.Table) -> bool:
+    """Whether a table on the backend has every column, and takes null wherever ours may be null.
+
+    One that an older ettr made may not, and is made again with the rows that it had.
+    """
+    there = stored.schema()
+    return not table.absent(stored.columns) and all(
+        there[column.name].nullable for column in table if column.nullable
+    )
 
 
 class _BackendIngestion(Ingestion):

@@ -22,7 +22,9 @@ from ettr.store.integrity import may_be_damage, ran_short
 from ettr.tables import FILES, TABLES, Table
 
 STORE_FORMAT = "ettr-store"
-STORE_VERSION = 1
+# 2: attempts hold what was requested, and a step of progress may be null. A store of version 1 is
+# read as it is; its next ingestion makes it one of version 2.
+STORE_VERSION = 2
 
 
 class Ingestion(ABC):
@@ -133,6 +135,15 @@ def newest_first(table: Table) -> Iterator[tuple[str, str]]:
         yield '("end" IS NULL)', "ASC"
     if "line" in table.names:
         yield "line", "DESC"
+
+
+def with_every_column(table: Table, stored: ibis.Table) -> ibis.Table:
+    """The stored table with null for the columns that an older ettr did not write."""
+    absent = {
+        column.name: ibis.null(ibis.dtype(column.kind.value))
+        for column in table.absent(stored.columns)
+    }
+    return stored.mutate(**absent).select(*table.names) if absent else stored
 
 
 def no_rows(table: Table) -> ibis.Table:

@@ -27,7 +27,15 @@ from ibis.backends.duckdb import Backend as DuckDBBackend
 
 from ettr.errors import StoreError
 from ettr.store import manifest
-from ettr.store.base import IngestedFile, Ingestion, Store, disconnect, known, no_rows
+from ettr.store.base import (
+    IngestedFile,
+    Ingestion,
+    Store,
+    disconnect,
+    known,
+    no_rows,
+    with_every_column,
+)
 from ettr.store.integrity import check_part, check_values, crc32_of, damaged, refusals
 from ettr.store.manifest import MANIFEST, Manifest
 from ettr.store.merging import Merge, duck_errors, merging_engine
@@ -81,9 +89,12 @@ class FolderStore(Store):
             return _empty(self.backend, schema)
         if self.backend.name == "pyspark":
             session = self.backend._session
-            session.read.parquet(*paths).createOrReplaceTempView(name)
-            return self.backend.table(name)
-        return self.backend.read_parquet(paths, table_name=name)
+            parts = session.read.option("mergeSchema", "true").parquet(*paths)
+            parts.createOrReplaceTempView(name)
+            stored = self.backend.table(name)
+        else:
+            stored = self.backend.read_parquet(paths, table_name=name, union_by_name=True)
+        return with_every_column(schema, stored)
 
     def files(self) -> tuple[IngestedFile, ...]:
         """The files ingested so far, in order; read without the engine, before every ingestion."""
@@ -146,7 +157,7 @@ class FolderStore(Store):
                     "run the command again"
                 )
             if stamp is None or self._seen_whole.get(path) != stamp:
-                check_part(path, self._held.crc32.get(part), known(name).names)
+                check_part(path, self._held.crc32.get(part), known(name))
                 self._seen_whole[path] = stamp
         return paths
 

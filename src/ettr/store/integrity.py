@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ettr.errors import EttrError, StoreError
+from ettr.tables import Table
 
 _CHUNK_BYTES = 1 << 20
 
@@ -35,21 +35,22 @@ def damaged(where: Path | str, why: object) -> StoreError:
     )
 
 
-def check_part(path: Path, crc32: str | None, names: Iterable[str]) -> None:
+def check_part(path: Path, crc32: str | None, table: Table) -> None:
     """See that a part is there and whole: by its checksum, or by its footer where it has none.
 
     Args:
         path: the part.
         crc32: the checksum that was written; None in a store of an older ettr.
-        names: the columns that it has.
+        table: the table that it is a part of. A column that may be null may be absent: an older
+            ettr did not write it.
 
     Raises:
         StoreError: it is not.
     """
     try:
         if crc32 is None:
-            there = pq.read_metadata(path).schema.names
-            if missing := [name for name in names if name not in there]:
+            absent = table.absent(pq.read_metadata(path).schema.names)
+            if missing := [column.name for column in absent if not column.nullable]:
                 raise damaged(path, f"it has no column {', '.join(missing)}")
         elif (found := crc32_of(path)) != crc32:
             raise damaged(path, f"its checksum is {found}, and {crc32} was written")

@@ -20,6 +20,9 @@ class Merge:
     ) -> None:
         self._duck, self._table, self._file_id, self._part = duck, table, file_id, part
         self._key = ", ".join(f'"{name}"' for name in table.key)
+        self._same_key = " AND ".join(
+            f'old."{name}" {_equals(table, name)} new."{name}"' for name in table.key
+        )
 
     def run(self, old: list[Path], new: Path | None) -> list[Path]:
         """Paths that make up the table afterwards."""
@@ -34,11 +37,8 @@ class Merge:
         ]
         return [path for path in left if path is not None] + ([new] if _n_rows(new) else [])
 
-    def _count(self, path: Path, condition: str) -> int:
-        found = self._duck.execute(
-            f"SELECT count(*) FROM read_parquet(?) t {condition}",  # noqa: S608
-            [str(path)],
-        ).fetchall()
+    def _count(self, relation: str) -> int:
+        found = self._duck.execute(f"SELECT count(*) FROM {relation}").fetchall()  # noqa: S608
         return int(found[0][0])
 
     def _rewrite(self, query: str, label: str) -> Path:
@@ -50,8 +50,9 @@ class Merge:
 
     def _without_file(self, index: int, path: Path) -> Path | None:
         """Drop what an earlier reading of the same file left."""
-        mine = f"WHERE file_id = '{self._file_id}'"
-        if "file_id" not in self._table.names or not self._count(path, mine):
+        if "file_id" not in self._table.names:
+            return path
+        if not self._count(f"{_parquet(path)} WHERE file_id = '{self._file_id}'"):
             return path
         query = f"SELECT * FROM {_parquet(path)} WHERE file_id <> '{self._file_id}'"  # noqa: S608
         return self._unless_empty(self._rewrite(query, f"refiled{index}"))
@@ -80,24 +81,31 @@ class Merge:
         if "end" not in self._table.names or "end" in self._table.key or not old:
             return new
         listed = "[" + ", ".join(_quoted(path) for path in old) + "]"
-        closed = (
-            f'"end" IS NULL AND ({self._key}) IN (SELECT ({self._key}) '  # noqa: S608
-            f'FROM read_parquet({listed}) WHERE "end" IS NOT NULL)'
-        )
-        if not self._count(new, f"WHERE {closed}"):
+        closed = f'(SELECT * FROM read_parquet({listed}, union_by_name = true) WHERE "end" NOTNULL)'  # noqa: S608
+        reopened = f'old."end" IS NULL AND {self._same_key}'
+        if not self._count(f"{_parquet(new)} old SEMI JOIN {closed} new ON {reopened}"):
             return new
-        return self._rewrite(f"SELECT * FROM {_parquet(new)} WHERE NOT ({closed})", "closed")  # noqa: S608
+        return self._rewrite(
+            f"SELECT * FROM {_parquet(new)} old ANTI JOIN {closed} new ON {reopened}",  # noqa: S608
+            "closed",
+        )
 
     def _without_keys(self, index: int, path: Path, new: Path) -> Path | None:
         """What is left of an older part once the new part's keys are taken out."""
-        same = f"({self._key}) IN (SELECT ({self._key}) FROM {_parquet(new)})"  # noqa: S608
-        if not self._count(path, f"WHERE {same}"):
+        both = f"{_parquet(path)} old {{}} JOIN {_parquet(new)} new ON {self._same_key}"
+        if not self._count(both.format("SEMI")):
             return path
-        query = f"SELECT * FROM {_parquet(path)} WHERE NOT ({same})"  # noqa: S608
+        query = f"SELECT * FROM {both.format('ANTI')}"  # noqa: S608
         return self._unless_empty(self._rewrite(query, f"left{index}"))
 
     def _unless_empty(self, path: Path) -> Path | None:
         return path if _n_rows(path) else None
+
+
+def _equals(table: Table, name: str) -> str:
+    """SQL's comparison of one column of a key; in a key null equals null."""
+    nullable = any(column.name == name and column.nullable for column in table)
+    return "IS NOT DISTINCT FROM" if nullable else "="
 
 
 def _n_rows(path: Path) -> int:

@@ -55,6 +55,11 @@ class Batch:
         object.__setattr__(self, "tables", checked)
 
 
+_MAY_LACK_CLUSTER = frozenset(
+    table.name for table in TABLES.values() for c in table if c.name == "cluster" and c.nullable
+)
+
+
 def _schema_of(name: str) -> Table:
     if name not in TABLES:
         raise SchemaError(name, [f"no such table; there are: {', '.join(TABLES)}"])
@@ -205,7 +210,7 @@ class BatchBuilder:
         self.source, self.file_id = source, file_id
         self.cluster = cluster or DEFAULT_CLUSTER
         self.events = EventRows(source, file_id, self.cluster)
-        self._cluster_given = cluster is not None
+        self._cluster_given = cluster
         self._rows: dict[str, list[dict[str, Any]]] = {}
         self._rejects = Rejects(source, file_id)
         self._n_read = self._n_skipped = self._n_unnamed = 0
@@ -246,7 +251,9 @@ class BatchBuilder:
         if wrong:
             raise SchemaError(name, wrong)
         row = {**columns, "source": self.source, "file_id": self.file_id, "line": line}
-        if "cluster" in schema.names:
+        if name in _MAY_LACK_CLUSTER:
+            row["cluster"] = cluster or self._cluster_given
+        elif "cluster" in schema.names:
             row["cluster"] = cluster or self.cluster
             self._n_unnamed += cluster is None
         self._rows.setdefault(name, []).append(row)
@@ -327,7 +334,7 @@ class BatchBuilder:
         n_rejected = len(self._rejects.rows)
         if n_rejected:
             tables[REJECTS.name] = self._rejects.table()
-        if not self._cluster_given and self._n_unnamed + self.events.n_unnamed:
+        if self._cluster_given is None and self._n_unnamed + self.events.n_unnamed:
             self.note(
                 f"records without a cluster's name were taken as {self.cluster!r} "
                 "(--cluster names it)"

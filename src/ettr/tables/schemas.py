@@ -5,7 +5,7 @@ Identifiers are strings. Unknown is null, never 0, -1 or "", and a column may be
 `null` text says what null means. The reference page of the tables is generated from this module.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -52,7 +52,10 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One table: what a row is, its columns, and the key that makes a later dump an update."""
+    """One table: what a row is, its columns, and the key that makes a later dump an update.
+
+    In a key null equals null: two rows are one where their keys hold null in the same columns.
+    """
 
     name: str
     row: str
@@ -73,6 +76,11 @@ class Table:
         return pa.schema(
             [pa.field(c.name, c.kind.arrow, nullable=c.nullable) for c in self.columns]
         )
+
+    def absent(self, names: Iterable[str]) -> tuple[Column, ...]:
+        """The columns that `names` lacks, in order."""
+        there = set(names)
+        return tuple(column for column in self.columns if column.name not in there)
 
     def empty(self) -> pa.Table:
         """A table without rows."""
@@ -192,7 +200,14 @@ ATTEMPTS = Table(
         _int("n_nodes", "nodes allocated (0: it never had any)", "the log has none"),
         _int("n_cpus", "CPUs allocated", "the log has none"),
         _int("n_gpus", "GPUs allocated over all nodes (0: none)", "the log does not say"),
+        _int("requested_nodes", "nodes asked for (at least)", "the log does not say"),
+        _int("requested_gpus", "GPUs asked for over all nodes (0: none)", "the log does not say"),
         _string("node_list", "its nodes as the log writes them", "never had nodes"),
+        _string(
+            "excluded_nodes",
+            "nodes that its owner excluded, compact as the scheduler writes lists: n[1-2],n7",
+            "none, or the log does not say",
+        ),
         _int("priority", "scheduler priority", "the log has none"),
         _string("reason", "last pending reason; never why it ended", "none"),
         _int("restarts", "how often it had been restarted", "the log has none"),
@@ -283,7 +298,9 @@ PROGRESS = Table(
         _time("time", "when the event was over"),
         _string("event", "start, step, save, restore, stall, restart or end"),
         _int(
-            "step", "training step: done (step), saved (save), restored (restore), reached (others)"
+            "step",
+            "training step: done (step), saved (save), restored (restore), reached (others)",
+            "the log does not say",
         ),
         _float("duration_s", "seconds that it held up the training loop", "a point in time"),
         _string("detail", "further facts as JSON", "none"),

@@ -9,11 +9,12 @@ from typing import Any
 
 from ettr.sources.base import ReadOptions, Source
 from ettr.sources.json_records import JsonRecord, head_objects, json_records
+from ettr.sources.lines import integer_of
 from ettr.sources.log_rows import LogRows
 from ettr.sources.node_lists import expand_nodes
 from ettr.sources.origin import Origin
 from ettr.sources.times import time_of
-from ettr.tables.rows import BATCH_ROWS, Batch, table_of
+from ettr.tables.rows import Batch
 from ettr.tables.text import clean
 
 NAME = "nvrx"
@@ -23,86 +24,72 @@ _NEEDED = ("job_id", "cycle_number", "cycle_start_time")
 
 def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     """A `start` for the first cycle of each attempt of a job, a `restart` for each later one."""
-    file = LogRows(NAME, origin, options)
-    rows: list[dict[str, Any]] = []
+    rows = LogRows(NAME, origin, options)
     ended: dict[tuple[str, int], datetime] = {}
     for record in json_records(origin):
-        file.count_read()
-        row = _row(file, record, ended)
-        if row is not None:
-            rows.append(row)
-        if file.is_full or len(rows) >= BATCH_ROWS:
-            yield file.batch(progress=table_of("progress", rows))
-            rows = []
-    if rows:
-        file.note("cycle files tell no training step; every step stands at 0")
-    yield file.batch(progress=table_of("progress", rows))
+        rows.count_read()
+        _keep(rows, record, ended)
+        if rows.is_full:
+            yield rows.batch()
+    yield rows.batch()
 
 
-def _row(
-    file: LogRows, record: JsonRecord, ended: dict[tuple[str, int], datetime]
-) -> dict[str, Any] | None:
+def _keep(rows: LogRows, record: JsonRecord, ended: dict[tuple[str, int], datetime]) -> None:
+    """Keep the cycle's beginning, or reject the record; `ended` holds the ends of cycles so far."""
     value = record.value
     if not isinstance(value, dict):
-        file.reject(record.line, "bad-json", record.error or "no JSON object", record.raw)
-        return None
+        rows.reject(record.line, "bad-json", record.error or "no JSON object", record.raw)
+        return
     missing = [name for name in _NEEDED if value.get(name) in (None, "")]
     if missing:
-        file.reject(record.line, "missing-field", f"{', '.join(missing)} missing", record.raw)
-        return None
-    job, cycle = clean(value["job_id"]), _count(value["cycle_number"])
+        rows.reject(record.line, "missing-field", f"{', '.join(missing)} missing", record.raw)
+        return
+    job, cycle = clean(value["job_id"]), integer_of(value["cycle_number"])
     begin = time_of(value["cycle_start_time"], "UTC")
     if job is None or cycle is None:
-        file.reject(
+        rows.reject(
             record.line,
             "bad-number",
             f"job_id {value['job_id']!r:.100}, cycle_number {value['cycle_number']!r:.100}",
             record.raw,
         )
-        return None
+        return
     if begin is None:
         detail = f"cycle_start_time is {value['cycle_start_time']!r:.100}"
-        file.reject(record.line, "bad-timestamp", detail, record.raw)
-        return None
+        rows.reject(record.line, "bad-timestamp", detail, record.raw)
+        return
     end = time_of(value.get("cycle_end_time"), "UTC")
     if end is not None:
         ended[job, cycle] = end
     before = ended.get((job, cycle - 1))
     gap_s = (begin - before).total_seconds() if before and begin >= before else None
-    return {
-        "run_id": job,
-        "cluster": file.options.cluster,
-        "job_id": job,
-        "rank": 0,
-        "time": begin,
-        "event": "start" if cycle == 0 else "restart",
-        "step": 0,
-        "duration_s": gap_s if cycle else None,
-        "detail": _detail(file, value, cycle, end),
-        "source": NAME,
-        "file_id": file.origin.file_id,
-        "line": record.line,
-    }
+    rows.add(
+        "progress",
+        line=record.line,
+        run_id=job,
+        job_id=job,
+        rank=0,
+        time=begin,
+        event="start" if cycle == 0 else "restart",
+        # cycle files hold no training step: the column stays null
+        duration_s=gap_s if cycle else None,
+        detail=_detail(rows, value, cycle, end),
+    )
 
 
-def _count(value: Any) -> int | None:
-    text = clean(value) or ""
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else None
-
-
-def _detail(file: LogRows, value: dict[str, Any], cycle: int, end: datetime | None) -> str:
-    """The rest of what a cycle tells, as JSON; node lists expanded."""
-    detail: dict[str, Any] = {"cycle": cycle, "attempt": _count(value.get("attempt_index"))}
+def _detail(rows: LogRows, value: dict[str, Any], cycle: int, end: datetime | None) -> str:
+    """The other facts of a cycle as JSON; node lists expanded."""
+    detail: dict[str, Any] = {"cycle": cycle, "attempt": integer_of(value.get("attempt_index"))}
     detail["cycle_end"] = end.isoformat() if end else None
     for name in ("active_nodes", "standby_nodes"):
-        detail[name] = _nodes(file, value.get(name))
+        detail[name] = _nodes(rows, value.get(name))
     for name in ("active_ranks", "generation"):
         given = value.get(name)
-        detail[name] = len(given) if isinstance(given, list) else _count(given)
+        detail[name] = len(given) if isinstance(given, list) else integer_of(given)
     return json.dumps({k: v for k, v in detail.items() if v is not None}, sort_keys=True)
 
 
-def _nodes(file: LogRows, given: Any) -> list[str] | None:
+def _nodes(rows: LogRows, given: Any) -> list[str] | None:
     texts = given if isinstance(given, list) else [given]
     names: list[str] = []
     for text in (clean(item) for item in texts):
@@ -111,7 +98,7 @@ def _nodes(file: LogRows, given: Any) -> list[str] | None:
         try:
             names.extend(expand_nodes(text))
         except ValueError:
-            file.note("a node list could not be read and was kept as written")
+            rows.note("a node list could not be read and was kept as written")
             names.append(text)
     return names or None
 
