@@ -11,6 +11,7 @@ from ettr.models.data import Lifetimes, fleet_on_calendar
 from ettr.models.lognormal import Lognormal
 from ettr.models.weibull import Weibull
 from ettr.projection.ageing import fit_at_ages, fit_since_last_step
+from ettr.projection.renewal import RepairLaw
 from ettr.projection.scale import Scale, Seen, project
 
 DAY_S = 86400.0
@@ -39,7 +40,7 @@ def test_the_rate_at_ages_of_a_planted_law_is_recovered(shape, scale_days, ages)
     rng = np.random.default_rng(7)
     data = ageing_fleet(rng, 300, 100.0, shape, scale_days)
     level = FailureRate(data.failures, data.node_days)
-    fit = fit_at_ages(Weibull(), data, ages, level)
+    fit = fit_at_ages(Weibull(), data, ages, level, repair_law=RepairLaw.MINIMAL)
     truth = mean_rate(*ages, shape, scale_days)
     assert fit.rate_per_node_day.low < truth < fit.rate_per_node_day.high
     if ages[0]:  # of a law that begins at zero the first days hold next to no failures
@@ -56,7 +57,13 @@ def test_bands_at_ages_hold_the_planted_rate():
     inside = []
     for _ in range(150):
         data = ageing_fleet(rng, 40, 100.0, 0.6, 60.0)
-        fit = fit_at_ages(Weibull(), data, (100.0, 130.0), FailureRate(data.failures, 4000.0))
+        fit = fit_at_ages(
+            Weibull(),
+            data,
+            (100.0, 130.0),
+            FailureRate(data.failures, 4000.0),
+            repair_law=RepairLaw.MINIMAL,
+        )
         band = fit.rate_per_node_day
         inside.append(band.low <= mean_rate(100.0, 130.0, 0.6, 60.0) <= band.high)
     assert np.mean(inside) >= 0.9
@@ -74,7 +81,9 @@ def test_a_planted_lognormal_law_is_recovered():
             for day in (begin, end)
         ]
         truth = (hazard[1] - hazard[0]) / (end - begin)
-        band = fit_at_ages(Lognormal(), data, (begin, end), level).rate_per_node_day
+        band = fit_at_ages(
+            Lognormal(), data, (begin, end), level, repair_law=RepairLaw.MINIMAL
+        ).rate_per_node_day
         assert band.low < truth < band.high
         assert band.estimate == pytest.approx(truth, rel=0.1)
 

@@ -14,6 +14,7 @@ from ettr.models.base import Fit
 from ettr.models.data import Floats, Lifetimes, at_risk
 from ettr.models.log_location_scale import LogLocationScale
 from ettr.models.piecewise import PiecewiseConstant
+from ettr.projection.renewal import RepairLaw, failures_between
 from ettr.units import SECONDS_PER_DAY
 
 _SCALES = (math.exp(-4.0), math.exp(4.0))
@@ -26,6 +27,7 @@ def fit_at_ages(
     ages_days: tuple[float, float],
     level: FailureRate,
     confidence: float = CONFIDENCE,
+    repair_law: RepairLaw = RepairLaw.GOOD_AS_NEW,
 ) -> Fit:
     """The law fitted to `data`, as a constant rate over the ages that a run will see.
 
@@ -39,6 +41,7 @@ def fit_at_ages(
         ages_days: Clock of the nodes over the run (from, to).
         level: Failures of the fleet over its node-days.
         confidence: Of the intervals.
+        repair_law: Whether a failure within the run sets the clock of its node back to new.
 
     Raises:
         UsageError: nothing failed, so that a law of ages is not known; or ages that are no span.
@@ -57,7 +60,7 @@ def fit_at_ages(
     factors = []
     for value in (scale.estimate, scale.low, scale.high):
         clipped = min(max(value or 0.0, _SCALES[0]), _SCALES[1])
-        factors.append(_mean_hazard(model, data, clipped, begin, end) / seen_per_s)
+        factors.append(_mean_rate(model, data, clipped, ages_days, repair_law) / seen_per_s)
     grown = (level.per_node_day or 0.0) / fit.rate.per_node_day
     rate = fit.rate_per_node_day
     return replace(
@@ -73,10 +76,14 @@ def fit_at_ages(
     )
 
 
-def _mean_hazard(
-    model: LogLocationScale, data: Lifetimes, scale: float, begin_days: float, end_days: float
+def _mean_rate(
+    model: LogLocationScale,
+    data: Lifetimes,
+    scale: float,
+    ages_days: tuple[float, float],
+    repair_law: RepairLaw,
 ) -> float:
-    """Mean hazard per second over ages, of the law of that scale that expects what was seen."""
+    """Failures per second over ages, under the law of that scale that expects what was seen."""
     from scipy.optimize import brentq
 
     def cumulative(clock_s: Any, place: float) -> Floats:
@@ -104,10 +111,12 @@ def _mean_hazard(
         half = (low + high) / 2.0
         low, high = (half, high) if excess(half) > 0 else (low, half)
     place = float(brentq(excess, low, high, xtol=1e-10))
-    ends_s = np.array([begin_days, end_days]) * SECONDS_PER_DAY
+    begin_s, end_s = (days * SECONDS_PER_DAY for days in ages_days)
     with np.errstate(invalid="ignore", over="ignore"):
-        before, after = (float(x) for x in cumulative(ends_s, place))
-    return (after - before) / float(ends_s[1] - ends_s[0])
+        failures = failures_between(
+            lambda clock_s: cumulative(clock_s, place), begin_s, end_s, repair_law
+        )
+    return failures / (end_s - begin_s)
 
 
 def fit_since_last_step(data: Lifetimes, confidence: float = CONFIDENCE) -> tuple[Fit, float]:

@@ -1,39 +1,94 @@
-"""Expected failures where a repair makes a node as good as new."""
+"""Expected failures under a repair law: a repaired node is as good as new, or as it was before."""
 
 from collections.abc import Callable
+from enum import StrEnum
 
 import numpy as np
 
 from ettr.errors import UsageError
 from ettr.models.data import Floats
 
+CumulativeHazard = Callable[[Floats], Floats]
+"""Of a lifetime, by age in seconds: `Fit.cumulative_hazard`."""
+
+
+class RepairLaw(StrEnum):
+    """What a repair does to the clock of a node.
+
+    The law decides as much as the failure law does: 300 new nodes with Weibull lifetimes of shape
+    0.7 and mean 80 days fail 266 times in 45 days if repairs make them new, 236 times if not.
+    """
+
+    GOOD_AS_NEW = "good-as-new"
+    MINIMAL = "minimal"
+
+
+def failures_between(
+    cumulative_hazard: CumulativeHazard, from_s: float, to_s: float, law: RepairLaw
+) -> float:
+    """Failures expected of one node that is `from_s` old until its clock would show `to_s`.
+
+    Args:
+        cumulative_hazard: Of a lifetime, by age in seconds.
+        from_s: Age of the node at the beginning, in seconds.
+        to_s: The age that it would reach without a failure.
+        law: What a repair does.
+
+    Raises:
+        UsageError: the ages are no span.
+    """
+    if not 0 <= from_s < to_s:
+        raise UsageError(f"from_s {from_s} to to_s {to_s} is no span; give 0 <= from_s < to_s")
+    if law is RepairLaw.MINIMAL:
+        low, high = cumulative_hazard(np.array([from_s, to_s]))
+        return float(high - low)
+    return renewals(cumulative_hazard, to_s - from_s, age_s=from_s)
+
 
 def renewals(
-    cumulative_hazard: Callable[[Floats], Floats], horizon_s: float, n_steps: int = 2000
+    cumulative_hazard: CumulativeHazard,
+    horizon_s: float,
+    n_steps: int = 2000,
+    *,
+    age_s: float = 0.0,
 ) -> float:
-    """Failures expected of one new node up to `horizon_s`, each repair making it new again.
+    """Failures expected of one node up to `horizon_s`, each repair making it new again.
 
     Args:
         cumulative_hazard: Of a lifetime, by age in seconds: `Fit.cumulative_hazard`.
         horizon_s: Time watched, in seconds.
         n_steps: Steps of the grid; the error falls with its square where the density is smooth.
+        age_s: Age of the node at the beginning, in seconds; a new one where 0.
+
+    Returns:
+        The expected number; infinite where lives are far shorter than one step of the grid.
 
     Raises:
-        UsageError: the horizon is not positive.
+        UsageError: the horizon is not positive, or the age is negative.
 
     Source:
         Xie (1989), Communications in Statistics - Simulation and Computation 18.
     """
     if not horizon_s > 0:
         raise UsageError(f"horizon_s is {horizon_s}; give a positive time in seconds")
+    if not age_s >= 0:
+        raise UsageError(f"age_s is {age_s}; give an age of 0 or more seconds")
     grid = np.linspace(0.0, horizon_s, n_steps + 1)
     half = grid[1:] - grid[1] / 2.0
     by_end = -np.expm1(-cumulative_hazard(grid))
     by_half = -np.expm1(-cumulative_hazard(half))
+    if by_half[0] > 1.0 - 1e-9:
+        return float("inf")  # a life is far shorter than a step of the grid
     expected = np.zeros(n_steps + 1)
     step = np.zeros(n_steps)
     for i in range(1, n_steps + 1):
         past = by_half[1:i][::-1] @ step[: i - 1]
         expected[i] = (by_end[i] + past - by_half[0] * expected[i - 1]) / (1.0 - by_half[0])
         step[i - 1] = expected[i] - expected[i - 1]
-    return float(expected[-1])
+    if age_s == 0.0:
+        return float(expected[-1])
+    # the first failure follows the lifetime that is left; from there on the node is new
+    gone = cumulative_hazard(np.array([age_s]))
+    first = -np.expm1(-(cumulative_hazard(age_s + grid) - gone))
+    later = (expected[:-1] + expected[1:])[::-1] / 2.0
+    return float(first[-1] + np.diff(first) @ later)

@@ -8,6 +8,7 @@ from enum import StrEnum
 from ettr.errors import UsageError
 from ettr.estimates import Interval
 from ettr.models.base import FEW_FAILURES, Fit
+from ettr.projection.renewal import RepairLaw, failures_between
 from ettr.projection.spares import spares_needed, standstill_share
 from ettr.units import HOURS_PER_DAY, SECONDS_PER_DAY
 
@@ -26,6 +27,7 @@ class Scale:
         repair_days: Mean time until a failed node is back; None where not known.
         run_days: Length of the run; None for the long run.
         age_days: Clock of the nodes over the run (from, to), for models in which age matters.
+        repair_law: What a repair does to that clock.
     """
 
     n_nodes: int
@@ -34,6 +36,7 @@ class Scale:
     repair_days: float | None = None
     run_days: float | None = None
     age_days: tuple[float, float] | None = None
+    repair_law: RepairLaw = RepairLaw.GOOD_AS_NEW
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +218,9 @@ def _rate(fit: Fit, scale: Scale) -> Interval:
     if scale.age_days is None or fit.cumulative_hazard is None or not rate.estimate:
         return rate
     start, end = scale.age_days
-    failures = fit.expected_failures(1.0, start * SECONDS_PER_DAY, end * SECONDS_PER_DAY)
+    failures = failures_between(
+        fit.cumulative_hazard, start * SECONDS_PER_DAY, end * SECONDS_PER_DAY, scale.repair_law
+    )
     return rate.scaled(failures / (end - start) / rate.estimate)
 
 
