@@ -13,8 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from ettr.progress.goodput import Goodput, goodput_of_file
-from ettr.progress.recorder import ProgressRecorder
+from ettr.progress import Goodput, ProgressRecorder, goodput_of_file
 
 LIMIT_US = 20.0
 STEPS, DISRUPTIONS = 200_000, 189
@@ -52,6 +51,7 @@ def long_run(path: Path) -> tuple[float, float]:
                 recorder.restore(step - lost)
                 step -= lost
                 redone_s, restart_s = redone_s + lost, restart_s + 60
+        recorder.end(step)
     begin = time.perf_counter()
     split = goodput_of_file(path)
     took_s = time.perf_counter() - begin

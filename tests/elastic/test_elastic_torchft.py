@@ -19,8 +19,8 @@ from ettr.checkpoint.slot_file import HEADER_BYTES  # noqa: E402
 from ettr.checkpoint.slot_reader import open_slot  # noqa: E402
 from ettr.elastic import ReplicaTier  # noqa: E402
 from ettr.errors import UsageError  # noqa: E402
+from ettr.progress import ProgressRecorder, read_progress  # noqa: E402
 from ettr.progress.goodput import goodput_of_file  # noqa: E402
-from ettr.progress.recorder import ProgressRecorder, read_progress  # noqa: E402
 
 WORKER = Path(__file__).with_name("torchft_worker.py")
 

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import tempfile
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ettr.errors import UsageError
-from ettr.metrics.run_progress import RunRecord, split_scheduled
-from ettr.metrics.runs import Assumptions, Scenario, job_runs
+from ettr.metrics.run_progress import Row, ScheduledSplit, records_of_jobs, split_scheduled
+from ettr.metrics.runs import CheckpointAssumptions, Scenario, job_runs
 from ettr.metrics.stitching import RunRule
+from ettr.progress import EVENTS, Goodput, ProgressRecorder, RunState, goodput_of_file
+from ettr.sources.base import ReadOptions
+from ettr.sources.origin import HEAD_BYTES, Origin
+from ettr.sources.progress import read as read_progress_lines
 from ettr.tables import ATTEMPTS, PROGRESS
 from synthetic.cluster import ClusterPlan, SyntheticCluster, build_cluster
 from synthetic.tables import on_duckdb
@@ -104,7 +113,9 @@ def test_with_the_true_interval_the_middle_of_the_band_is_the_expected_ettr(clus
         PLAN.save_s / 60,
         0.5,
     )
-    found = job_runs(silent["attempts"], silent["progress"], assumptions=Assumptions(middle=true))
+    found = job_runs(
+        silent["attempts"], silent["progress"], assumptions=CheckpointAssumptions(middle=true)
+    )
     truth = {run.name: run for run in cluster.truth.runs if run.in_job_restarts == 0}
     error = [r.ettr_ratio.estimate - truth[r.name].ettr for r in found.runs if r.name in truth]
     assert abs(np.mean(error)) < 0.004
@@ -195,23 +206,53 @@ def test_a_rule_that_cannot_be_is_refused(rule, message):
 
 
 def test_an_impossible_scenario_is_refused():
-    wrong = Assumptions(worst=Scenario(5.0, 1.0, 5.0, 1.0))
+    wrong = CheckpointAssumptions(worst=Scenario(5.0, 1.0, 5.0, 1.0))
     with pytest.raises(UsageError, match="worst scenario"):
         runs_of(attempt("1", 0, 1), assumptions=wrong)
 
 
-def record(*events: tuple[float, str, float, float]) -> RunRecord:
-    times, names, steps, durations = zip(*events, strict=True)
-    return RunRecord(
-        np.array(times),
-        np.array(names, dtype=str),
-        np.array(steps, dtype=float),
-        np.array(durations, dtype=float),
-    )
+@pytest.mark.parametrize(
+    ("state", "productive_s", "unsaved_s"),
+    [("TIMEOUT", 50, 50), ("COMPLETED", 100, 0), ("RUNNING", 100, 0)],
+)
+def test_a_run_loses_what_it_never_saved_as_its_file_does(tmp_path, state, productive_s, unsaved_s):
+    """Ten steps of 10 s, saved at the fifth, nothing after the tenth."""
+    path = tmp_path / "progress.jsonl"
+    with ProgressRecorder(path, run="r", job="1") as recorder:
+        for step in range(1, 11):
+            time_s = START.timestamp() + 10 * step
+            recorder.record("step", step, 10.0, time_s=time_s)
+            if step == 5:
+                recorder.record("save", step, 0.0, time_s=time_s)
+    origin = Origin(path, "f", path.read_bytes()[:HEAD_BYTES])
+    (batch,) = read_progress_lines(origin, ReadOptions())
+    found = runs_of(attempt("1", 0, 100 / 3600, state=state), progress=batch.tables["progress"])
+    (run,) = found.runs
+    assert run.split.productive_h * 3600 == pytest.approx(productive_s)
+    assert run.split.unsaved_h * 3600 == pytest.approx(unsaved_s)
+    assert run.ettr_ratio.estimate == pytest.approx(productive_s / 100)
+    stands = {"TIMEOUT": RunState.INTERRUPTED, "COMPLETED": RunState.COMPLETED}
+    of_file = goodput_of_file(path, state=stands.get(state, RunState.RUNNING))
+    assert (of_file.productive_s, of_file.unsaved_s) == (productive_s, unsaved_s)
+
+
+def rows(*events: tuple[float, str, int, float | None]) -> list[Row]:
+    return [
+        (name, step, round(time_s * 1e6), None if seconds is None else round(seconds * 1e6))
+        for time_s, name, step, seconds in events
+    ]
+
+
+def seconds(split: ScheduledSplit) -> dict[str, float]:
+    return {
+        name.removesuffix("_h"): pytest.approx(hours * 3600, abs=1e-6)
+        for name, hours in asdict(split).items()
+        if hours
+    }
 
 
 def test_steps_behind_the_restored_one_are_redone_and_the_unsaved_end_is_lost():
-    told = record(
+    record = rows(
         (20, "step", 1, 10),
         (30, "step", 2, 10),
         (35, "save", 2, 5),
@@ -220,26 +261,94 @@ def test_steps_behind_the_restored_one_are_redone_and_the_unsaved_end_is_lost():
         (80, "step", 3, 10),
         (90, "step", 4, 10),
     )
-    spans = [(0.0, 50.0), (60.0, 100.0)]
-    open_run = split_scheduled(told, spans, ended=False, completed=False)
-    assert open_run.productive_h * 3600 == pytest.approx(40)
-    assert open_run.redone_h * 3600 == pytest.approx(10)
-    assert open_run.restart_h * 3600 == pytest.approx(10 + 5)
-    assert open_run.other_h * 3600 == pytest.approx(5 + 10)
-    dead = split_scheduled(told, spans, ended=True, completed=False)
-    assert dead.unsaved_h * 3600 == pytest.approx(20)
-    assert dead.productive_h * 3600 == pytest.approx(20)
+    attempts_us = [(0, 50_000_000), (60_000_000, 100_000_000)]
+    going_on = split_scheduled(record, attempts_us, RunState.RUNNING)
+    assert seconds(going_on) == {
+        "productive": 40,
+        "redone": 10,
+        "save": 5,
+        "restore": 5,
+        "restart": 10 + 5,
+        "other": 5 + 10,
+    }
+    dead = split_scheduled(record, attempts_us, RunState.INTERRUPTED)
+    assert seconds(dead)["unsaved"] == 20
+    assert seconds(dead)["productive"] == 20
 
 
 def test_steps_without_a_duration_last_since_the_event_before():
-    told = record((10, "step", 1, np.nan), (30, "step", 2, np.nan), (35, "save", 2, 5))
-    split = split_scheduled(told, [(0.0, 40.0)], ended=True, completed=True)
-    assert split.productive_h * 3600 == pytest.approx(30)
-    assert split.other_h * 3600 == pytest.approx(5)
+    record = rows((10, "step", 1, None), (30, "step", 2, None), (35, "save", 2, 5))
+    split = split_scheduled(record, [(0, 40_000_000)], RunState.COMPLETED)
+    assert seconds(split) == {"productive": 30, "save": 5, "other": 5}
 
 
 def test_a_record_without_steps_says_nothing():
-    assert (
-        split_scheduled(record((1, "restart", 0, 5)), [(0.0, 9.0)], ended=True, completed=True)
-        is None
+    record = rows((1, "restart", 0, 5))
+    assert split_scheduled(record, [(0, 9_000_000)], RunState.COMPLETED) is None
+
+
+def test_no_more_than_the_scheduled_time_is_split():
+    """Events before, between and behind the attempts; an attempt within another."""
+    record = rows(
+        (5, "step", 1, 10),
+        (15, "step", 2, 10),
+        (25, "step", 3, 10),
+        (47, "step", 4, 10),
     )
+    second = 1_000_000
+    attempts_us = [(10 * second, 20 * second), (12 * second, 18 * second)]
+    attempts_us.append((40 * second, 45 * second))
+    split = split_scheduled(record, attempts_us, RunState.COMPLETED)
+    assert seconds(split) == {"productive": 10 + 5, "other": 6}
+
+
+def test_an_attempt_without_a_word_is_all_start_up():
+    record = rows((8, "step", 1, 2), (8, "save", 1, 0))
+    attempts_us = [(0, 10_000_000), (20_000_000, 27_000_000)]
+    split = split_scheduled(record, attempts_us, RunState.INTERRUPTED)
+    assert seconds(split) == {"productive": 2, "restart": 6 + 7, "other": 2}
+
+
+RECORDED = st.lists(
+    st.tuples(
+        st.sampled_from(EVENTS),
+        st.integers(0, 6),
+        st.integers(1, 20_000_000),
+        st.none() | st.integers(0, 15_000_000),
+    ),
+    min_size=1,
+    max_size=30,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(RECORDED, st.sampled_from(RunState))
+def test_one_record_has_one_split_live_from_its_file_and_in_runs(events: list, state: RunState):
+    """To the microsecond; the scheduler's attempt is given the very time of the record."""
+    clock_us = round(START.timestamp()) * 1_000_000
+    first_us = clock_us + events[0][2] - (events[0][3] or 0)
+    live = Goodput()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "progress.jsonl"
+        with ProgressRecorder(path, run="r", job="1", listener=live.add) as recorder:
+            for event, step, gap_us, duration_us in events:
+                clock_us += gap_us
+                duration_s = None if duration_us is None else duration_us / 1e6
+                recorder.record(event, step, duration_s, time_s=clock_us / 1e6)
+        from_file = goodput_of_file(path, state=state)
+        (batch,) = read_progress_lines(
+            Origin(path, "f", path.read_bytes()[:HEAD_BYTES]), ReadOptions()
+        )
+    assert from_file == live.split(state)
+    tables = on_duckdb({"progress": batch.tables["progress"]})
+    records = records_of_jobs(tables["progress"], ["1"])
+    if not records:
+        assert all(event != "step" for event, *_ in events)
+        return
+    split = split_scheduled(records["1"], [(first_us, clock_us)], state)
+    shared = ("productive", "redone", "unsaved", "save", "restore", "restart", "stall")
+    for name in shared:
+        hours, whole_s = getattr(split, f"{name}_h"), getattr(from_file, f"{name}_s")
+        assert round(hours * 3600e6) == round(whole_s * 1e6), name
+    assert round(split.other_h * 3600e6) == round(from_file.idle_s * 1e6)
+    assert round(split.scheduled_h * 3600e6) == clock_us - first_us

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ettr.errors import SourceError
-from ettr.progress.goodput import goodput
+from ettr.progress.goodput import goodput_of_events
 from ettr.progress.google import read_google_goodput, read_google_goodput_file
 
 
@@ -67,7 +67,7 @@ def simulate(n_steps: int, n_disruptions: int, seed: int) -> tuple[list[dict], d
 
 
 def assert_exact(entries: list[dict], truth: dict[str, float], disruptions: int) -> None:
-    split = goodput(read_google_goodput(entries))
+    split = goodput_of_events(read_google_goodput(entries))
     assert split.productive_s == truth["productive"]
     assert split.redone_s == truth["redone"]
     assert split.restart_s == truth["restart"]

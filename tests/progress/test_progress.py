@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ettr.errors import SourceError, UsageError
-from ettr.progress.recorder import ProgressRecorder, parse_line, read_progress
+from ettr.progress import ProgressRecorder, parse_line, read_progress
 
 
 def ticking(start: float = 1_700_000_000.0, tick_s: float = 0.25):

@@ -30,8 +30,7 @@ from ettr.metrics.mttf import MttfBySize, mttf_by_size
 from ettr.metrics.preemptions import preemption_links
 from ettr.metrics.quality import DataQuality, data_quality
 from ettr.metrics.rates import ABOVE_GPUS, FailureRates, failure_rates
-from ettr.metrics.runs import MIN_SCHEDULED_H, JobRuns, job_runs
-from ettr.metrics.runs import Assumptions as CheckpointAssumptions
+from ettr.metrics.runs import MIN_SCHEDULED_H, CheckpointAssumptions, JobRuns, job_runs
 from ettr.metrics.sizes import SizeMix, SizeUnit, main_size_unit, size_mix
 from ettr.metrics.status import StatusMix, status_mix
 from ettr.metrics.stitching import RunRule

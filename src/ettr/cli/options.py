@@ -17,7 +17,7 @@ from ettr.units import SECONDS_PER_DAY
 
 if TYPE_CHECKING:
     from ettr.analysis import Assumptions
-    from ettr.metrics.runs import Assumptions as CheckpointAssumptions
+    from ettr.metrics.runs import CheckpointAssumptions
 
 WORST_SAVE_SHARE = 5.0 / 120.0
 LONGEST_WINDOW_S = 366 * SECONDS_PER_DAY
@@ -289,7 +289,7 @@ def existing_files(files: list[Path]) -> list[Path]:
 
 def _checkpoints(interval_min: float | None, restart_min: float | None) -> CheckpointAssumptions:
     """The band of scenarios, narrowed by what the user knows."""
-    from ettr.metrics.runs import Assumptions as CheckpointAssumptions
+    from ettr.metrics.runs import CheckpointAssumptions
 
     q.positive("--checkpoint-min", interval_min, "minutes")
     if restart_min is not None and not 0 <= restart_min < math.inf:

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 
+import ibis
 import numpy as np
+import pyarrow as pa
 
-from ettr.metrics.instants import Floats
-from ettr.units import SECONDS_PER_HOUR
+from ettr.metrics.instants import fetch, floats_of
+from ettr.progress.events import LATEST_S
+from ettr.progress.split import RunState, WallClockSplit, WallClockSplitter
+from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_HOUR
+
+_US_PER_HOUR = MICROSECONDS_PER_SECOND * SECONDS_PER_HOUR
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduledSplit:
-    """Scheduled hours of a run; the parts add up to the whole.
+    """Scheduled hours of a run, in the buckets of `ettr.progress.split`; they add up to the whole.
 
     `redone_h` are steps that had to be done again, `unsaved_h` those after the last checkpoint of
     a run that ended otherwise than by completing. `restart_h` is start-up of each attempt until
-    its first step, and restarts within attempts. `other_h` is the rest: steps cut short, waits
-    for a failure to be noticed, gaps in the record.
+    its first step, and restarts within attempts. `other_h` is the rest: waits for a failure to be
+    noticed, gaps in the record.
     """
 
     productive_h: float
@@ -44,87 +52,82 @@ class ScheduledSplit:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class RunRecord:
-    """Progress events of one run from one rank, in order of time."""
-
-    times_s: Floats
-    events: np.ndarray[tuple[int], np.dtype[np.str_]]
-    steps: Floats
-    durations_s: Floats
-
-    def __len__(self) -> int:
-        return len(self.times_s)
+# event, step, time and duration in microseconds, as `WallClockSplitter.add` takes them
+Row = tuple[str, int, int, int | None]
 
 
 def split_scheduled(
-    record: RunRecord, spans_s: list[tuple[float, float]], *, ended: bool, completed: bool
+    rows: Iterable[Row], attempts_us: Iterable[tuple[int, int]], state: RunState
 ) -> ScheduledSplit | None:
     """Split the scheduled time of a run; None where the record holds no step.
 
-    A step is productive if no later event does it again or goes back behind it: a later step of
-    the same or a lower number, or a later restore to a lower one.
-
     Args:
-        record: its progress.
-        spans_s: start and end of its attempts in seconds since 1970, in order.
-        ended: whether it is over.
-        completed: whether its last attempt completed.
+        rows: its progress from one rank, in order.
+        attempts_us: start and end of its attempts, in microseconds since 1970.
+        state: how the run stands.
     """
-    is_step = record.events == "step"
-    if not is_step.any():
+    splitter = WallClockSplitter(attempts_us)
+    for event, step, time_us, duration_us in rows:
+        splitter.add(event, step, time_us, duration_us)
+    split = splitter.split(state)
+    if not split.steps + split.redone_steps + split.unsaved_steps:
         return None
-    durations_s = _filled(record, spans_s)
-    lost = _done_again(record)
-    unsaved = np.zeros(len(record), dtype=bool)
-    finished = completed or bool((record.events == "end").any())
-    if ended and not finished:
-        saves = record.steps[record.events == "save"]
-        unsaved = is_step & ~lost & (record.steps > (np.nanmax(saves) if len(saves) else -1))
-    parts = {
-        "productive_h": durations_s[is_step & ~lost & ~unsaved].sum(),
-        "redone_h": durations_s[is_step & lost].sum(),
-        "unsaved_h": durations_s[unsaved].sum(),
-        "save_h": durations_s[record.events == "save"].sum(),
-        "restore_h": durations_s[record.events == "restore"].sum(),
-        "stall_h": durations_s[record.events == "stall"].sum(),
-        "restart_h": durations_s[record.events == "restart"].sum()
-        + sum(_start_up(record, durations_s, span) for span in spans_s),
-    }
-    scheduled_s = sum(end_s - start_s for start_s, end_s in spans_s)
-    parts["other_h"] = max(scheduled_s - sum(parts.values()), 0.0)
-    return ScheduledSplit(
-        **{name: float(seconds) / SECONDS_PER_HOUR for name, seconds in parts.items()}
+    return _in_hours(split)
+
+
+def records_of_jobs(progress: ibis.Table, jobs: Iterable[str]) -> dict[str, list[Row]]:
+    """Progress of each job that records steps, from the lowest rank that does, in order of time."""
+    mine = progress.semi_join(ibis.memtable({"job_id": sorted(jobs)}), "job_id")
+    # Without its step such an event says nothing about where the run is.
+    mine = mine.filter(mine["step"].notnull() | ~mine["event"].isin(("step", "save", "restore")))
+    ranks = (
+        mine.filter(mine["event"] == "step").group_by("job_id").aggregate(rank=ibis._["rank"].min())
     )
+    rows = fetch(
+        mine.semi_join(ranks, ["job_id", "rank"]),
+        *("job_id", "time", "event", "step", "duration_s", "file_id", "line"),
+    ).sort_by([(name, "ascending") for name in ("job_id", "time", "file_id", "line")])
+    owners = np.asarray(rows["job_id"].to_pylist(), dtype=object)
+    edges = [0, *(np.flatnonzero(owners[1:] != owners[:-1]) + 1).tolist(), len(owners)]
+    events, steps = rows["event"].to_pylist(), rows["step"].fill_null(0).to_pylist()
+    times_us = rows["time"].cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_pylist()
+    durations_us = _microseconds(rows["duration_s"])
+    return {
+        owners[low]: list(
+            zip(
+                events[low:high],
+                steps[low:high],
+                times_us[low:high],
+                durations_us[low:high],
+                strict=True,
+            )
+        )
+        for low, high in pairwise(edges)
+        if high > low
+    }
 
 
-def _filled(record: RunRecord, spans_s: list[tuple[float, float]]) -> Floats:
-    """Durations; a step without one lasted since the event before it, or its attempt's start."""
-    starts_s = np.array([start_s for start_s, _ in spans_s])
-    own = starts_s[np.maximum(np.searchsorted(starts_s, record.times_s, side="right") - 1, 0)]
-    before_s = np.concatenate([[-np.inf], record.times_s[:-1]])
-    since_s = np.maximum(record.times_s - np.maximum(before_s, own), 0.0)
-    known = np.nan_to_num(record.durations_s)
-    guess = np.isnan(record.durations_s) & (record.events == "step")
-    return np.where(guess, since_s, known)
+def merged(records: Iterable[list[Row]]) -> list[Row]:
+    """The records of a run's jobs as one, in order of time."""
+    return sorted((row for record in records for row in record), key=lambda row: row[2])
 
 
-def _done_again(record: RunRecord) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Steps behind which a later step or restore goes back."""
-    reach = np.full(len(record), np.inf)
-    reach[record.events == "step"] = record.steps[record.events == "step"]
-    reach[record.events == "restore"] = record.steps[record.events == "restore"] + 0.5
-    lowest_after = np.minimum.accumulate(np.nan_to_num(reach, nan=np.inf)[::-1])[::-1]
-    later = np.concatenate([lowest_after[1:], [np.inf]])
-    return np.asarray((record.events == "step") & (later <= record.steps))
+def _microseconds(seconds: pa.ChunkedArray) -> list[int | None]:
+    """Durations to the microsecond, rounded as `ettr.progress.events.microseconds` rounds."""
+    values = floats_of(seconds)
+    known = np.clip(np.nan_to_num(values), 0.0, LATEST_S)
+    counts = np.rint(known * MICROSECONDS_PER_SECOND).astype(np.int64).tolist()
+    return [None if absent else n for n, absent in zip(counts, np.isnan(values), strict=True)]
 
 
-def _start_up(record: RunRecord, durations_s: Floats, span: tuple[float, float]) -> float:
-    """Seconds from an attempt's start to its first step that no other event explains."""
-    low, high = (int(i) for i in np.searchsorted(record.times_s, span, side="right"))
-    steps = np.flatnonzero(record.events[low:high] == "step")
-    if not len(steps):
-        return float(span[1] - span[0] - durations_s[low:high].sum())
-    first = low + int(steps[0])
-    begun_s = record.times_s[first] - durations_s[first]
-    return max(float(begun_s - span[0] - durations_s[low:first].sum()), 0.0)
+def _in_hours(split: WallClockSplit) -> ScheduledSplit:
+    return ScheduledSplit(
+        productive_h=split.productive_us / _US_PER_HOUR,
+        redone_h=split.redone_us / _US_PER_HOUR,
+        unsaved_h=split.unsaved_us / _US_PER_HOUR,
+        save_h=split.save_us / _US_PER_HOUR,
+        restore_h=split.restore_us / _US_PER_HOUR,
+        restart_h=split.restart_us / _US_PER_HOUR,
+        stall_h=split.stall_us / _US_PER_HOUR,
+        other_h=split.idle_us / _US_PER_HOUR,
+    )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import pairwise
 from typing import Any
 
 import ibis
@@ -17,16 +16,17 @@ import numpy as np
 
 from ettr.errors import UsageError
 from ettr.estimates import Interval
-from ettr.metrics.instants import fetch, floats_of, seconds_of, to_datetime
-from ettr.metrics.run_progress import RunRecord, ScheduledSplit, split_scheduled
+from ettr.metrics.instants import fetch, to_datetime
+from ettr.metrics.run_progress import ScheduledSplit, merged, records_of_jobs, split_scheduled
 from ettr.metrics.sizes import SizeClass, size_class, size_end_of
 from ettr.metrics.stitching import RunRule, stitched
-from ettr.units import SECONDS_PER_HOUR, SECONDS_PER_MINUTE
+from ettr.progress.split import RunState
+from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_HOUR, SECONDS_PER_MINUTE
 
 MIN_SCHEDULED_H = 24.0
 LISTED_RUNS = 200
 MIN_GPUS = 8
-STILL_GOOD = ("COMPLETED", "RUNNING", "SUSPENDED", "COMPLETING")
+STILL_RUNNING = ("RUNNING", "SUSPENDED", "COMPLETING")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Scenario:
 
 
 @dataclass(frozen=True, slots=True)
-class Assumptions:
+class CheckpointAssumptions:
     """A band of scenarios, from the worst to the best, around the one in the middle.
 
     Source:
@@ -121,7 +121,7 @@ class JobRuns:
     gap_h: float
     min_scheduled_h: float
     min_gpus: int
-    assumptions: Assumptions
+    assumptions: CheckpointAssumptions
     runs_found: int
     measured_runs: int
     by_size: tuple[SizeEttr, ...]
@@ -133,7 +133,7 @@ def job_runs(
     progress: ibis.Table,
     *,
     rule: RunRule | None = None,
-    assumptions: Assumptions | None = None,
+    assumptions: CheckpointAssumptions | None = None,
     min_scheduled_h: float = MIN_SCHEDULED_H,
     min_gpus: int = MIN_GPUS,
     listed: int = LISTED_RUNS,
@@ -155,18 +155,17 @@ def job_runs(
     Source:
         Kokolis et al. (2025): ETTR = R / W, W = Q + R + U, over runs of at least 24 h.
     """
-    rule, assumed = rule or RunRule(), assumptions or Assumptions()
+    rule, assumed = rule or RunRule(), assumptions or CheckpointAssumptions()
     assumed.check()
     parts = stitched(attempts, progress, rule, min_gpus=min_gpus, min_scheduled_h=min_scheduled_h)
     rows = _sums(parts, assumed, min_scheduled_h)
     rows.sort(key=lambda row: (-(row["gpu_s"] or 0.0), -row["scheduled_s"], row["first_id"]))
-    told = _progress_jobs(progress) if rows else set()
     keys = ibis.memtable(
         {name: [row[name] for row in rows[:listed]] for name in ("cluster", "run_key")},
         schema={"cluster": "string", "run_key": "string"},
     )
     members = stitched(attempts, progress, rule, min_gpus=min_gpus, keys=keys)
-    splits = _measured(progress, rows[:listed], members, told)
+    splits = _measured(progress, rows[:listed], members)
     runs = [_run(row, splits.get(place)) for place, row in enumerate(rows)]
     return JobRuns(
         gap_h=rule.gap_h,
@@ -180,8 +179,10 @@ def job_runs(
     )
 
 
-def _sums(parts: ibis.Table, assumed: Assumptions, min_scheduled_h: float) -> list[dict[str, Any]]:
-    cut = ~parts["state"].isin(STILL_GOOD)
+def _sums(
+    parts: ibis.Table, assumed: CheckpointAssumptions, min_scheduled_h: float
+) -> list[dict[str, Any]]:
+    cut = ~parts["state"].isin(("COMPLETED", *STILL_RUNNING))
     parts = parts.mutate(
         cut=cut,
         worst_s=_productive_s(parts, cut, assumed.worst),
@@ -221,16 +222,8 @@ def _productive_s(parts: ibis.Table, cut: Any, case: Scenario) -> Any:
     return (run_s - lost_s) * (1.0 - case.save_min / case.checkpoint_interval_min)
 
 
-def _progress_jobs(progress: ibis.Table) -> set[str]:
-    steps = progress.filter(progress["job_id"].notnull() & (progress["event"] == "step"))
-    return set(fetch(steps.select("job_id").distinct())["job_id"].to_pylist())
-
-
 def _measured(
-    progress: ibis.Table,
-    rows: list[dict[str, Any]],
-    parts: ibis.Table,
-    told: set[str],
+    progress: ibis.Table, rows: list[dict[str, Any]], parts: ibis.Table
 ) -> dict[int, tuple[ScheduledSplit | None, tuple[str, ...]]]:
     """For each listed run its split, and the ids of its jobs."""
     if not rows:
@@ -245,65 +238,32 @@ def _measured(
     by_run: dict[int, list[dict[str, Any]]] = {}
     for member in members:
         by_run.setdefault(member["place"], []).append(member)
-    jobs = sorted({member["job_id"] for member in members} & told)
-    records = _records(progress, jobs)
-    found: dict[int, tuple[ScheduledSplit | None, tuple[str, ...]]] = {}
-    for place, spans in by_run.items():
-        spans.sort(key=lambda span: span["start_s"])
-        ids = tuple(dict.fromkeys(span["job_id"] for span in spans))
-        split = None
-        record = _merged([records[job] for job in ids if job in records])
-        if record is not None:
-            state = rows[place]["last_state"]
-            split = split_scheduled(
-                record,
-                [(float(span["start_s"]), float(span["end_s"])) for span in spans],
-                ended=state not in STILL_GOOD[1:],
-                completed=state == "COMPLETED",
-            )
-        found[place] = (split, ids)
-    return found
-
-
-def _records(progress: ibis.Table, jobs: list[str]) -> dict[str, RunRecord]:
-    """Progress of each job, from the lowest rank that reports steps."""
-    if not jobs:
-        return {}
-    mine = progress.semi_join(ibis.memtable({"job_id": jobs}), "job_id")
-    ranks = (
-        mine.filter(mine["event"] == "step").group_by("job_id").aggregate(rank=ibis._["rank"].min())
-    )
-    rows = fetch(
-        mine.semi_join(ranks, ["job_id", "rank"]), "job_id", "time", "event", "step", "duration_s"
-    )
-    owner = np.asarray(rows["job_id"].to_pylist(), dtype=str)
-    times_s = seconds_of(rows["time"])
-    order = np.lexsort((floats_of(rows["step"]), times_s, owner))
-    owner, times_s = owner[order], times_s[order]
-    events = np.asarray(rows["event"].to_pylist(), dtype=str)[order]
-    steps, durations_s = floats_of(rows["step"])[order], floats_of(rows["duration_s"])[order]
-    cuts = np.flatnonzero(owner[1:] != owner[:-1]) + 1
-    edges = [0, *cuts.tolist(), len(owner)]
-    return {
-        str(owner[low]): RunRecord(
-            times_s[low:high], events[low:high], steps[low:high], durations_s[low:high]
+    records = records_of_jobs(progress, {member["job_id"] for member in members})
+    splits: dict[int, tuple[ScheduledSplit | None, tuple[str, ...]]] = {}
+    for place, attempts in by_run.items():
+        attempts.sort(key=lambda attempt: attempt["start_s"])
+        ids = tuple(dict.fromkeys(attempt["job_id"] for attempt in attempts))
+        splits[place] = (
+            split_scheduled(
+                merged(records[job] for job in ids if job in records),
+                [
+                    (
+                        attempt["start_s"] * MICROSECONDS_PER_SECOND,
+                        attempt["end_s"] * MICROSECONDS_PER_SECOND,
+                    )
+                    for attempt in attempts
+                ],
+                _state_of(rows[place]["last_state"]),
+            ),
+            ids,
         )
-        for low, high in pairwise(edges)
-        if high > low
-    }
+    return splits
 
 
-def _merged(records: list[RunRecord]) -> RunRecord | None:
-    if not records:
-        return None
-    times_s = np.concatenate([record.times_s for record in records])
-    order = np.argsort(times_s, kind="stable")
-    return RunRecord(
-        times_s[order],
-        np.concatenate([record.events for record in records])[order],
-        np.concatenate([record.steps for record in records])[order],
-        np.concatenate([record.durations_s for record in records])[order],
-    )
+def _state_of(last_state: str) -> RunState:
+    if last_state == "COMPLETED":
+        return RunState.COMPLETED
+    return RunState.RUNNING if last_state in STILL_RUNNING else RunState.INTERRUPTED
 
 
 def _run(

@@ -1,14 +1,9 @@
-"""Goodput and ETTR of one run, live or from its file: every microsecond in exactly one bucket.
+"""Goodput and ETTR of one run, live or from its file.
 
-The wall clock runs from the first event (less its duration) to the last. The time between two
-events belongs to the later one, up to that event's own duration; the rest is idle, or restart
-where the later event says that the run began anew. A step takes the idle time that its duration
-covers, so that a save told within a step splits it exactly. A step whose result was lost (the run
-went back behind it, or did it again) counts as redone, not as productive. Sums are kept in whole
-microseconds, so that the split is exact. Standard library only.
-
-**Source**: ETTR as productive time over available wall-clock time, Kokolis et al. (2025), HPCA,
-section II; the causes of loss are this package's own.
+`ettr.progress.split` defines the buckets. A live `Goodput` takes the run to be running: steps that
+are not saved yet are productive, and `at_risk_s` says how much of it a failure now would lose. A
+file is read as that of a run that is over: where its last word is not an `end` event, the steps
+after the last save are lost (`unsaved_s`), as in `ettr runs`. `state` says otherwise in both.
 """
 
 from __future__ import annotations
@@ -18,26 +13,32 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ettr.errors import SourceError
-from ettr.progress.recorder import ProgressEvent, read_progress
-
-_MICROSECONDS = 1_000_000
-_BEGINS_ANEW = ("start", "restart")
+from ettr.progress.events import MAX_STEP, ProgressEvent, microseconds, read_progress
+from ettr.progress.split import RunState, WallClockSplit, WallClockSplitter
+from ettr.units import MICROSECONDS_PER_SECOND
 
 
 @dataclass(frozen=True, slots=True)
 class GoodputSplit:
-    """Where the wall clock of a run went, in seconds; the parts add up to `wall_s`."""
+    """Where the wall clock of a run went, in seconds; the parts add up to `wall_s`.
+
+    `redone_s` went into steps that the run went back behind, `unsaved_s` into steps after the last
+    save of a run that ended without completing. `at_risk_s` is a part of `productive_s`.
+    """
 
     wall_s: float
     productive_s: float
     redone_s: float
+    unsaved_s: float
     save_s: float
     restore_s: float
     stall_s: float
     restart_s: float
     idle_s: float
+    at_risk_s: float
     steps: int
     redone_steps: int
+    unsaved_steps: int
     restarts: int
     out_of_order: int
 
@@ -66,112 +67,42 @@ class Goodput:
     """Follows the events of one rank, in the order in which they happened."""
 
     def __init__(self) -> None:
-        self._spent = dict.fromkeys(
-            ("productive", "redone", "save", "restore", "stall", "restart", "idle"), 0
-        )
-        self._of_step: dict[int, int] = {}
-        self._first: int | None = None
-        self._last = 0
-        self._furthest = -1
-        self._redone_steps = self._restarts = self._out_of_order = 0
-        self._idle: list[tuple[int, int]] = []  # idle times since the last step
-        self._anew = True
+        self._splitter = WallClockSplitter()
 
     def add(self, event: ProgressEvent) -> None:
-        """Take one event; one that is older than the last is counted, its time is already told."""
-        now = round(event.time_s * _MICROSECONDS)
-        if self._first is None:
-            length = round((event.duration_s or 0.0) * _MICROSECONDS)
-            self._first = self._last = now - max(length, 0)
-        # Events of a restart in a row (start, initialisation, group re-formed) are one restart.
-        anew = event.event in _BEGINS_ANEW
-        self._restarts += anew and not self._anew
-        self._anew = anew
-        self._out_of_order += now < self._last
-        before, gap = self._last, max(now - self._last, 0)
-        self._last = max(now, self._last)
-        own = self._own_time(event, gap)
-        self._spent["restart" if anew else "idle"] += gap - own
-        if not anew and gap > own:
-            self._idle.append((before, before + gap - own))
-        if event.event == "step":
-            self._do_step(event.step, own + self._idle_within(event, now))
-            return
-        if event.event in self._spent:
-            self._spent[event.event] += own
-        elif event.event == "start":
-            self._spent["restart"] += own
-        else:
-            self._spent["idle"] += own
-        if event.event == "restore":
-            self._go_back_to(event.step)
+        """Take one event.
 
-    def split(self) -> GoodputSplit:
-        """Where the time went, up to the last event."""
-        seconds = {name: spent / _MICROSECONDS for name, spent in self._spent.items()}
-        wall = 0 if self._first is None else self._last - self._first
-        return GoodputSplit(
-            wall_s=wall / _MICROSECONDS,
-            productive_s=seconds["productive"],
-            redone_s=seconds["redone"],
-            save_s=seconds["save"],
-            restore_s=seconds["restore"],
-            stall_s=seconds["stall"],
-            restart_s=seconds["restart"],
-            idle_s=seconds["idle"],
-            steps=len(self._of_step),
-            redone_steps=self._redone_steps,
-            restarts=self._restarts,
-            out_of_order=self._out_of_order,
-        )
+        Raises:
+            SourceError: its time or duration is not finite, or its step has more than 64 bits.
+        """
+        if abs(event.step) > MAX_STEP:
+            raise SourceError(f"step: {event.step} was given; it lies below {MAX_STEP}")
+        duration_us = None
+        if event.duration_s is not None:
+            duration_us = max(microseconds(event.duration_s), 0)
+        self._splitter.add(event.event, event.step, microseconds(event.time_s), duration_us)
 
-    @staticmethod
-    def _own_time(event: ProgressEvent, gap: int) -> int:
-        if event.duration_s is None:
-            # A step without a duration took the time since the event before it.
-            return gap if event.event == "step" else 0
-        return min(gap, max(round(event.duration_s * _MICROSECONDS), 0))
+    def split(self, state: RunState = RunState.RUNNING) -> GoodputSplit:
+        """Where the time went, up to the last event.
 
-    def _idle_within(self, event: ProgressEvent, now: int) -> int:
-        # A save or a stall within a step is told before the step is: what lay idle around it
-        # was the step's own time.
-        if not self._idle:
-            return 0
-        begin = now - max(round((event.duration_s or 0.0) * _MICROSECONDS), 0)
-        inside = sum(max(end - max(start, begin), 0) for start, end in self._idle)
-        self._idle.clear()
-        self._spent["idle"] -= inside
-        return inside
-
-    def _do_step(self, step: int, spent: int) -> None:
-        if step <= self._furthest:
-            self._lose(step)
-        else:
-            self._furthest = step
-        self._of_step[step] = spent
-        self._spent["productive"] += spent
-
-    def _go_back_to(self, step: int) -> None:
-        lost: Iterable[int] = range(step + 1, self._furthest + 1)
-        if self._furthest - step > len(self._of_step):  # a file may hold any number
-            lost = [done for done in self._of_step if done > step]
-        for number in lost:
-            self._lose(number)
-        self._furthest = min(self._furthest, step)
-
-    def _lose(self, step: int) -> None:
-        spent = self._of_step.pop(step, None)
-        if spent is not None:
-            self._spent["productive"] -= spent
-            self._spent["redone"] += spent
-            self._redone_steps += 1
+        Args:
+            state: whether the run goes on, has completed, or has ended otherwise.
+        """
+        return _in_seconds(self._splitter.split(state))
 
 
-def goodput(events: Iterable[ProgressEvent], rank: int | None = None) -> GoodputSplit:
+def goodput_of_events(
+    events: Iterable[ProgressEvent],
+    rank: int | None = None,
+    *,
+    state: RunState = RunState.INTERRUPTED,
+) -> GoodputSplit:
     """Split of the events of one rank.
 
     Args:
         rank: whose events; None: the lowest rank that has any.
+        state: how the run stands after the last event. A run whose last word is an `end` event has
+            completed, whatever is given.
 
     Raises:
         SourceError: there is no event of that rank, or the events are of several runs.
@@ -189,13 +120,40 @@ def goodput(events: Iterable[ProgressEvent], rank: int | None = None) -> Goodput
     for event in kept:
         if event.rank == chosen:
             tracker.add(event)
-    return tracker.split()
+    return tracker.split(state)
 
 
-def goodput_of_file(path: str | os.PathLike[str], rank: int | None = None) -> GoodputSplit:
-    """Split of a progress file, as `goodput`.
+def goodput_of_file(
+    path: str | os.PathLike[str],
+    rank: int | None = None,
+    *,
+    state: RunState = RunState.INTERRUPTED,
+) -> GoodputSplit:
+    """Split of a progress file, as `goodput_of_events`.
+
+    Where the run still goes on, give `RunState.RUNNING`.
 
     Raises:
         SourceError: the file cannot be read, or holds no event of that rank.
     """
-    return goodput(read_progress(path), rank)
+    return goodput_of_events(read_progress(path), rank, state=state)
+
+
+def _in_seconds(split: WallClockSplit) -> GoodputSplit:
+    return GoodputSplit(
+        wall_s=split.wall_us / MICROSECONDS_PER_SECOND,
+        productive_s=split.productive_us / MICROSECONDS_PER_SECOND,
+        redone_s=split.redone_us / MICROSECONDS_PER_SECOND,
+        unsaved_s=split.unsaved_us / MICROSECONDS_PER_SECOND,
+        save_s=split.save_us / MICROSECONDS_PER_SECOND,
+        restore_s=split.restore_us / MICROSECONDS_PER_SECOND,
+        stall_s=split.stall_us / MICROSECONDS_PER_SECOND,
+        restart_s=split.restart_us / MICROSECONDS_PER_SECOND,
+        idle_s=split.idle_us / MICROSECONDS_PER_SECOND,
+        at_risk_s=split.at_risk_us / MICROSECONDS_PER_SECOND,
+        steps=split.steps,
+        redone_steps=split.redone_steps,
+        unsaved_steps=split.unsaved_steps,
+        restarts=split.restarts,
+        out_of_order=split.out_of_order,
+    )

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ettr.errors import SourceError
-from ettr.progress.recorder import ProgressEvent
+from ettr.progress.events import ProgressEvent
 
 _SPANS = {
     "tpu_init": "restart",

@@ -1,53 +1,23 @@
 """The progress recorder: what happened in the training loop, as lines that survive a kill -9.
 
-One JSON object a line, one `write` a line, on a file opened for append: the kernel holds each
-finished line even when the process is killed in the next instruction. (A machine that loses power
-may lose its last seconds; `fsync=True` closes that hole at the price of a disk flush a line.)
-
-A line:
-
-    {"v":1,"run":"r1","cluster":null,"job":null,"rank":0,"time":1700000000.25,
-     "event":"step","step":12,"duration_s":0.43,"detail":{"loss":2.1}}
-
-`time` is when the event was over, in Unix seconds; `duration_s` is how long it held up the training
-loop (null: a point in time). The analysis reads these lines into its table `progress`.
-Standard library only.
+One `write` a line on a file opened for append: the kernel holds each finished line even when the
+process is killed in the next instruction. (A machine that loses power may lose its last seconds;
+`fsync=True` closes that hole at the price of a disk flush a line.) `ettr.progress.events` has the
+format. Standard library only.
 """
 
 from __future__ import annotations
 
-import json
-import math
 import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from ettr.errors import SourceError, UsageError
-
-VERSION = 1
-EVENTS = ("start", "step", "save", "restore", "stall", "restart", "end")
-# A fact that JSON cannot hold is written as its text: recording never raises in the loop.
-_encode = json.JSONEncoder(separators=(",", ":"), default=str).encode
-
-
-@dataclass(frozen=True, slots=True)
-class ProgressEvent:
-    """One line: what was over when, at which step, and how long it held up the loop."""
-
-    event: str
-    step: int
-    time_s: float
-    duration_s: float | None = None
-    rank: int = 0
-    run: str = ""
-    cluster: str | None = None
-    job: str | None = None
-    detail: dict[str, Any] = field(default_factory=dict)
+from ettr.errors import UsageError
+from ettr.progress.events import EARLIEST_S, EVENTS, LATEST_S, MAX_STEP, LineWriter, ProgressEvent
 
 
 class ProgressRecorder:
@@ -85,8 +55,7 @@ class ProgressRecorder:
         self.run, self.cluster, self.job, self.rank = run, cluster, job, rank
         self.lost_lines = 0
         self._clock, self._fsync, self._listener = clock, fsync, listener
-        who = {"run": run, "cluster": cluster, "job": job, "rank": rank}
-        self._prefix = f'{{"v":{VERSION},{json.dumps(who, separators=(",", ":"))[1:-1]},"time":'
+        self._writer = LineWriter(run, cluster, job, rank)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         self._torn = _ends_torn(self._fd)
@@ -109,26 +78,29 @@ class ProgressRecorder:
             time_s: Unix seconds when it was over; None: now.
             detail: further facts, anything that JSON holds.
 
+        A duration that is no length of time (below 0, not finite) is recorded as not known.
+
         Raises:
-            UsageError: no such event.
+            UsageError: no such event, a time that no calendar has, or a step of more than 64 bits.
         """
         if event not in EVENTS:
             raise UsageError(f"event: {event!r} was given; it is one of {', '.join(EVENTS)}")
+        step = int(step)
+        if abs(step) > MAX_STEP:
+            raise UsageError(f"step: {step} was given; it lies below {MAX_STEP}")
         # Rounded before it is handed on, so that the live split and the file's are the same.
-        now = round(self._clock() if time_s is None else time_s, 6)
+        now = round(float(self._clock() if time_s is None else time_s), 6)
+        if not EARLIEST_S <= now <= LATEST_S:
+            raise UsageError(f"time_s: {now} was given; it is in Unix seconds")
         if duration_s is not None:
-            duration_s = round(duration_s, 6)
-        duration = "null" if duration_s is None else f"{duration_s:.6f}"
-        more = f',"detail":{_encode(detail)}' if detail else ""
-        self._append(
-            f'{self._prefix}{now:.6f},"event":"{event}","step":{int(step)},'
-            f'"duration_s":{duration}{more}}}\n'.encode()
-        )
+            known = 0 <= duration_s <= LATEST_S
+            duration_s = round(float(duration_s), 6) if known else None
+        self._append(self._writer.line(event, step, now, duration_s, detail))
         if self._listener is not None:
             self._listener(
                 ProgressEvent(
                     event,
-                    int(step),
+                    step,
                     now,
                     duration_s,
                     self.rank,
@@ -177,6 +149,7 @@ class ProgressRecorder:
         begin = self._clock()
         yield more
         now = self._clock()
+        # A clock that was set back within the block leaves its length unknown, not below 0.
         self.record(event, step, now - begin, time_s=now, **more)
 
     def close(self) -> None:
@@ -208,46 +181,6 @@ class ProgressRecorder:
             self.lost_lines += 1
             return
         self.lost_lines += self._torn
-
-
-def read_progress(path: str | os.PathLike[str]) -> Iterator[ProgressEvent]:
-    """The events of a file in the order written; torn and foreign lines are passed over.
-
-    Raises:
-        SourceError: the file cannot be read.
-    """
-    try:
-        lines = Path(path).read_bytes().split(b"\n")
-    except OSError as error:
-        raise SourceError(f"{path}: cannot be read: {error.strerror or error}") from error
-    for line in lines:
-        event = parse_line(line)
-        if event is not None:
-            yield event
-
-
-def parse_line(line: bytes) -> ProgressEvent | None:
-    """The event of one line, or None where the line is torn or not of this format."""
-    try:
-        raw = json.loads(line)
-        if raw["v"] != VERSION or raw["event"] not in EVENTS:
-            return None
-        duration = raw.get("duration_s")
-        if not math.isfinite(raw["time"]) or not math.isfinite(duration or 0.0):
-            return None
-        return ProgressEvent(
-            event=raw["event"],
-            step=int(raw["step"]),
-            time_s=float(raw["time"]),
-            duration_s=None if duration is None else float(duration),
-            rank=int(raw.get("rank", 0)),
-            run=str(raw["run"]),
-            cluster=raw.get("cluster"),
-            job=raw.get("job"),
-            detail=raw.get("detail") or {},
-        )
-    except (ValueError, KeyError, TypeError, OverflowError):
-        return None
 
 
 def _ends_torn(fd: int) -> bool:

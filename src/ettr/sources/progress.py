@@ -1,44 +1,33 @@
-"""Progress lines of a training run -> `progress`.
+"""Progress lines of a training run -> `progress` (docs/how-to/record-progress.md).
 
-The recorder of the training side writes one JSON object a line (docs/how-to/record-progress.md).
-The format is shared, not the code: this reader knows it by its keys alone.
+The recorder's own codec reads them; what it refuses is kept as a reject with its reason.
 """
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from ettr.progress.events import BadLineError, decode_line, looks_like_event, microseconds
 from ettr.sources.base import ReadOptions, Source
 from ettr.sources.lines import numbered_lines
 from ettr.sources.origin import Origin
 from ettr.tables.rows import BATCH_ROWS, Batch, Rejects, table_of
 
 NAME = "progress"
-VERSION = 1
-EVENTS = frozenset({"start", "step", "save", "restore", "stall", "restart", "end"})
 
-
-class _BadRecordError(Exception):
-    """A record that is no event; carries the slug and the words for `rejects`."""
-
-    def __init__(self, reason: str, detail: str) -> None:
-        super().__init__(detail)
-        self.reason, self.detail = reason, detail
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LOOKED_AT_LINES = 20
 
 
 def matches(head: bytes, name: str) -> float:
     """1 where one of the first lines is a progress event, else 0."""
-    for line in head.split(b"\n")[:20]:
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(record, dict) and {"v", "run", "time", "event", "step"} <= record.keys():
-            return 1.0 if record["event"] in EVENTS else 0.0
+    for line in head.split(b"\n")[:_LOOKED_AT_LINES]:
+        known = looks_like_event(line)
+        if known is not None:
+            return float(known)
     return 0.0
 
 
@@ -55,8 +44,8 @@ def read(file: Origin, options: ReadOptions) -> Iterator[Batch]:
             continue
         try:
             rows.append(_row(line, options) | {"file_id": file.file_id, "line": number})
-        except _BadRecordError as bad:
-            rejects.add(number, bad.reason, bad.detail, line)
+        except BadLineError as bad:
+            rejects.add(number, bad.reason, str(bad), line)
         if len(rows) >= BATCH_ROWS:
             yield _batch(rows, rejects, n_read, n_skipped)
             rows, rejects, n_read, n_skipped = [], Rejects(NAME, file.file_id), 0, 0
@@ -74,66 +63,26 @@ def _batch(rows: list[dict[str, Any]], rejects: Rejects, n_read: int, n_skipped:
 
 
 def _row(line: bytes, options: ReadOptions) -> dict[str, Any]:
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise _BadRecordError("bad-json", f"torn, or not JSON: {error}") from error
-    if not isinstance(record, dict):
-        raise _BadRecordError("not-an-object", f"a {type(record).__name__}, not an object")
-    if record.get("v") != VERSION:
-        raise _BadRecordError("bad-version", f"v: {record.get('v')!r}, this reads {VERSION}")
-    event = record.get("event")
-    if event not in EVENTS:
-        raise _BadRecordError("bad-event", f"event: {event!r}, not of {', '.join(sorted(EVENTS))}")
-    run = record.get("run")
-    if not isinstance(run, str) or not run:
-        raise _BadRecordError("bad-run", f"run: {run!r}, not a name")
-    detail = record.get("detail")
+    event = decode_line(line)
     return {
-        "run_id": run,
-        "cluster": _text(record, "cluster") or options.cluster,
-        "job_id": _text(record, "job"),
-        "rank": _whole(record, "rank", 0),
-        "time": _time(record),
-        "event": event,
-        "step": _whole(record, "step", None),
-        "duration_s": _duration_s(record),
-        "detail": json.dumps(detail, separators=(",", ":")) if detail else None,
+        "run_id": event.run,
+        "cluster": event.cluster or options.cluster,
+        "job_id": event.job,
+        "rank": event.rank,
+        "time": _EPOCH + timedelta(microseconds=microseconds(event.time_s)),
+        "event": event.event,
+        "step": event.step,
+        "duration_s": event.duration_s,
+        "detail": _detail(event.detail),
         "source": NAME,
     }
 
 
-def _text(record: dict[str, Any], key: str) -> str | None:
-    value = record.get(key)
-    return None if value is None or value == "" else str(value)
-
-
-def _whole(record: dict[str, Any], key: str, absent: int | None) -> int:
-    value = record.get(key, absent)
-    if isinstance(value, bool) or not isinstance(value, int) or abs(value) >= 1 << 63:
-        raise _BadRecordError(f"bad-{key}", f"{key}: {value!r}, not a whole number")
-    return value
-
-
-def _time(record: dict[str, Any]) -> datetime:
-    value = record.get("time")
+def _detail(detail: dict[str, Any]) -> str | None:
     try:
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise TypeError
-        return datetime.fromtimestamp(value, UTC)
-    except (TypeError, ValueError, OverflowError, OSError) as error:
-        raise _BadRecordError("bad-timestamp", f"time: {value!r}, not Unix seconds") from error
-
-
-def _duration_s(record: dict[str, Any]) -> float | None:
-    value = record.get("duration_s")
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _BadRecordError("bad-duration", f"duration_s: {value!r}, not seconds")
-    if not math.isfinite(value) or value < 0:
-        raise _BadRecordError("bad-duration", f"duration_s: {value!r}, not a length of time")
-    return float(value)
+        return json.dumps(detail, separators=(",", ":")) if detail else None
+    except RecursionError as error:
+        raise BadLineError("bad-detail", f"detail: {error}") from error
 
 
 SOURCE = Source(
@@ -142,6 +91,6 @@ SOURCE = Source(
     tables=(NAME,),
     matches=matches,
     read=read,
-    how_to_get="written by ettr.progress.recorder.ProgressRecorder in the training loop",
+    how_to_get="written by ettr.progress.ProgressRecorder in the training loop",
     guide="record-progress.md",
 )
