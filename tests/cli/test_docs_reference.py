@@ -1,9 +1,7 @@
-"""The docs match the program: generated pages, keys of the JSON, links, commands, imports."""
+"""The docs match the program: generated pages, keys of the JSON, links, commands."""
 
 from __future__ import annotations
 
-import ast
-import importlib
 import importlib.util
 import re
 import shlex
@@ -13,16 +11,9 @@ from typing import Any
 import pytest
 import typer.main
 
+from cli.docs_pages import DOCS, PAGES, blocks, named
 from ettr.cli.main import build_app
 from ettr.sources.registry import all_sources
-
-ROOT = Path(__file__).resolve().parents[2]
-DOCS = ROOT / "docs"
-PAGES = [
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
-    ROOT / "examples" / "README.md",
-    *sorted(DOCS.rglob("*.md")),
-]
 
 
 @pytest.fixture(scope="module")
@@ -107,16 +98,6 @@ def test_no_documented_key_is_absent(document: dict[str, Any]):
     assert {key for key in documented() if "[" not in key and key.count(".") < 2} - here == set()
 
 
-def named(page: Path) -> str:
-    return str(page.relative_to(ROOT))
-
-
-def blocks(page: Path, *languages: str) -> list[str]:
-    """The fenced blocks of a page in one of these languages."""
-    fence = rf"^```(?:{'|'.join(languages)})\n(.*?)^```"
-    return re.findall(fence, page.read_text("utf-8"), re.S | re.M)
-
-
 def anchor(heading: str) -> str:
     """What a heading is called in a link, as forges make it."""
     return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
@@ -155,15 +136,3 @@ def test_the_commands_of_the_docs_are_ones_that_ettr_takes():
                 wrong.append(f"{named(page)}: {line}: {error!r}")
     assert seen > 40
     assert wrong == []
-
-
-@pytest.mark.torch
-@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "python")], ids=named)
-def test_what_the_python_of_the_docs_imports_from_ettr_is_there(page: Path):
-    for block in blocks(page, "python"):
-        for node in ast.walk(ast.parse(block)):
-            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("ettr"):
-                module = importlib.import_module(str(node.module))
-                for name in node.names:
-                    if not hasattr(module, name.name):  # from ettr.training import theory
-                        importlib.import_module(f"{node.module}.{name.name}")

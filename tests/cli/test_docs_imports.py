@@ -1,0 +1,138 @@
+"""Python in the docs: imports run in a fresh interpreter, complete programs run, names exist."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cli.docs_pages import PAGES, ROOT, blocks, named
+
+NEEDS_TORCH = ("torch", "torchft", "ettr.checkpoint", "ettr.elastic")
+# what names in the docs may be resolved against
+RESOLVE = """
+import importlib, sys
+for name in sys.argv[1:]:
+    parts = name.split(".")
+    for n in range(len(parts), 0, -1):
+        try:
+            thing = importlib.import_module(".".join(parts[:n]))
+        except ModuleNotFoundError as error:
+            if not name.startswith(str(error.name)):
+                raise
+            continue
+        for part in parts[n:]:
+            thing = getattr(thing, part)
+        break
+"""
+
+
+def fresh(code: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run code in a fresh interpreter at the root of the checkout."""
+    path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    return subprocess.run(
+        [sys.executable, "-c", code, *words],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def imports_of(page: Path) -> list[ast.Import | ast.ImportFrom]:
+    """The import statements of a page's Python, also of `python -c "..."` in its shell blocks."""
+    code = blocks(page, "python")
+    for block in blocks(page, "sh", "console", "text"):
+        code += re.findall(r'python3? -c "([^"]*)"', block)
+    trees = [ast.parse(block) for block in code]
+    return [
+        node
+        for tree in trees
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    ]
+
+
+def modules_of(statement: ast.Import | ast.ImportFrom) -> list[str]:
+    if isinstance(statement, ast.ImportFrom):
+        return [str(statement.module)]
+    return [name.name for name in statement.names]
+
+
+def needs_torch(module: str) -> bool:
+    return any(module == room or module.startswith(room + ".") for room in NEEDS_TORCH)
+
+
+def with_mark(page: Path) -> object:
+    """The page as a parameter, in the group `torch` where one of its imports needs it."""
+    torch = any(needs_torch(module) for node in imports_of(page) for module in modules_of(node))
+    return pytest.param(page, id=named(page), marks=[pytest.mark.torch] if torch else [])
+
+
+@pytest.mark.parametrize("page", [with_mark(page) for page in PAGES if imports_of(page)])
+def test_the_imports_of_a_page_run(page: Path):
+    absent = {"torchft"} if importlib.util.find_spec("torchft") is None else set()
+    statements = [
+        ast.unparse(node)
+        for node in imports_of(page)
+        if not absent.intersection(module.partition(".")[0] for module in modules_of(node))
+    ]
+    done = fresh("\n".join(statements))
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "docs/explanation/ettr-models.md",
+        "docs/explanation/scar-theory.md",
+        "docs/how-to/choose-a-failure-model.md",
+    ],
+)
+def test_a_program_that_a_page_shows_whole_runs(page: str):
+    done = fresh("\n".join(blocks(ROOT / page, "python")))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+def dotted_names(page: Path) -> set[str]:
+    """Names of the package in code spans, such as `ettr.plan.renewal`."""
+    text = page.read_text("utf-8")
+    return {
+        name.replace(":", ".")
+        for name in re.findall(r"`((?:ettr|reproduction)(?:\.\w+)+(?::\w+(?:\.\w+)*)?)", text)
+        if not name.endswith((".md", ".prom", ".py"))
+    }
+
+
+def documented_names() -> set[str]:
+    """Every dotted name of the docs; those in the changelog may be of the past."""
+    return {name for page in PAGES if page.name != "CHANGELOG.md" for name in dotted_names(page)}
+
+
+def test_every_dotted_name_of_the_docs_exists():
+    names = sorted(name for name in documented_names() if not needs_torch(name))
+    assert len(names) > 20
+    done = fresh(RESOLVE, *names)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.torch
+def test_every_dotted_name_of_the_training_side_exists():
+    names = sorted(name for name in documented_names() if needs_torch(name))
+    assert names
+    done = fresh(RESOLVE, *names)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_name_that_is_not_there_is_noticed():
+    assert "no attribute 'nowhere'" in fresh(RESOLVE, "ettr.plan.nowhere").stderr
+    assert fresh("from ettr.plan.renewal import nothing").returncode == 1
