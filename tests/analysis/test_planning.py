@@ -12,7 +12,12 @@ from scipy.stats import binomtest
 from cli.program import ettr
 from ettr.analysis import Analysis
 from ettr.analysis.comparing import compare_fleets
-from ettr.analysis.fleet_evidence import fleet_record, periods, record_to_plan_with, typed_record
+from ettr.analysis.fleet_evidence import (
+    evidence_to_plan_with,
+    fleet_evidence,
+    periods,
+    typed_evidence,
+)
 from ettr.analysis.planning import RunShape, measured_rate, plan_run
 from ettr.analysis.projecting import checkpoint_advice, project_store
 from ettr.errors import UsageError
@@ -69,7 +74,7 @@ def told(*args: str) -> dict[str, Any]:
 
 
 def test_large_jobs_are_the_record(analysis: Analysis, cluster: SyntheticCluster) -> None:
-    record = record_to_plan_with(analysis, "synth")
+    record = evidence_to_plan_with(analysis, "synth")
     assert record.counts.total == sum(cluster.truth.failures_large.values())
     assert record.counts.node_days == pytest.approx(cluster.truth.node_s_large / 86400, rel=1e-9)
     assert record.by_symptom == {k: n for k, n in cluster.truth.failures_large.items() if n}
@@ -78,7 +83,7 @@ def test_large_jobs_are_the_record(analysis: Analysis, cluster: SyntheticCluster
 
 
 def test_all_jobs_are_the_record_where_asked(analysis: Analysis, cluster: SyntheticCluster) -> None:
-    record = fleet_record(analysis, "synth")
+    record = fleet_evidence(analysis, "synth")
     assert record.counts.total == analysis.rates.all_jobs.failures
     assert record.counts.node_days == pytest.approx(cluster.truth.node_s_all / 86400, rel=1e-9)
 
@@ -132,7 +137,7 @@ def test_advice_for_the_runs_seen(analysis: Analysis) -> None:
 
 
 def test_both_periods_keep_every_node_day(analysis: Analysis) -> None:
-    whole = fleet_record(analysis, "synth")
+    whole = fleet_evidence(analysis, "synth")
     cut = ORIGIN + timedelta(days=15)
     early, late = periods(analysis, "synth", cut, cut)
     assert early.counts.total + late.counts.total == whole.counts.total
@@ -141,8 +146,8 @@ def test_both_periods_keep_every_node_day(analysis: Analysis) -> None:
 
 
 def test_a_fleet_equals_itself(analysis: Analysis) -> None:
-    record = fleet_record(analysis, "one")
-    other = fleet_record(analysis, "other")
+    record = fleet_evidence(analysis, "one")
+    other = fleet_evidence(analysis, "other")
     found = compare_fleets([record, other], 0.9)
     assert found.pairs[0].ratio.ratio == pytest.approx(1.0)
     assert found.pairs[0].ratio.low < 1 < found.pairs[0].ratio.high
@@ -236,13 +241,13 @@ def test_wrong_use(args: tuple[str, ...], says: str) -> None:
 
 def test_unknown_partitions_and_empty_periods(place: Path, analysis: Analysis) -> None:
     with pytest.raises(UsageError, match=r"no job has run.*its partitions"):
-        fleet_record(analysis, "x", partition=("nowhere",))
+        fleet_evidence(analysis, "x", partition=("nowhere",))
     with pytest.raises(UsageError, match="choose a moment within the logs"):
         periods(analysis, "x", ORIGIN - timedelta(days=9), ORIGIN - timedelta(days=9))
 
 
 def test_plan_of_a_quiet_fleet_names_the_bound() -> None:
-    rate = measured_rate(typed_record("quiet", 0, 900.0), 0.9)
+    rate = measured_rate(typed_evidence("quiet", 0, 900.0), 0.9)
     made = plan_run(RunShape(64), rate, gpus_per_node=8)
     assert made.ettr.estimate is None
     assert "as nothing failed yet" in plan_section(made).lead

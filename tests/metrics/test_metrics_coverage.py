@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import poisson
 
 from ettr.estimates.exact import mean_time_interval, poisson_interval, share_interval
-from ettr.metrics.rates import rate
+from ettr.metrics.rates import estimated_rate
 
 
 @pytest.mark.parametrize("expected", [0.0, 0.05, 1.0, 3.0, 10.0, 50.0])
@@ -30,7 +30,7 @@ def test_simulated_rates_and_mean_times_are_covered(expected):
     node_days = 1000.0
     held = np.zeros(2)
     for count in rng.poisson(expected, 4000):
-        found = rate(int(count), node_days)
+        found = estimated_rate(int(count), node_days)
         held[0] += found.per_1000_node_days.contains(expected)
         mean = mean_time_interval(int(count), node_days)
         held[1] += mean.contains(node_days / expected if expected else np.inf)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from ettr.metrics.exposure import exposure
 from ettr.metrics.quality import data_quality
 from ettr.metrics.status import status_mix
 from ettr.metrics.totals import totals
@@ -39,7 +40,8 @@ def cluster():
 
 def quality(tables: dict[str, pa.Table], **options):
     opened = on_duckdb(tables)
-    return data_quality(**{name: opened[name] for name in INPUTS}, **options)
+    basis = exposure(opened["attempts"], opened["allocations"]).basis
+    return data_quality(**{name: opened[name] for name in INPUTS}, exposure=basis, **options)
 
 
 def changed(table: pa.Table, change) -> pa.Table:
@@ -168,5 +170,7 @@ def test_phillips_comes_back_to_the_last_digit(tmp_path: Path):
         assert sum(s.attempts for s in status_mix(store.table("attempts")).states) == 4285
         names = [name for name in INPUTS if name in TABLES]
         empty = on_duckdb({})["failures"]
-        seen = data_quality(**{name: store.table(name) for name in names}, failures=empty)
+        given = {name: store.table(name) for name in names}
+        basis = exposure(given["attempts"], given["allocations"]).basis
+        seen = data_quality(**given, failures=empty, exposure=basis)
         assert (seen.rows_read, seen.rows_rejected) == (4285, 0)

@@ -11,14 +11,19 @@ import pytest
 
 from ettr.errors import UsageError
 from ettr.estimates.exact import mean_time_interval, rate_interval
+from ettr.metrics.exposure import exposure
 from ettr.metrics.instants import observed_period, to_seconds
 from ettr.metrics.mttf import in_job_restarts, mttf_by_size, project
-from ettr.metrics.rates import failure_rates, rate
+from ettr.metrics.rates import estimated_rate, failure_rates
 from ettr.metrics.trend import cumulative_node_days, rate_trend
 from synthetic.cluster import ClusterPlan, SyntheticCluster, build_cluster
 from synthetic.tables import on_duckdb
 
 PLAN = ClusterPlan()
+
+
+def exposed(tables: dict[str, ibis.Table]) -> ibis.Table:
+    return exposure(tables["attempts"], tables["allocations"]).by_attempt
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +37,7 @@ def tables(cluster) -> dict[str, ibis.Table]:
 
 
 def test_counts_and_exposure_come_back_exactly(cluster, tables):
-    found = failure_rates(tables["attempts"], tables["failures"])
+    found = failure_rates(exposed(tables), tables["failures"])
     truth = cluster.truth
     assert found.all_jobs.failures == sum(truth.failures_all.values())
     assert found.large_jobs.failures == sum(truth.failures_large.values())
@@ -44,7 +49,7 @@ def test_counts_and_exposure_come_back_exactly(cluster, tables):
 
 
 def test_planted_rates_lie_in_their_intervals(tables):
-    found = failure_rates(tables["attempts"], tables["failures"], confidence=0.99)
+    found = failure_rates(exposed(tables), tables["failures"], confidence=0.99)
     planted = sum(PLAN.rate_per_node_day.values()) * 1000
     assert found.large_jobs.per_1000_node_days.contains(planted)
     for row in found.by_symptom:
@@ -59,16 +64,16 @@ def test_intervals_of_the_rate_hold_their_confidence_over_many_clusters():
     held = 0
     for seed in range(60):
         tables = on_duckdb(build_cluster(small, seed=seed).tables)
-        found = failure_rates(tables["attempts"], tables["failures"])
+        found = failure_rates(exposed(tables), tables["failures"])
         held += found.large_jobs.per_1000_node_days.contains(planted)
     assert held >= 49  # 90 % of 60 is 54; fewer than 49 has a chance of 1.5 %
 
 
 def test_no_failure_leaves_an_upper_bound_and_no_exposure_none():
-    none = rate(0, 1000.0)
+    none = estimated_rate(0, 1000.0)
     assert none.per_1000_node_days.estimate == 0.0
     assert none.per_1000_node_days.high == pytest.approx(2.996, abs=1e-3)
-    assert rate(0, 0.0).per_1000_node_days.high == math.inf
+    assert estimated_rate(0, 0.0).per_1000_node_days.high == math.inf
     assert rate_interval(0, 0.0).estimate is None
     assert mean_time_interval(0, 100.0).high == math.inf
     assert mean_time_interval(0, 100.0).low == pytest.approx(33.38, abs=0.01)
@@ -76,13 +81,15 @@ def test_no_failure_leaves_an_upper_bound_and_no_exposure_none():
 
 @pytest.mark.parametrize(("gpus", "hours"), [(16_384, "1.80"), (131_072, "0.23")])
 def test_the_papers_projections_come_back(gpus, hours):
-    rsc1 = rate(65, 10_000.0)  # 6.50 per 1,000 node-days
+    rsc1 = estimated_rate(65, 10_000.0)  # 6.50 per 1,000 node-days
     assert f"{project(rsc1, gpus / 8).estimate:.2f}" == hours
 
 
 def test_mttf_by_size_counts_what_failed_and_what_ran(cluster, tables):
-    rates = failure_rates(tables["attempts"], tables["failures"])
-    found = mttf_by_size(tables["attempts"], tables["failures"], tables["progress"], rates.best)
+    rates = failure_rates(exposed(tables), tables["failures"])
+    found = mttf_by_size(
+        tables["attempts"], exposed(tables), tables["failures"], tables["progress"], rates.best
+    )
     assert sum(row.failures for row in found.classes) == sum(cluster.truth.failures_all.values())
     assert sum(row.node_days for row in found.classes) == pytest.approx(
         cluster.truth.node_s_all / 86400
@@ -96,8 +103,10 @@ def test_mttf_by_size_counts_what_failed_and_what_ran(cluster, tables):
 
 
 def test_restarts_within_jobs_shorten_the_time_between_interruptions_only(cluster, tables):
-    rates = failure_rates(tables["attempts"], tables["failures"])
-    found = mttf_by_size(tables["attempts"], tables["failures"], tables["progress"], rates.best)
+    rates = failure_rates(exposed(tables), tables["failures"])
+    found = mttf_by_size(
+        tables["attempts"], exposed(tables), tables["failures"], tables["progress"], rates.best
+    )
     planted = sum(run.in_job_restarts for run in cluster.truth.runs)
     assert sum(row.in_job_restarts for row in found.classes) == planted
     large = next(row for row in found.classes if row.size.size_to == 256)
@@ -110,7 +119,7 @@ def test_restarts_within_jobs_shorten_the_time_between_interruptions_only(cluste
 def test_the_trend_adds_up_to_the_whole(cluster, tables):
     period = observed_period(tables["attempts"], tables["node_states"], tables["events"])
     found = rate_trend(
-        tables["attempts"], tables["failures"], tables["events"], period, window_days=365.0
+        exposed(tables), tables["failures"], tables["events"], period, window_days=365.0
     )
     last = found.points[-1]
     assert last.failures == sum(cluster.truth.failures_all.values())
@@ -121,7 +130,7 @@ def test_the_trend_adds_up_to_the_whole(cluster, tables):
 def test_windows_side_by_side_cut_the_exposure_without_overlap(cluster, tables):
     period = observed_period(tables["attempts"])
     found = rate_trend(
-        tables["attempts"],
+        exposed(tables),
         tables["failures"],
         tables["events"],
         period,
@@ -140,7 +149,7 @@ def test_exposure_before_an_edge_equals_the_sum_of_clipped_attempts(cluster, tab
     rows = cluster.tables["attempts"].to_pylist()
     origin = to_seconds(min(row["start"] for row in rows))
     edges = origin + 7 * 3600.0 * np.arange(0, 210)
-    found = cumulative_node_days(tables["attempts"], edges)
+    found = cumulative_node_days(exposed(tables), edges)
     end_s = to_seconds(cluster.end)
     spans = [
         (to_seconds(r["start"]), to_seconds(r["end"]) if r["end"] else end_s, r["n_nodes"])
@@ -154,7 +163,7 @@ def test_exposure_before_an_edge_equals_the_sum_of_clipped_attempts(cluster, tab
 
 def test_a_check_that_appears_late_is_marked_as_new(tables):
     period = observed_period(tables["attempts"])
-    found = rate_trend(tables["attempts"], tables["failures"], tables["events"], period)
+    found = rate_trend(exposed(tables), tables["failures"], tables["events"], period)
     markers = {marker.check: marker for marker in found.markers}
     assert set(markers) == {"xid", "slurmctld", "check ibstat", "check mountpoint"}
     assert not markers["xid"].is_new
@@ -164,4 +173,4 @@ def test_a_check_that_appears_late_is_marked_as_new(tables):
 def test_a_window_without_length_is_refused(tables):
     period = observed_period(tables["attempts"])
     with pytest.raises(UsageError, match="window_days 0 and step_days"):
-        rate_trend(tables["attempts"], tables["failures"], tables["events"], period, window_days=0)
+        rate_trend(exposed(tables), tables["failures"], tables["events"], period, window_days=0)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ettr.analysis.fleet_evidence import typed_record
+from ettr.analysis.fleet_evidence import typed_evidence
 from ettr.analysis.planning import RunShape, measured_rate, plan_run
 from ettr.plan.closed_forms import second_form_ettr
 from ettr.plan.intervals import exact_interval_s
@@ -50,7 +50,7 @@ VECTORS = [
 
 @pytest.fixture(scope="module")
 def html(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    rate = measured_rate(typed_record("llama", 419, 110592.0), 0.9)
+    rate = measured_rate(typed_evidence("llama", 419, 110592.0), 0.9)
     plan = plan_run(
         RunShape(2048, write_s=30.0),
         rate,
@@ -208,7 +208,7 @@ def test_fits_a_phone(page: Any) -> None:
 
 
 def test_every_scheme_is_in_the_page() -> None:
-    rate = measured_rate(typed_record("x", 10, 1000.0), 0.9)
+    rate = measured_rate(typed_evidence("x", 10, 1000.0), 0.9)
     plan = plan_run(RunShape(16), rate, gpus_per_node=8)
     names = [one["name"] for one in given(plan, JOB)["schemes"]]
     assert names == [scheme.name for scheme in SCHEMES]

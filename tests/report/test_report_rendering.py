@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from ettr.analysis.comparing import compare_fleets
-from ettr.analysis.fleet_evidence import typed_record
+from ettr.analysis.fleet_evidence import typed_evidence
 from ettr.estimates import Interval
 from ettr.estimates.exact import FailureRate
 from ettr.models.compare import funnel
@@ -296,7 +296,7 @@ def test_names_that_are_markup_stay_text_in_the_page_and_in_its_figures():
     of_nodes = node_funnel(funnel([*nodes, (HOSTILE, FailureRate(12, 50.0))]))
     compared = compare_section(
         compare_fleets(
-            [typed_record(name, 5, 100.0) for name in (HOSTILE, "b", "c")], confidence=0.9
+            [typed_evidence(name, 5, 100.0) for name in (HOSTILE, "b", "c")], confidence=0.9
         )
     )
     section = Section(

@@ -20,16 +20,17 @@ from ettr.attribution.chance import (
     false_attribution,
 )
 from ettr.attribution.job_history import JobStory, explain
-from ettr.defaults import CONFIDENCE
+from ettr.defaults import CONFIDENCE, LARGE_JOB_GPUS
 from ettr.errors import StoreError
 from ettr.metrics.availability import Availability, availability, service
+from ettr.metrics.exposure import Exposure, exposure
 from ettr.metrics.faults import FleetFaults, fleet_faults
 from ettr.metrics.goodput import LOST_CAP_MIN, LostGoodput, lost_goodput
 from ettr.metrics.instants import Period, observed_period
 from ettr.metrics.mttf import MttfBySize, mttf_by_size
 from ettr.metrics.preemptions import preemption_links
 from ettr.metrics.quality import DataQuality, data_quality
-from ettr.metrics.rates import ABOVE_GPUS, FailureRates, failure_rates
+from ettr.metrics.rates import RatesBySymptom, failure_rates
 from ettr.metrics.runs import MIN_SCHEDULED_H, CheckpointAssumptions, JobRuns, job_runs
 from ettr.metrics.sizes import SizeMix, SizeUnit, main_size_unit, size_mix
 from ettr.metrics.status import StatusMix, status_mix
@@ -61,7 +62,7 @@ class Assumptions:
     believe: str | None = None
     window: Window = field(default_factory=Window)
     folding: FoldingRules = field(default_factory=FoldingRules)
-    above_gpus: int = ABOVE_GPUS
+    above_gpus: int = LARGE_JOB_GPUS
     gpus_per_node: float | None = None
     confidence: float = CONFIDENCE
     lost_cap_min: float = LOST_CAP_MIN
@@ -181,6 +182,11 @@ class Analysis:
         )
 
     @cached_property
+    def exposure(self) -> Exposure:
+        """Node-time that jobs ran: the denominator of every failure rate."""
+        return exposure(self._table("attempts"), self._table("allocations"))
+
+    @cached_property
     def totals(self) -> Totals:
         """Jobs, attempts and hours."""
         return totals(self._table("attempts"))
@@ -201,11 +207,11 @@ class Analysis:
         return size_mix(self._table("attempts"), self.size_unit)
 
     @cached_property
-    def rates(self) -> FailureRates:
+    def rates(self) -> RatesBySymptom:
         """Failures per node-day by symptom."""
         given = self.assumptions
         return failure_rates(
-            self._table("attempts"),
+            self.exposure.by_attempt,
             self.failures,
             above_gpus=given.above_gpus,
             confidence=given.confidence,
@@ -215,7 +221,7 @@ class Analysis:
     def trend(self) -> RateTrend:
         """Failures per node-day over time."""
         return rate_trend(
-            self._table("attempts"),
+            self.exposure.by_attempt,
             self.failures,
             self._table("events"),
             self.period,
@@ -227,6 +233,7 @@ class Analysis:
         """Time to failure by job size."""
         return mttf_by_size(
             self._table("attempts"),
+            self.exposure.by_attempt,
             self.failures,
             self._table("progress"),
             self.rates.best,
@@ -300,6 +307,7 @@ class Analysis:
             events=t["events"],
             progress=t["progress"],
             failures=self.failures,
+            exposure=self.exposure.basis,
             assumptions=self._assumed(),
         )
 
@@ -334,7 +342,7 @@ class Analysis:
         """Whether failures are independent, and which model fits."""
         from ettr.analysis.fleet import fleet_models
 
-        return fleet_models(self._table("allocations"), self.failures, self.assumptions.confidence)
+        return fleet_models(self.exposure.by_node, self.failures, self.assumptions.confidence)
 
     @cached_property
     def projection(self) -> ScaleProjection | None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ettr.analysis.fleet_evidence import FleetRecord
+import numpy as np
+
+from ettr.analysis.fleet import FLEET
+from ettr.analysis.fleet_evidence import FleetEvidence
 from ettr.errors import UsageError
 from ettr.estimates.exact import FailureRate
 from ettr.models.compare import (
@@ -70,15 +73,15 @@ class FleetComparison:
     notes: tuple[str, ...]
 
 
-def compare_fleets(records: Sequence[FleetRecord], confidence: float) -> FleetComparison:
+def compare_fleets(fleets: Sequence[FleetEvidence], confidence: float) -> FleetComparison:
     """Two fleets against each other; more of them each against all others, with a funnel.
 
     Raises:
         UsageError: fewer than two fleets, two of one name, or one without exposure.
     """
-    names = [record.name for record in records]
-    if len(records) < 2:
-        raise UsageError(f"{len(records)} fleet is nothing to compare; give two or more")
+    names = [fleet.name for fleet in fleets]
+    if len(fleets) < 2:
+        raise UsageError(f"{len(fleets)} fleet is nothing to compare; give two or more")
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise UsageError(
@@ -86,55 +89,56 @@ def compare_fleets(records: Sequence[FleetRecord], confidence: float) -> FleetCo
             "new=12/6000, or compare other stores"
         )
     notes = []
-    if len({record.jobs for record in records}) > 1:
+    if len({fleet.jobs for fleet in fleets}) > 1:
         notes.append(
             "The fleets are not of the same kind of jobs: "
-            + "; ".join(f"{record.name}: {record.jobs}" for record in records)
+            + "; ".join(f"{fleet.name}: {fleet.jobs}" for fleet in fleets)
             + ". Larger jobs meet other failures."
         )
-    if len(records) == 2:
-        pairs: tuple[FleetPair, ...] = (_pair(records[0], records[1], confidence),)
+    if len(fleets) == 2:
+        pairs: tuple[FleetPair, ...] = (_pair(fleets[0], fleets[1], confidence),)
     else:
         pairs = tuple(
-            _pair(one, _merged([r for r in records if r is not one]), confidence) for one in records
+            _pair(one, _merged([fleet for fleet in fleets if fleet is not one]), confidence)
+            for one in fleets
         )
         pairs = _corrected(pairs)
         notes.append(
-            f"Each of {len(records)} fleets stands against all others together; p-values are "
+            f"Each of {len(fleets)} fleets stands against all others together; p-values are "
             "corrected for their number (Holm)."
         )
-    fleets = tuple(_rate(record, confidence) for record in records)
-    unknown = [fleet.name for fleet in fleets if fleet.clustered == "unknown"]
+    rates = tuple(_rate(fleet, confidence) for fleet in fleets)
+    unknown = [fleet.name for fleet in rates if fleet.clustered == "unknown"]
     if unknown:
         notes.append(
             f"Whether failures cluster cannot be known of {', '.join(unknown)}: what is said of "
             "them holds only if their failures are independent."
         )
     return FleetComparison(
-        fleets=fleets,
+        fleets=rates,
         pairs=pairs,
-        funnel=_funnel(records, pairs),
+        funnel=_funnel(fleets, pairs),
         confidence=confidence,
         notes=tuple(notes),
     )
 
 
-def _rate(record: FleetRecord, confidence: float) -> FleetRate:
-    spread = dispersion(record.counts, confidence)
+def _rate(evidence: FleetEvidence, confidence: float) -> FleetRate:
+    spread = dispersion(evidence.counts, confidence)
     interval = spread.interval
     return FleetRate(
-        name=record.name,
-        jobs=record.jobs,
-        failures=record.rate.failures,
-        node_days=record.rate.node_days,
-        per_1000_node_days=1000.0 * (record.rate.per_node_day or 0.0),
+        name=evidence.name,
+        jobs=evidence.jobs,
+        failures=evidence.rate.failures,
+        node_days=evidence.rate.node_days,
+        per_1000_node_days=1000.0 * (evidence.rate.per_node_day or 0.0),
         low=1000.0 * interval.low,
         high=1000.0 * interval.high,
         clustered=spread.believe,
     )
 
 
-def _pair(a: FleetRecord, b: FleetRecord, confidence: float) -> FleetPair:
+def _pair(a: FleetEvidence, b: FleetEvidence, confidence: float) -> FleetPair:
     names = (a.name, b.name)
     wide = compare_counts(a.counts, b.counts, confidence, names)
     clustered = any(
@@ -157,24 +161,24 @@ def _pair(a: FleetRecord, b: FleetRecord, confidence: float) -> FleetPair:
     )
 
 
-def _merged(records: Sequence[FleetRecord]) -> FleetRecord:
+def _merged(fleets: Sequence[FleetEvidence]) -> FleetEvidence:
     symptoms: dict[str, int] = {}
-    for record in records:
-        for symptom, count in record.by_symptom.items():
+    for fleet in fleets:
+        for symptom, count in fleet.by_symptom.items():
             symptoms[symptom] = symptoms.get(symptom, 0) + count
-    unit = records[0].counts.unit
-    if unit != "node":
+    if any(fleet.counts.unit != "node" for fleet in fleets):
         # the spread between a few fleets is not the spread between nodes
-        total, days = (
-            sum(record.rate.failures for record in records),
-            sum(record.rate.node_days for record in records),
+        total = sum(fleet.rate.failures for fleet in fleets)
+        node_days = sum(fleet.rate.node_days for fleet in fleets)
+        counts = Counts([total], [node_days], unit=FLEET)
+    else:
+        counts = Counts(
+            np.concatenate([fleet.counts.failures for fleet in fleets]),
+            np.concatenate([fleet.counts.exposure_node_days for fleet in fleets]),
+            unplaced=sum(fleet.counts.unplaced for fleet in fleets),
+            unplaced_node_days=sum(fleet.counts.unplaced_node_days for fleet in fleets),
         )
-        return FleetRecord("all others", Counts([total], [days], unit=unit), symptoms, "all others")
-    failures = [int(n) for record in records for n in record.counts.failures]
-    exposure = [float(t) for record in records for t in record.counts.exposure_node_days]
-    unplaced = sum(record.counts.unplaced for record in records)
-    counts = Counts(failures, exposure, unit=unit, unplaced=unplaced)
-    return FleetRecord("all others", counts, symptoms, "all others")
+    return FleetEvidence("all others", counts, symptoms, "all others")
 
 
 def _corrected(pairs: tuple[FleetPair, ...]) -> tuple[FleetPair, ...]:
@@ -203,8 +207,8 @@ def _holm(ratios: Sequence[RateRatio]) -> list[RateRatio]:
     return made
 
 
-def _funnel(records: Sequence[FleetRecord], pairs: Sequence[FleetPair]) -> Funnel | None:
-    fleets: list[tuple[str, FailureRate]] = [(record.name, record.rate) for record in records]
-    if len(fleets) < 3 or not sum(rate.failures for _, rate in fleets):
+def _funnel(fleets: Sequence[FleetEvidence], pairs: Sequence[FleetPair]) -> Funnel | None:
+    rates: list[tuple[str, FailureRate]] = [(fleet.name, fleet.rate) for fleet in fleets]
+    if len(rates) < 3 or not sum(rate.failures for _, rate in rates):
         return None
-    return funnel(fleets, over_dispersed=any(pair.believe != "independent" for pair in pairs))
+    return funnel(rates, over_dispersed=any(pair.believe != "independent" for pair in pairs))

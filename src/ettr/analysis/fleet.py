@@ -22,6 +22,8 @@ from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY
 
 WORST_NODES = 10
 LEAST_NODES = 3
+FLEET = "fleet"
+"""The one unit of a fleet whose nodes cannot be told from each other."""
 BAND_SEED = 20_241_029
 """Seed of the draws behind the band of independent gaps: the same data give the same report."""
 
@@ -54,44 +56,47 @@ class FleetModels:
 
 
 def fleet_models(
-    allocations: ibis.Table, failures: ibis.Table, confidence: float = CONFIDENCE
+    exposed_nodes: ibis.Table, failures: ibis.Table, confidence: float = CONFIDENCE
 ) -> FleetModels:
     """Dispersion over nodes, bursts over time, and the models that fit.
 
     Args:
-        allocations: which nodes ran what for how long.
+        exposed_nodes: which nodes ran what for how long (`Exposure.by_node`).
         failures: failures of the infrastructure; those that blame no node count in the rate of the
             fleet, not of any node.
         confidence: of the intervals, between 0 and 1.
     """
-    counts = node_counts(allocations, failures)
+    counts = node_counts(exposed_nodes, failures)
     if counts is None:
         return FleetModels(None, None, (), None, (), ())
     times = failures.select("end").to_pyarrow()["end"].cast("int64").to_numpy()
     times_days = times / (MICROSECONDS_PER_SECOND * SECONDS_PER_DAY)
     chosen = compare_models(counts, confidence=confidence)
-    notes: tuple[str, ...] = (chosen.meaning,)
-    if counts.unplaced:
-        notes += (
-            f"{counts.unplaced:,} failures blame no node that was in use; they count in the rate "
-            "of the fleet, not of any node.",
-        )
     return FleetModels(
         dispersion=dispersion(counts, confidence),
         bursts=burstiness(times_days, np.random.default_rng(BAND_SEED), confidence),
         fits=chosen.fits,
         preferred=chosen.best.model,
         worst_nodes=_worst(counts),
-        notes=notes,
+        notes=(chosen.meaning, *_unplaced(counts)),
         funnel=_funnel(counts),
     )
 
 
-def node_counts(allocations: ibis.Table, failures: ibis.Table) -> Counts | None:
-    """Failures and node-days of each node; None where nothing was ever allocated."""
+def node_counts(exposed_nodes: ibis.Table, failures: ibis.Table) -> Counts | None:
+    """Failures and node-days of each node; None where nothing ran.
+
+    Jobs whose nodes are not named count in the rate of the fleet, not of any node. Where no job
+    names its nodes, the fleet is the one unit.
+
+    Args:
+        exposed_nodes: `Exposure.by_node` of the jobs that count.
+        failures: their failures.
+    """
+    node_s = exposed_nodes["elapsed_s"] * exposed_nodes["n_nodes"]
     used = (
-        allocations.group_by("cluster", "node")
-        .aggregate(exposure_s=allocations["elapsed_s"].sum())
+        exposed_nodes.group_by("cluster", "node")
+        .aggregate(exposure_s=node_s.sum())
         .filter(lambda t: t["exposure_s"] > 0)
         .order_by("cluster", "node")
         .to_pyarrow()
@@ -102,17 +107,40 @@ def node_counts(allocations: ibis.Table, failures: ibis.Table) -> Counts | None:
     blamed = (
         failures.group_by("cluster", "node").aggregate(n=failures.count()).to_pyarrow().to_pylist()
     )
-    found = {(row["cluster"], row["node"]): int(row["n"]) for row in blamed}
-    names = [(row["cluster"], row["node"]) for row in used]
-    several = len({cluster for cluster, _ in names}) > 1
-    placed = [found.get(name, 0) for name in names]
+    failed = {(row["cluster"], row["node"]): int(row["n"]) for row in blamed}
+    total = sum(failed.values())
+    unnamed_days = sum(row["exposure_s"] for row in used if row["node"] is None) / SECONDS_PER_DAY
+    named = [row for row in used if row["node"] is not None]
+    if not named:
+        return Counts([total], [unnamed_days], unit=FLEET)
+    several = len({row["cluster"] for row in named}) > 1
+    placed = [failed.get((row["cluster"], row["node"]), 0) for row in named]
     return Counts(
         np.array(placed),
-        np.array([row["exposure_s"] for row in used]) / SECONDS_PER_DAY,
-        np.array([f"{cluster}/{node}" if several else node for cluster, node in names]),
+        np.array([row["exposure_s"] for row in named]) / SECONDS_PER_DAY,
+        np.array([f"{row['cluster']}/{row['node']}" if several else row["node"] for row in named]),
         "node",
-        sum(found.values()) - sum(placed),
+        total - sum(placed),
+        unnamed_days,
     )
+
+
+def _unplaced(counts: Counts) -> tuple[str, ...]:
+    """What counts in the rate of the fleet alone, a sentence each."""
+    if counts.unit == FLEET:
+        return ("No job names its nodes, so the failures and node-days are those of the fleet.",)
+    words = []
+    if counts.unplaced:
+        words.append(
+            f"{counts.unplaced:,} failures blame no node that was in use; they count in the rate "
+            "of the fleet, not of any node."
+        )
+    if counts.unplaced_node_days:
+        words.append(
+            f"{counts.unplaced_node_days:,.4g} node-days ran on nodes that the logs do not name; "
+            "they count in the rate of the fleet, not of any node."
+        )
+    return tuple(words)
 
 
 def _funnel(counts: Counts) -> Funnel | None:
@@ -125,12 +153,14 @@ def _funnel(counts: Counts) -> Funnel | None:
             strict=True,
         )
     ]
-    if len(nodes) < LEAST_NODES or not counts.failures.any():
+    if counts.unit == FLEET or len(nodes) < LEAST_NODES or not counts.failures.any():
         return None
     return funnel(nodes)
 
 
 def _worst(counts: Counts) -> tuple[NodeCount, ...]:
+    if counts.unit == FLEET:
+        return ()
     rate = counts.failures.sum() / counts.exposure_node_days.sum()
     order = np.argsort(-counts.failures, kind="stable")[:WORST_NODES]
     names = counts.group

@@ -10,18 +10,16 @@ import ibis
 import numpy as np
 
 from ettr.analysis.analysis import Analysis
-from ettr.analysis.fleet import node_counts
+from ettr.analysis.fleet import FLEET, node_counts
 from ettr.errors import UsageError
 from ettr.estimates.exact import FailureRate
 from ettr.metrics.instants import first_row
 from ettr.models.before_after import cut_at
 from ettr.models.data import Counts
 
-USUAL_GPUS_PER_NODE = 8
-
 
 @dataclass(frozen=True, slots=True)
-class FleetRecord:
+class FleetEvidence:
     """Failures and exposure of one fleet, or of a part or a period of it.
 
     Attributes:
@@ -47,16 +45,16 @@ class FleetRecord:
     @property
     def rate(self) -> FailureRate:
         """Failures over node-days."""
-        return FailureRate(self.counts.total, self.counts.node_days)
+        return self.counts.rate
 
 
-def typed_record(
+def typed_evidence(
     name: str,
     failures: int,
     node_days: float,
     n_nodes: int | None = None,
     gpus_per_node: float | None = None,
-) -> FleetRecord:
+) -> FleetEvidence:
     """A fleet known by two numbers; `n_nodes` is the size of the jobs behind them.
 
     Raises:
@@ -67,12 +65,12 @@ def typed_record(
             f"{name}: {failures} failures in {node_days:g} node-days; give 0 or more failures and "
             "more than 0 node-days"
         )
-    counts = Counts([failures], [node_days], unit="fleet")
+    counts = Counts([failures], [node_days], unit=FLEET)
     days = node_days / n_nodes if n_nodes else None
-    return FleetRecord(name, counts, {}, "as typed", n_nodes, n_nodes, gpus_per_node, days)
+    return FleetEvidence(name, counts, {}, "as typed", n_nodes, n_nodes, gpus_per_node, days)
 
 
-def fleet_record(
+def fleet_evidence(
     analysis: Analysis,
     name: str,
     *,
@@ -80,7 +78,7 @@ def fleet_record(
     cluster: tuple[str, ...] = (),
     others: bool = False,
     above_gpus: int | None = None,
-) -> FleetRecord:
+) -> FleetEvidence:
     """What the store shows of some of its jobs.
 
     Args:
@@ -95,20 +93,20 @@ def fleet_record(
         UsageError: no such job has run.
     """
     chosen, failures = chosen_jobs(analysis, partition, cluster, others, above_gpus)
-    allocations = analysis.tables["allocations"].semi_join(chosen, "attempt_id")
-    counts = node_counts(allocations, failures)
+    exposed = analysis.exposure.by_node.semi_join(chosen, "attempt_id")
+    counts = node_counts(exposed, failures)
     if counts is None:
         raise UsageError(_nothing(analysis, name, above_gpus))
-    return _record(analysis, name, counts, failures, chosen, above_gpus)
+    return _evidence(analysis, name, counts, failures, chosen, above_gpus)
 
 
-def record_to_plan_with(analysis: Analysis, name: str) -> FleetRecord:
+def evidence_to_plan_with(analysis: Analysis, name: str) -> FleetEvidence:
     """The large jobs of a store where any ran, else all of its jobs.
 
     Source:
         Kokolis et al. (2025): r_f over jobs of more than 128 GPUs.
     """
-    return fleet_record(analysis, name, above_gpus=planned_above_gpus(analysis))
+    return fleet_evidence(analysis, name, above_gpus=planned_above_gpus(analysis))
 
 
 def planned_above_gpus(analysis: Analysis) -> int | None:
@@ -124,7 +122,7 @@ def periods(
     after: datetime,
     *,
     above_gpus: int | None = None,
-) -> tuple[FleetRecord, FleetRecord]:
+) -> tuple[FleetEvidence, FleetEvidence]:
     """What the store shows before one moment, and from another on.
 
     Raises:
@@ -136,29 +134,24 @@ def periods(
             "--before that is no later than that for --after"
         )
     chosen, failed = chosen_jobs(analysis, (), (), False, above_gpus)
-    allocations = (
-        analysis.tables["allocations"]
-        .semi_join(chosen, "attempt_id")
-        .select("cluster", "node", "start", "elapsed_s")
+    exposed = (
+        analysis.exposure.by_node.semi_join(chosen, "attempt_id")
+        .select("cluster", "node", "start", "elapsed_s", "n_nodes")
         .to_pyarrow()
     )
     failures = failed.select("end", "cluster", "node", "symptom").to_pyarrow()
-    early = cut_at(failures, allocations, before)[0]
-    late = cut_at(failures, allocations, after)[1]
+    early = cut_at(failures, exposed, before)[0]
+    late = cut_at(failures, exposed, after)[1]
     found = []
-    for when, (some_failures, some_allocations) in (
+    for when, (some_failures, some_exposed) in (
         (f"before {before:%Y-%m-%d %H:%M}", early),
         (f"after {after:%Y-%m-%d %H:%M}", late),
     ):
         struck = ibis.memtable(some_failures)
-        counts = (
-            node_counts(ibis.memtable(some_allocations), struck)
-            if some_allocations.num_rows
-            else None
-        )
+        counts = node_counts(ibis.memtable(some_exposed), struck) if some_exposed.num_rows else None
         if counts is None:
             raise UsageError(f"{name} {when}: no job ran; choose a moment within the logs")
-        found.append(_record(analysis, when, counts, struck, chosen, above_gpus))
+        found.append(_evidence(analysis, when, counts, struck, chosen, above_gpus))
     return found[0], found[1]
 
 
@@ -169,7 +162,7 @@ def chosen_jobs(
     others: bool = False,
     above_gpus: int | None = None,
 ) -> tuple[ibis.Table, ibis.Table]:
-    """The attempts of some jobs, and their failures; arguments as for `fleet_record`."""
+    """The attempts of some jobs, and their failures; arguments as for `fleet_evidence`."""
     attempts = analysis.tables["attempts"]
     for column, names in (("partition", partition), ("cluster", cluster)):
         if names:
@@ -196,27 +189,39 @@ def _nothing(analysis: Analysis, name: str, above_gpus: int | None) -> str:
     )
 
 
-def _record(
+def _evidence(
     analysis: Analysis,
     name: str,
     counts: Counts,
     failures: ibis.Table,
     attempts: ibis.Table,
     above_gpus: int | None,
-) -> FleetRecord:
+) -> FleetEvidence:
     symptoms = Counter(failures.select("symptom").to_pyarrow()["symptom"].to_pylist())
-    ran = attempts.filter((attempts["elapsed_s"] > 0) & (attempts["n_nodes"] > 0))
-    sizes = first_row(ran.aggregate(least=ran["n_nodes"].min(), most=ran["n_nodes"].max()))
-    return FleetRecord(
+    smallest, largest = _sizes(analysis, attempts)
+    return FleetEvidence(
         name=name,
         counts=counts,
         by_symptom=dict(symptoms),
         jobs="all jobs" if above_gpus is None else f"jobs of more than {above_gpus} GPUs",
-        largest_n_nodes=_int(sizes["most"]),
-        smallest_n_nodes=_int(sizes["least"]),
+        largest_n_nodes=largest,
+        smallest_n_nodes=smallest,
         gpus_per_node=analysis.mttf.gpus_per_node,
         span_days=analysis.period.days,
     )
+
+
+def _sizes(analysis: Analysis, attempts: ibis.Table) -> tuple[int | None, int | None]:
+    """Nodes of the smallest and the largest job; nodes named count where no number is known."""
+    ran = attempts.filter(attempts["elapsed_s"] > 0)
+    named = analysis.exposure.by_node.semi_join(ran.filter(ran["n_nodes"].isnull()), "attempt_id")
+    counted = named.group_by("attempt_id").aggregate(n_nodes=named["n_nodes"].sum())
+    known = ran.filter(ran["n_nodes"] > 0)
+    nodes = ibis.union(
+        known.select("n_nodes"), counted.select(n_nodes=counted["n_nodes"].cast("int64"))
+    )
+    row = first_row(nodes.aggregate(least=nodes["n_nodes"].min(), most=nodes["n_nodes"].max()))
+    return _int(row["least"]), _int(row["most"])
 
 
 def _int(value: float | None) -> int | None:

@@ -12,12 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ettr.analysis.analysis import Analysis
-from ettr.analysis.fleet_evidence import FleetRecord, chosen_jobs
+from ettr.analysis.fleet_evidence import FleetEvidence, chosen_jobs
 from ettr.errors import UsageError
 from ettr.models.base import Fit
 from ettr.models.constant import ConstantRate
 from ettr.models.data import Floats, Lifetimes
-from ettr.models.from_tables import Observed, from_tables
+from ettr.models.from_tables import ModelData, from_tables
 from ettr.models.gamma_mixed import GammaMixed
 from ettr.models.lognormal import Lognormal
 from ettr.models.weibull import Weibull
@@ -51,7 +51,7 @@ class ChosenModels:
 class Spans:
     """Failures and use of a store's jobs, as models of time need them; None if typed."""
 
-    observed: Callable[[], Observed]
+    observed: Callable[[], ModelData]
     calendar: Callable[[], tuple[Lifetimes, datetime]]
 
 
@@ -63,33 +63,34 @@ def stored_spans(analysis: Analysis, above_gpus: int | None) -> Spans:
         above_gpus: jobs of more GPUs only; None takes them all.
     """
     attempts, failures = chosen_jobs(analysis, above_gpus=above_gpus)
-    allocations = analysis.tables["allocations"].semi_join(attempts, "attempt_id")
+    exposed = analysis.exposure.by_node.semi_join(attempts, "attempt_id")
 
-    def read() -> tuple[pa.Table, pa.Table]:
-        return (
-            _named(failures).select("end", "node", "symptom").to_pyarrow(),
-            _named(allocations).select("node", "start", "elapsed_s").to_pyarrow(),
-        )
+    def ended() -> pa.Table:
+        return _with_cluster(failures).select("end", "node", "symptom").to_pyarrow()
 
-    def observed() -> Observed:
-        nodes = _named(analysis.tables["nodes"]).select("node", "in_service_from").to_pyarrow()
-        return from_tables(*read(), nodes)
+    def observed() -> ModelData:
+        used = _with_cluster(exposed.filter(exposed["node"].notnull()))
+        nodes = _with_cluster(analysis.tables["nodes"]).select("node", "in_service_from")
+        allocations = used.select("node", "start", "elapsed_s")
+        return from_tables(ended(), allocations.to_pyarrow(), nodes.to_pyarrow())
 
     def calendar() -> tuple[Lifetimes, datetime]:
-        return _calendar(*read())
+        return _calendar(ended(), exposed.select("start", "elapsed_s", "n_nodes").to_pyarrow())
 
     return Spans(observed, calendar)
 
 
-def _named(table: ibis.Table) -> ibis.Table:
+def _with_cluster(table: ibis.Table) -> ibis.Table:
     """Node names that hold over several clusters."""
     return table.mutate(node=table["cluster"] + "/" + table["node"])
 
 
-def _calendar(failures: pa.Table, allocations: pa.Table) -> tuple[Lifetimes, datetime]:
+def _calendar(failures: pa.Table, exposed: pa.Table) -> tuple[Lifetimes, datetime]:
     """Use of all nodes on one clock from the first start, and when that was."""
-    start = _seconds(allocations["start"])
-    used = allocations["elapsed_s"].to_numpy(zero_copy_only=False).astype(np.float64)
+    n_nodes = exposed["n_nodes"].to_numpy(zero_copy_only=False)
+    start = np.repeat(_seconds(exposed["start"]), n_nodes)
+    used = exposed["elapsed_s"].to_numpy(zero_copy_only=False).astype(np.float64)
+    used = np.repeat(used, n_nodes)
     kept = used > 0
     start, used = start[kept], used[kept]
     origin = float(start.min())
@@ -114,7 +115,7 @@ def _seconds(column: pa.ChunkedArray) -> Floats:
 
 def choose_models(
     names: Sequence[str],
-    record: FleetRecord,
+    evidence: FleetEvidence,
     spans: Spans | None,
     *,
     ages_days: tuple[float, float] | None,
@@ -125,7 +126,7 @@ def choose_models(
 
     Args:
         names: of `MODELS`.
-        record: failures and node-days of the fleet.
+        evidence: failures and node-days of the fleet.
         spans: of its store; None where the numbers were typed.
         ages_days: clock of the nodes over the run, for laws of age.
         clock: `use` since a node's last failure, or `age` since it entered service.
@@ -134,15 +135,15 @@ def choose_models(
     Raises:
         UsageError: a name is unknown, or a model does not apply to what there is.
     """
-    _check(names, record, spans, ages_days, clock)
+    _check(names, evidence, spans, ages_days, clock)
     fits: list[Fit] = []
     notes: list[str] = []
     oldest: float | None = None
     for name in dict.fromkeys(names):
         if name == "constant":
-            fits.append(ConstantRate().fit(record.counts, confidence))
+            fits.append(ConstantRate().fit(evidence.counts, confidence))
         elif name == "gamma-mixed":
-            fits.append(GammaMixed().fit(record.counts, confidence))
+            fits.append(GammaMixed().fit(evidence.counts, confidence))
         elif name == "piecewise" and spans is not None:
             data, origin = spans.calendar()
             fit, step_days = fit_since_last_step(data, confidence)
@@ -151,7 +152,7 @@ def choose_models(
         elif spans is not None and ages_days is not None:
             lifetimes = _lifetimes(spans.observed(), clock, name)
             fits.append(
-                fit_at_ages(LAWS_OF_AGE[name](), lifetimes, ages_days, record.rate, confidence)
+                fit_at_ages(LAWS_OF_AGE[name](), lifetimes, ages_days, evidence.rate, confidence)
             )
             oldest = float(lifetimes.duration_s.max()) / SECONDS_PER_DAY
             notes.append(f"{fits[-1].meaning} {_clock_words(clock)}")
@@ -160,7 +161,7 @@ def choose_models(
 
 def _check(
     names: Sequence[str],
-    record: FleetRecord,
+    evidence: FleetEvidence,
     spans: Spans | None,
     ages_days: tuple[float, float] | None,
     clock: str,
@@ -187,14 +188,14 @@ def _check(
             "--ages and --clock: only a law of age asks for them; add --model weibull or "
             "--model lognormal"
         )
-    if "gamma-mixed" in names and record.counts.failures.size < 2:
+    if "gamma-mixed" in names and evidence.counts.failures.size < 2:
         raise UsageError(
             "--model gamma-mixed: is about the spread between nodes, and there is only one "
-            f"{record.counts.unit}; give a STORE of several nodes, or --model constant"
+            f"{evidence.counts.unit}; give a STORE of several nodes, or --model constant"
         )
 
 
-def _lifetimes(observed: Observed, clock: str, name: str) -> Lifetimes:
+def _lifetimes(observed: ModelData, clock: str, name: str) -> Lifetimes:
     found = observed.by_age if clock == "age" else observed.since_failure
     if found is None and clock == "age":
         raise UsageError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from ettr.analysis.fleet_evidence import FleetRecord
+from ettr.analysis.fleet_evidence import FleetEvidence
 from ettr.errors import UsageError
 from ettr.estimates import Interval
 from ettr.estimates.exact import FailureRate
@@ -85,7 +85,7 @@ def typed_rate(per_1000_node_days: float, confidence: float) -> PlanningRate:
     )
 
 
-def measured_rate(record: FleetRecord, confidence: float) -> PlanningRate:
+def measured_rate(record: FleetEvidence, confidence: float) -> PlanningRate:
     """The rate that a fleet has shown, with the interval to believe."""
     spread = dispersion(record.counts, confidence)
     rate = record.rate

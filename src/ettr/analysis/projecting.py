@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ettr.analysis.analysis import Analysis
-from ettr.analysis.fleet_evidence import USUAL_GPUS_PER_NODE, FleetRecord, record_to_plan_with
+from ettr.analysis.fleet_evidence import FleetEvidence, evidence_to_plan_with
 from ettr.analysis.model_choice import ChosenModels
 from ettr.analysis.planning import RunShape, planned
+from ettr.defaults import GPUS_PER_NODE
 from ettr.errors import UsageError
 from ettr.estimates.exact import FailureRate
 from ettr.models.base import Fit
@@ -68,7 +69,7 @@ class ScaleProjection:
 
 
 def project_fleet(
-    record: FleetRecord,
+    evidence: FleetEvidence,
     n_nodes: Sequence[int],
     shape: RunShape,
     *,
@@ -83,7 +84,7 @@ def project_fleet(
     """MTTF and ETTR at each number of nodes, with bands from parameters and models.
 
     Args:
-        record: What the fleet has shown.
+        evidence: What the fleet has shown.
         n_nodes: The scales.
         shape: Interval, write, restart and queue of the runs; its own nodes are not used.
         gpus_per_node: Of the planned nodes; those seen where None.
@@ -97,15 +98,15 @@ def project_fleet(
     Raises:
         UsageError: values that no run can have.
     """
-    seen_per_node = record.gpus_per_node or USUAL_GPUS_PER_NODE
+    seen_per_node = evidence.gpus_per_node or GPUS_PER_NODE
     per_node = gpus_per_node or seen_per_node
-    chosen = models or _told_apart(record, confidence)
+    chosen = models or _told_apart(evidence, confidence)
     fits = chosen.fits
     seen = Seen(
-        largest_n_nodes=record.largest_n_nodes or max(n_nodes),
-        smallest_n_nodes=record.smallest_n_nodes or 1,
+        largest_n_nodes=evidence.largest_n_nodes or max(n_nodes),
+        smallest_n_nodes=evidence.smallest_n_nodes or 1,
         gpus_per_node=seen_per_node,
-        span_days=record.span_days,
+        span_days=evidence.span_days,
         oldest_days=chosen.oldest_days,
     )
     points = []
@@ -114,9 +115,9 @@ def project_fleet(
         at = replace(shape, n_nodes=nodes)
         points.append(_point(fits, scale, seen, at))
     return ScaleProjection(
-        name=record.name,
-        jobs=record.jobs,
-        rate=record.rate,
+        name=evidence.name,
+        jobs=evidence.jobs,
+        rate=evidence.rate,
         unit=unit,
         preferred=fits[0].model,
         models=tuple(fit.model for fit in fits),
@@ -126,12 +127,12 @@ def project_fleet(
         queue_s=shape.queue_s,
         confidence=confidence,
         points=tuple(points),
-        notes=_notes(record, chosen.notes),
+        notes=_notes(evidence, chosen.notes),
     )
 
 
-def _told_apart(record: FleetRecord, confidence: float) -> ChosenModels:
-    compared = compare_models(record.counts, confidence=confidence)
+def _told_apart(evidence: FleetEvidence, confidence: float) -> ChosenModels:
+    compared = compare_models(evidence.counts, confidence=confidence)
     # a law of the spread between nodes says nothing where there is no node to tell from another
     fits = tuple(fit for fit in compared.fits if _known(fit)) or (compared.best,)
     return ChosenModels(fits, None, None, (compared.meaning,))
@@ -150,9 +151,9 @@ def _point(fits: Sequence[Fit], scale: Scale, seen: Seen, shape: RunShape) -> Sc
     return ScalePoint(scale.n_nodes * scale.gpus_per_node, run.interval_s, made)
 
 
-def _notes(record: FleetRecord, meanings: tuple[str, ...]) -> tuple[str, ...]:
+def _notes(evidence: FleetEvidence, meanings: tuple[str, ...]) -> tuple[str, ...]:
     notes = list(meanings)
-    if record.largest_n_nodes is None:
+    if evidence.largest_n_nodes is None:
         notes.append(
             "The size of the jobs behind the numbers was not given (--seen-gpus), so nothing can "
             "warn of extrapolation in size."
@@ -160,9 +161,9 @@ def _notes(record: FleetRecord, meanings: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def scales_for(record: FleetRecord, gpus_per_node: float) -> tuple[int, ...]:
+def scales_for(evidence: FleetEvidence, gpus_per_node: float) -> tuple[int, ...]:
     """Nodes of runs of powers of two of GPUs, from the largest job seen up."""
-    start = (record.largest_n_nodes or 1) * gpus_per_node
+    start = (evidence.largest_n_nodes or 1) * gpus_per_node
     power = max(0, math.ceil(math.log2(start)))
     sizes = [2**p for p in range(power, power + REPORT_SCALES) if 2**p <= LARGEST_GPUS]
     nodes = [max(1, math.ceil(size / gpus_per_node)) for size in sizes or [2**power]]
@@ -187,19 +188,19 @@ def project_store(
         repair_days: mean time until a failed node is back.
     """
     try:
-        record = record_to_plan_with(analysis, name)
+        evidence = evidence_to_plan_with(analysis, name)
     except UsageError:
         return None
-    per_node = record.gpus_per_node or 1.0
+    per_node = evidence.gpus_per_node or 1.0
     return project_fleet(
-        replace(record, gpus_per_node=per_node),
-        scales_for(record, per_node),
+        replace(evidence, gpus_per_node=per_node),
+        scales_for(evidence, per_node),
         shape or RunShape(1),
         gpus_per_node=per_node,
         spares=spares,
         repair_days=repair_days,
         confidence=analysis.assumptions.confidence,
-        unit="GPUs" if record.gpus_per_node else "nodes",
+        unit="GPUs" if evidence.gpus_per_node else "nodes",
     )
 
 
@@ -247,7 +248,7 @@ def checkpoint_advice(
     Source:
         Kokolis et al. (HPCA 2025, v2) for 5 min of each.
     """
-    rate = analysis.rates.best.model()
+    rate = analysis.rates.best
     if not rate.node_days > 0:
         return None
     per_node_day = rate.per_node_day or rate.interval(analysis.assumptions.confidence).high

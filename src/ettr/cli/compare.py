@@ -14,7 +14,7 @@ from ettr.errors import UsageError
 
 if TYPE_CHECKING:
     from ettr.analysis import Analysis, Assumptions
-    from ettr.analysis.fleet_evidence import FleetRecord
+    from ettr.analysis.fleet_evidence import FleetEvidence
 
 
 def compare(
@@ -57,7 +57,7 @@ def compare(
     """
     from ettr.analysis import Analysis
     from ettr.analysis.comparing import compare_fleets
-    from ettr.analysis.fleet_evidence import typed_record
+    from ettr.analysis.fleet_evidence import typed_evidence
     from ettr.report.sections.compare import compare_section
     from ettr.store import open_store
 
@@ -84,7 +84,7 @@ def compare(
             records = [
                 _whole(stores[text], text, above)
                 if numbers is None
-                else typed_record(numbers[0] or text, numbers[1], numbers[2])
+                else typed_evidence(numbers[0] or text, numbers[1], numbers[2])
                 for text, numbers in zip(what, typed, strict=True)
             ]
     show("ettr-comparison", compare_fleets(records, rating.confidence), compare_section, json)
@@ -114,15 +114,15 @@ def _large(stores: list[Analysis], assumptions: Assumptions) -> int | None:
     return None
 
 
-def _whole(analysis: Analysis, name: str, above: int | None) -> FleetRecord:
-    from ettr.analysis.fleet_evidence import fleet_record
+def _whole(analysis: Analysis, name: str, above: int | None) -> FleetEvidence:
+    from ettr.analysis.fleet_evidence import fleet_evidence
 
-    return fleet_record(analysis, name, above_gpus=above)
+    return fleet_evidence(analysis, name, above_gpus=above)
 
 
 def _in_time(
     analysis: Analysis, before: str | None, after: str | None, above: int | None
-) -> list[FleetRecord]:
+) -> list[FleetEvidence]:
     from ettr.analysis.fleet_evidence import periods
 
     given = [
@@ -137,8 +137,8 @@ def _in_time(
 
 def _parts(
     analysis: Analysis, option: str, names: tuple[str, ...], above: int | None
-) -> list[FleetRecord]:
-    from ettr.analysis.fleet_evidence import fleet_record, names_of
+) -> list[FleetEvidence]:
+    from ettr.analysis.fleet_evidence import fleet_evidence, names_of
 
     column = option.removeprefix("--")
     known = names_of(analysis, column)
@@ -148,10 +148,10 @@ def _parts(
             f"{option} {unknown[0]}: no job ran there; the store knows {', '.join(known) or 'none'}"
         )
 
-    def part(chosen: tuple[str, ...], name: str, others: bool) -> FleetRecord:
+    def part(chosen: tuple[str, ...], name: str, others: bool) -> FleetEvidence:
         by_partition = chosen if column == "partition" else ()
         by_cluster = chosen if column == "cluster" else ()
-        return fleet_record(
+        return fleet_evidence(
             analysis,
             name,
             partition=by_partition,

@@ -148,7 +148,7 @@ def planning_rate(
         return typed_rate(rate, confidence), None
     if store is None:
         return measured_rate(counts.record(), confidence), None
-    record = rates.stored_record(store, assumptions)
+    record = rates.stored_evidence(store, assumptions)
     per_node = record.gpus_per_node
     return measured_rate(record, confidence), round(per_node) if per_node else None
 

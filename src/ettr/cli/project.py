@@ -15,7 +15,7 @@ from ettr.errors import UsageError
 
 if TYPE_CHECKING:
     from ettr.analysis import Assumptions
-    from ettr.analysis.fleet_evidence import FleetRecord
+    from ettr.analysis.fleet_evidence import FleetEvidence
     from ettr.analysis.model_choice import ChosenModels, Spans
 
 
@@ -83,8 +83,8 @@ def project(
     From a store, or from typed failures and node-days. Without --gpus or --nodes: powers of two
     from the largest job seen up.
     """
-    from ettr.analysis.fleet_evidence import USUAL_GPUS_PER_NODE
     from ettr.analysis.projecting import project_fleet, scales_for
+    from ettr.defaults import GPUS_PER_NODE
     from ettr.plan.run import nodes_of
     from ettr.report.sections.projection import projection_section
 
@@ -104,10 +104,10 @@ def project(
     if store is not None:
         record, models = _stored(store, assumptions, wanted)
     else:
-        seen_nodes = seen_gpus and nodes_of(seen_gpus, seen_gpus_per_node or USUAL_GPUS_PER_NODE)
+        seen_nodes = seen_gpus and nodes_of(seen_gpus, seen_gpus_per_node or GPUS_PER_NODE)
         record = counts.record(seen_nodes, seen_gpus_per_node)
         models = wanted.fitted(record, None, rating.confidence)
-    per_node = gpus_per_node or record.gpus_per_node or USUAL_GPUS_PER_NODE
+    per_node = gpus_per_node or record.gpus_per_node or GPUS_PER_NODE
     if gpus is not None:
         scales = tuple(
             nodes_of(n, max(1, round(per_node))) for n in q.whole_numbers("--gpus", gpus)
@@ -139,7 +139,7 @@ class _Wanted:
     clock: str
 
     def fitted(
-        self, record: FleetRecord, spans: Spans | None, confidence: float
+        self, record: FleetEvidence, spans: Spans | None, confidence: float
     ) -> ChosenModels | None:
         from ettr.analysis.model_choice import choose_models
 
@@ -157,14 +157,14 @@ class _Wanted:
 
 def _stored(
     store: str, assumptions: Assumptions, wanted: _Wanted
-) -> tuple[FleetRecord, ChosenModels | None]:
+) -> tuple[FleetEvidence, ChosenModels | None]:
     from ettr.analysis import Analysis
-    from ettr.analysis.fleet_evidence import planned_above_gpus, record_to_plan_with
+    from ettr.analysis.fleet_evidence import evidence_to_plan_with, planned_above_gpus
     from ettr.analysis.model_choice import stored_spans
     from ettr.store import open_store
 
     with open_store(store) as opened:
         analysis = Analysis(opened, assumptions)
-        record = record_to_plan_with(analysis, store)
+        record = evidence_to_plan_with(analysis, store)
         spans = stored_spans(analysis, planned_above_gpus(analysis))
         return record, wanted.fitted(record, spans, assumptions.confidence)

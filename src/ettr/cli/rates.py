@@ -14,7 +14,7 @@ from ettr.errors import UsageError
 
 if TYPE_CHECKING:
     from ettr.analysis import Assumptions
-    from ettr.analysis.fleet_evidence import FleetRecord
+    from ettr.analysis.fleet_evidence import FleetEvidence
     from ettr.analysis.planning import RunShape
 
 ASSUMED_WRITE = "5min"
@@ -46,17 +46,17 @@ class TypedCounts(OptionGroup):
 
     def record(
         self, seen_nodes: int | None = None, seen_gpus_per_node: float | None = None
-    ) -> FleetRecord:
+    ) -> FleetEvidence:
         """A fleet known by these two numbers.
 
         Raises:
             UsageError: one is absent, or they cannot be.
         """
-        from ettr.analysis.fleet_evidence import typed_record
+        from ettr.analysis.fleet_evidence import typed_evidence
 
         if self.failures is None or self.node_days is None:
             raise UsageError("--failures and --node-days go together; give both")
-        return typed_record(
+        return typed_evidence(
             "the fleet", self.failures, self.node_days, seen_nodes, seen_gpus_per_node
         )
 
@@ -121,11 +121,11 @@ class RunTimes(OptionGroup):
         ]
 
 
-def stored_record(store: str, assumptions: Assumptions) -> FleetRecord:
+def stored_evidence(store: str, assumptions: Assumptions) -> FleetEvidence:
     """What a store's large jobs have shown, or all of its jobs where none was large."""
     from ettr.analysis import Analysis
-    from ettr.analysis.fleet_evidence import record_to_plan_with
+    from ettr.analysis.fleet_evidence import evidence_to_plan_with
     from ettr.store import open_store
 
     with open_store(store) as opened:
-        return record_to_plan_with(Analysis(opened, assumptions), store)
+        return evidence_to_plan_with(Analysis(opened, assumptions), store)

@@ -13,7 +13,7 @@ from ettr.estimates import Interval
 from ettr.estimates.exact import share_interval
 from ettr.metrics.availability import Service
 from ettr.metrics.instants import Floats, Period, fetch, seconds_of, to_seconds
-from ettr.metrics.rates import PER_NODE_DAYS, Rate, rate
+from ettr.metrics.rates import PER_NODE_DAYS, EstimatedRate, estimated_rate
 from ettr.metrics.survival import Durations, durations
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 
@@ -27,7 +27,7 @@ class CategoryFaults:
 
     category: str
     share: Interval
-    in_service: Rate
+    in_service: EstimatedRate
     repair_h: Durations
 
 
@@ -44,7 +44,7 @@ class FleetFaults:
     nodes: int
     faults: int
     node_mtbf_days: Interval
-    in_service: Rate
+    in_service: EstimatedRate
     by_category: tuple[CategoryFaults, ...]
     repair_h: Durations
     gap_variation: float | None
@@ -83,7 +83,7 @@ def fleet_faults(
     node_days = fleet.node_s / SECONDS_PER_DAY
     counts = Counter(categories.tolist())
     owners = Counter(zip(rows["cluster"].to_pylist(), rows["node"].to_pylist(), strict=True))
-    whole = rate(rows.num_rows, node_days, confidence)
+    whole = estimated_rate(rows.num_rows, node_days, confidence)
     return FleetFaults(
         nodes=len(fleet.spans_s),
         faults=rows.num_rows,
@@ -93,7 +93,7 @@ def fleet_faults(
             CategoryFaults(
                 category=name,
                 share=share_interval(count, rows.num_rows, confidence),
-                in_service=rate(count, node_days, confidence),
+                in_service=estimated_rate(count, node_days, confidence),
                 repair_h=durations(
                     lasted_h[categories == name], over[categories == name], confidence
                 ),
@@ -106,7 +106,7 @@ def fleet_faults(
     )
 
 
-def _mtbf_days(whole: Rate) -> Interval:
+def _mtbf_days(whole: EstimatedRate) -> Interval:
     if whole.node_days <= 0:
         return Interval.unknown()
     return whole.per_1000_node_days.inverse(PER_NODE_DAYS)

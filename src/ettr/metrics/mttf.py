@@ -15,9 +15,9 @@ import numpy as np
 
 from ettr.defaults import CONFIDENCE
 from ettr.estimates import Interval
-from ettr.estimates.exact import mean_time_interval
+from ettr.estimates.exact import FailureRate, mean_time_interval
 from ettr.metrics.instants import fetch, seconds_of
-from ettr.metrics.rates import Rate
+from ettr.metrics.rates import EstimatedRate
 from ettr.metrics.sizes import (
     UNKNOWN_SIZE,
     SizeClass,
@@ -66,7 +66,7 @@ class MttfBySize:
     size_unit: str
     confidence: float
     gpus_per_node: float | None
-    rate_used: Rate
+    rate_used: EstimatedRate
     classes: tuple[SizeMttf, ...]
     line: tuple[ProjectedMttf, ...]
     scheduler_mttf_h: Interval
@@ -75,9 +75,10 @@ class MttfBySize:
 
 def mttf_by_size(
     attempts: ibis.Table,
+    exposed: ibis.Table,
     failures: ibis.Table,
     progress: ibis.Table,
-    rate_used: Rate,
+    rate_used: EstimatedRate,
     *,
     unit: SizeUnit = SizeUnit.GPUS,
     gpus_per_node: float | None = None,
@@ -86,7 +87,8 @@ def mttf_by_size(
     """MTTF of each size class with exact intervals, and the projected line.
 
     Args:
-        attempts: all attempts; hours run are the exposure.
+        attempts: all attempts.
+        exposed: the same with their node-seconds (`Exposure.by_attempt`).
         failures: failures of the infrastructure.
         progress: events from inside the jobs; `restart` events are interruptions that the
             scheduler did not see.
@@ -99,21 +101,21 @@ def mttf_by_size(
     Source:
         Kokolis et al. (2025): MTTF = 1 / (N_nodes * r_f).
     """
-    ran = attempts.filter(attempts["start"].notnull())
+    ran = exposed.filter(exposed["start"].notnull())
     rows = (
         ran.mutate(size_end=size_end(ran[unit.column]), run_s=ran["elapsed_s"].fill_null(0.0))
         .group_by("size_end")
         .aggregate(
             lambda t: t.count().name("attempts"),
             lambda t: t["run_s"].sum().name("job_s"),
-            lambda t: (t["run_s"] * t["n_nodes"]).sum().fill_null(0.0).name("node_s"),
+            lambda t: t["node_s"].sum().fill_null(0.0).name("node_s"),
         )
         .to_pyarrow()
         .to_pylist()
     )
     rows.sort(key=lambda row: (row["size_end"] == UNKNOWN_SIZE, row["size_end"]))
     failed = Counter(size_end_of(n) for n in fetch(failures, unit.column)[unit.column].to_pylist())
-    restarted = Counter(size_end_of(n) for n in in_job_restarts(ran, progress, unit))
+    restarted = Counter(size_end_of(n) for n in in_job_restarts(attempts, progress, unit))
     if unit is SizeUnit.GPUS and gpus_per_node is None:
         gpus_per_node = _gpus_per_node(ran)
     per_node = gpus_per_node if unit is SizeUnit.GPUS else 1.0
@@ -136,18 +138,18 @@ def mttf_by_size(
     )
 
 
-def project(rate_used: Rate, n_nodes: float, confidence: float = CONFIDENCE) -> Interval:
+def project(rate_used: FailureRate, n_nodes: float, confidence: float = CONFIDENCE) -> Interval:
     """MTTF in hours of a job on `n_nodes` nodes in series at a constant rate."""
     if rate_used.node_days <= 0:
         return Interval.unknown()
-    return rate_used.model().mttf_h(n_nodes, confidence)
+    return rate_used.mttf_h(n_nodes, confidence)
 
 
 def _class(
     row: dict[str, float],
     failed: Counter[int],
     restarted: Counter[int],
-    rate_used: Rate,
+    rate_used: EstimatedRate,
     confidence: float,
 ) -> SizeMttf:
     end = int(row["size_end"])
@@ -194,7 +196,8 @@ def in_job_restarts(
     )
     if not told.num_rows:
         return []
-    spans = fetch(attempts.semi_join(jobs, "job_id"), "job_id", "start", "end", unit.column)
+    started = attempts.filter(attempts["start"].notnull())
+    spans = fetch(started.semi_join(jobs, "job_id"), "job_id", "start", "end", unit.column)
     by_job: dict[str, list[tuple[float, float, int | None]]] = {}
     ends = np.nan_to_num(seconds_of(spans["end"]), nan=np.inf)
     for job, start_s, end_s, size in zip(

@@ -9,6 +9,7 @@ import ibis
 import numpy as np
 
 from ettr.metrics.coverage import Coverage, coverage
+from ettr.metrics.exposure import ExposureBasis
 from ettr.metrics.instants import fetch, first_row, seconds_of
 from ettr.metrics.status import share
 from ettr.tables.ibis_time import epoch_s
@@ -82,6 +83,7 @@ class DataQuality:
     attempts_without_gpu_count_share: float | None
     attempt_node_hours: float
     allocation_node_hours: float
+    exposure: ExposureBasis
     assumptions: tuple[str, ...]
 
 
@@ -96,6 +98,7 @@ def data_quality(
     events: ibis.Table,
     progress: ibis.Table,
     failures: ibis.Table,
+    exposure: ExposureBasis,
     assumptions: tuple[str, ...] = (),
 ) -> DataQuality:
     """Rejects by reason, open jobs, gaps, clock skew, unknown nodes, and assumptions.
@@ -110,6 +113,7 @@ def data_quality(
         events: observations.
         progress: training-side events.
         failures: failures of the infrastructure, for the lag of node states.
+        exposure: what the denominator of the rates rests on.
         assumptions: what the analysis itself assumed, one sentence each; those made in reading
             the files are added.
     """
@@ -147,7 +151,8 @@ def data_quality(
         attempts_without_gpu_count_share=share(int(counts["no_gpus"]), started),
         attempt_node_hours=float(counts["node_s"] or 0.0) / SECONDS_PER_HOUR,
         allocation_node_hours=float(held_s) / SECONDS_PER_HOUR,
-        assumptions=(*assumptions, *notes),
+        exposure=exposure,
+        assumptions=(*assumptions, *exposure.sentences, *notes),
     )
 
 

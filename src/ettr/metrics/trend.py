@@ -22,7 +22,7 @@ from ettr.metrics.instants import (
     to_datetime,
     to_seconds,
 )
-from ettr.metrics.rates import PER_NODE_DAYS, rate
+from ettr.metrics.rates import PER_NODE_DAYS, estimated_rate
 from ettr.tables.ibis_time import epoch_s
 from ettr.units import SECONDS_PER_DAY
 
@@ -79,7 +79,7 @@ class RateTrend:
 
 
 def rate_trend(
-    attempts: ibis.Table,
+    exposed: ibis.Table,
     failures: ibis.Table,
     events: ibis.Table,
     period: Period,
@@ -92,7 +92,7 @@ def rate_trend(
     """Failures per 1,000 node-days in a rolling window, with exact intervals.
 
     Args:
-        attempts: all attempts.
+        exposed: all attempts with their node-seconds (`Exposure.by_attempt`).
         failures: failures of the infrastructure.
         events: observations; the first of each check becomes a marker.
         period: time that the logs cover.
@@ -113,7 +113,7 @@ def rate_trend(
     step_s = max(1, round(step_days * SECONDS_PER_DAY))
     steps = max(1, int(np.ceil((end_s - start_s) / step_s)))
     edges = start_s + step_s * np.arange(steps + 1, dtype=np.float64)
-    exposure_days = cumulative_node_days(attempts, edges, above_gpus)
+    exposure_days = cumulative_node_days(exposed, edges, above_gpus)
     fetched = fetch(failures, "end", "symptom", "n_gpus")
     kept = np.ones(fetched.num_rows, dtype=bool)
     if above_gpus is not None:
@@ -137,13 +137,13 @@ def rate_trend(
 def _point(
     low_s: float, high_s: float, counts: Counter[str], node_days: float, confidence: float
 ) -> TrendPoint:
-    whole = rate(counts.total(), node_days, confidence)
+    total = estimated_rate(counts.total(), node_days, confidence)
     return TrendPoint(
         time=to_datetime(high_s),
         window_from=to_datetime(low_s),
-        failures=whole.failures,
+        failures=total.failures,
         node_days=node_days,
-        per_1000_node_days=whole.per_1000_node_days,
+        per_1000_node_days=total.per_1000_node_days,
         by_symptom=tuple(
             SymptomCount(name, count, count * PER_NODE_DAYS / node_days if node_days > 0 else None)
             for name, count in sorted(counts.items())
@@ -152,7 +152,7 @@ def _point(
 
 
 def cumulative_node_days(
-    attempts: ibis.Table, edges_s: Floats, above_gpus: int | None = None
+    exposed: ibis.Table, edges_s: Floats, above_gpus: int | None = None
 ) -> Floats:
     """Node-days run before each edge, exactly, without cutting any attempt into pieces.
 
@@ -162,7 +162,7 @@ def cumulative_node_days(
     suspended. So the sum before an edge needs only, for each cell between two edges, the weights
     that start and end there and their first moments: two group-bys however many attempts.
     """
-    ran = attempts.filter(attempts["start"].notnull() & (attempts["elapsed_s"] > 0))
+    ran = exposed.filter(exposed["start"].notnull() & (exposed["elapsed_s"] > 0))
     if above_gpus is not None:
         ran = ran.filter(ran["n_gpus"] > above_gpus)
     origin_s = int(edges_s[0])
@@ -171,7 +171,7 @@ def cumulative_node_days(
     spans = ran.select(
         begin=begin,
         until=ibis.greatest(until, begin + 1),
-        node_s=ran["elapsed_s"] * ran["n_nodes"].fill_null(0),
+        node_s=ran["node_s"].fill_null(0.0),
     )
     spans = spans.mutate(weight=spans["node_s"] / (spans["until"] - spans["begin"]))
     step_s = int(edges_s[1] - edges_s[0]) if len(edges_s) > 1 else 1

@@ -78,7 +78,7 @@ def compare_counts(
     Raises:
         UsageError: a fleet has no exposure.
     """
-    rate_a, rate_b = (FailureRate(c.total, c.node_days) for c in (a, b))
+    rate_a, rate_b = (c.rate for c in (a, b))
     indices = [_spread(counts) for counts in (a, b)]
     degrees = sum(d for _, d in indices)
     placed = int(a.failures.sum() + b.failures.sum())

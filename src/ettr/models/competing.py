@@ -7,7 +7,6 @@ import numpy as np
 
 from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
-from ettr.estimates.exact import FailureRate
 from ettr.models.base import FailureModel, Fit, Parameter, age_test, verdict
 from ettr.models.constant import ConstantRate
 from ettr.models.data import Floats, Lifetimes
@@ -60,7 +59,7 @@ class CompetingRisks(FailureModel[Lifetimes]):
             parameters=tuple(
                 Parameter.of(s, "per node-day", fit.rate_per_node_day) for s, fit in parts
             ),
-            rate=FailureRate(data.failures, data.node_days),
+            rate=data.rate,
             rate_per_node_day=total.rate_per_node_day,
             log_likelihood=math.fsum(known) if known else None,
             n_parameters=n_parameters,

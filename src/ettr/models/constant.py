@@ -23,8 +23,7 @@ class ConstantRate(FailureModel[Lifetimes | Counts]):
 
     def fit(self, data: Lifetimes | Counts, confidence: float = CONFIDENCE) -> Fit:
         """The rate and its exact interval, with a test by age or between units."""
-        failures = data.total if isinstance(data, Counts) else data.failures
-        rate = FailureRate(failures, data.node_days)
+        rate = data.rate
         interval = rate.interval(confidence)
         per_s = (interval.estimate or 0.0) / SECONDS_PER_DAY
 
@@ -37,7 +36,7 @@ class ConstantRate(FailureModel[Lifetimes | Counts]):
             likelihood = _counts_likelihood(data)
         else:
             goodness = age_test(data, cumulative_hazard, 1)
-            likelihood = failures * math.log(per_s) - failures if per_s else None
+            likelihood = rate.failures * math.log(per_s) - rate.failures if per_s else None
         return Fit(
             model=self.name,
             parameters=(Parameter.of("rate", "per node-day", interval),),

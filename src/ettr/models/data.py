@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ettr.errors import UsageError
+from ettr.estimates.exact import FailureRate
 from ettr.units import SECONDS_PER_DAY
 
 Floats = NDArray[np.float64]
@@ -111,6 +112,11 @@ class Lifetimes:
         """Time at risk, in node-days."""
         return float(np.sum(self.duration_s - self.entry_s)) / SECONDS_PER_DAY
 
+    @property
+    def rate(self) -> FailureRate:
+        """Failures over time at risk."""
+        return FailureRate(self.failures, self.node_days)
+
     def only(self, symptom: str) -> "Lifetimes":
         """The same spans with every other symptom treated as censoring.
 
@@ -135,6 +141,7 @@ class Counts:
         unit: What a unit is, in one word: `node`, `week`.
         unplaced: Failures that belong to no unit (no node could be blamed); they count in the rate
             of the fleet, not in the spread between units.
+        unplaced_node_days: Exposure that belongs to no unit (the log names no nodes); likewise.
     """
 
     failures: NDArray[np.int64]
@@ -142,6 +149,7 @@ class Counts:
     group: Labels | None = None
     unit: str = "node"
     unplaced: int = 0
+    unplaced_node_days: float = 0.0
 
     def __init__(
         self,
@@ -150,6 +158,7 @@ class Counts:
         group: Any = None,
         unit: str = "node",
         unplaced: int = 0,
+        unplaced_node_days: float = 0.0,
     ) -> None:
         problems: list[str] = []
         given = _floats("failures", failures, problems)
@@ -171,6 +180,8 @@ class Counts:
             problems.append("failures: not whole numbers; give counts, not rates")
         if unplaced < 0:
             problems.append(f"unplaced: {unplaced}; give 0 or more")
+        if not 0 <= unplaced_node_days < np.inf:
+            problems.append(f"unplaced_node_days: {unplaced_node_days}; give 0 or more")
         labels = _labels("group", group, given.size, problems)
         _refuse("counts", problems)
         whole = given.astype(np.int64)
@@ -181,6 +192,7 @@ class Counts:
             ("group", labels),
             ("unit", unit),
             ("unplaced", unplaced),
+            ("unplaced_node_days", unplaced_node_days),
         ):
             object.__setattr__(self, field, value)
 
@@ -193,6 +205,11 @@ class Counts:
     def node_days(self) -> float:
         """Exposure of all units, in node-days."""
         return float(self.exposure_node_days.sum())
+
+    @property
+    def rate(self) -> FailureRate:
+        """All failures over all exposure, those of no unit included."""
+        return FailureRate(self.total, self.node_days + self.unplaced_node_days)
 
 
 def at_risk(begins: Floats, ends: Floats, clock: Floats) -> Floats:

@@ -121,7 +121,7 @@ def dispersion(counts: Counts, confidence: float = CONFIDENCE) -> Dispersion:
     Below ten failures the spread between units cannot be known: the result says so, and its
     over-dispersed interval is no more than the Poisson one.
     """
-    rate = FailureRate(counts.total, counts.node_days)
+    rate = counts.rate
     poisson = rate.interval(confidence)
     pearson, degrees = pearson_index(counts)
     if int(counts.failures.sum()) < FEW_FAILURES or degrees < 1:

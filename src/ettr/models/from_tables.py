@@ -18,7 +18,7 @@ from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class ModelData:
     """Failures and exposure in one set of tables, cut the ways that models ask for.
 
     Attributes:
@@ -41,7 +41,7 @@ class Observed:
 
 def from_tables(
     failures: pa.Table, allocations: pa.Table, nodes: pa.Table | None = None
-) -> Observed:
+) -> ModelData:
     """Counts and lifetimes of the nodes in tables of the store.
 
     Args:
@@ -72,7 +72,7 @@ def from_tables(
     unplaced = int(np.count_nonzero(~placed) + counts[idle].sum())
     counts[idle] = 0
     names, sums = np.unique(symptom, return_counts=True)
-    return Observed(
+    return ModelData(
         by_node=Counts(counts, use.total_s / SECONDS_PER_DAY, use.names, "node", unplaced),
         since_failure=_since_failure(use, time_s[placed], symptom[placed], index[placed]),
         by_age=_by_age(use, time_s[placed], symptom[placed], index[placed], nodes, notes),

@@ -39,7 +39,7 @@ class GammaMixed(FailureModel[Counts]):
 
     def fit(self, data: Counts, confidence: float = CONFIDENCE) -> Fit:
         """Mean rate, with an interval that admits the spread, and the spread between units."""
-        rate = FailureRate(data.total, data.node_days)
+        rate = data.rate
         placed = int(data.failures.sum())
         if placed < FEW_FAILURES or np.count_nonzero(data.exposure_node_days) < 2:
             return _unknown(self.name, rate, placed, data, confidence)

@@ -67,7 +67,7 @@ class LogLocationScale(FailureModel[Lifetimes]):
 
     def fit(self, data: Lifetimes, confidence: float = CONFIDENCE) -> Fit:
         """The law with profile-likelihood intervals, and the mean rate over the exposure."""
-        rate = FailureRate(data.failures, data.node_days)
+        rate = data.rate
         if not data.failures:
             return self._nothing(rate, confidence)
         likelihood = _Likelihood(self, data)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ettr.defaults import CONFIDENCE
 from ettr.estimates import Interval
-from ettr.estimates.exact import FailureRate, poisson_interval
+from ettr.estimates.exact import poisson_interval
 from ettr.models.base import FailureModel, Fit, Parameter, age_test, verdict
 from ettr.models.data import Floats, Lifetimes, at_risk
 from ettr.units import SECONDS_PER_DAY
@@ -39,7 +39,7 @@ class PiecewiseConstant(FailureModel[Lifetimes]):
 
     def fit(self, data: Lifetimes, confidence: float = CONFIDENCE) -> Fit:
         """The change points, and the rate between them with exact intervals given the points."""
-        rate = FailureRate(data.failures, data.node_days)
+        rate = data.rate
         edges_s, counts, exposure_s = _grid(data)
         cuts = _search(counts, exposure_s, self.most_steps, data.failures)
         starts = [0, *cuts, counts.size]

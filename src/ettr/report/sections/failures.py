@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ettr.metrics.rates import FailureRates, Rate, SymptomRate
+from ettr.metrics.rates import RatesBySymptom, EstimatedRate, SymptomRates
 from ettr.metrics.trend import CheckMarker, RateTrend
 from ettr.report.charts import BarSeries, line, row_chart, stacked_area, time_markers, value_axis
 from ettr.report.numbers import between, counted, moment, number, percent
@@ -12,7 +12,7 @@ _RATE_TITLE = "failures per 1,000 node-days"
 _MARKERS_SHOWN = 12
 
 
-def failures_section(rates: FailureRates, trend: RateTrend, caution: str | None = None) -> Section:
+def failures_section(rates: RatesBySymptom, trend: RateTrend, caution: str | None = None) -> Section:
     """Failures per 1,000 node-days by symptom and over time.
 
     Args:
@@ -46,7 +46,7 @@ def failures_section(rates: FailureRates, trend: RateTrend, caution: str | None 
     )
 
 
-def _lead(rates: FailureRates) -> str:
+def _lead(rates: RatesBySymptom) -> str:
     every, large = rates.all_jobs, rates.large_jobs
     lead = (
         f"{counted(every.failures, 'infrastructure failure')} in "
@@ -62,7 +62,7 @@ def _lead(rates: FailureRates) -> str:
     )
 
 
-def _symptom_table(rates: FailureRates) -> TextTable:
+def _symptom_table(rates: RatesBySymptom) -> TextTable:
     """One row a symptom; large jobs have columns where any ran."""
     headers = ["symptom", "domain", "failures", "per 1,000 node-days"]
     large = rates.large_jobs.node_days > 0
@@ -70,7 +70,7 @@ def _symptom_table(rates: FailureRates) -> TextTable:
         size = f"jobs > {rates.above_gpus} GPUs"
         headers += [f"failures, {size}", f"per 1,000 node-days, {size}"]
 
-    def row(one: SymptomRate) -> tuple[str, ...]:
+    def row(one: SymptomRates) -> tuple[str, ...]:
         cells = (one.symptom, one.domain, *_rate_cells(one.all_jobs))
         return (*cells, *_rate_cells(one.large_jobs)) if large else cells
 
@@ -82,11 +82,11 @@ def _symptom_table(rates: FailureRates) -> TextTable:
     )
 
 
-def _rate_cells(rate: Rate) -> tuple[str, str]:
+def _rate_cells(rate: EstimatedRate) -> tuple[str, str]:
     return number(rate.failures), between(rate.per_1000_node_days)
 
 
-def _symptom_figure(rates: FailureRates) -> Figure:
+def _symptom_figure(rates: RatesBySymptom) -> Figure:
     bounds = [one.all_jobs.per_1000_node_days for one in rates.by_symptom]
     return row_chart(
         "failures-symptom",

@@ -1,0 +1,145 @@
+"""The exposure behind every failure rate: node-time that jobs ran, defined once.
+
+A log may name the nodes of an attempt (rows in `allocations`), say how many they were
+(`attempts.n_nodes`), both, or neither. Attempt by attempt, so that logs of different detail can lie
+in one store:
+
+1. where its nodes are named, the sum of the time it ran on each of them;
+2. else where their number is known, that number times its runtime;
+3. else nothing: the attempt adds no exposure, and `ExposureBasis` counts it.
+
+Time suspended is no runtime. A node that two jobs share is exposed twice, once in each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import ibis
+from ibis.expr.types import Table
+
+from ettr.metrics.instants import first_row
+from ettr.tables import ALLOCATIONS
+from ettr.tables.materialize import materialize
+from ettr.units import SECONDS_PER_HOUR
+
+_ROUNDING = 1e-9
+_OF_NODES = ("cluster", "node", "attempt_id", "start", "elapsed_s", "n_nodes")
+
+
+@dataclass(frozen=True, slots=True)
+class ExposureBasis:
+    """What the exposure rests on: attempts that ran, by what their log says of their nodes.
+
+    Attributes:
+        node_hours: The whole exposure.
+        named_node_hours: The part on nodes that the logs name.
+        attempts_named: Attempts whose nodes are named.
+        attempts_counted: Attempts of which only the number of nodes is known.
+        attempts_unknown: Attempts of which neither is known; they add no exposure.
+    """
+
+    node_hours: float
+    named_node_hours: float
+    attempts_named: int
+    attempts_counted: int
+    attempts_unknown: int
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """What a reader must know of it, one sentence each; none where all nodes are named."""
+        words = []
+        if self.attempts_counted:
+            words.append(
+                f"The nodes of {self.attempts_counted:,} attempts are not named: their exposure is "
+                "their number of nodes times their runtime."
+            )
+        if self.attempts_unknown:
+            words.append(
+                f"{self.attempts_unknown:,} attempts that ran name no nodes and no number of "
+                "nodes: they add no exposure, so that rates come out too high."
+            )
+        return tuple(words)
+
+
+@dataclass(frozen=True, slots=True)
+class Exposure:
+    """The exposure of a set of attempts, once by attempt and once by node.
+
+    Attributes:
+        by_attempt: One row an attempt, kept on the backend: `start`, `end`, `elapsed_s`, `n_nodes`,
+            `n_gpus` as in `attempts`, `named` (whether its nodes are) and `node_s`, node-seconds,
+            null where unknown.
+        by_node: One row an attempt and node, as in `allocations`: `cluster`, `node`, `attempt_id`,
+            `start`, `elapsed_s`, and `n_nodes`, 1. Of an attempt that names no nodes there is one
+            row with `node` null and `n_nodes` its number of nodes.
+        basis: What was used for how many attempts.
+    """
+
+    by_attempt: Table
+    by_node: Table
+    basis: ExposureBasis
+
+
+def exposure(attempts: Table, allocations: Table) -> Exposure:
+    """The exposure of attempts, from the best that the log says of each.
+
+    Args:
+        attempts: rows of the table `attempts`.
+        allocations: the table `allocations`; rows of other attempts do not count.
+    """
+    held = allocations.group_by("attempt_id").agg(held_s=allocations.elapsed_s.sum())
+    joined = attempts.left_join(held, "attempt_id")
+    by_attempt = materialize(
+        joined.select(
+            "start",
+            "end",
+            "elapsed_s",
+            "n_nodes",
+            "n_gpus",
+            named=joined.held_s.notnull(),
+            node_s=ibis.coalesce(joined.held_s, joined.elapsed_s * joined.n_nodes),
+        )
+    )
+    basis = _basis(by_attempt)
+    held_hours = (allocations.elapsed_s.sum().to_pyarrow().as_py() or 0.0) / SECONDS_PER_HOUR
+    foreign = held_hours > basis.named_node_hours * (1.0 + _ROUNDING)
+    return Exposure(by_attempt, _by_node(attempts, allocations, basis, foreign), basis)
+
+
+def _basis(by_attempt: Table) -> ExposureBasis:
+    ran = by_attempt.filter(by_attempt.elapsed_s > 0)
+    counted = ~ran.named & (ran.n_nodes > 0).fill_null(False)
+    row = first_row(
+        ran.aggregate(
+            node_s=ran.node_s.sum(),
+            named_s=ran.node_s.sum(where=ran.named),
+            named=ran.named.sum(),
+            counted=counted.sum(),
+            unknown=(~ran.named & ran.n_nodes.isnull()).sum(),
+        )
+    )
+    return ExposureBasis(
+        node_hours=(row["node_s"] or 0.0) / SECONDS_PER_HOUR,
+        named_node_hours=(row["named_s"] or 0.0) / SECONDS_PER_HOUR,
+        attempts_named=int(row["named"] or 0),
+        attempts_counted=int(row["counted"] or 0),
+        attempts_unknown=int(row["unknown"] or 0),
+    )
+
+
+def _by_node(attempts: Table, allocations: Table, basis: ExposureBasis, foreign: bool) -> Table:
+    """Allocations, and the attempts without; the joins are left out where they change nothing."""
+    held = allocations.semi_join(attempts, "attempt_id") if foreign else allocations
+    named = _of_nodes(held.mutate(n_nodes=ibis.literal(1, "int64")))
+    if not basis.attempts_counted:
+        return named
+    ran = attempts.filter((attempts.elapsed_s > 0) & (attempts.n_nodes > 0))
+    counted = ran.anti_join(allocations, "attempt_id").mutate(node=ibis.null("string"))
+    return ibis.union(named, _of_nodes(counted), distinct=False)
+
+
+def _of_nodes(rows: Table) -> Table:
+    """The columns of `Exposure.by_node`; a union asks that both sides may hold nulls."""
+    types = {column.name: column.kind.value for column in ALLOCATIONS if column.name in _OF_NODES}
+    return rows.select(*_OF_NODES).cast({**types, "n_nodes": "int64"})
