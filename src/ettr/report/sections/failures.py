@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ettr.metrics.rates import RatesBySymptom, EstimatedRate, SymptomRates
+from ettr.metrics.rates import EstimatedRate, RatesBySymptom, SymptomRates
 from ettr.metrics.trend import CheckMarker, RateTrend
 from ettr.report.charts import BarSeries, line, row_chart, stacked_area, time_markers, value_axis
 from ettr.report.numbers import between, counted, moment, number, percent
@@ -12,7 +12,9 @@ _RATE_TITLE = "failures per 1,000 node-days"
 _MARKERS_SHOWN = 12
 
 
-def failures_section(rates: RatesBySymptom, trend: RateTrend, caution: str | None = None) -> Section:
+def failures_section(
+    rates: RatesBySymptom, trend: RateTrend, caution: str | None = None
+) -> Section:
     """Failures per 1,000 node-days by symptom and over time.
 
     Args:
