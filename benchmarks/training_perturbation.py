@@ -50,7 +50,7 @@ class Watched:
     """One policy on one run."""
 
     checkpoint: RunningCheckpoint
-    saved: list[torch.Tensor]
+    saved: dict[str, torch.Tensor]
     staged_bytes: int = 0
     distances: list[float] = field(default_factory=list)
 
@@ -163,7 +163,7 @@ def watch(case: Case, seed: int, folder: Path) -> dict[str, tuple[float, ...]]:
                         **case.options,
                     )
                 ),
-                [p.detach().clone() for p in model.parameters()],
+                {name: p.detach().clone() for name, p in model.named_parameters()},
             )
             for policy in case.policies
         }
@@ -172,7 +172,7 @@ def watch(case: Case, seed: int, folder: Path) -> dict[str, tuple[float, ...]]:
         for step in range(1, STEPS + 1):
             rows = advance()
             for one in watched.values():
-                _step(one, step, rows, list(model.parameters()))
+                _step(one, step, rows, dict(model.named_parameters()))
     for _ in range(AFTER):
         advance()
     return {
@@ -185,21 +185,22 @@ def watch(case: Case, seed: int, folder: Path) -> dict[str, tuple[float, ...]]:
     }
 
 
-def _step(one: Watched, step: int, rows: torch.Tensor | None, live: list[nn.Parameter]) -> None:
+def _step(
+    one: Watched, step: int, rows: torch.Tensor | None, live: dict[str, nn.Parameter]
+) -> None:
     checkpoint = one.checkpoint
     if rows is not None:
         checkpoint.touch("weight", rows)
     one.staged_bytes += checkpoint.step(step).staged_bytes
     checkpoint.wait()
-    layout, saved_step = checkpoint._layout, checkpoint._writer.saved_step
-    for block in np.flatnonzero(saved_step[: checkpoint._n_data] == step):
-        spec = layout.blocks[block]
-        box = tuple(slice(o, o + s) for o, s in zip(spec.offsets, spec.sizes, strict=True))
-        one.saved[spec.tensor][box] = live[spec.tensor].detach()[box]
+    for block in checkpoint.ages():
+        if block.step == step:
+            region = tuple(slice(o, o + s) for o, s in zip(block.offsets, block.sizes, strict=True))
+            one.saved[block.fqn][region] = live[block.fqn].detach()[region]
     if step > WARM_UP:
         # A quarter of the blocks drawn at random carries a quarter of the squared distance.
         square = sum(
-            float((p.detach() - s).square().sum()) for p, s in zip(live, one.saved, strict=True)
+            float((live[name].detach() - saved).square().sum()) for name, saved in one.saved.items()
         )
         one.distances.append(math.sqrt(square / 4))
 

@@ -134,7 +134,7 @@ class Systems:
         before, begin = written_bytes(), time.perf_counter()
         report = checkpoint.step(self.step)
         stall_s = time.perf_counter() - begin
-        while checkpoint._writer.durable_step != self.step:
+        while checkpoint.durable_step != self.step:
             time.sleep(0.0005)
         durable_s = time.perf_counter() - begin
         checkpoint.wait()

@@ -13,7 +13,7 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
 from ettr.checkpoint import RunningCheckpoint, TrainingState, restore
-from ettr.checkpoint.state import local
+from ettr.checkpoint.state import local_tensor
 
 
 def layers() -> nn.Sequential:
@@ -51,7 +51,7 @@ def everything(state: TrainingState) -> dict[str, torch.Tensor]:
     for shard in state.shards():
         for component in shard.spec.components:
             found[f"{shard.spec.fqn}{shard.offsets}/{component.name}"] = torch.as_tensor(
-                shard.part(component.name)
+                shard.value(component.name)
             ).clone()
     return found
 
@@ -79,7 +79,7 @@ def main() -> None:
     other, other_optimizer = build(kind, world)
     with torch.no_grad():
         for parameter in other.parameters():
-            local(parameter).fill_(7.0)
+            local_tensor(parameter).fill_(7.0)
     again = TrainingState(other, other_optimizer, replica=replica)
     slot = None if kind == "ddp" else rank
     report = restore(root, again, slot=slot)

@@ -74,7 +74,7 @@ def test_mixed_steps_are_refused_or_labelled(tmp_path: Path) -> None:
         for step in range(2, 14):
             rc.step(step)
             rc.wait()
-    with pytest.raises(CheckpointError, match=r"no step of which every block is whole \(blo"):
+    with pytest.raises(CheckpointError, match=r"no step has an intact copy of every block \(blo"):
         export_safetensors(tmp_path / "rc", tmp_path / "m.safetensors")
     assert not (tmp_path / "m.safetensors").exists()
     done = export_safetensors(tmp_path / "rc", tmp_path / "m.safetensors", allow_composite=True)
@@ -91,7 +91,7 @@ def test_a_tensor_of_which_nothing_is_left_is_a_hole(tmp_path: Path) -> None:
     with RunningCheckpoint(tmp_path / "rc", state, policy="full") as rc:
         rc.save_all(1)
         rc.save_all(2)
-        slot = rc._writer.slot
+        slot = rc._session.writer.slot
         headers = [slot.geometry.offset(1, place) for place in (0, 1)]
     path = next((tmp_path / "rc" / "slot-0").glob("blocks-*"))
     raw = bytearray(path.read_bytes())
@@ -99,7 +99,7 @@ def test_a_tensor_of_which_nothing_is_left_is_a_hole(tmp_path: Path) -> None:
         raw[at] ^= 1
     path.write_bytes(raw)
     for allow_composite in (False, True):
-        with pytest.raises(CheckpointError, match=r"1 tensors have blocks .* whole \(b\)"):
+        with pytest.raises(CheckpointError, match=r"1 tensors have blocks .* intact copy \(b\)"):
             export_safetensors(
                 tmp_path / "rc", tmp_path / "m.safetensors", allow_composite=allow_composite
             )
@@ -117,8 +117,9 @@ def test_a_moment_that_not_every_block_has_is_a_hole(tmp_path: Path) -> None:
         model(torch.randn(2, 64)).sum().backward()
         optimizer.step()
         rc.step(1)
-    tensors, label, oldest, newest = assemble(tmp_path, allow_composite=True)
-    assert (label, oldest, newest, set(tensors)) == ("composite", 0, 1, {"weight", "bias"})
+    assembled = assemble(tmp_path, allow_composite=True)
+    assert (assembled.label, assembled.oldest_step, assembled.newest_step) == ("composite", 0, 1)
+    assert set(assembled.tensors) == {"weight", "bias"}
     with pytest.raises(CheckpointError, match=r"optimizer\.weight\.exp_avg, .* saved with them"):
         assemble(tmp_path, allow_composite=True, moments=True)
 
@@ -130,7 +131,7 @@ def test_factors_are_moments_and_no_parameters(tmp_path: Path) -> None:
     optimizer.step()
     with RunningCheckpoint(tmp_path, TrainingState(model, optimizer)) as rc:
         rc.save_all(1)
-    assert set(assemble(tmp_path)[0]) == {"weight", "bias"}
-    found = assemble(tmp_path, moments=True)[0]
+    assert set(assemble(tmp_path).tensors) == {"weight", "bias"}
+    found = assemble(tmp_path, moments=True).tensors
     factor = optimizer.state[model.weight]["col_var"]
     assert torch.equal(found["optimizer.weight.col_var"], factor)

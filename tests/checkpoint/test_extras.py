@@ -226,7 +226,7 @@ def test_a_torn_one_falls_back_to_its_older_copy(tmp_path: Path) -> None:
         for step in (1, 2):
             rc.step(step, {"at": step, "raw": bytes([step]) * 50})
             rc.wait()
-        writer = rc._writer.slot
+        writer = rc._session.writer.slot
         begin = writer.geometry.offset(1, 1)
         path = next(rc.folder.glob("blocks-*"))
     whole = path.read_bytes()

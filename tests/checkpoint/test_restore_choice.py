@@ -34,7 +34,7 @@ def test_a_step_done_twice_is_not_mixed(tmp_path: Path) -> None:
         rc.save_all(100)
         for step in (60, 61, 100):
             save(rc, state, step, -float(step))
-    with pytest.raises(CheckpointError, match="no step of which every block is whole"):
+    with pytest.raises(CheckpointError, match="no step has an intact copy of every block"):
         restore(tmp_path, filled(0.0), mode="consistent")
 
 

@@ -17,10 +17,10 @@ from ettr.checkpoint import (  # noqa: E402
     RunningCheckpoint,
     TensorState,
     TrainingState,
+    prefetch,
     restore,
     verify,
 )
-from ettr.checkpoint import prefetch as ahead  # noqa: E402
 from ettr.checkpoint.perturbation import distance  # noqa: E402
 from ettr.recovery import RecoveryPolicy  # noqa: E402
 
@@ -155,11 +155,11 @@ def test_the_estimate_is_near_the_truth_on_a_network(tmp_path: Path, policy: str
 def test_the_sentence(tmp_path: Path) -> None:
     table = torch.full((16, 9), 100.0)
     with walk(tmp_path, table, 12, "round-robin", budget=Budget(fraction=1 / 8)) as rc:
-        slot = rc._writer.slot
-        newest_of_first_row = slot.geometry.offset(0, slot._newest[0])
+        slot = rc._session.writer.slot
+        newest_of_first_row = slot.geometry.offset(0, slot.newest_place(0))
     report = restore(tmp_path, {"w": table}, reached_step=14)
-    head = "restored 1 of the parameters in 16 blocks, of step 5 to 12, staleness 2 to 9 steps, "
-    assert str(report).startswith(head + "‖δ‖/‖x‖ = ")
+    head = "restored 100 % of the parameters (16 of 16 blocks), of step 5 to 12, "
+    assert str(report).startswith(head + "staleness 2 to 9 steps, ‖δ‖/‖x‖ = ")
     assert "% of it (estimated from the last measured movement, in a straight line; " in str(report)
     age = 14 - report.mean_step
     policy = RecoveryPolicy(iteration_cost_share=0.3)
@@ -185,7 +185,7 @@ def test_reading_ahead_keeps_the_order_and_refuses_what_is_damaged(
                 tensor.add_(1)
             rc.step(step)
             rc.wait()
-        slot = rc._writer.slot
+        slot = rc._session.writer.slot
         places = [slot.geometry.offset(b, 1) for b in (0, 2, 5, 6)]
         damaged = [slot.superblock.layout.key(b) for b in (0, 2, 5, 6)]
     path = next((tmp_path / "slot-0").glob("blocks-*"))
@@ -197,7 +197,7 @@ def test_reading_ahead_keeps_the_order_and_refuses_what_is_damaged(
     for fqn, offsets, sizes in damaged:
         expected[fqn][offsets[0] : offsets[0] + sizes[0]] -= 1
     for cores in (1, 2):
-        monkeypatch.setattr(ahead, "_cores", lambda cores=cores: cores)
+        monkeypatch.setattr(prefetch, "_cores", lambda cores=cores: cores)
         into = {name: torch.zeros_like(tensor) for name, tensor in state.items()}
         report = restore(tmp_path, into)
         assert [(b.fqn, b.offsets, b.sizes) for b in report.fell_back] == damaged

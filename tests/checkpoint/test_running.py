@@ -158,7 +158,7 @@ def test_priority_saves_what_moved_most(tmp_path: Path) -> None:
         table[20:24] += 1.0
         table[40:44] += 3.0
         table[60:64] += 2.0
-        rc._writer.score_soon(0)
+        rc._session.writer.score_soon(0)
         rc.wait()
         for step in (1, 2, 3, 4):
             rc.step(step)
@@ -336,7 +336,7 @@ def test_a_flipped_bit_falls_back_to_that_blocks_older_copy(tmp_path: Path) -> N
             rc.wait()
             history[step] = snapshot(model, opt)
             train(model, opt)
-        writer = rc._writer.slot
+        writer = rc._session.writer.slot
         at = writer.geometry.offset(0, 1) + 64 + 5
     path = next((tmp_path / "slot-0").glob("blocks-*"))
     raw = bytearray(path.read_bytes())
@@ -358,7 +358,7 @@ def test_what_is_not_covered_is_refused(tmp_path: Path) -> None:
     with RunningCheckpoint(tmp_path, {"a": torch.ones(4, 4)}) as rc:
         rc.save_all(1)
     target = {"a": torch.zeros(4, 4), "b": torch.zeros(3)}
-    with pytest.raises(CheckpointError, match=r"1 tensors are not covered by whole blocks \(b\)"):
+    with pytest.raises(CheckpointError, match=r"1 tensors are not covered by intact blocks \(b\)"):
         restore(tmp_path, target)
     assert restore(tmp_path, target, strict=False).missing == ("b",)
     with pytest.raises(CheckpointError, match="no slot '5'; there are: 0"):
@@ -408,7 +408,7 @@ def test_the_mean_of_the_bytes_is_the_budget(tmp_path: Path, policy: str) -> Non
                 tensor.add_(torch.randn(tensor.shape, generator=gen))
             total += rc.step(step).staged_bytes
             rc.wait()
-        budget_bytes = 80 * int(rc._sizes[: rc._n_data].sum()) / 8
+        budget_bytes = 80 * rc._session.data_bytes / 8
     assert total == pytest.approx(budget_bytes, rel=0.02)
 
 

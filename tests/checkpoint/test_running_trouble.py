@@ -88,7 +88,7 @@ def test_after_closing_nothing_is_saved_and_that_is_told(tmp_path: Path) -> None
     rc.close()
     assert rc.step(1).blocks == 0
     for save in (rc.step, rc.save_all):
-        with pytest.raises(CheckpointError, match="the checkpoint is closed; open it anew"):
+        with pytest.raises(CheckpointError, match="the checkpoint is closed; open it again"):
             save(2)
 
 

@@ -9,17 +9,19 @@ import pytest
 
 from ettr.checkpoint import CheckpointError, FencedError, block_ages, checksums, fence, verify
 from ettr.checkpoint.durable_io import OsDisk
-from ettr.checkpoint.layout import BlockSpec, Component, Layout, TensorSpec
-from ettr.checkpoint.slot_file import HEADER_BYTES, SlotWriter, slot_folder
-from ettr.checkpoint.slot_reader import PayloadReader, last_rounds, newest_good, open_slot
+from ettr.checkpoint.layout import BlockSpec, Component, SlotLayout, TensorSpec
+from ettr.checkpoint.slot_format import HEADER_BYTES
+from ettr.checkpoint.slot_ownership import slot_folder
+from ettr.checkpoint.slot_reader import PayloadReader, last_rounds, open_slot
+from ettr.checkpoint.slot_writer import SlotWriter
 from synced import synced_paths
 
 N_BLOCKS, ROWS = 5, 24
 
 
-def small_layout() -> Layout:
+def small_layout() -> SlotLayout:
     spec = TensorSpec("w", (N_BLOCKS * ROWS,), (Component("param", "float32"),))
-    return Layout((spec,), tuple(BlockSpec(0, (i * ROWS,), (ROWS,)) for i in range(N_BLOCKS)))
+    return SlotLayout((spec,), tuple(BlockSpec(0, (i * ROWS,), (ROWS,)) for i in range(N_BLOCKS)))
 
 
 def payload_of(block: int, step: int) -> bytes:
@@ -40,10 +42,12 @@ def newest(root: Path, name: str = "0") -> dict[int, int | None]:
     with open_slot(root, name) as slot:
         for key, records in slot.records.items():
             block = key[1][0] // ROWS
-            for record, payload in newest_good(records, reader):
+            for record in records:
+                payload = reader.read(record)
                 if payload is not None:
                     assert bytes(payload) == payload_of(block, record.header.step)
                     found[block] = record.header.step
+                    break
     return found
 
 
@@ -238,7 +242,7 @@ def test_a_fence_needs_no_successor(tmp_path: Path) -> None:
 
 
 def test_no_room_is_said_before_training_starts(tmp_path: Path) -> None:
-    huge = Layout(
+    huge = SlotLayout(
         (TensorSpec("w", (1 << 50,), (Component("param", "float32"),)),),
         (BlockSpec(0, (0,), (1 << 50,)),),
     )
@@ -251,12 +255,12 @@ def test_wrong_names_are_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"slot: '\.\./x' was given"):
         slot_folder(tmp_path, "../x")
     with pytest.raises(CheckpointError, match="checksum: 'md5' was given; it is one of xxh3"):
-        checksums.function("md5")
+        checksums.digest_function("md5")
     with pytest.raises(CheckpointError, match="no running checkpoint here"):
         verify(tmp_path)
 
 
 def test_checksums_are_the_published_ones() -> None:
     # CRC-32 check value of "123456789"; XXH3-64 of the empty input from its specification.
-    assert checksums.function("crc32")(b"123456789") == 0xCBF43926
-    assert checksums.function("xxh3")(b"") == 0x2D06800538D394C2
+    assert checksums.digest_function("crc32")(b"123456789") == 0xCBF43926
+    assert checksums.digest_function("xxh3")(b"") == 0x2D06800538D394C2

@@ -8,10 +8,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ettr.checkpoint.layout import BlockSpec, Component, Layout, TensorSpec
+from ettr.checkpoint.layout import BlockSpec, Component, SlotLayout, TensorSpec
 from ettr.checkpoint.resharding import superseded
-from ettr.checkpoint.slot_file import HEADER_BYTES, SlotWriter, slot_folder
+from ettr.checkpoint.slot_format import HEADER_BYTES
+from ettr.checkpoint.slot_ownership import slot_folder
 from ettr.checkpoint.slot_reader import open_slot, slot_names
+from ettr.checkpoint.slot_writer import SlotWriter
 
 SHAPE = (6, 4)
 Box = tuple[tuple[int, int], tuple[int, int]]
@@ -28,7 +30,7 @@ def boxes(draw: st.DrawFn) -> Box:
 def written(root: Path, slot: str, held: list[Box], *, saved: int | None = None) -> SlotWriter:
     """A slot file of these boxes, of which the first `saved` have a record."""
     spec = TensorSpec("w", SHAPE, (Component("param", "float32"),))
-    layout = Layout((spec,), tuple(BlockSpec(0, *box) for box in held))
+    layout = SlotLayout((spec,), tuple(BlockSpec(0, *box) for box in held))
     writer = SlotWriter.create(slot_folder(root, slot), layout)
     writer.begin_round()
     blocks = list(range(len(held) if saved is None else saved))

@@ -28,15 +28,15 @@ def test_whole_damaged_and_lost(tmp_path: Path, call) -> None:
         for step in (1, 2):
             rc.step(step)
             rc.wait()
-        geometry = rc._writer.slot.geometry
+        geometry = rc._session.writer.slot.geometry
     done = call(tmp_path)
     assert (done.exit_code, done.stdout) == (
         0,
-        "1 blocks, steps 2 to 2\nevery byte is as it was written\n",
+        "1 blocks, steps 2 to 2\nevery record is intact\n",
     )
     path = next((tmp_path / "slot-0").glob("blocks-*"))
     raw = bytearray(path.read_bytes())
-    for place, (exit_code, word) in enumerate([(0, "older copy is whole"), (1, "LOST")]):
+    for place, (exit_code, word) in enumerate([(0, "the older copy is intact"), (1, "LOST")]):
         raw[geometry.offset(0, 1 - place) + 70] ^= 1
         path.write_bytes(raw)
         done = call(tmp_path)

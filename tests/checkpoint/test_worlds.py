@@ -1,6 +1,7 @@
 """A folder that was begun with one world size and goes on with another: whose blocks count."""
 
 import json
+import zlib
 from pathlib import Path
 
 import pytest
@@ -18,12 +19,13 @@ from ettr.checkpoint import (  # noqa: E402
     RunningCheckpoint,
     TrainingState,
     block_ages,
+    fence,
     restore,
     survey,
 )
-from ettr.checkpoint import slot_file as slotfile  # noqa: E402
 from ettr.checkpoint.export import assemble  # noqa: E402
-from ettr.checkpoint.slot_file import slot_folder  # noqa: E402
+from ettr.checkpoint.slot_format import FOOTER, HEADER_BYTES, SUPER  # noqa: E402
+from ettr.checkpoint.slot_ownership import slot_files, slot_folder  # noqa: E402
 from ettr.checkpoint.slot_reader import open_slot  # noqa: E402
 
 NAMES = [f"t{i}" for i in range(8)]
@@ -113,9 +115,9 @@ def test_the_same_step_of_two_branches_is_not_one_step(tmp_path: Path, rows: int
     end(ranks)
     for mode in ("newest", "consistent"):
         assert restored(tmp_path, mode=mode)[0] == {120.0}
-    found, label, oldest, newest = assemble(tmp_path)
-    assert (label, oldest, newest) == ("consistent", 20, 20)
-    assert {float(v) for t in found.values() for v in t.reshape(-1)} == {120.0}
+    assembled = assemble(tmp_path)
+    assert (assembled.label, assembled.oldest_step, assembled.newest_step) == ("consistent", 20, 20)
+    assert {float(v) for t in assembled.tensors.values() for v in t.reshape(-1)} == {120.0}
 
 
 def test_blocks_of_several_ages_in_a_world_that_went_back(tmp_path: Path) -> None:
@@ -181,12 +183,12 @@ def test_a_shrunken_world_with_a_damaged_block_fails_and_does_not_mix(tmp_path: 
     end(ranks)
     with open_slot(tmp_path, "0") as slot:
         record = slot.records["t2", (0,), (4,)][0]
-        offset = record.file.places.offset(record.block, record.place) + slotfile.HEADER_BYTES
+        offset = record.file.places.offset(record.block, record.place) + HEADER_BYTES
         path = record.file.path
     with path.open("r+b") as file:
         file.seek(offset)
         file.write(b"\xff" * 8)
-    with pytest.raises(CheckpointError, match=r"1 tensors are not covered by whole blocks \(t2\)"):
+    with pytest.raises(CheckpointError, match=r"1 tensors are not covered by intact blocks \(t2\)"):
         restored(tmp_path)
 
 
@@ -231,7 +233,7 @@ class TestSlotsOfOneWorld:
         ranks = world(tmp_path, 2)
         save(ranks, 5, wholly=True)
         ranks[0].close()
-        generation = slotfile.fence(tmp_path, 0)
+        generation = fence(tmp_path, 0)
         save([ranks[1]], 6)
         assert restored(tmp_path)[0] == {5.0, 6.0}
         state = TrainingState(tensors(0.0), replica=(0, 2))
@@ -252,7 +254,7 @@ def test_files_that_do_not_say_what_they_saw_are_read_as_before(tmp_path: Path) 
     save(ranks, 30, 130.0, wholly=True)
     end(ranks)
     for folder in tmp_path.glob("slot-*"):
-        for path in slotfile.files_of(folder).values():
+        for path in slot_files(folder).values():
             _forget(path)
     assert restored(tmp_path)[0] == {130.0}
 
@@ -260,15 +262,15 @@ def test_files_that_do_not_say_what_they_saw_are_read_as_before(tmp_path: Path) 
 def _forget(path: Path) -> None:
     """Rewrite a slot file as one that has no `seen`, of the same length."""
     raw = bytearray(path.read_bytes())
-    head = slotfile.SUPER.size
-    fields = slotfile.SUPER.unpack(raw[:head])
+    head = SUPER.size
+    fields = SUPER.unpack(raw[:head])
     text = bytes(raw[head : head + fields[6]])
     document = json.loads(text)
     del document["seen"]
     shorter = json.dumps(document, separators=(",", ":")).encode().ljust(len(text))
     whole = bytes(raw[:head]) + shorter
-    whole += slotfile.zlib.crc32(whole).to_bytes(4, "little")
-    tail = slotfile.FOOTER.unpack(raw[-slotfile.FOOTER.size :])[0]
+    whole += zlib.crc32(whole).to_bytes(4, "little")
+    tail = FOOTER.unpack(raw[-FOOTER.size :])[0]
     for at in (0, tail):
         raw[at : at + len(whole)] = whole
     path.write_bytes(raw)
@@ -277,10 +279,10 @@ def _forget(path: Path) -> None:
 def test_a_slot_says_what_lay_beside_it(tmp_path: Path) -> None:
     """The latest file of every other slot; a fence without a file is nothing that was seen."""
     end(world(tmp_path, 2))
-    slotfile.fence(tmp_path, 1)
+    fence(tmp_path, 1)
     slot_folder(tmp_path, "empty").mkdir()
     with RunningCheckpoint(tmp_path, tensors(0.0), slot="new"), open_slot(tmp_path, "new") as slot:
-        assert slot.files[0].superblock.seen == {"0": 1, "1": 1}
+        assert slot.files[0].superblock.other_generations == {"0": 1, "1": 1}
 
 
 def test_what_may_be_removed_is_named_and_does_not_age(tmp_path):
@@ -291,12 +293,12 @@ def test_what_may_be_removed_is_named_and_does_not_age(tmp_path):
     left_by_four(tmp_path)
     fewer = world(tmp_path, 2)
     found = survey(tmp_path)
-    assert found.left_slots == ()  # nothing is given up before it is there anew
+    assert found.superseded_slots == ()  # nothing is given up before it is there anew
     assert {age.slot for age in found.ages} == {"0", "1", "2", "3"}
     save(fewer, 10, wholly=True)
     end(fewer)
     found = survey(tmp_path)
-    assert found.left_slots == ("2", "3")
+    assert found.superseded_slots == ("2", "3")
     assert {(age.slot, age.step) for age in found.ages} == {("0", 10), ("1", 10)}
     assert {(age.slot, age.step) for age in block_ages(tmp_path, slot="3")} == {("3", 20)}
     assert block_ages(tmp_path, slot="4") == []

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import nn
 
 from ettr.checkpoint import Budget
-from ettr.checkpoint.slot_file import OsDisk
+from ettr.checkpoint.durable_io import OsDisk
 from ettr.elastic import Protection, Timeouts, group_from_env
 from ettr.progress.recorder import ProgressRecorder
 from ettr.recovery import RESTORE_PRIORS, RecoveryPolicy, RecoverySource, RestorePrior

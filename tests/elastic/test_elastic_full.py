@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 
 from ettr.checkpoint import CheckedWriter, CheckpointError  # noqa: E402
-from ettr.checkpoint.slot_file import SlotWriter  # noqa: E402
+from ettr.checkpoint.slot_writer import SlotWriter  # noqa: E402
 from ettr.elastic import Generation, Protection  # noqa: E402
 from ettr.elastic.full_checkpoint import full_steps, load_full, save_full  # noqa: E402
 from ettr.elastic.rendezvous import Membership  # noqa: E402
@@ -159,7 +159,7 @@ def test_rounds_of_the_running_checkpoint_that_begin_to_fail_are_told_once(
 
     def train_to(step):
         train(step)
-        generation._checkpoint._writer.wait()
+        generation._checkpoint._session.writer.wait()
 
     with monkeypatch.context() as full_disk:
         full_disk.setattr(SlotWriter, "commit", no_space)

@@ -65,7 +65,7 @@ def test_an_image_brings_a_shard_back_with_moments_counts_and_random_state():
     images.put(others, image)
     assert images.fingerprint(others) == images.fingerprint(pieces)
     assert torch.equal(torch.rand(4), expected)
-    assert {float(p.shard.part("step")) for p in others if p.name == "step"} == {3.0}
+    assert {float(p.shard.value("step")) for p in others if p.name == "step"} == {3.0}
     with pytest.raises(CheckpointError, match="build the same model"):
         images.put(others, image[16:])
 

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
 
 from ettr.checkpoint import CheckpointError  # noqa: E402
-from ettr.checkpoint.slot_file import HEADER_BYTES  # noqa: E402
+from ettr.checkpoint.slot_format import HEADER_BYTES  # noqa: E402
 from ettr.checkpoint.slot_reader import open_slot  # noqa: E402
 from ettr.elastic import ReplicaTier  # noqa: E402
 from ettr.errors import UsageError  # noqa: E402

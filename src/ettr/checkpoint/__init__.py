@@ -15,25 +15,26 @@ from typing import TYPE_CHECKING
 from ettr.checkpoint.errors import CheckpointError, FencedError
 
 if TYPE_CHECKING:
-    from ettr.checkpoint.block_selection import POLICIES, Budget
+    from ettr.checkpoint.age_metrics import prometheus_text, write_metrics
+    from ettr.checkpoint.block_selection import POLICIES
     from ettr.checkpoint.dcp import CheckedReader, CheckedWriter, verify_dcp
     from ettr.checkpoint.export import Export, export_dcp, export_safetensors
     from ettr.checkpoint.extra_state import Extra, read_extra, write_extra
     from ettr.checkpoint.perturbation import Perturbation
-    from ettr.checkpoint.restoring import RestoreReport, restore
+    from ettr.checkpoint.restore_report import RestoreReport
+    from ettr.checkpoint.restoring import restore
     from ettr.checkpoint.rng import rng_state, set_rng_state
+    from ettr.checkpoint.round_budget import Budget
     from ettr.checkpoint.running_checkpoint import RunningCheckpoint, StepReport
-    from ettr.checkpoint.slot_file import fence
+    from ettr.checkpoint.slot_ownership import fence
     from ettr.checkpoint.slot_reader import BadBlock
     from ettr.checkpoint.state import State, TensorState, TrainingState
     from ettr.checkpoint.verification import (
         BlockAge,
         Survey,
         block_ages,
-        prometheus_text,
         survey,
         verify,
-        write_metrics,
     )
 
 __all__ = [
@@ -74,14 +75,14 @@ __all__ = [
 _MODULE_OF = {
     "BadBlock": "slot_reader",
     "BlockAge": "verification",
-    "Budget": "block_selection",
+    "Budget": "round_budget",
     "CheckedReader": "dcp",
     "CheckedWriter": "dcp",
     "Export": "export",
     "Extra": "extra_state",
     "POLICIES": "block_selection",
     "Perturbation": "perturbation",
-    "RestoreReport": "restoring",
+    "RestoreReport": "restore_report",
     "RunningCheckpoint": "running_checkpoint",
     "State": "state",
     "StepReport": "running_checkpoint",
@@ -91,8 +92,8 @@ _MODULE_OF = {
     "block_ages": "verification",
     "export_dcp": "export",
     "export_safetensors": "export",
-    "fence": "slot_file",
-    "prometheus_text": "verification",
+    "fence": "slot_ownership",
+    "prometheus_text": "age_metrics",
     "read_extra": "extra_state",
     "restore": "restoring",
     "rng_state": "rng",
@@ -101,7 +102,7 @@ _MODULE_OF = {
     "verify": "verification",
     "verify_dcp": "dcp",
     "write_extra": "extra_state",
-    "write_metrics": "verification",
+    "write_metrics": "age_metrics",
 }
 
 if not TYPE_CHECKING:  # a type checker reads the imports above, and knows no other name

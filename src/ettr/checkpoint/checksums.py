@@ -1,15 +1,17 @@
-"""Checksums of blocks: xxh3-64 where `xxhash` is installed, CRC-32 of the standard library else.
+"""Checksums of blocks: xxh3-64 where `xxhash` is installed, else CRC-32 of the standard library.
 
-Each file names the algorithm it was written with, so that both can always be told apart.
+Each file names the algorithm it was written with.
 """
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
-from typing import Any
+from typing import Protocol, TypeAlias
 
 from ettr.checkpoint.errors import CheckpointError
+
+Bytes: TypeAlias = bytes | bytearray | memoryview
 
 CODES = {"xxh3": 1, "crc32": 2}
 NAMES = {code: name for name, code in CODES.items()}
@@ -24,35 +26,42 @@ def default_name() -> str:
     return "xxh3"
 
 
-class RunningCrc32:
-    """CRC-32 of bytes that come in pieces."""
+class StreamingDigest(Protocol):
+    """A checksum of bytes that come in pieces."""
 
+    def update(self, data: Bytes, /) -> None:
+        """Add a piece."""
+
+    def intdigest(self) -> int:
+        """The checksum of all pieces so far."""
+
+
+class _StreamingCrc32:
     def __init__(self) -> None:
         self._value = 0
 
-    def update(self, data: Any) -> None:
-        """Take a piece."""
+    def update(self, data: Bytes, /) -> None:
         self._value = zlib.crc32(data, self._value)
 
     def intdigest(self) -> int:
-        """The checksum so far."""
         return self._value
 
 
-def running(name: str) -> Any:
-    """A checksum of bytes that come in pieces: `update(data)`, then `intdigest()`.
+def streaming_digest(name: str) -> StreamingDigest:
+    """A new checksum of bytes that come in pieces.
 
     Raises:
-        CheckpointError: as `function`.
+        CheckpointError: as `digest_function`.
     """
-    if function(name) is zlib.crc32:
-        return RunningCrc32()
+    if digest_function(name) is zlib.crc32:
+        return _StreamingCrc32()
     import xxhash
 
-    return xxhash.xxh3_64()
+    digest: StreamingDigest = xxhash.xxh3_64()
+    return digest
 
 
-def function(name: str) -> Callable[[Any], int]:
+def digest_function(name: str) -> Callable[[Bytes], int]:
     """The function from bytes to an unsigned integer below 2**64.
 
     Raises:
@@ -68,6 +77,6 @@ def function(name: str) -> Callable[[Any], int]:
                 "blocks are checked with xxh3 and the package xxhash is not installed; "
                 "pip install xxhash"
             ) from error
-        digest: Callable[[Any], int] = xxhash.xxh3_64_intdigest
+        digest: Callable[[Bytes], int] = xxhash.xxh3_64_intdigest
         return digest
     raise CheckpointError(f"checksum: {name!r} was given; it is one of {', '.join(CODES)}")

@@ -1,55 +1,37 @@
-"""What a restore has covered of each local shard, element by element where boxes overlap."""
+"""The regions of each local shard that a restore has covered, by element where they overlap."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterable
 
 import numpy as np
-from torch import Tensor
 
-from ettr.checkpoint.block_selection import split_dim
-from ettr.checkpoint.layout import Key
+from ettr.checkpoint.regions import Region, n_elements, split_dim
 from ettr.checkpoint.state import Shard
 
-Box = tuple[tuple[int, int], ...]
 
+class RestoreCoverage:
+    """The regions restored of each component of each shard, and the numbers restored with them."""
 
-def intersection(key: Key, shard: Shard) -> Box | None:
-    """The part of a stored box that lies in a shard, as global (begin, end) a dimension."""
-    if len(key[1]) != len(shard.sizes):
-        return None
-    box = []
-    for start, size, own_start, own_size in zip(
-        key[1], key[2], shard.offsets, shard.sizes, strict=True
-    ):
-        begin, end = max(start, own_start), min(start + size, own_start + own_size)
-        if begin >= end:
-            return None
-        box.append((begin, end))
-    return tuple(box)
-
-
-class Coverage:
-    """Boxes restored of each part of each shard, and the numbers that go with them."""
-
-    def __init__(self, shards: dict[str, list[Shard]]) -> None:
-        self._shards = [shard for group in shards.values() for shard in group]
-        self._boxes: dict[tuple[int, str], list[Box]] = {}
+    def __init__(self, shards: Iterable[Shard]) -> None:
+        self._shards = list(shards)
+        self._regions: dict[tuple[int, str], list[Region]] = {}
         self._numbers: dict[tuple[int, str], float] = {}
-        self._anew: dict[int, set[str]] = {}
+        self._absent: dict[int, set[str]] = {}
 
-    def add(self, shard: Shard, name: str, box: Box) -> None:
-        """Note that a box of one part was restored."""
-        self._boxes.setdefault((id(shard), name), []).append(box)
+    def add(self, shard: Shard, name: str, region: Region) -> None:
+        """Note that a region of one component was restored."""
+        self._regions.setdefault((id(shard), name), []).append(region)
 
-    def latest_number(self, shard: Shard, name: str, value: float, *, put: bool = True) -> bool:
-        """Keep the largest value seen of a number; whether this is it."""
+    def is_largest(self, shard: Shard, name: str, value: float) -> bool:
+        """Note a number of one component; returns whether it is the largest so far.
+
+        Blocks of one tensor may be of several steps: the step count of the newest stays.
+        """
         place = (id(shard), name)
         if place in self._numbers and value <= self._numbers[place]:
             return False
         self._numbers[place] = value
-        if put:
-            shard.put_number(name, value)
         return True
 
     def step_count(self) -> float | None:
@@ -58,53 +40,53 @@ class Coverage:
         return max(counts, default=None)
 
     def missing(self) -> list[str]:
-        """Names of the parameters that are not wholly covered."""
+        """Names of the parameters of which some element was not restored."""
         return [
             shard.spec.fqn
             for shard in self._shards
-            if not _covers(self._boxes.get((id(shard), "param"), []), shard)
+            if not _covers(self._regions.get((id(shard), "param"), []), shard)
         ]
 
-    def begin_anew(self, shard: Shard, name: str) -> None:
+    def note_absent(self, shard: Shard, name: str) -> None:
         """Note that a record of the shard did not hold this moment."""
-        self._anew.setdefault(id(shard), set()).add(name)
+        self._absent.setdefault(id(shard), set()).add(name)
 
-    def reset_fresh_moments(self) -> list[str]:
-        """Zero the step counts of moments that no record held; names of what began anew.
+    def reset_absent_moments(self) -> list[str]:
+        """Zero the step counts of moments that no record held; returns the parameters' names.
 
         Zero moments with a large step count would make the next update several times too long,
         for want of bias correction.
         """
-        fresh = []
+        reset = []
         for shard in self._shards:
-            names = self._anew.get(id(shard), set())
+            names = self._absent.get(id(shard), set())
             if names:
-                fresh.append(shard.spec.fqn)
+                reset.append(shard.spec.fqn)
             for component in shard.spec.components:
-                if component.name not in names or (id(shard), component.name) in self._boxes:
+                if component.name not in names or (id(shard), component.name) in self._regions:
                     continue
                 if component.kind == "number":
-                    shard.put_number(component.name, 0)
+                    shard.set_number(component.name, 0)
                 else:
-                    part: Tensor = shard.part(component.name)
-                    part.zero_()
-        return fresh
+                    shard.tensor_value(component.name).zero_()
+        return reset
 
 
-def _covers(boxes: list[Box], shard: Shard) -> bool:
+def _covers(regions: list[Region], shard: Shard) -> bool:
+    """Whether every element of a shard lies in one of these regions, each within the shard."""
     if not shard.sizes:
-        return bool(boxes)
-    dim = split_dim(shard.sizes)
-    whole = tuple((o, o + s) for o, s in zip(shard.offsets, shard.sizes, strict=True))
-    slabs = [b for b in boxes if b[:dim] + b[dim + 1 :] == whole[:dim] + whole[dim + 1 :]]
-    if len(slabs) == len(boxes):
-        reached = whole[dim][0]
-        for begin, end in sorted(box[dim] for box in slabs):
+        return bool(regions)
+    dim, whole = split_dim(shard.sizes), shard.region
+    slabs = [r for r in regions if r[:dim] + r[dim + 1 :] == whole[:dim] + whole[dim + 1 :]]
+    if len(slabs) == len(regions):
+        reached, last = whole[dim]
+        for begin, end in sorted(region[dim] for region in slabs):
             if begin > reached:
                 return False
             reached = max(reached, end)
-        return reached >= whole[dim][1]
-    seen = np.zeros(shard.sizes, bool)
-    for box in boxes:
-        seen[tuple(slice(b - o, e - o) for (b, e), o in zip(box, shard.offsets, strict=True))] = 1
-    return int(seen.sum()) == math.prod(shard.sizes)
+        return reached >= last
+    covered = np.zeros(shard.sizes, bool)
+    for region in regions:
+        within = zip(region, shard.offsets, strict=True)
+        covered[tuple(slice(b - o, e - o) for (b, e), o in within)] = True
+    return int(covered.sum()) == n_elements(whole)

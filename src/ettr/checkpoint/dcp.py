@@ -6,8 +6,8 @@
 Each rank writes one file of raw bytes; the metadata is JSON with a checksum of its own (DCP's own
 storage pickles it). Files get new names at every save and the metadata is renamed into place last,
 so that saving over an older checkpoint never harms it. A read that fails its checksum raises;
-nothing wrong is loaded. What is no tensor goes through DCP's planner, which reads it with
-`torch.load`: load such checkpoints only from where you trust.
+nothing damaged is loaded. Items other than tensors go through DCP's planner, which reads them with
+`torch.load`: load such checkpoints only from sources that you trust.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ import io
 import json
 import os
 import uuid
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import torch
 from torch import Tensor
@@ -46,7 +45,7 @@ from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, W
 from torch.futures import Future
 
 from ettr.checkpoint import checksums
-from ettr.checkpoint.durable_io import make_folder, sync_folder
+from ettr.checkpoint.durable_io import make_folder, replacing, sync_folder, write_all
 from ettr.checkpoint.errors import CheckpointError
 from ettr.checkpoint.slot_reader import BadBlock
 from ettr.checkpoint.state import dtype_name
@@ -56,9 +55,27 @@ FORMAT_VERSION = 1
 METADATA = "checkpoint.json"
 
 
+class _TensorJson(TypedDict, total=False):
+    """A tensor in the metadata; empty for an item that is none."""
+
+    dtype: str
+    size: list[int]
+    chunks: list[tuple[list[int], list[int]]]  # offsets, sizes
+
+
+class _MetadataJson(TypedDict):
+    """The body of the metadata."""
+
+    checksum: str
+    entries: dict[str, _TensorJson]
+    # fqn, offset, index, file, offset in it, bytes, checksum, dtype, shape
+    items: list[tuple[str, list[int] | None, int | None, str, int, int, int, str | None, list[int]]]
+    planner: list[tuple[str, list[str | int]]]
+
+
 @dataclass(frozen=True, slots=True)
 class StoredItem:
-    """Where an item's bytes lie, and their checksum; a tensor has a type and a shape."""
+    """The place of an item's bytes, and their checksum; a tensor has a type and a shape."""
 
     file: str
     offset: int
@@ -79,7 +96,7 @@ class CheckedWriter(StorageWriter):
 
     Args:
         path: folder of the checkpoint; one that exists is replaced when all is durable.
-        checksum: `xxh3` or `crc32`; None: the fastest at hand.
+        checksum: `xxh3` or `crc32`; None: the faster of those installed.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, checksum: str | None = None) -> None:
@@ -92,7 +109,7 @@ class CheckedWriter(StorageWriter):
         if checkpoint_id:
             self.path = Path(checkpoint_id)
 
-    def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+    def set_up_storage_writer(self, is_coordinator: bool, *args: object, **kwargs: object) -> None:
         """Make the folder."""
         make_folder(self.path)
 
@@ -111,13 +128,13 @@ class CheckedWriter(StorageWriter):
         """Write this rank's items to its file; durable when the future is done."""
         prefix: _Prefix = plan.storage_data
         name = f"{prefix.save_id}-{prefix.rank}.data"
-        digest = checksums.function(self.checksum)
+        digest = checksums.digest_function(self.checksum)
         results: list[WriteResult] = []
         with (self.path / name).open("xb", buffering=0) as file:
             offset = 0
             for item in plan.items:
                 data, dtype, shape = _bytes_of(item, planner)
-                write_whole(file.fileno(), data)
+                write_all(file.fileno(), data)
                 stored = StoredItem(name, offset, len(data), digest(data), dtype, shape)
                 results.append(WriteResult(item.index, len(data), stored))
                 offset += len(data)
@@ -130,21 +147,15 @@ class CheckedWriter(StorageWriter):
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         """Make the checkpoint visible: the metadata is durable, then renamed, then old files go."""
         stored = {result.index: result.storage_data for of_rank in results for result in of_rank}
-        text = _metadata_json(metadata, stored, self.checksum)
-        aside = self.path / f".{METADATA}.{os.getpid()}"
-        with aside.open("wb") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(self.path / METADATA)
-        sync_folder(self.path)
-        kept = {item.file for item in stored.values()}
-        for old in self.path.glob("*.data"):
-            if old.name not in kept:
-                old.unlink(missing_ok=True)
+        with replacing(self.path / METADATA) as file:
+            write_all(file.fileno(), _metadata_json(metadata, stored, self.checksum))
+        current = {item.file for item in stored.values()}
+        for data_file in self.path.glob("*.data"):
+            if data_file.name not in current:
+                data_file.unlink(missing_ok=True)
 
     def storage_meta(self) -> StorageMeta | None:
-        """None: the metadata says all."""
+        """None: DCP's metadata holds everything."""
         return None
 
     @classmethod
@@ -154,7 +165,7 @@ class CheckedWriter(StorageWriter):
 
 
 class CheckedReader(StorageReader):
-    """Reads what `CheckedWriter` wrote; every item is checked before it is handed on."""
+    """Reads checkpoints of `CheckedWriter`; every item is checked before it is loaded."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__()
@@ -168,7 +179,7 @@ class CheckedReader(StorageReader):
             self.path = Path(checkpoint_id)
         self._stored, self._checksum = {}, None
 
-    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
+    def read_metadata(self, *args: object, **kwargs: object) -> Metadata:
         """The metadata, checked.
 
         Raises:
@@ -178,9 +189,9 @@ class CheckedReader(StorageReader):
         return metadata
 
     def set_up_storage_reader(
-        self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any
+        self, metadata: Metadata, is_coordinator: bool, *args: object, **kwargs: object
     ) -> None:
-        """Ranks that were handed the metadata learn the places of the items from it."""
+        """Take the places of the items from the metadata."""
         self._stored = metadata.storage_data
         if self._checksum is None:
             self._checksum = _read_metadata(self.path)[2]
@@ -194,12 +205,12 @@ class CheckedReader(StorageReader):
         return plans
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
-        """Read, check and hand on the items of the plan.
+        """Read, check and load the items of the plan.
 
         Raises:
             CheckpointError: an item is short or fails its checksum.
         """
-        digest = checksums.function(self._checksum or checksums.default_name())
+        digest = checksums.digest_function(self._checksum or checksums.default_name())
         by_place: dict[tuple[str, int], list[ReadItem]] = {}
         for item in plan.items:
             stored = self._stored[item.storage_index]
@@ -213,7 +224,7 @@ class CheckedReader(StorageReader):
                     f"({stored.n_bytes} bytes at {stored.offset}); load an earlier checkpoint"
                 )
             for item in items:
-                _hand_on(item, stored, data, planner)
+                _load(item, stored, data, planner)
         future: Future[None] = Future()
         future.set_result(None)
         return future
@@ -232,7 +243,7 @@ def verify_dcp(path: str | os.PathLike[str]) -> list[BadBlock]:
     """
     folder = Path(path)
     _, stored, checksum = _read_metadata(folder)
-    digest = checksums.function(checksum)
+    digest = checksums.digest_function(checksum)
     bad = []
     for index, item in stored.items():
         data = _read_item(folder, item)
@@ -243,12 +254,6 @@ def verify_dcp(path: str | os.PathLike[str]) -> list[BadBlock]:
                 BadBlock("dcp", 0, index.fqn, offsets, item.shape, item.file, reason, lost=True)
             )
     return bad
-
-
-def write_whole(fd: int, data: memoryview) -> None:
-    """Write all of `data`, however the system splits it."""
-    while data:
-        data = data[os.write(fd, data) :]
 
 
 def _bytes_of(
@@ -270,41 +275,41 @@ def _read_item(folder: Path, stored: StoredItem) -> bytearray | None:
     try:
         with (folder / stored.file).open("rb", buffering=0) as file:
             file.seek(stored.offset)
-            got, view = 0, memoryview(data)
-            while got < len(data):
-                n = file.readinto(view[got:])
-                if not n:
+            view = memoryview(data)
+            while view:
+                n_bytes = file.readinto(view)
+                if not n_bytes:
                     return None
-                got += n
+                view = view[n_bytes:]
     except OSError:
         return None
     return data
 
 
-def _hand_on(item: ReadItem, stored: StoredItem, data: bytearray, planner: LoadPlanner) -> None:
+def _load(item: ReadItem, stored: StoredItem, data: bytearray, planner: LoadPlanner) -> None:
     if item.type == LoadItemType.BYTE_IO:
         planner.load_bytes(item, io.BytesIO(data))
         return
-    kind: torch.dtype = getattr(torch, stored.dtype or "uint8")
-    tensor = torch.frombuffer(data, dtype=kind) if data else torch.empty(0, dtype=kind)
-    part = tensor.view(stored.shape)
+    dtype: torch.dtype = getattr(torch, stored.dtype or "uint8")
+    flat = torch.frombuffer(data, dtype=dtype) if data else torch.empty(0, dtype=dtype)
+    region = flat.view(stored.shape)
     for dim, (offset, length) in enumerate(zip(item.storage_offsets, item.lengths, strict=True)):
-        part = part.narrow(dim, offset, length)
+        region = region.narrow(dim, offset, length)
     target = planner.resolve_tensor(item).detach()
-    target.copy_(part)
+    target.copy_(region)
     planner.commit_tensor(item, target)
 
 
 def _metadata_json(
     metadata: Metadata, stored: dict[MetadataIndex, StoredItem], checksum: str
 ) -> bytes:
-    entries: dict[str, Any] = {}
+    entries: dict[str, _TensorJson] = {}
     for fqn, entry in metadata.state_dict_metadata.items():
         if isinstance(entry, TensorStorageMetadata):
             entries[fqn] = {
                 "dtype": dtype_name(entry.properties.dtype),
                 "size": list(entry.size),
-                "chunks": [[list(c.offsets), list(c.sizes)] for c in entry.chunks],
+                "chunks": [(list(c.offsets), list(c.sizes)) for c in entry.chunks],
             }
         else:
             entries[fqn] = {}
@@ -322,12 +327,12 @@ def _metadata_json(
         ]
         for i, s in stored.items()
     ]
-    paths: Sequence[Any] = list((metadata.planner_data or {}).items())
+    paths = list((metadata.planner_data or {}).items())
     document = json.dumps(
         {"checksum": checksum, "entries": entries, "items": items, "planner": paths},
         separators=(",", ":"),
     )
-    digest = checksums.function("crc32")(document.encode())
+    digest = checksums.digest_function("crc32")(document.encode())
     return (
         f'{{"format":"{FORMAT}","version":{FORMAT_VERSION},"crc32":{digest},"body":{document}}}'
     ).encode()
@@ -345,17 +350,20 @@ def _read_metadata(folder: Path) -> tuple[Metadata, dict[MetadataIndex, StoredIt
     try:
         outer = json.loads(raw)
         body = raw[raw.index(b'"body":') + 7 : -1]
-        whole = outer["version"] == FORMAT_VERSION and outer["format"] == FORMAT
-        whole = whole and checksums.function("crc32")(body) == outer["crc32"]
+        intact = (
+            outer["version"] == FORMAT_VERSION
+            and outer["format"] == FORMAT
+            and checksums.digest_function("crc32")(body) == outer["crc32"]
+        )
     except (ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{path}: damaged; load an earlier checkpoint") from error
-    if not whole:
+    if not intact:
         raise CheckpointError(f"{path}: damaged; load an earlier checkpoint")
     return _metadata_of(outer["body"])
 
 
-def _metadata_of(body: dict[str, Any]) -> tuple[Metadata, dict[MetadataIndex, StoredItem], str]:
-    entries: dict[str, Any] = {}
+def _metadata_of(body: _MetadataJson) -> tuple[Metadata, dict[MetadataIndex, StoredItem], str]:
+    entries: dict[str, TensorStorageMetadata | BytesStorageMetadata] = {}
     for fqn, entry in body["entries"].items():
         entries[fqn] = BytesStorageMetadata()
         if entry:

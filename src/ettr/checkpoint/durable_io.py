@@ -1,15 +1,17 @@
-"""How bytes and names reach the disk and come back. Standard library only."""
+"""Bytes and names to the disk, durably, and back. Standard library only."""
 
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from io import FileIO
 from pathlib import Path
 from typing import Protocol
 
 
 class Disk(Protocol):
-    """How bytes reach the disk; tests put their own in to tear and to fill it."""
+    """Writes to the disk; tests give their own to tear a write or to fill the disk."""
 
     def pwrite(self, fd: int, data: memoryview, offset: int) -> int:
         """Write some of `data` at `offset`; returns how much."""
@@ -36,6 +38,35 @@ def read_at(fd: int, n_bytes: int, offset: int) -> bytes:
         return os.pread(fd, n_bytes, offset)
     except OSError:
         return b""
+
+
+def write_all(fd: int, data: memoryview | bytes) -> None:
+    """Write all of `data`, however the system splits it."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+@contextmanager
+def replacing(path: Path, *, durable: bool = True) -> Iterator[FileIO]:
+    """A file to write that takes the place of `path` when the block ends; a reader never sees half.
+
+    An exception leaves `path` as it was.
+
+    Args:
+        durable: the bytes and the name are on the disk when the block has ended.
+    """
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with aside.open("wb", buffering=0) as file:
+            yield file
+            if durable:
+                os.fsync(file.fileno())
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)
+    if durable:
+        sync_folder(path.parent)
 
 
 def make_folder(folder: Path) -> None:

@@ -1,7 +1,7 @@
-"""One checkpoint out of a running one: for safetensors, or for torch.distributed.checkpoint.
+"""Export a running checkpoint to safetensors, or for torch.distributed.checkpoint.
 
-A running checkpoint mixes steps. By default only a step of which every block is whole is exported;
-with `allow_composite` the newest of each block is, and the file says so in its own metadata.
+A running checkpoint mixes steps. By default a step of which every block is intact is exported; with
+`allow_composite` the newest of each block is, and the file says so in its metadata.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 import math
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,19 +18,18 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ettr.checkpoint.dcp import write_whole
-from ettr.checkpoint.durable_io import sync_folder
+from ettr.checkpoint.durable_io import replacing, write_all
 from ettr.checkpoint.errors import CheckpointError
-from ettr.checkpoint.layout import RESERVED, TensorSpec
+from ettr.checkpoint.layout import RESERVED, Component
 from ettr.checkpoint.record_selection import (
     OpenCheckpoint,
     candidates,
     good_payloads,
-    newest_common,
-    open_source,
+    newest_consistent,
+    open_checkpoint,
 )
 from ettr.checkpoint.slot_reader import PayloadReader, Record
-from ettr.checkpoint.tensor_slices import tensor_of
+from ettr.checkpoint.tensor_slices import as_tensor
 
 _SAFE_TYPES = {
     "float64": "F64",
@@ -54,7 +53,7 @@ LABEL = "ettr-consistency.json"
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """What was exported: `label` is `consistent` or `composite`, and the span of steps."""
+    """The result of an export: `label` is `consistent` or `composite`, and the span of steps."""
 
     path: Path
     label: str
@@ -64,84 +63,119 @@ class Export:
     n_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    """The tensors of a checkpoint by name, and the steps they are of."""
+
+    tensors: Mapping[str, Tensor]
+    oldest_step: int
+    newest_step: int
+
+    @property
+    def label(self) -> str:
+        """`consistent`: all of one step; or `composite`."""
+        return "consistent" if self.oldest_step == self.newest_step else "composite"
+
+    def exported(self, path: Path) -> Export:
+        """The result once these tensors are at `path`."""
+        n_bytes = sum(t.numel() * t.element_size() for t in self.tensors.values())
+        return Export(
+            path, self.label, self.oldest_step, self.newest_step, len(self.tensors), n_bytes
+        )
+
+
 def assemble(
     root: str | os.PathLike[str], *, allow_composite: bool = False, moments: bool = False
-) -> tuple[dict[str, Tensor], str, int, int]:
-    """Whole tensors by name, label, oldest and newest step, from all slots.
+) -> Assembled:
+    """The complete tensors of a checkpoint, from all slots.
 
     Every payload is checked. Moments are named `optimizer.<parameter>.<moment>`.
 
     Raises:
-        CheckpointError: no step is whole and composites are not allowed; or a tensor has a hole, or
-            a moment (some of its blocks were saved before the optimizer made it).
+        CheckpointError: no step is complete and composites are not allowed; or a tensor has a hole,
+            or a moment (some of its blocks were saved before the optimizer made it).
     """
     reader = PayloadReader()
     with ExitStack() as stack:
-        source = open_source(stack, root, None)
-        found = candidates(source)
+        checkpoint = open_checkpoint(stack, root, None)
+        records_of = candidates(checkpoint)
         try:
-            found = newest_common(found, reader)[1]
+            records_of = newest_consistent(records_of, reader)[1]
         except CheckpointError:
             if not allow_composite:
                 raise
-        tensors: dict[str, Tensor] = {}
         # A tensor of which no record at all is left is a hole too, not one fewer tensor.
-        covered = {name: torch.zeros(shape, dtype=torch.bool) for name, shape in _expected(source)}
+        canvas = _Canvas(_expected(checkpoint), moments=moments)
         steps: set[int] = set()
-        for _, record, payload in good_payloads(found, reader, source):
-            if record is None or payload is None:
-                continue
-            steps.add(record.header.step)
-            _place(tensors, covered, record, payload, moments=moments)
-    holes = sorted(name for name, seen in covered.items() if not bool(seen.all()))
-    if holes or not tensors:
+        for _, record, payload in good_payloads(records_of, reader, checkpoint):
+            if record is not None and payload is not None:
+                steps.add(record.header.step)
+                canvas.place(record, payload)
+    holes = canvas.holes()
+    if holes or not canvas.tensors:
         raise CheckpointError(
-            f"{root}: {len(holes)} tensors have blocks that no slot holds whole "
+            f"{root}: {len(holes)} tensors have blocks of which no slot has an intact copy "
             f"({', '.join(holes[:5])}); all slots of the job are needed below one root, and "
             f"moments only where every block was saved with them"
         )
-    label = "consistent" if len(steps) == 1 else "composite"
-    return dict(sorted(tensors.items())), label, min(steps), max(steps)
+    return Assembled(dict(sorted(canvas.tensors.items())), min(steps), max(steps))
 
 
-def _expected(source: OpenCheckpoint) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Names and shapes of the tensors that the latest file of each slot speaks of."""
-    for slot in source.slots:
-        for file in slot.files[:1]:
-            for spec in file.superblock.layout.tensors:
-                if spec.fqn not in RESERVED and "#" not in spec.fqn:
-                    yield spec.fqn, spec.shape
+class _Canvas:
+    """Tensors that are filled block by block, with a mask of the elements filled."""
 
+    def __init__(self, expected: Mapping[str, tuple[int, ...]], *, moments: bool) -> None:
+        self.tensors: dict[str, Tensor] = {}
+        self._moments = moments
+        self._filled = {
+            name: torch.zeros(shape, dtype=torch.bool) for name, shape in expected.items()
+        }
 
-def _place(
-    tensors: dict[str, Tensor],
-    covered: dict[str, Tensor],
-    record: Record,
-    payload: memoryview,
-    *,
-    moments: bool,
-) -> None:
-    layout = record.file.superblock.layout
-    block = layout.blocks[record.block]
-    spec: TensorSpec = layout.tensors[block.tensor]
-    box = tuple(slice(o, o + s) for o, s in zip(block.offsets, block.sizes, strict=True))
-    for component, at, n_bytes in layout.parts(record.block):
-        # Factors of another shape than their parameter are tensors of their own: `name#factor`.
-        parameter, _, factor = spec.fqn.partition("#")
+    def place(self, record: Record, payload: memoryview) -> None:
+        """Copy the components of a block to where they belong."""
+        layout = record.file.superblock.layout
+        block = layout.blocks[record.block]
+        spec = layout.tensors[block.tensor]
+        region = tuple(slice(o, o + s) for o, s in zip(block.offsets, block.sizes, strict=True))
+        for component, at, n_bytes in layout.components(record.block):
+            name = self._name(spec.fqn, component)
+            if name is None:
+                continue
+            shape = {"sliced": block.sizes, "whole": component.shape, "number": ()}[component.kind]
+            value = as_tensor(payload[at : at + n_bytes], component.dtype, shape)
+            if component.kind != "sliced":
+                self.tensors[name] = value.clone()
+                continue
+            if name not in self.tensors:
+                self.tensors[name] = torch.empty(spec.shape, dtype=value.dtype)
+            self.tensors[name][region] = value
+            if name not in self._filled:
+                self._filled[name] = torch.zeros(spec.shape, dtype=torch.bool)
+            self._filled[name][region] = True
+
+    def _name(self, fqn: str, component: Component) -> str | None:
+        """The name of a component's tensor; None: a moment that is left out."""
+        # Moments of another shape than their parameter are tensors of their own: `name#factor`.
+        parameter, _, factor = fqn.partition("#")
         moment = factor or (component.name if component.name != "param" else "")
-        if moment and not moments:
-            continue
-        name = f"optimizer.{parameter}.{moment}" if moment else parameter
-        shape = {"sliced": block.sizes, "whole": component.shape, "number": ()}[component.kind]
-        part = tensor_of(payload[at : at + n_bytes], component.dtype, shape)
-        if component.kind != "sliced":
-            tensors[name] = part.clone()
-            continue
-        if name not in tensors:
-            tensors[name] = torch.empty(spec.shape, dtype=part.dtype)
-        tensors[name][box] = part
-        seen = covered.setdefault(name, torch.zeros(spec.shape, dtype=torch.bool))
-        seen[box] = True
+        if not moment:
+            return parameter
+        return f"optimizer.{parameter}.{moment}" if self._moments else None
+
+    def holes(self) -> list[str]:
+        """Names of tensors of which some element was not filled."""
+        return sorted(name for name, filled in self._filled.items() if not bool(filled.all()))
+
+
+def _expected(checkpoint: OpenCheckpoint) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of the tensors in the latest file of each slot."""
+    return {
+        spec.fqn: spec.shape
+        for slot in checkpoint.slots
+        for file in slot.files[:1]
+        for spec in file.superblock.layout.tensors
+        if spec.fqn not in RESERVED and "#" not in spec.fqn
+    }
 
 
 def export_safetensors(
@@ -156,19 +190,28 @@ def export_safetensors(
     Raises:
         CheckpointError: see `assemble`.
     """
-    tensors, label, oldest, newest = assemble(
-        root, allow_composite=allow_composite, moments=moments
-    )
+    assembled = assemble(root, allow_composite=allow_composite, moments=moments)
+    header = _safetensors_header(assembled)
+    with replacing(Path(path)) as file:
+        write_all(file.fileno(), len(header).to_bytes(8, "little") + header)
+        for tensor in assembled.tensors.values():
+            if tensor.numel():
+                flat = tensor.contiguous().reshape(-1).view(torch.uint8)
+                write_all(file.fileno(), flat.numpy().data)
+    return assembled.exported(Path(path))
+
+
+def _safetensors_header(assembled: Assembled) -> bytes:
     header: dict[str, object] = {
         "__metadata__": {
             "format": "pt",
-            "ettr.consistency": label,
-            "ettr.oldest_step": str(oldest),
-            "ettr.newest_step": str(newest),
+            "ettr.consistency": assembled.label,
+            "ettr.oldest_step": str(assembled.oldest_step),
+            "ettr.newest_step": str(assembled.newest_step),
         }
     }
     offset = 0
-    for name, tensor in tensors.items():
+    for name, tensor in assembled.tensors.items():
         dtype = str(tensor.dtype).removeprefix("torch.")
         if dtype not in _SAFE_TYPES:
             raise CheckpointError(f"{name}: safetensors has no type for {dtype}; export to DCP")
@@ -180,19 +223,7 @@ def export_safetensors(
         }
         offset += length
     raw = json.dumps(header, separators=(",", ":")).encode()
-    raw += b" " * (-len(raw) % 8)
-    target = Path(path)
-    aside = target.with_name(f".{target.name}.{os.getpid()}")
-    with aside.open("wb", buffering=0) as file:
-        write_whole(file.fileno(), memoryview(len(raw).to_bytes(8, "little") + raw))
-        for tensor in tensors.values():
-            if tensor.numel():
-                flat = tensor.contiguous().reshape(-1).view(torch.uint8)
-                write_whole(file.fileno(), flat.numpy().data)
-        os.fsync(file.fileno())
-    aside.replace(target)
-    sync_folder(target.parent)
-    return Export(target, label, oldest, newest, len(tensors), offset)
+    return raw + b" " * (-len(raw) % 8)
 
 
 def export_dcp(
@@ -202,7 +233,7 @@ def export_dcp(
     allow_composite: bool = False,
     moments: bool = False,
 ) -> Export:
-    """Write a checkpoint that `dcp.load` reads, with the label in a file beside it.
+    """Write a checkpoint that `dcp.load` reads, with a file that holds the label.
 
     Raises:
         CheckpointError: see `assemble`.
@@ -210,15 +241,15 @@ def export_dcp(
     from torch.distributed.checkpoint.filesystem import FileSystemWriter
     from torch.distributed.checkpoint.state_dict_saver import save
 
-    tensors, label, oldest, newest = assemble(
-        root, allow_composite=allow_composite, moments=moments
-    )
-    target = Path(path)
+    assembled = assemble(root, allow_composite=allow_composite, moments=moments)
     with warnings.catch_warnings():
         # DCP warns that there is no process group; an export is the work of one process.
         warnings.simplefilter("ignore")
-        save(dict(tensors), storage_writer=FileSystemWriter(target), no_dist=True)
-    facts = {"consistency": label, "oldest_step": oldest, "newest_step": newest}
-    (target / LABEL).write_text(json.dumps(facts) + "\n")
-    n_bytes = sum(t.numel() * t.element_size() for t in tensors.values())
-    return Export(target, label, oldest, newest, len(tensors), n_bytes)
+        save(dict(assembled.tensors), storage_writer=FileSystemWriter(Path(path)), no_dist=True)
+    label = {
+        "consistency": assembled.label,
+        "oldest_step": assembled.oldest_step,
+        "newest_step": assembled.newest_step,
+    }
+    (Path(path) / LABEL).write_text(json.dumps(label) + "\n")
+    return assembled.exported(Path(path))

@@ -1,9 +1,9 @@
-"""What a slot holds: tensors with what moves with them, cut into blocks by global coordinates.
+"""The tensors of a slot and the blocks they are cut into, by global coordinates.
 
-A block is a box of one parameter (its name, offsets and sizes in the *global* tensor, whatever the
-sharding) together with the same box of each optimizer moment and the optimizer's step count: all
-captured at one training step, all restored together. Standard library only, so that a checkpoint
-can be verified where torch is not installed.
+A block is a rectangular region of one parameter (its name, offsets and sizes in the *global*
+tensor, whatever the sharding) together with the same region of each optimizer moment and the
+optimizer's step count: all captured at one training step, all restored together. Standard library
+only, so that a checkpoint can be verified where torch is not installed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias, TypedDict
 
 DTYPE_BYTES = {
     "float64": 8,
@@ -41,12 +41,20 @@ EXTRA = "__extra__"
 MOVEMENT = "__movement__"
 RESERVED = frozenset({EXTRA, MOVEMENT})  # blocks that hold no tensor of the training
 
-Key = tuple[str, tuple[int, ...], tuple[int, ...]]
+Key: TypeAlias = tuple[str, tuple[int, ...], tuple[int, ...]]  # name, offsets, sizes
+
+
+class LayoutJson(TypedDict):
+    """A layout as it stands in a slot file."""
+
+    # name, shape, components (name, dtype, kind, shape)
+    tensors: list[tuple[str, list[int], list[tuple[str, str, str, list[int]]]]]
+    blocks: list[tuple[int, list[int], list[int]]]  # tensor, offsets, sizes
 
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """One thing that moves with a parameter: the parameter itself, a moment, a step count.
+    """One value saved with a parameter: the parameter itself, a moment, a step count.
 
     kind: `sliced` has the parameter's shape and is cut with it; `whole` goes with every block as it
     is (`shape`); `number` is a Python number, kept as float64 or int64.
@@ -74,7 +82,7 @@ class TensorSpec:
 
 @dataclass(frozen=True, slots=True)
 class BlockSpec:
-    """One box of one parameter: where it lies in the global tensor."""
+    """One region of one parameter, in coordinates of the global tensor."""
 
     tensor: int
     offsets: tuple[int, ...]
@@ -82,7 +90,7 @@ class BlockSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class SlotLayout:
     """The tensors and blocks of one slot."""
 
     tensors: tuple[TensorSpec, ...]
@@ -93,7 +101,7 @@ class Layout:
         spec = self.blocks[block]
         return (self.tensors[spec.tensor].fqn, spec.offsets, spec.sizes)
 
-    def parts(self, block: int) -> Iterator[tuple[Component, int, int]]:
+    def components(self, block: int) -> Iterator[tuple[Component, int, int]]:
         """Each component of a block with its offset in the payload and its length, in bytes."""
         spec = self.blocks[block]
         offset = 0
@@ -120,7 +128,7 @@ class Layout:
         return json.dumps({"tensors": tensors, "blocks": blocks}, separators=(",", ":"))
 
     @classmethod
-    def from_json(cls, raw: dict[str, Any]) -> Layout:
+    def from_json(cls, raw: LayoutJson) -> SlotLayout:
         """The layout of parsed JSON."""
         return cls(
             tuple(
@@ -136,15 +144,15 @@ class Layout:
 
 
 def aligned(n_bytes: int, to: int) -> int:
-    """The next multiple of `to` that is not below `n_bytes`."""
+    """The smallest multiple of `to` that is at least `n_bytes`."""
     return -(-n_bytes // to) * to
 
 
 def extra_tensor(capacity_bytes: int) -> TensorSpec:
-    """The tensor that holds what is no parameter (loader position, random state, schedules)."""
+    """The tensor that holds `extra`: loader position, random states, schedules."""
     return TensorSpec(EXTRA, (capacity_bytes,), (Component("param", "uint8"),))
 
 
 def movement_tensor(blocks: int) -> TensorSpec:
-    """The tensor that holds how far each block has moved, in how many steps, how long ago."""
+    """The tensor with the movement of each block: distance, over how many steps, how long ago."""
     return TensorSpec(MOVEMENT, (blocks, 3), (Component("param", "float32"),))

@@ -1,8 +1,8 @@
-"""What a running checkpoint writes beside the blocks: `extra`, and how far each block has moved.
+"""The reserved blocks of a slot file: `extra`, and the movement of each block.
 
-Both are blocks of their own in the slot file, with two places and a checksum like any other: a torn
-one falls back to its older copy. `extra` is written in the round for which it was given, or the
-next, and once more in a new generation's file, so that it is not lost with the old one.
+Both have two places and a checksum like any other block: a torn record falls back to its older
+copy. `extra` is written in the round for which it was given, or the next, and once more in a new
+generation's file, so that it is not lost with the old one.
 """
 
 from __future__ import annotations
@@ -11,92 +11,94 @@ import os
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ettr.checkpoint.extra_state import Extra, decode, encode
-from ettr.checkpoint.layout import EXTRA, Layout
-from ettr.checkpoint.record_selection import extras_of, open_source
+from ettr.checkpoint.layout import EXTRA
+from ettr.checkpoint.record_selection import extras_of, open_checkpoint
+from ettr.checkpoint.slot_plan import SlotPlan
 from ettr.checkpoint.slot_reader import last_rounds
 
-# Of the bytes written, the record of movement may be this share: for tables of small rows it would
-# else cost as much as the rows.
+# Largest share of the bytes written that the record of movement may be: for tables of small rows it
+# would otherwise cost as much as the rows.
 _MOVEMENT_SHARE = 0.02
+_MOVEMENT_ROW_BYTES = 12
 
 
-class OwnRecords:
-    """The reserved blocks of one slot file, and what is due in them.
+class MetadataRecords:
+    """The reserved blocks of one slot file, and those that the next round is to write.
 
     Args:
-        layout: of the file; its blocks from `n_data` on are reserved.
-        latest: what was last given as `extra`, by this process or one before it.
+        latest: the last `extra` given, to this process or one before it.
     """
 
-    def __init__(self, layout: Layout, n_data: int, latest: Extra | None) -> None:
-        self._n_data = n_data
-        self._blocks = {layout.key(b)[0]: b for b in range(n_data, len(layout.blocks))}
-        extra = self._blocks.get(EXTRA)
-        self._room_bytes = 0 if extra is None else layout.payload_bytes(extra)
-        self._movement_bytes = 12 * n_data
+    def __init__(self, plan: SlotPlan, latest: Extra | None) -> None:
+        self._n_data = plan.n_data
+        self._blocks = {plan.layout.key(b)[0]: b for b in range(plan.n_data, plan.n_blocks)}
+        extra_block = self._blocks.get(EXTRA)
+        self._room_bytes = 0 if extra_block is None else plan.layout.payload_bytes(extra_block)
         self._since_movement_bytes = 0
         self._encoded, self._extra_due = b"", False
         if latest is not None and self._room_bytes:
-            self.give(latest.values, latest.step)
+            self.set_extra(latest.values, latest.step)
 
     @property
-    def latest(self) -> Extra | None:
-        """What was last given, as it was then."""
+    def latest_extra(self) -> Extra | None:
+        """The last `extra`, as it was when it was given."""
         return decode(self._encoded) if self._encoded else None
 
-    def give(self, values: Mapping[str, Any], step: int) -> None:
-        """Take what the user has given for a step; the next round writes it.
+    def set_extra(self, values: Mapping[str, object], step: int) -> None:
+        """Take the `extra` of a step; the next round writes it.
 
         Raises:
-            UsageError: it holds what cannot be kept, or does not fit.
+            UsageError: it holds a value that cannot be saved, or does not fit.
         """
         self._encoded = encode(values, step, room_bytes=self._room_bytes)
         self._extra_due = True
 
-    def take_back(self) -> None:
-        """The round failed: what it held is due again."""
+    def undo_last(self) -> None:
+        """The round failed: its records are due again."""
         self._extra_due = bool(self._encoded)
 
-    def due(self, step: int, n_bytes: int, moved: NDArray[np.float64]) -> dict[int, bytes]:
+    def due(self, step: int, n_bytes: int, movement: NDArray[np.float64]) -> dict[int, bytes]:
         """Reserved block -> its payload, for a round.
 
         Args:
             n_bytes: that the round writes into the other blocks.
-            moved: a row a block: distance, from the step of its copy to the step of the measurement
-                (both the same: not measured).
+            movement: a row per block: distance, from the step of its copy to the step of the
+                measurement (both the same: not measured).
         """
-        found = {}
+        payloads = {}
         self._since_movement_bytes += n_bytes
         for name, block in self._blocks.items():
             if name == EXTRA:
                 if self._extra_due:
-                    found[block] = self._encoded
-            elif (
-                self._movement_bytes <= _MOVEMENT_SHARE * self._since_movement_bytes
-                and (moved[:, 2] > moved[:, 1]).any()
-            ):
-                found[block] = _movement_rows(moved[: self._n_data], step)
+                    payloads[block] = self._encoded
+            elif self._movement_fits() and (movement[:, 2] > movement[:, 1]).any():
+                payloads[block] = _movement_rows(movement[: self._n_data], step)
                 self._since_movement_bytes = 0
         self._extra_due = False
-        return found
+        return payloads
+
+    def _movement_fits(self) -> bool:
+        n_bytes = _MOVEMENT_ROW_BYTES * self._n_data
+        return n_bytes <= _MOVEMENT_SHARE * self._since_movement_bytes
 
 
-def _movement_rows(moved: NDArray[np.float64], step: int) -> bytes:
+def _movement_rows(movement: NDArray[np.float64], step: int) -> bytes:
     # As differences: they stay exact in half the room, however many steps a run has.
-    rows = np.stack([moved[:, 0], moved[:, 2] - moved[:, 1], step - moved[:, 2]], axis=1)
+    distance, copy_step, scored_step = movement.T
+    rows = np.stack([distance, scored_step - copy_step, step - scored_step], axis=1)
     return rows.astype("<f4").tobytes()
 
 
 def inherited(root: str | os.PathLike[str], folder: Path) -> tuple[dict[int, int], Extra | None]:
-    """How far the earlier generations of a slot are trusted, and the latest `extra` they hold."""
+    """The last trusted round of a slot's earlier generations, and the latest `extra` in them."""
     if not folder.is_dir():
-        return {}, None  # a slot that is new has nothing to hand down
+        return {}, None  # a new slot
     with ExitStack() as stack:
-        source = open_source(stack, root, folder.name.removeprefix("slot-"))
-        return last_rounds(source.slots[0]), next(iter(extras_of(source).values()), None)
+        checkpoint = open_checkpoint(stack, root, folder.name.removeprefix("slot-"))
+        extras = extras_of(checkpoint)
+        return last_rounds(checkpoint.slots[0]), next(iter(extras.values()), None)

@@ -1,8 +1,8 @@
-"""How far a restored state lies from the one that was lost: ‖δ‖, measured or estimated.
+"""The distance ‖δ‖ of a restored state from the one that was lost, measured or estimated.
 
-What a dead rank held is gone, so its distance from the copies that are left cannot be measured. It
-is estimated: each block is taken to have moved on as it last did, in a straight line. Where the
-live values are at hand (a drill, a test) the distance is exact.
+The values of a dead rank are gone, so their distance from the copies that are left cannot be
+measured. It is estimated: each block is assumed to have moved on as it last did, in a straight
+line. Where the live values are at hand (a drill, a test) the distance is exact.
 """
 
 from __future__ import annotations
@@ -15,26 +15,29 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ettr.checkpoint.coverage import Box
 from ettr.checkpoint.layout import MOVEMENT, Key
-from ettr.checkpoint.record_selection import OpenCheckpoint, reserved
+from ettr.checkpoint.record_selection import OpenCheckpoint, reserved_records
+from ettr.checkpoint.regions import Region
 from ettr.checkpoint.slot_reader import PayloadReader, Record
 from ettr.checkpoint.state import Shard
-from ettr.checkpoint.tensor_slices import narrow_to, stored_parameter
+from ettr.checkpoint.tensor_slices import local_view, stored_parameter
 
 _PIECE_ELEMENTS = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
 class Perturbation:
-    """‖δ‖ of what was restored against what was lost, and ‖x‖ of what was restored (L2).
+    """‖δ‖ of the restored state against the lost one, and ‖x‖ of the restored state (L2).
 
-    Of parameters and floating-point buffers; moments are not in it. exact: measured against the
-    live values; else estimated from the last measured movement of each block, which is thought to
-    go on in a straight line. walk_norm: the same estimate if each block wanders instead, its steps
-    independent; a dense model is nearer the line, a table whose rows are met now and then nearer
-    the walk. blocks, unmeasured: how many took part, and of how many of them no movement was known:
-    those count as not moved.
+    Of parameters and floating-point buffers, without moments.
+
+    Attributes:
+        exact: Measured against the live values; otherwise estimated from the last measured movement
+            of each block, assumed to go on in a straight line.
+        walk_norm: The same estimate if each block wanders instead, its steps independent; a dense
+            model is nearer the line, a table whose rows are used now and then nearer the walk.
+        blocks: Number of blocks restored.
+        unmeasured: How many of them have no known movement; they count as not moved.
     """
 
     delta_norm: float
@@ -68,20 +71,23 @@ class Perturbation:
 
 
 @dataclass(frozen=True, slots=True)
-class Restored:
-    """A block that was restored: its record, the others that there are, where it went."""
+class RestoredBlock:
+    """A block that was restored: its record, the block's other records, the regions written.
+
+    share: of the block's elements that were restored.
+    """
 
     record: Record
     others: Sequence[Record]
-    boxes: Sequence[tuple[Shard, Box]]
+    targets: Sequence[tuple[Shard, Region]]
     share: float
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
-    """How far a block lay at `at_step` from what it was at `since_step`, when it was saved."""
+class Movement:
+    """The L2 distance of a block at `at_step` from its value at `since_step`, when it was saved."""
 
-    moved: float
+    distance: float
     since_step: int
     at_step: int
 
@@ -105,15 +111,15 @@ def distance(pairs: Sequence[tuple[Tensor, Tensor]]) -> float:
     )
 
 
-def exact(shards: Sequence[Shard], truth: Sequence[Tensor]) -> Perturbation:
+def measured(shards: Sequence[Shard], before: Sequence[Tensor]) -> Perturbation:
     """‖δ‖ of restored shards against copies of the values that they held before."""
-    live = [shard.part("param") for shard in shards]
-    return Perturbation(distance(list(zip(live, truth, strict=True))), norm(live), True, 0)
+    live = [shard.parameter for shard in shards]
+    return Perturbation(distance(list(zip(live, before, strict=True))), norm(live), True, 0)
 
 
-def estimate(
-    source: OpenCheckpoint,
-    restored: Mapping[Key, Restored],
+def estimated(
+    checkpoint: OpenCheckpoint,
+    restored: Mapping[Key, RestoredBlock],
     shards: Sequence[Shard],
     reached_step: int,
 ) -> Perturbation:
@@ -121,68 +127,69 @@ def estimate(
 
     The speed is the one that the checkpoint recorded (policy `priority`), else the distance between
     the restored copy and an older one of the same block; what was recorded not to have moved
-    (`touched`, `dirty`) is thought to move from then on. A block of which less than the whole was
-    restored counts in proportion.
+    (`touched`, `dirty`) is assumed to move from then on. A block that was restored in part counts
+    in proportion.
     """
     reader = PayloadReader()
-    recorded = last_movement(source, reader)
+    recorded = last_movements(checkpoint, reader)
     straight2, walk2, unmeasured = 0.0, 0.0, 0
-    for key, one in restored.items():
-        step = one.record.header.step
-        if step >= reached_step or not one.boxes[0][0].part("param").is_floating_point():
+    for key, block in restored.items():
+        step = block.record.header.step
+        if step >= reached_step or not block.targets[0][0].parameter.is_floating_point():
             continue
-        seen = recorded.get(key)
-        last = seen if seen is not None and seen.moved else _between_copies(one, reader)
-        last = last or seen  # never moved, as far as it was watched
+        known = recorded.get(key)
+        last = known if known is not None and known.distance else _between_copies(block, reader)
+        last = last or known  # never moved, as far as it was watched
         if last is None:
             unmeasured += 1
             continue
-        if seen is not None and seen.moved == 0 and seen.since_step == step:
+        if known is not None and known.distance == 0 and known.since_step == step:
             # It had not moved by then: that time counts to the movement before it.
-            last, step = Moved(last.moved, last.since_step, seen.at_step), seen.at_step
+            last = Movement(last.distance, last.since_step, known.at_step)
+            step = known.at_step
         times = max(reached_step - step, 0) / (last.at_step - last.since_step)
-        straight2 += one.share * (last.moved * times) ** 2
-        walk2 += one.share * last.moved**2 * times
-    size = norm([shard.part("param") for shard in shards])
+        straight2 += block.share * (last.distance * times) ** 2
+        walk2 += block.share * last.distance**2 * times
+    size = norm([shard.parameter for shard in shards])
     return Perturbation(
         math.sqrt(straight2), size, False, len(restored), unmeasured, math.sqrt(walk2)
     )
 
 
-def last_movement(source: OpenCheckpoint, reader: PayloadReader) -> dict[Key, Moved]:
-    """How far each block had moved from its saved value when that was last recorded.
+def last_movements(checkpoint: OpenCheckpoint, reader: PayloadReader) -> dict[Key, Movement]:
+    """The movement of each block from its saved value when it was last recorded.
 
     Runs with the policies `priority`, `touched` and `dirty` record it, the last two only where a
     block had not moved at all.
     """
-    found: dict[Key, Moved] = {}
-    for slot in source.slots:
-        for record, payload in reserved(source, slot, MOVEMENT, reader):
+    movements: dict[Key, Movement] = {}
+    for slot in checkpoint.slots:
+        for record, payload in reserved_records(checkpoint, slot, MOVEMENT, reader):
             layout = record.file.superblock.layout
             n = layout.blocks[record.block].sizes[0]
             rows: NDArray[np.float32] = np.frombuffer(payload, np.float32)
             for block, (moved, steps, ago) in enumerate(rows[: 3 * n].reshape(n, 3).tolist()):
                 if steps > 0:
                     at = record.header.step - int(ago)
-                    found[layout.key(block)] = Moved(moved, at - int(steps), at)
+                    movements[layout.key(block)] = Movement(moved, at - int(steps), at)
             break
-    return found
+    return movements
 
 
-def _between_copies(one: Restored, reader: PayloadReader) -> Moved | None:
-    """The movement between the restored copy and an older one; None: there is none."""
-    for copy in one.others:
-        steps = one.record.header.step - copy.header.step
+def _between_copies(block: RestoredBlock, reader: PayloadReader) -> Movement | None:
+    """The movement between the restored copy and an older one; None: there is no older one."""
+    for copy in block.others:
+        steps = block.record.header.step - copy.header.step
         payload = reader.read(copy) if steps > 0 else None
         if payload is None:
             continue
         pairs = [
-            (narrow_to(shard.part("param"), shard, box), stored_parameter(copy, payload, box))
-            for shard, box in one.boxes
+            (local_view(shard.parameter, shard, region), stored_parameter(copy, payload, region))
+            for shard, region in block.targets
         ]
-        # The boxes are `share` of the block; the speed is that of the whole.
-        moved = distance(pairs) / math.sqrt(one.share)
-        return Moved(moved, copy.header.step, one.record.header.step)
+        # The regions are `share` of the block; the speed is that of the whole block.
+        moved = distance(pairs) / math.sqrt(block.share)
+        return Movement(moved, copy.header.step, block.record.header.step)
     return None
 
 

@@ -1,10 +1,10 @@
-"""Payloads in the order asked for, checked beside the reading of the next ones.
+"""Reading payloads ahead, in the order asked for, and checking them while the next ones are read.
 
 A ring of buffers: while one payload is read and an earlier one is copied away, a second thread runs
-over the bytes between them. Where that thread has not come round to a payload when it is needed,
-the reader checks it itself, so that a machine with one free core loses nothing. Small payloads are
-checked where they are read: handing them over costs more than their checksum. Nothing is handed on
-before its checksum holds. Standard library only.
+the checksum over those between them. A payload that this thread has not reached when it is needed
+is checked by the reader itself, so that a machine with one free core loses nothing. Small payloads
+are checked where they are read: handing them over costs more than their checksum. No payload is
+returned before its checksum holds. Standard library only.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from dataclasses import dataclass, field
 from ettr.checkpoint import checksums
 from ettr.checkpoint.slot_reader import PayloadReader, Record
 
-_DEPTH = 4  # payloads under way: enough to hide a slow one, few enough for the shared cache
-_ASIDE_BYTES = 1 << 18
+_DEPTH = 4  # payloads in flight: enough to hide a slow one, few enough for the shared cache
+_THREADED_FROM_BYTES = 1 << 18
 
 
 @dataclass(slots=True)
-class _Job:
-    """One payload under way; whoever takes `claim` first checks it."""
+class _Check:
+    """The checksum of one payload in flight; whoever takes `claim` first computes it."""
 
     record: Record
     payload: memoryview | None
@@ -35,19 +35,19 @@ class _Job:
     claim: threading.Lock = field(default_factory=threading.Lock)
     done: threading.Event = field(default_factory=threading.Event)
 
-    def check(self) -> None:
-        """Run the checksum, unless another has taken that up."""
+    def run(self) -> None:
+        """Compute the checksum, unless another thread has begun to."""
         if self.payload is None or not self.claim.acquire(blocking=False):
             return
         self.good = self.digest(self.payload) == self.record.header.payload_sum
         self.done.set()
 
-    def verdict(self) -> memoryview | None:
-        """The payload, or None where it is short or fails its checksum."""
+    def result(self) -> tuple[Record, memoryview | None]:
+        """The record with its payload, or None where that is short or fails its checksum."""
         if self.payload is not None and not self.done.is_set():
-            self.check()
+            self.run()
             self.done.wait()
-        return self.payload if self.good else None
+        return self.record, self.payload if self.good else None
 
 
 def read_ahead(
@@ -58,51 +58,46 @@ def read_ahead(
     The memory is overwritten once the next ones have been asked for: copy it before.
 
     Args:
-        check: False hands payloads on unchecked, to measure what checking costs.
+        check: False returns payloads unchecked, to measure what checking costs.
     """
     with ExitStack() as stack:
-        checker = _checker(stack) if check and _cores() > 1 else None
+        checker = _start_checker(stack) if check and _cores() > 1 else None
         readers = [PayloadReader(check=False) for _ in range(_DEPTH)]
         inline = PayloadReader(check=check)
-        under_way: deque[_Job] = deque()
+        in_flight: deque[_Check] = deque()
         for number, record in enumerate(records):
-            small = record.header.payload_bytes < _ASIDE_BYTES
+            small = record.header.payload_bytes < _THREADED_FROM_BYTES
             if small or (check and checker is None):
-                # In order: what was read before it is handed on before it.
-                while under_way:
-                    yield _handed(under_way)
+                # In order: what was read before it is returned before it.
+                while in_flight:
+                    yield in_flight.popleft().result()
                 yield record, inline.read(record)
                 continue
-            if len(under_way) == _DEPTH - 1:
-                yield _handed(under_way)
-            digest = checksums.function(record.file.superblock.checksum)
-            job = _Job(record, readers[number % _DEPTH].read(record), digest)
-            under_way.append(job)
+            if len(in_flight) == _DEPTH - 1:
+                yield in_flight.popleft().result()
+            digest = checksums.digest_function(record.file.superblock.checksum)
+            pending = _Check(record, readers[number % _DEPTH].read(record), digest)
+            in_flight.append(pending)
             if checker is None:
-                job.done.set()
+                pending.done.set()
             else:
-                checker.put(job)
-        while under_way:
-            yield _handed(under_way)
+                checker.put(pending)
+        while in_flight:
+            yield in_flight.popleft().result()
 
 
-def _handed(under_way: deque[_Job]) -> tuple[Record, memoryview | None]:
-    job = under_way.popleft()
-    return job.record, job.verdict()
-
-
-def _checker(stack: ExitStack) -> queue.SimpleQueue[_Job | None]:
-    jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+def _start_checker(stack: ExitStack) -> queue.SimpleQueue[_Check | None]:
+    checks: queue.SimpleQueue[_Check | None] = queue.SimpleQueue()
 
     def work() -> None:
-        while (job := jobs.get()) is not None:
-            job.check()
+        while (check := checks.get()) is not None:
+            check.run()
 
     thread = threading.Thread(target=work, name="ettr-check", daemon=True)
     thread.start()
     stack.callback(thread.join)
-    stack.callback(jobs.put, None)
-    return jobs
+    stack.callback(checks.put, None)
+    return checks
 
 
 def _cores() -> int:

@@ -1,4 +1,4 @@
-"""Which record stands for each block: the newest of each, or all of one step.
+"""Choosing the record of each block: the newest of each, or all of one step.
 
 Blocks of several slots, generations and world sizes meet here; they are keyed by global
 coordinates, so that any layout can be restored into any other.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,17 +33,20 @@ MODES = ("newest", "consistent")
 
 @dataclass(slots=True)
 class OpenCheckpoint:
-    """Open slots; close it by leaving its ExitStack.
+    """The open slots of a checkpoint; close it by leaving its ExitStack.
 
-    superseded: files of an earlier world that count no more (`succession`).
+    damaged: places that cannot be trusted, so far as they were read. superseded: files of an
+    earlier world size that are not read any more (`resharding`).
     """
 
     slots: list[Slot]
-    bad: list[BadBlock] = field(default_factory=list)
+    damaged: list[BadBlock] = field(default_factory=list)
     superseded: frozenset[Path] = frozenset()
 
 
-def open_source(stack: ExitStack, root: str | os.PathLike[str], slot: str | None) -> OpenCheckpoint:
+def open_checkpoint(
+    stack: ExitStack, root: str | os.PathLike[str], slot: str | None
+) -> OpenCheckpoint:
     """Open one slot, or all of a root.
 
     Raises:
@@ -55,163 +58,167 @@ def open_source(stack: ExitStack, root: str | os.PathLike[str], slot: str | None
             raise CheckpointError(f"{root}: no slot {slot!r}; there are: {', '.join(names)}")
         names = [slot]
     slots = [stack.enter_context(open_slot(root, name)) for name in names]
-    source = OpenCheckpoint(slots, superseded=superseded(slots) if len(slots) > 1 else frozenset())
-    for opened in slots:
-        source.bad += opened.torn
-    return source
+    damaged = [bad for opened in slots for bad in opened.damaged]
+    return OpenCheckpoint(slots, damaged, superseded(slots) if len(slots) > 1 else frozenset())
 
 
-def candidates(source: OpenCheckpoint) -> dict[Key, list[Record]]:
+def candidates(checkpoint: OpenCheckpoint) -> dict[Key, list[Record]]:
     """The records of each block of a tensor, the best first.
 
     Within a slot the latest round wins, also where it is of an earlier step: the run went back.
     Between slots that hold the same block (replicas, or an earlier world size) the later step does;
-    records of a world that was superseded are left out.
+    records in superseded files are left out.
     """
-    merged: dict[Key, list[list[Record]]] = {}
-    for slot in source.slots:
-        for key, every in slot.records.items():
-            records = [r for r in every if r.file.path not in source.superseded]
+    by_slot: dict[Key, list[list[Record]]] = {}
+    for slot in checkpoint.slots:
+        for key, of_block in slot.records.items():
+            records = [r for r in of_block if r.file.path not in checkpoint.superseded]
             if records and key[0] not in RESERVED:
-                merged.setdefault(key, []).append(records)
+                by_slot.setdefault(key, []).append(records)
     return {
         key: [
             record
-            for records in sorted(lists, key=lambda r: r[0].header.step, reverse=True)
+            for records in sorted(of_slots, key=lambda r: r[0].header.step, reverse=True)
             for record in records
         ]
-        for key, lists in merged.items()
+        for key, of_slots in by_slot.items()
     }
 
 
-def reserved(
-    source: OpenCheckpoint, slot: Slot, name: str, reader: PayloadReader
+def reserved_records(
+    checkpoint: OpenCheckpoint, slot: Slot, name: str, reader: PayloadReader
 ) -> Iterator[tuple[Record, memoryview]]:
-    """The whole records of a slot's reserved block, the latest first; bad ones are noted."""
+    """The good records of a slot's reserved block, the latest first; bad ones are noted."""
     records = [
-        r
-        for key, of_key in slot.records.items()
+        record
+        for key, of_block in slot.records.items()
         if key[0] == name
-        for r in of_key
-        if r.file.path not in source.superseded
+        for record in of_block
+        if record.file.path not in checkpoint.superseded
     ]
     for record in sorted(records, key=lambda r: r.order, reverse=True):
         payload = reader.read(record)
         if payload is None:
-            source.bad.append(bad_record(slot.name, record))
+            checkpoint.damaged.append(bad_record(slot.name, record))
         else:
             yield record, payload
 
 
-def extras_of(source: OpenCheckpoint, *, at_most: int | None = None) -> dict[str, Extra]:
-    """Slot -> what it was last given as `extra`; left out: given nothing, or superseded.
+def extras_of(checkpoint: OpenCheckpoint, *, at_most: int | None = None) -> dict[str, Extra]:
+    """Slot -> the latest `extra` it was given; slots without one, or superseded, are left out.
 
     Args:
-        at_most: only what belongs to this step or an earlier one.
+        at_most: only of this step or an earlier one.
     """
-    found: dict[str, Extra] = {}
+    extras: dict[str, Extra] = {}
     reader = PayloadReader()
-    for slot in source.slots:
-        for record, payload in reserved(source, slot, EXTRA, reader):
+    for slot in checkpoint.slots:
+        for record, payload in reserved_records(checkpoint, slot, EXTRA, reader):
             version = record.file.superblock.version
             extra = decode(payload, version=version, step=record.header.step)
             if at_most is None or extra.step <= at_most:
-                found[slot.name] = extra
+                extras[slot.name] = extra
                 break
-    return found
+    return extras
 
 
-def common_steps(found: dict[Key, list[Record]]) -> list[int]:
+def common_steps(records_of: Mapping[Key, list[Record]]) -> list[int]:
     """Steps of which every block has a record (by its header), the latest first."""
-    steps: set[int] | None = None
-    for records in found.values():
-        own = {record.header.step for record in records}
-        steps = own if steps is None else steps & own
-    return sorted(steps or (), reverse=True)
+    common: set[int] | None = None
+    for records in records_of.values():
+        steps = {record.header.step for record in records}
+        common = steps if common is None else common & steps
+    return sorted(common or (), reverse=True)
 
 
-def of_step(found: dict[Key, list[Record]], step: int) -> dict[Key, list[Record]]:
+def records_of_step(records_of: Mapping[Key, list[Record]], step: int) -> dict[Key, list[Record]]:
     """Only the records of one step, those of a slot all written by one process.
 
     A process that took the slot over may have done that step again, with another outcome: of each
     slot the latest generation counts that wrote all of its blocks then.
     """
-    own = {
+    of_step = {
         key: [record for record in records if record.header.step == step]
-        for key, records in found.items()
+        for key, records in records_of.items()
     }
-    wrote: dict[Path, set[int]] = {}
-    for records in own.values():
-        by_slot: dict[Path, set[int]] = {}
+    complete_generations: dict[Path, set[int]] = {}
+    for records in of_step.values():
+        by_folder: dict[Path, set[int]] = {}
         for record in records:
-            by_slot.setdefault(record.file.path.parent, set()).add(record.header.generation)
-        for folder, generations in by_slot.items():
-            wrote[folder] = wrote.get(folder, generations) & generations
-    chosen = {folder: max(generations, default=-1) for folder, generations in wrote.items()}
+            by_folder.setdefault(record.file.path.parent, set()).add(record.header.generation)
+        for folder, generations in by_folder.items():
+            known = complete_generations.get(folder, generations)
+            complete_generations[folder] = known & generations
+    chosen = {folder: max(gens, default=-1) for folder, gens in complete_generations.items()}
     return {
         key: [r for r in records if r.header.generation == chosen[r.file.path.parent]]
-        for key, records in own.items()
+        for key, records in of_step.items()
     }
 
 
-def left_behind(lists: Iterable[list[Record]]) -> Callable[[Record], bool]:
-    """Whether a record is of a step that the run went back behind, in a later round of its slot.
+def rolled_back(record_lists: Iterable[list[Record]]) -> Callable[[Record], bool]:
+    """A test whether the run went back behind a record's step in a later round of its slot.
 
     Args:
-        lists: the records that are known, in any order.
+        record_lists: the records that are known, in any order.
     """
     rounds: dict[Path, dict[tuple[int, int], int]] = {}
-    for records in lists:
+    for records in record_lists:
         for record in records:
             rounds.setdefault(record.file.path.parent, {})[record.order] = record.header.step
     earliest_after: dict[tuple[Path, tuple[int, int]], float] = {}
-    for folder, steps in rounds.items():
+    for folder, step_of_round in rounds.items():
         earliest = math.inf
-        for order in sorted(steps, reverse=True):
+        for order in sorted(step_of_round, reverse=True):
             earliest_after[folder, order] = earliest
-            earliest = min(earliest, steps[order])
+            earliest = min(earliest, step_of_round[order])
     return lambda r: r.header.step > earliest_after[r.file.path.parent, r.order]
 
 
-def newest_common(
-    found: dict[Key, list[Record]], reader: PayloadReader
+def newest_consistent(
+    records_of: Mapping[Key, list[Record]], reader: PayloadReader
 ) -> tuple[int, dict[Key, list[Record]]]:
-    """The latest step of which every block is whole, with its records; payloads are checked.
+    """The latest step of which every block is intact, with its records; payloads are checked.
 
     Steps that a run went back behind are not taken: they would be mixed with the same steps done
-    anew.
+    again.
 
     Raises:
-        CheckpointError: there is none.
+        CheckpointError: there is no such step.
     """
-    behind = left_behind(found.values())
-    every = found
-    found = {key: [r for r in records if not behind(r)] for key, records in every.items()}
-    for step in common_steps(found):
-        records = of_step(found, step)
-        whole = (
-            any(reader.read(record) is not None for record in of_key) for of_key in records.values()
+    is_rolled_back = rolled_back(records_of.values())
+    current = {
+        key: [record for record in records if not is_rolled_back(record)]
+        for key, records in records_of.items()
+    }
+    for step in common_steps(current):
+        of_step = records_of_step(current, step)
+        intact = (
+            any(reader.read(record) is not None for record in records)
+            for records in of_step.values()
         )
-        if all(whole):
-            return step, records
-    steps = sorted({r.header.step for rs in every.values() for r in rs})
+        if all(intact):
+            return step, of_step
+    steps = sorted({r.header.step for records in records_of.values() for r in records})
     span = f"{steps[0]} to {steps[-1]}" if steps else "none"
     raise CheckpointError(
-        f"no step of which every block is whole (blocks are of steps: {span}); restore the newest "
-        f"of each block (mode 'newest', a composite), or an earlier full checkpoint"
+        f"no step has an intact copy of every block (blocks are of steps: {span}); restore the "
+        f"newest of each block (mode 'newest', a composite), or an earlier full checkpoint"
     )
 
 
 def good_payloads(
-    found: dict[Key, list[Record]], reader: PayloadReader, source: OpenCheckpoint
+    records_of: Mapping[Key, list[Record]], reader: PayloadReader, checkpoint: OpenCheckpoint
 ) -> Iterator[tuple[Key, Record | None, memoryview | None]]:
-    """Each block with its best record that is whole, in the order of the files.
+    """Each block with its best good record, in the order of the files.
 
-    A bad record is noted in `source.bad` and the next is tried; (key, None, None): none is whole.
+    A bad record is noted in `checkpoint.damaged` and the next is tried; (key, None, None): none is
+    good.
     """
-    behind = left_behind(records for slot in source.slots for records in slot.records.values())
-    ordered = sorted(found.items(), key=lambda item: _file_order(item[1], behind))
-    firsts = read_ahead((records[0] for _, records in ordered if records), check=reader.check)
+    every = (records for slot in checkpoint.slots for records in slot.records.values())
+    is_rolled_back = rolled_back(every)
+    ordered = sorted(records_of.items(), key=lambda item: _file_order(item[1], is_rolled_back))
+    firsts = read_ahead([records[0] for _, records in ordered if records], check=reader.check)
     for key, records in ordered:
         good: Record | None = None
         payload: memoryview | None = None
@@ -220,21 +227,21 @@ def good_payloads(
             if payload is not None:
                 good = record
                 break
-            source.bad.append(bad_record(_slot_of(source, record), record))
+            checkpoint.damaged.append(bad_record(_slot_of(checkpoint, record), record))
         yield key, good, payload
 
 
 def _file_order(
-    records: list[Record], behind: Callable[[Record], bool]
+    records: list[Record], is_rolled_back: Callable[[Record], bool]
 ) -> tuple[int, int, str, int]:
-    # Boxes that overlap (other world sizes, other blocks) are applied oldest step first, so that
+    # Regions that overlap (other world sizes, other blocks) are applied oldest step first, so that
     # the newest stays; steps that the run went back behind are older than any other.
     if not records:
         return (-1, 0, "", 0)
     best = records[0]
     offset = best.file.places.offset(best.block, best.place)
-    return (not behind(best), best.header.step, str(best.file.path), offset)
+    return (not is_rolled_back(best), best.header.step, str(best.file.path), offset)
 
 
-def _slot_of(source: OpenCheckpoint, record: Record) -> str:
-    return next((slot.name for slot in source.slots if record.file in slot.files), "")
+def _slot_of(checkpoint: OpenCheckpoint, record: Record) -> str:
+    return next((slot.name for slot in checkpoint.slots if record.file in slot.files), "")

@@ -1,12 +1,13 @@
-"""Slots that a job of another world size has left in the folder, and that count no more.
+"""Slot files that a job of another world size has left in the folder, and that are superseded.
 
-Steps cannot tell: a run that went back to a full checkpoint is at an earlier step than what the
-ranks before it have left. Clocks may be wrong. So every slot file names the files that lay beside
-it when it was made (`Superblock.seen`). A file is superseded when others that saw it hold records
-of every element that it holds. While the later job has not saved all of that, nothing is given up.
+Steps cannot decide it: a run that went back to a full checkpoint is at an earlier step than the
+slots of the ranks before it. Clocks may be wrong. So every slot file names the latest files of the
+other slots at the time it was made (`Superblock.other_generations`). A file is superseded when
+later ones of other slots hold records of every element that it holds. Until the later job has saved
+all of that, nothing is given up.
 
-Ranks of one job see each other's files too. But each holds something that no other does, or several
-hold the same blocks: those are replicas, and between them the later step counts.
+Ranks of one job know of each other's files too. But each holds something that no other does, or
+several hold the same blocks: those are replicas, and between them the later step counts.
 Standard library only.
 """
 
@@ -19,7 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ettr.checkpoint.layout import RESERVED, Key
-from ettr.checkpoint.slot_reader import OpenFile, Slot
+from ettr.checkpoint.regions import difference, region_of
+from ettr.checkpoint.slot_reader import Slot, SlotFile
 
 _Place = tuple[tuple[int, ...], tuple[int, ...]]  # offsets and sizes in the global tensor
 
@@ -28,7 +30,7 @@ _Place = tuple[tuple[int, ...], tuple[int, ...]]  # offsets and sizes in the glo
 class _Tensor:
     """The files with a record of each place; places in the order in which they begin along `dim`.
 
-    Jobs of many ranks cut one tensor into thousands of places: those near a box are found by it.
+    Jobs of many ranks cut one tensor into thousands of places; the order finds those near another.
     """
 
     holders: dict[_Place, set[Path]]
@@ -48,43 +50,43 @@ class _Tensor:
         begins = [place[0][dim] for place in ordered]
         return cls(holders, dim, ordered, begins, max(place[1][dim] for place in ordered))
 
-    def near(self, box: _Place) -> list[_Place]:
-        """The places that may overlap a box, and some that do not."""
+    def near(self, place: _Place) -> list[_Place]:
+        """The places that may overlap another, and some that do not."""
         if self.dim < 0:
             return self.ordered
-        begin, size = box[0][self.dim], box[1][self.dim]
+        begin, size = place[0][self.dim], place[1][self.dim]
         first = bisect_right(self.begins, begin - self.longest)
         return self.ordered[first : bisect_left(self.begins, begin + size)]
 
 
 def superseded(slots: Sequence[Slot]) -> frozenset[Path]:
-    """Files that later ones of other slots have replaced wholly; see the module."""
+    """Files of which later files of other slots hold every element; see the module."""
     files = [(slot.name, file) for slot in slots for file in slot.files]
-    if not any(file.superblock.seen for _, file in files):
+    if not any(file.superblock.other_generations for _, file in files):
         return frozenset()
-    tensors, held = _records_of(slots)
-    meant = {file.path: _keys(file) for _, file in files}
-    found = set()
+    tensors, keys_held = _records_of(slots)
+    planned = {file.path: _keys(file) for _, file in files}
+    gone = set()
     for name, file in files:
-        after = {
+        later = {
             other.path
             for other_name, other in files
             if other_name != name
-            and other.superblock.seen.get(name, 0) >= file.superblock.generation
-            # By what they are to hold, for one of them may not have saved all of it yet.
-            and meant[other.path] != meant[file.path]
+            and other.superblock.other_generations.get(name, 0) >= file.superblock.generation
+            # By their layouts, for one of them may not have saved all of its blocks yet.
+            and planned[other.path] != planned[file.path]
         }
-        own = held.get(file.path)
-        # The first block that nobody else holds ends it: in a job of one world, nearly at once.
-        if after and own and all(_held(key, tensors[key[0]], after) for key in own):
-            found.add(file.path)
-    return frozenset(found)
+        keys = keys_held.get(file.path)
+        # The first block that no other file holds ends it: in a job of one world, nearly at once.
+        if later and keys and all(_holds(later, key, tensors[key[0]]) for key in keys):
+            gone.add(file.path)
+    return frozenset(gone)
 
 
 def _records_of(slots: Iterable[Slot]) -> tuple[dict[str, _Tensor], dict[Path, list[Key]]]:
     """The blocks of which there are records, by tensor and by file; reserved ones are left out."""
     holders: dict[str, dict[_Place, set[Path]]] = {}
-    held: defaultdict[Path, list[Key]] = defaultdict(list)
+    keys_held: defaultdict[Path, list[Key]] = defaultdict(list)
     for slot in slots:
         for key, records in slot.records.items():
             if key[0] in RESERVED:
@@ -92,44 +94,26 @@ def _records_of(slots: Iterable[Slot]) -> tuple[dict[str, _Tensor], dict[Path, l
             paths = {record.file.path for record in records}
             holders.setdefault(key[0], {}).setdefault(key[1:], set()).update(paths)
             for path in paths:
-                held[path].append(key)
-    return {name: _Tensor.of(places) for name, places in holders.items()}, held
+                keys_held[path].append(key)
+    return {name: _Tensor.of(places) for name, places in holders.items()}, keys_held
 
 
-def _keys(file: OpenFile) -> frozenset[Key]:
+def _keys(file: SlotFile) -> frozenset[Key]:
     layout = file.superblock.layout
     keys = map(layout.key, range(len(layout.blocks)))
     return frozenset(key for key in keys if key[0] not in RESERVED)
 
 
-def _held(key: Key, tensor: _Tensor, after: set[Path]) -> bool:
-    """Whether these files hold every element of a block, in whatever blocks."""
-    whole: _Place = key[1:]
-    if tensor.holders[whole] & after:
+def _holds(files: set[Path], key: Key, tensor: _Tensor) -> bool:
+    """Whether these files hold every element of a block, in whatever blocks of their own."""
+    place: _Place = key[1:]
+    if tensor.holders[place] & files:
         return True
-    left = [whole]
-    for place in tensor.near(whole):
-        if tensor.holders[place] & after:
-            left = [rest for box in left for rest in _without(box, place)]
-            if not left:
+    uncovered = [region_of(*place)]
+    for other in tensor.near(place):
+        if tensor.holders[other] & files:
+            held = region_of(*other)
+            uncovered = [rest for region in uncovered for rest in difference(region, held)]
+            if not uncovered:
                 return True
     return False
-
-
-def _without(box: _Place, other: _Place) -> list[_Place]:
-    """The parts of a box that lie outside another, as boxes."""
-    if len(box[0]) != len(other[0]):
-        return [box]
-    at, length = list(box[0]), list(box[1])
-    rest: list[_Place] = []
-    for dim, (begin, size) in enumerate(zip(*other, strict=True)):
-        first, last = at[dim], at[dim] + length[dim]
-        inner = max(first, begin), min(last, begin + size)
-        if inner[0] >= inner[1]:
-            return [box]
-        for b, e in ((first, inner[0]), (inner[1], last)):
-            if b < e:
-                at[dim], length[dim] = b, e - b
-                rest.append((tuple(at), tuple(length)))
-        at[dim], length[dim] = inner[0], inner[1] - inner[0]
-    return rest

@@ -1,131 +1,53 @@
-"""Restore a state from a running checkpoint, on any layout, trusting no unchecked byte."""
+"""Restore a state from a running checkpoint, on any layout, trusting no unchecked byte.
+
+The live shards are described, the record of each block is chosen, payloads are copied as they are
+checked, and step counts are settled last.
+"""
 
 from __future__ import annotations
 
 import math
 import os
-import struct
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from ettr.checkpoint import perturbation as movement
-from ettr.checkpoint.coverage import Box, Coverage, intersection
+from ettr.checkpoint import perturbation as perturbations
+from ettr.checkpoint.coverage import RestoreCoverage
 from ettr.checkpoint.errors import CheckpointError
-from ettr.checkpoint.extra_state import Extra
 from ettr.checkpoint.layout import Component, Key
-from ettr.checkpoint.perturbation import Perturbation, Restored
+from ettr.checkpoint.perturbation import Perturbation, RestoredBlock
 from ettr.checkpoint.record_selection import (
     MODES,
     OpenCheckpoint,
     candidates,
     extras_of,
     good_payloads,
-    newest_common,
-    open_source,
+    newest_consistent,
+    open_checkpoint,
 )
-from ettr.checkpoint.slot_file import slot_folder
+from ettr.checkpoint.regions import Region, intersection, n_elements, region_of
+from ettr.checkpoint.restore_report import RestoreReport
+from ettr.checkpoint.slot_ownership import slot_folder
 from ettr.checkpoint.slot_reader import BadBlock, PayloadReader, Record
 from ettr.checkpoint.state import Shard, State, as_state
-from ettr.checkpoint.tensor_slices import copy_box, narrow_to, tensor_of
+from ettr.checkpoint.tensor_slices import (
+    as_tensor,
+    copy_in_this_thread,
+    local_view,
+    region_view,
+    unpack_number,
+)
 from ettr.errors import UsageError
-from ettr.recovery.planner import RecoveryPolicy, iteration_cost
-
-
-@dataclass(frozen=True, slots=True)
-class RestoreReport:
-    """What was restored, and how old it is.
-
-    fell_back: places that could not be trusted; the block's next older copy was taken. missing:
-    parameters that no good record covers (only with strict=False). fresh_moments: moments that no
-    record held and that were set to zero, their step counts with them. extra, extra_step: what was
-    last given as `extra` and the step that it belongs to, of the slot that was read or, where all
-    were, of the one that is furthest; extras: of every slot. restored_fraction: share of the
-    model's parameters. mean_step: mean over the blocks. perturbation: distance from the lost
-    values; None where `reached_step` was not given.
-    """
-
-    blocks: int
-    restored_bytes: int
-    oldest_step: int | None
-    newest_step: int | None
-    fell_back: tuple[BadBlock, ...]
-    missing: tuple[str, ...]
-    fresh_moments: tuple[str, ...]
-    extra: dict[str, Any]
-    restore_s: float
-    extra_step: int | None = None
-    extras: Mapping[str, Extra] = field(default_factory=dict)
-    restored_fraction: float = 1.0
-    mean_step: float | None = None
-    reached_step: int | None = None
-    perturbation: Perturbation | None = None
-
-    @property
-    def consistent(self) -> bool:
-        """Whether all blocks are of one step; else the state is a composite."""
-        return self.oldest_step == self.newest_step
-
-    @property
-    def delta_norm(self) -> float | None:
-        """‖δ‖; `perturbation` says whether it was measured or estimated."""
-        return None if self.perturbation is None else self.perturbation.delta_norm
-
-    def __str__(self) -> str:
-        """The report in a sentence."""
-        return self.summary()
-
-    def summary(self, policy: RecoveryPolicy | None = None) -> str:
-        """The report in a sentence.
-
-        Args:
-            policy: with it, the iterations that the recovery is predicted to cost.
-        """
-        said = [f"restored {self.restored_fraction:.3g} of the parameters in {self.blocks} blocks"]
-        if self.oldest_step is None or self.newest_step is None:
-            return f"{said[0]}, in {self.restore_s:.2f} s"
-        said.append(f"of step {_span(self.oldest_step, self.newest_step)}")
-        if self.reached_step is not None:
-            youngest, oldest = (self.reached_step - s for s in (self.newest_step, self.oldest_step))
-            said.append(f"staleness {_span(youngest, oldest)} steps")
-        if self.perturbation is not None:
-            said.append(str(self.perturbation))
-        if policy is not None and self.reached_step is not None and self.mean_step is not None:
-            relative = None if self.perturbation is None else self.perturbation.relative
-            cost = iteration_cost(self.reached_step - self.mean_step, relative, policy)
-            said.append(f"predicted cost {cost:.1f} iterations")
-        if self.fell_back:
-            said.append(f"{len(self.fell_back)} damaged places, older copies taken")
-        return ", ".join([*said, f"in {self.restore_s:.2f} s"])
-
-
-@dataclass(slots=True)
-class _Tally:
-    blocks: dict[Key, Restored] = field(default_factory=dict)
-    n_bytes: int = 0
-    elements: int = 0
-
-    def add(self, key: Key, others: list[Record], record: Record, boxes: list[Any]) -> None:
-        """Note a block that was copied into these boxes of shards."""
-        n = sum(math.prod(end - begin for begin, end in box) for _, box in boxes)
-        older = [other for other in others if other is not record]
-        self.blocks[key] = Restored(record, older, boxes, n / max(math.prod(key[2]), 1))
-        self.n_bytes += record.header.payload_bytes
-        self.elements += n
-
-    def steps(self) -> list[int]:
-        """Of the restored records."""
-        return [one.record.header.step for one in self.blocks.values()]
 
 
 def restore(
     root: str | os.PathLike[str],
-    state: State | Any,
+    state: State | nn.Module | Mapping[str, Tensor],
     *,
     slot: int | str | tuple[int, ...] | None = None,
     mode: str = "newest",
@@ -136,111 +58,152 @@ def restore(
 ) -> RestoreReport:
     """Copy a checkpoint into the live tensors of `state`; returns what was restored.
 
-    The state may be sharded otherwise than it was saved: blocks are global boxes. Moments are
+    The state may be sharded otherwise than it was saved: blocks are global regions. Moments are
     created where the optimizer has none. If this raises, the state may be half restored and must
     not be trained on.
 
     Args:
         state: as for `RunningCheckpoint`.
         slot: read this slot only (a replaced rank reads its own); None: all slots.
-        mode: `newest`, each block's newest whole copy (ages may differ); or `consistent`, the
-            newest step of which every block is whole.
+        mode: `newest`, each block's newest good copy (ages may differ); or `consistent`, the
+            newest step of which every block has a good copy.
         check: False skips the checksums of payloads (to measure what they cost; never to train).
-        strict: raise where a parameter is not covered; else report it.
-        reached_step: step that the survivors have reached; with it the report tells how stale the
-            restored blocks are, and estimates ‖δ‖ (see `movement.estimate`).
+        strict: raise where a parameter is not covered; otherwise report it.
+        reached_step: step that the survivors have reached; with it the report says how stale the
+            restored blocks are, and estimates ‖δ‖ (see `perturbation.estimated`).
         drill: the live values are those that count as lost: ‖δ‖ is measured against them instead.
 
     Raises:
         UsageError: no such mode.
-        CheckpointError: no checkpoint, no consistent step, or something is not covered.
+        CheckpointError: no checkpoint, no consistent step, or some element is not covered.
     """
     begin = time.perf_counter()
     if mode not in MODES:
         raise UsageError(f"mode: {mode!r} was given; it is one of {', '.join(MODES)}")
-    tracked = as_state(state)
-    tracked.materialise()
-    live = tracked.shards()
-    truth = [shard.part("param").clone() for shard in live] if drill else []
-    shards: dict[str, list[Shard]] = {}
-    for shard in live:
-        shards.setdefault(shard.spec.fqn, []).append(shard)
-    reader = PayloadReader(check=check)
+    target = as_state(state)
+    target.materialise()
+    live = target.shards()
+    before = [shard.parameter.clone() for shard in live] if drill else []
     perturbation: Perturbation | None = None
     with ExitStack() as stack:
         name = None if slot is None else slot_folder(root, slot).name.removeprefix("slot-")
-        source = open_source(stack, root, name)
-        found, at_most = candidates(source), None
-        if mode == "consistent":
-            found = {key: records for key, records in found.items() if key[0] in shards}
-            at_most, found = newest_common(found, reader)
-        coverage = Coverage(shards)
-        tally = _copy_all(found, reader, source, shards, coverage)
-        extras = extras_of(source, at_most=at_most)
+        checkpoint = open_checkpoint(stack, root, name)
+        plan = _plan(checkpoint, live, mode, PayloadReader(check=check))
+        copied = _copy_all(plan, checkpoint, live)
+        extras = extras_of(checkpoint, at_most=plan.step)
         if drill:
-            perturbation = movement.exact(live, truth)
+            perturbation = perturbations.measured(live, before)
         elif reached_step is not None:
-            perturbation = movement.estimate(source, tally.blocks, live, reached_step)
-    step_count = coverage.step_count()
-    if step_count is not None:
-        tracked.settle(step_count)
-    missing = coverage.missing()
+            restored = copied.blocks
+            perturbation = perturbations.estimated(checkpoint, restored, live, reached_step)
+    missing = copied.coverage.missing()
     if missing and strict:
-        raise CheckpointError(_not_covered(root, missing, source.bad))
-    steps = tally.steps()
+        raise CheckpointError(_not_covered(root, missing, checkpoint.damaged))
+    fresh_moments = _settle_step_counts(target, copied.coverage)
+    steps = copied.steps()
     latest = max(extras.values(), key=lambda extra: extra.step, default=None)
     return RestoreReport(
         blocks=len(steps),
-        restored_bytes=tally.n_bytes,
+        known_blocks=len(plan.records_of),
+        restored_bytes=copied.n_bytes,
         oldest_step=min(steps, default=None),
         newest_step=max(steps, default=None),
-        fell_back=tuple(replace(bad, lost=False) for bad in source.bad),
+        fell_back=tuple(replace(bad, lost=False) for bad in checkpoint.damaged),
         missing=tuple(missing),
-        fresh_moments=tuple(coverage.reset_fresh_moments()),
+        fresh_moments=tuple(fresh_moments),
         extra={} if latest is None else latest.values,
         restore_s=time.perf_counter() - begin,
         extra_step=None if latest is None else latest.step,
         extras=extras,
-        restored_fraction=tally.elements / max(_model_elements(live), 1),
+        restored_fraction=copied.n_elements / max(_model_elements(live), 1),
         mean_step=sum(steps) / len(steps) if steps else None,
         reached_step=reached_step,
         perturbation=perturbation,
     )
 
 
-def _span(first: int, last: int) -> str:
-    return str(first) if first == last else f"{first} to {last}"
+@dataclass(frozen=True, slots=True)
+class _RestorePlan:
+    """The records to try for each block, and the regions of live shards that the block lies in.
+
+    step: of all records in mode `consistent`; None in mode `newest`.
+    """
+
+    reader: PayloadReader
+    step: int | None
+    records_of: Mapping[Key, list[Record]]
+    targets_of: Mapping[Key, list[tuple[Shard, Region]]]
 
 
-def _model_elements(shards: list[Shard]) -> int:
-    return sum({s.spec.fqn: math.prod(s.spec.shape) for s in shards}.values())
+@dataclass(slots=True)
+class _Copied:
+    """The blocks that were copied, and what they cover of the live shards."""
+
+    coverage: RestoreCoverage
+    blocks: dict[Key, RestoredBlock] = field(default_factory=dict)
+    n_bytes: int = 0
+    n_elements: int = 0
+
+    def add(
+        self,
+        key: Key,
+        records: Sequence[Record],
+        record: Record,
+        targets: list[tuple[Shard, Region]],
+    ) -> None:
+        """Note a block of which one of several records was copied into these regions."""
+        n = sum(n_elements(region) for _, region in targets)
+        others = [other for other in records if other is not record]
+        self.blocks[key] = RestoredBlock(record, others, targets, n / max(math.prod(key[2]), 1))
+        self.n_bytes += record.header.payload_bytes
+        self.n_elements += n
+
+    def steps(self) -> list[int]:
+        """Of the restored records."""
+        return [block.record.header.step for block in self.blocks.values()]
 
 
-def _copy_all(
-    found: dict[Key, list[Record]],
-    reader: PayloadReader,
-    source: OpenCheckpoint,
-    shards: dict[str, list[Shard]],
-    coverage: Coverage,
-) -> _Tally:
-    tally = _Tally()
-    boxes: dict[Key, list[tuple[Shard, Box]]] = {}
-    for key in found:
-        met = [(shard, intersection(key, shard)) for shard in shards.get(key[0], ())]
-        boxes[key] = [(shard, box) for shard, box in met if box is not None]
-    kept = {key: records for key, records in found.items() if boxes[key]}
+def _plan(
+    checkpoint: OpenCheckpoint, live: Sequence[Shard], mode: str, reader: PayloadReader
+) -> _RestorePlan:
+    shards_of: dict[str, list[Shard]] = {}
+    for shard in live:
+        shards_of.setdefault(shard.spec.fqn, []).append(shard)
+    records_of, step = candidates(checkpoint), None
+    if mode == "consistent":
+        of_model = {key: records for key, records in records_of.items() if key[0] in shards_of}
+        step, records_of = newest_consistent(of_model, reader)
+    targets_of: dict[Key, list[tuple[Shard, Region]]] = {}
+    for key in records_of:
+        stored = region_of(*key[1:])
+        for shard in shards_of.get(key[0], ()):
+            region = intersection(stored, shard.region)
+            if region is not None:
+                targets_of.setdefault(key, []).append((shard, region))
+    in_state = {key: records for key, records in records_of.items() if key in targets_of}
+    return _RestorePlan(reader, step, in_state, targets_of)
+
+
+def _copy_all(plan: _RestorePlan, checkpoint: OpenCheckpoint, live: Sequence[Shard]) -> _Copied:
+    copied = _Copied(RestoreCoverage(live))
     with torch.no_grad():
-        for key, record, payload in good_payloads(kept, reader, source):
+        for key, record, payload in good_payloads(plan.records_of, plan.reader, checkpoint):
             if record is None or payload is None:
                 continue
-            for shard, box in boxes[key]:
-                _copy_block(key, record, payload, shard, box, coverage)
-            tally.add(key, found[key], record, boxes[key])
-    return tally
+            targets = plan.targets_of[key]
+            for shard, region in targets:
+                _copy_block(key, record, payload, shard, region, copied.coverage)
+            copied.add(key, plan.records_of[key], record, targets)
+    return copied
 
 
 def _copy_block(
-    key: Key, record: Record, payload: memoryview, shard: Shard, box: Box, coverage: Coverage
+    key: Key,
+    record: Record,
+    payload: memoryview,
+    shard: Shard,
+    region: Region,
+    coverage: RestoreCoverage,
 ) -> None:
     layout = record.file.superblock.layout
     saved = layout.tensors[layout.blocks[record.block].tensor]
@@ -250,57 +213,70 @@ def _copy_block(
             f"{list(shard.spec.shape)} now; build the model that was saved, or give a new run a "
             f"folder of its own"
         )
-    known = {component.name: component for component in shard.spec.components}
-    absent = set(known)
-    for component, at, n_bytes in layout.parts(record.block):
-        mine = known.get(component.name)
-        if mine is None:
+    live = {component.name: component for component in shard.spec.components}
+    absent = set(live)
+    for component, at, n_bytes in layout.components(record.block):
+        if component.name not in live:
             continue
         absent.discard(component.name)
-        if mine.kind != component.kind:
+        if live[component.name].kind != component.kind:
             raise CheckpointError(
                 f"{key[0]}: {component.name} was saved as {component.kind} and is "
-                f"{mine.kind} now; build the same optimizer as the saved run's"
+                f"{live[component.name].kind} now; build the same optimizer as the saved run's"
             )
         data = payload[at : at + n_bytes]
         if component.kind == "number":
-            code = "<d" if component.dtype == "float64" else "<q"
-            _copy_number(shard, component.name, struct.unpack(code, data)[0], coverage)
+            _copy_number(shard, component, data, coverage)
         elif component.kind == "whole":
             _copy_whole(shard, component, data, coverage)
         else:
-            stored = tensor_of(data, component.dtype, key[2])
-            copy_box(shard.part(component.name), stored, key, shard, box)
-        coverage.add(shard, component.name, box)
+            stored = as_tensor(data, component.dtype, key[2])
+            target = local_view(shard.tensor_value(component.name), shard, region)
+            copy_in_this_thread(target, region_view(stored, key[1], region))
+        coverage.add(shard, component.name, region)
     for name in absent:
-        # Saved before the optimizer had moments: those of this box begin anew.
-        coverage.begin_anew(shard, name)
-        if known[name].kind == "sliced":
-            narrow_to(shard.part(name), shard, box).zero_()
+        # Saved before the optimizer had moments: those of this region start from zero.
+        coverage.note_absent(shard, name)
+        if live[name].kind == "sliced":
+            local_view(shard.tensor_value(name), shard, region).zero_()
 
 
-def _copy_number(shard: Shard, name: str, value: float, coverage: Coverage) -> None:
+def _copy_number(
+    shard: Shard, component: Component, data: memoryview, coverage: RestoreCoverage
+) -> None:
+    value = unpack_number(component, data)
     # Blocks of one tensor may be of several steps, and come oldest first: the newest stays.
-    if name == "step":
-        coverage.latest_number(shard, name, value)
-    else:
-        shard.put_number(name, value)
+    if component.name != "step" or coverage.is_largest(shard, component.name, value):
+        shard.set_number(component.name, value)
 
 
-def _copy_whole(shard: Shard, component: Component, data: memoryview, coverage: Coverage) -> None:
-    target: Tensor = shard.part(component.name)
-    stored = tensor_of(data, component.dtype, component.shape).to(target.dtype)
-    if component.name != "step":
-        target.copy_(stored)
-    elif coverage.latest_number(shard, component.name, float(stored), put=False):
-        # Blocks of one tensor may be of several steps; its count is that of the newest.
+def _copy_whole(
+    shard: Shard, component: Component, data: memoryview, coverage: RestoreCoverage
+) -> None:
+    target = shard.tensor_value(component.name)
+    stored = as_tensor(data, component.dtype, component.shape).to(target.dtype)
+    if component.name != "step" or coverage.is_largest(shard, component.name, float(stored)):
         target.copy_(stored)
 
 
-def _not_covered(root: Any, missing: list[str], bad: list[BadBlock]) -> str:
+def _settle_step_counts(target: State, coverage: RestoreCoverage) -> list[str]:
+    """Set the step counts that no record held; names of parameters with reset moments."""
+    step_count = coverage.step_count()
+    if step_count is not None:
+        target.set_step_of_empty_shards(step_count)
+    return coverage.reset_absent_moments()
+
+
+def _model_elements(shards: Sequence[Shard]) -> int:
+    return sum({s.spec.fqn: math.prod(s.spec.shape) for s in shards}.values())
+
+
+def _not_covered(
+    root: str | os.PathLike[str], missing: Sequence[str], damaged: Sequence[BadBlock]
+) -> str:
     shown = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
-    reason = f"; {len(bad)} damaged places were found" if bad else ""
+    reason = f"; {len(damaged)} damaged places were found" if damaged else ""
     return (
-        f"{root}: {len(missing)} tensors are not covered by whole blocks ({shown}){reason}; "
+        f"{root}: {len(missing)} tensors are not covered by intact blocks ({shown}){reason}; "
         f"restore an earlier full checkpoint, or give strict=False to go on without them"
     )

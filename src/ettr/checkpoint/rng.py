@@ -1,4 +1,4 @@
-"""Random states as values that a checkpoint can keep, and their way back.
+"""Random states as values that a checkpoint can save, and their way back.
 
     checkpoint.step(step, {"rng": rng_state(), ...})
     set_rng_state(report.extra["rng"])
@@ -32,7 +32,7 @@ def rng_state(generators: Mapping[str, Generator] | None = None) -> dict[str, An
         "python": {"version": version, "words": np.array(words, np.uint32), "gauss": gauss},
         "numpy": np.random.get_state(legacy=False),
         "torch": torch.get_rng_state(),
-        "own": {name: _own_state(one) for name, one in (generators or {}).items()},
+        "own": {name: _generator_state(one) for name, one in (generators or {}).items()},
     }
     if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         state["cuda"] = torch.cuda.get_rng_state_all()
@@ -50,10 +50,10 @@ def set_rng_state(
     Raises:
         UsageError: a generator is missing or was not saved, or the number of CUDA devices differs.
     """
-    given, saved = set(generators or {}), set(state["own"])
-    if given != saved:
+    names, saved = set(generators or {}), set(state["own"])
+    if names != saved:
         raise UsageError(
-            f"random states: generators {sorted(given)} were given and {sorted(saved)} were saved; "
+            f"random states: generators {sorted(names)} were given and {sorted(saved)} were saved; "
             f"give those by the same names"
         )
     devices = state.get("cuda")
@@ -61,7 +61,7 @@ def set_rng_state(
     if devices is not None and len(devices) != here:
         raise UsageError(
             f"random states: of {len(devices)} CUDA devices, and {here} are here; leave 'cuda' out "
-            f"and seed the devices anew"
+            f"and seed the devices again"
         )
     python = state["python"]
     words = tuple(int(word) for word in python["words"])
@@ -77,7 +77,7 @@ def set_rng_state(
             one.bit_generator.state = state["own"][name]
 
 
-def _own_state(generator: Generator) -> Any:
+def _generator_state(generator: Generator) -> object:
     if isinstance(generator, torch.Generator):
         return generator.get_state()
     return generator.bit_generator.state

@@ -1,6 +1,6 @@
 """The writer thread: rounds become durable, then blocks are scored. One round at a time.
 
-A round that fails leaves every block its older copy and is tried anew with later values; a slot
+A round that fails leaves every block its older copy and is tried again with later values; a slot
 that another process owns ends the writer for good.
 """
 
@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 
 from ettr.checkpoint.block_scores import Scorer
 from ettr.checkpoint.errors import CheckpointError, FencedError
-from ettr.checkpoint.slot_file import HEADER_BYTES, SlotWriter, files_of
-from ettr.checkpoint.staging import Staged, Staging
+from ettr.checkpoint.slot_format import HEADER_BYTES
+from ettr.checkpoint.slot_ownership import slot_files
+from ettr.checkpoint.slot_writer import SlotWriter
+from ettr.checkpoint.staging import StagedBlock, Staging
+
+_FAILED = "a round failed, older copies remain"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,36 +28,69 @@ class Round:
     """Staged blocks of one step; `event` is to be waited for on CUDA."""
 
     step: int
-    staged: list[Staged]
-    event: Any
+    staged: list[StagedBlock]
+    event: torch.cuda.Event | None
     score: bool
+
+
+@dataclass(slots=True)
+class SavedBlocks:
+    """The durable copies of a slot's blocks, one entry per block.
+
+    Attributes:
+        step: Of the newest durable record; -1: none.
+        round: Of the newest durable record; -1: none.
+        distance2: Squared L2 distance of the parameter from it when last scored, or 0.
+        movement: Rows of (distance when last scored, step of the copy, step of the scoring).
+    """
+
+    step: NDArray[np.int64]
+    round: NDArray[np.int64]
+    distance2: NDArray[np.float64]
+    movement: NDArray[np.float64]
+
+    @classmethod
+    def none_of(cls, n: int) -> SavedBlocks:
+        """No block of `n` has a durable copy yet."""
+        unsaved = np.full(n, -1, np.int64)
+        return cls(unsaved, unsaved.copy(), np.zeros(n), np.zeros((n, 3)))
+
+
+@dataclass(frozen=True, slots=True)
+class WriterStatus:
+    """The state of the writer thread between two rounds.
+
+    durable_step: newest step of which something is durable. error: why the latest round failed.
+    """
+
+    durable_step: int | None = None
+    written_bytes: int = 0
+    error: str | None = None
+    failed_rounds: int = 0
 
 
 class RoundWriter:
     """Owns the slot's file and a daemon thread.
 
-    Read from the training loop while the thread is idle: saved_step and saved_round (-1: none) of
-    each block's newest durable record, distance2, durable_step, error; `moved`, each block's
-    distance from its saved value when last scored, the step of that value and that of the scoring;
-    `scored`, whether blocks were scored since the last round. The loop sets `reached_step`, the
-    step that the parameters are of: a slow disk delays the scoring by many steps.
+    The training loop reads `saved` and `status` while the thread is idle. It sets `reached_step`,
+    the step that the parameters are of: a slow disk delays the scoring by many steps.
+
+    Attributes:
+        saved: The durable copies of the blocks.
+        scored: Whether blocks were scored since the last round.
     """
 
     def __init__(self, slot: SlotWriter, staging: Staging, scorer: Scorer | None) -> None:
-        n = len(slot.superblock.layout.blocks)
         self.slot = slot
-        self.saved_step = np.full(n, -1, np.int64)
-        self.saved_round = np.full(n, -1, np.int64)
-        self.distance2 = np.zeros(n)
-        self.moved = np.zeros((n, 3))
-        self.durable_step: int | None = None
-        self.error: str | None = None
-        self.failed_rounds = 0
+        self.saved = SavedBlocks.none_of(len(slot.superblock.layout.blocks))
         self.scored = False
         self.reached_step = 0
         self._staging, self._scorer = staging, scorer
+        self._durable_step: int | None = None
+        self._error: str | None = None
+        self._failed_rounds = 0
         self._fenced: FencedError | None = None
-        self._old_files = len(files_of(slot.folder)) > 1
+        self._earlier_files = len(slot_files(slot.folder)) > 1
         self._condition = threading.Condition()
         self._round: Round | None = None
         self._score = self._end = False
@@ -62,8 +100,15 @@ class RoundWriter:
 
     @property
     def busy(self) -> bool:
-        """Whether a round or a scoring is under way."""
+        """Whether the thread writes a round or scores blocks."""
         return not self._idle
+
+    @property
+    def status(self) -> WriterStatus:
+        """The outcome of the rounds so far."""
+        return WriterStatus(
+            self._durable_step, self.slot.written_bytes, self._error, self._failed_rounds
+        )
 
     def submit(self, work: Round) -> None:
         """Hand a round over; the thread is idle.
@@ -73,7 +118,9 @@ class RoundWriter:
         """
         with self._condition:
             if self._end:
-                raise CheckpointError(f"{self.slot.folder}: the checkpoint is closed; open it anew")
+                raise CheckpointError(
+                    f"{self.slot.folder}: the checkpoint is closed; open it again"
+                )
             self._round, self._idle, self.scored = work, False, False
             self.reached_step = work.step
             self._condition.notify_all()
@@ -86,7 +133,7 @@ class RoundWriter:
                 self._condition.notify_all()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Whether the thread came to rest within the time."""
+        """Wait until the thread is idle; returns whether it is, within the time."""
         with self._condition:
             return self._condition.wait_for(lambda: self._idle, timeout_s)
 
@@ -121,18 +168,18 @@ class RoundWriter:
                     self._measure()
             except FencedError as error:
                 self._fenced = error
-                self._failed(str(error))
+                self._note_failure(str(error))
             except OSError as error:
-                self._failed(f"a round failed, older copies remain: {error.strerror or error}")
+                self._note_failure(f"{_FAILED}: {error.strerror or error}")
             except Exception as error:  # a checkpoint must not end the training
-                self._failed(f"a round failed, older copies remain: {error!r}")
+                self._note_failure(f"{_FAILED}: {error!r}")
             with self._condition:
                 self._round, self._score, self._idle = None, False, True
                 self._condition.notify_all()
 
-    def _failed(self, why: str) -> None:
-        self.error = why
-        self.failed_rounds += 1
+    def _note_failure(self, reason: str) -> None:
+        self._error = reason
+        self._failed_rounds += 1
 
     def _write(self, work: Round) -> None:
         if work.event is not None:
@@ -142,37 +189,33 @@ class RoundWriter:
             self.slot.write(staged.block, work.step, self._staging.record(staged))
         blocks = [staged.block for staged in work.staged]
         self.slot.commit(blocks)
-        self.saved_step[blocks] = work.step
-        self.saved_round[blocks] = self.slot.seq
-        self.distance2[blocks] = 0.0  # until the next scoring: or the same ones would be next
-        self.durable_step, self.error = work.step, None
+        self.saved.step[blocks] = work.step
+        self.saved.round[blocks] = self.slot.seq
+        # Until the next scoring: or the same blocks would be chosen again.
+        self.saved.distance2[blocks] = 0.0
+        self._durable_step, self._error = work.step, None
         if self._scorer is not None:
             self._note_saved(self._scorer, work)
-        if self._old_files and self.slot.covered:
-            self._drop_old_files()
+        if self._earlier_files and self.slot.covered:
+            self.slot.drop_earlier_files()
+            self._earlier_files = False
 
     def _measure(self) -> None:
         self.scored = True
         if self._scorer is None:
             return
-        self.distance2, at_step = self._scorer.distances2(lambda: self.reached_step)
-        # A block that was saved this very step keeps the measurement of its copy before.
-        known = (self.saved_step >= 0) & (self.saved_step < at_step)
-        self.moved[known, 0] = np.sqrt(self.distance2[known])
-        self.moved[known, 1] = self.saved_step[known]
-        self.moved[known, 2] = at_step[known]
+        saved = self.saved
+        saved.distance2, at_step = self._scorer.distances2(lambda: self.reached_step)
+        # A block that was saved at this very step keeps the measurement of its copy before.
+        known = (saved.step >= 0) & (saved.step < at_step)
+        saved.movement[known, 0] = np.sqrt(saved.distance2[known])
+        saved.movement[known, 1] = saved.step[known]
+        saved.movement[known, 2] = at_step[known]
 
     def _note_saved(self, scorer: Scorer, work: Round) -> None:
         for staged in work.staged:
-            like = scorer.like(staged.block)
-            if like is not None:
-                n_bytes = like.numel() * like.element_size()
-                base = staged.offset + HEADER_BYTES
-                scorer.saved(staged.block, self._staging.typed(like, base, n_bytes))
-
-    def _drop_old_files(self) -> None:
-        # Every block is durable in this generation's file: the earlier ones hold nothing newer.
-        for generation, path in files_of(self.slot.folder).items():
-            if generation < self.slot.superblock.generation:
-                path.unlink(missing_ok=True)
-        self._old_files = False
+            live = scorer.live_parameter(staged.block)
+            if live is not None:
+                n_bytes = live.numel() * live.element_size()
+                payload = staged.offset + HEADER_BYTES
+                scorer.note_saved(staged.block, self._staging.typed(live, payload, n_bytes))

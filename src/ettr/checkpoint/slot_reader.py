@@ -1,31 +1,30 @@
 """Reading slots: the newest record of each block that passes its checksum, over all generations.
 
-Nothing here trusts a byte that was not checked: the superblock, each record's header and each
-payload carry a checksum of their own. Standard library only.
+Nothing here trusts an unchecked byte: the superblock, each record's header and each payload carry
+their own checksums. Standard library only.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from ettr.checkpoint import checksums
 from ettr.checkpoint.durable_io import read_at
 from ettr.checkpoint.errors import CheckpointError
 from ettr.checkpoint.layout import Key
-from ettr.checkpoint.slot_file import (
+from ettr.checkpoint.slot_format import (
     HEADER_BYTES,
     Geometry,
     RecordHeader,
     Superblock,
-    files_of,
     read_superblock,
     unpack_header,
 )
+from ettr.checkpoint.slot_ownership import slot_files
 
 _PIECE_BYTES = 1 << 19
 
@@ -34,8 +33,8 @@ _PIECE_BYTES = 1 << 19
 class BadBlock:
     """A place whose record cannot be trusted.
 
-    `lost` says that no other record of the block is good: it cannot be restored from this slot.
-    A place torn by a kill is bad and not lost: the block's other place is whole.
+    `lost`: no other record of the block is good, so it cannot be restored from this slot. A place
+    torn by a kill is bad and not lost: the block's other place is intact.
     """
 
     slot: str
@@ -49,7 +48,7 @@ class BadBlock:
 
 
 @dataclass(frozen=True, slots=True)
-class OpenFile:
+class SlotFile:
     """One slot file, open for reading."""
 
     path: Path
@@ -60,9 +59,9 @@ class OpenFile:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Where a record with a good header lies; its payload is not checked yet."""
+    """A record with a good header; its payload is not checked yet."""
 
-    file: OpenFile
+    file: SlotFile
     block: int
     place: int
     header: RecordHeader
@@ -72,26 +71,20 @@ class Record:
         """Records of one block are newest first by this, descending."""
         return (self.header.generation, self.header.seq)
 
+    @property
+    def payload_offset(self) -> int:
+        """Offset of the payload in the file."""
+        return self.file.places.offset(self.block, self.place) + HEADER_BYTES
+
 
 @dataclass(slots=True)
 class Slot:
-    """The records of one slot by block, newest first; use as a context manager, or close it."""
+    """The records of one slot by block, newest first, and the places that cannot be trusted."""
 
     name: str
     records: dict[Key, list[Record]] = field(default_factory=dict)
-    torn: list[BadBlock] = field(default_factory=list)
-    files: list[OpenFile] = field(default_factory=list)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
+    damaged: list[BadBlock] = field(default_factory=list)
+    files: list[SlotFile] = field(default_factory=list)
 
     def close(self) -> None:
         """Close its files."""
@@ -116,29 +109,23 @@ class PayloadReader:
         if len(self._buffer) < length:
             self._buffer = bytearray(length)
         view = memoryview(self._buffer)[:length]
-        offset = payload_offset(record)
-        digest = checksums.running(record.file.superblock.checksum) if self.check else None
-        got = 0
-        while got < length:
+        digest = checksums.streaming_digest(record.file.superblock.checksum) if self.check else None
+        filled = 0
+        while filled < length:
             # In pieces, so that each is checked while it is still in the core's own cache.
-            piece = view[got : got + _PIECE_BYTES]
+            piece = view[filled : filled + _PIECE_BYTES]
             try:
-                n = os.preadv(record.file.fd, [piece], offset + got)
+                n_bytes = os.preadv(record.file.fd, [piece], record.payload_offset + filled)
             except OSError:
                 return None  # a medium that cannot give the bytes is a bad record like another
-            if n == 0:
+            if n_bytes == 0:
                 return None
             if digest is not None:
-                digest.update(piece[:n])
-            got += n
+                digest.update(piece[:n_bytes])
+            filled += n_bytes
         if digest is not None and digest.intdigest() != record.header.payload_sum:
             return None
         return view
-
-
-def payload_offset(record: Record) -> int:
-    """Where a record's payload begins in its file."""
-    return record.file.places.offset(record.block, record.place) + HEADER_BYTES
 
 
 def slot_names(root: str | os.PathLike[str]) -> list[str]:
@@ -148,28 +135,37 @@ def slot_names(root: str | os.PathLike[str]) -> list[str]:
         CheckpointError: there is no such folder, or it holds no slot.
     """
     folder = Path(root)
-    found = sorted(p.name.removeprefix("slot-") for p in folder.glob("slot-*") if p.is_dir())
-    if not found:
+    names = sorted(p.name.removeprefix("slot-") for p in folder.glob("slot-*") if p.is_dir())
+    if not names:
         raise CheckpointError(
             f"{folder}: no running checkpoint here (no folder slot-*); give the root that was "
             f"given to RunningCheckpoint"
         )
-    return found
+    return names
 
 
-def open_slot(root: str | os.PathLike[str], name: str) -> Slot:
-    """Open a slot and read every header of every generation in it.
+@contextmanager
+def open_slot(root: str | os.PathLike[str], name: str) -> Iterator[Slot]:
+    """A slot with every header of every generation read; its files are closed on leaving.
 
     Raises:
         CheckpointError: a later ettr has written it.
     """
+    slot = _opened(Path(root), name)
+    try:
+        yield slot
+    finally:
+        slot.close()
+
+
+def _opened(root: Path, name: str) -> Slot:
     while True:
         slot = Slot(name)
         try:
-            _open_files(slot, Path(root) / f"slot-{name}")
+            _open_files(slot, root / f"slot-{name}")
         except FileNotFoundError:
-            # A later generation has just become whole and replaced it. Of that one, headers may
-            # have been read that are older than what is gone: begin anew.
+            # A later generation has just become complete and replaced it. Of that one, headers may
+            # have been read that are older than what is gone: start over.
             slot.close()
             continue
         return slot
@@ -177,33 +173,33 @@ def open_slot(root: str | os.PathLike[str], name: str) -> Slot:
 
 def _open_files(slot: Slot, folder: Path) -> None:
     trusted: dict[int, int] = {}
-    for generation, path in files_of(folder).items():
+    for generation, path in slot_files(folder).items():
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            found = read_superblock(fd)
+            described = read_superblock(fd)
         except CheckpointError as error:
             os.close(fd)
             slot.close()
             raise CheckpointError(f"{path}: {error}") from error
-        if found is None or found[0].generation != generation:
+        if described is None or described[0].generation != generation:
             os.close(fd)
-            slot.torn.append(_bad_file(slot.name, generation, "superblock"))
+            slot.damaged.append(_bad_file(slot.name, generation))
             continue
-        file = OpenFile(path, fd, *found)
+        file = SlotFile(path, fd, *described)
         slot.files.append(file)
-        _collect(slot, file, trusted.get(generation))
+        _collect_records(slot, file, trusted.get(generation))
         for earlier, last_seq in file.superblock.inherits.items():
             trusted.setdefault(earlier, last_seq)
     for records in slot.records.values():
         records.sort(key=lambda r: r.order, reverse=True)
 
 
-def _bad_file(slot: str, generation: int, what: str) -> BadBlock:
-    reason = f"{what}: both copies are damaged, nothing of this generation can be read"
+def _bad_file(slot: str, generation: int) -> BadBlock:
+    reason = "superblock: both copies are damaged, nothing of this generation can be read"
     return BadBlock(slot, generation, "", (), (), "file", reason, lost=True)
 
 
-def _collect(slot: Slot, file: OpenFile, last_seq: int | None) -> None:
+def _collect_records(slot: Slot, file: SlotFile, last_seq: int | None) -> None:
     layout = file.superblock.layout
     for block in range(len(layout.blocks)):
         key = layout.key(block)
@@ -213,13 +209,13 @@ def _collect(slot: Slot, file: OpenFile, last_seq: int | None) -> None:
             if header is None:
                 if len(raw) < HEADER_BYTES or any(raw):
                     reason = "header: torn, damaged, or of another block"
-                    slot.torn.append(_bad(slot.name, file, key, place, reason))
+                    slot.damaged.append(_bad_place(slot.name, file, key, place, reason))
             elif last_seq is None or header.seq <= last_seq:
-                # Later rounds of an earlier generation are a zombie's.
+                # Later rounds of an earlier generation were written by a replaced process.
                 slot.records.setdefault(key, []).append(Record(file, block, place, header))
 
 
-def _bad(slot: str, file: OpenFile, key: Key, place: int, reason: str) -> BadBlock:
+def _bad_place(slot: str, file: SlotFile, key: Key, place: int, reason: str) -> BadBlock:
     return BadBlock(slot, file.superblock.generation, *key, "AB"[place], reason, lost=False)
 
 
@@ -227,11 +223,11 @@ def bad_record(slot: str, record: Record) -> BadBlock:
     """The finding that a record's payload fails its checksum."""
     key = record.file.superblock.layout.key(record.block)
     reason = f"payload of step {record.header.step}: {record.file.superblock.checksum} differs"
-    return _bad(slot, record.file, key, record.place, reason)
+    return _bad_place(slot, record.file, key, record.place, reason)
 
 
 def last_rounds(slot: Slot) -> dict[int, int]:
-    """The last round seen of each generation: what a successor trusts of them."""
+    """The last round found of each generation: what a successor trusts of them."""
     rounds = {file.superblock.generation: 0 for file in slot.files}
     for records in slot.records.values():
         for record in records:
@@ -242,14 +238,3 @@ def last_rounds(slot: Slot) -> dict[int, int]:
         for generation, seq in file.superblock.inherits.items():
             rounds[generation] = min(rounds.get(generation, seq), seq)
     return rounds
-
-
-def newest_good(
-    records: Iterable[Record], reader: PayloadReader
-) -> Iterator[tuple[Record, memoryview | None]]:
-    """Try records in order until one is good; each tried one is yielded, the bad ones with None."""
-    for record in records:
-        payload = reader.read(record)
-        yield record, payload
-        if payload is not None:
-            return

@@ -7,25 +7,22 @@ next optimizer step cannot overtake them) and the writer waits for their event.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from ettr.checkpoint.block_selection import split_dim
-from ettr.checkpoint.layout import Layout, aligned
-from ettr.checkpoint.slot_file import HEADER_BYTES
-from ettr.checkpoint.state import Shard
+from ettr.checkpoint.layout import SlotLayout, aligned
+from ettr.checkpoint.slot_format import HEADER_BYTES
+from ettr.checkpoint.slot_plan import SlotPlan
+from ettr.checkpoint.tensor_slices import block_view, copy_in_this_thread, pack_number
 
 _ALIGN = 64
-_SMALL = 64  # elements: below, the detour costs more than the copy
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
+class StagedBlock:
     """One block in the buffer: its number, and where its record (header and payload) lies."""
 
     block: int
@@ -45,55 +42,52 @@ class Staging:
         self._cuda = cuda
 
     def stage(
-        self,
-        layout: Layout,
-        blocks: Sequence[int],
-        of_shard: Sequence[int],
-        shards: Sequence[Shard],
-        reserved: Mapping[int, bytes],
-    ) -> tuple[list[Staged], Any]:
+        self, plan: SlotPlan, blocks: Sequence[int], reserved: Mapping[int, bytes]
+    ) -> tuple[list[StagedBlock], torch.cuda.Event | None]:
         """Copy blocks in; returns where they lie and the event to wait for (None on CPU).
 
-        `blocks` fit: see `record_bytes`. `reserved`: the payloads of those that are no tensor's.
+        Args:
+            blocks: together no larger than the buffer; see `record_bytes`.
+            reserved: the payloads of the reserved blocks among them.
         """
-        staged: list[Staged] = []
-        targets: list[Tensor] = []
-        sources: list[Tensor] = []
-        live: dict[tuple[int, str], Any] = {}
+        staged: list[StagedBlock] = []
+        copies: list[tuple[Tensor, Tensor]] = []
+        live: dict[tuple[int, str], Tensor | float] = {}
         offset = 0
         for block in blocks:
-            length = HEADER_BYTES + layout.payload_bytes(block)
-            staged.append(Staged(block, offset, length))
+            length = HEADER_BYTES + plan.layout.payload_bytes(block)
+            staged.append(StagedBlock(block, offset, length))
             base = offset + HEADER_BYTES
             offset += aligned(length, _ALIGN)
-            index = of_shard[block]
-            if index < 0:
+            shard, spec = plan.shard(block), plan.layout.blocks[block]
+            if shard is None:
                 self._put(base, length - HEADER_BYTES, reserved[block])
                 continue
-            shard = shards[index]
-            spec = layout.blocks[block]
-            for component, at, n_bytes in layout.parts(block):
-                place = (index, component.name)
+            for component, at, n_bytes in plan.layout.components(block):
+                place = (spec.tensor, component.name)
                 if place not in live:
-                    live[place] = shard.part(component.name)
+                    live[place] = shard.value(component.name)
                 value = live[place]
-                if component.kind == "number":
-                    code = "<d" if component.dtype == "float64" else "<q"
-                    struct.pack_into(code, self.memory, base + at, value)
+                if not isinstance(value, Tensor):
+                    pack_number(component, self.memory, base + at, value)
                     continue
                 if component.kind == "sliced":
-                    value = box_of(value, shard, spec.offsets, spec.sizes)
-                targets.append(self.typed(value, base + at, n_bytes))
-                sources.append(value)
-        event = None
+                    value = block_view(value, shard, spec.offsets, spec.sizes)
+                copies.append((self.typed(value, base + at, n_bytes), value))
+        return staged, self._copy(copies)
+
+    def _copy(self, copies: list[tuple[Tensor, Tensor]]) -> torch.cuda.Event | None:
         if not self._cuda:
-            for target, source in zip(targets, sources, strict=True):
-                copy_plainly(target, source)
-        elif targets:
-            torch._foreach_copy_(targets, sources, non_blocking=True)
-            event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            event.record()
-        return staged, event
+            for target, source in copies:
+                copy_in_this_thread(target, source)
+            return None
+        if not copies:
+            return None
+        targets, sources = zip(*copies, strict=True)
+        torch._foreach_copy_(targets, sources, non_blocking=True)
+        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        event.record()
+        return event
 
     def typed(self, like: Tensor, offset: int, n_bytes: int) -> Tensor:
         """The bytes at `offset` as a tensor of the type and shape of `like`."""
@@ -103,7 +97,7 @@ class Staging:
         begin = offset // like.element_size()
         return view[begin : begin + n_bytes // like.element_size()].view(like.shape)
 
-    def record(self, staged: Staged) -> memoryview:
+    def record(self, staged: StagedBlock) -> memoryview:
         """The memory of one record."""
         return self.memory[staged.offset : staged.offset + staged.length]
 
@@ -111,28 +105,6 @@ class Staging:
         self.memory[offset : offset + length] = data.ljust(length, b"\0")
 
 
-def copy_plainly(target: Tensor, source: Tensor) -> None:
-    """Copy in this thread alone where that is possible.
-
-    Blocks are of a size at which torch would call its pool of threads for each of them; on a
-    machine whose cores are busy that wait costs several times the copy.
-    """
-    alike = target.dtype == source.dtype and target.is_contiguous() and source.is_contiguous()
-    if not alike or target.is_cuda or source.is_cuda or target.numel() <= _SMALL:
-        target.copy_(source)
-        return
-    into = target.view(-1).view(torch.uint8).numpy()
-    into[:] = source.view(-1).view(torch.uint8).numpy()
-
-
-def record_bytes(layout: Layout, block: int) -> int:
+def record_bytes(layout: SlotLayout, block: int) -> int:
     """Room that a block takes in the buffer."""
     return aligned(HEADER_BYTES + layout.payload_bytes(block), _ALIGN)
-
-
-def box_of(part: Tensor, shard: Shard, offsets: tuple[int, ...], sizes: tuple[int, ...]) -> Tensor:
-    """The block's box of a local tensor, as a view."""
-    if sizes == shard.sizes:
-        return part
-    dim = split_dim(shard.sizes)
-    return part.narrow(dim, offsets[dim] - shard.offsets[dim], sizes[dim])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -20,17 +20,20 @@ from torch.distributed.tensor._utils import compute_local_shape_and_global_offse
 
 from ettr.checkpoint.errors import CheckpointError
 from ettr.checkpoint.layout import DTYPE_BYTES, Component, TensorSpec
+from ettr.checkpoint.regions import Region, region_of
 
-# A part of another shape than its parameter moves with every block up to this size; above it, it
-# becomes a tensor of its own (Adafactor's row and column factors).
-_WHOLE_LIMIT = 1024
-UNCOUNTED = -3  # instead of a version: nobody can say whether it has changed
+Moments: TypeAlias = Mapping[str, object]  # an optimizer's state of one parameter
+
+# A moment of another shape than its parameter is saved with every block up to this size; above it,
+# it is saved as a tensor with blocks of its own (Adafactor's row and column factors).
+_WHOLE_LIMIT_ELEMENTS = 1024
+UNCOUNTED = -3  # instead of a version: changes of this tensor are not counted
 _WRAPPERS = ("module.", "_orig_mod.", "_checkpoint_wrapped_module.", "_fsdp_wrapped_module.")
 
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One parameter's local part: its global place, and how to reach its parts as they are now."""
+    """The local part of one parameter: its global region, and access to its live values."""
 
     spec: TensorSpec
     offsets: tuple[int, ...]
@@ -41,15 +44,36 @@ class Shard:
     moment_name: str = ""  # set where the shard is itself one moment of `tensor`
     fused: bool = False  # torch's fused kernels change plain tensors and count no version
 
-    def part(self, name: str) -> Any:
-        """The live local tensor (or the number) of one component."""
-        if self.optimizer is None or (name == "param" and not self.moment_name):
-            return local(self.tensor)
-        value = self.optimizer.state[self.tensor][self.moment_name or name]
-        return local(value) if isinstance(value, Tensor) else value
+    @property
+    def region(self) -> Region:
+        """Its region of the global tensor."""
+        return region_of(self.offsets, self.sizes)
 
-    def put_number(self, name: str, value: float) -> None:
-        """Set a part that is a Python number."""
+    def value(self, name: str) -> Tensor | float:
+        """The live local tensor (or the Python number) of one component."""
+        if self.optimizer is None or (name == "param" and not self.moment_name):
+            return local_tensor(self.tensor)
+        value: Tensor | float = self.optimizer.state[self.tensor][self.moment_name or name]
+        return local_tensor(value) if isinstance(value, Tensor) else value
+
+    def tensor_value(self, name: str) -> Tensor:
+        """The live local tensor of one component.
+
+        Raises:
+            CheckpointError: it is a Python number.
+        """
+        value = self.value(name)
+        if not isinstance(value, Tensor):
+            raise CheckpointError(f"{self.spec.fqn}: {name} is a number and was saved as a tensor")
+        return value
+
+    @property
+    def parameter(self) -> Tensor:
+        """The live local tensor of the parameter itself."""
+        return self.tensor_value("param")
+
+    def set_number(self, name: str, value: float) -> None:
+        """Set a component that is a Python number."""
         if self.optimizer is not None:
             self.optimizer.state[self.tensor][name] = value
 
@@ -72,13 +96,13 @@ class State(Protocol):
         """The local shards now; moments are there once the optimizer has made them."""
 
     def fingerprint(self) -> int:
-        """Changes when moments have appeared or gone, so that the layout must be planned anew."""
+        """A number that changes when moments have appeared or gone: the slot is planned again."""
 
     def materialise(self) -> None:
         """Make the optimizer create its moments, so that they can be restored into."""
 
-    def settle(self, step_count: float) -> None:
-        """Set the step count of parameters of which this rank holds nothing."""
+    def set_step_of_empty_shards(self, step_count: float) -> None:
+        """Set the step count of parameters of which this rank holds no element."""
 
 
 class TensorState:
@@ -88,7 +112,7 @@ class TensorState:
         self._tensors, self._replica = dict(tensors), replica
 
     def shards(self) -> list[Shard]:
-        """One shard a tensor."""
+        """One shard per tensor."""
         return [_shard(fqn, t, {}, None, self._replica) for fqn, t in self._tensors.items()]
 
     def fingerprint(self) -> int:
@@ -96,10 +120,10 @@ class TensorState:
         return len(self._tensors)
 
     def materialise(self) -> None:
-        """Nothing to make."""
+        """Do nothing: there is no optimizer."""
 
-    def settle(self, step_count: float) -> None:
-        """Nothing to set."""
+    def set_step_of_empty_shards(self, step_count: float) -> None:
+        """Do nothing: there are no step counts."""
 
 
 class TrainingState:
@@ -123,17 +147,18 @@ class TrainingState:
         *,
         replica: tuple[int, int] = (0, 1),
     ) -> None:
-        given = [optimizers] if isinstance(optimizers, torch.optim.Optimizer) else list(optimizers)
-        self.model, self.optimizers = model, given
+        if isinstance(optimizers, torch.optim.Optimizer):
+            optimizers = [optimizers]
+        self.model, self.optimizers = model, list(optimizers)
         self._replica = replica
-        self._local = [_local_optimizer(optimizer) for optimizer in given]
+        self._local = [_local_optimizer(optimizer) for optimizer in self.optimizers]
         self._tensors = _named_tensors(model)
         self._owner: dict[int, torch.optim.Optimizer] = {}
         for inner in self._local:
             for group in inner.param_groups:
                 self._owner.update((id(p), inner) for p in group["params"])
-        known = {id(t) for t in self._tensors.values()}
-        foreign = sum(p not in known for p in self._owner)
+        of_model = {id(t) for t in self._tensors.values()}
+        foreign = sum(p not in of_model for p in self._owner)
         if foreign:
             raise CheckpointError(
                 f"{foreign} parameters of the optimizer are not in the model; build the optimizer "
@@ -141,23 +166,24 @@ class TrainingState:
             )
         groups = (group for inner in self._local for group in inner.param_groups)
         self._fused = {id(p) for group in groups if group.get("fused") for p in group["params"]}
-        self._sharded = any(a is not b for a, b in zip(given, self._local, strict=True))
+        both = zip(self.optimizers, self._local, strict=True)
+        self._partitioned = any(given is not inner for given, inner in both)
 
     def shards(self) -> list[Shard]:
         """The local shards, each parameter with its moments; empty local shards are left out."""
-        found: list[Shard] = []
+        shards: list[Shard] = []
         for fqn, tensor in self._tensors.items():
             optimizer = self._owner.get(id(tensor))
-            if self._sharded and optimizer is None and isinstance(tensor, nn.Parameter):
+            if self._partitioned and optimizer is None and isinstance(tensor, nn.Parameter):
                 continue  # another rank owns this partition
             moments = optimizer.state.get(tensor, {}) if optimizer is not None else {}
-            replica = (0, 1) if self._sharded and optimizer is not None else self._replica
+            replica = (0, 1) if self._partitioned and optimizer is not None else self._replica
             shard = _shard(fqn, tensor, moments, optimizer, replica)
             if id(tensor) in self._fused:
                 shard = replace(shard, fused=True)
             if math.prod(shard.sizes):
-                found += [shard, *_apart(shard, moments)]
-        return found
+                shards += [shard, *_factors(shard, moments)]
+        return shards
 
     def fingerprint(self) -> int:
         """Number of parameters that have moments."""
@@ -169,14 +195,14 @@ class TrainingState:
             if not inner.state and any(group["params"] for group in inner.param_groups):
                 _make_moments(self.model, inner)
 
-    def settle(self, step_count: float) -> None:
+    def set_step_of_empty_shards(self, step_count: float) -> None:
         """Set the step count of parameters whose local shard is empty.
 
-        Nothing is updated with it, but a state dictionary would save it in another rank's place.
+        It updates no element, but a state dictionary may take it for that of all ranks.
         """
         for inner in self._local:
             for tensor, moments in inner.state.items():
-                if local(tensor).numel() == 0 and isinstance(moments.get("step"), Tensor):
+                if local_tensor(tensor).numel() == 0 and isinstance(moments.get("step"), Tensor):
                     moments["step"].fill_(step_count)
 
 
@@ -187,8 +213,8 @@ def as_state(state: State | nn.Module | Mapping[str, Tensor]) -> State:
     return TensorState(state) if isinstance(state, Mapping) else state
 
 
-def local(tensor: Tensor) -> Tensor:
-    """The part of a tensor that lives on this rank, detached from autograd."""
+def local_tensor(tensor: Tensor) -> Tensor:
+    """The part of a tensor that this rank holds, detached from autograd."""
     if isinstance(tensor, DTensor):
         return tensor._local_tensor.detach()
     return tensor.detach()
@@ -198,11 +224,13 @@ def dtype_name(dtype: torch.dtype) -> str:
     """`float32` for torch.float32.
 
     Raises:
-        CheckpointError: the type cannot be kept.
+        CheckpointError: the type cannot be saved.
     """
     name = str(dtype).removeprefix("torch.")
     if name not in DTYPE_BYTES:
-        raise CheckpointError(f"dtype {name} cannot be kept; it is one of {', '.join(DTYPE_BYTES)}")
+        raise CheckpointError(
+            f"dtype {name} cannot be saved; it is one of {', '.join(DTYPE_BYTES)}"
+        )
     return name
 
 
@@ -223,24 +251,24 @@ def _named_tensors(model: nn.Module) -> dict[str, Tensor]:
     """The model's own parameter and buffer objects by canonical name; tied ones once."""
     live: dict[str, Tensor] = dict(model.named_parameters())
     live.update(model.named_buffers())
-    by_place = {_place(t): t for t in live.values() if local(t).numel()}
+    by_memory = {_memory(t): t for t in live.values() if local_tensor(t).numel()}
     by_name = {_canonical(name): t for name, t in live.items()}
-    found: dict[str, Tensor] = {}
-    seen: set[int] = set()
+    named: dict[str, Tensor] = {}
+    taken: set[int] = set()
     for fqn, value in get_model_state_dict(model).items():
         if not isinstance(value, Tensor):
             continue
-        tensor = by_place.get(_place(value)) if local(value).numel() else by_name.get(fqn)
+        tensor = by_memory.get(_memory(value)) if local_tensor(value).numel() else by_name.get(fqn)
         tensor = by_name.get(fqn, value) if tensor is None else tensor
-        if id(tensor) not in seen:
-            seen.add(id(tensor))
-            found[fqn] = tensor
-    return found
+        if id(tensor) not in taken:
+            taken.add(id(tensor))
+            named[fqn] = tensor
+    return named
 
 
-def _place(tensor: Tensor) -> tuple[int, tuple[int, ...]]:
-    part = local(tensor)
-    return (part.data_ptr(), tuple(part.shape))
+def _memory(tensor: Tensor) -> tuple[int, tuple[int, ...]]:
+    own = local_tensor(tensor)
+    return (own.data_ptr(), tuple(own.shape))
 
 
 def _canonical(name: str) -> str:
@@ -252,55 +280,53 @@ def _canonical(name: str) -> str:
 def _shard(
     fqn: str,
     tensor: Tensor,
-    moments: Mapping[str, Any],
+    moments: Moments,
     optimizer: torch.optim.Optimizer | None,
     replica: tuple[int, int],
 ) -> Shard:
-    part = local(tensor)
-    sizes, offsets = tuple(part.shape), (0,) * part.dim()
+    own = local_tensor(tensor)
+    sizes, offsets = tuple(own.shape), (0,) * own.dim()
     if isinstance(tensor, DTensor):
-        expected, where = compute_local_shape_and_global_offset(
+        expected, begins = compute_local_shape_and_global_offset(
             tensor.shape, tensor.device_mesh, tensor.placements
         )
         if tuple(expected) != sizes:
             raise CheckpointError(
-                f"{fqn}: its placements {tensor.placements} are not one box of the global tensor; "
-                f"supported are Shard and Replicate over any mesh"
+                f"{fqn}: its placements {tensor.placements} are not one region of the global "
+                f"tensor; supported are Shard and Replicate over any mesh"
             )
-        offsets, replica = tuple(where), _replica_of(tensor)
-    components = [Component("param", dtype_name(part.dtype))]
-    components += (c for c in map(_component, [part] * len(moments), moments.items()) if c)
+        offsets, replica = tuple(begins), _replica_of(tensor)
+    components = [Component("param", dtype_name(own.dtype))]
+    of_moments = (_component(name, value, own.shape) for name, value in moments.items())
+    components += (component for component in of_moments if component is not None)
     spec = TensorSpec(fqn, tuple(tensor.shape), tuple(components))
     return Shard(spec, offsets, sizes, replica, tensor, optimizer if moments else None)
 
 
-def _component(part: Tensor, moment: tuple[str, Any]) -> Component | None:
-    name, value = moment
+def _component(name: str, value: object, shape: torch.Size) -> Component | None:
     if isinstance(value, bool | int | float):
         return Component(name, "float64" if isinstance(value, float) else "int64", "number")
     if not isinstance(value, Tensor):
         return None
-    own = local(value)
-    if own.shape == part.shape:
+    own = local_tensor(value)
+    if own.shape == shape:
         return Component(name, dtype_name(own.dtype))
-    if own.numel() <= _WHOLE_LIMIT:
+    if own.numel() <= _WHOLE_LIMIT_ELEMENTS:
         return Component(name, dtype_name(own.dtype), "whole", tuple(own.shape))
     return None
 
 
-def _apart(shard: Shard, moments: Mapping[str, Any]) -> Iterator[Shard]:
-    kept = {component.name for component in shard.spec.components}
+def _factors(shard: Shard, moments: Moments) -> Iterator[Shard]:
+    """Moments that are saved as tensors with blocks of their own."""
+    components = {component.name for component in shard.spec.components}
     for name, value in moments.items():
-        if name in kept or not isinstance(value, Tensor):
+        if name in components or not isinstance(value, Tensor):
             continue
-        part = _shard(f"{shard.spec.fqn}#{name}", value, {}, None, shard.replica)
-        yield Shard(
-            part.spec,
-            part.offsets,
-            part.sizes,
-            part.replica,
-            shard.tensor,
-            shard.optimizer,
+        factor = _shard(f"{shard.spec.fqn}#{name}", value, {}, None, shard.replica)
+        yield replace(
+            factor,
+            tensor=shard.tensor,
+            optimizer=shard.optimizer,
             moment_name=name,
             fused=shard.fused,
         )

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ettr.cli import options as opt
 from ettr.cli.output import say, say_json
+
+if TYPE_CHECKING:
+    from ettr.checkpoint import BadBlock, BlockAge
 
 
 def verify(
@@ -25,64 +29,94 @@ def verify(
     metrics: Annotated[
         Path | None,
         typer.Option(
-            "--metrics", metavar="FILE", help="Write these metrics to a file, whole or not at all."
+            "--metrics", metavar="FILE", help="Write these metrics to a file, all or nothing."
         ),
     ] = None,
     each_block: Annotated[
-        bool, typer.Option("--each-block", help="Metrics of every block, not of slots alone.")
+        bool, typer.Option("--each-block", help="Metrics of every block, not only of slots.")
     ] = False,
     json: opt.JsonOption = False,
 ) -> None:
-    """Check every record of a checkpoint and tell how old its blocks are; exit 1 if one is lost.
+    """Check every record of a checkpoint and print the ages of its blocks; exit 1 if one is lost.
 
-    A place torn by a kill is damaged and not lost: the block's other place is whole. While a
-    training run writes into the checkpoint, the place it is writing may show as damaged.
+    A record torn by a kill is damaged and not lost: the block's other copy is intact. While a
+    training run writes into the checkpoint, the record it is writing may show as damaged.
     """
-    from ettr.checkpoint import verification as verifying
+    from ettr.checkpoint import prometheus_text, write_metrics
 
-    left: tuple[str, ...] = ()
-    if (root / "checkpoint.json").is_file():
-        from ettr.checkpoint import verify_dcp
-
-        bad, ages = verify_dcp(root), []
-    else:
-        found = verifying.survey(root)
-        bad, ages, left = verifying.verify(root), found.ages, found.left_slots
-    steps = [age.step for age in ages if age.step is not None]
+    checked = _check(root)
+    steps = checked.steps
     reached = step if step is not None else max(steps, default=0)
-    lost = sum(finding.lost for finding in bad)
-    text = verifying.prometheus_text(ages, step=reached, bad=bad, each_block=each_block)
+    text = prometheus_text(checked.ages, step=reached, bad=checked.damaged, each_block=each_block)
     if metrics is not None:
-        verifying.write_metrics(metrics, text)
+        write_metrics(metrics, text)
     if prometheus:
         say(text.rstrip())
     elif json:
         say_json(
             {
                 "root": str(root),
-                "blocks": len(ages),
-                "unsaved": len(ages) - len(steps),
+                "blocks": len(checked.ages),
+                "unsaved": len(checked.ages) - len(steps),
                 "oldest_step": min(steps, default=None),
                 "newest_step": max(steps, default=None),
-                "superseded_slots": list(left),
-                "damaged": [asdict(finding) for finding in bad],
-                "lost": lost,
+                "superseded_slots": list(checked.superseded_slots),
+                "damaged": [asdict(finding) for finding in checked.damaged],
+                "lost": checked.lost,
             }
         )
     else:
-        if ages:
-            span = f"steps {min(steps)} to {max(steps)}" if steps else "none saved"
-            unsaved = len(ages) - len(steps)
-            say(f"{len(ages)} blocks, {span}" + (f", {unsaved} never saved" if unsaved else ""))
-        if left:
-            say(f"slots of another number of ranks, not read any more: {', '.join(left)}")
-        for finding in bad:
-            fate = "LOST" if finding.lost else "older copy is whole"
-            where = f"{finding.fqn} at {list(finding.offsets)}" if finding.fqn else "file"
-            say(
-                f"slot {finding.slot} generation {finding.generation} {where} "
-                f"place {finding.place}: {finding.reason} ({fate})"
-            )
-        say("every byte is as it was written" if not bad else f"{len(bad)} damaged, {lost} lost")
-    if lost:
+        for line in _lines(checked):
+            say(line)
+    if checked.lost:
         raise typer.Exit(1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    ages: list[BlockAge]
+    damaged: list[BadBlock]
+    superseded_slots: tuple[str, ...] = ()
+
+    @property
+    def steps(self) -> list[int]:
+        """Of the blocks that are saved."""
+        return [age.step for age in self.ages if age.step is not None]
+
+    @property
+    def lost(self) -> int:
+        """Number of damaged records whose block has no good one."""
+        return sum(finding.lost for finding in self.damaged)
+
+
+def _check(root: Path) -> _Checked:
+    from ettr.checkpoint import survey, verify, verify_dcp
+
+    if (root / "checkpoint.json").is_file():
+        return _Checked([], verify_dcp(root))
+    surveyed = survey(root)
+    return _Checked(surveyed.ages, verify(root), surveyed.superseded_slots)
+
+
+def _lines(checked: _Checked) -> Iterator[str]:
+    if checked.ages:
+        steps = checked.steps
+        span = f"steps {min(steps)} to {max(steps)}" if steps else "none saved"
+        unsaved = len(checked.ages) - len(steps)
+        yield f"{len(checked.ages)} blocks, {span}" + (
+            f", {unsaved} never saved" if unsaved else ""
+        )
+    if checked.superseded_slots:
+        names = ", ".join(checked.superseded_slots)
+        yield f"slots of another number of ranks, not read any more: {names}"
+    for finding in checked.damaged:
+        place = f"{finding.fqn} at {list(finding.offsets)}" if finding.fqn else "file"
+        fate = "LOST" if finding.lost else "the older copy is intact"
+        yield (
+            f"slot {finding.slot} generation {finding.generation} {place} "
+            f"place {finding.place}: {finding.reason} ({fate})"
+        )
+    if checked.damaged:
+        yield f"{len(checked.damaged)} damaged, {checked.lost} lost"
+    else:
+        yield "every record is intact"

@@ -28,7 +28,7 @@ from ettr.checkpoint.dcp import METADATA, CheckedReader, CheckedWriter
 from ettr.checkpoint.errors import CheckpointError
 from ettr.checkpoint.extra_state import read_extra, write_extra
 from ettr.checkpoint.rng import rng_state, set_rng_state
-from ettr.checkpoint.state import local
+from ettr.checkpoint.state import local_tensor
 
 _KEPT = 2
 
@@ -41,7 +41,7 @@ def tensors_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, 
     """
     found = {k: v for k, v in get_model_state_dict(model).items() if isinstance(v, Tensor)}
     for fqn, parameter in model.named_parameters():
-        held = local(parameter).numel() > 0
+        held = local_tensor(parameter).numel() > 0
         for name, value in optimizer.state.get(parameter, {}).items():
             if isinstance(value, Tensor) and (held or value.shape == parameter.shape):
                 found[f"{fqn}#{name}"] = value

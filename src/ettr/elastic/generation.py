@@ -209,7 +209,7 @@ class Generation:
 
     def _open_checkpoint(self, step: int) -> None:
         from ettr.checkpoint.running_checkpoint import RunningCheckpoint
-        from ettr.checkpoint.slot_file import fence
+        from ettr.checkpoint.slot_ownership import fence
 
         root = self.protection.running
         if root is None:

@@ -217,7 +217,7 @@ class Recovery:
         for piece in self._pieces:
             if piece.name == "param":
                 value = live[(piece.shard.spec.fqn, "param")]
-                saved = piece.shard.part("param")
+                saved = piece.shard.parameter
                 apart += float((value - saved).double().square().sum())
                 norm += float(value.double().square().sum())
         return (apart / norm) ** 0.5 if norm else 0.0

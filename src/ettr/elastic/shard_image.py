@@ -36,9 +36,10 @@ def pieces_of(state: TrainingState) -> list[Piece]:
     offset = 0
     for shard in state.shards():
         for component in shard.spec.components:
-            value = shard.part(component.name)
-            shape = tuple(value.shape) if isinstance(value, Tensor) else None
-            n_bytes = _NUMBER_BYTES if shape is None else value.numel() * value.element_size()
+            value = shard.value(component.name)
+            shape, n_bytes = None, _NUMBER_BYTES
+            if isinstance(value, Tensor):
+                shape, n_bytes = tuple(value.shape), value.numel() * value.element_size()
             found.append(Piece(shard, component.name, shape, offset, n_bytes))
             offset += -(-n_bytes // _ALIGN) * _ALIGN
     return found
@@ -85,7 +86,7 @@ def live_parts(pieces: list[Piece]) -> dict[tuple[str, str], Any]:
 
     They hold on to no module and no process group.
     """
-    return {(p.shard.spec.fqn, p.name): p.shard.part(p.name) for p in pieces}
+    return {(p.shard.spec.fqn, p.name): p.shard.value(p.name) for p in pieces}
 
 
 def put_parts(pieces: list[Piece], parts: dict[tuple[str, str], Any]) -> None:
@@ -131,12 +132,12 @@ def reset_step_counts(pieces: list[Piece]) -> None:
 
 
 def _put_number(piece: Piece, value: float) -> None:
-    was = piece.shard.part(piece.name)
-    piece.shard.put_number(piece.name, type(was)(value))
+    is_int = isinstance(piece.shard.value(piece.name), int)
+    piece.shard.set_number(piece.name, int(value) if is_int else value)
 
 
 def _value(piece: Piece) -> Tensor:
-    value = piece.shard.part(piece.name)
+    value = piece.shard.value(piece.name)
     if isinstance(value, Tensor):
         return value.detach()
     return torch.tensor(float(value), dtype=torch.float64)
@@ -146,5 +147,5 @@ def _slot(image: Tensor, piece: Piece) -> Tensor:
     raw = image[piece.offset : piece.offset + piece.n_bytes]
     if piece.shape is None:
         return raw.view(torch.float64).view(())
-    dtype = piece.shard.part(piece.name).dtype
+    dtype = piece.shard.tensor_value(piece.name).dtype
     return raw.view(dtype).view(piece.shape)

@@ -58,8 +58,8 @@ def park(folder: Path, parked: Parked) -> int:
         "images": [[kind, step, parked.images[kind, step].numel()] for kind, step in kinds],
     }
     text = json.dumps(described).encode()
-    parts = [text, *(parked.images[key].numpy().data for key in kinds)]
-    checksum = checksums.running(name)
+    parts: list[bytes | memoryview] = [text, *(parked.images[key].numpy().data for key in kinds)]
+    checksum = checksums.streaming_digest(name)
     for part in parts:
         checksum.update(part)
     _write(
@@ -80,7 +80,7 @@ def parked(folder: Path, slot: int, *, before: int, world: int) -> Parked | None
         magic, length, digest = _HEAD.unpack_from(raw)
         body = memoryview(raw)[_HEAD.size :]
         described = json.loads(bytes(body[:length]))
-        whole = magic == MAGIC and checksums.function(described["checksum"])(body) == digest
+        whole = magic == MAGIC and checksums.digest_function(described["checksum"])(body) == digest
         agreed = _agreed(folder, slot)
     except (OSError, struct.error, ValueError, KeyError, TypeError, CheckpointError):
         return None

@@ -38,8 +38,9 @@ from torch import nn
 
 from ettr.checkpoint.errors import CheckpointError
 from ettr.checkpoint.layout import EXTRA
-from ettr.checkpoint.record_selection import candidates, common_steps, open_source
-from ettr.checkpoint.restoring import RestoreReport, restore
+from ettr.checkpoint.record_selection import candidates, common_steps, open_checkpoint
+from ettr.checkpoint.restore_report import RestoreReport
+from ettr.checkpoint.restoring import restore
 from ettr.checkpoint.running_checkpoint import RunningCheckpoint
 from ettr.checkpoint.slot_reader import slot_names
 from ettr.checkpoint.state import TrainingState
@@ -266,7 +267,7 @@ def _whole_steps(root: str | os.PathLike[str]) -> list[tuple[int, str]]:
         return found
     for name in slot_names(root):
         with ExitStack() as stack:
-            records = candidates(open_source(stack, root, name))
+            records = candidates(open_checkpoint(stack, root, name))
             steps = common_steps(records)
             seen = {
                 r.header.step for key, of_key in records.items() if key[0] != EXTRA for r in of_key

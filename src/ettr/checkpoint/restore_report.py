@@ -1,0 +1,110 @@
+"""The report of a restore: what was restored, how old it is, and how far from what was lost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ettr.checkpoint.extra_state import Extra
+from ettr.checkpoint.perturbation import Perturbation
+from ettr.checkpoint.slot_reader import BadBlock
+from ettr.recovery.planner import RecoveryPolicy, iteration_cost
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreReport:
+    """What a restore has put into a state.
+
+    Attributes:
+        blocks: Blocks restored.
+        known_blocks: Blocks of the checkpoint that lie in this state, restored or not.
+        fell_back: Places that could not be trusted; the block's next older copy was taken.
+        missing: Parameters of which no good record covers some element (only with strict=False).
+        fresh_moments: Parameters with moments that no record held: they were set to zero, their
+            step counts with them.
+        extra: The last `extra` that was given: of the slot that was read or, where all were read,
+            of the one that is furthest.
+        extra_step: The step that `extra` belongs to.
+        extras: The last `extra` of every slot.
+        restored_fraction: Share of the model's parameters.
+        mean_step: Mean over the blocks.
+        perturbation: Distance from the lost values; None where `reached_step` was not given.
+    """
+
+    blocks: int
+    known_blocks: int
+    restored_bytes: int
+    oldest_step: int | None
+    newest_step: int | None
+    fell_back: tuple[BadBlock, ...]
+    missing: tuple[str, ...]
+    fresh_moments: tuple[str, ...]
+    extra: dict[str, Any]
+    restore_s: float
+    extra_step: int | None = None
+    extras: Mapping[str, Extra] = field(default_factory=dict)
+    restored_fraction: float = 1.0
+    mean_step: float | None = None
+    reached_step: int | None = None
+    perturbation: Perturbation | None = None
+
+    @property
+    def consistent(self) -> bool:
+        """Whether all blocks are of one step; otherwise the state is a composite."""
+        return self.oldest_step == self.newest_step
+
+    @property
+    def delta_norm(self) -> float | None:
+        """‖δ‖; `perturbation` says whether it was measured or estimated."""
+        return None if self.perturbation is None else self.perturbation.delta_norm
+
+    def __str__(self) -> str:
+        """The report in a sentence."""
+        return self.summary()
+
+    def summary(self, policy: RecoveryPolicy | None = None) -> str:
+        """The report in a sentence.
+
+        Args:
+            policy: with it, the iterations that the recovery is predicted to cost.
+        """
+        clauses = [
+            f"restored {_percent(self.restored_fraction)} of the parameters "
+            f"({self.blocks} of {self.known_blocks} blocks)",
+            *self._age_clauses(policy),
+            f"in {self.restore_s:.2f} s",
+        ]
+        return ", ".join(clauses)
+
+    def _age_clauses(self, policy: RecoveryPolicy | None) -> list[str]:
+        if self.oldest_step is None or self.newest_step is None:
+            return []
+        clauses = [f"of step {_span(self.oldest_step, self.newest_step)}"]
+        if self.reached_step is not None:
+            youngest, oldest = (self.reached_step - s for s in (self.newest_step, self.oldest_step))
+            clauses.append(f"staleness {_span(youngest, oldest)} steps")
+        if self.perturbation is not None:
+            clauses.append(str(self.perturbation))
+        if policy is not None and self.reached_step is not None and self.mean_step is not None:
+            relative = None if self.perturbation is None else self.perturbation.relative
+            cost = iteration_cost(self.reached_step - self.mean_step, relative, policy)
+            clauses.append(f"predicted cost {cost:.1f} iterations")
+        if self.fell_back:
+            clauses.append(f"{len(self.fell_back)} damaged places, older copies taken")
+        return clauses
+
+
+def _percent(fraction: float) -> str:
+    """A share to three digits, rounded down: 100 % is all of it."""
+    if fraction <= 0:
+        return "0 %"
+    percent = 100 * fraction
+    digits = 2 - math.floor(math.log10(percent))
+    rounded_down = math.floor(percent * 10.0**digits + 1e-9) / 10.0**digits
+    return f"{rounded_down:.3g} %"
+
+
+def _span(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first} to {last}"
