@@ -11,20 +11,20 @@ from ettr.errors import UsageError
 from ettr.plan.intervals import exact_interval_s
 from ettr.plan.renewal import exact_ettr
 from ettr.recovery import (
-    Measured,
     RecoveryPolicy,
     RecoverySource,
+    RecoveryTimes,
     RestorePrior,
+    RunTimings,
     Situation,
-    Timed,
     decide,
     iteration_cost,
-    measured_times,
     predicted_perturbation,
+    recovery_times,
 )
 from ettr.recovery.timings import Measuring, interval_steps, planned_run
 
-MEASURED = Measured(
+MEASURED = RecoveryTimes(
     step_s=2.0,
     regroup_s=3.0,
     replica_restore_s=1.0,
@@ -66,7 +66,7 @@ def test_each_option_costs_what_it_costs_by_hand():
 
 
 def test_partial_loses_where_copies_are_old_and_the_full_checkpoint_is_fresh():
-    measured = Measured(step_s=2.0, regroup_s=3.0)
+    measured = RecoveryTimes(step_s=2.0, regroup_s=3.0)
     stale = Situation(150, stale_steps=100, relative_perturbation=0.01, full_step=148)
     assert decide(stale, measured, RecoveryPolicy()).choice is RecoverySource.ROLLBACK
     fresh = Situation(150, stale_steps=5, relative_perturbation=0.01, full_step=100)
@@ -99,7 +99,7 @@ def test_nothing_allowed_is_an_error_that_says_what_there_was():
     policy = RecoveryPolicy(allowed=(RecoverySource.REPLICA,))
     with pytest.raises(UsageError, match=r"no way to recover: rollback: the policy does not allow"):
         decide(Situation(10), MEASURED, policy)
-    with pytest.raises(UsageError, match="nothing is at hand"):
+    with pytest.raises(UsageError, match="no copy is left"):
         decide(Situation(10, full_step=None), MEASURED, policy)
 
 
@@ -167,8 +167,8 @@ def test_the_planner_takes_each_sources_own_times_and_sizes():
     policy = RecoveryPolicy(
         priors={source: RestorePrior(latency_s=0.2, bytes_per_s=100.0) for source in RecoverySource}
     )
-    times = measured_times(measuring.timed(), lost_bytes=100, total_bytes=800, policy=policy)
-    assert times == Measured(
+    times = recovery_times(measuring.timed(), lost_bytes=100, total_bytes=800, policy=policy)
+    assert times == RecoveryTimes(
         step_s=2.0,
         regroup_s=3.0,
         replica_restore_s=0.2 + 1,
@@ -179,10 +179,12 @@ def test_the_planner_takes_each_sources_own_times_and_sizes():
     )
     # what was measured decides: the same failure, before and after a slow restore was met
     situation = Situation(20, stale_steps=50, relative_perturbation=0.0, full_step=10)
-    before = measured_times(Timed(2.0, 3.0, {}), lost_bytes=100, total_bytes=800, policy=policy)
+    before = recovery_times(
+        RunTimings(2.0, 3.0, {}), lost_bytes=100, total_bytes=800, policy=policy
+    )
     assert decide(situation, before, policy).choice is RecoverySource.ROLLBACK
     assert decide(situation, times, policy).choice is RecoverySource.PARTIAL
-    nothing = measured_times(Timed(None, None, {}), lost_bytes=0, total_bytes=0, policy=policy)
+    nothing = recovery_times(RunTimings(None, None, {}), lost_bytes=0, total_bytes=0, policy=policy)
     assert nothing.step_s > 0
     assert nothing.regroup_s > 0
 

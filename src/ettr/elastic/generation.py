@@ -15,7 +15,7 @@ from ettr.elastic.protection import Protection
 from ettr.elastic.rendezvous import Membership
 from ettr.errors import EttrError
 from ettr.recovery.planner import RecoverySource
-from ettr.recovery.restore_costs import Timed, write_note
+from ettr.recovery.restore_costs import RunTimings, write_timings
 from ettr.recovery.timings import interval_steps
 
 _NOTE_UPDATES = 64
@@ -65,9 +65,9 @@ class Generation:
         return guards
 
     @property
-    def timed(self) -> Timed:
+    def timed(self) -> RunTimings:
         """What this rank timed of the run, for the planner."""
-        timed: Timed = self._group.measuring.timed()
+        timed: RunTimings = self._group.measuring.timed()
         return timed
 
     def mesh(self, names_: tuple[str, ...] = ("fsdp",), kind: str | None = None) -> Any:
@@ -191,7 +191,7 @@ class Generation:
         self._updates += 1
         n = self._updates
         if folder is not None and self.slot == 0 and (n & (n - 1) == 0 or n % _NOTE_UPDATES == 0):
-            write_note(folder, self.timed)
+            write_timings(folder, self.timed)
 
     def _vote(self, step: int) -> None:
         import torch

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ettr.recovery.planner import Decision, Measured, RecoveryPolicy, measured_times
-from ettr.recovery.restore_costs import Timed, together
+from ettr.recovery.planner import Decision, RecoveryPolicy, RecoveryTimes, recovery_times
+from ettr.recovery.restore_costs import RunTimings, combined_timings
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Facts:
     mirror: list[list[int]]
     sizes: list[int]
     full: list[int]
-    timed: Timed
+    timed: RunTimings
     stale: list[float | None] = field(default_factory=list)
     oldest: list[int | None] = field(default_factory=list)
     relative: list[float] = field(default_factory=list)
@@ -70,9 +70,11 @@ class Facts:
     def of(cls, said: list[dict[str, Any]]) -> Facts:
         """From what each rank said, in the order of the slots."""
         survivors = [one for one in said if one["live"] is not None] or said
-        timed = together(Timed.from_dict(one["timed"]) for one in survivors)
+        timed = combined_timings(RunTimings.from_dict(one["timed"]) for one in survivors)
         if timed.step_s is None:  # none has lived: what the first rank found on the disk
-            timed = together(Timed.from_dict(one["noted"] or one["timed"]) for one in said)
+            timed = combined_timings(
+                RunTimings.from_dict(one["noted"] or one["timed"]) for one in said
+            )
         seen = set.intersection(*(set(one["full"]) for one in said))
         return cls(
             [one["live"] for one in said],
@@ -113,9 +115,9 @@ class Facts:
         """Whether no process lives and no memory is left."""
         return all(live is None for live in self.live) and self.common_step() is None
 
-    def measured(self, policy: RecoveryPolicy) -> Measured:
+    def measured(self, policy: RecoveryPolicy) -> RecoveryTimes:
         """Times for the planner."""
-        return measured_times(
+        return recovery_times(
             self.timed, lost_bytes=self.lost_bytes, total_bytes=sum(self.sizes), policy=policy
         )
 

@@ -26,7 +26,7 @@ from ettr.elastic.rank_inventory import Facts, RecoveryReport
 from ettr.elastic.shard_history import Keeper
 from ettr.recovery import planner as recovery
 from ettr.recovery.planner import RecoverySource, Situation
-from ettr.recovery.restore_costs import read_note
+from ettr.recovery.restore_costs import RunTimingsJson, read_timings
 
 if TYPE_CHECKING:
     from ettr.elastic.generation import Generation
@@ -101,10 +101,10 @@ class Recovery:
             self._generation.ring.join([one["place"] for one in said])
         return Facts.of(said)
 
-    def _noted(self) -> dict[str, Any] | None:
+    def _noted(self) -> RunTimingsJson | None:
         """What a job of which no process lives has timed."""
         folder = self._protection.note_folder
-        noted = None if folder is None or not self._keeper.empty else read_note(folder)
+        noted = None if folder is None or not self._keeper.empty else read_timings(folder)
         return None if noted is None else noted.to_dict()
 
     def _live_step(self) -> int | None:

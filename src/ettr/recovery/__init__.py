@@ -8,32 +8,32 @@ Standard library only.
 from ettr.recovery.planner import (
     RESTORE_PRIORS,
     Decision,
-    Measured,
-    Option,
+    RecoveryOption,
     RecoveryPolicy,
     RecoverySource,
+    RecoveryTimes,
     Situation,
     decide,
     iteration_cost,
-    measured_times,
     predicted_perturbation,
+    recovery_times,
 )
-from ettr.recovery.restore_costs import RestorePrior, Restores, Timed, predicted_s
+from ettr.recovery.restore_costs import RestorePrior, RestoreTimings, RunTimings, predicted_s
 
 __all__ = [
     "RESTORE_PRIORS",
     "Decision",
-    "Measured",
-    "Option",
+    "RecoveryOption",
     "RecoveryPolicy",
     "RecoverySource",
+    "RecoveryTimes",
     "RestorePrior",
-    "Restores",
+    "RestoreTimings",
+    "RunTimings",
     "Situation",
-    "Timed",
     "decide",
     "iteration_cost",
-    "measured_times",
     "predicted_perturbation",
     "predicted_s",
+    "recovery_times",
 ]

@@ -1,7 +1,6 @@
-"""The planner at failure time: replica, partial, composite or rollback, by what each will cost.
+"""The planner at failure time: replica, partial, composite or rollback, by their predicted costs.
 
-Nothing here knows torch: it takes what the ranks report and returns a choice with its reasons.
-Standard library only.
+It takes the reports of the ranks and returns a choice with its reasons. Standard library only.
 """
 
 from __future__ import annotations
@@ -12,14 +11,14 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from ettr.errors import UsageError
-from ettr.recovery.restore_costs import RestorePrior, Restores, Timed, predicted_s
+from ettr.recovery.restore_costs import RestorePrior, RestoreTimings, RunTimings, predicted_s
 
 
 class RecoverySource(StrEnum):
-    """Where a lost shard comes from, in the order of preference between equals.
+    """The source of a lost shard, in the order of preference between equals.
 
-    PARTIAL restores lost shards beside those that survive. COMPOSITE restores every shard from the
-    running checkpoint, since none survives: blocks of mixed ages, and nothing that is exact.
+    PARTIAL restores lost shards and keeps those that survive. COMPOSITE restores every shard from
+    the running checkpoint, since no shard survives: blocks of mixed ages, a state that no step had.
     """
 
     REPLICA = "replica"
@@ -28,8 +27,8 @@ class RecoverySource(StrEnum):
     COMPOSITE = "composite"
 
 
-# Until a restore was timed. Rates below what two busy cores reached with 0.4 GB (a copy between
-# processes, a verified read of the running checkpoint, DCP), so that a guess is rather too slow.
+# Until a restore was timed. The rates are below what two busy cores reached with 0.4 GB (a copy
+# between processes, a verified read of the running checkpoint, DCP): a guess is rather too slow.
 RESTORE_PRIORS: Mapping[RecoverySource, RestorePrior] = {
     RecoverySource.REPLICA: RestorePrior(latency_s=0.05, bytes_per_s=1e9),
     RecoverySource.PARTIAL: RestorePrior(latency_s=0.1, bytes_per_s=1e9),
@@ -42,19 +41,19 @@ STEP_PRIOR_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What is at hand when a rank is lost. Steps are training steps done.
+    """The copies that are left when a rank is lost. Steps are training steps done.
 
     Attributes:
-        reached_step: The furthest step of a survivor; of any record that is left, without one.
-        replica_step: Newest step of which every shard lives in some memory; None: no such step.
+        reached_step: The furthest step of a survivor; without survivors, of any record left.
+        replica_step: Newest step of which every shard is in some rank's memory; None: no such step.
         stale_steps: Mean age of the lost shard's copies in the running checkpoint, in steps; None:
-            there is none, or it does not cover the shard.
+            no running checkpoint covers the shard.
         relative_perturbation: Predicted ‖δ‖/‖x‖ of a partial recovery over all parameters; None:
             not known.
         full_step: Step of the newest full checkpoint; 0 where only the initial state is left; None
             where not even that may be used.
         lost_fraction: Share of the state that was lost.
-        survivors: Whether any shard lives; without, `stale_steps` is the age of every shard.
+        survivors: Whether any shard survives; without, `stale_steps` is the age of every shard.
     """
 
     reached_step: int
@@ -67,11 +66,11 @@ class Situation:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class RecoveryTimes:
     """Times that the run has measured, or the guess for those it has not, in seconds.
 
-    regroup_s: survivors and a warm spare form a new group. restart_s: what a rollback costs beside
-    the lost steps; the same regrouping where survivors live, a restart of the job where not.
+    regroup_s: survivors and a warm spare form a new group. restart_s: the cost of a rollback in
+    addition to the lost steps: the same regrouping with survivors, a restart of the job without.
     """
 
     step_s: float
@@ -85,23 +84,24 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryPolicy:
-    """What may be chosen, and what a stale shard is thought to cost.
+    """The sources that may be chosen, and the assumed cost of a stale shard.
 
     Attributes:
-        allowed: Sources that may be used. The composite is none of them unless it is named.
+        allowed: Sources that may be used; the composite only where it is named.
         iteration_cost_share: Iterations that a partial recovery costs, as a share of the mean age
-            of what it restores. 0.3 was seen on one small transformer with AdamW, a tuned learning
-            rate and a quarter lost; up to 0.7 with an untuned one. Measure it on your model.
-        composite_cost_share: The same where every shard is restored so; not measured, but twice the
-            other: for a whole ‖δ‖ is √4 times what it is for a quarter.
-        contraction: Rate c of the run (`theory.estimate_contraction`), 0 < c < 1; with it, and a
-            known perturbation, the bound log(1 + ‖δ‖/‖x − x*‖)/log(1/c) takes part: the larger
-            of the two predictions counts.
+            of the restored blocks. 0.3 was measured on one small transformer with AdamW, a tuned
+            learning rate and a quarter lost; up to 0.7 with an untuned one. Measure it on your
+            model.
+        composite_cost_share: The same where every shard is restored; not measured, but twice the
+            other: for all shards ‖δ‖ is √4 times what it is for a quarter of them.
+        contraction: Factor c, 0 < c < 1, by which one iteration shortens the distance ‖x − x*‖ to
+            the optimum; with it, and a known perturbation, the bound of `iteration_cost` counts
+            where it is the larger of the two predictions.
         relative_distance: ‖x − x*‖/‖x‖ for that bound; 1 where nothing better is known.
-        max_relative_perturbation: Above it no partial recovery; so too where the perturbation is
-            not known and `max_stale_steps` is not set.
-        max_stale_steps: Partial recovery only from copies younger than this, on the mean.
-        priors: What a restore from each source takes, until one was timed.
+        max_relative_perturbation: Above it no partial recovery; nor where the perturbation is not
+            known and `max_stale_steps` is not set.
+        max_stale_steps: Partial recovery only from copies younger than this on the mean.
+        priors: Assumed time of a restore from each source, until one was timed.
     """
 
     allowed: tuple[RecoverySource, ...] = (
@@ -147,11 +147,11 @@ class RecoveryPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
-    """One way out and its predicted cost.
+class RecoveryOption:
+    """One way to recover and its predicted cost.
 
-    steps: training steps that it takes to be where the run was: steps done again, or the iteration
-    cost of a perturbation. refused: why it may not be taken; None: it may.
+    steps: training steps until the run is where it was: steps done again, or the iteration cost of
+    a perturbation. refused: why it may not be taken; None: it may.
     """
 
     source: RecoverySource
@@ -162,21 +162,21 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The choice, every option that there was, and the reason in words."""
+    """The choice, every possible option, and the reason in words."""
 
     choice: RecoverySource
-    options: tuple[Option, ...]
+    options: tuple[RecoveryOption, ...]
     reason: str
 
     @property
     def avoided_s(self) -> float:
-        """Predicted seconds saved against the rollback; 0 where that was chosen or not possible."""
+        """Predicted seconds saved over a rollback; 0 where that was chosen or not possible."""
         costs = {option.source: option.cost_s for option in self.options}
         return max(0.0, costs.get(RecoverySource.ROLLBACK, 0.0) - costs[self.choice])
 
 
-def decide(situation: Situation, measured: Measured, policy: RecoveryPolicy) -> Decision:
-    """The cheapest option that is allowed, with all options beside it.
+def decide(situation: Situation, measured: RecoveryTimes, policy: RecoveryPolicy) -> Decision:
+    """The cheapest option that is allowed, and all options.
 
     Raises:
         UsageError: nothing that the policy allows is possible.
@@ -193,7 +193,7 @@ def decide(situation: Situation, measured: Measured, policy: RecoveryPolicy) -> 
     )
     open_options = [option for option in options if option.refused is None]
     if not open_options:
-        why = "; ".join(f"{o.source}: {o.refused}" for o in options) or "nothing is at hand"
+        why = "; ".join(f"{o.source}: {o.refused}" for o in options) or "no copy is left"
         raise UsageError(
             f"no way to recover: {why}; allow another source, or start the run from a checkpoint "
             "of your own"
@@ -203,15 +203,15 @@ def decide(situation: Situation, measured: Measured, policy: RecoveryPolicy) -> 
     return Decision(best.source, options, _reason(best, options))
 
 
-def measured_times(
-    timed: Timed,
+def recovery_times(
+    timed: RunTimings,
     *,
     lost_bytes: int,
     total_bytes: int,
     policy: RecoveryPolicy,
     restart_s: float = 0.0,
-) -> Measured:
-    """The planner's times for a failure of this size, from what was timed and the priors.
+) -> RecoveryTimes:
+    """The planner's times for a failure of this size, from measured times and the priors.
 
     Args:
         lost_bytes: of the lost shards with their moments; total_bytes: of all shards.
@@ -219,11 +219,11 @@ def measured_times(
     """
 
     def restore_s(source: RecoverySource, n_bytes: int) -> float:
-        seen = timed.restores.get(str(source), Restores())
-        return predicted_s(n_bytes, seen, policy.priors[source])
+        of_source = timed.restores.get(str(source), RestoreTimings())
+        return predicted_s(n_bytes, of_source, policy.priors[source])
 
     regroup_s = REGROUP_PRIOR_S if timed.regroup_s is None else timed.regroup_s
-    return Measured(
+    return RecoveryTimes(
         step_s=timed.step_s or STEP_PRIOR_S,
         regroup_s=regroup_s,
         replica_restore_s=restore_s(RecoverySource.REPLICA, lost_bytes),
@@ -239,11 +239,14 @@ def iteration_cost(
 ) -> float:
     """Predicted iterations that a partial recovery costs.
 
-    Never above the age of what is restored by more than the bound says: the larger of a measured
-    share of the age and, where c is known, the anchored bound.
+    The larger of a measured share of the age of the restored blocks (see `RecoveryPolicy`) and,
+    where the contraction c is known, the bound log(1 + ‖δ‖/‖x − x*‖)/log(1/c).
 
-    **Source**: the bound is `reproduction.scar.theory.anchored_cost`, derived in
-    docs/explanation/scar-theory.md; the share is measured (see `RecoveryPolicy`).
+    **Source**: if every iteration brings x nearer to the optimum x*, ‖f(x) − x*‖ ≤ c ‖x − x*‖, then
+    after a perturbation δ it takes at most that many to be as near as before: ‖x + δ − x*‖ c^k ≤
+    ‖x − x*‖. Iteration cost is defined by Qiao, Aragam, Zhang, Xing (2019), "Fault Tolerance in
+    Iterative-Convergent Machine Learning", ICML; the derivation is in
+    docs/explanation/scar-theory.md.
     """
     predicted = policy.iteration_cost_share * stale_steps
     if policy.contraction is None or relative_perturbation is None:
@@ -255,11 +258,11 @@ def iteration_cost(
 def predicted_perturbation(own_relative: Sequence[float], lost_fraction: float) -> float | None:
     """Predicted ‖δ‖/‖x‖ of a partial recovery, from the survivors' own ‖live − saved‖/‖live‖.
 
-    The lost values cannot be known; by symmetry the survivors' distances from *their* copies stand
-    for it, and a lost fraction p of equal shards carries √p of the whole. None without survivors.
+    The lost values cannot be known; by symmetry the survivors' distances from *their* copies are
+    used, and a lost fraction p of equal shards carries √p of the whole. None without survivors.
 
-    **Source**: E‖δ'‖² = p‖δ‖² for a random lost fraction p
-    (`theory.expected_squared_perturbation`).
+    **Source**: each element is lost with probability p, so E‖δ'‖² = Σ p δ_i² = p‖δ‖²; see
+    docs/explanation/scar-theory.md.
     """
     if not own_relative:
         return None
@@ -267,44 +270,52 @@ def predicted_perturbation(own_relative: Sequence[float], lost_fraction: float) 
     return math.sqrt(mean_square * lost_fraction)
 
 
-def _replica(situation: Situation, measured: Measured, policy: RecoveryPolicy) -> Option | None:
+def _replica(
+    situation: Situation, measured: RecoveryTimes, policy: RecoveryPolicy
+) -> RecoveryOption | None:
     if situation.replica_step is None:
         return None
     steps = max(0, situation.reached_step - situation.replica_step)
     cost_s = measured.regroup_s + measured.replica_restore_s + steps * measured.step_s
-    return Option(
+    return RecoveryOption(
         RecoverySource.REPLICA, cost_s, steps, _not_allowed(RecoverySource.REPLICA, policy)
     )
 
 
-def _partial(situation: Situation, measured: Measured, policy: RecoveryPolicy) -> Option | None:
+def _partial(
+    situation: Situation, measured: RecoveryTimes, policy: RecoveryPolicy
+) -> RecoveryOption | None:
     if situation.stale_steps is None or not situation.survivors:
         return None
     relative = situation.relative_perturbation
     steps = iteration_cost(situation.stale_steps, relative, policy)
     cost_s = measured.regroup_s + measured.partial_restore_s + steps * measured.step_s
     refused = _not_allowed(RecoverySource.PARTIAL, policy) or _over_ceiling(situation, policy)
-    return Option(RecoverySource.PARTIAL, cost_s, steps, refused)
+    return RecoveryOption(RecoverySource.PARTIAL, cost_s, steps, refused)
 
 
-def _composite(situation: Situation, measured: Measured, policy: RecoveryPolicy) -> Option | None:
+def _composite(
+    situation: Situation, measured: RecoveryTimes, policy: RecoveryPolicy
+) -> RecoveryOption | None:
     if situation.stale_steps is None or situation.survivors:
         return None
-    whole = replace(policy, iteration_cost_share=policy.composite_cost_share)
-    steps = iteration_cost(situation.stale_steps, situation.relative_perturbation, whole)
+    of_composite = replace(policy, iteration_cost_share=policy.composite_cost_share)
+    steps = iteration_cost(situation.stale_steps, situation.relative_perturbation, of_composite)
     cost_s = max(measured.restart_s, measured.regroup_s)
     cost_s += measured.composite_restore_s + steps * measured.step_s
     refused = _not_allowed(RecoverySource.COMPOSITE, policy) or _over_ceiling(situation, policy)
-    return Option(RecoverySource.COMPOSITE, cost_s, steps, refused)
+    return RecoveryOption(RecoverySource.COMPOSITE, cost_s, steps, refused)
 
 
-def _rollback(situation: Situation, measured: Measured, policy: RecoveryPolicy) -> Option | None:
+def _rollback(
+    situation: Situation, measured: RecoveryTimes, policy: RecoveryPolicy
+) -> RecoveryOption | None:
     if situation.full_step is None:
         return None
     steps = max(0, situation.reached_step - situation.full_step)
     cost_s = max(measured.restart_s, measured.regroup_s)
     cost_s += measured.full_restore_s + steps * measured.step_s
-    return Option(
+    return RecoveryOption(
         RecoverySource.ROLLBACK, cost_s, steps, _not_allowed(RecoverySource.ROLLBACK, policy)
     )
 
@@ -329,16 +340,16 @@ def _over_ceiling(situation: Situation, policy: RecoveryPolicy) -> str | None:
     return None
 
 
-def _reason(best: Option, options: Sequence[Option]) -> str:
-    words = {
+def _reason(best: RecoveryOption, options: Sequence[RecoveryOption]) -> str:
+    unit = {
         RecoverySource.REPLICA: "steps done again",
         RecoverySource.PARTIAL: "iterations predicted",
         RecoverySource.COMPOSITE: "iterations predicted",
         RecoverySource.ROLLBACK: "steps lost",
     }
-    parts = [f"{best.source}: {best.cost_s:.3g} s, {best.steps:.3g} {words[best.source]}"]
+    clauses = [f"{best.source}: {best.cost_s:.3g} s, {best.steps:.3g} {unit[best.source]}"]
     for option in options:
         if option is not best:
             tail = f" ({option.refused})" if option.refused else ""
-            parts.append(f"{option.source} {option.cost_s:.3g} s{tail}")
-    return "; ".join(parts)
+            clauses.append(f"{option.source} {option.cost_s:.3g} s{tail}")
+    return "; ".join(clauses)

@@ -1,4 +1,4 @@
-"""What a restore from a source will take: from bytes and seconds that were timed, a guess before.
+"""The predicted time of a restore: from restores that were timed, or a prior before.
 
 Standard library only.
 """
@@ -12,16 +12,16 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from ettr.errors import UsageError
 
-_NOTE = "measured.json"
+_FILE_NAME = "measured.json"
 
 
 @dataclass(frozen=True, slots=True)
 class RestorePrior:
-    """The guess until a restore was timed: what every restore takes, and how fast bytes come."""
+    """The guess until a restore was timed: the time of any restore, and the rate of bytes."""
 
     latency_s: float
     bytes_per_s: float
@@ -40,16 +40,16 @@ class RestorePrior:
 
 
 @dataclass(frozen=True, slots=True)
-class Restores:
-    """Restores from one source that were timed, together: how many, bytes, seconds."""
+class RestoreTimings:
+    """The restores from one source that were timed: their number, bytes and seconds in total."""
 
     n: int = 0
     total_bytes: int = 0
     total_s: float = 0.0
 
-    def with_one(self, n_bytes: int, duration_s: float) -> Restores:
+    def with_one(self, n_bytes: int, duration_s: float) -> RestoreTimings:
         """These and one more."""
-        return Restores(self.n + 1, self.total_bytes + n_bytes, self.total_s + duration_s)
+        return RestoreTimings(self.n + 1, self.total_bytes + n_bytes, self.total_s + duration_s)
 
     @property
     def bytes_per_s(self) -> float | None:
@@ -57,11 +57,11 @@ class Restores:
         return self.total_bytes / self.total_s if self.total_s > 0 else None
 
 
-def predicted_s(n_bytes: int, restores: Restores, prior: RestorePrior) -> float:
-    """Seconds that a restore of so many bytes will take.
+def predicted_s(n_bytes: int, restores: RestoreTimings, prior: RestorePrior) -> float:
+    """Seconds that a restore of `n_bytes` will take.
 
-    Without a timed one the prior's. Else their mean, of which the prior's latency stays as it is
-    and the rest follows the bytes.
+    By the prior where no restore was timed. Otherwise by their mean: the prior's latency stays, and
+    the rest is proportional to the bytes.
     """
     if restores.n == 0:
         return prior.latency_s + n_bytes / prior.bytes_per_s
@@ -72,79 +72,87 @@ def predicted_s(n_bytes: int, restores: Restores, prior: RestorePrior) -> float:
     return latency_s + (mean_s - latency_s) * n_bytes / mean_bytes
 
 
+class RunTimingsJson(TypedDict):
+    """`RunTimings` as JSON."""
+
+    step_s: float | None
+    regroup_s: float | None
+    restores: dict[str, dict[str, float]]
+
+
 @dataclass(frozen=True, slots=True)
-class Timed:
-    """What one process has timed of its run.
+class RunTimings:
+    """The times that one process has measured of its run.
 
     step_s, regroup_s: means, None where nothing was timed. restores: by the name of the source.
     """
 
     step_s: float | None
     regroup_s: float | None
-    restores: Mapping[str, Restores]
+    restores: Mapping[str, RestoreTimings]
 
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON takes it."""
-        kept = {source: asdict(one) for source, one in self.restores.items()}
-        return {"step_s": self.step_s, "regroup_s": self.regroup_s, "restores": kept}
+    def to_dict(self) -> RunTimingsJson:
+        """The timings as JSON."""
+        restores = {source: asdict(one) for source, one in self.restores.items()}
+        return {"step_s": self.step_s, "regroup_s": self.regroup_s, "restores": restores}
 
     @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> Timed:
-        """What `to_dict` gave.
+    def from_dict(cls, raw: Mapping[str, Any]) -> RunTimings:
+        """The timings that `to_dict` returned.
 
         Raises:
-            ValueError: it is something else, or no time.
+            ValueError: it is of another form, or holds a value that is no time.
         """
         try:
-            restores = {str(k): Restores(**one) for k, one in raw["restores"].items()}
-            found = cls(raw["step_s"], raw["regroup_s"], restores)
-            seconds = [found.step_s or 0.0, found.regroup_s or 0.0]
+            restores = {str(k): RestoreTimings(**one) for k, one in raw["restores"].items()}
+            timings = cls(raw["step_s"], raw["regroup_s"], restores)
+            values = [timings.step_s or 0.0, timings.regroup_s or 0.0]
             for one in restores.values():
-                seconds += [one.n, one.total_bytes, one.total_s]
-            sane = all(math.isfinite(value) and value >= 0 for value in seconds)
+                values += [one.n, one.total_bytes, one.total_s]
+            in_range = all(math.isfinite(value) and value >= 0 for value in values)
         except (AttributeError, KeyError, TypeError) as error:
             raise ValueError(f"no timings: {error!r}") from error
-        if not sane:
-            raise ValueError(f"a time or a size below 0 or without end: {raw}")
-        return found
+        if not in_range:
+            raise ValueError(f"a time or a size that is below 0 or not finite: {raw}")
+        return timings
 
 
-def together(said: Iterable[Timed]) -> Timed:
-    """One account of what several ranks timed, the same on each of them.
+def combined_timings(of_ranks: Iterable[RunTimings]) -> RunTimings:
+    """The timings of several ranks as one, the same on each of them.
 
-    They timed the same events: the rank that has met the most of them counts, the slowest among
-    equals, since the group waits for it.
+    They timed the same events: the rank with the most of them counts, the slowest among equals,
+    since the group waits for it.
     """
-    ranks = list(said)
-    restores: dict[str, Restores] = {}
+    ranks = list(of_ranks)
+    restores: dict[str, RestoreTimings] = {}
     for rank in ranks:
         for source, one in rank.restores.items():
-            known = restores.get(source, Restores())
+            known = restores.get(source, RestoreTimings())
             if (one.n, one.total_s) > (known.n, known.total_s):
                 restores[source] = one
     step_s = next((rank.step_s for rank in ranks if rank.step_s is not None), None)
     regroup_s = next((rank.regroup_s for rank in ranks if rank.regroup_s is not None), None)
-    return Timed(step_s, regroup_s, restores)
+    return RunTimings(step_s, regroup_s, restores)
 
 
-def write_note(folder: Path, timed: Timed) -> None:
-    """Leave what was timed beside the checkpoints, for a job of which no process lives on.
+def write_timings(folder: Path, timed: RunTimings) -> None:
+    """Leave the timings with the checkpoints, for a job of which no process survives.
 
-    It only helps a choice: it is not flushed to the disk, and a failure to write it is passed over.
+    They only help a choice: they are not flushed to the disk, and a failed write is ignored.
     """
-    fresh = folder / f".{_NOTE}.{os.getpid()}"
+    fresh = folder / f".{_FILE_NAME}.{os.getpid()}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         fresh.write_text(json.dumps(timed.to_dict()))
-        fresh.replace(folder / _NOTE)
+        fresh.replace(folder / _FILE_NAME)
     except OSError:
         with suppress(OSError):
             fresh.unlink()
 
 
-def read_note(folder: Path) -> Timed | None:
-    """What was left there; None: nothing that can be read."""
+def read_timings(folder: Path) -> RunTimings | None:
+    """The timings in a folder; None: none that can be read."""
     try:
-        return Timed.from_dict(json.loads((folder / _NOTE).read_text()))
+        return RunTimings.from_dict(json.loads((folder / _FILE_NAME).read_text()))
     except (OSError, ValueError):
         return None

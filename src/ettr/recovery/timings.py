@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ettr.errors import UsageError
 from ettr.plan.intervals import exact_interval_s
 from ettr.plan.run import PlannedRun
-from ettr.recovery.restore_costs import Restores, Timed
+from ettr.recovery.restore_costs import RestoreTimings, RunTimings
 from ettr.units import SECONDS_PER_DAY
 
 
@@ -35,7 +35,7 @@ class Measuring:
 
     def __init__(self) -> None:
         events = ("step", "save", "restore", "restart")
-        self.restores: dict[str, Restores] = {}
+        self.restores: dict[str, RestoreTimings] = {}
         self._counts = dict.fromkeys(events, 0)
         self._totals = dict.fromkeys(events, 0.0)
 
@@ -50,12 +50,14 @@ class Measuring:
 
     def restored(self, source: str, n_bytes: int, duration_s: float) -> None:
         """Take the time of one restore by its source (`RecoverySource`) and size."""
-        self.restores[source] = self.restores.get(source, Restores()).with_one(n_bytes, duration_s)
+        self.restores[source] = self.restores.get(source, RestoreTimings()).with_one(
+            n_bytes, duration_s
+        )
 
-    def timed(self) -> Timed:
+    def timed(self) -> RunTimings:
         """What was timed, for the planner."""
         run = self.run()
-        return Timed(run.step_s or None, run.restart_s, dict(self.restores))
+        return RunTimings(run.step_s or None, run.restart_s, dict(self.restores))
 
     def run(self) -> MeasuredRun:
         """The means so far; a step of 0 s where none was timed."""
