@@ -71,7 +71,7 @@ WAYS = {
     "torchrun + parked shards": Way(
         "torchrun", SHARDED, "#e08214", {"buddy": True, "spill_every": 5}
     ),
-    "torchrun + DCP, all anew": Way(
+    "torchrun + DCP, restart": Way(
         "torchrun", SHARDED, "#b2182b", {"loop": "plain", "spill_every": 1}, False
     ),
     REPLICAS: Way("replicas", REPLICAS, "#888888", {"loop": "torchft"}),

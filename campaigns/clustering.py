@@ -2,7 +2,7 @@
 
 500 nodes, 90 days. Bursts are Poisson in time, geometric in size with mean 4, spread over a day,
 on nodes drawn at random. `covered`: the 90 % interval that is shown holds the rate; `exact` is the
-interval of independent failures beside it. `rejects`: `compare` finds a difference at 10 % where
+interval for independent failures. `rejects`: `compare` finds a difference at 10 % where
 there is none (bursts), or the planted ratio of 2 (power). `width`: over that of the exact interval.
 """
 

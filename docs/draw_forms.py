@@ -1,4 +1,4 @@
-"""Draw the exact form and the paper's beside simulated runs: explanation/figures/ettr-forms.svg.
+"""Draw the exact form and the paper's against simulated runs: explanation/figures/ettr-forms.svg.
 
 The simulation is that of the tests, which shares no code with the forms.
 """

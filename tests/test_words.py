@@ -20,7 +20,7 @@ INSTEAD = {
     r"anew": "again, from the start, new",
     r"beside": "next to, compared with, in addition to, along with",
     r"none that": "no ... that",
-    r"(?:is|are) none": "there is no ..., is not one of",
+    r"(?<!there )(?-i:(?:is|are) none)": "has no ..., is not one of",
     r"heard of": "seen, received, reported",
     r"gasps?": "save on exit",
     r"wholeness": "integrity",
@@ -38,7 +38,10 @@ INSTEAD = {
 PHRASES = re.compile(rf"\b(?:{'|'.join(INSTEAD)})\b", re.IGNORECASE)
 
 # text -> why it may stay, by the end of the path
-ALLOWED: dict[tuple[str, str], str] = {}
+ALLOWED: dict[tuple[str, str], str] = {
+    ("CHANGELOG.md", "elastic.gasp"): "the former name of a module",
+    ("CHANGELOG.md", "store.wholeness"): "the former name of a module",
+}
 
 # rooms that still hold such wording; the list only shrinks
 PENDING = (
@@ -61,9 +64,7 @@ PENDING = (
     "src/ettr/store/",
     "src/ettr/tables/",
     "src/ettr/taxonomy/",
-    "docs/",
-    "examples/",
-    "CHANGELOG.md",
+    "docs/reference/",
 )
 
 
