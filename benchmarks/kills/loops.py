@@ -73,7 +73,7 @@ def elastic(config: dict, notes: Notes) -> None:
 
 
 def plain(config: dict, notes: Notes) -> None:
-    """The usual script under torchrun: async DCP at intervals, restart of all ranks after a loss."""
+    """Do as scripts under torchrun do: async DCP at intervals, all ranks restarted after a loss."""
     import torch.distributed as dist
     import torch.distributed.checkpoint as dcp
     from torch.distributed import PrefixStore, rendezvous
