@@ -45,7 +45,6 @@ ALLOWED: dict[tuple[str, str], str] = {
 
 # rooms that still hold such wording; the list only shrinks
 PENDING = (
-    "reproduction/scar/",
     "src/ettr/analysis/",
     "src/ettr/attribution/",
     "src/ettr/chaos/",

@@ -1,6 +1,6 @@
 """What must come out whatever the algorithm: the checks that a cost is a cost.
 
-Each control runs alone, not beside other arms, so that equal inputs give equal bits.
+Each control runs alone, not together with other arms, so that equal inputs give equal bits.
 """
 
 import numpy as np

@@ -1,6 +1,6 @@
 """What a stale shard costs a small GPT: by staleness, share lost, stage, rate and moments.
 
-A rollback of the same staleness costs that many iterations exactly, so each cost stands beside the
+A rollback of the same staleness costs that many iterations exactly, so each cost is listed with the
 number it has to beat. The cases in which partial recovery loses are run on purpose: a shard much
 older than the rollback at hand, a rate that was not tuned, late training, most of the model lost,
 and moments thrown away.

@@ -1,4 +1,4 @@
-"""What choosing by priority costs beside copying: scoring time, copy time, bytes, memory."""
+"""Cost of choosing by priority and of copying: scoring time, copy time, bytes, memory."""
 
 import math
 from collections.abc import Callable

@@ -2,7 +2,7 @@
 
 Every r·C iterations ceil(r·n) units are saved in place, so C iterations write the bytes of one full
 checkpoint whatever r is. Since the run before the failure is the clean one, the checkpoint at any T
-is told by the ages of its units.
+follows from the ages of its units.
 """
 
 import math

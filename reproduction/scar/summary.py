@@ -26,7 +26,7 @@ from reproduction.scar.workload import keyed
 TRADITIONAL = "full/full"
 CLAIM = "78 to 95 %"  # Qiao et al., ICML 2019, abstract: the whole of SCAR
 RESAMPLES = 2000
-ENOUGH = 8  # clean runs from which a draw of whole runs tells how far they differ
+ENOUGH = 8  # clean runs enough for a draw of whole runs to show how far they differ
 FEWEST = 5  # trials under which a bootstrap interval would say more than is known
 Share = tuple[float, float, float]
 
@@ -45,7 +45,7 @@ class ArmSummary:
     saving: float | None  # None where the traditional scheme cost nothing
     saving_low: float | None
     saving_high: float | None
-    dearer: float  # share of the trials in which the arm cost more than the traditional scheme
+    costs_more: float  # share of the trials in which the arm cost more than the traditional scheme
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ def write_summary(out: Path) -> bool:
 
 
 def table(summaries: Iterable[ExperimentSummary]) -> str:
-    """The savings of every experiment beside the paper's claim, as Markdown."""
+    """The savings of every experiment next to the paper's claim, as Markdown."""
     columns = {
         "partial alone, 1/4 lost": "partial/full/25",
         "1/2": "partial/full/50",
@@ -221,7 +221,7 @@ def grid_table(summaries: Iterable[ExperimentSummary]) -> str:
 
 
 def stale_rows(out: Path) -> list[dict[str, object]]:
-    """Mean cost of a stale shard of the GPT, with the rollback of that staleness beside it.
+    """Mean cost of a stale shard of the GPT, with the rollback of that staleness.
 
     There are few seeds, from which a bootstrap would draw too narrow an interval: it is Student's.
     """
@@ -249,7 +249,7 @@ def stale_rows(out: Path) -> list[dict[str, object]]:
                         "cost": float(cost.mean()),
                         "cost_low": low,
                         "cost_high": high,
-                        "dearer": None if rollback is None else float((cost > rollback).mean()),
+                        "costs_more": None if rollback is None else float((cost > rollback).mean()),
                     }
                 )
     return rows
@@ -272,17 +272,17 @@ def stale_table(rows: Sequence[Mapping[str, object]]) -> str:
         return ""
     lines = [
         "\n| GPT: lost / age | rate | failure at | seeds | rollback | partial recovery "
-        "| dearer than the rollback | cut |",
+        "| costs more than the rollback | cut |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
-        rollback, dearer = row["rollback"], row["dearer"]
+        rollback, share = row["rollback"], row["costs_more"]
         low, high = row["cost_low"], row["cost_high"]
         reach = "" if low is None else f" ({float(str(low)):.1f} to {float(str(high)):.1f})"
         lines.append(
             f"| {row['arm']} | {float(str(row['rate'])):g} | {row['stage']} | {row['trials']} | "
             f"{'' if rollback is None else rollback} | {float(str(row['cost'])):.1f}{reach} | "
-            f"{'' if dearer is None else f'{100 * float(str(dearer)):.0f} %'} | {row['censored']} |"
+            f"{'' if share is None else f'{100 * float(str(share)):.0f} %'} | {row['censored']} |"
         )
     return "\n".join(lines) + "\n"
 

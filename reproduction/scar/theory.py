@@ -9,7 +9,7 @@ and everything below follows from that line. The setting and the name "iteration
 Qiao, Aragam, Zhang and Xing, "Fault Tolerance in Iterative-Convergent Machine Learning" (ICML
 2019). Its body was not at hand: **each formula here was derived again from the definitions and
 checked by simulation, and none is quoted from the paper.** The derivations, and the trap in the
-word κ, stand in docs/explanation/scar-theory.md.
+word κ, are in docs/explanation/scar-theory.md.
 
 NumPy only; nothing here knows what is trained.
 """
@@ -234,7 +234,7 @@ def anchored_count(
 def anchored_cost(distance: float, perturbation: float, c: float) -> float:
     """What one perturbation at T costs at most beyond the worst case from T on, in iterations.
 
-    log(1 + ‖δ_T‖/‖x(T) − x*‖) / log(1/c): the price to put beside a rollback. Only the relative
+    log(1 + ‖δ_T‖/‖x(T) − x*‖) / log(1/c): the price to compare with a rollback. Only the relative
     size counts, so the same ‖δ‖ costs more late in training.
 
     Source:

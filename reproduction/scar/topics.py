@@ -120,7 +120,7 @@ def sweep(
     priors: tuple[float, float],
     seen: Floats,
 ) -> None:
-    """Draw every token's topic anew, in place, in each of several arms that know nothing of others.
+    """Redraw every token's topic, in place, in each of several arms that are independent.
 
     A token whose topic is NONE is in no count and is drawn from the tokens that are.
 
