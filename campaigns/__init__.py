@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-NAMES = ("clustering", "false-attribution")
+NAMES = ("clustering", "false-attribution", "steps")
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,3 +41,10 @@ def test_the_corrected_rate_is_nearer_to_the_truth_than_the_counted_one() -> Non
     within, clusters = rows["all", ""][4].split(" of ")
     assert clusters == "6"
     assert int(within) >= 4
+
+
+def test_bursts_are_no_steps_and_steps_are_found() -> None:
+    rows = {row[:2]: row for row in twentieth("steps").rows}
+    constant = [float(row[2]) for (fleet, _), row in rows.items() if fleet.startswith("constant")]
+    assert sum(constant) / len(constant) <= 0.10
+    assert float(rows["step of 3, alone", "100"][2]) >= 0.6

@@ -1,7 +1,7 @@
 """Failure rate that steps: constant between change points, and the change points found."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -9,13 +9,27 @@ from numpy.typing import NDArray
 
 from ettr.defaults import CONFIDENCE
 from ettr.estimates import Interval
-from ettr.estimates.exact import poisson_interval
-from ettr.models.base import FailureModel, Fit, Parameter, age_test, verdict
+from ettr.estimates.exact import FailureRate
+from ettr.models.base import (
+    FEW_FAILURES,
+    FailureModel,
+    Fit,
+    Parameter,
+    age_test,
+    chi_square_tail,
+    verdict,
+)
+from ettr.models.clustering import WINDOWS_DAYS, Spread
 from ettr.models.data import Floats, Lifetimes, at_risk
+from ettr.models.dispersion import SUSPECT
 from ettr.units import SECONDS_PER_DAY
 
 _CANDIDATES = 300
 """Places where the rate may step: enough to see each step, few enough for the exact search."""
+LEAST_NEIGHBOURS = 24
+"""Windows at least, so that the two pairs around a step weigh little among the others."""
+MOST_WINDOWS = 20_000
+"""Windows on the clock at most; shorter ones than these leave are not tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +42,14 @@ class PiecewiseConstant(FailureModel[Lifetimes]):
     Attributes:
         most_steps: Largest number of change points.
 
+    A step must gain as many times more likelihood as failures vary more than independent ones do
+    between neighbouring windows: a burst is no step. The spread between neighbours hardly sees a
+    step, so it need not be known before.
+
     Source:
         Jackson et al. (2005), IEEE Signal Processing Letters 12, for the exact search; Zhang and
-        Siegmund (2007), Biometrics 63, for what a change point must gain.
+        Siegmund (2007), Biometrics 63, for what a change point must gain; McCullagh and Nelder
+        (1989), section 9.2, for likelihoods of over-dispersed counts.
     """
 
     most_steps: int = 8
@@ -41,14 +60,14 @@ class PiecewiseConstant(FailureModel[Lifetimes]):
         """The change points, and the rate between them with exact intervals given the points."""
         rate = data.rate
         edges_s, counts, exposure_s = _grid(data)
-        cuts = _search(counts, exposure_s, self.most_steps, data.failures)
+        local = local_spread(data)
+        cuts = _search(counts, exposure_s, self.most_steps, data.failures, local.index)
         starts = [0, *cuts, counts.size]
         parameters, rates, levels = [], [], []
         likelihood = 0.0
         for i, (a, b) in enumerate(pairwise(starts)):
             n, days = int(counts[a:b].sum()), float(exposure_s[a:b].sum()) / SECONDS_PER_DAY
-            least, most = (end / days for end in poisson_interval(n, confidence))
-            interval = Interval(n / days, least, most)
+            interval = local.interval(FailureRate(n, days), confidence)
             parameters.append(Parameter.of(f"rate {i + 1}", "per node-day", interval))
             rates.append(n / days / SECONDS_PER_DAY)
             levels.append(f"{n / days:.3g}")
@@ -56,7 +75,7 @@ class PiecewiseConstant(FailureModel[Lifetimes]):
         steps_s = [float(edges_s[cut]) for cut in cuts]
         for i, cut in enumerate(cuts):
             a, b = starts[i], starts[i + 2]
-            ends = _place(counts[a:b], exposure_s[a:b], edges_s[a : b + 1], confidence)
+            ends = _place(counts[a:b], exposure_s[a:b], edges_s[a : b + 1], confidence, local.index)
             interval = Interval(float(edges_s[cut]), *ends)
             parameters.append(Parameter.of(f"step {i + 1}", "s", interval))
         hazard = _Steps(np.array([0.0, *steps_s]), np.array(rates))
@@ -79,12 +98,63 @@ class PiecewiseConstant(FailureModel[Lifetimes]):
             ),
             assumptions=(
                 "a constant rate between change points",
-                "failures independent of each other",
+                "failures independent of each other"
+                if local.index == 1.0
+                else f"failures in bursts: they vary {local.index:.2g} times as much between "
+                "neighbouring windows as independent ones",
                 "intervals of the rates take the change points as given",
             ),
             confidence=confidence,
             cumulative_hazard=hazard,
         )
+
+
+def local_spread(data: Lifetimes) -> Spread:
+    """Spread of failures between neighbouring windows of the clock; index 1 where none shows.
+
+    Of n failures in two neighbouring windows, each falls into the first with the share of its
+    exposure, whatever the rate is there: a slow change or a step elsewhere does not count.
+
+    Source:
+        von Neumann (1941), Annals of Mathematical Statistics 12, for successive differences.
+    """
+    ages_s = data.duration_s[data.observed]
+    first, last = float(data.entry_s.min()), float(data.duration_s.max())
+    if ages_s.size < FEW_FAILURES:
+        return Spread("time", int(ages_s.size), 0, None, 1.0, 0.0, None)
+    tried: list[Spread] = []
+    for days in WINDOWS_DAYS:
+        windows = int((last - first) / (days * SECONDS_PER_DAY) + 1e-9)
+        if windows < LEAST_NEIGHBOURS or windows > MOST_WINDOWS:
+            continue
+        edges = np.linspace(first, last, windows + 1)
+        counts = np.histogram(ages_s, edges)[0].astype(np.float64)
+        exposure = np.diff(at_risk(data.entry_s, data.duration_s, edges))
+        tried.append(_neighbours(counts, exposure, days))
+    known = [one for one in tried if one.p_value is not None]
+    if not known:
+        return Spread("time", int(ages_s.size), 0, None, 1.0, 0.0, None)
+    p_value = min(1.0, len(known) * min(one.p_value for one in known if one.p_value is not None))
+    widest = max(known, key=lambda one: one.index)
+    index = max(1.0, widest.index) if p_value < SUSPECT else 1.0
+    return replace(widest, index=index, p_value=p_value)
+
+
+def _neighbours(counts: Floats, exposure: Floats, window_days: float) -> Spread:
+    both = counts[:-1] + counts[1:]
+    shared = exposure[:-1] + exposure[1:]
+    used = (both > 0) & (exposure[:-1] > 0) & (exposure[1:] > 0)
+    pairs = int(np.count_nonzero(used))
+    if not pairs:
+        return Spread("time", int(counts.sum()), counts.size, window_days, 1.0, 0.0, None)
+    share = exposure[:-1][used] / shared[used]
+    excess = (counts[:-1][used] - both[used] * share) ** 2
+    variance = both[used] * share * (1.0 - share)
+    index = float(excess.sum() / variance.sum())
+    # a window takes part in two pairs; successive differences are worth two thirds of their number
+    degrees = min(2.0 / 3.0 * pairs, float(counts.sum()) ** 2 / float(np.sum(counts**2)))
+    p_value = chi_square_tail(float(np.sum(excess / variance)) * 2.0 / 3.0, 2.0 / 3.0 * pairs)
+    return Spread("time", int(counts.sum()), counts.size, window_days, index, degrees, p_value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,14 +193,16 @@ def _gain(n: Floats, exposure: Floats) -> Floats:
         return np.where(exposure > 0, xlogy(n, n / exposure), np.where(n > 0, -np.inf, 0.0))
 
 
-def _search(counts: NDArray[np.int64], exposure_s: Floats, most: int, failures: int) -> list[int]:
+def _search(
+    counts: NDArray[np.int64], exposure_s: Floats, most: int, failures: int, index: float
+) -> list[int]:
     """Cells at which a new rate begins: the best partition, each cut worth its penalty."""
     if failures < 2 or counts.size < 2:
         return []
     size = counts.size
     n = np.concatenate(([0.0], np.cumsum(counts)))
     time = np.concatenate(([0.0], np.cumsum(exposure_s)))
-    penalty = max(6.0, 1.5 * math.log(failures))
+    penalty = max(6.0, 1.5 * math.log(failures)) * index
     best = np.full((most + 1, size + 1), -np.inf)
     back = np.zeros((most + 1, size + 1), dtype=np.int64)
     best[0] = _gain(n, time)
@@ -152,12 +224,16 @@ def _search(counts: NDArray[np.int64], exposure_s: Floats, most: int, failures: 
 
 
 def _place(
-    counts: NDArray[np.int64], exposure_s: Floats, edges_s: Floats, confidence: float
+    counts: NDArray[np.int64],
+    exposure_s: Floats,
+    edges_s: Floats,
+    confidence: float,
+    index: float,
 ) -> tuple[float, float]:
     """Places of one step, between its neighbours, that the likelihood does not rule out."""
     n, time = np.cumsum(counts).astype(np.float64), np.cumsum(exposure_s)
     value = _gain(n[:-1], time[:-1]) + _gain(n[-1] - n[:-1], time[-1] - time[:-1])
     # the place of a jump is not regular: the drop of Hinkley's law replaces the chi-square one
-    keep = np.flatnonzero(value >= value.max() + math.log((1.0 - confidence) / 2.0))
+    keep = np.flatnonzero(value >= value.max() + index * math.log((1.0 - confidence) / 2.0))
     # a step may lie anywhere between the failures that bound its cell
     return float(edges_s[keep[0]]), float(edges_s[keep[-1] + 2])

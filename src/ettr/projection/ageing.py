@@ -13,7 +13,7 @@ from ettr.estimates.exact import FailureRate
 from ettr.models.base import Fit
 from ettr.models.data import Floats, Lifetimes, at_risk
 from ettr.models.log_location_scale import LogLocationScale
-from ettr.models.piecewise import PiecewiseConstant
+from ettr.models.piecewise import PiecewiseConstant, local_spread
 from ettr.projection.renewal import RepairLaw, failures_between
 from ettr.units import SECONDS_PER_DAY
 
@@ -122,29 +122,46 @@ def _mean_rate(
 def fit_since_last_step(data: Lifetimes, confidence: float = CONFIDENCE) -> tuple[Fit, float]:
     """A constant rate since the last step that the fleet's rate took, and the day of that step.
 
+    The interval is the envelope over every place where that step may lie, and admits the spread
+    between neighbouring windows. Where the rate stepped by less than the data can show, no step is
+    found, and the rate is about the mean over both sides.
+
     Args:
         data: Spans on the calendar, in seconds from one common moment.
-        confidence: Of the interval, which takes the step as given: where the rate stepped by less
-            than the data can show, it is about the mean over both sides and misses what came since.
+        confidence: Of the interval.
 
     Source:
         The steps are those of `PiecewiseConstant`.
     """
     fit = PiecewiseConstant().fit(data, confidence)
-    steps_s = [
-        p.estimate for p in fit.parameters if p.name.startswith("step") and p.estimate is not None
-    ]
-    start_s = max(steps_s, default=float(data.entry_s.min()))
-    end_s = float(data.duration_s.max())
-    exposed = np.diff(at_risk(data.entry_s, data.duration_s, np.array([start_s, end_s])))
-    recent = data.observed & (data.duration_s > start_s)
-    rate = FailureRate(int(np.count_nonzero(recent)), float(exposed[0]) / SECONDS_PER_DAY)
+    local = local_spread(data)
+    steps = [p for p in fit.parameters if p.name.startswith("step") and p.estimate is not None]
+    if not steps:
+        rate = FailureRate(data.failures, data.node_days)
+        interval = local.interval(rate, confidence)
+        return replace(fit, rate_per_node_day=interval, cumulative_hazard=None), 0.0
+    last = max(steps, key=lambda step: step.estimate or 0.0)
+    begins_s = [last.estimate or 0.0, last.low, last.high]
+    rates = [_rate_since(data, begin_s) for begin_s in begins_s]
+    intervals = [local.interval(rate, confidence) for rate in rates if rate.node_days > 0]
     return (
         replace(
             fit,
-            rate=rate,
-            rate_per_node_day=rate.interval(confidence),
+            rate=rates[0],
+            rate_per_node_day=Interval(
+                rates[0].per_node_day,
+                min(interval.low for interval in intervals),
+                max(interval.high for interval in intervals),
+            ),
             cumulative_hazard=None,
         ),
-        start_s / SECONDS_PER_DAY if steps_s else 0.0,
+        begins_s[0] / SECONDS_PER_DAY,
     )
+
+
+def _rate_since(data: Lifetimes, begin_s: float) -> FailureRate:
+    """Failures over exposure from a reading of the clock on."""
+    end_s = float(data.duration_s.max())
+    exposed = np.diff(at_risk(data.entry_s, data.duration_s, np.array([begin_s, end_s])))
+    recent = data.observed & (data.duration_s > begin_s)
+    return FailureRate(int(np.count_nonzero(recent)), float(exposed[0]) / SECONDS_PER_DAY)
