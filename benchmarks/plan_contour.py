@@ -34,11 +34,26 @@ def main() -> int:
     parser.add_argument("--side", type=int, default=200)
     parser.add_argument("--repeats", type=int, default=5)
     given = parser.parse_args()
-    run = PlannedRun(6.5e-3, 2048, 600.0, 30.0, 300.0, 60.0)
+    run = PlannedRun(
+        failures_per_node_day=6.5e-3,
+        n_nodes=2048,
+        interval_s=600.0,
+        write_s=30.0,
+        restart_s=300.0,
+        queue_s=60.0,
+    )
     nodes = [math.exp(math.log(16_384) * i / (given.side - 1)) for i in range(given.side)]
     intervals_s = [30.0 * 1.025**i for i in range(given.side)]
     writes_s = [1.0 + 1.5 * i for i in range(given.side)]
-    finite = PlannedRun(6.5e-3, 2048, 600.0, 30.0, 300.0, 60.0, 30 * 86400.0)
+    finite = PlannedRun(
+        failures_per_node_day=6.5e-3,
+        n_nodes=2048,
+        interval_s=600.0,
+        write_s=30.0,
+        restart_s=300.0,
+        queue_s=60.0,
+        productive_s=30 * 86400.0,
+    )
     size = f"{given.side} x {given.side}"
     cases: list[tuple[str, Callable[[], object], float | None]] = [
         (

@@ -70,7 +70,13 @@ def main() -> None:
 def planned(n_gpus: float) -> PlannedRun:
     """The run that is drawn: checkpoints every hour at the rate of RSC-1."""
     nodes = max(1, nodes_of(round(n_gpus)))
-    return PlannedRun(6.5e-3, nodes, INTERVAL_S, WRITE_S, RESTART_S)
+    return PlannedRun(
+        failures_per_node_day=6.5e-3,
+        n_nodes=nodes,
+        interval_s=INTERVAL_S,
+        write_s=WRITE_S,
+        restart_s=RESTART_S,
+    )
 
 
 if __name__ == "__main__":

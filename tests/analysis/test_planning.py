@@ -11,6 +11,7 @@ from scipy.stats import binomtest
 
 from cli.program import ettr
 from ettr.analysis import Analysis
+from ettr.analysis.checkpoint_advice import checkpoint_advice
 from ettr.analysis.comparing import compare_fleets
 from ettr.analysis.fleet_evidence import (
     evidence_to_plan_with,
@@ -18,9 +19,11 @@ from ettr.analysis.fleet_evidence import (
     periods,
     typed_evidence,
 )
-from ettr.analysis.planning import RunShape, measured_rate, plan_run
-from ettr.analysis.projecting import checkpoint_advice, project_store
+from ettr.analysis.planning import measured_rate
+from ettr.analysis.projecting import project_store
 from ettr.errors import UsageError
+from ettr.plan.outlook import plan_run
+from ettr.plan.run import RunShape
 from ettr.report.sections.compare import compare_section
 from ettr.report.sections.plan import plan_section
 from ettr.report.sections.planning import planning_section
@@ -248,6 +251,6 @@ def test_unknown_partitions_and_empty_periods(place: Path, analysis: Analysis) -
 
 def test_plan_of_a_quiet_fleet_names_the_bound() -> None:
     rate = measured_rate(typed_evidence("quiet", 0, 900.0), 0.9)
-    made = plan_run(RunShape(64), rate, gpus_per_node=8)
+    made = plan_run(RunShape(64), rate)
     assert made.ettr.estimate is None
     assert "as nothing failed yet" in plan_section(made).lead

@@ -101,7 +101,7 @@ def test_a_missing_zone_is_wrong_use_and_no_prompt(command: str, logs: list[Path
         (["report"], "Missing argument"),
         (["report", "nowhere.psv"], "no such file: nowhere.psv"),
         (["report", "{sacct}", "--timezone", "Mars/Base"], "is no IANA zone"),
-        (["report", "{site}", "{sacct}"], "is a store and other files are named beside it"),
+        (["report", "{site}", "{sacct}"], "is a store and other files are named with it"),
         (["report", "{site}", "--confidence", "90"], "confidence"),
         (["report", "{site}", "--window", "ten"], "give two numbers of seconds"),
         (["failures", "{site}", "--window", "nan,300"], "give two numbers of seconds"),
@@ -110,7 +110,10 @@ def test_a_missing_zone_is_wrong_use_and_no_prompt(command: str, logs: list[Path
         (["runs", "{site}", "--checkpoint-min", "nan"], "give a positive number of minutes"),
         (["runs", "{site}", "--checkpoint-min", "-3"], "--checkpoint-min -3: give a positive"),
         (["runs", "{site}", "--restart-min", "inf"], "--restart-min inf: give a number of minutes"),
-        (["project", "{site}", "--seen-gpus", "64"], "a store tells them itself; leave them out"),
+        (
+            ["project", "{site}", "--seen-gpus", "64"],
+            "--seen-gpus: needs --failures with --node-days",
+        ),
         (["report", "{site}", "--believe", "astrology"], "astrology"),
         (["report", "{site}", "--taxonomy", "absent.toml"], "absent.toml"),
         (["report", "{site}", "-o", "{folder}"], "is a folder"),
@@ -172,8 +175,8 @@ def test_a_log_where_a_store_belongs_says_how_to_read_it(logs: list[Path]):
     assert f"`ettr ingest STORE {logs[1]}` reads a log into one" in done.err
 
 
-@pytest.mark.parametrize("command", ["status", "catalog", "plan"])
-def test_a_taxonomy_that_is_not_asked_is_looked_for_all_the_same(command: str, site: Path):
+@pytest.mark.parametrize("command", ["failures", "catalog", "plan"])
+def test_a_taxonomy_that_is_not_there_is_wrong_use(command: str, site: Path):
     words = [] if command == "catalog" else [site]
     done = ettr(command, *words, "--taxonomy", "nowhere.toml")
     assert done.code == 2

@@ -16,7 +16,12 @@ def test_the_table_of_forms() -> None:
     assert len(rows) == 5
     for n_gpus, interval_min, paper, exact in rows:
         n_nodes = nodes_of(int(n_gpus.replace(",", "")))
-        run = PlannedRun(6.5e-3, n_nodes, float(interval_min) * 60)
+        run = PlannedRun(
+            failures_per_node_day=6.5e-3,
+            n_nodes=n_nodes,
+            interval_s=float(interval_min) * 60,
+            write_s=0.0,
+        )
         assert second_form_ettr(run) == printed(paper)
         assert exact_ettr(run) == printed(exact)
 

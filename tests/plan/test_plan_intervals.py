@@ -40,7 +40,9 @@ def test_exact_optimum_agrees_with_lambert_w(share: float) -> None:
 @given(st.floats(0.1, 3000), st.floats(60, 1e7))
 def test_no_interval_beats_the_exact_one(write_s: float, mttf_s: float) -> None:
     best_s = exact_interval_s(write_s, mttf_s)
-    run = PlannedRun(86400 / mttf_s, 1, best_s, write_s)
+    run = PlannedRun(
+        failures_per_node_day=86400 / mttf_s, n_nodes=1, interval_s=best_s, write_s=write_s
+    )
     others = [
         young_interval_s(write_s, mttf_s),
         daly_interval_s(write_s, mttf_s),
@@ -70,7 +72,15 @@ def test_daly_falls_back_to_the_mttf_and_to_zero() -> None:
 @pytest.mark.parametrize("n_gpus", [8, 1_024, 131_072])
 @pytest.mark.parametrize("hours", [0.1, 3.0, 400.0])
 def test_best_cut_of_a_finite_run(n_gpus: int, hours: float) -> None:
-    run = PlannedRun(6.5e-3, nodes_of(n_gpus), 60.0, 45.0, 300.0, 0.0, hours * 3600)
+    run = PlannedRun(
+        failures_per_node_day=6.5e-3,
+        n_nodes=nodes_of(n_gpus),
+        interval_s=60.0,
+        write_s=45.0,
+        restart_s=300.0,
+        queue_s=0.0,
+        productive_s=hours * 3600,
+    )
     best = with_best_interval(run)
     ettrs = [exact_ettr(replace(run, interval_s=run.productive_s / n)) for n in range(1, 6000, 7)]
     assert exact_ettr(best) >= max(ettrs) * (1 - 1e-12)
@@ -89,13 +99,16 @@ def test_best_cut_of_a_finite_run(n_gpus: int, hours: float) -> None:
 )
 def test_bad_input_gets_a_sentence(change: dict[str, float], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
-        replace(PlannedRun(6.5e-3, 16, 600.0), **change)
+        replace(
+            PlannedRun(failures_per_node_day=6.5e-3, n_nodes=16, interval_s=600.0, write_s=0.0),
+            **change,
+        )
 
 
 def test_forms_refuse_where_they_have_no_meaning() -> None:
     from ettr.plan.closed_forms import second_form_ettr
 
-    run = PlannedRun(6.5e-3, 16_384, 3600.0)
+    run = PlannedRun(failures_per_node_day=6.5e-3, n_nodes=16_384, interval_s=3600.0, write_s=0.0)
     with pytest.raises(UsageError, match="shorten the interval or the restart"):
         second_form_ettr(run)
     with pytest.raises(UsageError, match="restart faster"):
@@ -109,9 +122,14 @@ def test_forms_refuse_where_they_have_no_meaning() -> None:
 
 
 def test_an_interval_over_the_mttf_is_computed_with_a_sentence() -> None:
-    run = PlannedRun(6.5e-3, 16_384, 3600.0)
+    run = PlannedRun(failures_per_node_day=6.5e-3, n_nodes=16_384, interval_s=3600.0, write_s=0.0)
     said = " ".join(cautions(run))
     assert "interval of 1 h is longer than the MTTF of 13.5 min" in said
     assert "Shorten the interval below 13.5 min" in said
     assert exact_ettr(run) > 0
-    assert cautions(PlannedRun(6.5e-3, 16, 600.0)) == ()
+    assert (
+        cautions(
+            PlannedRun(failures_per_node_day=6.5e-3, n_nodes=16, interval_s=600.0, write_s=0.0)
+        )
+        == ()
+    )

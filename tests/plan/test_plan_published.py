@@ -28,12 +28,12 @@ def run_of(
     queue_min: float = 0,
 ) -> PlannedRun:
     return PlannedRun(
-        per_node_day,
-        nodes_of(n_gpus),
-        interval_min * MINUTE,
-        write_s,
-        restart_min * MINUTE,
-        queue_min * MINUTE,
+        failures_per_node_day=per_node_day,
+        n_nodes=nodes_of(n_gpus),
+        interval_s=interval_min * MINUTE,
+        write_s=write_s,
+        restart_s=restart_min * MINUTE,
+        queue_s=queue_min * MINUTE,
     )
 
 
@@ -161,7 +161,15 @@ class TestLlama3:
 
     def run_with(self, write_s: float, restart_s: float) -> PlannedRun:
         rate = self.FAILURES / (self.N_NODES * self.DAYS)
-        return with_best_interval(PlannedRun(rate, self.N_NODES, 600, write_s, restart_s))
+        return with_best_interval(
+            PlannedRun(
+                failures_per_node_day=rate,
+                n_nodes=self.N_NODES,
+                interval_s=600,
+                write_s=write_s,
+                restart_s=restart_s,
+            )
+        )
 
     def test_the_rate_and_its_interval(self) -> None:
         from ettr.estimates.exact import poisson_interval

@@ -47,7 +47,15 @@ def simulated_wallclocks_s(run: PlannedRun, n_runs: int, rng: np.random.Generato
 @pytest.mark.parametrize("n_gpus", [8, 128, 1_024, 8_192, 16_384, 65_536, 131_072])
 @pytest.mark.parametrize("queue_s", [0.0, 240.0])
 def test_exact_form_at_every_scale(n_gpus: int, queue_s: float) -> None:
-    run = PlannedRun(6.5e-3, nodes_of(n_gpus), 900.0, 40.0, 300.0, queue_s, 20.3 * 3600)
+    run = PlannedRun(
+        failures_per_node_day=6.5e-3,
+        n_nodes=nodes_of(n_gpus),
+        interval_s=900.0,
+        write_s=40.0,
+        restart_s=300.0,
+        queue_s=queue_s,
+        productive_s=20.3 * 3600,
+    )
     # where failures are rare, more runs, so that enough of them fail for a standard error
     n_runs = 200_000 if n_gpus < 1_000 else 4_000
     clocks_s = simulated_wallclocks_s(run, n_runs, np.random.default_rng(2_026))
@@ -61,14 +69,27 @@ def test_exact_form_at_every_scale(n_gpus: int, queue_s: float) -> None:
 
 @pytest.mark.parametrize("n_gpus", [16_000, 65_536, 100_000])
 def test_long_form_is_the_limit_of_runs_that_get_longer(n_gpus: int) -> None:
-    run = PlannedRun(6.5e-3, nodes_of(n_gpus), 420.0, 15.0, 200.0, 30.0)
+    run = PlannedRun(
+        failures_per_node_day=6.5e-3,
+        n_nodes=nodes_of(n_gpus),
+        interval_s=420.0,
+        write_s=15.0,
+        restart_s=200.0,
+        queue_s=30.0,
+    )
     finite = replace(run, productive_s=420.0 * 1_000_000)
     assert exact_ettr(finite) == pytest.approx(exact_ettr(run), rel=1e-5)
 
 
 @pytest.mark.parametrize("interval_min", [7, 14, 21])
 def test_paper_form_is_pessimistic_from_four_tenths_up(interval_min: float) -> None:
-    run = PlannedRun(6.5e-3, 12_500, interval_min * 60, 0.0, 300.0)
+    run = PlannedRun(
+        failures_per_node_day=6.5e-3,
+        n_nodes=12_500,
+        interval_s=interval_min * 60,
+        write_s=0.0,
+        restart_s=300.0,
+    )
     assert run.lost_share >= 0.4
     assert exact_ettr(run) - second_form_ettr(run) > 0.08
     assert exact_ettr(run) - first_form_ettr(run) > 0.08
@@ -125,7 +146,15 @@ def test_wallclock_is_the_sum_of_what_was_run_and_waited(run: PlannedRun, length
 
 
 def test_no_failures_leave_the_plain_sum() -> None:
-    run = PlannedRun(0.0, 4, 600.0, 30.0, 120.0, 60.0, 1500.0)
+    run = PlannedRun(
+        failures_per_node_day=0.0,
+        n_nodes=4,
+        interval_s=600.0,
+        write_s=30.0,
+        restart_s=120.0,
+        queue_s=60.0,
+        productive_s=1500.0,
+    )
     assert expected_wallclock_s(run) == 60 + 120 + 1500 + 3 * 30
     assert expected_failures(run) == 0
     assert exact_ettr(replace(run, productive_s=math.inf)) == 600 / 630
@@ -135,4 +164,10 @@ def test_rates_from_nothing_to_absurd_stay_numbers() -> None:
     for rate in (0.0, 1e-320, 1e-30, 1e-12, 1e-3, 1.0, 1e6):
         ettr = long_run_ettr(rate, 600.0, 30.0, 300.0, 60.0)
         assert 0.0 <= ettr <= 600 / 630 + 1e-12
-    assert expected_segment_s(PlannedRun(1e9, 1000, 600.0), 600.0) == math.inf
+    assert (
+        expected_segment_s(
+            PlannedRun(failures_per_node_day=1e9, n_nodes=1000, interval_s=600.0, write_s=0.0),
+            600.0,
+        )
+        == math.inf
+    )

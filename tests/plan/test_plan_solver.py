@@ -15,7 +15,14 @@ from ettr.plan.run import PlannedRun, changed
 from ettr.plan.sensitivity import sensitivities
 from ettr.plan.solver import ONE_BY_ONE, iso_line, required, requirements
 
-RUN = PlannedRun(6.5e-3, 2048, 900.0, 60.0, 300.0, 120.0)
+RUN = PlannedRun(
+    failures_per_node_day=6.5e-3,
+    n_nodes=2048,
+    interval_s=900.0,
+    write_s=60.0,
+    restart_s=300.0,
+    queue_s=120.0,
+)
 
 
 @given(st.sampled_from(ONE_BY_ONE), st.floats(0.05, 0.98), st.sampled_from([math.inf, 2e5]))
@@ -96,7 +103,14 @@ def test_iso_line_says_where_nothing_suffices_and_refuses_what_it_cannot_draw() 
 def test_elasticities_are_slopes(
     rate: float, interval_s: float, write_s: float, queue_s: float
 ) -> None:
-    run = PlannedRun(rate, 2048, interval_s, write_s, 300.0, queue_s)
+    run = PlannedRun(
+        failures_per_node_day=rate,
+        n_nodes=2048,
+        interval_s=interval_s,
+        write_s=write_s,
+        restart_s=300.0,
+        queue_s=queue_s,
+    )
     for one in sensitivities(run):
         name = "failures_per_node_day" if one.name == "n_nodes" else one.name
         value = getattr(run, name)
@@ -138,7 +152,15 @@ def test_without_failures_an_interval_can_only_be_too_short() -> None:
 
 
 def test_a_rate_that_halves_with_its_best_interval_reaches_what_a_held_interval_cannot() -> None:
-    run = with_best_interval(PlannedRun(6.5e-3, 2048, 3600.0, write_s=300.0, restart_s=300.0))
+    run = with_best_interval(
+        PlannedRun(
+            failures_per_node_day=6.5e-3,
+            n_nodes=2048,
+            interval_s=3600.0,
+            write_s=300.0,
+            restart_s=300.0,
+        )
+    )
     held = required(run, "failures_per_node_day", 0.9)
     follows = required(run, "failures_per_node_day", 0.9, keep_best=True)
     assert not held.reachable

@@ -39,7 +39,15 @@ def simulated_s(run: PlannedRun, queue_law: str, rng: np.random.Generator) -> np
 @pytest.mark.parametrize("hours", [0.6, 8.0, 30.0])
 @pytest.mark.parametrize("queue_law", ["fixed", "exponential"])
 def test_distribution_is_that_of_simulated_runs(n_gpus: int, hours: float, queue_law: str) -> None:
-    run = PlannedRun(6.5e-3, nodes_of(n_gpus), 900.0, 30.0, 300.0, 120.0, hours * 3600)
+    run = PlannedRun(
+        failures_per_node_day=6.5e-3,
+        n_nodes=nodes_of(n_gpus),
+        interval_s=900.0,
+        write_s=30.0,
+        restart_s=300.0,
+        queue_s=120.0,
+        productive_s=hours * 3600,
+    )
     clocks_s = simulated_s(run, queue_law, np.random.default_rng(11))
     law = wallclock(run, queue_law)
     error = 4 * math.sqrt(0.25 / N_RUNS)
@@ -58,7 +66,15 @@ def test_distribution_is_that_of_simulated_runs(n_gpus: int, hours: float, queue
 
 @pytest.mark.parametrize("n_gpus", [1_024, 16_384, 65_536])
 def test_mean_of_the_law_is_the_exact_mean(n_gpus: int) -> None:
-    run = PlannedRun(6.5e-3, nodes_of(n_gpus), 900.0, 30.0, 300.0, 120.0, 20 * 3600)
+    run = PlannedRun(
+        failures_per_node_day=6.5e-3,
+        n_nodes=nodes_of(n_gpus),
+        interval_s=900.0,
+        write_s=30.0,
+        restart_s=300.0,
+        queue_s=120.0,
+        productive_s=20 * 3600,
+    )
     law = wallclock(run)
     # E[W] = shortest + the integral of P(W > t)
     grid_s = np.linspace(law.shortest_s, law.mean_s + 20 * law.sd_s, 1_500)
@@ -67,14 +83,30 @@ def test_mean_of_the_law_is_the_exact_mean(n_gpus: int) -> None:
 
 
 def test_a_run_that_never_fails_has_one_length() -> None:
-    run = PlannedRun(0.0, 16, 900.0, 30.0, 300.0, 120.0, 3600.0)
+    run = PlannedRun(
+        failures_per_node_day=0.0,
+        n_nodes=16,
+        interval_s=900.0,
+        write_s=30.0,
+        restart_s=300.0,
+        queue_s=120.0,
+        productive_s=3600.0,
+    )
     law = wallclock(run)
     assert law.sd_s == 0
     assert law.quantile_s(0.01) == law.quantile_s(0.99) == law.mean_s == 120 + 300 + 3600 + 4 * 30
 
 
 def test_ettr_is_exceeded_less_often_the_higher_it_is() -> None:
-    run = PlannedRun(6.5e-3, 2048, 600.0, 30.0, 300.0, 60.0, 86400.0)
+    run = PlannedRun(
+        failures_per_node_day=6.5e-3,
+        n_nodes=2048,
+        interval_s=600.0,
+        write_s=30.0,
+        restart_s=300.0,
+        queue_s=60.0,
+        productive_s=86400.0,
+    )
     law = wallclock(run)
     levels = [law.ettr_exceeded(p) for p in (0.05, 0.5, 0.95)]
     assert levels == sorted(levels, reverse=True)
@@ -82,7 +114,7 @@ def test_ettr_is_exceeded_less_often_the_higher_it_is() -> None:
 
 
 def test_what_has_no_distribution_gets_a_sentence() -> None:
-    run = PlannedRun(6.5e-3, 2048, 600.0)
+    run = PlannedRun(failures_per_node_day=6.5e-3, n_nodes=2048, interval_s=600.0, write_s=0.0)
     with pytest.raises(UsageError, match="give productive_s"):
         wallclock(run)
     with pytest.raises(UsageError, match="fixed or exponential"):
@@ -95,7 +127,14 @@ def test_what_has_no_distribution_gets_a_sentence() -> None:
 
 def hard_run(load: float, queue_s: float = 0.0) -> PlannedRun:
     """One segment of an hour in which `load` failures are expected."""
-    return PlannedRun(load * 24.0, 1, 3600.0, queue_s=queue_s, productive_s=3600.0)
+    return PlannedRun(
+        failures_per_node_day=load * 24.0,
+        n_nodes=1,
+        interval_s=3600.0,
+        queue_s=queue_s,
+        productive_s=3600.0,
+        write_s=0.0,
+    )
 
 
 @pytest.mark.parametrize("queue_law", ["fixed", "exponential"])

@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 
-from ettr.analysis.fleet_evidence import typed_evidence
-from ettr.analysis.planning import RunShape, measured_rate, plan_run
+from ettr.estimates import Interval
+from ettr.estimates.exact import FailureRate
 from ettr.plan.closed_forms import second_form_ettr
 from ettr.plan.intervals import exact_interval_s
-from ettr.plan.ranking import FailureRates, RateBand, rank
+from ettr.plan.outlook import PlanningRate, counted_rate, plan_run
+from ettr.plan.ranking import rank
 from ettr.plan.renewal import exact_ettr
-from ettr.plan.run import PlannedRun
-from ettr.plan.schemes import SCHEMES, JobShape
+from ettr.plan.run import PlannedRun, RunShape
+from ettr.plan.schemes import SCHEMES, Domain, JobShape
 from ettr.plan.solver import required
 from ettr.report.planner_page import given, planner_html
 from report.browser import LIMIT_MS, chromium
@@ -48,13 +49,16 @@ VECTORS = [
 ]
 
 
+def rate_of(failures: int, node_days: float) -> PlanningRate:
+    evidence = FailureRate(failures, node_days)
+    return counted_rate(evidence, evidence.interval(0.9), 0.9)
+
+
 @pytest.fixture(scope="module")
 def html(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    rate = measured_rate(typed_evidence("llama", 419, 110592.0), 0.9)
     plan = plan_run(
         RunShape(2048, write_s=30.0),
-        rate,
-        gpus_per_node=8,
+        rate_of(419, 110592.0),
         n_gpus=16384,
         target=0.9,
         job=JOB,
@@ -99,7 +103,13 @@ def value(page: Any, name: str) -> float:
 
 
 def test_starts_at_the_run_as_planned(page: Any) -> None:
-    run = PlannedRun(419 / 110592, 2048, exact_interval_s(30.0, 54 * 86400 / 419), 30.0, 300.0)
+    run = PlannedRun(
+        failures_per_node_day=419 / 110592,
+        n_nodes=2048,
+        interval_s=exact_interval_s(30.0, 54 * 86400 / 419),
+        write_s=30.0,
+        restart_s=300.0,
+    )
     assert value(page, "ettr") == pytest.approx(exact_ettr(run), rel=1e-6)
     assert page.locator("#ettr").inner_text() == f"{exact_ettr(run):.4f}"
     assert page.locator("#target-state").inner_text() == "reached"
@@ -109,7 +119,14 @@ def test_starts_at_the_run_as_planned(page: Any) -> None:
 @pytest.mark.parametrize("vector", VECTORS)
 def test_numbers_are_those_of_python(page: Any, vector: tuple[float, ...]) -> None:
     gpus, per_1000, interval_s, write_s, restart_s, queue_s = vector
-    run = PlannedRun(per_1000 / 1e3, int(gpus) // 8, interval_s, write_s, restart_s, queue_s)
+    run = PlannedRun(
+        failures_per_node_day=per_1000 / 1e3,
+        n_nodes=int(gpus) // 8,
+        interval_s=interval_s,
+        write_s=write_s,
+        restart_s=restart_s,
+        queue_s=queue_s,
+    )
     put(
         page,
         gpus=gpus,
@@ -143,8 +160,8 @@ def test_schemes_are_those_of_python(page: Any, nodes: int) -> None:
 
     job = replace(JOB, n_nodes=nodes, restart_s=240.0, queue_s=60.0)
     per_day = nodes * 6.5e-3
-    bands = [RateBand(*(share * per_day,) * 3) for share in SHARES.values()]
-    for one in rank(job, FailureRates(*bands)):
+    rates = {d: Interval(*(SHARES[d.key] * per_day,) * 3) for d in Domain}
+    for one in rank(job, rates):
         put(
             page,
             gpus=8 * nodes,
@@ -154,7 +171,7 @@ def test_schemes_are_those_of_python(page: Any, nodes: int) -> None:
             best=True,
             scheme=one.scheme.name,
         )
-        assert value(page, "ettr") == pytest.approx(one.ettr, rel=1e-4), one.scheme.name
+        assert value(page, "ettr") == pytest.approx(one.ettr.estimate, rel=1e-4), one.scheme.name
 
 
 def test_a_slider_moves_everything_at_once(page: Any) -> None:
@@ -208,8 +225,7 @@ def test_fits_a_phone(page: Any) -> None:
 
 
 def test_every_scheme_is_in_the_page() -> None:
-    rate = measured_rate(typed_evidence("x", 10, 1000.0), 0.9)
-    plan = plan_run(RunShape(16), rate, gpus_per_node=8)
+    plan = plan_run(RunShape(16), rate_of(10, 1000.0))
     names = [one["name"] for one in given(plan, JOB)["schemes"]]
     assert names == [scheme.name for scheme in SCHEMES]
     assert "</script>" not in json.dumps(names)

@@ -42,8 +42,9 @@ from ettr.tables import FAILURES, TABLES
 from ettr.taxonomy import Taxonomy, load_taxonomy
 
 if TYPE_CHECKING:
+    from ettr.analysis.checkpoint_advice import CheckpointAdvice
     from ettr.analysis.fleet import FleetModels
-    from ettr.analysis.projecting import CheckpointAdvice, ScaleProjection
+    from ettr.analysis.projecting import ScaleProjection
 
 FULL_WEEK_DAYS = 7.0
 SMALL_SITE_ATTEMPTS = 200_000
@@ -354,6 +355,6 @@ class Analysis:
     @cached_property
     def checkpoint_advice(self) -> CheckpointAdvice | None:
         """The best checkpoint interval for each size of run; None where none was seen."""
-        from ettr.analysis.projecting import checkpoint_advice
+        from ettr.analysis.checkpoint_advice import checkpoint_advice
 
         return checkpoint_advice(self)

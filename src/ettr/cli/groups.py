@@ -7,9 +7,15 @@ A command names a group (a frozen dataclass whose fields are options) as the typ
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+import typer
+
+from ettr.cli.inputs import TypedOptions, declared_needs
+
+_CONTEXT = "typer_context"
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,8 +23,23 @@ class OptionGroup:
     """Base of the groups; every field is an option with a default."""
 
 
+@dataclass(frozen=True, slots=True)
+class Only:
+    """Of a group, the options that a command offers; the others keep their defaults.
+
+    Written as `Annotated[Group, Only("one", "two")]`.
+    """
+
+    names: tuple[str, ...]
+
+    def __init__(self, *names: str) -> None:
+        object.__setattr__(self, "names", names)
+
+
 def flattened(command: Callable[..., None]) -> Callable[..., None]:
     """The command with each group in its parameters replaced by the options of that group.
+
+    A parameter of type `TypedOptions` is filled in here.
 
     Raises:
         TypeError: two parameters of one name, which the command line could not tell apart.
@@ -26,23 +47,25 @@ def flattened(command: Callable[..., None]) -> Callable[..., None]:
     hints = get_type_hints(command, include_extras=True)
     parameters: list[inspect.Parameter] = []
     groups: dict[str, tuple[type[OptionGroup], tuple[str, ...]]] = {}
+    typed: str | None = None
     for parameter in inspect.signature(command).parameters.values():
         hint = hints[parameter.name]
-        if isinstance(hint, type) and issubclass(hint, OptionGroup):
-            members = _members(hint)
-            groups[parameter.name] = (hint, tuple(member.name for member in members))
+        group, names = _group(hint)
+        if group is not None:
+            members = [one for one in _members(group) if names is None or one.name in names]
+            groups[parameter.name] = (group, tuple(member.name for member in members))
             parameters.extend(members)
+        elif hint is TypedOptions:
+            typed = parameter.name
+            parameters.append(_keyword(_CONTEXT, typer.Context))
         else:
-            # by keyword, as defaults then may stand anywhere
-            parameters.append(
-                parameter.replace(annotation=hint, kind=inspect.Parameter.KEYWORD_ONLY)
-            )
-    names = [parameter.name for parameter in parameters]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise TypeError(f"{command.__name__}: {', '.join(twice)} stands in two places")
+            parameters.append(_keyword(parameter.name, hint, parameter.default))
+    _check_names(command, parameters)
+    needs = declared_needs(parameters)
 
     def flat(**given: Any) -> None:
+        if typed is not None:
+            given[typed] = TypedOptions.of(given.pop(_CONTEXT), needs)
         for name, (group, members) in groups.items():
             given[name] = group(**{member: given.pop(member) for member in members})
         command(**given)
@@ -54,9 +77,31 @@ def flattened(command: Callable[..., None]) -> Callable[..., None]:
     return flat
 
 
+def _group(hint: Any) -> tuple[type[OptionGroup] | None, tuple[str, ...] | None]:
+    """The group that a parameter's type is, and the names of its options if not all are offered."""
+    only = None
+    if get_origin(hint) is Annotated:
+        hint, *extras = get_args(hint)
+        only = next((extra.names for extra in extras if isinstance(extra, Only)), None)
+    is_group = isinstance(hint, type) and issubclass(hint, OptionGroup)
+    return (hint, only) if is_group else (None, None)
+
+
 def _members(group: type[OptionGroup]) -> list[inspect.Parameter]:
     hints = get_type_hints(group, include_extras=True)
     return [
-        parameter.replace(annotation=hints[parameter.name], kind=inspect.Parameter.KEYWORD_ONLY)
+        _keyword(parameter.name, hints[parameter.name], parameter.default)
         for parameter in inspect.signature(group).parameters.values()
     ]
+
+
+def _keyword(name: str, hint: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
+    """A parameter that is passed by keyword, so that those with defaults may stand anywhere."""
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=hint, default=default)
+
+
+def _check_names(command: Callable[..., None], parameters: Iterable[inspect.Parameter]) -> None:
+    names = [parameter.name for parameter in parameters]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise TypeError(f"{command.__name__}: {', '.join(twice)} stands in two places")

@@ -7,11 +7,18 @@ from typing import Any
 
 import typer.core
 
+from ettr.cli.coercion import take_plain_values
+
 REST = "-- CMD..."
 
 
 class PlainCommand(typer.core.TyperCommand):
     """A command whose arguments stand in its help as in its usage, without types in brackets."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the words of the command line."""
+        take_plain_values(self.get_params(ctx))
+        return super().parse_args(ctx, args)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """What follows the command's name in the usage line."""
@@ -36,6 +43,11 @@ class PlainCommand(typer.core.TyperCommand):
 
 class PanelGroup(typer.core.TyperGroup):
     """The program: its commands under the headings of `COMMANDS`, each with a whole sentence."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the words of the command line."""
+        take_plain_values(self.get_params(ctx))
+        return super().parse_args(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """One list for each heading."""

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ettr.cli import options as opt
-from ettr.cli.output import complain, progress_bar, say, say_json
+from ettr.cli.output import say, say_json
+from ettr.cli.reading import ingest_all
 
 if TYPE_CHECKING:
-    from ettr.sources.base import ReadOptions
     from ettr.sources.ingest import Ingested
-    from ettr.store import Store
 
 
 def ingest(
@@ -41,25 +40,6 @@ def ingest(
     else:
         for one in done:
             say(_line(one))
-
-
-def ingest_all(
-    store: Store, files: list[Path], options: ReadOptions, source: str | None
-) -> list[Ingested]:
-    """Read each file into the store, with a bar on the terminal; notes go to stderr.
-
-    Files that name their cluster come first, so that those which do not can take it from them.
-    """
-    from ettr.sources.ingest import ingest_file, naming_first
-
-    done = []
-    for path in naming_first(files, source):
-        with progress_bar(0, "records") as tell:
-            one = ingest_file(store, path, options, source, tell)
-        for note in one.notes:
-            complain(f"{one.name}: {note}")
-        done.append(one)
-    return done
 
 
 def _line(one: Ingested) -> str:

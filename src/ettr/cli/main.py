@@ -66,8 +66,12 @@ def _root(
     """
 
 
-def build_app() -> typer.Typer:
-    """The command line with every command of `COMMANDS`."""
+def build_app(only: str | None = None) -> typer.Typer:
+    """The command line with every command of `COMMANDS`.
+
+    Args:
+        only: Load this command alone. The modules of the others cost more time than a closed form.
+    """
     app = typer.Typer(
         name="ettr",
         cls=PanelGroup,
@@ -79,18 +83,26 @@ def build_app() -> typer.Typer:
     )
     app.callback()(_root)
     for panel, name, module_name in COMMANDS:
-        module = importlib.import_module(f"ettr.cli.{module_name}")
-        settings = getattr(module, "SETTINGS", {}).get(name, {})
-        command = flattened(getattr(module, name))
-        app.command(name, cls=PlainCommand, rich_help_panel=panel, **settings)(command)
+        if only in (None, name):
+            module = importlib.import_module(f"ettr.cli.{module_name}")
+            settings = getattr(module, "SETTINGS", {}).get(name, {})
+            command = flattened(getattr(module, name))
+            app.command(name, cls=PlainCommand, rich_help_panel=panel, **settings)(command)
     return app
+
+
+def _named(words: list[str]) -> str | None:
+    """The command that the first word names; None where all have to be known."""
+    first = words[0] if words else None
+    return first if any(first == name for _, name, _ in COMMANDS) else None
 
 
 def main() -> None:
     """Run the command line and exit with its status."""
     try:
         # outside standalone mode an exit comes back as its status
-        status = build_app()(prog_name="ettr", standalone_mode=False)
+        app = build_app(_named(sys.argv[1:]))
+        status = app(prog_name="ettr", standalone_mode=False)
         sys.exit(status if isinstance(status, int) else 0)
     except EttrError as error:
         complain(str(error))

@@ -1,24 +1,26 @@
 """`ettr status`, `sizes`, `failures`, `mttf`, `runs`, `goodput`, `nodes`, `quality`.
 
-Each prints one section of the report as text, or its part of the report's JSON.
+Each prints one section of the report as text, or its part of the report's JSON, and offers the
+options that its numbers depend on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Annotated
 
 from ettr.cli import options as opt
+from ettr.cli.groups import Only
 from ettr.cli.output import say, say_json
 
 
-def _metric(name: str, help_text: str) -> Callable[..., None]:
-    """The command that prints one section of the report."""
+def _metric(name: str, help_text: str, *options: str) -> Callable[..., None]:
+    """The command that prints one section of the report, with these of `MetricOptions`."""
 
     def command(
         store: opt.StoreArgument,
-        gpus_per_node: opt.LoggedGpusPerNodeOption = None,
         *,
-        measuring: opt.Measuring,
+        metric: opt.MetricOptions,
         json: opt.JsonOption = False,
     ) -> None:
         from ettr.analysis import Analysis
@@ -27,7 +29,7 @@ def _metric(name: str, help_text: str) -> Callable[..., None]:
         from ettr.report.text import joined
         from ettr.store import open_store
 
-        assumptions = measuring.assumptions(gpus_per_node)
+        assumptions = metric.assumptions(metric.gpus_per_node)
         with open_store(store) as opened:
             analysis = Analysis(opened, assumptions)
             if json:
@@ -36,14 +38,51 @@ def _metric(name: str, help_text: str) -> Callable[..., None]:
                 say(joined(PARTS[name].sections(analysis)))
 
     command.__doc__ = help_text
+    command.__annotations__["metric"] = Annotated[opt.MetricOptions, Only(*options)]
     return command
 
 
+_CAUSES = ("taxonomy", "believe", "window")
+
 status = _metric("status", "How jobs end, by count and by the GPU time they held.")
 sizes = _metric("sizes", "Job sizes, by count and by the GPU time they held.")
-failures = _metric("failures", "Failures per 1,000 node-days, by symptom and over time.")
-mttf = _metric("mttf", "Time to failure by job size with exact intervals, and the projected line.")
-runs = _metric("runs", "Job runs over requeues and resubmissions, and the ETTR of each.")
-goodput = _metric("goodput", "GPU-hours lost to failures, by cause, first and second order.")
-nodes = _metric("nodes", "Node availability: repair times, time in drain, capacity lost.")
-quality = _metric("quality", "Data quality: rejects, open jobs, gaps, clock skew, assumptions.")
+failures = _metric(
+    "failures",
+    "Failures per 1,000 node-days, by symptom and over time.",
+    *_CAUSES,
+    "above_gpus",
+    "confidence",
+)
+mttf = _metric(
+    "mttf",
+    "Time to failure by job size with exact intervals, and the projected line.",
+    *_CAUSES,
+    "above_gpus",
+    "confidence",
+    "gpus_per_node",
+)
+runs = _metric(
+    "runs",
+    "Job runs over requeues and resubmissions, and the ETTR of each.",
+    "run_id",
+    "checkpoint_min",
+    "restart_min",
+)
+goodput = _metric(
+    "goodput",
+    "GPU-hours lost to failures, by cause, first and second order.",
+    *_CAUSES,
+    "confidence",
+)
+nodes = _metric(
+    "nodes",
+    "Node availability: repair times, time in drain, capacity lost.",
+    "taxonomy",
+    "confidence",
+)
+quality = _metric(
+    "quality",
+    "Data quality: rejects, open jobs, gaps, clock skew, assumptions.",
+    *_CAUSES,
+    "above_gpus",
+)

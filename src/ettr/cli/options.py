@@ -11,26 +11,25 @@ import typer
 
 from ettr.cli import quantities as q
 from ettr.cli.groups import OptionGroup
+from ettr.cli.inputs import Input, needs
+from ettr.defaults import CONFIDENCE, LARGE_JOB_GPUS, WINDOW_AFTER_S, WINDOW_BEFORE_S
 from ettr.errors import UsageError
-from ettr.sources.base import ReadOptions
 from ettr.units import SECONDS_PER_DAY
 
 if TYPE_CHECKING:
     from ettr.analysis import Assumptions
     from ettr.metrics.runs import CheckpointAssumptions
+    from ettr.sources.base import ReadOptions
 
 WORST_SAVE_SHARE = 5.0 / 120.0
 LONGEST_WINDOW_S = 366 * SECONDS_PER_DAY
+USUAL_WINDOW = f"{WINDOW_BEFORE_S:g},{WINDOW_AFTER_S:g}"
 
 StoreArgument = Annotated[
     str,
     typer.Argument(
         metavar="STORE", help="A folder, a file ending in .duckdb, or the URL of an Ibis backend."
     ),
-]
-GpusPerNodeOption = Annotated[
-    int | None,
-    typer.Option("--gpus-per-node", metavar="G", min=1, help="GPUs of a node of the run."),
 ]
 LoggedGpusPerNodeOption = Annotated[
     int | None,
@@ -50,6 +49,7 @@ class Reading(OptionGroup):
         typer.Option(
             "--source", metavar="NAME", help="Format of the files; recognised by content if absent."
         ),
+        needs(Input.FILES),
     ] = None
     fields: Annotated[
         str | None,
@@ -58,6 +58,7 @@ class Reading(OptionGroup):
             metavar="LIST",
             help="Column names of a dump without a header, comma-separated.",
         ),
+        needs(Input.FILES),
     ] = None
     timezone: Annotated[
         str | None,
@@ -66,12 +67,14 @@ class Reading(OptionGroup):
             metavar="ZONE",
             help="Zone of local times in the logs, such as Europe/Zurich.",
         ),
+        needs(Input.FILES),
     ] = None
     nodes: Annotated[
         int | None,
         typer.Option(
             "--nodes", metavar="N", min=1, help="Nodes in the fleet, where the log lacks it."
         ),
+        needs(Input.FILES),
     ] = None
     gpus_per_node: LoggedGpusPerNodeOption = None
     cluster: Annotated[
@@ -79,6 +82,7 @@ class Reading(OptionGroup):
         typer.Option(
             "--cluster", metavar="NAME", help="The cluster's name, where the log lacks it."
         ),
+        needs(Input.FILES),
     ] = None
     start: Annotated[
         str | None,
@@ -87,16 +91,19 @@ class Reading(OptionGroup):
             metavar="TIME",
             help="When the log begins (ISO 8601 with zone), for stamps without year or date.",
         ),
+        needs(Input.FILES),
     ] = None
     table: Annotated[
         str | None,
         typer.Option("--table", metavar="NAME", help="Table that a CSV or Parquet file holds."),
+        needs(Input.FILES),
     ] = None
     columns: Annotated[
         str | None,
         typer.Option(
             "--columns", metavar="MAP", help="Its columns as ours=theirs pairs, comma-separated."
         ),
+        needs(Input.FILES),
     ] = None
 
     def read_options(self) -> ReadOptions:
@@ -105,6 +112,8 @@ class Reading(OptionGroup):
         Raises:
             UsageError: an option cannot be understood.
         """
+        from ettr.sources.base import ReadOptions
+
         fields = self.fields
         return ReadOptions(
             timezone=self.timezone,
@@ -129,6 +138,7 @@ class Judging(OptionGroup):
             metavar="FILE",
             help="TOML or CSV file whose rows override the taxonomy's.",
         ),
+        needs(Input.STORE, Input.FILES),
     ] = None
     believe: Annotated[
         str | None,
@@ -137,12 +147,11 @@ class Judging(OptionGroup):
             metavar="VENDOR",
             help="Whose verdict on XID codes decides; nvidia if absent.",
         ),
+        needs(Input.STORE, Input.FILES),
     ] = None
 
     def check(self) -> None:
         """Accept a taxonomy file that is there and a vendor that is known.
-
-        Not every command asks the taxonomy; a mistake is one all the same.
 
         Raises:
             UsageError: the file is absent, or nobody has such verdicts.
@@ -166,8 +175,10 @@ class Explaining(Judging):
         typer.Option(
             "--window",
             metavar="BEFORE,AFTER",
-            help="Seconds before and after a job's end in which an event explains it; 600,300.",
+            help="Seconds before and after a job's end in which an event explains it; "
+            f"{USUAL_WINDOW} if absent.",
         ),
+        needs(Input.STORE, Input.FILES),
     ] = None
 
     def assumptions(self, gpus_per_node: int | None = None) -> Assumptions:
@@ -199,10 +210,18 @@ class Rating(Explaining):
         typer.Option(
             "--above-gpus", metavar="N", min=0, help="Large jobs have more GPUs than this."
         ),
-    ] = 128
+        needs(Input.STORE, Input.FILES),
+        needs(Input.LARGE_JOBS),
+    ] = LARGE_JOB_GPUS
     confidence: Annotated[
-        float, typer.Option("--confidence", metavar="SHARE", help="Of the intervals: 0.9 for 90 %.")
-    ] = 0.9
+        float,
+        typer.Option(
+            "--confidence",
+            metavar="SHARE",
+            help=f"Of the intervals: {CONFIDENCE:g} for {CONFIDENCE:.0%}.",
+        ),
+        needs(Input.STORE, Input.FILES, Input.COUNTS),
+    ] = CONFIDENCE
 
     def assumptions(self, gpus_per_node: int | None = None) -> Assumptions:
         """What the analysis cannot read from the logs, checked.
@@ -221,8 +240,8 @@ class Rating(Explaining):
 
 
 @dataclass(frozen=True, slots=True)
-class Measuring(Rating):
-    """The same, and what the logs do not tell of a run and its checkpoints."""
+class AnalysisOptions(Rating):
+    """The same, and what the logs do not say of a run and its checkpoints."""
 
     run_id: Annotated[
         str | None,
@@ -237,13 +256,13 @@ class Measuring(Rating):
         typer.Option(
             "--checkpoint-min",
             metavar="MINUTES",
-            help="Checkpoint interval of runs that tell none.",
+            help="Checkpoint interval of runs that report none.",
         ),
     ] = None
     restart_min: Annotated[
         float | None,
         typer.Option(
-            "--restart-min", metavar="MINUTES", help="Restart time of runs that tell none."
+            "--restart-min", metavar="MINUTES", help="Restart time of runs that report none."
         ),
     ] = None
 
@@ -260,6 +279,13 @@ class Measuring(Rating):
             run_rule=RunRule(comment_pattern=self.run_id),
             checkpoints=_checkpoints(self.checkpoint_min, self.restart_min),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class MetricOptions(AnalysisOptions):
+    """The same, and the size of a node; a metric offers those that it depends on."""
+
+    gpus_per_node: LoggedGpusPerNodeOption = None
 
 
 def _column_map(columns: str | None) -> dict[str, str] | None:
@@ -324,7 +350,7 @@ def _two_numbers(option: str, text: str) -> tuple[float, float]:
     # lengths below 0 are refused where a window is made
     if not max(abs(first), abs(second)) <= LONGEST_WINDOW_S or math.isnan(second):
         raise UsageError(
-            f"{option} {text!r}: give two numbers of seconds, such as 600,300, none above "
+            f"{option} {text!r}: give two numbers of seconds, such as {USUAL_WINDOW}, none above "
             f"{LONGEST_WINDOW_S:.0f}"
         )
     return first, second

@@ -10,46 +10,98 @@ import typer
 from ettr.cli import options as opt
 from ettr.cli import quantities as q
 from ettr.cli import rates
+from ettr.cli.groups import OptionGroup
+from ettr.cli.inputs import Input, TypedOptions, needs
 from ettr.cli.output import show
+from ettr.defaults import GPUS_PER_NODE
 from ettr.errors import UsageError
 
 if TYPE_CHECKING:
-    from ettr.analysis import Assumptions
     from ettr.analysis.fleet_evidence import FleetEvidence
     from ettr.analysis.model_choice import ChosenModels, Spans
 
 
-def project(
-    store: rates.StoreOrNothing = None,
+@dataclass(frozen=True, slots=True)
+class Scales(OptionGroup):
+    """The sizes to project to."""
+
     gpus: Annotated[
         str | None,
         typer.Option("--gpus", metavar="LIST", help="Scales, such as 4096,16384,131072."),
-    ] = None,
+    ] = None
     nodes: Annotated[
         str | None, typer.Option("--nodes", metavar="LIST", help="The same in nodes.")
-    ] = None,
-    gpus_per_node: opt.GpusPerNodeOption = None,
-    *,
-    counts: rates.TypedCounts,
+    ] = None
+    gpus_per_node: rates.GpusPerNodeOption = None
+
+    def in_nodes(self, evidence: FleetEvidence, gpus_per_node: float) -> tuple[int, ...]:
+        """The sizes in nodes; powers of two from the largest job seen up where none is given.
+
+        Raises:
+            UsageError: they cannot be understood, or are given twice.
+        """
+        from ettr.analysis.projecting import scales_for, scales_of_gpus
+
+        if self.gpus is not None and self.nodes is not None:
+            raise UsageError("give --gpus or --nodes, not both")
+        if self.gpus is not None:
+            return scales_of_gpus(q.whole_numbers("--gpus", self.gpus), gpus_per_node)
+        if self.nodes is not None:
+            return q.whole_numbers("--nodes", self.nodes)
+        return scales_for(evidence, gpus_per_node)
+
+
+@dataclass(frozen=True, slots=True)
+class SeenSize(OptionGroup):
+    """The size of the jobs behind typed numbers."""
+
     seen_gpus: Annotated[
         int | None,
         typer.Option("--seen-gpus", metavar="N", min=1, help="GPUs of the jobs they were seen in."),
-    ] = None,
+        needs(Input.COUNTS),
+    ] = None
     seen_gpus_per_node: Annotated[
         int | None,
         typer.Option("--seen-gpus-per-node", metavar="G", min=1, help="GPUs of the nodes seen."),
-    ] = None,
+        needs(Input.COUNTS),
+    ] = None
+
+    def nodes(self) -> int | None:
+        """Nodes of those jobs; None where not given."""
+        from ettr.plan.run import nodes_of
+
+        if self.seen_gpus is None:
+            return None
+        return nodes_of(self.seen_gpus, self.seen_gpus_per_node or GPUS_PER_NODE)
+
+
+@dataclass(frozen=True, slots=True)
+class SpareOptions(OptionGroup):
+    """Nodes held ready, and how long a failed one is away."""
+
     spares: Annotated[
-        int, typer.Option("--spares", metavar="S", min=0, help="Nodes held ready.")
-    ] = 0,
+        int,
+        typer.Option("--spares", metavar="S", min=0, help="Nodes held ready."),
+        needs(Input.REPAIR),
+    ] = 0
     repair: Annotated[
         str | None,
         typer.Option("--repair", metavar="TIME", help="Mean time until a failed node is back."),
-    ] = None,
-    days: Annotated[
-        float | None, typer.Option("--days", metavar="D", help="Length of the run in days.")
-    ] = None,
-    times: rates.RunTimes,
+    ] = None
+
+    def repair_days(self) -> float | None:
+        """Mean time until a failed node is back, in days.
+
+        Raises:
+            UsageError: it cannot be understood.
+        """
+        return q.if_typed(q.time_days, "--repair", self.repair)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOptions(OptionGroup):
+    """The failure models in the bands."""
+
     model: Annotated[
         list[str] | None,
         typer.Option(
@@ -58,7 +110,7 @@ def project(
             help="constant, gamma-mixed, weibull, lognormal or piecewise; repeatable, the first in "
             "the middle of the bands. If absent: the first two, the better one first.",
         ),
-    ] = None,
+    ] = None
     ages: Annotated[
         str | None,
         typer.Option(
@@ -66,16 +118,60 @@ def project(
             metavar="FROM,TO",
             help="Clock of the nodes over the run, for weibull and lognormal: 0d,90d.",
         ),
-    ] = None,
+        needs(Input.MODEL_OF_AGE),
+    ] = None
     clock: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--clock",
             metavar="CLOCK",
             help="What --ages counts: use (since a node's last failure) or age (in service).",
         ),
-    ] = "use",
+        needs(Input.MODEL_OF_AGE),
+    ] = None
+
+    def of_age(self) -> bool:
+        """Whether one of them depends on the age of the nodes."""
+        from ettr.analysis.model_choice import LAWS_OF_AGE
+
+        return any(name in LAWS_OF_AGE for name in self.model or ())
+
+    def fitted(
+        self, evidence: FleetEvidence, spans: Spans | None, confidence: float
+    ) -> ChosenModels | None:
+        """The models asked for, fitted; None where the fleet's counts decide.
+
+        Raises:
+            UsageError: one is unknown, or does not apply to what there is.
+        """
+        from ettr.analysis.model_choice import CLOCKS, choose_models
+
+        if not self.model:
+            return None
+        return choose_models(
+            self.model,
+            evidence,
+            spans,
+            ages_days=None if self.ages is None else q.span_days("--ages", self.ages),
+            clock=self.clock or CLOCKS[0],
+            confidence=confidence,
+        )
+
+
+def project(
+    store: rates.StoreOrNothing = None,
+    *,
+    scales: Scales,
+    counts: rates.TypedCounts,
+    seen: SeenSize,
+    spare: SpareOptions,
+    days: Annotated[
+        float | None, typer.Option("--days", metavar="D", help="Length of the run in days.")
+    ] = None,
+    times: rates.RunTimes,
+    models: ModelOptions,
     rating: opt.Rating,
+    typed: TypedOptions,
     json: opt.JsonOption = False,
 ) -> None:
     """Project failures to other scales: MTTF and ETTR with bands, spares, and warnings.
@@ -83,80 +179,52 @@ def project(
     From a store, or from typed failures and node-days. Without --gpus or --nodes: powers of two
     from the largest job seen up.
     """
-    from ettr.analysis.projecting import project_fleet, scales_for
-    from ettr.defaults import GPUS_PER_NODE
-    from ettr.plan.run import nodes_of
+    from ettr.analysis.projecting import project_fleet
     from ettr.report.sections.projection import projection_section
 
-    if gpus is not None and nodes is not None:
-        raise UsageError("give --gpus or --nodes, not both")
     if (store is None) is not counts.given:
         raise UsageError("give a STORE, or --failures K with --node-days T")
-    if store is not None and (seen_gpus or seen_gpus_per_node):
-        raise UsageError(
-            "--seen-gpus and --seen-gpus-per-node: a store tells them itself; leave them out, or "
-            "give --failures K with --node-days T instead of a STORE"
-        )
-    q.positive("--days", days, "days")
-    assumptions = rating.assumptions()
-    span = None if ages is None else q.span_days("--ages", ages)
-    wanted = _Wanted(tuple(model or ()), span, clock)
-    if store is not None:
-        record, models = _stored(store, assumptions, wanted)
+    typed.check(
+        {
+            Input.STORE: store is not None,
+            Input.COUNTS: counts.given,
+            Input.REPAIR: spare.repair is not None,
+            Input.MODEL_OF_AGE: models.of_age(),
+        }
+    )
+    run_days, shape = q.positive("--days", days, "days"), times.shape(1)
+    if store is None:
+        evidence = _typed(counts, seen)
+        chosen = models.fitted(evidence, None, rating.confidence)
     else:
-        seen_nodes = seen_gpus and nodes_of(seen_gpus, seen_gpus_per_node or GPUS_PER_NODE)
-        record = counts.record(seen_nodes, seen_gpus_per_node)
-        models = wanted.fitted(record, None, rating.confidence)
-    per_node = gpus_per_node or record.gpus_per_node or GPUS_PER_NODE
-    if gpus is not None:
-        scales = tuple(
-            nodes_of(n, max(1, round(per_node))) for n in q.whole_numbers("--gpus", gpus)
-        )
-    elif nodes is not None:
-        scales = q.whole_numbers("--nodes", nodes)
-    else:
-        scales = scales_for(record, per_node)
+        evidence, chosen = _stored(store, rating, models)
+    gpus_per_node = scales.gpus_per_node or evidence.gpus_per_node or GPUS_PER_NODE
     found = project_fleet(
-        record,
-        scales,
-        times.shape(1),
-        gpus_per_node=per_node,
-        spares=spares,
-        repair_days=None if repair is None else q.seconds("--repair", repair) / 86400.0,
-        run_days=days,
+        evidence,
+        scales.in_nodes(evidence, gpus_per_node),
+        shape,
+        interval_s=times.interval_s(),
+        gpus_per_node=gpus_per_node,
+        spares=spare.spares,
+        repair_days=spare.repair_days(),
+        run_days=run_days,
         confidence=rating.confidence,
-        models=models,
+        models=chosen,
     )
     show("ettr-projection", found, projection_section, json)
 
 
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    """Models asked for by name; none where the fleet's counts shall decide."""
+def _typed(counts: rates.TypedCounts, seen: SeenSize) -> FleetEvidence:
+    from ettr.analysis.fleet_evidence import typed_evidence
 
-    names: tuple[str, ...]
-    ages_days: tuple[float, float] | None
-    clock: str
-
-    def fitted(
-        self, record: FleetEvidence, spans: Spans | None, confidence: float
-    ) -> ChosenModels | None:
-        from ettr.analysis.model_choice import choose_models
-
-        if not self.names and self.ages_days is None and self.clock == "use":
-            return None
-        return choose_models(
-            self.names or ("constant",),
-            record,
-            spans,
-            ages_days=self.ages_days,
-            clock=self.clock,
-            confidence=confidence,
-        )
+    rate = counts.rate()
+    return typed_evidence(
+        "the fleet", rate.failures, rate.node_days, seen.nodes(), seen.seen_gpus_per_node
+    )
 
 
 def _stored(
-    store: str, assumptions: Assumptions, wanted: _Wanted
+    store: str, rating: opt.Rating, models: ModelOptions
 ) -> tuple[FleetEvidence, ChosenModels | None]:
     from ettr.analysis import Analysis
     from ettr.analysis.fleet_evidence import evidence_to_plan_with, planned_above_gpus
@@ -164,7 +232,7 @@ def _stored(
     from ettr.store import open_store
 
     with open_store(store) as opened:
-        analysis = Analysis(opened, assumptions)
-        record = evidence_to_plan_with(analysis, store)
+        analysis = Analysis(opened, rating.assumptions())
+        evidence = evidence_to_plan_with(analysis, store)
         spans = stored_spans(analysis, planned_above_gpus(analysis))
-        return record, wanted.fitted(record, spans, assumptions.confidence)
+        return evidence, models.fitted(evidence, spans, rating.confidence)

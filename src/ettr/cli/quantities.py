@@ -7,22 +7,24 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from datetime import datetime
 
 from ettr.errors import UsageError
+from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR, SECONDS_PER_MINUTE
 
 _QUANTITY = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z]*)(/s)?\s*")
 _SECONDS = {
     "s": 1.0,
     "sec": 1.0,
-    "m": 60.0,
-    "min": 60.0,
-    "h": 3600.0,
-    "hour": 3600.0,
-    "hours": 3600.0,
-    "d": 86400.0,
-    "day": 86400.0,
-    "days": 86400.0,
+    "m": SECONDS_PER_MINUTE,
+    "min": SECONDS_PER_MINUTE,
+    "h": SECONDS_PER_HOUR,
+    "hour": SECONDS_PER_HOUR,
+    "hours": SECONDS_PER_HOUR,
+    "d": SECONDS_PER_DAY,
+    "day": SECONDS_PER_DAY,
+    "days": SECONDS_PER_DAY,
     "ms": 1e-3,
 }
 _MOST_DIGITS = 15
@@ -50,9 +52,40 @@ def seconds(option: str, text: str) -> float:
     return _quantity(option, text, _SECONDS, "5min, 10s, 1.5h or 2d", per_s=False)
 
 
-def seconds_or(option: str, text: str | None, otherwise: float) -> float:
-    """The same, or `otherwise` where the option is absent."""
-    return otherwise if text is None else seconds(option, text)
+def time_days(option: str, text: str) -> float:
+    """A length of time in days.
+
+    Raises:
+        UsageError: as `seconds` does.
+    """
+    return seconds(option, text) / SECONDS_PER_DAY
+
+
+def if_typed(read: Callable[[str, str], float], option: str, text: str | None) -> float | None:
+    """The quantity as `read` understands it; None where the option is absent.
+
+    Raises:
+        UsageError: as `read` does.
+    """
+    return None if text is None else read(option, text)
+
+
+def typed_time(duration_s: float) -> str:
+    """A length of time as it may be typed: 5min, 90s."""
+    for unit in ("d", "h", "min"):
+        if duration_s and duration_s % _SECONDS[unit] == 0:
+            return f"{duration_s / _SECONDS[unit]:g}{unit}"
+    return f"{duration_s:g}s"
+
+
+def typed_size(size_bytes: float) -> str:
+    """A size as it may be typed: 500GB."""
+    return f"{size_bytes / _BYTES['gb']:g}GB"
+
+
+def typed_rate(size_bytes_per_s: float) -> str:
+    """A rate as it may be typed: 50GB/s."""
+    return f"{typed_size(size_bytes_per_s)}/s"
 
 
 def n_bytes(option: str, text: str) -> float:
@@ -111,6 +144,16 @@ def positive(option: str, value: float | None, unit: str) -> float | None:
     if value is not None and not 0 < value < math.inf:
         raise UsageError(f"{option} {value:g}: give a positive number of {unit}, or leave it out")
     return value
+
+
+def days(option: str, value: float | None) -> float | None:
+    """A number of days in seconds; None where the option is absent.
+
+    Raises:
+        UsageError: it is 0, negative, without end, or none.
+    """
+    checked = positive(option, value, "days")
+    return None if checked is None else checked * SECONDS_PER_DAY
 
 
 def whole_numbers(option: str, text: str) -> tuple[int, ...]:
@@ -181,7 +224,7 @@ def span_days(option: str, text: str) -> tuple[float, float]:
     parts = text.split(",")
     if len(parts) != 2:
         raise UsageError(f"{option} {text!r}: give two times, from and to, such as 0d,90d")
-    begin, end = (seconds(option, part) / 86400.0 for part in parts)
+    begin, end = (time_days(option, part) for part in parts)
     if not begin < end:
         raise UsageError(f"{option} {text!r}: ends before it begins; write it as 0d,90d")
     return begin, end

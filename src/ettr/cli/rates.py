@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ettr.cli import quantities as q
 from ettr.cli.groups import OptionGroup
+from ettr.defaults import GPUS_PER_NODE, RESTART_S, WRITE_S
 from ettr.errors import UsageError
 
 if TYPE_CHECKING:
-    from ettr.analysis import Assumptions
-    from ettr.analysis.fleet_evidence import FleetEvidence
-    from ettr.analysis.planning import RunShape
-
-ASSUMED_WRITE = "5min"
-ASSUMED_RESTART = "5min"
+    from ettr.estimates.exact import FailureRate
+    from ettr.plan.run import RunShape
 
 StoreOrNothing = Annotated[
     str | None,
     typer.Argument(metavar="STORE", help="A store whose failure rate to use; or type one."),
+]
+GpusPerNodeOption = Annotated[
+    int | None,
+    typer.Option("--gpus-per-node", metavar="G", min=1, help="GPUs of a node of the run."),
 ]
 
 
@@ -44,21 +45,41 @@ class TypedCounts(OptionGroup):
         """Whether either was typed."""
         return self.failures is not None or self.node_days is not None
 
-    def record(
-        self, seen_nodes: int | None = None, seen_gpus_per_node: float | None = None
-    ) -> FleetEvidence:
-        """A fleet known by these two numbers.
+    def rate(self) -> FailureRate:
+        """Failures and node-days.
 
         Raises:
             UsageError: one is absent, or they cannot be.
         """
-        from ettr.analysis.fleet_evidence import typed_evidence
+        from ettr.estimates.exact import FailureRate
 
         if self.failures is None or self.node_days is None:
             raise UsageError("--failures and --node-days go together; give both")
-        return typed_evidence(
-            "the fleet", self.failures, self.node_days, seen_nodes, seen_gpus_per_node
-        )
+        if self.failures < 0 or not 0 < self.node_days < math.inf:
+            raise UsageError(
+                f"{self.failures} failures in {self.node_days:g} node-days; give 0 or more "
+                "failures and more than 0 node-days"
+            )
+        return FailureRate(self.failures, self.node_days)
+
+
+@dataclass(frozen=True, slots=True)
+class RunSize(OptionGroup):
+    """How large the run is."""
+
+    gpus: Annotated[
+        int | None, typer.Option("--gpus", metavar="N", min=1, help="GPUs of the run.")
+    ] = None
+    nodes: Annotated[
+        int | None, typer.Option("--nodes", metavar="N", min=1, help="Nodes of the run, instead.")
+    ] = None
+    gpus_per_node: GpusPerNodeOption = None
+
+    def assumed(self, seen_gpus_per_node: int | None) -> tuple[str, ...]:
+        """What was not typed and is therefore assumed, a sentence each."""
+        if self.gpus is None or self.gpus_per_node or seen_gpus_per_node:
+            return ()
+        return (f"--gpus-per-node not given: {GPUS_PER_NODE}.",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +97,9 @@ class RunTimes(OptionGroup):
     write: Annotated[
         str | None,
         typer.Option(
-            "--write", metavar="TIME", help="Time a checkpoint stops training; 5min if absent."
+            "--write",
+            metavar="TIME",
+            help=f"Time a checkpoint stops training; {q.typed_time(WRITE_S)} if absent.",
         ),
     ] = None
     restart: Annotated[
@@ -84,48 +107,45 @@ class RunTimes(OptionGroup):
         typer.Option(
             "--restart",
             metavar="TIME",
-            help="From an attempt's start until it trains; 5min if absent.",
+            help=f"From an attempt's start until it trains; {q.typed_time(RESTART_S)} if absent.",
         ),
     ] = None
     queue: Annotated[
-        str,
+        str | None,
         typer.Option("--queue", metavar="TIME", help="Mean wait at first and after a failure."),
-    ] = "0s"
+    ] = None
 
-    def shape(self, n_nodes: int, productive_s: float = math.inf) -> RunShape:
-        """A run of that size with these times.
+    def shape(self, n_nodes: int) -> RunShape:
+        """A long run of that size with these times.
 
         Raises:
             UsageError: a time cannot be understood.
         """
-        from ettr.analysis.planning import RunShape
+        from ettr.plan.run import RunShape
 
-        return RunShape(
-            n_nodes,
-            None if self.interval is None else q.seconds("--interval", self.interval),
-            q.seconds("--write", self.write or ASSUMED_WRITE),
-            q.seconds("--restart", self.restart or ASSUMED_RESTART),
-            q.seconds("--queue", self.queue),
-            productive_s,
-        )
+        typed = {
+            "write_s": q.if_typed(q.seconds, "--write", self.write),
+            "restart_s": q.if_typed(q.seconds, "--restart", self.restart),
+            "queue_s": q.if_typed(q.seconds, "--queue", self.queue),
+        }
+        known: dict[str, Any] = {name: at for name, at in typed.items() if at is not None}
+        return replace(RunShape(n_nodes), **known)
 
-    def assumed(self) -> list[str]:
+    def interval_s(self) -> float | None:
+        """Between checkpoints, in seconds; None for the best.
+
+        Raises:
+            UsageError: it cannot be understood.
+        """
+        return q.if_typed(q.seconds, "--interval", self.interval)
+
+    def assumed(self) -> tuple[str, ...]:
         """What was not typed and is therefore assumed, a sentence each."""
-        return [
-            f"{option} not given: {assumed}, as Kokolis et al. (HPCA 2025) assume."
-            for option, given, assumed in (
-                ("--write", self.write, ASSUMED_WRITE),
-                ("--restart", self.restart, ASSUMED_RESTART),
+        return tuple(
+            f"{option} not given: {q.typed_time(assumed_s)}, as Kokolis et al. (HPCA 2025) assume."
+            for option, given, assumed_s in (
+                ("--write", self.write, WRITE_S),
+                ("--restart", self.restart, RESTART_S),
             )
             if given is None
-        ]
-
-
-def stored_evidence(store: str, assumptions: Assumptions) -> FleetEvidence:
-    """What a store's large jobs have shown, or all of its jobs where none was large."""
-    from ettr.analysis import Analysis
-    from ettr.analysis.fleet_evidence import evidence_to_plan_with
-    from ettr.store import open_store
-
-    with open_store(store) as opened:
-        return evidence_to_plan_with(Analysis(opened, assumptions), store)
+        )

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ettr.cli import options as opt
+from ettr.cli.inputs import Input, TypedOptions, needs
 from ettr.cli.output import check_writable, complain, progress_bar, say, say_json, write_whole
+from ettr.cli.reading import ingest_all
 from ettr.errors import UsageError
 
 if TYPE_CHECKING:
@@ -25,23 +27,34 @@ def report(
         list[str], typer.Argument(metavar="STORE | FILE...", help="A store, or logs to read.")
     ],
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE.html", help="Where to write it.")
+        Path,
+        typer.Option("--output", "-o", metavar="FILE.html", help="Where to write it."),
+        needs(Input.REPORT_PAGE),
     ] = Path("report.html"),
     json: Annotated[
         bool, typer.Option("--json", help="Print JSON with the same numbers; write no HTML.")
     ] = False,
     *,
     reading: opt.Reading,
-    measuring: opt.Measuring,
+    analysing: opt.AnalysisOptions,
+    typed: TypedOptions,
 ) -> None:
     """Write a reliability report: how often it fails, why, at which size, what it costs.
 
-    From a store, or straight from logs (read into a store of its own, gone afterwards).
+    From a store, or straight from logs (read into a temporary store).
     """
     from ettr.analysis import Analysis
 
+    store_given = _is_one_store(what)
+    typed.check(
+        {
+            Input.STORE: store_given,
+            Input.FILES: not store_given,
+            Input.REPORT_PAGE: not json,
+        }
+    )
     options = reading.read_options()
-    assumptions = measuring.assumptions(reading.gpus_per_node)
+    assumptions = analysing.assumptions(reading.gpus_per_node)
     if not json:
         check_writable("--output", output)
     with _opened(what, options, reading.source) as store:
@@ -87,23 +100,34 @@ def _no_folder_of_logs(path: Path) -> None:
         )
 
 
+def _is_one_store(what: list[str]) -> bool:
+    """Whether a store is named; else all are log files.
+
+    Raises:
+        UsageError: a folder of logs in place of a store, or a store next to other files.
+    """
+    from ettr.store import is_store
+
+    stores = [name for name in what if is_store(name)]
+    if stores and len(what) > 1:
+        raise UsageError(
+            f"{stores[0]} is a store and other files are named with it; `ettr ingest "
+            f"{stores[0]} FILE...` reads them into it first"
+        )
+    if stores:
+        _no_folder_of_logs(Path(stores[0]))
+    return bool(stores)
+
+
 @contextmanager
 def _opened(what: list[str], options: ReadOptions, source: str | None) -> Iterator[Store]:
-    """The store that is named, or one of its own made from the files that are."""
-    from ettr.cli.ingest import ingest_all
-    from ettr.store import is_store, open_store
+    """The store that is named, or a temporary one made from the files that are."""
+    from ettr.store import open_store
 
-    if len(what) == 1 and is_store(what[0]):
-        _no_folder_of_logs(Path(what[0]))
+    if _is_one_store(what):
         with open_store(what[0]) as store:
             yield store
         return
-    stores = [name for name in what if is_store(name)]
-    if stores:
-        raise UsageError(
-            f"{stores[0]} is a store and other files are named beside it; `ettr ingest "
-            f"{stores[0]} FILE...` reads them into it first"
-        )
     files = opt.existing_files([Path(name) for name in what])
     with (
         tempfile.TemporaryDirectory(prefix="ettr-") as folder,

@@ -1,18 +1,26 @@
-"""Options of `ettr plan` that tell a job's state and machines, to rank checkpoint schemes."""
+"""Options of `ettr plan` about a job's state and machines, to rank checkpoint schemes."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ettr.cli import quantities as q
 from ettr.cli.groups import OptionGroup
+from ettr.cli.inputs import Input, needs
+from ettr.defaults import (
+    DEVICE_BYTES_PER_S,
+    DURABLE_PERIOD_S,
+    HOST_BYTES,
+    NETWORK_BYTES_PER_S,
+    REPLACE_S,
+)
 from ettr.errors import UsageError
 
 if TYPE_CHECKING:
-    from ettr.analysis.planning import RunShape
+    from ettr.plan.run import RunShape
     from ettr.plan.schemes import JobShape
 
 
@@ -25,96 +33,145 @@ class SchemeOptions(OptionGroup):
         typer.Option("--state-bytes", metavar="SIZE", help="Checkpoint size: ranks the schemes."),
     ] = None
     step: Annotated[
-        str | None, typer.Option("--step", metavar="TIME", help="Time of one training step.")
+        str | None,
+        typer.Option("--step", metavar="TIME", help="Time of one training step."),
+        needs(Input.STATE),
     ] = None
     bandwidth: Annotated[
         str | None,
         typer.Option("--bandwidth", metavar="RATE", help="To durable storage, whole job: 200GB/s."),
+        needs(Input.STATE),
     ] = None
     network: Annotated[
-        str, typer.Option("--network", metavar="RATE", help="Of one node, to its peers.")
-    ] = "50GB/s"
+        str | None,
+        typer.Option(
+            "--network",
+            metavar="RATE",
+            help=f"Of one node, to its peers; {q.typed_rate(NETWORK_BYTES_PER_S)} if absent.",
+        ),
+        needs(Input.STATE),
+    ] = None
     device: Annotated[
-        str, typer.Option("--device", metavar="RATE", help="Of one node, GPUs to memory.")
-    ] = "100GB/s"
+        str | None,
+        typer.Option(
+            "--device",
+            metavar="RATE",
+            help=f"Of one node, GPUs to memory; {q.typed_rate(DEVICE_BYTES_PER_S)} if absent.",
+        ),
+        needs(Input.STATE),
+    ] = None
     host_memory: Annotated[
-        str, typer.Option("--host-memory", metavar="SIZE", help="Of a node, for checkpoints.")
-    ] = "500GB"
+        str | None,
+        typer.Option(
+            "--host-memory",
+            metavar="SIZE",
+            help=f"Of a node, for checkpoints; {q.typed_size(HOST_BYTES)} if absent.",
+        ),
+        needs(Input.STATE),
+    ] = None
     replicas: Annotated[
-        int, typer.Option("--replicas", metavar="N", min=1, help="Data-parallel copies of state.")
-    ] = 1
+        int | None,
+        typer.Option(
+            "--replicas", metavar="N", min=1, help="Data-parallel copies of state; 1 if absent."
+        ),
+        needs(Input.STATE),
+    ] = None
     replace: Annotated[
-        str, typer.Option("--replace", metavar="TIME", help="To replace only what failed.")
-    ] = "60s"
+        str | None,
+        typer.Option(
+            "--replace",
+            metavar="TIME",
+            help=f"To replace only what failed; {q.typed_time(REPLACE_S)} if absent.",
+        ),
+        needs(Input.STATE),
+    ] = None
     durable_every: Annotated[
-        str,
+        str | None,
         typer.Option(
-            "--durable-every", metavar="TIME", help="Between durable copies of two-level schemes."
+            "--durable-every",
+            metavar="TIME",
+            help="Between durable copies of two-level schemes; "
+            f"{q.typed_time(DURABLE_PERIOD_S)} if absent.",
         ),
-    ] = "1h"
+        needs(Input.STATE),
+    ] = None
     one_writer_share: Annotated[
-        float,
+        float | None,
         typer.Option(
-            "--one-writer-share", metavar="SHARE", help="Of --bandwidth, for one checkpoint alone."
+            "--one-writer-share",
+            metavar="SHARE",
+            help="Of --bandwidth, for one checkpoint alone; 1 if absent.",
         ),
-    ] = 1.0
+        needs(Input.STATE),
+    ] = None
     embedding_share: Annotated[
-        float, typer.Option("--embedding-share", metavar="SHARE", help="Of the state: embeddings.")
-    ] = 0.0
+        float | None,
+        typer.Option("--embedding-share", metavar="SHARE", help="Of the state: embeddings."),
+        needs(Input.STATE),
+    ] = None
     expert_share: Annotated[
-        float, typer.Option("--expert-share", metavar="SHARE", help="Of the state: experts.")
-    ] = 0.0
+        float | None,
+        typer.Option("--expert-share", metavar="SHARE", help="Of the state: experts."),
+        needs(Input.STATE),
+    ] = None
     logged_bytes: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--logged-bytes", metavar="SIZE", help="Sent between pipeline stages in a step."
         ),
-    ] = "0B"
+        needs(Input.STATE),
+    ] = None
+    failure_shares: Annotated[
+        str | None,
+        typer.Option(
+            "--failure-shares",
+            metavar="LIST",
+            help="What failures bring down: process=0.2,node=0.7,rack=0.05,job=0.05.",
+        ),
+        needs(Input.STATE, Input.PLANNER_PAGE),
+    ] = None
 
-    def job(self, shape: RunShape, gpus_per_node: int) -> JobShape | None:
+    def job(self, shape: RunShape) -> JobShape | None:
         """The job that schemes are ranked for; None where no state is given.
 
         Raises:
-            UsageError: a part is absent or cannot be understood, or there are parts and no state.
+            UsageError: a part is absent or cannot be understood.
         """
         from ettr.plan.schemes import JobShape
 
         if self.state_bytes is None:
-            if self != SchemeOptions():
-                raise UsageError(
-                    f"{', '.join(self._changed())}: without --state-bytes no checkpoint scheme is "
-                    "ranked; give it, with --step and --bandwidth, or leave these out"
-                )
             return None
         if self.step is None or self.bandwidth is None:
             raise UsageError(
                 "to rank checkpoint schemes give --state-bytes, --step and --bandwidth together"
             )
-        return JobShape(
-            state_bytes=q.n_bytes("--state-bytes", self.state_bytes),
-            step_s=q.seconds("--step", self.step),
-            n_nodes=shape.n_nodes,
-            storage_bytes_per_s=q.bytes_per_s("--bandwidth", self.bandwidth),
-            network_bytes_per_s=q.bytes_per_s("--network", self.network),
-            device_bytes_per_s=q.bytes_per_s("--device", self.device),
-            host_bytes=q.n_bytes("--host-memory", self.host_memory),
-            restart_s=shape.restart_s,
-            replace_s=q.seconds("--replace", self.replace),
-            queue_s=shape.queue_s,
-            gpus_per_node=gpus_per_node,
-            replicas=self.replicas,
-            one_writer_share=self.one_writer_share,
-            durable_period_s=q.seconds("--durable-every", self.durable_every),
-            embedding_share=self.embedding_share,
-            expert_share=self.expert_share,
-            logged_bytes_per_step=q.n_bytes("--logged-bytes", self.logged_bytes),
-        )
+        typed: dict[str, Any] = {
+            "state_bytes": q.n_bytes("--state-bytes", self.state_bytes),
+            "step_s": q.seconds("--step", self.step),
+            "storage_bytes_per_s": q.bytes_per_s("--bandwidth", self.bandwidth),
+            "network_bytes_per_s": q.if_typed(q.bytes_per_s, "--network", self.network),
+            "device_bytes_per_s": q.if_typed(q.bytes_per_s, "--device", self.device),
+            "host_bytes": q.if_typed(q.n_bytes, "--host-memory", self.host_memory),
+            "replace_s": q.if_typed(q.seconds, "--replace", self.replace),
+            "durable_period_s": q.if_typed(q.seconds, "--durable-every", self.durable_every),
+            "logged_bytes_per_step": q.if_typed(q.n_bytes, "--logged-bytes", self.logged_bytes),
+            "replicas": self.replicas,
+            "one_writer_share": self.one_writer_share,
+            "embedding_share": self.embedding_share,
+            "expert_share": self.expert_share,
+        }
+        known = {name: value for name, value in typed.items() if value is not None}
+        return JobShape(**shape.shape_values(), **known)
 
-    def _changed(self) -> list[str]:
-        """Names of the options that are not as they are left alone."""
-        usual = SchemeOptions()
-        return [
-            f"--{field.name.replace('_', '-')}"
-            for field in fields(self)
-            if getattr(self, field.name) != getattr(usual, field.name)
-        ]
+    def domain_shares(self) -> dict[str, float] | None:
+        """Share of failures by what they take down; None where not given.
+
+        Raises:
+            UsageError: it cannot be understood.
+        """
+        from ettr.plan.schemes import Domain
+
+        if self.failure_shares is None:
+            return None
+        names = tuple(domain.key for domain in Domain)
+        return q.shares("--failure-shares", self.failure_shares, names)

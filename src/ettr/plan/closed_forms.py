@@ -47,6 +47,11 @@ def second_form_ettr(run: PlannedRun) -> float:
     return _time_left(run) / (1.0 + run.write_s / run.interval_s)
 
 
+def second_form_where_valid(run: PlannedRun) -> float | None:
+    """Expected ETTR by the second form; None where it has no meaning."""
+    return second_form_ettr(run) if run.lost_share < 1.0 else None
+
+
 def general_form_ettr(run: PlannedRun) -> float:
     """Expected ETTR to first order, with queue time and finite length.
 
@@ -62,3 +67,8 @@ def general_form_ettr(run: PlannedRun) -> float:
     waits = run.queue_s / run.productive_s * left
     value = left / (scheduled * (1.0 + run.failures_per_s * run.queue_s) + waits)
     return value if math.isfinite(value) else 0.0
+
+
+def general_form_where_valid(run: PlannedRun) -> float | None:
+    """Expected ETTR by the general form; None where it has no meaning."""
+    return general_form_ettr(run) if run.lost_share < 1.0 else None

@@ -1,11 +1,14 @@
-"""How often to save: Young, Daly, the optimum of the paper's form, and the exact one."""
+"""The checkpoint interval: Young, Daly, the optimum of the paper's form, and the exact one."""
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ettr.errors import UsageError
+from ettr.estimates import Interval
+from ettr.plan.closed_forms import second_form_where_valid
 from ettr.plan.renewal import exact_ettr
 from ettr.plan.run import PlannedRun
+from ettr.units import SECONDS_PER_DAY
 
 
 def _checked(write_s: float, mttf_s: float) -> None:
@@ -142,3 +145,64 @@ def with_best_interval(run: PlannedRun) -> PlannedRun:
     parts = max(1, math.floor(run.productive_s / best_s))
     options = [replace(run, interval_s=run.productive_s / n) for n in (parts, parts + 1)]
     return max(options, key=exact_ettr)
+
+
+@dataclass(frozen=True, slots=True)
+class IntervalChoice:
+    """One way to choose the checkpoint interval, and what it gives.
+
+    `paper_ettr` is by the paper's second form; None where that form has no meaning.
+    """
+
+    rule: str
+    interval_s: float
+    ettr: float
+    paper_ettr: float | None
+
+
+def interval_choices(run: PlannedRun, *, planned_best: bool) -> tuple[IntervalChoice, ...]:
+    """The interval of each rule for a run, its own first; only those that are positive.
+
+    Args:
+        run: At the interval planned.
+        planned_best: Whether that is the exact optimum.
+    """
+    write_s, mttf_s = run.write_s, run.mttf_s
+    rules = [("exact optimum (planned)" if planned_best else "given (planned)", run.interval_s)]
+    if write_s > 0 and math.isfinite(mttf_s):
+        if not planned_best:
+            rules.append(("exact optimum", exact_interval_s(write_s, mttf_s)))
+        rules.append(("Young: sqrt(2 w MTTF)", young_interval_s(write_s, mttf_s)))
+        rules.append(("Daly, first order", daly_interval_s(write_s, mttf_s, run.restart_s)))
+        rules.append(("Daly, higher order", daly_higher_order_interval_s(write_s, mttf_s)))
+        if run.restart_s < mttf_s:
+            paper_s = paper_interval_s(write_s, mttf_s, run.restart_s)
+            rules.append(("optimum of the paper's form", paper_s))
+    return tuple(
+        IntervalChoice(rule, at.interval_s, exact_ettr(at), second_form_where_valid(at))
+        for rule, at in (
+            (rule, replace(run, interval_s=interval_s))
+            for rule, interval_s in rules
+            if interval_s > 0
+        )
+    )
+
+
+def best_interval_band(run: PlannedRun, per_node_day: Interval) -> Interval | None:
+    """The exact optimum at a failure rate and at its ends; None where there is none.
+
+    Args:
+        run: The run; its own failure rate is not used, but that it has one.
+        per_node_day: The rate of a node.
+    """
+    if not run.write_s or not run.failures_per_s:
+        return None
+
+    def best_s(rate: float) -> float:
+        return exact_interval_s(run.write_s, SECONDS_PER_DAY / (run.n_nodes * rate))
+
+    return Interval(
+        best_s(per_node_day.estimate) if per_node_day.estimate else None,
+        best_s(per_node_day.high) if math.isfinite(per_node_day.high) else 0.0,
+        best_s(per_node_day.low) if per_node_day.low else math.inf,
+    )

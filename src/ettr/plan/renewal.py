@@ -7,7 +7,8 @@ attempt starts from the last complete checkpoint; the run ends with a write of i
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from ettr.plan.run import PlannedRun
 
@@ -41,6 +42,22 @@ def exact_ettr(run: PlannedRun) -> float:
             run.failures_per_s, run.interval_s, run.write_s, run.restart_s, run.queue_s
         )
     return run.productive_s / expected_wallclock_s(run)
+
+
+def ettr_by_rate(run: PlannedRun) -> Callable[[float], float]:
+    """Exact ETTR of `run` as a function of the failures per day of the whole run.
+
+    The checkpoint interval stays as it is: it is chosen once, before the true rate is known, so a
+    band at the best interval of each rate would promise too much.
+
+    Args:
+        run: The run; its own failure rate is not used.
+    """
+
+    def ettr(failures_per_day: float) -> float:
+        return exact_ettr(replace(run, failures_per_node_day=failures_per_day / run.n_nodes))
+
+    return ettr
 
 
 def segments(run: PlannedRun) -> tuple[int, float]:

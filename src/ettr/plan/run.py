@@ -1,34 +1,35 @@
-"""A run as it is planned: its failures, its intervals and its length, all in seconds."""
+"""A run: its shape, its failure rate and its checkpoint interval, all times in seconds."""
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from ettr.defaults import GPUS_PER_NODE, RESTART_S, WRITE_S
 from ettr.errors import UsageError
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR, SECONDS_PER_MINUTE
 
-GPUS_PER_NODE = 8
-
 
 @dataclass(frozen=True, slots=True)
-class PlannedRun:
-    """A training run on nodes in series, each failing at a constant rate.
+class RunShape:
+    """A training run before its failure rate is known: its size, and how long its parts take.
+
+    The one declaration of these inputs and of their defaults; `PlannedRun` and
+    `ettr.plan.schemes.JobShape` extend it.
 
     Attributes:
-        failures_per_node_day: Failures of one node per day of runtime.
-        n_nodes: Nodes; the loss of any one interrupts the run.
-        interval_s: Productive time between checkpoints.
+        n_nodes: Nodes in series: the loss of any one interrupts the run.
+        gpus_per_node: GPUs in a node; sizes are converted with it, no form of ETTR uses it.
         write_s: Time for which a checkpoint stops training.
         restart_s: From the start of an attempt until it trains.
         queue_s: Mean wait before the first attempt and after each interruption.
         productive_s: Productive time that the run needs; infinite for the long run.
     """
 
-    failures_per_node_day: float
     n_nodes: int
-    interval_s: float
-    write_s: float = 0.0
-    restart_s: float = 300.0
+    gpus_per_node: int = GPUS_PER_NODE
+    write_s: float = WRITE_S
+    restart_s: float = RESTART_S
     queue_s: float = 0.0
     productive_s: float = math.inf
 
@@ -38,26 +39,54 @@ class PlannedRun:
         Raises:
             UsageError: one or more cannot be; all are listed at once.
         """
-        problems = [
-            f"{field.name}: {getattr(self, field.name)} is not a number; give one"
-            for field in fields(self)
-            if math.isnan(getattr(self, field.name))
-        ]
-        for name in ("failures_per_node_day", "write_s", "restart_s", "queue_s"):
-            value = getattr(self, name)
-            if value < 0 or math.isinf(value):
-                problems.append(f"{name}: {value}; give 0 or more")
+        problems = [*not_numbers(self), *self.problems()]
+        if problems:
+            raise UsageError("cannot plan this run:" + "".join(f"\n  {one}" for one in problems))
+
+    def problems(self) -> Iterator[str]:
+        """What cannot be, a sentence each; classes that extend this one add their own."""
+        yield from below_zero(self, ("write_s", "restart_s", "queue_s"))
         if self.n_nodes < 1:
-            problems.append(f"n_nodes: {self.n_nodes}; a run needs 1 node or more")
-        if self.interval_s <= 0 or math.isinf(self.interval_s):
-            problems.append(f"interval_s: {self.interval_s}; give a positive number of seconds")
+            yield f"n_nodes: {self.n_nodes}; a run needs 1 node or more"
+        if self.gpus_per_node < 1:
+            yield f"gpus_per_node: {self.gpus_per_node}; a node has 1 GPU or more"
         if self.productive_s <= 0:
-            problems.append(
+            yield (
                 f"productive_s: {self.productive_s}; give a positive number of seconds, "
                 "or leave it out for the long run"
             )
-        if problems:
-            raise UsageError("cannot plan this run:" + "".join(f"\n  {one}" for one in problems))
+
+    def shape_values(self) -> dict[str, Any]:
+        """The fields of a `RunShape` by name, for a class that extends it."""
+        return {field.name: getattr(self, field.name) for field in fields(RunShape)}
+
+    def at(self, failures_per_node_day: float, interval_s: float) -> "PlannedRun":
+        """The run at a failure rate and a checkpoint interval."""
+        return PlannedRun(
+            **self.shape_values(),
+            failures_per_node_day=failures_per_node_day,
+            interval_s=interval_s,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedRun(RunShape):
+    """A run shape whose nodes fail at a constant rate and which saves at one interval.
+
+    Attributes:
+        failures_per_node_day: Failures of one node per day of runtime.
+        interval_s: Productive time between checkpoints.
+    """
+
+    failures_per_node_day: float
+    interval_s: float
+
+    def problems(self) -> Iterator[str]:
+        """What cannot be, a sentence each."""
+        yield from below_zero(self, ("failures_per_node_day",))
+        yield from RunShape.problems(self)
+        if self.interval_s <= 0 or math.isinf(self.interval_s):
+            yield f"interval_s: {self.interval_s}; give a positive number of seconds"
 
     @property
     def failures_per_s(self) -> float:
@@ -76,6 +105,21 @@ class PlannedRun:
     def lost_share(self) -> float:
         """λ(u0 + Δt/2): first-order share of time lost; the paper's forms err from 0.4 up."""
         return self.failures_per_s * (self.restart_s + self.interval_s / 2.0)
+
+
+def not_numbers(shape: RunShape) -> Iterator[str]:
+    """A sentence for each field that is not a number."""
+    for field in fields(shape):
+        if math.isnan(getattr(shape, field.name)):
+            yield f"{field.name}: nan is not a number; give one"
+
+
+def below_zero(shape: RunShape, names: Iterable[str]) -> Iterator[str]:
+    """A sentence for each of the fields that is below 0, or infinite."""
+    for name in names:
+        value: float = getattr(shape, name)
+        if value < 0 or math.isinf(value):
+            yield f"{name}: {value}; give 0 or more"
 
 
 def changed(run: PlannedRun, name: str, value: float) -> PlannedRun:
@@ -100,6 +144,25 @@ def nodes_of(n_gpus: int, gpus_per_node: int = GPUS_PER_NODE) -> int:
     if n_gpus < 1 or gpus_per_node < 1:
         raise UsageError(f"{n_gpus} GPUs, {gpus_per_node} to a node: give 1 or more of each")
     return math.ceil(n_gpus / gpus_per_node)
+
+
+def run_nodes(n_gpus: int | None, n_nodes: int | None, gpus_per_node: int) -> int:
+    """Nodes of a run whose size is given in GPUs, in nodes, or in both.
+
+    Raises:
+        UsageError: neither is given, or the two disagree.
+    """
+    if n_gpus is None:
+        if n_nodes is None:
+            raise UsageError("how large is the run? give --gpus N or --nodes N")
+        return n_nodes
+    held = nodes_of(n_gpus, gpus_per_node)
+    if n_nodes not in (None, held):
+        raise UsageError(
+            f"--gpus {n_gpus} and --nodes {n_nodes} disagree at {gpus_per_node} GPUs a node; give "
+            "one of them, or --gpus-per-node"
+        )
+    return held
 
 
 def cautions(run: PlannedRun) -> tuple[str, ...]:

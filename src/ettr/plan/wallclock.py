@@ -10,8 +10,12 @@ import math
 from dataclasses import dataclass
 
 from ettr.errors import UsageError
-from ettr.plan.renewal import expected_wallclock_s, segments
+from ettr.plan.renewal import expected_failures, expected_wallclock_s, segments
 from ettr.plan.run import PlannedRun
+
+QUANTILES = (0.1, 0.5, 0.9, 0.99)
+ENDLESS = 1000.0
+"""A run expected to take this many times its productive time is said not to end."""
 
 QUEUE_LAWS = ("fixed", "exponential")
 _LOG_TAIL = math.log(1e-10)
@@ -277,3 +281,41 @@ def _window(excess: _Excess, mean_s: float, sd_s: float) -> tuple[float, float]:
     end_s = min((excess.log_moment(t) - _LOG_TAIL) / t for t in tilts)
     starts = [(_LOG_TAIL - excess.log_moment(-j / sd_s)) * sd_s / j for j in (1, 2, 4, 6, 7, 9)]
     return max(0.0, *starts), max(end_s, mean_s + sd_s)
+
+
+@dataclass(frozen=True, slots=True)
+class WallclockQuantiles:
+    """Wall-clock of a run of finite length: its mean, and its quantiles.
+
+    Attributes:
+        productive_s: Productive time in it.
+        mean_s: Expected wall-clock.
+        sd_s: Its standard deviation.
+        expected_failures: Failures expected until it is done.
+        quantiles: Pairs of a probability and the wall-clock within which the run ends with it.
+    """
+
+    productive_s: float
+    mean_s: float
+    sd_s: float
+    expected_failures: float
+    quantiles: tuple[tuple[float, float], ...]
+
+
+def ends(run: PlannedRun) -> bool:
+    """Whether a run of finite length can be expected to end at all."""
+    return expected_wallclock_s(run) < ENDLESS * run.productive_s
+
+
+def wallclock_quantiles(run: PlannedRun) -> WallclockQuantiles | None:
+    """Mean and quantiles of a run's wall-clock; None for the long run, and for one without end."""
+    if math.isinf(run.productive_s) or not ends(run):
+        return None
+    law = wallclock(run)
+    return WallclockQuantiles(
+        run.productive_s,
+        law.mean_s,
+        law.sd_s,
+        expected_failures(run),
+        tuple((share, law.quantile_s(share)) for share in QUANTILES),
+    )

@@ -13,13 +13,13 @@ from dataclasses import replace
 from typing import Any
 
 from ettr import __version__
-from ettr.analysis.planning import DOMAINS, RunPlan
-from ettr.plan.schemes import SCHEMES, Domain, JobShape, Kind, Scheme, Terms
+from ettr.plan.outlook import RunPlan
+from ettr.plan.schemes import SCHEMES, Domain, JobShape, RecoveryLevel, Scheme, Terms
 from ettr.report.jinja import environment, script_json
 
 ASSUMED_TARGET = 0.9
 TYPED = "typed write time"
-_KINDS = {Kind.SOFT: "soft", Kind.LIGHT: "light", Kind.DEEP: "deep"}
+_KINDS = {RecoveryLevel.SOFT: "soft", RecoveryLevel.LIGHT: "light", RecoveryLevel.DEEP: "deep"}
 
 
 def planner_html(plan: RunPlan) -> str:
@@ -90,12 +90,12 @@ def _scheme(scheme: Scheme, job: JobShape, shares: dict[str, float]) -> dict[str
     terms = scheme.terms(free)
     tight = scheme.terms(replace(free, host_bytes=1e-9))
     responses = []
-    for domain, key in zip(Domain, DOMAINS, strict=True):
+    for domain in Domain:
         response = terms.responses[domain]
         responses.append(
             {
-                "share": shares.get(key, 0.0),
-                "kind": _KINDS[response.kind],
+                "share": shares.get(domain.key, 0.0),
+                "kind": _KINDS[response.level],
                 "restart": fitted(lambda t, d=domain: t.responses[d].restart_s),  # type: ignore[misc]
                 # a step is repeated where one is, whatever its length
                 "lost": _affine(

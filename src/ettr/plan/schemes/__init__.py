@@ -1,7 +1,7 @@
 """Checkpoint schemes: one small class each, with the paper it comes from."""
 
 from ettr.plan.schemes.asynchronous import Asynchronous
-from ettr.plan.schemes.base import Domain, JobShape, Kind, Response, Scheme, Terms
+from ettr.plan.schemes.base import Domain, JobShape, RecoveryLevel, Response, Scheme, Terms
 from ettr.plan.schemes.concurrent import Concurrent
 from ettr.plan.schemes.embedding_parity import EmbeddingParity
 from ettr.plan.schemes.just_in_time import JustInTime
@@ -33,12 +33,12 @@ __all__ = [
     "EmbeddingParity",
     "JobShape",
     "JustInTime",
-    "Kind",
     "LoggingReplay",
     "MemoryCopies",
     "MemoryErasure",
     "PartialExperts",
     "PartialRecovery",
+    "RecoveryLevel",
     "Response",
     "Scheme",
     "Synchronous",

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ettr.plan.schemes.base import JobShape, Kind, Response, Scheme, Terms, everywhere
+from ettr.plan.schemes.base import JobShape, RecoveryLevel, Response, Scheme, Terms, everywhere
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Asynchronous(Scheme):
         """What the scheme states for `job`."""
         write_s = job.persist_s / job.one_writer_share
         return Terms(
-            responses=everywhere(Response(Kind.LIGHT, job.full_restart_s)),
+            responses=everywhere(Response(RecoveryLevel.LIGHT, job.full_restart_s)),
             stall_s=job.snapshot_s,
             slowdown=self.slowdown,
             lag_s=write_s,

@@ -1,11 +1,20 @@
 """What a checkpoint scheme states for a job, and the class that every scheme follows."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
 
-from ettr.errors import UsageError
+from ettr.defaults import (
+    DEVICE_BYTES_PER_S,
+    DURABLE_PERIOD_S,
+    HOST_BYTES,
+    NETWORK_BYTES_PER_S,
+    REPLACE_S,
+)
+from ettr.plan.run import RunShape
+
+_MAY_BE_ZERO = frozenset({"replace_s", "embedding_share", "expert_share", "logged_bytes_per_step"})
 
 
 class Domain(StrEnum):
@@ -16,31 +25,35 @@ class Domain(StrEnum):
     RACK = "rack"
     JOB = "whole job"
 
+    @property
+    def key(self) -> str:
+        """Its name among the shares of failures by what they take down."""
+        return self.name.lower()
 
-class Kind(StrEnum):
-    """Where training goes on after a failure."""
+
+class RecoveryLevel(StrEnum):
+    """From where training goes on after a failure."""
 
     SOFT = "where it was"
     LIGHT = "last light checkpoint"
     DEEP = "last durable checkpoint"
 
 
-@dataclass(frozen=True, slots=True)
-class JobShape:
-    """A job as far as checkpoints care.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobShape(RunShape):
+    """A run shape with its state and its machines, which is what checkpoint schemes depend on.
+
+    Of the shape they use nodes, restart and queue; `restart_s` is here without the load of the
+    state, and `write_s` is not used, since each scheme states how long it stops training.
 
     Attributes:
         state_bytes: Parameters, optimizer and all else that a checkpoint holds, once.
         step_s: Time of one training step.
-        n_nodes: Nodes of the job.
         storage_bytes_per_s: What the job as a whole can write to durable storage, and read.
         network_bytes_per_s: Of one node, to its peers.
         device_bytes_per_s: Of one node, from its GPUs to its memory.
         host_bytes: Memory of one node that checkpoints may use.
-        restart_s: Restart of the whole job, the load of its state not counted.
         replace_s: Replacement of what failed while the others stay up.
-        queue_s: Mean wait after a failure.
-        gpus_per_node: GPUs in a node.
         replicas: Complete copies of the state that training itself keeps (data parallelism).
         one_writer_share: Share of the storage's rate that a single checkpoint reaches.
         durable_period_s: Time between durable checkpoints, for schemes with two levels.
@@ -51,46 +64,29 @@ class JobShape:
 
     state_bytes: float
     step_s: float
-    n_nodes: int
     storage_bytes_per_s: float
-    network_bytes_per_s: float
-    device_bytes_per_s: float
-    host_bytes: float
-    restart_s: float = 300.0
-    replace_s: float = 60.0
-    queue_s: float = 0.0
-    gpus_per_node: int = 8
+    network_bytes_per_s: float = NETWORK_BYTES_PER_S
+    device_bytes_per_s: float = DEVICE_BYTES_PER_S
+    host_bytes: float = HOST_BYTES
+    replace_s: float = REPLACE_S
     replicas: int = 1
     one_writer_share: float = 1.0
-    durable_period_s: float = 3600.0
+    durable_period_s: float = DURABLE_PERIOD_S
     embedding_share: float = 0.0
     expert_share: float = 0.0
     logged_bytes_per_step: float = 0.0
 
-    def __post_init__(self) -> None:
-        """Check the values.
-
-        Raises:
-            UsageError: one or more cannot be; all are listed at once.
-        """
-        may_be_zero = {
-            "queue_s",
-            "restart_s",
-            "replace_s",
-            "embedding_share",
-            "expert_share",
-            "logged_bytes_per_step",
-        }
-        problems = []
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if not (value >= 0 if field.name in may_be_zero else value > 0):
-                wanted = "0 or more" if field.name in may_be_zero else "more than 0"
-                problems.append(f"{field.name}: {value}; give {wanted}")
-            if field.name.endswith("_share") and value > 1:
-                problems.append(f"{field.name}: {value}; a share is 1 at most")
-        if problems:
-            raise UsageError("not a job shape:" + "".join(f"\n  {one}" for one in problems))
+    def problems(self) -> Iterator[str]:
+        """What cannot be, a sentence each."""
+        inherited = {field.name for field in fields(RunShape)}
+        for name in (field.name for field in fields(self) if field.name not in inherited):
+            value: float = getattr(self, name)
+            if not (value >= 0 if name in _MAY_BE_ZERO else value > 0):
+                wanted = "0 or more" if name in _MAY_BE_ZERO else "more than 0"
+                yield f"{name}: {value}; give {wanted}"
+            if name.endswith("_share") and value > 1:
+                yield f"{name}: {value}; a share is 1 at most"
+        yield from RunShape.problems(self)
 
     @property
     def shard_bytes(self) -> float:
@@ -118,13 +114,13 @@ class Response:
     """What a scheme does when something fails.
 
     Attributes:
-        kind: Where training goes on.
+        level: From where training goes on.
         restart_s: Until it trains, waits not counted.
         lost_s: Work repeated, for soft failures, that does not depend on the interval.
         lost_interval_share: Work repeated, for soft failures, as a share of the interval.
     """
 
-    kind: Kind
+    level: RecoveryLevel
     restart_s: float
     lost_s: float = 0.0
     lost_interval_share: float = 0.0
@@ -164,7 +160,8 @@ class Terms:
         return tuple(
             domain
             for domain, response in self.responses.items()
-            if response.kind is Kind.SOFT or (self.two_levels and response.kind is Kind.LIGHT)
+            if response.level is RecoveryLevel.SOFT
+            or (self.two_levels and response.level is RecoveryLevel.LIGHT)
         )
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ettr.plan.schemes.base import JobShape, Kind, Response, Scheme, Terms, everywhere
+from ettr.plan.schemes.base import JobShape, RecoveryLevel, Response, Scheme, Terms, everywhere
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Concurrent(Scheme):
         write_s = job.persist_s * max(1.0 / job.one_writer_share, self.n_under_way)
         shortest_s = write_s / self.n_under_way
         return Terms(
-            responses=everywhere(Response(Kind.LIGHT, job.full_restart_s)),
+            responses=everywhere(Response(RecoveryLevel.LIGHT, job.full_restart_s)),
             stall_s=job.snapshot_s,
             slowdown=self.slowdown,
             lag_s=write_s,

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ettr.plan.schemes.base import Domain, JobShape, Kind, Response, Scheme, Terms
+from ettr.plan.schemes.base import Domain, JobShape, RecoveryLevel, Response, Scheme, Terms
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,8 @@ class EmbeddingParity(Scheme):
 
     def terms(self, job: JobShape) -> Terms:
         """What the scheme states for `job`."""
-        rebuilt = Response(Kind.SOFT, job.replace_s, lost_s=job.step_s)
-        back = Response(Kind.LIGHT, job.full_restart_s)
+        rebuilt = Response(RecoveryLevel.SOFT, job.replace_s, lost_s=job.step_s)
+        back = Response(RecoveryLevel.LIGHT, job.full_restart_s)
         tables = job.embedding_share * job.shard_bytes
         return Terms(
             responses={

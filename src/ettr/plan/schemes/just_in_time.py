@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ettr.plan.schemes.base import Domain, JobShape, Kind, Response, Scheme, Terms
+from ettr.plan.schemes.base import Domain, JobShape, RecoveryLevel, Response, Scheme, Terms
 
 
 @dataclass(frozen=True)
@@ -18,9 +18,9 @@ class JustInTime(Scheme):
 
     def terms(self, job: JobShape) -> Terms:
         """What the scheme states for `job`."""
-        healed = Response(Kind.SOFT, job.restart_s + 2 * job.persist_s, lost_s=job.step_s)
+        healed = Response(RecoveryLevel.SOFT, job.restart_s + 2 * job.persist_s, lost_s=job.step_s)
         responses = dict.fromkeys((Domain.PROCESS, Domain.NODE, Domain.RACK), healed)
-        responses[Domain.JOB] = Response(Kind.LIGHT, job.full_restart_s)
+        responses[Domain.JOB] = Response(RecoveryLevel.LIGHT, job.full_restart_s)
         return Terms(
             responses=responses,
             stall_s=job.snapshot_s,

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ettr.plan.schemes.base import Domain, JobShape, Kind, Response, Scheme, Terms
+from ettr.plan.schemes.base import Domain, JobShape, RecoveryLevel, Response, Scheme, Terms
 
 
 @dataclass(frozen=True)
@@ -25,14 +25,16 @@ class LoggingReplay(Scheme):
         """What the scheme states for `job`."""
         if job.replicas > 1:
             fetch_s = job.shard_bytes / job.network_bytes_per_s
-            repaired = Response(Kind.SOFT, job.replace_s + fetch_s, lost_s=job.step_s)
+            repaired = Response(RecoveryLevel.SOFT, job.replace_s + fetch_s, lost_s=job.step_s)
         else:
             load_s = job.persist_s / job.n_nodes
             # a failure comes half an interval after the checkpoint, on average
             repaired = Response(
-                Kind.SOFT, job.replace_s + load_s, lost_interval_share=self.replay_share / 2.0
+                RecoveryLevel.SOFT,
+                job.replace_s + load_s,
+                lost_interval_share=self.replay_share / 2.0,
             )
-        back = Response(Kind.LIGHT, job.full_restart_s)
+        back = Response(RecoveryLevel.LIGHT, job.full_restart_s)
         log_bytes = job.logged_bytes_per_step * job.durable_period_s / job.step_s
         return Terms(
             responses={

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ettr.plan.schemes.base import Domain, JobShape, Kind, Response, Scheme, Terms
+from ettr.plan.schemes.base import Domain, JobShape, RecoveryLevel, Response, Scheme, Terms
 
 
 @dataclass(frozen=True)
@@ -28,12 +28,12 @@ class MemoryCopies(Scheme):
         """What the scheme states for `job`."""
         send_s = (self.n_copies - 1) * job.shard_bytes / job.network_bytes_per_s
         fetch_s = job.shard_bytes / job.network_bytes_per_s
-        from_memory = Response(Kind.LIGHT, job.restart_s + fetch_s)
-        durable = Response(Kind.DEEP, job.full_restart_s)
+        from_memory = Response(RecoveryLevel.LIGHT, job.restart_s + fetch_s)
+        durable = Response(RecoveryLevel.DEEP, job.full_restart_s)
         host_bytes = 2 * self.n_copies * job.shard_bytes
         return Terms(
             responses={
-                Domain.PROCESS: Response(Kind.LIGHT, job.restart_s),
+                Domain.PROCESS: Response(RecoveryLevel.LIGHT, job.restart_s),
                 Domain.NODE: from_memory if self.n_copies > 1 else durable,
                 Domain.RACK: from_memory if self.n_copies > 1 and self.spans_racks else durable,
                 Domain.JOB: durable,

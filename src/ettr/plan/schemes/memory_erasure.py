@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ettr.plan.schemes.base import Domain, JobShape, Kind, Response, Scheme, Terms
+from ettr.plan.schemes.base import Domain, JobShape, RecoveryLevel, Response, Scheme, Terms
 from ettr.plan.schemes.memory_copies import too_large
 
 
@@ -30,12 +30,12 @@ class MemoryErasure(Scheme):
         parity_bytes = job.shard_bytes / (self.group_nodes - 1)
         exchange_s = job.shard_bytes / job.network_bytes_per_s
         decode_s = (self.group_nodes - 1) * job.shard_bytes / job.network_bytes_per_s
-        durable = Response(Kind.DEEP, job.full_restart_s)
-        rebuilt = Response(Kind.LIGHT, job.restart_s + decode_s)
+        durable = Response(RecoveryLevel.DEEP, job.full_restart_s)
+        rebuilt = Response(RecoveryLevel.LIGHT, job.restart_s + decode_s)
         host_bytes = 2 * (job.shard_bytes + parity_bytes)
         return Terms(
             responses={
-                Domain.PROCESS: Response(Kind.LIGHT, job.restart_s),
+                Domain.PROCESS: Response(RecoveryLevel.LIGHT, job.restart_s),
                 Domain.NODE: rebuilt,
                 Domain.RACK: rebuilt if self.spans_racks else durable,
                 Domain.JOB: durable,

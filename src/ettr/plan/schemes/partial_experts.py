@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ettr.plan.schemes.base import JobShape, Kind, Response, Scheme, Terms, everywhere
+from ettr.plan.schemes.base import JobShape, RecoveryLevel, Response, Scheme, Terms, everywhere
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class PartialExperts(Scheme):
         """What the scheme states for `job`."""
         share = 1.0 - job.expert_share * (1.0 - self.saved_share)
         return Terms(
-            responses=everywhere(Response(Kind.LIGHT, job.full_restart_s)),
+            responses=everywhere(Response(RecoveryLevel.LIGHT, job.full_restart_s)),
             stall_s=share * job.snapshot_s,
             lag_s=share * job.persist_s / job.one_writer_share,
             shortest_interval_s=max(job.step_s, share * job.persist_s / job.one_writer_share),

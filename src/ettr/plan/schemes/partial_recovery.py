@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ettr.plan.schemes.base import Domain, JobShape, Kind, Response, Scheme, Terms
+from ettr.plan.schemes.base import Domain, JobShape, RecoveryLevel, Response, Scheme, Terms
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,12 @@ class PartialRecovery(Scheme):
         """What the scheme states for `job`."""
         shard_s = job.persist_s / job.n_nodes
         mended = Response(
-            Kind.SOFT, job.replace_s + shard_s, lost_interval_share=self.iteration_cost_share / 2.0
+            RecoveryLevel.SOFT,
+            job.replace_s + shard_s,
+            lost_interval_share=self.iteration_cost_share / 2.0,
         )
         responses = dict.fromkeys((Domain.PROCESS, Domain.NODE, Domain.RACK), mended)
-        responses[Domain.JOB] = Response(Kind.LIGHT, job.full_restart_s)
+        responses[Domain.JOB] = Response(RecoveryLevel.LIGHT, job.full_restart_s)
         return Terms(
             responses=responses,
             stall_s=job.snapshot_s,

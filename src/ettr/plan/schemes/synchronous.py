@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ettr.plan.schemes.base import JobShape, Kind, Response, Scheme, Terms, everywhere
+from ettr.plan.schemes.base import JobShape, RecoveryLevel, Response, Scheme, Terms, everywhere
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class Synchronous(Scheme):
     def terms(self, job: JobShape) -> Terms:
         """What the scheme states for `job`."""
         return Terms(
-            responses=everywhere(Response(Kind.LIGHT, job.full_restart_s)),
+            responses=everywhere(Response(RecoveryLevel.LIGHT, job.full_restart_s)),
             stall_s=job.snapshot_s + job.persist_s / job.one_writer_share,
             shortest_interval_s=job.step_s,
             host_bytes=0.0,

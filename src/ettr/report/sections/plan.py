@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 
-from ettr.analysis.planning import RunPlan, SchemeChoice, WallclockQuantiles
+from ettr.plan.outlook import RunPlan
+from ettr.plan.ranking import SchemeChoice
 from ettr.plan.run import spell
+from ettr.plan.wallclock import WallclockQuantiles
 from ettr.report.numbers import DASH, PER_NODE_DAYS, between, number, percent
 from ettr.report.plan_numbers import ratio, ratio_between, time_between
 from ettr.report.section import Section, TextTable

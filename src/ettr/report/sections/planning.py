@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ettr.analysis.projecting import CheckpointAdvice
+from ettr.analysis.checkpoint_advice import CheckpointAdvice
 from ettr.plan.run import spell
 from ettr.report.numbers import DASH, number
 from ettr.report.plan_numbers import ratio

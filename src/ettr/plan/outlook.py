@@ -1,0 +1,284 @@
+"""What a run is expected to take: its failure rate joined with the forms and schemes of ETTR."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from ettr.defaults import CONFIDENCE
+from ettr.errors import UsageError
+from ettr.estimates import Interval
+from ettr.plan.closed_forms import general_form_where_valid, second_form_where_valid
+from ettr.plan.intervals import (
+    IntervalChoice,
+    best_interval_band,
+    interval_choices,
+    with_best_interval,
+)
+from ettr.plan.ranking import SchemeChoice, rank_by_shares
+from ettr.plan.renewal import TimeShares, ettr_by_rate, exact_ettr, time_shares
+from ettr.plan.run import PlannedRun, RunShape, cautions
+from ettr.plan.schemes import Domain, JobShape
+from ettr.plan.sensitivity import Sensitivity, sensitivities
+from ettr.plan.solver import Requirement, requirements
+from ettr.plan.wallclock import ENDLESS, WallclockQuantiles, ends, wallclock_quantiles
+from ettr.units import HOURS_PER_DAY, SECONDS_PER_HOUR
+
+PER_NODE_DAYS = 1000.0
+"""Failure rates are typed and printed per this many node-days."""
+
+
+class Evidence(Protocol):
+    """Failures, and the node-days in which they were seen: an `ettr.estimates` FailureRate."""
+
+    @property
+    def failures(self) -> int:
+        """How many."""
+
+    @property
+    def node_days(self) -> float:
+        """Runtime of the nodes, in days."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanningRate:
+    """The failure rate of a node, per day of runtime, that a run is planned with.
+
+    Attributes:
+        per_node_day: With its interval; the ends equal the estimate where it was typed in alone.
+        evidence: Failures and exposure behind it; None where it was typed in alone.
+        blamed_share: Share of the failures blamed on one node; None where not known.
+        meaning: Where it comes from and how far to trust it, in a sentence.
+        confidence: Of the interval.
+    """
+
+    per_node_day: Interval
+    evidence: Evidence | None
+    blamed_share: float | None
+    meaning: str
+    confidence: float = CONFIDENCE
+
+    @property
+    def design_per_node_day(self) -> float:
+        """The rate to design for: the estimate, or the upper end where nothing failed yet."""
+        return self.per_node_day.estimate or self.per_node_day.high
+
+    @property
+    def domain_shares(self) -> dict[str, float] | None:
+        """Share of failures by what they take down: a node where one is blamed, else the job."""
+        share = self.blamed_share
+        return None if share is None else {Domain.NODE.key: share, Domain.JOB.key: 1.0 - share}
+
+
+def typed_rate(per_1000_node_days: float) -> PlanningRate:
+    """A rate without its evidence, hence without an interval.
+
+    Raises:
+        UsageError: a negative rate.
+    """
+    if not 0 <= per_1000_node_days < math.inf:
+        raise UsageError(
+            f"{per_1000_node_days:g} failures per 1,000 node-days cannot be; give 0 or more"
+        )
+    rate = per_1000_node_days / PER_NODE_DAYS
+    return PlanningRate(
+        Interval(rate, rate, rate),
+        None,
+        None,
+        "The rate was typed in without its evidence, so nothing below has an interval; give "
+        "failures and node-days for one.",
+    )
+
+
+def counted_rate(evidence: Evidence, per_node_day: Interval, confidence: float) -> PlanningRate:
+    """A rate of which only the total of failures and node-days is known.
+
+    Args:
+        evidence: Failures and node-days.
+        per_node_day: Their rate with its exact interval, from `ettr.estimates.exact`.
+        confidence: Of that interval.
+    """
+    return PlanningRate(
+        per_node_day if evidence.failures else replace(per_node_day, estimate=None),
+        evidence,
+        None,
+        "A total does not show whether failures cluster: the interval holds only if they are "
+        "independent.",
+        confidence,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """What to expect of a run.
+
+    Attributes:
+        run: As planned, at the rate to design for.
+        n_gpus: GPUs asked for; None where nodes were.
+        gpus_per_node: GPUs in a node.
+        rate: Of one node.
+        mttf_h: Of the run, in hours.
+        ettr: By the exact form, at the planned interval over the interval of the rate.
+        paper_ettr: By the paper's second form; None where it has no meaning.
+        general_ettr: By the first-order form with queue and length; None likewise.
+        intervals: Ways to choose the interval; the first is the one planned.
+        best_interval_s: The exact optimum, at the ends of the rate too; None where there is none.
+        shares: Where the wall-clock goes.
+        wallclock: None for the long run, and for one that will not end.
+        sensitivities: The strongest input first.
+        target: ETTR wanted.
+        requirements: What each input alone would have to be for the target.
+        schemes: Checkpoint schemes, the best first; empty without a job shape.
+        best_planned: Whether the interval was left to be the best.
+        job: What the schemes were ranked for; None without.
+        domain_shares: Share of failures by what they take down; None where not known.
+        cautions: What is odd, one sentence each.
+        assumptions: What was not given and is taken, one sentence each.
+    """
+
+    run: PlannedRun
+    n_gpus: int | None
+    gpus_per_node: int
+    rate: PlanningRate
+    mttf_h: Interval
+    ettr: Interval
+    paper_ettr: float | None
+    general_ettr: float | None
+    intervals: tuple[IntervalChoice, ...]
+    best_interval_s: Interval | None
+    shares: TimeShares
+    wallclock: WallclockQuantiles | None
+    sensitivities: tuple[Sensitivity, ...]
+    target: float | None
+    requirements: tuple[Requirement, ...]
+    schemes: tuple[SchemeChoice, ...]
+    best_planned: bool
+    job: JobShape | None
+    domain_shares: dict[str, float] | None
+    cautions: tuple[str, ...]
+    assumptions: tuple[str, ...]
+
+
+def planned(shape: RunShape, per_node_day: float, interval_s: float | None = None) -> PlannedRun:
+    """The run at a checkpoint interval, or at its best one where none is given.
+
+    Raises:
+        UsageError: values that no run can have, or no best interval.
+    """
+    if interval_s is not None:
+        return shape.at(per_node_day, interval_s)
+    # the interval of this one is not used
+    trial = shape.at(per_node_day, SECONDS_PER_HOUR)
+    if trial.write_s == 0 or trial.failures_per_s == 0:
+        lacking = "checkpoints cost nothing" if trial.write_s == 0 else "nothing fails"
+        raise UsageError(
+            f"there is no best checkpoint interval, since {lacking}; give --interval, or a write "
+            "time and a failure rate above 0"
+        )
+    return with_best_interval(trial)
+
+
+def plan_run(
+    shape: RunShape,
+    rate: PlanningRate,
+    *,
+    interval_s: float | None = None,
+    n_gpus: int | None = None,
+    target: float | None = None,
+    job: JobShape | None = None,
+    domain_shares: dict[str, float] | None = None,
+    assumptions: tuple[str, ...] = (),
+) -> RunPlan:
+    """What to expect of a run.
+
+    Args:
+        shape: The run.
+        rate: Failure rate of a node.
+        interval_s: Productive time between checkpoints; the best where None.
+        n_gpus: GPUs asked for, where they were.
+        target: ETTR wanted.
+        job: For the ranking of checkpoint schemes.
+        domain_shares: Share of failures that take down a process, a node, a rack or the whole job;
+            those of `rate` where None.
+        assumptions: What was not given and is assumed, a sentence each.
+
+    Raises:
+        UsageError: values that no run can have.
+    """
+    run = planned(shape, rate.design_per_node_day, interval_s)
+    band, best = rate.per_node_day, interval_s is None
+    shares = domain_shares or rate.domain_shares
+    return RunPlan(
+        run=run,
+        n_gpus=n_gpus,
+        gpus_per_node=run.gpus_per_node,
+        rate=rate,
+        mttf_h=mttf_h(band, run.n_nodes),
+        ettr=ettr_band(run, band),
+        paper_ettr=second_form_where_valid(run),
+        general_ettr=general_form_where_valid(run),
+        intervals=interval_choices(run, planned_best=best),
+        best_interval_s=best_interval_band(run, band),
+        shares=time_shares(run),
+        wallclock=wallclock_quantiles(run),
+        sensitivities=sensitivities(run),
+        target=target,
+        requirements=() if target is None else requirements(run, target, keep_best=best),
+        schemes=()
+        if job is None
+        else rank_by_shares(job, band, rate.design_per_node_day, shares or {Domain.NODE.key: 1.0}),
+        best_planned=best,
+        job=job,
+        domain_shares=shares,
+        cautions=(*cautions(run), *_endless(run)),
+        assumptions=(*assumptions, *_scheme_assumptions(job, rate, domain_shares)),
+    )
+
+
+def mttf_h(per_node_day: Interval, n_nodes: int) -> Interval:
+    """Mean time to failure of nodes in series, in hours; infinite where nothing fails."""
+    times = per_node_day.scaled(n_nodes).inverse(HOURS_PER_DAY)
+    return replace(times, estimate=math.inf) if per_node_day.estimate == 0 else times
+
+
+def ettr_band(run: PlannedRun, per_node_day: Interval) -> Interval:
+    """Exact ETTR of a run at its interval, and at the ends of the failure rate of a node."""
+    by_rate = ettr_by_rate(run)
+    return Interval(
+        exact_ettr(run) if per_node_day.estimate is not None else None,
+        by_rate(per_node_day.high * run.n_nodes) if math.isfinite(per_node_day.high) else 0.0,
+        by_rate(per_node_day.low * run.n_nodes),
+    )
+
+
+def _endless(run: PlannedRun) -> tuple[str, ...]:
+    if math.isinf(run.productive_s) or ends(run):
+        return ()
+    return (
+        f"The run would take over {ENDLESS:,.0f} times its productive time: it will not end. "
+        "Shorten the interval or the restart, or use fewer nodes.",
+    )
+
+
+def _scheme_assumptions(
+    job: JobShape | None, rate: PlanningRate, domain_shares: dict[str, float] | None
+) -> tuple[str, ...]:
+    """What the ranking of schemes rests on, a sentence each; none where none is ranked."""
+    if job is None:
+        return ()
+    machines = (
+        f"For the schemes a node sends {job.network_bytes_per_s / 1e9:g} GB/s to its peers, copies "
+        f"{job.device_bytes_per_s / 1e9:g} GB/s to its memory and has {job.host_bytes / 1e9:g} GB "
+        "of it for checkpoints (--network, --device, --host-memory)."
+    )
+    if domain_shares is not None:
+        return (machines,)
+    share = rate.blamed_share
+    return (
+        machines,
+        "Every failure is assumed to take down one node (--failure-shares changes that)."
+        if share is None
+        else f"{share:.0%} of failures blame a node; the others are assumed to take down the whole "
+        "job (--failure-shares changes that).",
+    )

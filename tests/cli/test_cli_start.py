@@ -1,0 +1,98 @@
+"""What a command loads before it answers: a closed form needs no engine."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from cli.program import ettr
+from ettr.cli.coercion import PlainValues
+
+RUN = """
+import sys
+sys.argv = ["ettr", *sys.argv[1:]]
+from ettr.cli.main import main
+try:
+    main()
+except SystemExit as stop:
+    assert not stop.code, stop.code
+sys.stderr.write("\\n".join(sorted(sys.modules)))
+"""
+RATE = ("plan", "--gpus", "16384", "--failures-per-1000-node-days", "6.5")
+COUNTS = ("plan", "--gpus", "16384", "--failures", "419", "--node-days", "110592")
+SCHEMES = ("--state-bytes", "5.6TB", "--step", "10s", "--bandwidth", "200GB/s")
+ENGINES = {"ibis", "pyarrow", "duckdb", "pandas", "sqlglot", "plotly", "torch"}
+
+
+def loaded(*words: str) -> set[str]:
+    """The modules that a fresh interpreter has loaded after a command."""
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, *words], capture_output=True, text=True, check=True, timeout=300
+    )
+    return set(done.stderr.split())
+
+
+@pytest.mark.parametrize(
+    "words",
+    [RATE, (*RATE, "--json"), (*RATE, "--days", "30", "--target", "0.9"), (*RATE, *SCHEMES)],
+)
+def test_a_typed_rate_needs_the_standard_library_only(words: tuple[str, ...]) -> None:
+    assert loaded(*words) & (ENGINES | {"scipy", "numpy", "jinja2", "pydantic"}) == set()
+
+
+def test_typed_counts_need_the_special_functions_alone() -> None:
+    modules = loaded(*COUNTS)
+    assert modules & ENGINES == set()
+    assert {"scipy.special", "ettr.estimates.exact"} <= modules
+    # what scipy.special itself takes along, and no other part of SciPy
+    code = "import sys, scipy.special; print('\\n'.join(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    scipy = {name for name in modules if name.startswith("scipy.")}
+    assert scipy <= set(done.stdout.split())
+
+
+def test_help_loads_no_table_and_no_engine() -> None:
+    modules = loaded("--help")
+    assert modules & (ENGINES | {"scipy", "numpy", "jinja2"}) == set()
+
+
+def test_a_command_loads_no_other_command() -> None:
+    modules = {name for name in loaded(*RATE) if name.startswith("ettr.cli.")}
+    assert "ettr.cli.plan" in modules
+    assert not modules & {"ettr.cli.project", "ettr.cli.ingest", "ettr.cli.verify"}
+
+
+class TestPlainValues:
+    """The short way takes what Typer's own takes, and refuses nothing that it would not."""
+
+    @pytest.mark.parametrize(
+        ("word", "value"),
+        [("5", 5.0), ("0.5", 0.5), ("1e-3", 1e-3), ("  7 ", 7.0), (".5", 0.5), ("+3", 3.0)],
+    )
+    def test_numbers_of_every_spelling(self, word: str, value: float) -> None:
+        done = ettr("plan", "--gpus", "8", "--failures-per-1000-node-days", word, "--json")
+        assert done.code == 0, done.err
+        assert done.json["rate"]["per_node_day"]["estimate"] == pytest.approx(value / 1000)
+
+    @pytest.mark.parametrize("word", ["five", "", "1_0_", "0x10", "1.5", "²"])
+    def test_what_is_no_whole_number_is_refused(self, word: str) -> None:
+        done = ettr("plan", "--gpus", word, "--failures-per-1000-node-days", "6.5")
+        assert done.code == 2
+        assert "--gpus" in done.err
+
+    def test_a_number_out_of_range_is_refused(self) -> None:
+        done = ettr("plan", "--gpus", "0", "--failures-per-1000-node-days", "6.5")
+        assert done.code == 2
+        assert "greater than or equal to 1" in done.err
+
+    def test_only_what_is_beyond_doubt_is_plain(self) -> None:
+        class Info:
+            min = 1
+            max = None
+
+        assert PlainValues(int, Info)._plain("12") == 12
+        assert PlainValues(int, Info)._plain("0") is None
+        assert PlainValues(float, Info)._plain("nan") is None
+        assert PlainValues(str, Info)._plain("") == ""
