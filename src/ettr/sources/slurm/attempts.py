@@ -1,14 +1,14 @@
-"""Columns of sacct texts -> `attempts` and `allocations`; the one place where their meaning lies.
+"""Columns of sacct texts -> `attempts` and `allocations`.
 
-`slurm-sacct`, `slurm-sacct-json` and the sources that wrap sacct rows in something else all end
-here, so that one job read in four shapes gives one row. Work is done once per distinct text or by
-whole columns, since a site's history holds millions of rows.
+What each field means is in `job_fields`. `slurm-sacct`, `slurm-sacct-json` and the sources that wrap
+sacct rows in something else all end here, so that one job read in four shapes gives one row. Work
+is done once per distinct text or by whole columns, since a site's history holds millions of rows.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,26 +21,21 @@ from ettr.errors import SourceError
 from ettr.sources.base import ReadOptions
 from ettr.sources.node_lists import NodeLists
 from ettr.sources.slurm import fields as words
-from ettr.sources.slurm.columns import FLOAT, INT, TEXT, Rows, mapped, matches
-from ettr.sources.slurm.steps import Steps
-from ettr.sources.slurm.times import TimeColumns, nothing_to_null
-from ettr.tables import ALLOCATIONS, ATTEMPTS
-from ettr.tables.rows import DEFAULT_CLUSTER
-
-# any one of each group will do; a record without them cannot be placed in time or judged
-NEEDED = (
-    ("JobID", "JobIDRaw"),
-    ("State",),
-    ("Submit", "Start"),
-    ("ElapsedRaw", "Elapsed", "End"),
+from ettr.sources.slurm.allocations import allocations_of, attempt_ids
+from ettr.sources.slurm.columns import FLOAT, INT, TEXT, JobRecords, matches
+from ettr.sources.slurm.job_fields import (
+    ID_FIELDS,
+    NEEDED,
+    RESOURCE_FIELDS,
+    TIME_FIELDS,
+    USED,
+    JobField,
 )
-_USED_TEXT = """
-alloccpus allocgres allocnodes alloctres account cluster comment derivedexitcode elapsed
-elapsedraw eligible end exitcode failednode jobid jobidraw jobname ncpus nnodes nodelist
-partition priority qos reason restarts start state submit submitline suspended timelimit
-timelimitraw user workdir
-"""
-USED = frozenset(_USED_TEXT.split())
+from ettr.sources.slurm.steps import Steps
+from ettr.sources.slurm.times import TimeColumns
+from ettr.tables import ATTEMPTS
+from ettr.tables.rows import DEFAULT_CLUSTER
+from ettr.units import MICROSECONDS_PER_SECOND
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +49,7 @@ class Bad:
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """What came of some records: rows, the bad ones, and those that are no rows by design."""
+    """The rows of some records, the bad records, and the number that are no rows by design."""
 
     attempts: pa.Table
     allocations: pa.Table
@@ -78,16 +73,17 @@ def need_fields(found: Sequence[str], what: str) -> None:
 
 
 class AttemptReader:
-    """Turns records of one file into rows, batch by batch, and keeps what it assumed."""
+    """Turns records of one log into rows, batch by batch, and keeps what it assumed."""
 
     def __init__(self, source: str, file_id: str, options: ReadOptions, what: str) -> None:
         self._source, self._file_id = source, file_id
         self._cluster = options.cluster
         self._times = TimeColumns(options.timezone, what)
-        self._nodes = NodeLists()
+        self._node_lists = NodeLists()
         self._counts: Counter[str] = Counter()
-        self._gpus_seen = False
-        self._tres_seen = False
+        self._unreadable: Counter[str] = Counter()
+        self._has_gpus = False
+        self._has_tres = False
 
     def convert(self, given: Mapping[str, pa.Array], lines: npt.NDArray[np.int64]) -> Converted:
         """Records as columns of strings (by lower-case field name) -> rows.
@@ -110,135 +106,98 @@ class AttemptReader:
         if len(job_at) != len(ids):
             where = pa.array(job_at)
             columns = {name: column.take(where) for name, column in columns.items()}
-        rows = Rows(columns, len(job_at))
-        table = self._attempts(rows, steps, lines[job_at])
-        bad += [Bad(int(job_at[i]), reason, detail) for i, reason, detail in rows.bad()]
-        table, repeated = self._without_repeats(table.filter(pa.array(~rows.is_bad)))
+        records = JobRecords(columns, len(job_at), self._times, self._node_lists)
+        table = self._attempts(records, steps, lines[job_at])
+        bad += [Bad(int(job_at[i]), reason, detail) for i, reason, detail in records.bad()]
+        table, repeated = self._without_repeats(table.filter(pa.array(~records.is_bad)))
         self._counts["repeated"] += repeated
         self._counts["steps"] += int(is_step.sum())
-        allocations = self._allocations(table)
-        return Converted(table, allocations, tuple(bad), int(is_step.sum()) + repeated)
+        made = allocations_of(table, self._node_lists)
+        self._counts["no elapsed time"] += made.without_elapsed
+        self._counts["node count differs"] += made.node_count_differs
+        return Converted(table, made.rows, tuple(bad), int(is_step.sum()) + repeated)
 
-    def _attempts(self, rows: Rows, steps: Steps, lines: npt.NDArray[np.int64]) -> pa.Table:
-        n = rows.n
-        out: dict[str, pa.Array] = {}
-        self._identity(rows, out)
-        out["state"], out["cancelled_by"] = rows.pair("state", words.state_and_user, TEXT, TEXT)
-        rows.reject(out["state"].is_null(), "unknown-state", "state")
-        for column, field in (("exit", "exitcode"), ("derived_exit", "derivedexitcode")):
-            code, signal = rows.pair(field, words.exit_code, INT, INT)
-            out[f"{column}_code"], out[f"{column}_signal"] = code, signal
+    def _attempts(
+        self, records: JobRecords, steps: Steps, lines: npt.NDArray[np.int64]
+    ) -> pa.Table:
+        n = records.n
+        out = {column.name: pa.nulls(n, column.kind.arrow) for column in ATTEMPTS}
+        self._parse_ids(records, out)
         out["step_state"] = steps.state
-        if "derivedexitcode" not in rows.columns:
+        if "derivedexitcode" not in records.columns:
             out["derived_exit_code"], out["derived_exit_signal"] = steps.code, steps.signal
-        self._when(rows, out)
-        self._how_much(rows, out)
-        out["attempt_id"] = _attempt_ids(out["cluster"], out["job_id"], out["submit"])
+        self._parse_times(records, out)
+        self._parse_resources(records, out)
+        out["attempt_id"] = attempt_ids(out["cluster"], out["job_id"], out["submit"])
         out["source"] = pa.repeat(self._source, n)
         out["file_id"] = pa.repeat(self._file_id, n)
         out["line"] = pa.array(lines, INT)
-        for schema in ATTEMPTS:
-            if schema.name not in out:
-                out[schema.name] = pa.nulls(n, schema.kind.arrow)
         return pa.table([out[name] for name in ATTEMPTS.names], names=list(ATTEMPTS.names))
 
-    def _identity(self, rows: Rows, out: dict[str, pa.Array]) -> None:
-        ids = rows.columns.get("jobid", rows.columns.get("jobidraw"))
+    def _parse(
+        self, records: JobRecords, entries: Sequence[JobField], out: dict[str, pa.Array]
+    ) -> None:
+        """Fill columns by the rows of a table of fields."""
+        for entry in entries:
+            if entry.field not in records.columns or entry.unless in records.columns:
+                continue
+            known = out[entry.column]
+            if not entry.reject and not known.null_count:
+                continue
+            found, wrong = entry.parse(records, entry.field)
+            if entry.reject:
+                records.reject(wrong, entry.reject, entry.field)
+            else:
+                self._unreadable[entry.column] += int(wrong.sum())
+            is_first = known.null_count == len(known)
+            out[entry.column] = found if is_first else pc.coalesce(known, found)
+
+    def _parse_ids(self, records: JobRecords, out: dict[str, pa.Array]) -> None:
+        ids = records.columns.get("jobid", records.columns.get("jobidraw"))
         out["job_id"] = ids
-        out["job_id_raw"] = rows.text("jobidraw")
         for column, mark in (("array_job_id", "_"), ("het_job_id", "+")):
             member = pc.match_substring(ids, mark)
             if pc.any(member).as_py():
                 first = pc.replace_substring_regex(ids, r"\+.*$" if mark == "+" else r"[_+].*$", "")
                 out[column] = pc.if_else(member, first, None)
-        own = rows.text("cluster")
+        cluster = records.text("cluster")
         if self._cluster:
-            own = pa.repeat(self._cluster, rows.n)
-        elif own.null_count:
-            self._counts["cluster"] += own.null_count
-            own = own.fill_null(DEFAULT_CLUSTER)
-        out["cluster"] = own
-        for column, field in (
-            ("name", "jobname"),
-            ("user", "user"),
-            ("account", "account"),
-            ("partition", "partition"),
-            ("qos", "qos"),
-            ("comment", "comment"),
-            ("work_dir", "workdir"),
-            ("submit_line", "submitline"),
-        ):
-            out[column] = rows.text(field)
-        for column, field in (("reason", "reason"), ("failed_node", "failednode")):
-            out[column] = nothing_to_null(rows.text(field))
+            cluster = pa.repeat(self._cluster, records.n)
+        elif cluster.null_count:
+            self._counts["cluster"] += cluster.null_count
+            cluster = cluster.fill_null(DEFAULT_CLUSTER)
+        out["cluster"] = cluster
+        self._parse(records, ID_FIELDS, out)
+        records.reject(out["state"].is_null(), "unknown-state", "state")
 
-    def _when(self, rows: Rows, out: dict[str, pa.Array]) -> None:
-        for name in ("submit", "start", "end", "eligible"):
-            out[name], wrong = self._times.read(rows.text(name))
-            if name == "eligible":
-                self._counts["eligible"] += int(wrong.sum())
-            else:
-                rows.reject(wrong, "bad-timestamp", name)
+    def _parse_times(self, records: JobRecords, out: dict[str, pa.Array]) -> None:
+        self._parse(records, TIME_FIELDS, out)
         lacks = out["submit"].null_count
         if lacks:
             out["submit"] = pc.coalesce(out["submit"], out["start"])
             none = out["submit"].is_null().to_numpy(zero_copy_only=False)
-            self._counts["submit"] += lacks - int(none.sum())
-            rows.reject(none, "no-submit-time", "submit")
-        whole, wrong = rows.integers("elapsedraw")
-        elapsed = whole.cast(FLOAT, safe=False)
-        rows.reject(wrong, "bad-duration", "elapsedraw")
-        if "elapsedraw" not in rows.columns:
-            elapsed, wrong = rows.mapped("elapsed", words.duration_s, FLOAT)
-            rows.reject(wrong, "bad-duration", "elapsed")
-        if elapsed.null_count and out["end"].null_count < rows.n:
+            self._counts["no submit time"] += lacks - int(none.sum())
+            records.reject(none, "no-submit-time", "submit")
+        elapsed = out["elapsed_s"]
+        if elapsed.null_count and out["end"].null_count < records.n:
             span = pc.subtract(out["end"].cast(INT), out["start"].cast(INT))
-            elapsed = pc.coalesce(elapsed, pc.divide(span.cast(FLOAT, safe=False), 1e6))
-        rows.reject(pc.less(elapsed, 0).fill_null(False), "bad-duration", "elapsedraw")
+            span_s = pc.divide(span.cast(FLOAT, safe=False), MICROSECONDS_PER_SECOND)
+            elapsed = pc.coalesce(elapsed, span_s)
+        records.reject(pc.less(elapsed, 0).fill_null(False), "bad-duration", "elapsedraw")
         out["elapsed_s"] = pc.if_else(out["start"].is_valid(), elapsed, None)
-        out["suspended_s"], wrong = rows.mapped("suspended", words.duration_s, FLOAT)
-        self._counts["optional"] += int(wrong.sum())
-        limit, wrong = rows.mapped("timelimitraw", words.minutes_to_s, FLOAT)
-        if "timelimitraw" not in rows.columns:
-            limit, wrong = rows.mapped("timelimit", words.duration_s, FLOAT)
-        out["time_limit_s"] = limit
-        self._counts["optional"] += int(wrong.sum())
 
-    def _how_much(self, rows: Rows, out: dict[str, pa.Array]) -> None:
-        for name in ("priority", "restarts"):
-            out[name], wrong = rows.integers(name)
-            self._counts["optional"] += int(wrong.sum())
-        tres = rows.text("alloctres")
-        has_list = "nodelist" in rows.columns
-        node_list = nothing_to_null(rows.text("nodelist"))
-        out["node_list"] = node_list
-        if has_list:
-            fine, _ = mapped(node_list, lambda text: self._nodes(text) is not None, pa.bool_())
-            rows.reject(pc.invert(fine).fill_null(False), "bad-node-list", "nodelist")
-        else:
-            self._counts["no-node-list"] += rows.n
-        never = pc.and_(node_list.is_null(), has_list)
-        for column, fields, kind in (
-            ("n_nodes", ("allocnodes", "nnodes"), "node"),
-            ("n_cpus", ("alloccpus", "ncpus"), "cpu"),
-        ):
-            counts = []
-            for field in fields:
-                count, wrong = rows.integers(field)
-                rows.reject(wrong, "bad-number", field)
-                rows.reject(pc.less(count, 0).fill_null(False), "bad-number", field)
-                counts.append(count)
-            known = pc.coalesce(*counts)
-            if known.null_count:
-                known = pc.coalesce(known, mapped(tres, _count_of(kind), INT)[0])
-            out[column] = pc.if_else(never, 0, known)
-        gpus, _ = mapped(tres, words.gpus_of_tres, INT)
-        if "alloctres" not in rows.columns and "allocgres" in rows.columns:
-            gpus, _ = mapped(rows.text("allocgres"), words.gpus_of_gres, INT)
-            self._counts["allocgres"] += 1
-        self._tres_seen = self._tres_seen or gpus.null_count < rows.n
-        self._gpus_seen = self._gpus_seen or bool(pc.max(gpus).as_py())
-        out["n_gpus"] = pc.if_else(never, 0, gpus)
+    def _parse_resources(self, records: JobRecords, out: dict[str, pa.Array]) -> None:
+        self._parse(records, RESOURCE_FIELDS, out)
+        has_list = "nodelist" in records.columns
+        self._counts["no node list"] += 0 if has_list else records.n
+        has_tres = "alloctres" in records.columns
+        self._counts["allocgres"] += not has_tres and "allocgres" in records.columns
+        gpus = out["n_gpus"]
+        self._has_tres = self._has_tres or gpus.null_count < records.n
+        self._has_gpus = self._has_gpus or bool(pc.max(gpus).as_py())
+        never = pc.and_(out["node_list"].is_null(), has_list)
+        for column in ("n_nodes", "n_cpus", "n_gpus"):
+            out[column] = pc.if_else(never, 0, out[column])
 
     def _without_repeats(self, table: pa.Table) -> tuple[pa.Table, int]:
         """Of records of one key the last, unless they started apart (a job that was resized)."""
@@ -268,7 +227,7 @@ class AttemptReader:
                 table.column("start").combine_chunks(),
                 table.column("submit").combine_chunks(),
             )
-            new_ids = _attempt_ids(
+            new_ids = attempt_ids(
                 table.column("cluster").combine_chunks(),
                 table.column("job_id").combine_chunks(),
                 submit,
@@ -278,102 +237,39 @@ class AttemptReader:
         kept = table.take(pa.array(sorted(keep)))
         return kept, len(names) - len(keep)
 
-    def _allocations(self, table: pa.Table) -> pa.Table:
-        started = pc.and_(table.column("start").is_valid(), table.column("node_list").is_valid())
-        knows = pc.and_(started, table.column("elapsed_s").is_valid())
-        self._counts["no-elapsed"] += (pc.sum(started).as_py() or 0) - (pc.sum(knows).as_py() or 0)
-        rows = table.filter(knows)
-        if not rows.num_rows:
-            return ALLOCATIONS.empty()
-        lists = rows.column("node_list").combine_chunks().dictionary_encode()
-        names = [self._nodes(text) or () for text in lists.dictionary.to_pylist()]
-        sizes = np.array([len(each) for each in names], dtype=np.int64)
-        firsts = np.concatenate(([0], np.cumsum(sizes)[:-1]))
-        flat = pa.array([name for each in names for name in each], TEXT)
-        codes = lists.indices.to_numpy().astype(np.int64)
-        counts = sizes[codes]
-        self._differ(rows, counts)
-        row_of = np.repeat(np.arange(len(codes)), counts)
-        within = np.arange(len(row_of)) - np.repeat(np.cumsum(counts) - counts, counts)
-        of_row = pa.array(row_of)
-        shared = rows.select(
-            [
-                "cluster",
-                "attempt_id",
-                "start",
-                "end",
-                "elapsed_s",
-                "n_gpus",
-                "source",
-                "file_id",
-                "line",
-            ]
-        ).take(of_row)
-        share = pc.divide(
-            shared.column("n_gpus").cast(FLOAT, safe=False),
-            pa.array(counts[row_of], INT).cast(FLOAT),
-        )
-        out = {name: shared.column(name) for name in shared.column_names}
-        out["n_gpus"] = share
-        out["node"] = flat.take(pa.array(firsts[codes][row_of] + within))
-        return pa.table([out[name] for name in ALLOCATIONS.names], names=list(ALLOCATIONS.names))
-
-    def _differ(self, rows: pa.Table, counts: npt.NDArray[np.int64]) -> None:
-        said = rows.column("n_nodes").combine_chunks()
-        self._counts["differ"] += pc.sum(pc.not_equal(said, pa.array(counts))).as_py() or 0
-
     def notes(self) -> tuple[str, ...]:
         """What was assumed over all that was converted, one sentence each."""
-        count = self._counts
         found = [
-            text
-            for key, text in (
-                (
-                    "submit",
-                    f"{count['submit']} records have no submit time; their start stands for it",
-                ),
-                (
-                    "resized",
-                    f"{count['resized']} records repeat a submit time with a later start "
-                    "(resized jobs); their start stands for their submit time",
-                ),
-                ("repeated", f"{count['repeated']} records repeat an earlier one; the last counts"),
-                ("eligible", f"{count['eligible']} eligible times are unreadable and left empty"),
-                (
-                    "optional",
-                    f"{count['optional']} limits, priorities and the like are unreadable "
-                    "and left empty",
-                ),
-                (
-                    "cluster",
-                    f"{count['cluster']} records name no cluster; taken as "
-                    f"{DEFAULT_CLUSTER} (--cluster names it)",
-                ),
-                (
-                    "no-node-list",
-                    "no NodeList field: attempts have no nodes, exposure by node is not known",
-                ),
-                (
-                    "no-elapsed",
-                    f"{count['no-elapsed']} attempts have nodes but no elapsed time; "
-                    "they add no exposure",
-                ),
-                (
-                    "differ",
-                    f"{count['differ']} attempts say another number of nodes than their "
-                    "node list holds; the list counts for exposure",
-                ),
-                ("allocgres", "GPUs are taken from AllocGRES, as the log has no AllocTRES"),
-                ("steps", f"{count['steps']} job steps are folded into their jobs"),
-            )
-            if count[key]
+            sentence.format(n=self._counts[key])
+            for key, sentence in _NOTES.items()
+            if self._counts[key]
         ]
-        if self._tres_seen and not self._gpus_seen:
+        found += [
+            f"{n} values of {column} are unreadable and left empty"
+            for column, n in self._unreadable.items()
+            if n
+        ]
+        if self._has_tres and not self._has_gpus:
             found.append(
                 "no record has GPUs: either none were used, or the cluster does not account them "
                 "(AccountingStorageTRES=gres/gpu)"
             )
         return (*found, *self._times.notes())
+
+
+_NOTES = {
+    "no submit time": "{n} records have no submit time; their start time is used for it",
+    "resized": "{n} records repeat a submit time with a later start (resized jobs); their start "
+    "time is used for their submit time",
+    "repeated": "{n} records repeat an earlier one; the last counts",
+    "cluster": f"{{n}} records name no cluster; taken as {DEFAULT_CLUSTER} (--cluster names it)",
+    "no node list": "no NodeList field: attempts have no nodes, exposure by node is not known",
+    "no elapsed time": "{n} attempts have nodes but no elapsed time; they add no exposure",
+    "node count differs": "{n} attempts have a number of nodes other than the length of their node "
+    "list; the list counts for exposure",
+    "allocgres": "GPUs are taken from AllocGRES, as the log has no AllocTRES",
+    "steps": "{n} job steps are folded into their jobs",
+}
 
 
 def rows_from_sacct_fields(
@@ -407,19 +303,3 @@ def _as_text(value: Any) -> str:
     if value is None:
         return ""
     return str(value).encode("utf-8", "replace").decode("utf-8")
-
-
-def _count_of(kind: str) -> Callable[[str], int | None]:
-    return lambda text: words.tres_count(text, kind)
-
-
-def _attempt_ids(cluster: pa.Array, job_id: pa.Array, submit: pa.Array) -> pa.Array:
-    # the text of base.attempt_id, by whole columns
-    micros = submit.cast(INT).fill_null(0).to_numpy()
-    none = submit.is_null().to_numpy(zero_copy_only=False)
-    seconds = pa.array(micros // 1_000_000, INT, mask=none)
-    stamp = pc.replace_substring(
-        seconds.cast(pa.timestamp("s")).cast(TEXT), " ", "T", max_replacements=1
-    )
-    key = pc.binary_join_element_wise(cluster, job_id, "/")
-    return pc.binary_join_element_wise(key, pc.binary_join_element_wise(stamp, "Z", ""), "@")

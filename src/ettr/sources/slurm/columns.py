@@ -10,22 +10,31 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ettr.sources.node_lists import NodeLists
 from ettr.sources.slurm import fields as words
+from ettr.sources.slurm.times import TimeColumns
 
 Mask = npt.NDArray[np.bool_]
 INT, FLOAT, TEXT = pa.int64(), pa.float64(), pa.string()
 
 
-class Rows:
-    """Columns of job records, and which of them turned out to be bad."""
+class JobRecords:
+    """Job records as columns of texts by field, and which of them turned out to be bad.
 
-    def __init__(self, columns: dict[str, pa.Array], n: int) -> None:
+    `times` and `node_lists` read the texts of one log, and keep what they assumed.
+    """
+
+    def __init__(
+        self, columns: dict[str, pa.Array], n: int, times: TimeColumns, node_lists: NodeLists
+    ) -> None:
         self.columns, self.n = columns, n
+        self.times, self.node_lists = times, node_lists
+        self.none: Mask = np.zeros(n, dtype=bool)
         self.is_bad: Mask = np.zeros(n, dtype=bool)
         self._found: list[tuple[int, str, str]] = []
 
     def reject(self, wrong: Any, reason: str, field: str) -> None:
-        """Mark records as bad; the first reason of each is the one that is told."""
+        """Mark records as bad; the first reason of each is the one that counts."""
         if not isinstance(wrong, np.ndarray):
             wrong = wrong.to_numpy(zero_copy_only=False).astype(bool)
         for i in np.flatnonzero(wrong & ~self.is_bad):
@@ -44,30 +53,13 @@ class Rows:
         column = self.columns[field]
         return pc.if_else(pc.equal(column, ""), None, column)
 
-    def mapped(
-        self, field: str, parse: Callable[[str], Any], kind: pa.DataType
-    ) -> tuple[pa.Array, Mask]:
-        """The field through `parse`, and which of its texts that refused."""
-        return mapped(self.text(field), parse, kind)
-
     def integers(self, field: str) -> tuple[pa.Array, Mask]:
         """A column of whole numbers, by one cast where every text is one."""
         text = self.text(field)
         try:
-            return text.cast(INT), np.zeros(self.n, dtype=bool)
+            return text.cast(INT), self.none
         except pa.ArrowInvalid:
             return mapped(text, words.integer, INT)
-
-    def pair(
-        self, field: str, parse: Callable[[str], tuple[Any, Any]], *kinds: pa.DataType
-    ) -> tuple[pa.Array, pa.Array]:
-        """Two columns of one parse; both null where the text cannot be read."""
-        codes = self.text(field).dictionary_encode()
-        found = [_or_none(parse, text) or (None, None) for text in codes.dictionary.to_pylist()]
-        first, second = (
-            pa.array([pair[k] for pair in found], kinds[k]).take(codes.indices) for k in (0, 1)
-        )
-        return first, second
 
 
 def matches(texts: pa.Array, pattern: str) -> Mask:
@@ -76,15 +68,6 @@ def matches(texts: pa.Array, pattern: str) -> Mask:
         pc.match_substring_regex(texts, pattern).fill_null(False).to_numpy(zero_copy_only=False)
     )
     return found
-
-
-def _or_none(parse: Callable[[str], Any], text: str | None) -> Any:
-    if text is None:
-        return None
-    try:
-        return parse(text)
-    except ValueError:
-        return None
 
 
 def mapped(

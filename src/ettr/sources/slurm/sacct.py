@@ -17,7 +17,8 @@ from ettr.errors import SourceError, UsageError
 from ettr.sources.base import ReadOptions, Source
 from ettr.sources.origin import READ_ERRORS, Origin
 from ettr.sources.slurm import fields as words
-from ettr.sources.slurm.attempts import USED, AttemptReader, need_fields
+from ettr.sources.slurm.attempts import AttemptReader, need_fields
+from ettr.sources.slurm.job_fields import USED
 from ettr.sources.slurm.records import (
     INNER_BREAK,
     INNER_MARK,

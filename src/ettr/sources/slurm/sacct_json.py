@@ -105,7 +105,7 @@ def _records(job: dict[str, Any], loses_exit_codes: bool) -> list[dict[str, str]
     exits["DerivedExitCode"] = _exit(job.get("derived_exit_code"))
     if loses_exit_codes and state in {"FAILED", "REQUEUED"}:
         exits = {key: "" if text == "0:0" else text for key, text in exits.items()}
-    comment = job.get("comment")
+    comment, tres = job.get("comment"), job.get("tres") or {}
     record = {
         "JobID": job_id,
         "JobIDRaw": raw_id,
@@ -121,15 +121,16 @@ def _records(job: dict[str, Any], loses_exit_codes: bool) -> list[dict[str, str]
         "Eligible": _epoch(times.get("eligible")),
         "Start": _epoch(times.get("start")),
         "End": _epoch(times.get("end")),
-        "ElapsedRaw": _whole(times.get("elapsed")),
+        "ElapsedRaw": _integer(times.get("elapsed")),
         "Suspended": _clock(times.get("suspended")),
-        "TimelimitRaw": _whole(times.get("limit")),
-        "AllocNodes": _whole(job.get("allocation_nodes")),
-        "AllocTRES": _tres((job.get("tres") or {}).get("allocated")),
+        "TimelimitRaw": _integer(times.get("limit")),
+        "AllocNodes": _integer(job.get("allocation_nodes")),
+        "AllocTRES": _tres(tres.get("allocated")),
+        "ReqTRES": _tres(tres.get("requested")),
         "NodeList": _text(job.get("nodes")),
-        "Priority": _whole(job.get("priority")),
+        "Priority": _integer(job.get("priority")),
         "Reason": _text(job["state"].get("reason")),
-        "Restarts": _whole(job.get("restart_cnt")),
+        "Restarts": _integer(job.get("restart_cnt")),
         "FailedNode": _text(job.get("failed_node")),
         "Comment": _text(comment.get("job") if isinstance(comment, dict) else comment),
         "WorkDir": _text(job.get("working_directory")),
@@ -201,7 +202,7 @@ def _epoch(value: Any) -> str:
     return "Unknown" if not seconds else str(int(seconds))
 
 
-def _whole(value: Any) -> str:
+def _integer(value: Any) -> str:
     given = number(value)
     return "" if given is None else str(int(given))
 

@@ -1,0 +1,178 @@
+"""Which column of `attempts` comes from which field of sacct, and by which parser: one table.
+
+A row of the table reads `column <- field <- parser`. Several rows of one column are tried in order,
+the later for records in which the earlier say nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ettr.sources.slurm import fields as words
+from ettr.sources.slurm.columns import FLOAT, INT, TEXT, JobRecords, Mask, mapped
+from ettr.sources.slurm.submit_line import MAY_EXCLUDE, excluded_nodes
+from ettr.sources.slurm.times import nothing_to_null
+
+# from a field's column of texts to values, and which texts are not what they should be
+Parser = Callable[[JobRecords, str], tuple[pa.Array, Mask]]
+
+
+@dataclass(frozen=True, slots=True)
+class JobField:
+    """One way to fill a column.
+
+    Attributes:
+        column: of `attempts`.
+        field: of sacct, in lower case.
+        parse: makes values of its texts.
+        reject: slug with which a record is rejected whose text cannot be read; where empty, the
+            column is left null, which is counted and noted.
+        unless: another field; where the log has it, this one is not looked at.
+    """
+
+    column: str
+    field: str
+    parse: Parser
+    reject: str = ""
+    unless: str = ""
+
+
+def text(records: JobRecords, field: str) -> tuple[pa.Array, Mask]:
+    """The text as it stands."""
+    return records.text(field), records.none
+
+
+def word(records: JobRecords, field: str) -> tuple[pa.Array, Mask]:
+    """The text, null for what sacct writes for nothing, such as `None assigned`."""
+    return nothing_to_null(records.text(field)), records.none
+
+
+def time(records: JobRecords, field: str) -> tuple[pa.Array, Mask]:
+    """A moment."""
+    return records.times.read(records.text(field))
+
+
+def integer(records: JobRecords, field: str) -> tuple[pa.Array, Mask]:
+    """A whole number."""
+    return records.integers(field)
+
+
+def count(records: JobRecords, field: str) -> tuple[pa.Array, Mask]:
+    """A whole number from 0."""
+    found, wrong = records.integers(field)
+    negative = pc.less(found, 0).fill_null(False).to_numpy(zero_copy_only=False)
+    return found, wrong | negative
+
+
+def seconds(records: JobRecords, field: str) -> tuple[pa.Array, Mask]:
+    """A whole number of seconds."""
+    found, wrong = records.integers(field)
+    return found.cast(FLOAT, safe=False), wrong
+
+
+def node_list(records: JobRecords, field: str) -> tuple[pa.Array, Mask]:
+    """A list of nodes as it stands."""
+    found, _ = word(records, field)
+    fine, _ = mapped(found, lambda names: records.node_lists(names) is not None, pa.bool_())
+    return found, pc.invert(fine).fill_null(False).to_numpy(zero_copy_only=False)
+
+
+def exclusion(records: JobRecords, field: str) -> tuple[pa.Array, Mask]:
+    """The nodes that a submit line excludes; only lines that may exclude any are parsed."""
+    lines = records.text(field)
+    if not pc.any(may_exclude := pc.match_substring_regex(lines, MAY_EXCLUDE)).as_py():
+        return pa.nulls(len(lines), TEXT), records.none
+    return mapped(pc.if_else(may_exclude, lines, None), excluded_nodes, TEXT)
+
+
+def each(parse: Callable[[str], Any], kind: pa.DataType) -> Parser:
+    """Every distinct text through a function of one text, which raises ValueError for a bad one."""
+
+    def parser(records: JobRecords, field: str) -> tuple[pa.Array, Mask]:
+        return mapped(records.text(field), parse, kind)
+
+    return parser
+
+
+def tres(name: str) -> Parser:
+    """The count of one trackable resource in a list such as `cpu=4,node=1`."""
+    return each(lambda listed: words.tres_count(listed, name), INT)
+
+
+state = each(lambda spelled: words.state_and_user(spelled)[0], TEXT)
+user_who_cancelled = each(lambda spelled: words.state_and_user(spelled)[1], TEXT)
+exit_code = each(lambda spelled: words.exit_code(spelled)[0], INT)
+exit_signal = each(lambda spelled: words.exit_code(spelled)[1], INT)
+duration = each(words.duration_s, FLOAT)
+minutes = each(words.minutes_to_s, FLOAT)
+gpus_of_tres = each(words.gpus_of_tres, INT)
+gpus_of_gres = each(words.gpus_of_gres, INT)
+
+ID_FIELDS = (
+    JobField("job_id_raw", "jobidraw", text),
+    JobField("name", "jobname", text),
+    JobField("user", "user", text),
+    JobField("account", "account", text),
+    JobField("partition", "partition", text),
+    JobField("qos", "qos", text),
+    JobField("comment", "comment", text),
+    JobField("work_dir", "workdir", text),
+    JobField("submit_line", "submitline", text),
+    JobField("reason", "reason", word),
+    JobField("failed_node", "failednode", word),
+    JobField("state", "state", state, reject="unknown-state"),
+    JobField("cancelled_by", "state", user_who_cancelled, reject="unknown-state"),
+    JobField("exit_code", "exitcode", exit_code),
+    JobField("exit_signal", "exitcode", exit_signal),
+    JobField("derived_exit_code", "derivedexitcode", exit_code),
+    JobField("derived_exit_signal", "derivedexitcode", exit_signal),
+)
+TIME_FIELDS = (
+    JobField("submit", "submit", time, reject="bad-timestamp"),
+    JobField("start", "start", time, reject="bad-timestamp"),
+    JobField("end", "end", time, reject="bad-timestamp"),
+    JobField("eligible", "eligible", time),
+    JobField("elapsed_s", "elapsedraw", seconds, reject="bad-duration"),
+    JobField("elapsed_s", "elapsed", duration, reject="bad-duration", unless="elapsedraw"),
+    JobField("suspended_s", "suspended", duration),
+    JobField("time_limit_s", "timelimitraw", minutes),
+    JobField("time_limit_s", "timelimit", duration, unless="timelimitraw"),
+)
+RESOURCE_FIELDS = (
+    JobField("priority", "priority", integer),
+    JobField("restarts", "restarts", integer),
+    JobField("node_list", "nodelist", node_list, reject="bad-node-list"),
+    JobField("n_nodes", "allocnodes", count, reject="bad-number"),
+    JobField("n_nodes", "nnodes", count, reject="bad-number"),
+    JobField("n_nodes", "alloctres", tres("node")),
+    JobField("n_cpus", "alloccpus", count, reject="bad-number"),
+    JobField("n_cpus", "ncpus", count, reject="bad-number"),
+    JobField("n_cpus", "alloctres", tres("cpu")),
+    JobField("n_gpus", "alloctres", gpus_of_tres),
+    JobField("n_gpus", "allocgres", gpus_of_gres, unless="alloctres"),
+    JobField("requested_nodes", "reqnodes", count),
+    JobField("requested_nodes", "reqtres", tres("node")),
+    JobField("requested_gpus", "reqtres", gpus_of_tres),
+    JobField("excluded_nodes", "excnodelist", word),
+    JobField("excluded_nodes", "submitline", exclusion),
+)
+
+# any one of each group will do; a record without them cannot be placed in time or judged
+NEEDED = (
+    ("JobID", "JobIDRaw"),
+    ("State",),
+    ("Submit", "Start"),
+    ("ElapsedRaw", "Elapsed", "End"),
+)
+USED = frozenset(
+    {
+        "jobid",
+        "cluster",
+        *(entry.field for entry in (*ID_FIELDS, *TIME_FIELDS, *RESOURCE_FIELDS)),
+    }
+)
