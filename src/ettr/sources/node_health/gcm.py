@@ -1,6 +1,6 @@
-"""GCM's NDJSON: results of its health checks (events) and its copies of sacct rows (attempts).
+"""GCM's NDJSON: results of its health checks (events), its copies of sacct and squeue (attempts).
 
-Both kinds may stand in one file. Other records of GCM (node, job and scheduler snapshots) are
+All kinds may stand in one file. Other records of GCM (snapshots of nodes and of the scheduler) are
 counted as skipped.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -24,14 +25,34 @@ from ettr.tables.text import clean
 
 NAME = "gcm"
 
-# sacct rows are wide; this many of them, raw, stay well under 200 MB
-_SACCT_ROWS = 20_000
+# records of jobs are wide; this many of them, raw, stay well under 200 MB
+_JOB_RECORDS = 20_000
+# GCM's names for squeue's columns -> sacct's fields
+_SQUEUE_FIELDS = {
+    "JOBID": "JobID",
+    "JOBID_RAW": "JobIDRaw",
+    "NAME": "JobName",
+    "STATE": "State",
+    "USER": "User",
+    "ACCOUNT": "Account",
+    "PARTITION": "Partition",
+    "QOS": "QOS",
+    "COMMENT": "Comment",
+    "REASON": "Reason",
+    "RESTARTCNT": "Restarts",
+    "SUBMIT_TIME": "Submit",
+    "ELIGIBLE_TIME": "Eligible",
+    "START_TIME": "Start",
+    "TIME_USED": "Elapsed",
+    "TIME_LIMIT": "Timelimit",
+    "NODES": "ReqNodes",
+}
+_TRES = {"node": "NODE", "cpu": "CPU", "gres/gpu": "GPUS"}
 # Nagios exit codes
 _SEVERITY = {0: "ok", 1: "warning", 2: "critical", 3: "unknown"}
 _XIDS = re.compile(r"\bXID(?: error)?s?:?\s*((?:\d{1,3}(?:\s*,\s*)?)+)", re.IGNORECASE)
 _OTHERS = (
     "NODE_NAME",
-    "JOBID",
     "nodes_allocated",
     "server_thread_count",
     "BlockName",
@@ -39,49 +60,64 @@ _OTHERS = (
 )
 
 
+@dataclass(slots=True)
+class _JobRecords:
+    """Records of jobs waiting to be made rows: sacct's fields, the line, and the record as read."""
+
+    fields: list[dict[str, Any]] = field(default_factory=list)
+    lines: list[int] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+
+    def add(self, fields: dict[str, Any], record: JsonRecord) -> None:
+        self.fields.append(fields)
+        self.lines.append(record.line)
+        self.texts.append(record.raw)
+
+
 def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
-    """Events of the checks, attempts and allocations of the sacct rows."""
+    """Events of the checks, attempts and allocations of the jobs."""
     file = LogRows(NAME, origin, options)
     attempts = AttemptReader(NAME, origin.file_id, options, str(origin))
-    rows: list[tuple[int, dict[str, Any], str]] = []
+    # apart, since what one kind has the other may lack
+    ended, queued = _JobRecords(), _JobRecords()
     for record in json_records(origin):
         file.count_read()
         body = _body(record.value)
         if body is None:
             file.reject(record.line, "bad-json", record.error or "no JSON object", record.raw)
         elif isinstance(body.get("sacct"), dict):
-            rows.append((record.line, _sacct(body), record.raw))
+            ended.add(_sacct(body), record)
+        elif _is_queued(body):
+            queued.add(_queued(body), record)
         elif "health_check" in body or "result" in body:
             _check(file, body, record)
         else:
             file.count_skipped()
-        if file.is_full or len(rows) >= _SACCT_ROWS:
-            yield _batch(file, attempts, rows)
-            rows = []
-    yield _batch(file, attempts, rows)
+        if file.is_full or len(ended.lines) + len(queued.lines) >= _JOB_RECORDS:
+            yield _batch(file, attempts, (queued, ended))
+            ended, queued = _JobRecords(), _JobRecords()
+    yield _batch(file, attempts, (queued, ended))
 
 
-def _batch(
-    file: LogRows, attempts: AttemptReader, rows: list[tuple[int, dict[str, Any], str]]
-) -> Batch:
-    more: dict[str, pa.Table] = {}
-    if rows:
+def _batch(file: LogRows, attempts: AttemptReader, kinds: tuple[_JobRecords, ...]) -> Batch:
+    made: dict[str, list[pa.Table]] = {"attempts": [], "allocations": []}
+    for jobs in kinds:
+        if not jobs.lines:
+            continue
         try:
-            converted = rows_from_sacct_fields(
-                attempts, [fields for _, fields, _ in rows], [line for line, _, _ in rows]
-            )
+            converted = rows_from_sacct_fields(attempts, jobs.fields, jobs.lines)
         except SourceError as error:
-            for line, _, text in rows:
+            for line, text in zip(jobs.lines, jobs.texts, strict=True):
                 file.reject(line, "missing-field", str(error), text)
-            return file.batch()
+            continue
         for bad in converted.bad:
-            line, _, text = rows[bad.index]
-            file.reject(line, bad.reason, bad.detail, text)
+            file.reject(jobs.lines[bad.index], bad.reason, bad.detail, jobs.texts[bad.index])
         file.count_skipped(converted.skipped)
-        more = {"attempts": converted.attempts, "allocations": converted.allocations}
-        for sentence in attempts.notes():
-            file.note(sentence)
-    return file.batch(**more)
+        made["attempts"].append(converted.attempts)
+        made["allocations"].append(converted.allocations)
+    for sentence in attempts.notes() if made["attempts"] else ():
+        file.note(sentence)
+    return file.batch(**{name: pa.concat_tables(parts) for name, parts in made.items() if parts})
 
 
 def _body(value: Any) -> dict[str, Any] | None:
@@ -100,6 +136,36 @@ def _sacct(body: dict[str, Any]) -> dict[str, Any]:
     if not any(name.lower() == "cluster" and value for name, value in fields.items()):
         fields["Cluster"] = body.get("cluster")
     return fields
+
+
+def _is_queued(body: dict[str, Any]) -> bool:
+    return "JOBID" in body and "SUBMIT_TIME" in body
+
+
+def _queued(body: dict[str, Any]) -> dict[str, Any]:
+    """A job of GCM's copy of squeue, as sacct's fields."""
+    fields: dict[str, Any] = {
+        theirs: value for ours, theirs in _SQUEUE_FIELDS.items() if (value := clean(body.get(ours)))
+    }
+    fields["Cluster"] = clean(body.get("cluster"))
+    for ours, theirs in (("NODELIST", "NodeList"), ("EXC_NODES", "ExcNodeList")):
+        nodes = body.get(ours)
+        if isinstance(nodes, list):
+            fields[theirs] = ",".join(name for node in nodes if (name := clean(node)))
+    if fields.get("State") == "PENDING":
+        fields.pop("Start", None)  # when it is expected to
+    else:
+        allocated = {name: body.get(f"TRES_{key}_ALLOCATED") for name, key in _TRES.items()}
+        fields["AllocTRES"] = _tres(allocated)
+    n_nodes, per_node = body.get("NODES"), body.get("GPUS_REQUESTED")
+    # 0 is what GCM writes where GPUs were not asked for by node
+    if isinstance(n_nodes, int) and isinstance(per_node, int) and per_node > 0:
+        fields["ReqTRES"] = _tres({"gres/gpu": n_nodes * per_node})
+    return fields
+
+
+def _tres(counts: dict[str, Any]) -> str:
+    return ",".join(f"{name}={n}" for name, n in counts.items() if isinstance(n, int))
 
 
 def _check(file: LogRows, body: dict[str, Any], record: JsonRecord) -> None:
@@ -157,8 +223,10 @@ def matches(head: bytes, _name: str) -> float:
     best = 0.0
     for value in head_objects(head):
         body = _body(value) or {}
-        if ("health_check" in body and ("result" in body or "_msg" in body)) or isinstance(
-            body.get("sacct"), dict
+        if (
+            ("health_check" in body and ("result" in body or "_msg" in body))
+            or isinstance(body.get("sacct"), dict)
+            or (_is_queued(body) and "derived_cluster" in body)
         ):
             best = max(best, 0.95)
         elif "derived_cluster" in body and any(key in body for key in _OTHERS):
@@ -181,7 +249,7 @@ def prints_local(head: bytes) -> bool:
 
 SOURCE = Source(
     name=NAME,
-    title="GCM health checks and sacct rows (NDJSON)",
+    title="GCM health checks, sacct and squeue rows (NDJSON)",
     tables=("events", "attempts", "allocations"),
     matches=matches,
     read=read,

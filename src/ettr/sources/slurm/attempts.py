@@ -1,8 +1,9 @@
 """Columns of sacct texts -> `attempts` and `allocations`.
 
-What each field means is in `job_fields`. `slurm-sacct`, `slurm-sacct-json` and the sources that wrap
-sacct rows in something else all end here, so that one job read in four shapes gives one row. Work
-is done once per distinct text or by whole columns, since a site's history holds millions of rows.
+What each field means is in `job_fields`. `slurm-sacct`, `slurm-sacct-json` and the sources that
+wrap sacct rows in something else all end here, so that one job read in four shapes gives one row.
+Work is done once per distinct text or by whole columns, since a site's history holds millions of
+rows.
 """
 
 from __future__ import annotations
