@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections import Counter
 from pathlib import Path
+
+import pytest
 
 from ettr.recovery import RecoverySource
 from ettr.tables import DERIVED, TABLES
@@ -80,3 +83,30 @@ def test_an_abbreviation_that_several_pages_use_is_in_the_glossary():
     shared = {word for word, n_pages in pages.items() if n_pages > 2}
     assert {"MTTF", "ETTR", "XID"} < shared
     assert shared - KNOWN - {term.upper() for term in entries()} == set()
+
+
+# names that say all in themselves, and errors about one
+SELF_EXPLAINING = {
+    "BadLineError",
+    "Decision",
+    "Export",
+    "Situation",
+    "State",
+    "Survey",
+    "TensorState",
+    "Timeouts",
+}
+
+
+@pytest.mark.parametrize("door", ["checkpoint", "elastic", "progress", "recovery"])
+def test_a_public_class_is_named_for_a_term(door: str):
+    terms = [re.sub(r"ion$|ed$", "", term) for term in entries()]
+    names = importlib.import_module(f"ettr.{door}").__all__
+    classes = {name for name in names if name[0].isupper() and not name.isupper()}
+    assert classes
+    unexplained = {
+        name
+        for name in classes - SELF_EXPLAINING
+        if not any(term.replace(" ", "") in name.casefold() for term in terms)
+    }
+    assert unexplained == set()
