@@ -5,8 +5,8 @@ that save at a random place. Then the checkpoint is loaded and compared, bit by 
 that were really there. Three outcomes: the newest whole state; an error and nothing loaded; or
 tensors that never existed ("wrong").
 
-Kills are replayed at byte offsets from the writer's own calls, which reaches every offset; beside
-them, processes are really killed with SIGKILL while they save. What is no tensor (random state,
+Kills are replayed at byte offsets from the writer's own calls, which reaches every offset; in
+addition, processes are really killed with SIGKILL while they save. What is no tensor (random state,
 loader position) is saved with it and judged in a row of its own, its label of a step included.
 
 Every format saves over its older checkpoint at the same path. Users who keep a folder a step still
@@ -118,7 +118,7 @@ class TorchSave(Format):
 
 
 class TorchSaveRename(TorchSave):
-    """torch.save beside the old file, then rename: what careful users do, without fsync."""
+    """torch.save to a second file, then rename: what careful users do, without fsync."""
 
     name = "torch.save + rename"
 
@@ -358,8 +358,8 @@ def _try(load: Callable[[Path], State], folder: Path) -> State | None:
 def real_kills(n: int, scratch: Path, seed: int) -> tuple[Counter[str], Counter[str]]:
     """Kill `n` processes with SIGKILL while they save round after round; then restore.
 
-    A child tells each step that it knows to be durable; what is restored may not be older. Returns
-    the outcomes of the state and of what is no tensor.
+    A child reports each step that it knows to be durable; the restored step may not be older.
+    Returns the outcomes of the state and of `extra`.
     """
     rng = random.Random(seed)
     found: Counter[str] = Counter()
@@ -370,15 +370,15 @@ def real_kills(n: int, scratch: Path, seed: int) -> tuple[Counter[str], Counter[
         child = os.fork()
         if child == 0:
             os.close(reader)
-            _save_for_ever(root, writer)
+            _save_until_killed(root, writer)
         os.close(writer)
         first = os.read(reader, 8)
         time.sleep(rng.uniform(0.0, 0.03))
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         with open(reader, "rb") as rest:  # noqa: PTH123 - a descriptor, not a path
-            told = first + rest.read()
-        durable = int.from_bytes(told[-8:], "little") if len(told) % 8 == 0 else 0
+            reported = first + rest.read()
+        durable = int.from_bytes(reported[-8:], "little") if len(reported) % 8 == 0 else 0
         outcomes = _after_real_kill(root, durable)
         found[outcomes[0]] += 1
         extras[outcomes[1]] += 1
@@ -386,7 +386,7 @@ def real_kills(n: int, scratch: Path, seed: int) -> tuple[Counter[str], Counter[
     return found, extras
 
 
-def _save_for_ever(root: Path, told: int) -> None:
+def _save_until_killed(root: Path, durable_steps: int) -> None:
     try:
         torch.set_num_threads(1)
         state = {"x": torch.zeros(3000), "y": torch.zeros(40, 50)}
@@ -396,7 +396,7 @@ def _save_for_ever(root: Path, told: int) -> None:
                 tensor.fill_(step)
             checkpoint.step(step, extra_of(step))
             checkpoint.wait()
-            os.write(told, step.to_bytes(8, "little"))
+            os.write(durable_steps, step.to_bytes(8, "little"))
     finally:
         os._exit(1)
 

@@ -1,7 +1,7 @@
 """What is left unsaved under each policy at equal bytes: the perturbation of a lost quarter.
 
 Every policy watches the very same training run, each with a running checkpoint of its own, so that
-they differ in nothing else. The bytes that each has staged stand beside it: a policy that saves
+they differ in nothing else. The bytes that each has staged are printed too: a policy that saves
 only what has changed may have nothing to spend its budget on. Two models: a small GPT with AdamW
 on the sources of Python's standard library, and an embedding table whose rows are met with Zipf's
 frequencies (of 1,000 rows, 64 draws a step). The last columns: how near the two estimates of ‖δ‖

@@ -4,7 +4,7 @@ About 400 MB, read in three ways. Warm: the file in the page cache, the tensors 
 is where a checksum can hide least. Fresh: the tensors never touched, as in a process that has just
 been started to replace another. Cold: the file dropped from the page cache; of these, three pairs
 for five of the others. The ratio is the median over pairs with a bootstrap interval; both of a pair
-meet the same machine. CPU time stands beside it: the second thread that runs the checksums is not
+meet the same machine. CPU time is printed too: the second thread that runs the checksums is not
 free, and where all cores are busy the elapsed times follow it. The load average is printed for that
 reason. Last, the loaders of torch on the same state.
 """

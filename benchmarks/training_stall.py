@@ -1,10 +1,10 @@
-"""What a checkpoint costs the training loop, beside torch.distributed.checkpoint, on one state.
+"""The stall of a training loop per checkpoint, against torch.distributed.checkpoint, on one state.
 
 About 400 MB: parameters with Adam's two moments. Every figure is the median of several repeats in
-one process, the systems taken in turn, so that a noisy machine is noisy for all; beside the stall
-stands the interval of its median that order statistics give, 95 % or a little more. Then the memory
-that each needs beside the state, each in a process of its own; and what a disk that is too slow
-does to the loop: rounds are skipped and counted, no step waits.
+one process, the systems taken in turn, so that a noisy machine is noisy for all; with the stall
+comes the interval of its median that order statistics give, 95 % or a little more. Then the memory
+that each needs in addition to the state, each in a process of its own; and the effect of a disk
+that is too slow: rounds are skipped and counted, no step waits.
 """
 
 import argparse
@@ -191,9 +191,9 @@ def stall_table(folder: Path, repeats: int) -> dict[str, tuple[float, float, flo
     base = best_of_dcp(medians)[0]
     for name, (stall_s, durable_s, n_bytes) in medians.items():
         between = median_interval([row[0] * 1e3 for row in seen[name]])
-        told = "" if between is None else f"({between[0]:.1f} to {between[1]:.1f})"
+        interval = "" if between is None else f"({between[0]:.1f} to {between[1]:.1f})"
         print(
-            f"{name:24}{stall_s * 1e3:>10.1f}{told:>20}{durable_s * 1e3:>12.0f}"
+            f"{name:24}{stall_s * 1e3:>10.1f}{interval:>20}{durable_s * 1e3:>12.0f}"
             f"{n_bytes / 1e6:>12.0f}{stall_s / base:>14.2f}"
         )
     for checkpoint in (systems.full, systems.part, systems.ranked):

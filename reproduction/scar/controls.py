@@ -1,11 +1,11 @@
-"""What must come out whatever the algorithm: the checks that a cost is a cost.
+"""Checks that must hold exactly whatever the algorithm, so that a cost is a cost.
 
 Each control runs alone, not together with other arms, so that equal inputs give equal bits.
 """
 
 import numpy as np
 
-from reproduction.scar.running import POLICIES, Checkpointing, saved_at, stored
+from reproduction.scar.checkpoint_replay import POLICIES, Checkpointing, saved_at, stored
 from reproduction.scar.trials import Prepared, costs, failure_iteration, recovered
 from reproduction.scar.workload import keyed
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from reproduction.scar.running import stored
+from reproduction.scar.checkpoint_replay import stored
 from reproduction.scar.trials import Prepared
 
 PARTS = 8

@@ -21,7 +21,7 @@ def read(path: Path) -> list[Record]:
 
 
 def resume(path: Path, settings: Record) -> list[Record]:
-    """The records already there; starts the file with its settings if there are none.
+    """The records already there; starts the file with its settings if it is new.
 
     Raises:
         UsageError: the file was begun with other settings.

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ettr.errors import UsageError
-from reproduction.scar.running import POLICIES, Checkpointing, saved_at, stored
+from reproduction.scar.checkpoint_replay import POLICIES, Checkpointing, saved_at, stored
 from reproduction.scar.workload import (
     CleanRun,
     Ints,

@@ -265,7 +265,7 @@ def test_a_failed_round_gives_it_once_more(tmp_path: Path) -> None:
     assert (report.extra_step, report.extra) == (2, {"at": 2})
 
 
-def test_a_file_beside_a_full_checkpoint(tmp_path: Path) -> None:
+def test_a_file_with_a_full_checkpoint(tmp_path: Path) -> None:
     path = tmp_path / "extra-0"
     write_extra(path, {"rng": rng_state(), "at": (1, 2)}, 40)
     found = read_extra(path)

@@ -207,7 +207,7 @@ def test_reading_ahead_keeps_the_order_and_refuses_what_is_damaged(
     assert len(verify(tmp_path)) == 4
 
 
-def test_distances_take_little_memory_beside_the_tensors() -> None:
+def test_distances_take_little_memory() -> None:
     """A double of a whole tensor, or of all of them at once, is what a full node does not have."""
     from torch.utils._python_dispatch import TorchDispatchMode
 

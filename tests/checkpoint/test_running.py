@@ -282,7 +282,7 @@ def test_a_busy_writer_skips_and_never_blocks(tmp_path: Path) -> None:
         assert rc.step(5).durable_step == 1
 
 
-def test_a_failed_round_is_told_and_training_goes_on(tmp_path: Path) -> None:
+def test_a_failed_round_is_reported_and_training_goes_on(tmp_path: Path) -> None:
     model, opt = make()
     train(model, opt)
     disk = SlowDisk()
@@ -397,7 +397,7 @@ def test_replicas_save_each_block_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("policy", ["round-robin", "random", "priority"])
 def test_the_mean_of_the_bytes_is_the_budget(tmp_path: Path, policy: str) -> None:
-    """Blocks of very different sizes; every byte counts, that of what is recorded beside them."""
+    """Blocks of very different sizes; every byte counts, those of the record of movement too."""
     gen = torch.Generator().manual_seed(1)
     state = {f"t{i}": torch.randn(17 * (i + 1) ** 2, generator=gen) for i in range(12)}
     total = 0

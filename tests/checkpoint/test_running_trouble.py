@@ -19,7 +19,7 @@ from ettr.checkpoint.durable_io import OsDisk  # noqa: E402
 
 
 class MovingDisk(OsDisk):
-    """A disk that waits, or fails, when it is told to."""
+    """A disk that waits, or fails, when it is asked to."""
 
     def __init__(self) -> None:
         self.go = threading.Event()
@@ -33,7 +33,7 @@ class MovingDisk(OsDisk):
         super().fdatasync(fd)
 
 
-def test_save_all_tries_anew_after_a_failed_round_and_keeps_its_extra(tmp_path: Path) -> None:
+def test_save_all_tries_again_after_a_failed_round_and_keeps_its_extra(tmp_path: Path) -> None:
     disk, table = MovingDisk(), torch.zeros(8)
     with RunningCheckpoint(tmp_path, {"w": table}, policy="full", disk=disk) as rc:
         rc.save_all(0)
@@ -60,7 +60,9 @@ def test_a_slot_without_blocks_keeps_its_extra(tmp_path: Path) -> None:
     assert {slot: extra.values["rank"] for slot, extra in extras.items()} == {"0": 0, "1": 1}
 
 
-def test_no_room_when_moments_appear_is_told_and_tried_again(tmp_path: Path, monkeypatch) -> None:
+def test_no_room_when_moments_appear_is_reported_and_tried_again(
+    tmp_path: Path, monkeypatch
+) -> None:
     model = nn.Linear(8, 8)
     optimizer = torch.optim.AdamW(model.parameters())
 
@@ -83,7 +85,7 @@ def test_no_room_when_moments_appear_is_told_and_tried_again(tmp_path: Path, mon
     restore(tmp_path, TrainingState(model, optimizer))
 
 
-def test_after_closing_nothing_is_saved_and_that_is_told(tmp_path: Path) -> None:
+def test_after_closing_nothing_is_saved_and_that_is_an_error(tmp_path: Path) -> None:
     rc = RunningCheckpoint(tmp_path, {"w": torch.zeros(4)}, every_steps=2)
     rc.close()
     assert rc.step(1).blocks == 0
@@ -108,7 +110,7 @@ def test_priority_follows_a_loop_that_calls_only_when_a_round_is_due(tmp_path: P
         assert len({age.step for age in rc.ages() if age.step}) > 2
 
 
-def test_movement_is_told_of_the_step_at_which_it_was_measured(tmp_path: Path) -> None:
+def test_movement_is_of_the_step_at_which_it_was_measured(tmp_path: Path) -> None:
     """The disk takes five steps a round: blocks are scored five steps behind the round's."""
     table, disk = torch.zeros(16, 4000), MovingDisk()
     step = 0

@@ -180,7 +180,7 @@ def test_a_medium_that_cannot_give_a_header_is_a_bad_record(tmp_path: Path, monk
     ]
 
 
-def test_a_reader_whom_a_takeover_overtakes_begins_anew(tmp_path: Path, monkeypatch) -> None:
+def test_a_reader_whom_a_takeover_overtakes_starts_over(tmp_path: Path, monkeypatch) -> None:
     """The files are listed; then a successor has every block, and the file before it goes."""
     folder = slot_folder(tmp_path, 0)
     writer = SlotWriter.create(folder, small_layout())

@@ -248,7 +248,7 @@ class TestSlotsOfOneWorld:
 
 
 def test_files_that_do_not_say_what_they_saw_are_read_as_before(tmp_path: Path) -> None:
-    """Written before the superblock told it: the later step wins, and nothing is refused."""
+    """Their superblocks do not name the other slots: the later step wins, nothing is refused."""
     left_by_four(tmp_path)
     ranks = world(tmp_path, 2)
     save(ranks, 30, 130.0, wholly=True)
@@ -276,7 +276,7 @@ def _forget(path: Path) -> None:
     path.write_bytes(raw)
 
 
-def test_a_slot_says_what_lay_beside_it(tmp_path: Path) -> None:
+def test_a_slot_file_names_the_latest_files_of_the_other_slots(tmp_path: Path) -> None:
     """The latest file of every other slot; a fence without a file is nothing that was seen."""
     end(world(tmp_path, 2))
     fence(tmp_path, 1)
@@ -293,7 +293,7 @@ def test_what_may_be_removed_is_named_and_does_not_age(tmp_path):
     left_by_four(tmp_path)
     fewer = world(tmp_path, 2)
     found = survey(tmp_path)
-    assert found.superseded_slots == ()  # nothing is given up before it is there anew
+    assert found.superseded_slots == ()  # nothing is given up before it is saved again
     assert {age.slot for age in found.ages} == {"0", "1", "2", "3"}
     save(fewer, 10, wholly=True)
     end(fewer)
@@ -302,8 +302,8 @@ def test_what_may_be_removed_is_named_and_does_not_age(tmp_path):
     assert {(age.slot, age.step) for age in found.ages} == {("0", 10), ("1", 10)}
     assert {(age.slot, age.step) for age in block_ages(tmp_path, slot="3")} == {("3", 20)}
     assert block_ages(tmp_path, slot="4") == []
-    told = CliRunner().invoke(build_app(), ["verify", str(tmp_path)])
-    assert told.exit_code == 0, told.output
-    assert "slots of another number of ranks, not read any more: 2, 3\n" in told.output
+    done = CliRunner().invoke(build_app(), ["verify", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    assert "slots of another number of ranks, not read any more: 2, 3\n" in done.output
     machine = CliRunner().invoke(build_app(), ["verify", "--json", str(tmp_path)])
     assert json.loads(machine.output)["superseded_slots"] == ["2", "3"]

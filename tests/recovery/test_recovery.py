@@ -257,7 +257,7 @@ def test_an_interval_needs_a_timed_step_and_a_failure_rate():
 
 
 def test_a_perturbation_that_is_no_number_is_over_the_ceiling():
-    """Survivors that hold NaN tell a distance of NaN, which is not above anything."""
+    """Survivors that hold NaN report a distance of NaN, which is not above anything."""
     found = decide(
         Situation(reached_step=50, stale_steps=2, relative_perturbation=math.nan, full_step=40),
         MEASURED,

@@ -13,7 +13,7 @@ from ettr.recovery.restore_costs import combined_timings, read_timings, write_ti
 PRIOR = RestorePrior(latency_s=0.5, bytes_per_s=1e8)
 
 
-def test_until_one_was_timed_the_prior_tells():
+def test_until_one_was_timed_the_prior_counts():
     assert predicted_s(0, RestoreTimings(), PRIOR) == 0.5
     assert predicted_s(200_000_000, RestoreTimings(), PRIOR) == pytest.approx(2.5)
 

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from ettr.errors import UsageError
 from reproduction.scar import results
+from reproduction.scar.checkpoint_replay import Checkpointing, saved_at, stored
 from reproduction.scar.controls import controls
 from reproduction.scar.factorisation import solve
 from reproduction.scar.overhead import overhead
 from reproduction.scar.regression import Regression
-from reproduction.scar.running import Checkpointing, saved_at, stored
 from reproduction.scar.topics import sweep
 from reproduction.scar.trials import (
     Arm,
@@ -124,9 +124,9 @@ def test_arms_that_run_side_by_side_run_as_they_would_alone():
     made = regression()
     one, two = made.start(0), keyed(9).normal(size=(13, 3)).astype(np.float32)
     together, losses = made.advance([one, two], 3, 0)
-    for state, beside, loss in zip((one, two), together, losses, strict=True):
+    for state, in_company, loss in zip((one, two), together, losses, strict=True):
         (alone,), (single,) = made.advance([state], 3, 0)
-        assert beside == pytest.approx(alone, abs=1e-6)
+        assert in_company == pytest.approx(alone, abs=1e-6)
         assert loss == pytest.approx(single)
 
 

@@ -66,10 +66,10 @@ def test_arms_side_by_side_learn_as_they_would_alone(kind, digits, text):
     made = network(digits, "shard", digits=200) if kind == "cnn" else gpt(text, rate=3e-3)
     one, two = made.start(0), made.start(1)
     together, losses = made.advance([one, two], 0, 0)
-    for state, beside, loss in zip((one, two), together, losses, strict=True):
+    for state, in_company, loss in zip((one, two), together, losses, strict=True):
         (alone,), (single,) = made.advance([state], 0, 0)
         assert loss == pytest.approx(single, abs=1e-5)
-        assert beside[:, 1] == pytest.approx(alone[:, 1], abs=1e-5)
+        assert in_company[:, 1] == pytest.approx(alone[:, 1], abs=1e-5)
 
 
 def test_the_network_is_two_convolutions_and_two_layers(digits):

@@ -56,7 +56,7 @@ METADATA = "checkpoint.json"
 
 
 class _TensorJson(TypedDict, total=False):
-    """A tensor in the metadata; empty for an item that is none."""
+    """A tensor in the metadata; empty for other items."""
 
     dtype: str
     size: list[int]

@@ -14,7 +14,7 @@ def region_of(offsets: Sequence[int], sizes: Sequence[int]) -> Region:
 
 
 def intersection(a: Region, b: Region) -> Region | None:
-    """The common part of two regions; None: there is none, or their dimensions differ."""
+    """The common part of two regions; None: no element, or other dimensions."""
     if len(a) != len(b):
         return None
     common = tuple(

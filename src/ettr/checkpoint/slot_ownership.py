@@ -49,7 +49,7 @@ def slot_file_name(generation: int) -> str:
 
 
 def latest_generation(folder: Path) -> int:
-    """The highest generation that owns or fences the slot; 0: there is none."""
+    """The highest generation that owns or fences the slot; 0: not one does."""
     names = os.listdir(folder) if folder.is_dir() else []  # noqa: PTH208 - once a round, fast
     matches = (_NAME.match(name) for name in names)
     return max((int(match[2]) for match in matches if match), default=0)

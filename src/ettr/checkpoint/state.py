@@ -190,7 +190,7 @@ class TrainingState:
         return sum(len(optimizer.state) for optimizer in self._local)
 
     def materialise(self) -> None:
-        """Let torch create the moments (a step at learning rate 0) where there are none."""
+        """Let torch create the moments (a step at learning rate 0) where it has not."""
         for inner in self._local:
             if not inner.state and any(group["params"] for group in inner.param_groups):
                 _make_moments(self.model, inner)

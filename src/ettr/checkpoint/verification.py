@@ -40,7 +40,7 @@ class Survey:
     Attributes:
         ages: Of every block that is read.
         superseded_slots: Slots of a job of another number of ranks. They may be removed, and have
-            no ages here, which would grow for ever.
+            no ages here, which would grow without end.
     """
 
     ages: list[BlockAge]

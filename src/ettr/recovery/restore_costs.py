@@ -151,7 +151,7 @@ def write_timings(folder: Path, timed: RunTimings) -> None:
 
 
 def read_timings(folder: Path) -> RunTimings | None:
-    """The timings in a folder; None: none that can be read."""
+    """The timings in a folder; None: not there, or not readable."""
     try:
         return RunTimings.from_dict(json.loads((folder / _FILE_NAME).read_text()))
     except (OSError, ValueError):
