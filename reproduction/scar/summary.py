@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from ettr.errors import UsageError
 from reproduction.scar import results
-from reproduction.scar.figure import Panel, write_figure
 from reproduction.scar.checkpoint_replay import POLICIES
+from reproduction.scar.figure import Panel, write_figure
 from reproduction.scar.trials import LOST
 from reproduction.scar.workload import keyed
 
