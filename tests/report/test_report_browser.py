@@ -30,11 +30,13 @@ CUT = """() => [...document.querySelectorAll('.plot')].flatMap(plot => {
     }).map(text => plot.id + ': ' + text.textContent);
 })"""
 OVER_LEGEND = """() => [...document.querySelectorAll('.plot')].filter(plot => {
-  const legend = plot.querySelector('.legend .bg');
-  if (!legend) { return false; }
-  const top = legend.getBoundingClientRect().top;
-  return [...plot.querySelectorAll('.xtick text')]
-    .some(text => text.getBoundingClientRect().bottom > top + 4);
+  const background = plot.querySelector('.legend .bg');
+  if (!background) { return false; }
+  const legend = background.getBoundingClientRect();
+  return [...plot.querySelectorAll('.xtick text, .ytick text, .g-xtitle text, .g-ytitle text')]
+    .map(text => text.getBoundingClientRect())
+    .some(box => box.width && box.left < legend.right && box.right > legend.left
+      && box.top < legend.bottom - 4 && box.bottom > legend.top + 4);
 }).map(plot => plot.id)"""
 CONTRAST = """() => {
   const light = (css) => {

@@ -15,12 +15,16 @@ from ettr.report.section import Figure, Layout, Trace
 
 Axis = dict[str, object]
 
-LIMIT_COLOUR = "#7f8a97"
+INK = "ink"
+"""Stands for the colour of the text, which report.js knows."""
+_LIMIT_COLOUR = "#7f8a97"
+_RATE_COLOUR = "#2fa37c"
 _MARKER_COLOUR = "#888"
 _FEW_POINTS = 100
-# a name on the axis needs a line of its own
-_ROW_PX = 22
-_LEAST_HEIGHT_PX = 380
+# a name on the axis needs a line of its own, a bar some more; the axis and the legend their place
+_NAME_PX = 22
+_BAR_PX = 32
+_FRAME_PX = 140
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +130,8 @@ def row_chart(
         "barmode": "stack",
         "xaxis": value_axis(axis_title),
         "yaxis": {"autorange": "reversed"},
+        "legend": {"traceorder": "normal"},
+        "height": _FRAME_PX + _BAR_PX * len(labels),
     }
     return Figure(slug, title, caption, tuple(traces), layout)
 
@@ -198,9 +204,15 @@ def named_points(
     }
 
 
-def named_rows(n_rows: int) -> Layout:
-    """Layout of a chart with `n_rows` names on its y axis, as high as they need."""
-    return {"yaxis": {"dtick": 1}, "height": max(_LEAST_HEIGHT_PX, _ROW_PX * n_rows)}
+def named_rows(labels: Sequence[str]) -> Layout:
+    """Layout of a chart with a row for each label, the first on top, as high as they need."""
+    rows: Axis = {
+        "dtick": 1,
+        "categoryorder": "array",
+        "categoryarray": list(labels),
+        "autorange": "reversed",
+    }
+    return {"yaxis": rows, "height": _FRAME_PX + _NAME_PX * len(labels)}
 
 
 def line(
@@ -210,16 +222,33 @@ def line(
     *,
     dash: str = "solid",
     width: float = 1.5,
+    colour: str | None = None,
 ) -> Trace:
-    """A line through values, with their value under the pointer."""
+    """A line through values, with their value under the pointer; its colour is free if None."""
+    style: Trace = {"dash": dash, "width": width}
     return {
         "type": "scatter",
         "mode": "lines",
         "name": name,
         "x": list(x),
         "y": [finite(value) for value in y],
-        "line": {"dash": dash, "width": width},
+        "line": style | {"color": colour} if colour else style,
     }
+
+
+def band(
+    name: str, x: Sequence[object], values: Sequence[Interval], colour: str = _RATE_COLOUR
+) -> list[Trace]:
+    """A line through estimates, and dotted ones of its colour through the ends of the intervals."""
+    estimates = line(name, x, [one.estimate for one in values], width=2, colour=colour)
+    ends = [
+        line(end, x, found, width=1, dash="dot", colour=colour) | {"showlegend": False}
+        for end, found in (
+            ("upper end", [one.high for one in values]),
+            ("lower end", [one.low for one in values]),
+        )
+    ]
+    return [trace | {"legendgroup": name} for trace in (estimates, *ends)]
 
 
 def dotted_line(name: str, x: Sequence[object], y: Sequence[float | None]) -> Trace:
@@ -230,16 +259,19 @@ def dotted_line(name: str, x: Sequence[object], y: Sequence[float | None]) -> Tr
 def point_line(
     name: str,
     x: Sequence[float],
-    y: Sequence[float | None],
     intervals: Sequence[Interval],
     axis: str = "y",
 ) -> Trace:
-    """A line through points with their intervals, on the axis named."""
-    return line(name, x, y) | {
-        "mode": "lines+markers",
-        "yaxis": axis,
-        "error_y": interval_bars(intervals),
-    }
+    """A line through points with their intervals, on the axis named.
+
+    Where no value has an estimate, the line runs through the lower ends, and its name says so.
+    """
+    if any(one.estimate is not None for one in intervals):
+        values, ends = [one.estimate for one in intervals], interval_bars(intervals)
+    else:
+        name, values, ends = f"{name}, at least", [one.low for one in intervals], {}
+    trace = line(name, x, values) | {"mode": "lines+markers", "yaxis": axis}
+    return trace | ({"error_y": ends} if ends else {})
 
 
 def limit_line(
@@ -255,7 +287,7 @@ def limit_line(
         "x": list(x),
         "y": list(y),
         "hoverinfo": "skip",
-        "line": {"dash": dash, "width": 1.5, "color": LIMIT_COLOUR},
+        "line": {"dash": dash, "width": 1.5, "color": _LIMIT_COLOUR},
     }
 
 

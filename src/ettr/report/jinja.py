@@ -38,4 +38,7 @@ def script_json(value: object) -> Markup:
 
 def _visible(value: object) -> object:
     """What a template prints: text without characters that reverse or hide it."""
-    return harmless(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    if not isinstance(value, str) or isinstance(value, Markup):
+        return value
+    # a number and its per cent sign stay on one line
+    return harmless(value).replace(" %", "\N{NO-BREAK SPACE}%")

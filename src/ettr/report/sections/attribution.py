@@ -51,8 +51,8 @@ def _lead(together: CoOccurrences, chance: FalseAttribution) -> str:
         lead = (
             "How often the window blames hardware by chance: of "
             f"{counted(chance.n_completed, 'completed attempt')}, {chance.n_touched:,} had a "
-            f"critical event in it, {share_between(chance.share)} "
-            f"(published: {chance.published})."
+            f"critical event in it, {share_between(chance.share)}. "
+            f"Published: {chance.published}."
         )
     else:
         lead = (

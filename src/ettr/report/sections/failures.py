@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from ettr.metrics.rates import EstimatedRate, RatesBySymptom, SymptomRates
 from ettr.metrics.trend import CheckMarker, RateTrend
-from ettr.report.charts import BarSeries, line, row_chart, stacked_area, time_markers, value_axis
+from ettr.report.charts import (
+    INK,
+    BarSeries,
+    band,
+    row_chart,
+    stacked_area,
+    time_markers,
+    value_axis,
+)
 from ettr.report.numbers import between, counted, moment, number, percent
 from ettr.report.section import Figure, Section, TextTable
 
@@ -24,7 +32,7 @@ def failures_section(
     """
     figures = [_symptom_figure(rates)] if rates.by_symptom else []
     new_checks = [marker for marker in trend.markers if marker.is_new]
-    if len(trend.points) > 1:
+    if len(trend.points) > 1 and rates.all_jobs.failures:
         figures.append(_trend_figure(trend, new_checks[:_MARKERS_SHOWN]))
     notes = [caution] if caution else []
     notes.append(
@@ -122,12 +130,7 @@ def _trend_figure(trend: RateTrend, new_checks: list[CheckMarker]) -> Figure:
         stacked_area(symptom, times, [rates.get(symptom, 0.0) for rates in by_point])
         for symptom in symptoms
     ]
-    totals = [point.per_1000_node_days for point in trend.points]
-    traces += [
-        line("total", times, [total.estimate for total in totals], width=2),
-        line("interval, upper", times, [total.high for total in totals], width=1, dash="dot"),
-        line("interval, lower", times, [total.low for total in totals], width=1, dash="dot"),
-    ]
+    traces += band("total", times, [point.per_1000_node_days for point in trend.points], INK)
     caption = (
         f"Per 1,000 node-days in a rolling window of {number(trend.window_days)} days. Dotted "
         f"lines: {percent(trend.confidence, 2)} interval of the total."

@@ -45,7 +45,7 @@ def funnel_figure(
             traces.append(limit_line(f"limits of {share}", days, limits, dash, in_legend=end == 1))
     ticks = _ticks(days[0], days[-1])
     layout: dict[str, object] = {
-        "xaxis": ticked_log_axis("node-days", ticks, [number(tick) for tick in ticks]),
+        "xaxis": ticked_log_axis("node-days", ticks, [number(tick, 1) for tick in ticks]),
         "yaxis": {
             "range": [-0.04 * highest, highest],
             "zeroline": False,

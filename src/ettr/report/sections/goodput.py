@@ -56,6 +56,8 @@ def _lead(lost: LostGoodput, gpu_hours: float) -> str:
     if not gpu_hours:
         return "The logs name no GPUs, so the loss in GPU-hours is unknown."
     total = lost.first_order_gpu_hours + lost.second_order_gpu_hours
+    if not total:
+        return f"Failures cost none of the {number(gpu_hours, 6)} GPU-hours that ran."
     return (
         f"Failures cost {number(total)} GPU-hours, {percent(total / gpu_hours)} of the "
         f"{number(gpu_hours, 6)} that ran: {number(lost.first_order_gpu_hours)} in the failed "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ettr.metrics.mttf import MttfBySize, SizeMttf
 from ettr.metrics.sizes import SIZE_ENDS, SizeUnit
-from ettr.report.charts import line, log_axis, points, size_axis
+from ettr.report.charts import band, log_axis, points, size_axis
 from ettr.report.numbers import between, counted, finite, number
 from ettr.report.section import Figure, Section, TextTable, Trace
 
@@ -83,7 +83,8 @@ def _table(mttf: MttfBySize, unit: str) -> TextTable:
 
 
 def _figure(mttf: MttfBySize, known: list[SizeMttf], unit: str) -> Figure:
-    traces: list[Trace] = [_measured(known, unit)]
+    failed = [one for one in known if one.scheduler_mttf_h.estimate is not None]
+    traces: list[Trace] = [_measured(failed, unit)] if failed else []
     unfailed = [one for one in known if _only_bounded(one)]
     if unfailed:
         traces.append(
@@ -100,12 +101,7 @@ def _figure(mttf: MttfBySize, known: list[SizeMttf], unit: str) -> Figure:
             )
         )
     sizes = [point.size for point in mttf.line]
-    for name, values, dash in (
-        ("from the rate", [point.mttf_h.estimate for point in mttf.line], "solid"),
-        ("from the rate, upper", [point.mttf_h.high for point in mttf.line], "dot"),
-        ("from the rate, lower", [point.mttf_h.low for point in mttf.line], "dot"),
-    ):
-        traces.append(line(name, sizes, values, dash=dash))
+    traces += band("from the rate", sizes, [point.mttf_h for point in mttf.line])
     return Figure(
         "mttf",
         "MTTF by job size",
@@ -116,16 +112,16 @@ def _figure(mttf: MttfBySize, known: list[SizeMttf], unit: str) -> Figure:
     )
 
 
-def _measured(known: list[SizeMttf], unit: str) -> Trace:
-    bounds = [one.scheduler_mttf_h for one in known]
+def _measured(failed: list[SizeMttf], unit: str) -> Trace:
+    bounds = [one.scheduler_mttf_h for one in failed]
     return points(
         "measured",
-        [one.size.size_to or 0 for one in known],
+        [one.size.size_to or 0 for one in failed],
         [one.estimate for one in bounds],
         [
             f"{one.size.label} {unit}: {between(one.scheduler_mttf_h)} h\n"
             f"{counted(one.failures, 'failure')} in {number(one.job_hours, 4)} job-hours"
-            for one in known
+            for one in failed
         ],
         intervals=bounds,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ettr.analysis.projecting import ScaleProjection
+from ettr.analysis.projecting import ScalePoint, ScaleProjection
 from ettr.estimates.interval import Interval
 from ettr.plan.run import spell
 from ettr.report.charts import log_axis, point_line, share_axis, size_axis
@@ -60,23 +60,29 @@ def _warnings(projection: ScaleProjection) -> list[str]:
 
 def _table(projection: ScaleProjection) -> TextTable:
     timed = any(point.projection.failures_in_run is not None for point in projection.points)
-    headers = (projection.unit, "nodes", "MTTF", "checkpoint every", "ETTR", "failures in the run")
-    rows = []
-    for point in projection.points:
+    in_gpus = projection.unit != "nodes"
+    headers = (
+        *((projection.unit, "nodes") if in_gpus else ("nodes",)),
+        *("MTTF", "checkpoint every", "ETTR"),
+        *(("failures in the run",) if timed else ()),
+    )
+
+    def row(point: ScalePoint) -> tuple[str, ...]:
         made = point.projection
         count = made.failures_in_run
-        row = (
-            number(round(point.size), 7),
+        return (
+            *((number(round(point.size), 7),) if in_gpus else ()),
             number(made.scale.n_nodes, 7),
             time_between(made.mttf_h),
             DASH if point.interval_s is None else spell(point.interval_s),
             ratio_between(made.ettr),
+            *((DASH if count is None else between(count),) if timed else ()),
         )
-        rows.append((*row, DASH if count is None else between(count)) if timed else row)
+
     return TextTable(
         "MTTF and ETTR by scale",
-        headers if timed else headers[:-1],
-        tuple(rows),
+        headers,
+        tuple(row(point) for point in projection.points),
         frozenset(range(6)),
     )
 
@@ -111,7 +117,7 @@ def _figure(projection: ScaleProjection) -> Figure:
         ("ETTR", "y2", [point.projection.ettr for point in projection.points]),
     ):
         known = [interval or _UNKNOWN for interval in intervals]
-        traces.append(point_line(name, sizes, [one.estimate for one in known], known, axis))
+        traces.append(point_line(name, sizes, known, axis))
     return Figure(
         "projection",
         "MTTF and ETTR by scale",

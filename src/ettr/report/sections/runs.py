@@ -94,7 +94,7 @@ def _label(run: JobRun) -> str:
 
 
 def _figure(charted: tuple[JobRun, ...]) -> Figure:
-    order = sorted(charted, key=lambda run: run.ettr_ratio.estimate or 0.0)
+    order = sorted(charted, key=lambda run: -(run.ettr_ratio.estimate or 0.0))
     measured = [run for run in order if run.basis == _MEASURED]
     assumed = [run for run in order if run.basis != _MEASURED]
     traces = [
@@ -119,7 +119,7 @@ def _figure(charted: tuple[JobRun, ...]) -> Figure:
         "the upright tick is the middle assumption and the grey line reaches from the worst to "
         "the best one.",
         tuple(traces),
-        {"xaxis": share_axis("ETTR"), **named_rows(len(charted))},
+        {"xaxis": share_axis("ETTR"), **named_rows([_label(run) for run in order])},
     )
 
 

@@ -4,6 +4,9 @@
   const root = document.documentElement;
   const style = (name) => getComputedStyle(root).getPropertyValue(name).trim();
   const narrow = () => window.innerWidth < 600;
+  // a sheet of A4 or Letter between its margins: the width of the screen says nothing about it
+  const sheet = { width: 680, height: 300 };
+  let printing = false;
 
   // colours that stay apart for colour-blind readers, on white and on black alike
   const colours = ["#3b82c4", "#e08214", "#2fa37c", "#c95fa0", "#8a7fd1", "#b8a12c", "#d1495b",
@@ -14,22 +17,25 @@
     const out = Object.assign({ colorway: colours, hovermode: "closest", barmode: "group" }, layout);
     out.paper_bgcolor = "rgba(0,0,0,0)";
     out.plot_bgcolor = "rgba(0,0,0,0)";
-    out.font = { color: ink, size: narrow() ? 11 : 12, family: "system-ui, 'DejaVu Sans', sans-serif" };
+    out.font = { color: ink, size: printing ? 10 : narrow() ? 11 : 12, family: "system-ui, 'DejaVu Sans', sans-serif" };
     out.margin = Object.assign({ l: narrow() ? 48 : 64, r: 12, t: 12, b: 48 }, layout.margin || {});
     out.hoverlabel = { bgcolor: style("--panel"), bordercolor: line, font: { color: ink } };
-    out.legend = Object.assign({ orientation: "h", y: narrow() ? -0.3 : -0.22, yanchor: "top" }, layout.legend || {});
+    // above the figure, where no tick or title of an axis can meet it
+    out.legend = Object.assign({ orientation: "h", x: 0, y: 1.02, yanchor: "bottom" }, layout.legend || {});
     for (const key of Object.keys(layout).concat(["xaxis", "yaxis"])) {
       if (/^[xy]axis/.test(key)) {
         out[key] = Object.assign({ gridcolor: line, zerolinecolor: line, linecolor: line, automargin: true },
           layout[key] || {});
       }
     }
+    if (printing) { Object.assign(out, { width: sheet.width, height: layout.height || sheet.height }); }
     return out;
   }
 
   // error bars take the colour of the soft ink: Plotly's own grey is lost on black
   function inked(trace) {
     const out = Object.assign({}, trace);
+    if (out.line && out.line.color === "ink") { out.line = Object.assign({}, out.line, { color: style("--ink") }); }
     for (const bar of ["error_x", "error_y"]) {
       if (out[bar]) { out[bar] = Object.assign({ color: style("--soft") }, out[bar]); }
     }
@@ -39,7 +45,8 @@
   function draw() {
     for (const figure of figures) {
       const place = document.getElementById("figure-" + figure.slug);
-      if (figure.layout.height) { place.style.height = figure.layout.height + "px"; }
+      const height = figure.layout.height || (printing ? sheet.height : 0);
+      place.style.height = height ? height + "px" : "";
       Plotly.react(place, figure.data.map(inked), themed(figure.layout),
         { responsive: true, displaylogo: false, displayModeBar: "hover",
           modeBarButtonsToRemove: ["lasso2d", "select2d"] });
@@ -61,10 +68,12 @@
     for (const table of document.querySelectorAll("details")) { table.open = true; }
     onScreen = root.dataset.theme;
     root.dataset.theme = "light";
+    printing = true;
     draw();
   });
   window.addEventListener("afterprint", function () {
     if (onScreen) { root.dataset.theme = onScreen; } else { delete root.dataset.theme; }
+    printing = false;
     draw();
   });
   draw();
