@@ -81,5 +81,5 @@ def test_one_failure_is_told_in_the_singular():
     done = ettr("project", "--failures", "1", "--node-days", "100", "--gpus", "4096")
     text = " ".join(done.out.split())
     assert "1 failure is too few to know whether they cluster" in text
-    assert "1 failure cannot tell models apart" in text
+    assert "1 failure is too few to tell models apart" in text
     assert "1 failures" not in text

@@ -77,7 +77,7 @@ def test_beyond_the_largest_job_it_warns():
     assert len(found.warnings) == 1
     assert "2,048 nodes are 4 times the largest job seen (512)" in found.warnings[0].text
     assert found.warnings[0].kind == "extrapolation"
-    assert found.meaning.endswith("; this extrapolates.")
+    assert found.meaning.endswith("; this lies beyond what was seen.")
 
 
 def test_every_reason_to_doubt_is_told():
@@ -103,21 +103,21 @@ def test_a_poor_fit_at_a_scale_that_was_seen_is_no_extrapolation():
     found = project([ConstantRate().fit(counts)], Scale(64), SEEN)
     assert [warning.kind for warning in found.warnings] == ["poor fit"]
     assert "contradict constant rate (p " in found.warnings[0].text
-    assert found.meaning.endswith("; the data contradict the model.")
-    assert "extrapolates" not in found.meaning
+    assert found.meaning.endswith("; the fit is poor, so the interval may be too narrow.")
+    assert "beyond what was seen" not in found.meaning
 
 
 def test_few_failures_at_a_scale_that_was_seen_are_no_extrapolation():
     found = project([ConstantRate().fit(fleet(3, 1000.0))], Scale(64), SEEN)
     assert [warning.kind for warning in found.warnings] == ["few failures"]
-    assert found.meaning.endswith("; the failures are few.")
+    assert found.meaning.endswith("; it rests on few failures.")
 
 
 def test_each_kind_of_doubt_stands_in_the_sentence_once():
     found = project([ConstantRate().fit(fleet(3, 1000.0))], Scale(4096, 4), SEEN)
     kinds = [warning.kind for warning in found.warnings]
     assert kinds == ["extrapolation", "extrapolation", "few failures"]
-    assert found.meaning.endswith("; this extrapolates; the failures are few.")
+    assert found.meaning.endswith("; this lies beyond what was seen and it rests on few failures.")
 
 
 def test_other_gpus_per_node_span_both_ways_of_growing():
@@ -153,7 +153,7 @@ def test_no_failure_gives_one_end_only():
     assert found.mttf_h.high == math.inf
     assert found.ettr.high == 1.0
     assert found.ettr.estimate is None
-    assert "not known" in found.meaning
+    assert "the mean time to failure is at least" in found.meaning
 
 
 def test_spares_cover_the_nodes_in_repair():

@@ -289,7 +289,7 @@ class Analysis:
 
     @cached_property
     def faults(self) -> FleetFaults | None:
-        """Faults of the fleet, where a log tells of faults and not of jobs."""
+        """Faults of the fleet; None where no log records any."""
         t = self.tables
         fleet = service(t["nodes"], t["node_states"], self.period, t["allocations"])
         return fleet_faults(t["events"], fleet, self.period, confidence=self.assumptions.confidence)
@@ -317,16 +317,16 @@ class Analysis:
         given = self.assumptions
         window = given.window
         words = [
-            f"An event explains an attempt from {window.before_s:.0f} s before its end to "
-            f"{window.after_s:.0f} s after it.",
-            f"Whose verdict on XID codes decides: {self.taxonomy.believe}.",
+            f"An event can explain the end of an attempt from {window.before_s:.0f} s before it "
+            f"to {window.after_s:.0f} s after it.",
+            f"XID codes are judged as {self.taxonomy.believe} does (--believe).",
             f"Large jobs have more than {given.above_gpus} GPUs.",
         ]
         foreign = self._foreign_clusters()
         if foreign:
             words.append(
-                f"Events and node states of {', '.join(foreign)} belong to no job's cluster and "
-                "explain nothing: ingest them again with --cluster if the name is wrong."
+                f"Events and node states of {', '.join(foreign)} belong to no cluster with jobs "
+                "and explain no failure: ingest them again with --cluster if the name is wrong."
             )
         return (*words, *(f"Changed by the site: {line}." for line in self.taxonomy.changed))
 

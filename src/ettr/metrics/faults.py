@@ -1,4 +1,4 @@
-"""Fault rates of a fleet whose log tells of faults and not of jobs."""
+"""Fault rates of a fleet from a log that records faults and no jobs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ettr.metrics.survival import Durations, durations
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 
 FAULT_CHECKS = ("infinitehbd", "lanl")
-UNTOLD = "not told"
+UNKNOWN_CATEGORY = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,22 +59,25 @@ def fleet_faults(
     checks: tuple[str, ...] = FAULT_CHECKS,
     confidence: float = CONFIDENCE,
 ) -> FleetFaults | None:
-    """Fault rates by category, and time to repair of each fault; None where no fault is told.
+    """Fault rates by category, and time to repair of each fault; None where none is recorded.
 
     Args:
         events: observations; each of the named checks is one fault, with its end where it is over.
         fleet: nodes and their time in service (`availability.service`).
         period: time that the logs cover.
-        checks: which checks tell of faults. Raw messages such as XIDs are not among them: one
+        checks: which checks record faults. Raw messages such as XIDs are not among them: one
             fault may write any number of them.
         confidence: of the intervals, between 0 and 1.
     """
-    told = events.filter(events["check"].isin(list(checks)))
-    rows = fetch(told, "cluster", "node", "code", "time", "time_end")
+    recorded = events.filter(events["check"].isin(list(checks)))
+    rows = fetch(recorded, "cluster", "node", "code", "time", "time_end")
     if not rows.num_rows:
         return None
     categories = np.array(
-        [(code or UNTOLD).split("/", 1)[0] or UNTOLD for code in rows["code"].to_pylist()]
+        [
+            (code or UNKNOWN_CATEGORY).split("/", 1)[0] or UNKNOWN_CATEGORY
+            for code in rows["code"].to_pylist()
+        ]
     )
     starts_s, ends_s = seconds_of(rows["time"]), seconds_of(rows["time_end"])
     over = ~np.isnan(ends_s)

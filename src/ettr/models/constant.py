@@ -9,6 +9,7 @@ from ettr.estimates.exact import FailureRate
 from ettr.models.base import FailureModel, Fit, GoodnessOfFit, Parameter, age_test, verdict
 from ettr.models.data import Counts, Floats, Lifetimes
 from ettr.models.dispersion import dispersion
+from ettr.plan.run import spell
 from ettr.units import HOURS_PER_DAY, SECONDS_PER_DAY
 
 
@@ -70,7 +71,6 @@ def _meaning(rate: FailureRate, goodness: GoodnessOfFit | None, confidence: floa
             f"No failure in {rate.node_days:,.0f} node-days: at {confidence:.0%} confidence a node "
             f"lasts {mttf.low / HOURS_PER_DAY:,.0f} days or more on average."
         )
-    return (
-        f"A node fails once in {mttf.estimate / HOURS_PER_DAY:,.1f} days on average, whatever its "
-        f"age; {verdict(goodness)}."
-    )
+    days = mttf.estimate / HOURS_PER_DAY
+    once_in = f"{days:,.1f} days" if days >= 1 else spell(SECONDS_PER_DAY * days)
+    return f"A node fails once in {once_in} on average, whatever its age; {verdict(goodness)}."

@@ -78,9 +78,8 @@ def compare_models(
             tuple(fits),
             weights,
             simplest,
-            f"{failures} failure{'' if failures == 1 else 's'} cannot tell models apart "
-            f"({FEW_FAILURES} are needed): "
-            f"{simplest.model} is taken as the simplest.",
+            f"{failures} failure{' is' if failures == 1 else 's are'} too few to tell models apart "
+            f"({FEW_FAILURES} are needed): {simplest.model} is used, the simplest.",
         )
     scored = [(math.inf if fit.aic is None else fit.aic, fit) for fit in fits]
     least = min(score for score, _ in scored)
@@ -91,7 +90,9 @@ def compare_models(
     order = sorted(range(len(fits)), key=lambda i: (fits[i] is not best, scored[i][0]))
     doubt = ""
     if best.goodness is not None and best.goodness.p_value < 0.01:
-        doubt = " Even so the data contradict it: none of these models is right."
+        doubt = (
+            " Its own test still rejects it (p < 0.01): treat what follows from it as approximate."
+        )
     lead = (
         f"{best.model} is preferred as the simplest: no other gains {_WORTH:g} units of AIC."
         if best is simplest

@@ -201,5 +201,6 @@ def spell(duration_s: float) -> str:
         (SECONDS_PER_MINUTE, "min"),
     ):
         if duration_s >= unit_s:
-            return f"{duration_s / unit_s:.3g} {name}"
+            value = duration_s / unit_s
+            return f"{value:.3g} {name}" if value < 1000 else f"{value:,.0f} {name}"
     return f"{duration_s:.3g} s"

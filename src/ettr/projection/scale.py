@@ -8,9 +8,10 @@ from enum import StrEnum
 from ettr.errors import UsageError
 from ettr.estimates import Interval
 from ettr.models.base import FEW_FAILURES, Fit
+from ettr.plan.run import spell
 from ettr.projection.renewal import RepairLaw, failures_between
 from ettr.projection.spares import spares_needed, standstill_share
-from ettr.units import HOURS_PER_DAY, SECONDS_PER_DAY
+from ettr.units import HOURS_PER_DAY, SECONDS_PER_DAY, SECONDS_PER_HOUR
 
 EttrOfRate = Callable[[float], float]
 """ETTR of a job by its failures per day; falls as they rise."""
@@ -356,9 +357,9 @@ def _of_the_fit(first: Fit) -> Iterator[ProjectionWarning]:
 
 
 _DOUBTS = {
-    WarningKind.EXTRAPOLATION: "this extrapolates",
-    WarningKind.FEW_FAILURES: "the failures are few",
-    WarningKind.POOR_FIT: "the data contradict the model",
+    WarningKind.EXTRAPOLATION: "this lies beyond what was seen",
+    WarningKind.FEW_FAILURES: "it rests on few failures",
+    WarningKind.POOR_FIT: "the fit is poor, so the interval may be too narrow",
 }
 
 
@@ -369,15 +370,24 @@ def _meaning(
     confidence: float,
     warnings: Sequence[ProjectionWarning],
 ) -> str:
-    high = "no end" if math.isinf(mttf.high) else f"{mttf.high:.3g} h"
-    middle = "not known" if mttf.estimate is None else f"{mttf.estimate:.3g} h"
-    text = (
-        f"On {scale.n_nodes:,} nodes the mean time to failure is {middle} "
-        f"({mttf.low:.3g} h to {high}, {confidence:.0%} and any of the models)"
-    )
+    over = f"{100 * confidence:g} % over all fitted models"
+    if mttf.estimate is None:
+        text = (
+            f"On {scale.n_nodes:,} nodes the mean time to failure is at least "
+            f"{_spell_h(mttf.low)} ({over})"
+        )
+    else:
+        text = (
+            f"On {scale.n_nodes:,} nodes the mean time to failure is {_spell_h(mttf.estimate)} "
+            f"({_spell_h(mttf.low)} to {_spell_h(mttf.high)}, {over})"
+        )
     if ettr is not None:
-        middle = "not known" if ettr.estimate is None else f"{ettr.estimate:.3f}"
-        text += f", ETTR {middle} ({ettr.low:.3f} to {ettr.high:.3f})"
+        ends = f"{ettr.low:.3f} to {ettr.high:.3f}"
+        text += f", ETTR {ends if ettr.estimate is None else f'{ettr.estimate:.3f} ({ends})'}"
     kinds = {warning.kind for warning in warnings}
     doubts = [words for kind, words in _DOUBTS.items() if kind in kinds]
-    return "; ".join((text, *doubts)) + "."
+    return f"{text}." if not doubts else f"{text}; {' and '.join(doubts)}."
+
+
+def _spell_h(hours: float) -> str:
+    return "∞" if math.isinf(hours) else spell(SECONDS_PER_HOUR * hours)
