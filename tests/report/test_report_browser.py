@@ -118,6 +118,28 @@ def test_it_prints_in_ink_on_white(browser, report_page: Path, scheme: str):
         assert report.ask("document.documentElement.dataset.theme ?? null") is None
 
 
+A4_PX = 703  # 210 mm less two margins of 12 mm, at 96 dots an inch
+OFF_THE_SHEET = """() => [...document.querySelectorAll('table, .plot svg.main-svg')]
+  .filter(part => part.getBoundingClientRect().right > document.documentElement.clientWidth + 1)
+  .map(part => part.closest('section').id + ': ' + part.tagName)"""
+FONT_PX = """(name) => parseFloat(getComputedStyle(document.querySelector(name)).fontSize)"""
+
+
+def test_nothing_is_cut_on_paper(browser, report_page: Path):
+    with opened(browser, report_page) as report:
+        report.page.set_viewport_size({"width": A4_PX, "height": 1000})
+        report.ask("window.dispatchEvent(new Event('beforeprint'))")
+        report.page.emulate_media(media="print")
+        assert report.ask(OFF_THE_SHEET) == []
+        assert report.ask("getComputedStyle(document.querySelector('.scroll')).overflowX") == (
+            "visible"
+        )
+        # the answers are no smaller than what stands below them
+        sizes = {name: report.page.evaluate(FONT_PX, name) for name in (".lead", "td", ".notes")}
+        assert sizes[".lead"] >= max(sizes["td"], sizes[".notes"])
+        assert report.ask(OVER_LEGEND) == []
+
+
 def test_links_lead_to_their_sections(browser, report_page: Path):
     with opened(browser, report_page) as report:
         assert report.ask(

@@ -319,7 +319,7 @@ class Analysis:
         words = [
             f"An event can explain the end of an attempt from {window.before_s:.0f} s before it "
             f"to {window.after_s:.0f} s after it.",
-            f"XID codes are judged as {self.taxonomy.believe} does (--believe).",
+            f"XID codes are judged by the verdicts of {self.taxonomy.believe} (option --believe).",
             f"Large jobs have more than {given.above_gpus} GPUs.",
         ]
         foreign = self._foreign_clusters()
