@@ -273,7 +273,8 @@ def burstiness(
             0.0,
             math.inf,
             f"{gaps.size} {'gap' if gaps.size == 1 else 'gaps'} between failures "
-            f"{'is' if gaps.size == 1 else 'are'} too few to see bursts; {FEW_FAILURES} are needed.",
+            f"{'is' if gaps.size == 1 else 'are'} too few to see bursts; {FEW_FAILURES} are "
+            "needed.",
         )
     seen = float(gaps.std() / gaps.mean())
     draws = rng.standard_exponential((2000, gaps.size))
