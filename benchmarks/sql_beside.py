@@ -93,13 +93,13 @@ def compared(folder: Path, threads: int, repeats: int) -> list[tuple[str, Any, A
         SystemExit: the two do not find the same.
     """
     from ettr.analysis import Analysis
-    from ettr.attribution.episodes import blaming, observations, segments
+    from ettr.attribution.episodes import explanatory_segments, observations, segments
     from ettr.attribution.verdicts import reasons, verdicts
     from ettr.attribution.window import observed
     from ettr.metrics.sizes import size_mix
     from ettr.metrics.status import status_mix
     from ettr.store import open_store
-    from ettr.tables.materialize import kept
+    from ettr.tables.materialize import materialize
 
     with open_store(str(folder)) as store:
         duck = store.backend.con
@@ -115,11 +115,13 @@ def compared(folder: Path, threads: int, repeats: int) -> list[tuple[str, Any, A
 
         def our_episodes() -> None:
             forget("parts")
-            held["parts"] = kept(segments(observations(t["events"], t["node_states"], taxonomy)))
+            held["observations"] = observations(t["events"], t["node_states"], taxonomy)
+            held["parts"] = materialize(segments(held["observations"]))
 
         def our_window() -> None:
             forget("seen")
-            held["seen"] = kept(observed(blaming(held["parts"]), t["allocations"]))
+            parts = explanatory_segments(held["parts"])
+            held["seen"] = materialize(observed(parts, held["observations"], t["allocations"]))
 
         def our_mixes() -> None:
             held["states"], held["sizes"] = status_mix(t["attempts"]), size_mix(t["attempts"])

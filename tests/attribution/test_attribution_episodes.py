@@ -100,7 +100,7 @@ def test_a_lone_companion_counts_where_the_site_wants_it(connection: ibis.BaseBa
     cluster.event("n2", 6990, "31")
     tables = cluster.on(connection)
     assert rows(tables.attribute().failures) == []
-    counted = tables.attribute(rules=FoldingRules(count_solo=True)).failures
+    counted = tables.attribute(rules=FoldingRules(count_lone_sympathetic=True)).failures
     assert [row["job_id"] for row in rows(counted)] == ["1"]
 
 

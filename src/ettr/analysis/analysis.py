@@ -19,7 +19,7 @@ from ettr.attribution.chance import (
     co_occurrence,
     false_attribution,
 )
-from ettr.attribution.job_history import JobStory, explain
+from ettr.attribution.job_history import JobHistory, explain
 from ettr.defaults import CONFIDENCE, LARGE_JOB_GPUS
 from ettr.errors import StoreError
 from ettr.metrics.availability import Availability, availability, service
@@ -163,7 +163,7 @@ class Analysis:
             self.assumptions.confidence,
         )
 
-    def explain(self, job_id: str) -> JobStory:
+    def explain(self, job_id: str) -> JobHistory:
         """One job's story.
 
         Raises:

@@ -9,33 +9,39 @@ from ettr.attribution.chance import (
     false_attribution,
 )
 from ettr.attribution.endings import endings, interruptions
-from ettr.attribution.episodes import blaming, episodes, observations, segments
+from ettr.attribution.episodes import episodes, explanatory_segments, observations, segments
 from ettr.attribution.failures import failures
-from ettr.attribution.job_history import AttemptStory, JobStory, Observed, Verdict, explain
+from ettr.attribution.job_history import (
+    AttemptHistory,
+    FailureVerdict,
+    JobHistory,
+    ObservedEvent,
+    explain,
+)
 from ettr.attribution.pipeline import Attribution, attribute
-from ettr.attribution.rules import Confidence, FoldingRules, Naming, Window
+from ettr.attribution.rules import Confidence, FoldingRules, LogMatching, Window
 from ettr.attribution.window import observed
 
 __all__ = [
-    "AttemptStory",
+    "AttemptHistory",
     "Attribution",
     "CoOccurrence",
     "CoOccurrences",
     "Confidence",
+    "FailureVerdict",
     "FalseAttribution",
     "FoldingRules",
-    "JobStory",
-    "Naming",
-    "Observed",
+    "JobHistory",
+    "LogMatching",
+    "ObservedEvent",
     "SymptomShare",
-    "Verdict",
     "Window",
     "attribute",
-    "blaming",
     "co_occurrence",
     "endings",
     "episodes",
     "explain",
+    "explanatory_segments",
     "failures",
     "false_attribution",
     "interruptions",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ibis
 from ibis.expr.types import BooleanValue, Table
 
-from ettr.attribution.rules import Naming, seconds
+from ettr.attribution.rules import LogMatching, seconds
 from ettr.attribution.verdicts import SLURMCTLD
 from ettr.tables import INTERRUPTIONS
 from ettr.tables.ibis_time import epoch_us
@@ -25,7 +25,7 @@ ROOT = ("0", "root")
 
 
 def endings(
-    attempts: Table, events: Table, taxonomy: Taxonomy, naming: Naming | None = None
+    attempts: Table, events: Table, taxonomy: Taxonomy, matching: LogMatching | None = None
 ) -> Table:
     """Interrupted attempts with what the scheduler itself says about their end.
 
@@ -33,7 +33,7 @@ def endings(
     failed), `named_node` (which one) and `named_event` (id of the event that says so).
     """
     ended = _by_state(attempts, taxonomy)
-    said = _said(attempts, events, naming or Naming())
+    said = _said(attempts, events, matching or LogMatching())
     known = ended.left_join(said, "attempt_id").drop("attempt_id_right")
     failed = known.node_failed | known.failed_node.notnull() | known.said_code.isin(NODE_FAILED)
     known = known.mutate(
@@ -127,7 +127,7 @@ def _cancelled_by_others(ended: Table) -> Table:
     return users.filter(users.n_users > 1)
 
 
-def _said(attempts: Table, events: Table, naming: Naming) -> Table:
+def _said(attempts: Table, events: Table, matching: LogMatching) -> Table:
     """What slurmctld.log says about the end of an attempt: at most one line for each attempt."""
     lines = events.filter(
         (events.check == SLURMCTLD)
@@ -153,11 +153,11 @@ def _said(attempts: Table, events: Table, naming: Naming) -> Table:
         distinct=False,
     )
     distance = epoch_us(pairs.said_time) - epoch_us(pairs.end)
-    tolerance = seconds(naming.tolerance_s)
+    tolerance = seconds(matching.tolerance_s)
     # A requeue keeps the job id: the line belongs to the attempt whose end is nearest.
     near = pairs.mutate(distance_us=distance.abs()).filter(
         lambda t: (
-            (t.distance_us <= round(naming.tolerance_s * 1_000_000))
+            (t.distance_us <= round(matching.tolerance_s * 1_000_000))
             & (t.start.isnull() | (t.start <= t.said_time + tolerance))
         )
     )

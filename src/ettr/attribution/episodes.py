@@ -16,15 +16,16 @@ from ettr.attribution.rules import FoldingRules
 from ettr.attribution.verdicts import NO_CODE, NO_REASON, reasons, verdicts
 from ettr.tables.ibis_time import epoch_us
 from ettr.taxonomy import Taxonomy
+from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_HOUR
 
 NODE_STATE = "node-state"
 WHOLE_NODE = ""
-_THING = ("cluster", "node", "check", "code_key", "entity_key")
+THING = ("cluster", "node", "check", "code_key", "entity_key")
 _SAID = ("symptom", "domain", "rank", "fault", "down", "sticky", "sympathetic")
 _EVENT = ("event_id", "cluster", "node", "check", "code_key")
 DOWN = "DOWN"
 _TIME_DIGITS = 17
-_HOUR_US = 3_600_000_000
+_HOUR_US = int(SECONDS_PER_HOUR) * MICROSECONDS_PER_SECOND
 
 
 def observations(
@@ -33,7 +34,10 @@ def observations(
     """Everything observed that can explain or place a failure: events, and node states.
 
     A node state is seen once, when it began: its reason was true then, and a repair takes days.
+    `stretch` counts pieces of time of the burst gap's length: two observations of one thing in one
+    stretch belong to one episode.
     """
+    rules = rules or FoldingRules()
     keyed = events.filter(events.node.notnull()).mutate(code_key=events.code.fill_null(NO_CODE))
     judged = keyed.join(verdicts(events, taxonomy, rules), ["check", "code_key", "severity"])
     seen = judged.mutate(
@@ -53,7 +57,9 @@ def observations(
         until=said.start,
         entity_key=ibis.literal(WHOLE_NODE),
     ).select(*seen.columns)
-    return ibis.union(seen, stated.filter(stated.fault | stated.down), distinct=False)
+    both = ibis.union(seen, stated.filter(stated.fault | stated.down), distinct=False)
+    burst_us = round(rules.burst_gap_s * MICROSECONDS_PER_SECOND)
+    return both.mutate(stretch=epoch_us(both.time) // burst_us)
 
 
 def state_id(node_states: Table) -> ibis.expr.types.StringValue:
@@ -72,30 +78,27 @@ def segments(seen: Table, rules: FoldingRules | None = None) -> Table:
         rules: the gaps.
     """
     rules = rules or FoldingRules()
-    burst_us = round(rules.burst_gap_s * 1_000_000)
-    sticky_us = round(rules.sticky_gap_s * 1_000_000)
-    time_us = epoch_us(seen.time)
-    short = seen.mutate(
-        stretch=time_us // burst_us,
-        first_key=time_us.cast("string").lpad(_TIME_DIGITS, "0").concat(seen.event_id),
-    )
-    folded = short.group_by(*_THING, "stretch", *_SAID).agg(
+    burst_us = round(rules.burst_gap_s * MICROSECONDS_PER_SECOND)
+    sticky_us = round(rules.sticky_gap_s * MICROSECONDS_PER_SECOND)
+    time_key = epoch_us(seen.time).cast("string").lpad(_TIME_DIGITS, "0")
+    short = seen.mutate(first_key=time_key.concat(seen.event_id))
+    folded = short.group_by(*THING, "stretch", *_SAID).agg(
         first=short.time.min(),
         last=short.until.max(),
         n_events=short.count(),
         first_key=short.first_key.min(),
     )
-    before = ibis.window(group_by=_THING, order_by=["first", "first_key"], preceding=(None, 1))
+    before = ibis.window(group_by=THING, order_by=["first", "first_key"], preceding=(None, 1))
     ordered = folded.mutate(covered=folded["last"].max().over(before))
     silence_us = epoch_us(ordered["first"]) - epoch_us(ordered.covered)
     gap_us = ordered.sticky.ifelse(sticky_us, burst_us)
     begins = ordered.covered.isnull() | (silence_us > gap_us)
     begun = ordered.mutate(begins=begins.ifelse(1, 0))
     so_far = ibis.window(
-        group_by=_THING, order_by=["first", "first_key"], preceding=None, following=0
+        group_by=THING, order_by=["first", "first_key"], preceding=None, following=0
     )
     return begun.mutate(episode=begun.begins.sum().over(so_far).cast("int64")).drop(
-        "begins", "covered", "stretch"
+        "begins", "covered"
     )
 
 
@@ -105,7 +108,7 @@ def episodes(parts: Table) -> Table:
     Args:
         parts: rows of `segments`.
     """
-    whole = parts.group_by(*_THING, "episode").agg(
+    whole = parts.group_by(*THING, "episode").agg(
         *(parts[name].max().name(name) for name in ("symptom", "domain", "rank")),
         *(parts[name].max().name(name) for name in ("fault", "down", "sticky", "sympathetic")),
         first=parts["first"].min(),
@@ -120,31 +123,31 @@ def episodes(parts: Table) -> Table:
     ).drop("first_key")
 
 
-def blaming(parts: Table, rules: FoldingRules | None = None) -> Table:
+def explanatory_segments(parts: Table, rules: FoldingRules | None = None) -> Table:
     """The segments that may explain or place a failure, with the id of their episode's first event.
 
     A sympathetic code (XID 45) counts only where no other code of its check was seen on the node
     within a burst's gap.
     """
     rules = rules or FoldingRules()
-    telling = _tagged(parts.filter(parts.fault | parts.down), parts)
-    if not rules.count_solo:
-        return telling
-    return telling.anti_join(_accompanied(parts, rules), "episode_id")
+    explanatory = _tagged(parts.filter(parts.fault | parts.down), parts)
+    if not rules.count_lone_sympathetic:
+        return explanatory
+    return explanatory.anti_join(_accompanied(parts, rules), "episode_id")
 
 
 def _tagged(some: Table, parts: Table) -> Table:
     """Segments with `episode_id`, the id of the first event of their episode."""
-    begins = parts.group_by(*_THING, "episode").agg(episode_key=parts.first_key.min())
-    tagged = some.join(begins, [*_THING, "episode"])
+    begins = parts.group_by(*THING, "episode").agg(episode_key=parts.first_key.min())
+    tagged = some.join(begins, [*THING, "episode"])
     return tagged.mutate(episode_id=tagged.episode_key.substr(_TIME_DIGITS)).select(
-        *_THING, *_SAID, "first", "last", "n_events", "episode_id"
+        *THING, "stretch", *_SAID, "first", "last", "n_events", "episode_id"
     )
 
 
 def _accompanied(parts: Table, rules: FoldingRules) -> Table:
     """Episodes of sympathetic codes beside which another code was seen."""
-    gap_us = round(rules.burst_gap_s * 1_000_000)
+    gap_us = round(rules.burst_gap_s * MICROSECONDS_PER_SECOND)
     keyed = parts.mutate(first_us=epoch_us(parts["first"]), last_us=epoch_us(parts["last"])).mutate(
         hour=lambda t: t.first_us // _HOUR_US
     )

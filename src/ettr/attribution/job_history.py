@@ -1,33 +1,40 @@
-"""One job's story: its attempts, what was seen around their ends, the verdict and its evidence."""
+"""The history of one job: its attempts, what was observed around their ends, and why they failed.
+
+Nothing is judged here. What counts as evidence, and of which attempt, is read off the `Attribution`
+of the job; the rest of what lies in the window is shown next to it, as the taxonomy describes it.
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 import ibis
-from ibis.expr.types import BooleanValue, Table
+from ibis.expr.types import BooleanValue, Column, Table
 
-from ettr.attribution.endings import NODE_FAILED
 from ettr.attribution.episodes import NODE_STATE, state_id
 from ettr.attribution.pipeline import Attribution, attribute
-from ettr.attribution.rules import Confidence, FoldingRules, Naming, Window
-from ettr.attribution.verdicts import BLAMELESS, SLURMCTLD, WENT_DOWN
+from ettr.attribution.rules import Confidence, FoldingRules, LogMatching, Window
+from ettr.attribution.verdicts import SLURMCTLD
+from ettr.attribution.window import in_window, observations_in_window
 from ettr.errors import UsageError
 from ettr.tables.materialize import materialize
 from ettr.taxonomy import Taxonomy
 
 _LOOK_BACK = timedelta(days=7)
+_Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class ObservedEvent:
     """One observation in the window of an attempt, with the way back to the log line.
 
-    `role` is cause (it counts as evidence), named (the scheduler's own word), pointer, sympathetic
-    or context. `where` is file and line, such as `slurmctld.log:132`. `offset_s` is the time after
-    the attempt's end, negative before it.
+    `role` is cause (it is evidence of the verdict), named (the scheduler's own word on this
+    attempt or its node), pointer, sympathetic or context. `where` is file and line, such as
+    `slurmctld.log:132`. `offset_s` is the time after the attempt's end, negative before it.
     """
 
     time: datetime
@@ -46,7 +53,7 @@ class Observed:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class FailureVerdict:
     """Why an attempt counts as a failure: the row of `failures`, with its lists taken apart."""
 
     symptom: str
@@ -58,8 +65,8 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class AttemptStory:
-    """One attempt: how it ran, how it ended, what was seen, and the verdict (None: no failure)."""
+class AttemptHistory:
+    """One attempt: how it ran and ended, what was observed, the verdict (None: no failure)."""
 
     attempt_id: str
     state: str
@@ -72,12 +79,12 @@ class AttemptStory:
     n_gpus: int | None
     nodes: tuple[str, ...]
     where: str
-    verdict: Verdict | None
-    observed: tuple[Observed, ...]
+    verdict: FailureVerdict | None
+    observed: tuple[ObservedEvent, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class JobStory:
+class JobHistory:
     """All attempts of one job in order, under the window that was used."""
 
     cluster: str
@@ -85,7 +92,47 @@ class JobStory:
     name: str | None
     user: str | None
     window: Window
-    attempts: tuple[AttemptStory, ...]
+    attempts: tuple[AttemptHistory, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _JobLogs:
+    """The rows that concern one job, small next to the store.
+
+    Attributes:
+        attempts: Its attempts in order.
+        held: Its rows of `allocations`.
+        nodes: Nodes of each attempt.
+        events: Observations near its ends, on its nodes or about the job.
+        node_states: States of its nodes.
+        relevant: Its attempts, and those of others that decide who cancelled it.
+    """
+
+    attempts: Sequence[_Row]
+    held: Table
+    nodes: Mapping[str, Sequence[str]]
+    events: Table
+    node_states: Table
+    relevant: Table
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """What attribution decided, by attempt.
+
+    Attributes:
+        kinds: Kind of interruption.
+        failures: Rows of `failures`.
+        causes: Ids of the observations that are evidence of a failure.
+        named: Ids of the scheduler's own words: on the attempt's end, or that its node went down.
+        log_lines: Lines of the controller's log that were matched to an attempt, to which.
+    """
+
+    kinds: Mapping[str, str]
+    failures: Mapping[str, _Row]
+    causes: Mapping[str, set[str]]
+    named: Mapping[str, set[str]]
+    log_lines: Mapping[str, str]
 
 
 def explain(
@@ -99,8 +146,8 @@ def explain(
     files: Table | None = None,
     rules: FoldingRules | None = None,
     window: Window | None = None,
-) -> JobStory:
-    """The story of one job.
+) -> JobHistory:
+    """The history of one job.
 
     Args:
         attempts: the table `attempts`; likewise the next three.
@@ -110,49 +157,81 @@ def explain(
         job_id: as the scheduler shows it: 17, 7_1 (array task), 30+1 (part of a heterogeneous job),
             or cluster/17 where several clusters share the id.
         taxonomy: what observations mean.
-        files: the table `files`, for file names; without it their ids stand for them.
+        files: the table `files`, for file names; without it their ids are shown.
         rules: how events fold.
         window: the part of an attempt that counts.
 
     Raises:
         UsageError: there is no such job, or one in each of several clusters.
     """
+    window = window or Window()
+    logs = _logs_of(job_id, attempts, allocations, events, node_states, window)
+    found = attribute(
+        logs.relevant,
+        logs.held,
+        logs.events,
+        logs.node_states,
+        taxonomy,
+        rules=rules,
+        window=window,
+    )
+    judged = _judged(found, logs.held)
+    lines = _Lines(taxonomy, _file_names(files))
+    first = logs.attempts[0]
+    return JobHistory(
+        first["cluster"],
+        first["job_id"],
+        first["name"],
+        first["user"],
+        window,
+        tuple(_attempt(run, logs, judged, lines, window) for run in logs.attempts),
+    )
+
+
+def _logs_of(
+    job_id: str,
+    attempts: Table,
+    allocations: Table,
+    events: Table,
+    node_states: Table,
+    window: Window,
+) -> _JobLogs:
     mine = materialize(_of_job(attempts, job_id))
     runs = mine.order_by(["submit", "attempt_id"]).to_pyarrow().to_pylist()
-    cluster, plain = runs[0]["cluster"], runs[0]["job_id"]
+    cluster = runs[0]["cluster"]
     held = materialize(allocations.semi_join(mine, "attempt_id"))
-    nodes: dict[str, list[str]] = {}
+    nodes: dict[str, list[str]] = defaultdict(list)
     for row in held.select("attempt_id", "node").to_pyarrow().to_pylist():
-        nodes.setdefault(row["attempt_id"], []).append(row["node"])
+        nodes[row["attempt_id"]].append(row["node"])
     everywhere = sorted({node for some in nodes.values() for node in some})
-    ids = [plain, *{run["job_id_raw"] for run in runs if run["job_id_raw"]}]
-    used = window or Window()
-    near = materialize(
-        events.filter(
-            (events.cluster == cluster)
-            & _about_ends(events.time, runs, used)
-            & (_any_of(events.node, everywhere) | _any_of(events.job_id, ids))
-        )
+    near = events.filter(
+        (events.cluster == cluster)
+        & _about_ends(events.time, runs, window)
+        & (_any_of(events.node, everywhere) | _any_of(events.job_id, _ids(*runs)))
     )
-    stated = materialize(
-        node_states.filter((node_states.cluster == cluster) & _any_of(node_states.node, everywhere))
+    stated = node_states.filter(
+        (node_states.cluster == cluster) & _any_of(node_states.node, everywhere)
     )
     uids = [run["cancelled_by"] for run in runs if run["cancelled_by"]]
     relevant = mine
     if uids:  # who cancels for several users is an operator
         others = attempts.filter(attempts.cancelled_by.isin(uids)).anti_join(mine, "attempt_id")
         relevant = ibis.union(mine, others, distinct=False)
-    found = attribute(relevant, held, near, stated, taxonomy, rules=rules, window=used)
-    return _told(runs, nodes, near, stated, found, taxonomy, _file_names(files))
+    return _JobLogs(runs, held, nodes, materialize(near), materialize(stated), relevant)
 
 
-def _about_ends(time: Any, runs: list[dict[str, Any]], window: Window) -> BooleanValue:
+def _ids(*runs: _Row) -> list[str]:
+    """The ids under which logs may name the job of those attempts."""
+    return sorted({run[name] for run in runs for name in ("job_id", "job_id_raw") if run[name]})
+
+
+def _about_ends(time: Column, runs: Sequence[_Row], window: Window) -> BooleanValue:
     """From well before the first end to after the last: an episode may have begun days ago."""
     ends = [run["end"] for run in runs if run["end"]]
     if not ends:
         return ibis.literal(False)
     begins = min(ends) - _LOOK_BACK - timedelta(seconds=window.before_s)
-    margin = timedelta(seconds=max(window.after_s, Naming().tolerance_s))
+    margin = timedelta(seconds=max(window.after_s, LogMatching().tolerance_s))
     return time.between(begins, max(ends) + margin)
 
 
@@ -193,7 +272,7 @@ def _some_ids(some: Table) -> list[str]:
     return sorted(found.to_pyarrow().column("job_id").to_pylist(), key=lambda i: (len(i), i))
 
 
-def _any_of(column: Any, values: list[str]) -> BooleanValue:
+def _any_of(column: Column, values: Sequence[str]) -> BooleanValue:
     return column.isin(values).fill_null(False) if values else ibis.literal(False)
 
 
@@ -204,151 +283,160 @@ def _file_names(files: Table | None) -> dict[str, str]:
     return {row["file_id"]: row["name"] for row in rows}
 
 
-def _told(
-    runs: list[dict[str, Any]],
-    nodes: dict[str, list[str]],
-    events: Table,
-    states: Table,
-    found: Attribution,
-    taxonomy: Taxonomy,
-    names: dict[str, str],
-) -> JobStory:
-    kinds = {row["attempt_id"]: row["kind"] for row in found.interruptions.to_pyarrow().to_pylist()}
-    failed = {row["attempt_id"]: row for row in found.failures.to_pyarrow().to_pylist()}
-    stories = []
-    for run in runs:
-        entry = taxonomy.states.get(run["state"])
-        verdict = _verdict(failed.get(run["attempt_id"]))
-        own = sorted(nodes.get(run["attempt_id"], []))
-        stories.append(
-            AttemptStory(
-                attempt_id=run["attempt_id"],
-                state=run["state"],
-                kind=kinds.get(run["attempt_id"]),
-                reason=entry.reason if entry else "An end state that the taxonomy does not know.",
-                submit=run["submit"],
-                start=run["start"],
-                end=run["end"],
-                elapsed_s=run["elapsed_s"],
-                n_gpus=run["n_gpus"],
-                nodes=tuple(own),
-                where=_where(run, names),
-                verdict=verdict,
-                observed=_observed(run, own, events, states, found, taxonomy, names),
-            )
-        )
-    first = runs[0]
-    return JobStory(
-        first["cluster"],
-        first["job_id"],
-        first["name"],
-        first["user"],
-        found.window,
-        tuple(stories),
+def _judged(found: Attribution, held: Table) -> _Judged:
+    """The attribution of one job, as it is looked up here."""
+    failures = {row["attempt_id"]: row for row in found.failures.to_pyarrow().to_pylist()}
+    causes: dict[str, set[str]] = defaultdict(set)
+    named: dict[str, set[str]] = defaultdict(set)
+    met = observations_in_window(found.explanatory, found.observations, held, found.window)
+    for row in met.to_pyarrow().to_pylist():
+        if row["fault"] and row["attempt_id"] in failures:
+            causes[row["attempt_id"]].add(row["event_id"])
+        elif row["down"]:
+            named[row["attempt_id"]].add(row["event_id"])
+    ends = found.endings.select("attempt_id", "kind", "named_event").to_pyarrow().to_pylist()
+    log_lines = {row["named_event"]: row["attempt_id"] for row in ends if row["named_event"]}
+    for event_id, attempt_id in log_lines.items():
+        named[attempt_id].add(event_id)
+    return _Judged(
+        {row["attempt_id"]: row["kind"] for row in ends}, failures, causes, named, log_lines
     )
 
 
-def _verdict(row: dict[str, Any] | None) -> Verdict | None:
+def _attempt(
+    run: _Row, logs: _JobLogs, judged: _Judged, lines: _Lines, window: Window
+) -> AttemptHistory:
+    attempt_id = run["attempt_id"]
+    entry = lines.taxonomy.states.get(run["state"])
+    return AttemptHistory(
+        attempt_id=attempt_id,
+        state=run["state"],
+        kind=judged.kinds.get(attempt_id),
+        reason=entry.reason if entry else "An end state that the taxonomy does not know.",
+        submit=run["submit"],
+        start=run["start"],
+        end=run["end"],
+        elapsed_s=run["elapsed_s"],
+        n_gpus=run["n_gpus"],
+        nodes=tuple(sorted(logs.nodes.get(attempt_id, []))),
+        where=lines.where(run),
+        verdict=_verdict(judged.failures.get(attempt_id)),
+        observed=_observed(run, logs, judged, lines, window),
+    )
+
+
+def _verdict(row: _Row | None) -> FailureVerdict | None:
     if row is None:
         return None
-    return Verdict(
+    return FailureVerdict(
         symptom=row["symptom"],
         domain=row["domain"],
         node=row["node"],
         confidence=Confidence(row["confidence"]),
-        causes=tuple((row["causes"] or "").split(",")) if row["causes"] else (),
-        evidence=tuple((row["evidence"] or "").split(",")) if row["evidence"] else (),
+        causes=tuple(row["causes"].split(",")) if row["causes"] else (),
+        evidence=tuple(row["evidence"].split(",")) if row["evidence"] else (),
     )
 
 
 def _observed(
-    run: dict[str, Any],
-    nodes: list[str],
-    events: Table,
-    states: Table,
-    found: Attribution,
-    taxonomy: Taxonomy,
-    names: dict[str, str],
-) -> tuple[Observed, ...]:
-    """Everything in the window on the attempt's nodes, or said about its job, in order of time."""
-    end = run["end"]
-    if end is None:
+    run: _Row, logs: _JobLogs, judged: _Judged, lines: _Lines, window: Window
+) -> tuple[ObservedEvent, ...]:
+    """What was seen in the window on the attempt's nodes, or said about it, in order of time."""
+    if run["end"] is None:
         return ()
-    window = found.window
-    begins = end - timedelta(seconds=window.before_s)
-    begins = max(begins, run["start"]) if run["start"] else begins
-    ends = end + timedelta(seconds=window.after_s)
-    ids = [i for i in (run["job_id"], run["job_id_raw"]) if i]
+    attempt_id, end = run["attempt_id"], run["end"]
+    nodes, ids = logs.nodes.get(attempt_id, []), _ids(run)
+    causes, named = judged.causes.get(attempt_id, set()), judged.named.get(attempt_id, set())
+
+    def role(event_id: str) -> str | None:
+        return "cause" if event_id in causes else "named" if event_id in named else None
+
+    def concerns(row: _Row) -> bool:
+        """Whether it is about this attempt: not a passed check, nor a word on another attempt."""
+        if row["event_id"] in causes or row["event_id"] in named:
+            return True
+        if row["check"] != SLURMCTLD:
+            return bool(row["severity"] != "ok")
+        if row["job_id"] is None:
+            return bool(row["severity"] != "ok")
+        matched = judged.log_lines.get(row["event_id"])
+        return row["job_id"] in ids and matched in (None, attempt_id)
+
+    events, states = logs.events, logs.node_states
+    until = ibis.greatest(events.time, events.time_end.fill_null(events.time))
     of_job = (events.check == SLURMCTLD) & _any_of(events.job_id, ids)
-    seen = events.filter(events.time.between(begins, ends) & (_any_of(events.node, nodes) | of_job))
-    told = [
-        _of_event(row, end, taxonomy, names)
-        for row in seen.to_pyarrow().to_pylist()
-        # what the controller says of the job itself is told whatever its severity
-        if row["severity"] != "ok" or (row["check"] == SLURMCTLD and row["job_id"] in ids)
+    near = events.filter(
+        _in_window_of(run, events.time, until, window) & (_any_of(events.node, nodes) | of_job)
+    )
+    shown = [
+        lines.of_event(row, end, role(row["event_id"]))
+        for row in near.to_pyarrow().to_pylist()
+        if concerns(row)
     ]
-    stated = states.filter(states.start.between(begins, ends) & _any_of(states.node, nodes))
-    stated = stated.mutate(event_id=state_id(stated))
-    told += [_of_state(row, end, taxonomy, names) for row in stated.to_pyarrow().to_pylist()]
-    return tuple(sorted(told, key=lambda one: (one.time, one.event_id)))
-
-
-def _of_event(
-    row: dict[str, Any], end: datetime, taxonomy: Taxonomy, names: dict[str, str]
-) -> Observed:
-    verdict = taxonomy.classify(row["check"], row["code"], row["severity"])
-    role = "context"
-    why = "no sign of a cause"
-    if verdict is not None:
-        why = verdict.why
-        if verdict.pointer:
-            role = "pointer"
-        elif verdict.sympathetic:
-            role = "sympathetic"
-        elif verdict.is_node_fault:
-            role = "cause"
-    if row["check"] == SLURMCTLD and row["code"] in {*NODE_FAILED, *WENT_DOWN}:
-        role, why = "named", "the scheduler itself says that the node failed"
-    return Observed(
-        time=row["time"],
-        offset_s=(row["time"] - end).total_seconds(),
-        node=row["node"],
-        check=row["check"],
-        code=row["code"],
-        entity=row["entity"],
-        severity=row["severity"],
-        message=row["message"],
-        symptom=verdict.symptom if verdict else None,
-        role=role,
-        why=why,
-        event_id=row["event_id"],
-        where=_where(row, names),
+    stated = states.mutate(event_id=state_id(states)).filter(
+        _in_window_of(run, states.start, states.start, window) & _any_of(states.node, nodes)
     )
+    shown += [
+        lines.of_state(row, end, role(row["event_id"])) for row in stated.to_pyarrow().to_pylist()
+    ]
+    return tuple(sorted(shown, key=lambda one: (one.time, one.event_id)))
 
 
-def _of_state(
-    row: dict[str, Any], end: datetime, taxonomy: Taxonomy, names: dict[str, str]
-) -> Observed:
-    verdict = taxonomy.classify_reason(row["reason"] or "")
-    planned = verdict.is_planned
-    named = row["state"] == "DOWN" and not planned
-    cause = verdict.symptom not in {None, *BLAMELESS} and not planned
-    return Observed(
-        time=row["start"],
-        offset_s=(row["start"] - end).total_seconds(),
-        node=row["node"],
-        check=NODE_STATE,
-        code=row["state"],
-        entity=None,
-        severity="critical" if named else "unknown",
-        message=row["reason"],
-        symptom=verdict.symptom,
-        role="cause" if cause else "named" if named else "context",
-        why=f"reason class {verdict.reason_class}" + (", planned work" if planned else ""),
-        event_id=row["event_id"],
-        where=_where(row, names),
-    )
+def _in_window_of(run: _Row, time: Column, until: Column, window: Window) -> BooleanValue:
+    start = run["start"] or run["end"] - timedelta(seconds=window.before_s)
+    return in_window(time, until, ibis.literal(start), ibis.literal(run["end"]), window)
 
 
-def _where(row: dict[str, Any], names: dict[str, str]) -> str:
-    return f"{names.get(row['file_id'], row['file_id'])}:{row['line']}"
+@dataclass(frozen=True, slots=True)
+class _Lines:
+    """Rows of the logs as a reader gets them: what the taxonomy says of each, and where it is."""
+
+    taxonomy: Taxonomy
+    file_names: Mapping[str, str]
+
+    def where(self, row: _Row) -> str:
+        return f"{self.file_names.get(row['file_id'], row['file_id'])}:{row['line']}"
+
+    def of_event(self, row: _Row, end: datetime, role: str | None) -> ObservedEvent:
+        verdict = self.taxonomy.classify(row["check"], row["code"], row["severity"])
+        if role == "named":
+            why = "the scheduler itself says that the node failed"
+        else:
+            why = verdict.why if verdict else "no sign of a cause"
+        if role is None and verdict is not None:
+            role = "pointer" if verdict.pointer else "sympathetic" if verdict.sympathetic else None
+        return ObservedEvent(
+            time=row["time"],
+            offset_s=(row["time"] - end).total_seconds(),
+            node=row["node"],
+            check=row["check"],
+            code=row["code"],
+            entity=row["entity"],
+            severity=row["severity"],
+            message=row["message"],
+            symptom=verdict.symptom if verdict else None,
+            role=role or "context",
+            why=why,
+            event_id=row["event_id"],
+            where=self.where(row),
+        )
+
+    def of_state(self, row: _Row, end: datetime, role: str | None) -> ObservedEvent:
+        verdict = self.taxonomy.classify_reason(row["reason"] or "")
+        planned = ", planned work" if verdict.is_planned else ""
+        down = row["state"] == "DOWN" and not verdict.is_planned
+        return ObservedEvent(
+            time=row["start"],
+            offset_s=(row["start"] - end).total_seconds(),
+            node=row["node"],
+            check=NODE_STATE,
+            code=row["state"],
+            entity=None,
+            severity="critical" if down else "unknown",
+            message=row["reason"],
+            symptom=verdict.symptom,
+            role=role or "context",
+            why=f"reason class {verdict.reason_class}{planned}",
+            event_id=row["event_id"],
+            where=self.where(row),
+        )

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from ibis.expr.types import Table
 
 from ettr.attribution.endings import endings
-from ettr.attribution.episodes import blaming, episodes, observations, segments
+from ettr.attribution.episodes import episodes, explanatory_segments, observations, segments
 from ettr.attribution.failures import failures
-from ettr.attribution.rules import FoldingRules, Naming, Window
+from ettr.attribution.rules import FoldingRules, LogMatching, Window
 from ettr.attribution.window import observed
 from ettr.tables import INTERRUPTIONS
 from ettr.tables.materialize import materialize
@@ -24,10 +24,12 @@ class Attribution:
         interruptions: the table `interruptions`.
         endings: the same with what the scheduler says of each end.
         episodes: one row for each folded episode of a fault.
-        observed: one row for each attempt, node and episode seen there in the window.
+        observed: one row for each attempt, node and episode observed there in the window.
         failures: the table `failures`.
         rules: the folding rules that were used.
         window: the window that was used.
+        observations: every observation, computed when it is asked for.
+        explanatory: the segments of those that may explain or place a failure.
     """
 
     interruptions: Table
@@ -37,6 +39,8 @@ class Attribution:
     failures: Table
     rules: FoldingRules
     window: Window
+    observations: Table
+    explanatory: Table
 
 
 def attribute(
@@ -48,24 +52,28 @@ def attribute(
     *,
     rules: FoldingRules | None = None,
     window: Window | None = None,
-    naming: Naming | None = None,
+    matching: LogMatching | None = None,
 ) -> Attribution:
     """Interruptions, episodes, what was observed in the window, and failures.
 
-    Folded segments and observations are small beside the events, and kept on the backend as long
-    as the result is.
+    Folded segments and what was observed are small next to the events, and kept on the backend as
+    long as the result is.
     """
     rules, window = rules or FoldingRules(), window or Window()
-    parts = materialize(segments(observations(events, node_states, taxonomy, rules), rules))
-    seen = materialize(observed(blaming(parts, rules), allocations, window))
-    ends = materialize(endings(attempts, events, taxonomy, naming))
+    seen = observations(events, node_states, taxonomy, rules)
+    parts = materialize(segments(seen, rules))
+    explanatory = explanatory_segments(parts, rules)
+    met = materialize(observed(explanatory, seen, allocations, window))
+    ends = materialize(endings(attempts, events, taxonomy, matching))
     folded = episodes(parts)
     return Attribution(
         interruptions=ends.select(*INTERRUPTIONS.names),
         endings=ends,
         episodes=folded.filter(folded.fault),
-        observed=seen,
-        failures=materialize(failures(ends, seen)),
+        observed=met,
+        failures=materialize(failures(ends, met)),
         rules=rules,
         window=window,
+        observations=seen,
+        explanatory=explanatory,
     )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 import ibis
 
+from ettr.defaults import WINDOW_AFTER_S, WINDOW_BEFORE_S
 from ettr.errors import UsageError
+from ettr.units import MICROSECONDS_PER_SECOND
 
 
 class Confidence(StrEnum):
@@ -29,13 +31,13 @@ class FoldingRules:
     Args:
         burst_gap_s: silence in seconds after which an observation begins a new episode.
         sticky_gap_s: the same for sticky codes, which repeat until the GPU or node is reset.
-        count_solo: whether a sympathetic code (XID 45) that was seen alone is a fault of the node.
-            It also follows when a user's process is killed, so by default it is not.
+        count_lone_sympathetic: whether a sympathetic code (XID 45) that was seen alone is a fault
+            of the node. It also follows when a user's process is killed, so by default it is not.
     """
 
     burst_gap_s: float = 180.0
     sticky_gap_s: float = 10_800.0
-    count_solo: bool = False
+    count_lone_sympathetic: bool = field(default=False, metadata={"json": "count_solo"})
 
     def __post_init__(self) -> None:
         if not 0 < self.burst_gap_s <= self.sticky_gap_s:
@@ -56,8 +58,8 @@ class Window:
         Kokolis et al. (2025): the last 10 minutes of the job or 5 minutes after its end.
     """
 
-    before_s: float = 600.0
-    after_s: float = 300.0
+    before_s: float = WINDOW_BEFORE_S
+    after_s: float = WINDOW_AFTER_S
 
     def __post_init__(self) -> None:
         if self.before_s < 0 or self.after_s < 0 or not self.length_s:
@@ -73,7 +75,7 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Naming:
+class LogMatching:
     """When a line of slurmctld.log belongs to an attempt: how far from its end, in seconds."""
 
     tolerance_s: float = 300.0
@@ -81,4 +83,4 @@ class Naming:
 
 def seconds(length_s: float) -> ibis.expr.types.IntervalScalar:
     """An interval of `length_s` seconds, exact to the microsecond."""
-    return ibis.interval(microseconds=round(length_s * 1_000_000))
+    return ibis.interval(microseconds=round(length_s * MICROSECONDS_PER_SECOND))

@@ -52,7 +52,7 @@ def is_fault(verdict: Verdict | None, rules: FoldingRules) -> bool:
     """
     if verdict is None or verdict.pointer:
         return False
-    return rules.count_solo if verdict.sympathetic else verdict.is_node_fault
+    return rules.count_lone_sympathetic if verdict.sympathetic else verdict.is_node_fault
 
 
 def verdicts(events: Table, taxonomy: Taxonomy, rules: FoldingRules | None = None) -> Table:

@@ -50,5 +50,11 @@ def plain(value: object) -> JsonValue:
 
 
 def plain_fields(result: DataclassInstance) -> dict[str, JsonValue]:
-    """The fields of a frozen result by name, each as what JSON holds."""
-    return {field.name: plain(getattr(result, field.name)) for field in fields(result)}
+    """The fields of a frozen result by name, each as what JSON holds.
+
+    A field whose name has changed keeps its key, under `json` in its metadata.
+    """
+    return {
+        field.metadata.get("json", field.name): plain(getattr(result, field.name))
+        for field in fields(result)
+    }

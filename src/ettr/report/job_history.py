@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ettr.attribution.job_history import AttemptStory, JobStory, Observed
+from ettr.attribution.job_history import AttemptHistory, JobHistory, ObservedEvent
 from ettr.report.numbers import counted, duration, moment
 from ettr.report.text import wrapped
 
@@ -19,7 +19,7 @@ _ROLES = {
 }
 
 
-def job_history_text(history: JobStory) -> str:
+def job_history_text(history: JobHistory) -> str:
     """The job's attempts in order, each with what was observed around its end and the verdict."""
     owner = f", {history.user}" if history.user else ""
     head = f"Job {history.job_id} on {history.cluster}: {history.name or 'unnamed'}{owner}"
@@ -37,7 +37,7 @@ def job_history_text(history: JobStory) -> str:
     return "\n\n".join(parts)
 
 
-def _attempt(place: int, attempt: AttemptStory) -> str:
+def _attempt(place: int, attempt: AttemptHistory) -> str:
     gpus = "unknown GPUs" if attempt.n_gpus is None else counted(attempt.n_gpus, "GPU")
     lines = [
         f"Attempt {place}: {attempt.state} ({attempt.where})",
@@ -60,7 +60,7 @@ def _attempt(place: int, attempt: AttemptStory) -> str:
     return "\n".join(lines)
 
 
-def _ran(attempt: AttemptStory) -> str:
+def _ran(attempt: AttemptHistory) -> str:
     if attempt.start is None:
         return "never"
     end = "the end of the logs" if attempt.end is None else moment(attempt.end)
@@ -80,7 +80,7 @@ def _hung(text: str) -> str:
     return wrapped(f"{_INDENT}{text}", _INDENT).lstrip()
 
 
-def _observed(one: Observed) -> str:
+def _observed(one: ObservedEvent) -> str:
     code = f" {one.code}" if one.code else ""
     sign = "+" if one.offset_s >= 0 else "-"
     text = (

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from attribution.attribution_tables import TAXONOMY, Cluster, at
-from ettr.attribution import Confidence, JobStory, explain
+from ettr.attribution import Confidence, JobHistory, explain
 from ettr.errors import UsageError
 from ettr.tables import FILES
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 def story(
     connection: ibis.BaseBackend, cluster: Cluster, job: str, files: ibis.Table | None = None
-) -> JobStory:
+) -> JobHistory:
     tables = cluster.on(connection)
     return explain(
         tables.attempts,
