@@ -47,10 +47,7 @@ ALLOWED: dict[tuple[str, str], str] = {
 PENDING = (
     "src/ettr/analysis/",
     "src/ettr/attribution/",
-    "src/ettr/chaos/",
-    "src/ettr/cli/",
     "src/ettr/elastic/",
-    "src/ettr/estimates/",
     "src/ettr/metrics/",
     "src/ettr/models/",
     "src/ettr/plan/",
@@ -58,10 +55,6 @@ PENDING = (
     "src/ettr/projection/",
     "src/ettr/report/",
     "src/ettr/sources/",
-    "src/ettr/store/",
-    "src/ettr/tables/",
-    "src/ettr/taxonomy/",
-    "docs/reference/",
 )
 
 

@@ -166,7 +166,7 @@ def test_a_folder_of_logs_is_no_store(logs: list[Path]):
     folder = logs[0].parent
     done = ettr("report", folder)
     assert done.code == 2
-    assert f"is a folder of files and no store; name the files: ettr report {folder}/*" in done.err
+    assert f"is a folder of files, not a store; name the files: ettr report {folder}/*" in done.err
 
 
 def test_a_log_where_a_store_belongs_says_how_to_read_it(logs: list[Path]):

@@ -161,11 +161,11 @@ def test_what_takes_the_whole_job_down_needs_durable_storage() -> None:
         ),
         (
             (*RSC_1, "--gpus", "64", *SCHEME, "--bandwidth", "400Gb/s"),
-            r"--bandwidth '400Gb/s': a small b stands for bits; give bytes.*400Gb/s are 50GB/s",
+            r"--bandwidth '400Gb/s': a small b means bits; give bytes.*400Gb/s are 50GB/s",
         ),
         (
             (*RSC_1, "--gpus", "64", *SCHEME, "--bandwidth", "9GB/s", "--host-memory", "5gb"),
-            r"--host-memory '5gb': a small b stands for bits",
+            r"--host-memory '5gb': a small b means bits",
         ),
     ],
 )

@@ -101,7 +101,7 @@ def run(
         command: the program and its arguments.
         timeout_s: the command is killed after so long; None: never.
         spare_root: leave the command's own process alone where it has children (a launcher).
-        on_event: told each fault in a sentence.
+        on_event: called with a sentence for each fault.
 
     Raises:
         UsageError: no command; or a fault on files and no folder.

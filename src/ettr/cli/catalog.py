@@ -21,7 +21,7 @@ def catalog(
     judging: opt.Judging,
     json: opt.JsonOption = False,
 ) -> None:
-    """Show the XID catalogue: the verdict of each vendor beside its source.
+    """Show the XID catalogue: the verdict of each vendor, with its source.
 
     The question is whether the code is a fault of the node. --believe says whose verdict decides
     in a report; re-run a report with another to see what the choice does to the failure rate.

@@ -42,7 +42,7 @@ def flattened(command: Callable[..., None]) -> Callable[..., None]:
     A parameter of type `TypedOptions` is filled in here.
 
     Raises:
-        TypeError: two parameters of one name, which the command line could not tell apart.
+        TypeError: two parameters of one name, which the command line could not distinguish.
     """
     hints = get_type_hints(command, include_extras=True)
     parameters: list[inspect.Parameter] = []

@@ -82,7 +82,7 @@ def check_writable(option: str, output: Path) -> None:
 
 @contextmanager
 def progress_bar(total: int, unit: str) -> Iterator[Callable[[str, int], None]]:
-    """A bar on stderr that is told (what, done so far); silent where stderr is no terminal."""
+    """A bar on stderr, advanced by (what, done so far); silent where stderr is no terminal."""
     if not sys.stderr.isatty():
         yield lambda _what, _done: None
         return

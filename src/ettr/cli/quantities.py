@@ -47,7 +47,7 @@ def seconds(option: str, text: str) -> float:
     """A length of time in seconds.
 
     Raises:
-        UsageError: it is none, it is negative, or it has no unit.
+        UsageError: it is malformed, it is negative, or it has no unit.
     """
     return _quantity(option, text, _SECONDS, "5min, 10s, 1.5h or 2d", per_s=False)
 
@@ -92,7 +92,7 @@ def n_bytes(option: str, text: str) -> float:
     """A size in bytes.
 
     Raises:
-        UsageError: it is none, it is negative, it has no unit, or it is in bits.
+        UsageError: it is malformed, it is negative, it has no unit, or it is in bits.
     """
     _refuse_bits(option, text)
     return _quantity(option, text, _BYTES, "800GB or 5.6TB", per_s=False)
@@ -102,7 +102,7 @@ def bytes_per_s(option: str, text: str) -> float:
     """A rate in bytes per second.
 
     Raises:
-        UsageError: it is none, it is negative, it has no unit, or it is in bits.
+        UsageError: it is malformed, it is negative, it has no unit, or it is in bits.
     """
     _refuse_bits(option, text)
     return _quantity(option, text, _BYTES, "200GB/s", per_s=True)
@@ -113,7 +113,7 @@ def _refuse_bits(option: str, text: str) -> None:
     match = _QUANTITY.fullmatch(text)
     if match and match[2].endswith("b"):
         raise UsageError(
-            f"{option} {text!r}: a small b stands for bits; give bytes, such as 200GB or 200GB/s "
+            f"{option} {text!r}: a small b means bits; give bytes, such as 200GB or 200GB/s "
             "(400Gb/s are 50GB/s)"
         )
 
@@ -157,10 +157,10 @@ def days(option: str, value: float | None) -> float | None:
 
 
 def whole_numbers(option: str, text: str) -> tuple[int, ...]:
-    """Positive whole numbers, comma-separated; `4k` is 4,096 nowhere: digits only.
+    """Positive whole numbers, comma-separated; digits only, so that `4k` is refused.
 
     Raises:
-        UsageError: one is none.
+        UsageError: one is not a positive whole number.
     """
     parts = [part.strip().replace("_", "") for part in text.split(",")]
     wrong = [
@@ -202,7 +202,7 @@ def moment(option: str, text: str) -> datetime:
     """A time with its zone.
 
     Raises:
-        UsageError: it is none, or it has no zone.
+        UsageError: it is malformed, or it has no zone.
     """
     try:
         found = datetime.fromisoformat(text)
@@ -219,7 +219,7 @@ def span_days(option: str, text: str) -> tuple[float, float]:
     """A span `0d,90d` of a clock, in days.
 
     Raises:
-        UsageError: it is none, or it ends before it begins.
+        UsageError: it is malformed, or it ends before it begins.
     """
     parts = text.split(",")
     if len(parts) != 2:
@@ -234,7 +234,7 @@ def shares(option: str, text: str, names: tuple[str, ...]) -> dict[str, float]:
     """Shares by name of `node=0.8,process=0.2`; they sum to 1.
 
     Raises:
-        UsageError: a name or a share is none, or they do not sum to 1.
+        UsageError: a name is unknown, a share is malformed, or they do not sum to 1.
     """
     found: dict[str, float] = {}
     for pair in text.split(","):

@@ -85,10 +85,10 @@ def _write_page(analysis: Analysis, output: Path) -> None:
 
 
 def _no_folder_of_logs(path: Path) -> None:
-    """Tell a folder of logs from a store, before the store says that it is none.
+    """Refuse a folder of logs with a hint, before opening it as a store fails.
 
     Raises:
-        UsageError: it holds files, and none of a store.
+        UsageError: it holds files but no store.
     """
     from ettr.store.manifest import MANIFEST
 
@@ -96,7 +96,7 @@ def _no_folder_of_logs(path: Path) -> None:
         return
     if any(inside.is_file() for inside in path.iterdir()):
         raise UsageError(
-            f"{path}: is a folder of files and no store; name the files: ettr report {path}/*"
+            f"{path}: is a folder of files, not a store; name the files: ettr report {path}/*"
         )
 
 

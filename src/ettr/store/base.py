@@ -105,7 +105,7 @@ class Store(ABC):
 
     @abstractmethod
     def look_for_damage(self) -> None:
-        """Check all that is stored, once a query has failed, to tell damage from a fault of ours.
+        """Check all that is stored, once a query has failed, to separate damage from a bug.
 
         Raises:
             StoreError: something is damaged.

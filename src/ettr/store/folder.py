@@ -144,7 +144,7 @@ class FolderStore(Store):
         """Paths of a table's parts, each of them as it was written.
 
         Raises:
-            StoreError: one is not, which the engine would tell only in the middle of a query, or
+            StoreError: one is not, which the engine would notice only in the middle of a query, or
                 not at all.
         """
         parts = self._held.parts.get(name, [])

@@ -58,7 +58,7 @@ def read(folder: Path) -> Manifest:
                 f"{folder}: written by a newer ettr (store version {version}, this one reads "
                 f"{STORE_VERSION}); upgrade ettr, or ingest the logs into a new store"
             )
-        # either key alone tells that both were written
+        # either key alone shows that both were written
         if (_OF_PARTS in manifest or _OF_ITSELF in manifest) and manifest.pop(
             _OF_ITSELF, None
         ) != _seal(manifest):

@@ -41,10 +41,10 @@ _SEVERITY_RANK = {"critical": 0, "warning": 200, "info": 400}
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What an observation tells about its node.
+    """What an observation says about its node.
 
-    `rank` orders observations by how much each tells that the node must go: the lowest tells most,
-    and every critical one comes before every warning. `sympathetic` follows from another fault,
+    `rank` orders observations by how strong a sign each is that the node must go: the lowest is the
+    strongest, and every critical one comes before every warning. `sympathetic` follows from another fault,
     `pointer` only points at one (XID 154); neither is a cause. `sticky` stays until somebody acts.
     """
 

@@ -57,7 +57,7 @@ class ReasonRule:
 
 @dataclass(frozen=True, slots=True)
 class ReasonVerdict:
-    """What a reason for draining or downing a node tells.
+    """What a reason for draining or downing a node means.
 
     `code` is the class and, where known, the symptom: what an event of check `drain` carries.
     """

@@ -64,7 +64,7 @@ _SUFFIXES = {
     "^": "REBOOT_ISSUED",
     "-": "PLANNED",
 }
-# compact words of sinfo that stand for a base and a flag at once; a bare flag of `sacctmgr show
+# compact words of sinfo that mean a base and a flag at once; a bare flag of `sacctmgr show
 # event` says nothing of the base, and a drained node without jobs is what it then means
 _COMPOUND = {
     "DRAINED": ("IDLE", "DRAIN"),

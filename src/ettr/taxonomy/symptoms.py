@@ -20,7 +20,7 @@ UNKNOWN_DOMAIN = "unknown"
 class Symptom:
     """One symptom: the domains that may hold its cause, and what the cause usually is.
 
-    `rank` orders symptoms by how much each tells that the node must go; 1 tells most.
+    `rank` orders symptoms by how strong a sign each is that the node must go; 1 is the strongest.
     """
 
     slug: str

@@ -41,7 +41,7 @@ _CODE = re.compile(r"(?:s?xid[ _:-]*)?(\d{1,6})(?:\.([\w/-]+?))?(?:\.(fatal|nonf
 
 
 class Role(StrEnum):
-    """What a code tells beside others: something itself, or only something about another code."""
+    """The role of a code among others: a cause, or only something about another code."""
 
     CAUSE = "cause"
     SYMPATHETIC = "sympathetic"
