@@ -44,8 +44,9 @@ class Verdict:
     """What an observation says about its node.
 
     `rank` orders observations by how strong a sign each is that the node must go: the lowest is the
-    strongest, and every critical one comes before every warning. `sympathetic` follows from another fault,
-    `pointer` only points at one (XID 154); neither is a cause. `sticky` stays until somebody acts.
+    strongest, and every critical one comes before every warning. `sympathetic` follows from another
+    fault, `pointer` only points at one (XID 154); neither is a cause. `sticky` stays until somebody
+    acts.
     """
 
     symptom: str
