@@ -5,6 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from ettr.plan.levels import Levels, best_levels, levels_ettr
 from ettr.plan.renewal import long_run_ettr
@@ -91,6 +93,42 @@ def test_a_lag_sends_some_failures_one_checkpoint_further_back(lag_s: float) -> 
             clock += fails
         position = saved_at
     assert levels_ettr(at) == pytest.approx(kept / length_s * 600 / clock, rel=0.01)
+
+
+# a failure in 30 years at the least: below, 1 - P(no failure) drowns in rounding
+RATES = st.floats(1e-9, 10.0) | st.just(0.0)
+TIMES = st.floats(0.0, 1e6)
+
+
+@given(
+    st.builds(
+        Levels,
+        st.floats(1.0, 1e6),
+        TIMES,
+        lag_s=TIMES,
+        n_light_per_durable=st.floats(1.0, 1e4),
+        durable_lag_s=TIMES,
+        soft_per_s=RATES,
+        light_per_s=RATES,
+        deep_per_s=RATES,
+        soft_s=TIMES,
+        light_restart_s=TIMES,
+        deep_restart_s=TIMES,
+        queue_s=TIMES,
+    )
+)
+# a restart that always fails before it ends
+@example(Levels(1.0, light_per_s=1.0, light_restart_s=3000.0))
+@example(Levels(1.0, soft_per_s=1.0, soft_s=3000.0))
+@example(Levels(1.0, soft_per_s=1.0, deep_per_s=1e-9, soft_s=3000.0, deep_restart_s=3000.0))
+@example(Levels(1.0, light_per_s=0.0, deep_per_s=1.0, light_restart_s=3000.0))
+def test_any_run_has_an_ettr_between_0_and_1(at: Levels) -> None:
+    assert 0.0 <= levels_ettr(at) <= 1.0 + 1e-6
+
+
+def test_a_restart_longer_than_hundreds_of_mttfs_leaves_nothing() -> None:
+    assert levels_ettr(Levels(1.0, light_per_s=1.0, light_restart_s=3000.0)) == 0.0
+    assert levels_ettr(Levels(1.0, soft_per_s=1.0, soft_s=3000.0)) == 0.0
 
 
 def test_no_failure_leaves_the_overhead_alone() -> None:

@@ -72,6 +72,9 @@ def levels_ettr(at: Levels) -> float:
     """
     soft = _recovery(at, at.soft_s, at.soft_per_s)
     light = _recovery(at, at.light_restart_s, at.soft_per_s + at.light_per_s, reset=True)
+    to_light_per_s = at.light_per_s + at.soft_per_s * soft.to_light
+    if _never_ends(soft, at.soft_per_s) or _never_ends(light, to_light_per_s):
+        return 0.0
     length_s = at.interval_s * (1.0 + at.slowdown) + at.stall_s
     length_s += at.durable_stall_s / at.n_light_per_durable
     stretch = _stretch(at, soft, light, length_s)
@@ -98,11 +101,20 @@ def _recovery(at: Levels, length_s: float, same_per_s: float, *, reset: bool = F
     if total == 0:
         return _Recovery(at.queue_s + length_s, 0.0, 0.0)
     fails = -math.expm1(-total * length_s)
-    tries = 1.0 / (1.0 - fails * same_per_s / total)
+    left = (total - same_per_s + same_per_s * math.exp(-total * length_s)) / total
+    if left <= 0:
+        # it fails again before it ends, as far as a float can tell
+        return _Recovery(math.inf, 0.0, 0.0)
+    tries = 1.0 / left
     to_light = 0.0 if reset else tries * fails * at.light_per_s / total
     return _Recovery(
         tries * (at.queue_s + fails / total), to_light, tries * fails * at.deep_per_s / total
     )
+
+
+def _never_ends(recovery: _Recovery, per_s: float) -> bool:
+    """Whether failures of this rate meet a recovery that does not end."""
+    return per_s > 0 and math.isinf(recovery.mean_s)
 
 
 def _until_through(at: Levels) -> float:

@@ -35,7 +35,9 @@ const forms = (function () {
   function recovery(at, length, same, reset) {
     const total = at.soft + at.light + at.deep;
     if (total === 0) { return { mean: at.queue + length, light: 0, deep: 0 }; }
-    const fails = -Math.expm1(-total * length), tries = 1 / (1 - fails * same / total);
+    const fails = -Math.expm1(-total * length);
+    const left = (total - same + same * Math.exp(-total * length)) / total, tries = 1 / left;
+    if (!(left > 0)) { return { mean: Infinity, light: 0, deep: 0 }; }
     return { mean: tries * (at.queue + fails / total),
       light: reset ? 0 : tries * fails * at.light / total, deep: tries * fails * at.deep / total };
   }
@@ -69,6 +71,8 @@ const forms = (function () {
   function levels(at) {
     const soft = recovery(at, at.softTime, at.soft, false);
     const light = recovery(at, at.lightRestart, at.soft + at.light, true);
+    const neverEnds = (recovery, rate) => rate > 0 && recovery.mean === Infinity;
+    if (neverEnds(soft, at.soft) || neverEnds(light, at.light + at.soft * soft.light)) { return 0; }
     const length = at.interval * (1 + at.slowdown) + at.stall;
     const one = stretch(at, soft, light, length), n = at.nLight, productive = n * at.interval;
     const fails = 1 - one.finishes;
