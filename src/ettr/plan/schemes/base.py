@@ -166,7 +166,20 @@ class Terms:
 
 
 class Scheme(ABC):
-    """One way to keep what training has learnt through a failure."""
+    """One way to keep what training has learnt through a failure.
+
+    Contract, which the planner page relies on (`ettr.plan.schemes.affine`) and which
+    tests/plan/test_scheme_contract.py checks for every scheme of `SCHEMES`:
+
+    - Every time and `host_bytes` in `Terms` is c0 + c1 / n_nodes + c2 * restart_s, where the three
+      may depend on everything else in the job.
+    - `shortest_interval_s` is such a value, or one step if that is longer.
+    - Levels, slowdown, `lost_interval_share`, `two_levels` and any obstacle but a lack of memory
+      depend on neither nodes nor restart.
+    - A scheme that can lack memory does so where its `host_bytes` exceed those of the job.
+
+    A scheme that needs another shape (the logarithm of the nodes, say) changes the page first.
+    """
 
     name: str
     source: str
@@ -174,7 +187,7 @@ class Scheme(ABC):
 
     @abstractmethod
     def terms(self, job: JobShape) -> Terms:
-        """What the scheme states for `job`."""
+        """What the scheme states for `job`; see the contract of the class."""
 
 
 def everywhere(response: Response) -> dict[Domain, Response]:

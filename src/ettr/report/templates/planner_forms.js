@@ -90,7 +90,7 @@ const forms = (function () {
   function schemeLevels(scheme, s, interval) {
     const per = { soft: [0, 0], light: [0, 0], deep: [0, 0] };
     for (const r of scheme.responses) {
-      const rate = r.share * s.rate, kind = per[r.kind];
+      const rate = r.share * s.rate, kind = per[r.level];
       const until = affine(r.restart, s.nodes, s.restart) + affine(r.lost, s.nodes, s.restart) +
         r.lost_interval_share * interval;
       kind[0] += rate;
