@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 
 from campaigns import Table
 from ettr.estimates.exact import FailureRate
+from ettr.estimates.spread import Spread, fleet_spread
 from ettr.models.clustering import (
-    Spread,
     Timeline,
     spread_over_nodes,
     spread_over_time,
-    widest_spread,
 )
 from ettr.models.data import Counts
 from ettr.models.ratio import compare_spread
@@ -61,7 +60,7 @@ def run(size: int) -> Table:
                 a, b = draw(rng, expected), draw(rng, expected)
                 rate_a, rate_b = (FailureRate(times.size, NODES * DAYS) for times in (a, b))
                 both = spreads(rng, a)
-                shown, alone_ = widest_spread(both).interval(rate_a), rate_a.interval()
+                shown, alone_ = fleet_spread(*both).believed.interval(rate_a), rate_a.interval()
                 covered.append(shown.contains(truth))
                 exact.append(alone_.contains(truth))
                 width.append((shown.high - shown.low) / (alone_.high - alone_.low))

@@ -5,11 +5,11 @@ import pytest
 
 from ettr.errors import UsageError
 from ettr.estimates.exact import FailureRate
+from ettr.estimates.spread import fleet_spread
 from ettr.models.clustering import (
     Timeline,
     spread_over_nodes,
     spread_over_time,
-    widest_spread,
 )
 from ettr.models.data import Counts
 
@@ -58,16 +58,15 @@ def test_which_nodes_a_burst_hits_does_not_hide_it():
     by_node = Counts(np.bincount(rng.choice(NODES, times.size), minlength=NODES), DAYS)
     over_time, over_nodes = spread_over_time(timeline(times)), spread_over_nodes(by_node)
     assert not over_nodes.is_clustered
-    assert widest_spread([over_nodes, over_time]) is over_time
+    assert fleet_spread(over_time, over_nodes).believed is over_time
 
 
 def test_a_few_bad_nodes_are_seen_between_nodes():
     rng = np.random.default_rng(2)
     failures = np.zeros(NODES, dtype=int)
     failures[:5] = 12
-    spread = widest_spread(
-        [spread_over_time(timeline(alone(rng, 60))), spread_over_nodes(Counts(failures, DAYS))]
-    )
+    over_time = spread_over_time(timeline(alone(rng, 60)))
+    spread = fleet_spread(over_time, spread_over_nodes(Counts(failures, DAYS))).believed
     assert spread.over == "nodes"
     assert spread.is_clustered
 
@@ -98,8 +97,8 @@ def test_a_part_of_the_failures_is_less_clustered_than_all_of_them():
     kept = [times[rng.random(times.size) < 0.25] for times in (bursts(rng, 4000, 8.0, 0.2),)]
     whole = spread_over_time(timeline(bursts(rng, 4000, 8.0, 0.2)))
     part = spread_over_time(timeline(kept[0]))
-    assert whole.thinned(0.25).index == pytest.approx(part.index, rel=0.35)
-    assert whole.thinned(0.0).index == 1.0
+    assert whole.thinned(0.25).inflation() == pytest.approx(part.inflation(), rel=0.35)
+    assert whole.thinned(0.0).inflation() == 1.0
     with pytest.raises(UsageError, match="share is 2; give a share between 0 and 1"):
         whole.thinned(2)
 

@@ -43,6 +43,7 @@ from ettr.taxonomy import Taxonomy, load_taxonomy
 
 if TYPE_CHECKING:
     from ettr.analysis.checkpoint_advice import CheckpointAdvice
+    from ettr.analysis.clustering import FailureClustering
     from ettr.analysis.fleet import FleetModels
     from ettr.analysis.projecting import ScaleProjection
 
@@ -216,6 +217,18 @@ class Analysis:
             self.failures,
             above_gpus=given.above_gpus,
             confidence=given.confidence,
+            all_jobs=self.clustering.all_jobs,
+            large_jobs=self.clustering.large_jobs,
+        )
+
+    @cached_property
+    def clustering(self) -> FailureClustering:
+        """How failures cluster over time and over nodes."""
+        from ettr.analysis.clustering import failure_clustering
+
+        given = self.assumptions
+        return failure_clustering(
+            self.exposure, self.failures, self.period, given.above_gpus, given.confidence
         )
 
     @cached_property
@@ -227,6 +240,7 @@ class Analysis:
             self._table("events"),
             self.period,
             confidence=self.assumptions.confidence,
+            spread=self.clustering.all_jobs.believed,
         )
 
     @cached_property
@@ -241,6 +255,7 @@ class Analysis:
             unit=self.size_unit,
             gpus_per_node=self.assumptions.gpus_per_node,
             confidence=self.assumptions.confidence,
+            spread=self.clustering.all_jobs.believed,
         )
 
     @cached_property

@@ -92,6 +92,7 @@ def exposure(attempts: Table, allocations: Table) -> Exposure:
     joined = attempts.left_join(held, "attempt_id")
     by_attempt = materialize(
         joined.select(
+            "attempt_id",
             "start",
             "end",
             "elapsed_s",

@@ -16,8 +16,9 @@ import numpy as np
 from ettr.defaults import CONFIDENCE
 from ettr.estimates import Interval
 from ettr.estimates.exact import FailureRate, mean_time_interval
+from ettr.estimates.spread import Spread
 from ettr.metrics.instants import fetch, seconds_of
-from ettr.metrics.rates import EstimatedRate
+from ettr.metrics.rates import PER_NODE_DAYS, EstimatedRate
 from ettr.metrics.sizes import (
     UNKNOWN_SIZE,
     SizeClass,
@@ -26,7 +27,7 @@ from ettr.metrics.sizes import (
     size_end,
     size_end_of,
 )
-from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
+from ettr.units import HOURS_PER_DAY, SECONDS_PER_DAY, SECONDS_PER_HOUR
 
 LINE_ENDS = tuple(2**power for power in range(3, 18))
 
@@ -83,8 +84,9 @@ def mttf_by_size(
     unit: SizeUnit = SizeUnit.GPUS,
     gpus_per_node: float | None = None,
     confidence: float = CONFIDENCE,
+    spread: Spread | None = None,
 ) -> MttfBySize:
-    """MTTF of each size class with exact intervals, and the projected line.
+    """MTTF of each size class, and the projected line.
 
     Args:
         attempts: all attempts.
@@ -97,6 +99,7 @@ def mttf_by_size(
         gpus_per_node: to turn GPUs into nodes on the line; None takes the ratio of GPUs to nodes
             over the attempts that fill more than one node.
         confidence: of the intervals, between 0 and 1.
+        spread: how all failures cluster; intervals are exact where None.
 
     Source:
         Kokolis et al. (2025): MTTF = 1 / (N_nodes * r_f).
@@ -125,24 +128,37 @@ def mttf_by_size(
         confidence=confidence,
         gpus_per_node=gpus_per_node,
         rate_used=rate_used,
-        classes=tuple(_class(row, failed, restarted, rate_used, confidence) for row in rows),
+        classes=tuple(
+            _class(row, failed, restarted, rate_used, confidence, spread) for row in rows
+        ),
         line=tuple(
-            ProjectedMttf(end, end / per_node, project(rate_used, end / per_node, confidence))
+            ProjectedMttf(end, end / per_node, project(rate_used, end / per_node))
             for end in LINE_ENDS
             if per_node and end >= per_node
         ),
-        scheduler_mttf_h=mean_time_interval(failed.total(), hours, confidence),
-        interruption_mttf_h=mean_time_interval(
-            failed.total() + restarted.total(), hours, confidence
+        scheduler_mttf_h=_mean_time_h(failed.total(), hours, failed.total(), confidence, spread),
+        interruption_mttf_h=_mean_time_h(
+            failed.total() + restarted.total(), hours, failed.total(), confidence, spread
         ),
     )
 
 
-def project(rate_used: FailureRate, n_nodes: float, confidence: float = CONFIDENCE) -> Interval:
+def project(rate_used: EstimatedRate, n_nodes: float) -> Interval:
     """MTTF in hours of a job on `n_nodes` nodes in series at a constant rate."""
     if rate_used.node_days <= 0:
         return Interval.unknown()
-    return rate_used.mttf_h(n_nodes, confidence)
+    per_node_day = rate_used.per_1000_node_days.scaled(1.0 / PER_NODE_DAYS)
+    return per_node_day.scaled(n_nodes).inverse(HOURS_PER_DAY)
+
+
+def _mean_time_h(
+    count: int, hours: float, failures: int, confidence: float, spread: Spread | None
+) -> Interval:
+    """Hours between `count` ends, where the spread of all `failures` is known."""
+    if spread is None or hours <= 0:
+        return mean_time_interval(count, hours, confidence)
+    part = spread.thinned(min(1.0, count / failures) if failures else 1.0)
+    return part.interval(FailureRate(count, hours), confidence).inverse()
 
 
 def _class(
@@ -151,8 +167,9 @@ def _class(
     restarted: Counter[int],
     rate_used: EstimatedRate,
     confidence: float,
+    spread: Spread | None,
 ) -> SizeMttf:
-    end = int(row["size_end"])
+    end, total = int(row["size_end"]), failed.total()
     hours = row["job_s"] / SECONDS_PER_HOUR
     nodes = row["node_s"] / row["job_s"] if row["job_s"] else None
     return SizeMttf(
@@ -162,10 +179,12 @@ def _class(
         node_days=row["node_s"] / SECONDS_PER_DAY,
         mean_nodes=nodes,
         failures=failed[end],
-        scheduler_mttf_h=mean_time_interval(failed[end], hours, confidence),
+        scheduler_mttf_h=_mean_time_h(failed[end], hours, total, confidence, spread),
         in_job_restarts=restarted[end],
-        interruption_mttf_h=mean_time_interval(failed[end] + restarted[end], hours, confidence),
-        projected_mttf_h=project(rate_used, nodes, confidence) if nodes else Interval.unknown(),
+        interruption_mttf_h=_mean_time_h(
+            failed[end] + restarted[end], hours, total, confidence, spread
+        ),
+        projected_mttf_h=project(rate_used, nodes) if nodes else Interval.unknown(),
     )
 
 

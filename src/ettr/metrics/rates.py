@@ -10,6 +10,7 @@ import ibis
 from ettr.defaults import CONFIDENCE, LARGE_JOB_GPUS
 from ettr.estimates import Interval
 from ettr.estimates.exact import FailureRate, rate_interval
+from ettr.estimates.spread import FleetSpread, Spread
 from ettr.metrics.instants import fetch, first_row
 from ettr.units import SECONDS_PER_DAY
 
@@ -18,9 +19,15 @@ PER_NODE_DAYS = 1000.0
 
 @dataclass(frozen=True, slots=True)
 class EstimatedRate(FailureRate):
-    """A failure rate with its exact interval at the confidence of the analysis."""
+    """A failure rate at the confidence of the analysis.
+
+    Attributes:
+        per_1000_node_days: With the interval that admits the clustering of the failures.
+        exact_per_1000_node_days: With the exact interval of independent failures.
+    """
 
     per_1000_node_days: Interval
+    exact_per_1000_node_days: Interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +53,18 @@ class RatesBySymptom:
     all_jobs: EstimatedRate
     large_jobs: EstimatedRate
     by_symptom: tuple[SymptomRates, ...]
+    clustering_all_jobs: FleetSpread | None = None
+    clustering_large_jobs: FleetSpread | None = None
+
+    @property
+    def best_spread(self) -> Spread | None:
+        """The spread of the failures behind `best`; None where none was measured."""
+        found = (
+            self.clustering_large_jobs
+            if self.large_jobs.node_days > 0
+            else self.clustering_all_jobs
+        )
+        return None if found is None else found.believed
 
     @property
     def best(self) -> EstimatedRate:
@@ -54,11 +73,33 @@ class RatesBySymptom:
 
 
 def estimated_rate(
-    failures: int, node_days: float, confidence: float = CONFIDENCE
+    failures: int, node_days: float, confidence: float = CONFIDENCE, spread: Spread | None = None
 ) -> EstimatedRate:
-    """A rate with its exact interval, in failures per 1,000 node-days."""
-    interval = rate_interval(failures, node_days, confidence, PER_NODE_DAYS)
-    return EstimatedRate(failures, node_days, interval)
+    """A rate with its intervals, in failures per 1,000 node-days.
+
+    Args:
+        failures: their number.
+        node_days: the exposure.
+        confidence: of the intervals, between 0 and 1.
+        spread: of these failures; the interval is the exact one where None.
+    """
+    exact = rate_interval(failures, node_days, confidence, PER_NODE_DAYS)
+    if spread is None:
+        return EstimatedRate(failures, node_days, exact, exact)
+    wide = spread.interval(FailureRate(failures, node_days), confidence).scaled(PER_NODE_DAYS)
+    return EstimatedRate(failures, node_days, wide, exact)
+
+
+def part_rate(
+    failures: int,
+    node_days: float,
+    total: int,
+    confidence: float = CONFIDENCE,
+    spread: Spread | None = None,
+) -> EstimatedRate:
+    """The rate of some of `total` failures whose spread is known as a whole."""
+    thinned = None if spread is None else spread.thinned(failures / total if total else 1.0)
+    return estimated_rate(failures, node_days, confidence, thinned)
 
 
 def failure_rates(
@@ -67,14 +108,18 @@ def failure_rates(
     *,
     above_gpus: int = LARGE_JOB_GPUS,
     confidence: float = CONFIDENCE,
+    all_jobs: FleetSpread | None = None,
+    large_jobs: FleetSpread | None = None,
 ) -> RatesBySymptom:
-    """Failure rates by symptom with exact intervals.
+    """Failure rates by symptom, with intervals that admit the clustering of failures.
 
     Args:
         exposed: all attempts with their node-seconds (`Exposure.by_attempt`).
         failures: failures of the infrastructure, as attribution made them.
         above_gpus: large jobs hold more GPUs than this.
         confidence: of the intervals, between 0 and 1.
+        all_jobs: how the failures of all jobs cluster; intervals are exact where None.
+        large_jobs: the same of large jobs.
 
     Source:
         Kokolis et al. (2025): r_f over jobs of more than 128 GPUs.
@@ -93,20 +138,25 @@ def failure_rates(
     domains: dict[str, Counter[str]] = {}
     for row in rows:
         domains.setdefault(row["symptom"], Counter())[row["domain"]] += 1
+    every_spread = None if all_jobs is None else all_jobs.believed
+    large_spread = None if large_jobs is None else large_jobs.believed
+    n_large = large.total()
     return RatesBySymptom(
         above_gpus=above_gpus,
         confidence=confidence,
-        all_jobs=estimated_rate(len(rows), all_days, confidence),
-        large_jobs=estimated_rate(large.total(), large_days, confidence),
+        all_jobs=estimated_rate(len(rows), all_days, confidence, every_spread),
+        large_jobs=estimated_rate(n_large, large_days, confidence, large_spread),
         by_symptom=tuple(
             SymptomRates(
                 symptom=symptom,
                 domain=_most_frequent(domains[symptom]),
-                all_jobs=estimated_rate(count, all_days, confidence),
-                large_jobs=estimated_rate(large[symptom], large_days, confidence),
+                all_jobs=part_rate(count, all_days, len(rows), confidence, every_spread),
+                large_jobs=part_rate(large[symptom], large_days, n_large, confidence, large_spread),
             )
             for symptom, count in _most_frequent_first(everywhere)
         ),
+        clustering_all_jobs=all_jobs,
+        clustering_large_jobs=large_jobs,
     )
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
 from ettr.estimates import Interval
+from ettr.estimates.spread import Spread
 from ettr.metrics.instants import (
     Floats,
     Period,
@@ -22,7 +23,7 @@ from ettr.metrics.instants import (
     to_datetime,
     to_seconds,
 )
-from ettr.metrics.rates import PER_NODE_DAYS, estimated_rate
+from ettr.metrics.rates import PER_NODE_DAYS, EstimatedRate, part_rate
 from ettr.tables.ibis_time import epoch_s
 from ettr.units import SECONDS_PER_DAY
 
@@ -88,8 +89,9 @@ def rate_trend(
     window_days: float = WINDOW_DAYS,
     step_days: float = STEP_DAYS,
     confidence: float = CONFIDENCE,
+    spread: Spread | None = None,
 ) -> RateTrend:
-    """Failures per 1,000 node-days in a rolling window, with exact intervals.
+    """Failures per 1,000 node-days in a rolling window.
 
     Args:
         exposed: all attempts with their node-seconds (`Exposure.by_attempt`).
@@ -100,6 +102,7 @@ def rate_trend(
         window_days: length of the window.
         step_days: distance of the points.
         confidence: of the intervals, between 0 and 1.
+        spread: how the failures cluster; intervals are exact where None.
 
     Raises:
         UsageError: a length that is not positive.
@@ -128,16 +131,16 @@ def rate_trend(
         inside = kept & (moments <= edges[place])
         inside &= (moments >= low_s) if first else (moments > low_s)
         high_s = min(edges[place], end_s)
-        points.append(_point(low_s, high_s, Counter(symptoms[inside]), node_days, confidence))
+        counts = Counter(symptoms[inside])
+        total = part_rate(counts.total(), node_days, int(kept.sum()), confidence, spread)
+        points.append(_point(low_s, high_s, counts, total))
     return RateTrend(
         window_days, step_days, above_gpus, confidence, tuple(points), check_markers(events)
     )
 
 
-def _point(
-    low_s: float, high_s: float, counts: Counter[str], node_days: float, confidence: float
-) -> TrendPoint:
-    total = estimated_rate(counts.total(), node_days, confidence)
+def _point(low_s: float, high_s: float, counts: Counter[str], total: EstimatedRate) -> TrendPoint:
+    node_days = total.node_days
     return TrendPoint(
         time=to_datetime(high_s),
         window_from=to_datetime(low_s),
@@ -200,6 +203,10 @@ def cumulative_node_days(
             if upto:
                 total[place] += sign * (t * weights[upto - 1] - moments[upto - 1])
     return total / SECONDS_PER_DAY
+
+
+NEW_BELOW = 0.05
+"""A check is new where its silence before would have at most this chance."""
 
 
 def check_markers(events: ibis.Table) -> tuple[CheckMarker, ...]:

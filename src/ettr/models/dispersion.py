@@ -9,15 +9,9 @@ from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
 from ettr.estimates import Interval
 from ettr.estimates.exact import FailureRate
+from ettr.estimates.spread import SUSPECT, inflated_interval
 from ettr.models.base import FEW_FAILURES, GoodnessOfFit, chi_square_tail
 from ettr.models.data import Counts, Floats, counts_by_window
-
-SUSPECT = 0.25
-"""Below this p-value the over-dispersed interval is the one to believe.
-
-A lax level on purpose: believing the wide interval without need costs little, believing the narrow
-one wrongly costs the coverage.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,32 +81,6 @@ def spread_index(seen: Floats, expected: Floats) -> tuple[float, float]:
     index = float(np.sum((seen - expected) ** 2)) / total * units / (units - 1)
     effective = total**2 / float(np.sum(seen.astype(np.float64) ** 2))
     return index, max(1.0, min(units - 1.0, effective))
-
-
-def inflated_interval(
-    rate: FailureRate, index: float, degrees: float, confidence: float = CONFIDENCE
-) -> Interval:
-    """Interval of a rate whose failures vary `index` times as much as independent ones.
-
-    Garwood's interval of the effective number of failures, count / (index * f), where
-    f = (t / z)^2 pays for an index that is itself estimated on `degrees` degrees of freedom.
-    Exact for index 1 and many degrees.
-
-    Source:
-        McCullagh and Nelder (1989), section 6.2 (quasi-likelihood); the gamma quantiles in place
-        of normal ones keep it sensible at few failures.
-    """
-    from scipy.special import gammaincinv, ndtri, stdtrit
-
-    tail = (1.0 - confidence) / 2.0
-    student = (float(stdtrit(degrees, tail) / ndtri(tail)) ** 2) if degrees > 0 else 1.0
-    factor = max(1.0, index) * student
-    if rate.node_days <= 0:
-        return Interval(None, 0.0, math.inf)
-    effective = rate.failures / factor
-    low = float(gammaincinv(effective, tail)) * factor if rate.failures else 0.0
-    high = float(gammaincinv(effective + 1.0, 1.0 - tail)) * factor
-    return Interval(rate.per_node_day, low / rate.node_days, high / rate.node_days)
 
 
 def dispersion(counts: Counts, confidence: float = CONFIDENCE) -> Dispersion:

@@ -9,6 +9,7 @@ import numpy as np
 from ettr.defaults import CONFIDENCE
 from ettr.estimates import Interval
 from ettr.estimates.exact import FailureRate
+from ettr.estimates.spread import inflated_interval
 from ettr.models.base import (
     FEW_FAILURES,
     FailureModel,
@@ -19,7 +20,7 @@ from ettr.models.base import (
     verdict,
 )
 from ettr.models.data import Counts, Floats
-from ettr.models.dispersion import inflated_interval, spread_index
+from ettr.models.dispersion import spread_index
 
 _SPREAD_UNIT = "squared coefficient of variation"
 _LOG_SPREAD = (-12.0, 7.0)

@@ -15,6 +15,7 @@ import numpy as np
 from ettr.defaults import CONFIDENCE
 from ettr.estimates import Interval
 from ettr.estimates.exact import FailureRate
+from ettr.estimates.spread import inflated_interval
 from ettr.models.base import (
     FEW_FAILURES,
     FailureModel,
@@ -24,7 +25,7 @@ from ettr.models.base import (
     verdict,
 )
 from ettr.models.data import Floats, Lifetimes
-from ettr.models.dispersion import inflated_interval, spread_index
+from ettr.models.dispersion import spread_index
 
 _CELLS = 2048
 _LOG_SCALE = (-4.0, 4.0)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from ettr.defaults import CONFIDENCE
 from ettr.estimates import Interval
 from ettr.estimates.exact import FailureRate
+from ettr.estimates.spread import SUSPECT, Spread
 from ettr.models.base import (
     FEW_FAILURES,
     FailureModel,
@@ -19,9 +20,8 @@ from ettr.models.base import (
     chi_square_tail,
     verdict,
 )
-from ettr.models.clustering import WINDOWS_DAYS, Spread
+from ettr.models.clustering import WINDOWS_DAYS
 from ettr.models.data import Floats, Lifetimes, at_risk
-from ettr.models.dispersion import SUSPECT
 from ettr.units import SECONDS_PER_DAY
 
 _CANDIDATES = 300

@@ -10,7 +10,7 @@ import numpy as np
 from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
 from ettr.estimates.exact import FailureRate
-from ettr.models.clustering import Axis, Spread
+from ettr.estimates.spread import Axis, Spread
 from ettr.models.compare import RateRatio, compare_rates, ratio_with_dispersion
 from ettr.models.data import Floats
 

@@ -37,8 +37,7 @@ def failures_section(
     notes = [caution] if caution else []
     notes.append(
         "Node-days are those in which jobs ran, not those in which nodes were powered on. "
-        "Intervals are exact for independent failures (Garwood 1936). If failures come in bursts "
-        "they are too narrow; the section “Do failures cluster” tests that."
+        + _clustering(rates)
     )
     if new_checks:
         first = "; ".join(f"{one.check} ({moment(one.first_seen)})" for one in new_checks)
@@ -72,6 +71,17 @@ def _lead(rates: RatesBySymptom) -> str:
     )
 
 
+def _clustering(rates: RatesBySymptom) -> str:
+    """What the intervals assume, with the exact one beside the wider where they differ."""
+    found = rates.clustering_all_jobs
+    if found is None:
+        return "Intervals are exact for independent failures (Garwood 1936)."
+    if not found.believed.is_clustered:
+        return found.meaning
+    exact = between(rates.all_jobs.exact_per_1000_node_days)
+    return f"{found.meaning} If failures were independent it would be {exact}."
+
+
 def _symptom_table(rates: RatesBySymptom) -> TextTable:
     """One row a symptom; large jobs have columns where any ran."""
     headers = ["symptom", "domain", "failures", "per 1,000 node-days"]
@@ -101,7 +111,7 @@ def _symptom_figure(rates: RatesBySymptom) -> Figure:
     return row_chart(
         "failures-symptom",
         "Failures by symptom",
-        "Per 1,000 node-days over all jobs; thin lines are exact "
+        "Per 1,000 node-days over all jobs; thin lines are "
         f"{percent(rates.confidence, 2)} intervals.",
         [one.symptom for one in rates.by_symptom],
         [

@@ -1,0 +1,115 @@
+"""How the failures of a store cluster: over time along the calendar, and over nodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import ibis
+import numpy as np
+
+from ettr.analysis.fleet import node_counts
+from ettr.defaults import CONFIDENCE
+from ettr.estimates.spread import FleetSpread, fleet_spread
+from ettr.metrics.availability import Service
+from ettr.metrics.exposure import Exposure
+from ettr.metrics.instants import Floats, Period, fetch, floats_of, seconds_of, to_seconds
+from ettr.metrics.trend import cumulative_node_days
+from ettr.models.clustering import Timeline, spread_over_nodes, spread_over_time
+from ettr.models.data import Counts, at_risk
+from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
+
+FINE_DAYS = 60.0
+"""Logs up to this length are cut into hours, longer ones into half days."""
+NODE = "node"
+
+
+@dataclass(frozen=True, slots=True)
+class FailureClustering:
+    """Spread of the failures of all jobs, and of the large ones."""
+
+    all_jobs: FleetSpread
+    large_jobs: FleetSpread
+
+
+def failure_clustering(
+    exposure: Exposure,
+    failures: ibis.Table,
+    period: Period,
+    above_gpus: int,
+    confidence: float = CONFIDENCE,
+) -> FailureClustering:
+    """Spread of a store's failures over windows of time and over nodes.
+
+    Failures that name no node count over time, where most bursts show: which nodes a switch or a
+    file system takes with it is nearly chance.
+
+    Args:
+        exposure: node-time of all attempts.
+        failures: failures of the infrastructure.
+        period: time that the logs cover.
+        above_gpus: large jobs hold more GPUs than this.
+        confidence: of the intervals that the spread is for.
+    """
+    fetched = fetch(failures, "end", "n_gpus")
+    times_s = seconds_of(fetched["end"])
+    large = np.nan_to_num(floats_of(fetched["n_gpus"])) > above_gpus
+    edges_s = calendar_edges(period)
+
+    def spread(times: Floats, above: int | None) -> FleetSpread:
+        node_days = cumulative_node_days(exposure.by_attempt, edges_s, above)
+        timeline = Timeline(times / SECONDS_PER_DAY, edges_s / SECONDS_PER_DAY, node_days)
+        counts = node_counts(*_of_size(exposure, failures, above))
+        return of_fleet(timeline, counts, confidence)
+
+    every = spread(times_s, None)
+    return FailureClustering(every, spread(times_s[large], above_gpus) if large.any() else every)
+
+
+def of_fleet(
+    timeline: Timeline, counts: Counts | None, confidence: float = CONFIDENCE
+) -> FleetSpread:
+    """Spread over time, and over nodes where failures and exposure are known by node."""
+    over_nodes = spread_over_nodes(counts) if counts is not None and counts.unit == NODE else None
+    return fleet_spread(spread_over_time(timeline, confidence), over_nodes, confidence)
+
+
+def fault_clustering(
+    starts_s: Floats, counts: Counts, fleet: Service, period: Period, confidence: float = CONFIDENCE
+) -> FleetSpread:
+    """Spread of the faults of a fleet that is known without its jobs; exposure is time in service.
+
+    Args:
+        starts_s: when each fault began, in seconds since 1970.
+        counts: faults and node-days in service by node.
+        fleet: nodes and their time in service.
+        period: time that the logs cover.
+        confidence: of the intervals that the spread is for.
+    """
+    spans = np.array(list(fleet.spans_s.values()))
+    edges_s = calendar_edges(period)
+    node_s = at_risk(spans[:, 0], spans[:, 1], edges_s)
+    timeline = Timeline(
+        starts_s / SECONDS_PER_DAY, edges_s / SECONDS_PER_DAY, node_s / SECONDS_PER_DAY
+    )
+    return of_fleet(timeline, counts, confidence)
+
+
+def calendar_edges(period: Period) -> Floats:
+    """Ends of the cells of the calendar, whole seconds, from the first log line to the last."""
+    fine = period.days <= FINE_DAYS
+    step_s = SECONDS_PER_HOUR if fine else SECONDS_PER_DAY / 2.0
+    start_s = float(np.floor(to_seconds(period.start)))
+    cells = max(1, int(np.ceil((to_seconds(period.end) - start_s) / step_s)))
+    return start_s + step_s * np.arange(cells + 1, dtype=np.float64)
+
+
+def _of_size(
+    exposure: Exposure, failures: ibis.Table, above_gpus: int | None
+) -> tuple[ibis.Table, ibis.Table]:
+    if above_gpus is None:
+        return exposure.by_node, failures
+    large = exposure.by_attempt.filter(exposure.by_attempt["n_gpus"] > above_gpus)
+    return (
+        exposure.by_node.semi_join(large, "attempt_id"),
+        failures.filter(failures["n_gpus"] > above_gpus),
+    )
