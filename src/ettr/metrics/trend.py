@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 import ibis
 import numpy as np
@@ -55,15 +56,22 @@ class TrendPoint:
 
 @dataclass(frozen=True, slots=True)
 class CheckMarker:
-    """A check that was first heard of at `first_seen`.
+    """The first event of a check.
 
-    `is_new` tells that it came well after the first event of all, so that failures which it
-    explains may have existed unseen before: each check added raises the apparent rate.
+    Attributes:
+        check: Its name.
+        first_seen: When it first reported.
+        events: Its events.
+        silence_chance: How likely a check that had run since the logs began would have been silent
+            for so long, given on how many days it reported afterwards.
+        is_new: Whether that chance is small, so that the check was probably added then: failures
+            that it explains may have happened unseen before, and the rate seems to rise.
     """
 
     check: str
     first_seen: datetime
     events: int
+    silence_chance: float
     is_new: bool
 
 
@@ -210,21 +218,42 @@ NEW_BELOW = 0.05
 
 
 def check_markers(events: ibis.Table) -> tuple[CheckMarker, ...]:
-    """When each check was first heard of, the earliest first."""
+    """When each check first reported, the earliest first.
+
+    Of a check that has always run, each day with events is as likely before any moment as after it:
+    that all n of them fall into the last r of s + r days has the chance (r / (s + r)) ** n. Days
+    are counted and not events, since one fault may report a thousand times.
+    """
+    daily = events.mutate(day=epoch_s(events["time"]) // int(SECONDS_PER_DAY))
+    daily = daily.group_by("check", "day").aggregate(
+        first=daily["time"].min(), last=daily["time"].max(), events=daily.count()
+    )
     rows = (
-        events.group_by("check")
-        .aggregate(first_seen=events["time"].min(), events=events.count())
+        daily.group_by("check")
+        .aggregate(
+            first_seen=daily["first"].min(),
+            last_seen=daily["last"].max(),
+            events=daily["events"].sum(),
+            days=daily.count(),
+        )
         .to_pyarrow()
         .to_pylist()
     )
+    if not rows:
+        return ()
     rows.sort(key=lambda row: (row["first_seen"], row["check"]))
-    return tuple(
-        CheckMarker(
-            check=row["check"],
-            first_seen=in_utc(row["first_seen"]),
-            events=int(row["events"]),
-            is_new=(row["first_seen"] - rows[0]["first_seen"]).total_seconds()
-            > SETTLED_DAYS * SECONDS_PER_DAY,
-        )
-        for row in rows
+    begin, end = rows[0]["first_seen"], max(row["last_seen"] for row in rows)
+    return tuple(_marker(row, begin, end) for row in rows)
+
+
+def _marker(row: dict[str, Any], begin: datetime, end: datetime) -> CheckMarker:
+    silent_s = (row["first_seen"] - begin).total_seconds()
+    rest_s = (end - row["first_seen"]).total_seconds()
+    chance = (rest_s / (silent_s + rest_s)) ** row["days"] if silent_s > 0 else 1.0
+    return CheckMarker(
+        check=row["check"],
+        first_seen=in_utc(row["first_seen"]),
+        events=int(row["events"]),
+        silence_chance=chance,
+        is_new=chance <= NEW_BELOW and silent_s > SETTLED_DAYS * SECONDS_PER_DAY,
     )

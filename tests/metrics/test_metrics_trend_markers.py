@@ -1,0 +1,61 @@
+"""New checks: those that were added, and not those that are merely rare."""
+
+from datetime import UTC, datetime, timedelta
+
+import ibis
+import numpy as np
+import pytest
+
+from ettr.metrics.trend import check_markers
+from ettr.tables import EVENTS
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+DAYS = 180.0
+
+
+def events(**days_by_check):
+    rows = [
+        (check, START + timedelta(days=float(day)))
+        for check, days in days_by_check.items()
+        for day in days
+    ]
+    schema = {"check": "string", "time": "timestamp('UTC', 6)"}
+    checks, times = zip(*rows, strict=True)
+    return ibis.memtable({"check": checks, "time": times}, schema=schema)
+
+
+def new_checks(**days_by_check):
+    return {marker.check for marker in check_markers(events(**days_by_check)) if marker.is_new}
+
+
+def test_a_check_that_reports_daily_from_march_on_is_new():
+    assert new_checks(always=np.arange(0, DAYS, 2), added=np.arange(60, DAYS, 1)) == {"added"}
+
+
+def test_a_rare_check_is_not_new():
+    assert new_checks(always=np.arange(0, DAYS, 2), rare=[50.0, 120.0]) == set()
+
+
+def test_a_thousand_lines_of_one_fault_say_no_more_than_one():
+    burst = 100.0 + np.linspace(0.0, 0.1, 1000)
+    assert new_checks(always=np.arange(0, DAYS, 2), burst=burst) == set()
+
+
+def test_one_event_alone_and_no_events():
+    assert new_checks(only=[5.0]) == set()
+    assert check_markers(ibis.memtable(EVENTS.empty())) == ()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("per_month", [0.5, 1.0, 3.0, 10.0, 30.0])
+def test_checks_that_were_always_there_are_seldom_called_new(per_month):
+    """Forty checks at a time, 800 in all; the log itself begins with a check that never rests."""
+    rng = np.random.default_rng(int(10 * per_month))
+    called = 0
+    for _ in range(20):
+        rare = {
+            f"check {i}": np.sort(rng.uniform(0, DAYS, max(1, rng.poisson(per_month * DAYS / 30))))
+            for i in range(40)
+        }
+        called += len(new_checks(always=np.arange(0, DAYS, 0.5), **rare))
+    assert called / 800 <= 0.05
