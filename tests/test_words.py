@@ -47,7 +47,6 @@ ALLOWED: dict[tuple[str, str], str] = {
 PENDING = (
     "src/ettr/analysis/",
     "src/ettr/attribution/",
-    "src/ettr/elastic/",
     "src/ettr/metrics/",
     "src/ettr/models/",
     "src/ettr/plan/",

@@ -98,7 +98,7 @@ def loss_of(model, step, slot):
 def settle(generation) -> None:
     """However slow the disk is: no round is skipped because the writer is busy with another."""
     if CONFIG.get("settled"):
-        generation._checkpoint.wait()
+        generation._running.checkpoint.wait()
 
 
 def rest(step: int) -> None:

@@ -16,7 +16,7 @@ from ettr.checkpoint.slot_writer import SlotWriter  # noqa: E402
 from ettr.elastic import Generation, Protection  # noqa: E402
 from ettr.elastic.full_checkpoint import full_steps, load_full, save_full  # noqa: E402
 from ettr.elastic.rendezvous import Membership  # noqa: E402
-from ettr.elastic.shard_history import Keeper  # noqa: E402
+from ettr.elastic.shard_history import ShardStore  # noqa: E402
 from ettr.recovery.timings import Measuring  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -35,8 +35,8 @@ def begun(**protection):
     group = SimpleNamespace(
         protection=Protection(**protection),
         fingerprints=False,
-        keeper=Keeper(),
-        measuring=Measuring(),
+        shards=ShardStore(),
+        timings=Measuring(),
         recovered=lambda *_: None,
         updated=lambda *_: None,
     )
@@ -83,8 +83,8 @@ def test_a_damaged_full_checkpoint_is_passed_over_for_the_one_before_it(alone, t
     group = SimpleNamespace(
         protection=Protection(full=tmp_path),
         fingerprints=False,
-        keeper=Keeper(),
-        measuring=Measuring(),
+        shards=ShardStore(),
+        timings=Measuring(),
         recovered=lambda *_: None,
     )
     model = torch.nn.Linear(3, 1)
@@ -106,7 +106,7 @@ def test_a_damaged_full_checkpoint_is_passed_over_for_the_one_before_it(alone, t
     assert other.weight.tolist() == [[2.0, 2.0, 2.0]]
 
 
-def test_a_full_disk_under_a_full_checkpoint_is_told_and_training_goes_on(
+def test_a_full_disk_under_a_full_checkpoint_is_warned_of_and_training_goes_on(
     alone, tmp_path, monkeypatch
 ):
     _, train_to = begun(full=tmp_path, full_every_steps=1, mttf_s=1000.0)
@@ -152,21 +152,22 @@ def test_a_step_done_again_leaves_its_checkpoint_until_the_new_one_is_whole(
     assert [path.name for path in folder.glob("random-*")] == ["random-000000"]
 
 
-def test_rounds_of_the_running_checkpoint_that_begin_to_fail_are_told_once(
+def test_rounds_of_the_running_checkpoint_that_begin_to_fail_are_warned_of_once(
     alone, tmp_path, monkeypatch
 ):
     generation, train = begun(running=tmp_path, running_options={"policy": "full"})
 
     def train_to(step):
         train(step)
-        generation._checkpoint._session.writer.wait()
+        generation._running.checkpoint._session.writer.wait()
 
     with monkeypatch.context() as full_disk:
         full_disk.setattr(SlotWriter, "commit", no_space)
         train_to(1)
-        with pytest.warns(UserWarning, match="slot 0: a round failed, .*no space left") as told:
+        with pytest.warns(UserWarning, match="slot 0: a round failed, .*no space left") as warned:
             train_to(2)
         train_to(3)  # a second warning would fail the test
-    assert len(told) == 1
+    assert len(warned) == 1
+    assert warned[0].filename == __file__  # where the script leaves its `with`
     train_to(4)
-    assert generation._checkpoint.step(5).durable_step == 4
+    assert generation._running.checkpoint.step(5).durable_step == 4

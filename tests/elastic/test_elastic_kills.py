@@ -44,7 +44,7 @@ def test_from_a_buddy_the_end_is_bit_for_bit_that_of_the_undisturbed_run(
     assert outcome.final == undisturbed.final
 
 
-def test_a_second_death_in_the_step_that_is_done_again_is_got_over_from_memory(
+def test_a_second_death_in_the_step_that_is_done_again_is_recovered_from_memory(
     undisturbed: Outcome, tmp_path: Path
 ) -> None:
     # Slot 0 dies while slot 1, whose process is new, has its image of the agreed step alone.
@@ -53,8 +53,7 @@ def test_a_second_death_in_the_step_that_is_done_again_is_got_over_from_memory(
     assert [loss.slot for loss in outcome.report.losses] == [1, 0]
     survivors_keep_their_pid(outcome)
     for number in (2, 3):
-        told = {(r["source"], r["step"]) for r in outcome.generation(number)}
-        assert told == {("replica", 4)}
+        assert {(r["source"], r["step"]) for r in outcome.generation(number)} == {("replica", 4)}
     assert outcome.final == undisturbed.final
 
 
@@ -80,7 +79,7 @@ def test_partial_recovery_leaves_survivors_as_they_are(tmp_path: Path) -> None:
         assert counter == sorted(counter)  # never goes back
 
 
-def test_without_memory_or_running_checkpoint_a_rollback_tells_the_steps_it_lost(
+def test_without_memory_or_running_checkpoint_a_rollback_reports_the_steps_it_lost(
     undisturbed: Outcome, tmp_path: Path
 ) -> None:
     outcome = train(
@@ -185,11 +184,11 @@ def test_kills_from_outside_at_random_moments_change_nothing(
     arguments = tmp_path / "arguments.json"
     arguments.write_text(json.dumps([sys.executable, str(WORKER), str(tmp_path / "config.json")]))
     faults = schedule(5, [Fault.KILL], every_s=5, for_s=300, after_s=8, at_most=3)
-    told: list[str] = []
+    events: list[str] = []
 
     def on_event(what: str) -> None:
-        told.append(what)
-        if len(told) == len(faults):
+        events.append(what)
+        if len(events) == len(faults):
             (tmp_path / "go").touch()
 
     report = run(

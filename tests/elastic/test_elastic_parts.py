@@ -27,15 +27,23 @@ from ettr.elastic import (  # noqa: E402
     SupervisorOptions,
     Timeouts,
     available_backends,
-    groups,
+    process_group,
     supervise,
 )
-from ettr.elastic import shard_image as images  # noqa: E402
+from ettr.elastic.control_store import connect, prefixed  # noqa: E402
 from ettr.elastic.full_checkpoint import full_steps  # noqa: E402
-from ettr.elastic.groups import connect, prefixed  # noqa: E402
 from ettr.elastic.rendezvous import Membership  # noqa: E402
-from ettr.elastic.shard_history import Keeper, Versions  # noqa: E402
-from ettr.elastic.sockets import open_sockets, sever  # noqa: E402
+from ettr.elastic.shard_history import ShardHistory, ShardStore  # noqa: E402
+from ettr.elastic.shard_image import (  # noqa: E402
+    fingerprint,
+    image_bytes,
+    live_parts,
+    pieces_of,
+    put_image,
+    put_parts,
+    take_image,
+)
+from ettr.elastic.sockets import open_sockets, shut_down_connections  # noqa: E402
 from ettr.errors import UsageError  # noqa: E402
 from ettr.plan.intervals import exact_interval_s  # noqa: E402
 from ettr.recovery.timings import Measuring  # noqa: E402
@@ -58,69 +66,67 @@ def trained(seed: int, steps: int = 2):
 
 def test_an_image_brings_a_shard_back_with_moments_counts_and_random_state():
     source, target = trained(1, steps=3), trained(2)
-    pieces, others = images.pieces_of(source), images.pieces_of(target)
-    image = torch.empty(images.image_bytes(pieces), dtype=torch.uint8)
-    images.take(pieces, image)
+    pieces, others = pieces_of(source), pieces_of(target)
+    image = torch.empty(image_bytes(pieces), dtype=torch.uint8)
+    take_image(pieces, image)
     expected = torch.rand(4)
-    images.put(others, image)
-    assert images.fingerprint(others) == images.fingerprint(pieces)
+    put_image(others, image)
+    assert fingerprint(others) == fingerprint(pieces)
     assert torch.equal(torch.rand(4), expected)
     assert {float(p.shard.value("step")) for p in others if p.name == "step"} == {3.0}
     with pytest.raises(CheckpointError, match="build the same model"):
-        images.put(others, image[16:])
+        put_image(others, image[16:])
 
 
 def test_live_parts_go_into_a_rebuilt_model_and_into_no_other():
     source, target = trained(1), trained(2)
-    parts = images.live_parts(images.pieces_of(source))
-    images.put_parts(images.pieces_of(target), parts)
-    assert images.fingerprint(images.pieces_of(target)) == images.fingerprint(
-        images.pieces_of(source)
-    )
+    parts = live_parts(pieces_of(source))
+    put_parts(pieces_of(target), parts)
+    assert fingerprint(pieces_of(target)) == fingerprint(pieces_of(source))
     other = torch.nn.Linear(5, 7)
     with pytest.raises(CheckpointError, match="build the same model in every generation"):
-        images.put_parts(images.pieces_of(TrainingState(other)), parts)
+        put_parts(pieces_of(TrainingState(other)), parts)
 
 
-def test_two_versions_are_held_and_the_older_gives_way():
-    versions = Versions()
+def test_two_images_are_held_and_a_new_one_replaces_the_older():
+    history = ShardHistory()
     for step in (4, 5, 6):
-        room = versions.room(8)
-        assert step - 2 not in versions.steps  # forgotten before it is written over
-        room.fill_(step)
-        versions.filled(room, step)
-    assert versions.steps == [6, 5]
-    assert versions.image_of(5)[0] == 5
-    again = versions.room(8)
+        buffer = history.buffer(8)
+        assert step - 2 not in history.steps  # forgotten before it is written over
+        buffer.fill_(step)
+        history.commit(buffer, step)
+    assert history.steps == [6, 5]
+    assert history.image_of(5)[0] == 5
+    again = history.buffer(8)
     again.fill_(60)
-    versions.filled(again, 6)  # the same step once more replaces the other copy
-    assert versions.steps == [6]
-    assert versions.image_of(6)[0] == 60
-    versions.forget()
-    assert versions.steps == []
+    history.commit(again, 6)  # the same step once more replaces the other copy
+    assert history.steps == [6]
+    assert history.image_of(6)[0] == 60
+    history.drop()
+    assert history.steps == []
 
 
 def test_who_goes_on_from_the_older_image_has_it_until_the_next_is_whole():
-    versions = Versions()
+    history = ShardHistory()
     for step in (4, 5):
-        versions.filled(versions.room(8).fill_(step), step)
-    versions.forget_after(4)  # all ranks went back to step 4
-    assert versions.steps == [4]
-    room = versions.room(8)  # step 5 is done again
-    assert versions.steps == [4]
-    versions.filled(room.fill_(50), 5)
-    assert versions.steps == [5, 4]
-    assert [int(versions.image_of(step)[0]) for step in (5, 4)] == [50, 4]
+        history.commit(history.buffer(8).fill_(step), step)
+    history.drop_after(4)  # all ranks went back to step 4
+    assert history.steps == [4]
+    buffer = history.buffer(8)  # step 5 is done again
+    assert history.steps == [4]
+    history.commit(buffer.fill_(50), 5)
+    assert history.steps == [5, 4]
+    assert [int(history.image_of(step)[0]) for step in (5, 4)] == [50, 4]
 
 
-def test_a_keeper_without_live_shard_and_images_is_empty():
-    keeper = Keeper()
-    assert keeper.empty
-    keeper.keep_live(images.pieces_of(trained(1)), 3)
-    assert not keeper.empty
+def test_a_store_without_live_shard_and_images_is_empty():
+    shards = ShardStore()
+    assert shards.empty
+    shards.hold_live(pieces_of(trained(1)), 3)
+    assert not shards.empty
 
 
-def test_only_connections_that_are_not_kept_are_cut():
+def test_only_connections_that_are_not_named_are_shut_down():
     listener = socket.create_server(("127.0.0.1", 0))
     pairs = []
     for _ in range(2):
@@ -129,7 +135,7 @@ def test_only_connections_that_are_not_kept_are_cut():
     try:
         kept = {name_of(end) for end in pairs[0]}
         others = set(open_sockets()) - {name_of(end) for pair in pairs for end in pair}
-        assert sever(kept | others) >= 1
+        assert shut_down_connections(except_for=kept | others) >= 1
         assert pairs[1][0].recv(1) == b""
         pairs[0][0].send(b"x")
         assert pairs[0][1].recv(1) == b"x"
@@ -160,17 +166,17 @@ def test_wrong_use_says_what_to_do(monkeypatch):
 
 
 def test_a_command_that_always_fails_is_given_up():
-    told: list[str] = []
+    events: list[str] = []
     report = supervise(
         [sys.executable, "-c", "raise SystemExit(3)"],
         1,
         options=SupervisorOptions(spares=0, max_idle_failures=2),
-        on_event=told.append,
+        on_event=events.append,
     )
     assert not report.finished
     assert report.reason == "3 failures in a row without a step between them"
     assert [loss.status for loss in report.losses] == [3, 3, 3]
-    assert told[0].startswith("slot 0: w0 (pid")
+    assert events[0].startswith("slot 0: w0 (pid")
 
 
 def children() -> set[str]:
@@ -234,8 +240,8 @@ def test_the_distance_of_full_checkpoints_follows_from_what_was_measured(tmp_pat
     group = SimpleNamespace(
         protection=Protection(full=tmp_path, full_every_steps=2, mttf_s=1000.0),
         fingerprints=False,
-        keeper=Keeper(),
-        measuring=measuring,
+        shards=ShardStore(),
+        timings=measuring,
         recovered=lambda *_: None,
         updated=lambda *_: None,
     )
@@ -250,10 +256,10 @@ def test_the_distance_of_full_checkpoints_follows_from_what_was_measured(tmp_pat
             with generation.update(step):
                 optimizer.step()
         assert full_steps(tmp_path) == [2]
-        best_s = exact_interval_s(generation._full_stalls_s[0], 1000.0)
-        assert generation._full_due == 2 + max(1, round(best_s / 0.5))
+        best_s = exact_interval_s(generation._full.stalls_s[0], 1000.0)
+        assert generation._full.due_step == 2 + max(1, round(best_s / 0.5))
         # A job of which no process has lived takes up the full checkpoint.
-        group.keeper = Keeper()
+        group.shards = ShardStore()
         again = Generation(group, Membership(2, ("w0",)), 0, dist.HashStore())
         other = torch.nn.Linear(3, 1)
         assert again.recover(other, torch.optim.AdamW(other.parameters())) == 2
@@ -266,11 +272,11 @@ NEWCOMER = """
 import sys
 import torch
 import torch.distributed as dist
-from ettr.elastic import groups
-store = groups.prefixed("gen3", groups.connect("127.0.0.1", int(sys.argv[1]), 60))
-groups.form(3, store, 1, 2, groups.Timeouts(120, 180, 240), over=lambda: False)
-told = torch.ones(1)
-dist.all_reduce(told)
+from ettr.elastic import Timeouts, process_group
+from ettr.elastic.control_store import connect, prefixed
+store = prefixed("gen3", connect("127.0.0.1", int(sys.argv[1]), 60))
+process_group.form(3, store, 1, 2, Timeouts(120, 180, 240), over=lambda: False)
+dist.all_reduce(torch.ones(1))
 dist.destroy_process_group()
 """
 
@@ -282,20 +288,20 @@ def test_who_waited_in_vain_for_a_generation_meets_newcomers_in_the_next():
     store = prefixed("gen2", connect("127.0.0.1", served.port, 60))
     with pytest.raises(RuntimeError):
         # the other rank of generation 2 died before it came
-        groups.form(2, store, 0, 2, Timeouts(0.5, 1, 1.5), over=lambda: False)
-    groups.destroy()
+        process_group.form(2, store, 0, 2, Timeouts(0.5, 1, 1.5), over=lambda: False)
+    process_group.destroy()
     newcomer = subprocess.Popen([sys.executable, "-c", NEWCOMER, str(served.port)])
     try:
         store = prefixed("gen3", connect("127.0.0.1", served.port, 60))
-        groups.form(3, store, 0, 2, Timeouts(120, 180, 240), over=lambda: False)
-        told = torch.ones(1)
-        dist.all_reduce(told)
-        assert told.item() == 2
+        process_group.form(3, store, 0, 2, Timeouts(120, 180, 240), over=lambda: False)
+        both = torch.ones(1)
+        dist.all_reduce(both)
+        assert both.item() == 2
         assert newcomer.wait(timeout=240) == 0
     finally:
         newcomer.kill()
         newcomer.wait()
-        groups.destroy()
+        process_group.destroy()
 
 
 @pytest.mark.parametrize(
@@ -308,13 +314,13 @@ def test_shards_that_a_rollback_left_apart_do_not_go_on_together(steps, expected
     store = dist.HashStore()
 
     def recover(slot):
-        keeper = Keeper()
-        keeper.keep_live(images.pieces_of(trained(slot)), steps[slot])
+        shards = ShardStore()
+        shards.hold_live(pieces_of(trained(slot)), steps[slot])
         group = SimpleNamespace(
             protection=Protection(buddy=False),
             fingerprints=False,
-            keeper=keeper,
-            measuring=Measuring(),
+            shards=shards,
+            timings=Measuring(),
             recovered=lambda *_: None,
         )
         generation = Generation(group, Membership(3, ("w0", "w1")), slot, store)
@@ -323,15 +329,15 @@ def test_shards_that_a_rollback_left_apart_do_not_go_on_together(steps, expected
         return generation.report.source, generation.report.step
 
     with ThreadPoolExecutor(2) as pool:
-        told = list(pool.map(recover, range(2), timeout=240))
-    assert told == [expected, expected]
+        recovered = list(pool.map(recover, range(2), timeout=240))
+    assert recovered == [expected, expected]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU with NCCL")
 def test_nccl_waits_end_with_its_abort():
-    from ettr.elastic.groups import abort_of_backend, backend
+    from ettr.elastic.process_group import backend, make_nccl_abort
 
     assert backend() == "cpu:gloo,cuda:nccl"
-    abort = abort_of_backend()
+    abort = make_nccl_abort()
     assert abort is not None
     abort()  # without a group: harmless

@@ -29,7 +29,7 @@ def train(generation):
     while first and how == "stuck":
         time.sleep(0.05)
     if first and how == "slow":
-        while group._watcher.newest == generation.number:
+        while group._heartbeat.newest == generation.number:
             time.sleep(0.05)
         time.sleep(1)
         raise RuntimeError("the cut has come late")

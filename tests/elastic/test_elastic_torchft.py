@@ -1,4 +1,4 @@
-"""The tier beneath torchft: what it records and restores, and real replicas, really killed."""
+"""The tier under torchft: what it records and restores, and real replicas, really killed."""
 
 import json
 import os

@@ -17,7 +17,7 @@ from torch.distributed import TCPStore
 
 from ettr.checkpoint import TrainingState
 from ettr.elastic import ReplicaTier
-from ettr.elastic import shard_image as images
+from ettr.elastic.shard_image import fingerprint, pieces_of
 from ettr.progress.recorder import ProgressRecorder
 
 CONFIG = json.loads(Path(sys.argv[1]).read_text())
@@ -85,7 +85,7 @@ def main() -> None:
                     "resumed": resumed,
                     "heals": tier.heals,
                     "replicas": manager.num_participants(),
-                    "hash": images.fingerprint(images.pieces_of(TrainingState(model, optimizer))),
+                    "hash": fingerprint(pieces_of(TrainingState(model, optimizer))),
                 }
             )
             + "\n"

@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ettr.elastic.backends import ElasticBackend, available_backends
     from ettr.elastic.elastic_group import ElasticGroup
+    from ettr.elastic.errors import EvictedError, RankFailedError
     from ettr.elastic.generation import Generation
-    from ettr.elastic.groups import EvictedError, RankFailedError, Timeouts
     from ettr.elastic.protection import Protection
     from ettr.elastic.rank_inventory import RecoveryReport
     from ettr.elastic.supervisor import supervise
     from ettr.elastic.supervisor_report import Loss, SupervisorOptions, SupervisorReport
+    from ettr.elastic.timeouts import Timeouts
     from ettr.elastic.torchft import ReplicaTier
     from ettr.elastic.torchrun import TorchrunGroup, group_from_env
 
@@ -50,16 +51,16 @@ __all__ = [
 _MODULE_OF = {
     "ElasticBackend": "backends",
     "ElasticGroup": "elastic_group",
-    "EvictedError": "groups",
+    "EvictedError": "errors",
     "Generation": "generation",
     "Loss": "supervisor_report",
     "Protection": "protection",
-    "RankFailedError": "groups",
+    "RankFailedError": "errors",
     "RecoveryReport": "rank_inventory",
     "ReplicaTier": "torchft",
     "SupervisorOptions": "supervisor_report",
     "SupervisorReport": "supervisor_report",
-    "Timeouts": "groups",
+    "Timeouts": "timeouts",
     "TorchrunGroup": "torchrun",
     "available_backends": "backends",
     "group_from_env": "torchrun",

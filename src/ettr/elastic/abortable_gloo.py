@@ -1,10 +1,10 @@
-"""A gloo group whose collectives can be left: the wait ends with the generation, not with gloo's.
+"""A gloo group whose collectives can be aborted: a wait ends with the generation.
 
-gloo tells the operations of a broken connection that it is broken, except the one whose bytes were
+When a connection breaks, gloo reports it to all pending operations except the one whose bytes were
 under way; whoever waits for that one waits for the whole timeout, and no call ends the wait
-(`docs/how-to/regroup-after-a-loss.md`). So here nobody waits in gloo for long: `wait` looks at the
-generation again and again, and once that is over it leaves the operation behind. What gloo still
-holds of it is ended beside the loop, when its own timeout has passed.
+(`docs/how-to/regroup-after-a-loss.md`). So here nobody waits in gloo for long: `wait` checks the
+generation again and again, and abandons the operation once the generation is over. A background
+thread holds what gloo still keeps of it until gloo's own timeout has passed.
 """
 
 from __future__ import annotations
@@ -12,13 +12,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store, _DistributedBackendOptions
+    from torch.futures import Future
 
 NAME = "ettr_gloo"
-_LOOK = timedelta(milliseconds=50)
+_POLL = timedelta(milliseconds=50)
 
 # What torch's Python calls on a group -> what gloo calls it. The last two are the newer names.
 _COLLECTIVES = {
@@ -42,13 +47,13 @@ _COLLECTIVES = {
 
 
 class GenerationOverError(RuntimeError):
-    """A collective was left behind because its generation is over."""
+    """A collective was abandoned because its generation is over."""
 
 
-class LeavableWork(dist.Work):
-    """An operation of gloo's; only its wait is another one."""
+class AbortableWork(dist.Work):
+    """A gloo operation whose wait also ends with the generation."""
 
-    def __init__(self, inner: Any, group: LeavableGloo) -> None:
+    def __init__(self, inner: dist.Work, group: AbortableGloo) -> None:
         super().__init__()
         self._inner, self._group = inner, group
 
@@ -67,15 +72,15 @@ class LeavableWork(dist.Work):
             # In gloo's own wait, so that an operation that ends is known at once; it may be
             # waited for again after this wait has run out.
             try:
-                return bool(self._inner.wait(_LOOK))
+                return bool(self._inner.wait(_POLL))
             except RuntimeError:
                 if self._inner.is_completed():
-                    return bool(self._inner.wait())  # ended just now, or tells why it failed
-                waited += _LOOK
+                    return bool(self._inner.wait())  # ended just now, or raises why it failed
+                waited += _POLL
                 if timeout and waited >= timeout:
                     raise
             if self._group.over():
-                self._group.left.append(self._inner)
+                self._group.abandoned.append(self._inner)
                 raise GenerationOverError("a rank was lost during a collective")
 
     def is_completed(self) -> bool:
@@ -90,7 +95,7 @@ class LeavableWork(dist.Work):
         """Why it failed."""
         return self._inner.exception()
 
-    def result(self) -> Any:
+    def result(self) -> list[Tensor]:
         """Its output tensors."""
         return self._inner.result()
 
@@ -98,57 +103,41 @@ class LeavableWork(dist.Work):
         """As gloo's."""
         self._inner.synchronize()
 
-    def get_future(self) -> Any:
-        """gloo's future; waiting for that cannot be left."""
+    def get_future(self) -> Future[Any]:
+        """gloo's future; a wait for it cannot be aborted."""
         return self._inner.get_future()
 
 
-class LeavableGloo(dist.ProcessGroup):
-    """A process group over gloo; collectives return work that can be left, the rest is gloo's.
+class AbortableGloo(dist.ProcessGroup):
+    """A process group over gloo; collectives return work that can be aborted, the rest is gloo's.
 
     Args:
         over: whether the generation of the group is over.
     """
 
     def __init__(
-        self, store: Any, rank: int, size: int, timeout: timedelta, over: Callable[[], bool]
+        self, store: Store, rank: int, size: int, timeout: timedelta, over: Callable[[], bool]
     ) -> None:
         super().__init__(rank, size)  # type: ignore[call-arg]
-        self.over, self.left = over, list[Any]()
+        self.over, self.abandoned = over, list[dist.Work]()
         self._gloo = dist.ProcessGroupGloo(store, rank, size, timeout=timeout)
         # Sends, receives, names, timeouts: the base class finds them here.
         kind = dist.ProcessGroup.BackendType.GLOO
         self._register_backend(torch.device("cpu"), kind, self._gloo)
         self._set_default_backend(kind)
 
-    def leave(self) -> None:
-        """Let go of gloo without waiting for operations that were left; call it before the end."""
-        if not self.left:
+    def detach(self) -> None:
+        """Release gloo without waiting for abandoned operations; call it before the end."""
+        if not self.abandoned:
             return
         # gloo's destructor waits for all operations: another thread holds it until they are over.
         threading.Thread(
-            target=_outlast, args=(self._gloo, list(self.left)), name="ettr-left", daemon=True
+            target=_outlast,
+            args=(self._gloo, list(self.abandoned)),
+            name="ettr-abandoned",
+            daemon=True,
         ).start()
-        self.left.clear()
-
-
-def _outlast(gloo: Any, works: list[Any]) -> None:
-    for work in works:
-        try:
-            work.wait()
-        except RuntimeError:
-            continue  # it has ended, which is all that matters here
-
-
-def _leavable(name: str) -> Callable[..., LeavableWork]:
-    def call(self: LeavableGloo, *args: Any, **options: Any) -> LeavableWork:
-        return LeavableWork(getattr(self._gloo, name)(*args, **options), self)
-
-    return call
-
-
-for _name, _gloo_name in _COLLECTIVES.items():
-    setattr(LeavableGloo, _name, _leavable(_gloo_name))
+        self.abandoned.clear()
 
 
 def register() -> str:
@@ -158,11 +147,30 @@ def register() -> str:
     return NAME
 
 
-def _create(options: Any, over: Callable[[], bool] | None) -> LeavableGloo:
-    """A group; one that a script makes beside the default group is over when that is."""
+def _create(options: _DistributedBackendOptions, over: Callable[[], bool] | None) -> AbortableGloo:
+    """A group; one that a script makes next to the default group is over when that is."""
     if over is None:
         default = dist.group.WORLD
-        over = default.over if isinstance(default, LeavableGloo) else lambda: False
-    return LeavableGloo(
+        over = default.over if isinstance(default, AbortableGloo) else lambda: False
+    return AbortableGloo(
         options.store, options.group_rank, options.group_size, options.timeout, over
     )
+
+
+def _outlast(gloo: dist.ProcessGroupGloo, works: list[dist.Work]) -> None:
+    for work in works:
+        try:
+            work.wait()
+        except RuntimeError:
+            continue  # it has ended, which is all that matters here
+
+
+def _abortable(name: str) -> Callable[..., AbortableWork]:
+    def call(self: AbortableGloo, *args: object, **options: object) -> AbortableWork:
+        return AbortableWork(getattr(self._gloo, name)(*args, **options), self)
+
+    return call
+
+
+for _name, _gloo_name in _COLLECTIVES.items():
+    setattr(AbortableGloo, _name, _abortable(_gloo_name))

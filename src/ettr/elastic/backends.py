@@ -1,6 +1,6 @@
 """Which ways of regrouping this installation has, and which of them ettr drives and has tried.
 
-Nothing is promised from a version number: each is looked for by the name of what it needs.
+No version number is trusted: each is looked for by the name of what it needs.
 """
 
 from __future__ import annotations
@@ -17,8 +17,11 @@ from ettr.elastic.torchrun import started_by_torchrun
 class ElasticBackend:
     """One way of going on after the loss of a rank.
 
-    present: what it needs is installed. driven: ettr can use it. tried: it was run with real kills
-    in ettr's own tests. active: it started this process, or was chosen for it.
+    Attributes:
+        present: What it needs is installed.
+        driven: ettr can use it.
+        tried: It was run with real kills in ettr's own tests.
+        active: It started this process.
     """
 
     name: str
@@ -33,36 +36,36 @@ def available_backends() -> tuple[ElasticBackend, ...]:
     """Every way that is known, present or not."""
     return (
         ElasticBackend(
-            "supervisor",
-            True,
-            True,
-            True,
-            ENV_STORE in os.environ,
-            "`ettr elastic`: survivors keep their process; gloo on one machine",
+            name="supervisor",
+            present=True,
+            driven=True,
+            tried=True,
+            active=ENV_STORE in os.environ,
+            note="`ettr elastic`: survivors keep their process; gloo on one machine",
         ),
         ElasticBackend(
-            "torchrun",
-            True,
-            True,
-            True,
-            started_by_torchrun(),
-            "all processes start anew, shards wait in shared memory; one machine",
+            name="torchrun",
+            present=True,
+            driven=True,
+            tried=True,
+            active=started_by_torchrun(),
+            note="all processes are restarted, shards wait in shared memory; one machine",
         ),
         ElasticBackend(
-            "nccl",
-            _has_cuda(),
-            True,
-            False,
-            False,
-            "under the supervisor, by NCCL's abort: written, never run by ettr's tests",
+            name="nccl",
+            present=_has_cuda(),
+            driven=True,
+            tried=False,
+            active=False,
+            note="under the supervisor, by NCCL's abort: written, never run by ettr's tests",
         ),
         ElasticBackend(
-            "torchft",
-            importlib.util.find_spec("torchft") is not None,
-            True,
-            True,
-            False,
-            "whole replicas in your own loop: `ReplicaTier` is the disk and the record beneath",
+            name="torchft",
+            present=importlib.util.find_spec("torchft") is not None,
+            driven=True,
+            tried=True,
+            active=False,
+            note="whole replicas in your own loop; `ReplicaTier` adds the disk and the record",
         ),
     )
 

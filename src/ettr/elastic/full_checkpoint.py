@@ -1,9 +1,9 @@
 """Full checkpoints of one step, for rollback: DCP with a checksum for each tensor, no pickle.
 
-Beside the tensors lies each rank's random state, so that a rollback draws what it drew before. Each
-checkpoint has a folder of its own, `step-<number>`; one whose saving was broken off has no metadata
-and is passed over. A step that is done again after a rollback is saved into its folder, where the
-earlier checkpoint stands until the new one is durable.
+Each rank's random state is saved with the tensors, so that a rollback draws what it drew before.
+Each checkpoint has its folder, `step-<number>`; one whose saving was broken off has no metadata and
+is skipped. A step that is done again after a rollback is saved into its folder, where the earlier
+checkpoint remains until the new one is durable.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -24,28 +23,34 @@ from torch.distributed.checkpoint.state_dict import get_model_state_dict
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
-from ettr.checkpoint.dcp import METADATA, CheckedReader, CheckedWriter
-from ettr.checkpoint.errors import CheckpointError
-from ettr.checkpoint.extra_state import read_extra, write_extra
-from ettr.checkpoint.rng import rng_state, set_rng_state
+from ettr.checkpoint import (
+    CheckedReader,
+    CheckedWriter,
+    CheckpointError,
+    read_extra,
+    rng_state,
+    set_rng_state,
+    write_extra,
+)
+from ettr.checkpoint.dcp import METADATA
 from ettr.checkpoint.state import local_tensor
 
-_KEPT = 2
+_N_KEPT = 2
 
 
 def tensors_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """Parameters, buffers and moments by name: the live (sharded) tensors, for DCP in place.
 
     What is not sharded, a step count, is left out where the rank has no element of its parameter:
-    such a count stands still, and DCP saves one rank's for all.
+    such a count is never updated, and DCP saves one rank's for all.
     """
-    found = {k: v for k, v in get_model_state_dict(model).items() if isinstance(v, Tensor)}
+    tensors = {k: v for k, v in get_model_state_dict(model).items() if isinstance(v, Tensor)}
     for fqn, parameter in model.named_parameters():
         held = local_tensor(parameter).numel() > 0
         for name, value in optimizer.state.get(parameter, {}).items():
             if isinstance(value, Tensor) and (held or value.shape == parameter.shape):
-                found[f"{fqn}#{name}"] = value
-    return found
+                tensors[f"{fqn}#{name}"] = value
+    return tensors
 
 
 def full_steps(root: Path) -> list[int]:
@@ -67,7 +72,7 @@ def save_full(root: Path, step: int, model: nn.Module, optimizer: torch.optim.Op
     """
     folder = _folder_of(root, step)
     try:
-        with _failures_told(f"no full checkpoint of step {step}"):
+        with _dcp_failures(f"no full checkpoint of step {step}"):
             dcp.state_dict_saver.save(
                 tensors_of(model, optimizer), storage_writer=_Writer(folder, step)
             )
@@ -85,13 +90,13 @@ def load_full(root: Path, step: int, model: nn.Module, optimizer: torch.optim.Op
     A rank that the saved job did not have keeps its random state.
 
     Raises:
-        CheckpointError: on every rank, where any met a damaged item; on one, whose random state is
-            damaged. The state is then half loaded.
+        CheckpointError: on every rank, where any met a damaged item; on one rank, where its random
+            state is damaged. The state is then half loaded.
         RuntimeError: the group broke meanwhile.
     """
     folder = _folder_of(root, step)
-    tensors: dict[str, Any] = dict(tensors_of(model, optimizer))
-    with _failures_told(f"full checkpoint of step {step}"):
+    tensors = tensors_of(model, optimizer)
+    with _dcp_failures(f"full checkpoint of step {step}"):
         dcp.state_dict_loader.load(tensors, storage_reader=CheckedReader(folder))
     random_state = _random_state_of(folder, dist.get_rank())
     if random_state.exists():
@@ -99,20 +104,20 @@ def load_full(root: Path, step: int, model: nn.Module, optimizer: torch.optim.Op
 
 
 def _tidy(root: Path, newest: Path) -> None:
-    """Remove what the newest checkpoint has made superfluous."""
+    """Remove what the newest checkpoint supersedes."""
     own = {_random_state_of(newest, rank) for rank in range(dist.get_world_size())}
     for of_others in set(newest.glob("random-*")) - own:
         of_others.unlink()  # of a larger world that had come as far
-    kept = {_folder_of(root, step) for step in full_steps(root)[:_KEPT]}
+    kept = {_folder_of(root, step) for step in full_steps(root)[:_N_KEPT]}
     for folder in root.glob("step-*"):
-        # Older ones, and whatever a killed process has left of them; those of later steps, which
-        # the run went back behind, are written over when it comes to them.
+        # Older ones, and whatever a killed process has left of them; those of later steps, from
+        # before a rollback, are overwritten when the run comes to them.
         if folder not in kept and folder.name < newest.name:
             shutil.rmtree(folder, ignore_errors=True)
 
 
 class _Writer(CheckedWriter):
-    """Writes each rank's random state too, so that its failure is every rank's, as DCP sees to."""
+    """Also writes each rank's random state, so that DCP reports its failure to every rank."""
 
     def __init__(self, folder: Path, step: int) -> None:
         super().__init__(folder)
@@ -124,17 +129,17 @@ class _Writer(CheckedWriter):
 
 
 @contextmanager
-def _failures_told(what: str) -> Iterator[None]:
-    # DCP's own is no Exception: a handler of errors would let it end the process.
+def _dcp_failures(what: str) -> Iterator[None]:
+    # DCP's own is not an Exception: a handler of errors would let it end the process.
     try:
         yield
     except CheckpointException as error:
         causes = {rank: failure[0] for rank, failure in error.failures.items()}
         rank, cause = min(causes.items())
-        told = f"{what}: rank {rank}: {cause}"
+        message = f"{what}: rank {rank}: {cause}"
         if all(isinstance(one, CheckpointError | OSError) for one in causes.values()):
-            raise CheckpointError(told) from error
-        raise RuntimeError(told) from error
+            raise CheckpointError(message) from error
+        raise RuntimeError(message) from error
 
 
 def _folder_of(root: Path, step: int) -> Path:

@@ -1,4 +1,4 @@
-"""The thread beside the training loop: signs of life, and the cut when the group has changed."""
+"""The thread that sends heartbeats, and ends the loop's waits when a new generation begins."""
 
 from __future__ import annotations
 
@@ -6,34 +6,37 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
-from ettr.elastic import rendezvous as names
-from ettr.elastic.rendezvous import Beat
-from ettr.elastic.sockets import open_sockets, sever
+from ettr.elastic import rendezvous
+from ettr.elastic.rendezvous import Heartbeat
+from ettr.elastic.sockets import open_sockets, shut_down_connections
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
 
 ORPHANED_EXIT = 86
-BEAT_S = 0.2
+HEARTBEAT_S = 0.2
 
 
-class Watcher:
-    """Polls the generation; while the group that is running is an older one, cuts its sockets.
+class HeartbeatThread:
+    """Polls the generation; while the loop is in an older one, shuts its connections down.
 
-    Sockets that were open when the attempt began (the store's, the user's own) are left alone.
-    Cutting repeats until the loop has moved on, since a group that was just being formed may open
-    sockets after the first cut. A process whose supervisor is gone ends itself.
+    Sockets that were open when the loop entered the generation (the store's, the user's own) are
+    left alone. This repeats until the loop has left the generation, since a group that was just
+    being formed may open sockets later. A process whose supervisor is gone ends itself.
 
     Args:
         store: a connection to the supervisor's store that nothing else uses.
         worker: this process's name.
-        collective_s: for how long its collectives wait; told with the signs of life.
-        poll_s: seconds between two looks while there is a group to be cut; else BEAT_S.
-        abort: called beside the cut, for backends that have an abort of their own (NCCL).
+        collective_s: how long its collectives wait; sent with the heartbeats.
+        poll_s: seconds between two polls while the loop is in a generation; else HEARTBEAT_S.
+        abort: also called, for backends that have an abort of their own (NCCL).
     """
 
     def __init__(
         self,
-        store: Any,
+        store: Store,
         worker: str,
         *,
         collective_s: float = 0.0,
@@ -43,28 +46,28 @@ class Watcher:
         self._store, self._worker, self._poll_s, self._abort = store, worker, poll_s, abort
         self._collective_s = collective_s
         self._lock = threading.Lock()
-        self._attempt: int | None = None
-        self._kept: frozenset[str] = frozenset()
+        self._generation: int | None = None
+        self._sockets_before: frozenset[str] = frozenset()
         self._step = -1
         self._newest = 0
-        self._ended, self._wake = False, threading.Event()
-        self._thread = threading.Thread(target=self._run, name="ettr-watcher", daemon=True)
+        self._closed, self._wake = False, threading.Event()
+        self._thread = threading.Thread(target=self._run, name="ettr-heartbeat", daemon=True)
         self._thread.start()
 
-    def attempt(self, generation: int) -> None:
-        """The loop begins to form the group of a generation: later ones end it."""
+    def enter(self, generation: int) -> None:
+        """The loop begins to form the group of a generation: later ones end its waits."""
         with self._lock:
-            self._kept = frozenset(open_sockets())
-            self._attempt = generation
+            self._sockets_before = frozenset(open_sockets())
+            self._generation = generation
         self._wake.set()
 
-    def rest(self) -> None:
-        """The loop holds no group: nothing is to be cut."""
+    def leave(self) -> None:
+        """The loop has no group: no connection is to be shut down."""
         with self._lock:
-            self._attempt = None
+            self._generation = None
 
-    def reached(self, step: int) -> None:
-        """Tell with the signs of life how far the loop has come."""
+    def report_step(self, step: int) -> None:
+        """Send with the heartbeats the last step that was made."""
         self._step = step
 
     @property
@@ -74,33 +77,33 @@ class Watcher:
 
     def close(self) -> None:
         """End the thread: one that is in the store's code when the interpreter ends aborts it."""
-        self._ended = True
+        self._closed = True
         self._wake.set()
         self._thread.join()
 
     def _run(self) -> None:
-        count, beaten_s = 0, 0.0
+        count, sent_s = 0, 0.0
         while True:
-            self._wake.wait(BEAT_S if self._attempt is None else self._poll_s)
+            self._wake.wait(HEARTBEAT_S if self._generation is None else self._poll_s)
             self._wake.clear()
-            if self._ended:
+            if self._closed:
                 return
             try:
-                generation = int(self._store.get(names.GENERATION))
-                if time.monotonic() - beaten_s >= BEAT_S:
-                    beaten_s, count = time.monotonic(), count + 1
-                    beat = Beat(count, self._step, self._attempt or 0, self._collective_s)
-                    self._store.set(names.beat_key(self._worker), beat.to_text())
+                newest = int(self._store.get(rendezvous.GENERATION))
+                if time.monotonic() - sent_s >= HEARTBEAT_S:
+                    sent_s, count = time.monotonic(), count + 1
+                    beat = Heartbeat(count, self._step, self._generation or 0, self._collective_s)
+                    self._store.set(rendezvous.heartbeat_key(self._worker), beat.to_text())
             except Exception:
                 os._exit(ORPHANED_EXIT)  # no supervisor: nobody could fence or replace this rank
-            self._newest = generation
-            self._cut_if_older(generation)
+            self._newest = newest
+            self._end_waits_of_older(newest)
 
-    def _cut_if_older(self, generation: int) -> None:
+    def _end_waits_of_older(self, newest: int) -> None:
         with self._lock:
-            if self._attempt is None or generation <= self._attempt:
+            if self._generation is None or newest <= self._generation:
                 return
-            # under the lock: `attempt` for the new generation waits until the cut is done
-            sever(self._kept)
+            # under the lock: `enter` of the new generation waits until this is done
+            shut_down_connections(except_for=self._sockets_before)
         if self._abort is not None:
             self._abort()

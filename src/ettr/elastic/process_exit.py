@@ -12,11 +12,11 @@ import os
 # field 9 of /proc/PID/stat, from include/linux/sched.h: the kernel is ending this task
 _PF_EXITING = 0x4
 _FLAGS_AFTER_NAME = 6
-_ROOM_BYTES = 1024
+_STAT_BYTES = 1024
 
 
 class ExitWatch:
-    """Looks at one process; the file is held open, so that no later process of its number is met.
+    """Watches one process through its open stat file, so that no later process of its pid is met.
 
     Args:
         pid: a child that was not waited for yet.
@@ -26,19 +26,19 @@ class ExitWatch:
         self._fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
 
     def ending(self) -> bool:
-        """Whether it is being ended, or has ended: nothing of its program runs any more."""
+        """Whether it is being ended, or has ended: none of its program runs any more."""
         if self._fd < 0:
             return True
         try:
-            text = os.pread(self._fd, _ROOM_BYTES, 0)
+            text = os.pread(self._fd, _STAT_BYTES, 0)
         except ProcessLookupError:
             return True
-        # The name in parentheses may hold spaces and parentheses of its own.
+        # The name in parentheses may itself hold spaces and parentheses.
         fields = text[text.rindex(b")") + 1 :].split()
         return bool(int(fields[_FLAGS_AFTER_NAME]) & _PF_EXITING)
 
     def close(self) -> None:
-        """Let go of the file; twice is harmless."""
+        """Close the file; twice is harmless."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

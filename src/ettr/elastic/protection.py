@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from ettr.errors import UsageError
-from ettr.recovery.planner import RecoveryPolicy
+from ettr.recovery import RecoveryPolicy
 
 
 @dataclass(frozen=True, slots=True)
 class Protection:
-    """Where a lost shard can come from; any mixture, also none.
+    """Where a lost shard can come from; any mixture, or nothing.
 
     Attributes:
-        buddy: Every rank keeps its own last two updates and those of the rank before it, in host
-            memory: four images of a shard with its moments. Exact.
+        buddy: Every rank keeps its last two updates and those of the previous rank in host memory:
+            four images of a shard with its moments. Exact.
         running: Folder of a running checkpoint, of which each rank saves a part at every step.
         running_options: For `RunningCheckpoint`: policy, budget, every_steps, ...
         full: Folder of full checkpoints, each of one step, through torch.distributed.checkpoint.
@@ -25,7 +25,7 @@ class Protection:
         mttf_s: Mean time to failure of the whole job. With it `full_every_steps` holds only until
             the first save; from then on the distance is the one of largest expected ETTR, from the
             measured stall and step time.
-        recovery: How the planner chooses where more than one is at hand.
+        recovery: How the planner chooses where several sources are available.
     """
 
     buddy: bool = True
@@ -51,6 +51,12 @@ class Protection:
             raise UsageError("protection: " + "; ".join(problems))
 
     @property
-    def note_folder(self) -> Path | None:
-        """Where the times of the run are left for a job that loses every process."""
+    def timings_folder(self) -> Path | None:
+        """Where the timings of the run are kept for a job that loses every process."""
         return self.full or self.running
+
+    @property
+    def scheme(self) -> str:
+        """What is used, as one word: `buddy+full`; `none` for nothing."""
+        used = ("buddy", self.buddy), ("running", self.running), ("full", self.full)
+        return "+".join(name for name, on in used if on) or "none"

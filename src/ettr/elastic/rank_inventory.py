@@ -1,12 +1,19 @@
-"""What the ranks of a generation tell each other before they recover, and what they report then."""
+"""What each rank holds when a generation begins, and the report of what was recovered from it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from ettr.recovery.planner import Decision, RecoveryPolicy, RecoveryTimes, recovery_times
-from ettr.recovery.restore_costs import RunTimings, combined_timings
+from ettr.elastic.neighbour_ring import RingAddress
+from ettr.recovery import (
+    Decision,
+    RecoveryPolicy,
+    RecoveryTimes,
+    RunTimings,
+    recovery_times,
+)
+from ettr.recovery.restore_costs import RunTimingsJson, combined_timings
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,14 +26,15 @@ class RecoveryReport:
             or `resume` (a full checkpoint).
         step: Training steps done; training goes on with the next.
         reached_step: The furthest step of a survivor before; where none lived, of a block in the
-            running checkpoint, if that was looked at. -1 at a start.
+            running checkpoint, if that was read. -1 at a start.
         lost_slots: Slots whose shard was in no survivor's process.
         stale_steps: Mean age of what was restored from the running checkpoint.
         oldest_step: Oldest step of a block restored from it.
         relative_perturbation: Predicted ‖δ‖/‖x‖ of a partial recovery or a composite.
         decision: The planner's choice and what the others would have cost.
         restore_s: From the formed group to the agreed state.
-        source_s: Of that, from the choice on; source_bytes: what it moved on all ranks together.
+        source_s: Of that, from the choice on.
+        source_bytes: Bytes that were restored on all ranks together.
         fingerprint_before: Hash of this rank's live shard when the failure was met; None: new.
         fingerprint_after: Hash of it when training went on.
     """
@@ -52,36 +60,63 @@ class RecoveryReport:
         return max(0, self.reached_step - self.step)
 
 
-@dataclass(slots=True)
-class Facts:
-    """What all ranks said; the same on every rank."""
+@dataclass(frozen=True, slots=True)
+class Holdings:
+    """One rank's message: what it holds.
 
-    live: list[int | None]
-    own: list[list[int]]
-    mirror: list[list[int]]
-    sizes: list[int]
+    Attributes:
+        live: Step of its live shard; None: it has none.
+        own: Steps of the images of its shard.
+        neighbour: Steps of the images of the previous slot's shard.
+        n_bytes: Of an image of its shard.
+        full: Steps of the full checkpoints that it sees, the newest first.
+        timed: What it has timed of the run (`RunTimings.to_dict`).
+        noted: What a job that has lost every process had timed.
+        address: Where the previous slot finds it.
+    """
+
+    live: int | None
+    own: list[int]
+    neighbour: list[int]
+    n_bytes: int
     full: list[int]
+    timed: RunTimingsJson
+    noted: RunTimingsJson | None
+    address: RingAddress | None
+
+
+@dataclass(frozen=True, slots=True)
+class RankInventory:
+    """What all ranks hold, by slot; the same on every rank.
+
+    Attributes:
+        full: Steps of the full checkpoints that every rank sees, the newest first.
+        timed: What the survivors have timed, as one.
+    """
+
+    live: tuple[int | None, ...]
+    own: tuple[frozenset[int], ...]
+    neighbour: tuple[frozenset[int], ...]
+    sizes: tuple[int, ...]
+    full: tuple[int, ...]
     timed: RunTimings
-    stale: list[float | None] = field(default_factory=list)
-    oldest: list[int | None] = field(default_factory=list)
-    relative: list[float] = field(default_factory=list)
 
     @classmethod
-    def of(cls, said: list[dict[str, Any]]) -> Facts:
-        """From what each rank said, in the order of the slots."""
-        survivors = [one for one in said if one["live"] is not None] or said
-        timed = combined_timings(RunTimings.from_dict(one["timed"]) for one in survivors)
+    def of(cls, ranks: Sequence[Holdings]) -> RankInventory:
+        """From the messages of all ranks, in the order of the slots."""
+        survivors = [rank for rank in ranks if rank.live is not None] or ranks
+        timed = combined_timings(RunTimings.from_dict(rank.timed) for rank in survivors)
         if timed.step_s is None:  # none has lived: what the first rank found on the disk
             timed = combined_timings(
-                RunTimings.from_dict(one["noted"] or one["timed"]) for one in said
+                RunTimings.from_dict(rank.noted or rank.timed) for rank in ranks
             )
-        seen = set.intersection(*(set(one["full"]) for one in said))
+        seen_by_all = set.intersection(*(set(rank.full) for rank in ranks))
         return cls(
-            [one["live"] for one in said],
-            [one["own"] for one in said],
-            [one["mirror"] for one in said],
-            [one["bytes"] for one in said],
-            sorted(seen, reverse=True),
+            tuple(rank.live for rank in ranks),
+            tuple(frozenset(rank.own) for rank in ranks),
+            tuple(frozenset(rank.neighbour) for rank in ranks),
+            tuple(rank.n_bytes for rank in ranks),
+            tuple(sorted(seen_by_all, reverse=True)),
             timed,
         )
 
@@ -93,7 +128,7 @@ class Facts:
     @property
     def lost(self) -> tuple[int, ...]:
         """Slots of which no process lives."""
-        return tuple(s for s in range(self.world) if self.live[s] is None)
+        return tuple(slot for slot in range(self.world) if self.live[slot] is None)
 
     @property
     def reached(self) -> int:
@@ -111,6 +146,11 @@ class Facts:
         return sum(self.sizes[slot] for slot in self.lost)
 
     @property
+    def total_bytes(self) -> int:
+        """Bytes of all shards."""
+        return sum(self.sizes)
+
+    @property
     def whole_job(self) -> bool:
         """Whether no process lives and no memory is left."""
         return all(live is None for live in self.live) and self.common_step() is None
@@ -118,16 +158,16 @@ class Facts:
     def measured(self, policy: RecoveryPolicy) -> RecoveryTimes:
         """Times for the planner."""
         return recovery_times(
-            self.timed, lost_bytes=self.lost_bytes, total_bytes=sum(self.sizes), policy=policy
+            self.timed, lost_bytes=self.lost_bytes, total_bytes=self.total_bytes, policy=policy
         )
 
-    def held(self, slot: int) -> set[int]:
+    def held(self, slot: int) -> frozenset[int]:
         """Steps of a slot that are in some memory."""
-        found = set(self.own[slot]) | set(self.mirror[(slot + 1) % self.world])
+        images = self.own[slot] | self.neighbour[(slot + 1) % self.world]
         live = self.live[slot]
-        return found if live is None else found | {live}
+        return images if live is None else images | {live}
 
     def common_step(self) -> int | None:
         """The newest step that is held of every slot; None: there is none."""
-        steps = set.intersection(*(self.held(slot) for slot in range(self.world)))
+        steps = frozenset.intersection(*(self.held(slot) for slot in range(self.world)))
         return max(steps, default=None)

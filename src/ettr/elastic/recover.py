@@ -1,384 +1,286 @@
-"""From a group that was formed anew to one state on which all ranks agree.
+"""Bring a newly formed group to one state on which all ranks agree.
 
-Every rank tells what it holds; from the same facts each computes the same choice, so that none has
-to lead. Order: some memory (exact), the running checkpoint for the lost shards alone (partial), a
-full checkpoint for all (rollback), the state as the script built it. Where no process lives, a full
-checkpoint, or the running checkpoint for all shards (composite) if that was allowed.
+Every rank sends what it holds; from the same messages each computes the same choice, so that no
+rank has to lead. Order: some memory (exact), the running checkpoint for the lost shards alone
+(partial), a full checkpoint for all (rollback), the state as the script built it. Where no process
+lives, a full checkpoint, or the running checkpoint for all shards (composite) if that was allowed.
 """
 
 from __future__ import annotations
 
-import math
 import time
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-import torch
-
-from ettr.checkpoint.errors import CheckpointError
-from ettr.checkpoint.restoring import restore
-from ettr.checkpoint.state import TrainingState
-from ettr.checkpoint.verification import block_ages
-from ettr.elastic import full_checkpoint as full
-from ettr.elastic import shard_image as images
-from ettr.elastic.rank_inventory import Facts, RecoveryReport
-from ettr.elastic.shard_history import Keeper
-from ettr.recovery import planner as recovery
-from ettr.recovery.planner import RecoverySource, Situation
+from ettr.checkpoint import CheckpointError
+from ettr.elastic.buddy_exchange import BuddyExchange
+from ettr.elastic.control_store import RankMessages
+from ettr.elastic.full_checkpoint import full_steps, load_full
+from ettr.elastic.model_shard import ModelShard
+from ettr.elastic.protection import Protection
+from ettr.elastic.rank_inventory import Holdings, RankInventory, RecoveryReport
+from ettr.elastic.running_source import CopyAge, RunningSource
+from ettr.elastic.shard_history import ShardStore
+from ettr.elastic.shard_image import (
+    copied_parts,
+    fingerprint,
+    image_bytes,
+    put_image,
+    put_parts,
+)
+from ettr.recovery import RecoverySource, RunTimings, Situation, decide, predicted_perturbation
 from ettr.recovery.restore_costs import RunTimingsJson, read_timings
 
-if TYPE_CHECKING:
-    from ettr.elastic.generation import Generation
+
+@dataclass(frozen=True, slots=True)
+class RecoveryScope:
+    """What a recovery works with besides the model.
+
+    Attributes:
+        number: Of the generation.
+        slot: This rank.
+        protection: What guards the shards.
+        shards: This rank's memory over the generations.
+        messages: To all ranks of the generation.
+        buddies: The connections to the neighbours.
+        timed: What this rank has timed of the run.
+        fingerprints: Hash the shard before and after.
+    """
+
+    number: int
+    slot: int
+    protection: Protection
+    shards: ShardStore
+    messages: RankMessages
+    buddies: BuddyExchange
+    timed: RunTimings
+    fingerprints: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _FullLoad:
+    """Message of each rank that tried to load a full checkpoint."""
+
+    failed: bool
 
 
 class Recovery:
     """One recovery of one rank; `run` returns the report."""
 
-    def __init__(
-        self, generation: Generation, state: TrainingState, model: Any, optimizer: Any
-    ) -> None:
-        self._generation, self._state = generation, state
-        self._model, self._optimizer = model, optimizer
-        self._keeper: Keeper = generation.keeper
-        self._protection = generation.protection
-        self._slot = generation.slot
-        state.materialise()
-        self._pieces = images.pieces_of(state)
-        images.reset_step_counts(self._pieces)
-        # A rollback may need the state as it was built, and attempts before it write over it.
-        self._built = torch.empty(images.image_bytes(self._pieces), dtype=torch.uint8)
-        images.take(self._pieces, self._built)
+    def __init__(self, scope: RecoveryScope, shard: ModelShard) -> None:
+        self._scope, self._shard, self._pieces = scope, shard, shard.pieces
+        self._shards, self._protection = scope.shards, scope.protection
+        # A rollback may need the state as it was built, and attempts before it overwrite it.
+        self._built = shard.image()
         self._chosen_s = time.monotonic()
-
-    @property
-    def pieces(self) -> list[images.Piece]:
-        """The rebuilt model's shard."""
-        return self._pieces
-
-    def run(self) -> RecoveryReport:
-        """Agree, restore, and mirror; every rank of the generation calls it."""
-        begin = time.monotonic()
-        before = self._fingerprint_before()
-        facts = self._gather()
-        made = self._resume(facts) if facts.whole_job else self._recover(facts)
-        self._guard_anew(facts, made)
-        return RecoveryReport(
-            **made,
-            generation=self._generation.number,
-            restore_s=time.monotonic() - begin,
-            source_s=time.monotonic() - self._chosen_s,
-            fingerprint_before=before,
-            fingerprint_after=self._fingerprint(),
+        root = self._protection.running
+        self._running = (
+            None
+            if root is None
+            else RunningSource(root, scope.slot, scope.shards, scope.messages, shard)
         )
 
-    def _fingerprint(self) -> str | None:
-        return images.fingerprint(self._pieces) if self._generation.fingerprints else None
+    def run(self) -> RecoveryReport:
+        """Agree on a state, restore it and copy it; every rank of the generation calls it.
+
+        Raises:
+            UsageError: nothing that the policy allows can recover the lost shards.
+            CheckpointError: the model is not what it was in the generation before.
+            RuntimeError: a rank was lost meanwhile.
+        """
+        begin_s = time.monotonic()
+        before = self._fingerprint_before()
+        inventory = self._gather()
+        report = self._resume(inventory) if inventory.whole_job else self._recover(inventory)
+        self._copy_again(inventory, report)
+        return replace(
+            report,
+            restore_s=time.monotonic() - begin_s,
+            source_s=time.monotonic() - self._chosen_s,
+            fingerprint_before=before,
+            fingerprint_after=fingerprint(self._pieces) if self._scope.fingerprints else None,
+        )
 
     def _fingerprint_before(self) -> str | None:
         # Hashed before the rebuilt model takes it over: this is the shard as the failure left it.
-        if self._keeper.live is None or not self._generation.fingerprints:
+        if self._shards.live is None or not self._scope.fingerprints:
             return None
-        images.put_parts(self._pieces, self._keeper.live)
-        return self._fingerprint()
+        put_parts(self._pieces, self._shards.live)
+        return fingerprint(self._pieces)
 
-    def _gather(self) -> Facts:
-        keeper, protection = self._keeper, self._protection
-        said = self._generation.gather(
+    def _gather(self) -> RankInventory:
+        shards, full = self._shards, self._protection.full
+        ranks = self._scope.messages.gather(
             "inventory",
-            {
-                "live": self._live_step(),
-                "own": keeper.own.steps,
-                "mirror": keeper.mirror.steps,
-                "bytes": images.image_bytes(self._pieces),
-                "full": full.full_steps(protection.full) if protection.full else [],
-                "timed": self._generation.timed.to_dict(),
-                "noted": self._noted(),
-                "place": self._generation.open_ring(),
-            },
+            Holdings(
+                live=self._live_step(),
+                own=shards.own.steps,
+                neighbour=shards.neighbour.steps,
+                n_bytes=image_bytes(self._pieces),
+                full=full_steps(full) if full else [],
+                timed=self._scope.timed.to_dict(),
+                noted=self._noted(),
+                address=self._scope.buddies.address,
+            ),
         )
-        if self._generation.ring is not None:
-            self._generation.ring.join([one["place"] for one in said])
-        return Facts.of(said)
+        self._scope.buddies.join(ranks)
+        return RankInventory.of(ranks)
 
     def _noted(self) -> RunTimingsJson | None:
         """What a job of which no process lives has timed."""
-        folder = self._protection.note_folder
-        noted = None if folder is None or not self._keeper.empty else read_timings(folder)
+        folder = self._protection.timings_folder
+        noted = None if folder is None or not self._shards.empty else read_timings(folder)
         return None if noted is None else noted.to_dict()
 
     def _live_step(self) -> int | None:
-        keeper = self._keeper
-        if keeper.live is None and keeper.own.steps:
-            # Parked by this slot's process before it ended: the shard without the process.
-            images.put(self._pieces, keeper.own.image_of(keeper.own.steps[0]))
-            copies = {k: copy_of(v) for k, v in images.live_parts(self._pieces).items()}
-            keeper.live, keeper.live_step = copies, keeper.own.steps[0]
-            images.put(self._pieces, self._built)
-        return None if keeper.live is None else keeper.live_step
+        shards = self._shards
+        if shards.live is None and shards.own.steps:
+            # Saved by this slot's process before it ended: the shard without the process.
+            step = shards.own.steps[0]
+            put_image(self._pieces, shards.own.image_of(step))
+            shards.live, shards.live_step = copied_parts(self._pieces), step
+            put_image(self._pieces, self._built)
+        return None if shards.live is None else shards.live_step
 
-    def _recover(self, facts: Facts) -> dict[str, Any]:
-        common = facts.common_step()
-        if common is None and facts.apart <= 1:  # else no survivor's shard may stay as it is
-            if not facts.lost:
-                return self._accept(facts)
-            if self._protection.running is not None:
-                self._gather_ages(facts)
-        relative = recovery.predicted_perturbation(facts.relative, len(facts.lost) / facts.world)
-        lost_stale = [stale for stale in (facts.stale or [None]) if stale is not None]
-        covered = bool(facts.stale) and all(facts.stale[s] is not None for s in facts.lost)
-        situation = Situation(
-            reached_step=facts.reached,
-            replica_step=common,
-            stale_steps=sum(lost_stale) / len(lost_stale) if covered and lost_stale else None,
-            relative_perturbation=relative,
-            full_step=facts.full[0] if facts.full else 0,
-            lost_fraction=len(facts.lost) / facts.world,
-        )
+    def _recover(self, inventory: RankInventory) -> RecoveryReport:
+        """Survivors live: from memory, the lost shards alone, or all from a full checkpoint."""
+        common = inventory.common_step()
+        ages: list[CopyAge] | None = None
+        if common is None and inventory.apart <= 1:  # else no survivor's shard may stay as it is
+            if not inventory.lost:
+                return self._accept(inventory)
+            if self._running is not None:
+                ages = self._running.gather_ages(inventory)
+        situation = _situation(inventory, common, ages)
         policy = self._protection.recovery
-        decision = recovery.decide(situation, facts.measured(policy), policy)
+        decision = decide(situation, inventory.measured(policy), policy)
         self._chosen_s = time.monotonic()
-        made: dict[str, Any] = {
-            "source": str(decision.choice),
-            "reached_step": facts.reached,
-            "lost_slots": facts.lost,
-            "decision": decision,
-        }
+        report = RecoveryReport(
+            generation=self._scope.number,
+            source=str(decision.choice),
+            step=inventory.reached,
+            reached_step=inventory.reached,
+            lost_slots=inventory.lost,
+            decision=decision,
+        )
         if decision.choice is RecoverySource.REPLICA and common is not None:
-            self._from_memory(facts, common)
-            return made | {"step": common, "source_bytes": facts.lost_bytes}
-        if decision.choice is RecoverySource.PARTIAL:
-            oldest = self._from_running(facts)
+            self._from_memory(inventory, common)
+            return replace(report, step=common, source_bytes=inventory.lost_bytes)
+        if decision.choice is RecoverySource.PARTIAL and self._running is not None:
+            oldest = self._running.restore_lost(inventory)
             if oldest is not None:
-                return made | {
-                    "step": facts.reached,
-                    "stale_steps": situation.stale_steps,
-                    "oldest_step": oldest,
-                    "relative_perturbation": relative,
-                    "source_bytes": facts.lost_bytes,
-                }
-        step = self._from_full(facts)
-        moved = sum(facts.sizes) if step else 0
-        return made | {"source": "rollback", "step": step, "source_bytes": moved}
+                return replace(
+                    report,
+                    stale_steps=situation.stale_steps,
+                    oldest_step=oldest,
+                    relative_perturbation=situation.relative_perturbation,
+                    source_bytes=inventory.lost_bytes,
+                )
+        step = self._from_full(inventory)
+        n_bytes = inventory.total_bytes if step else 0
+        return replace(report, source=str(RecoverySource.ROLLBACK), step=step, source_bytes=n_bytes)
 
-    def _accept(self, facts: Facts) -> dict[str, Any]:
+    def _accept(self, inventory: RankInventory) -> RecoveryReport:
         """Nothing was lost, no image is kept: shards that differ by one update go on together."""
-        images.put_parts(self._pieces, self._keeper.live or {})
-        return {"source": "partial", "step": facts.reached, "reached_step": facts.reached}
+        put_parts(self._pieces, self._shards.live or {})
+        return RecoveryReport(
+            generation=self._scope.number,
+            source=str(RecoverySource.PARTIAL),
+            step=inventory.reached,
+            reached_step=inventory.reached,
+        )
 
-    def _from_memory(self, facts: Facts, step: int) -> None:
+    def _from_memory(self, inventory: RankInventory, step: int) -> None:
         """Every rank to one step: its own memory, or its buddy's."""
-        keeper = self._keeper
-        self._hand_over(facts, step)
-        if step in keeper.own.steps:
+        shards = self._shards
+        self._scope.buddies.hand_back(inventory, step)
+        if step in shards.own.steps:
             # with the random state as the step left it, which has moved on since
-            images.put(self._pieces, keeper.own.image_of(step))
+            put_image(self._pieces, shards.own.image_of(step))
         else:
-            images.put_parts(self._pieces, keeper.live or {})
+            put_parts(self._pieces, shards.live or {})
 
-    def _hand_over(self, facts: Facts, step: int) -> None:
-        for slot in range(facts.world):
-            if step in facts.own[slot] or facts.live[slot] == step:
-                continue
-            buddy = (slot + 1) % facts.world
-            if self._slot == buddy:
-                self._generation.ring.send("before", step, self._keeper.mirror.image_of(step))
-            elif self._slot == slot:
-                into = self._keeper.own.room(facts.sizes[slot])
-                self._generation.ring.receive("next", step, into)
-                self._keeper.own.filled(into, step)
-
-    def _gather_ages(self, facts: Facts) -> None:
-        """How old the lost shards' copies are, and how far the survivors are from theirs."""
-        lost = self._slot in facts.lost
-        root = self._protection.running
-        said: dict[str, Any] = {"stale": None, "oldest": None, "relative": None}
-        try:
-            if lost:
-                steps = [age.step for age in block_ages(root, slot=str(self._slot))]  # type: ignore[arg-type]
-                known = [step for step in steps if step is not None]
-                if known and len(known) == len(steps):
-                    said["stale"] = max(0.0, facts.reached - sum(known) / len(known))
-                    said["oldest"] = min(known)
-            elif self._keeper.live is not None:
-                said["relative"] = self._own_distance()
-        except CheckpointError:
-            pass  # nothing that could be used: the planner is told so
-        told = self._generation.gather("ages", said)
-        facts.stale = [one["stale"] for one in told]
-        facts.oldest = [one["oldest"] for one in told]
-        facts.relative = [one["relative"] for one in told if one["relative"] is not None]
-
-    def _own_distance(self) -> float:
-        """‖live − saved‖/‖live‖ of this rank's own parameters."""
-        live = self._keeper.live or {}
-        restore(self._protection.running, self._state, slot=self._slot)  # type: ignore[arg-type]
-        apart = norm = 0.0
-        for piece in self._pieces:
-            if piece.name == "param":
-                value = live[(piece.shard.spec.fqn, "param")]
-                saved = piece.shard.parameter
-                apart += float((value - saved).double().square().sum())
-                norm += float(value.double().square().sum())
-        return (apart / norm) ** 0.5 if norm else 0.0
-
-    def _from_running(self, facts: Facts) -> int | None:
-        """Lost shards from the running checkpoint, the others as they are; None: not possible."""
-        oldest: int | None = facts.reached
-        if self._slot in facts.lost:
-            try:
-                report = restore(self._protection.running, self._state, slot=self._slot)  # type: ignore[arg-type]
-                oldest = report.oldest_step
-            except CheckpointError:
-                oldest = None
-        elif self._keeper.live is not None:
-            images.put_parts(self._pieces, self._keeper.live)
-        said = self._generation.gather("restored", {"oldest": oldest})
-        if any(one["oldest"] is None for one in said):
-            return None
-        self._keeper.forget_images()
-        return min(int(one["oldest"]) for one in said)
-
-    def _from_full(self, facts: Facts) -> int:
-        """All ranks from the newest full checkpoint that is whole; 0: the state as it was built."""
-        self._keeper.forget_images()
-        images.put(self._pieces, self._built)
+    def _from_full(self, inventory: RankInventory) -> int:
+        """All ranks from the newest intact full checkpoint; 0: the state as it was built."""
+        self._shards.drop_images()
+        put_image(self._pieces, self._built)
         root = self._protection.full
-        for step in facts.full if root is not None else []:
+        if root is None:
+            return 0
+        for step in inventory.full:
             failed = False
             try:
-                full.load_full(root, step, self._model, self._optimizer)  # type: ignore[arg-type]
+                load_full(root, step, self._shard.model, self._shard.optimizer)
             except (CheckpointError, OSError):
                 failed = True
-            said = self._generation.gather(f"full-{step}", {"failed": failed})
-            if not any(one["failed"] for one in said):
+            ranks = self._scope.messages.gather(f"full-{step}", _FullLoad(failed))
+            if not any(rank.failed for rank in ranks):
                 return step
-        images.put(self._pieces, self._built)
+        put_image(self._pieces, self._built)
         return 0
 
-    def _resume(self, facts: Facts) -> dict[str, Any]:
+    def _resume(self, inventory: RankInventory) -> RecoveryReport:
         """No process has lived: the composite, a full checkpoint, or the state as it was built."""
-        moved = sum(facts.sizes)
-        made: dict[str, Any] = {"lost_slots": facts.lost}
-        found = self._composite(facts) if self._may_compose() else None
-        if found is not None:
-            policy = self._protection.recovery
-            decision = recovery.decide(found.situation, facts.measured(policy), policy)
-            made |= {"reached_step": found.situation.reached_step, "decision": decision}
-            if decision.choice is RecoverySource.COMPOSITE:
-                self._keeper.forget_images()
-                return made | {
-                    "source": str(RecoverySource.COMPOSITE),
-                    "step": found.situation.reached_step,
-                    "stale_steps": found.situation.stale_steps,
-                    "oldest_step": found.oldest_step,
-                    "relative_perturbation": found.situation.relative_perturbation,
-                    "source_bytes": moved,
-                }
-        self._chosen_s = time.monotonic()
-        step = self._from_full(facts)
-        source = "resume" if step else "start"
-        return made | {"source": source, "step": step, "source_bytes": moved if step else 0}
-
-    def _may_compose(self) -> bool:
-        allowed = self._protection.recovery.allowed
-        return self._protection.running is not None and RecoverySource.COMPOSITE in allowed
-
-    def _composite(self, facts: Facts) -> Composite | None:
-        """Every shard from its own running checkpoint, into the live tensors; None: not possible.
-
-        It has to be read before it can be chosen: how far its blocks moved is in them.
-        """
-        root = self._protection.running
-        known = _ages_of(root, self._slot)  # type: ignore[arg-type]
-        told = self._generation.gather("composite-ages", {"ages": known})
-        if any(one["ages"] is None for one in told):
-            return None
-        reached = max([*facts.full[:1], *(max(one["ages"]) for one in told)])
-        said: dict[str, Any] = {}
-        self._chosen_s = time.monotonic()  # reading is part of it, whatever is chosen then
-        try:
-            report = restore(root, self._state, slot=self._slot, reached_step=reached)  # type: ignore[arg-type]
-            moved = report.perturbation
-            if moved is not None and not moved.unmeasured:
-                delta = max(moved.delta_norm, moved.walk_norm or 0.0)
-                said = {"delta": delta, "norm": moved.parameter_norm}
-            said["mean"], said["oldest"] = report.mean_step, report.oldest_step
-        except CheckpointError:
-            said = {"mean": None}
-        told = self._generation.gather("composite", said)
-        if any(one["mean"] is None for one in told):
-            return None
-        mean_step = sum(n * one["mean"] for n, one in zip(facts.sizes, told, strict=True))
-        situation = Situation(
-            reached_step=reached,
-            stale_steps=max(0.0, reached - mean_step / sum(facts.sizes)),
-            relative_perturbation=_relative(told),
-            full_step=facts.full[0] if facts.full else 0,
-            survivors=False,
+        report = RecoveryReport(
+            generation=self._scope.number, source="start", step=0, lost_slots=inventory.lost
         )
-        oldest = min(int(one["oldest"]) for one in told)
-        return Composite(situation, oldest)
+        policy = self._protection.recovery
+        composite = None
+        if self._running is not None and RecoverySource.COMPOSITE in policy.allowed:
+            composite = self._running.restore_all(inventory)
+        if composite is not None:
+            situation = composite.situation
+            decision = decide(situation, inventory.measured(policy), policy)
+            report = replace(report, reached_step=situation.reached_step, decision=decision)
+            if decision.choice is RecoverySource.COMPOSITE:
+                self._chosen_s = composite.began_s
+                self._shards.drop_images()
+                return replace(
+                    report,
+                    source=str(RecoverySource.COMPOSITE),
+                    step=situation.reached_step,
+                    stale_steps=situation.stale_steps,
+                    oldest_step=composite.oldest_step,
+                    relative_perturbation=situation.relative_perturbation,
+                    source_bytes=inventory.total_bytes,
+                )
+        self._chosen_s = time.monotonic()
+        step = self._from_full(inventory)
+        source, n_bytes = ("resume", inventory.total_bytes) if step else ("start", 0)
+        return replace(report, source=source, step=step, source_bytes=n_bytes)
 
-    def _guard_anew(self, facts: Facts, made: dict[str, Any]) -> None:
-        """Every image that should be held of the agreed step is made, where it is not there."""
-        keeper, step = self._keeper, made["step"]
-        self._generation.sizes = facts.sizes
+    def _copy_again(self, inventory: RankInventory, report: RecoveryReport) -> None:
+        """Make every image that should be held of the agreed step, where it is missing."""
+        shards, step = self._shards, report.step
         if not self._protection.buddy:
-            keeper.own.forget()
-            keeper.mirror.forget()
-        elif made["source"] != str(RecoverySource.REPLICA):
-            self._generation.mirror(self._pieces, step)
+            shards.drop_images()
+        elif report.source != str(RecoverySource.REPLICA):
+            self._scope.buddies.copy(self._pieces, step)
         else:
-            self._mirror_missing(facts, step)
-            keeper.own.forget_after(step)
-            keeper.mirror.forget_after(step)
-        keeper.keep_live(self._pieces, step)
-
-    def _mirror_missing(self, facts: Facts, step: int) -> None:
-        keeper, world = self._keeper, facts.world
-        if step not in keeper.own.steps:
-            keeper.take_own(self._pieces, step)
-        if world == 1:
-            return
-        for slot in range(world):
-            buddy = (slot + 1) % world
-            if step in facts.mirror[buddy]:
-                continue
-            if self._slot == slot:
-                self._generation.ring.send("next", step, keeper.own.image_of(step))
-            elif self._slot == buddy:
-                into = keeper.mirror.room(facts.sizes[slot])
-                self._generation.ring.receive("before", step, into)
-                keeper.mirror.filled(into, step)
+            self._scope.buddies.copy_missing(self._pieces, inventory, step)
+        shards.hold_live(self._pieces, step)
 
 
-@dataclass(frozen=True, slots=True)
-class Composite:
-    """A state put together of every slot's running checkpoint."""
+def _situation(
+    inventory: RankInventory, common_step: int | None, ages: Sequence[CopyAge] | None
+) -> Situation:
+    """What the planner chooses from, where survivors live.
 
-    situation: Situation
-    oldest_step: int
-
-
-def _ages_of(root: Path, slot: int) -> list[int] | None:
-    """Steps of a slot's newest records, each once; None: the slot is not covered."""
-    try:
-        steps = [age.step for age in block_ages(root, slot=str(slot))]
-    except CheckpointError:
-        return None
-    known = [step for step in steps if step is not None]
-    return sorted(set(known)) if known and len(known) == len(steps) else None
-
-
-def _relative(told: list[dict[str, Any]]) -> float | None:
-    """‖δ‖/‖x‖ of all shards together; None: some block's movement is not known."""
-    if any("delta" not in one for one in told):
-        return None
-    norm = math.hypot(*(one["norm"] for one in told))
-    return math.hypot(*(one["delta"] for one in told)) / norm if norm > 0 else None
-
-
-def copy_of(value: Any) -> Any:
-    """A tensor's copy; a number as it is."""
-    return value.clone() if isinstance(value, torch.Tensor) else value
+    Args:
+        common_step: the newest step that is held of every slot.
+        ages: of the copies in the running checkpoint, by slot; None: they were not read.
+    """
+    lost_fraction = len(inventory.lost) / inventory.world
+    stale = [ages[slot].stale_steps for slot in inventory.lost] if ages else []
+    known = [steps for steps in stale if steps is not None]
+    moved = [age.relative_perturbation for age in ages or ()]
+    return Situation(
+        reached_step=inventory.reached,
+        replica_step=common_step,
+        stale_steps=sum(known) / len(known) if known and len(known) == len(stale) else None,
+        relative_perturbation=predicted_perturbation(
+            [relative for relative in moved if relative is not None], lost_fraction
+        ),
+        full_step=inventory.full[0] if inventory.full else 0,
+        lost_fraction=lost_fraction,
+    )

@@ -1,33 +1,51 @@
-"""Who belongs to a generation, and the names under which supervisor and workers tell each other.
+"""Who belongs to a generation, and the keys through which supervisor and ranks exchange it.
 
 Standard library only. All keys live in the supervisor's store; what the ranks of one generation
 exchange among themselves lies below `gen<number>/`, so that a process of an earlier generation
-cannot meet a later one.
+cannot meet a later one. docs/explanation/elastic-states.md lists the keys.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
+from enum import StrEnum
+
+from ettr.errors import UsageError
 
 GENERATION = "ettr/generation"
 ENV_STORE = "ETTR_ELASTIC_STORE"
 ENV_WORKER = "ETTR_ELASTIC_WORKER"
+ENV_PROTOCOL = "ETTR_ELASTIC_PROTOCOL"
+# Raised whenever keys or what stands under them change their meaning.
+PROTOCOL = "2"
+
+
+class Cause(StrEnum):
+    """Why a generation began."""
+
+    START = "start"
+    DIED = "died"
+    HUNG = "hung"
+    NETWORK = "network"  # collectives failed though no process died
 
 
 @dataclass(frozen=True, slots=True)
 class Membership:
     """One generation: which worker holds each slot, and what ended the generation before.
 
-    workers: worker names in the order of the slots. lost: slots whose worker is new. cause: why
-    the generation began: `start`, `died`, `hung`, or `network`. noticed_s: Unix seconds at which
-    the supervisor noticed; hung_s: seconds without a sign of life before that.
+    Attributes:
+        workers: Worker names in the order of the slots.
+        lost: Slots whose worker is new.
+        cause: Why the generation began.
+        noticed_s: Unix seconds at which the supervisor noticed.
+        hung_s: Seconds without a heartbeat before that.
     """
 
     generation: int
     workers: tuple[str, ...]
     lost: tuple[int, ...] = ()
-    cause: str = "start"
+    cause: Cause = Cause.START
     noticed_s: float = 0.0
     hung_s: float = 0.0
 
@@ -44,15 +62,19 @@ class Membership:
         """The membership that `to_json` wrote."""
         raw = json.loads(text)
         raw["workers"], raw["lost"] = tuple(raw["workers"]), tuple(raw["lost"])
+        raw["cause"] = Cause(raw["cause"])
         return cls(**raw)
 
 
 @dataclass(frozen=True, slots=True)
-class Beat:
+class Heartbeat:
     """A worker's sign of life.
 
-    count: of its signs. step: the last that it made; -1: none. generation: the one that its loop is
-    in; 0: none. collective_s: for how long its collectives wait without an answer.
+    Attributes:
+        count: Number of this heartbeat.
+        step: The last training step that the worker made; -1: none.
+        generation: The one that its loop is in; 0: none.
+        collective_s: How long its collectives wait without an answer.
     """
 
     count: int = 0
@@ -61,15 +83,28 @@ class Beat:
     collective_s: float = 0.0
 
     def to_text(self) -> str:
-        """As it stands in the store."""
+        """As it is in the store."""
         return f"{self.count}:{self.step}:{self.generation}:{self.collective_s!r}"
 
     @classmethod
-    def from_text(cls, text: str | bytes) -> Beat:
-        """The sign of life that `to_text` wrote."""
-        told = text.decode() if isinstance(text, bytes) else text
-        count, step, generation, collective_s = told.split(":")
+    def from_text(cls, text: str | bytes) -> Heartbeat:
+        """The heartbeat that `to_text` wrote."""
+        decoded = text.decode() if isinstance(text, bytes) else text
+        count, step, generation, collective_s = decoded.split(":")
         return cls(int(count), int(step), int(generation), float(collective_s))
+
+
+def check_protocol(of_supervisor: str | None) -> None:
+    """Refuse a supervisor of another version of ettr.
+
+    Raises:
+        UsageError: supervisor and rank do not exchange the same keys.
+    """
+    if of_supervisor != PROTOCOL:
+        raise UsageError(
+            f"the supervisor has version {of_supervisor or '1'} of the elastic protocol and this "
+            f"rank has version {PROTOCOL}: run `ettr elastic` and the script with the same ettr"
+        )
 
 
 def membership_key(generation: int) -> str:
@@ -77,21 +112,21 @@ def membership_key(generation: int) -> str:
     return f"ettr/membership/{generation}"
 
 
-def beat_key(worker: str) -> str:
-    """Where a worker leaves its signs of life (`Beat`)."""
-    return f"ettr/beat/{worker}"
+def heartbeat_key(worker: str) -> str:
+    """Where a worker leaves its heartbeats."""
+    return f"ettr/heartbeat/{worker}"
 
 
 def failed_key(generation: int, worker: str) -> str:
-    """Where a worker says that a collective of a generation failed it."""
+    """Set by a worker whose collective of a generation failed."""
     return f"ettr/failed/{generation}/{worker}"
 
 
-def finished_key(generation: int, slot: int) -> str:
-    """Where a rank says that it has trained to the end."""
-    return f"ettr/finished/{generation}/{slot}"
+def trained_key(generation: int, slot: int) -> str:
+    """Set by a rank that has trained to the end."""
+    return f"ettr/trained/{generation}/{slot}"
 
 
 def done_key(generation: int) -> str:
-    """Where the supervisor says that all ranks have, and that no generation follows this one."""
+    """Set by the supervisor once all ranks have, and no generation follows this one."""
     return f"ettr/done/{generation}"

@@ -1,7 +1,7 @@
-"""Cut the connections of a process group, so that a collective that waits for the dead raises.
+"""Shut down a process group's connections, so that a collective that waits for the dead raises.
 
-gloo tells only the ranks that were just exchanging data with the dead one; the others wait for the
-group's timeout, and `ProcessGroup.abort` does nothing on gloo. Shutting the sockets down from
+gloo informs only the ranks that were just exchanging data with the dead one; the others wait for
+the group's timeout, and `ProcessGroup.abort` does nothing on gloo. Shutting the sockets down from
 another thread ends every wait at once. Linux only (/proc).
 """
 
@@ -28,16 +28,19 @@ def open_sockets() -> dict[str, int]:
     return found
 
 
-def sever(kept: Collection[str]) -> int:
-    """Shut down every connected TCP socket that is not among `kept`; returns how many.
+def shut_down_connections(except_for: Collection[str]) -> int:
+    """Shut down every connected TCP socket but those named; returns how many.
 
     Files stay open, so that their owner closes them in its own time and no number is used twice.
+
+    Args:
+        except_for: kernel names of the sockets to leave alone.
     """
-    n_cut = 0
+    n_shut_down = 0
     for name, fd in open_sockets().items():
-        if name not in kept and _shut_down(fd):
-            n_cut += 1
-    return n_cut
+        if name not in except_for and _shut_down(fd):
+            n_shut_down += 1
+    return n_shut_down
 
 
 def _shut_down(fd: int) -> bool:
@@ -53,7 +56,7 @@ def _shut_down(fd: int) -> bool:
         copy.getpeername()
         copy.shutdown(socket.SHUT_RDWR)
     except OSError:
-        return False  # a listener, or cut already
+        return False  # a listener, or shut down already
     finally:
         copy.close()
     return True

@@ -7,55 +7,28 @@ the same processes. One machine: the store and the ranks live and die with it.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
-import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from ettr.elastic import rendezvous as names
-from ettr.elastic.process_exit import ExitWatch
-from ettr.elastic.rendezvous import Beat, Membership
+from ettr.elastic import rendezvous
+from ettr.elastic.hang_detector import HangDetector
+from ettr.elastic.rendezvous import Cause, Membership
+from ettr.elastic.states import RUN_TRANSITIONS, RunState, WorkerState, transition
 from ettr.elastic.supervisor_report import Loss, SupervisorOptions, SupervisorReport
+from ettr.elastic.worker_process import Roster, Worker
 from ettr.errors import UsageError
 
-_LOOK_S = 0.01
-_BEAT_LOOK_S = 0.25
-_BEATS_BEFORE_JUDGED = 2
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import TCPStore
+
+_POLL_S = 0.01
+_HEARTBEAT_POLL_S = 0.25
 _SPARE_WAIT_S = 5.0  # a new generation that has made no step by then gets its spare all the same
-_ENDING_S = 120.0  # what ranks may do after the training, before they are ended
-_OVER_COLLECTIVE_S = 15.0  # a wait that its own timeout ends is no reason to be replaced
-_FENCED_S = 10.0  # a killed process that is not gone by then hangs in the kernel, in one last call
-
-
-@dataclass(slots=True)
-class _Worker:
-    name: str
-    process: subprocess.Popen[bytes]
-    exit: ExitWatch
-    beat: Beat = field(default_factory=Beat)
-    beat_s: float = 0.0
-    beats: int = 0
-    behind_s: float | None = None  # since when that is an older one
-
-
-@dataclass(slots=True)
-class _Group:
-    membership: Membership
-    workers: dict[str, _Worker] = field(default_factory=dict)
-    spares: list[str] = field(default_factory=list)
-    losses: list[Loss] = field(default_factory=list)
-    unsettled: list[int] = field(default_factory=list)  # losses whose process is not gone yet
-    started: int = 0
-    best_step: int = -1
-    stepped: bool = False  # since something last failed
-    idle_failures: int = 0
-    failed_since_s: float | None = None
-    regrouped_s: float = 0.0
-    newcomers: tuple[str, ...] = ()
+_ENDING_S = 120.0  # how long ranks may take to end after the training
 
 
 def supervise(
@@ -72,333 +45,288 @@ def supervise(
         command: the program and its arguments; it calls `ElasticGroup.from_env().run(train)`.
         world: number of ranks (slots).
         environment: of the ranks; None: this process's.
-        on_event: told in a sentence what happens.
+        on_event: called with each event, in a sentence.
 
     Raises:
         UsageError: no command, or no rank.
     """
     if not command or world < 1:
         raise UsageError(f"command {list(command)}, {world} ranks: give a command and 1 or more")
-    supervisor = _Supervisor(command, world, options or SupervisorOptions(), environment, on_event)
+    supervisor = Supervisor(command, world, options or SupervisorOptions(), environment, on_event)
     return supervisor.run()
 
 
-class _Supervisor:
+class Supervisor:
+    """One supervised run; see `supervise`.
+
+    Args:
+        monotonic: the clock by which ranks are judged.
+    """
+
     def __init__(
         self,
         command: Sequence[str],
         world: int,
         options: SupervisorOptions,
-        environment: Mapping[str, str] | None,
-        on_event: Callable[[str], None],
+        environment: Mapping[str, str] | None = None,
+        on_event: Callable[[str], None] = lambda _text: None,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        from torch.distributed import TCPStore  # type: ignore[attr-defined]
-
+        self.state = RunState.FORMING
+        self.store = _serve()
+        workers = tuple(f"w{slot}" for slot in range(world))
+        self.roster = Roster(Membership(1, workers, noticed_s=time.time()))
+        self._detector = HangDetector(self.store, self.roster, options)
         self._command, self._world, self._options = list(command), world, options
-        self._tell = on_event
-        self._store: Any = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        self._on_event, self._monotonic = on_event, monotonic
         self._environment = dict(os.environ if environment is None else environment)
-        self._environment[names.ENV_STORE] = f"127.0.0.1:{self._store.port}"
+        self._environment[rendezvous.ENV_STORE] = f"127.0.0.1:{self.store.port}"
+        self._environment[rendezvous.ENV_PROTOCOL] = rendezvous.PROTOCOL
         # Ranks of one machine meet on loopback, whatever its host name resolves to.
         self._environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
-        self._ended_s: float | None = None
-        self._group = _Group(
-            Membership(1, tuple(f"w{i}" for i in range(world)), noticed_s=time.time())
-        )
+        self._idle_failures = 0
+        self._newcomers: tuple[str, ...] = ()
+        self._regrouped_s = self._listened_s = self._finishing_s = 0.0
 
     def run(self) -> SupervisorReport:
         """Start, watch, and leave no process behind."""
-        begin = time.monotonic()
+        begin_s = time.monotonic()
         reason: str | None = "interrupted"
         try:
-            self._publish(self._group.membership)
+            self.publish(self.roster.membership)
             for _ in range(self._world):
-                self._start()
+                self._start(WorkerState.RANK)
             for _ in range(self._options.spares):
-                self._group.spares.append(self._start().name)
+                self._start(WorkerState.SPARE)
             reason = self._watch()
         finally:
-            pids = tuple(w.process.pid for w in self._group.workers.values())
+            pids = tuple(worker.process.pid for worker in self.roster.workers.values())
             self._stop_all()
         return SupervisorReport(
             self._world,
-            self._group.membership.generation,
-            tuple(self._group.losses),
+            self.roster.membership.generation,
+            tuple(self.roster.losses),
             pids,
-            time.monotonic() - begin,
+            time.monotonic() - begin_s,
             reason,
         )
 
-    def _start(self) -> _Worker:
-        name = f"w{self._group.started}"
-        self._group.started += 1
-        environment = self._environment | {names.ENV_WORKER: name}
-        process = subprocess.Popen(self._command, env=environment)
-        worker = _Worker(name, process, ExitWatch(process.pid))
-        worker.beat_s = time.monotonic()
-        self._group.workers[name] = worker
-        return worker
-
-    def _publish(self, membership: Membership) -> None:
+    def publish(self, membership: Membership) -> None:
+        """Call the ranks to a generation."""
         # The membership before the number, so that whoever sees the number finds it.
-        self._store.set(names.membership_key(membership.generation), membership.to_json())
-        self._store.set(names.GENERATION, str(membership.generation))
-        self._group.membership = membership
+        key = rendezvous.membership_key(membership.generation)
+        self.store.set(key, membership.to_json())
+        self.store.set(rendezvous.GENERATION, str(membership.generation))
+        self.roster.membership = membership
 
-    def _watch(self) -> str | None:
-        looked_s = 0.0
-        while True:
-            causes = self._dead()
-            self._settle()
-            self._restock()
-            if time.monotonic() - looked_s >= _BEAT_LOOK_S:
-                looked_s = time.monotonic()
-                causes |= self._hung()
-                if not causes and self._network_failed():
-                    reason = self._failed_again()
-                    if reason is not None:
-                        return reason
-                    self._regroup({}, "network")
-            if causes:
-                reason = self._replace(causes)
-                if reason is not None:
-                    return reason
-            if self._finished():
-                return None
-            time.sleep(_LOOK_S)
+    def find_hung(self) -> dict[str, float]:
+        """Read the heartbeats; ranks that hang -> for how many seconds."""
+        if self._all_trained():
+            return {}  # a process that is ending sends no heartbeat any more
+        now_s = self._monotonic()
+        if self._detector.listen(now_s) and self.state is RunState.FORMING:
+            self._enter(RunState.TRAINING)
+        silent = self._detector.silent(now_s)
+        stuck = self._detector.stuck(now_s)
+        for name in stuck.keys() - silent.keys():
+            generation = self.roster.workers[name].heartbeat.generation
+            self._on_event(f"{name} does not leave generation {generation}")
+        return stuck | silent
 
-    def _dead(self) -> dict[str, tuple[str, float]]:
-        members = [*self._group.membership.workers, *self._group.spares]
-        gone = [n for n in members if self._group.workers[n].exit.ending()]
-        # Once all have trained to the end, how a process goes does not matter any more.
-        if not gone or self._all_said_finished():
-            return {}
-        return dict.fromkeys(gone, ("died", 0.0))
-
-    def _settle(self) -> None:
-        """Put down how lost processes ended, once the kernel has finished with them."""
-        group = self._group
-        for index in list(group.unsettled):
-            worker = group.workers[group.losses[index].worker]
-            status = worker.process.poll()
-            if status is not None:
-                group.losses[index] = replace(group.losses[index], status=status)
-                group.unsettled.remove(index)
-                worker.exit.close()
-
-    def _listen(self, now_s: float) -> None:
-        """Take the signs of life of the ranks, and of the spares, which are to be ranks."""
-        for name in [*self._group.membership.workers, *self._group.spares]:
-            worker, key = self._group.workers[name], names.beat_key(name)
-            if not self._store.check([key]):
-                continue
-            beat = Beat.from_text(self._store.get(key))
-            if beat == worker.beat:
-                continue
-            # Also a smaller one: after a rollback steps are done again.
-            self._group.stepped |= beat.step != worker.beat.step
-            self._group.best_step = max(self._group.best_step, beat.step)
-            if beat.generation != worker.beat.generation:
-                worker.behind_s = None
-            worker.beat, worker.beat_s, worker.beats = beat, now_s, worker.beats + 1
-
-    def _hung(self) -> dict[str, tuple[str, float]]:
-        found: dict[str, tuple[str, float]] = {}
-        now_s = time.monotonic()
-        if self._all_said_finished():
-            return found  # a process that is ending shows no sign of life any more
-        self._listen(now_s)
-        for name in self._group.membership.workers:
-            worker = self._group.workers[name]
-            silent_s = now_s - worker.beat_s
-            if worker.beats < _BEATS_BEFORE_JUDGED:
-                # It is importing: its exit will tell if it fails, or the others' waiting in vain.
-                hung = self._waited_for_again(now_s)
-            else:
-                hung = silent_s > self._options.heartbeat_timeout_s
-            if hung:
-                found[name] = ("hung", silent_s)
-            elif self._stuck(worker, now_s):
-                self._tell(f"{name} does not leave generation {worker.beat.generation}")
-                found[name] = ("hung", self._behind_s(worker, now_s))
-        return found
-
-    def _waited_for_again(self, now_s: float) -> bool:
-        """Whether the ranks have waited for each other in vain, and been called together again."""
-        called_s = now_s - self._group.regrouped_s
-        waited = self._group.membership.cause == "network"
-        return waited and called_s > self._options.failed_grace_s
-
-    def _behind_s(self, worker: _Worker, now_s: float) -> float:
-        """For how long a rank's loop has been in an older generation, its watcher being alive."""
-        if not 0 < worker.beat.generation < self._group.membership.generation:
-            worker.behind_s = None
-            return 0.0
-        if worker.behind_s is None:
-            worker.behind_s = now_s
-        return now_s - worker.behind_s
-
-    def _stuck(self, worker: _Worker, now_s: float) -> bool:
-        behind_s, leave_s = self._behind_s(worker, now_s), self._options.leave_s
-        if leave_s is None:
-            leave_s = worker.beat.collective_s + _OVER_COLLECTIVE_S
-        # Where the others' collectives have run into their timeout already, its own has too.
-        in_vain = behind_s > self._options.failed_grace_s and self._waited_for_again(now_s)
-        return behind_s > leave_s or in_vain
-
-    def _network_failed(self) -> bool:
-        """Whether ranks wait for a new generation though none died.
-
-        Either all of them do, or some have for a while. In the next generation those that still say
-        nothing are behind the others, and are judged by that.
-        """
-        group, now_s = self._group, time.monotonic()
-        number = group.membership.generation
-        said = [
-            name
-            for name in group.membership.workers
-            if self._store.check([names.failed_key(number, name)])
-        ]
-        if not said:
-            group.failed_since_s = None
-            return False
-        if len(said) == self._world:
-            return True
-        if group.failed_since_s is None:
-            group.failed_since_s = now_s
-        return now_s - group.failed_since_s > self._options.failed_grace_s
-
-    def _failed_again(self) -> str | None:
-        """Count a failure; why the run is given up, or None."""
-        group = self._group
-        group.idle_failures = 0 if group.stepped else group.idle_failures + 1
-        group.stepped = False
-        if group.idle_failures > self._options.max_idle_failures:
-            return f"{group.idle_failures} failures in a row without a step between them"
+    def count_failure(self) -> str | None:
+        """Count a failure; returns why the run is given up, or None."""
+        self._idle_failures = 0 if self.state is RunState.TRAINING else self._idle_failures + 1
+        self._enter(RunState.FORMING)
+        if self._idle_failures > self._options.max_idle_failures:
+            return f"{self._idle_failures} failures in a row without a step between them"
         return None
 
-    def _replace(self, causes: dict[str, tuple[str, float]]) -> str | None:
-        group = self._group
-        noticed_s = time.time()
-        slots: dict[int, str] = {}
-        cause, hung_s = "died", 0.0
-        for name, (why, silent_s) in causes.items():
-            worker = group.workers[name]
-            if why == "hung":
-                cause, hung_s = "hung", max(hung_s, silent_s)
-            # Fenced before its slot is given away: a stopped process dies of SIGKILL too.
-            _kill(worker.process)
-            slot = group.membership.slot_of(name)
-            if slot is None:
-                status = worker.process.wait()
-                group.spares.remove(name)
-                self._tell(f"spare {name} ended with status {status}")
-                if status not in (-signal.SIGKILL, -signal.SIGTERM):
-                    return f"spare {name} ended with status {status} before it had a slot"
-                group.spares.append(self._start().name)
-                continue
-            if why == "hung":
-                _reap(worker.process)
-            slots[slot] = name
-            group.unsettled.append(len(group.losses))
-            group.losses.append(
-                Loss(
-                    group.membership.generation,
-                    slot,
-                    name,
-                    worker.process.pid,
-                    why,
-                    0,
-                    noticed_s,
-                    group.best_step,
-                )
-            )
-            self._tell(f"slot {slot}: {name} (pid {worker.process.pid}) {why}")
-        if not slots:
-            return None
-        if len(group.losses) > self._options.max_failures:
-            return f"{len(group.losses)} failures; {self._options.max_failures} are allowed"
-        reason = self._failed_again()
-        if reason is not None:
-            return reason
-        self._regroup(slots, cause, noticed_s=noticed_s, hung_s=hung_s)
-        return None
-
-    def _regroup(
-        self, lost: Mapping[int, str], cause: str, *, noticed_s: float = 0.0, hung_s: float = 0.0
+    def regroup(
+        self,
+        lost: Mapping[int, str],
+        cause: Cause,
+        *,
+        noticed_s: float | None = None,
+        hung_s: float = 0.0,
     ) -> None:
-        group = self._group
-        workers = list(group.membership.workers)
+        """Fill the lost slots and call all ranks to the next generation.
+
+        Args:
+            lost: slot -> the worker that held it.
+        """
+        workers = list(self.roster.membership.workers)
+        now_s = self._monotonic()
         for slot in lost:
-            warm = [name for name in group.spares if not group.workers[name].exit.ending()]
-            if warm:
-                group.spares.remove(warm[0])
-            workers[slot] = warm[0] if warm else self._start().name
-            group.workers[workers[slot]].beat_s = time.monotonic()
-        group.failed_since_s = None
-        self._publish(
+            newcomer = self._newcomer()
+            newcomer.heard_s = now_s
+            workers[slot] = newcomer.name
+        self.publish(
             replace(
-                group.membership,
-                generation=group.membership.generation + 1,
+                self.roster.membership,
+                generation=self.roster.membership.generation + 1,
                 workers=tuple(workers),
                 lost=tuple(sorted(lost)),
                 cause=cause,
-                noticed_s=noticed_s or time.time(),
+                noticed_s=time.time() if noticed_s is None else noticed_s,
                 hung_s=hung_s,
             )
         )
-        held = ", ".join(f"slot {s}: {workers[s]}" for s in sorted(lost)) or "all ranks"
-        self._tell(f"generation {group.membership.generation}: {held}")
-        group.regrouped_s = time.monotonic()
-        group.newcomers = tuple(workers[slot] for slot in lost)
+        filled = ", ".join(f"slot {s}: {workers[s]}" for s in sorted(lost)) or "all ranks"
+        self._on_event(f"generation {self.roster.membership.generation}: {filled}")
+        self._regrouped_s = now_s
+        self._detector.regrouped(now_s)
+        self._newcomers = tuple(workers[slot] for slot in lost)
+
+    def _watch(self) -> str | None:
+        """Watch until the run has ended; returns why it was given up, or None."""
+        while True:
+            dead = self._find_dead()
+            self.roster.settle()
+            self._restock()
+            reason = self._act_on_failures(dead)
+            if reason is not None:
+                self._enter(RunState.GAVE_UP)
+                return reason
+            if self._finished():
+                self._enter(RunState.FINISHED)
+                return None
+            time.sleep(_POLL_S)
+
+    def _act_on_failures(self, dead: Sequence[str]) -> str | None:
+        """Replace the dead and the hung; returns why the run is given up, or None."""
+        if self.state is RunState.FINISHING:
+            return None
+        hung: dict[str, float] = {}
+        if self._monotonic() - self._listened_s >= _HEARTBEAT_POLL_S:
+            self._listened_s = self._monotonic()
+            hung = self.find_hung()
+            if not (dead or hung) and self._detector.wait_for_nobody(self._monotonic()):
+                reason = self.count_failure()
+                if reason is None:
+                    self.regroup({}, Cause.NETWORK)
+                return reason
+        return self._replace(dead, hung) if dead or hung else None
+
+    def _find_dead(self) -> list[str]:
+        watched = [*self.roster.ranks, *self.roster.spares]
+        dead = [worker.name for worker in watched if worker.exit.ending()]
+        # Once all have trained to the end, how a process ends does not matter any more.
+        return [] if not dead or self._all_trained() else dead
+
+    def _replace(self, dead: Iterable[str], hung: Mapping[str, float]) -> str | None:
+        noticed_s = time.time()
+        slots: dict[int, str] = {}
+        for name in dict.fromkeys([*dead, *hung]):
+            worker = self.roster.workers[name]
+            # Fenced before its slot is given away: a stopped process dies of SIGKILL too.
+            worker.kill()
+            slot = self.roster.membership.slot_of(name)
+            if slot is None:
+                reason = self._replace_spare(worker)
+                if reason is not None:
+                    return reason
+                continue
+            if name in hung:
+                worker.reap()
+            slots[slot] = name
+            self._lose(worker, slot, Cause.HUNG if name in hung else Cause.DIED, noticed_s)
+        if not slots:
+            return None
+        if len(self.roster.losses) > self._options.max_failures:
+            n_allowed = self._options.max_failures
+            return f"{len(self.roster.losses)} failures; {n_allowed} are allowed"
+        reason = self.count_failure()
+        if reason is None:
+            cause, hung_s = (Cause.HUNG, max(hung.values())) if hung else (Cause.DIED, 0.0)
+            self.regroup(slots, cause, noticed_s=noticed_s, hung_s=hung_s)
+        return reason
+
+    def _replace_spare(self, spare: Worker) -> str | None:
+        status = spare.process.wait()
+        spare.enter(WorkerState.ENDED)
+        spare.exit.close()
+        self._on_event(f"spare {spare.name} ended with status {status}")
+        if status not in (-signal.SIGKILL, -signal.SIGTERM):
+            return f"spare {spare.name} ended with status {status} before it had a slot"
+        self._start(WorkerState.SPARE)
+        return None
+
+    def _lose(self, worker: Worker, slot: int, cause: Cause, noticed_s: float) -> None:
+        loss = Loss(
+            generation=self.roster.membership.generation,
+            slot=slot,
+            worker=worker.name,
+            pid=worker.process.pid,
+            cause=cause,
+            status=0,
+            noticed_s=noticed_s,
+            step=self.roster.best_step,
+        )
+        self.roster.lose(worker, loss)
+        self._on_event(f"slot {slot}: {worker.name} (pid {worker.process.pid}) {cause}")
+
+    def _newcomer(self) -> Worker:
+        """A warm spare, or a process that is started now."""
+        for spare in self.roster.spares:
+            if not spare.exit.ending():
+                spare.enter(WorkerState.RANK)
+                return spare
+        return self._start(WorkerState.RANK)
+
+    def _start(self, state: WorkerState) -> Worker:
+        name = f"w{len(self.roster.workers)}"
+        now_s = self._monotonic()
+        worker = Worker.start(name, self._command, self._environment, state=state, now_s=now_s)
+        self.roster.workers[name] = worker
+        return worker
 
     def _restock(self) -> None:
         """Start the next spare once the one before has made a step in its slot.
 
         Its import takes a core for a second or more, which the regrouping must not wait for.
         """
-        group = self._group
-        if len(group.spares) >= self._options.spares:
+        if len(self.roster.spares) >= self._options.spares:
             return
-        stepped = all(group.workers[name].beat.step >= 0 for name in group.newcomers)
-        if stepped or time.monotonic() - group.regrouped_s > _SPARE_WAIT_S:
-            group.spares.append(self._start().name)
+        newcomers = [self.roster.workers[name] for name in self._newcomers]
+        stepped = all(worker.heartbeat.step >= 0 for worker in newcomers)
+        if stepped or self._monotonic() - self._regrouped_s > _SPARE_WAIT_S:
+            self._start(WorkerState.SPARE)
 
-    def _all_said_finished(self) -> bool:
-        number = self._group.membership.generation
-        keys = [names.finished_key(number, slot) for slot in range(self._world)]
-        return bool(self._store.check(keys))
+    def _all_trained(self) -> bool:
+        number = self.roster.membership.generation
+        keys = [rendezvous.trained_key(number, slot) for slot in range(self._world)]
+        return bool(self.store.check(keys))
 
     def _finished(self) -> bool:
-        workers = [self._group.workers[name] for name in self._group.membership.workers]
-        if self._ended_s is None:
-            if not self._all_said_finished():
+        """Whether every rank has trained to the end and its process is gone, or late."""
+        if self.state is not RunState.FINISHING:
+            if not self._all_trained():
                 return False
-            self._store.set(names.done_key(self._group.membership.generation), "1")
-            self._ended_s = time.monotonic()
-        gone = [w.process.poll() is not None for w in workers]
-        return all(gone) or time.monotonic() - self._ended_s > _ENDING_S
+            self.store.set(rendezvous.done_key(self.roster.membership.generation), "1")
+            self._enter(RunState.FINISHING)
+            self._finishing_s = self._monotonic()
+        gone = [worker.process.poll() is not None for worker in self.roster.ranks]
+        return all(gone) or self._monotonic() - self._finishing_s > _ENDING_S
 
     def _stop_all(self) -> None:
-        running = [w.process for w in self._group.workers.values() if w.process.poll() is None]
-        for process in running:
-            _kill(process)
-        for process in running:
-            _reap(process)
-        self._settle()
-        for worker in self._group.workers.values():
+        running = [w for w in self.roster.workers.values() if w.process.poll() is None]
+        for worker in running:
+            worker.kill()
+        for worker in running:
+            worker.reap()
+        self.roster.settle()
+        for worker in self.roster.workers.values():
             worker.exit.close()
+            if worker.state in (WorkerState.RANK, WorkerState.SPARE):
+                worker.enter(WorkerState.ENDED)
+
+    def _enter(self, state: RunState) -> None:
+        self.state = transition(self.state, state, RUN_TRANSITIONS, "the run")
 
 
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        process.kill()
+def _serve() -> TCPStore:
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-
-def _reap(process: subprocess.Popen[bytes]) -> None:
-    """Wait for a process that was killed; not for ever, should it hang on a dead disk or mount."""
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(_FENCED_S)
-
-
-__all__ = ["Loss", "SupervisorOptions", "SupervisorReport", "supervise"]
+    store: TCPStore = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    return store

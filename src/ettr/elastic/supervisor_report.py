@@ -1,9 +1,10 @@
-"""What a supervisor is told, and what it tells at the end. Standard library only."""
+"""What a supervisor is given, and what it returns. Standard library only."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ettr.elastic.rendezvous import Cause
 from ettr.errors import UsageError
 
 
@@ -11,14 +12,17 @@ from ettr.errors import UsageError
 class SupervisorOptions:
     """How a group is watched.
 
-    spares: warm processes that wait for a slot. heartbeat_timeout_s: a rank without a sign of life
-    for this long is killed and replaced. leave_s: so is one whose loop stays in a generation for
-    this long after the next began; None: 15 s longer than the rank's own `collective_s`, within
-    which a wait for the dead ends by itself. failed_grace_s: seconds after the first rank says that
-    a collective failed it, until all are called to a new generation though none died; who does not
-    leave the old one within as long again, or has shown no sign of life until then, is hung.
-    max_failures: more end the run; so do `max_idle_failures` in a row between which no step was
-    made.
+    Attributes:
+        spares: Warm processes that wait for a slot.
+        heartbeat_timeout_s: A rank without a heartbeat for this long is killed and replaced.
+        leave_s: So is one whose loop stays in a generation for this long after the next began;
+            None: 15 s longer than the rank's own `collective_s`, within which a wait for the dead
+            ends by itself.
+        failed_grace_s: Seconds after the first rank reports that a collective failed, until all are
+            called to a new generation though none died. A rank that does not leave the old one
+            within as long again, or has sent no heartbeat until then, is hung.
+        max_failures: More losses end the run.
+        max_idle_failures: More failures in a row, without a step between them, end it too.
     """
 
     spares: int = 1
@@ -53,7 +57,7 @@ class Loss:
     slot: int
     worker: str
     pid: int
-    cause: str
+    cause: Cause
     status: int
     noticed_s: float
     step: int
@@ -63,7 +67,8 @@ class Loss:
 class SupervisorReport:
     """How a supervised run ended.
 
-    reason: why it did not end well; None where every rank trained to the end.
+    Attributes:
+        reason: Why it did not finish; None where every rank trained to the end.
     """
 
     world: int

@@ -1,13 +1,14 @@
-"""Beneath torchft's replica groups: disk for when every replica is gone, a record of what happened.
+"""A disk tier and a progress record under torchft's replica groups.
 
 torchft keeps whole replicas: the loss of one costs its share of the batch, and its successor takes
-the state of a living one. Left to the loop are the first start, the loss of all replicas at once,
-and the account of the time; these are here. The loop and the manager stay the user's:
+the state of a living one. It leaves three things to the loop, which are here: the first start, the
+loss of all replicas at once, and the record of where the time went. The loop and the manager stay
+the user's:
 
     tier = ReplicaTier(model, optimizer, replica=2, running=folder, recorder=recorder)
     manager = Manager(pg=ProcessGroupGloo(timeout), min_replica_size=1,
                       state_dict=tier.state_dict, load_state_dict=tier.load_state_dict, ...)
-    tier.resume(manager)                       # from disk; a living replica's state goes before it
+    tier.resume(manager)                       # from disk, unless a replica lives
     while manager.current_step() < STEPS:
         optimizer.zero_grad()
         manager.start_quorum()
@@ -21,7 +22,8 @@ and the account of the time; these are here. The loop and the manager stay the u
             tier.refused()
     tier.close()
 
-torchft itself is not imported here: the manager is whatever has the methods of `ReplicaManager`.
+torchft itself is not imported here: the manager is any object with the methods of
+`ReplicaManager`.
 """
 
 from __future__ import annotations
@@ -44,13 +46,13 @@ from ettr.checkpoint.restoring import restore
 from ettr.checkpoint.running_checkpoint import RunningCheckpoint
 from ettr.checkpoint.slot_reader import slot_names
 from ettr.checkpoint.state import TrainingState
-from ettr.elastic import shard_image as images
+from ettr.elastic.shard_image import pieces_of, reset_step_counts
 from ettr.errors import UsageError
 from ettr.progress.recorder import ProgressRecorder
 
 
 class ReplicaManager(Protocol):
-    """What is used of `torchft.Manager`."""
+    """The part of `torchft.Manager` that is used."""
 
     def current_step(self) -> int:
         """Training steps committed."""
@@ -61,7 +63,7 @@ class ReplicaManager(Protocol):
     def num_participants(self) -> int:
         """Replicas that take part in the step."""
 
-    def errored(self) -> Any:
+    def errored(self) -> object:
         """What broke the step, or None."""
 
     def load_state_dict(self, state_dict: dict[str, int]) -> None:
@@ -76,12 +78,12 @@ class ReplicaTier:
 
     Args:
         replica: number or name of the replica; (replica, rank) where a replica has several ranks.
-        running: folder of the running checkpoint, one that every replica reaches (on disks of their
-            own two replicas may come back with different states of one step, which torchft does
-            not notice); None: nothing on disk.
+        running: folder of the running checkpoint, one that every replica reaches (on separate disks
+            two replicas may come back with different states of one step, which torchft does not
+            notice); None: nothing on disk.
         every_steps: a round is due at steps that this divides.
         running_options: further options of `RunningCheckpoint`.
-        recorder: is told steps, saves, stalls and restores.
+        recorder: receives steps, saves, stalls and restores.
         clock: Unix seconds.
 
     Raises:
@@ -103,7 +105,7 @@ class ReplicaTier:
         options = {"policy": "full", **(running_options or {})}
         if options["policy"] != "full":
             raise UsageError(
-                f"policy: {options['policy']!r} was given; beneath torchft it is 'full': replicas "
+                f"policy: {options['policy']!r} was given; under torchft it is 'full': replicas "
                 f"that return from blocks of different ages would differ from each other"
             )
         self._model, self._optimizer, self._replica = model, optimizer, replica
@@ -113,9 +115,9 @@ class ReplicaTier:
         self._checkpoint: RunningCheckpoint | None = None
         self._manager: ReplicaManager | None = None
         self._covered = False
-        self._replicas = self._steps = 0
+        self._n_replicas = self._n_steps = 0
         self._stepping_s = 0.0
-        self._begun_s = clock()
+        self._began_s = clock()
         self.resumed_step = 0
         self.heals = 0
 
@@ -135,36 +137,36 @@ class ReplicaTier:
         self._record(
             "restore",
             step,
-            self._since_begun_s(),
+            self._since_began_s(),
             source="replica",
             lost_steps=0,
             disk_step=self.resumed_step,
         )
 
     def resume(self, manager: ReplicaManager) -> int:
-        """Restore the newest whole step on disk, of any replica; returns it, 0 without one.
+        """Restore the newest complete step on disk, of any replica; returns it, 0 without one.
 
-        Call it once, before the first quorum. The manager is told the step: where a living replica
-        is further, torchft replaces this state by that one's.
+        Call it once, before the first quorum. The manager's step is set to it: where a living
+        replica is further, torchft replaces this state by that one's.
 
         Raises:
-            CheckpointError: there is a checkpoint, and no step of it is whole.
+            CheckpointError: there is a checkpoint, and no step of it is complete.
         """
         self._manager = manager
-        self._begun_s = self._clock()
+        self._began_s = self._clock()
         self._record("start", 0, None, replica=self._replica)
-        report = self._restored()
+        report = self._restore()
         if report is not None and report.newest_step:
             self.resumed_step = report.newest_step
             batches = int(report.extra.get("batches_committed", 0))
             manager.load_state_dict({"step": self.resumed_step, "batches_committed": batches})
-            self._record("restore", self.resumed_step, self._since_begun_s(), source="resume")
+            self._record("restore", self.resumed_step, self._since_began_s(), source="resume")
         if self._root is not None:
             self._make_moments()
             self._checkpoint = RunningCheckpoint(
                 self._root, self._state, slot=self._replica, **self._options
             )
-        self._begun_s = self._clock()
+        self._began_s = self._clock()
         return self.resumed_step
 
     def committed(self) -> None:
@@ -175,45 +177,45 @@ class ReplicaTier:
         """
         manager = self._known_manager()
         step, replicas = manager.current_step(), manager.num_participants()
-        self._tell_of_change(step, replicas)
+        self._record_change(step, replicas)
         saving_s = self._clock()
         if self._checkpoint is not None:
             extra = {"batches_committed": manager.batches_committed()}
-            # The first is whole before anything else: no torn round of the process before this one
-            # may ever be taken for a part of a later round of the same step.
+            # The first round saves everything: no torn round of the process before this one may
+            # ever be taken for a part of a later round of the same step.
             save = self._checkpoint.step if self._covered else self._checkpoint.save_all
             save(step, extra)
             self._covered = True
             self._record("save", step, self._clock() - saving_s, scheme="running")
-        self._record("step", step, self._since_begun_s(), replicas=replicas)
-        self._begun_s = self._clock()
+        self._record("step", step, self._since_began_s(), replicas=replicas)
+        self._began_s = self._clock()
 
     def refused(self) -> None:
         """The manager did not commit the step: it is done again, with whoever is left."""
         manager = self._known_manager()
         why = manager.errored()
         cause = str(getattr(why, "original_exception", None) or why or "not enough replicas")
-        self._record("stall", manager.current_step(), self._since_begun_s(), cause=cause[:200])
-        self._begun_s = self._clock()
+        self._record("stall", manager.current_step(), self._since_began_s(), cause=cause[:200])
+        self._began_s = self._clock()
 
     def close(self) -> None:
         """Finish the latest round; twice is harmless."""
         if self._checkpoint is not None:
             self._checkpoint.close()
 
-    def _restored(self) -> RestoreReport | None:
-        """What the disk gave; None: no round was ever whole.
+    def _restore(self) -> RestoreReport | None:
+        """Restore from the disk; None: no round was ever complete.
 
         One slot is read, never a mixture: two replicas' copies of a step may be of two attempts at
         it, with other replicas taking part.
 
         Raises:
-            CheckpointError: something was saved, and no step of it is whole.
+            CheckpointError: something was saved, and no step of it is complete.
         """
         if self._root is None:
             return None
         error: CheckpointError | None = None
-        for _, slot in sorted(_whole_steps(self._root), reverse=True):
+        for _, slot in sorted(_complete_steps(self._root), reverse=True):
             try:
                 return restore(self._root, self._state, slot=slot, mode="consistent")
             except CheckpointError as damage:
@@ -226,17 +228,20 @@ class ReplicaTier:
         # Blocks hold a parameter with its moments: made now, they do not change the layout later.
         if self.resumed_step == 0:
             self._state.materialise()
-            images.reset_step_counts(images.pieces_of(self._state))
+            reset_step_counts(pieces_of(self._state))
 
-    def _tell_of_change(self, step: int, replicas: int) -> None:
-        """Waiting for a quorum is no event of its own: what is beyond the mean step is told so."""
-        before, self._replicas = self._replicas, replicas
-        spent_s = self._since_begun_s()
-        if before in (0, replicas) or not self._steps:
-            self._steps += 1
+    def _record_change(self, step: int, replicas: int) -> None:
+        """Record as a stall what a step took beyond the mean because the replicas changed.
+
+        Waiting for a quorum is not an event that torchft reports.
+        """
+        before, self._n_replicas = self._n_replicas, replicas
+        spent_s = self._since_began_s()
+        if before in (0, replicas) or not self._n_steps:
+            self._n_steps += 1
             self._stepping_s += spent_s
             return
-        beyond_s = max(0.0, spent_s - self._stepping_s / self._steps)
+        beyond_s = max(0.0, spent_s - self._stepping_s / self._n_steps)
         self._record(
             "stall", step - 1, beyond_s, cause=f"replicas went from {before} to {replicas}"
         )
@@ -246,37 +251,38 @@ class ReplicaTier:
             raise CheckpointError("the tier does not know its manager; call resume(manager) first")
         return self._manager
 
-    def _since_begun_s(self) -> float:
-        return max(0.0, self._clock() - self._begun_s)
+    def _since_began_s(self) -> float:
+        return max(0.0, self._clock() - self._began_s)
 
-    def _record(self, event: str, step: int, duration_s: float | None, **detail: Any) -> None:
+    def _record(self, event: str, step: int, duration_s: float | None, **detail: object) -> None:
         if self._recorder is not None:
-            self._recorder.record(event, step, duration_s, **detail)
+            self._recorder.record(event, step, duration_s, time_s=None, **detail)
 
 
-def _whole_steps(root: str | os.PathLike[str]) -> list[tuple[int, str]]:
+def _complete_steps(root: str | os.PathLike[str]) -> list[tuple[int, str]]:
     """(newest step of which a slot has every block, slot), by the headers.
 
     A slot whose very first round was broken off is left out.
 
     Raises:
-        CheckpointError: a slot holds blocks of several steps and none of them is whole.
+        CheckpointError: a slot holds blocks of several steps and none of them is complete.
     """
-    found: list[tuple[int, str]] = []
+    complete: list[tuple[int, str]] = []
     if not any(Path(root).glob("slot-*")):
-        return found
+        return complete
     for name in slot_names(root):
         with ExitStack() as stack:
             records = candidates(open_checkpoint(stack, root, name))
             steps = common_steps(records)
-            seen = {
+            all_steps = {
                 r.header.step for key, of_key in records.items() if key[0] != EXTRA for r in of_key
             }
         if steps:
-            found.append((steps[0], name))
-        elif len(seen) > 1:
+            complete.append((steps[0], name))
+        elif len(all_steps) > 1:
             raise CheckpointError(
-                f"{root}: slot {name} holds blocks of steps {min(seen)} to {max(seen)} and no step "
-                f"is whole; see `ettr verify {root}`, or remove the slot to go on without it"
+                f"{root}: slot {name} holds blocks of steps {min(all_steps)} to {max(all_steps)} "
+                f"and no step is complete; see `ettr verify {root}`, or remove the slot to go on "
+                f"without it"
             )
-    return found
+    return complete

@@ -1,4 +1,4 @@
-"""Collectives over gloo that a survivor can leave, and that are gloo's in every other way."""
+"""Collectives over gloo that a survivor can abort, and that are gloo's in every other way."""
 
 import os
 import sys
@@ -13,15 +13,11 @@ import torch.distributed as dist  # noqa: E402
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 from torch.distributed.fsdp import fully_shard  # noqa: E402
 
-from ettr.elastic import (  # noqa: E402
-    SupervisorOptions,
-    groups,
-    supervise,
-)
+from ettr.elastic import SupervisorOptions, Timeouts, process_group, supervise  # noqa: E402
 from ettr.elastic.abortable_gloo import (  # noqa: E402
+    AbortableGloo,
+    AbortableWork,
     GenerationOverError,
-    LeavableGloo,
-    LeavableWork,
 )
 
 pytestmark = pytest.mark.torch
@@ -49,7 +45,7 @@ class Operation:
 
 class Group:
     def __init__(self, over_after: int = 10**9) -> None:
-        self.left: list = []
+        self.abandoned: list = []
         self.n_looks, self.over_after = 0, over_after
 
     def over(self) -> bool:
@@ -60,7 +56,7 @@ class Group:
 @pytest.mark.parametrize("late", [False, True])
 def test_a_wait_lasts_until_the_operation_ends(late):
     operation = Operation(5, late=late)  # late: between the look that ran out and the question
-    assert LeavableWork(operation, Group()).wait()
+    assert AbortableWork(operation, Group()).wait()
     assert operation.n_waits == 5
 
 
@@ -68,34 +64,34 @@ def test_a_wait_lasts_until_the_operation_ends(late):
 def test_what_gloo_says_of_a_failure_reaches_the_caller(late):
     operation = Operation(2, "Connection closed by peer", late=late)
     with pytest.raises(RuntimeError, match="Connection closed by peer"):
-        LeavableWork(operation, Group()).wait()
+        AbortableWork(operation, Group()).wait()
 
 
-def test_an_operation_that_never_ends_is_left_with_the_generation():
+def test_an_operation_that_never_ends_is_abandoned_with_the_generation():
     operation, group = Operation(None), Group(over_after=3)
     with pytest.raises(GenerationOverError, match="a rank was lost"):
-        LeavableWork(operation, group).wait()
-    assert group.left == [operation]
+        AbortableWork(operation, group).wait()
+    assert group.abandoned == [operation]
 
 
 def test_a_timeout_of_the_caller_is_kept():
     operation = Operation(None)
     with pytest.raises(RuntimeError, match="timed out"):
-        LeavableWork(operation, Group()).wait(timedelta(milliseconds=200))
+        AbortableWork(operation, Group()).wait(timedelta(milliseconds=200))
     assert operation.n_waits == 4  # of 50 ms each
 
 
 @pytest.fixture
 def group():
     ended = []
-    groups.form(1, dist.HashStore(), 0, 1, groups.Timeouts(20, 30, 40), over=lambda: bool(ended))
+    process_group.form(1, dist.HashStore(), 0, 1, Timeouts(20, 30, 40), over=lambda: bool(ended))
     yield ended
-    groups.destroy()
+    process_group.destroy()
     assert not dist.is_initialized()
 
 
 def test_torch_takes_it_for_any_group_of_the_cpu(group):
-    assert isinstance(dist.group.WORLD, LeavableGloo)
+    assert isinstance(dist.group.WORLD, AbortableGloo)
     one = torch.ones(3)
     dist.all_reduce(one)
     dist.broadcast(one, 0)
@@ -104,19 +100,19 @@ def test_torch_takes_it_for_any_group_of_the_cpu(group):
     dist.all_gather(gathered, one)
     dist.reduce_scatter(scattered, [one])
     assert gathered[0].tolist() == scattered.tolist() == [1.0, 1.0, 1.0]
-    told = [None]
-    dist.all_gather_object(told, {"step": 4})
-    assert told == [{"step": 4}]
+    gathered_objects = [None]
+    dist.all_gather_object(gathered_objects, {"step": 4})
+    assert gathered_objects == [{"step": 4}]
     work = dist.all_reduce(one, async_op=True)
     assert work.wait()
     assert work.is_completed()
 
 
-def test_a_group_beside_the_default_one_is_over_with_it(group):
-    beside = dist.new_group([0])
-    assert not beside.over()
+def test_a_group_next_to_the_default_one_is_over_with_it(group):
+    second = dist.new_group([0])
+    assert not second.over()
     group.append("a rank was lost")
-    assert beside.over()
+    assert second.over()
 
 
 def test_sharded_and_replicated_models_train_over_it(group):

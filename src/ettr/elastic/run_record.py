@@ -1,0 +1,101 @@
+"""What a run did, for its progress recorder and for the timings from which the planner chooses."""
+
+from __future__ import annotations
+
+import time
+
+from ettr.elastic.rank_inventory import RecoveryReport
+from ettr.elastic.rendezvous import Membership
+from ettr.progress.recorder import ProgressRecorder
+from ettr.recovery.timings import Measuring
+
+
+class RunRecord:
+    """Records the events of one process.
+
+    Args:
+        recorder: receives steps, saves, stalls, restarts and restores; None: only timed.
+        timings: receives the durations.
+    """
+
+    def __init__(self, recorder: ProgressRecorder | None, timings: Measuring) -> None:
+        self._recorder, self._timings = recorder, timings
+
+    def updated(
+        self, step: int, step_s: float, save_s: float, *, scheme: str, **where: int
+    ) -> None:
+        """An update was made and copied.
+
+        Args:
+            step_s: since the update before.
+            save_s: of that, for copies and checkpoints.
+            scheme: what guards the shards.
+            where: the number of the generation or attempt.
+        """
+        self._add("save", step, save_s, scheme=scheme)
+        self._add("step", step, step_s, **where)
+
+    def recovered(
+        self,
+        membership: Membership,
+        report: RecoveryReport,
+        *,
+        begin_s: float,
+        failed_s: float | None,
+        **where: int,
+    ) -> None:
+        """A generation has its state.
+
+        Args:
+            begin_s: when it began to recover, its group being formed (Unix).
+            failed_s: when this rank met the failure before it (Unix); None: not known.
+            where: the number of the generation or attempt.
+        """
+        if report.source in ("start", "resume"):
+            self._record("start", report.step, None, **where)
+            return
+        reached = max(report.reached_step, 0)
+        if membership.hung_s:
+            self._record("stall", reached, membership.hung_s, time_s=failed_s, cause="a hung rank")
+        self._add(
+            "restart",
+            reached,
+            None if failed_s is None else max(0.0, begin_s - failed_s),
+            time_s=begin_s,
+            **where,
+            lost_slots=list(report.lost_slots),
+            cause=membership.cause,
+        )
+        self._add(
+            "restore",
+            report.step,
+            time.time() - begin_s,
+            source=report.source,
+            lost_steps=report.lost_steps,
+            stale_steps=report.stale_steps,
+            reason=report.decision.reason if report.decision else None,
+        )
+
+    def _add(
+        self,
+        event: str,
+        step: int,
+        duration_s: float | None,
+        *,
+        time_s: float | None = None,
+        **detail: object,
+    ) -> None:
+        self._timings.add(event, duration_s)
+        self._record(event, step, duration_s, time_s=time_s, **detail)
+
+    def _record(
+        self,
+        event: str,
+        step: int,
+        duration_s: float | None,
+        *,
+        time_s: float | None = None,
+        **detail: object,
+    ) -> None:
+        if self._recorder is not None:
+            self._recorder.record(event, step, duration_s, time_s=time_s, **detail)
