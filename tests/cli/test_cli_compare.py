@@ -29,5 +29,5 @@ def test_what_cannot_be_compared_is_told(words: tuple[str, ...], says: str):
 def test_a_ratio_without_an_upper_end_is_told_in_words():
     """One failure against none in as long a time: the odds are at least 0.05 / 0.95."""
     text = " ".join(ettr("compare", "a=1/100", "b=0/100").out.split())
-    assert "a may fail 0.053 or more times as often" in text
+    assert "a fails 0.053 or more times as often (90 % interval)" in text
     assert "inf" not in text.replace("infra", "")

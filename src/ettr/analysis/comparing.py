@@ -104,15 +104,15 @@ def compare_fleets(fleets: Sequence[FleetEvidence], confidence: float) -> FleetC
         )
         pairs = _corrected(pairs)
         notes.append(
-            f"Each of {len(fleets)} fleets stands against all others together; p-values are "
+            f"Each of the {len(fleets)} fleets is compared with all others together; p-values are "
             "corrected for their number (Holm)."
         )
     rates = tuple(_rate(fleet, confidence) for fleet in fleets)
     unknown = [fleet.name for fleet in rates if fleet.clustered == "unknown"]
     if unknown:
         notes.append(
-            f"Whether failures cluster cannot be known of {', '.join(unknown)}: what is said of "
-            "them holds only if their failures are independent."
+            f"Whether failures cluster is unknown for {', '.join(unknown)}: what is said of them "
+            "holds only if their failures are independent."
         )
     return FleetComparison(
         fleets=rates,

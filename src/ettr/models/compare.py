@@ -182,11 +182,11 @@ def _says(
     if high < 1.0:
         return f"{first} fails less often than {second} (p {p_value:.2g})."
     if ratio is None and math.isinf(high) and low == 0.0:
-        return f"Neither {first} nor {second} can be told apart: nothing failed in {second}."
+        return f"{first} and {second} cannot be compared: nothing failed in {second}."
     times = f"{low:.2g} or more" if math.isinf(high) else f"{low:.2g} to {high:.2g}"
     return (
-        f"No difference between {first} and {second} is shown at {confidence:.0%} confidence; "
-        f"{first} may fail {times} times as often."
+        f"No difference between {first} and {second} is shown: {first} fails {times} times as "
+        f"often ({100 * confidence:g} % interval)."
     )
 
 

@@ -79,7 +79,7 @@ def compare_models(
             weights,
             simplest,
             f"{failures} failure{' is' if failures == 1 else 's are'} too few to tell models apart "
-            f"({FEW_FAILURES} are needed): {simplest.model} is used, the simplest.",
+            f"({FEW_FAILURES} are needed): the {simplest.model} model is used as the simplest.",
         )
     scored = [(math.inf if fit.aic is None else fit.aic, fit) for fit in fits]
     least = min(score for score, _ in scored)
@@ -94,9 +94,10 @@ def compare_models(
             " Its own test still rejects it (p < 0.01): treat what follows from it as approximate."
         )
     lead = (
-        f"{best.model} is preferred as the simplest: no other gains {_WORTH:g} units of AIC."
+        f"The {best.model} model is preferred as the simplest: no other gains {_WORTH:g} units of "
+        "AIC."
         if best is simplest
-        else f"{best.model} explains the data better than {simplest.model} "
+        else f"The {best.model} model explains the data better than the {simplest.model} one "
         f"(AIC lower by {first - least:.1f})."
     )
     return Comparison(

@@ -6,11 +6,12 @@ theme and screen (ink, grid lines, fonts, legends) is set in the page itself, by
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ettr.estimates.interval import Interval
-from ettr.report.numbers import finite
+from ettr.report.numbers import finite, number
 from ettr.report.section import Figure, Layout, Trace
 
 Axis = dict[str, object]
@@ -21,6 +22,7 @@ _LIMIT_COLOUR = "#7f8a97"
 _RATE_COLOUR = "#2fa37c"
 _MARKER_COLOUR = "#888"
 _FEW_POINTS = 100
+_FEW_DECADES = 4
 # a name on the axis needs a line of its own, a bar some more; the axis and the legend their place
 _NAME_PX = 22
 _BAR_PX = 32
@@ -69,9 +71,19 @@ def share_axis(title: str, *, right: bool = False) -> Axis:
     }
 
 
-def log_axis(title: str) -> Axis:
-    """A logarithmic axis with a tick at each power of ten."""
-    return {"type": "log", "dtick": 1, "exponentformat": "power", "title": {"text": title}}
+def log_axis(title: str, values: Iterable[float | None]) -> Axis:
+    """A logarithmic axis with ticks for the values on it.
+
+    At 1, 2 and 5 of each power of ten; at the powers alone where there are many.
+    """
+    drawn = [value for value in values if finite(value) and value and value > 0]
+    if not drawn:
+        return {"type": "log", "title": {"text": title}}
+    powers = range(math.floor(math.log10(min(drawn))), math.ceil(math.log10(max(drawn))) + 1)
+    steps = (1, 2, 5) if len(powers) <= _FEW_DECADES else (1,)
+    possible = [float(f"{step}e{power}") for power in powers for step in steps]
+    ticks = [tick for tick in possible if min(drawn) <= tick <= max(drawn)] or possible
+    return ticked_log_axis(title, ticks, [number(tick, 1) for tick in ticks])
 
 
 def ticked_log_axis(title: str, ticks: Sequence[float], labels: Sequence[str]) -> Axis:

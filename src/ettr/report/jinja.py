@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from ettr.report.characters import cut, harmless
 
@@ -21,6 +21,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters["cut"] = cut
+    made.filters["code"] = with_code
     return made
 
 
@@ -34,6 +35,18 @@ def script_json(value: object) -> Markup:
     for char, code in (("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026")):
         text = text.replace(char, code)
     return Markup(text)  # noqa: S704 - just made safe
+
+
+def with_code(text: str) -> Markup:
+    """Text with what stands between backticks set as code; all of it escaped."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:
+        return escape(_visible(text))
+    marked = (
+        Markup("<code>{}</code>").format(_visible(part)) if place % 2 else escape(_visible(part))
+        for place, part in enumerate(parts)
+    )
+    return Markup("").join(marked)
 
 
 def _visible(value: object) -> object:

@@ -66,13 +66,17 @@ def _ratio(ratio: RateRatio) -> str:
     return f"{number(ratio.ratio)} [{low}, {high}]"
 
 
+def _ends(ratio: RateRatio) -> tuple[float, float]:
+    return ratio.low, ratio.high
+
+
 def _ratios_table(pairs: tuple[FleetPair, ...]) -> TextTable:
     rows = []
     for pair in pairs:
-        for name, label, ratio in (
-            ("independent", "independent", pair.independent),
-            ("over-dispersed", "clustered (over-dispersed)", pair.over_dispersed),
-        ):
+        assumed = [("independent", "independent", pair.independent)]
+        if _ends(pair.over_dispersed) != _ends(pair.independent):
+            assumed.append(("over-dispersed", "clustered (over-dispersed)", pair.over_dispersed))
+        for name, label, ratio in assumed:
             rows.append(
                 (
                     f"{pair.a} over {pair.b}",

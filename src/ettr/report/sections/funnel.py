@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
-
 from ettr.models.compare import Funnel, FunnelPoint
-from ettr.report.charts import limit_line, line, points, ticked_log_axis
+from ettr.report.charts import limit_line, line, log_axis, points
 from ettr.report.numbers import PER_NODE_DAYS, counted, number
 from ettr.report.section import Figure
 
@@ -43,9 +41,8 @@ def funnel_figure(
         for end in (1, 0):
             limits = [PER_NODE_DAYS * ends[end] for ends in curve]
             traces.append(limit_line(f"limits of {share}", days, limits, dash, in_legend=end == 1))
-    ticks = _ticks(days[0], days[-1])
     layout: dict[str, object] = {
-        "xaxis": ticked_log_axis("node-days", ticks, [number(tick, 1) for tick in ticks]),
+        "xaxis": log_axis("node-days", days),
         "yaxis": {
             "range": [-0.04 * highest, highest],
             "zeroline": False,
@@ -67,14 +64,6 @@ def _highest(funnel: Funnel) -> float:
     limits = sorted(point.limits_998[1] for point in funnel.points)
     rates = [_rate(point) for point in funnel.points]
     return 1.15 * PER_NODE_DAYS * max(limits[len(limits) // 2], *rates)
-
-
-def _ticks(low: float, high: float) -> list[float]:
-    """1, 2 and 5 of each power of ten in between; powers alone where there are many."""
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    steps = (1.0, 2.0, 5.0) if len(powers) <= 4 else (1.0,)
-    ticks = [float(f"{step:g}e{power}") for power in powers for step in steps]
-    return [tick for tick in ticks if low <= tick <= high]
 
 
 def _rate(point: FunnelPoint) -> float:

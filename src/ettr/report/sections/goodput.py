@@ -118,7 +118,7 @@ def _repeated_table(lost: LostGoodput) -> TextTable:
 def _links_note(links: PreemptionLinks) -> str:
     found = len(links.links)
     note = (
-        f"{found:,} of {counted(links.preempted_attempts, 'preempted attempt')} made room for a "
+        f"{found:,} of {links.preempted_attempts:,} preempted attempts made room for a "
         "job that had failed. The controller's log names the job that was given the nodes in "
         f"{counted(links.told_by_log, 'case')}. In the others an attempt counts as preempted for "
         f"a failed job if that job restarted within {number(links.rule_window_s)} s on one of the "

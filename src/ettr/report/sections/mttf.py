@@ -42,11 +42,17 @@ def _restarts(mttf: MttfBySize) -> int:
 def _lead(mttf: MttfBySize) -> str:
     failures = sum(one.failures for one in mttf.classes)
     job_hours = sum(one.job_hours for one in mttf.classes)
-    lead = (
-        f"Over jobs of all sizes, {between(mttf.scheduler_mttf_h)} job-hours passed for each "
-        f"failure that the scheduler saw ({counted(failures, 'failure')} in "
-        f"{number(job_hours, 5)} job-hours)"
-    )
+    if failures:
+        lead = (
+            f"Over jobs of all sizes, {between(mttf.scheduler_mttf_h)} job-hours passed for each "
+            f"failure that the scheduler saw ({counted(failures, 'failure')} in "
+            f"{number(job_hours, 5)} job-hours)"
+        )
+    else:
+        lead = (
+            f"The scheduler saw no failure in {number(job_hours, 5)} job-hours of jobs of all "
+            f"sizes: MTTF {between(mttf.scheduler_mttf_h)} h"
+        )
     restarts = _restarts(mttf)
     if not restarts:
         return f"{lead}. No restarts within jobs are recorded."
@@ -108,8 +114,14 @@ def _figure(mttf: MttfBySize, known: list[SizeMttf], unit: str) -> Figure:
         "Mean time to failure of jobs of each size class with exact intervals, at the class's "
         "largest size, and the line MTTF = 1 / (nodes × rate).",
         tuple(traces),
-        {"xaxis": size_axis(unit, SIZE_ENDS[::2]), "yaxis": log_axis("MTTF, hours")},
+        {"xaxis": size_axis(unit, SIZE_ENDS[::2]), "yaxis": log_axis("MTTF, hours", _drawn(mttf))},
     )
+
+
+def _drawn(mttf: MttfBySize) -> list[float | None]:
+    intervals = [one.scheduler_mttf_h for one in mttf.classes]
+    intervals += [point.mttf_h for point in mttf.line]
+    return [end for one in intervals for end in (one.estimate, one.low, one.high)]
 
 
 def _measured(failed: list[SizeMttf], unit: str) -> Trace:

@@ -162,13 +162,19 @@ def _sensitivity_table(plan: RunPlan) -> TextTable:
             (
                 _CALLED[one.name],
                 _value(one.name, one.value),
-                DASH if math.isnan(one.elasticity) else f"{one.elasticity:+.3f}",
+                _elasticity(one.elasticity),
                 ratio(one.ettr_if_halved),
             )
             for one in plan.sensitivities
         ),
         frozenset({1, 2, 3}),
     )
+
+
+def _elasticity(value: float) -> str:
+    if math.isnan(value):
+        return DASH
+    return f"{value:+.3f}" if round(value, 3) else "0"
 
 
 def _requirements_table(plan: RunPlan) -> TextTable:

@@ -109,11 +109,16 @@ def _spares_table(projection: ScaleProjection) -> TextTable:
     )
 
 
+def _drawn(intervals: list[Interval]) -> list[float | None]:
+    return [end for one in intervals for end in (one.estimate, one.low, one.high)]
+
+
 def _figure(projection: ScaleProjection) -> Figure:
     sizes = [point.size for point in projection.points]
+    mttf = [point.projection.mttf_h for point in projection.points]
     traces = []
     for name, axis, intervals in (
-        ("MTTF, hours", "y", [point.projection.mttf_h for point in projection.points]),
+        ("MTTF, hours", "y", mttf),
         ("ETTR", "y2", [point.projection.ettr for point in projection.points]),
     ):
         known = [interval or _UNKNOWN for interval in intervals]
@@ -126,7 +131,7 @@ def _figure(projection: ScaleProjection) -> Figure:
         tuple(traces),
         {
             "xaxis": size_axis(projection.unit, [round(size) for size in sizes]),
-            "yaxis": log_axis("MTTF, hours"),
+            "yaxis": log_axis("MTTF, hours", _drawn(mttf)),
             "yaxis2": share_axis("ETTR", right=True),
             "margin": {"r": 60},
         },

@@ -7,7 +7,7 @@ from datetime import date, timedelta
 
 from ettr.metrics.coverage import Coverage
 from ettr.metrics.quality import DataQuality
-from ettr.report.charts import dotted_line
+from ettr.report.charts import dotted_line, log_axis
 from ettr.report.numbers import DASH, counted, number, percent
 from ettr.report.section import Figure, Section, TextTable
 
@@ -90,7 +90,8 @@ def _coverage(coverage: tuple[Coverage, ...]) -> TextTable:
                 c.last_day,
                 number(c.days_with_rows),
                 "; ".join(
-                    f"{hole.first_day} to {hole.last_day} ({hole.days} days)" for hole in c.holes
+                    f"{hole.first_day} to {hole.last_day} ({counted(hole.days, 'day')})"
+                    for hole in c.holes
                 )
                 or "none",
             )
@@ -110,7 +111,7 @@ def _coverage_figure(coverage: tuple[Coverage, ...]) -> Figure:
         for one in coverage
     ]
     layout: dict[str, object] = {
-        "yaxis": {"type": "log", "dtick": 1, "title": {"text": "rows"}},
+        "yaxis": log_axis("rows", [day.rows for one in coverage for day in one.rows_per_day]),
         "xaxis": {"type": "date", "tickformat": "%Y-%m-%d", **_few_days(coverage)},
     }
     return Figure(
@@ -160,7 +161,7 @@ def _unknowns(quality: DataQuality) -> Iterator[str]:
     if quality.nodes_not_in_inventory:
         first = ", ".join(quality.nodes_not_in_inventory_first[:5])
         yield (
-            f"{counted(quality.nodes_not_in_inventory, 'node')} that ran jobs but missing from the "
+            f"{counted(quality.nodes_not_in_inventory, 'node')} ran jobs without being in the "
             f"inventory ({first}): ingest the output of `scontrol show node`."
         )
     if quality.attempts_without_nodes:
