@@ -52,7 +52,8 @@ PENDING = (
     "src/ettr/plan/",
     "src/ettr/progress/",
     "src/ettr/projection/",
-    "src/ettr/report/",
+    "src/ettr/report/planner_page.py",
+    "src/ettr/report/templates/planner.js",
     "src/ettr/sources/",
 )
 

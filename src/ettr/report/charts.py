@@ -17,7 +17,7 @@ from ettr.report.section import Figure, Layout, Trace
 Axis = dict[str, object]
 
 INK = "ink"
-"""Stands for the colour of the text, which report.js knows."""
+"""The colour of the text, which depends on the theme: report.js puts it in."""
 _LIMIT_COLOUR = "#7f8a97"
 _RATE_COLOUR = "#2fa37c"
 _MARKER_COLOUR = "#888"
