@@ -60,6 +60,7 @@ checkpoint = RunningCheckpoint(
 )
 checkpoint.save_all(0)
 checkpoint.wait()
+optimizer.step()  # or no block would have changed
 first.clear()
 checkpoint.step(1)
 checkpoint.wait()
