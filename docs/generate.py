@@ -22,6 +22,7 @@ import typer.main
 from ettr.cli.help import REST
 from ettr.cli.main import COMMANDS, build_app
 from ettr.sources.registry import all_sources
+from ettr.sources.spool import SPOOL_LIMIT_BYTES
 from ettr.tables import DERIVED, TABLES, Table
 from ettr.taxonomy import VENDORS, load_taxonomy
 from ettr.taxonomy.records import read_records
@@ -292,7 +293,10 @@ def _sources() -> str:
         "# Sources",
         "The logs that can be read, in the order in which `ettr sources` lists them. A file's "
         "format is recognised by its content; `--source NAME` says it. Files may be compressed "
-        "(zstd, gzip, bzip2, xz). [How to add a source](../how-to/add-a-source.md).",
+        "(zstd, gzip, bzip2, xz). A log may also come through standard input (`-`), a pipe or a "
+        "FIFO: it is then kept in a temporary file (below `TMPDIR`, at most "
+        f"{SPOOL_LIMIT_BYTES >> 30} GiB) while it is read. "
+        "[How to add a source](../how-to/add-a-source.md).",
     ]
     for source in all_sources().values():
         lines = [f"## {source.name}", f"{source.title}. Fills {', '.join(source.tables)}."]

@@ -15,7 +15,8 @@ from ettr.analysis import Analysis, Assumptions
 from ettr.report.document import plain
 from ettr.report.parts import PARTS
 from ettr.sources.base import ReadOptions
-from ettr.sources.ingest import ingest_file, naming_first
+from ettr.sources.ingest import ingest_log, naming_first
+from ettr.sources.spool import LogFile
 from ettr.store.folder import FolderStore
 from ettr.tables import TABLES
 from synthetic.cluster import ClusterPlan, build_cluster
@@ -62,8 +63,9 @@ def synthetic_store(folder: Path) -> Path:
 def example_store(folder: Path) -> Path:
     """A store with the bundled example."""
     with FolderStore(folder, create=True) as store:
-        for path in naming_first(sorted(EXAMPLE.iterdir()), None):
-            ingest_file(store, path, ReadOptions(timezone="UTC"))
+        logs = [LogFile(path) for path in sorted(EXAMPLE.iterdir())]
+        for log in naming_first(logs, None):
+            ingest_log(store, log, ReadOptions(timezone="UTC"))
     return folder
 
 

@@ -18,6 +18,7 @@ from ettr.errors import SourceError, StoreError, UsageError
 from ettr.sources.base import ReadOptions
 from ettr.sources.ingest import ingest_file, naming_first
 from ettr.sources.registry import all_sources
+from ettr.sources.spool import LogFile
 from ettr.store import Store, open_store
 from ettr.tables import TABLES
 from ettr.tables import rows as table_rows
@@ -211,7 +212,8 @@ def test_files_that_name_their_cluster_are_read_first(tmp_path: Path):
         "c|n1|2026-01-01T00:00:00|Unknown|DOWN*|Not responding|root(0)\n",
     )
     absent = tmp_path / "absent"
-    assert naming_first([kernel, absent, events], None)[-1] == kernel
+    logs = [LogFile(path) for path in (kernel, absent, events)]
+    assert naming_first(logs, None)[-1] == LogFile(kernel)
 
 
 def test_a_full_disk_is_told_and_leaves_the_store_as_it_was(tmp_path: Path):

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 def ingest(
     store: opt.StoreArgument,
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Logs to read.")],
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="Logs to read; - is standard input.")
+    ],
     *,
     reading: opt.Reading,
     json: opt.JsonOption = False,
@@ -25,7 +27,8 @@ def ingest(
     """Read logs into a store; made if it is not there.
 
     Reading the same file again changes nothing; a later dump of the same jobs updates them. Every
-    record is kept, or counted with the reason why not.
+    record is kept, or counted with the reason why not. What comes through a pipe (`sacct ... | ettr
+    ingest STORE -`) is kept in a temporary file while it is read.
     """
     from dataclasses import asdict
 

@@ -302,14 +302,18 @@ def _column_map(columns: str | None) -> dict[str, str] | None:
 
 
 def existing_files(files: list[Path]) -> list[Path]:
-    """The files, all of them there.
+    """The files, all of them there; `-` is standard input.
 
     Raises:
-        UsageError: some are not; the message names each.
+        UsageError: some are not, or standard input is named twice; the message names each.
     """
-    absent = [str(path) for path in files if not path.exists()]
+    from ettr.sources.spool import STDIN, is_there
+
+    absent = [str(path) for path in files if not is_there(path)]
     if absent:
         raise UsageError(f"no such file: {', '.join(absent)}")
+    if files.count(STDIN) > 1:
+        raise UsageError("- is named twice; standard input can be read once")
     return files
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,15 +19,19 @@ def ingest_all(
 ) -> list[Ingested]:
     """Read each file into the store, with a bar on the terminal; notes go to stderr.
 
-    Files that name their cluster come first, so that those which do not can take it from them.
+    Files that name their cluster come first, so that those which do not can take it from them. What
+    comes through standard input and pipes is kept in temporary files until all are read.
     """
-    from ettr.sources.ingest import ingest_file, naming_first
+    from ettr.sources.ingest import ingest_log, naming_first
+    from ettr.sources.spool import log_file
 
     done = []
-    for path in naming_first(files, source):
-        with progress_bar(0, "records") as tell:
-            one = ingest_file(store, path, options, source, tell)
-        for note in one.notes:
-            complain(f"{one.name}: {note}")
-        done.append(one)
+    with ExitStack() as spools:
+        logs = [spools.enter_context(log_file(path, complain)) for path in files]
+        for log in naming_first(logs, source):
+            with progress_bar(0, "records") as show_progress:
+                one = ingest_log(store, log, options, source, show_progress)
+            for note in one.notes:
+                complain(f"{one.name}: {note}")
+            done.append(one)
     return done

@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 def report(
     what: Annotated[
-        list[str], typer.Argument(metavar="STORE | FILE...", help="A store, or logs to read.")
+        list[str],
+        typer.Argument(
+            metavar="STORE | FILE...", help="A store, or logs to read; - is standard input."
+        ),
     ],
     output: Annotated[
         Path,

@@ -1,10 +1,9 @@
-"""From files on disk to rows in a store."""
+"""From logs to rows in a store: recognised, hashed, read, committed."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
@@ -12,25 +11,23 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-import pyarrow.compute as pc
-
 from ettr.errors import SourceError, UsageError
 from ettr.sources.base import ReadOptions, Source
-from ettr.sources.origin import HEAD_BYTES, READ_ERRORS, Origin, open_bytes
+from ettr.sources.origin import Origin, head_of
 from ettr.sources.registry import all_sources, named, recognise
-from ettr.store import Ingestion, Store
-from ettr.tables import REJECTS
+from ettr.sources.spool import LogFile, log_file
+from ettr.store import Ingestion, Store, write_batches
 
 _CHUNK_BYTES = 1 << 20
 _FILE_ID_DIGITS = 20
 
-# told of each batch: the file's name, and how many records have been read from it so far
+# called with the log's name, and how many records have been read from it so far
 Progress = Callable[[str, int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Ingested:
-    """What came of one file: rows by table, and the records that were not rows."""
+    """The outcome for one log: rows by table, and the records that were not rows."""
 
     name: str
     source: str
@@ -50,35 +47,48 @@ def ingest_file(
     source_name: str | None = None,
     progress: Progress | None = None,
 ) -> Ingested:
-    """Read one file into the store and say what came of it.
+    """Read one log into the store.
 
     Args:
-        store: where the rows go; a file that is there already, read with the same options,
+        store: where the rows go; a log that is there already, read with the same options,
             changes nothing.
-        path: the file, plain or compressed.
+        path: the file, plain or compressed; a FIFO; or `-` for standard input.
         options: what the user said about it.
         source_name: the format; recognised by content if None.
-        progress: told after each batch.
+        progress: called after each batch.
 
     Raises:
-        SourceError: the file cannot be read as a known format.
+        SourceError: the log cannot be read as a known format.
         UsageError: an option is missing or wrong.
         StoreError: the store cannot be written.
     """
-    if path.is_dir():
-        raise SourceError(f"{path}: is a folder; name the files in it")
-    head = _head(path)
+    with log_file(path) as log:
+        return ingest_log(store, log, options, source_name, progress)
+
+
+def ingest_log(
+    store: Store,
+    log: LogFile,
+    options: ReadOptions,
+    source_name: str | None = None,
+    progress: Progress | None = None,
+) -> Ingested:
+    """Read one log into the store, as `ingest_file` does, once its bytes are in a file."""
+    if log.path.is_dir():
+        raise SourceError(f"{log}: is a folder; name the files in it")
+    head = head_of(log.path, log.label)
     if not head.strip():
-        raise SourceError(f"{path}: is empty")
-    source = named(source_name) if source_name else _recognised(head, path.name, options)
-    _check_options(path, source, options, head)
-    origin = Origin(path, _file_id(path, source), head)
+        raise SourceError(f"{log}: is empty")
+    source = named(source_name) if source_name else _recognised(head, log.name, options)
+    _check_options(log, source, options, head)
+    file_id = _file_id(log.path, source)
+    origin = Origin(log.path, file_id, head, log.label, log.is_nameless)
     text = _options_text(options)
     there = store.files()
     for known in there:
-        if known.file_id == origin.file_id and known.options == text:
+        if known.file_id == file_id and known.options == text:
             return Ingested(
-                path.name,
+                log.name,
                 source.name,
                 unchanged=True,
                 rows_read=known.rows_read,
@@ -86,8 +96,8 @@ def ingest_file(
             )
     if options.cluster is None and there:
         options = replace(options, cluster=_only_cluster(store))
-    with store.ingestion(origin.file_id) as ingestion:
-        return _read_into(ingestion, origin, source, options, text, progress)
+    with store.ingestion(file_id) as ingestion:
+        return _read_into(ingestion, log, origin, source, options, text, progress)
 
 
 def _recognised(head: bytes, name: str, options: ReadOptions) -> Source:
@@ -113,79 +123,60 @@ def _only_cluster(store: Store) -> str | None:
     return names.pop() if len(names) == 1 else None
 
 
-def naming_first(files: list[Path], source_name: str | None) -> list[Path]:
-    """The files in the order in which to read them: those whose format names the cluster first."""
+def naming_first(logs: list[LogFile], source_name: str | None) -> list[LogFile]:
+    """The logs in the order in which to read them: those whose format names the cluster first."""
 
-    def names_none(path: Path) -> bool:
-        if source_name is not None or path.is_dir():
+    def names_none(log: LogFile) -> bool:
+        if source_name is not None or log.path.is_dir():
             return False
         try:
-            return not recognise(_head(path), path.name).names_cluster
-        except SourceError:  # told when the file's turn comes
+            return not recognise(head_of(log.path), log.name).names_cluster
+        except SourceError:  # raised again when the log's turn comes
             return False
 
-    return sorted(files, key=names_none)
+    return sorted(logs, key=names_none)
 
 
 def _read_into(
     ingestion: Ingestion,
+    log: LogFile,
     origin: Origin,
     source: Source,
     options: ReadOptions,
-    said: str,
+    options_text: str,
     progress: Progress | None,
 ) -> Ingested:
-    counts: Counter[str] = Counter()
-    rows: Counter[str] = Counter()
-    rejected: Counter[str] = Counter()
-    notes: dict[str, None] = {}
-    for batch in source.read(origin, options):
-        for name, table in batch.tables.items():
-            ingestion.write(name, table)
-            rows[name] += table.num_rows
-            if name == REJECTS.name:
-                for entry in pc.value_counts(table.column("reason")).to_pylist():
-                    rejected[entry["values"]] += entry["counts"]
-        counts["read"] += batch.rows_read
-        counts["rejected"] += batch.rows_rejected
-        counts["skipped"] += batch.rows_skipped
-        notes.update(dict.fromkeys(batch.notes))
+    def report(n_read: int) -> None:
         if progress:
-            progress(origin.name, counts["read"])
-    if not counts["read"]:
-        raise SourceError(f"{origin}: holds no record of {source.name} ({source.title})")
+            progress(log.name, n_read)
+
+    written = write_batches(ingestion, source.read(origin, options), report)
+    if not written.rows_read:
+        raise SourceError(f"{log}: holds no record of {source.name} ({source.title})")
     ingestion.commit(
         {
-            "name": origin.name,
+            "name": log.name,
             "source": source.name,
-            "size_bytes": origin.path.stat().st_size,
-            "rows_read": counts["read"],
-            "rows_rejected": counts["rejected"],
-            "rows_skipped": counts["skipped"],
+            "size_bytes": log.path.stat().st_size,
+            "rows_read": written.rows_read,
+            "rows_rejected": written.rows_rejected,
+            "rows_skipped": written.rows_skipped,
             "timezone": options.timezone if source.local_time else None,
-            "options": said,
-            "notes": "\n".join(notes) or None,
+            "options": options_text,
+            "notes": "\n".join(written.notes) or None,
         }
     )
     return Ingested(
-        origin.name,
+        log.name,
         source.name,
         unchanged=False,
-        rows_read=counts["read"],
-        rows_rejected=counts["rejected"],
-        rows_skipped=counts["skipped"],
-        rows=tuple((name, n) for name, n in rows.items() if name != REJECTS.name),
-        rejected=tuple(rejected.most_common()),
-        notes=tuple(notes),
+        rows_read=written.rows_read,
+        rows_rejected=written.rows_rejected,
+        rows_skipped=written.rows_skipped,
+        rows=written.rows,
+        rejected=written.rejected,
+        notes=written.notes,
     )
-
-
-def _head(path: Path) -> bytes:
-    try:
-        with open_bytes(path) as file:
-            return file.read(HEAD_BYTES)
-    except READ_ERRORS as error:
-        raise SourceError(f"{path}: is damaged or cut off: {error}") from error
 
 
 def _file_id(path: Path, source: Source) -> str:
@@ -198,19 +189,19 @@ def _file_id(path: Path, source: Source) -> str:
 
 
 def _options_text(options: ReadOptions) -> str:
-    said: dict[str, Any] = {
+    given: dict[str, Any] = {
         field.name: getattr(options, field.name)
         for field in fields(options)
         if getattr(options, field.name) is not None
     }
-    return json.dumps(said, default=_plain, sort_keys=True)
+    return json.dumps(given, default=_plain, sort_keys=True)
 
 
 def _plain(value: object) -> str:
     return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
-def _check_options(path: Path, source: Source, options: ReadOptions, head: bytes) -> None:
+def _check_options(log: LogFile, source: Source, options: ReadOptions, head: bytes) -> None:
     if options.timezone is not None:
         try:
             ZoneInfo(options.timezone)
@@ -221,6 +212,6 @@ def _check_options(path: Path, source: Source, options: ReadOptions, head: bytes
             ) from None
     elif source.local_time and source.prints_local(head):
         raise UsageError(
-            f"{path}: {source.name} prints local time without a zone; say which with "
+            f"{log}: {source.name} prints local time without a zone; say which with "
             "--timezone ZONE (an IANA name such as Europe/Zurich, or UTC)"
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 
 from ettr.sources.base import ReadOptions
 from ettr.sources.lines import file_stem
@@ -19,8 +20,8 @@ class LogRows(BatchBuilder):
         self.origin, self.options = origin, options
 
     def node_of_file(self) -> str | None:
-        """The node that the log's name says, with a note on it."""
-        node = file_stem(self.origin.name)
+        """The node that the log's name says, with a note on it; None where it has no name."""
+        node = None if self.origin.is_nameless else file_stem(Path(str(self.origin)).name)
         if node:
             self.note(f"the lines name no node; {node!r} was taken from the file's name")
         return node

@@ -29,19 +29,18 @@ class Origin:
         path: the file that holds the bytes.
         file_id: key of the log in the table `files`; goes into each of its rows.
         head: the first bytes, decompressed.
+        label: what messages call the log where that is not the path: `stdin`, a FIFO's name.
+        is_nameless: whether the name says nothing of what is in it, as `stdin`.
     """
 
     path: Path
     file_id: str
     head: bytes
+    label: str = ""
+    is_nameless: bool = False
 
     def __str__(self) -> str:
-        return str(self.path)
-
-    @property
-    def name(self) -> str:
-        """The log's own name, without its folder."""
-        return self.path.name
+        return self.label or str(self.path)
 
     @property
     def changed(self) -> datetime:
@@ -54,14 +53,14 @@ class Origin:
         Raises:
             SourceError: they cannot be opened.
         """
-        return open_bytes(self.path)
+        return open_bytes(self.path, self.label)
 
 
-def open_bytes(path: Path) -> BinaryIO:
+def open_bytes(path: Path, label: str = "") -> BinaryIO:
     """Open a file for reading, decompressing by its first bytes.
 
     Raises:
-        SourceError: the file cannot be opened.
+        SourceError: the file cannot be opened; named by its label, if it has one.
     """
     try:
         with path.open("rb") as file:
@@ -74,17 +73,17 @@ def open_bytes(path: Path) -> BinaryIO:
                 return stream
         return path.open("rb")
     except OSError as error:
-        raise SourceError(f"{path}: cannot be read: {error.strerror or error}") from error
+        raise SourceError(f"{label or path}: cannot be read: {error.strerror or error}") from error
 
 
-def head_of(path: Path) -> bytes:
+def head_of(path: Path, label: str = "") -> bytes:
     """The first bytes of a file, decompressed.
 
     Raises:
         SourceError: they cannot be read.
     """
     try:
-        with open_bytes(path) as file:
+        with open_bytes(path, label) as file:
             return bytes(file.read(HEAD_BYTES))
     except READ_ERRORS as error:
-        raise SourceError(f"{path}: is damaged or cut off: {error}") from error
+        raise SourceError(f"{label or path}: is damaged or cut off: {error}") from error

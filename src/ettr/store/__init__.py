@@ -2,5 +2,6 @@
 
 from ettr.store.base import Ingestion, Store
 from ettr.store.opening import is_store, open_store
+from ettr.store.writing import Written, write_batches
 
-__all__ = ["Ingestion", "Store", "is_store", "open_store"]
+__all__ = ["Ingestion", "Store", "Written", "is_store", "open_store", "write_batches"]

@@ -1,0 +1,142 @@
+"""Logs that are no files: standard input (`-`), pipes, FIFOs, devices.
+
+A log is read more than once (to recognise its format, for its key in the store, for its rows), and
+a pipe only once. So what comes through it is first written to a temporary file.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import stat
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from ettr.errors import SourceError
+
+STDIN = Path("-")
+# what may come through a pipe; a log beyond it wants a file of its own
+SPOOL_LIMIT_BYTES = 64 << 30
+# without a byte for so long, the user is told what is waited for
+PATIENCE_S = 3.0
+
+_CHUNK_BYTES = 1 << 20
+_NAMELESS = ("/dev/", "/proc/")
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """A file with the bytes of a log.
+
+    Attributes:
+        path: the file; a temporary one if the log is a stream.
+        label: what messages call the log where that is not the path.
+        is_nameless: whether the name says nothing of what is in it, as `/dev/fd/63`.
+    """
+
+    path: Path
+    label: str = ""
+    is_nameless: bool = False
+
+    def __str__(self) -> str:
+        return self.label or str(self.path)
+
+    @property
+    def name(self) -> str:
+        """The log's name without its folder; all of it where it is a descriptor."""
+        if not self.label:
+            return self.path.name
+        return self.label if self.is_nameless else Path(self.label).name
+
+
+def is_there(path: Path) -> bool:
+    """Whether a log can be looked for there: standard input, or something that exists."""
+    return path == STDIN or path.exists()
+
+
+@contextmanager
+def log_file(path: Path, waiting: Callable[[str], None] | None = None) -> Iterator[LogFile]:
+    """A log as a file: the file itself, or a temporary one with what a stream wrote.
+
+    The temporary file lies in the folder for such files (`TMPDIR`) until the context is left.
+
+    Args:
+        path: a file, a FIFO, a device, or `-` for standard input.
+        waiting: told once, in a sentence, when a stream is silent for `PATIENCE_S` seconds.
+
+    Raises:
+        SourceError: the stream cannot be read, holds more than `SPOOL_LIMIT_BYTES`, or does not
+            fit on the disk.
+    """
+    if path != STDIN and not _is_stream(path):
+        yield LogFile(path)
+        return
+    label = "stdin" if path == STDIN else str(path)
+    log = LogFile(Path(), label, path == STDIN or label.startswith(_NAMELESS))
+    with tempfile.TemporaryDirectory(prefix="ettr-") as folder:
+        spool = Path(folder) / "log"
+        try:
+            with _opened(path) as stream, spool.open("wb") as file:
+                _wait_for_bytes(stream, label, waiting)
+                _copy(stream, file, label)
+        except OSError as error:
+            raise SourceError(_why_not(label, folder, error)) from error
+        yield LogFile(spool, log.label, log.is_nameless)
+
+
+def _is_stream(path: Path) -> bool:
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return False  # whoever opens it says so
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
+def _opened(path: Path) -> BinaryIO:
+    """The stream, opened without waiting for who writes to it."""
+    if path == STDIN:
+        return os.fdopen(os.dup(0), "rb", buffering=0)
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    os.set_blocking(handle, True)
+    return os.fdopen(handle, "rb", buffering=0)
+
+
+def _wait_for_bytes(stream: BinaryIO, label: str, waiting: Callable[[str], None] | None) -> None:
+    """Return when there is a byte to read, or nobody will write one any more.
+
+    A FIFO that nobody has opened for writing yet would read as empty.
+    """
+    poll = select.poll()
+    poll.register(stream, select.POLLIN)
+    if poll.poll(PATIENCE_S * 1000):
+        return
+    if waiting:
+        end = "; end the input with Ctrl-D" if stream.isatty() else ""
+        waiting(f"{label}: nothing has been written to it yet, waiting{end}")
+    poll.poll()
+
+
+def _copy(stream: BinaryIO, file: BinaryIO, label: str) -> None:
+    n_bytes = 0
+    while chunk := stream.read(_CHUNK_BYTES):
+        n_bytes += len(chunk)
+        if n_bytes > SPOOL_LIMIT_BYTES:
+            raise SourceError(
+                f"{label}: more than {SPOOL_LIMIT_BYTES / (1 << 30):g} GiB come through it; write "
+                "the log to a file (compressed, if you like) and name that"
+            )
+        file.write(chunk)
+
+
+def _why_not(label: str, folder: str, error: OSError) -> str:
+    if error.errno == errno.ENOSPC:
+        return (
+            f"{label}: no room for it in {Path(folder).parent}; set TMPDIR to a folder with more, "
+            "or write the log to a file and name that"
+        )
+    return f"{label}: cannot be read: {error.strerror or error}"

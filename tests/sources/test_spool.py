@@ -1,0 +1,181 @@
+"""Logs that come through standard input and pipes are read as files are."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from cli.program import KERNEL, PROGRAM, SACCT
+from ettr.errors import SourceError
+from ettr.sources import spool
+from ettr.sources.base import ReadOptions
+from ettr.sources.ingest import ingest_file
+from ettr.store import open_store
+
+UTC_SAID = ReadOptions(timezone="UTC")
+
+
+def ettr(*words: str | Path, stdin: bytes = b"", **more: str) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [PROGRAM, *map(str, words)],
+        input=stdin,
+        capture_output=True,
+        check=False,
+        timeout=120,
+        env={**os.environ, **more},
+    )
+    return subprocess.CompletedProcess(
+        done.args, done.returncode, done.stdout.decode(), done.stderr.decode()
+    )
+
+
+@pytest.mark.parametrize("data", [SACCT.encode(), gzip.compress(SACCT.encode())])
+def test_standard_input_is_recognised_hashed_and_kept_once(tmp_path: Path, data: bytes) -> None:
+    words = ("ingest", tmp_path / "s", "-", "--timezone", "UTC")
+    first = ettr(*words, stdin=data)
+    assert first.returncode == 0, first.stderr
+    assert "stdin: slurm-sacct, 6 records -> 6 attempts" in first.stdout
+    assert "stdin: slurm-sacct, already in the store" in ettr(*words, stdin=data).stdout
+    # the same bytes in a file are the same log
+    path = tmp_path / "sacct.psv"
+    path.write_bytes(data)
+    again = ettr("ingest", tmp_path / "s", path, "--timezone", "UTC", "--json")
+    assert [one["unchanged"] for one in json.loads(again.stdout)] == [True]
+
+
+def test_process_substitution_of_several_logs(tmp_path: Path) -> None:
+    """Those that name their cluster are read first, whatever their order."""
+    (tmp_path / "sacct.gz").write_bytes(gzip.compress(SACCT.encode()))
+    (tmp_path / "kernel.log").write_text(KERNEL)
+    line = f"'{PROGRAM}' ingest s <(cat kernel.log) <(gzip -dc sacct.gz) --timezone UTC"
+    done = subprocess.run(
+        ["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert [line.split(": ")[1].split(",")[0] for line in done.stdout.splitlines()] == [
+        "slurm-sacct",
+        "kernel-xid",
+    ]
+    with open_store(tmp_path / "s") as store:
+        (event,) = store.table("events").to_pyarrow().to_pylist()
+    assert (event["cluster"], event["node"]) == ("c", "n1")
+
+
+def test_a_report_of_standard_input(tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    done = ettr("report", "-", "-o", page, "--timezone", "UTC", stdin=SACCT.encode())
+    assert done.returncode == 0, done.stderr
+    assert page.stat().st_size > 10_000
+
+
+def test_a_fifo_waits_for_a_late_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spool, "PATIENCE_S", 0.05)
+    fifo = tmp_path / "sacct.fifo"
+    os.mkfifo(fifo)
+    said: list[str] = []
+
+    def write_late() -> None:
+        while not said:
+            time.sleep(0.01)
+        fifo.write_text(SACCT)
+
+    writer = threading.Thread(target=write_late)
+    writer.start()
+    with spool.log_file(fifo, said.append) as log:
+        assert log.path.read_text() == SACCT
+        assert (str(log), log.name, log.is_nameless) == (str(fifo), "sacct.fifo", False)
+    writer.join()
+    assert said == [f"{fifo}: nothing has been written to it yet, waiting"]
+    assert not log.path.exists()
+
+
+def test_a_fifo_that_nobody_writes_to_is_told_and_can_be_interrupted(tmp_path: Path) -> None:
+    fifo = tmp_path / "sacct.fifo"
+    os.mkfifo(fifo)
+    code = (
+        "import sys; from ettr.sources import spool; spool.PATIENCE_S = 0.2; "
+        "from ettr.cli.main import main; main()"
+    )
+    words = [sys.executable, "-c", code, "ingest", str(tmp_path / "s"), str(fifo)]
+    spools = tmp_path / "tmp"
+    spools.mkdir()
+    with subprocess.Popen(
+        words, stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(spools)}
+    ) as running:
+        assert running.stderr is not None
+        first = running.stderr.readline()
+        assert first == f"ettr: {fifo}: nothing has been written to it yet, waiting\n"
+        running.send_signal(signal.SIGINT)
+        rest = running.stderr.read()
+        assert running.wait(60) == 130
+    assert "Traceback" not in rest
+    assert list(spools.iterdir()) == []
+
+
+def test_an_empty_stream_is_told_so(tmp_path: Path) -> None:
+    done = ettr("ingest", tmp_path / "s", "-", "--timezone", "UTC")
+    assert done.returncode == 1
+    assert done.stderr == "ettr: stdin: is empty\n"
+
+
+def test_standard_input_can_be_named_once(tmp_path: Path) -> None:
+    done = ettr("ingest", tmp_path / "s", "-", "-", stdin=SACCT.encode())
+    assert done.returncode == 2
+    assert "- is named twice" in done.stderr
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_stream_beyond_the_limit_is_refused_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spool, "SPOOL_LIMIT_BYTES", 1 << 20)
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    (tmp_path / "tmp").mkdir()
+    with (
+        open_store(tmp_path / "s", create=True) as store,
+        pytest.raises(SourceError, match=r"/dev/zero: more than .* GiB come through it; write"),
+    ):
+        ingest_file(store, Path("/dev/zero"), UTC_SAID)
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_a_stream_for_which_there_is_no_room_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(spool, "_copy", full)
+    fifo = tmp_path / "f"
+    os.mkfifo(fifo)
+    writer = threading.Thread(target=lambda: fifo.write_text("x"))
+    writer.start()
+    with pytest.raises(SourceError, match=r"no room for it in .*; set TMPDIR to a folder"):  # noqa: SIM117
+        with spool.log_file(fifo):
+            pass
+    writer.join()
+
+
+def test_a_descriptors_name_is_no_nodes_name(tmp_path: Path) -> None:
+    """Lines without a host take it from a file's name, and from no other."""
+    line = "[Sun Mar  1 10:00:00 2026] NVRM: Xid (PCI:0000:3b:00): 79, x\n"
+    nodes = {}
+    for name, stdin in (("-", line.encode()), (str(tmp_path / "n7.log"), b"")):
+        (tmp_path / "n7.log").write_text(line)
+        place = tmp_path / f"s{len(nodes)}"
+        done = ettr("ingest", place, name, "--timezone", "UTC", stdin=stdin)
+        assert done.returncode == 0, done.stderr
+        with open_store(place) as store:
+            (event,) = store.table("events").to_pyarrow().to_pylist()
+        nodes[name[-1]] = event["node"]
+    assert nodes == {"-": None, "g": "n7"}
