@@ -58,17 +58,17 @@ def test_a_schedule_that_cannot_be_lists_every_problem():
 
 
 def test_a_kill_hits_a_child_and_spares_the_launcher(tmp_path):
-    told: list[str] = []
+    events: list[str] = []
     report = run(
         parent(tmp_path),
         ChaosPlan((one(Fault.KILL, 0.1), one(Fault.KILL, 1.6))),
-        on_event=told.append,
+        on_event=events.append,
         clock=time_since(tmp_path / "both"),  # before they run there is only the launcher to hit
     )
     assert [d.hit for d in report.done] == [True, True]
     assert report.status == 2  # both children were killed, the parent lived to count them
     assert not report.survived
-    assert told == [d.what for d in report.done]
+    assert events == [d.what for d in report.done]
     assert json.loads(json.dumps(report.as_dict()))["faults"][0]["fault"] == "kill"
 
 
@@ -129,11 +129,11 @@ def test_files_are_flipped_cut_and_crowded_out(tmp_path):
         ballast_bytes=5000,
         hold_s=2 * HANGS_S,
     )
-    told: list[str] = []
+    events: list[str] = []
 
     def on_event(what: str) -> None:
-        told.append(what)
-        if len(told) == len(plan.faults):
+        events.append(what)
+        if len(events) == len(plan.faults):
             (other / "done").touch()
 
     report = run(
@@ -161,7 +161,7 @@ def test_files_are_flipped_cut_and_crowded_out(tmp_path):
     assert sorted(p.name for p in harmed.iterdir()) == ["a", "b"]  # the ballast is gone again
 
 
-def test_faults_without_a_target_are_told_and_not_hidden(tmp_path):
+def test_faults_without_a_target_are_reported_as_such(tmp_path):
     (tmp_path / "empty").mkdir()
     report = run(
         parent(tmp_path),
@@ -203,9 +203,10 @@ def command_line(*arguments: str):
     from typer.testing import CliRunner
 
     from ettr.cli import chaos as module
+    from ettr.cli.groups import flattened
 
     app = typer.Typer()
-    app.command("chaos", **module.SETTINGS["chaos"])(module.chaos)
+    app.command("chaos", **module.SETTINGS["chaos"])(flattened(module.chaos))
     return CliRunner().invoke(app, list(arguments))
 
 

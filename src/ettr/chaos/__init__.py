@@ -1,1 +1,1 @@
-"""Faults on a schedule, injected into a running job."""
+"""Faults on a schedule, injected into a running job: `schedule`, `run`, and the faults."""

@@ -1,4 +1,4 @@
-"""How each fault is done to processes and files; each returns what it did in words. Linux."""
+"""Each fault on a process or a file; every function returns what it did, in words. Linux only."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from typing import TypeVar
 
 _PROC = Path("/proc")
 _CHUNK_BYTES = 1 << 20
+BALLAST_PREFIX = ".ettr-ballast-"
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class Process:
     """A process: its number, when it started (kernel ticks), and its command line."""
 
     pid: int
@@ -26,7 +27,7 @@ class Running:
     command: str
 
 
-def descendants(root_pid: int, match: str = "") -> list[Running]:
+def descendants(root_pid: int, match: str = "") -> list[Process]:
     """The processes below one, itself included, oldest first; zombies left out.
 
     Args:
@@ -48,41 +49,41 @@ def _numbers() -> list[int]:
     return [int(path.name) for path in _PROC.iterdir() if path.name.isdigit()]
 
 
-def _read(pid: int) -> Running | None:
+def _read(pid: int) -> Process | None:
     try:
         stat = (_PROC / str(pid) / "stat").read_text()
         command = (_PROC / str(pid) / "cmdline").read_bytes()
     except OSError:
         return None
-    # The name in parentheses may hold spaces and parentheses of its own.
+    # The name in parentheses may itself hold spaces and parentheses.
     rest = stat[stat.rindex(")") + 2 :].split()
     if rest[0] in "ZX":
         return None
-    return Running(
+    return Process(
         pid, int(rest[1]), int(rest[19]), command.replace(b"\0", b" ").decode(errors="replace")
     )
 
 
-def picked(items: Sequence[T], share: float) -> T | None:
-    """The item that stands at a share of a list; None of an empty one."""
+def pick(items: Sequence[T], share: float) -> T | None:
+    """The item at a share of a list; None from an empty one."""
     return items[min(int(share * len(items)), len(items) - 1)] if items else None
 
 
-def kill(process: Running) -> str:
+def kill(process: Process) -> str:
     """SIGKILL."""
     with suppress(ProcessLookupError):
         os.kill(process.pid, signal.SIGKILL)
     return f"killed {_name(process)}"
 
 
-def stop(process: Running) -> str:
+def stop(process: Process) -> str:
     """SIGSTOP."""
     with suppress(ProcessLookupError):
         os.kill(process.pid, signal.SIGSTOP)
     return f"stopped {_name(process)}"
 
 
-def go_on(process: Running) -> str:
+def resume(process: Process) -> str:
     """SIGCONT, if the process is still the same."""
     now = _read(process.pid)
     if now is None or now.started != process.started:
@@ -91,8 +92,8 @@ def go_on(process: Running) -> str:
     return f"continued {_name(process)}"
 
 
-def limit(process: Running, limit_bytes: int) -> tuple[str, tuple[int, int] | None]:
-    """No file of the process may grow beyond a size; what was done, and the limit before."""
+def limit(process: Process, limit_bytes: int) -> tuple[str, tuple[int, int] | None]:
+    """Let no file of the process grow beyond a size; returns what was done and the former limit."""
     try:
         before = resource.prlimit(process.pid, resource.RLIMIT_FSIZE)
         resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (limit_bytes, before[1]))
@@ -101,8 +102,8 @@ def limit(process: Running, limit_bytes: int) -> tuple[str, tuple[int, int] | No
     return f"limited files of {_name(process)} to {limit_bytes} bytes", before
 
 
-def unlimit(process: Running, before: tuple[int, int]) -> str:
-    """Give the limit back that `limit` found."""
+def unlimit(process: Process, before: tuple[int, int]) -> str:
+    """Restore the limit that `limit` found."""
     now = _read(process.pid)
     if now is None or now.started != process.started:
         return f"{_name(process)} is gone"
@@ -145,8 +146,8 @@ def truncate(path: Path, place: float) -> str:
 
 
 def fill(folder: Path, ballast_bytes: int) -> tuple[str, Path]:
-    """A ballast file of at most so many bytes, or until the disk is full."""
-    path = folder / f".ettr-ballast-{os.getpid()}"
+    """Write a ballast file of at most so many bytes, or until the disk is full."""
+    path = folder / f"{BALLAST_PREFIX}{os.getpid()}"
     fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
     taken, why = 0, "as much as was asked for"
     try:
@@ -160,5 +161,5 @@ def fill(folder: Path, ballast_bytes: int) -> tuple[str, Path]:
     return f"ballast of {taken} bytes in {folder} ({why})", path
 
 
-def _name(process: Running) -> str:
+def _name(process: Process) -> str:
     return f"pid {process.pid} ({process.command.strip()[:60]})"

@@ -8,79 +8,15 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from ettr.chaos import faults
+from ettr.chaos.report import ChaosReport, InjectedFault
 from ettr.chaos.schedule import ON_FILES, ChaosPlan, Fault, PlannedFault
 from ettr.errors import UsageError
 
-_LOOK_S = 0.02
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """One fault as it was done: planned and real time since the start, and what was done."""
-
-    planned_s: float
-    at_s: float
-    fault: str
-    what: str
-    hit: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ChaosReport:
-    """What was done to a command, and how it ended; `status` is negative for a signal."""
-
-    command: tuple[str, ...]
-    status: int | None
-    wall_s: float
-    done: tuple[Done, ...]
-    not_reached: int
-    timed_out: bool
-
-    @property
-    def survived(self) -> bool:
-        """Whether the command ended with status 0."""
-        return self.status == 0 and not self.timed_out
-
-    def as_dict(self) -> dict[str, object]:
-        """For JSON."""
-        return {
-            "command": list(self.command),
-            "status": self.status,
-            "survived": self.survived,
-            "timed_out": self.timed_out,
-            "wall_s": round(self.wall_s, 3),
-            "faults_not_reached": self.not_reached,
-            "faults": [
-                {
-                    "planned_s": round(one.planned_s, 3),
-                    "at_s": round(one.at_s, 3),
-                    "fault": one.fault,
-                    "what": one.what,
-                    "hit": one.hit,
-                }
-                for one in self.done
-            ],
-        }
-
-
-@dataclass(slots=True)
-class _Pending:
-    """Something that is undone when its time is over."""
-
-    at_s: float
-    undo: Callable[[], str]
-
-
-@dataclass(slots=True)
-class _State:
-    begin_s: float
-    child: subprocess.Popen[bytes]
-    done: list[Done] = field(default_factory=list)
-    pending: list[_Pending] = field(default_factory=list)
+_POLL_S = 0.02
 
 
 def run(
@@ -94,49 +30,125 @@ def run(
 ) -> ChaosReport:
     """Run a command under a plan until it ends; returns what was done to it.
 
-    Whatever is held (stopped processes, limits, ballast) is given back before this returns, and no
+    Whatever is held (stopped processes, limits, ballast) is released before this returns, and no
     process of the command is left behind.
 
     Args:
         command: the program and its arguments.
         timeout_s: the command is killed after so long; None: never.
         spare_root: leave the command's own process alone where it has children (a launcher).
-        on_event: called with a sentence for each fault.
+        on_event: called with each fault, in a sentence.
 
     Raises:
         UsageError: no command; or a fault on files and no folder.
     """
     _check(command, plan)
-    # A group of its own, so that nothing of it outlives this call.
+    # A process group of its own, so that nothing of it outlives this call.
     child = subprocess.Popen(list(command), start_new_session=True)
-    state = _State(clock(), child)
+    injector = _Injector(child.pid, plan, spare_root=spare_root)
     waiting = list(plan.faults)
-    timed_out = False
+    begin_s, timed_out = clock(), False
     try:
         while child.poll() is None:
-            now_s = clock() - state.begin_s
+            now_s = clock() - begin_s
             if timeout_s is not None and now_s > timeout_s:
                 timed_out = True
                 break
-            _undo(state, now_s)
+            injector.release(now_s)
             if waiting and waiting[0].at_s <= now_s:
-                _do(waiting.pop(0), plan, state, now_s, spare_root)
-                on_event(state.done[-1].what)
-            time.sleep(_LOOK_S)
+                on_event(injector.inject(waiting.pop(0), now_s).what)
+            time.sleep(_POLL_S)
     finally:
-        _undo(state, float("inf"))
-        # Members that the end of the command has left: they are in its group.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
-    return ChaosReport(
-        tuple(command),
-        child.returncode,
-        clock() - state.begin_s,
-        tuple(state.done),
-        len(waiting),
-        timed_out,
-    )
+        injector.release(float("inf"))
+        _end(child)
+    wall_s = clock() - begin_s
+    done = tuple(injector.done)
+    return ChaosReport(tuple(command), child.returncode, wall_s, done, len(waiting), timed_out)
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """Something that is undone when its time is over."""
+
+    until_s: float
+    undo: Callable[[], str]
+
+
+class _Injector:
+    """Carries out planned faults on a command, and undoes those that last for a while.
+
+    Args:
+        root_pid: the command's own process.
+        spare_root: leave it alone where it has children.
+    """
+
+    def __init__(self, root_pid: int, plan: ChaosPlan, *, spare_root: bool) -> None:
+        self._root_pid, self._plan, self._spare_root = root_pid, plan, spare_root
+        self._held: list[_Held] = []
+        self.done: list[InjectedFault] = []
+
+    def release(self, now_s: float) -> None:
+        """Undo what was held long enough."""
+        for held in [one for one in self._held if one.until_s <= now_s]:
+            self._held.remove(held)
+            with contextlib.suppress(OSError):
+                held.undo()
+
+    def inject(self, planned: PlannedFault, now_s: float) -> InjectedFault:
+        """Carry out one fault on whatever is there to hit."""
+        on_target = self._on_files if planned.fault in ON_FILES else self._on_process
+        missed = f"{planned.fault}: there is nothing to hit"
+        try:
+            what = on_target(planned, now_s)
+        except OSError as error:
+            what, missed = None, f"{planned.fault}: {error.strerror or error}"
+        done = InjectedFault(
+            planned.at_s, now_s, str(planned.fault), what or missed, what is not None
+        )
+        self.done.append(done)
+        return done
+
+    def _on_process(self, planned: PlannedFault, now_s: float) -> str | None:
+        processes = faults.descendants(self._root_pid, self._plan.match)
+        if self._spare_root and len(processes) > 1:
+            processes = [one for one in processes if one.pid != self._root_pid]
+        target = faults.pick(processes, planned.target)
+        if target is None:
+            return None
+        if planned.fault is Fault.KILL:
+            return faults.kill(target)
+        if planned.fault is Fault.STOP:
+            self._hold(now_s, lambda: faults.resume(target))
+            return faults.stop(target)
+        sizes = [path.stat().st_size for path in self._files()]
+        what, before = faults.limit(target, int(planned.place * max(sizes, default=1 << 20)))
+        if before is not None:
+            self._hold(now_s, lambda: faults.unlimit(target, before))
+        return what
+
+    def _on_files(self, planned: PlannedFault, now_s: float) -> str | None:
+        if planned.fault is Fault.FILL:
+            folder = Path(self._plan.folder or ".")
+            if not folder.is_dir():
+                return None
+            what, path = faults.fill(folder, self._plan.ballast_bytes)
+            self._hold(now_s, lambda: _remove(path))
+            return what
+        target = faults.pick(self._files(), planned.target)
+        if target is None:
+            return None
+        if planned.fault is Fault.FLIP:
+            return faults.flip(target, planned.place)
+        return faults.truncate(target, planned.place)
+
+    def _hold(self, now_s: float, undo: Callable[[], str]) -> None:
+        self._held.append(_Held(now_s + self._plan.hold_s, undo))
+
+    def _files(self) -> list[Path]:
+        if self._plan.folder is None:
+            return []
+        files = faults.files_below(Path(self._plan.folder))
+        return [path for path in files if not path.name.startswith(faults.BALLAST_PREFIX)]
 
 
 def _check(command: Sequence[str], plan: ChaosPlan) -> None:
@@ -151,73 +163,11 @@ def _check(command: Sequence[str], plan: ChaosPlan) -> None:
         )
 
 
-def _undo(state: _State, now_s: float) -> None:
-    for pending in [p for p in state.pending if p.at_s <= now_s]:
-        state.pending.remove(pending)
-        with contextlib.suppress(OSError):
-            pending.undo()
-
-
-def _do(
-    planned: PlannedFault, plan: ChaosPlan, state: _State, now_s: float, spare_root: bool
-) -> None:
-    try:
-        what = (
-            _on_files(planned, plan, state, now_s)
-            if planned.fault in ON_FILES
-            else _on_process(planned, plan, state, now_s, spare_root)
-        )
-    except OSError as error:
-        what = None
-        missed = f"{planned.fault}: {error.strerror or error}"
-    else:
-        missed = f"{planned.fault}: there is nothing to hit"
-    state.done.append(
-        Done(planned.at_s, now_s, str(planned.fault), what or missed, what is not None)
-    )
-
-
-def _on_process(
-    planned: PlannedFault, plan: ChaosPlan, state: _State, now_s: float, spare_root: bool
-) -> str | None:
-    found = faults.descendants(state.child.pid, plan.match)
-    if spare_root and len(found) > 1:
-        found = [one for one in found if one.pid != state.child.pid]
-    target = faults.picked(found, planned.target)
-    if target is None:
-        return None
-    until_s = now_s + plan.hold_s
-    if planned.fault is Fault.KILL:
-        return faults.kill(target)
-    if planned.fault is Fault.STOP:
-        state.pending.append(_Pending(until_s, lambda: faults.go_on(target)))
-        return faults.stop(target)
-    sizes = [p.stat().st_size for p in _files(plan)]
-    what, before = faults.limit(target, int(planned.place * max(sizes, default=1 << 20)))
-    if before is not None:
-        state.pending.append(_Pending(until_s, lambda: faults.unlimit(target, before)))
-    return what
-
-
-def _on_files(planned: PlannedFault, plan: ChaosPlan, state: _State, now_s: float) -> str | None:
-    if planned.fault is Fault.FILL:
-        folder = Path(plan.folder or ".")
-        if not folder.is_dir():
-            return None
-        what, path = faults.fill(folder, plan.ballast_bytes)
-        state.pending.append(_Pending(now_s + plan.hold_s, lambda: _remove(path)))
-        return what
-    target = faults.picked(_files(plan), planned.target)
-    if target is None:
-        return None
-    if planned.fault is Fault.FLIP:
-        return faults.flip(target, planned.place)
-    return faults.truncate(target, planned.place)
-
-
-def _files(plan: ChaosPlan) -> list[Path]:
-    found = faults.files_below(Path(plan.folder)) if plan.folder is not None else []
-    return [path for path in found if not path.name.startswith(".ettr-ballast-")]
+def _end(child: subprocess.Popen[bytes]) -> None:
+    # Processes that the end of the command has left are members of its group.
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
 
 
 def _remove(path: Path) -> str:

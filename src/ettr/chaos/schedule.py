@@ -1,10 +1,11 @@
 """Faults on a seeded schedule: what will happen, when, and to which target.
 
     schedule(seed, kinds, every_s, for_s)   the faults, the same for the same seed
-    chaos_run.run(command, plan)            runs a command under them and reports
+    run.run(command, plan)                  runs a command under them and reports
 
 A fault names its target by a number in 0 to 1, so that the schedule is complete before anything
-runs; which process or file that is depends on what there is at its moment. Standard library only.
+runs; which process or file that is depends on what is there at that moment. Standard library
+only.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def schedule(
     after_s: float = 0.0,
     at_most: int | None = None,
 ) -> tuple[PlannedFault, ...]:
-    """Faults at exponential distances (a Poisson process), of kinds drawn alike.
+    """Draw faults at exponential distances (a Poisson process), of kinds with equal chances.
 
     Args:
         seed: of the schedule.

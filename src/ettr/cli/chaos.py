@@ -3,46 +3,67 @@
 from __future__ import annotations
 
 import json as json_
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ettr.cli import options as opt
+from ettr.cli.groups import OptionGroup
 from ettr.cli.output import complain, say, say_json
+from ettr.units import SECONDS_PER_DAY
+
+if TYPE_CHECKING:
+    from ettr.chaos.report import ChaosReport
 
 SETTINGS = {
     "chaos": {"context_settings": {"allow_extra_args": True, "allow_interspersed_args": False}}
 }
+_LONGEST_S = 30 * SECONDS_PER_DAY
 
 
-def chaos(
-    context: typer.Context,
+@dataclass(frozen=True, slots=True)
+class FaultSchedule(OptionGroup):
+    """Which faults, and when."""
+
     fault: Annotated[
         list[str] | None,
         typer.Option(
             "--fault", metavar="KIND", help="kill, stop, flip, truncate, fill, limit; repeatable."
         ),
-    ] = None,
+    ] = None
     every: Annotated[
         float, typer.Option(metavar="SECONDS", help="Mean time between two faults.")
-    ] = 10.0,
-    seed: Annotated[int, typer.Option(help="The same seed, the same schedule.")] = 0,
-    at_most: Annotated[int | None, typer.Option(min=0, help="Number of faults.")] = None,
-    after: Annotated[float, typer.Option(metavar="SECONDS", help="Quiet before the first.")] = 0.0,
+    ] = 10.0
+    seed: Annotated[int, typer.Option(help="The same seed, the same schedule.")] = 0
+    at_most: Annotated[int | None, typer.Option(min=0, help="Number of faults.")] = None
+    after: Annotated[float, typer.Option(metavar="SECONDS", help="Quiet before the first.")] = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class FaultTargets(OptionGroup):
+    """What the faults hit, and how hard."""
+
     folder: Annotated[
         Path | None,
         typer.Option(help="Whose files are flipped, cut and crowded out (flip, truncate, fill)."),
-    ] = None,
+    ] = None
     match: Annotated[
         str, typer.Option(metavar="TEXT", help="Hit only processes whose command line holds it.")
-    ] = "",
+    ] = ""
     hold: Annotated[
         float, typer.Option(metavar="SECONDS", help="How long a stop, a limit, a full disk lasts.")
-    ] = 5.0,
+    ] = 5.0
     ballast: Annotated[
         int, typer.Option(metavar="BYTES", min=1, help="Most that `fill` may take.")
-    ] = 1 << 28,
+    ] = 1 << 28
+
+
+def chaos(
+    context: typer.Context,
+    when: FaultSchedule,
+    targets: FaultTargets,
     timeout: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="End the command after so long.")
     ] = None,
@@ -58,23 +79,35 @@ def chaos(
     from ettr.chaos.run import run
     from ettr.chaos.schedule import ChaosPlan, Fault, schedule
 
-    longest_s = timeout if timeout is not None else 30 * 86400.0
     faults = schedule(
-        seed, fault or [Fault.KILL], every_s=every, for_s=longest_s, after_s=after, at_most=at_most
+        when.seed,
+        when.fault or [Fault.KILL],
+        every_s=when.every,
+        for_s=_LONGEST_S if timeout is None else timeout,
+        after_s=when.after,
+        at_most=when.at_most,
     )
     plan = ChaosPlan(
-        faults, None if folder is None else str(folder), match, hold_s=hold, ballast_bytes=ballast
+        faults,
+        None if targets.folder is None else str(targets.folder),
+        targets.match,
+        hold_s=targets.hold,
+        ballast_bytes=targets.ballast,
     )
-    found = run(context.args, plan, timeout_s=timeout, on_event=complain)
-    document = found.as_dict() | {"seed": seed, "every_s": every}
+    outcome = run(context.args, plan, timeout_s=timeout, on_event=complain)
+    document = outcome.as_dict() | {"seed": when.seed, "every_s": when.every}
     if report is not None:
         report.write_text(json_.dumps(document, indent=2) + "\n")
     if json:
         say_json(document)
     else:
-        for done in found.done:
-            say(f"{done.at_s:8.2f} s  {done.fault:<8} {done.what}")
-        ended = "was ended by its time limit" if found.timed_out else f"status {found.status}"
-        say(f"{len(found.done)} faults in {found.wall_s:.1f} s; the command: {ended}")
-    if not found.survived:
+        _print(outcome)
+    if not outcome.survived:
         raise typer.Exit(1)
+
+
+def _print(outcome: ChaosReport) -> None:
+    for one in outcome.done:
+        say(f"{one.at_s:8.2f} s  {one.fault:<8} {one.what}")
+    ended = "was ended by its time limit" if outcome.timed_out else f"status {outcome.status}"
+    say(f"{len(outcome.done)} faults in {outcome.wall_s:.1f} s; the command: {ended}")
