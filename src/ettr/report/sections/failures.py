@@ -72,7 +72,7 @@ def _lead(rates: RatesBySymptom) -> str:
 
 
 def _clustering(rates: RatesBySymptom) -> str:
-    """What the intervals assume, with the exact one beside the wider where they differ."""
+    """What the intervals assume, and the exact one as well where the two differ."""
     found = rates.clustering_all_jobs
     if found is None:
         return "Intervals are exact for independent failures (Garwood 1936)."
