@@ -7,6 +7,7 @@ node however many jobs ran.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import ibis
 import numpy as np
@@ -14,11 +15,13 @@ import numpy as np
 from ettr.defaults import CONFIDENCE
 from ettr.estimates.exact import FailureRate
 from ettr.models.base import Fit
-from ettr.models.compare import Funnel, funnel
 from ettr.models.data import Counts
 from ettr.models.dispersion import Burstiness, Dispersion, burstiness, dispersion
-from ettr.models.select import compare_models
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY
+
+# counts by node serve every metric: what only models need is loaded with them
+if TYPE_CHECKING:
+    from ettr.models.compare import Funnel
 
 WORST_NODES = 10
 LEAST_NODES = 3
@@ -66,6 +69,8 @@ def fleet_models(
             fleet, not of any node.
         confidence: of the intervals, between 0 and 1.
     """
+    from ettr.models.select import compare_models
+
     counts = node_counts(exposed_nodes, failures)
     if counts is None:
         return FleetModels(None, None, (), None, (), ())
@@ -144,6 +149,8 @@ def _unplaced(counts: Counts) -> tuple[str, ...]:
 
 
 def _funnel(counts: Counts) -> Funnel | None:
+    from ettr.models.compare import funnel
+
     nodes = [
         (str(name), FailureRate(int(failures), float(days)))
         for name, failures, days in zip(

@@ -79,7 +79,7 @@ def _clustering(rates: RatesBySymptom) -> str:
     if not found.believed.is_clustered:
         return found.meaning
     exact = between(rates.all_jobs.exact_per_1000_node_days)
-    return f"{found.meaning} If failures were independent it would be {exact}."
+    return f"{found.meaning} The exact interval of independent failures is {exact}."
 
 
 def _symptom_table(rates: RatesBySymptom) -> TextTable:
