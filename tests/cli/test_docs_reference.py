@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import typer.main
 
-from cli.docs_pages import DOCS, PAGES, blocks, named
+from cli.docs_pages import DOCS, PAGES, ROOT, blocks, named
 from ettr.cli.main import build_app
 from ettr.sources.registry import all_sources
 
@@ -115,6 +115,18 @@ def test_links_of_the_docs_lead_somewhere(page: Path):
         if part:
             headings = re.findall(r"^#+ (.*)$", there.read_text("utf-8"), re.M)
             assert part in map(anchor, headings), target
+
+
+def test_files_that_the_docs_name_exist():
+    folders = "tests|benchmarks|campaigns|docs|examples|src|reproduction"
+    missing = {
+        f"{named(page)}: {name}"
+        for page in PAGES
+        if not page.name.startswith("add-")  # those name the files that the reader will write
+        for name in re.findall(rf"`((?:{folders})/[\w./-]+)", page.read_text("utf-8"))
+        if not (ROOT / name).exists()
+    }
+    assert missing == set()
 
 
 def test_the_commands_of_the_docs_are_ones_that_ettr_takes():
