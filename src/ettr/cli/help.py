@@ -8,6 +8,7 @@ from typing import Any
 import typer.core
 
 from ettr.cli.coercion import take_plain_values
+from ettr.cli.examples import EXAMPLES
 
 REST = "-- CMD..."
 
@@ -39,6 +40,12 @@ class PlainCommand(typer.core.TyperCommand):
             if rows:
                 with formatter.section(title):
                     formatter.write_dl(rows)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Examples, unwrapped, so that they can be copied."""
+        with formatter.section("Examples"):
+            for example in EXAMPLES.get(self.name or "", ()):
+                formatter.write(f"{'':{formatter.current_indent}}{example}\n")
 
 
 class PanelGroup(typer.core.TyperGroup):

@@ -1,0 +1,38 @@
+"""The examples at the foot of each command's help; tests run every one of them.
+
+`site` is a store made by `ettr ingest`; the logs are those of examples/slurm.
+"""
+
+EXAMPLES: dict[str, tuple[str, ...]] = {
+    "report": (
+        "ettr report sacct.psv kernel.log --timezone Europe/Zurich",
+        "ettr report site --output march.html",
+    ),
+    "ingest": ("ettr ingest site sacct.psv kernel.log --timezone Europe/Zurich",),
+    "explain": ("ettr explain site 17", "ettr explain site 17 --window 300,120"),
+    "sources": ("ettr sources",),
+    "catalog": ("ettr catalog 79", "ettr catalog --conflicts"),
+    "status": ("ettr status site",),
+    "sizes": ("ettr sizes site",),
+    "failures": ("ettr failures site", "ettr failures site --above-gpus 256 --confidence 0.95"),
+    "mttf": ("ettr mttf site --json",),
+    "runs": ("ettr runs site", "ettr runs site --checkpoint-min 30"),
+    "goodput": ("ettr goodput site",),
+    "nodes": ("ettr nodes site",),
+    "quality": ("ettr quality site",),
+    "plan": (
+        "ettr plan --gpus 16384 --failures 419 --node-days 110592 --write 30s --target 0.9",
+        "ettr plan site --gpus 4096 --html planner.html",
+    ),
+    "project": (
+        "ettr project site --gpus 4096,16384 --spares 16 --repair 2d",
+        "ettr project --failures 419 --node-days 110592 --seen-gpus 16384 --gpus 32768",
+    ),
+    "compare": (
+        "ettr compare old=30/5000 new=12/6000",
+        "ettr compare site other-site --all-jobs",
+    ),
+    "verify": ("ettr verify checkpoints --step 12000",),
+    "elastic": ("ettr elastic --ranks 4 -- python train.py",),
+    "chaos": ("ettr chaos --fault kill --every 20 -- ettr elastic --ranks 4 -- python train.py",),
+}

@@ -1,0 +1,84 @@
+"""The examples at the foot of each help page run, and end without an error."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cli.program import ettr
+from ettr.cli.examples import EXAMPLES
+from ettr.cli.main import COMMANDS
+
+ROOT = Path(__file__).resolve().parents[2]
+LOGS = ROOT / "examples" / "slurm"
+NAMES = [name for _, name, _ in COMMANDS]
+TRAINING = ("verify", "elastic", "chaos")
+TUTORIAL = ROOT / "docs" / "tutorials" / "survive-a-killed-rank.md"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the logs of the examples and two stores made from them."""
+    place = tmp_path_factory.mktemp("examples")
+    for log in LOGS.iterdir():
+        shutil.copy(log, place)
+    done = ettr("ingest", place / "site", *sorted(LOGS.iterdir()), "--timezone", "UTC")
+    assert done.code == 0, done.err
+    shutil.copytree(place / "site", place / "other-site")
+    return place
+
+
+def examples_of(names: list[str]) -> list[str]:
+    return [example for name in names for example in EXAMPLES[name]]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_help_page_ends_with_its_examples(name: str) -> None:
+    text = ettr(name, "--help").out
+    examples = text.partition("\nExamples:\n")[2].splitlines()
+    assert [line.strip() for line in examples] == list(EXAMPLES[name])
+    assert 1 <= len(examples) <= 2
+    assert all(line.startswith(f"  ettr {name} ") or line == "  ettr sources" for line in examples)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("example", examples_of([n for n in NAMES if n not in TRAINING]))
+def test_an_example_runs(example: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    done = ettr(*shlex.split(example)[1:])
+    assert done.code == 0, done.err
+    assert done.out
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+@pytest.mark.parametrize("example", examples_of(list(TRAINING)))
+def test_an_example_of_the_training_side_runs(example: str, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    from ettr.checkpoint import RunningCheckpoint
+
+    with RunningCheckpoint(tmp_path / "checkpoints", {"w": torch.ones(8)}, policy="full") as rc:
+        rc.step(1)
+        rc.wait()
+    (script,) = re.findall(r"```python\n# train.py\n(.*?)```", TUTORIAL.read_text("utf-8"), re.S)
+    (tmp_path / "train.py").write_text(script.replace("STEPS = 200", "STEPS = 4"))
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    done = subprocess.run(
+        shlex.split(example),
+        cwd=tmp_path,
+        env={**os.environ, "PATH": path},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
