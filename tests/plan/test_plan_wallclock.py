@@ -161,5 +161,7 @@ def test_the_window_of_a_law_lost_in_rounding_is_refused(
     load: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ettr.plan.wallclock._HIGHEST_LOAD", math.inf)
-    with pytest.raises(UsageError, match=r"hardly ever ends, and its law cannot be told; shorten"):
+    with pytest.raises(
+        UsageError, match=r"hardly ever ends, so its distribution is unknown; shorten"
+    ):
         wallclock(hard_run(load))

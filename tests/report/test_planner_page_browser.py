@@ -141,17 +141,17 @@ def test_numbers_are_those_of_python(page: Any, vector: tuple[float, ...]) -> No
     assert value(page, "ettr") == pytest.approx(exact_ettr(run), rel=1e-6)
     best_s = exact_interval_s(write_s, run.mttf_s)
     assert value(page, "optimum") == pytest.approx(best_s, rel=1e-6)
-    told = page.locator("#ettr-detail").get_attribute("data-value")
+    shown = page.locator("#ettr-detail").get_attribute("data-value")
     if run.lost_share < 1:
-        assert float(told) == pytest.approx(second_form_ettr(run), rel=1e-6)
+        assert float(shown) == pytest.approx(second_form_ettr(run), rel=1e-6)
     else:
-        assert told == ""
+        assert shown == ""
     need = required(run, "restart_s", 0.9)
-    told = page.locator("#needs tr[data-name=restart_s]").get_attribute("data-value")
+    shown = page.locator("#needs tr[data-name=restart_s]").get_attribute("data-value")
     if need.at_most is None:
-        assert told == ""
+        assert shown == ""
     else:
-        assert float(told) == pytest.approx(need.at_most, rel=1e-4)
+        assert float(shown) == pytest.approx(need.at_most, rel=1e-4)
 
 
 @pytest.mark.parametrize("nodes", [64, 2048, 16384])

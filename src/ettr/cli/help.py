@@ -1,4 +1,4 @@
-"""How `--help` reads: commands under headings in whole sentences, arguments by their names."""
+"""The pages of `--help`: commands under headings, arguments by name, examples at the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an option needs in order to have any effect, declared with the option itself.
+"""Inputs that an option needs to have any effect, declared with the option itself.
 
 An option says so in its type, `Annotated[str | None, typer.Option(...), needs(Input.STORE)]`. A
 command with a parameter of type `TypedOptions` says which inputs it was given, and what was typed
@@ -39,7 +39,7 @@ class Needs:
     any_of: tuple[Input, ...]
 
     def met(self, given: Mapping[Input, bool]) -> bool:
-        """Whether one is given; also where the command has none of them to give."""
+        """Whether one is given, or the command takes none of them."""
         known = [given[one] for one in self.any_of if one in given]
         return any(known) or not known
 

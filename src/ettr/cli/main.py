@@ -1,4 +1,4 @@
-"""The `ettr` command: its subcommands, and what becomes of an error.
+"""The `ettr` command: its subcommands, and how errors end it.
 
 Exit status: 0 done, 1 could not, 2 wrong use. Text goes to stdout, diagnostics to stderr.
 """
@@ -21,7 +21,7 @@ from ettr.errors import EttrError
 if TYPE_CHECKING:
     import click
 
-# newer Typer carries a Click of its own: what is caught is the base of whichever it raises
+# newer Typer has its own copy of Click: the base class is taken from whichever it raises
 _WrongUse = cast("type[click.ClickException]", typer.BadParameter.__mro__[2])
 
 # The commands in the order in which --help lists them: (panel, name, module).

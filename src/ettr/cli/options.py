@@ -42,7 +42,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of 
 
 @dataclass(frozen=True, slots=True)
 class Reading(OptionGroup):
-    """What the user says about the files to read."""
+    """Properties of the files to read that the files do not state."""
 
     source: Annotated[
         str | None,
@@ -129,7 +129,7 @@ class Reading(OptionGroup):
 
 @dataclass(frozen=True, slots=True)
 class Judging(OptionGroup):
-    """What decides what a log line means."""
+    """The taxonomy that log lines are read with."""
 
     taxonomy: Annotated[
         Path | None,
@@ -154,7 +154,7 @@ class Judging(OptionGroup):
         """Accept a taxonomy file that is there and a vendor that is known.
 
         Raises:
-            UsageError: the file is absent, or nobody has such verdicts.
+            UsageError: the file is absent, or the vendor unknown.
         """
         from ettr.taxonomy.catalogue import check_vendor
 
@@ -168,7 +168,7 @@ class Judging(OptionGroup):
 
 @dataclass(frozen=True, slots=True)
 class Explaining(Judging):
-    """The same, and what decides whether an event explains an end."""
+    """The same, and the window in which an event explains an end."""
 
     window: Annotated[
         str | None,
@@ -182,7 +182,7 @@ class Explaining(Judging):
     ] = None
 
     def assumptions(self, gpus_per_node: int | None = None) -> Assumptions:
-        """What the analysis cannot read from the logs, checked.
+        """Assumptions that the analysis cannot read from the logs, checked.
 
         Raises:
             UsageError: an option cannot be understood.
@@ -203,7 +203,7 @@ class Explaining(Judging):
 
 @dataclass(frozen=True, slots=True)
 class Rating(Explaining):
-    """The same, and what decides which failures count in a rate."""
+    """The same, and the failures that count in a rate."""
 
     above_gpus: Annotated[
         int,
@@ -224,7 +224,7 @@ class Rating(Explaining):
     ] = CONFIDENCE
 
     def assumptions(self, gpus_per_node: int | None = None) -> Assumptions:
-        """What the analysis cannot read from the logs, checked.
+        """Assumptions that the analysis cannot read from the logs, checked.
 
         Raises:
             UsageError: an option cannot be understood.
@@ -241,7 +241,7 @@ class Rating(Explaining):
 
 @dataclass(frozen=True, slots=True)
 class AnalysisOptions(Rating):
-    """The same, and what the logs do not say of a run and its checkpoints."""
+    """The same, and assumptions on runs and their checkpoints."""
 
     run_id: Annotated[
         str | None,
@@ -267,7 +267,7 @@ class AnalysisOptions(Rating):
     ] = None
 
     def assumptions(self, gpus_per_node: int | None = None) -> Assumptions:
-        """What the analysis cannot read from the logs, checked.
+        """Assumptions that the analysis cannot read from the logs, checked.
 
         Raises:
             UsageError: an option cannot be understood.

@@ -1,4 +1,4 @@
-"""What commands print: text that cannot steer a terminal, JSON, progress."""
+"""Output of commands: text that cannot steer a terminal, JSON, progress."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def progress_bar(total: int, unit: str) -> Iterator[Callable[[str, int], None]]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=total or None)
 
-        def tell(what: str, done: int) -> None:
+        def advance(what: str, done: int) -> None:
             bar.update(task, description=escape(harmless(what)), completed=done)
 
-        yield tell
+        yield advance

@@ -29,8 +29,8 @@ def ingest_all(
     with ExitStack() as spools:
         logs = [spools.enter_context(log_file(path, complain)) for path in files]
         for log in naming_first(logs, source):
-            with progress_bar(0, "records") as show_progress:
-                one = ingest_log(store, log, options, source, show_progress)
+            with progress_bar(0, "records") as advance:
+                one = ingest_log(store, log, options, source, advance)
             for note in one.notes:
                 complain(f"{one.name}: {note}")
             done.append(one)

@@ -66,8 +66,8 @@ def report(
             from ettr.report.page import document
             from ettr.report.parts import PARTS
 
-            with progress_bar(len(PARTS), "parts") as tell:
-                made = document(analysis, tell)
+            with progress_bar(len(PARTS), "parts") as advance:
+                made = document(analysis, advance)
             say_json(made)
         else:
             _write_page(analysis, output)
@@ -79,8 +79,8 @@ def _write_page(analysis: Analysis, output: Path) -> None:
     from ettr.report.parts import PARTS
     from ettr.report.summary import summary_text
 
-    with progress_bar(len(PARTS), "parts") as tell:
-        made = page(analysis, tell)
+    with progress_bar(len(PARTS), "parts") as advance:
+        made = page(analysis, advance)
     write_whole(output, render(made))
     say(summary_text(made))
     say()

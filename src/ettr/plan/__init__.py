@@ -1,4 +1,4 @@
-"""What failures will cost: closed and exact forms of ETTR, and checkpoint schemes.
+"""Forms of ETTR, checkpoint schemes, and the outlook of a run: what failures will cost.
 
 Standard library only, so that a trainer may import it.
 """

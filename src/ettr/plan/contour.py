@@ -28,7 +28,7 @@ def contour(
         across_values: Its values; n_nodes may be fractional here.
         up: Another of `AXES`.
         up_values: Its values.
-        best_interval: Choose the best interval anew at every point.
+        best_interval: Take the best interval at every point.
 
     Raises:
         UsageError: axes that are unknown or the same, or a value that no run can have.

@@ -103,7 +103,7 @@ def _recovery(at: Levels, length_s: float, same_per_s: float, *, reset: bool = F
     fails = -math.expm1(-total * length_s)
     left = (total - same_per_s + same_per_s * math.exp(-total * length_s)) / total
     if left <= 0:
-        # it fails again before it ends, as far as a float can tell
+        # it fails again before it ends, to the precision of a float
         return _Recovery(math.inf, 0.0, 0.0)
     tries = 1.0 / left
     to_light = 0.0 if reset else tries * fails * at.light_per_s / total

@@ -1,4 +1,4 @@
-"""What a run is expected to take: its failure rate joined with the forms and schemes of ETTR."""
+"""The outlook of a run: its failure rate joined with the forms of ETTR and the schemes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Evidence(Protocol):
 
     @property
     def failures(self) -> int:
-        """How many."""
+        """Number of failures."""
 
     @property
     def node_days(self) -> float:
@@ -66,7 +66,7 @@ class PlanningRate:
 
     @property
     def domain_shares(self) -> dict[str, float] | None:
-        """Share of failures by what they take down: a node where one is blamed, else the job."""
+        """Share of failures by what they take down: the node that is blamed, or the job."""
         share = self.blamed_share
         return None if share is None else {Domain.NODE.key: share, Domain.JOB.key: 1.0 - share}
 
@@ -111,7 +111,7 @@ def counted_rate(evidence: Evidence, per_node_day: Interval, confidence: float) 
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """What to expect of a run.
+    """The outlook of a run at a failure rate.
 
     Attributes:
         run: As planned, at the rate to design for.
@@ -130,11 +130,11 @@ class RunPlan:
         target: ETTR wanted.
         requirements: What each input alone would have to be for the target.
         schemes: Checkpoint schemes, the best first; empty without a job shape.
-        best_planned: Whether the interval was left to be the best.
+        best_planned: Whether the planned interval is the best one.
         job: What the schemes were ranked for; None without.
         domain_shares: Share of failures by what they take down; None where not known.
-        cautions: What is odd, one sentence each.
-        assumptions: What was not given and is taken, one sentence each.
+        cautions: Warnings, one sentence each.
+        assumptions: Inputs that were not given and are assumed, one sentence each.
     """
 
     run: PlannedRun
@@ -190,7 +190,7 @@ def plan_run(
     domain_shares: dict[str, float] | None = None,
     assumptions: tuple[str, ...] = (),
 ) -> RunPlan:
-    """What to expect of a run.
+    """The outlook of a run: MTTF, ETTR, checkpoint intervals and schemes, with bands.
 
     Args:
         shape: The run.
@@ -201,7 +201,7 @@ def plan_run(
         job: For the ranking of checkpoint schemes.
         domain_shares: Share of failures that take down a process, a node, a rack or the whole job;
             those of `rate` where None.
-        assumptions: What was not given and is assumed, a sentence each.
+        assumptions: Inputs that were not given and are assumed, one sentence each.
 
     Raises:
         UsageError: values that no run can have.
@@ -264,7 +264,7 @@ def _endless(run: PlannedRun) -> tuple[str, ...]:
 def _scheme_assumptions(
     job: JobShape | None, rate: PlanningRate, domain_shares: dict[str, float] | None
 ) -> tuple[str, ...]:
-    """What the ranking of schemes rests on, a sentence each; none where none is ranked."""
+    """Assumptions behind the ranking of schemes, a sentence each; empty without a job."""
     if job is None:
         return ()
     machines = (

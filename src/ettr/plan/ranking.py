@@ -23,7 +23,7 @@ class Ranked:
 
     Attributes:
         scheme: The scheme.
-        terms: What it states for the job.
+        terms: Its terms for the job.
         usable: Whether the job can use it.
         ettr: Expected ETTR of the long run at `interval_s`, and at the ends of the failure rates.
         interval_s: The best productive time between light checkpoints.
@@ -48,7 +48,7 @@ def levels_of(
     """The scheme as three kinds of failure; restarts are averaged over the domains of a kind.
 
     Args:
-        terms: What the scheme states for `job`.
+        terms: Of the scheme for `job`.
         job: The job.
         per_s: Failures of the whole job per second, by what failed.
         interval_s: Productive time between light checkpoints.

@@ -61,7 +61,7 @@ def ettr_by_rate(run: PlannedRun) -> Callable[[float], float]:
 
 
 def segments(run: PlannedRun) -> tuple[int, float]:
-    """How many full intervals a run has, and the productive seconds of the last, shorter or equal.
+    """Full intervals of a run, and the productive seconds of the last one, shorter or equal.
 
     The first number does not count the last segment.
     """
@@ -128,7 +128,7 @@ def expected_failures(run: PlannedRun) -> float:
 
 @dataclass(frozen=True, slots=True)
 class TimeShares:
-    """Where the wall-clock of a long run goes; the shares sum to 1.
+    """Shares of the wall-clock time of a long run; they sum to 1.
 
     Attributes:
         productive: Work that is kept: the ETTR.
@@ -146,7 +146,7 @@ class TimeShares:
 
 
 def time_shares(run: PlannedRun) -> TimeShares:
-    """Where the wall-clock of a long run goes; `productive_s` is not used."""
+    """Shares of the wall-clock time of a long run; `productive_s` is not used."""
     rate, length_s = run.failures_per_s, run.interval_s + run.write_s
     ettr = long_run_ettr(rate, run.interval_s, run.write_s, run.restart_s, run.queue_s)
     if not rate:

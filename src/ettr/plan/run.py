@@ -44,7 +44,7 @@ class RunShape:
             raise UsageError("cannot plan this run:" + "".join(f"\n  {one}" for one in problems))
 
     def problems(self) -> Iterator[str]:
-        """What cannot be, a sentence each; classes that extend this one add their own."""
+        """Values that cannot be, a sentence each; classes that extend this one add their own."""
         yield from below_zero(self, ("write_s", "restart_s", "queue_s"))
         if self.n_nodes < 1:
             yield f"n_nodes: {self.n_nodes}; a run needs 1 node or more"
@@ -82,7 +82,7 @@ class PlannedRun(RunShape):
     interval_s: float
 
     def problems(self) -> Iterator[str]:
-        """What cannot be, a sentence each."""
+        """Values that cannot be, a sentence each."""
         yield from below_zero(self, ("failures_per_node_day",))
         yield from RunShape.problems(self)
         if self.interval_s <= 0 or math.isinf(self.interval_s):
@@ -166,7 +166,7 @@ def run_nodes(n_gpus: int | None, n_nodes: int | None, gpus_per_node: int) -> in
 
 
 def cautions(run: PlannedRun) -> tuple[str, ...]:
-    """What is odd about a run that can be computed all the same, one sentence each."""
+    """Warnings about a run that can be computed all the same, one sentence each."""
     found = []
     if run.interval_s > run.mttf_s:
         found.append(

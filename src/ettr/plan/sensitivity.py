@@ -1,4 +1,4 @@
-"""How much ETTR moves with each input, by the exact form."""
+"""Sensitivity of ETTR to each input, by the exact form."""
 
 import math
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ INPUTS = ("failures_per_node_day", "n_nodes", "interval_s", "write_s", "restart_
 
 @dataclass(frozen=True, slots=True)
 class Sensitivity:
-    """What a change of one input does to ETTR.
+    """Effect of one input on ETTR.
 
     Attributes:
         name: The input.
@@ -28,7 +28,7 @@ class Sensitivity:
 
 
 def sensitivities(run: PlannedRun) -> tuple[Sensitivity, ...]:
-    """One entry an input, the strongest first."""
+    """The effect of each input, the strongest first."""
     found = [
         Sensitivity(name, getattr(run, name), _elasticity(run, name), _halved(run, name))
         for name in INPUTS

@@ -1,4 +1,4 @@
-"""What would have to be true for a run to reach a target ETTR."""
+"""Values that a run needs for a target ETTR, one input at a time."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ FALLING = ("failures_per_node_day", "write_s", "restart_s", "queue_s")
 """Inputs of which less is better."""
 
 ONE_BY_ONE = ("failures_per_node_day", "interval_s", "write_s", "restart_s", "queue_s")
-_CALLED = {
+_INPUT_NAMES = {
     "failures_per_node_day": "failure rate",
     "interval_s": "checkpoint interval",
     "write_s": "write time",
@@ -24,7 +24,7 @@ _CALLED = {
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """What one input alone must be, all others as they are.
+    """The value that one input needs, all others as they are.
 
     Attributes:
         name: The input.
@@ -58,7 +58,7 @@ def _checked(target: float) -> None:
 def requirements(
     run: PlannedRun, target: float, *, keep_best: bool = False
 ) -> tuple[Requirement, ...]:
-    """What the failure rate, interval, write, restart or queue time must be, each alone.
+    """Needed failure rate, interval, write, restart and queue time, each alone.
 
     Args:
         run: The run, its other inputs as they are.
@@ -74,7 +74,7 @@ def requirements(
 
 
 def required(run: PlannedRun, name: str, target: float, *, keep_best: bool = False) -> Requirement:
-    """What `name` alone must be for the exact ETTR of `run` to reach `target`.
+    """The value of `name` alone at which the exact ETTR of `run` reaches `target`.
 
     With `keep_best` the interval follows to its best (`requirements`).
 
@@ -154,20 +154,20 @@ def _crossing(ettr_at: Callable[[float], float], target: float, good: float, bad
     return good
 
 
-def _told(name: str, value: float) -> str:
+def _in_units(name: str, value: float) -> str:
     if name == "failures_per_node_day":
         return f"{1e3 * value:.3g} failures per 1,000 node-days"
     return spell(value)
 
 
 def _range(name: str, today: float, least: float, most: float, target: float) -> str:
-    called, now = _CALLED[name], _told(name, today)
+    called, now = _INPUT_NAMES[name], _in_units(name, today)
     if math.isinf(most):
-        allowed = f"must be at least {_told(name, least)}" if least else "may take any value"
+        allowed = f"must be at least {_in_units(name, least)}" if least else "may take any value"
     elif least > 0:
-        allowed = f"may lie between {_told(name, least)} and {_told(name, most)}"
+        allowed = f"may lie between {_in_units(name, least)} and {_in_units(name, most)}"
     else:
-        allowed = f"may be at most {_told(name, most)}"
+        allowed = f"may be at most {_in_units(name, most)}"
     verdict = "which holds today" if least <= today <= most else "which alone would suffice"
     return f"For an ETTR of {target:.3g} the {called} (now {now}) {allowed}, {verdict}."
 
@@ -208,7 +208,7 @@ def iso_line(
         across: An input, or n_nodes.
         values: Of it.
         solve_for: One of `FALLING`.
-        best_interval: Choose the best interval anew at every point.
+        best_interval: Take the best interval at every point.
 
     Returns:
         Pairs (value, highest `solve_for`); None where nothing suffices.

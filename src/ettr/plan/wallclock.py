@@ -259,15 +259,15 @@ def _window(excess: _Excess, mean_s: float, sd_s: float) -> tuple[float, float]:
     """Times beyond the shortest that hold all but 1e-10 of the probability on either side.
 
     Raises:
-        UsageError: the run hardly ever ends, so that the tail of its law is lost in rounding.
+        UsageError: the run hardly ever ends, so that its distribution's tail is lost in rounding.
     """
     if not sd_s:
         return 0.0, 1.0
     # at no tilt at all the moment is 1, its logarithm 0
     if not math.isfinite(sd_s) or not abs(excess.log_moment(0.0)) < _ROUNDING:
         raise UsageError(
-            f"the run takes {mean_s:.3g} s in the mean: it hardly ever ends, and its law cannot be "
-            "told; shorten the interval or the restart, or use fewer nodes"
+            f"the run takes {mean_s:.3g} s on average: it hardly ever ends, so its distribution is "
+            "unknown; shorten the interval or the restart, or use fewer nodes"
         )
     tilt = 1.0 / sd_s
     while math.isfinite(excess.log_moment(tilt)):

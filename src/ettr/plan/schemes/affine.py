@@ -1,4 +1,4 @@
-"""What a scheme states for a job, as a function of the nodes and the restart time.
+"""Terms of a scheme as a function of the nodes and the restart time.
 
 The planner page moves both without Python, so it needs the terms of a scheme as numbers. Every
 scheme keeps the contract of `ettr.plan.schemes.base.Scheme`, by which three calls give them.
@@ -33,7 +33,7 @@ class AffineTerms:
     """The terms of a scheme for a job, for any number of nodes and any restart time.
 
     Attributes:
-        fixed: What depends on neither, from the terms for unlimited memory.
+        fixed: Values that depend on neither, from the terms for unlimited memory.
         needs_memory: Whether the scheme cannot be used where `host_bytes` exceed those of a node.
         stall_s: As in `Terms`.
         lag_s: Likewise.

@@ -1,4 +1,4 @@
-"""Training stops for the copy to memory; the write goes on beside it."""
+"""Training stops for the copy to memory and goes on during the write."""
 
 from dataclasses import dataclass
 
@@ -23,7 +23,7 @@ class Asynchronous(Scheme):
     )
 
     def terms(self, job: JobShape) -> Terms:
-        """What the scheme states for `job`."""
+        """Terms of the scheme for `job`."""
         write_s = job.persist_s / job.one_writer_share
         return Terms(
             responses=everywhere(Response(RecoveryLevel.LIGHT, job.full_restart_s)),

@@ -1,4 +1,4 @@
-"""What a checkpoint scheme states for a job, and the class that every scheme follows."""
+"""Terms of a checkpoint scheme for a job, and the class that every scheme extends."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ _MAY_BE_ZERO = frozenset({"replace_s", "embedding_share", "expert_share", "logge
 
 
 class Domain(StrEnum):
-    """What failed: one process, one node, one rack of nodes, or the whole job."""
+    """Extent of a failure: one process, one node, one rack of nodes, or the whole job."""
 
     PROCESS = "process"
     NODE = "node"
@@ -77,7 +77,7 @@ class JobShape(RunShape):
     logged_bytes_per_step: float = 0.0
 
     def problems(self) -> Iterator[str]:
-        """What cannot be, a sentence each."""
+        """Values that cannot be, a sentence each."""
         inherited = {field.name for field in fields(RunShape)}
         for name in (field.name for field in fields(self) if field.name not in inherited):
             value: float = getattr(self, name)
@@ -111,7 +111,7 @@ class JobShape(RunShape):
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """What a scheme does when something fails.
+    """Response of a scheme to a failure.
 
     Attributes:
         level: From where training goes on.
@@ -128,12 +128,12 @@ class Response:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a scheme states for one job.
+    """Costs and effects of a scheme for one job.
 
     Attributes:
         responses: By what failed.
         stall_s: Training stops so long for a light checkpoint.
-        slowdown: Steady overhead beside the stalls, as a share of the step time.
+        slowdown: Steady overhead in addition to the stalls, as a share of the step time.
         lag_s: From a stall until the checkpoint can be used.
         shortest_interval_s: Light checkpoints cannot come faster.
         two_levels: Durable checkpoints are taken apart from the light ones.
@@ -187,7 +187,7 @@ class Scheme(ABC):
 
     @abstractmethod
     def terms(self, job: JobShape) -> Terms:
-        """What the scheme states for `job`; see the contract of the class."""
+        """Terms of the scheme for `job`; see the contract of the class."""
 
 
 def everywhere(response: Response) -> dict[Domain, Response]:

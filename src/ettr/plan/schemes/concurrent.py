@@ -25,7 +25,7 @@ class Concurrent(Scheme):
     )
 
     def terms(self, job: JobShape) -> Terms:
-        """What the scheme states for `job`."""
+        """Terms of the scheme for `job`."""
         # alone at its own rate, together at no more than the storage's
         write_s = job.persist_s * max(1.0 / job.one_writer_share, self.n_under_way)
         shortest_s = write_s / self.n_under_way

@@ -25,7 +25,7 @@ class EmbeddingParity(Scheme):
     )
 
     def terms(self, job: JobShape) -> Terms:
-        """What the scheme states for `job`."""
+        """Terms of the scheme for `job`."""
         rebuilt = Response(RecoveryLevel.SOFT, job.replace_s, lost_s=job.step_s)
         back = Response(RecoveryLevel.LIGHT, job.full_restart_s)
         tables = job.embedding_share * job.shard_bytes

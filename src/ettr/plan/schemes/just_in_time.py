@@ -1,4 +1,4 @@
-"""A checkpoint is taken after the failure, from a replica that lives."""
+"""A checkpoint taken after the failure, from a surviving replica."""
 
 from dataclasses import dataclass
 
@@ -13,11 +13,11 @@ class JustInTime(Scheme):
     source = "Just-In-Time Checkpointing (Gupta et al., EuroSys 2024)"
     assumptions = (
         "Replicas lie in different racks; one step is repeated; the state passes through durable "
-        "storage to the restarted job; steady overhead is nil beside rare periodic checkpoints."
+        "storage to the restarted job; steady overhead is nil, as periodic checkpoints are rare."
     )
 
     def terms(self, job: JobShape) -> Terms:
-        """What the scheme states for `job`."""
+        """Terms of the scheme for `job`."""
         healed = Response(RecoveryLevel.SOFT, job.restart_s + 2 * job.persist_s, lost_s=job.step_s)
         responses = dict.fromkeys((Domain.PROCESS, Domain.NODE, Domain.RACK), healed)
         responses[Domain.JOB] = Response(RecoveryLevel.LIGHT, job.full_restart_s)

@@ -1,4 +1,4 @@
-"""What passes between stages is logged; only what failed computes its part again."""
+"""Traffic between stages is logged; only the lost part is computed again."""
 
 from dataclasses import dataclass
 
@@ -22,7 +22,7 @@ class LoggingReplay(Scheme):
     assumptions = "`replay_share` and `slowdown` are assumed; measure them on the pipeline."
 
     def terms(self, job: JobShape) -> Terms:
-        """What the scheme states for `job`."""
+        """Terms of the scheme for `job`."""
         if job.replicas > 1:
             fetch_s = job.shard_bytes / job.network_bytes_per_s
             repaired = Response(RecoveryLevel.SOFT, job.replace_s + fetch_s, lost_s=job.step_s)

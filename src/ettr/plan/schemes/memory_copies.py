@@ -25,7 +25,7 @@ class MemoryCopies(Scheme):
     )
 
     def terms(self, job: JobShape) -> Terms:
-        """What the scheme states for `job`."""
+        """Terms of the scheme for `job`."""
         send_s = (self.n_copies - 1) * job.shard_bytes / job.network_bytes_per_s
         fetch_s = job.shard_bytes / job.network_bytes_per_s
         from_memory = Response(RecoveryLevel.LIGHT, job.restart_s + fetch_s)

@@ -21,12 +21,12 @@ class MemoryErasure(Scheme):
     name = "in-memory erasure code"
     source = "REFT (Wang et al., arXiv 2310.12670v1)"
     assumptions = (
-        "One parity a group; two buffers; the code is computed beside training; a process's death "
-        "leaves the snapshot of its node intact."
+        "One parity a group; two buffers; the code is computed during training; the death of a "
+        "process leaves the snapshot of its node intact."
     )
 
     def terms(self, job: JobShape) -> Terms:
-        """What the scheme states for `job`."""
+        """Terms of the scheme for `job`."""
         parity_bytes = job.shard_bytes / (self.group_nodes - 1)
         exchange_s = job.shard_bytes / job.network_bytes_per_s
         decode_s = (self.group_nodes - 1) * job.shard_bytes / job.network_bytes_per_s

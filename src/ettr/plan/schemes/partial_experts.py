@@ -7,7 +7,7 @@ from ettr.plan.schemes.base import JobShape, RecoveryLevel, Response, Scheme, Te
 
 @dataclass(frozen=True)
 class PartialExperts(Scheme):
-    """All that is no expert, and a share of the experts in turn.
+    """Everything but the experts, and a share of the experts in turn.
 
     Attributes:
         saved_share: Share of the experts in one checkpoint.
@@ -23,7 +23,7 @@ class PartialExperts(Scheme):
     )
 
     def terms(self, job: JobShape) -> Terms:
-        """What the scheme states for `job`."""
+        """Terms of the scheme for `job`."""
         share = 1.0 - job.expert_share * (1.0 - self.saved_share)
         return Terms(
             responses=everywhere(Response(RecoveryLevel.LIGHT, job.full_restart_s)),

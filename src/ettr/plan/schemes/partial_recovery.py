@@ -28,7 +28,7 @@ class PartialRecovery(Scheme):
     )
 
     def terms(self, job: JobShape) -> Terms:
-        """What the scheme states for `job`."""
+        """Terms of the scheme for `job`."""
         shard_s = job.persist_s / job.n_nodes
         mended = Response(
             RecoveryLevel.SOFT,
@@ -43,7 +43,7 @@ class PartialRecovery(Scheme):
             slowdown=self.slowdown,
             lag_s=job.persist_s,
             shortest_interval_s=max(job.step_s, job.persist_s),
-            # the running checkpoint is cached to tell what has changed
+            # the running checkpoint is cached to find what has changed
             host_bytes=2 * job.shard_bytes,
             storage_bytes=2 * job.state_bytes,
             quality=(

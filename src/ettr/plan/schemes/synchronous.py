@@ -14,7 +14,7 @@ class Synchronous(Scheme):
     assumptions = "Copy and write follow each other."
 
     def terms(self, job: JobShape) -> Terms:
-        """What the scheme states for `job`."""
+        """Terms of the scheme for `job`."""
         return Terms(
             responses=everywhere(Response(RecoveryLevel.LIGHT, job.full_restart_s)),
             stall_s=job.snapshot_s + job.persist_s / job.one_writer_share,

@@ -18,7 +18,7 @@
     }
     return +s.toPrecision(3) + " s";
   }
-  const told = (name, value) => name === "gpus" ? Math.round(value).toLocaleString("en")
+  const written = (name, value) => name === "gpus" ? Math.round(value).toLocaleString("en")
     : name === "per_1000" ? String(+value.toPrecision(3)) : spell(value);
   const scheme = (s) => given.schemes.find((one) => one.name === s.scheme) || null;
   const nodes = (s) => Math.max(1, Math.ceil(s.gpus / given.gpus_per_node - 1e-9));
@@ -69,9 +69,9 @@
         ettrAt(Object.assign({}, state, { per_1000: r }), dt).toFixed(3)) : null;
     put("mttf", spell(1 / lambda), 1 / lambda, nodes(state).toLocaleString("en") + " nodes of " + given.gpus_per_node + " GPUs");
     const paper = scheme(state) ? null : forms.paper(lambda, dt, state.write_s, state.restart_s);
-    const beside = scheme(state) ? "with " + state.scheme
+    const detail = scheme(state) ? "with " + state.scheme
       : paper === null ? "the paper's form has no value here" : "the paper's form: " + paper.toFixed(4);
-    put("ettr", now.toFixed(4), now, (band ? "[" + band[0] + ", " + band[1] + "]; " : "") + beside);
+    put("ettr", now.toFixed(4), now, (band ? "[" + band[0] + ", " + band[1] + "]; " : "") + detail);
     byId("ettr-detail").dataset.value = paper === null ? "" : String(paper);
     if (best > 0) {
       put("optimum", spell(best), best, "ETTR " + ettrAt(state, best).toFixed(4) + " there");
@@ -82,8 +82,8 @@
     const rows = [["per_1000", "failures per 1,000 node-days"], ["write_s", "write time"], ["restart_s", "restart time"], ["queue_s", "queue time"]];
     byId("needs").replaceChildren(...rows.filter(([name]) => name !== "write_s" || !scheme(state)).map(([name, words]) => {
       const most = atMost(state, name), row = document.createElement("tr");
-      const needed = most === null ? "not enough alone" : most === Infinity ? "any" : told(name, most);
-      for (const [text, number] of [[words, false], [told(name, state[name]), true], [needed, true]]) {
+      const needed = most === null ? "not enough alone" : most === Infinity ? "any" : written(name, most);
+      for (const [text, number] of [[words, false], [written(name, state[name]), true], [needed, true]]) {
         const cell = document.createElement("td");
         cell.textContent = text;
         if (number) { cell.className = "n"; }
@@ -214,7 +214,7 @@
     pen.fillText("GPUs (k = 1,024)", (left + right) / 2, bottom + 33);
     pen.textAlign = "right";
     const ticks = name === "interval_s" ? [1, 10, 60, 600, 3600, 21600, DAY] : [0.1, 1, 10, 100];
-    for (const y of ticks) { pen.fillText(told(name, y), left - 6, Math.max(py(y) + 4, top + 9)); }
+    for (const y of ticks) { pen.fillText(written(name, y), left - 6, Math.max(py(y) + 4, top + 9)); }
     canvas.setAttribute("aria-label", "ETTR over GPUs and " + words + "; " + byId("ettr").textContent + " at this run");
   }
 
@@ -238,10 +238,10 @@
   function show() {
     for (const [name] of SLIDERS) {
       const value = name === "interval_s" ? interval(state) : state[name];
-      byId("told-" + name).textContent = told(name, value);
+      byId("shown-" + name).textContent = written(name, value);
       if (name === "interval_s" && state.best) { byId("slider-interval_s").value = position(name, value); }
     }
-    byId("told-target").textContent = state.target.toFixed(3);
+    byId("shown-target").textContent = state.target.toFixed(3);
     showNumbers();
     showScheme();
     showContour();
@@ -268,7 +268,7 @@
     label.className = "slider";
     label.innerHTML = "<span></span><output></output><input type=range>";
     label.children[0].textContent = words;
-    label.children[1].id = "told-" + name;
+    label.children[1].id = "shown-" + name;
     Object.assign(label.children[2], { id: "slider-" + name, min, max, step });
     byId("sliders").append(label);
     return label.children[2];
