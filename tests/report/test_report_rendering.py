@@ -201,8 +201,12 @@ def analysis(**given: Any) -> Any:
         runs=SimpleNamespace(
             runs_found=given.get("runs", 0), measured_runs=given.get("measured", 0)
         ),
-        models=SimpleNamespace(
-            dispersion=SimpleNamespace(believe="over-dispersed") if given.get("bursty") else None
+        clustering=SimpleNamespace(
+            all_jobs=SimpleNamespace(
+                believed=SimpleNamespace(
+                    is_clustered=given.get("clustered") is not None, over=given.get("clustered")
+                )
+            )
         ),
     )
 
@@ -226,7 +230,7 @@ def test_each_step_names_a_number_and_an_action():
             symptoms=[("infiniband-link", 4), ("unattributed", 9)],
             loops=(loop,),
             runs=5,
-            bursty=True,
+            clustered="time",
         )
     )
     assert [step.split(" ")[0] for step in steps] == [
@@ -241,6 +245,12 @@ def test_each_step_names_a_number_and_an_action():
     assert "300 GPU-hours, 25 % of what failures cost, in 4 failures" in steps[1]
     assert "`ettr explain STORE 7`" in steps[2]
     assert "9 of 13 failures have no cause" in steps[3]
+    assert "switch, file system, power" in steps[5]
+
+
+def test_failures_of_few_nodes_send_to_the_nodes():
+    (step,) = next_steps(analysis(clustered="nodes"))
+    assert "A few nodes" in step
 
 
 def test_few_unexplained_failures_ask_for_no_more_logs():

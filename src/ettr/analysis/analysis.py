@@ -22,11 +22,12 @@ from ettr.attribution.chance import (
 from ettr.attribution.job_history import JobHistory, explain
 from ettr.defaults import CONFIDENCE, LARGE_JOB_GPUS
 from ettr.errors import StoreError
+from ettr.estimates.spread import FleetSpread
 from ettr.metrics.availability import Availability, availability, service
 from ettr.metrics.exposure import Exposure, exposure
 from ettr.metrics.faults import FleetFaults, fleet_faults
 from ettr.metrics.goodput import LOST_CAP_MIN, LostGoodput, lost_goodput
-from ettr.metrics.instants import Period, observed_period
+from ettr.metrics.instants import Floats, Period, observed_period
 from ettr.metrics.mttf import MttfBySize, mttf_by_size
 from ettr.metrics.preemptions import preemption_links
 from ettr.metrics.quality import DataQuality, data_quality
@@ -307,7 +308,16 @@ class Analysis:
         """Faults of the fleet; None where no log records any."""
         t = self.tables
         fleet = service(t["nodes"], t["node_states"], self.period, t["allocations"])
-        return fleet_faults(t["events"], fleet, self.period, confidence=self.assumptions.confidence)
+        confidence = self.assumptions.confidence
+
+        def spread_of(starts_s: Floats, faults: dict[tuple[str, str], int]) -> FleetSpread:
+            from ettr.analysis.clustering import fault_clustering
+
+            return fault_clustering(starts_s, faults, fleet, self.period, confidence)
+
+        return fleet_faults(
+            t["events"], fleet, self.period, confidence=confidence, spread_of=spread_of
+        )
 
     @cached_property
     def quality(self) -> DataQuality:
@@ -358,7 +368,12 @@ class Analysis:
         """Whether failures are independent, and which model fits."""
         from ettr.analysis.fleet import fleet_models
 
-        return fleet_models(self.exposure.by_node, self.failures, self.assumptions.confidence)
+        return fleet_models(
+            self.exposure.by_node,
+            self.failures,
+            self.assumptions.confidence,
+            self.clustering.all_jobs,
+        )
 
     @cached_property
     def projection(self) -> ScaleProjection | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import ibis
@@ -74,18 +75,27 @@ def of_fleet(
 
 
 def fault_clustering(
-    starts_s: Floats, counts: Counts, fleet: Service, period: Period, confidence: float = CONFIDENCE
+    starts_s: Floats,
+    faults: Mapping[tuple[str, str], int],
+    fleet: Service,
+    period: Period,
+    confidence: float = CONFIDENCE,
 ) -> FleetSpread:
     """Spread of the faults of a fleet that is known without its jobs; exposure is time in service.
 
     Args:
         starts_s: when each fault began, in seconds since 1970.
-        counts: faults and node-days in service by node.
+        faults: how many each node had.
         fleet: nodes and their time in service.
         period: time that the logs cover.
         confidence: of the intervals that the spread is for.
     """
     spans = np.array(list(fleet.spans_s.values()))
+    served = spans[:, 1] > spans[:, 0]
+    counts = Counts(
+        np.array([faults.get(node, 0) for node in fleet.spans_s])[served],
+        (spans[:, 1] - spans[:, 0])[served] / SECONDS_PER_DAY,
+    )
     edges_s = calendar_edges(period)
     node_s = at_risk(spans[:, 0], spans[:, 1], edges_s)
     timeline = Timeline(
@@ -96,11 +106,22 @@ def fault_clustering(
 
 def calendar_edges(period: Period) -> Floats:
     """Ends of the cells of the calendar, whole seconds, from the first log line to the last."""
-    fine = period.days <= FINE_DAYS
+    return edges_between(to_seconds(period.start), to_seconds(period.end))
+
+
+def edges_between(start_s: float, end_s: float) -> Floats:
+    """The same between two moments in seconds since 1970."""
+    fine = end_s - start_s <= FINE_DAYS * SECONDS_PER_DAY
     step_s = SECONDS_PER_HOUR if fine else SECONDS_PER_DAY / 2.0
-    start_s = float(np.floor(to_seconds(period.start)))
-    cells = max(1, int(np.ceil((to_seconds(period.end) - start_s) / step_s)))
+    start_s = float(np.floor(start_s))
+    cells = max(1, int(np.ceil((end_s - start_s) / step_s)))
     return start_s + step_s * np.arange(cells + 1, dtype=np.float64)
+
+
+def timeline(failures: ibis.Table, edges_s: Floats, node_days: Floats) -> Timeline:
+    """Failures along the calendar beside the node-days before each edge, in seconds since 1970."""
+    times_s = seconds_of(fetch(failures, "end")["end"])
+    return Timeline(times_s / SECONDS_PER_DAY, edges_s / SECONDS_PER_DAY, node_days)
 
 
 def _of_size(

@@ -8,19 +8,23 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ettr.analysis.fleet import FLEET
-from ettr.analysis.fleet_evidence import FleetEvidence
+from ettr.analysis.fleet_evidence import FleetEvidence, same_nodes
 from ettr.errors import UsageError
 from ettr.estimates.exact import FailureRate
 from ettr.models.compare import (
     Funnel,
     RateRatio,
-    compare_counts,
     compare_rates,
     compare_symptoms,
     funnel,
 )
 from ettr.models.data import Counts
-from ettr.models.dispersion import dispersion
+from ettr.models.ratio import (
+    LEAST_COMMON_SHARE,
+    compare_same_nodes,
+    compare_spread,
+    holm_corrected,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +47,12 @@ class FleetPair:
 
     Attributes:
         independent: Ratio if failures are independent.
-        over_dispersed: Ratio that admits the spread between nodes.
-        believe: `independent` or `over-dispersed`.
+        over_dispersed: Ratio that admits the clustering seen over time or between nodes.
+        believe: Name of the field to believe: `independent`, `over_dispersed` or `paired`.
         by_symptom: Ratio of each symptom, smallest p-value first, Holm's correction made; empty
             where symptoms are not known.
+        paired: The same nodes in two periods, what each is prone to cancelled; None where fleets
+            are compared, or where too few nodes ran in both periods.
     """
 
     a: str
@@ -55,10 +61,13 @@ class FleetPair:
     over_dispersed: RateRatio
     believe: str
     by_symptom: dict[str, RateRatio]
+    paired: RateRatio | None = None
 
     @property
     def ratio(self) -> RateRatio:
         """The ratio to believe."""
+        if self.paired is not None:
+            return self.paired
         return self.independent if self.believe == "independent" else self.over_dispersed
 
 
@@ -73,8 +82,16 @@ class FleetComparison:
     notes: tuple[str, ...]
 
 
-def compare_fleets(fleets: Sequence[FleetEvidence], confidence: float) -> FleetComparison:
+def compare_fleets(
+    fleets: Sequence[FleetEvidence], confidence: float, *, paired: bool = False
+) -> FleetComparison:
     """Two fleets against each other; more of them each against all others, with a funnel.
+
+    Args:
+        fleets: two or more, of distinct names.
+        confidence: of the intervals, between 0 and 1.
+        paired: the two are one fleet in two periods, so that its nodes are compared with
+            themselves.
 
     Raises:
         UsageError: fewer than two fleets, two of one name, or one without exposure.
@@ -96,10 +113,10 @@ def compare_fleets(fleets: Sequence[FleetEvidence], confidence: float) -> FleetC
             + ". Larger jobs meet other failures."
         )
     if len(fleets) == 2:
-        pairs: tuple[FleetPair, ...] = (_pair(fleets[0], fleets[1], confidence),)
+        pairs: tuple[FleetPair, ...] = (_pair(fleets[0], [fleets[1]], confidence, paired),)
     else:
         pairs = tuple(
-            _pair(one, _merged([fleet for fleet in fleets if fleet is not one]), confidence)
+            _pair(one, [fleet for fleet in fleets if fleet is not one], confidence)
             for one in fleets
         )
         pairs = _corrected(pairs)
@@ -124,8 +141,13 @@ def compare_fleets(fleets: Sequence[FleetEvidence], confidence: float) -> FleetC
 
 
 def _rate(evidence: FleetEvidence, confidence: float) -> FleetRate:
-    spread = dispersion(evidence.counts, confidence)
-    interval = spread.interval
+    found = evidence.spread
+    spread = None if found is None else found.believed
+    interval = (
+        evidence.rate.interval(confidence)
+        if spread is None
+        else spread.interval(evidence.rate, confidence)
+    )
     return FleetRate(
         name=evidence.name,
         jobs=evidence.jobs,
@@ -134,16 +156,20 @@ def _rate(evidence: FleetEvidence, confidence: float) -> FleetRate:
         per_1000_node_days=1000.0 * (evidence.rate.per_node_day or 0.0),
         low=1000.0 * interval.low,
         high=1000.0 * interval.high,
-        clustered=spread.believe,
+        clustered="unknown"
+        if spread is None or not spread.is_known
+        else ("over-dispersed" if spread.is_clustered else "poisson"),
     )
 
 
-def _pair(a: FleetEvidence, b: FleetEvidence, confidence: float) -> FleetPair:
+def _pair(
+    a: FleetEvidence, others: Sequence[FleetEvidence], confidence: float, paired: bool = False
+) -> FleetPair:
+    b = others[0] if len(others) == 1 else _merged(others)
     names = (a.name, b.name)
-    wide = compare_counts(a.counts, b.counts, confidence, names)
-    clustered = any(
-        dispersion(one.counts, confidence).believe == "over-dispersed" for one in (a, b)
-    )
+    spreads = [spread for one in others for spread in one.spreads]
+    wide = compare_spread(a.rate, b.rate, a.spreads, spreads, confidence, names)
+    matched = _matched(a, b, confidence) if paired else None
     symptoms = (
         compare_symptoms(
             a.by_symptom, a.rate.node_days, b.by_symptom, b.rate.node_days, confidence, names
@@ -151,14 +177,21 @@ def _pair(a: FleetEvidence, b: FleetEvidence, confidence: float) -> FleetPair:
         if a.by_symptom or b.by_symptom
         else {}
     )
-    return FleetPair(
-        a.name,
-        b.name,
-        compare_rates(a.rate, b.rate, confidence, names),
-        wide,
-        "over-dispersed" if clustered else "independent",
-        symptoms,
-    )
+    if matched is not None:
+        believe = "paired"
+    else:
+        believe = "over_dispersed" if wide.dispersion > 1.0 else "independent"
+    independent = compare_rates(a.rate, b.rate, confidence, names)
+    return FleetPair(a.name, b.name, independent, wide, believe, symptoms, matched)
+
+
+def _matched(a: FleetEvidence, b: FleetEvidence, confidence: float) -> RateRatio | None:
+    """The same nodes in two periods; None where too few ran in both."""
+    pairs = same_nodes(a, b)
+    if pairs is None or pairs.common_share < LEAST_COMMON_SHARE:
+        return None
+    over_time = [one for one in (*a.spreads, *b.spreads) if one.over == "time"]
+    return compare_same_nodes(pairs, over_time, confidence, (a.name, b.name))
 
 
 def _merged(fleets: Sequence[FleetEvidence]) -> FleetEvidence:
@@ -182,29 +215,14 @@ def _merged(fleets: Sequence[FleetEvidence]) -> FleetEvidence:
 
 
 def _corrected(pairs: tuple[FleetPair, ...]) -> tuple[FleetPair, ...]:
-    """The pairs with p-values corrected for the number of fleets."""
-    independent = _holm([pair.independent for pair in pairs])
-    dispersed = _holm([pair.over_dispersed for pair in pairs])
+    """The pairs with p-values and verdicts corrected for the number of fleets."""
+    names = [(pair.a, pair.b) for pair in pairs]
+    independent = holm_corrected([pair.independent for pair in pairs], names, "fleets")
+    dispersed = holm_corrected([pair.over_dispersed for pair in pairs], names, "fleets")
     return tuple(
         replace(pair, independent=one, over_dispersed=other)
         for pair, one, other in zip(pairs, independent, dispersed, strict=True)
     )
-
-
-def _holm(ratios: Sequence[RateRatio]) -> list[RateRatio]:
-    """The same ratios with p-values corrected for their number, in words too.
-
-    Source:
-        Holm (1979), Scandinavian Journal of Statistics 6.
-    """
-    made = list(ratios)
-    highest = 0.0
-    for place, i in enumerate(sorted(range(len(made)), key=lambda i: made[i].p_value)):
-        one = made[i]
-        highest = max(highest, min(1.0, one.p_value * (len(made) - place)))
-        told = one.meaning.replace(f"(p {one.p_value:.2g})", f"(p {highest:.2g})")
-        made[i] = replace(one, p_value=highest, meaning=told)
-    return made
 
 
 def _funnel(fleets: Sequence[FleetEvidence], pairs: Sequence[FleetPair]) -> Funnel | None:

@@ -14,6 +14,7 @@ import numpy as np
 
 from ettr.defaults import CONFIDENCE
 from ettr.estimates.exact import FailureRate
+from ettr.estimates.spread import FleetSpread
 from ettr.models.base import Fit
 from ettr.models.data import Counts
 from ettr.models.dispersion import Burstiness, Dispersion, burstiness, dispersion
@@ -56,10 +57,14 @@ class FleetModels:
     worst_nodes: tuple[NodeCount, ...]
     notes: tuple[str, ...]
     funnel: Funnel | None = None
+    clustering: FleetSpread | None = None
 
 
 def fleet_models(
-    exposed_nodes: ibis.Table, failures: ibis.Table, confidence: float = CONFIDENCE
+    exposed_nodes: ibis.Table,
+    failures: ibis.Table,
+    confidence: float = CONFIDENCE,
+    clustering: FleetSpread | None = None,
 ) -> FleetModels:
     """Dispersion over nodes, bursts over time, and the models that fit.
 
@@ -68,6 +73,7 @@ def fleet_models(
         failures: failures of the infrastructure; those that blame no node count in the rate of the
             fleet, not of any node.
         confidence: of the intervals, between 0 and 1.
+        clustering: how the failures cluster over time and between nodes.
     """
     from ettr.models.select import compare_models
 
@@ -85,6 +91,7 @@ def fleet_models(
         worst_nodes=_worst(counts),
         notes=(chosen.meaning, *_unplaced(counts)),
         funnel=_funnel(counts),
+        clustering=clustering,
     )
 
 

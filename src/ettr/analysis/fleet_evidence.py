@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 import ibis
 import numpy as np
+import pyarrow as pa
 
 from ettr.analysis.analysis import Analysis
+from ettr.analysis.clustering import calendar_edges, edges_between, of_fleet, timeline
 from ettr.analysis.fleet import FLEET, node_counts
 from ettr.errors import UsageError
 from ettr.estimates.exact import FailureRate
-from ettr.metrics.instants import first_row
+from ettr.estimates.spread import FleetSpread, Spread
+from ettr.metrics.instants import Floats, first_row, floats_of, seconds_of
+from ettr.metrics.trend import cumulative_node_days
 from ettr.models.before_after import cut_at
-from ettr.models.data import Counts
+from ettr.models.data import Counts, Labels
+from ettr.models.ratio import PairedCounts
+from ettr.units import SECONDS_PER_DAY
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +37,7 @@ class FleetEvidence:
         smallest_n_nodes: Nodes of the smallest; None where not known.
         gpus_per_node: GPUs of a node; None where not known.
         span_days: Time that the logs cover; None where not known.
+        spread: How its failures cluster; None where they were typed in.
     """
 
     name: str
@@ -41,6 +48,15 @@ class FleetEvidence:
     smallest_n_nodes: int | None = None
     gpus_per_node: float | None = None
     span_days: float | None = None
+    spread: FleetSpread | None = None
+
+    @property
+    def spreads(self) -> tuple[Spread, ...]:
+        """The spread on each axis on which it was measured."""
+        if self.spread is None:
+            return ()
+        over_nodes = self.spread.over_nodes
+        return (self.spread.over_time, *(() if over_nodes is None else (over_nodes,)))
 
     @property
     def rate(self) -> FailureRate:
@@ -97,7 +113,11 @@ def fleet_evidence(
     counts = node_counts(exposed, failures)
     if counts is None:
         raise UsageError(_nothing(analysis, name, above_gpus))
-    return _evidence(analysis, name, counts, failures, chosen, above_gpus)
+    found = _evidence(analysis, name, counts, failures, chosen, above_gpus)
+    edges_s = calendar_edges(analysis.period)
+    held = analysis.exposure.by_attempt.semi_join(chosen, "attempt_id")
+    line = timeline(failures, edges_s, cumulative_node_days(held, edges_s))
+    return replace(found, spread=of_fleet(line, counts, analysis.assumptions.confidence))
 
 
 def evidence_to_plan_with(analysis: Analysis, name: str) -> FleetEvidence:
@@ -151,8 +171,50 @@ def periods(
         counts = node_counts(ibis.memtable(some_exposed), struck) if some_exposed.num_rows else None
         if counts is None:
             raise UsageError(f"{name} {when}: no job ran; choose a moment within the logs")
-        found.append(_evidence(analysis, when, counts, struck, chosen, above_gpus))
+        evidence = _evidence(analysis, when, counts, struck, chosen, above_gpus)
+        line = timeline(struck, *_exposure_over_time(some_exposed))
+        spread = of_fleet(line, counts, analysis.assumptions.confidence)
+        found.append(replace(evidence, spread=spread))
     return found[0], found[1]
+
+
+def _exposure_over_time(exposed: pa.Table) -> tuple[Floats, Floats]:
+    """Edges of the calendar in seconds, and node-days before each, of one period."""
+    begins_s = seconds_of(exposed["start"])
+    weights = floats_of(exposed["n_nodes"])
+    ends_s = begins_s + floats_of(exposed["elapsed_s"])
+    edges_s = edges_between(float(begins_s.min()), float(ends_s.max()))
+
+    def before(moments_s: Floats) -> Floats:
+        order = np.argsort(moments_s)
+        place = np.searchsorted(moments_s[order], edges_s)
+        sums = np.concatenate(([0.0], np.cumsum(weights[order])))[place]
+        moments = np.concatenate(([0.0], np.cumsum((weights * moments_s)[order])))[place]
+        result: Floats = edges_s * sums - moments
+        return result
+
+    return edges_s, (before(begins_s) - before(ends_s)) / SECONDS_PER_DAY
+
+
+def same_nodes(early: FleetEvidence, late: FleetEvidence) -> PairedCounts | None:
+    """Failures and exposure of each node in two periods; None where nodes are not named."""
+    if early.counts.group is None or late.counts.group is None:
+        return None
+    names = np.unique(np.concatenate([early.counts.group, late.counts.group]))
+
+    def by_name(group: Labels, counts: Counts) -> tuple[Floats, Floats]:
+        failures, node_days = np.zeros(names.size), np.zeros(names.size)
+        place = np.searchsorted(names, group)
+        failures[place] = counts.failures
+        node_days[place] = counts.exposure_node_days
+        return failures, node_days
+
+    return PairedCounts(
+        *by_name(early.counts.group, early.counts),
+        *by_name(late.counts.group, late.counts),
+        early.counts.unplaced,
+        late.counts.unplaced,
+    )
 
 
 def chosen_jobs(

@@ -6,8 +6,12 @@ from dataclasses import replace
 
 from ettr.analysis.analysis import Analysis
 from ettr.analysis.fleet_evidence import FleetEvidence, evidence_to_plan_with
-from ettr.models.dispersion import dispersion
 from ettr.plan.outlook import PlanningRate
+
+UNKNOWN_CLUSTERING = (
+    "Whether failures cluster cannot be known from two numbers: the interval holds only if they "
+    "are independent."
+)
 
 
 def stored_rate(analysis: Analysis, name: str) -> tuple[PlanningRate, int | None]:
@@ -36,15 +40,17 @@ def measured_rate(evidence: FleetEvidence, confidence: float) -> PlanningRate:
         evidence: Failures and node-days by node.
         confidence: Of the interval.
     """
-    spread = dispersion(evidence.counts, confidence)
+    spread = None if evidence.spread is None else evidence.spread.believed
     rate = evidence.rate
-    interval = spread.interval if rate.failures else replace(spread.interval, estimate=None)
+    interval = rate.interval(confidence) if spread is None else spread.interval(rate, confidence)
+    if not rate.failures:
+        interval = replace(interval, estimate=None)
     on_a_node = int(evidence.counts.failures.sum())
     by_node = rate.failures and evidence.counts.unit == "node"
     return PlanningRate(
         interval,
         rate,
         on_a_node / rate.failures if by_node else None,
-        spread.meaning,
+        UNKNOWN_CLUSTERING if evidence.spread is None else evidence.spread.meaning,
         confidence,
     )

@@ -11,7 +11,9 @@ from ettr.analysis.fleet_evidence import FleetEvidence, evidence_to_plan_with
 from ettr.analysis.model_choice import ChosenModels
 from ettr.defaults import GPUS_PER_NODE
 from ettr.errors import UsageError
+from ettr.estimates import Interval
 from ettr.estimates.exact import FailureRate
+from ettr.estimates.spread import dispersed_interval
 from ettr.models.base import Fit
 from ettr.models.select import compare_models
 from ettr.plan.outlook import planned
@@ -101,7 +103,7 @@ def project_fleet(
     """
     seen_per_node = evidence.gpus_per_node or float(GPUS_PER_NODE)
     per_node = gpus_per_node or seen_per_node
-    chosen = models or _supported(evidence, confidence)
+    chosen = _admitting_bursts(models or _supported(evidence, confidence), evidence, confidence)
     seen = Seen(
         largest_n_nodes=evidence.largest_n_nodes or max(n_nodes),
         smallest_n_nodes=evidence.smallest_n_nodes or 1,
@@ -147,6 +149,35 @@ def _supported(evidence: FleetEvidence, confidence: float) -> ChosenModels:
     # a law of the spread between nodes says nothing where there is no node to tell from another
     fits = tuple(fit for fit in compared.fits if _known(fit)) or (compared.best,)
     return ChosenModels(fits, None, None, (compared.meaning,))
+
+
+def _admitting_bursts(
+    chosen: ChosenModels, evidence: FleetEvidence, confidence: float
+) -> ChosenModels:
+    """The same models, no interval narrower than the spread over time allows.
+
+    Models of nodes see how nodes differ, not that one event takes many of them.
+    """
+    spread = evidence.spread
+    if spread is None or not spread.over_time.is_clustered:
+        return chosen
+    factor = spread.over_time.inflation(confidence)
+    fits = tuple(_widened(fit, factor, confidence) for fit in chosen.fits)
+    return replace(chosen, fits=fits, notes=(*chosen.notes, spread.meaning))
+
+
+def _widened(fit: Fit, factor: float, confidence: float) -> Fit:
+    rate = fit.rate_per_node_day
+    wide = dispersed_interval(fit.rate, factor, confidence)
+    # a law of ages has another level than the counts behind it: the width goes along in proportion
+    level = (rate.estimate or 0.0) / fit.rate.per_node_day if fit.rate.per_node_day else 1.0
+    return replace(
+        fit,
+        rate_per_node_day=Interval(
+            rate.estimate, min(rate.low, wide.low * level), max(rate.high, wide.high * level)
+        ),
+        dispersion=max(fit.dispersion, factor),
+    )
 
 
 def _known(fit: Fit) -> bool:

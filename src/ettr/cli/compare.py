@@ -135,7 +135,8 @@ def compare(
                 else typed_evidence(known[0] or text, known[1], known[2])
                 for text, known in zip(what, numbers, strict=True)
             ]
-    show("ettr-comparison", compare_fleets(fleets, rating.confidence), compare_section, json)
+    compared = compare_fleets(fleets, rating.confidence, paired=cut.moments() is not None)
+    show("ettr-comparison", compared, compare_section, json)
 
 
 def _check_cut(cut: Cut, what: list[str], stores: list[str]) -> None:

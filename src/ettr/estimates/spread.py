@@ -124,6 +124,18 @@ def inflated_interval(
     return dispersed_interval(rate, factor, confidence)
 
 
+def clustered_interval(
+    rate: FailureRate, spread: Spread, confidence: float = CONFIDENCE
+) -> Interval:
+    """The interval that a spread gives whether or not it shows clustering; never inside the exact.
+
+    For display beside the others; `Spread.interval` is the one to believe.
+    """
+    exact = rate.interval(confidence)
+    wide = inflated_interval(rate, spread.index, spread.degrees, confidence)
+    return Interval(exact.estimate, min(exact.low, wide.low), max(exact.high, wide.high))
+
+
 @dataclass(frozen=True, slots=True)
 class FleetSpread:
     """The spread of a fleet's failures over time and over nodes, and the one that decides.
@@ -157,10 +169,11 @@ def _meaning(believed: Spread, both: list[Spread]) -> str:
             if believed.window_days is not None
             else "nodes"
         )
-        p_value = 0.0 if believed.p_value is None else believed.p_value
+        p_value = believed.p_value or 0.0
+        chance = "p < 0.0001" if p_value < 1e-4 else f"p {p_value:.2g}"
         return (
             f"Failures cluster: between {units} they vary {believed.index:.2g} times as much as "
-            f"independent ones would (p {p_value:.2g}). The intervals admit that."
+            f"independent ones would ({chance}). The intervals admit that."
         )
     if any(one.is_known for one in both):
         return (

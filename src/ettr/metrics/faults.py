@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import ibis
@@ -11,9 +12,10 @@ import numpy as np
 from ettr.defaults import CONFIDENCE
 from ettr.estimates import Interval
 from ettr.estimates.exact import share_interval
+from ettr.estimates.spread import FleetSpread
 from ettr.metrics.availability import Service
 from ettr.metrics.instants import Floats, Period, fetch, seconds_of, to_seconds
-from ettr.metrics.rates import PER_NODE_DAYS, EstimatedRate, estimated_rate
+from ettr.metrics.rates import PER_NODE_DAYS, EstimatedRate, estimated_rate, part_rate
 from ettr.metrics.survival import Durations, durations
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 
@@ -35,10 +37,10 @@ class CategoryFaults:
 class FleetFaults:
     """Faults per 1,000 node-days in service.
 
-    The intervals take faults as independent. `gap_variation` is the coefficient of variation of
-    the times between faults of the fleet, and `node_dispersion` the variance of the counts of
-    nodes over their mean: both are 1 for independent faults of equal nodes, and well above 1 the
-    intervals are too narrow.
+    The intervals admit the clustering of the faults (`clustering`). `gap_variation` is the
+    coefficient of variation of the times between faults of the fleet, and `node_dispersion` the
+    variance of the counts of nodes over their mean: both are 1 for independent faults of equal
+    nodes.
     """
 
     nodes: int
@@ -49,6 +51,11 @@ class FleetFaults:
     repair_h: Durations
     gap_variation: float | None
     node_dispersion: float | None
+    clustering: FleetSpread | None = None
+
+
+SpreadOfFaults = Callable[[Floats, dict[tuple[str, str], int]], FleetSpread]
+"""From when faults began (seconds since 1970) and how many each node had, to their spread."""
 
 
 def fleet_faults(
@@ -58,6 +65,7 @@ def fleet_faults(
     *,
     checks: tuple[str, ...] = FAULT_CHECKS,
     confidence: float = CONFIDENCE,
+    spread_of: SpreadOfFaults | None = None,
 ) -> FleetFaults | None:
     """Fault rates by category, and time to repair of each fault; None where none is recorded.
 
@@ -68,6 +76,7 @@ def fleet_faults(
         checks: which checks record faults. Raw messages such as XIDs are not among them: one
             fault may write any number of them.
         confidence: of the intervals, between 0 and 1.
+        spread_of: how faults cluster; the intervals are exact where None.
     """
     recorded = events.filter(events["check"].isin(list(checks)))
     rows = fetch(recorded, "cluster", "node", "code", "time", "time_end")
@@ -86,7 +95,9 @@ def fleet_faults(
     node_days = fleet.node_s / SECONDS_PER_DAY
     counts = Counter(categories.tolist())
     owners = Counter(zip(rows["cluster"].to_pylist(), rows["node"].to_pylist(), strict=True))
-    whole = estimated_rate(rows.num_rows, node_days, confidence)
+    clustering = None if spread_of is None else spread_of(starts_s, dict(owners))
+    spread = None if clustering is None else clustering.believed
+    whole = estimated_rate(rows.num_rows, node_days, confidence, spread)
     return FleetFaults(
         nodes=len(fleet.spans_s),
         faults=rows.num_rows,
@@ -96,7 +107,7 @@ def fleet_faults(
             CategoryFaults(
                 category=name,
                 share=share_interval(count, rows.num_rows, confidence),
-                in_service=estimated_rate(count, node_days, confidence),
+                in_service=part_rate(count, node_days, rows.num_rows, confidence, spread),
                 repair_h=durations(
                     lasted_h[categories == name], over[categories == name], confidence
                 ),
@@ -106,6 +117,7 @@ def fleet_faults(
         repair_h=durations(lasted_h, over, confidence),
         gap_variation=_variation(np.diff(np.sort(starts_s))),
         node_dispersion=_dispersion(owners, fleet),
+        clustering=clustering,
     )
 
 

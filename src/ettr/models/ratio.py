@@ -90,12 +90,16 @@ class PairedCounts:
         node_days_a: Its exposure there, shape (n,).
         failures_b: The same in the second period, shape (n,).
         node_days_b: Likewise, shape (n,).
+        unplaced_a: Failures of the first period that name no node; they count in the ratio.
+        unplaced_b: The same of the second.
     """
 
     failures_a: Floats
     node_days_a: Floats
     failures_b: Floats
     node_days_b: Floats
+    unplaced_a: int = 0
+    unplaced_b: int = 0
 
     @property
     def common(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
@@ -146,13 +150,46 @@ def compare_same_nodes(
     x, s = pairs.failures_a[both], pairs.node_days_a[both]
     y, t = pairs.failures_b[both], pairs.node_days_b[both]
     upper, lower = float(np.sum(x * t / (s + t))), float(np.sum(y * s / (s + t)))
-    a, b = FailureRate(int(x.sum()), float(s.sum())), FailureRate(int(y.sum()), float(t.sum()))
+    a = FailureRate(int(x.sum()) + pairs.unplaced_a, float(s.sum()))
+    b = FailureRate(int(y.sum()) + pairs.unplaced_b, float(t.sum()))
     if upper > 0 and lower > 0:
         # the same counts over exposures that make the crude ratio Mantel and Haenszel's
-        adjust = np.sqrt((upper / lower) / ((a.failures / a.node_days) * b.node_days / b.failures))
-        weighted_a = FailureRate(a.failures, a.node_days / adjust)
-        weighted_b = FailureRate(b.failures, b.node_days * adjust)
+        crude = float(x.sum() / s.sum()) / float(y.sum() / t.sum())
+        adjust = np.sqrt(upper / lower / crude)
+        weighted_a = FailureRate(a.failures, float(a.node_days / adjust))
+        weighted_b = FailureRate(b.failures, float(b.node_days * adjust))
     else:
         weighted_a, weighted_b = a, b
     done = compare_spread(weighted_a, weighted_b, over_time, (), confidence, names)
     return replace(done, a=a, b=b)
+
+
+def holm_corrected(
+    ratios: Sequence[RateRatio], names: Sequence[tuple[str, str]], of_what: str
+) -> list[RateRatio]:
+    """The same ratios with p-values corrected for their number, and the verdict with them.
+
+    The intervals are not corrected: each holds its confidence for itself.
+
+    Args:
+        ratios: One a comparison.
+        names: What each compares, in the same order.
+        of_what: What was compared, in the plural: `fleets`, `symptoms`.
+
+    Source:
+        Holm (1979), Scandinavian Journal of Statistics 6.
+    """
+    corrected = list(ratios)
+    highest = 0.0
+    for place, i in enumerate(sorted(range(len(ratios)), key=lambda i: ratios[i].p_value)):
+        one = ratios[i]
+        highest = max(highest, min(1.0, one.p_value * (len(ratios) - place)))
+        meaning = one.meaning.replace(f"(p {one.p_value:.2g})", f"(p {highest:.2g})")
+        if not one.low <= 1.0 <= one.high and highest > 1.0 - one.confidence:
+            first, second = names[i]
+            meaning = (
+                f"No difference between {first} and {second} is shown: among {len(ratios)} "
+                f"{of_what} one as large as this is within chance (p {highest:.2g})."
+            )
+        corrected[i] = replace(one, p_value=highest, meaning=meaning)
+    return corrected

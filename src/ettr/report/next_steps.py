@@ -91,9 +91,11 @@ def _no_progress(analysis: Analysis) -> Iterator[str]:
 
 
 def _concentrated(analysis: Analysis) -> Iterator[str]:
-    spread = analysis.models.dispersion
-    if spread is not None and spread.believe == "over-dispersed":
+    believed = analysis.clustering.all_jobs.believed
+    if believed.is_clustered and believed.over == "nodes":
+        yield "A few nodes have far more failures than chance gives: check those with the most."
+    elif believed.is_clustered:
         yield (
-            "Failures do not come independently, so use the over-dispersed interval of the rate "
-            "and not the exact Poisson one, and check the nodes with the most failures."
+            "Failures come in bursts: look for what those of one hour have in common (switch, "
+            "file system, power, a change) before replacing nodes."
         )

@@ -75,7 +75,9 @@ def _ratios_table(pairs: tuple[FleetPair, ...]) -> TextTable:
     for pair in pairs:
         assumed = [("independent", "independent", pair.independent)]
         if _ends(pair.over_dispersed) != _ends(pair.independent):
-            assumed.append(("over-dispersed", "clustered (over-dispersed)", pair.over_dispersed))
+            assumed.append(("over_dispersed", "clustered (over-dispersed)", pair.over_dispersed))
+        if pair.paired is not None:
+            assumed.append(("paired", "clustered in time, on the same nodes", pair.paired))
         for name, label, ratio in assumed:
             rows.append(
                 (

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 
 from ettr.analysis.fleet import FleetModels
+from ettr.estimates import Interval
+from ettr.estimates.spread import FleetSpread, Spread, clustered_interval
 from ettr.models.base import Fit
 from ettr.models.compare import Funnel, FunnelPoint
 from ettr.models.dispersion import Dispersion
@@ -22,7 +24,10 @@ def models_section(models: FleetModels) -> Section:
     spread = models.dispersion
     if spread is None:
         return Section("models", _TITLE, "No exposure, so no model can be fitted.")
-    lead = spread.meaning if models.bursts is None else f"{spread.meaning} {models.bursts.meaning}"
+    found = models.clustering
+    lead = spread.meaning if found is None else found.meaning
+    if models.bursts is not None:
+        lead += f" {models.bursts.meaning}"
     notes = [
         f"{counted(spread.rate.failures, 'failure')} over {number(spread.rate.node_days, 5)} "
         "node-days.",
@@ -38,25 +43,31 @@ def models_section(models: FleetModels) -> Section:
         _TITLE,
         lead,
         () if models.funnel is None else (node_funnel(models.funnel),),
-        (_intervals_table(spread), _fits_table(models.fits), _nodes_table(models)),
+        (_intervals_table(spread, found), _fits_table(models.fits), _nodes_table(models)),
         tuple(notes),
     )
 
 
-def _intervals_table(spread: Dispersion) -> TextTable:
+def _intervals_table(spread: Dispersion, found: FleetSpread | None) -> TextTable:
+    rows: list[tuple[str, Interval, Spread | None]] = [
+        ("independent (Poisson)", spread.poisson, None)
+    ]
+    if found is not None:
+        for one in (found.over_nodes, found.over_time):
+            if one is not None and one.is_known:
+                units = (
+                    "nodes" if one.window_days is None else f"windows of {one.window_days:.3g} d"
+                )
+                label = f"clustered, as between {units}"
+                interval = clustered_interval(spread.rate, one, spread.confidence)
+                rows.append((label, interval, one))
+    believed = None if found is None or not found.believed.is_clustered else found.believed
     return TextTable(
-        "The failure rate under both assumptions, per 1,000 node-days",
+        "The failure rate under each assumption, per 1,000 node-days",
         ("if failures are", "rate", "recommended"),
         tuple(
-            (
-                label,
-                between(interval.scaled(PER_NODE_DAYS)),
-                "yes" if spread.believe == name else "",
-            )
-            for name, label, interval in (
-                ("poisson", "independent (Poisson)", spread.poisson),
-                ("over-dispersed", "clustered (over-dispersed)", spread.over_dispersed),
-            )
+            (label, between(interval.scaled(PER_NODE_DAYS)), "yes" if one == believed else "")
+            for label, interval, one in rows
         ),
         frozenset({1}),
     )
