@@ -21,6 +21,7 @@ from ettr.checkpoint import (  # noqa: E402
     restore,
     verify,
 )
+from ettr.checkpoint.model_tensors import TensorPlace  # noqa: E402
 from ettr.checkpoint.perturbation import distance  # noqa: E402
 from ettr.recovery import RecoveryPolicy  # noqa: E402
 
@@ -106,8 +107,8 @@ def test_of_a_shard_only_what_it_covers(tmp_path: Path) -> None:
     class HalfState(TensorState):
         def shards(self):
             (shard,) = super().shards()
-            part = shard.tensor[6:]
-            return [replace(shard, offsets=(6, 0), sizes=(6, 4), tensor=part)]
+            half = TensorPlace({"w": shard.tensor[6:]}, "w")
+            return [replace(shard, offsets=(6, 0), sizes=(6, 4), place=half)]
 
     half = restore(tmp_path, HalfState({"w": table}), reached_step=5)
     assert half.delta_norm == pytest.approx(3 * math.sqrt(24))

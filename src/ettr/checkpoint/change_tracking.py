@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ettr.checkpoint.shards import UNCOUNTED
 from ettr.checkpoint.slot_plan import SlotPlan
-from ettr.checkpoint.state import UNCOUNTED
 
 _NEVER_SAVED = -1
 _RESERVED = -2

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from ettr.checkpoint.regions import Region, n_elements, split_dim
-from ettr.checkpoint.state import Shard
+from ettr.checkpoint.shards import Shard
 
 
 class RestoreCoverage:

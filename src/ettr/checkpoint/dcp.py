@@ -47,8 +47,8 @@ from torch.futures import Future
 from ettr.checkpoint import checksums
 from ettr.checkpoint.durable_io import make_folder, replacing, sync_folder, write_all
 from ettr.checkpoint.errors import CheckpointError
+from ettr.checkpoint.shards import dtype_name
 from ettr.checkpoint.slot_reader import BadBlock
-from ettr.checkpoint.state import dtype_name
 
 FORMAT = "ettr-dcp"
 FORMAT_VERSION = 1

@@ -28,6 +28,7 @@ from ettr.checkpoint.record_selection import (
     newest_consistent,
     open_checkpoint,
 )
+from ettr.checkpoint.shards import PARAM
 from ettr.checkpoint.slot_reader import PayloadReader, Record
 from ettr.checkpoint.tensor_slices import as_tensor
 
@@ -157,9 +158,11 @@ class _Canvas:
         """The name of a component's tensor; None: a moment that is left out."""
         # Moments of another shape than their parameter are tensors of their own: `name#factor`.
         parameter, _, factor = fqn.partition("#")
-        moment = factor or (component.name if component.name != "param" else "")
-        if not moment:
+        if not factor and component.name == PARAM:
             return parameter
+        if not factor and component.name.startswith(f"{PARAM}."):
+            return parameter + component.name.removeprefix(PARAM)  # of a tensor subclass
+        moment = factor or component.name
         return f"optimizer.{parameter}.{moment}" if self._moments else None
 
     def holes(self) -> list[str]:

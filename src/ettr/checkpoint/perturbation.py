@@ -18,8 +18,8 @@ from torch import Tensor
 from ettr.checkpoint.layout import MOVEMENT, Key
 from ettr.checkpoint.record_selection import OpenCheckpoint, reserved_records
 from ettr.checkpoint.regions import Region
+from ettr.checkpoint.shards import Shard
 from ettr.checkpoint.slot_reader import PayloadReader, Record
-from ettr.checkpoint.state import Shard
 from ettr.checkpoint.tensor_slices import local_view, stored_parameter
 
 _PIECE_ELEMENTS = 1 << 18

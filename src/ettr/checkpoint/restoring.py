@@ -32,9 +32,10 @@ from ettr.checkpoint.record_selection import (
 )
 from ettr.checkpoint.regions import Region, intersection, n_elements, region_of
 from ettr.checkpoint.restore_report import RestoreReport
+from ettr.checkpoint.shards import Shard
 from ettr.checkpoint.slot_ownership import slot_folder
 from ettr.checkpoint.slot_reader import BadBlock, PayloadReader, Record
-from ettr.checkpoint.state import Shard, State, as_state
+from ettr.checkpoint.state import State, as_state
 from ettr.checkpoint.tensor_slices import (
     as_tensor,
     copy_in_this_thread,

@@ -17,7 +17,7 @@ from ettr.checkpoint.layout import BlockSpec, SlotLayout, TensorSpec, extra_tens
 from ettr.checkpoint.regions import split_dim
 
 if TYPE_CHECKING:
-    from ettr.checkpoint.state import Shard
+    from ettr.checkpoint.shards import Shard
 
 _NO_SHARD = -1
 
@@ -109,8 +109,8 @@ def _cut(
 ) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
     """Global offsets and sizes of the blocks of a shard."""
     sizes = shard.sizes
-    if not sizes:
-        yield (), ()
+    if not sizes or shard.uncut:
+        yield shard.offsets, sizes
         return
     dim = split_dim(sizes)
     one_row = (*sizes[:dim], 1, *sizes[dim + 1 :])

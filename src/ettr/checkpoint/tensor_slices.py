@@ -10,8 +10,8 @@ from torch import Tensor
 
 from ettr.checkpoint.layout import Component
 from ettr.checkpoint.regions import Region, split_dim
+from ettr.checkpoint.shards import Shard
 from ettr.checkpoint.slot_reader import Record
-from ettr.checkpoint.state import Shard
 
 _SMALL_ELEMENTS = 64  # below, the detour costs more than the copy
 

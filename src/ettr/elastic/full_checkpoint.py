@@ -33,7 +33,7 @@ from ettr.checkpoint import (
     write_extra,
 )
 from ettr.checkpoint.dcp import METADATA
-from ettr.checkpoint.state import local_tensor
+from ettr.checkpoint.shards import local_tensor
 
 _N_KEPT = 2
 

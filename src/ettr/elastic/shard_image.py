@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ettr.checkpoint import CheckpointError, TrainingState
-from ettr.checkpoint.state import Shard
+from ettr.checkpoint.shards import Shard
 
 _ALIGN = 16
 _NUMBER_BYTES = 8

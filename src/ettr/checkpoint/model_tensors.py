@@ -1,0 +1,110 @@
+"""The parameters and persistent buffers of a model: canonical names for the live objects.
+
+Names are those of `torch.distributed.checkpoint.state_dict`, so that they are the same under DDP,
+FSDP2, torch.compile and no wrapper. A tensor is identified by its place in its module, never by its
+memory: tensor subclasses have none of their own, and buffers are replaced by assignment.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import _get_fqns
+
+from ettr.checkpoint.errors import CheckpointError
+
+
+@dataclass(frozen=True, slots=True)
+class TensorPlace:
+    """The place of a live tensor: an entry of a module's parameters or buffers, or of a mapping."""
+
+    holder: Mapping[str, Tensor | None]
+    key: str
+
+    @property
+    def tensor(self) -> Tensor:
+        """The tensor that lies there now."""
+        tensor = self.holder[self.key]
+        if tensor is None:
+            raise CheckpointError(f"{self.key}: the tensor was taken out of the model")
+        return tensor
+
+
+def model_tensors(model: nn.Module) -> dict[str, TensorPlace]:
+    """Canonical name -> place of every parameter and persistent buffer; tied ones once.
+
+    Raises:
+        CheckpointError: the model's state dictionary holds a tensor that is none of its parameters
+            and buffers, or names of FSDP1.
+    """
+    places: dict[str, TensorPlace] = {}
+    taken: set[int] = set()
+    for raw_name, value in model.state_dict(keep_vars=True).items():
+        name = _canonical(model, raw_name)
+        if not isinstance(value, Tensor):
+            warnings.warn(
+                f"{name}: extra state of a module is not part of a running checkpoint; give it as "
+                f"`extra`",
+                stacklevel=2,
+            )
+            continue
+        place = _place(model, raw_name)
+        if place is None or place.tensor is not value:
+            raise CheckpointError(
+                f"{name}: a hook of the model's state dictionary made this tensor; it cannot be "
+                f"restored in place. Remove the hook, or give TensorState the tensors to save"
+            )
+        if id(value) not in taken:
+            taken.add(id(value))
+            places[name] = place
+    return places
+
+
+def tensor_signature(model: nn.Module) -> tuple[object, ...]:
+    """Changes when parameters appear, go or are replaced, or a type, size or device changes.
+
+    Buffers may be replaced at every step: their names, types and sizes count. Computed at every
+    round, so it does no more than it must.
+    """
+    signature: list[object] = []
+    modules = [model]
+    while modules:
+        module = modules.pop()
+        modules += [child for child in module._modules.values() if child is not None]
+        for parameter in module._parameters.values():
+            if parameter is not None:
+                signature += (
+                    id(parameter),
+                    parameter.dtype,
+                    parameter.numel(),
+                    parameter.is_cuda,
+                )
+        for name, buffer in module._buffers.items():
+            if buffer is not None and name not in module._non_persistent_buffers_set:
+                signature += (name, buffer.dtype, buffer.numel(), buffer.is_cuda)
+    return tuple(signature)
+
+
+def _canonical(model: nn.Module, raw_name: str) -> str:
+    names = _get_fqns(model, raw_name)
+    if len(names) != 1:
+        raise CheckpointError(
+            f"{raw_name}: FullyShardedDataParallel (FSDP1) flattens {len(names)} parameters into "
+            f"one; use fully_shard (FSDP2)"
+        )
+    return next(iter(names))
+
+
+def _place(model: nn.Module, raw_name: str) -> TensorPlace | None:
+    prefix, _, key = raw_name.rpartition(".")
+    try:
+        module = model.get_submodule(prefix)
+    except AttributeError:
+        return None
+    for holder in (module._parameters, module._buffers):
+        if holder.get(key) is not None:
+            return TensorPlace(holder, key)
+    return None
