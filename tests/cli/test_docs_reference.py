@@ -50,6 +50,13 @@ def test_every_guide_is_in_the_index_and_every_folder_has_one():
         assert there - {"README.md"} - set(linked) == set(), index
 
 
+def test_the_first_page_leads_to_every_page_that_no_index_holds():
+    linked = re.findall(r"\]\(([^)#]+)", (DOCS / "README.md").read_text("utf-8"))
+    folders = ("tutorials", "reference", "explanation")
+    there = {f"{name}/{page.name}" for name in folders for page in (DOCS / name).glob("*.md")}
+    assert there - set(linked) == set()
+
+
 def test_every_command_option_has_a_meaning(generate: Any):
     rows = re.findall(
         r"^\| `(-[^`]+)` \| (.*?) \|", generate.pages()["reference/commands.md"], re.M
