@@ -49,7 +49,6 @@ PENDING = (
     "src/ettr/attribution/",
     "src/ettr/metrics/",
     "src/ettr/models/",
-    "src/ettr/progress/",
     "src/ettr/projection/",
     "src/ettr/report/planner_page.py",
     "src/ettr/report/templates/planner.js",

@@ -11,11 +11,13 @@ from ettr.progress.goodput import goodput_of_events
 from ettr.progress.google import read_google_goodput, read_google_goodput_file
 
 
-def simulate(n_steps: int, n_disruptions: int, seed: int) -> tuple[list[dict], dict[str, float]]:
+def simulate(
+    n_steps: int, n_disruptions: int, seed: int, *, within_a_step: bool = True
+) -> tuple[list[dict], dict[str, float]]:
     """Entries, and the truth in milliseconds: all times are whole, so that sums are exact.
 
-    A job saves every 100 steps; a disruption strikes within a step, after which the job starts
-    anew from the last save.
+    A job saves every 100 steps; a disruption strikes within a step, or just after one has ended
+    and before the next has started. The job then starts again from the last save.
     """
     rng = random.Random(seed)
     strikes = sorted(rng.sample(range(150, n_steps), n_disruptions), reverse=True)
@@ -43,8 +45,12 @@ def simulate(n_steps: int, n_disruptions: int, seed: int) -> tuple[list[dict], d
         if strikes and step == strikes[-1]:
             strikes.pop()
             lost = rng.randrange(1, 900) + rng.randrange(60_000, 300_000)
-            now += lost
             truth["restart"] += lost
+            if not within_a_step:
+                length = rng.randrange(900, 1100)
+                truth["redone"] += length
+                now += length
+            now += lost
             for again in range(saved, step):
                 truth["redone"] += spent.pop(again)
             step = saved
@@ -88,6 +94,81 @@ def test_two_hundred_thousand_steps() -> None:
     # The size of anchor S7: 200,000 steps, 189 disruptions.
     entries, truth = simulate(200_000, 189, 7)
     assert_exact(entries, truth, 189)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_finished_step_that_the_log_hides_lies_within_what_is_unlogged(seed: int) -> None:
+    entries, truth = simulate(2_000, 9, seed, within_a_step=False)
+    split = goodput_of_events(read_google_goodput(entries))
+    assert split.productive_s == truth["productive"]
+    assert split.redone_s < truth["redone"] < split.redone_s + split.unlogged_s
+    assert split.unlogged_s < 9 * 3.1  # a step with a save in it, the longest, takes 3.1 s
+    assert split.redone_s + split.restart_s == pytest.approx(truth["redone"] + truth["restart"])
+
+
+def log(*entries: tuple[str, float, int | None]) -> list[dict]:
+    return [
+        {"job_name": "j", f"{name}_time": time_s} | ({} if step is None else {"step_count": step})
+        for name, time_s, step in entries
+    ]
+
+
+def test_a_log_that_ends_before_it_has_caught_up() -> None:
+    """Steps 0 to 9, a new job, steps 5 to 7: eight steps count, of 103 s."""
+    entries = log(
+        ("job_start", 0.0, None),
+        *(("step_start", float(n), n) for n in range(10)),
+        ("job_start", 90.0, None),
+        *(("step_start", 95.0 + n, n) for n in range(5, 8)),
+        ("job_end", 103.0, None),
+    )
+    split = goodput_of_events(read_google_goodput(entries))
+    assert (split.steps, split.productive_s, split.redone_s) == (8, 8.0, 4.0)
+    assert split.goodput == pytest.approx(8 / 103)
+    assert split.unlogged_s == 1.0  # step 9 may have been finished, as the tenth before the end
+
+
+def test_a_step_behind_which_the_next_job_goes_on_was_finished() -> None:
+    entries = log(
+        ("job_start", 0.0, None),
+        ("step_start", 1.0, 0),
+        ("step_start", 3.0, 1),
+        ("job_start", 60.0, None),
+        ("step_start", 70.0, 2),
+        ("job_end", 72.0, None),
+    )
+    split = goodput_of_events(read_google_goodput(entries))
+    assert (split.steps, split.productive_s, split.redone_s) == (3, 6.0, 0.0)
+    assert (split.restart_s, split.unlogged_s) == (1.0 + 65.0, 0.0)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_entries_that_repeat_or_stand_in_another_order_change_nothing(seed: int) -> None:
+    entries, truth = simulate(600, 3, seed)
+    assert_exact([e for entry in entries for e in (entry, entry)], truth, 3)
+    assert_exact([*entries, *entries], truth, 3)
+    half = next(n for n, entry in enumerate(entries) if n > 600 and "job_start_time" in entry)
+    assert_exact([*entries[half:], *entries[:half]], truth, 3)
+
+
+def test_a_clock_set_back_at_the_restart_hides_the_time_between_only() -> None:
+    entries = log(
+        ("job_start", 5000.0, None),
+        *(("step_start", 5000.0 + n, n) for n in range(10)),
+        ("job_start", 1400.0, None),
+        *(("step_start", 1400.0 + n, n) for n in range(5, 15)),
+        ("job_end", 1415.0, None),
+    )
+    split = goodput_of_events(read_google_goodput(entries))
+    assert (split.productive_s, split.redone_s, split.clock_set_back) == (15.0, 4.0, 1)
+    assert split.restart_s == 5.0
+    assert split.wall_s == 24.0
+
+
+def test_entries_without_a_name_belong_to_the_only_job_that_has_one() -> None:
+    entries = log(("job_start", 0.0, None), ("step_start", 1.0, 0), ("job_end", 2.0, None))
+    del entries[0]["job_name"]
+    assert {event.run for event in read_google_goodput(entries)} == {"j"}
 
 
 def test_iso_times_and_two_jobs(tmp_path: Path) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from operator import itemgetter
 
 import ibis
 import numpy as np
@@ -12,7 +12,9 @@ import pyarrow as pa
 
 from ettr.metrics.instants import fetch, floats_of
 from ettr.progress.events import LATEST_S
+from ettr.progress.order import Row, in_order, merged
 from ettr.progress.split import RunState, WallClockSplit, WallClockSplitter
+from ettr.progress.timeline import ScheduledAttempt
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_HOUR
 
 _US_PER_HOUR = MICROSECONDS_PER_SECOND * SECONDS_PER_HOUR
@@ -20,12 +22,16 @@ _US_PER_HOUR = MICROSECONDS_PER_SECOND * SECONDS_PER_HOUR
 
 @dataclass(frozen=True, slots=True)
 class ScheduledSplit:
-    """Scheduled hours of a run, in the buckets of `ettr.progress.split`; they add up to the whole.
+    """Scheduled hours of a run, in the buckets of `ettr.progress.split`.
 
-    `redone_h` are steps that had to be done again, `unsaved_h` those after the last checkpoint of
-    a run that ended otherwise than by completing. `restart_h` is start-up of each attempt until
-    its first step, and restarts within attempts. `other_h` is the rest: waits for a failure to be
-    noticed, gaps in the record.
+    Those from `productive_h` to `other_h` add up to the whole. `redone_h` are steps that had to be
+    done again, `unsaved_h` those after the last checkpoint of a run that ended otherwise than by
+    completing. `restart_h` is start-up of each attempt until its first step, and restarts within
+    attempts. `suspended_h` is time in which the scheduler had the job suspended. `other_h` is the
+    rest: waits for a failure to be noticed, gaps in the record.
+
+    `productive_low_h` and `productive_high_h` bound the productive time. `at_risk_h` is the part of
+    `productive_h` that a failure of a run that still goes on would lose.
     """
 
     productive_h: float
@@ -35,7 +41,11 @@ class ScheduledSplit:
     restore_h: float
     restart_h: float
     stall_h: float
+    suspended_h: float
     other_h: float
+    productive_low_h: float
+    productive_high_h: float
+    at_risk_h: float
 
     @property
     def scheduled_h(self) -> float:
@@ -48,68 +58,76 @@ class ScheduledSplit:
             + self.restore_h
             + self.restart_h
             + self.stall_h
+            + self.suspended_h
             + self.other_h
         )
 
 
-# event, step, time and duration in microseconds, as `WallClockSplitter.add` takes them
-Row = tuple[str, int, int, int | None]
-
-
 def split_scheduled(
-    rows: Iterable[Row], attempts_us: Iterable[tuple[int, int]], state: RunState
+    rows: Iterable[Row], attempts: Iterable[ScheduledAttempt], state: RunState
 ) -> ScheduledSplit | None:
-    """Split the scheduled time of a run; None where the record holds no step.
+    """Split the scheduled time of a run; None where the record holds no step within an attempt.
 
     Args:
-        rows: its progress from one rank, in order.
-        attempts_us: start and end of its attempts, in microseconds since 1970.
+        rows: its progress from one rank, in the order in which it happened.
+        attempts: when it was scheduled.
         state: how the run stands.
     """
-    splitter = WallClockSplitter(attempts_us)
-    for event, step, time_us, duration_us in rows:
-        splitter.add(event, step, time_us, duration_us)
+    splitter = WallClockSplitter(attempts)
+    for row in rows:
+        splitter.add(*row)
     split = splitter.split(state)
-    if not split.steps + split.redone_steps + split.unsaved_steps:
-        return None
-    return _in_hours(split)
+    return _in_hours(split) if split.steps_in_attempts else None
 
 
-def records_of_jobs(progress: ibis.Table, jobs: Iterable[str]) -> dict[str, list[Row]]:
-    """Progress of each job that records steps, from the lowest rank that does, in order of time."""
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """Progress of one job from one rank: rows in the order of the lines of each file."""
+
+    files: dict[str, list[tuple[int, Row]]]
+
+
+def record_of_run(jobs: Iterable[JobRecord]) -> Sequence[Row]:
+    """The records of a run's jobs as one, in the order in which things happened."""
+    files: dict[str, list[tuple[int, Row]]] = {}
+    for job in jobs:
+        for file_id, lines in job.files.items():
+            files.setdefault(file_id, []).extend(lines)
+    # Jobs that follow each other may write to one file: its lines say in which order.
+    return merged(
+        in_order([row for _, row in sorted(lines, key=itemgetter(0))]) for lines in files.values()
+    )
+
+
+def records_of_jobs(progress: ibis.Table, jobs: Iterable[str]) -> dict[str, JobRecord]:
+    """Progress of each job that records steps, from the lowest rank that does."""
     mine = progress.semi_join(ibis.memtable({"job_id": sorted(jobs)}), "job_id")
     # Without its step such an event says nothing about where the run is.
     mine = mine.filter(mine["step"].notnull() | ~mine["event"].isin(("step", "save", "restore")))
     ranks = (
         mine.filter(mine["event"] == "step").group_by("job_id").aggregate(rank=ibis._["rank"].min())
     )
-    rows = fetch(
-        mine.semi_join(ranks, ["job_id", "rank"]),
-        *("job_id", "time", "event", "step", "duration_s", "file_id", "line"),
-    ).sort_by([(name, "ascending") for name in ("job_id", "time", "file_id", "line")])
-    owners = np.asarray(rows["job_id"].to_pylist(), dtype=object)
-    edges = [0, *(np.flatnonzero(owners[1:] != owners[:-1]) + 1).tolist(), len(owners)]
-    events, steps = rows["event"].to_pylist(), rows["step"].fill_null(0).to_pylist()
-    times_us = rows["time"].cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_pylist()
-    durations_us = _microseconds(rows["duration_s"])
-    return {
-        owners[low]: list(
-            zip(
-                events[low:high],
-                steps[low:high],
-                times_us[low:high],
-                durations_us[low:high],
-                strict=True,
-            )
-        )
-        for low, high in pairwise(edges)
-        if high > low
-    }
+    columns = ("job_id", "time", "event", "step", "duration_s", "file_id", "line")
+    return records_of(fetch(mine.semi_join(ranks, ["job_id", "rank"]), *columns))
 
 
-def merged(records: Iterable[list[Row]]) -> list[Row]:
-    """The records of a run's jobs as one, in order of time."""
-    return sorted((row for record in records for row in record), key=lambda row: row[2])
+def records_of(progress: pa.Table) -> dict[str, JobRecord]:
+    """Rows of `progress`, one rank of each job, as the records of the jobs."""
+    table = progress.sort_by([(name, "ascending") for name in ("job_id", "file_id", "line")])
+    rows = zip(
+        table["event"].to_pylist(),
+        table["step"].fill_null(0).to_pylist(),
+        table["time"].cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_pylist(),
+        _microseconds(table["duration_s"]),
+        strict=True,
+    )
+    records: dict[str, JobRecord] = {}
+    for job, file_id, line, row in zip(
+        *(table[name].to_pylist() for name in ("job_id", "file_id", "line")), rows, strict=True
+    ):
+        record = records.get(job) or records.setdefault(job, JobRecord({}))
+        record.files.setdefault(file_id, []).append((line, row))
+    return records
 
 
 def _microseconds(seconds: pa.ChunkedArray) -> list[int | None]:
@@ -129,5 +147,9 @@ def _in_hours(split: WallClockSplit) -> ScheduledSplit:
         restore_h=split.restore_us / _US_PER_HOUR,
         restart_h=split.restart_us / _US_PER_HOUR,
         stall_h=split.stall_us / _US_PER_HOUR,
+        suspended_h=split.suspended_us / _US_PER_HOUR,
         other_h=split.idle_us / _US_PER_HOUR,
+        productive_low_h=split.productive_low_us / _US_PER_HOUR,
+        productive_high_h=split.productive_high_us / _US_PER_HOUR,
+        at_risk_h=split.at_risk_us / _US_PER_HOUR,
     )

@@ -1,8 +1,8 @@
-"""Job runs and their effective training time ratio, measured where the training told its progress.
+"""Job runs and their effective training time ratio, measured where there are progress records.
 
 Wallclock W = Q + R + U: queued, productive, and scheduled but unproductive. Time in which a task
-was not even submitted is no wallclock of the run; it is told apart. Runs without progress get a
-band over stated assumptions instead of a number.
+was not even submitted is no wallclock of the run and has its own figure. Runs without progress get
+a band over stated assumptions instead of a number.
 """
 
 from __future__ import annotations
@@ -17,10 +17,16 @@ import numpy as np
 from ettr.errors import UsageError
 from ettr.estimates import Interval
 from ettr.metrics.instants import fetch, to_datetime
-from ettr.metrics.run_progress import ScheduledSplit, merged, records_of_jobs, split_scheduled
+from ettr.metrics.run_progress import (
+    ScheduledSplit,
+    record_of_run,
+    records_of_jobs,
+    split_scheduled,
+)
 from ettr.metrics.sizes import SizeClass, size_class, size_end_of
 from ettr.metrics.stitching import RunRule, stitched
 from ettr.progress.split import RunState
+from ettr.progress.timeline import ScheduledAttempt
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_HOUR, SECONDS_PER_MINUTE
 
 MIN_SCHEDULED_H = 24.0
@@ -76,7 +82,13 @@ class CheckpointAssumptions:
 
 @dataclass(frozen=True, slots=True)
 class JobRun:
-    """One run. `ettr_ratio` holds one number thrice where `basis` is progress, else a band."""
+    """One run.
+
+    `ettr_ratio` is R / W, `ettr_without_queue_ratio` R / (R + U). Where `basis` is progress, both
+    are measured: low and high differ from the estimate only where the record leaves something open.
+    Else they are a band over assumptions, and unknown where the run was shorter than the restart
+    that is assumed. `suspended_h` is a part of `scheduled_h`.
+    """
 
     cluster: str
     name: str | None
@@ -93,10 +105,12 @@ class JobRun:
     wallclock_h: float
     queue_h: float
     scheduled_h: float
+    suspended_h: float
     between_h: float
     gpu_hours: float
     basis: str
     ettr_ratio: Interval
+    ettr_without_queue_ratio: Interval
     productive_h: Interval
     split: ScheduledSplit | None
 
@@ -142,7 +156,7 @@ def job_runs(
 
     Args:
         attempts: all attempts.
-        progress: training-side events, empty where there are none.
+        progress: training-side events, empty where there is no record.
         rule: how attempts become runs.
         assumptions: for runs without progress.
         min_scheduled_h: leave out runs that were scheduled for less.
@@ -200,6 +214,7 @@ def _sums(
         lambda t: t["queue_s"].sum().name("queue_s"),
         lambda t: t["between_s"].sum().name("between_s"),
         lambda t: (t["end_s"] - t["start_s"]).sum().name("scheduled_s"),
+        lambda t: t["suspended_s"].sum().name("suspended_s"),
         lambda t: (t["elapsed_s"] * t["n_gpus"]).sum().name("gpu_s"),
         lambda t: t["worst_s"].sum().name("worst_s"),
         lambda t: t["middle_s"].sum().name("middle_s"),
@@ -233,7 +248,7 @@ def _measured(
         {name: [row[name] for row in rows] for name in key} | {"place": list(range(len(rows)))},
     )
     members = fetch(
-        parts.inner_join(wanted, key), "place", "job_id", "start_s", "end_s"
+        parts.inner_join(wanted, key), "place", "job_id", "start_s", "end_s", "suspended_s"
     ).to_pylist()
     by_run: dict[int, list[dict[str, Any]]] = {}
     for member in members:
@@ -243,21 +258,18 @@ def _measured(
     for place, attempts in by_run.items():
         attempts.sort(key=lambda attempt: attempt["start_s"])
         ids = tuple(dict.fromkeys(attempt["job_id"] for attempt in attempts))
-        splits[place] = (
-            split_scheduled(
-                merged(records[job] for job in ids if job in records),
-                [
-                    (
-                        attempt["start_s"] * MICROSECONDS_PER_SECOND,
-                        attempt["end_s"] * MICROSECONDS_PER_SECOND,
-                    )
-                    for attempt in attempts
-                ],
-                _state_of(rows[place]["last_state"]),
-            ),
-            ids,
+        split = split_scheduled(
+            record_of_run(records[job] for job in ids if job in records),
+            [_scheduled(attempt) for attempt in attempts],
+            _state_of(rows[place]["last_state"]),
         )
+        splits[place] = (split, ids)
     return splits
+
+
+def _scheduled(attempt: dict[str, Any]) -> ScheduledAttempt:
+    names = ("start_s", "end_s", "suspended_s")
+    return ScheduledAttempt(*(round(attempt[name] * MICROSECONDS_PER_SECOND) for name in names))
 
 
 def _state_of(last_state: str) -> RunState:
@@ -271,11 +283,7 @@ def _run(
 ) -> JobRun:
     split, ids = found or (None, ())
     wall_s = float(row["queue_s"] + row["scheduled_s"])
-    if split is not None:
-        productive_h = Interval(split.productive_h, split.productive_h, split.productive_h)
-    else:
-        ends = sorted(float(row[name]) / SECONDS_PER_HOUR for name in ("worst_s", "best_s"))
-        productive_h = Interval(float(row["middle_s"]) / SECONDS_PER_HOUR, *ends)
+    productive_h = _productive_h(row, split)
     wall_h = wall_s / SECONDS_PER_HOUR
     return JobRun(
         cluster=row["cluster"],
@@ -293,13 +301,30 @@ def _run(
         wallclock_h=wall_h,
         queue_h=row["queue_s"] / SECONDS_PER_HOUR,
         scheduled_h=row["scheduled_s"] / SECONDS_PER_HOUR,
+        suspended_h=row["suspended_s"] / SECONDS_PER_HOUR,
         between_h=row["between_s"] / SECONDS_PER_HOUR,
         gpu_hours=(row["gpu_s"] or 0.0) / SECONDS_PER_HOUR,
         basis="progress" if split is not None else "assumed",
-        ettr_ratio=productive_h.scaled(1.0 / wall_h) if wall_h else Interval.unknown(),
+        ettr_ratio=_share(productive_h, wall_s),
+        ettr_without_queue_ratio=_share(productive_h, float(row["scheduled_s"])),
         productive_h=productive_h,
         split=split,
     )
+
+
+def _productive_h(row: dict[str, Any], split: ScheduledSplit | None) -> Interval:
+    if split is not None:
+        return Interval(split.productive_h, split.productive_low_h, split.productive_high_h)
+    if row["middle_s"] <= 0:
+        return Interval.unknown()
+    ends = sorted(float(row[name]) / SECONDS_PER_HOUR for name in ("worst_s", "best_s"))
+    return Interval(float(row["middle_s"]) / SECONDS_PER_HOUR, *ends)
+
+
+def _share(productive_h: Interval, of_s: float) -> Interval:
+    if of_s <= 0 or productive_h.estimate is None:
+        return Interval.unknown()
+    return productive_h.scaled(SECONDS_PER_HOUR / of_s)
 
 
 def _by_size(runs: list[JobRun]) -> tuple[SizeEttr, ...]:
@@ -324,5 +349,9 @@ def _by_size(runs: list[JobRun]) -> tuple[SizeEttr, ...]:
 
 
 def _mean(ratios: list[Interval], weights: list[float]) -> Interval:
-    columns = ([getattr(r, name) or 0.0 for r in ratios] for name in ("estimate", "low", "high"))
-    return Interval(*(float(np.average(column, weights=weights)) for column in columns))
+    """The mean of those that are known."""
+    known = [(r, w) for r, w in zip(ratios, weights, strict=True) if r.estimate is not None]
+    if not known:
+        return Interval.unknown()
+    ends = np.array([[r.estimate, r.low, r.high] for r, _ in known], dtype=np.float64)
+    return Interval(*np.average(ends, axis=0, weights=[w for _, w in known]).tolist())

@@ -7,8 +7,8 @@ The rule, in order:
 2. Else attempts of the same cluster, user, name and work folder belong together while each was
    submitted at most `gap_h` after everything before it had ended. An attempt that COMPLETED ends
    its run, unless the scheduler requeued that very job.
-3. Where different jobs of such a group ran at the same time, the name does not tell a run from a
-   sweep: there only requeues of one job are stitched.
+3. Where different jobs of such a group ran at the same time, the name may be that of a sweep: only
+   requeues of one job are stitched there.
 4. Attempts without a user or name are stitched over requeues only.
 """
 
@@ -77,9 +77,9 @@ def stitched(
 ) -> ibis.Table:
     """Attempts that ran, each with the run it belongs to and its times in seconds since 1970.
 
-    Added columns: run_key, run_part, run_job (the three name a run), start_s, end_s, submit_s,
-    eligible_s, queue_s (eligible or left by its predecessor, and not running), between_s (not
-    even submitted). A running attempt ends where the log was taken.
+    Added columns: run_key, run_part, run_job (the three name a run), start_s, end_s, suspended_s,
+    submit_s, eligible_s, queue_s (eligible or left by its predecessor, and not running), between_s
+    (not even submitted). A running attempt ends where the log was taken.
 
     Args:
         attempts: all attempts.
@@ -103,22 +103,22 @@ def stitched(
     order = ["start_s", "attempt_id"]
     before = ibis.window(group_by=["cluster", "run_key"], order_by=order, rows=(None, -1))
     along = ibis.window(group_by=["cluster", "run_key"], order_by=order)
-    seen = keyed.mutate(
+    ordered = keyed.mutate(
         prior_end_s=keyed["end_s"].max().over(before),
         prior_job=keyed["job_id"].lag().over(along),
         prior_state=keyed["state"].lag().over(along),
     )
-    other_job = seen["prior_job"] != seen["job_id"]
-    late = seen["submit_s"] > seen["prior_end_s"] + int(rule.gap_h * SECONDS_PER_HOUR)
-    over = (seen["prior_state"] == "COMPLETED") & other_job
-    breaks = seen["by_name"] & (late | over)
-    meets = seen["by_name"] & other_job & (seen["start_s"] < seen["prior_end_s"])
-    seen = seen.mutate(
+    other_job = ordered["prior_job"] != ordered["job_id"]
+    late = ordered["submit_s"] > ordered["prior_end_s"] + int(rule.gap_h * SECONDS_PER_HOUR)
+    over = (ordered["prior_state"] == "COMPLETED") & other_job
+    breaks = ordered["by_name"] & (late | over)
+    meets = ordered["by_name"] & other_job & (ordered["start_s"] < ordered["prior_end_s"])
+    ordered = ordered.mutate(
         breaks=ibis.cases((breaks.fill_null(False), 1), else_=0),
         meets=ibis.cases((meets.fill_null(False), 1), else_=0),
     )
-    parts = seen.mutate(
-        run_part=seen["breaks"]
+    parts = ordered.mutate(
+        run_part=ordered["breaks"]
         .sum()
         .over(ibis.window(group_by=["cluster", "run_key"], order_by=order, rows=(None, 0)))
     )
@@ -136,23 +136,23 @@ def _keyed(attempts: ibis.Table, progress: ibis.Table, rule: RunRule, min_gpus: 
     several = (
         shared.group_by("run_id").having(lambda t: t.count() > 1).aggregate(jobs=ibis._.count())
     )
-    told = (
+    recorded = (
         shared.semi_join(several, "run_id")
         .group_by("job_id")
-        .aggregate(told_run=ibis._["run_id"].min())
+        .aggregate(recorded_run=ibis._["run_id"].min())
     )
-    ran = ran.left_join(told, "job_id")
+    ran = ran.left_join(recorded, "job_id")
     nothing = ibis.null("string")
     column = ran[rule.id_column].cast("string") if rule.id_column else nothing
     pattern = nothing
     if rule.comment_pattern:
         pattern = ran["comment"].re_extract(rule.comment_pattern, 1).nullif("")
-    given = ibis.coalesce(column, pattern, ran["told_run"])
+    run_id = ibis.coalesce(column, pattern, ran["recorded_run"])
     named = ran["user"].notnull() & ran["name"].notnull()
-    by_name = given.isnull() & named
+    by_name = run_id.isnull() & named
     sep = "\x1f"
     run_key = ibis.cases(
-        (given.notnull(), ibis.literal("id") + sep + given),
+        (run_id.notnull(), ibis.literal("id") + sep + run_id),
         (
             named,
             ibis.literal("name")
@@ -167,6 +167,9 @@ def _keyed(attempts: ibis.Table, progress: ibis.Table, rule: RunRule, min_gpus: 
     )
     start_s = epoch_s(ran["start"])
     submit_s = epoch_s(ran["submit"])
+    suspended_s = ran["suspended_s"].cast("float64")
+    running_s = ran["elapsed_s"] + suspended_s.fill_null(0.0)
+    end_s = epoch_s(ran["end"]).fill_null(start_s + running_s.cast("int64"))
     keyed = ran.select(
         "cluster",
         "attempt_id",
@@ -180,7 +183,9 @@ def _keyed(attempts: ibis.Table, progress: ibis.Table, rule: RunRule, min_gpus: 
         run_key=run_key,
         by_name=by_name,
         start_s=start_s,
-        end_s=epoch_s(ran["end"]).fill_null(start_s + ran["elapsed_s"].cast("int64")),
+        end_s=end_s,
+        # Slurm's time run is that from start to end without the time suspended.
+        suspended_s=suspended_s.fill_null(ibis.greatest(end_s - start_s - ran["elapsed_s"], 0.0)),
         submit_s=submit_s,
         eligible_s=epoch_s(ran["eligible"]).fill_null(submit_s),
     )

@@ -3,14 +3,17 @@
 There is one definition, for a live run, for a file and for `ettr runs`:
 
 - An event takes the time that its duration covers, as far as no event before it took it; a save
-  within a step thus splits the step. A step without a duration takes the time since the event
-  before it.
+  within a step thus splits the step, and durations that overlap count once.
+- A step without a duration takes the time since the event before it. What the median pace of such
+  steps does not bear out goes to `idle`, or to `restart` for the first step after a start.
 - Time that no event takes is `restart` before a `start` or `restart`, and from there (or from the
   begin of the record or of an attempt) up to the first step; else it is `idle`.
 - A step is `redone` once the run goes back behind it: a restore of a lower step, or a step of the
   same or a lower number.
 - A step is `unsaved` if it lies after the last save or restore of a run that ended without
   completing. While the run lasts such steps are productive, and at risk.
+- Time in which the scheduler had an attempt suspended is `suspended`: as far as there is any, time
+  of that attempt that was idle; then start-up; the rest lies within steps and is taken from them.
 
 With the times of the scheduler's attempts, the wall clock is their time and no other; without, it
 runs from the first event, less its duration, to the last. Sums are kept in whole microseconds.
@@ -26,13 +29,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ettr.progress.kept_steps import KeptSteps
+from ettr.progress.kept_steps import KeptSteps, StepTime
+from ettr.progress.timeline import FOREVER_US, ScheduledAttempt, Timeline
 
 _BEGINNINGS = ("start", "restart")
-_FOREVER_US = 1 << 63
+_GOING_ON = ("start", "restart", "restore")
 _NOTHING_SAVED = -(1 << 63)
-# so many gaps may wait for an event whose duration covers them; older ones are settled
-_WAITING_GAPS = 64
+_EVERYTHING_SAVED = (1 << 63) - 1
 
 
 class RunState(StrEnum):
@@ -48,9 +51,17 @@ class RunState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WallClockSplit:
-    """Where the wall clock went, in microseconds; all but the at-risk part add up to `wall_us`.
+    """Where the wall clock went, in microseconds.
 
-    `at_risk_us` is the part of `productive_us` that a failure now would lose.
+    The parts from `productive_us` to `idle_us` add up to `wall_us`. `productive_low_us` and
+    `productive_high_us` bound the productive time where the record does not fix it: steps without
+    durations, durations that overlap, suspended time that may lie within steps, a record without
+    any save of a run that was interrupted. `at_risk_us` is what a failure now would lose of
+    `productive_us`, `first_start_us` the part of `restart_us` before the very first step.
+
+    Events: `repeats` were there already, `out_of_order` came late and took only what was left,
+    `clock_set_back` were dated before an event that they certainly followed; from there on all
+    times are shifted so that the run goes on where it was.
     """
 
     wall_us: int
@@ -61,199 +72,220 @@ class WallClockSplit:
     restore_us: int
     stall_us: int
     restart_us: int
+    suspended_us: int
     idle_us: int
+    productive_low_us: int
+    productive_high_us: int
     at_risk_us: int
+    overlap_us: int
+    first_start_us: int
     steps: int
     redone_steps: int
     unsaved_steps: int
+    steps_in_attempts: int
+    saves: int
+    restores: int
     restarts: int
+    repeats: int
     out_of_order: int
+    clock_set_back: int
 
 
 class WallClockSplitter:
     """Takes the events of one rank as they happened; `split` may be asked for at any time.
 
     Args:
-        attempts_us: start and end of each scheduled attempt, in microseconds since 1970; None:
-            not known. Where attempts overlap, the time belongs to the first, and counts as idle in
-            the second.
+        attempts: the scheduled attempts; None: not known.
     """
 
-    def __init__(self, attempts_us: Iterable[tuple[int, int]] | None = None) -> None:
-        self._timeline = None if attempts_us is None else _Timeline(attempts_us)
-        self._spent = dict.fromkeys(("save", "restore", "stall", "restart", "idle", "redone"), 0)
+    def __init__(self, attempts: Iterable[ScheduledAttempt] | None = None) -> None:
+        self._timeline = None if attempts is None else Timeline(attempts)
         self._kept = KeptSteps()
         self._saved = _NOTHING_SAVED
-        self._first_us = self._last_us = 0
-        self._redone_steps = self._restarts = self._out_of_order = 0
+        self._saves = self._restores = 0
+        self._position: int | None = None
+        self._last_us = self._settled_us = -FOREVER_US
+        self._last_event: tuple[str, int] | None = None
+        self._ties: set[tuple[str, int] | None] = set()
+        self._ties_us: int | None = None
+        self._shift_us = self._overlap_us = 0
+        self._first_start_us: int | None = None
+        self._redone_us = self._redone_steps = self._restarts = self._steps_in_attempts = 0
+        self._repeats = self._out_of_order = self._clock_set_back = 0
         self._beginning, self._ended = True, False
 
     def add(self, event: str, step: int, time_us: int, duration_us: int | None = None) -> None:
         """Take one event of `EVENTS`, that was over at `time_us`.
-
-        One that is older than the event before takes only what is left of the time until then.
 
         Raises:
             OverflowError: a step or a time does not fit into 64 bits.
         """
         timeline = self._timeline
         if timeline is None:
-            begin_us = time_us - (duration_us or 0)
-            self._first_us = self._last_us = begin_us
-            timeline = self._timeline = _Timeline([(begin_us, _FOREVER_US)])
-        if time_us < self._last_us:
-            self._out_of_order += 1
-        begins = event in _BEGINNINGS
+            timeline = self._timeline = self._record_from(time_us - (duration_us or 0))
+        time_us += self._shift_us
         before_us = self._last_us
+        if time_us == before_us and self._is_repeat(event, step):
+            return
+        if time_us < before_us:
+            placed_us = self._placed(timeline, event, step, time_us, duration_us or 0)
+            if placed_us is None:
+                return
+            time_us = placed_us
         if time_us > before_us:
-            self._last_us = time_us
-            timeline.advance(time_us, self._spent)
-        if duration_us is None:
-            own_us = timeline.take(before_us, time_us) if event == "step" else 0
-        else:
-            own_us = timeline.take(time_us - duration_us, time_us)
-        if begins:
-            timeline.begin(before_us, self._spent)
-            self._restarts += not self._beginning
-        self._beginning = begins
+            self._last_us, self._last_event = time_us, (event, step)
         if event == "step":
-            timeline.settle(self._spent)
-            self._do_step(step, own_us)
+            self._do_step(timeline, step, before_us, time_us, duration_us)
         else:
-            self._do_other(event, step, own_us)
+            self._do_other(timeline, event, step, before_us, time_us, duration_us)
+        if event == "step" or event in _GOING_ON:
+            self._settled_us = max(time_us, self._settled_us)
 
     def split(self, state: RunState = RunState.RUNNING) -> WallClockSplit:
         """Where the time went, up to the last event or the end of the last attempt."""
-        spent = dict(self._spent)
-        wall_us = 0
-        if self._timeline is not None:
-            wall_us = self._timeline.close(self._last_us, spent)
-        exposed, exposed_us = (0, 0) if self._ended else self._kept.above(self._saved)
-        if state is RunState.COMPLETED:
-            exposed = exposed_us = 0
-        lost = state is RunState.INTERRUPTED
+        complete = self._ended or state is RunState.COMPLETED
+        lost = state is RunState.INTERRUPTED and not complete
+        saved, exposed = self._kept.times(_EVERYTHING_SAVED if complete else self._saved)
+        kept = exposed if not lost else StepTime()
+        productive_us = saved.typical_us + kept.typical_us
+        saves_known = self._saves + self._restores > 0
+        high_us = saved.claimed_us + (kept if saves_known else exposed).claimed_us
+        closed = self._timeline.closed(self._last_us) if self._timeline else Timeline.nothing()
+        spent, within_us = closed.spent_us, closed.suspended_in_steps_us
+        spent["restart"] += saved.start_up_us + exposed.start_up_us
+        idle_us = saved.idle_us + exposed.idle_us
+        # Suspended time for which no other time was left lies within steps, of whatever kind.
+        from_idle_us = min(within_us, idle_us)
+        from_steps_us = min(within_us - from_idle_us, productive_us)
+        low_us = saved.fastest_us + kept.fastest_us - self._overlap_us - from_steps_us
         return WallClockSplit(
-            wall_us=wall_us,
-            productive_us=self._kept.total_us - (exposed_us if lost else 0),
-            redone_us=spent["redone"],
-            unsaved_us=exposed_us if lost else 0,
+            wall_us=closed.wall_us,
+            productive_us=productive_us - from_steps_us,
+            redone_us=self._redone_us,
+            unsaved_us=exposed.typical_us - kept.typical_us,
             save_us=spent["save"],
             restore_us=spent["restore"],
             stall_us=spent["stall"],
             restart_us=spent["restart"],
-            idle_us=spent["idle"],
-            at_risk_us=0 if lost else exposed_us,
-            steps=len(self._kept) - (exposed if lost else 0),
+            suspended_us=spent["suspended"] + from_idle_us + from_steps_us,
+            idle_us=spent["idle"] + idle_us - from_idle_us,
+            productive_low_us=max(low_us, 0),
+            productive_high_us=high_us,
+            at_risk_us=kept.typical_us,
+            overlap_us=self._overlap_us,
+            first_start_us=self._first_start_us or 0,
+            steps=saved.steps + kept.steps,
             redone_steps=self._redone_steps,
-            unsaved_steps=exposed if lost else 0,
+            unsaved_steps=exposed.steps - kept.steps,
+            steps_in_attempts=self._steps_in_attempts,
+            saves=self._saves,
+            restores=self._restores,
             restarts=self._restarts,
+            repeats=self._repeats,
             out_of_order=self._out_of_order,
+            clock_set_back=self._clock_set_back,
         )
 
-    def _do_step(self, step: int, own_us: int) -> None:
+    def _record_from(self, begin_us: int) -> Timeline:
+        self._last_us = begin_us
+        timeline = Timeline([ScheduledAttempt(begin_us, FOREVER_US)])
+        timeline.advance(begin_us)
+        return timeline
+
+    def _is_repeat(self, event: str, step: int) -> bool:
+        """Whether an event at the time of the last one was among those of that time."""
+        if self._ties_us != self._last_us:
+            self._ties, self._ties_us = {self._last_event}, self._last_us
+        repeat = (event, step) in self._ties
+        self._repeats += repeat
+        self._ties.add((event, step))
+        return repeat
+
+    def _placed(
+        self, timeline: Timeline, event: str, step: int, time_us: int, duration_us: int
+    ) -> int | None:
+        """The time of an event dated before the last one; None where it takes no time at all."""
+        if time_us >= self._settled_us:
+            self._out_of_order += 1
+            return time_us
         last = self._kept.last
+        next_step = event == "step" and (last is None or step > last or step in self._kept)
+        if next_step or event in _GOING_ON:
+            # It certainly came later: the clock was set back, and the run goes on where it was.
+            goes_on_us = self._last_us
+            if event == "start":
+                goes_on_us = timeline.next_start_us(goes_on_us)
+            shift_us = goes_on_us - (time_us - duration_us)
+            self._shift_us += shift_us
+            self._clock_set_back += 1
+            return time_us + shift_us
+        self._out_of_order += 1
+        if event == "step":
+            self._kept.insert(step, 0)
+        elif event == "save":
+            self._save(step)
+        return None
+
+    def _do_step(
+        self, timeline: Timeline, step: int, before_us: int, time_us: int, duration_us: int | None
+    ) -> None:
+        kept = self._kept
+        last = kept.last
         if last is not None and step <= last:
             self._go_back_to(step - 1)
             self._saved = min(self._saved, step - 1)
-        self._kept.append(step, own_us)
-        self._ended = False
+            last = kept.last
+        starting = timeline.starting
+        own_us = timeline.take_step(before_us, time_us, duration_us)
+        if self._first_start_us is None:
+            self._first_start_us = timeline.spent_us["restart"]
+        if duration_us is not None:
+            kept.append(step, own_us)
+            # A step that began before the one before it was over: one of the two is wrong.
+            self._overlap_us += max(self._settled_us - time_us + duration_us, 0)
+        else:
+            since = self._position
+            if since is None or since >= step:
+                since = last
+            elif last is not None:
+                since = max(since, last)
+            kept.append_line(step, own_us, since, starting=starting)
+        self._steps_in_attempts += timeline.holds(time_us)
+        self._position, self._beginning, self._ended = None, False, False
 
-    def _do_other(self, event: str, step: int, own_us: int) -> None:
-        if event == "save":
-            self._saved = max(self._saved, step)
+    def _do_other(
+        self,
+        timeline: Timeline,
+        event: str,
+        step: int,
+        before_us: int,
+        time_us: int,
+        duration_us: int | None,
+    ) -> None:
+        timeline.advance(time_us)
+        own_us = 0 if duration_us is None else timeline.take(time_us - duration_us, time_us)
+        begins = event in _BEGINNINGS
+        if begins:
+            timeline.begin(before_us)
+            self._restarts += not self._beginning
+            self._position = step
+        elif event == "save":
+            self._save(step)
         elif event == "restore":
             # What was restored can be restored again, and what was saved later is of another past.
             self._go_back_to(step)
-            self._saved = step
+            self._saved = self._position = step
+            self._restores += 1
+        self._beginning = begins
         bucket = {"start": "restart", "end": "idle"}.get(event, event)
-        self._spent[bucket] += own_us
+        timeline.spent_us[bucket] += own_us
         self._ended = event == "end" or (self._ended and event in ("save", "stall"))
+
+    def _save(self, step: int) -> None:
+        self._saved = max(self._saved, step)
+        self._saves += 1
 
     def _go_back_to(self, step: int) -> None:
         lost, lost_us = self._kept.drop_above(step)
         self._redone_steps += lost
-        self._spent["redone"] += lost_us
-
-
-class _Timeline:
-    """The time of the attempts up to the last event: what of it no event has taken yet."""
-
-    def __init__(self, attempts_us: Iterable[tuple[int, int]]) -> None:
-        self._attempts: list[tuple[int, int]] = []
-        self._shared_us = 0
-        free_us = -_FOREVER_US
-        for start_us, given_end_us in sorted(attempts_us):
-            end_us = max(given_end_us, start_us)
-            clipped_us = max(start_us, free_us)
-            self._shared_us += min(clipped_us, end_us) - start_us
-            if end_us > clipped_us:
-                self._attempts.append((clipped_us, end_us))
-                free_us = end_us
-        self._next = 0
-        self._at_us = self._end_us = -_FOREVER_US
-        self._gaps: list[tuple[int, int]] = []
-        self._starting = True
-
-    def advance(self, time_us: int, spent: dict[str, int]) -> None:
-        """Go on to `time_us`, over the ends of attempts."""
-        while self._next < len(self._attempts) and self._attempts[self._next][0] <= time_us:
-            self._gap_up_to(self._end_us)
-            self.settle(spent)
-            self._at_us, self._end_us = self._attempts[self._next]
-            self._next += 1
-            self._starting = True
-        self._gap_up_to(min(time_us, self._end_us))
-        if len(self._gaps) > _WAITING_GAPS:
-            self._settle_gaps(self._gaps[:-1], spent)
-            del self._gaps[:-1]
-
-    def take(self, begin_us: int, end_us: int) -> int:
-        """Take what is free between the two times: its length."""
-        gaps, taken_us, place = self._gaps, 0, len(self._gaps)
-        while place and gaps[place - 1][1] > begin_us:
-            place -= 1
-            low_us, high_us = gaps[place]
-            first_us, last_us = max(low_us, begin_us), min(high_us, end_us)
-            if first_us < last_us:
-                taken_us += last_us - first_us
-                left = ((low_us, first_us), (last_us, high_us))
-                gaps[place : place + 1] = [gap for gap in left if gap[0] < gap[1]]
-        return taken_us
-
-    def begin(self, since_us: int, spent: dict[str, int]) -> None:
-        """The run begins again: what is free since the event before is restart, and what follows.
-
-        What was free earlier is settled as it was.
-        """
-        self._settle_gaps([gap for gap in self._gaps if gap[0] < since_us], spent)
-        self._gaps = [gap for gap in self._gaps if gap[0] >= since_us]
-        self._starting = True
-
-    def settle(self, spent: dict[str, int]) -> None:
-        """A step or an attempt is over: nothing later takes what is free until then."""
-        self._settle_gaps(self._gaps, spent)
-        self._gaps = []
-        self._starting = False
-
-    def close(self, last_us: int, spent: dict[str, int]) -> int:
-        """Add to `spent` what is free up to the end, changing nothing here: the whole length.
-
-        An attempt without an end ends at `last_us`.
-        """
-        ends_us = [last_us if end == _FOREVER_US else end for _, end in self._attempts]
-        lengths_us = [end - start for (start, _), end in zip(self._attempts, ends_us, strict=True)]
-        tail_us = ends_us[self._next - 1] - self._at_us if self._next else 0
-        bucket = "restart" if self._starting else "idle"
-        spent[bucket] += tail_us + sum(high_us - low_us for low_us, high_us in self._gaps)
-        spent["restart"] += sum(lengths_us[self._next :])
-        spent["idle"] += self._shared_us
-        return self._shared_us + sum(lengths_us)
-
-    def _gap_up_to(self, time_us: int) -> None:
-        if time_us > self._at_us:
-            self._gaps.append((self._at_us, time_us))
-            self._at_us = time_us
-
-    def _settle_gaps(self, gaps: Iterable[tuple[int, int]], spent: dict[str, int]) -> None:
-        bucket = "restart" if self._starting else "idle"
-        spent[bucket] += sum(high_us - low_us for low_us, high_us in gaps)
+        self._redone_us += lost_us

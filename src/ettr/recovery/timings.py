@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from ettr.errors import UsageError
 from ettr.plan.intervals import exact_interval_s
 from ettr.plan.run import PlannedRun
+from ettr.progress.goodput import GoodputSplit
 from ettr.recovery.restore_costs import RestoreTimings, RunTimings
 from ettr.units import SECONDS_PER_DAY
 
@@ -70,6 +71,25 @@ class Measuring:
             self._counts["save"],
             self._counts["restart"],
         )
+
+
+def measured_by(split: GoodputSplit) -> MeasuredRun:
+    """Means of a run from the split of its record, live or from a file.
+
+    The restart is all the time from the last event before a failure until the run goes on, less the
+    restore: what a failure costs besides lost steps, whether or not an event carries its duration.
+    """
+    steps = split.steps + split.redone_steps + split.unsaved_steps
+    restarting_s = split.restart_s - split.first_start_s
+    stepping_s = split.productive_s + split.redone_s + split.unsaved_s
+    return MeasuredRun(
+        step_s=stepping_s / steps if steps else 0.0,
+        save_stall_s=split.save_s / split.saves if split.saves else None,
+        restore_s=split.restore_s / split.restores if split.restores else None,
+        restart_s=restarting_s / split.restarts if split.restarts else None,
+        saves=split.saves,
+        recoveries=split.restarts,
+    )
 
 
 def planned_run(

@@ -22,6 +22,7 @@ _SPLIT_HEADERS = (
     "restoring",
     "starting",
     "stalled",
+    "suspended",
     "other",
 )
 
@@ -41,7 +42,8 @@ def runs_section(runs: JobRuns) -> Section:
         if assumed
         else "."
     )
-    charted = runs.runs[:_FIGURE_RUNS]
+    known = [run for run in runs.runs if run.ettr_ratio.estimate is not None]
+    charted = tuple(known[:_FIGURE_RUNS])
     tables = (_by_size(runs), _runs_table(runs.runs), _split_table(runs.runs))
     return Section(
         "runs", _TITLE, lead, (_figure(charted),) if charted else (), tables, _notes(runs)
@@ -72,10 +74,10 @@ def _notes(runs: JobRuns) -> tuple[str, ...]:
         f"{_case(given.worst)}; for the estimate {_case(given.middle)}; at best "
         f"{_case(given.best)}."
     )
-    if any(run.basis != _MEASURED and run.ettr_ratio.high == 0 for run in runs.runs):
+    if any(run.ettr_ratio.estimate is None for run in runs.runs):
         notes.append(
-            "ETTR 0 [0, 0]: the run was shorter than the shortest restart assumed, so nothing is "
-            "known of it."
+            f"ETTR {DASH}: the run was shorter than the restart that is assumed, so that nothing "
+            "is known of its ETTR; means leave it out."
         )
     return tuple(notes)
 
@@ -219,5 +221,6 @@ def _split_hours(split: ScheduledSplit) -> tuple[float, ...]:
         split.restore_h,
         split.restart_h,
         split.stall_h,
+        split.suspended_h,
         split.other_h,
     )
