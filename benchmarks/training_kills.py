@@ -3,10 +3,10 @@
 Four processes (gloo; FSDP2 and AdamW, or whole replicas) train a small GPT on the same data for the
 same time, while SIGKILLs strike from outside at the same instants: a Poisson process in wall-clock
 time, one schedule for each seed. Ways: a buddy's memory, the running checkpoint (partial), rollback
-with live survivors, stock torchrun with parked shards, stock torchrun with async DCP and a full
-restart, torchft; and the undisturbed run of each layout. Anchors: survivors that find out within 26
-to 60 ms and go on after 0.44 s with a warm spare (idle machine); a restart of every rank pays at
-least the import of torch, 1.2 s and more.
+with live survivors, stock torchrun with shards in shared memory, stock torchrun with async DCP and
+a full restart, torchft; and the undisturbed run of each layout. Anchors: survivors that find out
+within 26 to 60 ms and go on after 0.44 s with a warm spare (idle machine); a restart of every rank
+pays at least the import of torch, 1.2 s and more.
 
 Each (way, seed) is one line of OUT/results.jsonl, with its loss by step and second in OUT/curves/;
 what is there is not run again. With the defaults it takes about half an hour.
@@ -80,7 +80,7 @@ WAYS = {
 
 
 def config_of(way: Way, given: argparse.Namespace) -> dict[str, object]:
-    """What the ranks of a way are told; `spill_every` counts the distances of full checkpoints."""
+    """The configuration of a way's ranks; `spill_every` counts distances of full checkpoints."""
     config = {**COMMON, "pause_s": given.pause_s, **way.more}
     config["full_every"] = int(config.pop("spill_every", 0)) * given.full_every
     return config

@@ -23,7 +23,7 @@ from kills.notes import phase_of
 
 LOOK_S = 0.005
 START_LIMIT_S = 300.0
-SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where parked shards lie
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where ranks under torchrun save shards
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +78,8 @@ def run(
     paths = [here, *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)}
     with contextlib.suppress(OSError, IndexError):
-        told = Path("/proc/self/autogroup").read_text()  # `/autogroup-12 nice 0`
-        environment["KILLS_AUTOGROUP"] = told.split()[-1]
+        autogroup = Path("/proc/self/autogroup").read_text()  # `/autogroup-12 nice 0`
+        environment["KILLS_AUTOGROUP"] = autogroup.split()[-1]
     with (folder / "output.txt").open("w") as output:
         parent = subprocess.Popen(
             command_of(launcher, path), env=environment, stdout=output, stderr=output
@@ -91,9 +91,9 @@ def run(
         for kill in kills:
             _sleep_until(began_s + kill.at_s)
             _alive(parent)
-            told = _strike(folder, kill, began_s + horizon_s)
-            if told is not None:
-                done.append({**told, "due_s": began_s + kill.at_s})
+            struck = _strike(folder, kill, began_s + horizon_s)
+            if struck is not None:
+                done.append({**struck, "due_s": began_s + kill.at_s})
         _sleep_until(began_s + horizon_s)
         _alive(parent)
         return Ran(began_s, time.time(), done)
@@ -105,7 +105,7 @@ def run(
 
 
 def end(parent: subprocess.Popen[bytes]) -> None:
-    """End a parent and everything below it, and what torchrun's ranks have parked."""
+    """End a parent and everything below it, and remove what torchrun's ranks have saved."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(parent.pid, signal.SIGSTOP)  # it starts no further rank while they are counted
     pids = [parent.pid, *descendants(parent.pid)]

@@ -1,4 +1,4 @@
-"""The figures: loss against time and step beside the undisturbed run; ETTR beside the plan's."""
+"""The figures: loss against time and step, with the undisturbed run; ETTR, with the plan's."""
 
 import math
 from pathlib import Path

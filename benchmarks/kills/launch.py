@@ -10,7 +10,7 @@ LOOK_S = 0.01
 
 
 def supervisor(command: list[str]) -> int:
-    """Ranks below ettr's supervisor, one warm spare beside them."""
+    """Ranks below ettr's supervisor, with one warm spare."""
     from ettr.elastic import SupervisorOptions, supervise
 
     # A kill every few seconds: the limit against failing for ever would end the run.

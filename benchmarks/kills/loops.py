@@ -6,6 +6,7 @@ Each trains until its process is ended from outside.
 import os
 import time
 from datetime import timedelta
+from pathlib import Path
 
 import torch
 
@@ -15,23 +16,13 @@ from kills.notes import Notes
 
 def elastic(config: dict, notes: Notes) -> None:
     """The group of ettr, and what guards its shards."""
-    from ettr.elastic import Protection, Timeouts, group_from_env
+    from ettr.elastic import Timeouts, group_from_env
     from ettr.progress.recorder import ProgressRecorder
-    from ettr.recovery import RecoveryPolicy, RecoverySource
 
-    protection = Protection(
-        buddy=config["buddy"],
-        running=notes.folder / "running" if config["running"] else None,
-        running_options=config["running"] or {},
-        full=notes.folder / "full" if config["full_every"] else None,
-        full_every_steps=config["full_every"] or 1,
-        recovery=RecoveryPolicy(
-            allowed=tuple(RecoverySource(name) for name in config["allowed"]),
-            max_relative_perturbation=10.0,
-        ),
-    )
     recorder = ProgressRecorder(notes.folder / f"progress-{os.getpid()}.jsonl", run="kills")
-    group = group_from_env(protection, timeouts=Timeouts(60.0, 90.0, 180.0), recorder=recorder)
+    group = group_from_env(
+        _protection(config, notes), timeouts=Timeouts(60.0, 90.0, 180.0), recorder=recorder
+    )
     characters = task.text()
 
     def train(generation) -> None:
@@ -72,12 +63,30 @@ def elastic(config: dict, notes: Notes) -> None:
         raise
 
 
+def _protection(config: dict, notes: Notes):
+    """What guards the shards of a way."""
+    from ettr.elastic import Protection
+    from ettr.recovery import RecoveryPolicy, RecoverySource
+
+    return Protection(
+        buddy=config["buddy"],
+        running=notes.folder / "running" if config["running"] else None,
+        running_options=config["running"] or {},
+        full=notes.folder / "full" if config["full_every"] else None,
+        full_every_steps=config["full_every"] or 1,
+        recovery=RecoveryPolicy(
+            allowed=tuple(RecoverySource(name) for name in config["allowed"]),
+            max_relative_perturbation=10.0,
+        ),
+    )
+
+
 def plain(config: dict, notes: Notes) -> None:
     """Do as scripts under torchrun do: async DCP at intervals, all ranks restarted after a loss."""
     import torch.distributed as dist
     import torch.distributed.checkpoint as dcp
     from torch.distributed import PrefixStore, rendezvous
-    from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+    from torch.distributed.checkpoint.state_dict import get_state_dict
     from torch.distributed.device_mesh import init_device_mesh
 
     attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
@@ -91,15 +100,7 @@ def plain(config: dict, notes: Notes) -> None:
     mesh = init_device_mesh("cpu", (world,), mesh_dim_names=("fsdp",))
     model = task.sharded(task.build(config["pause_s"]), mesh)
     optimizer = task.adamw(model, config["rate"])
-    whole = [int(p.parent.name) for p in (notes.folder / "dcp").glob("*/.metadata")]
-    step = max(whole, default=0)
-    if whole:
-        parameters, moments = get_state_dict(model, optimizer)
-        state = {"model": parameters, "optimizer": moments}
-        dcp.load(state, checkpoint_id=notes.folder / "dcp" / str(step))
-        set_state_dict(
-            model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"]
-        )
+    step = _load_newest(notes.folder / "dcp", model, optimizer)
     notes.line(
         "recovered",
         generation=attempt + 1,
@@ -137,46 +138,28 @@ def plain(config: dict, notes: Notes) -> None:
         raise
 
 
+def _load_newest(root: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> int:
+    """Load the newest complete checkpoint of DCP; returns its step, 0 without one."""
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+
+    step = max((int(path.parent.name) for path in root.glob("*/.metadata")), default=0)
+    if step:
+        parameters, moments = get_state_dict(model, optimizer)
+        state = {"model": parameters, "optimizer": moments}
+        dcp.load(state, checkpoint_id=root / str(step))
+        set_state_dict(
+            model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"]
+        )
+    return step
+
+
 def replica(config: dict, notes: Notes) -> None:
-    """A whole copy of the model under torchft, with ettr's disk tier beneath it."""
-    from torch.distributed import TCPStore
-    from torchft import Manager, ProcessGroupGloo
-
-    from ettr.elastic import ReplicaTier
-    from ettr.progress.recorder import ProgressRecorder
-
+    """A whole copy of the model under torchft, with ettr's disk tier under it."""
     slot = int(os.environ["KILLS_SLOT"])
     model = task.build(config["pause_s"])
     optimizer = task.adamw(model, config["rate"])
-    recorder = ProgressRecorder(
-        notes.folder / f"progress-{os.getpid()}.jsonl", run="kills", rank=slot
-    )
-    tier = ReplicaTier(
-        model,
-        optimizer,
-        replica=slot,
-        recorder=recorder,
-        every_steps=config["full_every"] or 1,
-        running=notes.folder / "running" if config["full_every"] else None,
-        running_options={"block_bytes": 1 << 16},
-    )
-    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    wait = timedelta(seconds=20)
-    manager = Manager(
-        pg=ProcessGroupGloo(timeout=wait),
-        min_replica_size=1,
-        timeout=wait,
-        quorum_timeout=wait,
-        state_dict=tier.state_dict,
-        load_state_dict=tier.load_state_dict,
-        rank=0,
-        world_size=1,
-        store_addr="127.0.0.1",
-        store_port=store.port,
-        hostname="127.0.0.1",
-        lighthouse_addr=os.environ["TORCHFT_LIGHTHOUSE"],
-        replica_id=f"replica{slot}_",
-    )
+    tier, manager, _store = _replica_tier(config, notes, model, optimizer, slot)
     resumed = tier.resume(manager)
     notes.line(
         "recovered",
@@ -221,3 +204,43 @@ def replica(config: dict, notes: Notes) -> None:
             replicas=manager.num_participants(),
             healed=healed,
         )
+
+
+def _replica_tier(config: dict, notes: Notes, model, optimizer, slot: int):
+    """ettr's tier, torchft's manager, and the store that the manager needs for as long as it is."""
+    from torch.distributed import TCPStore
+    from torchft import Manager, ProcessGroupGloo
+
+    from ettr.elastic import ReplicaTier
+    from ettr.progress.recorder import ProgressRecorder
+
+    recorder = ProgressRecorder(
+        notes.folder / f"progress-{os.getpid()}.jsonl", run="kills", rank=slot
+    )
+    tier = ReplicaTier(
+        model,
+        optimizer,
+        replica=slot,
+        recorder=recorder,
+        every_steps=config["full_every"] or 1,
+        running=notes.folder / "running" if config["full_every"] else None,
+        running_options={"block_bytes": 1 << 16},
+    )
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    wait = timedelta(seconds=20)
+    manager = Manager(
+        pg=ProcessGroupGloo(timeout=wait),
+        min_replica_size=1,
+        timeout=wait,
+        quorum_timeout=wait,
+        state_dict=tier.state_dict,
+        load_state_dict=tier.load_state_dict,
+        rank=0,
+        world_size=1,
+        store_addr="127.0.0.1",
+        store_port=store.port,
+        hostname="127.0.0.1",
+        lighthouse_addr=os.environ["TORCHFT_LIGHTHOUSE"],
+        replica_id=f"replica{slot}_",
+    )
+    return tier, manager, store

@@ -2,9 +2,9 @@
 
 Times of a kill count from the SIGKILL: `detect_first_s` and `detect_all_s`, until the first and the
 last survivor's collective had failed; `regroup_s`, until the new group had formed; `restore_s`,
-until its state was agreed; `first_s`, until the first step after it was done. Beside them
+until its state was agreed; `first_s`, until the first step after it was done. Also
 `noticed_s`, until ettr's supervisor had seen the death. Kills of which the later struck before the
-step after the earlier are told apart (`overlaps`): their times are left out of the medians.
+step after the earlier are marked (`overlaps`): their times are left out of the medians.
 
 ETTR: steps that were kept, times the step of the undisturbed run, over the wall clock. Under
 torchft a step counts by the share of the replicas that took part in it.
@@ -69,14 +69,14 @@ def _of_ranks(ran: Ran, lines: list[dict], done: list[dict]) -> tuple[list[dict]
     recovered = [line for line in lines if line["event"] == "recovered"]
     failures = [line["failed_s"] for line in lines if line["event"] == "failed"]
     failures += [line["failed_s"] for line in recovered]
-    told = []
+    rows = []
     clear_s = 0.0
     for kill in ran.kills:
         at_s = kill["time_s"]
         after = [line for line in recovered if line["formed_s"] > at_s]
         row = {"while": kill["while"], "slot": kill["slot"], "at_s": at_s - ran.began_s}
         row["struck_in_recovery"] = row["overlaps"] = at_s < clear_s
-        told.append(row)
+        rows.append(row)
         if not after:
             clear_s = ran.ended_s
             continue
@@ -100,7 +100,7 @@ def _of_ranks(ran: Ran, lines: list[dict], done: list[dict]) -> tuple[list[dict]
         others = [line for line in group if line["slot"] != kill["slot"]]
         row["kept_pids"] = sum(before.get(line["slot"]) == line["pid"] for line in others)
     starts = _starts(recovered)
-    return told, *_kept_and_lost(ran, done, starts)
+    return rows, *_kept_and_lost(ran, done, starts)
 
 
 def _starts(recovered: Iterable[dict]) -> dict[int, int]:
@@ -123,13 +123,13 @@ def _kept_and_lost(ran: Ran, done: list[dict], starts: dict[int, int]) -> tuple[
 
 def _of_replicas(ran: Ran, lines: list[dict], done: list[dict]) -> tuple[list[dict], float, int]:
     refused = [line for line in lines if line["event"] == "refused"]
-    told = []
+    rows = []
     clear_s = 0.0
     for kill in ran.kills:
         at_s = kill["time_s"]
         row = {"while": kill["while"], "slot": kill["slot"], "at_s": at_s - ran.began_s}
         row["struck_in_recovery"] = row["overlaps"] = at_s < clear_s
-        told.append(row)
+        rows.append(row)
         others = [line for line in done if line["slot"] != kill["slot"]]
         before = [line for line in others if line["time_s"] <= at_s]
         now = before[-1]["replicas"] if before else WORLD
@@ -151,7 +151,7 @@ def _of_replicas(ran: Ran, lines: list[dict], done: list[dict]) -> tuple[list[di
         pids = {line["slot"]: line["pid"] for line in before}
         later = {line["slot"]: line["pid"] for line in others if line["time_s"] <= clear_s}
         row["kept_pids"] = sum(pids.get(slot) == pid for slot, pid in later.items())
-    return told, *_weighed(ran, done)
+    return rows, *_weighed(ran, done)
 
 
 def _weighed(ran: Ran, done: list[dict]) -> tuple[float, int]:

@@ -33,8 +33,8 @@ class Notes:
 
     def line(self, event: str, **more: object) -> None:
         """One line of JSON with the time."""
-        told = {"event": event, "time_s": time.time(), "pid": os.getpid(), **more}
-        self._lines.write(json.dumps(told) + "\n")
+        line = {"event": event, "time_s": time.time(), "pid": os.getpid(), **more}
+        self._lines.write(json.dumps(line) + "\n")
 
     def step(self, slot: int, step: int, loss: float, generation: int, **more: object) -> None:
         """A training step is done."""

@@ -1,7 +1,7 @@
 """What is trained: a small GPT on the characters of Python's own standard library.
 
 The text is on every machine that has Python. Data follow from (step, slot) alone, so that every way
-sees the same batches. Each block holds a pause, which stands for an accelerator's computing: it
+sees the same batches. Each block holds a pause, which imitates an accelerator's computing: it
 takes time between two collectives and leaves the cores free.
 """
 

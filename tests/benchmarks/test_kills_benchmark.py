@@ -79,7 +79,7 @@ def test_a_rollback_with_live_survivors_is_taken_apart(kills) -> None:
     made = kills.measure.result(ran, sorted(lines, key=lambda o: o["time_s"]), replicated=False)
     assert (made["kept_steps"], made["lost_steps"], made["wall_s"]) == (9, 3, 8.0)
     assert made["step_s"] == pytest.approx(0.5)
-    (told,) = made["kills"]
+    (kill_row,) = made["kills"]
     expected = {
         "detect_first_s": 0.10,
         "detect_all_s": 0.13,
@@ -88,14 +88,14 @@ def test_a_rollback_with_live_survivors_is_taken_apart(kills) -> None:
         "restore_s": 1.3,
         "first_s": 2.3,
     }
-    assert {name: told[name] for name in expected} == pytest.approx(expected)
-    assert told["kept_pids"] == 3
-    assert not told["overlaps"]
+    assert {name: kill_row[name] for name in expected} == pytest.approx(expected)
+    assert kill_row["kept_pids"] == 3
+    assert not kill_row["overlaps"]
     curve = kills.measure.curve(ran, lines)
     assert [row[0] for row in curve] == [1, 2, 3, 4, 5, 6, 7, 8, 6, 7, 8, 9]
 
 
-def test_kills_that_fall_into_a_recovery_are_told_apart(kills) -> None:
+def test_kills_that_fall_into_a_recovery_are_marked(kills) -> None:
     lines = [formed(slot, 10 + slot, 1, 0, -0.2, -0.1) for slot in range(4)]
     for slot in range(4):
         lines += steps(slot, 10 + slot, range(1, 5), begin_s=0.0)
@@ -125,11 +125,11 @@ def test_a_step_of_fewer_replicas_counts_by_their_share(kills) -> None:
     made = kills.measure.result(ran, sorted(lines, key=lambda o: o["time_s"]), replicated=True)
     assert made["kept_steps"] == pytest.approx(4 + 4 * 0.75 + 2)
     assert made["lost_steps"] == 0
-    (told,) = made["kills"]
-    assert told["detect_first_s"] == pytest.approx(0.05)
-    assert told["first_s"] == pytest.approx(1.2)
-    assert told["away_s"] == pytest.approx(2.7)
-    assert told["kept_pids"] == 3
+    (kill_row,) = made["kills"]
+    assert kill_row["detect_first_s"] == pytest.approx(0.05)
+    assert kill_row["first_s"] == pytest.approx(1.2)
+    assert kill_row["away_s"] == pytest.approx(2.7)
+    assert kill_row["kept_pids"] == 3
 
 
 def test_the_prediction_is_the_exact_renewal_form_of_the_measured_costs(kills) -> None:
@@ -181,8 +181,8 @@ def test_a_process_that_has_the_number_of_a_rank_that_is_gone_is_not_struck(
         for at, process, struck in ((0, other, False), (1, rank, True)):
             (tmp_path / f"rank-{at}").write_text(str(process.pid))
             due = kills.driver.Kill(0.0, at)
-            told = kills.driver._strike(tmp_path, due, time.time() + 0.2 + 240 * struck)
-            assert (told is not None) == struck
+            struck_kill = kills.driver._strike(tmp_path, due, time.time() + 0.2 + 240 * struck)
+            assert (struck_kill is not None) == struck
         assert rank.wait(timeout=240) == -signal.SIGKILL
         assert other.poll() is None
     finally:

@@ -200,6 +200,8 @@ def main() -> None:
             optimizer.zero_grad()
             loss = loss_of(model, step, generation.slot)
             loss.backward()
+            # as every recipe does; DTensor's own collectives run here, not only FSDP's
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0).full_tensor()
             if pairs:
                 both = torch.ones(1)
                 dist.all_reduce(both, group=pairs[generation.slot // 2])
@@ -226,6 +228,8 @@ def main() -> None:
                 + "\n"
             )
         from ettr.elastic.shard_image import fingerprint
+
+        assert all(parameter.full_tensor().isfinite().all() for parameter in model.parameters())
 
         (FOLDER / f"final-{generation.slot}.json").write_text(
             json.dumps({"hash": fingerprint(generation.pieces), "pid": os.getpid()})

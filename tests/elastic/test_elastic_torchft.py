@@ -133,7 +133,7 @@ def test_a_first_round_that_was_broken_off_is_no_checkpoint(tmp_path: Path) -> N
     assert again.tier.resume(again.manager) == 0
 
 
-def test_a_checkpoint_that_is_all_damaged_is_told_and_not_passed_over(tmp_path: Path) -> None:
+def test_a_checkpoint_that_is_all_damaged_is_reported_and_not_skipped(tmp_path: Path) -> None:
     replica = Replica(tmp_path)
     replica.tier.resume(replica.manager)
     replica.train(10)
@@ -178,7 +178,7 @@ def test_the_common_start_is_no_recovery_and_a_refused_step_is_a_stall(tmp_path:
     assert not events(other, "restore")
 
 
-def test_a_change_of_replicas_tells_what_it_took_beyond_a_step(tmp_path: Path) -> None:
+def test_a_change_of_replicas_records_what_it_took_beyond_a_step(tmp_path: Path) -> None:
     now_s = [1_700_000_000.0]
     replica = Replica(tmp_path, clock=lambda: now_s[0])
     replica.tier.resume(replica.manager)
@@ -335,15 +335,15 @@ def test_a_successor_that_finds_the_survivors_step_on_disk_agrees_with_it(job_of
     job.kill(1)
     job.start(1)
 
-    def anew() -> dict[int, str]:
+    def restarted() -> dict[int, str]:
         pid = job.running[1].pid
         return {line["step"]: line["hash"] for line in job.lines(1) if line["pid"] == pid}
 
-    job.wait_until(lambda: len(anew()) >= 10)
+    job.wait_until(lambda: len(restarted()) >= 10)
     theirs = {line["step"]: line["hash"] for line in job.lines(0)}
-    both = anew().keys() & theirs.keys()
+    both = restarted().keys() & theirs.keys()
     assert len(both) >= 8
-    assert all(anew()[step] == theirs[step] for step in both)
+    assert all(restarted()[step] == theirs[step] for step in both)
 
 
 @pytest.mark.slow
@@ -361,18 +361,18 @@ def test_when_every_replica_dies_the_disk_brings_the_run_back(job_of) -> None:
     for replica in (0, 1):
         job.start(replica)
 
-    def anew(replica: int) -> list[dict]:
+    def restarted(replica: int) -> list[dict]:
         pid = job.running[replica].pid
         return [line for line in job.lines(replica) if line["pid"] == pid]
 
-    job.wait_until(lambda: bool(anew(0)) and bool(anew(1)))
-    far = max(anew(0)[-1]["step"], anew(1)[-1]["step"]) + 3
+    job.wait_until(lambda: bool(restarted(0)) and bool(restarted(1)))
+    far = max(restarted(0)[-1]["step"], restarted(1)[-1]["step"]) + 3
     job.wait_until(lambda: job.reached(0, far) and job.reached(1, far))
-    first = min(anew(0)[0], anew(1)[0], key=lambda line: line["step"])
+    first = min(restarted(0)[0], restarted(1)[0], key=lambda line: line["step"])
     assert first["step"] == first["resumed"] + 1
-    # the round of the newest step, which may be one that nobody has told; or the one before it
+    # the round of the newest step, which may be one that nobody has logged; or the one before it
     assert last - 3 <= first["resumed"] <= last + 1
-    theirs = {line["step"]: line["hash"] for line in anew(1)}
-    both = [line for line in anew(0) if line["step"] in theirs]
+    theirs = {line["step"]: line["hash"] for line in restarted(1)}
+    both = [line for line in restarted(0) if line["step"] in theirs]
     assert both
     assert all(theirs[line["step"]] == line["hash"] for line in both)

@@ -91,13 +91,13 @@ def test_without_leave_the_job_goes_back_to_the_full_checkpoint(tmp_path: Path) 
     assert len(outcome.final) == 4
 
 
-def test_with_leave_the_newer_composite_is_taken_and_tells_its_ages(tmp_path: Path) -> None:
+def test_with_leave_the_newer_composite_is_taken_and_reports_its_ages(tmp_path: Path) -> None:
     allowed = ["replica", "partial", "rollback", "composite"]
     outcome, killed = train_and_kill_all(tmp_path / "composite", allowed=allowed, **BOTH)
     last = outcome.generation(outcome.report.generations)
     assert {rank["source"] for rank in last} == {"composite"}
     (step,) = {rank["step"] for rank in last}
-    # the newest block is of the last step that was told, or of the one that was under way
+    # the newest block is of the last step that was logged, or of the one that was under way
     assert max(killed.values()) <= step <= max(killed.values()) + 1
     for rank in last:
         assert rank["lost_steps"] == 0
@@ -122,10 +122,10 @@ def test_the_ceiling_on_the_perturbation_holds_for_the_composite(tmp_path: Path)
         assert rank["lost_steps"] >= max(killed.values()) - FULL - 1
 
 
-def test_a_job_started_anew_finds_the_composite_too(tmp_path: Path) -> None:
+def test_a_job_that_is_started_again_finds_the_composite_too(tmp_path: Path) -> None:
     """The supervisor is gone as well: the same command, a second time."""
     allowed = ["replica", "partial", "rollback", "composite"]
-    folder = tmp_path / "anew"
+    folder = tmp_path / "again"
     began_s = time.time()
     config = {
         "allowed": allowed,

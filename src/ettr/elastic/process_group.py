@@ -7,6 +7,7 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from ettr.elastic.mesh_identity import distinguish_meshes
 from ettr.elastic.timeouts import Timeouts
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ def form(
 ) -> None:
     """Initialise the default group with the ranks that meet in a store.
 
+    Meshes that are created afterwards are of this generation (`mesh_identity`).
+
     Args:
         store: of this generation alone.
         over: whether the generation is over; waits for collectives then end, where gloo is the
@@ -43,6 +46,7 @@ def form(
 
         name, options = abortable_gloo.register(), over
     _count_groups_from(generation)
+    distinguish_meshes(generation)
     dist.init_process_group(
         name,
         pg_options=options,
