@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from ettr.analysis.fleet_evidence import FleetEvidence
 
 
+TypedFleet = tuple[str | None, int, float]
+"""Name, failures and node-days of a fleet that was typed."""
+
+
 @dataclass(frozen=True, slots=True)
 class Cut(OptionGroup):
     """How one store is cut into the fleets to compare."""
@@ -113,30 +117,39 @@ def compare(
             Input.LARGE_JOBS: not all_jobs,
         }
     )
-    from ettr.analysis import Analysis
     from ettr.analysis.comparing import compare_fleets
+    from ettr.report.sections.compare import compare_section
+
+    fleets = _fleets(list(zip(what, numbers, strict=True)), cut, all_jobs, rating)
+    compared = compare_fleets(fleets, rating.confidence, paired=cut.moments() is not None)
+    show("ettr-comparison", compared, compare_section, json)
+
+
+def _fleets(
+    named: list[tuple[str, TypedFleet | None]], cut: Cut, all_jobs: bool, rating: opt.Rating
+) -> list[FleetEvidence]:
+    """The fleets named, each a store or typed numbers, or the parts that one store is cut into."""
+    from ettr.analysis import Analysis
     from ettr.analysis.fleet_evidence import fleet_evidence, typed_evidence
     from ettr.analysis.fleet_parts import common_above_gpus
-    from ettr.report.sections.compare import compare_section
     from ettr.store import open_store
 
     with ExitStack() as stack:
-        opened = {
+        stores = {
             text: Analysis(stack.enter_context(open_store(text)), rating.assumptions())
-            for text in stores
+            for text, typed in named
+            if typed is None
         }
-        above = None if all_jobs else common_above_gpus([*opened.values()], rating.above_gpus)
+        above = None if all_jobs else common_above_gpus([*stores.values()], rating.above_gpus)
         if cut.options:
-            fleets = cut.fleets(opened[what[0]], above)
-        else:
-            fleets = [
-                fleet_evidence(opened[text], text, above_gpus=above)
-                if known is None
-                else typed_evidence(known[0] or text, known[1], known[2])
-                for text, known in zip(what, numbers, strict=True)
-            ]
-    compared = compare_fleets(fleets, rating.confidence, paired=cut.moments() is not None)
-    show("ettr-comparison", compared, compare_section, json)
+            (store,) = stores.values()
+            return cut.fleets(store, above)
+        return [
+            fleet_evidence(stores[text], text, above_gpus=above)
+            if typed is None
+            else typed_evidence(typed[0] or text, typed[1], typed[2])
+            for text, typed in named
+        ]
 
 
 def _check_cut(cut: Cut, what: list[str], stores: list[str]) -> None:

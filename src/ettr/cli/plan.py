@@ -20,6 +20,7 @@ from ettr.errors import UsageError
 
 if TYPE_CHECKING:
     from ettr.plan.outlook import PlanningRate, RunPlan
+    from ettr.plan.run import RunShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +35,22 @@ class TypedRate(rates.TypedCounts):
     ] = None
 
 
+@dataclass(frozen=True, slots=True)
+class PlanTimes(rates.RunTimes):
+    """How long the parts of a run take, and how much work it has."""
+
+    days: Annotated[
+        float | None,
+        typer.Option("--days", metavar="D", help="Productive days needed; without end if absent."),
+    ] = None
+
+
 def plan(
     store: rates.StoreOrNothing = None,
     *,
     size: rates.RunSize,
     rate: TypedRate,
-    times: rates.RunTimes,
-    days: Annotated[
-        float | None,
-        typer.Option("--days", metavar="D", help="Productive days needed; without end if absent."),
-    ] = None,
+    times: PlanTimes,
     target: Annotated[
         float | None, typer.Option("--target", metavar="ETTR", help="ETTR wanted, such as 0.9.")
     ] = None,
@@ -62,7 +69,6 @@ def plan(
     gives it an interval. Times take a unit: 10s, 5min, 1.5h, 2d.
     """
     from ettr.plan.outlook import plan_run
-    from ettr.plan.run import run_nodes
 
     _one_rate(store, rate)
     typed.check(
@@ -76,12 +82,7 @@ def plan(
     if html is not None:
         check_writable("--html", html)
     by_node, seen_gpus_per_node = _planning_rate(store, rate, rating)
-    gpus_per_node = size.gpus_per_node or seen_gpus_per_node or GPUS_PER_NODE
-    shape = replace(
-        times.shape(run_nodes(size.gpus, size.nodes, gpus_per_node)),
-        gpus_per_node=gpus_per_node,
-        productive_s=q.days("--days", days) or math.inf,
-    )
+    shape = _shape(size, times, seen_gpus_per_node)
     made = plan_run(
         shape,
         by_node,
@@ -93,6 +94,17 @@ def plan(
         assumptions=(*times.assumed(), *size.assumed(seen_gpus_per_node)),
     )
     _show(made, html, json)
+
+
+def _shape(size: rates.RunSize, times: PlanTimes, seen_gpus_per_node: int | None) -> RunShape:
+    from ettr.plan.run import run_nodes
+
+    gpus_per_node = size.gpus_per_node or seen_gpus_per_node or GPUS_PER_NODE
+    return replace(
+        times.shape(run_nodes(size.gpus, size.nodes, gpus_per_node)),
+        gpus_per_node=gpus_per_node,
+        productive_s=q.days("--days", times.days) or math.inf,
+    )
 
 
 def _one_rate(store: str | None, rate: TypedRate) -> None:

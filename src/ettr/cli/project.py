@@ -77,7 +77,7 @@ class SeenSize(OptionGroup):
 
 @dataclass(frozen=True, slots=True)
 class SpareOptions(OptionGroup):
-    """Nodes held ready, and how long a failed one is away."""
+    """Nodes held ready, how long a failed one is away, and how long the run lasts."""
 
     spares: Annotated[
         int,
@@ -87,6 +87,10 @@ class SpareOptions(OptionGroup):
     repair: Annotated[
         str | None,
         typer.Option("--repair", metavar="TIME", help="Mean time until a failed node is back."),
+    ] = None
+
+    days: Annotated[
+        float | None, typer.Option("--days", metavar="D", help="Length of the run in days.")
     ] = None
 
     def repair_days(self) -> float | None:
@@ -165,9 +169,6 @@ def project(
     counts: rates.TypedCounts,
     seen: SeenSize,
     spare: SpareOptions,
-    days: Annotated[
-        float | None, typer.Option("--days", metavar="D", help="Length of the run in days.")
-    ] = None,
     times: rates.RunTimes,
     models: ModelOptions,
     rating: opt.Rating,
@@ -192,12 +193,10 @@ def project(
             Input.MODEL_OF_AGE: models.of_age(),
         }
     )
-    run_days, shape = q.positive("--days", days, "days"), times.shape(1)
-    if store is None:
-        evidence = _typed(counts, seen)
-        chosen = models.fitted(evidence, None, rating.confidence)
-    else:
-        evidence, chosen = _stored(store, rating, models)
+    run_days, shape = q.positive("--days", spare.days, "days"), times.shape(1)
+    evidence, chosen = (
+        _typed(counts, seen, rating, models) if store is None else _stored(store, rating, models)
+    )
     gpus_per_node = scales.gpus_per_node or evidence.gpus_per_node or GPUS_PER_NODE
     found = project_fleet(
         evidence,
@@ -214,13 +213,16 @@ def project(
     show("ettr-projection", found, projection_section, json)
 
 
-def _typed(counts: rates.TypedCounts, seen: SeenSize) -> FleetEvidence:
+def _typed(
+    counts: rates.TypedCounts, seen: SeenSize, rating: opt.Rating, models: ModelOptions
+) -> tuple[FleetEvidence, ChosenModels | None]:
     from ettr.analysis.fleet_evidence import typed_evidence
 
     rate = counts.rate()
-    return typed_evidence(
+    evidence = typed_evidence(
         "the fleet", rate.failures, rate.node_days, seen.nodes(), seen.seen_gpus_per_node
     )
+    return evidence, models.fitted(evidence, None, rating.confidence)
 
 
 def _stored(

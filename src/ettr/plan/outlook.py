@@ -194,43 +194,38 @@ def plan_run(
 
     Args:
         shape: The run.
-        rate: Failure rate of a node.
+        rate: Of a node.
         interval_s: Productive time between checkpoints; the best where None.
         n_gpus: GPUs asked for, where they were.
         target: ETTR wanted.
         job: For the ranking of checkpoint schemes.
-        domain_shares: Share of failures that take down a process, a node, a rack or the whole job;
-            those of `rate` where None.
+        domain_shares: Share of failures by what they take down; those of `rate` where None.
         assumptions: Inputs that were not given and are assumed, one sentence each.
 
     Raises:
         UsageError: values that no run can have.
     """
     run = planned(shape, rate.design_per_node_day, interval_s)
-    band, best = rate.per_node_day, interval_s is None
-    shares = domain_shares or rate.domain_shares
     return RunPlan(
         run=run,
         n_gpus=n_gpus,
         gpus_per_node=run.gpus_per_node,
         rate=rate,
-        mttf_h=mttf_h(band, run.n_nodes),
-        ettr=ettr_band(run, band),
+        mttf_h=mttf_h(rate.per_node_day, run.n_nodes),
+        ettr=ettr_band(run, rate.per_node_day),
         paper_ettr=second_form_where_valid(run),
         general_ettr=general_form_where_valid(run),
-        intervals=interval_choices(run, planned_best=best),
-        best_interval_s=best_interval_band(run, band),
+        intervals=interval_choices(run, planned_best=interval_s is None),
+        best_interval_s=best_interval_band(run, rate.per_node_day),
         shares=time_shares(run),
         wallclock=wallclock_quantiles(run),
         sensitivities=sensitivities(run),
         target=target,
-        requirements=() if target is None else requirements(run, target, keep_best=best),
-        schemes=()
-        if job is None
-        else rank_by_shares(job, band, rate.design_per_node_day, shares or {Domain.NODE.key: 1.0}),
-        best_planned=best,
+        requirements=_requirements(run, target, keep_best=interval_s is None),
+        schemes=_schemes(job, rate, domain_shares),
+        best_planned=interval_s is None,
         job=job,
-        domain_shares=shares,
+        domain_shares=domain_shares or rate.domain_shares,
         cautions=(*cautions(run), *_endless(run)),
         assumptions=(*assumptions, *_scheme_assumptions(job, rate, domain_shares)),
     )
@@ -250,6 +245,21 @@ def ettr_band(run: PlannedRun, per_node_day: Interval) -> Interval:
         by_rate(per_node_day.high * run.n_nodes) if math.isfinite(per_node_day.high) else 0.0,
         by_rate(per_node_day.low * run.n_nodes),
     )
+
+
+def _requirements(
+    run: PlannedRun, target: float | None, *, keep_best: bool
+) -> tuple[Requirement, ...]:
+    return () if target is None else requirements(run, target, keep_best=keep_best)
+
+
+def _schemes(
+    job: JobShape | None, rate: PlanningRate, shares: dict[str, float] | None
+) -> tuple[SchemeChoice, ...]:
+    if job is None:
+        return ()
+    by_domain = shares or rate.domain_shares or {Domain.NODE.key: 1.0}
+    return rank_by_shares(job, rate.per_node_day, rate.design_per_node_day, by_domain)
 
 
 def _endless(run: PlannedRun) -> tuple[str, ...]:
