@@ -134,9 +134,14 @@ def test_a_node_that_the_inventory_lacks_still_counts():
     assert found.nodes_without_gpu_count == 1
 
 
-def test_a_cluster_without_node_states_is_fully_available():
+def test_without_node_states_outages_are_unknown():
+    """No outage was seen because none could be: 0 would read as a perfect fleet."""
     found = measured(states(), fleet("a"))
-    assert found.down_share == 0.0
+    assert found.down_share is None
+    assert found.unplanned_node_hours is None
+    assert found.available_node_hours is None
+    assert found.outages_per_1000_node_days is None
+    assert found.in_service_node_hours > 0
     assert found.repair_h.count == 0
     assert found.repair_h.median_h.estimate is None
 

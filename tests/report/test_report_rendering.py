@@ -17,6 +17,7 @@ from ettr.analysis.comparing import compare_fleets
 from ettr.analysis.fleet_evidence import typed_evidence
 from ettr.estimates import Interval
 from ettr.estimates.exact import FailureRate
+from ettr.metrics.logs_read import LogsRead
 from ettr.models.compare import funnel
 from ettr.report.document import plain
 from ettr.report.html import Card, Page, render
@@ -190,6 +191,12 @@ def analysis(**given: Any) -> Any:
     symptoms = given.get("symptoms", ())
     return SimpleNamespace(
         totals=SimpleNamespace(attempts=given.get("attempts", 1)),
+        logs_read=LogsRead(
+            jobs=bool(given.get("attempts", 1)),
+            node_checks=given.get("checks", ("xid",)),
+            node_states=given.get("states", True),
+            progress=False,
+        ),
         quality=SimpleNamespace(rows_rejected=given.get("rejected", 0), rows_read=1000),
         goodput=SimpleNamespace(
             by_cause=[cause(*one) for one in causes], crash_loops=given.get("loops", ())
@@ -251,6 +258,22 @@ def test_each_step_names_a_number_and_an_action():
 def test_failures_of_few_nodes_send_to_the_nodes():
     (step,) = next_steps(analysis(clustered="nodes"))
     assert "A few nodes" in step
+
+
+def test_missing_logs_are_asked_for_before_costs_are_named():
+    steps = next_steps(
+        analysis(
+            checks=(),
+            states=False,
+            causes=[("gpu-memory", 300.0, 4)],
+            symptoms=[("gpu-memory", 4), ("unattributed", 9)],
+        )
+    )
+    assert [step.split(",")[0] for step in steps] == [
+        "No kernel messages or health checks of nodes were read",
+        "No states of nodes were read",
+        "gpu-memory costs most: 300 GPU-hours",
+    ]
 
 
 def test_few_unexplained_failures_ask_for_no_more_logs():

@@ -28,6 +28,7 @@ from ettr.metrics.exposure import Exposure, exposure
 from ettr.metrics.faults import FleetFaults, fleet_faults
 from ettr.metrics.goodput import LOST_CAP_MIN, LostGoodput, lost_goodput
 from ettr.metrics.instants import Floats, Period, observed_period
+from ettr.metrics.logs_read import LogsRead, logs_read
 from ettr.metrics.mttf import MttfBySize, mttf_by_size
 from ettr.metrics.preemptions import preemption_links
 from ettr.metrics.quality import DataQuality, data_quality
@@ -121,6 +122,12 @@ class Analysis:
             found = self.tables[table].select("cluster").distinct().to_pyarrow()
             names.update(found["cluster"].to_pylist())
         return tuple(sorted(names))
+
+    @cached_property
+    def logs_read(self) -> LogsRead:
+        """Which kinds of logs the store holds."""
+        t = self.tables
+        return logs_read(t["attempts"], t["events"], t["node_states"], t["progress"])
 
     @cached_property
     def attribution(self) -> Attribution:

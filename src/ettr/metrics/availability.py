@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import ibis
@@ -11,7 +11,7 @@ import numpy as np
 
 from ettr.defaults import CONFIDENCE
 from ettr.estimates import Interval
-from ettr.metrics.instants import Period, fetch, floats_of, seconds_of, to_seconds
+from ettr.metrics.instants import Period, fetch, floats_of, has_rows, seconds_of, to_seconds
 from ettr.metrics.outages import Outage, outages
 from ettr.metrics.status import share
 from ettr.metrics.survival import Durations, durations
@@ -50,7 +50,8 @@ class NodeOutages:
 class Availability:
     """Node time and where it went.
 
-    `in_service_node_hours` = available + unplanned + planned outages. A node that drains still
+    `in_service_node_hours` = available + unplanned + planned outages. Without any node state in
+    the logs outages are unknown, and what counts them is None. A node that drains still
     runs its last jobs: `draining_with_jobs_node_hours` of the outages were not lost, so lost
     capacity is the outages less that time. `repair_h` is over unplanned outages.
     """
@@ -58,12 +59,12 @@ class Availability:
     nodes: int
     period_days: float
     in_service_node_hours: float
-    available_node_hours: float
-    unplanned_node_hours: float
-    planned_node_hours: float
-    draining_with_jobs_node_hours: float
+    available_node_hours: float | None
+    unplanned_node_hours: float | None
+    planned_node_hours: float | None
+    draining_with_jobs_node_hours: float | None
     down_share: float | None
-    lost_node_hours: float
+    lost_node_hours: float | None
     lost_gpu_hours: float | None
     nodes_without_gpu_count: int
     outages_per_1000_node_days: float | None
@@ -140,7 +141,7 @@ def availability(
     whole_h = fleet.node_s / SECONDS_PER_HOUR
     without = sum(np.isnan(gpus) for gpus in fleet.gpus.values())
     lost_h = [o.hours - busy for o, busy in zip(found, busy_h, strict=True)]
-    return Availability(
+    measured = Availability(
         nodes=len(fleet.spans_s),
         period_days=period.days,
         in_service_node_hours=whole_h,
@@ -157,12 +158,25 @@ def availability(
         by_reason=_by_reason(found, fleet, confidence),
         worst_nodes=_worst(unplanned),
     )
+    return measured if has_rows(node_states) else _without_outages(measured)
+
+
+def _without_outages(fleet: Availability) -> Availability:
+    return replace(
+        fleet,
+        available_node_hours=None,
+        unplanned_node_hours=None,
+        planned_node_hours=None,
+        draining_with_jobs_node_hours=None,
+        down_share=None,
+        lost_node_hours=None,
+        lost_gpu_hours=None,
+        outages_per_1000_node_days=None,
+    )
 
 
 def _within(outage: Outage, fleet: Service) -> Outage | None:
     """The part of an outage that lies in the node's time in service."""
-    from dataclasses import replace
-
     low_s, high_s = fleet.spans_s[outage.cluster, outage.node]
     start_s, end_s = max(outage.start_s, low_s), min(outage.end_s, high_s)
     if end_s < start_s:

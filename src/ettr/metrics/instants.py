@@ -52,6 +52,11 @@ def fetch(table: ibis.Table, *names: str) -> pa.Table:
     return (table.select(*names) if names else table).to_pyarrow()
 
 
+def has_rows(table: ibis.Table) -> bool:
+    """Whether a table has any row."""
+    return bool(table.limit(1).count().to_pyarrow().as_py())
+
+
 def first_row(table: ibis.Table) -> dict[str, Any]:
     """The only row of an aggregate."""
     rows: list[dict[str, Any]] = table.to_pyarrow().to_pylist()

@@ -19,6 +19,7 @@ def next_steps(analysis: Analysis) -> tuple[str, ...]:
         for rule in (
             _no_jobs,
             _quality,
+            _missing_logs,
             _costliest,
             _crash_loops,
             _unexplained,
@@ -44,6 +45,21 @@ def _quality(analysis: Analysis) -> Iterator[str]:
         yield (
             f"{quality.rows_rejected:,} of {quality.rows_read:,} records could not be read; the "
             "section on data quality lists the reasons. Every rate leaves them out."
+        )
+
+
+def _missing_logs(analysis: Analysis) -> Iterator[str]:
+    logs = analysis.logs_read
+    if logs.failures_are_lower_bound:
+        yield (
+            "No kernel messages or health checks of nodes were read, so failures go uncounted "
+            "and most have no cause. Add them: `ettr sources` lists what can be read and how to "
+            "get it."
+        )
+    if logs.jobs and not logs.node_states:
+        yield (
+            "No states of nodes were read, so outages and repair times are not measured. Add "
+            "`sacctmgr show event` (`ettr sources` lists the full command)."
         )
 
 
@@ -73,10 +89,13 @@ def _unexplained(analysis: Analysis) -> Iterator[str]:
     unexplained = sum(
         s.all_jobs.failures for s in analysis.rates.by_symptom if s.symptom == UNATTRIBUTED
     )
+    if analysis.logs_read.failures_are_lower_bound:
+        return
     if failures and unexplained / failures > MANY_UNEXPLAINED:
         yield (
-            f"{unexplained:,} of {failures:,} failures have no cause in these logs. Add the "
-            "kernel logs and health checks of the nodes (`ettr sources` lists how to get them)."
+            f"{unexplained:,} of {failures:,} failures have no cause in these logs: check that "
+            "kernel messages and health checks of every node are among them (`ettr sources` lists "
+            "what can be read)."
         )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from ettr import __version__
 from ettr.analysis import Analysis
+from ettr.metrics.availability import Availability
 from ettr.report.cautions import short_logs
 from ettr.report.document import REPORT_FORMAT, REPORT_VERSION, plain
 from ettr.report.html import Card, Page
@@ -71,24 +72,32 @@ def cards(analysis: Analysis) -> tuple[Card, ...]:
                 f"{extrapolated}",
             )
         )
-    nodes = analysis.nodes
-    if nodes.in_service_node_hours:
-        made.append(
-            Card(
-                "Node time lost to unplanned outages",
-                percent(nodes.down_share),
-                f"of {number(nodes.in_service_node_hours, 5)} node-hours in service",
-            )
-        )
+    if analysis.nodes.in_service_node_hours:
+        made.append(_outage_card(analysis.nodes))
     return tuple(made)
+
+
+def _outage_card(nodes: Availability) -> Card:
+    label = "Node time lost to unplanned outages"
+    if nodes.down_share is None:
+        return Card(label, "not measured", "no states of nodes in the logs: sacctmgr show event")
+    return Card(
+        label,
+        percent(nodes.down_share),
+        f"of {number(nodes.in_service_node_hours, 5)} node-hours in service",
+    )
 
 
 def _job_cards(analysis: Analysis, extrapolated: str) -> Iterator[Card]:
     rate = analysis.rates.all_jobs
+    bound = (
+        "; a lower bound: no logs of nodes" if analysis.logs_read.failures_are_lower_bound else ""
+    )
     yield Card(
         "Failures per 1,000 node-days",
         between(rate.per_1000_node_days),
-        f"{rate.failures:,} in {number(rate.node_days, 5)} node-days of runtime{extrapolated}",
+        f"{rate.failures:,} in {number(rate.node_days, 5)} node-days of runtime{bound}"
+        f"{extrapolated}",
     )
     yield Card(
         "Mean time to failure of a job, hours",

@@ -35,7 +35,14 @@ class ReportPart:
 def _failures(analysis: Analysis) -> tuple[Section, ...]:
     from ettr.report.sections.failures import failures_section
 
-    return (failures_section(analysis.rates, analysis.trend, short_logs(analysis)),)
+    return (
+        failures_section(
+            analysis.rates,
+            analysis.trend,
+            is_lower_bound=analysis.logs_read.failures_are_lower_bound,
+            caution=short_logs(analysis),
+        ),
+    )
 
 
 def _mttf(analysis: Analysis) -> tuple[Section, ...]:
@@ -59,7 +66,9 @@ def _runs(analysis: Analysis) -> tuple[Section, ...]:
 def _attribution(analysis: Analysis) -> tuple[Section, ...]:
     from ettr.report.sections.attribution import attribution_section
 
-    return (attribution_section(analysis.co_occurrence, analysis.false_attribution),)
+    return (
+        attribution_section(analysis.co_occurrence, analysis.false_attribution, analysis.logs_read),
+    )
 
 
 def _models(analysis: Analysis) -> tuple[Section, ...]:
@@ -112,8 +121,15 @@ def _quality(analysis: Analysis) -> tuple[Section, ...]:
 
 PARTS: dict[str, ReportPart] = {
     "totals": ReportPart(lambda a: a.totals),
+    "logs": ReportPart(lambda a: a.logs_read),
     "failures": ReportPart(
-        lambda a: {**plain_fields(a.rates), "trend": a.trend, "rows": a.failure_rows}, _failures
+        lambda a: {
+            **plain_fields(a.rates),
+            "is_lower_bound": a.logs_read.failures_are_lower_bound,
+            "trend": a.trend,
+            "rows": a.failure_rows,
+        },
+        _failures,
     ),
     "mttf": ReportPart(lambda a: a.mttf, _mttf),
     "goodput": ReportPart(lambda a: a.goodput, _goodput),

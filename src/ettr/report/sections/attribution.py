@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from ettr.attribution.chance import CoOccurrences, FalseAttribution
+from ettr.metrics.logs_read import LogsRead
 from ettr.report.charts import heat_map
 from ettr.report.numbers import counted, number, percent, share_between
 from ettr.report.section import Figure, Section, TextTable
 
 _TITLE = "How sure the causes are"
+_NOT_MEASURED = (
+    "Not measured: the logs hold neither kernel messages nor health checks nor states of nodes, "
+    "so no failure has a cause beyond what the scheduler says, and none can have a wrong one."
+)
 
 
-def attribution_section(together: CoOccurrences, chance: FalseAttribution) -> Section:
-    """Co-occurrence of symptoms and the rate of false attribution."""
+def attribution_section(
+    together: CoOccurrences, chance: FalseAttribution, logs: LogsRead
+) -> Section:
+    """Co-occurrence of symptoms and the rate of false attribution.
+
+    Without any log of nodes neither was measured, which `logs` shows.
+    """
+    if not logs.node_checks and not logs.node_states:
+        return Section("attribution", _TITLE, _NOT_MEASURED)
     tables = (
         TextTable(
             "Critical symptoms near the end of completed attempts",

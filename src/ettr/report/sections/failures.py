@@ -18,16 +18,26 @@ from ettr.report.section import Figure, Section, TextTable
 
 _RATE_TITLE = "failures per 1,000 node-days"
 _MARKERS_SHOWN = 12
+LOWER_BOUND = (
+    "These are lower bounds: no kernel messages or health checks of nodes were read, and without "
+    "them a job that a node's fault ended as FAILED does not count as a failure of the "
+    "infrastructure."
+)
 
 
 def failures_section(
-    rates: RatesBySymptom, trend: RateTrend, caution: str | None = None
+    rates: RatesBySymptom,
+    trend: RateTrend,
+    *,
+    is_lower_bound: bool = False,
+    caution: str | None = None,
 ) -> Section:
     """Failures per 1,000 node-days by symptom and over time.
 
     Args:
         rates: over all time.
         trend: in a rolling window.
+        is_lower_bound: whether failures go uncounted for want of logs of the nodes.
         caution: why the rates say little, where the logs are short.
     """
     figures = [_symptom_figure(rates)] if rates.by_symptom else []
@@ -48,7 +58,7 @@ def failures_section(
     return Section(
         "failures",
         "How often it fails, and why",
-        _lead(rates),
+        f"{_lead(rates)} {LOWER_BOUND}" if is_lower_bound else _lead(rates),
         tuple(figures),
         (_symptom_table(rates),),
         tuple(notes),

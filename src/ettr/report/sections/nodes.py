@@ -25,9 +25,15 @@ def nodes_section(fleet: Availability) -> Section:
 
 def _lead(fleet: Availability) -> str:
     repair = fleet.repair_h
+    nodes = f"{counted(fleet.nodes, 'node')} over {duration(SECONDS_PER_DAY * fleet.period_days)}"
+    if fleet.down_share is None:
+        return (
+            f"{nodes}, {number(fleet.in_service_node_hours, 5)} node-hours in service. Outages "
+            "and repair times are not measured: the logs hold no states of nodes. `sacctmgr show "
+            "event` has them (`ettr sources` lists the full command)."
+        )
     lead = (
-        f"{counted(fleet.nodes, 'node')} over {duration(SECONDS_PER_DAY * fleet.period_days)}: "
-        f"{counted(repair.count, 'unplanned outage')} took {percent(fleet.down_share)} of "
+        f"{nodes}: {counted(repair.count, 'unplanned outage')} took {percent(fleet.down_share)} of "
         f"{number(fleet.in_service_node_hours, 5)} node-hours in service"
     )
     if repair.count:

@@ -1,0 +1,96 @@
+"""What no log records is said to be not measured, and a count that misses some is a lower bound."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.program import Done, ettr, write_logs
+
+OUTAGE_KEYS = (
+    "available_node_hours",
+    "unplanned_node_hours",
+    "planned_node_hours",
+    "draining_with_jobs_node_hours",
+    "down_share",
+    "lost_node_hours",
+    "lost_gpu_hours",
+    "outages_per_1000_node_days",
+)
+
+
+def store_of(folder: Path, *names: str) -> Path:
+    """A store of those of the small site's logs."""
+    folder.mkdir()
+    files = [file for file in write_logs(folder) if file.name in names]
+    done = ettr("ingest", folder / "store", *files, "--timezone", "UTC")
+    assert done.code == 0, done.err
+    return folder / "store"
+
+
+@pytest.fixture(scope="module")
+def accounting(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return store_of(tmp_path_factory.mktemp("evidence") / "alone", "sacct.psv")
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    names = ("sacct.psv", "kernel.log", "events.psv")
+    return store_of(tmp_path_factory.mktemp("evidence") / "all", *names)
+
+
+def words(done: Done) -> str:
+    return " ".join(done.out.split())
+
+
+def report(store: Path, tmp_path: Path) -> str:
+    return words(ettr("report", store, "-o", tmp_path / "report.html"))
+
+
+def test_accounting_alone_gives_a_lower_bound(accounting: Path, tmp_path: Path):
+    text = report(accounting, tmp_path)
+    assert "in 3.0417 node-days of runtime; a lower bound: no logs of nodes" in text
+    assert "failures go uncounted" in text
+    assert "These are lower bounds: no kernel messages or health checks" in words(
+        ettr("failures", accounting)
+    )
+    document: Any = ettr("report", accounting, "--json").json
+    assert document["failures"]["is_lower_bound"] is True
+    assert document["logs"] == {
+        "jobs": True,
+        "node_checks": [],
+        "node_states": False,
+        "progress": False,
+    }
+
+
+def test_outages_that_no_log_records_are_not_measured(accounting: Path, tmp_path: Path):
+    text = report(accounting, tmp_path)
+    assert "Node time lost to unplanned outages not measured (no states of nodes" in text
+    assert "outages and repair times are not measured" in text
+    assert "Outages and repair times are not measured" in words(ettr("nodes", accounting))
+    nodes: Any = ettr("nodes", accounting, "--json").json
+    assert [nodes[key] for key in OUTAGE_KEYS] == [None] * len(OUTAGE_KEYS)
+    assert nodes["in_service_node_hours"] > 0
+    html = (tmp_path / "report.html").read_text("utf-8")
+    assert "Not measured: the logs hold neither kernel messages nor health checks" in html
+
+
+def test_nothing_of_that_is_said_where_the_logs_are_there(everything: Path, tmp_path: Path):
+    text = report(everything, tmp_path) + (tmp_path / "report.html").read_text("utf-8")
+    for phrase in ("lower bound:", "lower bounds", "ot measured", "go uncounted"):
+        assert phrase not in text
+    document: Any = ettr("report", everything, "--json").json
+    assert document["failures"]["is_lower_bound"] is False
+    assert document["logs"]["node_checks"] == ["xid"]
+    assert document["nodes"]["unplanned_node_hours"] == 6.0
+
+
+def test_the_controllers_log_is_no_log_of_nodes(tmp_path: Path):
+    """It says which node was lost, and nothing of the jobs that failed by themselves."""
+    example = Path(__file__).parents[2] / "examples" / "slurm"
+    files = [example / "sacct.psv", example / "slurmctld.log"]
+    done = ettr("report", *files, "--timezone", "UTC", "-o", tmp_path / "r.html")
+    assert "a lower bound: no logs of nodes" in words(done)
