@@ -135,10 +135,14 @@ def test_a_foreign_line_is_none(line: bytes) -> None:
     assert parse_line(line) is None
 
 
-def test_the_recorder_needs_no_torch() -> None:
+def test_the_door_needs_the_standard_library_only() -> None:
     program = (
-        "import sys; import ettr.progress.recorder, ettr.progress.goodput\n"
-        "bad = {'torch', 'numpy', 'pyarrow'} & set(sys.modules); sys.exit(str(bad) if bad else 0)"
+        "import sys; import ettr.progress as p; [getattr(p, name) for name in p.__all__]\n"
+        "foreign = {name.partition('.')[0] for name in sys.modules} - sys.stdlib_module_names\n"
+        "rooms = {name for name in sys.modules if name.startswith('ettr.')}\n"
+        "rooms = {name.split('.')[1] for name in rooms} - {'progress', 'errors', 'units'}\n"
+        "foreign = {n for n in foreign if n[0] != '_'} - {'ettr', 'sitecustomize'}\n"
+        "sys.exit(str(foreign | rooms) if foreign | rooms else 0)"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
 
@@ -150,3 +154,34 @@ def test_a_number_that_is_none_makes_a_line_foreign(field: str, value: str) -> N
     text = json.dumps(line | {field: "@"}).replace('"@"', value)
     assert parse_line(json.dumps(line).encode()) is not None
     assert parse_line(text.encode()) is None
+
+
+@pytest.mark.parametrize("duration_s", [-1.0, float("nan"), float("inf")])
+def test_a_duration_that_is_no_length_of_time_is_recorded_as_unknown(
+    tmp_path: Path, duration_s: float
+) -> None:
+    path, live = tmp_path / "p.jsonl", []
+    with ProgressRecorder(path, run="r", clock=ticking(), listener=live.append) as rec:
+        rec.step(1, duration_s)
+    assert list(read_progress(path)) == live
+    assert live[0].duration_s is None
+
+
+def test_a_clock_that_is_set_back_within_a_block_leaves_its_length_unknown(tmp_path: Path) -> None:
+    now = iter([100.0, 40.0])
+    recorder = ProgressRecorder(tmp_path / "p.jsonl", run="r", clock=lambda: next(now))
+    with recorder, recorder.timed("save", 1):
+        pass
+    (event,) = read_progress(tmp_path / "p.jsonl")
+    assert (event.time_s, event.duration_s) == (40.0, None)
+
+
+def test_a_step_or_a_time_that_no_line_can_hold_is_refused(tmp_path: Path) -> None:
+    with ProgressRecorder(tmp_path / "p.jsonl", run="r") as rec:
+        with pytest.raises(
+            UsageError, match=r"step: 10+ was given; it lies below 9223372036854775"
+        ):
+            rec.step(10**30)
+        with pytest.raises(UsageError, match="time_s: nan was given; it is in Unix seconds"):
+            rec.record("step", 1, time_s=float("nan"))
+    assert (tmp_path / "p.jsonl").read_bytes() == b""

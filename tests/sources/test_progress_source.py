@@ -1,8 +1,14 @@
 """Progress lines into the `progress` table: dirty sample and expected rows."""
 
+import bz2
+import gzip
+import lzma
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
+
+from ettr.progress import read_progress
 from ettr.sources.base import ReadOptions
 from ettr.sources.origin import Origin
 from ettr.sources.progress import SOURCE, matches, read
@@ -71,3 +77,58 @@ def test_the_format_is_known_by_its_keys() -> None:
     assert matches(b'{"event":"start","t":1}\n', "events.jsonl") == 0.0
     assert matches(b"JobID|State\n1|COMPLETED\n", "progress.jsonl") == 0.0
     assert (SOURCE.name, SOURCE.tables) == ("progress", ("progress",))
+
+
+GOOD = b'{"v":1,"run":"r1","time":1700000000.5,"event":"step","step":1,"duration_s":0.5}\n'
+HOSTILE = {
+    "an event that is a list": (b'{"v":1,"run":"r","time":1,"event":[],"step":1}', "bad-event"),
+    "brackets without end": (b"[" * 100_000, "bad-json"),
+    "half a character": (b'{"v":1,"run":"\\ud800","time":1,"event":"end","step":1}', "bad-run"),
+    "a job that is none": (
+        b'{"v":1,"run":"r","job":"\\udfff","time":1,"event":"end","step":1}',
+        "bad-job",
+    ),
+    "a step of a thousand digits": (
+        b'{"v":1,"run":"r","time":1,"event":"end","step":' + b"9" * 1000 + b"}",
+        "bad-step",
+    ),
+    "a time of a thousand digits": (
+        b'{"v":1,"run":"r","time":' + b"9" * 1000 + b',"event":"end","step":1}',
+        "bad-timestamp",
+    ),
+    "a year that no calendar has": (
+        b'{"v":1,"run":"r","time":9e11,"event":"end","step":1}',
+        "bad-timestamp",
+    ),
+    "a duration without end": (
+        b'{"v":1,"run":"r","time":1,"event":"step","step":1,"duration_s":1e999}',
+        "bad-duration",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_line_costs_itself(tmp_path: Path, name: str) -> None:
+    line, reason = HOSTILE[name]
+    (batch,) = read(raw(tmp_path, GOOD + line + b"\n" + GOOD), ReadOptions())
+    assert batch.tables["rejects"].to_pylist()[0]["reason"] == reason
+    assert (batch.rows_read, batch.rows_rejected) == (3, 1)
+    assert matches(line + b"\n" + GOOD, "kernel.log") in {0.0, 1.0}  # and does not end here
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
+def test_a_packed_file_is_read(tmp_path: Path, pack) -> None:
+    path = tmp_path / "progress.jsonl.packed"
+    path.write_bytes(pack(GOOD * 3))
+    (batch,) = read(Origin(path, "f1", GOOD), ReadOptions())
+    assert (batch.rows_read, batch.tables["progress"].num_rows) == (3, 3)
+
+
+def test_the_table_holds_what_the_codec_reads(tmp_path: Path) -> None:
+    (batch,) = read(raw(tmp_path, DIRTY), ReadOptions())
+    rows = batch.tables["progress"].to_pylist()
+    events = list(read_progress(tmp_path / "progress.jsonl"))
+    assert [
+        (row["run_id"], row["rank"], row["time"].timestamp(), row["event"], row["step"])
+        for row in rows
+    ] == [(e.run, e.rank, e.time_s, e.event, e.step) for e in events]
