@@ -268,7 +268,7 @@ def test_inventory_on_one_line_each_and_with_dirt(tmp_path):
     reason = "NodeName=n3 \n   State=DOWN*\n   Reason=x [root@2026-01-01T00:00:00]\n"
     with pytest.raises(UsageError, match=r"--timezone"):
         read(slurm_inventory.SOURCE, write(tmp_path, reason), ReadOptions())
-    with pytest.raises(SourceError, match=r"none of scontrol show node"):
+    with pytest.raises(SourceError, match=r"is not the output of scontrol show node"):
         read(slurm_inventory.SOURCE, write(tmp_path, "x\n"), ReadOptions())
     with pytest.raises(SourceError, match=r"scontrol show nodes --json"):
         read(slurm_inventory.SOURCE, write(tmp_path, '{"sinfo": []}'), ReadOptions())

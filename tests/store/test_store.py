@@ -210,21 +210,21 @@ def test_an_interrupt_around_the_commit_leaves_a_store_that_can_be_read(
         assert states(again) == expected
 
 
-@pytest.mark.parametrize("damage", ["cut off", "gone"])
-def test_a_damaged_part_is_named_in_a_sentence(damage: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("corruption", ["cut off", "gone"])
+def test_a_corrupt_part_is_named_in_a_sentence(corruption: str, tmp_path: Path) -> None:
     place = tmp_path / "s"
     with open_store(place, create=True) as store:
         ingest(store, "one", attempts("one", ("1", "FAILED", NOON)))
         ingest(store, "two", attempts("two", ("2", "FAILED", NOON)))
     part = sorted((place / "parts" / "attempts").iterdir())[1]
-    if damage == "gone":
+    if corruption == "gone":
         part.unlink()
     else:
         part.write_bytes(part.read_bytes()[:300])
     with open_store(place) as store:
-        with pytest.raises(StoreError, match=rf"{part.name}: a part of the store is damaged"):
+        with pytest.raises(StoreError, match=rf"{part.name}: a part of the store is corrupt"):
             store.table("attempts")
-        with pytest.raises(StoreError, match=r"damaged or gone.*ingest the logs into a new store"):
+        with pytest.raises(StoreError, match=r"corrupt or missing.*ingest the logs into a new"):
             ingest(store, "three", attempts("three", ("2", "COMPLETED", NOON)))
     with open_store(place) as store:
         assert [file.file_id for file in store.files()] == ["one", "two"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from ettr.errors import SourceError
 from ettr.sources.lines import numbered_lines
@@ -18,11 +18,16 @@ DOCUMENT_LIMIT_BYTES = 1 << 30
 _OBJECT_START = re.compile(r"\n[ \t]*\{")
 
 
+# what json.loads returns
+Json: TypeAlias = bool | int | float | str | list["Json"] | dict[str, "Json"] | None
+JsonObject = dict[str, Json]
+
+
 class JsonRecord(NamedTuple):
     """One JSON value of a file, its line or place, and its text; `error` where it is no JSON."""
 
     line: int
-    value: Any
+    value: Json
     raw: str
     error: str | None
 
@@ -84,7 +89,7 @@ def _values(text: str) -> Iterator[JsonRecord]:
             value, at = decoder.raw_decode(text, at)
         except (ValueError, RecursionError) as error:
             if text[at] == "[" and not opened:
-                # an array that is cut off or damaged: its whole elements are still good
+                # an array that is corrupt or truncated: its whole elements are still good
                 at, opened = at + 1, True
                 continue
             place += 1
@@ -99,14 +104,14 @@ def _values(text: str) -> Iterator[JsonRecord]:
             yield JsonRecord(place, element, short(element), None)
 
 
-def _load(text: str) -> tuple[Any, str | None]:
+def _load(text: str) -> tuple[Json, str | None]:
     try:
         return json.loads(text), None
     except (ValueError, RecursionError) as error:
         return None, f"no JSON: {error}"
 
 
-def short(value: Any) -> str:
+def short(value: Json) -> str:
     """The value as JSON, cut."""
     try:
         return json.dumps(value)[:2000]
@@ -114,12 +119,12 @@ def short(value: Any) -> str:
         return "..."
 
 
-def head_objects(head: bytes, most: int = 20) -> list[dict[str, Any]]:
+def head_objects(head: bytes, most: int = 20) -> list[JsonObject]:
     """The JSON objects that the first bytes of a file show whole; for `matches`."""
     text = text_of(head).removeprefix("\ufeff").lstrip()
     if text[:1] not in {"{", "["}:
         return []
-    found: list[dict[str, Any]] = []
+    found: list[JsonObject] = []
     decoder, at = json.JSONDecoder(), 0
     while at < len(text) and len(found) < most:
         at = next((i for i in range(at, len(text)) if text[i] not in " \t\r\n,[]"), len(text))
@@ -136,7 +141,7 @@ def head_objects(head: bytes, most: int = 20) -> list[dict[str, Any]]:
     return found
 
 
-def load_json(origin: Origin) -> dict[str, Any]:
+def load_json(origin: Origin) -> JsonObject:
     """The file as one JSON object.
 
     Raises:
@@ -154,7 +159,44 @@ def load_json(origin: Origin) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise SourceError(f"{origin}: is no whole JSON document: {error}") from error
     except READ_ERRORS as error:
-        raise SourceError(f"{origin}: is damaged or cut off: {error}") from error
+        raise SourceError(f"{origin}: is corrupt or truncated: {error}") from error
     if not isinstance(document, dict):
         raise SourceError(f"{origin}: is no JSON object")
     return document
+
+
+def as_object(value: Json) -> JsonObject:
+    """The value, which must be an object; {} for null.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise TypeError(f"{short(value)[:80]} is no object")
+    return value
+
+
+def as_list(value: Json) -> list[Json]:
+    """The value, which must be an array; [] for null.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise TypeError(f"{short(value)[:80]} is no array")
+    return value
+
+
+def number(value: Json) -> int | float | None:
+    """A plain number, or one that Slurm wraps as {set, infinite, number}; None if not set."""
+    if isinstance(value, dict):
+        if value.get("infinite") or value.get("set") is False:
+            return None
+        value = value.get("number", value.get("id"))
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return value if abs(value) < 2**63 else None

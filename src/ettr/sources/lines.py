@@ -21,21 +21,21 @@ def chunks(origin: Origin) -> Iterator[bytes]:
     """The log's bytes, decompressed, in pieces of about one MiB.
 
     Raises:
-        SourceError: the file is cut off or damaged.
+        SourceError: the file is corrupt or truncated.
     """
     try:
         with origin.open() as file:
             while chunk := bytes(file.read(CHUNK_BYTES)):
                 yield chunk
     except READ_ERRORS as error:
-        raise SourceError(f"{origin}: is damaged or cut off: {error}") from error
+        raise SourceError(f"{origin}: is corrupt or truncated: {error}") from error
 
 
 def numbered_lines(origin: Origin) -> Iterator[tuple[int, bytes]]:
     """Each line with its number from 1, without its line ending.
 
     Raises:
-        SourceError: the file is cut off or damaged.
+        SourceError: the file is corrupt or truncated.
     """
     rest, cut, number = b"", False, 0
     for chunk in chunks(origin):
@@ -59,7 +59,7 @@ def numbered_texts(origin: Origin) -> Iterator[tuple[int, str]]:
     """Each line with its number from 1, as text; each is UTF-8 or Latin-1 on its own.
 
     Raises:
-        SourceError: the file is cut off or damaged, or is UTF-16.
+        SourceError: the file is corrupt or truncated, or is UTF-16.
     """
     refuse_utf16(origin)
     for number, line in numbered_lines(origin):

@@ -86,4 +86,4 @@ def head_of(path: Path, label: str = "") -> bytes:
         with open_bytes(path, label) as file:
             return bytes(file.read(HEAD_BYTES))
     except READ_ERRORS as error:
-        raise SourceError(f"{label or path}: is damaged or cut off: {error}") from error
+        raise SourceError(f"{label or path}: is corrupt or truncated: {error}") from error

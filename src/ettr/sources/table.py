@@ -22,23 +22,18 @@ from ettr.sources.lines import numbered_lines
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
 from ettr.sources.times import time_of
-from ettr.tables import EVENTS, TABLES, Column, Kind, Table
-from ettr.tables.rows import BATCH_ROWS, DEFAULT_CLUSTER, Batch, EventRows, attempt_id, table_of
+from ettr.tables import ATTEMPTS, EVENTS, TABLES, Column, Kind, Table
+from ettr.tables.rows import Batch, attempt_id
 from ettr.tables.text import clean, text_of
 
 NAME = "table"
 
 _PARQUET = b"PAR1"
 _OWN = ("source", "file_id", "line")
-# what this source fills in where the file has no such column
-_FILLED = {
-    "cluster": "",
-    "event_id": "",
-    "attempt_id": "",
-    "severity": "unknown",
-    "rank": 0,
-}
-_MADE = ("attempts", "allocations", "nodes", "node_states", "events", "progress")
+# what this source makes, or fills in, where the file has no such column
+_MADE_COLUMNS = ("cluster", "event_id", "attempt_id")
+_FILLED = {"severity": "unknown", "rank": 0}
+_TABLES = ("attempts", "allocations", "nodes", "node_states", "events", "progress")
 _TRUE, _FALSE = {"true", "yes", "1", "t", "y"}, {"false", "no", "0", "f", "n"}
 _NOTHING = {"", "null", "none", "nan", "na", "n/a", "nat", "\\n"}
 _SEVERITIES = {
@@ -52,7 +47,7 @@ _SEVERITIES = {
     "unknown": "unknown",
 }
 # the columns that only this table has, so that a file which bears our names needs no --table
-_TELLING = {
+_OWN_COLUMNS = {
     "attempts": {"job_id", "submit", "state"},
     "allocations": {"attempt_id", "node", "elapsed_s"},
     "node_states": {"node", "state", "start"},
@@ -60,6 +55,10 @@ _TELLING = {
     "progress": {"run_id", "time", "event"},
     "nodes": {"node", "n_gpus"},
 }
+
+
+# a record's cells by the file's own column names
+Cells = dict[str, object]
 
 
 class _CellError(Exception):
@@ -78,59 +77,46 @@ class _Plan:
     from_column: dict[str, str]
     constant: dict[str, str]
 
+    def cell(self, column: str, cells: Cells) -> object:
+        """What the file, or the user, says of a column; None for nothing."""
+        given = self.constant.get(column)
+        return cells.get(self.from_column.get(column, "")) if given is None else given
+
 
 def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     """Rows of the one table that was asked for.
 
     Raises:
-        UsageError: the table, or a column without which it cannot be, was not told.
+        UsageError: the table, or a column that it cannot do without, was not given.
         SourceError: the file is neither CSV nor Parquet.
     """
-    file = LogRows(NAME, origin, options)
-    ids = EventRows(NAME, origin.file_id, file.cluster)
+    rows = LogRows(NAME, origin, options)
     plan: _Plan | None = None
-    rows: list[dict[str, Any]] = []
     for names, line, cells in _records(origin):
         if plan is None:
             plan = _plan(origin, options, names)
         if cells is None:
             continue
-        file.count_read()
+        rows.count_read()
         if isinstance(cells, str):
-            file.reject(line, "wrong-width", f"not {len(names)} cells", cells)
+            rows.reject(line, "wrong-width", f"not {len(names)} cells", cells)
             continue
         if not any(str(cell).strip() for cell in cells.values() if cell is not None):
-            file.count_skipped()
+            rows.count_skipped()
             continue
         try:
-            _keep(plan, ids, rows, _row(file, plan, cells, line))
+            _keep(rows, plan, cells, line)
         except _CellError as bad:
             text = ",".join("" if cell is None else str(cell) for cell in cells.values())
-            file.reject(line, bad.reason, str(bad), text)
-        if len(rows) + len(ids) >= BATCH_ROWS:
-            yield _batch(file, plan, ids, rows)
-            rows = []
+            rows.reject(line, bad.reason, str(bad), text)
+        if rows.is_full:
+            yield rows.batch()
     if plan is None:
         raise SourceError(f"{origin}: holds no header")
-    yield _batch(file, plan, ids, rows)
+    yield rows.batch()
 
 
-def _batch(file: LogRows, plan: _Plan, ids: EventRows, rows: list[dict[str, Any]]) -> Batch:
-    table = ids.take() if plan.table is EVENTS else table_of(plan.table.name, rows)
-    return file.batch(**{plan.table.name: table})
-
-
-def _keep(plan: _Plan, ids: EventRows, rows: list[dict[str, Any]], row: dict[str, Any]) -> None:
-    if plan.table is not EVENTS:
-        rows.append(row)
-        return
-    given = row.pop("event_id", None)
-    for own in ("source", "file_id"):
-        row.pop(own)
-    ids.add(**(row | ({"event_id": given} if given else {})))
-
-
-def _records(origin: Origin) -> Iterator[tuple[list[str], int, dict[str, Any] | str | None]]:
+def _records(origin: Origin) -> Iterator[tuple[list[str], int, Cells | str | None]]:
     """Column names, line, and the cells by name; cells None once for the header alone."""
     if origin.head.startswith(_PARQUET):
         yield from _parquet_records(origin)
@@ -138,7 +124,7 @@ def _records(origin: Origin) -> Iterator[tuple[list[str], int, dict[str, Any] | 
         yield from _csv_records(origin)
 
 
-def _parquet_records(origin: Origin) -> Iterator[tuple[list[str], int, dict[str, Any] | None]]:
+def _parquet_records(origin: Origin) -> Iterator[tuple[list[str], int, Cells | None]]:
     import pyarrow.parquet as pq
 
     line = 0
@@ -154,9 +140,9 @@ def _parquet_records(origin: Origin) -> Iterator[tuple[list[str], int, dict[str,
         raise SourceError(f"{origin}: cannot be read as Parquet: {error}") from error
 
 
-def _csv_records(origin: Origin) -> Iterator[tuple[list[str], int, dict[str, Any] | str | None]]:
+def _csv_records(origin: Origin) -> Iterator[tuple[list[str], int, Cells | str | None]]:
     delimiter = _delimiter(origin.head)
-    source = _Lines(origin)
+    source = _CsvLines(origin)
     reader = csv.reader(source, delimiter=delimiter)
     names: list[str] = []
     while True:
@@ -183,14 +169,14 @@ def _csv_records(origin: Origin) -> Iterator[tuple[list[str], int, dict[str, Any
             yield names, first, dict(zip(names, cells, strict=True))
 
 
-class _Lines:
+class _CsvLines:
     """The lines of a file as text, counted."""
 
     def __init__(self, origin: Origin) -> None:
         self._lines = numbered_lines(origin)
         self.number = 0
 
-    def __iter__(self) -> _Lines:
+    def __iter__(self) -> _CsvLines:
         return self
 
     def __next__(self) -> str:
@@ -208,11 +194,11 @@ def _plan(origin: Origin, options: ReadOptions, names: list[str]) -> _Plan:
     name = options.table or _guess({*names, *given})
     if name is None:
         raise UsageError(
-            f"{origin}: say which table its rows are with --table, one of {', '.join(_MADE)}; "
+            f"{origin}: say which table its rows are with --table, one of {', '.join(_TABLES)}; "
             f"its columns are {', '.join(names[:40])}"
         )
-    if name not in _MADE:
-        raise UsageError(f"{origin}: no table {name!r} to read; there are: {', '.join(_MADE)}")
+    if name not in _TABLES:
+        raise UsageError(f"{origin}: no table {name!r} to read; there are: {', '.join(_TABLES)}")
     table = TABLES[name]
     problems = []
     for ours, theirs in given.items():
@@ -231,7 +217,11 @@ def _plan(origin: Origin, options: ReadOptions, names: list[str]) -> _Plan:
     from_column |= {k: v for k, v in given.items() if not v.startswith("=")}
     for column in table:
         known = column.name in constant or column.name in from_column
-        if not known and not column.nullable and column.name not in (*_FILLED, *_OWN):
+        if (
+            not known
+            and not column.nullable
+            and column.name not in (*_MADE_COLUMNS, *_FILLED, *_OWN)
+        ):
             problems.append(
                 f"{column.name}: the file has no such column; map one with "
                 f"--columns {column.name}=THEIRS, or a constant with "
@@ -244,60 +234,62 @@ def _plan(origin: Origin, options: ReadOptions, names: list[str]) -> _Plan:
 
 
 def _guess(names: set[str]) -> str | None:
-    fits = [table for table, telling in _TELLING.items() if telling <= names]
+    fits = [table for table, own in _OWN_COLUMNS.items() if own <= names]
     return fits[0] if fits else None
 
 
-def _row(file: LogRows, plan: _Plan, cells: dict[str, Any], line: int) -> dict[str, Any]:
-    row: dict[str, Any] = {}
-    for column in plan.table:
-        if column.name in _OWN:
-            continue
-        given = plan.constant.get(column.name, cells.get(plan.from_column.get(column.name, "")))
-        row[column.name] = _value(file, column, given)
-    row |= {"source": NAME, "file_id": file.origin.file_id, "line": line}
-    if "cluster" in row and row["cluster"] is None:
-        row["cluster"] = file.cluster if plan.table.name != "progress" else file.options.cluster
-        if file.options.cluster is None and row["cluster"]:
-            file.note(f"rows without a cluster's name were taken as {DEFAULT_CLUSTER!r}")
-    if plan.table.name == "attempts" and row["attempt_id"] is None:
-        if row["job_id"] and row["submit"]:
-            row["attempt_id"] = attempt_id(row["cluster"], row["job_id"], row["submit"])
-    elif plan.table is EVENTS:
+def _keep(rows: LogRows, plan: _Plan, cells: Cells, line: int) -> None:
+    """Keep the row that the cells make.
+
+    Raises:
+        _CellError: a cell cannot be what its column is, or one that is needed is empty.
+    """
+    row = {
+        column.name: _value(rows, column, plan.cell(column.name, cells))
+        for column in plan.table
+        if column.name not in _OWN
+    }
+    cluster = row.pop("cluster", None)
+    if plan.table is ATTEMPTS and row["attempt_id"] is None and row["job_id"] and row["submit"]:
+        row["attempt_id"] = attempt_id(cluster or rows.cluster, row["job_id"], row["submit"])
+    if plan.table is EVENTS:
         row["severity"] = _SEVERITIES.get((row["severity"] or "unknown").lower(), "unknown")
     for column in plan.table:
-        if row[column.name] is None and not column.nullable:
-            filled = _FILLED.get(column.name)
-            if filled in {None, ""} and column.name != "event_id":
+        if column.name in row and row[column.name] is None and not column.nullable:
+            if column.name in _FILLED:
+                row[column.name] = _FILLED[column.name]
+            elif column.name != "event_id":
                 raise _CellError("missing-field", f"{column.name} is empty")
-            row[column.name] = filled if column.name != "event_id" else None
-    return row
+    if plan.table is EVENTS:
+        rows.events.add(line=line, cluster=cluster, known_id=row.pop("event_id"), **row)
+    else:
+        rows.add(plan.table.name, line=line, cluster=cluster, **row)
 
 
-def _value(file: LogRows, column: Column, given: Any) -> Any:
+def _value(rows: LogRows, column: Column, given: object) -> Any:
     if given is None or (isinstance(given, str) and given.strip().lower() in _NOTHING):
         return None
     kind = column.kind
     if kind is Kind.TIME:
-        return _time(file, column, given)
+        return _time(rows, column, given)
     if kind is Kind.STRING:
         return clean(given)
     try:
         if kind is Kind.BOOL:
             return _truth(given)
-        return _whole(given) if kind is Kind.INT else _finite(given)
+        return _integer(given) if kind is Kind.INT else _finite(given)
     except (ValueError, TypeError, OverflowError):
         raise _CellError("bad-number", f"{column.name} is {given!r:.100}") from None
 
 
-def _finite(given: Any) -> float:
-    number = float(given)
+def _finite(given: object) -> float:
+    number = float(given if isinstance(given, int | float) else str(given))
     if not math.isfinite(number):
         raise ValueError(given)
     return number
 
 
-def _whole(given: Any) -> int:
+def _integer(given: object) -> int:
     text = str(given).strip()
     # through float only where need be: it would round a large id
     number = int(text) if re.fullmatch(r"-?\d{1,19}", text) else _finite(given)
@@ -306,27 +298,24 @@ def _whole(given: Any) -> int:
     return int(number)
 
 
-def _truth(given: Any) -> bool:
+def _truth(given: object) -> bool:
     text = str(given).strip().lower()
     if text in _TRUE | _FALSE:
         return text in _TRUE
     raise ValueError(text)
 
 
-def _time(file: LogRows, column: Column, given: Any) -> datetime:
-    zone = file.options.timezone
+def _time(rows: LogRows, column: Column, given: object) -> datetime:
+    zone = rows.options.timezone
     if isinstance(given, datetime):
-        text: Any = given.isoformat() if given.tzinfo is None else None
-        stamp = given.astimezone(UTC) if text is None else time_of(text, zone)
-    else:
-        text = given
-        stamp = time_of(given, zone)
+        given = given.astimezone(UTC).isoformat() if given.tzinfo else given.isoformat()
+    stamp = time_of(given, zone)
     if stamp is not None:
         return stamp
-    if isinstance(text, str) and zone is None and time_of(text, "UTC") is not None:
+    if isinstance(given, str) and zone is None and time_of(given, "UTC") is not None:
         raise UsageError(
-            f"{file.origin}: column {column.name} holds local times without a zone, such as "
-            f"{text!r:.40}; say which with --timezone ZONE, for example --timezone UTC"
+            f"{rows.origin}: column {column.name} holds local times without a zone, such as "
+            f"{given!r:.40}; say which with --timezone ZONE, for example --timezone UTC"
         )
     raise _CellError("bad-timestamp", f"{column.name} is {given!r:.100}")
 
@@ -348,7 +337,7 @@ def prints_local(_head: bytes) -> bool:
 SOURCE = Source(
     name=NAME,
     title="any CSV or Parquet file, with a map of its columns",
-    tables=_MADE,
+    tables=_TABLES,
     matches=matches,
     read=read,
     local_time=True,

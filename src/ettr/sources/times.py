@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Any
 from zoneinfo import ZoneInfo
 
 from ettr.errors import UsageError
@@ -59,7 +58,7 @@ def utc_of_local(stamp: datetime, timezone: str) -> datetime:
     return stamp.replace(tzinfo=zone).astimezone(UTC)
 
 
-def time_of(value: Any, timezone: str | None = None) -> datetime | None:
+def time_of(value: object, timezone: str | None = None) -> datetime | None:
     """The moment in UTC, or None where the value is no time or lies outside 1980 to 2200.
 
     Args:
@@ -77,7 +76,7 @@ def time_of(value: Any, timezone: str | None = None) -> datetime | None:
     return stamp if stamp and _FIRST_YEAR <= stamp.year <= _LAST_YEAR else None
 
 
-def _stamp(value: Any, timezone: str | None) -> datetime | None:
+def _stamp(value: object, timezone: str | None) -> datetime | None:
     if isinstance(value, str):
         text = value.strip()
         if not re.fullmatch(r"\d{9,11}(\.\d+)?", text):

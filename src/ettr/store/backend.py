@@ -19,7 +19,7 @@ from ibis.common.exceptions import TableNotFound
 
 from ettr.errors import StoreError
 from ettr.store.base import Ingestion, Store, disconnect, known, no_rows, with_every_column
-from ettr.store.integrity import damaged, decode_all
+from ettr.store.integrity import corrupt, decode_all
 from ettr.tables import FILES, TABLES, Table
 
 
@@ -76,10 +76,10 @@ class BackendStore(Store):
         """Close the connection."""
         disconnect(self._backend)
 
-    def look_for_damage(self) -> None:
+    def check_integrity(self) -> None:
         """Let DuckDB read its file from end to end; of another backend nothing is said.
 
-        The connection is closed: one that met damage may refuse all that follows.
+        The connection is closed: one that met corrupt data may refuse all that follows.
         """
         file = Path(self._where.removeprefix("duckdb://").partition("?")[0])
         if self._backend.name != "duckdb" or not file.is_file():
@@ -98,7 +98,7 @@ class BackendStore(Store):
                 try:
                     decode_all(duck, f'"{name}"')
                 except duckdb.Error as error:
-                    raise damaged(f"{self._where}, table {name}", error) from error
+                    raise corrupt(f"{self._where}, table {name}", error) from error
 
     def merge(self, table: Table, file_id: str, rows: pa.Table) -> None:
         """Let `rows` replace rows with the same keys, and whatever else `file_id` had left."""

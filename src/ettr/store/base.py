@@ -18,7 +18,7 @@ import pyarrow as pa
 from ibis.backends import BaseBackend
 
 from ettr.errors import StoreError, UsageError
-from ettr.store.integrity import may_be_damage, ran_short
+from ettr.store.integrity import may_be_corruption, ran_short
 from ettr.tables import FILES, TABLES, Table
 
 STORE_FORMAT = "ettr-store"
@@ -98,17 +98,17 @@ class Store(ABC):
                     f"{self.where}: {first}; free memory, or room on the disk of the folder in "
                     "which this runs, where the engine puts aside what does not fit"
                 ) from error
-            if may_be_damage(error):
-                self.look_for_damage()
+            if may_be_corruption(error):
+                self.check_integrity()
         finally:
             self.close()
 
     @abstractmethod
-    def look_for_damage(self) -> None:
-        """Check all that is stored, once a query has failed, to separate damage from a bug.
+    def check_integrity(self) -> None:
+        """Check all that is stored, once a query has failed, to separate corruption from a bug.
 
         Raises:
-            StoreError: something is damaged.
+            StoreError: something is corrupt.
         """
 
     def files(self) -> tuple[IngestedFile, ...]:

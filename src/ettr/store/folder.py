@@ -36,7 +36,7 @@ from ettr.store.base import (
     no_rows,
     with_every_column,
 )
-from ettr.store.integrity import check_part, check_values, crc32_of, damaged, refusals
+from ettr.store.integrity import check_part, check_values, corrupt, crc32_of, refusals
 from ettr.store.manifest import MANIFEST, Manifest
 from ettr.store.merging import Merge, duck_errors, merging_engine
 from ettr.tables import FILES, TABLES, Table
@@ -57,14 +57,14 @@ class FolderStore(Store):
         self._given = backend
         self._opened: BaseBackend | None = None
         # when each part was found to be whole, in this process: its size and its time
-        self._seen_whole: dict[Path, tuple[int, int] | None] = {}
+        self._verified: dict[Path, tuple[int, int] | None] = {}
         if not (folder / MANIFEST).exists():
             if not create:
                 raise StoreError(
                     f"{folder}: no store here; `ettr ingest {folder} FILE...` makes one"
                 )
             _make(folder)
-        self._held = manifest.read(folder)
+        self._manifest = manifest.read(folder)
 
     @property
     def backend(self) -> BaseBackend:
@@ -84,7 +84,7 @@ class FolderStore(Store):
     def table(self, name: str) -> ibis.Table:
         """The named table over all its parts."""
         schema = known(name)
-        paths = [str(path) for path in self._whole_parts(name)]
+        paths = [str(path) for path in self._verified_parts(name)]
         if not paths:
             return _empty(self.backend, schema)
         if self.backend.name == "pyspark":
@@ -100,11 +100,11 @@ class FolderStore(Store):
         """The files ingested so far, in order; read without the engine, before every ingestion."""
         names = list(IngestedFile.__dataclass_fields__)
         rows: list[dict[str, Any]] = []
-        for path in self._whole_parts(FILES.name):
+        for path in self._verified_parts(FILES.name):
             try:
                 rows += pq.read_table(path, columns=[*names, "ingested"]).to_pylist()
             except refusals() as error:
-                raise damaged(path, error) from error
+                raise corrupt(path, error) from error
         rows.sort(key=lambda row: int(row["ingested"]))
         return tuple(IngestedFile(**{name: row[name] for name in names}) for row in rows)
 
@@ -112,8 +112,8 @@ class FolderStore(Store):
     def ingestion(self, file_id: str) -> Iterator[Ingestion]:
         """Start to ingest one file; holds the store's lock until the end."""
         with _locked(self._folder):
-            self._held = manifest.read(self._folder)
-            _sweep(self._folder, self._held.parts)
+            self._manifest = manifest.read(self._folder)
+            _collect_garbage(self._folder, self._manifest.parts)
             work = _FolderIngestion(self, file_id)
             try:
                 yield work
@@ -122,8 +122,8 @@ class FolderStore(Store):
             finally:
                 work.close()
                 # what is on disk decides: an interrupt may come before the commit is noted here
-                self._held = manifest.read(self._folder)
-                _sweep(self._folder, self._held.parts)
+                self._manifest = manifest.read(self._folder)
+                _collect_garbage(self._folder, self._manifest.parts)
 
     def close(self) -> None:
         """Close the backend that this store opened itself."""
@@ -131,23 +131,23 @@ class FolderStore(Store):
             disconnect(self._opened)
             self._opened = None
 
-    def look_for_damage(self) -> None:
+    def check_integrity(self) -> None:
         """Check every part again, and read to its end each that has no checksum."""
-        self._seen_whole.clear()
+        self._verified.clear()
         for name in TABLES:
-            parts = self._held.parts.get(name, [])
-            for part, path in zip(parts, self._whole_parts(name), strict=True):
-                if part not in self._held.crc32:
+            parts = self._manifest.parts.get(name, [])
+            for part, path in zip(parts, self._verified_parts(name), strict=True):
+                if part not in self._manifest.crc32:
                     check_values(path)
 
-    def _whole_parts(self, name: str) -> list[Path]:
+    def _verified_parts(self, name: str) -> list[Path]:
         """Paths of a table's parts, each of them as it was written.
 
         Raises:
             StoreError: one is not, which the engine would notice only in the middle of a query, or
                 not at all.
         """
-        parts = self._held.parts.get(name, [])
+        parts = self._manifest.parts.get(name, [])
         paths = [self._folder / part for part in parts]
         for part, path in zip(parts, paths, strict=True):
             stamp = _stamp(path)
@@ -156,23 +156,23 @@ class FolderStore(Store):
                     f"{self._folder}: another process ingested into this store while it was read; "
                     "run the command again"
                 )
-            if stamp is None or self._seen_whole.get(path) != stamp:
-                check_part(path, self._held.crc32.get(part), known(name))
-                self._seen_whole[path] = stamp
+            if stamp is None or self._verified.get(path) != stamp:
+                check_part(path, self._manifest.crc32.get(part), known(name))
+                self._verified[path] = stamp
         return paths
 
-    def _hold(self, parts: dict[str, list[str]], ingested: int) -> None:
+    def _publish(self, parts: dict[str, list[str]], ingested: int) -> None:
         """Make these parts the store's, each with its checksum."""
         held = Manifest(parts, {}, ingested)
-        unsealed = self._held.all_parts().difference(self._held.crc32)
+        unsealed = self._manifest.all_parts().difference(self._manifest.crc32)
         for part in sorted(held.all_parts()):
             path = self._folder / part
             if part in unsealed:
-                check_values(path)  # an older ettr wrote it: no checksum may bless what is damaged
-            held.crc32[part] = self._held.crc32.get(part) or crc32_of(path)
-            self._seen_whole[path] = _stamp(path)
+                check_values(path)  # an older ettr wrote it: no checksum may bless what is corrupt
+            held.crc32[part] = self._manifest.crc32.get(part) or crc32_of(path)
+            self._verified[path] = _stamp(path)
         manifest.write(self._folder, held)
-        self._held = held
+        self._manifest = held
 
 
 class _FolderIngestion(Ingestion):
@@ -182,7 +182,7 @@ class _FolderIngestion(Ingestion):
         self._store = store
         self._folder = store._folder
         self._file_id = file_id
-        self._turn = store._held.ingested + 1
+        self._turn = store._manifest.ingested + 1
         self._writers: dict[str, pq.ParquetWriter] = {}
         self._paths: dict[str, Path] = {}
         # tables are written, in order, while the next batch is read
@@ -218,10 +218,10 @@ class _FolderIngestion(Ingestion):
             for name, table in TABLES.items():
                 try:
                     merged = Merge(duck, table, self._file_id, self._part).run(
-                        self._store._whole_parts(name), self._paths.get(name)
+                        self._store._verified_parts(name), self._paths.get(name)
                     )
                 except duck_errors() as error:
-                    self._store.look_for_damage()
+                    self._store.check_integrity()
                     raise _cannot_write(self._folder, error) from error
                 parts[name] = [str(path.relative_to(self._folder)) for path in merged]
         for paths in parts.values():
@@ -230,7 +230,7 @@ class _FolderIngestion(Ingestion):
         # a file is there after a power cut only if its folder was flushed too
         for folder in {(self._folder / part).parent for paths in parts.values() for part in paths}:
             manifest.flush(folder)
-        self._store._hold(parts, self._turn)
+        self._store._publish(parts, self._turn)
 
     def _settle(self, most: int) -> None:
         """Wait until at most so many tables are unwritten, and raise what went wrong."""
@@ -292,7 +292,7 @@ def _make(folder: Path) -> None:
         raise _cannot_write(folder, error) from error
 
 
-def _sweep(folder: Path, parts: dict[str, list[str]]) -> None:
+def _collect_garbage(folder: Path, parts: dict[str, list[str]]) -> None:
     """Remove part files that the manifest does not name."""
     named = {part for paths in parts.values() for part in paths}
     root = folder / "parts"

@@ -25,12 +25,12 @@ def crc32_of(path: Path) -> str:
     return f"{found:08x}"
 
 
-def damaged(where: Path | str, why: object) -> StoreError:
+def corrupt(where: Path | str, why: object) -> StoreError:
     """The error for a part, or a table, that is no longer what was written."""
     # DuckDB draws under its first line where in the query it stood
     first = (str(why).strip() or type(why).__name__).splitlines()[0].strip()
     return StoreError(
-        f"{where}: a part of the store is damaged or gone: {first}; restore it from a "
+        f"{where}: a part of the store is corrupt or missing: {first}; restore it from a "
         "backup, or ingest the logs into a new store"
     )
 
@@ -51,11 +51,11 @@ def check_part(path: Path, crc32: str | None, table: Table) -> None:
         if crc32 is None:
             absent = table.absent(pq.read_metadata(path).schema.names)
             if missing := [column.name for column in absent if not column.nullable]:
-                raise damaged(path, f"it has no column {', '.join(missing)}")
+                raise corrupt(path, f"it has no column {', '.join(missing)}")
         elif (found := crc32_of(path)) != crc32:
-            raise damaged(path, f"its checksum is {found}, and {crc32} was written")
+            raise corrupt(path, f"its checksum is {found}, and {crc32} was written")
     except refusals() as error:
-        raise damaged(path, error) from error
+        raise corrupt(path, error) from error
 
 
 def check_values(path: Path) -> None:
@@ -74,7 +74,7 @@ def check_values(path: Path) -> None:
             quoted = str(path).replace("'", "''")
             decode_all(duck, f"read_parquet('{quoted}')")
     except refusals() as error:
-        raise damaged(path, error) from error
+        raise corrupt(path, error) from error
 
 
 def decode_all(duck: Any, relation: str) -> None:
@@ -99,7 +99,7 @@ def ran_short(error: BaseException | None) -> bool:
     return short or (isinstance(error, duckdb.IOException) and "No space left" in str(error))
 
 
-def may_be_damage(error: BaseException | None) -> bool:
+def may_be_corruption(error: BaseException | None) -> bool:
     """Whether an error that ends the use of a store may come from what the store keeps.
 
     Wrong bytes reach the engine, Arrow and our own code alike, so only that is left out which

@@ -45,7 +45,7 @@ def read(folder: Path) -> Manifest:
     """The manifest of a store.
 
     Raises:
-        StoreError: it is torn, damaged, of another format, or newer than this program.
+        StoreError: it is torn, corrupt, of another format, or newer than this program.
     """
     path = folder / MANIFEST
     try:
@@ -63,7 +63,7 @@ def read(folder: Path) -> Manifest:
             _OF_ITSELF, None
         ) != _seal(manifest):
             raise StoreError(
-                f"{path}: does not match the checksum that was written into it: it is damaged or "
+                f"{path}: does not match the checksum that was written into it: it is corrupt or "
                 "was edited; restore it from a backup, or ingest the logs into a new store"
             )
         return Manifest(

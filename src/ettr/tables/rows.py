@@ -10,13 +10,17 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import cast
 
 import pyarrow as pa
 
 from ettr.errors import SchemaError
 from ettr.tables.schemas import ALLOCATIONS, ATTEMPTS, EVENTS, REJECTS, TABLES, Table
 from ettr.tables.text import storable, text_of
+
+# what a column of a row holds before it is an Arrow array
+Cell = str | int | float | bool | datetime | None
+Row = dict[str, Cell]
 
 TEXT_LIMIT = 500
 DEFAULT_CLUSTER = "cluster"
@@ -72,7 +76,7 @@ class Rejects:
 
     source: str
     file_id: str
-    rows: list[dict[str, Any]] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
 
     def add(self, line: int, reason: str, detail: str, raw: str | bytes) -> None:
         """Keep one record with its line, a slug to count it by, and what was wrong in words."""
@@ -88,12 +92,16 @@ class Rejects:
             }
         )
 
+    def sort(self) -> None:
+        """Put the records in the order of their lines."""
+        self.rows.sort(key=lambda row: cast(int, row["line"]))
+
     def table(self) -> pa.Table:
         """The collected records as a `rejects` table."""
         return pa.Table.from_pylist(self.rows, schema=REJECTS.arrow_schema)
 
 
-def table_of(name: str, rows: Iterable[dict[str, Any]]) -> pa.Table:
+def table_of(name: str, rows: Iterable[Row]) -> pa.Table:
     """Rows as dictionaries -> an Arrow table of the named schema; absent keys become null."""
     return pa.Table.from_pylist(list(rows), schema=TABLES[name].arrow_schema)
 
@@ -131,7 +139,7 @@ class EventRows:
 
     def __init__(self, source: str, file_id: str, cluster: str) -> None:
         self._source, self._file_id, self._cluster = source, file_id, cluster
-        self._rows: list[dict[str, Any]] = []
+        self._rows: list[Row] = []
         self._seen: dict[str, int] = {}
         self._seen_before: dict[str, int] = {}
         self.n_unnamed = 0
@@ -150,31 +158,45 @@ class EventRows:
         severity: str = "unknown",
         message: str | None = None,
         cluster: str | None = None,
-        **more: Any,
+        time_end: datetime | None = None,
+        entity_type: str | None = None,
+        entity: str | None = None,
+        action: str | None = None,
+        job_id: str | None = None,
+        related_job_id: str | None = None,
+        known_id: str | None = None,
     ) -> None:
-        """Keep one event; `more` takes the other columns of `events` by name."""
+        """Keep one event; the arguments are columns of `events`.
+
+        Its id is a hash of its content, unless it is known (`known_id`). The message is cut at
+        `TEXT_LIMIT` characters.
+        """
         where = cluster or self._cluster
         self.n_unnamed += cluster is None
         text = None if message is None else message[:TEXT_LIMIT]
-        entity = more.get("entity")
         first = event_id(where, node, time, check, code, entity, text)
         repeat = self._repeat(first)
+        if repeat:
+            first = event_id(where, node, time, check, code, entity, text, repeat)
         self._rows.append(
             {
-                "event_id": first
-                if not repeat
-                else event_id(where, node, time, check, code, entity, text, repeat),
+                "event_id": known_id or first,
                 "cluster": where,
                 "node": node,
                 "time": time,
+                "time_end": time_end,
                 "check": check,
                 "code": code,
                 "severity": severity,
+                "entity_type": entity_type,
+                "entity": entity,
+                "action": action,
+                "job_id": job_id,
+                "related_job_id": related_job_id,
                 "message": text,
                 "source": self._source,
                 "file_id": self._file_id,
                 "line": line,
-                **more,
             }
         )
 
@@ -211,7 +233,7 @@ class BatchBuilder:
         self.cluster = cluster or DEFAULT_CLUSTER
         self.events = EventRows(source, file_id, self.cluster)
         self._cluster_given = cluster
-        self._rows: dict[str, list[dict[str, Any]]] = {}
+        self._rows: dict[str, list[Row]] = {}
         self._rejects = Rejects(source, file_id)
         self._n_read = self._n_skipped = self._n_unnamed = 0
         self._notes: dict[str, None] = {}
@@ -235,7 +257,7 @@ class BatchBuilder:
         """Keep an assumption made; the same sentence counts once."""
         self._notes[sentence] = None
 
-    def add(self, name: str, *, line: int, cluster: str | None = None, **columns: Any) -> None:
+    def add(self, name: str, /, *, line: int, cluster: str | None = None, **columns: Cell) -> None:
         """Keep one row of the named table; columns left out are null.
 
         Raises:
@@ -267,7 +289,11 @@ class BatchBuilder:
         state: str,
         nodes: Sequence[str] | None = None,
         cluster: str | None = None,
-        **columns: Any,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        elapsed_s: float | None = None,
+        n_gpus: int | None = None,
+        **columns: Cell,
     ) -> str:
         """Keep one attempt and an allocation for each of its nodes; returns its `attempt_id`.
 
@@ -278,25 +304,21 @@ class BatchBuilder:
             state: its end state, one of those that the taxonomy knows.
             nodes: names of its nodes; None where the log does not say, empty where it had none.
             cluster: the cluster that the record names.
-            **columns: other columns of `attempts`. `n_nodes`, `node_list` and `elapsed_s` (end
-                less start) follow from the rest where they are not given.
+            start, end: when it ran; None where it has not started or ended.
+            elapsed_s: seconds that it ran; end less start if None.
+            n_gpus: its GPUs over all nodes.
+            **columns: other columns of `attempts`; `n_nodes` and `node_list` follow from `nodes`.
         """
         key = attempt_id(cluster or self.cluster, job_id, submit)
-        row: dict[str, Any] = {
-            "attempt_id": key,
-            "job_id": job_id,
-            "submit": submit,
-            "state": state,
-            **columns,
-        }
+        if elapsed_s is None and start is not None and end is not None:
+            elapsed_s = (end - start).total_seconds()
+        row: Row = dict(columns)
         if nodes is not None:
             row.setdefault("n_nodes", len(nodes))
             row.setdefault("node_list", ",".join(nodes) or None)
-        start, end = row.get("start"), row.get("end")
-        if start is not None and end is not None:
-            row.setdefault("elapsed_s", (end - start).total_seconds())
+        row |= {"attempt_id": key, "job_id": job_id, "submit": submit, "state": state}
+        row |= {"start": start, "end": end, "elapsed_s": elapsed_s, "n_gpus": n_gpus}
         self.add(ATTEMPTS.name, line=line, cluster=cluster, **row)
-        elapsed_s, n_gpus = row.get("elapsed_s"), row.get("n_gpus")
         if start is None or elapsed_s is None:
             return key
         for node in nodes or ():

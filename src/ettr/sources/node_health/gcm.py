@@ -9,13 +9,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import pyarrow as pa
 
 from ettr.errors import SourceError
 from ettr.sources.base import ReadOptions, Source
-from ettr.sources.json_records import JsonRecord, head_objects, json_records
+from ettr.sources.json_records import (
+    Json,
+    JsonObject,
+    JsonRecord,
+    as_object,
+    head_objects,
+    json_records,
+)
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
 from ettr.sources.slurm.attempts import AttemptReader, rows_from_sacct_fields
@@ -64,11 +70,11 @@ _OTHERS = (
 class _JobRecords:
     """Records of jobs waiting to be made rows: sacct's fields, the line, and the record as read."""
 
-    fields: list[dict[str, Any]] = field(default_factory=list)
+    fields: list[JsonObject] = field(default_factory=list)
     lines: list[int] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
 
-    def add(self, fields: dict[str, Any], record: JsonRecord) -> None:
+    def add(self, fields: JsonObject, record: JsonRecord) -> None:
         self.fields.append(fields)
         self.lines.append(record.line)
         self.texts.append(record.raw)
@@ -120,7 +126,7 @@ def _batch(file: LogRows, attempts: AttemptReader, kinds: tuple[_JobRecords, ...
     return file.batch(**{name: pa.concat_tables(parts) for name, parts in made.items() if parts})
 
 
-def _body(value: Any) -> dict[str, Any] | None:
+def _body(value: Json) -> JsonObject | None:
     """The record itself, out of the wrapping that a sink may put round it."""
     if not isinstance(value, dict):
         return None
@@ -131,20 +137,20 @@ def _body(value: Any) -> dict[str, Any] | None:
     return value
 
 
-def _sacct(body: dict[str, Any]) -> dict[str, Any]:
-    fields = {str(name): value for name, value in body["sacct"].items()}
+def _sacct(body: JsonObject) -> JsonObject:
+    fields = dict(as_object(body["sacct"]))
     if not any(name.lower() == "cluster" and value for name, value in fields.items()):
         fields["Cluster"] = body.get("cluster")
     return fields
 
 
-def _is_queued(body: dict[str, Any]) -> bool:
+def _is_queued(body: JsonObject) -> bool:
     return "JOBID" in body and "SUBMIT_TIME" in body
 
 
-def _queued(body: dict[str, Any]) -> dict[str, Any]:
+def _queued(body: JsonObject) -> JsonObject:
     """A job of GCM's copy of squeue, as sacct's fields."""
-    fields: dict[str, Any] = {
+    fields: JsonObject = {
         theirs: value for ours, theirs in _SQUEUE_FIELDS.items() if (value := clean(body.get(ours)))
     }
     fields["Cluster"] = clean(body.get("cluster"))
@@ -164,11 +170,11 @@ def _queued(body: dict[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def _tres(counts: dict[str, Any]) -> str:
+def _tres(counts: JsonObject) -> str:
     return ",".join(f"{name}={n}" for name, n in counts.items() if isinstance(n, int))
 
 
-def _check(file: LogRows, body: dict[str, Any], record: JsonRecord) -> None:
+def _check(file: LogRows, body: JsonObject, record: JsonRecord) -> None:
     check = clean(body.get("health_check"))
     if check is None:
         file.reject(record.line, "missing-field", "health_check is missing", record.raw)
@@ -205,7 +211,7 @@ def _codes(message: str | None) -> list[str | None]:
     return list(dict.fromkeys(found))
 
 
-def _job(body: dict[str, Any]) -> str | None:
+def _job(body: JsonObject) -> str | None:
     """The one job that the record names; GCM writes 0 or -1 where it knows none."""
     jobs = body.get("active_job_ids")
     given = [body.get("job_id")]

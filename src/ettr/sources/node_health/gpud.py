@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import Any
 
 from ettr.sources.base import ReadOptions, Source
-from ettr.sources.json_records import JsonRecord, head_objects, json_records, short
+from ettr.sources.json_records import Json, JsonObject, head_objects, json_records, short
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
 from ettr.sources.times import time_of
@@ -38,60 +37,57 @@ _NODE_KEYS = ("node", "hostname", "machine", "machineID", "machine_id")
 
 def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     """One event for each event and each health state."""
-    file = LogRows(NAME, origin, options)
+    rows = LogRows(NAME, origin, options)
+    # the place of the event itself, since a component's record wraps many
     place = 0
     for record in json_records(origin):
-        value = record.value
-        inner = _inner(value) if isinstance(value, dict) else None
-        for item in inner if inner else (value,):
+        outer = record.value if isinstance(record.value, dict) else {}
+        inner = _inner(outer)
+        for item in inner or [record.value]:
             place += 1
-            file.count_read()
-            # the place of the event itself: a component's record wraps many
-            own = record if inner is None else JsonRecord(place, item, short(item), None)
-            own = own._replace(line=place)
+            rows.count_read()
             if not isinstance(item, dict):
-                file.reject(place, "bad-json", record.error or "no JSON object", own.raw)
-            elif inner is not None and not inner:
-                # a component that had nothing to tell
-                file.count_skipped()
+                raw = record.raw if inner is None else short(item)
+                rows.reject(place, "bad-json", record.error or "no JSON object", raw)
+            elif inner == []:
+                rows.count_skipped()  # a component without events
             else:
-                _record(file, item, value, own)
-        if file.is_full:
-            yield file.batch()
-    yield file.batch()
+                _keep(rows, place, item, outer)
+        if rows.is_full:
+            yield rows.batch()
+    yield rows.batch()
 
 
-def _inner(value: dict[str, Any]) -> list[Any] | None:
+def _inner(value: JsonObject) -> list[Json] | None:
     """The events or states that a component's record wraps; None where it wraps nothing."""
     for key in ("events", "states"):
         if key in value and ("component" in value or "startTime" in value):
-            return value[key] if isinstance(value[key], list) else []
+            inner = value[key]
+            return inner if isinstance(inner, list) else []
     return None
 
 
-def _record(file: LogRows, item: dict[str, Any], outer: dict[str, Any], record: JsonRecord) -> None:
+def _keep(rows: LogRows, place: int, item: JsonObject, outer: JsonObject) -> None:
     check = clean(item.get("component")) or clean(outer.get("component"))
     if check is None:
-        file.reject(record.line, "missing-field", "component is missing", record.raw)
+        rows.reject(place, "missing-field", "component is missing", short(item))
         return
     time = time_of(item.get("time") or item.get("timestamp"))
     if time is None:
-        detail = f"time is {item.get('time')!r}"
-        file.reject(record.line, "bad-timestamp", detail, record.raw)
+        rows.reject(place, "bad-timestamp", f"time is {item.get('time')!r}", short(item))
         return
     message = clean(item.get("message")) or clean(item.get("reason")) or clean(item.get("error"))
-    name = clean(item.get("name"))
     extra = _extra(item)
     node = next(
         (clean(d.get(k)) for d in (item, outer, extra) for k in _NODE_KEYS if d.get(k)), None
     )
     entity_type, entity = _entity(message, extra)
-    file.events.add(
-        line=record.line,
+    rows.events.add(
+        line=place,
         time=time,
-        node=node or file.node_of_file(),
+        node=node or rows.node_of_file(),
         check=check,
-        code=_code(check, name, message, extra),
+        code=_code(check, clean(item.get("name")), message, extra),
         severity=_severity(item),
         entity_type=entity_type,
         entity=entity,
@@ -100,13 +96,13 @@ def _record(file: LogRows, item: dict[str, Any], outer: dict[str, Any], record: 
     )
 
 
-def _severity(item: dict[str, Any]) -> str:
+def _severity(item: JsonObject) -> str:
     if "health" in item:
         return _HEALTH.get(str(item["health"]).lower(), "unknown")
     return _EVENT_TYPES.get(str(item.get("type")).lower(), "unknown")
 
 
-def _extra(item: dict[str, Any]) -> dict[str, Any]:
+def _extra(item: JsonObject) -> JsonObject:
     extra = item.get("extra_info") or item.get("extraInfo")
     if isinstance(extra, str):
         try:
@@ -116,7 +112,7 @@ def _extra(item: dict[str, Any]) -> dict[str, Any]:
     return extra if isinstance(extra, dict) else {}
 
 
-def _code(check: str, name: str | None, message: str | None, extra: dict[str, Any]) -> str | None:
+def _code(check: str, name: str | None, message: str | None, extra: JsonObject) -> str | None:
     """The XID number for the component of XIDs, else the event's name."""
     if "xid" not in check.lower():
         return name
@@ -127,7 +123,7 @@ def _code(check: str, name: str | None, message: str | None, extra: dict[str, An
     return str(int(found[1] or found[2])) if found else name
 
 
-def _entity(message: str | None, extra: dict[str, Any]) -> tuple[str | None, str | None]:
+def _entity(message: str | None, extra: JsonObject) -> tuple[str | None, str | None]:
     text = " ".join([message or "", *(str(v) for v in extra.values())])
     if found := _UUID.search(text):
         return "GPU_UUID", found[0]
@@ -136,7 +132,7 @@ def _entity(message: str | None, extra: dict[str, Any]) -> tuple[str | None, str
     return None, None
 
 
-def _action(item: dict[str, Any]) -> str | None:
+def _action(item: JsonObject) -> str | None:
     suggested = item.get("suggested_actions") or item.get("suggestedActions")
     actions = suggested.get("repair_actions") if isinstance(suggested, dict) else None
     names = [text for a in actions if (text := clean(a))] if isinstance(actions, list) else []

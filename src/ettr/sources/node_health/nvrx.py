@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Any
 
 from ettr.sources.base import ReadOptions, Source
-from ettr.sources.json_records import JsonRecord, head_objects, json_records
+from ettr.sources.json_records import Json, JsonObject, JsonRecord, head_objects, json_records
 from ettr.sources.lines import integer_of
 from ettr.sources.log_rows import LogRows
 from ettr.sources.node_lists import expand_nodes
@@ -77,9 +76,9 @@ def _keep(rows: LogRows, record: JsonRecord, ended: dict[tuple[str, int], dateti
     )
 
 
-def _detail(rows: LogRows, value: dict[str, Any], cycle: int, end: datetime | None) -> str:
+def _detail(rows: LogRows, value: JsonObject, cycle: int, end: datetime | None) -> str:
     """The other facts of a cycle as JSON; node lists expanded."""
-    detail: dict[str, Any] = {"cycle": cycle, "attempt": integer_of(value.get("attempt_index"))}
+    detail: dict[str, object] = {"cycle": cycle, "attempt": integer_of(value.get("attempt_index"))}
     detail["cycle_end"] = end.isoformat() if end else None
     for name in ("active_nodes", "standby_nodes"):
         detail[name] = _nodes(rows, value.get(name))
@@ -89,7 +88,7 @@ def _detail(rows: LogRows, value: dict[str, Any], cycle: int, end: datetime | No
     return json.dumps({k: v for k, v in detail.items() if v is not None}, sort_keys=True)
 
 
-def _nodes(rows: LogRows, given: Any) -> list[str] | None:
+def _nodes(rows: LogRows, given: Json) -> list[str] | None:
     texts = given if isinstance(given, list) else [given]
     names: list[str] = []
     for text in (clean(item) for item in texts):

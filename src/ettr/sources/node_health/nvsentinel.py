@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import Any
 
 from ettr.sources.base import ReadOptions, Source
-from ettr.sources.json_records import JsonRecord, head_objects, json_records
+from ettr.sources.json_records import Json, JsonObject, JsonRecord, head_objects, json_records
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
 from ettr.sources.times import time_of
@@ -45,14 +44,14 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     yield file.batch()
 
 
-def _plain_keys(value: Any) -> dict[str, Any]:
+def _plain_keys(value: Json) -> JsonObject:
     """The object with its keys in lower case without underscores: protobuf and Go differ there."""
     if not isinstance(value, dict):
         return {}
     return {str(key).replace("_", "").lower(): inner for key, inner in value.items()}
 
 
-def _unwrapped(value: Any) -> tuple[dict[str, Any], dict[str, Any], str | None]:
+def _unwrapped(value: Json) -> tuple[JsonObject, JsonObject, str | None]:
     """The health event, the record around it, and the cluster that the record names."""
     outer = _plain_keys(value)
     document = outer.get("document")
@@ -109,14 +108,14 @@ def _event(file: LogRows, record: JsonRecord) -> None:
         )
 
 
-def _severity(event: dict[str, Any]) -> str:
+def _severity(event: JsonObject) -> str:
     if event.get("ishealthy") is True:
         return "ok"
     # protobuf's JSON leaves out what is false
     return "critical" if event.get("isfatal") is True else "warning"
 
 
-def _action(event: dict[str, Any]) -> str | None:
+def _action(event: JsonObject) -> str | None:
     custom = clean(event.get("customrecommendedaction"))
     given = event.get("recommendedaction")
     if isinstance(given, int) and not isinstance(given, bool):
@@ -126,7 +125,7 @@ def _action(event: dict[str, Any]) -> str | None:
     return custom if name == "CUSTOM" and custom else name
 
 
-def _codes(check: str, given: Any) -> list[str | None]:
+def _codes(check: str, given: Json) -> list[str | None]:
     """The error codes; `XID_79`, `XID-48` and `79` all name the number."""
     codes: list[str | None] = []
     for item in given if isinstance(given, list) else [given]:
@@ -139,7 +138,7 @@ def _codes(check: str, given: Any) -> list[str | None]:
     return list(dict.fromkeys(codes)) or [None]
 
 
-def _entities(given: Any) -> tuple[str | None, str | None, str | None]:
+def _entities(given: Json) -> tuple[str | None, str | None, str | None]:
     """The narrowest kind of entity named, its values, and the pod that stands for a job."""
     by_type: dict[str, list[str]] = {}
     for item in given if isinstance(given, list) else ():

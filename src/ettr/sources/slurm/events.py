@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
-from typing import Any
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 import pyarrow as pa
 
 from ettr.errors import SourceError
 from ettr.sources.base import ReadOptions, Source
 from ettr.sources.lines import numbered_texts
+from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
 from ettr.sources.slurm.fields import NOTHING, duration_s
 from ettr.sources.slurm.node_states import node_state, user_name
 from ettr.sources.slurm.times import TimeColumns
 from ettr.sources.times import has_local_times
 from ettr.tables import NODE_STATES
-from ettr.tables.rows import DEFAULT_CLUSTER, Batch, Rejects, table_of
+from ettr.tables.rows import Batch
+from ettr.tables.text import text_of
 
 NAME = "slurm-events"
 _NAMES = {
@@ -38,12 +40,12 @@ _NAMES = {
     "clusternodes": "clusternodes",
     "tres": "tres",
 }
-_BATCH_ROWS = 100_000
+_BATCH_RECORDS = 100_000
 
 
 def matches(head: bytes, file_name: str) -> float:
     """1 for a header of `sacctmgr show event`."""
-    fields = _fields(head.split(b"\n", 1)[0].decode("utf-8", "replace"))
+    fields = _fields(text_of(head.split(b"\n", 1)[0]))
     return 1.0 if {"node", "start", "state"} <= set(fields) and "reason" in fields else 0.0
 
 
@@ -61,8 +63,8 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
         SourceError: the first line is no header of `sacctmgr show event`, or lacks a field.
         UsageError: the times have no zone and the user gave none.
     """
-    first = origin.head.split(b"\n", 1)[0].decode("utf-8", "replace")
-    given = "|".join(options.fields) if options.fields else first
+    header = text_of(origin.head.split(b"\n", 1)[0]).rstrip("\r")
+    given = "|".join(options.fields) if options.fields else header
     fields = _fields(given)
     lacking = [name for name in ("node", "start", "state") if name not in fields]
     if lacking:
@@ -71,54 +73,64 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
             f"{origin}: needs {', '.join(wanted[name] for name in lacking)}; found "
             f"{given.strip()[:200]!r} (sacctmgr -P show event prints them)"
         )
-    reader = _Reader(origin, options, fields)
-    skip_header = options.fields is None
-    header = first.rstrip("\r\n")
+    rows = LogRows(NAME, origin, options)
+    history = _NodeHistory(rows, fields)
     for number, line in numbered_texts(origin):
-        if skip_header and number == 1:
+        if number == 1 and options.fields is None:
             continue
-        reader.add(number, line, header)
-        if reader.waiting >= _BATCH_ROWS:
-            yield reader.batch()
-    yield reader.batch(last=True)
+        history.add(number, line, header)
+        if history.is_full:
+            history.make_rows()
+            yield rows.batch()
+    history.make_rows()
+    history.note()
+    yield rows.batch()
 
 
-class _Reader:
-    """Records of one file on their way to rows."""
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """One event of the history: its line, its fields by name, and its text."""
 
-    def __init__(self, origin: Origin, options: ReadOptions, fields: list[str]) -> None:
-        self._origin, self._fields, self._options = origin, fields, options
-        self._times = TimeColumns(options.timezone, str(origin))
-        self._rows: list[tuple[int, dict[str, str], str]] = []
-        self._rejects = Rejects(NAME, origin.file_id)
-        self._read = self._skipped = 0
-        self._whole_cluster = self._no_cluster = self._by_duration = 0
-        self._last: tuple[int, dict[str, str], str] | None = None
+    line: int
+    fields: dict[str, str]
+    text: str
+
+
+class _NodeHistory:
+    """Turns the records of one file into rows of `node_states`, their times by whole columns."""
+
+    def __init__(self, rows: LogRows, fields: list[str]) -> None:
+        self._rows, self._fields = rows, fields
+        self._times = TimeColumns(rows.options.timezone, str(rows.origin))
+        self._records: list[_Record] = []
+        self._n_cluster_events = self._n_ends_by_duration = 0
 
     @property
-    def waiting(self) -> int:
-        return len(self._rows) + len(self._rejects.rows)
+    def is_full(self) -> bool:
+        """Whether it is time to hand out a batch."""
+        return len(self._records) >= _BATCH_RECORDS or self._rows.is_full
 
     def add(self, number: int, line: str, header: str) -> None:
-        self._read += 1
+        """Take one line: a record for the next batch, a reject, or one to skip."""
+        self._rows.count_read()
         if not line.strip() or line == header:
-            self._skipped += 1
+            self._rows.count_skipped()
             return
         parts = self._parts(line)
         if parts is None:
-            self._rejects.add(
+            self._rows.reject(
                 number,
                 "bad-fields",
                 f"{line.count('|') + 1} fields where the header has {len(self._fields)}",
                 line,
             )
             return
-        row = {name: part for name, part in zip(self._fields, parts, strict=True) if name}
-        if not row["node"].strip():
-            self._skipped += 1
-            self._whole_cluster += 1
+        fields = {name: part for name, part in zip(self._fields, parts, strict=True) if name}
+        if not fields["node"].strip():
+            self._rows.count_skipped()
+            self._n_cluster_events += 1
             return
-        self._rows.append((number, row, line))
+        self._records.append(_Record(number, fields, line))
 
     def _parts(self, line: str) -> list[str] | None:
         """The fields; a reason may hold the separator, and it alone."""
@@ -131,102 +143,74 @@ class _Reader:
             parts.pop()
         return parts if len(parts) == len(self._fields) else None
 
-    def batch(self, last: bool = False) -> Batch:
-        rows = self._made()
-        tables: dict[str, pa.Table] = {}
-        if rows:
-            tables[NODE_STATES.name] = table_of(NODE_STATES.name, rows)
-        rejected = len(self._rejects.rows)
-        if rejected:
-            tables["rejects"] = self._rejects.table()
-        done = Batch(tables, self._read, rejected, self._skipped, self._notes() if last else ())
-        self._rows, self._rejects = [], Rejects(NAME, self._origin.file_id)
-        self._read = self._skipped = 0
-        return done
-
-    def _made(self) -> list[dict[str, Any]]:
-        given = self._rows
-        start, bad_start = self._read_times([row["start"] for _, row, _ in given])
-        end, bad_end = self._read_times([row.get("end", "") for _, row, _ in given])
-        made = []
-        for k, (number, row, line) in enumerate(given):
+    def make_rows(self) -> None:
+        """Keep the rows of the records that were taken since the last call."""
+        records, self._records = self._records, []
+        start, bad_start = self._read_times([record.fields["start"] for record in records])
+        end, bad_end = self._read_times([record.fields.get("end", "") for record in records])
+        for k, record in enumerate(records):
             if bad_start[k] or bad_end[k] or start[k] is None:
-                self._rejects.add(
-                    number,
-                    "bad-timestamp",
-                    f"start is {row['start']!r}, end is {row.get('end', '')!r}",
-                    line,
+                detail = (
+                    f"start is {record.fields['start']!r}, end is {record.fields.get('end', '')!r}"
                 )
+                self._rows.reject(record.line, "bad-timestamp", detail, record.text)
                 continue
             try:
-                state, flags = node_state(row["state"])
+                state, flags = node_state(record.fields["state"])
             except ValueError as error:
-                self._rejects.add(number, "unknown-state", str(error), line)
+                self._rows.reject(record.line, "unknown-state", str(error), record.text)
                 continue
-            made.append(self._row(number, row, state, flags, start[k], end[k]))
-        return made
+            self._keep(record, state, flags, start[k], end[k])
 
-    def _read_times(self, texts: list[str]) -> tuple[list[Any], list[bool]]:
+    def _read_times(self, texts: list[str]) -> tuple[list[datetime], list[bool]]:
         if not texts:
             return [], []
         found, bad = self._times.read(pa.array([text.strip() for text in texts], pa.string()))
         return found.to_pylist(), bad.tolist()
 
-    def _row(
-        self, number: int, row: dict[str, str], state: str, flags: str | None, start: Any, end: Any
-    ) -> dict[str, Any]:
-        cluster = self._options.cluster or row.get("cluster", "").strip()
-        if not cluster:
-            self._no_cluster += 1
-        if "end" not in self._fields and row.get("duration"):
-            end = self._end_by_duration(start, row["duration"])
-        reason = row.get("reason", "").strip()
-        return {
-            "cluster": cluster or DEFAULT_CLUSTER,
-            "node": row["node"].strip(),
-            "state": state,
-            "flags": flags,
-            "reason": None if reason in NOTHING else reason,
-            "user": user_name(row.get("user", "").strip()),
-            "start": start,
-            "end": end,
-            "source": NAME,
-            "file_id": self._origin.file_id,
-            "line": number,
-        }
+    def _keep(
+        self, record: _Record, state: str, flags: str | None, start: datetime, end: datetime | None
+    ) -> None:
+        fields = record.fields
+        if "end" not in self._fields and fields.get("duration"):
+            end = self._end_by_duration(start, fields["duration"])
+        reason = fields.get("reason", "").strip()
+        self._rows.add(
+            NODE_STATES.name,
+            line=record.line,
+            cluster=self._rows.options.cluster or fields.get("cluster", "").strip() or None,
+            node=fields["node"].strip(),
+            state=state,
+            flags=flags,
+            reason=None if reason in NOTHING else reason,
+            user=user_name(fields.get("user", "").strip()),
+            start=start,
+            end=end,
+        )
 
-    def _end_by_duration(self, start: Any, text: str) -> Any:
+    def _end_by_duration(self, start: datetime, text: str) -> datetime | None:
         try:
             seconds = duration_s(text)
             end = None if seconds is None else start + timedelta(seconds=seconds)
         except (ValueError, OverflowError):
             return None
-        self._by_duration += 1
+        self._n_ends_by_duration += 1
         return end
 
-    def _notes(self) -> tuple[str, ...]:
-        found = [
-            text
-            for count, text in (
-                (
-                    self._whole_cluster,
-                    f"{self._whole_cluster} events are about the whole cluster "
-                    "(its size, its controller) and are no node's state",
-                ),
-                (
-                    self._no_cluster,
-                    f"{self._no_cluster} events name no cluster; taken as "
-                    f"{DEFAULT_CLUSTER} (--cluster names it)",
-                ),
-                (
-                    self._by_duration,
-                    f"{self._by_duration} events end where their duration says, "
-                    "as the log has no end",
-                ),
+    def note(self) -> None:
+        """Note what was assumed over the whole file."""
+        if self._n_cluster_events:
+            self._rows.note(
+                f"{self._n_cluster_events} events are about the whole cluster (its size, its "
+                "controller) and are no node's state"
             )
-            if count
-        ]
-        return (*found, *self._times.notes())
+        if self._n_ends_by_duration:
+            self._rows.note(
+                f"{self._n_ends_by_duration} events end where their duration says, as the log has "
+                "no end"
+            )
+        for sentence in self._times.notes():
+            self._rows.note(sentence)
 
 
 SOURCE = Source(

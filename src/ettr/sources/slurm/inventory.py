@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 from ettr.errors import SourceError
 from ettr.sources.base import ReadOptions, Source
-from ettr.sources.json_records import load_json
+from ettr.sources.json_records import Json, JsonObject, as_object, load_json, number
 from ettr.sources.lines import numbered_texts
+from ettr.sources.log_rows import LogRows
 from ettr.sources.node_lists import NodeLists
 from ettr.sources.origin import Origin
 from ettr.sources.slurm.fields import NOTHING, gpus_of_gres, gpus_of_tres
 from ettr.sources.slurm.node_states import OUT_OF_SERVICE, node_state, user_name
-from ettr.sources.slurm.sacct_json import number
-from ettr.sources.times import need_zone, utc_of_local
-from ettr.tables.rows import DEFAULT_CLUSTER, Batch, Rejects, table_of
+from ettr.sources.times import utc_of_local
+from ettr.tables.rows import Batch, Row
+from ettr.tables.text import clean
 
 NAME = "slurm-inventory"
 _MEBIBYTE = 1 << 20
@@ -29,8 +30,6 @@ _JSON_OWN = re.compile(
     rb'"(?:real_memory|slurmd_start_time|slurmd_version|state_flags|gres_used|alloc_cpus)"'
 )
 _TABLE_HEAD = re.compile(rb"^(?:[^\n]*\n)?\s*NODELIST\s+NODES\s+PARTITION\s+STATE\b")
-
-Rows = tuple[dict[str, Any], dict[str, Any] | None]
 
 
 def matches(head: bytes, file_name: str) -> float:
@@ -54,84 +53,82 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     """One batch of nodes and of the states that they are in now.
 
     Raises:
-        SourceError: it is none of the forms, or no whole JSON.
+        SourceError: it has another form, or is cut off JSON.
         UsageError: a node's reason has a local time and the user gave no zone.
     """
     head = origin.head.lstrip(b"\xef\xbb\xbf \t\r\n")
-    maker = _Maker(origin, options)
+    inventory = _Inventory(LogRows(NAME, origin, options))
     if head.startswith(b"{"):
-        maker.json(load_json(origin))
+        inventory.read_json(load_json(origin))
     elif b"NodeName=" in head:
-        maker.blocks()
+        inventory.read_blocks()
     elif _TABLE_HEAD.match(head):
-        maker.table()
+        inventory.read_table()
     else:
-        raise SourceError(f"{origin}: is none of scontrol show node, sinfo -N -l and sinfo --json")
-    yield maker.batch()
+        raise SourceError(
+            f"{origin}: is not the output of scontrol show node, sinfo -N -l or sinfo --json"
+        )
+    yield inventory.batch()
 
 
-class _Maker:
-    """Records of one file on their way to rows of nodes and node_states."""
+class _Inventory:
+    """Collects the nodes of one file, each once, and the states that they are in."""
 
-    def __init__(self, origin: Origin, options: ReadOptions) -> None:
-        self._origin, self._options = origin, options
-        self._cluster = options.cluster
-        self._rejects = Rejects(NAME, origin.file_id)
-        self._nodes: dict[str, dict[str, Any]] = {}
-        self._states: list[dict[str, Any]] = []
-        self._read = self._skipped = 0
+    def __init__(self, rows: LogRows) -> None:
+        self._rows = rows
+        self._cluster = rows.options.cluster
+        # by name, as `sinfo` lists a node once for each of its partitions
+        self._nodes: dict[str, _Node] = {}
 
-    def json(self, document: dict[str, Any]) -> None:
+    def read_json(self, document: JsonObject) -> None:
+        """`scontrol show node --json`, or `sinfo --json` of old versions."""
         entries = document.get("nodes")
         if not isinstance(entries, list):
             raise SourceError(
-                f'{self._origin}: holds no "nodes" list; scontrol show nodes --json writes one '
-                "(sinfo --json of Slurm 23.02 and later does not)"
+                f'{self._rows.origin}: holds no "nodes" list; scontrol show nodes --json writes '
+                "one (sinfo --json of Slurm 23.02 and later does not)"
             )
         for place, entry in enumerate(entries, 1):
-            self._read += 1
+            self._rows.count_read()
             try:
-                self._one_json(place, entry)
-            except (AttributeError, TypeError, ValueError, KeyError, OverflowError, OSError) as why:
-                self._rejects.add(
-                    place, "bad-node", f"no node as Slurm writes it: {why}", str(entry)
-                )
+                self._one_json(place, as_object(entry))
+            except (TypeError, ValueError, KeyError, OverflowError, OSError) as why:
+                detail = f"no node as Slurm writes it: {why}"
+                self._rows.reject(place, "bad-node", detail, str(entry))
 
-    def _one_json(self, place: int, entry: dict[str, Any]) -> None:
+    def _one_json(self, place: int, entry: JsonObject) -> None:
         name = entry["name"]
         if not isinstance(name, str) or not name:
             raise ValueError(f"name is {name!r}")
-        states = entry.get("state") or []
-        states = [states] if isinstance(states, str) else list(states)
-        spelled = "+".join([*states, *(entry.get("state_flags") or [])])
-        partitions = entry.get("partitions") or []
-        memory = number(entry.get("real_memory"))
-        self._cluster = self._cluster or entry.get("cluster_name") or None
+        states = [*_words(entry.get("state")), *_words(entry.get("state_flags"))]
+        self._cluster = self._cluster or clean(entry.get("cluster_name"))
         self._add(
-            place,
-            name,
-            gres=str(entry.get("gres") or ""),
-            tres=str(entry.get("tres") or ""),
-            n_cpus=number(entry.get("cpus")),
-            memory_mib=memory,
-            partitions=",".join(partitions) if isinstance(partitions, list) else str(partitions),
+            _Node(
+                name,
+                place,
+                gres=clean(entry.get("gres")) or "",
+                tres=clean(entry.get("tres")) or "",
+                n_cpus=number(entry.get("cpus")),
+                memory_mib=number(entry.get("real_memory")),
+                partitions=_words(entry.get("partitions")),
+            )
         )
         since = number(entry.get("reason_changed_at"))
-        if since and spelled:
-            self._state(
+        if since and states:
+            self._add_state(
                 place,
                 name,
-                spelled,
-                str(entry.get("reason") or ""),
-                str(entry.get("reason_set_by_user") or ""),
+                "+".join(states),
+                clean(entry.get("reason")) or "",
+                clean(entry.get("reason_set_by_user")) or "",
                 datetime.fromtimestamp(since, UTC),
             )
 
-    def blocks(self) -> None:
+    def read_blocks(self) -> None:
         """`scontrol show node`: blocks of key=value, or one line each with -o."""
         block: list[str] = []
         first = 0
-        for line_number, line in numbered_texts(self._origin):
+        for line_number, line in numbered_texts(self._rows.origin):
             if line.startswith("NodeName=") or not line.strip():
                 self._block(first, block)
                 block = []
@@ -143,138 +140,146 @@ class _Maker:
     def _block(self, line_number: int, block: list[str]) -> None:
         if not block:
             return
-        self._read += 1
+        self._rows.count_read()
         text = "\n".join(block)
         keys = dict(_PAIR.findall(text))
         name = keys.get("NodeName", "")
         if not block[0].startswith("NodeName=") or not name:
-            self._rejects.add(line_number, "bad-node", "no NodeName=", text)
+            self._rows.reject(line_number, "bad-node", "no NodeName=", text)
             return
         try:
             self._add(
-                line_number,
-                name,
-                gres=_said(keys.get("Gres")),
-                tres=_said(keys.get("CfgTRES")),
-                n_cpus=_count(keys.get("CPUTot")),
-                memory_mib=_count(keys.get("RealMemory")),
-                partitions=_said(keys.get("Partitions")),
+                _Node(
+                    name,
+                    line_number,
+                    gres=_known(keys.get("Gres")),
+                    tres=_known(keys.get("CfgTRES")),
+                    n_cpus=_count(keys.get("CPUTot")),
+                    memory_mib=_count(keys.get("RealMemory")),
+                    partitions=_known(keys.get("Partitions")).split(","),
+                )
             )
             reason = _REASON.search(text)
             if reason and reason[3] and keys.get("State"):
                 since = datetime.fromisoformat(reason[3])
                 if since.tzinfo is None:
-                    since = utc_of_local(
-                        since, need_zone(self._options.timezone, str(self._origin))
-                    )
-                self._state(line_number, name, keys["State"], reason[1], reason[2] or "", since)
+                    since = utc_of_local(since, self._rows.zone())
+                self._add_state(line_number, name, keys["State"], reason[1], reason[2] or "", since)
         except (ValueError, OverflowError) as why:
-            self._rejects.add(line_number, "bad-node", str(why), text)
+            self._rows.reject(line_number, "bad-node", str(why), text)
 
-    def table(self) -> None:
-        """`sinfo -N -l`: one line for each node and partition; it does not tell GPUs."""
+    def read_table(self) -> None:
+        """`sinfo -N -l`: one line for each node and partition; it has no GPUs."""
         expand = NodeLists()
         columns: list[str] = []
-        for line_number, line in numbered_texts(self._origin):
+        for line_number, line in numbered_texts(self._rows.origin):
             words = line.split()
             if words[:1] == ["NODELIST"]:
                 columns = words
                 continue
             if not columns and line_number == 1:
                 continue  # the date
-            self._read += 1
+            self._rows.count_read()
             if not words:
-                self._skipped += 1
+                self._rows.count_skipped()
                 continue
             row = dict(zip(columns, words, strict=False))
             names = expand(row.get("NODELIST", ""))
             if names is None or len(words) < min(len(columns) - 1, 4):
-                self._rejects.add(line_number, "bad-node", "no line of sinfo -N -l", line)
+                self._rows.reject(line_number, "bad-node", "no line of sinfo -N -l", line)
                 continue
             try:
-                for name in names:
-                    self._add(
-                        line_number,
-                        name,
-                        gres=_said(row.get("GRES")),
-                        tres="",
-                        n_cpus=_count(row.get("CPUS")),
-                        memory_mib=_count(row.get("MEMORY")),
-                        partitions=row.get("PARTITION", "").rstrip("*"),
-                    )
+                n_cpus, memory_mib = _count(row.get("CPUS")), _count(row.get("MEMORY"))
             except ValueError as why:
-                self._rejects.add(line_number, "bad-node", str(why), line)
+                self._rows.reject(line_number, "bad-node", str(why), line)
+                continue
+            partitions = [row.get("PARTITION", "").rstrip("*")]
+            for name in names:
+                self._add(
+                    _Node(
+                        name,
+                        line_number,
+                        _known(row.get("GRES")),
+                        "",
+                        n_cpus,
+                        memory_mib,
+                        partitions,
+                    )
+                )
 
-    def _add(
-        self,
-        line: int,
-        name: str,
-        *,
-        gres: str,
-        tres: str,
-        n_cpus: float | None,
-        memory_mib: float | None,
-        partitions: str,
-    ) -> None:
-        known = self._nodes.get(name)
-        if known is not None and partitions:
-            both = [*(known["partitions"] or "").split(","), *partitions.split(",")]
-            known["partitions"] = ",".join(dict.fromkeys(p for p in both if p))
-            return
-        kind = _GPU_TYPE.search(gres)
-        says_gpus = bool(gres or tres)
-        self._nodes[name] = {
-            "node": name,
-            "n_gpus": (gpus_of_gres(gres) or gpus_of_tres(tres)) if says_gpus else None,
-            "gpu_type": kind[1] if kind else None,
-            "n_cpus": None if n_cpus is None else int(n_cpus),
-            "memory_bytes": None if memory_mib is None else int(memory_mib) * _MEBIBYTE,
-            "partitions": partitions or None,
-            "source": NAME,
-            "file_id": self._origin.file_id,
-            "line": line,
-        }
+    def _add(self, node: _Node) -> None:
+        known = self._nodes.setdefault(node.name, node)
+        if known is not node:
+            both = [*known.partitions, *node.partitions]
+            known.partitions = list(dict.fromkeys(both))
 
-    def _state(
+    def _add_state(
         self, line: int, name: str, spelled: str, reason: str, user: str, since: datetime
     ) -> None:
         state, flags = node_state(spelled)
         if state not in OUT_OF_SERVICE:
             return
-        self._states.append(
-            {
-                "node": name,
-                "state": state,
-                "flags": flags,
-                "reason": None if reason.strip() in NOTHING else reason.strip(),
-                "user": user_name(user),
-                "start": since,
-                "source": NAME,
-                "file_id": self._origin.file_id,
-                "line": line,
-            }
+        self._rows.add(
+            "node_states",
+            line=line,
+            cluster=self._cluster,
+            node=name,
+            state=state,
+            flags=flags,
+            reason=None if reason.strip() in NOTHING else reason.strip(),
+            user=user_name(user),
+            start=since,
         )
 
     def batch(self) -> Batch:
-        cluster = self._cluster or DEFAULT_CLUSTER
-        notes = []
-        if self._cluster is None:
-            notes.append(f"the file names no cluster; taken as {cluster} (--cluster names it)")
-        nodes = [{"cluster": cluster, **row} for row in self._nodes.values()]
-        if nodes and all(row["n_gpus"] is None for row in nodes):
-            notes.append("the file does not tell GPUs; scontrol show node does")
-        states = [{"cluster": cluster, **row} for row in self._states]
-        tables = {
-            name: table_of(name, rows)
-            for name, rows in (("nodes", nodes), ("node_states", states))
-            if rows
+        """The nodes and their states."""
+        for node in self._nodes.values():
+            self._rows.add("nodes", line=node.line, cluster=self._cluster, **node.columns())
+        if self._nodes and all(node.n_gpus is None for node in self._nodes.values()):
+            self._rows.note("the file does not hold GPUs; scontrol show node does")
+        return self._rows.batch()
+
+
+@dataclass(slots=True)
+class _Node:
+    """One node as the file describes it; empty texts and None for what it does not say."""
+
+    name: str
+    line: int
+    gres: str
+    tres: str
+    n_cpus: float | None
+    memory_mib: float | None
+    partitions: list[str]
+
+    @property
+    def n_gpus(self) -> int | None:
+        """Its GPUs; None where the file describes no resources."""
+        if not self.gres and not self.tres:
+            return None
+        return gpus_of_gres(self.gres) or gpus_of_tres(self.tres)
+
+    def columns(self) -> Row:
+        """Columns of `nodes`."""
+        kind = _GPU_TYPE.search(self.gres)
+        return {
+            "node": self.name,
+            "n_gpus": self.n_gpus,
+            "gpu_type": kind[1] if kind else None,
+            "n_cpus": None if self.n_cpus is None else int(self.n_cpus),
+            "memory_bytes": None if self.memory_mib is None else int(self.memory_mib) * _MEBIBYTE,
+            "partitions": ",".join(name for name in self.partitions if name) or None,
         }
-        if self._rejects.rows:
-            tables["rejects"] = self._rejects.table()
-        return Batch(tables, self._read, len(self._rejects.rows), self._skipped, tuple(notes))
 
 
-def _said(text: str | None) -> str:
+def _words(value: Json) -> list[str]:
+    """The words of a JSON list, or of a text with commas; [] for nothing."""
+    if isinstance(value, str):
+        return value.split(",")
+    return [str(word) for word in value] if isinstance(value, list) else []
+
+
+def _known(text: str | None) -> str:
     return "" if text is None or text in NOTHING else text
 
 

@@ -80,7 +80,7 @@ _COMMANDS = re.compile(rb"\s*(?:\S*/)?(?:sbatch|srun|salloc|sattach|scrun|strigg
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class RecordLayout:
     """The fields of a file in order, in lower case, and how its lines are told apart.
 
     `trailing` says that each line ends with one more separator (`sacct -p`).
@@ -132,11 +132,11 @@ class Records:
     headers: int = 0
 
 
-def split_records(block: bytes, layout: Layout, header: bytes | None) -> Records:
+def split_records(block: bytes, layout: RecordLayout, header: bytes | None) -> Records:
     """The records of a block that ends with a line break (or is the last).
 
     Args:
-        block: bytes as `Layout.one_byte` gives them.
+        block: bytes as `RecordLayout.one_byte` gives them.
         header: the header line in the same form, to know it when it is repeated.
     """
     raw = np.frombuffer(block, dtype=np.uint8)
@@ -147,7 +147,7 @@ def split_records(block: bytes, layout: Layout, header: bytes | None) -> Records
     marks = np.flatnonzero(raw == layout.mark[0])
     upto = np.searchsorted(marks, ends)
     counts = np.diff(upto, prepend=0)
-    lines = _Lines(block, starts, ends, counts, layout)
+    lines = _BlockLines(block, starts, ends, counts, layout)
     whole = counts == layout.separators
     found = Records(block, starts, np.arange(len(starts)))
     if header is not None:
@@ -160,7 +160,7 @@ def split_records(block: bytes, layout: Layout, header: bytes | None) -> Records
     return _with_repairs(lines, _without_cut_ends(lines, whole), found)
 
 
-def _without_cut_ends(lines: _Lines, whole: Mask) -> Mask:
+def _without_cut_ends(lines: _BlockLines, whole: Mask) -> Mask:
     """A line that has all its separators is not whole where the next goes on with its last text.
 
     Only a free text may hold a line break, and only where each record begins with a job id can a
@@ -186,12 +186,12 @@ def _same_text(raw: npt.NDArray[np.uint8], starts: Ints, ends: Ints, text: bytes
 
 
 @dataclass(slots=True)
-class _Lines:
+class _BlockLines:
     block: bytes
     starts: Ints
     ends: Ints
     counts: Ints
-    layout: Layout
+    layout: RecordLayout
     header: Mask | None = None
 
     def text(self, i: int) -> bytes:
@@ -201,7 +201,7 @@ class _Lines:
         return self.header is not None and bool(self.header[i])
 
 
-def _with_repairs(lines: _Lines, whole: Mask, found: Records) -> Records:
+def _with_repairs(lines: _BlockLines, whole: Mask, found: Records) -> Records:
     """Put the records between the whole lines together, in order."""
     pieces: list[bytes] = []
     start: list[Ints] = []
@@ -232,7 +232,7 @@ def _runs(mask: Mask) -> list[tuple[int, int]]:
     return [(int(a), int(b)) for a, b in zip(edges[::2], edges[1::2], strict=True)]
 
 
-def _repair(lines: _Lines, first: int, last: int, found: Records) -> list[tuple[int, bytes]]:
+def _repair(lines: _BlockLines, first: int, last: int, found: Records) -> list[tuple[int, bytes]]:
     """Records of a run of lines none of which is whole: (line on which it begins, its bytes)."""
     out: list[tuple[int, bytes]] = []
     group: list[int] = []
@@ -265,7 +265,7 @@ def _repair(lines: _Lines, first: int, last: int, found: Records) -> list[tuple[
     return out
 
 
-def starts_record(text: bytes, layout: Layout) -> bool:
+def starts_record(text: bytes, layout: RecordLayout) -> bool:
     """Whether a line begins as a record does; known only where the first field is a job id."""
     if not layout.job_first or layout.mark not in text:
         return False
@@ -276,7 +276,7 @@ def starts_record(text: bytes, layout: Layout) -> bool:
     return all(_fits(name, part) for name, part in zip(layout.fields, parts[:-1], strict=False))
 
 
-def _join(lines: _Lines, group: list[int], found: Records) -> bytes | None:
+def _join(lines: _BlockLines, group: list[int], found: Records) -> bytes | None:
     while len(group) > 1 and not lines.text(group[-1]).strip():
         group.pop()  # a blank line after a record is no part of it
         found.blank += 1
@@ -314,7 +314,9 @@ def _join(lines: _Lines, group: list[int], found: Records) -> bytes | None:
     return layout.mark.join(parts).replace(b"\n", INNER_BREAK)
 
 
-def _merge(parts: list[bytes], excess: int, layout: Layout) -> tuple[list[bytes], bool] | None:
+def _merge(
+    parts: list[bytes], excess: int, layout: RecordLayout
+) -> tuple[list[bytes], bool] | None:
     """Fields with the separators that a free text holds put back into it.
 
     Each free-text field is tried; the others must look like what they are. Where several free

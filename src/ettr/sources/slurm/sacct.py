@@ -22,7 +22,7 @@ from ettr.sources.slurm.job_fields import USED
 from ettr.sources.slurm.records import (
     INNER_BREAK,
     INNER_MARK,
-    Layout,
+    RecordLayout,
     Records,
     fields_of_header,
     known_share,
@@ -30,6 +30,7 @@ from ettr.sources.slurm.records import (
     starts_record,
 )
 from ettr.tables.rows import Batch, Rejects
+from ettr.tables.text import text_of
 
 NAME = "slurm-sacct"
 CHUNK_BYTES = 8 << 20
@@ -52,15 +53,15 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     layout, header = _layout(origin.head, str(origin), options)
     need_fields(layout.fields, str(origin))
     reader = AttemptReader(NAME, origin.file_id, options, str(origin))
-    told: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     with origin.open() as file:
         parsed = (
-            _parse(block, first_line, layout, header, told)
+            _parse(block, first_line, layout, header, counts)
             for block, first_line in _blocks(file, layout, str(origin))
         )
         for part in _ahead(parsed):
             yield _batch(part, layout, reader, origin.file_id)
-    yield Batch({}, 0, notes=(*reader.notes(), *_notes(told, header, options)))
+    yield Batch({}, 0, notes=(*reader.notes(), *_notes(counts, header, options)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,25 +84,25 @@ def _ahead(items: Iterator[_Parsed]) -> Iterator[_Parsed]:
 
 
 def _parse(
-    block: bytes, first_line: int, layout: Layout, header: bytes | None, told: Counter[str]
+    block: bytes, first_line: int, layout: RecordLayout, header: bytes | None, counts: Counter[str]
 ) -> _Parsed:
     records = split_records(block, layout, header)
     headers = records.headers - (first_line == 1 and header is not None)
-    told["headers"] += headers
-    told["repaired"] += records.repaired
-    told["disputed"] += records.disputed
+    counts["headers"] += headers
+    counts["repaired"] += records.repaired
+    counts["disputed"] += records.disputed
     columns: dict[str, pa.Array] = {}
     if len(records.line):
         names = [name if name else f"\x00{at}" for at, name in enumerate(layout.fields)]
         if layout.trailing:
             names.append("\x00last")
-        columns = _columns(records.data, names, layout.mark, told)
+        columns = _columns(records.data, names, layout.mark, counts)
         if records.repaired:
             columns = {name: _restored(name, column, layout) for name, column in columns.items()}
     return _Parsed(records, columns, first_line, headers)
 
 
-def _batch(part: _Parsed, layout: Layout, reader: AttemptReader, file_id: str) -> Batch:
+def _batch(part: _Parsed, layout: RecordLayout, reader: AttemptReader, file_id: str) -> Batch:
     records, first_line = part.records, part.first_line
     rejects = Rejects(NAME, file_id)
     for line, reason, detail, text in records.broken:
@@ -119,12 +120,14 @@ def _batch(part: _Parsed, layout: Layout, reader: AttemptReader, file_id: str) -
         tables = {"attempts": made.attempts, "allocations": made.allocations}
         skipped += made.skipped
     if rejects.rows:
-        rejects.rows.sort(key=lambda row: int(row["line"]))
+        rejects.sort()
         tables["rejects"] = rejects.table()
     return Batch(tables, read, len(rejects.rows), skipped)
 
 
-def _columns(data: bytes, names: list[str], mark: bytes, told: Counter[str]) -> dict[str, pa.Array]:
+def _columns(
+    data: bytes, names: list[str], mark: bytes, counts: Counter[str]
+) -> dict[str, pa.Array]:
     """The columns in use, as strings."""
     unique = [
         name if names.index(name) == at else f"{name}\x00{at}" for at, name in enumerate(names)
@@ -149,10 +152,10 @@ def _columns(data: bytes, names: list[str], mark: bytes, told: Counter[str]) -> 
             column_types=dict.fromkeys(wanted, kind),
         ),
     )
-    return {name: _decoded(table.column(name).combine_chunks(), told) for name in wanted}
+    return {name: _decoded(table.column(name).combine_chunks(), counts) for name in wanted}
 
 
-def _restored(name: str, column: pa.Array, layout: Layout) -> pa.Array:
+def _restored(name: str, column: pa.Array, layout: RecordLayout) -> pa.Array:
     """A free text with the separators and line breaks that it had."""
     if name not in words.FREE_TEXT:
         return column
@@ -170,24 +173,19 @@ def _is_utf8(data: bytes) -> bool:
     return True
 
 
-def _decoded(column: pa.Array, told: Counter[str]) -> pa.Array:
+def _decoded(column: pa.Array, counts: Counter[str]) -> pa.Array:
     if column.type == pa.string():
         return column
     try:
         return column.cast(pa.string())
     except pa.ArrowInvalid:
         codes = column.dictionary_encode()
-        texts = []
-        for value in codes.dictionary.to_pylist():
-            try:
-                texts.append(value.decode("utf-8"))
-            except UnicodeDecodeError:
-                texts.append(value.decode("latin-1"))
-                told["latin"] += 1
-        return pa.array(texts, pa.string()).take(codes.indices)
+        values = codes.dictionary.to_pylist()
+        counts["latin"] += sum(not _is_utf8(value) for value in values)
+        return pa.array(map(text_of, values), pa.string()).take(codes.indices)
 
 
-def _blocks(file: BinaryIO, layout: Layout, name: str) -> Iterator[tuple[bytes, int]]:
+def _blocks(file: BinaryIO, layout: RecordLayout, name: str) -> Iterator[tuple[bytes, int]]:
     """Blocks of whole records with their first line's number, separators made one byte.
 
     A block ends before the last job that it holds, since that job's steps, or the rest of its
@@ -199,7 +197,7 @@ def _blocks(file: BinaryIO, layout: Layout, name: str) -> Iterator[tuple[bytes, 
         try:
             chunk = file.read(CHUNK_BYTES)
         except (*READ_ERRORS, ValueError) as error:
-            raise SourceError(f"{name}: is damaged or cut off: {error}") from error
+            raise SourceError(f"{name}: is corrupt or truncated: {error}") from error
         if chunk:
             held += chunk
         if not chunk:
@@ -219,7 +217,7 @@ def _blocks(file: BinaryIO, layout: Layout, name: str) -> Iterator[tuple[bytes, 
             line += lines
 
 
-def _cut(held: bytes, layout: Layout) -> int:
+def _cut(held: bytes, layout: RecordLayout) -> int:
     """Where to cut: the start of the last line that begins a job's record, or 0 to read on."""
     column = min(layout.fields.index(n) for n in ("jobid", "jobidraw") if n in layout.fields)
     end = held.rfind(b"\n") + 1
@@ -237,7 +235,7 @@ def _cut(held: bytes, layout: Layout) -> int:
     return 0 if len(held) <= _MOST_HELD_BYTES else end
 
 
-def _layout(head: bytes, name: str, options: ReadOptions) -> tuple[Layout, bytes | None]:
+def _layout(head: bytes, name: str, options: ReadOptions) -> tuple[RecordLayout, bytes | None]:
     if head.startswith(_BOMS):
         raise SourceError(f"{name}: is UTF-16; convert it first: iconv -f UTF-16 -t UTF-8 {name}")
     lines = [line.rstrip(b"\r") for line in head.split(b"\n") if line.strip()]
@@ -248,7 +246,7 @@ def _layout(head: bytes, name: str, options: ReadOptions) -> tuple[Layout, bytes
     if delimiter is not None:
         fields = fields_of_header(first, delimiter)
         trailing = len(fields) > 1 and not fields[-1]
-        layout = Layout(fields[:-1] if trailing else fields, delimiter, trailing)
+        layout = RecordLayout(fields[:-1] if trailing else fields, delimiter, trailing)
         return layout, layout.one_byte(lines[0])
     fields_given = options.fields
     match = _JOB_FIRST.match(first)
@@ -269,7 +267,7 @@ def _layout(head: bytes, name: str, options: ReadOptions) -> tuple[Layout, bytes
         )
     fields = tuple(field.strip().split("%")[0].lower() for field in fields_given)
     trailing = first.count(delimiter) == len(fields)
-    return Layout(fields, delimiter, trailing), None
+    return RecordLayout(fields, delimiter, trailing), None
 
 
 def _delimiter_of_header(line: bytes) -> bytes | None:
@@ -335,24 +333,24 @@ def prints_local(head: bytes) -> bool:
     return len(_ISO.findall(head)) > len(_ZONED_ISO.findall(head))
 
 
-def _notes(told: Counter[str], header: bytes | None, options: ReadOptions) -> tuple[str, ...]:
+def _notes(counts: Counter[str], header: bytes | None, options: ReadOptions) -> tuple[str, ...]:
     found = [
         text
         for key, text in (
             (
                 "repaired",
-                f"{told['repaired']} records that line breaks or separators in a free "
+                f"{counts['repaired']} records that line breaks or separators in a free "
                 "text had broken were put together again",
             ),
             (
                 "disputed",
-                f"{told['disputed']} of them lost their free texts, as it is not known "
+                f"{counts['disputed']} of them lost their free texts, as it is not known "
                 "which of them held the separator",
             ),
-            ("headers", f"{told['headers']} repeated headers were skipped"),
-            ("latin", f"{told['latin']} texts are not UTF-8; read as Latin-1"),
+            ("headers", f"{counts['headers']} repeated headers were skipped"),
+            ("latin", f"{counts['latin']} texts are not UTF-8; read as Latin-1"),
         )
-        if told[key]
+        if counts[key]
     ]
     if header is None and options.fields is None:
         found.append("no header; its 26 fields are those of XDMoD's sacct call")

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
-from typing import Any
+
+import pyarrow as pa
 
 from ettr.errors import SourceError
 from ettr.sources.base import ReadOptions, Source
-from ettr.sources.json_records import load_json
+from ettr.sources.json_records import (
+    Json,
+    JsonObject,
+    as_list,
+    as_object,
+    load_json,
+    number,
+    short,
+)
 from ettr.sources.origin import Origin
 from ettr.sources.slurm import fields as words
 from ettr.sources.slurm.attempts import AttemptReader, rows_from_sacct_fields
@@ -26,7 +34,7 @@ def matches(head: bytes, file_name: str) -> float:
     """1 for a JSON object with a list of jobs as accounting has them (squeue's differ)."""
     if not head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{") or not _JOBS.search(head):
         return 0.0
-    return 1.0 if len({m for m in _ACCOUNTING.findall(head)}) >= 2 else 0.0  # noqa: C416
+    return 1.0 if len(set(_ACCOUNTING.findall(head))) >= 2 else 0.0
 
 
 def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
@@ -51,66 +59,54 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     yield Batch({}, 0, notes=notes)
 
 
-def number(value: Any) -> int | float | None:
-    """A plain number, or one wrapped as {set, infinite, number}; None where it is not set."""
-    if isinstance(value, dict):
-        if value.get("infinite") or value.get("set") is False:
-            return None
-        value = value.get("number", value.get("id"))
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return value if abs(value) < 2**63 else None
-
-
 def _batch(
-    jobs: list[Any], first: int, reader: AttemptReader, file_id: str, loses_exit_codes: bool
+    jobs: list[Json], first: int, reader: AttemptReader, file_id: str, loses_exit_codes: bool
 ) -> Batch:
     rejects = Rejects(NAME, file_id)
     records: list[dict[str, str]] = []
     places: list[int] = []
-    raws: list[Any] = []
     for place, job in enumerate(jobs, first):
         try:
-            made = _records(job, loses_exit_codes)
-        except (AttributeError, TypeError, ValueError, KeyError, OverflowError) as error:
-            rejects.add(place, "bad-job", f"no job as sacct writes it: {error}", _cut(job))
+            made = _records(as_object(job), loses_exit_codes)
+        except (TypeError, ValueError, KeyError, OverflowError) as error:
+            rejects.add(place, "bad-job", f"no job as sacct writes it: {error}", short(job))
             continue
         records += made
         places += [place] * len(made)
-        raws += [job] * len(made)
-    read_count = len(records) + len(rejects.rows)
-    if not records:
-        tables = {"rejects": rejects.table()} if rejects.rows else {}
-        return Batch(tables, read_count, len(rejects.rows))
-    made_rows = rows_from_sacct_fields(reader, records, places)
-    for bad in made_rows.bad:
-        rejects.add(places[bad.index], bad.reason, bad.detail, _cut(raws[bad.index]))
-    tables = {"attempts": made_rows.attempts, "allocations": made_rows.allocations}
+    n_read = len(records) + len(rejects.rows)
+    n_skipped = 0
+    tables: dict[str, pa.Table] = {}
+    if records:
+        converted = rows_from_sacct_fields(reader, records, places)
+        for bad in converted.bad:
+            place = places[bad.index]
+            rejects.add(place, bad.reason, bad.detail, short(jobs[place - first]))
+        tables = {"attempts": converted.attempts, "allocations": converted.allocations}
+        n_skipped = converted.skipped
     if rejects.rows:
         tables["rejects"] = rejects.table()
-    return Batch(tables, read_count, len(rejects.rows), made_rows.skipped)
+    return Batch(tables, n_read, len(rejects.rows), n_skipped)
 
 
-def _cut(job: Any) -> str:
-    return json.dumps(job)[:500]
-
-
-def _records(job: dict[str, Any], loses_exit_codes: bool) -> list[dict[str, str]]:
+def _records(job: JsonObject, loses_exit_codes: bool) -> list[dict[str, str]]:
     """The job and its steps as records of sacct fields."""
     job_id, raw_id = _job_id(job)
-    state = _state(job["state"]["current"])
-    times = job.get("time") or {}
+    states = as_object(job["state"])
+    state = _state(states["current"])
+    times, tres = as_object(job.get("time")), as_object(job.get("tres"))
     killer = _kill_user(job.get("kill_request_user"))
-    exits = {"ExitCode": _exit(job.get("exit_code"))}
-    exits["DerivedExitCode"] = _exit(job.get("derived_exit_code"))
+    exits = {
+        "ExitCode": _exit(job.get("exit_code")),
+        "DerivedExitCode": _exit(job.get("derived_exit_code")),
+    }
     if loses_exit_codes and state in {"FAILED", "REQUEUED"}:
         exits = {key: "" if text == "0:0" else text for key, text in exits.items()}
-    comment, tres = job.get("comment"), job.get("tres") or {}
+    comment = job.get("comment")
     record = {
         "JobID": job_id,
         "JobIDRaw": raw_id,
         "Cluster": _text(job.get("cluster")),
-        "User": _text(job.get("user")) or _text((job.get("association") or {}).get("user")),
+        "User": _text(job.get("user")) or _text(as_object(job.get("association")).get("user")),
         "Account": _text(job.get("account")),
         "Partition": _text(job.get("partition")),
         "QOS": _text(job.get("qos")),
@@ -129,21 +125,22 @@ def _records(job: dict[str, Any], loses_exit_codes: bool) -> list[dict[str, str]
         "ReqTRES": _tres(tres.get("requested")),
         "NodeList": _text(job.get("nodes")),
         "Priority": _integer(job.get("priority")),
-        "Reason": _text(job["state"].get("reason")),
+        "Reason": _text(states.get("reason")),
         "Restarts": _integer(job.get("restart_cnt")),
         "FailedNode": _text(job.get("failed_node")),
         "Comment": _text(comment.get("job") if isinstance(comment, dict) else comment),
         "WorkDir": _text(job.get("working_directory")),
         "SubmitLine": _text(job.get("submit_line")),
     }
-    return [record, *(_step(job_id, record, step) for step in job.get("steps") or ())]
+    steps = (as_object(step) for step in as_list(job.get("steps")))
+    return [record, *(_step(job_id, record, step) for step in steps)]
 
 
-def _job_id(job: dict[str, Any]) -> tuple[str, str]:
+def _job_id(job: JsonObject) -> tuple[str, str]:
     raw = number(job["job_id"])
     if raw is None or raw < 0:
         raise ValueError(f"job_id is {job['job_id']!r}")
-    array, het = job.get("array") or {}, job.get("het") or {}
+    array, het = as_object(job.get("array")), as_object(job.get("het"))
     array_id, task = number(array.get("job_id")), number(array.get("task_id"))
     shown = str(int(raw))
     if array_id and task is not None:
@@ -156,8 +153,8 @@ def _job_id(job: dict[str, Any]) -> tuple[str, str]:
     return shown, str(int(raw))
 
 
-def _step(job_id: str, record: dict[str, str], step: dict[str, Any]) -> dict[str, str]:
-    named = step["step"]["id"]
+def _step(job_id: str, record: dict[str, str], step: JsonObject) -> dict[str, str]:
+    named = as_object(step["step"])["id"]
     if isinstance(named, dict):
         named = named.get("step_id")
     name = str(named).rsplit(".", maxsplit=1)[-1]
@@ -169,7 +166,7 @@ def _step(job_id: str, record: dict[str, str], step: dict[str, Any]) -> dict[str
     }
 
 
-def _state(current: Any) -> str:
+def _state(current: Json) -> str:
     """One state of a list of base state and flags: the base, unless a flag says why it ended."""
     if not isinstance(current, list):
         return _text(current)
@@ -182,14 +179,16 @@ def _state(current: Any) -> str:
     )
 
 
-def _kill_user(value: Any) -> str:
-    return "" if value in {None, ""} else str(value).split()[0]
+def _kill_user(value: Json) -> str:
+    words_of = [] if value is None else str(value).split()
+    return words_of[0] if words_of else ""
 
 
-def _exit(code: Any) -> str:
+def _exit(code: Json) -> str:
     if not isinstance(code, dict):
-        return "" if code is None else f"{int(code)}:0"
-    signal = code.get("signal") or {}
+        plain = number(code)
+        return "" if plain is None else f"{int(plain)}:0"
+    signal = as_object(code.get("signal"))
     signal_id = number(signal.get("signal_id", signal.get("id")))
     returned = number(code.get("return_code"))
     if returned is None and signal_id is None:
@@ -197,43 +196,42 @@ def _exit(code: Any) -> str:
     return f"{int(returned or 0)}:{int(signal_id or 0)}"
 
 
-def _epoch(value: Any) -> str:
+def _epoch(value: Json) -> str:
     seconds = number(value)
     return "Unknown" if not seconds else str(int(seconds))
 
 
-def _integer(value: Any) -> str:
+def _integer(value: Json) -> str:
     given = number(value)
     return "" if given is None else str(int(given))
 
 
-def _clock(value: Any) -> str:
+def _clock(value: Json) -> str:
     seconds = number(value)
     return "" if seconds is None else f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
 
 
-def _text(value: Any) -> str:
+def _text(value: Json) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _tres(entries: Any) -> str:
+def _tres(entries: Json) -> str:
     if isinstance(entries, str):
         return entries
     parts = []
-    for entry in entries or ():
+    for entry in map(as_object, as_list(entries)):
         count = number(entry.get("count"))
         if count is not None and count >= 0:
-            name = entry["type"] + (f"/{entry['name']}" if entry.get("name") else "")
+            name = f"{entry['type']}" + (f"/{entry['name']}" if entry.get("name") else "")
             parts.append(f"{name}={int(count)}")
     return ",".join(parts)
 
 
-def _version(document: dict[str, Any]) -> tuple[int, int] | None:
-    meta = document.get("meta")
-    slurm = (meta.get("Slurm") or meta.get("slurm")) if isinstance(meta, dict) else None
-    version = slurm.get("version") if isinstance(slurm, dict) else None
+def _version(document: JsonObject) -> tuple[int, int] | None:
     try:
-        return (int(version["major"]), int(version["minor"])) if version else None
+        meta = as_object(document.get("meta"))
+        version = as_object(as_object(meta.get("Slurm") or meta.get("slurm")).get("version"))
+        return int(str(version["major"])), int(str(version["minor"]))
     except (KeyError, TypeError, ValueError):
         return None
 

@@ -10,19 +10,18 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 from ettr.errors import SourceError
 from ettr.sources.base import ReadOptions, Source
-from ettr.sources.lines import numbered_texts
+from ettr.sources.lines import first_texts, numbered_texts
+from ettr.sources.log_rows import LogRows
 from ettr.sources.node_lists import NodeLists
 from ettr.sources.origin import Origin
-from ettr.sources.times import has_local_stamps, need_zone, utc_of_local
-from ettr.tables.rows import DEFAULT_CLUSTER, Batch, EventRows, Rejects
+from ettr.sources.times import has_local_stamps, utc_of_local
+from ettr.tables.rows import Batch
 
 NAME = "slurmctld-log"
 CHECK = "slurmctld"
-_BATCH_ROWS = 100_000
 
 _STAMP = re.compile(
     r"\[(?P<iso>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d{1,9})?)(?P<offset>Z|[+-]\d\d:?\d\d)?\]\s*"
@@ -124,17 +123,6 @@ _MAY_FIT = re.compile(
 )
 
 
-def matches(head: bytes, file_name: str) -> float:
-    """How surely the lines are the controller's: by their stamps and by its own words."""
-    text = head.decode("utf-8", "replace")
-    lines = [line for line in text.split("\n") if line.strip()][:400]
-    stamped = [line for line in lines if _STAMP.match(line)]
-    if not stamped or len(stamped) < 0.5 * len(lines):
-        return 0.0
-    own = sum(_is_controllers(line) for line in stamped)
-    return 0.95 if own else 0.0
-
-
 _OWN_WORDS = re.compile(
     r"slurmctld|_slurm_rpc_|sched: |sched/backfill|_job_complete|update_node: |SchedulerParameters|"
     r"Requeuing JobId|JobId=\d+ .*NodeList|select/cons|not responding, setting DOWN|"
@@ -142,155 +130,128 @@ _OWN_WORDS = re.compile(
 )
 
 
-def _is_controllers(line: str) -> bool:
-    return _OWN_WORDS.search(line) is not None
+def matches(head: bytes, _name: str) -> float:
+    """How surely the lines are the controller's: by their stamps and by its own words."""
+    lines = first_texts(head)
+    stamped = [line for line in lines if _STAMP.match(line)]
+    if not stamped or len(stamped) < 0.5 * len(lines):
+        return 0.0
+    return 0.95 if any(_OWN_WORDS.search(line) for line in stamped) else 0.0
 
 
 def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
-    """Batches of events; lines that say nothing of failures are counted as skipped.
+    """Batches of events; lines that report no failure are counted as skipped.
 
     Raises:
         SourceError: no line has a stamp as slurmctld writes it.
         UsageError: the stamps have no zone and the user gave none.
     """
-    reader = _Reader(origin, options)
+    log = _ControllerLog(LogRows(NAME, origin, options))
     for number, line in numbered_texts(origin):
-        reader.add(number, line)
-        if reader.waiting >= _BATCH_ROWS:
-            yield reader.batch()
-    if not reader.stamped:
+        log.add(number, line)
+        if log.rows.is_full:
+            yield log.rows.batch()
+    if not log.has_stamps:
         raise SourceError(
             f"{origin}: no line begins with a stamp as slurmctld writes it, such as "
             "[2026-11-21T10:16:25.492]"
         )
-    yield reader.batch(last=True)
+    yield log.rows.batch()
 
 
-class _Reader:
-    """Lines of one log on their way to events."""
+class _ControllerLog:
+    """Turns the lines of one log into events; remembers its cluster and the reasons of nodes."""
 
-    def __init__(self, origin: Origin, options: ReadOptions) -> None:
-        self._origin, self._options = origin, options
-        self._events = EventRows(NAME, origin.file_id, options.cluster or DEFAULT_CLUSTER)
-        self._rejects = Rejects(NAME, origin.file_id)
-        self._nodes = NodeLists()
-        self._cluster = options.cluster
-        self._reason: dict[str, str] = {}
-        self._stamps = _Stamps(str(origin), options)
-        self._read = self._skipped = 0
-        self._unnamed = 0
-        self.stamped = False
-
-    @property
-    def waiting(self) -> int:
-        return len(self._events) + len(self._rejects.rows)
+    def __init__(self, rows: LogRows) -> None:
+        self.rows = rows
+        self.has_stamps = False
+        self._node_lists = NodeLists()
+        self._cluster = rows.options.cluster
+        self._reason_of: dict[str, str] = {}
+        self._stamps = _Stamps(rows)
 
     def add(self, number: int, line: str) -> None:
-        self._read += 1
+        """Keep what one line reports, reject it, or skip it."""
+        self.rows.count_read()
         stamp = _STAMP.match(line)
         if stamp is None:
-            self._skipped += 1
+            self.rows.count_skipped()
             return
-        self.stamped = True
+        self.has_stamps = True
         message = line[stamp.end() :]
         found = first_form(message)
         if found is None:
-            self._skipped += 1
+            self.rows.count_skipped()
             return
         form, match = found
         time = self._stamps.utc(stamp)
         if time is None:
-            self._rejects.add(number, "bad-timestamp", f"{stamp[0].strip()} is no time", line)
+            self.rows.reject(number, "bad-timestamp", f"{stamp[0].strip()} is no time", line)
             return
         groups = match.groupdict()
-        if groups.get("cluster") and not self._options.cluster:
+        if groups.get("cluster") and not self.rows.options.cluster:
             self._cluster = groups["cluster"]
         nodes = self._node_names(groups)
         if nodes is None:
-            self._rejects.add(number, "bad-node-list", f"{groups['nodes']!r} is no list", line)
+            self.rows.reject(number, "bad-node-list", f"{groups['nodes']!r} is no list", line)
             return
-        self._keep(number, time, message, form, groups, nodes)
-
-    def _node_names(self, groups: dict[str, Any]) -> tuple[str | None, ...] | None:
-        if groups.get("nodes"):
-            return self._nodes(groups["nodes"].rstrip(":,"))
-        return (groups.get("node"),)
-
-    def _keep(
-        self,
-        number: int,
-        time: datetime,
-        message: str,
-        form: _Form,
-        groups: dict[str, Any],
-        nodes: tuple[str | None, ...],
-    ) -> None:
         code, severity = form.code, form.severity
         if not code:
             code, severity = _BY_STATE.get(groups["state"], ("STATE_" + groups["state"], "unknown"))
-        if self._cluster is None:
-            self._unnamed += 1
         for node in nodes:
-            text = message
-            if node is not None and code == "REASON":
-                self._reason[node] = groups["reason"]
-            elif node is not None and groups.get("state"):
-                reason = self._reason.pop(node, None)
-                text = f"{message}: {reason}" if reason else message
-            self._events.add(
+            self.rows.events.add(
                 line=number,
                 time=time,
                 check=CHECK,
                 node=node,
                 code=code,
                 severity=severity,
-                message=text,
+                message=self._with_reason(message, node, code, groups),
                 cluster=self._cluster,
                 job_id=groups.get("job"),
                 related_job_id=groups.get("other"),
             )
 
-    def batch(self, last: bool = False) -> Batch:
-        tables = {}
-        if len(self._events):
-            tables["events"] = self._events.take()
-        rejected = len(self._rejects.rows)
-        if rejected:
-            tables["rejects"] = self._rejects.table()
-        notes: tuple[str, ...] = self._stamps.notes() if last else ()
-        if last and self._unnamed:
-            notes += (
-                f"{self._unnamed} lines come before the log names its cluster; taken as "
-                f"{DEFAULT_CLUSTER} (--cluster names it)",
-            )
-        done = Batch(tables, self._read, rejected, self._skipped, notes)
-        self._rejects = Rejects(NAME, self._origin.file_id)
-        self._read = self._skipped = 0
-        return done
+    def _node_names(self, groups: dict[str, str | None]) -> tuple[str | None, ...] | None:
+        if listed := groups.get("nodes"):
+            return self._node_lists(listed.rstrip(":,"))
+        return (groups.get("node"),)
+
+    def _with_reason(
+        self, message: str, node: str | None, code: str, groups: dict[str, str | None]
+    ) -> str:
+        """The message; that of a change of state with the reason that the line before it gave."""
+        if node is None:
+            return message
+        if code == "REASON":
+            self._reason_of[node] = groups["reason"] or ""
+        elif groups.get("state") and (reason := self._reason_of.pop(node, None)):
+            return f"{message}: {reason}"
+        return message
 
 
 class _Stamps:
     """Stamps of one log -> UTC; a stamp without a year needs the log's start."""
 
-    def __init__(self, what: str, options: ReadOptions) -> None:
-        self._what, self._options = what, options
-        self._year = options.start.year if options.start else None
+    def __init__(self, rows: LogRows) -> None:
+        self._rows = rows
+        self._year = rows.options.start.year if rows.options.start else None
         self._month = 0
-        self._guessed = False
 
     def utc(self, stamp: re.Match[str]) -> datetime | None:
+        """The moment, or None where the stamp is no time."""
         iso = stamp["iso"] or stamp["iso_sys"]
-        zone = stamp["offset"] or stamp["offset_sys"]
+        offset = stamp["offset"] or stamp["offset_sys"]
         try:
             if iso is None:
                 local = self._with_year(stamp["short"] or stamp["short_sys"])
                 if local is None:
                     return None
-            elif zone:
-                return datetime.fromisoformat(iso + zone).astimezone(UTC)
+            elif offset:
+                return datetime.fromisoformat(iso + offset).astimezone(UTC)
             else:
                 local = datetime.fromisoformat(iso)
-            return utc_of_local(local, need_zone(self._options.timezone, self._what))
+            return utc_of_local(local, self._rows.zone())
         except (ValueError, OverflowError):
             return None
 
@@ -301,17 +262,12 @@ class _Stamps:
         if found.month + 6 < self._month:
             self._year += 1
         self._month = found.month
-        self._guessed = True
+        self._rows.note("stamps without a year are counted from the year of --start")
         return found.replace(year=self._year)
-
-    def notes(self) -> tuple[str, ...]:
-        if not self._guessed:
-            return ()
-        return ("stamps without a year are counted from the year of --start",)
 
 
 def first_form(message: str) -> tuple[_Form, re.Match[str]] | None:
-    """The first form that a message has, or None for one that tells nothing of failures."""
+    """The first form that a message has, or None for one that reports no failure."""
     if _MAY_FIT.search(message) is None:
         return None
     for form in FORMS:

@@ -1,6 +1,6 @@
 """The InfiniteHBD fault trace: starts and ends of faults of a GPU fleet.
 
-The trace names only nodes that failed and tells days since it began, so the size of the fleet is
+The trace names only nodes that failed, and counts days since it began, so the size of the fleet is
 asked for. Day 0 is 2024-03-30 UTC unless a start is given.
 """
 
@@ -10,14 +10,13 @@ from collections import defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from ettr.errors import UsageError
 from ettr.sources.base import ReadOptions, Source
 from ettr.sources.json_records import JsonRecord, head_objects, json_records
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
-from ettr.tables.rows import Batch, table_of
+from ettr.tables.rows import Batch
 from ettr.tables.text import clean
 
 NAME = "infinitehbd"
@@ -34,7 +33,6 @@ class _Fault:
     kind: str
     start_day: float
     line: int
-    raw: str
     end_day: float | None = None
 
 
@@ -43,90 +41,91 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
 
     A fault's start and end pair by node and fault type, first in first out. Overlapping faults of
     one node make one interval of DOWN; the events keep each.
+
+    Raises:
+        UsageError: the size of the fleet was not given, or is less than the nodes that failed.
     """
-    file = LogRows(NAME, origin, options)
-    # the trace is a fleet of its own, whatever else the store holds
-    file.cluster = CLUSTER
-    faults, last_day = _faults(origin, file)
-    seen = sorted({fault.node for fault in faults})
-    _check_fleet(origin, options, len(seen))
+    rows = LogRows(NAME, origin, options)
+    faults, last_day = _faults(rows)
+    failed = sorted({fault.node for fault in faults})
+    _check_fleet(rows, len(failed))
     zero = (options.start or DAY_ZERO).astimezone(UTC)
     if options.start is None:
-        file.note("day 0 of the trace was taken as 2024-03-30 UTC")
+        rows.note("day 0 of the trace was taken as 2024-03-30 UTC")
     for fault in faults:
-        _add_event(file, fault, zero)
-    yield file.batch(
-        nodes=_nodes(file, options, seen, zero, zero + timedelta(days=last_day)),
-        node_states=_down(file, faults, zero),
-    )
+        _add_event(rows, fault, zero)
+    _add_nodes(rows, failed, zero, zero + timedelta(days=last_day))
+    _add_down_intervals(rows, faults, zero)
+    yield rows.batch()
 
 
-def _check_fleet(origin: Origin, options: ReadOptions, n_seen: int) -> None:
-    if options.n_nodes is None:
+def _check_fleet(rows: LogRows, n_failed: int) -> None:
+    n_nodes = rows.options.n_nodes
+    if n_nodes is None:
         raise UsageError(
-            f"{origin}: the trace names the {n_seen} nodes that failed and not how many there "
-            "are; say so with --nodes N (the published trace has 400)"
+            f"{rows.origin}: the trace names the {n_failed} nodes that failed and not how many "
+            "there are; say so with --nodes N (the published trace has 400)"
         )
-    if options.n_nodes < n_seen:
+    if n_nodes < n_failed:
         raise UsageError(
-            f"{origin}: --nodes {options.n_nodes} is less than the {n_seen} nodes that the trace "
+            f"{rows.origin}: --nodes {n_nodes} is less than the {n_failed} nodes that the trace "
             "names"
         )
 
 
-def _faults(origin: Origin, file: LogRows) -> tuple[list[_Fault], float]:
-    """The faults in order of their starts, and the last day that the trace tells of."""
+def _faults(rows: LogRows) -> tuple[list[_Fault], float]:
+    """The faults in order of their starts, and the last day in the trace."""
     faults: list[_Fault] = []
-    pending: dict[tuple[str, str], deque[_Fault]] = defaultdict(deque)
+    open_faults: dict[tuple[str, str], deque[_Fault]] = defaultdict(deque)
     last_day = 0.0
-    for record in json_records(origin):
-        file.count_read()
-        parts = _parts(file, record)
+    for record in json_records(rows.origin):
+        rows.count_read()
+        parts = _parts(rows, record)
         if parts is None:
             continue
         node, day, kind, is_start = parts
         last_day = max(last_day, day)
-        waiting = pending[node, kind]
+        waiting = open_faults[node, kind]
         if is_start:
-            fault = _Fault(node, kind, day, record.line, record.raw)
+            fault = _Fault(node, kind, day, record.line)
             waiting.append(fault)
             faults.append(fault)
         elif waiting and waiting[0].start_day <= day:
             waiting.popleft().end_day = day
         else:
-            file.reject(
+            rows.reject(
                 record.line,
                 "end-without-start",
                 f"node {node}: no open fault of type {kind}",
                 record.raw,
             )
-    n_open = sum(len(waiting) for waiting in pending.values())
+    n_open = sum(len(waiting) for waiting in open_faults.values())
     if n_open:
-        file.note(f"{n_open} faults had not ended when the trace did")
+        rows.note(f"{n_open} faults had not ended when the trace did")
     return faults, last_day
 
 
-def _parts(file: LogRows, record: JsonRecord) -> tuple[str, float, str, bool] | None:
+def _parts(rows: LogRows, record: JsonRecord) -> tuple[str, float, str, bool] | None:
     value = record.value
     if not isinstance(value, dict):
-        file.reject(record.line, "bad-json", record.error or "no JSON object", record.raw)
+        rows.reject(record.line, "bad-json", record.error or "no JSON object", record.raw)
         return None
     node, day, fault = clean(value.get("node_id")), value.get("event_time"), value.get("fault_type")
     event = value.get("event_type")
     if node is None or not isinstance(fault, dict) or event not in {"fault_start", "fault_end"}:
         detail = "needs node_id, event_type fault_start or fault_end, and fault_type"
-        file.reject(record.line, "missing-field", detail, record.raw)
+        rows.reject(record.line, "missing-field", detail, record.raw)
         return None
     if isinstance(day, bool) or not isinstance(day, int | float) or not 0 <= day <= _MOST_DAYS:
-        file.reject(record.line, "bad-timestamp", f"event_time is {day!r:.100}", record.raw)
+        rows.reject(record.line, "bad-timestamp", f"event_time is {day!r:.100}", record.raw)
         return None
     words = [clean(fault.get(part)) or "" for part in ("Level", "Class", "Desc")]
     return node, float(day), "/".join(words), event == "fault_start"
 
 
-def _add_event(file: LogRows, fault: _Fault, zero: datetime) -> None:
+def _add_event(rows: LogRows, fault: _Fault, zero: datetime) -> None:
     end = None if fault.end_day is None else zero + timedelta(days=fault.end_day)
-    file.events.add(
+    rows.events.add(
         line=fault.line,
         time=zero + timedelta(days=fault.start_day),
         time_end=end,
@@ -134,57 +133,43 @@ def _add_event(file: LogRows, fault: _Fault, zero: datetime) -> None:
         check=NAME,
         code=fault.kind,
         message=fault.kind.rsplit("/", 1)[-1] or None,
-        cluster=file.cluster,
+        cluster=CLUSTER,
     )
 
 
-def _nodes(
-    file: LogRows, options: ReadOptions, seen: list[str], begin: datetime, end: datetime
-) -> Any:
-    unseen = [f"unseen-{i:05d}" for i in range(1, (options.n_nodes or 0) - len(seen) + 1)]
-    if unseen:
-        file.note(
-            f"{len(unseen)} nodes without a fault are not in the trace; they stand as unseen-N"
+def _add_nodes(rows: LogRows, failed: list[str], begin: datetime, end: datetime) -> None:
+    n_others = (rows.options.n_nodes or 0) - len(failed)
+    others = [f"unseen-{number:05d}" for number in range(1, n_others + 1)]
+    if others:
+        rows.note(f"{n_others} nodes without a fault are not in the trace; they are named unseen-N")
+    for node in (*failed, *others):
+        rows.add(
+            "nodes",
+            line=1,
+            cluster=CLUSTER,
+            node=node,
+            n_gpus=rows.options.gpus_per_node,
+            in_service_from=begin,
+            in_service_to=end,
         )
-    return table_of(
-        "nodes",
-        (
-            {
-                "cluster": file.cluster,
-                "node": node,
-                "n_gpus": options.gpus_per_node,
-                "in_service_from": begin,
-                "in_service_to": end,
-                "source": NAME,
-                "file_id": file.origin.file_id,
-                "line": 1,
-            }
-            for node in (*seen, *unseen)
-        ),
-    )
 
 
-def _down(file: LogRows, faults: list[_Fault], zero: datetime) -> Any:
+def _add_down_intervals(rows: LogRows, faults: list[_Fault], zero: datetime) -> None:
     by_node: dict[str, list[_Fault]] = defaultdict(list)
     for fault in faults:
         by_node[fault.node].append(fault)
-    rows = []
     for node, own in by_node.items():
         for fault, end_day, kinds in _union(sorted(own, key=lambda f: f.start_day)):
-            rows.append(
-                {
-                    "cluster": file.cluster,
-                    "node": node,
-                    "state": "DOWN",
-                    "reason": "; ".join(dict.fromkeys(kinds)),
-                    "start": zero + timedelta(days=fault.start_day),
-                    "end": None if end_day is None else zero + timedelta(days=end_day),
-                    "source": NAME,
-                    "file_id": file.origin.file_id,
-                    "line": fault.line,
-                }
+            rows.add(
+                "node_states",
+                line=fault.line,
+                cluster=CLUSTER,
+                node=node,
+                state="DOWN",
+                reason="; ".join(dict.fromkeys(kinds)),
+                start=zero + timedelta(days=fault.start_day),
+                end=None if end_day is None else zero + timedelta(days=end_day),
             )
-    return table_of("node_states", rows)
 
 
 def _union(faults: list[_Fault]) -> Iterator[tuple[_Fault, float | None, list[str]]]:

@@ -6,20 +6,17 @@ Each system becomes a cluster `lanl-N`. The times are local to Los Alamos and ca
 from __future__ import annotations
 
 import csv
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-import pyarrow as pa
-
 from ettr.errors import SourceError
 from ettr.sources.base import ReadOptions, Source
-from ettr.sources.lines import numbered_lines
+from ettr.sources.lines import integer_of, numbered_texts
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
-from ettr.sources.times import need_zone, utc_of_local
-from ettr.tables.rows import BATCH_ROWS, Batch, table_of
+from ettr.sources.times import utc_of_local
+from ettr.tables.rows import Batch
 from ettr.tables.text import clean, text_of
 
 NAME = "lanl"
@@ -41,6 +38,15 @@ class _Outage:
     line: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Hardware:
+    """What a record says of its node's hardware, and its line."""
+
+    group: str | None
+    n_cpus: int | None
+    line: int
+
+
 def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     """An event for each record, the intervals in which nodes were down, and the nodes named.
 
@@ -48,39 +54,40 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
         SourceError: the header is not that of the file.
         UsageError: no zone was given.
     """
-    zone = need_zone(options.timezone, str(origin))
-    file = LogRows(NAME, origin, options)
+    rows = LogRows(NAME, origin, options)
+    rows.zone()
     outages: list[_Outage] = []
-    hardware: dict[tuple[str, str], tuple[str | None, int | None, int]] = {}
+    hardware: dict[tuple[str, str], _Hardware] = {}
     header: list[str] | None = None
-    for number, line in numbered_lines(origin):
-        text = text_of(line).lstrip("\ufeff")
-        cells = _cells(text)
+    for number, text in numbered_texts(origin):
+        cells = _cells(text.lstrip("\ufeff"))
         if header is None:
             header = [cell.strip() for cell in cells or ()]
             if missing := [name for name in _NEEDED if name not in header]:
                 raise SourceError(f"{origin}: not LANL's file: no column {', '.join(missing)}")
             continue
-        file.count_read()
+        rows.count_read()
         if cells is None:
-            file.reject(number, "bad-csv", "not a line of CSV", text)
+            rows.reject(number, "bad-csv", "not a line of CSV", text)
             continue
         if not any(cells):
-            file.count_skipped()
+            rows.count_skipped()
             continue
-        row = dict(zip(header, (cell.strip() for cell in cells), strict=False))
-        outage = _outage(file, row, number, text, zone)
+        record = dict(zip(header, (cell.strip() for cell in cells), strict=False))
+        outage = _outage(rows, record, number, text)
         if outage is None:
             continue
-        _add_event(file, outage, row)
+        _add_event(rows, outage, record)
         outages.append(outage)
         if outage.node:
-            key = (outage.cluster, outage.node)
-            hardware.setdefault(key, (_group(row), _whole(row.get("procsinnode")), number))
-        if len(file.events) >= BATCH_ROWS:
-            yield file.batch()
-    file.note("each LANL system was taken as a cluster of its own; a node's GPUs are not known")
-    yield file.batch(nodes=_nodes(file, hardware), node_states=_down(file, outages))
+            described = _Hardware(_group(record), integer_of(record.get("procsinnode")), number)
+            hardware.setdefault((outage.cluster, outage.node), described)
+        if rows.is_full:
+            yield rows.batch()
+    rows.note("each LANL system was taken as a cluster of its own; a node's GPUs are not known")
+    _add_nodes(rows, hardware)
+    _add_down_intervals(rows, outages)
+    yield rows.batch()
 
 
 def _cells(text: str) -> list[str] | None:
@@ -90,34 +97,40 @@ def _cells(text: str) -> list[str] | None:
         return None
 
 
-def _outage(
-    file: LogRows, row: dict[str, str], number: int, text: str, zone: str
-) -> _Outage | None:
-    system = clean(row.get("System"))
+def _outage(rows: LogRows, record: dict[str, str], number: int, text: str) -> _Outage | None:
+    """The outage that a record reports; None, and a reject, where it cannot be placed."""
+    system = clean(record.get("System"))
     if system is None:
-        file.reject(number, "missing-field", "System is empty", text)
+        rows.reject(number, "missing-field", "System is empty", text)
         return None
-    start = _time(row.get("Prob Started", ""), zone)
+    zone = rows.zone()
+    start = _time(record.get("Prob Started", ""), zone)
     if start is None:
-        detail = f"Prob Started is {row.get('Prob Started', '')!r:.100}"
-        file.reject(number, "bad-timestamp", detail, text)
+        detail = f"Prob Started is {record.get('Prob Started', '')!r:.100}"
+        rows.reject(number, "bad-timestamp", detail, text)
         return None
-    end = _time(row.get("Prob Fixed", ""), zone)
-    minutes = _whole(row.get("Down Time"))
+    end = _time(record.get("Prob Fixed", ""), zone)
+    minutes = integer_of(record.get("Down Time"))
     if end is None or end < start:
         # a repair over the hour that clocks go back seems to end before it began: its length holds
-        file.note("records whose fix lies before their start took their end from Down Time")
-        end = start + timedelta(minutes=minutes) if minutes is not None else None
-    cluster = f"lanl-{system}"
-    return _Outage(cluster, _node(file, row), start, end, _code(row), number)
+        rows.note("records whose fix lies before their start took their end from Down Time")
+        end = _after(start, minutes)
+    return _Outage(f"lanl-{system}", _node(rows, record), start, end, _code(record), number)
 
 
-def _node(file: LogRows, row: dict[str, str]) -> str | None:
-    zero_based, as_named = clean(row.get("nodenumz")), clean(row.get("nodenum"))
+def _after(start: datetime, minutes: int | None) -> datetime | None:
+    try:
+        return None if minutes is None else start + timedelta(minutes=minutes)
+    except OverflowError:
+        return None
+
+
+def _node(rows: LogRows, record: dict[str, str]) -> str | None:
+    zero_based, as_named = clean(record.get("nodenumz")), clean(record.get("nodenum"))
     if zero_based:
         return f"node{zero_based}"
     if as_named:
-        file.note("records without a zero-based node number took the other one, as node-N")
+        rows.note("records without a zero-based node number took the other one, as node-N")
         return f"node-{as_named}"
     return None
 
@@ -132,29 +145,24 @@ def _time(text: str, zone: str) -> datetime | None:
     return None
 
 
-def _whole(text: str | None) -> int | None:
-    plain = (text or "").strip()
-    return int(plain) if plain.isascii() and plain.isdigit() and len(plain) < 9 else None
-
-
-def _code(row: dict[str, str]) -> str | None:
+def _code(record: dict[str, str]) -> str | None:
     """The cause as `Category/text`, or the category where the text only repeats it."""
     for category in _CAUSES:
-        text = clean(row.get(category))
+        text = clean(record.get(category))
         if text:
             return category if text == category else f"{category}/{text}"
     return None
 
 
-def _group(row: dict[str, str]) -> str | None:
+def _group(record: dict[str, str]) -> str | None:
     parts = [
-        f"{name} {value}" for name in ("cputype", "memtype") if (value := clean(row.get(name)))
+        f"{name} {value}" for name in ("cputype", "memtype") if (value := clean(record.get(name)))
     ]
     return ", ".join(parts) or None
 
 
-def _add_event(file: LogRows, outage: _Outage, row: dict[str, str]) -> None:
-    file.events.add(
+def _add_event(rows: LogRows, outage: _Outage, record: dict[str, str]) -> None:
+    rows.events.add(
         line=outage.line,
         time=outage.start,
         time_end=outage.end,
@@ -162,67 +170,53 @@ def _add_event(file: LogRows, outage: _Outage, row: dict[str, str]) -> None:
         cluster=outage.cluster,
         check=NAME,
         code=outage.code,
-        message=clean(row.get("purpose")),
+        message=clean(record.get("purpose")),
     )
 
 
-def _nodes(
-    file: LogRows, hardware: dict[tuple[str, str], tuple[str | None, int | None, int]]
-) -> pa.Table:
-    return table_of(
-        "nodes",
-        (
-            {
-                "cluster": cluster,
-                "node": node,
-                "n_cpus": n_cpus,
-                "hardware_group": group,
-                "source": NAME,
-                "file_id": file.origin.file_id,
-                "line": line,
-            }
-            for (cluster, node), (group, n_cpus, line) in hardware.items()
-        ),
-    )
+def _add_nodes(rows: LogRows, hardware: dict[tuple[str, str], _Hardware]) -> None:
+    for (cluster, node), known in hardware.items():
+        rows.add(
+            "nodes",
+            line=known.line,
+            cluster=cluster,
+            node=node,
+            n_cpus=known.n_cpus,
+            hardware_group=known.group,
+        )
 
 
-def _down(file: LogRows, outages: list[_Outage]) -> pa.Table:
+def _add_down_intervals(rows: LogRows, outages: list[_Outage]) -> None:
     """Intervals of DOWN, one for each node and start: of records that share both, the longest."""
     longest: dict[tuple[str, str, datetime], _Outage] = {}
-    n_shared: dict[str, int] = defaultdict(int)
+    n_without_node = n_same_start = 0
     for outage in outages:
         if outage.node is None:
-            n_shared["no node"] += 1
+            n_without_node += 1
             continue
         key = (outage.cluster, outage.node, outage.start)
         known = longest.get(key)
-        n_shared["same start"] += known is not None
+        n_same_start += known is not None
         if known is None or (known.end or known.start) < (outage.end or outage.start):
             longest[key] = outage
-    if n_shared["same start"]:
-        file.note(
-            f"{n_shared['same start']} records share node and start with another; the longer "
-            "of each is the interval of DOWN, and the events keep all"
+    if n_same_start:
+        rows.note(
+            f"{n_same_start} records share node and start with another; the longer of each is the "
+            "interval of DOWN, and the events keep all"
         )
-    if n_shared["no node"]:
-        file.note(f"{n_shared['no node']} records name no node: events only")
-    return table_of(
-        "node_states",
-        (
-            {
-                "cluster": outage.cluster,
-                "node": outage.node,
-                "state": "DOWN",
-                "reason": outage.code,
-                "start": outage.start,
-                "end": outage.end,
-                "source": NAME,
-                "file_id": file.origin.file_id,
-                "line": outage.line,
-            }
-            for outage in longest.values()
-        ),
-    )
+    if n_without_node:
+        rows.note(f"{n_without_node} records name no node: events only")
+    for outage in longest.values():
+        rows.add(
+            "node_states",
+            line=outage.line,
+            cluster=outage.cluster,
+            node=outage.node,
+            state="DOWN",
+            reason=outage.code,
+            start=outage.start,
+            end=outage.end,
+        )
 
 
 def matches(head: bytes, _name: str) -> float:

@@ -45,7 +45,7 @@ def steps(n_rows: int) -> pa.Table:
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with rows in three tables, which no test changes."""
-    place = tmp_path_factory.mktemp("damage") / "s"
+    place = tmp_path_factory.mktemp("corruption") / "s"
     with open_store(place, create=True) as store, store.ingestion("one") as ingestion:
         ingestion.write("progress", steps(400))
         jobs = [(str(job), "FAILED", NOON + timedelta(seconds=job)) for job in range(100)]
@@ -112,7 +112,7 @@ def test_no_flipped_byte_and_no_cut_gives_another_number(name: str, place: Path)
         part.write_bytes(spoilt)
         with (
             open_store(place) as store,
-            pytest.raises(StoreError, match=rf"{part.name}: a part of the store is damaged or go"),
+            pytest.raises(StoreError, match=rf"{part.name}: a part of the store is corrupt or mi"),
         ):
             store.table(name)
     part.write_bytes(raw)
@@ -142,7 +142,9 @@ def test_what_follows_from_damage_is_an_error_of_the_command(place: Path) -> Non
     ):
         done = ettr(*command)
         assert done.code == 1
-        assert done.err.startswith(f"ettr: {part}: a part of the store is damaged or gone: its ch")
+        assert done.err.startswith(
+            f"ettr: {part}: a part of the store is corrupt or missing: its ch"
+        )
         assert "restore it from a backup, or ingest the logs into a new store" in done.err
         assert "Traceback" not in done.err
 
@@ -151,7 +153,9 @@ def test_a_store_without_checksums_names_the_part_that_a_query_met(place: Path) 
     part = part_of(place, "attempts")
     spoil_page(part, "submit")
     without_checksums(place)
-    with pytest.raises(StoreError, match=rf"{part.name}: a part of the store is damaged or gone: "):
+    with pytest.raises(
+        StoreError, match=rf"{part.name}: a part of the store is corrupt or missing: "
+    ):
         everything(place)
 
 
@@ -166,7 +170,7 @@ def test_a_footer_without_checksum_must_name_the_columns(place: Path) -> None:
         store.table("progress")
 
 
-def test_the_list_of_files_is_told_damaged_without_an_engine(place: Path) -> None:
+def test_the_list_of_files_is_reported_corrupt_without_an_engine(place: Path) -> None:
     part = part_of(place, "files")
     spoil_page(part, "name")
     without_checksums(place)
@@ -198,7 +202,7 @@ def test_an_edited_manifest_is_refused(lost: tuple[str, ...], place: Path) -> No
     path = place / "store.json"
     text = path.read_text().replace('"attempts": [', '"attempxs": [')
     path.write_text(json.dumps({k: v for k, v in json.loads(text).items() if k not in lost}))
-    with pytest.raises(StoreError, match=r"does not match the checksum .* damaged or was edited"):
+    with pytest.raises(StoreError, match=r"does not match the checksum .* corrupt or was edited"):
         open_store(place)
 
 
@@ -212,7 +216,7 @@ def test_parts_of_an_older_store_get_their_checksums_at_the_next_ingestion(place
     assert len(everything(place)) > len(good)
 
 
-def test_no_checksum_blesses_a_part_that_was_damaged_before(place: Path) -> None:
+def test_no_checksum_blesses_a_part_that_was_corrupt_before(place: Path) -> None:
     without_checksums(place)
     part = part_of(place, "progress")
     spoil_page(part, "duration_s")  # which no merge looks at
@@ -222,7 +226,7 @@ def test_no_checksum_blesses_a_part_that_was_damaged_before(place: Path) -> None
     assert (place / "store.json").read_bytes() == before
 
 
-def test_a_merge_takes_no_rows_out_of_a_damaged_part(place: Path) -> None:
+def test_a_merge_takes_no_rows_out_of_a_corrupt_part(place: Path) -> None:
     part = part_of(place, "attempts")
     spoil_page(part, "state")
     with open_store(place) as store, pytest.raises(StoreError, match=f"{part.name}: a part of"):
@@ -265,7 +269,7 @@ def test_parts_are_checked_before_any_engine_sees_them(place: Path) -> None:
         store.table("attempts")
 
 
-def test_a_damaged_duckdb_file_is_told_by_its_table(tmp_path: Path) -> None:
+def test_a_corrupt_duckdb_file_is_told_by_its_table(tmp_path: Path) -> None:
     place = tmp_path / "site.duckdb"
     with open_store(place, create=True) as store:
         jobs = [(str(job), "FAILED", NOON + timedelta(seconds=job)) for job in range(50_000)]
@@ -275,7 +279,7 @@ def test_a_damaged_duckdb_file_is_told_by_its_table(tmp_path: Path) -> None:
     raw[middle : middle + 1000] = bytes(1000)
     place.write_bytes(raw)
     with (
-        pytest.raises(StoreError, match=r"site\.duckdb, table attempts: a part of the store is da"),
+        pytest.raises(StoreError, match=r"site\.duckdb, table attempts: a part of the store is co"),
         open_store(place) as store,
     ):
         store.table("attempts").to_pyarrow()
