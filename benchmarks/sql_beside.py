@@ -70,7 +70,8 @@ telling AS (
                          (epoch_us(last) + 600000000) // 3600000000 + 1)) AS hour
   FROM named WHERE fault OR down)
 SELECT a.attempt_id, a.node, t.episode_id, t."check", t.code_key, t.symptom, t.domain, t.rank,
-       t.fault, t.down, min(t.first) AS first, max(a."end") AS "end"
+       t.fault, t.down, max(a."end") AS "end",
+       min(greatest(t.first, a.start, a."end" - INTERVAL 600 SECOND)) AS first
 FROM allocations a JOIN telling t
   ON a.cluster = t.cluster AND a.node = t.node AND epoch_us(a."end") // 3600000000 = t.hour
 WHERE t.first <= a."end" + INTERVAL 300 SECOND

@@ -48,7 +48,7 @@ def test_both_orders_come_back_exactly_from_the_log(cluster, tables):
     pairs = {(p.attempt_id, p.failed_job_id) for p in found.preemption_links.links}
     assert pairs == truth.second_order_pairs
     assert len(pairs) > 10
-    assert found.preemption_links.told_by_log == truth.preemptions
+    assert found.preemption_links.named_by_log == truth.preemptions
     assert all(p.from_log for p in found.preemption_links.links)
     lost = sum(truth.second_order_gpu_s.values()) + sum(truth.first_order_gpu_s.values())
     share = sum(truth.second_order_gpu_s.values()) / lost
@@ -66,7 +66,7 @@ def test_the_rule_finds_what_the_log_tells_and_its_error_is_measured(cluster, ta
 def test_without_the_controllers_log_the_rule_stands_alone(cluster, tables):
     silent = links(tables, events=tables["events"].filter(ibis.literal(False)))
     assert silent.rule_error is None
-    assert silent.told_by_log == 0
+    assert silent.named_by_log == 0
     pairs = {(p.attempt_id, p.failed_job_id) for p in silent.links}
     assert pairs >= cluster.truth.second_order_pairs
     assert not any(p.from_log for p in silent.links)

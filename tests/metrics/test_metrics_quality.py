@@ -20,18 +20,6 @@ from shared_data import shared
 from synthetic.cluster import ClusterPlan, build_cluster
 from synthetic.tables import on_duckdb
 
-INPUTS = (
-    "files",
-    "rejects",
-    "attempts",
-    "allocations",
-    "nodes",
-    "node_states",
-    "events",
-    "progress",
-    "failures",
-)
-
 
 @pytest.fixture(scope="module")
 def cluster():
@@ -41,7 +29,7 @@ def cluster():
 def quality(tables: dict[str, pa.Table], **options):
     opened = on_duckdb(tables)
     basis = exposure(opened["attempts"], opened["allocations"]).basis
-    return data_quality(**{name: opened[name] for name in INPUTS}, exposure=basis, **options)
+    return data_quality(opened, opened["failures"], basis, **options)
 
 
 def changed(table: pa.Table, change) -> pa.Table:
@@ -168,9 +156,8 @@ def test_phillips_comes_back_to_the_last_digit(tmp_path: Path):
         assert f"{found.node_hours:.4f}" == "1344.8686"
         assert f"{found.gpu_hours:.4f}" == "506.9128"
         assert sum(s.attempts for s in status_mix(store.table("attempts")).states) == 4285
-        names = [name for name in INPUTS if name in TABLES]
         empty = on_duckdb({})["failures"]
-        given = {name: store.table(name) for name in names}
+        given = {name: store.table(name) for name in TABLES}
         basis = exposure(given["attempts"], given["allocations"]).basis
-        seen = data_quality(**given, failures=empty, exposure=basis)
+        seen = data_quality(given, empty, basis)
         assert (seen.rows_read, seen.rows_rejected) == (4285, 0)

@@ -329,20 +329,7 @@ class Analysis:
     @cached_property
     def quality(self) -> DataQuality:
         """How far the logs can be trusted."""
-        t = self.tables
-        return data_quality(
-            files=t["files"],
-            rejects=t["rejects"],
-            attempts=t["attempts"],
-            allocations=t["allocations"],
-            nodes=t["nodes"],
-            node_states=t["node_states"],
-            events=t["events"],
-            progress=t["progress"],
-            failures=self.failures,
-            exposure=self.exposure.basis,
-            assumptions=self._assumed(),
-        )
+        return data_quality(self.tables, self.failures, self.exposure.basis, self._assumed())
 
     def _assumed(self) -> tuple[str, ...]:
         """The assumptions of this analysis in words."""

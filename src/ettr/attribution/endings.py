@@ -10,6 +10,7 @@ from ettr.attribution.verdicts import SLURMCTLD
 from ettr.tables import INTERRUPTIONS
 from ettr.tables.ibis_time import epoch_us
 from ettr.taxonomy import Taxonomy
+from ettr.units import MICROSECONDS_PER_SECOND
 
 HARDWARE_CANDIDATE = "hardware-candidate"
 PREEMPTION = "preemption"
@@ -157,7 +158,7 @@ def _said(attempts: Table, events: Table, matching: LogMatching) -> Table:
     # A requeue keeps the job id: the line belongs to the attempt whose end is nearest.
     near = pairs.mutate(distance_us=distance.abs()).filter(
         lambda t: (
-            (t.distance_us <= round(matching.tolerance_s * 1_000_000))
+            (t.distance_us <= round(matching.tolerance_s * MICROSECONDS_PER_SECOND))
             & (t.start.isnull() | (t.start <= t.said_time + tolerance))
         )
     )

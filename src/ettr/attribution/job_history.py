@@ -175,8 +175,7 @@ def explain(
         rules=rules,
         window=window,
     )
-    judged = _judged(found, logs.held)
-    lines = _Lines(taxonomy, _file_names(files))
+    judged, lines = _judged(found, logs.held), _LogLines(taxonomy, _file_names(files))
     first = logs.attempts[0]
     return JobHistory(
         first["cluster"],
@@ -304,7 +303,7 @@ def _judged(found: Attribution, held: Table) -> _Judged:
 
 
 def _attempt(
-    run: _Row, logs: _JobLogs, judged: _Judged, lines: _Lines, window: Window
+    run: _Row, logs: _JobLogs, judged: _Judged, lines: _LogLines, window: Window
 ) -> AttemptHistory:
     attempt_id = run["attempt_id"]
     entry = lines.taxonomy.states.get(run["state"])
@@ -339,7 +338,7 @@ def _verdict(row: _Row | None) -> FailureVerdict | None:
 
 
 def _observed(
-    run: _Row, logs: _JobLogs, judged: _Judged, lines: _Lines, window: Window
+    run: _Row, logs: _JobLogs, judged: _Judged, lines: _LogLines, window: Window
 ) -> tuple[ObservedEvent, ...]:
     """What was seen in the window on the attempt's nodes, or said about it, in order of time."""
     if run["end"] is None:
@@ -388,7 +387,7 @@ def _in_window_of(run: _Row, time: Column, until: Column, window: Window) -> Boo
 
 
 @dataclass(frozen=True, slots=True)
-class _Lines:
+class _LogLines:
     """Rows of the logs as a reader gets them: what the taxonomy says of each, and where it is."""
 
     taxonomy: Taxonomy

@@ -107,7 +107,7 @@ def _segments_in_window(parts: Table, allocations: Table, window: Window) -> Tab
     )
     reach = reach.mutate(
         bucket=ibis.range(reach.from_bucket, reach.to_bucket + 1, 1).unnest()
-    ).drop("from_bucket", "to_bucket")
+    ).drop("from_bucket", "to_bucket", "sticky", "sympathetic")
     met = ends.join(reach, ["cluster", "node", "bucket"]).drop("bucket")
     met = met.filter(in_window(met["first"], met["last"], met.start, met.end, window))
     return met.mutate(begins=window_begins(met.start, met.end, window))

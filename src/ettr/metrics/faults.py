@@ -8,11 +8,13 @@ from dataclasses import dataclass
 
 import ibis
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
 from ettr.defaults import CONFIDENCE
 from ettr.estimates import Interval
 from ettr.estimates.exact import share_interval
-from ettr.estimates.spread import FleetSpread
+from ettr.estimates.spread import FleetSpread, Spread
 from ettr.metrics.availability import Service
 from ettr.metrics.instants import Floats, Period, fetch, seconds_of, to_seconds
 from ettr.metrics.rates import PER_NODE_DAYS, EstimatedRate, estimated_rate, part_rate
@@ -82,38 +84,21 @@ def fleet_faults(
     rows = fetch(recorded, "cluster", "node", "code", "time", "time_end")
     if not rows.num_rows:
         return None
-    categories = np.array(
-        [
-            (code or UNKNOWN_CATEGORY).split("/", 1)[0] or UNKNOWN_CATEGORY
-            for code in rows["code"].to_pylist()
-        ]
-    )
     starts_s, ends_s = seconds_of(rows["time"]), seconds_of(rows["time_end"])
     over = ~np.isnan(ends_s)
     until_s = np.where(over, ends_s, np.maximum(to_seconds(period.end), starts_s))
     lasted_h = np.maximum(until_s - starts_s, 0.0) / SECONDS_PER_HOUR
     node_days = fleet.node_s / SECONDS_PER_DAY
-    counts = Counter(categories.tolist())
     owners = Counter(zip(rows["cluster"].to_pylist(), rows["node"].to_pylist(), strict=True))
     clustering = None if spread_of is None else spread_of(starts_s, dict(owners))
     spread = None if clustering is None else clustering.believed
-    whole = estimated_rate(rows.num_rows, node_days, confidence, spread)
+    total = estimated_rate(rows.num_rows, node_days, confidence, spread)
     return FleetFaults(
         nodes=len(fleet.spans_s),
         faults=rows.num_rows,
-        node_mtbf_days=_mtbf_days(whole),
-        in_service=whole,
-        by_category=tuple(
-            CategoryFaults(
-                category=name,
-                share=share_interval(count, rows.num_rows, confidence),
-                in_service=part_rate(count, node_days, rows.num_rows, confidence, spread),
-                repair_h=durations(
-                    lasted_h[categories == name], over[categories == name], confidence
-                ),
-            )
-            for name, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-        ),
+        node_mtbf_days=_mtbf_days(total),
+        in_service=total,
+        by_category=_by_category(_categories(rows), lasted_h, over, total, confidence, spread),
         repair_h=durations(lasted_h, over, confidence),
         gap_variation=_variation(np.diff(np.sort(starts_s))),
         node_dispersion=_dispersion(owners, fleet),
@@ -121,10 +106,37 @@ def fleet_faults(
     )
 
 
-def _mtbf_days(whole: EstimatedRate) -> Interval:
-    if whole.node_days <= 0:
+def _categories(rows: pa.Table) -> npt.NDArray[np.str_]:
+    """The category of each fault: its code up to the first slash."""
+    codes = [code or UNKNOWN_CATEGORY for code in rows["code"].to_pylist()]
+    return np.array([code.split("/", 1)[0] or UNKNOWN_CATEGORY for code in codes])
+
+
+def _by_category(
+    categories: npt.NDArray[np.str_],
+    lasted_h: Floats,
+    over: npt.NDArray[np.bool_],
+    total: EstimatedRate,
+    confidence: float,
+    spread: Spread | None,
+) -> tuple[CategoryFaults, ...]:
+    """The faults of each category, the most frequent first."""
+    counts = Counter(categories.tolist())
+    return tuple(
+        CategoryFaults(
+            category=name,
+            share=share_interval(count, total.failures, confidence),
+            in_service=part_rate(count, total.node_days, total.failures, confidence, spread),
+            repair_h=durations(lasted_h[categories == name], over[categories == name], confidence),
+        )
+        for name, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    )
+
+
+def _mtbf_days(rate: EstimatedRate) -> Interval:
+    if rate.node_days <= 0:
         return Interval.unknown()
-    return whole.per_1000_node_days.inverse(PER_NODE_DAYS)
+    return rate.per_1000_node_days.inverse(PER_NODE_DAYS)
 
 
 def _variation(gaps_s: Floats) -> float | None:

@@ -105,7 +105,31 @@ def mttf_by_size(
         Kokolis et al. (2025): MTTF = 1 / (N_nodes * r_f).
     """
     ran = exposed.filter(exposed["start"].notnull())
-    rows = (
+    rows = _held_by_size(ran, unit)
+    failed = Counter(size_end_of(n) for n in fetch(failures, unit.column)[unit.column].to_pylist())
+    restarted = Counter(size_end_of(n) for n in in_job_restarts(attempts, progress, unit))
+    if unit is SizeUnit.GPUS and gpus_per_node is None:
+        gpus_per_node = _gpus_per_node(ran)
+    per_node = gpus_per_node if unit is SizeUnit.GPUS else 1.0
+    hours = sum(row["job_s"] for row in rows) / SECONDS_PER_HOUR
+    interrupted = failed.total() + restarted.total()
+    return MttfBySize(
+        size_unit=unit.value,
+        confidence=confidence,
+        gpus_per_node=gpus_per_node,
+        rate_used=rate_used,
+        classes=tuple(
+            _class(row, failed, restarted, rate_used, confidence, spread) for row in rows
+        ),
+        line=_projected_line(rate_used, per_node),
+        scheduler_mttf_h=_mean_time_h(failed.total(), hours, failed.total(), confidence, spread),
+        interruption_mttf_h=_mean_time_h(interrupted, hours, failed.total(), confidence, spread),
+    )
+
+
+def _held_by_size(ran: ibis.Table, unit: SizeUnit) -> list[dict[str, float]]:
+    """Attempts, job-seconds and node-seconds of each size class, the unknown size last."""
+    rows: list[dict[str, float]] = (
         ran.mutate(size_end=size_end(ran[unit.column]), run_s=ran["elapsed_s"].fill_null(0.0))
         .group_by("size_end")
         .aggregate(
@@ -116,30 +140,17 @@ def mttf_by_size(
         .to_pyarrow()
         .to_pylist()
     )
-    rows.sort(key=lambda row: (row["size_end"] == UNKNOWN_SIZE, row["size_end"]))
-    failed = Counter(size_end_of(n) for n in fetch(failures, unit.column)[unit.column].to_pylist())
-    restarted = Counter(size_end_of(n) for n in in_job_restarts(attempts, progress, unit))
-    if unit is SizeUnit.GPUS and gpus_per_node is None:
-        gpus_per_node = _gpus_per_node(ran)
-    per_node = gpus_per_node if unit is SizeUnit.GPUS else 1.0
-    hours = sum(row["job_s"] for row in rows) / SECONDS_PER_HOUR
-    return MttfBySize(
-        size_unit=unit.value,
-        confidence=confidence,
-        gpus_per_node=gpus_per_node,
-        rate_used=rate_used,
-        classes=tuple(
-            _class(row, failed, restarted, rate_used, confidence, spread) for row in rows
-        ),
-        line=tuple(
-            ProjectedMttf(end, end / per_node, project(rate_used, end / per_node))
-            for end in LINE_ENDS
-            if per_node and end >= per_node
-        ),
-        scheduler_mttf_h=_mean_time_h(failed.total(), hours, failed.total(), confidence, spread),
-        interruption_mttf_h=_mean_time_h(
-            failed.total() + restarted.total(), hours, failed.total(), confidence, spread
-        ),
+    return sorted(rows, key=lambda row: (row["size_end"] == UNKNOWN_SIZE, row["size_end"]))
+
+
+def _projected_line(rate_used: EstimatedRate, per_node: float | None) -> tuple[ProjectedMttf, ...]:
+    """MTTF at sizes that double, in jobs of whole nodes; empty without GPUs per node."""
+    if not per_node:
+        return ()
+    return tuple(
+        ProjectedMttf(end, end / per_node, project(rate_used, end / per_node))
+        for end in LINE_ENDS
+        if end >= per_node
     )
 
 

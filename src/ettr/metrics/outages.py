@@ -9,10 +9,11 @@ import ibis
 
 from ettr.metrics.instants import Period, fetch, seconds_of, to_seconds
 from ettr.taxonomy import Taxonomy
+from ettr.units import SECONDS_PER_HOUR
 
 OUT_STATES = ("DOWN", "ERROR", "DRAIN", "FAIL", "INVAL", "NOT_RESPONDING", "REBOOT_ISSUED")
 PLANNED_STATES = ("MAINT",)
-_UNTOLD = ("none", "other")
+_VAGUE_CLASSES = ("none", "other")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class Outage:
     @property
     def hours(self) -> float:
         """How long it lasted, or has lasted so far."""
-        return (self.end_s - self.start_s) / 3600.0
+        return (self.end_s - self.start_s) / SECONDS_PER_HOUR
 
 
 @dataclass(slots=True)
@@ -104,7 +105,7 @@ def _outage(
             verdict = taxonomy.classify_reason(text)
             known[text] = (verdict.reason_class, verdict.is_planned)
         verdicts.append(known[text])
-    told = [name for name, _ in verdicts if name not in _UNTOLD]
+    definite = [name for name, _ in verdicts if name not in _VAGUE_CLASSES]
     given = [part.reason for part in parts if part.reason]
     planned = [
         part.state in PLANNED_STATES or is_planned
@@ -117,6 +118,6 @@ def _outage(
         end_s=max(part.end_s for part in parts),
         is_open=any(part.is_open for part in parts),
         is_planned=all(planned),
-        reason_class=told[0] if told else ("other" if given else "none"),
+        reason_class=definite[0] if definite else ("other" if given else "none"),
         reason=given[0] if given else None,
     )

@@ -8,15 +8,17 @@ preempted for it. A restart is the first attempt of a job after one that failed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import ibis
 import numpy as np
+import pyarrow as pa
 
 from ettr.defaults import CONFIDENCE
 from ettr.estimates import Interval
 from ettr.estimates.exact import share_interval
-from ettr.metrics.instants import Floats, fetch, seconds_of
+from ettr.metrics.instants import fetch, seconds_of
 from ettr.tables.ibis_time import epoch_s
 
 RULE_WINDOW_S = 300
@@ -55,12 +57,12 @@ class RuleError:
 class PreemptionLinks:
     """All second-order preemptions, by whom they were found, and the rule's measured error.
 
-    `told_by_log` counts the log's lines that name who was preempted for whom, whatever the reason.
+    `named_by_log` counts the log's lines that name who was preempted for whom, whatever the reason.
     """
 
     links: tuple[Preemption, ...]
     preempted_attempts: int
-    told_by_log: int
+    named_by_log: int = field(metadata={"json": "told_by_log"})
     rule_window_s: float
     rule_error: RuleError | None
 
@@ -123,7 +125,7 @@ def preemption_links(
     rule_window_s: float = RULE_WINDOW_S,
     confidence: float = CONFIDENCE,
 ) -> PreemptionLinks:
-    """Preemptions that failures caused: by the log where it tells, by the rule elsewhere.
+    """Preemptions that failures caused: by the log where it names them, by the rule elsewhere.
 
     Args:
         attempts: all attempts.
@@ -134,17 +136,12 @@ def preemption_links(
         confidence: of the intervals of the rule's error, between 0 and 1.
     """
     gone = attempts.filter((attempts["state"] == "PREEMPTED") & attempts["end"].notnull())
-    told_events = events.filter(
-        (events["check"] == "slurmctld")
-        & (events["code"] == "PREEMPTED")
-        & events["job_id"].notnull()
-        & events["related_job_id"].notnull()
-    ).select("job_id", "related_job_id", "time")
-    told_by_log = int(told_events.count().to_pyarrow().as_py())
+    lines = _preemption_lines(events)
+    named_by_log = int(lines.count().to_pyarrow().as_py())
     restarts = restarts_after_failure(attempts, failures)
     by_rule = _links_by_rule(attempts, allocations, restarts, rule_window_s)
     # Hundreds of thousands are preempted; only those that a restart or the rule names matter.
-    asked = told_events.semi_join(
+    asked = lines.semi_join(
         _listed("related_job_id", {r.job_id for r in restarts}), "related_job_id"
     )
     ruled = gone.semi_join(_listed("attempt_id", set(by_rule)), "attempt_id").select("job_id")
@@ -152,6 +149,34 @@ def preemption_links(
     victims = fetch(
         gone.semi_join(jobs, "job_id"), "attempt_id", "job_id", "end", "elapsed_s", "n_gpus"
     )
+    named = _named_by_log(lines.semi_join(jobs, "job_id"), victims)
+    by_log = _links_by_log(named, restarts)
+    unnamed = {attempt: restart for attempt, restart in by_rule.items() if attempt not in named}
+    return PreemptionLinks(
+        links=(*_links(by_log, victims, True), *_links(unnamed, victims, False)),
+        preempted_attempts=int(gone.count().to_pyarrow().as_py()),
+        named_by_log=named_by_log,
+        rule_window_s=rule_window_s,
+        rule_error=_rule_error(named, by_log, by_rule, confidence) if named_by_log else None,
+    )
+
+
+def _preemption_lines(events: ibis.Table) -> ibis.Table:
+    """Lines of the controller's log that name who was preempted for whom."""
+    return events.filter(
+        (events["check"] == "slurmctld")
+        & (events["code"] == "PREEMPTED")
+        & events["job_id"].notnull()
+        & events["related_job_id"].notnull()
+    ).select("job_id", "related_job_id", "time")
+
+
+def _listed(name: str, values: set[str]) -> ibis.Table:
+    return ibis.memtable({name: sorted(values)}, schema={name: "string"})
+
+
+def _links(found: dict[str, Restart], victims: pa.Table, from_log: bool) -> Iterator[Preemption]:
+    """The preempted attempts with what they lost, in order of their ids."""
     held = {
         attempt: (float(elapsed_s or 0.0), int(n_gpus or 0))
         for attempt, elapsed_s, n_gpus in zip(
@@ -161,53 +186,22 @@ def preemption_links(
             strict=True,
         )
     }
-    told = _told_by_log(
-        told_events.semi_join(jobs, "job_id"),
+    for attempt, restart in sorted(found.items(), key=lambda pair: pair[0]):
+        yield Preemption(
+            attempt, *held[attempt], restart.failed_attempt_id, restart.job_id, from_log
+        )
+
+
+def _named_by_log(lines: ibis.Table, victims: pa.Table) -> dict[str, tuple[str, float]]:
+    """For each preempted attempt the job it made room for, and when, as the log has it."""
+    rows = fetch(lines, "job_id", "related_job_id", "time")
+    by_job: dict[str, list[tuple[float, str]]] = {}
+    for attempt, job, end_s in zip(
         victims["attempt_id"].to_pylist(),
         victims["job_id"].to_pylist(),
         seconds_of(victims["end"]),
-    )
-    by_log = _links_by_log(told, restarts)
-    links = [_link(pair, held, True) for pair in sorted(by_log.items(), key=_attempt)]
-    links += [
-        _link(pair, held, False)
-        for pair in sorted(by_rule.items(), key=_attempt)
-        if pair[0] not in told
-    ]
-    return PreemptionLinks(
-        links=tuple(links),
-        preempted_attempts=int(gone.count().to_pyarrow().as_py()),
-        told_by_log=told_by_log,
-        rule_window_s=rule_window_s,
-        rule_error=_rule_error(told, by_log, by_rule, confidence) if told_by_log else None,
-    )
-
-
-def _listed(name: str, values: set[str]) -> ibis.Table:
-    return ibis.memtable({name: sorted(values)}, schema={name: "string"})
-
-
-def _attempt(pair: tuple[str, Restart]) -> str:
-    return pair[0]
-
-
-def _link(
-    pair: tuple[str, Restart], held: dict[str, tuple[float, int]], from_log: bool
-) -> Preemption:
-    attempt, restart = pair
-    elapsed_s, n_gpus = held[attempt]
-    return Preemption(
-        attempt, elapsed_s, n_gpus, restart.failed_attempt_id, restart.job_id, from_log
-    )
-
-
-def _told_by_log(
-    events: ibis.Table, attempts: list[str], jobs: list[str], ends_s: Floats
-) -> dict[str, tuple[str, float]]:
-    """For each preempted attempt the job it made room for, and when, as the log has it."""
-    rows = fetch(events, "job_id", "related_job_id", "time")
-    by_job: dict[str, list[tuple[float, str]]] = {}
-    for attempt, job, end_s in zip(attempts, jobs, ends_s, strict=True):
+        strict=True,
+    ):
         by_job.setdefault(job, []).append((float(end_s), attempt))
     found: dict[str, tuple[str, float]] = {}
     for job, other, time_s in zip(
@@ -223,9 +217,9 @@ def _told_by_log(
 
 
 def _links_by_log(
-    told: dict[str, tuple[str, float]], restarts: tuple[Restart, ...]
+    named: dict[str, tuple[str, float]], restarts: tuple[Restart, ...]
 ) -> dict[str, Restart]:
-    """Of those that the log tells, the ones that made room for a restart after a failure.
+    """Of those that the log names, the ones that made room for a restart after a failure.
 
     The controller preempts some time before the job that needs the room can start; the restart
     meant is the job's next one, and no later than the tolerance of the log.
@@ -234,7 +228,7 @@ def _links_by_log(
     for restart in restarts:
         by_job.setdefault(restart.job_id, []).append(restart)
     found = {}
-    for attempt, (job, time_s) in told.items():
+    for attempt, (job, time_s) in named.items():
         near = [
             restart
             for restart in by_job.get(job, [])
@@ -290,12 +284,12 @@ def _links_by_rule(
 
 
 def _rule_error(
-    told: dict[str, tuple[str, float]],
+    named: dict[str, tuple[str, float]],
     by_log: dict[str, Restart],
     by_rule: dict[str, Restart],
     confidence: float,
 ) -> RuleError:
-    ruled = {attempt: r.job_id for attempt, r in by_rule.items() if attempt in told}
+    ruled = {attempt: r.job_id for attempt, r in by_rule.items() if attempt in named}
     logged = {attempt: r.job_id for attempt, r in by_log.items()}
     agreeing = int(np.sum([logged.get(attempt) == job for attempt, job in ruled.items()]))
     return RuleError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import ibis
@@ -13,10 +14,11 @@ from ettr.metrics.exposure import ExposureBasis
 from ettr.metrics.instants import fetch, first_row, seconds_of
 from ettr.metrics.status import share
 from ettr.tables.ibis_time import epoch_s
-from ettr.units import SECONDS_PER_HOUR
+from ettr.units import SECONDS_PER_HOUR, SECONDS_PER_MINUTE
 
-ELAPSED_SLACK_S = 60
-LAG_REACH_S = 3600.0
+ELAPSED_SLACK_S = SECONDS_PER_MINUTE
+LAG_REACH_S = SECONDS_PER_HOUR
+DATED_TABLES = ("attempts", "node_states", "events", "progress")
 LISTED_NODES = 20
 
 
@@ -88,15 +90,7 @@ class DataQuality:
 
 
 def data_quality(
-    *,
-    files: ibis.Table,
-    rejects: ibis.Table,
-    attempts: ibis.Table,
-    allocations: ibis.Table,
-    nodes: ibis.Table,
-    node_states: ibis.Table,
-    events: ibis.Table,
-    progress: ibis.Table,
+    tables: Mapping[str, ibis.Table],
     failures: ibis.Table,
     exposure: ExposureBasis,
     assumptions: tuple[str, ...] = (),
@@ -104,26 +98,17 @@ def data_quality(
     """Rejects by reason, open jobs, gaps, clock skew, unknown nodes, and assumptions.
 
     Args:
-        files: the ingested files.
-        rejects: rows that could not be read.
-        attempts: all attempts.
-        allocations: nodes of the attempts.
-        nodes: the inventory.
-        node_states: scheduler states of nodes.
-        events: observations.
-        progress: training-side events.
+        tables: the store's tables by name.
         failures: failures of the infrastructure, for the lag of node states.
         exposure: what the denominator of the rates rests on.
         assumptions: what the analysis itself assumed, one sentence each; those made in reading
             the files are added.
     """
-    read = _files(files)
-    counts = first_row(_counts(attempts))
+    read = _files(tables["files"])
+    counts = first_row(_counts(tables["attempts"]))
     started = int(counts["started"])
-    strangers = (
-        allocations.select("cluster", "node").distinct().anti_join(nodes, ["cluster", "node"])
-    )
-    unknown = sorted(fetch(strangers.select("node"))["node"].to_pylist())
+    allocations = tables["allocations"]
+    unknown = _not_in_inventory(allocations, tables["nodes"])
     held_s = allocations["elapsed_s"].sum().to_pyarrow().as_py() or 0.0
     notes = dict.fromkeys(note for file in read for note in file.notes)
     return DataQuality(
@@ -131,18 +116,11 @@ def data_quality(
         rows_rejected=sum(file.rows_rejected for file in read),
         rows_skipped=sum(file.rows_skipped for file in read),
         files=read,
-        rejected=_rejected(rejects),
+        rejected=_rejected(tables["rejects"]),
         running_attempts=int(counts["running"]),
         pending_attempts=int(counts["pending"]),
-        coverage=coverage(
-            {
-                "attempts": attempts,
-                "node_states": node_states,
-                "events": events,
-                "progress": progress,
-            }
-        ),
-        clocks=_clocks(attempts, node_states, events, failures, counts),
+        coverage=coverage({name: tables[name] for name in DATED_TABLES}),
+        clocks=_clocks(tables, failures, counts),
         nodes_not_in_inventory=len(unknown),
         nodes_not_in_inventory_first=tuple(unknown[:LISTED_NODES]),
         attempts_without_nodes=int(counts["no_nodes"]),
@@ -154,6 +132,12 @@ def data_quality(
         exposure=exposure,
         assumptions=(*assumptions, *exposure.sentences, *notes),
     )
+
+
+def _not_in_inventory(allocations: ibis.Table, nodes: ibis.Table) -> list[str]:
+    """Nodes that ran jobs and are not in the inventory."""
+    used = allocations.select("cluster", "node").distinct()
+    return sorted(fetch(used.anti_join(nodes, ["cluster", "node"]), "node")["node"].to_pylist())
 
 
 def _files(files: ibis.Table) -> tuple[FileQuality, ...]:
@@ -218,12 +202,9 @@ def _counts(attempts: ibis.Table) -> ibis.Table:
 
 
 def _clocks(
-    attempts: ibis.Table,
-    node_states: ibis.Table,
-    events: ibis.Table,
-    failures: ibis.Table,
-    counts: dict[str, object],
+    tables: Mapping[str, ibis.Table], failures: ibis.Table, counts: Mapping[str, object]
 ) -> Clocks:
+    attempts, events = tables["attempts"], tables["events"]
     before = after = 0
     if counts["first"] is not None:
         edges = attempts.aggregate(
@@ -238,7 +219,7 @@ def _clocks(
             )
         )
         before, after = int(row["before"]), int(row["after"])
-    lags_s = node_down_lags_s(failures, node_states)
+    lags_s = node_down_lags_s(failures, tables["node_states"])
     return Clocks(
         attempts_started_before_submit=_int(counts["early"]),
         attempts_ended_before_start=_int(counts["backward"]),

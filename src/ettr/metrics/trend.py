@@ -9,6 +9,7 @@ from typing import Any
 
 import ibis
 import numpy as np
+import numpy.typing as npt
 
 from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
@@ -120,31 +121,38 @@ def rate_trend(
             f"window_days {window_days} and step_days {step_days} must be above 0; "
             "give 30 and 1 for a month's window on every day"
         )
-    start_s, end_s = np.floor(to_seconds(period.start)), to_seconds(period.end)
+    start_s, end_s = float(np.floor(to_seconds(period.start))), to_seconds(period.end)
     step_s = max(1, round(step_days * SECONDS_PER_DAY))
     steps = max(1, int(np.ceil((end_s - start_s) / step_s)))
     edges = start_s + step_s * np.arange(steps + 1, dtype=np.float64)
-    exposure_days = cumulative_node_days(exposed, edges, above_gpus)
-    fetched = fetch(failures, "end", "symptom", "n_gpus")
-    kept = np.ones(fetched.num_rows, dtype=bool)
-    if above_gpus is not None:
-        kept = np.nan_to_num(floats_of(fetched["n_gpus"])) > above_gpus
-    moments = seconds_of(fetched["end"])
-    symptoms = np.asarray(fetched["symptom"].to_pylist(), dtype=object)
+    node_days = cumulative_node_days(exposed, edges, above_gpus)
+    moments, symptoms = _failure_times(failures, above_gpus)
     points = []
     for place in range(1, len(edges)):
         low_s = max(edges[place] - window_days * SECONDS_PER_DAY, start_s)
-        node_days = float(exposure_days[place] - np.interp(low_s, edges, exposure_days))
-        first = low_s <= start_s
-        inside = kept & (moments <= edges[place])
-        inside &= (moments >= low_s) if first else (moments > low_s)
+        inside = moments <= edges[place]
+        inside &= (moments >= low_s) if low_s <= start_s else (moments > low_s)
+        exposure_days = float(node_days[place] - np.interp(low_s, edges, node_days))
+        counts = Counter(symptoms[inside].tolist())
         high_s = min(edges[place], end_s)
-        counts = Counter(symptoms[inside])
-        total = part_rate(counts.total(), node_days, int(kept.sum()), confidence, spread)
+        total = part_rate(counts.total(), exposure_days, len(moments), confidence, spread)
         points.append(_point(low_s, high_s, counts, total))
     return RateTrend(
         window_days, step_days, above_gpus, confidence, tuple(points), check_markers(events)
     )
+
+
+def _failure_times(
+    failures: ibis.Table, above_gpus: int | None
+) -> tuple[Floats, npt.NDArray[np.object_]]:
+    """When each failure of those jobs happened, in seconds, and its symptom."""
+    rows = fetch(failures, "end", "symptom", "n_gpus")
+    moments = seconds_of(rows["end"])
+    symptoms = np.asarray(rows["symptom"].to_pylist(), dtype=object)
+    if above_gpus is None:
+        return moments, symptoms
+    large = np.nan_to_num(floats_of(rows["n_gpus"])) > above_gpus
+    return moments[large], symptoms[large]
 
 
 def _point(low_s: float, high_s: float, counts: Counter[str], total: EstimatedRate) -> TrendPoint:

@@ -15,6 +15,9 @@ from ettr.models.base import FEW_FAILURES
 from ettr.models.data import Counts, Floats
 from ettr.models.dispersion import spread_index
 
+_WINSORISED_SHARE = 0.1
+"""Share of the fleets on either side that a spread between fleets draws in."""
+
 
 @dataclass(frozen=True, slots=True)
 class RateRatio:
@@ -126,12 +129,7 @@ def ratio_with_dispersion(
         UsageError: a fleet has no exposure.
     """
     check_confidence(confidence)
-    for name, rate in zip(names, (a, b), strict=True):
-        if not rate.node_days > 0:
-            raise UsageError(
-                f"{name} has an exposure of {rate.node_days} node-days, so it has no rate; "
-                "give a longer period or other nodes"
-            )
+    _check_exposure(a, b, names)
     tail = (1.0 - confidence) / 2.0
     factor = index
     if math.isfinite(degrees):
@@ -157,6 +155,15 @@ def ratio_with_dispersion(
         _says(ratio, low, high, p_value, confidence, names),
         confidence,
     )
+
+
+def _check_exposure(a: FailureRate, b: FailureRate, names: tuple[str, str]) -> None:
+    for name, rate in zip(names, (a, b), strict=True):
+        if not rate.node_days > 0:
+            raise UsageError(
+                f"{name} has an exposure of {rate.node_days} node-days, so it has no rate; "
+                "give a longer period or other nodes"
+            )
 
 
 def _equal_rates(x: float, y: float, share: float) -> float:
@@ -280,7 +287,7 @@ def funnel(fleets: Sequence[tuple[str, FailureRate]], over_dispersed: bool = Fal
             "give two or more fleets and at least one failure"
         )
     target = failures / sum(rate.node_days for _, rate in used)
-    index = _between(used, target) if over_dispersed else 1.0
+    index = _overdispersion_factor(used, target) if over_dispersed else 1.0
     exposures = np.array([rate.node_days for _, rate in used])
     curve = np.geomspace(exposures.min() / 2, exposures.max() * 1.5, 60)
     inner, outer = (_limits(target, exposures, level, index) for level in (0.95, 0.998))
@@ -321,12 +328,20 @@ def _limits(
     return list(zip(low.tolist(), high.tolist(), strict=True))
 
 
-def _between(fleets: Sequence[tuple[str, FailureRate]], target: float) -> float:
+def _overdispersion_factor(fleets: Sequence[tuple[str, FailureRate]], target: float) -> float:
+    """How many times fleets scatter around the target as much as chance alone would, at least 1.
+
+    The mean square of their distances in standard deviations, the outermost tenth on either side
+    drawn in, so that one fleet that stands out does not widen the limits which it should leave.
+
+    Source:
+        Spiegelhalter (2005), as for `funnel`.
+    """
     z = np.array(
         [
             2.0 * (math.sqrt(rate.failures) - math.sqrt(target * rate.node_days))
             for _, rate in fleets
         ]
     )
-    z = np.clip(z, *np.quantile(z, [0.1, 0.9]))
+    z = np.clip(z, *np.quantile(z, [_WINSORISED_SHARE, 1.0 - _WINSORISED_SHARE]))
     return max(1.0, float(np.mean(z**2)))

@@ -1,6 +1,7 @@
 """Failure rate that steps: constant between change points, and the change points found."""
 
 import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -63,39 +64,34 @@ class PiecewiseConstant(FailureModel[Lifetimes]):
         local = local_spread(data)
         cuts = _search(counts, exposure_s, self.most_steps, data.failures, local.index)
         starts = [0, *cuts, counts.size]
-        parameters, rates, levels = [], [], []
-        likelihood = 0.0
-        for i, (a, b) in enumerate(pairwise(starts)):
-            n, days = int(counts[a:b].sum()), float(exposure_s[a:b].sum()) / SECONDS_PER_DAY
-            interval = local.interval(FailureRate(n, days), confidence)
-            parameters.append(Parameter.of(f"rate {i + 1}", "per node-day", interval))
-            rates.append(n / days / SECONDS_PER_DAY)
-            levels.append(f"{n / days:.3g}")
-            likelihood += n * math.log(n / days / SECONDS_PER_DAY) - n if n else 0.0
+        pieces = [
+            FailureRate(int(counts[a:b].sum()), float(exposure_s[a:b].sum()) / SECONDS_PER_DAY)
+            for a, b in pairwise(starts)
+        ]
+        steps = [
+            Interval(
+                float(edges_s[at]),
+                *_place(counts[a:b], exposure_s[a:b], edges_s[a : b + 1], confidence, local.index),
+            )
+            for a, at, b in zip(starts, cuts, starts[2:], strict=False)
+        ]
         steps_s = [float(edges_s[cut]) for cut in cuts]
-        for i, cut in enumerate(cuts):
-            a, b = starts[i], starts[i + 2]
-            ends = _place(counts[a:b], exposure_s[a:b], edges_s[a : b + 1], confidence, local.index)
-            interval = Interval(float(edges_s[cut]), *ends)
-            parameters.append(Parameter.of(f"step {i + 1}", "s", interval))
-        hazard = _Steps(np.array([0.0, *steps_s]), np.array(rates))
+        per_day = [piece.failures / piece.node_days for piece in pieces]
+        hazard = _Steps(np.array([0.0, *steps_s]), np.array(per_day) / SECONDS_PER_DAY)
         n_parameters = 1 + 2 * len(cuts)
         goodness = age_test(data, hazard, n_parameters)
-        days_text = ", ".join(f"{step / SECONDS_PER_DAY:,.1f}" for step in steps_s)
         return Fit(
             model=self.name,
-            parameters=tuple(parameters),
+            parameters=(
+                *_named("rate", "per node-day", [local.interval(p, confidence) for p in pieces]),
+                *_named("step", "s", steps),
+            ),
             rate=rate,
             rate_per_node_day=rate.interval(confidence),
-            log_likelihood=likelihood if data.failures else None,
+            log_likelihood=sum(map(_log_likelihood, pieces)) if data.failures else None,
             n_parameters=n_parameters,
             goodness=goodness,
-            meaning=(
-                f"The rate steps at day {days_text}: {' then '.join(levels)} per node-day; "
-                f"{verdict(goodness)}."
-                if cuts
-                else f"No step of the rate is shown; {verdict(goodness)}."
-            ),
+            meaning=f"{_steps_in_words(steps_s, per_day)}; {verdict(goodness)}.",
             assumptions=(
                 "a constant rate between change points",
                 "failures independent of each other"
@@ -107,6 +103,26 @@ class PiecewiseConstant(FailureModel[Lifetimes]):
             confidence=confidence,
             cumulative_hazard=hazard,
         )
+
+
+def _named(name: str, unit: str, intervals: Iterable[Interval]) -> Iterator[Parameter]:
+    """Parameters of one kind, numbered from 1."""
+    for place, interval in enumerate(intervals, 1):
+        yield Parameter.of(f"{name} {place}", unit, interval)
+
+
+def _steps_in_words(steps_s: Sequence[float], per_day: Sequence[float]) -> str:
+    if not steps_s:
+        return "No step of the rate is shown"
+    days = ", ".join(f"{step_s / SECONDS_PER_DAY:,.1f}" for step_s in steps_s)
+    levels = " then ".join(f"{level:.3g}" for level in per_day)
+    return f"The rate steps at day {days}: {levels} per node-day"
+
+
+def _log_likelihood(piece: FailureRate) -> float:
+    """Of the failures of a piece at its own rate, per second."""
+    n = piece.failures
+    return n * math.log(n / piece.node_days / SECONDS_PER_DAY) - n if n else 0.0
 
 
 def local_spread(data: Lifetimes) -> Spread:

@@ -81,28 +81,32 @@ def compare_models(
             f"{failures} failure{' is' if failures == 1 else 's are'} too few to tell models apart "
             f"({FEW_FAILURES} are needed): the {simplest.model} model is used as the simplest.",
         )
-    scored = [(math.inf if fit.aic is None else fit.aic, fit) for fit in fits]
-    least = min(score for score, _ in scored)
-    likely = [math.exp(-0.5 * (score - least)) for score, _ in scored]
-    first = scored[0][0]
-    best = simplest if first - least < _WORTH else min(scored, key=lambda pair: pair[0])[1]
-    total = sum(likely)
-    order = sorted(range(len(fits)), key=lambda i: (fits[i] is not best, scored[i][0]))
-    doubt = ""
-    if best.goodness is not None and best.goodness.p_value < 0.01:
-        doubt = (
-            " Its own test still rejects it (p < 0.01): treat what follows from it as approximate."
-        )
+    return _by_aic(fits)
+
+
+def _by_aic(fits: Sequence[Fit]) -> Comparison:
+    """The fits in order of AIC; the first given, the simplest, wins unless another gains enough."""
+    simplest = fits[0]
+    aic = [math.inf if fit.aic is None else fit.aic for fit in fits]
+    least = min(aic)
+    best = simplest if aic[0] - least < _WORTH else fits[aic.index(least)]
+    likely = [math.exp(-0.5 * (value - least)) for value in aic]
+    order = sorted(range(len(fits)), key=lambda i: (fits[i] is not best, aic[i]))
     lead = (
         f"The {best.model} model is preferred as the simplest: no other gains {_WORTH:g} units of "
         "AIC."
         if best is simplest
         else f"The {best.model} model explains the data better than the {simplest.model} one "
-        f"(AIC lower by {first - least:.1f})."
+        f"(AIC lower by {aic[0] - least:.1f})."
     )
+    doubt = ""
+    if best.goodness is not None and best.goodness.p_value < 0.01:
+        doubt = (
+            " Its own test still rejects it (p < 0.01): treat what follows from it as approximate."
+        )
     return Comparison(
         tuple(fits[i] for i in order),
-        tuple(likely[i] / total for i in order),
+        tuple(likely[i] / sum(likely) for i in order),
         best,
         lead + doubt,
     )

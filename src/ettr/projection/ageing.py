@@ -50,18 +50,14 @@ def fit_at_ages(
     if not 0 <= begin < end < math.inf:
         raise UsageError(f"ages {begin:g} to {end:g} days are no span; give 0 <= from < to")
     fit = model.fit(data, confidence)
-    if not data.failures or not fit.rate.per_node_day:
+    per_node_day = fit.rate.per_node_day
+    if not per_node_day:
         raise UsageError(
             f"no failure ended a lifetime, so {fit.model} knows nothing of ages; project with a "
             "constant rate"
         )
-    scale = model.log_scale(fit)
-    seen_per_s = data.failures / (data.node_days * SECONDS_PER_DAY)
-    factors = []
-    for value in (scale.estimate, scale.low, scale.high):
-        clipped = min(max(value or 0.0, _SCALES[0]), _SCALES[1])
-        factors.append(_mean_rate(model, data, clipped, ages_days, repair_law) / seen_per_s)
-    grown = (level.per_node_day or 0.0) / fit.rate.per_node_day
+    factors = _ageing_factors(model, data, model.log_scale(fit), ages_days, repair_law)
+    grown = (level.per_node_day or 0.0) / per_node_day
     rate = fit.rate_per_node_day
     return replace(
         fit,
@@ -74,6 +70,22 @@ def fit_at_ages(
         ),
         cumulative_hazard=None,
     )
+
+
+def _ageing_factors(
+    model: LogLocationScale,
+    data: Lifetimes,
+    scale: Interval,
+    ages_days: tuple[float, float],
+    repair_law: RepairLaw,
+) -> list[float]:
+    """Rate over those ages over the mean rate seen, at the estimate of the scale and its ends."""
+    seen_per_s = data.failures / (data.node_days * SECONDS_PER_DAY)
+    clipped = [
+        min(max(value or 0.0, _SCALES[0]), _SCALES[1])
+        for value in (scale.estimate, scale.low, scale.high)
+    ]
+    return [_mean_rate(model, data, value, ages_days, repair_law) / seen_per_s for value in clipped]
 
 
 def _mean_rate(

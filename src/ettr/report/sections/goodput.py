@@ -120,7 +120,7 @@ def _links_note(links: PreemptionLinks) -> str:
     note = (
         f"{found:,} of {links.preempted_attempts:,} preempted attempts made room for a "
         "job that had failed. The controller's log names the job that was given the nodes in "
-        f"{counted(links.told_by_log, 'case')}. In the others an attempt counts as preempted for "
+        f"{counted(links.named_by_log, 'case')}. In the others an attempt counts as preempted for "
         f"a failed job if that job restarted within {number(links.rule_window_s)} s on one of the "
         "same nodes."
     )
