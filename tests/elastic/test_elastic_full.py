@@ -2,6 +2,7 @@
 
 import errno
 import random
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 import torch.distributed as dist  # noqa: E402
 
-from ettr.checkpoint import CheckedWriter, CheckpointError  # noqa: E402
+from ettr.checkpoint import CheckedWriter, CheckpointError, block_ages  # noqa: E402
 from ettr.checkpoint.slot_writer import SlotWriter  # noqa: E402
 from ettr.elastic import Generation, Protection  # noqa: E402
 from ettr.elastic.full_checkpoint import full_steps, load_full, save_full  # noqa: E402
@@ -51,6 +52,37 @@ def begun(**protection):
             optimizer.step()
 
     return generation, train_to
+
+
+def test_a_run_that_starts_at_0_keeps_what_an_earlier_run_has_saved(alone, tmp_path):
+    first, train_to = begun(running=tmp_path, running_options={"policy": "full"})
+    for step in (1, 2, 3):
+        train_to(step)
+        first._running.checkpoint.wait()  # no round is skipped, however slow the disk
+    first.end()
+    with pytest.warns(
+        UserWarning, match=r"starts at step 0 although .* holds blocks of steps 3 to 3, .*COMPOSITE"
+    ):
+        second, train_to = begun(running=tmp_path, running_options={"policy": "full"})
+    train_to(1)
+    second.end()
+    kept = tmp_path / "kept-from-step-3"
+    assert {age.step for age in block_ages(kept)} == {3}
+    assert {age.step for age in block_ages(tmp_path)} == {1}
+
+
+def test_an_earlier_run_that_cannot_be_kept_is_not_overwritten(alone, tmp_path, monkeypatch):
+    first, train_to = begun(running=tmp_path, running_options={"policy": "full"})
+    train_to(1)
+    first.end()
+
+    def refused(self, *_):
+        raise PermissionError(errno.EACCES, "permission denied")
+
+    monkeypatch.setattr(Path, "rename", refused)
+    with pytest.raises(CheckpointError, match=r"cannot be moved aside .*permission denied"):
+        begun(running=tmp_path, running_options={"policy": "full"})
+    assert {age.step for age in block_ages(tmp_path)} == {1}
 
 
 def no_space(*_, **__):

@@ -20,7 +20,7 @@ from ettr.elastic.process_group import device
 from ettr.elastic.rank_inventory import RecoveryReport
 from ettr.elastic.recover import Recovery, RecoveryScope
 from ettr.elastic.rendezvous import Membership
-from ettr.elastic.running_guard import RunningGuard
+from ettr.elastic.running_guard import RunningGuard, keep_earlier_run
 from ettr.elastic.shard_image import Piece
 from ettr.elastic.states import GENERATION_TRANSITIONS, GenerationState, transition
 from ettr.errors import UsageError
@@ -98,6 +98,9 @@ class Generation:
         self._buddies = self._open_buddies()
         report = self._report = Recovery(self._scope(self._buddies), self._shard).run()
         self._time_restore(report)
+        root = self._group.protection.running
+        if root is not None and report.source == "start":
+            keep_earlier_run(root, self._messages, self.slot)
         self._running = RunningGuard.open(self._group.protection, self.slot, self._shard)
         if self._running is not None and report.source in ("start", "resume", "rollback"):
             self._running.save_all(report.step)
