@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from ettr.metrics.runs import CheckpointAssumptions
     from ettr.sources.base import ReadOptions
 
-WORST_SAVE_SHARE = 5.0 / 120.0
 LONGEST_WINDOW_S = 366 * SECONDS_PER_DAY
 USUAL_WINDOW = f"{WINDOW_BEFORE_S:g},{WINDOW_AFTER_S:g}"
 
@@ -326,24 +325,7 @@ def _checkpoints(interval_min: float | None, restart_min: float | None) -> Check
         raise UsageError(
             f"--restart-min {restart_min:g}: give a number of minutes, 0 or more, or leave it out"
         )
-    usual = CheckpointAssumptions()
-    known = {
-        name: value
-        for name, value in (
-            ("checkpoint_interval_min", interval_min),
-            ("restart_min", restart_min),
-        )
-        if value is not None
-    }
-    scenarios = {}
-    for name in ("worst", "middle", "best"):
-        case = replace(getattr(usual, name), **known)
-        # a short interval is not half spent in saving: at most the usual worst share of it
-        most_min = case.checkpoint_interval_min * WORST_SAVE_SHARE
-        scenarios[name] = replace(case, save_min=min(case.save_min, most_min))
-    chosen = CheckpointAssumptions(**scenarios)
-    chosen.check()
-    return chosen
+    return CheckpointAssumptions().narrowed(interval_min, restart_min)
 
 
 def _two_numbers(option: str, text: str) -> tuple[float, float]:

@@ -7,7 +7,7 @@ a band over stated assumptions instead of a number.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -78,6 +78,33 @@ class CheckpointAssumptions:
                     f"{name} scenario {case}: give an interval above the save time, times of 0 or "
                     "more, and a lost share between 0 and 1"
                 )
+
+    def narrowed(
+        self, interval_min: float | None = None, restart_min: float | None = None
+    ) -> CheckpointAssumptions:
+        """The same scenarios with a checkpoint interval or a restart time that is known.
+
+        A short interval is not half spent in saving: a save takes no larger share of it than in the
+        usual worst case.
+
+        Raises:
+            UsageError: as `check` does.
+        """
+        usual = CheckpointAssumptions().worst
+        most = usual.save_min / usual.checkpoint_interval_min
+
+        def known(case: Scenario) -> Scenario:
+            interval = case.checkpoint_interval_min if interval_min is None else interval_min
+            return replace(
+                case,
+                checkpoint_interval_min=interval,
+                restart_min=case.restart_min if restart_min is None else restart_min,
+                save_min=min(case.save_min, most * interval),
+            )
+
+        made = CheckpointAssumptions(known(self.worst), known(self.middle), known(self.best))
+        made.check()
+        return made
 
 
 @dataclass(frozen=True, slots=True)
