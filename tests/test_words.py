@@ -52,7 +52,6 @@ PENDING = (
     "src/ettr/projection/",
     "src/ettr/report/planner_page.py",
     "src/ettr/report/templates/planner.js",
-    "src/ettr/sources/",
 )
 
 

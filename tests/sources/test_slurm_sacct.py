@@ -300,7 +300,7 @@ def test_json_of_newer_data_parsers(tmp_path):
     assert (row["state"], row["cancelled_by"], row["exit_signal"]) == ("CANCELLED", "root", 15)
     assert (row["n_gpus"], row["n_cpus"], row["time_limit_s"], row["restarts"]) == (4, 8, None, 1)
     assert row["step_state"] == "CANCELLED"
-    with pytest.raises(SourceError, match=r"no whole JSON"):
+    with pytest.raises(SourceError, match=r"is not a complete JSON"):
         read(write(tmp_path, '{"jobs": [', "t.json"), ReadOptions(), JSON_SOURCE)
 
 

@@ -145,7 +145,7 @@ def load_json(origin: Origin) -> JsonObject:
     """The file as one JSON object.
 
     Raises:
-        SourceError: it is none.
+        SourceError: the file holds something else, or is corrupt or truncated.
     """
     try:
         with origin.open() as file:
@@ -157,7 +157,7 @@ def load_json(origin: Origin) -> JsonObject:
             )
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise SourceError(f"{origin}: is no whole JSON document: {error}") from error
+        raise SourceError(f"{origin}: is not a complete JSON document: {error}") from error
     except READ_ERRORS as error:
         raise SourceError(f"{origin}: is corrupt or truncated: {error}") from error
     if not isinstance(document, dict):

@@ -22,7 +22,7 @@ from ettr.errors import SourceError
 STDIN = Path("-")
 # what may come through a pipe; a log beyond it wants a file of its own
 SPOOL_LIMIT_BYTES = 64 << 30
-# without a byte for so long, the user is told what is waited for
+# without a byte for so long, the user is informed that the program waits
 PATIENCE_S = 3.0
 
 _CHUNK_BYTES = 1 << 20
@@ -67,7 +67,7 @@ def log_file(path: Path, waiting: Callable[[str], None] | None = None) -> Iterat
 
     Args:
         path: a file, a FIFO, a device, or `-` for standard input.
-        waiting: told once, in a sentence, when a stream is silent for `PATIENCE_S` seconds.
+        waiting: called once, with a sentence, when a stream is silent for `PATIENCE_S` seconds.
 
     Raises:
         SourceError: the stream cannot be read, holds more than `SPOOL_LIMIT_BYTES`, or does not

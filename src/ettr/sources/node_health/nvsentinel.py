@@ -139,7 +139,7 @@ def _codes(check: str, given: Json) -> list[str | None]:
 
 
 def _entities(given: Json) -> tuple[str | None, str | None, str | None]:
-    """The narrowest kind of entity named, its values, and the pod that stands for a job."""
+    """The narrowest kind of entity named, its values, and the pod, which is taken as the job."""
     by_type: dict[str, list[str]] = {}
     for item in given if isinstance(given, list) else ():
         plain = _plain_keys(item)

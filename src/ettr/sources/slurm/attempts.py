@@ -280,7 +280,7 @@ def rows_from_sacct_fields(
 
     Args:
         reader: one per file, so that its notes cover the whole file.
-        records: field names in any case; values as sacct prints them; None stands for "".
+        records: field names in any case; values as sacct prints them; None is read as "".
             Times may be ISO 8601 with or without offset, or seconds since 1970.
         lines: the line of each record.
 

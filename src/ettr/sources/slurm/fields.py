@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import re
 
+from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR, SECONDS_PER_MINUTE
+
 # Base states and the flags that sacct may print in their place.
 _STATES_TEXT = (
     "BOOT_FAIL CANCELLED COMPLETED COMPLETING CONFIGURING DEADLINE FAILED LAUNCH_FAILED NODE_FAIL "
@@ -46,7 +48,7 @@ SHORT_STATES = {
     "TO": "TIMEOUT",
 }
 
-# Step states from worst to best: which of a job's steps tells its story.
+# Step states from worst to best: which of a job's steps gives its `step_state`.
 STEP_RANK = {
     state: rank
     for rank, state in enumerate(
@@ -173,14 +175,18 @@ def duration_s(text: str) -> float | None:
     if match := _DURATION.fullmatch(text):
         days, hours, minutes, seconds = match.groups()
         return (
-            86400.0 * int(days or 0)
-            + 3600.0 * int(hours or 0)
-            + 60.0 * int(minutes)
+            SECONDS_PER_DAY * int(days or 0)
+            + SECONDS_PER_HOUR * int(hours or 0)
+            + SECONDS_PER_MINUTE * int(minutes)
             + float(seconds)
         )
     if match := _DAYS_HOURS.fullmatch(text):
         days, hours, minutes = match.groups()
-        return 86400.0 * int(days) + 3600.0 * int(hours) + 60.0 * int(minutes or 0)
+        return (
+            SECONDS_PER_DAY * int(days)
+            + SECONDS_PER_HOUR * int(hours)
+            + SECONDS_PER_MINUTE * int(minutes or 0)
+        )
     raise ValueError(f"{text!r} is no duration")
 
 
@@ -188,7 +194,7 @@ def integer(text: str) -> int | None:
     """A whole number; None where sacct has nothing to say.
 
     Raises:
-        ValueError: no whole number, or none that 64 bits hold.
+        ValueError: no whole number, or one beyond 64 bits.
     """
     if text in NOTHING:
         return None
@@ -207,7 +213,7 @@ def minutes_to_s(text: str) -> float | None:
     if text in {"UNLIMITED", "Partition_Limit", "INVALID"}:
         return None
     minutes = integer(text)
-    return None if minutes is None else 60.0 * minutes
+    return None if minutes is None else SECONDS_PER_MINUTE * minutes
 
 
 def exit_code(text: str) -> tuple[int | None, int | None]:

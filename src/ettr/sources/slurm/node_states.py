@@ -17,7 +17,7 @@ _MARKS = {
     "-": "PLANNED",
     "+": "",
 }
-# words of sinfo that stand for a base state and a flag
+# words of sinfo for a base state with a flag
 _SPELLED = {
     "DRAINED": ("IDLE", "DRAIN"),
     "DRAINING": ("ALLOCATED", "DRAIN"),
@@ -30,8 +30,8 @@ _SPELLED = {
     "RESV": ("RESERVED",),
     "INVAL": ("INVALID_REG",),
 }
-# of several, the one that tells why the node gives no work
-_TELLING = (
+# of several, the first of these says why the node gets no work
+_BY_RANK = (
     "DOWN",
     "ERROR",
     "FAIL",
@@ -45,11 +45,11 @@ _TELLING = (
     "UNKNOWN",
     "POWERING_UP",
 )
-OUT_OF_SERVICE = frozenset(_TELLING) - {"UNKNOWN"}
+OUT_OF_SERVICE = frozenset(_BY_RANK) - {"UNKNOWN"}
 
 
 def node_state(text: str) -> tuple[str, str | None]:
-    """The telling state, such as DOWN or DRAIN, and the flags beside it, comma-separated.
+    """The state that counts, such as DOWN or DRAIN, and its other flags, comma-separated.
 
     Takes `DOWN*`, `IDLE+DRAIN`, `drained`, `DOWN+DRAIN+NOT_RESPONDING`.
 
@@ -69,7 +69,7 @@ def node_state(text: str) -> tuple[str, str | None]:
             raise ValueError(f"{text!r} is no state of a node")
         parts += _SPELLED.get(bare, (bare,))
     parts += [mark for mark in marks if mark]
-    state = next((name for name in _TELLING if name in parts), parts[0])
+    state = next((name for name in _BY_RANK if name in parts), parts[0])
     flags = [name for name in dict.fromkeys(parts) if name not in {state, "IDLE"}]
     return state, ",".join(flags) or None
 

@@ -20,9 +20,9 @@ from ettr.sources.slurm import fields as words
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-# stands for a separator of several bytes while a block is split
+# replaces a separator of several bytes while a block is split
 _STAND_IN = b"\x1f"
-# stand for a separator and a line break inside a free text of a repaired record
+# replace a separator and a line break inside a free text of a repaired record
 INNER_MARK, INNER_BREAK = b"\x1e", b"\x1d"
 _START = re.compile(rb"\d+(?:_(?:\d+|\[[^\]|]{0,400}\]))?(?:\+\d+)?(?:\.[A-Za-z0-9_+\-]+)?\Z")
 _NUMBER = re.compile(rb"\d*\Z")
@@ -81,7 +81,7 @@ _COMMANDS = re.compile(rb"\s*(?:\S*/)?(?:sbatch|srun|salloc|sattach|scrun|strigg
 
 @dataclass(frozen=True, slots=True)
 class RecordLayout:
-    """The fields of a file in order, in lower case, and how its lines are told apart.
+    """The fields of a file in order, in lower case, and how its lines are separated.
 
     `trailing` says that each line ends with one more separator (`sacct -p`).
     """
@@ -163,8 +163,8 @@ def split_records(block: bytes, layout: RecordLayout, header: bytes | None) -> R
 def _without_cut_ends(lines: _BlockLines, whole: Mask) -> Mask:
     """A line that has all its separators is not whole where the next goes on with its last text.
 
-    Only a free text may hold a line break, and only where each record begins with a job id can a
-    line that goes on be told from one that begins.
+    Only a free text may hold a line break, and only where each record begins with a job id can the
+    continuation of a text be distinguished from a new record.
     """
     if not lines.layout.job_first or lines.layout.fields[-1] not in words.FREE_TEXT:
         return whole
