@@ -242,7 +242,7 @@ class Running(Format):
     def load(self, folder: Path) -> State:
         """The newest step of which every block is whole; and no block may ever be wrong."""
         into = {name: torch.ones(shape) for name, shape in SHAPES.items()}
-        held = restore(folder, into, strict=False).extras.get("0")
+        held = restore(folder, into, allow_missing=True).extras.get("0")
         self.extras[extra_outcome(held)] += 1
         restore(folder, into, mode="newest")
         old, new = state_of(OLD), state_of(NEW)
@@ -404,7 +404,7 @@ def _save_until_killed(root: Path, durable_steps: int) -> None:
 def _after_real_kill(root: Path, durable: int) -> tuple[str, str]:
     into = {"x": torch.zeros(3000), "y": torch.zeros(40, 50)}
     try:
-        held = restore(root, into, strict=False).extras.get("0")
+        held = restore(root, into, allow_missing=True).extras.get("0")
         report = restore(root, into, mode="consistent")
     except EttrError:
         return "none", "none"

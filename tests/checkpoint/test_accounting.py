@@ -194,3 +194,118 @@ def test_optimizers_that_keep_lists_are_refused(tmp_path: Path) -> None:
     optimizer.state[model.weight]["history"] = [torch.ones(2, 2)]
     with pytest.raises(CheckpointError, match="weight: the optimizer keeps history as a list"):
         TrainingState(model, optimizer)
+
+
+def small() -> tuple[nn.Module, torch.optim.Optimizer]:
+    model = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2))
+    return model, torch.optim.AdamW(model.parameters(), lr=0.1)
+
+
+def train(model: nn.Module, optimizer: torch.optim.Optimizer, steps: int = 1) -> None:
+    for step in range(steps):
+        optimizer.zero_grad()
+        model(torch.full((5, 4), 1.0 + step)).square().sum().backward()
+        optimizer.step()
+
+
+@pytest.fixture
+def trained(tmp_path: Path) -> tuple[nn.Module, torch.optim.Optimizer]:
+    torch.manual_seed(5)
+    model, optimizer = small()
+    train(model, optimizer, 3)
+    with RunningCheckpoint(tmp_path, TrainingState(model, optimizer)) as checkpoint:
+        checkpoint.save_all(3)
+    return model, optimizer
+
+
+def test_gradients_at_the_restore_cost_no_moment(tmp_path: Path, trained) -> None:
+    """A forward and backward pass before it, as for torch.compile's warm-up."""
+    model, optimizer = small()
+    model(torch.ones(5, 4)).sum().backward()
+    gradients = [parameter.grad.clone() for parameter in model.parameters()]
+    report = restore(tmp_path, TrainingState(model, optimizer))
+    assert report.fresh_moments == ()
+    expected, found = values(*trained), values(model, optimizer)
+    assert len(found) == 4 + 4 * 3
+    assert all(torch.equal(one, two) for one, two in zip(expected, found, strict=True))
+    for parameter, gradient in zip(model.parameters(), gradients, strict=True):
+        assert torch.equal(parameter.grad, gradient)
+
+
+def test_an_optimizer_that_has_stepped_on_some_parameters_loses_no_moment(
+    tmp_path: Path, trained
+) -> None:
+    model, optimizer = small()
+    model[1](torch.ones(5, 3)).sum().backward()
+    optimizer.step()
+    assert len(optimizer.state) == 2  # of four parameters
+    restore(tmp_path, TrainingState(model, optimizer))
+    expected, found = values(*trained), values(model, optimizer)
+    assert all(torch.equal(one, two) for one, two in zip(expected, found, strict=True))
+
+
+def test_a_restore_runs_no_hook_of_the_optimizer(tmp_path: Path, trained) -> None:
+    from torch.optim.optimizer import (
+        register_optimizer_step_post_hook,
+        register_optimizer_step_pre_hook,
+    )
+
+    model, optimizer = small()
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    calls = []
+    handles = [
+        optimizer.register_step_pre_hook(lambda *_: calls.append("pre")),
+        optimizer.register_step_post_hook(lambda *_: calls.append("post")),
+        register_optimizer_step_pre_hook(lambda *_: calls.append("global pre")),
+        register_optimizer_step_post_hook(lambda *_: calls.append("global post")),
+    ]
+    try:
+        restore(tmp_path, TrainingState(model, optimizer))
+        assert calls == []
+        assert optimizer.param_groups[0]["lr"] == 0.1
+        train(model, optimizer)
+        assert sorted(calls) == ["global post", "global pre", "post", "pre"]
+    finally:
+        for handle in handles:
+            handle.remove()
+    scheduler.step()
+
+
+def test_moments_of_another_optimizer_are_not_left_out_in_silence(tmp_path: Path, trained) -> None:
+    model, _ = small()
+    state = TrainingState(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
+    reason = r"12 saved moments have no place in the optimizer \(exp_avg of 0.bias, exp_avg of"
+    with pytest.raises(CheckpointError, match=reason):
+        restore(tmp_path, state)
+    report = restore(tmp_path, state, allow_missing=True)
+    assert len(report.unused_moments) == 12
+    assert restore(tmp_path, model).unused_moments == ()  # a model alone asks for no moments
+
+
+@pytest.mark.parametrize("live", [torch.bfloat16, torch.int64])
+def test_values_are_converted_only_where_that_is_asked_for(tmp_path: Path, live) -> None:
+    with RunningCheckpoint(tmp_path, {"w": torch.tensor([1.5, 2.5])}) as checkpoint:
+        checkpoint.save_all(1)
+    target = {"w": torch.zeros(2, dtype=live)}
+    name = str(live).removeprefix("torch.")
+    with pytest.raises(CheckpointError, match=f"w: param was saved as float32 and is {name} now"):
+        restore(tmp_path, target)
+    assert target["w"].tolist() == [0, 0]
+    restore(tmp_path, target, cast=True)
+    assert target["w"].tolist() == ([1.5, 2.5] if live is torch.bfloat16 else [1, 2])
+
+
+def test_overlapping_blocks_count_once(tmp_path: Path) -> None:
+    """Blocks of two rows, then of three, in one slot: every element is restored, some twice."""
+    table = torch.arange(24.0).view(12, 2)
+    for rows in (2, 3):
+        with RunningCheckpoint(
+            tmp_path, {"w": table}, rows={"w": rows}, policy="round-robin"
+        ) as checkpoint:
+            if rows == 2:
+                checkpoint.save_all(1)
+            else:
+                checkpoint.step(2)
+    report = restore(tmp_path, {"w": torch.zeros(12, 2)})
+    assert report.blocks == 7
+    assert report.restored_fraction == 1.0

@@ -205,7 +205,7 @@ def test_every_slot_keeps_its_own(tmp_path: Path) -> None:
         "2": 2,
     }
     assert (report.extra, report.extra_step) == ({"rank": 1}, 4)
-    assert restore(tmp_path, model, slot=2, strict=False).extra == {"rank": 2}
+    assert restore(tmp_path, model, slot=2, allow_missing=True).extra == {"rank": 2}
 
 
 def test_of_a_consistent_step_only_what_belonged_to_it(tmp_path: Path) -> None:

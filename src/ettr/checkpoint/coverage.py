@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import numpy as np
 
 from ettr.checkpoint.regions import Region, n_elements, split_dim
-from ettr.checkpoint.shards import Shard
+from ettr.checkpoint.shards import PARAM, Shard
 
 
 class RestoreCoverage:
@@ -18,6 +19,7 @@ class RestoreCoverage:
         self._regions: dict[tuple[int, str], list[Region]] = {}
         self._numbers: dict[tuple[int, str], float] = {}
         self._absent: dict[int, set[str]] = {}
+        self._unused: set[str] = set()
 
     def add(self, shard: Shard, name: str, region: Region) -> None:
         """Note that a region of one component was restored."""
@@ -44,8 +46,26 @@ class RestoreCoverage:
         return [
             shard.spec.fqn
             for shard in self._shards
-            if not _covers(self._regions.get((id(shard), "param"), []), shard)
+            if self._n_covered(shard) < n_elements(shard.region)
         ]
+
+    def restored_fraction(self) -> float:
+        """Share of the elements of all parameters, of all ranks, that was restored."""
+        parameters = [shard for shard in self._shards if shard.is_parameter]
+        total = sum({s.spec.fqn: math.prod(s.spec.shape) for s in parameters}.values())
+        return sum(self._n_covered(shard) for shard in parameters) / max(total, 1)
+
+    def _n_covered(self, shard: Shard) -> int:
+        return _n_covered(self._regions.get((id(shard), PARAM), []), shard)
+
+    def note_unused(self, shard: Shard, name: str) -> None:
+        """Note a saved moment for which the optimizer of the shard has no place."""
+        self._unused.add(f"{name} of {shard.spec.fqn}")
+
+    @property
+    def unused_moments(self) -> list[str]:
+        """Saved moments for which an optimizer has no place."""
+        return sorted(self._unused)
 
     def note_absent(self, shard: Shard, name: str) -> None:
         """Note that a record of the shard did not hold this moment."""
@@ -72,21 +92,20 @@ class RestoreCoverage:
         return reset
 
 
-def _covers(regions: list[Region], shard: Shard) -> bool:
-    """Whether every element of a shard lies in one of these regions, each within the shard."""
-    if not shard.sizes:
-        return bool(regions)
+def _n_covered(regions: list[Region], shard: Shard) -> int:
+    """Number of elements of a shard that lie in one of these regions, each within the shard."""
+    if not regions or not shard.sizes:
+        return len(regions[:1])
     dim, whole = split_dim(shard.sizes), shard.region
     slabs = [r for r in regions if r[:dim] + r[dim + 1 :] == whole[:dim] + whole[dim + 1 :]]
     if len(slabs) == len(regions):
-        reached, last = whole[dim]
+        rows, reached = 0, whole[dim][0]
         for begin, end in sorted(region[dim] for region in slabs):
-            if begin > reached:
-                return False
+            rows += max(0, end - max(begin, reached))
             reached = max(reached, end)
-        return reached >= last
+        return rows * math.prod(shard.sizes) // shard.sizes[dim]
     covered = np.zeros(shard.sizes, bool)
     for region in regions:
         within = zip(region, shard.offsets, strict=True)
         covered[tuple(slice(b - o, e - o) for (b, e), o in within)] = True
-    return int(covered.sum()) == n_elements(whole)
+    return int(covered.sum())

@@ -37,8 +37,8 @@ def model_tensors(model: nn.Module) -> dict[str, TensorPlace]:
     """Canonical name -> place of every parameter and persistent buffer; tied ones once.
 
     Raises:
-        CheckpointError: the model's state dictionary holds a tensor that is none of its parameters
-            and buffers, or names of FSDP1.
+        CheckpointError: the model's state dictionary holds a tensor other than its parameters and
+            buffers, or the model is wrapped by FSDP1.
     """
     places: dict[str, TensorPlace] = {}
     taken: set[int] = set()

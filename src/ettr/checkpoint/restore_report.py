@@ -21,14 +21,18 @@ class RestoreReport:
         blocks: Blocks restored.
         known_blocks: Blocks of the checkpoint that lie in this state, restored or not.
         fell_back: Places that could not be trusted; the block's next older copy was taken.
-        missing: Parameters of which no good record covers some element (only with strict=False).
-        fresh_moments: Parameters with moments that no record held: they were set to zero, their
-            step counts with them.
+        missing: Parameters of which no good record covers some element (only with
+            allow_missing=True).
+        fresh_moments: Parameters that were saved before the optimizer had made their moments: those
+            are zero again, their step counts with them.
+        unused_moments: Saved moments for which the optimizer has no place (only with
+            allow_missing=True).
         extra: The last `extra` that was given: of the slot that was read or, where all were read,
             of the one that is furthest.
         extra_step: The step that `extra` belongs to.
         extras: The last `extra` of every slot.
-        restored_fraction: Share of the model's parameters.
+        restored_fraction: Share of the elements of the model's parameters and buffers, those of
+            all ranks counted.
         mean_step: Mean over the blocks.
         perturbation: Distance from the lost values; None where `reached_step` was not given.
     """
@@ -49,6 +53,7 @@ class RestoreReport:
     mean_step: float | None = None
     reached_step: int | None = None
     perturbation: Perturbation | None = None
+    unused_moments: tuple[str, ...] = ()
 
     @property
     def consistent(self) -> bool:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from ettr.checkpoint import perturbation as perturbations
 from ettr.checkpoint.coverage import RestoreCoverage
 from ettr.checkpoint.errors import CheckpointError
+from ettr.checkpoint.extra_state import Extra
 from ettr.checkpoint.layout import Component, Key
 from ettr.checkpoint.perturbation import Perturbation, RestoredBlock
 from ettr.checkpoint.record_selection import (
@@ -53,15 +54,16 @@ def restore(
     slot: int | str | tuple[int, ...] | None = None,
     mode: str = "newest",
     check: bool = True,
-    strict: bool = True,
+    allow_missing: bool = False,
+    cast: bool = False,
     reached_step: int | None = None,
     drill: bool = False,
 ) -> RestoreReport:
     """Copy a checkpoint into the live tensors of `state`; returns what was restored.
 
     The state may be sharded otherwise than it was saved: blocks are global regions. Moments are
-    created where the optimizer has none. If this raises, the state may be half restored and must
-    not be trained on.
+    created where the optimizer has none; gradients stay. If this raises, the state may be half
+    restored and must not be trained on.
 
     Args:
         state: as for `RunningCheckpoint`.
@@ -69,14 +71,17 @@ def restore(
         mode: `newest`, each block's newest good copy (ages may differ); or `consistent`, the
             newest step of which every block has a good copy.
         check: False skips the checksums of payloads (to measure what they cost; never to train).
-        strict: raise where a parameter is not covered; otherwise report it.
+        allow_missing: go on where an element of a parameter or buffer is not covered, or a saved
+            moment has no place in the optimizer; the report names them.
+        cast: convert values that were saved in another type.
         reached_step: step that the survivors have reached; with it the report says how stale the
             restored blocks are, and estimates ‖δ‖ (see `perturbation.estimated`).
         drill: the live values are those that count as lost: ‖δ‖ is measured against them instead.
 
     Raises:
         UsageError: no such mode.
-        CheckpointError: no checkpoint, no consistent step, or some element is not covered.
+        CheckpointError: no checkpoint, no consistent step, a value of another shape or type, or one
+            that is not restored.
     """
     begin = time.perf_counter()
     if mode not in MODES:
@@ -84,42 +89,26 @@ def restore(
     target = as_state(state)
     target.materialise()
     live = target.shards()
-    before = [shard.parameter.clone() for shard in live] if drill else []
-    perturbation: Perturbation | None = None
+    before = [shard.parameter.clone() for shard in live] if drill else None
     with ExitStack() as stack:
         name = None if slot is None else slot_folder(root, slot).name.removeprefix("slot-")
         checkpoint = open_checkpoint(stack, root, name)
         plan = _plan(checkpoint, live, mode, PayloadReader(check=check))
-        copied = _copy_all(plan, checkpoint, live)
+        copied = _copy_all(plan, checkpoint, live, cast=cast)
         extras = extras_of(checkpoint, at_most=plan.step)
-        if drill:
-            perturbation = perturbations.measured(live, before)
-        elif reached_step is not None:
-            restored = copied.blocks
-            perturbation = perturbations.estimated(checkpoint, restored, live, reached_step)
-    missing = copied.coverage.missing()
-    if missing and strict:
-        raise CheckpointError(_not_covered(root, missing, checkpoint.damaged))
+        perturbation = _perturbation(checkpoint, copied, live, before, reached_step)
+    if not allow_missing:
+        _raise_if_missing(root, copied.coverage, checkpoint.damaged)
     fresh_moments = _settle_step_counts(target, copied.coverage)
-    steps = copied.steps()
-    latest = max(extras.values(), key=lambda extra: extra.step, default=None)
-    return RestoreReport(
-        blocks=len(steps),
-        known_blocks=len(plan.records_of),
-        restored_bytes=copied.n_bytes,
-        oldest_step=min(steps, default=None),
-        newest_step=max(steps, default=None),
+    return _report(
+        plan,
+        copied,
+        extras,
         fell_back=tuple(replace(bad, lost=False) for bad in checkpoint.damaged),
-        missing=tuple(missing),
-        fresh_moments=tuple(fresh_moments),
-        extra={} if latest is None else latest.values,
-        restore_s=time.perf_counter() - begin,
-        extra_step=None if latest is None else latest.step,
-        extras=extras,
-        restored_fraction=copied.n_elements / max(_model_elements(live), 1),
-        mean_step=sum(steps) / len(steps) if steps else None,
+        fresh_moments=fresh_moments,
         reached_step=reached_step,
         perturbation=perturbation,
+        restore_s=time.perf_counter() - begin,
     )
 
 
@@ -143,7 +132,6 @@ class _Copied:
     coverage: RestoreCoverage
     blocks: dict[Key, RestoredBlock] = field(default_factory=dict)
     n_bytes: int = 0
-    n_elements: int = 0
 
     def add(
         self,
@@ -157,7 +145,6 @@ class _Copied:
         others = [other for other in records if other is not record]
         self.blocks[key] = RestoredBlock(record, others, targets, n / max(math.prod(key[2]), 1))
         self.n_bytes += record.header.payload_bytes
-        self.n_elements += n
 
     def steps(self) -> list[int]:
         """Of the restored records."""
@@ -185,7 +172,9 @@ def _plan(
     return _RestorePlan(reader, step, in_state, targets_of)
 
 
-def _copy_all(plan: _RestorePlan, checkpoint: OpenCheckpoint, live: Sequence[Shard]) -> _Copied:
+def _copy_all(
+    plan: _RestorePlan, checkpoint: OpenCheckpoint, live: Sequence[Shard], *, cast: bool
+) -> _Copied:
     copied = _Copied(RestoreCoverage(live))
     with torch.no_grad():
         for key, record, payload in good_payloads(plan.records_of, plan.reader, checkpoint):
@@ -193,53 +182,75 @@ def _copy_all(plan: _RestorePlan, checkpoint: OpenCheckpoint, live: Sequence[Sha
                 continue
             targets = plan.targets_of[key]
             for shard, region in targets:
-                _copy_block(key, record, payload, shard, region, copied.coverage)
+                _copy_block(record, payload, shard, region, copied.coverage, cast=cast)
             copied.add(key, plan.records_of[key], record, targets)
     return copied
 
 
 def _copy_block(
-    key: Key,
     record: Record,
     payload: memoryview,
     shard: Shard,
     region: Region,
     coverage: RestoreCoverage,
+    *,
+    cast: bool,
 ) -> None:
     layout = record.file.superblock.layout
-    saved = layout.tensors[layout.blocks[record.block].tensor]
-    if saved.shape != shard.spec.shape:
-        raise CheckpointError(
-            f"{key[0]}: it was saved with shape {list(saved.shape)} and has "
-            f"{list(shard.spec.shape)} now; build the model that was saved, or give a new run a "
-            f"folder of its own"
-        )
-    live = {component.name: component for component in shard.spec.components}
+    _, offsets, sizes = layout.key(record.block)
+    live = _live_components(record, shard, cast=cast)
     absent = set(live)
     for component, at, n_bytes in layout.components(record.block):
         if component.name not in live:
+            if shard.optimizer is not None:
+                coverage.note_unused(shard, component.name)
             continue
         absent.discard(component.name)
-        if live[component.name].kind != component.kind:
-            raise CheckpointError(
-                f"{key[0]}: {component.name} was saved as {component.kind} and is "
-                f"{live[component.name].kind} now; build the same optimizer as the saved run's"
-            )
         data = payload[at : at + n_bytes]
         if component.kind == "number":
             _copy_number(shard, component, data, coverage)
         elif component.kind == "whole":
             _copy_whole(shard, component, data, coverage)
         else:
-            stored = as_tensor(data, component.dtype, key[2])
+            stored = as_tensor(data, component.dtype, sizes)
             target = local_view(shard.tensor_value(component.name), shard, region)
-            copy_in_this_thread(target, region_view(stored, key[1], region))
+            copy_in_this_thread(target, region_view(stored, offsets, region))
         coverage.add(shard, component.name, region)
     for name in absent:
         # Saved before the optimizer had moments: those of this region start from zero.
         coverage.note_absent(shard, name)
         if live[name].kind == "sliced":
             local_view(shard.tensor_value(name), shard, region).zero_()
+
+
+def _live_components(record: Record, shard: Shard, *, cast: bool) -> dict[str, Component]:
+    """The components of a shard by name, if those of the record fit them.
+
+    Raises:
+        CheckpointError: another shape or kind, or another type without `cast`.
+    """
+    layout = record.file.superblock.layout
+    saved = layout.tensors[layout.blocks[record.block].tensor]
+    if saved.shape != shard.spec.shape:
+        raise CheckpointError(
+            f"{saved.fqn}: it was saved with shape {list(saved.shape)} and has "
+            f"{list(shard.spec.shape)} now; build the model that was saved, or give a new run a "
+            f"folder of its own"
+        )
+    live = {component.name: component for component in shard.spec.components}
+    for component in saved.components:
+        now = live.get(component.name, component)
+        if now.kind != component.kind:
+            raise CheckpointError(
+                f"{saved.fqn}: {component.name} was saved as {component.kind} and is {now.kind} "
+                f"now; build the same optimizer as the saved run's"
+            )
+        if now.dtype != component.dtype and component.kind != "number" and not cast:
+            raise CheckpointError(
+                f"{saved.fqn}: {component.name} was saved as {component.dtype} and is {now.dtype} "
+                f"now; build it in the saved type, or give cast=True to convert"
+            )
+    return live
 
 
 def _copy_number(
@@ -260,6 +271,42 @@ def _copy_whole(
         target.copy_(stored)
 
 
+def _perturbation(
+    checkpoint: OpenCheckpoint,
+    copied: _Copied,
+    live: Sequence[Shard],
+    before: Sequence[Tensor] | None,
+    reached_step: int | None,
+) -> Perturbation | None:
+    if before is not None:
+        return perturbations.measured(live, before)
+    if reached_step is not None:
+        return perturbations.estimated(checkpoint, copied.blocks, live, reached_step)
+    return None
+
+
+def _raise_if_missing(
+    root: str | os.PathLike[str], coverage: RestoreCoverage, damaged: Sequence[BadBlock]
+) -> None:
+    if missing := coverage.missing():
+        reason = f"; {len(damaged)} damaged places were found" if damaged else ""
+        raise CheckpointError(
+            f"{root}: {len(missing)} tensors are not covered by intact blocks "
+            f"({_first(missing)}){reason}; restore an earlier full checkpoint, or give "
+            f"allow_missing=True to go on without them"
+        )
+    if unused := coverage.unused_moments:
+        raise CheckpointError(
+            f"{root}: {len(unused)} saved moments have no place in the optimizer "
+            f"({_first(unused)}); build the same optimizer as the saved run's, or give "
+            f"allow_missing=True to go on without them"
+        )
+
+
+def _first(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+
+
 def _settle_step_counts(target: State, coverage: RestoreCoverage) -> list[str]:
     """Set the step counts that no record held; names of parameters with reset moments."""
     step_count = coverage.step_count()
@@ -268,16 +315,35 @@ def _settle_step_counts(target: State, coverage: RestoreCoverage) -> list[str]:
     return coverage.reset_absent_moments()
 
 
-def _model_elements(shards: Sequence[Shard]) -> int:
-    return sum({s.spec.fqn: math.prod(s.spec.shape) for s in shards}.values())
-
-
-def _not_covered(
-    root: str | os.PathLike[str], missing: Sequence[str], damaged: Sequence[BadBlock]
-) -> str:
-    shown = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
-    reason = f"; {len(damaged)} damaged places were found" if damaged else ""
-    return (
-        f"{root}: {len(missing)} tensors are not covered by intact blocks ({shown}){reason}; "
-        f"restore an earlier full checkpoint, or give strict=False to go on without them"
+def _report(
+    plan: _RestorePlan,
+    copied: _Copied,
+    extras: Mapping[str, Extra],
+    *,
+    fell_back: tuple[BadBlock, ...],
+    fresh_moments: Sequence[str],
+    reached_step: int | None,
+    perturbation: Perturbation | None,
+    restore_s: float,
+) -> RestoreReport:
+    steps = copied.steps()
+    latest = max(extras.values(), key=lambda extra: extra.step, default=None)
+    return RestoreReport(
+        blocks=len(steps),
+        known_blocks=len(plan.records_of),
+        restored_bytes=copied.n_bytes,
+        oldest_step=min(steps, default=None),
+        newest_step=max(steps, default=None),
+        fell_back=fell_back,
+        missing=tuple(copied.coverage.missing()),
+        fresh_moments=tuple(fresh_moments),
+        extra={} if latest is None else latest.values,
+        restore_s=restore_s,
+        extra_step=None if latest is None else latest.step,
+        extras=extras,
+        restored_fraction=copied.coverage.restored_fraction(),
+        mean_step=sum(steps) / len(steps) if steps else None,
+        reached_step=reached_step,
+        perturbation=perturbation,
+        unused_moments=tuple(copied.coverage.unused_moments),
     )

@@ -45,6 +45,7 @@ class Shard:
 
     Attributes:
         replica: (index, count) of identical copies.
+        optimizer: The one that trains it; it may not have made moments yet.
         uncut: All of it is one block.
     """
 
@@ -67,6 +68,11 @@ class Shard:
     def region(self) -> Region:
         """Its region of the global tensor."""
         return region_of(self.offsets, self.sizes)
+
+    @property
+    def is_parameter(self) -> bool:
+        """Whether it is a parameter or buffer, rather than a moment with blocks of its own."""
+        return self.paths[PARAM].key == PARAM
 
     def value(self, name: str) -> Tensor | float:
         """The live local tensor (or the Python number) of one component."""
@@ -104,12 +110,9 @@ class Shard:
         tensor = self.place.tensor
         if (self.fused and tensor.requires_grad) or any(p.inner for p in self.paths.values()):
             return UNCOUNTED
-        total = tensor._version
-        if self.optimizer is not None:
-            for value in self.optimizer.state[tensor].values():
-                if isinstance(value, Tensor):
-                    total += value._version
-        return total
+        moments = {} if self.optimizer is None else self.optimizer.state.get(tensor, {})
+        tensors = [value for value in moments.values() if isinstance(value, Tensor)]
+        return tensor._version + sum(value._version for value in tensors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +160,7 @@ def shards_of(fqn: str, place: TensorPlace, owner: ShardOwner) -> list[Shard]:
         else:
             for leaf in _leaves(f"{fqn}: {name}", name, local_tensor(value)):
                 builder.add(name, leaf)
-    shard = builder.shard(place, owner, has_moments=bool(moments))
+    shard = builder.shard(place, owner)
     if not math.prod(shard.sizes):
         return []
     return [shard, *(f for name, value in factors.items() for f in _factor(shard, name, value))]
@@ -273,7 +276,7 @@ class _Builder:
         dtype = "float64" if isinstance(value, float) else "int64"
         self._components.append(Component(name, dtype, "number"))
 
-    def shard(self, place: TensorPlace, owner: ShardOwner, *, has_moments: bool) -> Shard:
+    def shard(self, place: TensorPlace, owner: ShardOwner) -> Shard:
         """The shard with these components."""
         tensor = place.tensor
         shape, offsets, replica = self._sizes, (0,) * len(self._sizes), owner.replica
@@ -287,7 +290,7 @@ class _Builder:
             self._sizes,
             replica,
             place,
-            optimizer=owner.optimizer if has_moments else None,
+            optimizer=owner.optimizer,
             fused=owner.fused,
             uncut=self._uncut,
             paths=self._paths,
