@@ -6,6 +6,7 @@ import ibis
 import pytest
 
 from ettr.errors import UsageError
+from ettr.metrics.exposure import exposure
 from ettr.metrics.goodput import lost_goodput
 from ettr.metrics.preemptions import preemption_links, restarts_after_failure
 from synthetic.cluster import ClusterPlan, SyntheticCluster, build_cluster
@@ -99,9 +100,15 @@ def test_a_crash_loop_is_found_with_whom_it_drove_out():
     )
     cluster = build_cluster(plan, seed=2)
     tables = on_duckdb(cluster.tables)
-    found = lost_goodput(tables["failures"], links(tables))
+    exposed = exposure(tables["attempts"], tables["allocations"]).by_attempt
+    found = lost_goodput(
+        tables["failures"], links(tables), attempts=tables["attempts"], exposed=exposed
+    )
     (loop,) = found.crash_loops
     assert loop.failures == 12
+    assert "fast" in loop.patterns
+    of_job = [r for r in cluster.tables["attempts"].to_pylist() if r["job_id"] == loop.job_id]
+    assert loop.run_hours == pytest.approx(sum(r["elapsed_s"] for r in of_job) / 3600)
     assert loop.n_gpus == 256
     assert loop.preemptions == len(cluster.truth.second_order_pairs) >= 8
     assert loop.symptoms == ("unattributed",)

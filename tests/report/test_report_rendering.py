@@ -17,6 +17,7 @@ from ettr.analysis.comparing import compare_fleets
 from ettr.analysis.fleet_evidence import typed_evidence
 from ettr.estimates import Interval
 from ettr.estimates.exact import FailureRate
+from ettr.metrics.goodput import CrashLoop
 from ettr.metrics.logs_read import LogsRead
 from ettr.models.compare import funnel
 from ettr.report.document import plain
@@ -229,13 +230,12 @@ def test_logs_without_jobs_ask_for_them():
 
 
 def test_each_step_names_a_number_and_an_action():
-    loop = SimpleNamespace(job_id="7", failures=12, lost_gpu_hours=80.0)
     steps = next_steps(
         analysis(
             rejected=3,
             causes=[("infiniband-link", 300.0, 4), ("unattributed", 900.0, 9)],
             symptoms=[("infiniband-link", 4), ("unattributed", 9)],
-            loops=(loop,),
+            loops=(repeated("fast"),),
             runs=5,
             clustered="time",
         )
@@ -253,6 +253,49 @@ def test_each_step_names_a_number_and_an_action():
     assert "`ettr explain STORE 7`" in steps[2]
     assert "9 of 13 failures have no cause" in steps[3]
     assert "switch, file system, power" in steps[5]
+
+
+def repeated(*patterns: str, lost_gpu_hours: float = 80.0) -> CrashLoop:
+    """A job that failed twelve times."""
+    return CrashLoop(
+        cluster="c",
+        job_id="7",
+        failures=12,
+        n_gpus=512,
+        preemptions=0,
+        preempted_gpus=0,
+        lost_gpu_hours=lost_gpu_hours,
+        symptoms=("gpu-memory",),
+        run_hours=118.6,
+        expected_failures=2.0,
+        node="n9" if "same-node" in patterns else None,
+        patterns=patterns,
+    )
+
+
+def test_a_large_job_that_failed_by_chance_is_left_alone():
+    """A limit on requeues would have killed a healthy run."""
+    assert next_steps(analysis(loops=(repeated(),))) == ()
+
+
+@pytest.mark.parametrize(
+    ("patterns", "advice"),
+    [
+        (("fast",), "in 119 h of running, where 2 failures were to be expected"),
+        (("fast", "same-node"), "each time on node n9"),
+        (("same-cause",), "each time with gpu-memory"),
+    ],
+)
+def test_advice_on_a_crash_loop_follows_from_its_pattern(patterns: tuple[str, ...], advice: str):
+    (step,) = next_steps(analysis(loops=(repeated(*patterns),)))
+    assert advice in step
+    assert ("limit its requeues" in step) == (patterns == ("fast",))
+
+
+def test_the_costliest_crash_loop_is_named():
+    loops = (repeated("fast"), repeated("same-cause", lost_gpu_hours=900.0))
+    (step,) = next_steps(analysis(loops=loops))
+    assert "900 GPU-hours" in step
 
 
 def test_failures_of_few_nodes_send_to_the_nodes():

@@ -295,7 +295,13 @@ class Analysis:
             t["events"],
             confidence=self.assumptions.confidence,
         )
-        return lost_goodput(self.failures, links, cap_min=self.assumptions.lost_cap_min)
+        return lost_goodput(
+            self.failures,
+            links,
+            cap_min=self.assumptions.lost_cap_min,
+            attempts=t["attempts"],
+            exposed=self.exposure.by_attempt,
+        )
 
     @cached_property
     def nodes(self) -> Availability:

@@ -1,4 +1,4 @@
-"""Lost goodput in GPU-hours by cause, first and second order, and crash loops.
+"""Lost goodput in GPU-hours by cause, first and second order, and jobs that failed repeatedly.
 
 First order is what a failed job loses, second order what is lost by the jobs preempted so that it
 could restart. Either loses min(runtime, cap) times its GPUs, with a cap of half an hour for hourly
@@ -7,12 +7,14 @@ checkpoints.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from dataclasses import dataclass
+from typing import Any
 
 import ibis
 
 from ettr.errors import UsageError
+from ettr.metrics.crash_loops import JobFailure, JobKey, job_runtime, repeated_failures
 from ettr.metrics.instants import fetch
 from ettr.metrics.preemptions import PreemptionLinks
 from ettr.metrics.sizes import SizeClass, size_class, size_end_of
@@ -49,7 +51,11 @@ class SizeLoss:
 
 @dataclass(frozen=True, slots=True)
 class CrashLoop:
-    """A job that failed again and again: its size, what it cost and whom it drove out."""
+    """A job that failed repeatedly: its size, what it cost, whom it drove out.
+
+    `patterns` says what chance does not explain of its failures (`crash_loops`); where it is empty,
+    a job of that size and runtime may fail so often, and nothing is to be done about the job.
+    """
 
     cluster: str
     job_id: str
@@ -59,6 +65,10 @@ class CrashLoop:
     preempted_gpus: int
     lost_gpu_hours: float
     symptoms: tuple[str, ...]
+    run_hours: float | None
+    expected_failures: float | None
+    node: str | None
+    patterns: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +105,19 @@ def lost_goodput(
     *,
     cap_min: float = LOST_CAP_MIN,
     crash_loop_failures: int = CRASH_LOOP_FAILURES,
+    attempts: ibis.Table | None = None,
+    exposed: ibis.Table | None = None,
 ) -> LostGoodput:
-    """GPU-hours lost by cause and by size of the failed job, and the crash loops.
+    """GPU-hours lost by cause and by size of the failed job, and the jobs that failed repeatedly.
 
     Args:
         failures: failures of the infrastructure.
         links: preemptions that they caused (`preemption_links`).
         cap_min: the most that one interruption loses, in minutes: half a checkpoint interval.
-        crash_loop_failures: a job with this many failures or more is a crash loop.
+        crash_loop_failures: jobs with this many failures or more are listed.
+        attempts: all attempts, and
+        exposed: `Exposure.by_attempt` of them: without both it is not known how long those jobs
+            ran, so that none counts as failing fast.
 
     Raises:
         UsageError: a cap that is negative, or a crash loop of fewer than two failures.
@@ -118,11 +133,45 @@ def lost_goodput(
         )
     cap_s = cap_min * SECONDS_PER_MINUTE
     rows = fetch(
-        failures, "attempt_id", "cluster", "job_id", "symptom", "elapsed_s", "n_gpus"
+        failures,
+        "attempt_id",
+        "cluster",
+        "job_id",
+        "symptom",
+        "node",
+        "elapsed_s",
+        "n_nodes",
+        "n_gpus",
     ).to_pylist()
+    by_symptom, by_size, by_job = _losses(rows, links, cap_s)
+    repeated = {job: loss for job, loss in by_job.items() if loss.failures >= crash_loop_failures}
+    first = sum(loss.first_gpu_s for loss in by_symptom.values()) / SECONDS_PER_HOUR
+    second = sum(loss.second_gpu_s for loss in by_symptom.values()) / SECONDS_PER_HOUR
+    return LostGoodput(
+        cap_min=cap_min,
+        first_order_gpu_hours=first,
+        second_order_gpu_hours=second,
+        second_order_share=share(second, first + second),
+        by_cause=tuple(
+            CauseLoss(symptom, *_columns(loss))
+            for symptom, loss in sorted(by_symptom.items(), key=lambda i: (-_lost(i[1]), i[0]))
+        ),
+        by_size=tuple(
+            SizeLoss(size_class(end), *_columns(loss)) for end, loss in sorted(by_size.items())
+        ),
+        crash_loops=_crash_loops(repeated, rows, attempts, exposed),
+        failures_without_gpus=sum(row["n_gpus"] is None for row in rows),
+        preemption_links=links,
+    )
+
+
+def _losses(
+    rows: list[dict[str, Any]], links: PreemptionLinks, cap_s: float
+) -> tuple[dict[str, _Loss], dict[int, _Loss], dict[JobKey, _Loss]]:
+    """The loss of each failure and of what it drove out, summed by symptom, size and job."""
     by_symptom: dict[str, _Loss] = defaultdict(_Loss)
     by_size: dict[int, _Loss] = defaultdict(_Loss)
-    by_job: dict[tuple[str, str], _Loss] = defaultdict(_Loss)
+    by_job: dict[JobKey, _Loss] = defaultdict(_Loss)
     owners: dict[str, tuple[_Loss, ...]] = {}
     for row in rows:
         losses = (
@@ -139,24 +188,7 @@ def lost_goodput(
             loss.preemptions += 1
             loss.preempted_gpus += link.n_gpus
             loss.second_gpu_s += min(link.elapsed_s, cap_s) * link.n_gpus
-    first = sum(loss.first_gpu_s for loss in by_symptom.values()) / SECONDS_PER_HOUR
-    second = sum(loss.second_gpu_s for loss in by_symptom.values()) / SECONDS_PER_HOUR
-    return LostGoodput(
-        cap_min=cap_min,
-        first_order_gpu_hours=first,
-        second_order_gpu_hours=second,
-        second_order_share=share(second, first + second),
-        by_cause=tuple(
-            CauseLoss(symptom, *_columns(loss))
-            for symptom, loss in sorted(by_symptom.items(), key=lambda i: (-_lost(i[1]), i[0]))
-        ),
-        by_size=tuple(
-            SizeLoss(size_class(end), *_columns(loss)) for end, loss in sorted(by_size.items())
-        ),
-        crash_loops=_crash_loops(by_job, rows, crash_loop_failures),
-        failures_without_gpus=sum(row["n_gpus"] is None for row in rows),
-        preemption_links=links,
-    )
+    return by_symptom, by_size, by_job
 
 
 def _lost(loss: _Loss) -> float:
@@ -174,26 +206,42 @@ def _columns(loss: _Loss) -> tuple[int, float, int, float, float]:
 
 
 def _crash_loops(
-    by_job: dict[tuple[str, str], _Loss], rows: list[dict[str, str | int | None]], least: int
+    repeated: dict[JobKey, _Loss],
+    rows: list[dict[str, Any]],
+    attempts: ibis.Table | None,
+    exposed: ibis.Table | None,
 ) -> tuple[CrashLoop, ...]:
-    symptoms: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
-    gpus: dict[tuple[str, str], int | None] = {}
+    """The jobs that failed repeatedly, the one with the most failures first."""
+    if not repeated:
+        return ()
+    gpus: dict[JobKey, int | None] = {}
     for row in rows:
-        key = (str(row["cluster"]), str(row["job_id"]))
-        symptoms[key][str(row["symptom"])] += 1
-        gpus[key] = max(int(row["n_gpus"] or 0), gpus.get(key) or 0) or None
+        key = (row["cluster"], row["job_id"])
+        gpus[key] = max(row["n_gpus"] or 0, gpus.get(key) or 0) or None
+    failures = [
+        JobFailure((row["cluster"], row["job_id"]), row["symptom"], row["node"], row["n_nodes"])
+        for row in rows
+    ]
+    jobs = sorted(repeated)
+    ran = None
+    if attempts is not None and exposed is not None:
+        ran = job_runtime(attempts, exposed, jobs)
+    found = repeated_failures(failures, jobs, ran)
     loops = [
         CrashLoop(
-            cluster=key[0],
-            job_id=key[1],
+            cluster=job[0],
+            job_id=job[1],
             failures=loss.failures,
-            n_gpus=gpus[key],
+            n_gpus=gpus[job],
             preemptions=loss.preemptions,
             preempted_gpus=loss.preempted_gpus,
             lost_gpu_hours=_lost(loss) / SECONDS_PER_HOUR,
-            symptoms=tuple(name for name, _ in symptoms[key].most_common()),
+            symptoms=found[job].symptoms,
+            run_hours=found[job].run_hours,
+            expected_failures=found[job].expected_failures,
+            node=found[job].node,
+            patterns=found[job].patterns,
         )
-        for key, loss in by_job.items()
-        if loss.failures >= least
+        for job, loss in repeated.items()
     ]
     return tuple(sorted(loops, key=lambda loop: (-loop.failures, loop.cluster, loop.job_id)))

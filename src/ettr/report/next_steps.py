@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ettr.analysis import Analysis
+from ettr.metrics.crash_loops import SAME_CAUSE, SAME_NODE
 from ettr.report.numbers import counted, number, percent
 from ettr.taxonomy.symptoms import UNATTRIBUTED
 
@@ -21,7 +22,7 @@ def next_steps(analysis: Analysis) -> tuple[str, ...]:
             _quality,
             _missing_logs,
             _costliest,
-            _crash_loops,
+            _repeated_failures,
             _unexplained,
             _no_progress,
             _concentrated,
@@ -75,12 +76,29 @@ def _costliest(analysis: Analysis) -> Iterator[str]:
         )
 
 
-def _crash_loops(analysis: Analysis) -> Iterator[str]:
-    for loop in analysis.goodput.crash_loops[:1]:
+def _repeated_failures(analysis: Analysis) -> Iterator[str]:
+    """The costliest job whose failures chance does not explain; a large healthy one is no loop."""
+    loops = [loop for loop in analysis.goodput.crash_loops if loop.patterns]
+    if not loops:
+        return
+    worst = max(loops, key=lambda loop: loop.lost_gpu_hours)
+    lost = f"and lost {number(worst.lost_gpu_hours)} GPU-hours"
+    explain = f"`ettr explain STORE {worst.job_id}` lists its failures."
+    if SAME_NODE in worst.patterns:
         yield (
-            f"Job {loop.job_id} failed {loop.failures:,} times and lost "
-            f"{number(loop.lost_gpu_hours)} GPU-hours: see `ettr explain STORE {loop.job_id}` for "
-            "the cause of each failure."
+            f"Job {worst.job_id} failed {worst.failures:,} times, each time on node {worst.node}, "
+            f"{lost}: take the node out of service and test it. {explain}"
+        )
+    elif SAME_CAUSE in worst.patterns:
+        yield (
+            f"Job {worst.job_id} failed {worst.failures:,} times, each time with "
+            f"{worst.symptoms[0]}, {lost}: find what its failures have in common. {explain}"
+        )
+    else:
+        yield (
+            f"Job {worst.job_id} failed {worst.failures:,} times in {number(worst.run_hours)} h "
+            f"of running, where {number(worst.expected_failures, 2)} failures were to be "
+            f"expected, {lost}: limit its requeues until the cause is known. {explain}"
         )
 
 

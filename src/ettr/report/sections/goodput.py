@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from operator import attrgetter
 
+from ettr.metrics.crash_loops import FAST, SAME_CAUSE, SAME_NODE
 from ettr.metrics.goodput import CauseLoss, LostGoodput, SizeLoss
 from ettr.metrics.preemptions import PreemptionLinks
 from ettr.report.charts import BarSeries, row_chart
@@ -37,6 +38,13 @@ def goodput_section(lost: LostGoodput, gpu_hours: float) -> Section:
     ]
     if lost.preemption_links.preempted_attempts:
         notes.append(_links_note(lost.preemption_links))
+    if lost.crash_loops:
+        notes.append(
+            "A job with repeated failures is a crash loop only beyond chance: if it failed faster "
+            "than other jobs at the same exposure, always on one of its nodes, or always with one "
+            "cause that is rare elsewhere. “expected” are failures in its node-days at the rate of "
+            "the other jobs."
+        )
     if lost.failures_without_gpus:
         notes.append(
             f"{counted(lost.failures_without_gpus, 'failure')} without a GPU count add nothing to "
@@ -95,23 +103,44 @@ def _loss_cells(loss: CauseLoss | SizeLoss) -> tuple[str, ...]:
     )
 
 
+_PATTERNS = {
+    FAST: "faster than chance",
+    SAME_NODE: "always one node",
+    SAME_CAUSE: "always one cause",
+}
+
+
 def _repeated_table(lost: LostGoodput) -> TextTable:
     return TextTable(
         "Jobs with repeated failures",
-        ("job", "failures", "GPUs", "jobs preempted", "their GPUs", "GPU-hours lost", "causes"),
+        (
+            "job",
+            "GPUs",
+            "ran, hours",
+            "failures",
+            "expected",
+            "jobs preempted",
+            "their GPUs",
+            "GPU-hours lost",
+            "causes",
+            "beyond chance",
+        ),
         tuple(
             (
                 f"{loop.cluster} {loop.job_id}",
-                number(loop.failures),
                 number(loop.n_gpus),
+                number(loop.run_hours, 4),
+                number(loop.failures),
+                number(loop.expected_failures, 2),
                 number(loop.preemptions),
                 number(loop.preempted_gpus),
                 number(loop.lost_gpu_hours, 4),
                 ", ".join(loop.symptoms),
+                ", ".join(_PATTERNS[pattern] for pattern in loop.patterns) or "no",
             )
             for loop in lost.crash_loops
         ),
-        frozenset(range(1, 6)),
+        frozenset(range(1, 8)),
     )
 
 
