@@ -85,16 +85,11 @@ def plain(config: dict, notes: Notes) -> None:
     """Do as scripts under torchrun do: async DCP at intervals, all ranks restarted after a loss."""
     import torch.distributed as dist
     import torch.distributed.checkpoint as dcp
-    from torch.distributed import PrefixStore, rendezvous
     from torch.distributed.checkpoint.state_dict import get_state_dict
     from torch.distributed.device_mesh import init_device_mesh
 
     attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
-    store, slot, world = next(iter(rendezvous("env://")))
-    # the agent's store lives on over its restarts, with the keys of the attempts before
-    store = PrefixStore(f"attempt{attempt}", store)
-    wait = timedelta(seconds=60)
-    dist.init_process_group("gloo", store=store, rank=slot, world_size=world, timeout=wait)
+    slot, world = _form_gloo(attempt)
     saving = dist.new_group(backend="gloo")
     formed_s = time.time()
     mesh = init_device_mesh("cpu", (world,), mesh_dim_names=("fsdp",))
@@ -136,6 +131,19 @@ def plain(config: dict, notes: Notes) -> None:
     except Exception:
         notes.line("failed", failed_s=time.time())
         raise
+
+
+def _form_gloo(attempt: int) -> tuple[int, int]:
+    """Initialise the group of an attempt of torchrun; returns this rank and the number of ranks."""
+    import torch.distributed as dist
+    from torch.distributed import PrefixStore, rendezvous
+
+    store, slot, world = next(iter(rendezvous("env://")))
+    # the agent's store lives on over its restarts, with the keys of the attempts before
+    store = PrefixStore(f"attempt{attempt}", store)
+    wait = timedelta(seconds=60)
+    dist.init_process_group("gloo", store=store, rank=slot, world_size=world, timeout=wait)
+    return slot, world
 
 
 def _load_newest(root: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> int:

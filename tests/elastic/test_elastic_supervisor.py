@@ -20,7 +20,7 @@ from ettr.elastic import (  # noqa: E402
 )
 from ettr.elastic import supervisor as supervising  # noqa: E402
 from ettr.elastic.rendezvous import Cause, Heartbeat, Membership  # noqa: E402
-from ettr.elastic.states import RunState, WorkerState  # noqa: E402
+from ettr.elastic.states import SupervisionState, WorkerState  # noqa: E402
 from ettr.elastic.supervisor import Supervisor  # noqa: E402
 from ettr.elastic.worker_process import Worker  # noqa: E402
 
@@ -64,9 +64,9 @@ def test_steps_that_are_done_again_after_a_rollback_are_steps():
     heard.beats("w0", 130, 1)
     for step in (117, 108, 112, 103):  # every failure leads back to the checkpoint of step 100
         assert heard.supervisor.count_failure() is None
-        assert heard.supervisor.state is RunState.FORMING
+        assert heard.supervisor.state is SupervisionState.FORMING
         heard.beats("w0", step, 1)
-        assert heard.supervisor.state is RunState.TRAINING
+        assert heard.supervisor.state is SupervisionState.TRAINING
     assert heard.supervisor.count_failure() is None
     assert heard.supervisor.count_failure() is None  # without a step: one is allowed
     assert "2 failures in a row without a step" in heard.supervisor.count_failure()

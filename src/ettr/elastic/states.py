@@ -14,7 +14,7 @@ from ettr.errors import UsageError
 StateT = TypeVar("StateT", bound=StrEnum)
 
 
-class RunState(StrEnum):
+class SupervisionState(StrEnum):
     """The run, as the supervisor sees it."""
 
     FORMING = "forming"  # no step was made since the start or the last failure
@@ -74,16 +74,20 @@ def _transitions(table: Mapping[StateT, tuple[StateT, ...]]) -> Mapping[StateT, 
 
 RUN_TRANSITIONS = _transitions(
     {
-        RunState.FORMING: (
-            RunState.FORMING,
-            RunState.TRAINING,
-            RunState.FINISHING,
-            RunState.GAVE_UP,
+        SupervisionState.FORMING: (
+            SupervisionState.FORMING,
+            SupervisionState.TRAINING,
+            SupervisionState.FINISHING,
+            SupervisionState.GAVE_UP,
         ),
-        RunState.TRAINING: (RunState.FORMING, RunState.FINISHING, RunState.GAVE_UP),
-        RunState.FINISHING: (RunState.FINISHED,),
-        RunState.FINISHED: (),
-        RunState.GAVE_UP: (),
+        SupervisionState.TRAINING: (
+            SupervisionState.FORMING,
+            SupervisionState.FINISHING,
+            SupervisionState.GAVE_UP,
+        ),
+        SupervisionState.FINISHING: (SupervisionState.FINISHED,),
+        SupervisionState.FINISHED: (),
+        SupervisionState.GAVE_UP: (),
     }
 )
 WORKER_TRANSITIONS = _transitions(

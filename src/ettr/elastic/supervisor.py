@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from ettr.elastic import rendezvous
 from ettr.elastic.hang_detector import HangDetector
 from ettr.elastic.rendezvous import Cause, Membership
-from ettr.elastic.states import RUN_TRANSITIONS, RunState, WorkerState, transition
+from ettr.elastic.states import RUN_TRANSITIONS, SupervisionState, WorkerState, transition
 from ettr.elastic.supervisor_report import Loss, SupervisorOptions, SupervisorReport
 from ettr.elastic.worker_process import Roster, Worker
 from ettr.errors import UsageError
@@ -73,7 +73,7 @@ class Supervisor:
         *,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.state = RunState.FORMING
+        self.state = SupervisionState.FORMING
         self.store = _serve()
         workers = tuple(f"w{slot}" for slot in range(world))
         self.roster = Roster(Membership(1, workers, noticed_s=time.time()))
@@ -125,8 +125,8 @@ class Supervisor:
         if self._all_trained():
             return {}  # a process that is ending sends no heartbeat any more
         now_s = self._monotonic()
-        if self._detector.listen(now_s) and self.state is RunState.FORMING:
-            self._enter(RunState.TRAINING)
+        if self._detector.listen(now_s) and self.state is SupervisionState.FORMING:
+            self._enter(SupervisionState.TRAINING)
         silent = self._detector.silent(now_s)
         stuck = self._detector.stuck(now_s)
         for name in stuck.keys() - silent.keys():
@@ -136,8 +136,10 @@ class Supervisor:
 
     def count_failure(self) -> str | None:
         """Count a failure; returns why the run is given up, or None."""
-        self._idle_failures = 0 if self.state is RunState.TRAINING else self._idle_failures + 1
-        self._enter(RunState.FORMING)
+        self._idle_failures = (
+            0 if self.state is SupervisionState.TRAINING else self._idle_failures + 1
+        )
+        self._enter(SupervisionState.FORMING)
         if self._idle_failures > self._options.max_idle_failures:
             return f"{self._idle_failures} failures in a row without a step between them"
         return None
@@ -186,16 +188,16 @@ class Supervisor:
             self._restock()
             reason = self._act_on_failures(dead)
             if reason is not None:
-                self._enter(RunState.GAVE_UP)
+                self._enter(SupervisionState.GAVE_UP)
                 return reason
             if self._finished():
-                self._enter(RunState.FINISHED)
+                self._enter(SupervisionState.FINISHED)
                 return None
             time.sleep(_POLL_S)
 
     def _act_on_failures(self, dead: Sequence[str]) -> str | None:
         """Replace the dead and the hung; returns why the run is given up, or None."""
-        if self.state is RunState.FINISHING:
+        if self.state is SupervisionState.FINISHING:
             return None
         hung: dict[str, float] = {}
         if self._monotonic() - self._listened_s >= _HEARTBEAT_POLL_S:
@@ -300,11 +302,11 @@ class Supervisor:
 
     def _finished(self) -> bool:
         """Whether every rank has trained to the end and its process is gone, or late."""
-        if self.state is not RunState.FINISHING:
+        if self.state is not SupervisionState.FINISHING:
             if not self._all_trained():
                 return False
             self.store.set(rendezvous.done_key(self.roster.membership.generation), "1")
-            self._enter(RunState.FINISHING)
+            self._enter(SupervisionState.FINISHING)
             self._finishing_s = self._monotonic()
         gone = [worker.process.poll() is not None for worker in self.roster.ranks]
         return all(gone) or self._monotonic() - self._finishing_s > _ENDING_S
@@ -321,7 +323,7 @@ class Supervisor:
             if worker.state in (WorkerState.RANK, WorkerState.SPARE):
                 worker.enter(WorkerState.ENDED)
 
-    def _enter(self, state: RunState) -> None:
+    def _enter(self, state: SupervisionState) -> None:
         self.state = transition(self.state, state, RUN_TRANSITIONS, "the run")
 
 
