@@ -325,6 +325,19 @@ def test_progress_beyond_the_attempts_measures_nothing():
     assert (run.basis, run.split) == ("assumed", None)
 
 
+@pytest.mark.parametrize("names_cluster", [True, False])
+def test_progress_of_one_cluster_does_not_measure_a_job_of_another(names_cluster: bool):
+    """Two clusters have a job 17; where the record names no cluster, it measures neither."""
+    cluster = "alpha" if names_cluster else None
+    found = runs_of(
+        attempt("17", 0, 1, cluster="alpha", state="COMPLETED"),
+        attempt("17", 0, 1, cluster="beta", state="COMPLETED"),
+        progress=lines((1, "step", 1, 3000.0), job_id="17", cluster=cluster),
+    )
+    bases = {run.cluster: run.basis for run in found.runs}
+    assert bases == {"alpha": "progress" if names_cluster else "assumed", "beta": "assumed"}
+
+
 def test_jobs_that_write_to_one_file_are_read_in_the_order_of_its_lines():
     """The second job's node has a clock that is a day behind."""
     first = lines((5, "step", 1, 5 * 3600.0), (5, "save", 1, 0.0))

@@ -10,7 +10,7 @@ import ibis
 import numpy as np
 import pyarrow as pa
 
-from ettr.metrics.instants import fetch, floats_of
+from ettr.metrics.instants import fetch, first_row, floats_of
 from ettr.progress.events import LATEST_S
 from ettr.progress.order import Row, in_order, merged
 from ettr.progress.split import RunState, WallClockSplit, WallClockSplitter
@@ -80,6 +80,10 @@ def split_scheduled(
     return _in_hours(split) if split.steps_in_attempts else None
 
 
+# cluster and job id
+JobKey = tuple[str, str]
+
+
 @dataclass(frozen=True, slots=True)
 class JobRecord:
     """Progress of one job from one rank: rows in the order of the lines of each file."""
@@ -99,21 +103,46 @@ def record_of_run(jobs: Iterable[JobRecord]) -> Sequence[Row]:
     )
 
 
-def records_of_jobs(progress: ibis.Table, jobs: Iterable[str]) -> dict[str, JobRecord]:
-    """Progress of each job that records steps, from the lowest rank that does."""
-    mine = progress.semi_join(ibis.memtable({"job_id": sorted(jobs)}), "job_id")
+def with_cluster(progress: ibis.Table, attempts: ibis.Table) -> ibis.Table:
+    """Progress of jobs whose cluster is known: named, or the only one that has a job of that id."""
+    named = progress.filter(progress["job_id"].notnull())
+    unnamed = named.filter(named["cluster"].isnull())
+    if not first_row(unnamed.aggregate(rows=unnamed.count()))["rows"]:
+        return named
+    owners = attempts.group_by("job_id").aggregate(
+        lambda t: t["cluster"].nunique().name("clusters"),
+        lambda t: t["cluster"].min().name("only"),
+    )
+    joined = named.left_join(owners.filter(owners["clusters"] == 1), "job_id")
+    found = joined.mutate(cluster=joined["cluster"].coalesce(joined["only"]))
+    return found.filter(found["cluster"].notnull()).select(*named.columns)
+
+
+def records_of_jobs(progress: ibis.Table, jobs: Iterable[JobKey]) -> dict[JobKey, JobRecord]:
+    """Progress of each job that records steps, from the lowest rank that does.
+
+    Args:
+        progress: as `with_cluster` gives it.
+        jobs: cluster and id of each.
+    """
+    wanted = sorted(jobs)
+    keys = ibis.memtable(
+        {"cluster": [key[0] for key in wanted], "job_id": [key[1] for key in wanted]},
+        schema={"cluster": "string", "job_id": "string"},
+    )
+    mine = progress.semi_join(keys, ["cluster", "job_id"])
     # Without its step such an event says nothing about where the run is.
     mine = mine.filter(mine["step"].notnull() | ~mine["event"].isin(("step", "save", "restore")))
-    ranks = (
-        mine.filter(mine["event"] == "step").group_by("job_id").aggregate(rank=ibis._["rank"].min())
-    )
-    columns = ("job_id", "time", "event", "step", "duration_s", "file_id", "line")
-    return records_of(fetch(mine.semi_join(ranks, ["job_id", "rank"]), *columns))
+    steps = mine.filter(mine["event"] == "step")
+    ranks = steps.group_by("cluster", "job_id").aggregate(rank=steps["rank"].min())
+    columns = ("cluster", "job_id", "time", "event", "step", "duration_s", "file_id", "line")
+    return records_of(fetch(mine.semi_join(ranks, ["cluster", "job_id", "rank"]), *columns))
 
 
-def records_of(progress: pa.Table) -> dict[str, JobRecord]:
+def records_of(progress: pa.Table) -> dict[JobKey, JobRecord]:
     """Rows of `progress`, one rank of each job, as the records of the jobs."""
-    table = progress.sort_by([(name, "ascending") for name in ("job_id", "file_id", "line")])
+    order = ("cluster", "job_id", "file_id", "line")
+    table = progress.sort_by([(name, "ascending") for name in order])
     rows = zip(
         table["event"].to_pylist(),
         table["step"].fill_null(0).to_pylist(),
@@ -121,11 +150,11 @@ def records_of(progress: pa.Table) -> dict[str, JobRecord]:
         _microseconds(table["duration_s"]),
         strict=True,
     )
-    records: dict[str, JobRecord] = {}
-    for job, file_id, line, row in zip(
-        *(table[name].to_pylist() for name in ("job_id", "file_id", "line")), rows, strict=True
+    records: dict[JobKey, JobRecord] = {}
+    for cluster, job, file_id, line, row in zip(
+        *(table[name].to_pylist() for name in order), rows, strict=True
     ):
-        record = records.get(job) or records.setdefault(job, JobRecord({}))
+        record = records.setdefault((cluster, job), JobRecord({}))
         record.files.setdefault(file_id, []).append((line, row))
     return records
 

@@ -22,6 +22,7 @@ from ettr.metrics.run_progress import (
     record_of_run,
     records_of_jobs,
     split_scheduled,
+    with_cluster,
 )
 from ettr.metrics.sizes import SizeClass, size_class, size_end_of
 from ettr.metrics.stitching import RunRule, stitched
@@ -198,6 +199,7 @@ def job_runs(
     """
     rule, assumed = rule or RunRule(), assumptions or CheckpointAssumptions()
     assumed.check()
+    progress = with_cluster(progress, attempts)
     parts = stitched(attempts, progress, rule, min_gpus=min_gpus, min_scheduled_h=min_scheduled_h)
     rows = _sums(parts, assumed, min_scheduled_h)
     rows.sort(key=lambda row: (-(row["gpu_s"] or 0.0), -row["scheduled_s"], row["first_id"]))
@@ -275,18 +277,21 @@ def _measured(
         {name: [row[name] for row in rows] for name in key} | {"place": list(range(len(rows)))},
     )
     members = fetch(
-        parts.inner_join(wanted, key), "place", "job_id", "start_s", "end_s", "suspended_s"
+        parts.inner_join(wanted, key),
+        *("place", "cluster", "job_id", "start_s", "end_s", "suspended_s"),
     ).to_pylist()
     by_run: dict[int, list[dict[str, Any]]] = {}
     for member in members:
         by_run.setdefault(member["place"], []).append(member)
-    records = records_of_jobs(progress, {member["job_id"] for member in members})
+    jobs = {(member["cluster"], member["job_id"]) for member in members}
+    records = records_of_jobs(progress, jobs)
     splits: dict[int, tuple[ScheduledSplit | None, tuple[str, ...]]] = {}
     for place, attempts in by_run.items():
         attempts.sort(key=lambda attempt: attempt["start_s"])
         ids = tuple(dict.fromkeys(attempt["job_id"] for attempt in attempts))
+        keys = [(rows[place]["cluster"], job) for job in ids]
         split = split_scheduled(
-            record_of_run(records[job] for job in ids if job in records),
+            record_of_run(records[key] for key in keys if key in records),
             [_scheduled(attempt) for attempt in attempts],
             _state_of(rows[place]["last_state"]),
         )

@@ -83,7 +83,8 @@ def stitched(
 
     Args:
         attempts: all attempts.
-        progress: training-side events; only their run and job ids are used.
+        progress: training-side events of jobs whose cluster is known; only their run and job ids
+            are used.
         rule: how attempts become runs.
         min_gpus: leave out attempts of fewer GPUs (0 keeps those without any).
         min_scheduled_h: leave out attempts that even with all that might belong to their run ran
@@ -132,16 +133,18 @@ def _keyed(attempts: ibis.Table, progress: ibis.Table, rule: RunRule, min_gpus: 
     ran = attempts.filter(attempts["start"].notnull())
     if min_gpus > 0:
         ran = ran.filter(ran["n_gpus"] >= min_gpus)
-    shared = progress.filter(progress["job_id"].notnull()).select("run_id", "job_id").distinct()
+    shared = progress.select("cluster", "run_id", "job_id").distinct()
     several = (
-        shared.group_by("run_id").having(lambda t: t.count() > 1).aggregate(jobs=ibis._.count())
+        shared.group_by("cluster", "run_id")
+        .having(lambda t: t.count() > 1)
+        .aggregate(jobs=ibis._.count())
     )
     recorded = (
-        shared.semi_join(several, "run_id")
-        .group_by("job_id")
+        shared.semi_join(several, ["cluster", "run_id"])
+        .group_by("cluster", "job_id")
         .aggregate(recorded_run=ibis._["run_id"].min())
     )
-    ran = ran.left_join(recorded, "job_id")
+    ran = ran.left_join(recorded, ["cluster", "job_id"])
     nothing = ibis.null("string")
     column = ran[rule.id_column].cast("string") if rule.id_column else nothing
     pattern = nothing
