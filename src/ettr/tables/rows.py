@@ -174,13 +174,10 @@ class EventRows:
         where = cluster or self._cluster
         self.n_unnamed += cluster is None
         text = None if message is None else message[:TEXT_LIMIT]
-        first = event_id(where, node, time, check, code, entity, text)
-        repeat = self._repeat(first)
-        if repeat:
-            first = event_id(where, node, time, check, code, entity, text, repeat)
+        own_id = self._own_id(where, node, time, check, code, entity, text)
         self._rows.append(
             {
-                "event_id": known_id or first,
+                "event_id": known_id or own_id,
                 "cluster": where,
                 "node": node,
                 "time": time,
@@ -199,6 +196,23 @@ class EventRows:
                 "line": line,
             }
         )
+
+    def _own_id(
+        self,
+        cluster: str,
+        node: str | None,
+        time: datetime,
+        check: str,
+        code: str | None,
+        entity: str | None,
+        message: str | None,
+    ) -> str:
+        """The id of an event, another one for each equal event near it."""
+        first = event_id(cluster, node, time, check, code, entity, message)
+        repeat = self._repeat(first)
+        if not repeat:
+            return first
+        return event_id(cluster, node, time, check, code, entity, message, repeat)
 
     def _repeat(self, found: str) -> int:
         """How often the id was there before; those long past are forgotten, in file order."""
@@ -319,20 +333,13 @@ class BatchBuilder:
         row |= {"attempt_id": key, "job_id": job_id, "submit": submit, "state": state}
         row |= {"start": start, "end": end, "elapsed_s": elapsed_s, "n_gpus": n_gpus}
         self.add(ATTEMPTS.name, line=line, cluster=cluster, **row)
-        if start is None or elapsed_s is None:
-            return key
-        for node in nodes or ():
-            self.add(
-                ALLOCATIONS.name,
-                line=line,
-                cluster=cluster,
-                attempt_id=key,
-                node=node,
-                start=start,
-                end=end,
-                elapsed_s=elapsed_s,
-                n_gpus=None if n_gpus is None else n_gpus / len(nodes or ()),
-            )
+        if start is not None and elapsed_s is not None and nodes:
+            share = None if n_gpus is None else n_gpus / len(nodes)
+            run: Row = {"attempt_id": key, "start": start, "end": end, "elapsed_s": elapsed_s}
+            for node in nodes:
+                self.add(
+                    ALLOCATIONS.name, line=line, cluster=cluster, node=node, n_gpus=share, **run
+                )
         return key
 
     @property
