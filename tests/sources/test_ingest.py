@@ -199,8 +199,8 @@ def test_the_zone_is_asked_for(store: Store, tmp_path: Path):
 
 
 def test_a_source_that_does_not_exist_is_answered_with_those_that_do(store: Store, tmp_path: Path):
-    with pytest.raises(UsageError, match=r"no source named 'pbs'; there are: slurm-sacct, "):
-        ingest_file(store, write(tmp_path, "sacct.psv", SACCT), UTC_SAID, "pbs")
+    with pytest.raises(UsageError, match=r"no source named 'abacus'; there are: slurm-sacct, "):
+        ingest_file(store, write(tmp_path, "sacct.psv", SACCT), UTC_SAID, "abacus")
 
 
 def test_files_that_name_their_cluster_are_read_first(tmp_path: Path):

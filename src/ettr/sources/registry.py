@@ -23,6 +23,8 @@ MODULES: tuple[str, ...] = (
     "node_health.nhc",
     "node_health.nvrx",
     "progress",
+    "pbs",
+    "flux",
     "traces.infinitehbd",
     "traces.lanl",
     "table",
