@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Any
 
 from ettr.sources.base import ReadOptions, Source
-from ettr.sources.json_records import JsonRecord, head_objects, json_records, short
+from ettr.sources.json_records import Json, JsonRecord, head_objects, json_records, short
 from ettr.sources.lines import integer_of
 from ettr.sources.log_rows import LogRows
 from ettr.sources.node_lists import expand_nodes
@@ -91,18 +90,18 @@ def _keep(rows: LogRows, record: JsonRecord) -> None:
         except ValueError as error:
             rows.reject(line, "bad-node-list", str(error), record.raw)
             return
-        _add(rows, record, job_id, submit, state, nodes)
+        _add(rows, line, job, job_id, submit, state, nodes)
 
 
 def _add(
     rows: LogRows,
-    record: JsonRecord,
+    line: int,
+    job: dict[str, Json],
     job_id: str,
     submit: datetime,
     state: str,
     nodes: tuple[str, ...] | None,
 ) -> None:
-    job = record.value
     is_open = state in _OPEN_STATES.values()
     start = time_of(job.get("t_run"))
     end = None if is_open else time_of(job.get("t_cleanup")) or time_of(job.get("t_inactive"))
@@ -113,7 +112,7 @@ def _add(
     status = job.get("waitstatus")
     status = status if isinstance(status, int) and not is_open and start is not None else None
     rows.add_attempt(
-        line=record.line,
+        line=line,
         job_id=job_id,
         submit=submit,
         state=state,
@@ -136,7 +135,7 @@ def _add(
     )
 
 
-def _state(job: dict[str, Any]) -> str | None:
+def _state(job: dict[str, Json]) -> str | None:
     """How a job stands or ended; a node failed where the exception that ended it says so."""
     state = str(job.get("state") or "")
     if state != "INACTIVE":
@@ -147,7 +146,7 @@ def _state(job: dict[str, Any]) -> str | None:
     return result
 
 
-def _exception(job: dict[str, Any], field: str) -> str | None:
+def _exception(job: dict[str, Json], field: str) -> str | None:
     """A field of the job's exception, which versions of Flux write flat or nested."""
     nested = job.get("exception")
     if isinstance(nested, dict):

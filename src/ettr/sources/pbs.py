@@ -164,7 +164,14 @@ def _begun(rows: LogRows, line: _Line) -> None:
 
 
 def _add(
-    rows: LogRows, line: _Line, state: str, *, end: datetime | None, **columns: object
+    rows: LogRows,
+    line: _Line,
+    state: str,
+    *,
+    end: datetime | None,
+    exit_code: int | None = None,
+    exit_signal: int | None = None,
+    cancelled_by: str | None = None,
 ) -> None:
     """Keep the attempt of a record; a record without the times of a run is rejected."""
     fields = line.fields
@@ -205,7 +212,9 @@ def _add(
         requested_nodes=integer_of(fields.get("Resource_List.nodect")),
         requested_gpus=integer_of(fields.get("Resource_List.ngpus")),
         restarts=None if runs is None else max(0, runs - 1),
-        **columns,
+        exit_code=exit_code,
+        exit_signal=exit_signal,
+        cancelled_by=cancelled_by,
     )
 
 
