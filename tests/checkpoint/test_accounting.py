@@ -309,3 +309,74 @@ def test_overlapping_blocks_count_once(tmp_path: Path) -> None:
     report = restore(tmp_path, {"w": torch.zeros(12, 2)})
     assert report.blocks == 7
     assert report.restored_fraction == 1.0
+
+
+def changes(model: nn.Module, optimizer: torch.optim.Optimizer, change: str) -> None:
+    if change == "layer":
+        layer = nn.Linear(2, 2)
+        model.append(layer)
+        optimizer.add_param_group({"params": layer.parameters()})
+    elif change == "dtype":
+        model.to(torch.bfloat16)
+        for moments in optimizer.state.values():
+            moments["exp_avg"] = moments["exp_avg"].to(torch.bfloat16)
+            moments["exp_avg_sq"] = moments["exp_avg_sq"].to(torch.bfloat16)
+    else:
+        optimizer.state.pop(model[0].weight)
+        model[0].weight = nn.Parameter(torch.full((3, 4), 9.0))
+        optimizer.param_groups[0]["params"] = list(model.parameters())
+
+
+@pytest.mark.parametrize("policy", ["full", "priority", "dirty", "touched"])
+@pytest.mark.parametrize("change", ["layer", "dtype", "another parameter"])
+def test_a_model_that_changes_is_saved_as_it_is_now(
+    tmp_path: Path, change: str, policy: str
+) -> None:
+    torch.manual_seed(3)
+    model, optimizer = small()
+    with RunningCheckpoint(tmp_path, TrainingState(model, optimizer), policy=policy) as checkpoint:
+        train(model, optimizer)
+        checkpoint.save_all(1)
+        changes(model, optimizer, change)
+        for number, parameter in enumerate(model.parameters()):
+            parameter.grad = torch.full_like(parameter, 1.0 + number)
+        optimizer.step()
+        report = checkpoint.step(2)
+        assert report.error is None
+        checkpoint.wait()
+        checkpoint.save_all(2)
+    torch.manual_seed(4)
+    other, other_optimizer = small()
+    train(other, other_optimizer)
+    changes(other, other_optimizer, change)
+    report = restore(tmp_path, TrainingState(other, other_optimizer))
+    assert report.fresh_moments == ()
+    expected, found = values(model, optimizer), values(other, other_optimizer)
+    for one, two in zip(expected, found, strict=True):
+        assert one.dtype == two.dtype
+        assert torch.equal(one, two)
+
+
+def test_a_change_that_cannot_be_saved_is_reported_and_training_goes_on(tmp_path: Path) -> None:
+    model, optimizer = small()
+    train(model, optimizer)
+    weight = model[0].weight
+    with RunningCheckpoint(tmp_path, TrainingState(model, optimizer), policy="full") as checkpoint:
+        checkpoint.save_all(1, {"seen": 1})
+        model[0].weight = nn.Parameter(torch.eye(3, 4).to_sparse())
+        optimizer.param_groups[0]["params"] = list(model.parameters())
+        for step in (2, 3):
+            report = checkpoint.step(step, {"seen": step})
+            assert "0.weight is a Tensor (torch.sparse_coo) whose bytes" in report.error
+            assert (report.blocks, report.durable_step) == (0, 1)
+        with pytest.raises(CheckpointError, match="whose bytes cannot be reached"):
+            checkpoint.wait()
+        with pytest.raises(CheckpointError, match="whose bytes cannot be reached"):
+            checkpoint.save_all(3)
+        model[0].weight = weight
+        optimizer.param_groups[0]["params"] = list(model.parameters())
+        assert checkpoint.step(4).error is None
+        checkpoint.wait()
+        assert {age.step for age in checkpoint.ages()} == {4}
+    report = restore(tmp_path, TrainingState(model, optimizer))
+    assert (report.extra, report.extra_step) == ({"seen": 3}, 3)

@@ -75,8 +75,8 @@ def test_no_room_when_moments_appear_is_reported_and_tried_again(
         optimizer.step()
         monkeypatch.setattr(os, "posix_fallocate", full)
         for step in (1, 2):
-            with pytest.raises(CheckpointError, match="No space left on device; free that much"):
-                rc.step(step)
+            error = rc.step(step).error
+            assert "No space left on device; free that much" in error
             assert {age.step for age in rc.ages()} == {0}
         monkeypatch.undo()
         assert not rc.step(3).skipped
@@ -88,10 +88,10 @@ def test_no_room_when_moments_appear_is_reported_and_tried_again(
 def test_after_closing_nothing_is_saved_and_that_is_an_error(tmp_path: Path) -> None:
     rc = RunningCheckpoint(tmp_path, {"w": torch.zeros(4)}, every_steps=2)
     rc.close()
-    assert rc.step(1).blocks == 0
     for save in (rc.step, rc.save_all):
-        with pytest.raises(CheckpointError, match="the checkpoint is closed; open it again"):
-            save(2)
+        for step in (1, 2):
+            with pytest.raises(CheckpointError, match="the checkpoint is closed; open it again"):
+                save(step)
 
 
 def test_priority_follows_a_loop_that_calls_only_when_a_round_is_due(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from ettr.checkpoint.durable_io import Disk
-from ettr.checkpoint.errors import CheckpointError
+from ettr.checkpoint.errors import CheckpointError, FencedError
 from ettr.checkpoint.extra_state import Extra
 from ettr.checkpoint.round_budget import Budget, BudgetAccount
 from ettr.checkpoint.slot_ownership import slot_folder
@@ -42,7 +42,8 @@ class StepReport:
     """The outcome of one call of `step` or `save_all`.
 
     skipped: a round was due and the writer was busy. durable_step: the newest step of which
-    something is durable. error: why the latest round failed; its blocks keep their older copies.
+    something is durable. error: why the latest round failed or could not begin; blocks keep their
+    older copies.
     """
 
     step: int
@@ -119,6 +120,7 @@ class RunningCheckpoint(AbstractContextManager["RunningCheckpoint"]):
         self._account = BudgetAccount(self.budget)
         self._rng, self._clock = np.random.default_rng(seed), clock
         self._closed = False
+        self._error: str | None = None
         self._session = self._open(generation)
 
     def _open(self, generation: int | None, latest_extra: Extra | None = None) -> SlotSession:
@@ -158,10 +160,14 @@ class RunningCheckpoint(AbstractContextManager["RunningCheckpoint"]):
 
         Raises:
             FencedError: another process has taken this slot; this one must end.
-            CheckpointError: it was closed; or moments have appeared and there is no room for a file
-                that holds them: the older copies remain and the next call tries again.
+            CheckpointError: it was closed.
+            UsageError: `extra` holds a value that cannot be saved, or does not fit.
+
+        Any other failure is in `error` of the report, and the older copies remain: a tensor that
+        cannot be saved has appeared, a disk without room. The next call tries again.
         """
         begin = time.perf_counter()
+        self._check_open()
         writer, every_steps = self._session.writer, self._options.every_steps
         writer.raise_if_fenced()
         writer.reached_step = step
@@ -174,12 +180,22 @@ class RunningCheckpoint(AbstractContextManager["RunningCheckpoint"]):
         if writer.busy:
             self.skipped_rounds += 1
             return self._report(step, begin, [], 0, skipped=True)
-        self._replan()
-        blocks = self._session.choose(self._account, step, self._clock(), self._rng)
-        # Blocks are scored at the step before the round. Where the writer was busy then, or `step`
-        # is called only when a round is due, they are scored after it, for the next one.
-        score = every_steps == 1 or not self._session.writer.scored
-        staged_bytes = self._submit(step, blocks, score=score)
+        blocks: list[int] = []
+        staged_bytes = 0
+        self._error = None
+        try:
+            self._replan()
+            blocks = self._session.choose(self._account, step, self._clock(), self._rng)
+            # Blocks are scored at the step before the round. Where the writer was busy then, or
+            # `step` is called only when a round is due, they are scored after it, for the next.
+            score = every_steps == 1 or not self._session.writer.scored
+            staged_bytes = self._submit(step, blocks, score=score)
+        except FencedError:
+            raise
+        except Exception as error:  # a checkpoint must not end the training
+            reason = str(error) if isinstance(error, CheckpointError) else repr(error)
+            self._error = f"a round could not begin, older copies remain: {reason}"
+            blocks = []
         return self._report(step, begin, blocks, staged_bytes)
 
     def save_all(self, step: int, extra: Mapping[str, object] | None = None) -> StepReport:
@@ -193,6 +209,8 @@ class RunningCheckpoint(AbstractContextManager["RunningCheckpoint"]):
             CheckpointError: a round failed; the older copies remain.
         """
         begin = time.perf_counter()
+        self._check_open()
+        self._error = None
         self._session.writer.wait()  # a round that failed before is no reason not to try now
         self._session.writer.raise_if_fenced()
         self._replan()
@@ -223,14 +241,14 @@ class RunningCheckpoint(AbstractContextManager["RunningCheckpoint"]):
 
         Raises:
             FencedError: another process has taken this slot.
-            CheckpointError: the latest round failed, or the time is over.
+            CheckpointError: the latest round failed or could not begin, or the time is over.
         """
         writer = self._session.writer
         if not writer.wait(timeout_s):
             raise CheckpointError(f"{self.folder}: the writer is still busy after {timeout_s} s")
         writer.raise_if_fenced()
-        if writer.status.error is not None:
-            raise CheckpointError(f"{self.folder}: {writer.status.error}")
+        if (error := self._error or writer.status.error) is not None:
+            raise CheckpointError(f"{self.folder}: {error}")
 
     def ages(self) -> list[BlockAge]:
         """Step of the newest durable copy of each block; None: not saved yet."""
@@ -250,14 +268,18 @@ class RunningCheckpoint(AbstractContextManager["RunningCheckpoint"]):
     def __exit__(self, *exception: object) -> None:
         self.close()
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise CheckpointError(f"{self.folder}: the checkpoint is closed; open it again")
+
     def _replan(self) -> None:
         # Adam makes its moments at its first step: from then on they belong to the blocks.
-        if self._state.fingerprint() != self._session.fingerprint:
-            writer = self._session.writer
-            writer.close()
-            writer.slot.check_owner()  # a replaced process must not take the slot back
-            # Assigned last: without room for the file, the next call finds everything as it was.
-            self._session = self._open(None, self._session.metadata.latest_extra)
+        before = self._session
+        if self._state.fingerprint() != before.fingerprint:
+            before.writer.slot.check_owner()  # a replaced process must not take the slot back
+            # Closed last: without room for the file, the next call finds everything as it was.
+            self._session = self._open(None, before.metadata.latest_extra)
+            before.writer.close()
 
     def _submit(self, step: int, blocks: list[int], *, score: bool) -> int:
         staged = self._session.submit(step, blocks, score=score)
@@ -283,5 +305,5 @@ class RunningCheckpoint(AbstractContextManager["RunningCheckpoint"]):
             unsaved_blocks=len(saved_step) - len(steps),
             oldest_age_steps=step - int(steps.min()) if len(steps) else None,
             mean_age_steps=step - float(steps.mean()) if len(steps) else None,
-            error=status.error,
+            error=self._error or status.error,
         )

@@ -191,7 +191,11 @@ class SlotSession:
         movement = [block for block in payloads if self.plan.layout.key(block)[0] != EXTRA]
         blocks = [*blocks, *payloads]
         begin = time.perf_counter()
-        staged, event = self._staging.stage(self.plan, blocks, payloads)
+        try:
+            staged, event = self._staging.stage(self.plan, blocks, payloads)
+        except Exception:
+            self.metadata.undo_last()  # the next round has them
+            raise
         staging_s = time.perf_counter() - begin
         self.changes.note_staged(blocks)
         self.writer.submit(Round(step, staged, event, score=score))
