@@ -217,7 +217,7 @@ class Rating(Explaining):
         typer.Option(
             "--confidence",
             metavar="SHARE",
-            help=f"Of the intervals: {CONFIDENCE:g} for {CONFIDENCE:.0%}.",
+            help=f"Of the intervals: {CONFIDENCE:g} for {100 * CONFIDENCE:g} %.",
         ),
         needs(Input.STORE, Input.FILES, Input.COUNTS),
     ] = CONFIDENCE

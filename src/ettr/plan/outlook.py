@@ -289,6 +289,6 @@ def _scheme_assumptions(
         machines,
         "Every failure is assumed to take down one node (--failure-shares changes that)."
         if share is None
-        else f"{share:.0%} of failures blame a node; the others are assumed to take down the whole "
-        "job (--failure-shares changes that).",
+        else f"{100 * share:.0f} % of failures blame a node; the others are assumed to take down "
+        "the whole job (--failure-shares changes that).",
     )
