@@ -160,8 +160,8 @@ def _why(scheme: Scheme, terms: Terms, at: Levels, lost_s: float, ettr: float) -
     per_day = (at.soft_per_s + at.light_per_s + at.deep_per_s) * SECONDS_PER_DAY
     survived = ", ".join(terms.survives) or "nothing without durable storage"
     return (
-        f"{scheme.name.capitalize()} saves every {spell(at.interval_s)} for {100 * steady:.1f} % of "
-        f"the time and loses {spell(lost_s)} of work in each of {per_day:.3g} failures a day; it "
+        f"{scheme.name.capitalize()} saves every {spell(at.interval_s)} for {100 * steady:.1f} % "
+        f"of the time and loses {spell(lost_s)} of work in each of {per_day:.3g} failures a day; it "
         f"survives without durable storage: {survived}. Expected ETTR {ettr:.3f}."
     )
 
