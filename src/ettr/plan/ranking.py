@@ -160,9 +160,10 @@ def _why(scheme: Scheme, terms: Terms, at: Levels, lost_s: float, ettr: float) -
     per_day = (at.soft_per_s + at.light_per_s + at.deep_per_s) * SECONDS_PER_DAY
     survived = ", ".join(terms.survives) or "nothing without durable storage"
     return (
-        f"{scheme.name.capitalize()} saves every {spell(at.interval_s)} for {100 * steady:.1f} % "
-        f"of the time and loses {spell(lost_s)} of work in each of {per_day:.3g} failures a day; it "
-        f"survives without durable storage: {survived}. Expected ETTR {ettr:.3f}."
+        f"{scheme.name.capitalize()} saves every {spell(at.interval_s)} for "
+        f"{100 * steady:.1f} % of the time and loses {spell(lost_s)} of work in each of "
+        f"{per_day:.3g} failures a day; it survives without durable storage: {survived}. Expected "
+        f"ETTR {ettr:.3f}."
     )
 
 
