@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ettr.progress.kept_steps import KeptSteps, StepTime
-from ettr.progress.timeline import FOREVER_US, ScheduledAttempt, Timeline
+from ettr.progress.timeline import FOREVER_US, AttemptTimeline, ScheduledAttempt
 
 _BEGINNINGS = ("start", "restart")
 _GOING_ON = ("start", "restart", "restore")
@@ -99,7 +99,7 @@ class WallClockSplitter:
     """
 
     def __init__(self, attempts: Iterable[ScheduledAttempt] | None = None) -> None:
-        self._timeline = None if attempts is None else Timeline(attempts)
+        self._timeline = None if attempts is None else AttemptTimeline(attempts)
         self._kept = KeptSteps()
         self._saved = _NOTHING_SAVED
         self._saves = self._restores = 0
@@ -150,7 +150,9 @@ class WallClockSplitter:
         productive_us = saved.typical_us + kept.typical_us
         saves_known = self._saves + self._restores > 0
         high_us = saved.claimed_us + (kept if saves_known else exposed).claimed_us
-        closed = self._timeline.closed(self._last_us) if self._timeline else Timeline.nothing()
+        closed = (
+            self._timeline.closed(self._last_us) if self._timeline else AttemptTimeline.nothing()
+        )
         spent, within_us = closed.spent_us, closed.suspended_in_steps_us
         spent["restart"] += saved.start_up_us + exposed.start_up_us
         idle_us = saved.idle_us + exposed.idle_us
@@ -186,9 +188,9 @@ class WallClockSplitter:
             clock_set_back=self._clock_set_back,
         )
 
-    def _record_from(self, begin_us: int) -> Timeline:
+    def _record_from(self, begin_us: int) -> AttemptTimeline:
         self._last_us = begin_us
-        timeline = Timeline([ScheduledAttempt(begin_us, FOREVER_US)])
+        timeline = AttemptTimeline([ScheduledAttempt(begin_us, FOREVER_US)])
         timeline.advance(begin_us)
         return timeline
 
@@ -202,7 +204,7 @@ class WallClockSplitter:
         return repeat
 
     def _placed(
-        self, timeline: Timeline, event: str, step: int, time_us: int, duration_us: int
+        self, timeline: AttemptTimeline, event: str, step: int, time_us: int, duration_us: int
     ) -> int | None:
         """The time of an event dated before the last one; None where it takes no time at all."""
         if time_us >= self._settled_us:
@@ -227,7 +229,12 @@ class WallClockSplitter:
         return None
 
     def _do_step(
-        self, timeline: Timeline, step: int, before_us: int, time_us: int, duration_us: int | None
+        self,
+        timeline: AttemptTimeline,
+        step: int,
+        before_us: int,
+        time_us: int,
+        duration_us: int | None,
     ) -> None:
         kept = self._kept
         last = kept.last
@@ -255,7 +262,7 @@ class WallClockSplitter:
 
     def _do_other(
         self,
-        timeline: Timeline,
+        timeline: AttemptTimeline,
         event: str,
         step: int,
         before_us: int,

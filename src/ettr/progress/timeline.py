@@ -32,7 +32,7 @@ class ClosedTimeline:
     suspended_in_steps_us: int
 
 
-class Timeline:
+class AttemptTimeline:
     """Attempts in order, and the gaps in the last of them.
 
     Where attempts overlap, the time belongs to the first, and is idle in the second.
@@ -140,7 +140,7 @@ class Timeline:
 
         An attempt without an end ends at `last_us`.
         """
-        rest = Timeline(())
+        rest = AttemptTimeline(())
         rest.spent_us, rest.starting = dict(self.spent_us), self.starting
         rest._attempts = [
             ScheduledAttempt(start, last_us if end == FOREVER_US else end, suspended)
