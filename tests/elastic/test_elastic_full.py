@@ -1,6 +1,7 @@
 """Checkpoints of the elastic loop: drawn again, done again, damaged, and no room for one."""
 
 import errno
+import os
 import random
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ torch = pytest.importorskip("torch")
 
 import torch.distributed as dist  # noqa: E402
 
-from ettr.checkpoint import CheckedWriter, CheckpointError, block_ages  # noqa: E402
+from ettr.checkpoint import CheckedWriter, CheckpointError, FencedError, block_ages  # noqa: E402
 from ettr.checkpoint.slot_writer import SlotWriter  # noqa: E402
 from ettr.elastic import Generation, Protection  # noqa: E402
 from ettr.elastic.full_checkpoint import full_steps, load_full, save_full  # noqa: E402
@@ -83,6 +84,46 @@ def test_an_earlier_run_that_cannot_be_kept_is_not_overwritten(alone, tmp_path, 
     with pytest.raises(CheckpointError, match=r"cannot be moved aside .*permission denied"):
         begun(running=tmp_path, running_options={"policy": "full"})
     assert {age.step for age in block_ages(tmp_path)} == {1}
+
+
+def test_a_full_disk_at_the_first_round_of_a_running_checkpoint_ends_no_run(
+    alone, tmp_path, monkeypatch
+):
+    with monkeypatch.context() as full_disk:
+        full_disk.setattr(SlotWriter, "commit", no_space)
+        with pytest.warns(UserWarning, match=r"slot 0: .*no space left; training goes on"):
+            generation, train_to = begun(running=tmp_path, running_options={"policy": "full"})
+    with pytest.warns(UserWarning, match="a round failed"):  # the one before
+        train_to(1)  # there is room again
+    generation._running.checkpoint.wait()
+    generation.end()
+    assert {age.step for age in block_ages(tmp_path)} == {1}
+
+
+def test_no_room_for_a_running_checkpoint_at_the_start_ends_no_run(alone, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "posix_fallocate", no_space)
+    monkeypatch.setattr(os, "ftruncate", no_space)
+    with pytest.warns(UserWarning, match=r"slot 0: .*training goes on without it"):
+        _, train_to = begun(running=tmp_path, running_options={"policy": "full"})
+    train_to(1)
+
+
+def test_no_room_for_a_file_with_new_moments_ends_no_run(alone, tmp_path, monkeypatch):
+    generation, train_to = begun(running=tmp_path, running_options={"policy": "full"})
+
+    def no_room(step):
+        raise CheckpointError(f"no room for the file of step {step}")
+
+    monkeypatch.setattr(generation._running.checkpoint, "step", no_room)
+    with pytest.warns(UserWarning, match="slot 0: no room for the file of step 1"):
+        train_to(1)
+
+    def fenced(step):
+        raise FencedError("another process has taken this slot")
+
+    monkeypatch.setattr(generation._running.checkpoint, "step", fenced)
+    with pytest.raises(FencedError):
+        train_to(2)
 
 
 def no_space(*_, **__):

@@ -98,12 +98,14 @@ class Generation:
         self._buddies = self._open_buddies()
         report = self._report = Recovery(self._scope(self._buddies), self._shard).run()
         self._time_restore(report)
-        root = self._group.protection.running
-        if root is not None and report.source == "start":
+        root, fresh = self._group.protection.running, report.source == "start"
+        if root is not None and fresh:
             keep_earlier_run(root, self._messages, self.slot)
-        self._running = RunningGuard.open(self._group.protection, self.slot, self._shard)
+        self._running = RunningGuard.open(
+            self._group.protection, self.slot, self._shard, fresh=fresh
+        )
         if self._running is not None and report.source in ("start", "resume", "rollback"):
-            self._running.save_all(report.step)
+            self._running.save_all(report.step, fresh=fresh)
         group = self._group
         self._full = FullSchedule(group.protection, self.slot, group.timings, report.step)
         group.recovered(self.membership, report, begin_s)

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ettr.checkpoint import CheckpointError, RunningCheckpoint, block_ages, fence
+from ettr.checkpoint import CheckpointError, FencedError, RunningCheckpoint, block_ages, fence
 from ettr.elastic.control_store import RankMessages
 from ettr.elastic.model_shard import ModelShard
 from ettr.elastic.protection import Protection
@@ -25,38 +25,82 @@ class RunningGuard:
         self._error: str | None = None
 
     @classmethod
-    def open(cls, protection: Protection, slot: int, shard: ModelShard) -> RunningGuard | None:
-        """Take over a slot of the running checkpoint; None where there is none.
+    def open(
+        cls, protection: Protection, slot: int, shard: ModelShard, *, fresh: bool
+    ) -> RunningGuard | None:
+        """Take over a slot of the running checkpoint.
+
+        Args:
+            fresh: the slot holds nothing yet, so a failure is only warned of.
+
+        Returns:
+            None where no running checkpoint is kept, or a fresh one has no room.
 
         Raises:
-            CheckpointError: it cannot be written.
+            CheckpointError: there is no room for it, and the slot is not fresh.
         """
         root = protection.running
         if root is None:
             return None
         # Whoever had the slot before, wherever it may hang, cannot write into it any more.
         generation = fence(root, slot)
-        checkpoint = RunningCheckpoint(
-            root, shard.state, slot=slot, generation=generation, **protection.running_options
-        )
+        try:
+            checkpoint = RunningCheckpoint(
+                root, shard.state, slot=slot, generation=generation, **protection.running_options
+            )
+        except FencedError:
+            raise
+        except CheckpointError as error:
+            if not fresh:
+                raise
+            warnings.warn(
+                f"running checkpoint, slot {slot}: {error}; training goes on without it until the "
+                f"next generation",
+                stacklevel=3,
+            )
+            return None
         return cls(checkpoint, slot)
 
     def step(self, step: int) -> None:
-        """Save what is due; a failed round is only warned of, since the run has other guards."""
-        error = self.checkpoint.step(step).error
+        """Save what is due; a failed round is only warned of, since the run has other guards.
+
+        Raises:
+            FencedError: another process has taken this slot.
+        """
+        try:
+            error = self.checkpoint.step(step).error
+        except FencedError:
+            raise
+        except CheckpointError as failure:  # no room for a file that holds the new moments
+            error = str(failure)
         if error is not None and error != self._error:
             warnings.warn(
                 f"running checkpoint, slot {self._slot}: {error}", stacklevel=_TO_THE_SCRIPT
             )
         self._error = error
 
-    def save_all(self, step: int) -> None:
+    def save_all(self, step: int, *, fresh: bool) -> None:
         """Save every block.
 
+        Args:
+            fresh: the slot holds nothing yet, so a failure is only warned of: later rounds fill
+                it. Else it holds blocks of steps that the run has gone back behind.
+
         Raises:
-            CheckpointError: it cannot be written.
+            CheckpointError: it cannot be written, and the slot is not fresh.
+            FencedError: another process has taken this slot.
         """
-        self.checkpoint.save_all(step)
+        try:
+            self.checkpoint.save_all(step)
+        except FencedError:
+            raise
+        except CheckpointError as error:
+            if not fresh:
+                raise
+            self._error = str(error)
+            warnings.warn(
+                f"running checkpoint, slot {self._slot}: {error}; training goes on", stacklevel=3
+            )
 
     def close(self) -> None:
         """Finish the latest round if that is possible."""
