@@ -50,8 +50,6 @@ PENDING = (
     "src/ettr/metrics/",
     "src/ettr/models/",
     "src/ettr/projection/",
-    "src/ettr/report/planner_page.py",
-    "src/ettr/report/templates/planner.js",
 )
 
 
