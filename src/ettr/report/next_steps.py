@@ -53,9 +53,9 @@ def _missing_logs(analysis: Analysis) -> Iterator[str]:
     logs = analysis.logs_read
     if logs.failures_are_lower_bound:
         yield (
-            "No kernel messages or health checks of nodes were read, so failures go uncounted "
-            "and most have no cause. Add them: `ettr sources` lists what can be read and how to "
-            "get it."
+            "No kernel messages or health checks of nodes were read, so failures go uncounted, "
+            "and the others have no cause. Add them: `ettr sources` lists what can be read and "
+            "how to get it."
         )
     if logs.jobs and not logs.node_states:
         yield (
