@@ -17,6 +17,7 @@ from ettr.analysis.comparing import compare_fleets
 from ettr.analysis.fleet_evidence import typed_evidence
 from ettr.estimates import Interval
 from ettr.estimates.exact import FailureRate
+from ettr.metrics.crash_loops import FailureBurst
 from ettr.metrics.goodput import CrashLoop
 from ettr.metrics.logs_read import LogsRead
 from ettr.models.compare import funnel
@@ -268,6 +269,7 @@ def repeated(*patterns: str, lost_gpu_hours: float = 80.0) -> CrashLoop:
         symptoms=("gpu-memory",),
         run_hours=118.6,
         expected_failures=2.0,
+        burst=FailureBurst(10, 2.5, 0.1) if "fast" in patterns else None,
         node="n9" if "same-node" in patterns else None,
         patterns=patterns,
     )
@@ -281,7 +283,7 @@ def test_a_large_job_that_failed_by_chance_is_left_alone():
 @pytest.mark.parametrize(
     ("patterns", "advice"),
     [
-        (("fast",), "in 119 h of running, where 2 failures were to be expected"),
+        (("fast",), "10 times within 2.50 h of running, where 0.10 failures were to be expected"),
         (("fast", "same-node"), "each time on node n9"),
         (("same-cause",), "each time with gpu-memory"),
     ],

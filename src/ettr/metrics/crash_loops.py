@@ -1,8 +1,8 @@
 """Jobs that failed repeatedly, and whether chance explains it.
 
 A large job that runs for weeks fails several times at the rate of any fleet. It is a crash loop
-only where its failures come faster than the rate of the other jobs makes likely, all blame one of
-its many nodes, or all have one cause that is rare elsewhere.
+only where some of its failures follow each other faster than the rate of the other jobs makes
+likely, where all blame one of its many nodes, or where all have one cause that is rare elsewhere.
 """
 
 from __future__ import annotations
@@ -11,16 +11,33 @@ from collections import Counter
 from dataclasses import dataclass
 
 import ibis
+import numpy as np
 
-from ettr.metrics.instants import fetch, first_row
+from ettr.metrics.instants import Floats, fetch, first_row
 from ettr.taxonomy.symptoms import UNATTRIBUTED
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 
 CHANCE = 0.05
 """How likely it is that chance alone marks any job of a store, by each pattern."""
+LEAST_IN_A_ROW = 3
 FAST, SAME_NODE, SAME_CAUSE = "fast", "same-node", "same-cause"
 
 JobKey = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class FailureBurst:
+    """Failures of one job in a row, the runtime in which they came, and what was to be expected.
+
+    Attributes:
+        failures: How many.
+        run_hours: Runtime from the failure before the first of them, or the job's start.
+        expected_failures: In the node-days of that runtime, at the rate of the other jobs.
+    """
+
+    failures: int
+    run_hours: float
+    expected_failures: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +47,7 @@ class RepeatedFailures:
     Attributes:
         run_hours: Runtime of the job over all its attempts; None where it is not known.
         expected_failures: In the job's node-days, at the rate of the other jobs; None likewise.
+        burst: The least likely failures in a row; None where no row is beyond chance.
         node: The one node that all failures blame; None where there are several, or none.
         symptoms: Of the failures, the most frequent first.
         patterns: What chance does not explain, of `fast`, `same-node` and `same-cause`.
@@ -37,6 +55,7 @@ class RepeatedFailures:
 
     run_hours: float | None
     expected_failures: float | None
+    burst: FailureBurst | None
     node: str | None
     symptoms: tuple[str, ...]
     patterns: tuple[str, ...]
@@ -47,23 +66,31 @@ class JobFailure:
     """What is asked about one failure."""
 
     job: JobKey
+    attempt_id: str
     symptom: str
     node: str | None
     n_nodes: int | None
 
 
 @dataclass(frozen=True, slots=True)
-class JobRuntime:
-    """Runtime and node-days of the jobs asked about, and of all jobs together."""
+class JobRun:
+    """The attempts of one job in order of time: their ids, runtimes and node-days."""
 
-    hours: dict[JobKey, float]
-    node_days: dict[JobKey, float]
+    attempt_ids: tuple[str, ...]
+    hours: Floats
+    node_days: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class JobRuntimes:
+    """Runtime of the jobs asked about, and node-days of all jobs together."""
+
+    jobs: dict[JobKey, JobRun]
     all_node_days: float
-    n_jobs: int
 
 
-def job_runtime(attempts: ibis.Table, exposed: ibis.Table, jobs: list[JobKey]) -> JobRuntime:
-    """Runtime of some jobs over all their attempts, and of all jobs together.
+def job_runtimes(attempts: ibis.Table, exposed: ibis.Table, jobs: list[JobKey]) -> JobRuntimes:
+    """Runtime of some jobs by attempt, and the exposure of all jobs.
 
     Args:
         attempts: all attempts.
@@ -75,25 +102,30 @@ def job_runtime(attempts: ibis.Table, exposed: ibis.Table, jobs: list[JobKey]) -
         schema={"cluster": "string", "job_id": "string"},
     )
     mine = attempts.semi_join(keys, ["cluster", "job_id"])
-    mine = mine.select("attempt_id", "cluster", "job_id", "elapsed_s").left_join(
+    mine = mine.select("attempt_id", "cluster", "job_id", "start", "elapsed_s").left_join(
         exposed.select("attempt_id", "node_s"), "attempt_id"
     )
-    sums = mine.group_by("cluster", "job_id").aggregate(
-        run_s=mine["elapsed_s"].sum(), node_s=mine["node_s"].sum()
-    )
-    rows = {(row["cluster"], row["job_id"]): row for row in fetch(sums).to_pylist()}
+    found: dict[JobKey, list[tuple[str, float, float]]] = {job: [] for job in jobs}
+    for row in fetch(mine.order_by("start", "attempt_id")).to_pylist():
+        found[row["cluster"], row["job_id"]].append(
+            (row["attempt_id"], row["elapsed_s"] or 0.0, row["node_s"] or 0.0)
+        )
     whole = first_row(exposed.aggregate(node_s=exposed["node_s"].sum()))
-    ran = attempts.filter(attempts["elapsed_s"] > 0).select("cluster", "job_id").distinct()
-    return JobRuntime(
-        hours={job: (row["run_s"] or 0.0) / SECONDS_PER_HOUR for job, row in rows.items()},
-        node_days={job: (row["node_s"] or 0.0) / SECONDS_PER_DAY for job, row in rows.items()},
+    return JobRuntimes(
+        jobs={
+            job: JobRun(
+                tuple(attempt_id for attempt_id, _, _ in rows),
+                np.array([run_s for _, run_s, _ in rows]) / SECONDS_PER_HOUR,
+                np.array([node_s for _, _, node_s in rows]) / SECONDS_PER_DAY,
+            )
+            for job, rows in found.items()
+        },
         all_node_days=(whole["node_s"] or 0.0) / SECONDS_PER_DAY,
-        n_jobs=int(ran.count().to_pyarrow().as_py()),
     )
 
 
 def repeated_failures(
-    failures: list[JobFailure], jobs: list[JobKey], ran: JobRuntime | None
+    failures: list[JobFailure], jobs: list[JobKey], ran: JobRuntimes | None
 ) -> dict[JobKey, RepeatedFailures]:
     """What sets the failures of each job apart from chance.
 
@@ -103,8 +135,9 @@ def repeated_failures(
         ran: how long they ran; None where it is not known, so that no job counts as failing fast.
 
     Source:
-        Given the total, failures in a job's share of the exposure are binomial at equal rates;
-        each pattern's level is divided by the number of jobs it is looked for in (Bonferroni).
+        At equal rates, of the failures in a row and those of the other jobs, the row's share is
+        binomial with the row's share of the exposure. Each pattern's level is divided by the number
+        of places it is looked for in (Bonferroni).
     """
     by_job: dict[JobKey, list[JobFailure]] = {job: [] for job in jobs}
     for failure in failures:
@@ -112,48 +145,83 @@ def repeated_failures(
             by_job[failure.job].append(failure)
     causes = Counter(failure.symptom for failure in failures)
     return {
-        job: _judge(job, mine, causes, ran, CHANCE / max(1, len(jobs)))
+        job: _judge(mine, causes, None if ran is None else ran.jobs[job], ran, len(jobs))
         for job, mine in by_job.items()
     }
 
 
 def _judge(
-    job: JobKey,
     mine: list[JobFailure],
     causes: Counter[str],
-    ran: JobRuntime | None,
-    level: float,
+    run: JobRun | None,
+    ran: JobRuntimes | None,
+    n_judged: int,
 ) -> RepeatedFailures:
     own = Counter(failure.symptom for failure in mine)
     nodes = {failure.node for failure in mine}
     node = nodes.pop() if len(nodes) == 1 else None
-    patterns = []
-    if ran is not None and _chance_of_so_many(job, len(mine), causes.total(), ran) < (
-        CHANCE / max(1, ran.n_jobs)
-    ):
-        patterns.append(FAST)
+    rate = burst = None
+    if run is not None and ran is not None:
+        others = _Others(causes.total() - len(mine), ran.all_node_days - float(run.node_days.sum()))
+        rate = others.per_node_day
+        burst = _burst({failure.attempt_id for failure in mine}, run, others)
+    level = CHANCE / max(1, n_judged)
     n_nodes = max((failure.n_nodes or 1 for failure in mine), default=1)
+    patterns = []
+    if burst is not None:
+        patterns.append(FAST)
     if node is not None and n_nodes > 1 and n_nodes ** (1.0 - len(mine)) < level:
         patterns.append(SAME_NODE)
     if len(own) == 1 and _chance_of_one_cause(own, causes) < level:
         patterns.append(SAME_CAUSE)
     return RepeatedFailures(
-        run_hours=None if ran is None else ran.hours.get(job),
-        expected_failures=_expected(job, len(mine), causes.total(), ran),
+        run_hours=None if run is None else float(run.hours.sum()),
+        expected_failures=(
+            None if run is None or rate is None else rate * float(run.node_days.sum())
+        ),
+        burst=burst,
         node=node,
         symptoms=tuple(name for name, _ in own.most_common()),
         patterns=tuple(patterns),
     )
 
 
-def _chance_of_so_many(job: JobKey, n_own: int, n_all: int, ran: JobRuntime) -> float:
-    """Of that many failures or more in the job's share of the exposure, at equal rates."""
+@dataclass(frozen=True, slots=True)
+class _Others:
+    """Failures and exposure of the other jobs."""
+
+    failures: int
+    node_days: float
+
+    @property
+    def per_node_day(self) -> float | None:
+        return self.failures / self.node_days if self.node_days > 0 else None
+
+
+def _burst(failed: set[str], run: JobRun, others: _Others) -> FailureBurst | None:
+    """The least likely failures in a row, if chance does not explain them in any job's row."""
     from scipy.special import betainc
 
-    share = ran.node_days.get(job, 0.0) / ran.all_node_days if ran.all_node_days > 0 else 1.0
-    if not 0.0 < share < 1.0:
-        return 1.0
-    return float(betainc(n_own, n_all - n_own + 1.0, share))
+    rate = others.per_node_day
+    at = [place for place, attempt_id in enumerate(run.attempt_ids) if attempt_id in failed]
+    if rate is None or len(at) < LEAST_IN_A_ROW:
+        return None
+    # before the first failure, and after each
+    node_days = np.concatenate([[0.0], np.cumsum(run.node_days)[at]])
+    hours = np.concatenate([[0.0], np.cumsum(run.hours)[at]])
+    first, last = np.triu_indices(len(node_days), LEAST_IN_A_ROW)
+    count, exposure = last - first, node_days[last] - node_days[first]
+    share = exposure / (exposure + others.node_days)
+    chance = betainc(count, others.failures + 1.0, share)
+    least = int(np.argmin(chance))
+    n_rows = (others.failures + len(at)) * len(at)
+    if chance[least] >= CHANCE / n_rows:
+        return None
+    return FailureBurst(
+        failures=int(count[least]),
+        run_hours=float(hours[last[least]] - hours[first[least]]),
+        expected_failures=rate * float(exposure[least]),
+    )
 
 
 def _chance_of_one_cause(own: Counter[str], causes: Counter[str]) -> float:
@@ -163,11 +231,3 @@ def _chance_of_one_cause(own: Counter[str], causes: Counter[str]) -> float:
         return 1.0
     others = causes.total() - count
     return float(((causes[symptom] - count + 1.0) / (others + 2.0)) ** count)
-
-
-def _expected(job: JobKey, n_own: int, n_all: int, ran: JobRuntime | None) -> float | None:
-    if ran is None:
-        return None
-    node_days = ran.node_days.get(job, 0.0)
-    others = ran.all_node_days - node_days
-    return (n_all - n_own) * node_days / others if others > 0 else None

@@ -14,7 +14,13 @@ from typing import Any
 import ibis
 
 from ettr.errors import UsageError
-from ettr.metrics.crash_loops import JobFailure, JobKey, job_runtime, repeated_failures
+from ettr.metrics.crash_loops import (
+    FailureBurst,
+    JobFailure,
+    JobKey,
+    job_runtimes,
+    repeated_failures,
+)
 from ettr.metrics.instants import fetch
 from ettr.metrics.preemptions import PreemptionLinks
 from ettr.metrics.sizes import SizeClass, size_class, size_end_of
@@ -67,6 +73,7 @@ class CrashLoop:
     symptoms: tuple[str, ...]
     run_hours: float | None
     expected_failures: float | None
+    burst: FailureBurst | None
     node: str | None
     patterns: tuple[str, ...]
 
@@ -219,13 +226,19 @@ def _crash_loops(
         key = (row["cluster"], row["job_id"])
         gpus[key] = max(row["n_gpus"] or 0, gpus.get(key) or 0) or None
     failures = [
-        JobFailure((row["cluster"], row["job_id"]), row["symptom"], row["node"], row["n_nodes"])
+        JobFailure(
+            (row["cluster"], row["job_id"]),
+            row["attempt_id"],
+            row["symptom"],
+            row["node"],
+            row["n_nodes"],
+        )
         for row in rows
     ]
     jobs = sorted(repeated)
     ran = None
     if attempts is not None and exposed is not None:
-        ran = job_runtime(attempts, exposed, jobs)
+        ran = job_runtimes(attempts, exposed, jobs)
     found = repeated_failures(failures, jobs, ran)
     loops = [
         CrashLoop(
@@ -239,6 +252,7 @@ def _crash_loops(
             symptoms=found[job].symptoms,
             run_hours=found[job].run_hours,
             expected_failures=found[job].expected_failures,
+            burst=found[job].burst,
             node=found[job].node,
             patterns=found[job].patterns,
         )

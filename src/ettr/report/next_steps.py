@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from ettr.analysis import Analysis
 from ettr.metrics.crash_loops import SAME_CAUSE, SAME_NODE
-from ettr.report.numbers import counted, number, percent
+from ettr.report.numbers import counted, duration, number, percent
 from ettr.taxonomy.symptoms import UNATTRIBUTED
+from ettr.units import SECONDS_PER_HOUR
 
 MANY_UNEXPLAINED = 0.3
 MOST_STEPS = 6
@@ -94,11 +95,12 @@ def _repeated_failures(analysis: Analysis) -> Iterator[str]:
             f"Job {worst.job_id} failed {worst.failures:,} times, each time with "
             f"{worst.symptoms[0]}, {lost}: find what its failures have in common. {explain}"
         )
-    else:
+    elif worst.burst is not None:
         yield (
-            f"Job {worst.job_id} failed {worst.failures:,} times in {number(worst.run_hours)} h "
-            f"of running, where {number(worst.expected_failures, 2)} failures were to be "
-            f"expected, {lost}: limit its requeues until the cause is known. {explain}"
+            f"Job {worst.job_id} failed {worst.burst.failures:,} times within "
+            f"{duration(SECONDS_PER_HOUR * worst.burst.run_hours)} of running, where "
+            f"{number(worst.burst.expected_failures, 2)} failures were to be expected, {lost} in "
+            f"all: limit its requeues until the cause is known. {explain}"
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ettr.metrics.rates import EstimatedRate, RatesBySymptom, SymptomRates
-from ettr.metrics.trend import CheckMarker, RateTrend
+from ettr.metrics.trend import CheckMarker, RateTrend, TrendPoint
 from ettr.report.charts import (
     INK,
     BarSeries,
@@ -15,9 +15,11 @@ from ettr.report.charts import (
 )
 from ettr.report.numbers import between, counted, moment, number, percent
 from ettr.report.section import Figure, Section, TextTable
+from ettr.units import SECONDS_PER_DAY
 
 _RATE_TITLE = "failures per 1,000 node-days"
 _MARKERS_SHOWN = 12
+_LEAST_WINDOW_DAYS = 7.0
 LOWER_BOUND = (
     "These are lower bounds: no kernel messages or health checks of nodes were read, and without "
     "them a job that a node's fault ended as FAILED does not count as a failure of the "
@@ -140,21 +142,30 @@ def _symptom_figure(rates: RatesBySymptom) -> Figure:
     )
 
 
+def _settled(point: TrendPoint, trend: RateTrend) -> bool:
+    """Whether the window is long enough that its rate does not dwarf those of full windows."""
+    least = min(_LEAST_WINDOW_DAYS, trend.window_days)
+    return (point.time - point.window_from).total_seconds() >= least * SECONDS_PER_DAY
+
+
 def _trend_figure(trend: RateTrend, new_checks: list[CheckMarker]) -> Figure:
-    times = [moment(point.time) for point in trend.points]
-    symptoms = sorted({one.symptom for point in trend.points for one in point.by_symptom})
+    drawn = [point for point in trend.points if _settled(point, trend)] or list(trend.points)
+    times = [moment(point.time) for point in drawn]
+    symptoms = sorted({one.symptom for point in drawn for one in point.by_symptom})
     by_point = [
-        {one.symptom: one.per_1000_node_days for one in point.by_symptom} for point in trend.points
+        {one.symptom: one.per_1000_node_days for one in point.by_symptom} for point in drawn
     ]
     traces = [
         stacked_area(symptom, times, [rates.get(symptom, 0.0) for rates in by_point])
         for symptom in symptoms
     ]
-    traces += band("total", times, [point.per_1000_node_days for point in trend.points], INK)
+    traces += band("total", times, [point.per_1000_node_days for point in drawn], INK)
     caption = (
         f"Per 1,000 node-days in a rolling window of {number(trend.window_days)} days. Dotted "
         f"lines: {percent(trend.confidence, 2)} interval of the total."
     )
+    if len(drawn) < len(trend.points):
+        caption += f" It begins where the window holds {number(_LEAST_WINDOW_DAYS)} days."
     layout: dict[str, object] = {"yaxis": value_axis(_RATE_TITLE), "hovermode": "x unified"}
     if new_checks:
         caption += " Dashed upright lines: a check reported for the first time."

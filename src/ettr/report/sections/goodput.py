@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from operator import attrgetter
 
-from ettr.metrics.crash_loops import FAST, SAME_CAUSE, SAME_NODE
-from ettr.metrics.goodput import CauseLoss, LostGoodput, SizeLoss
+from ettr.metrics.crash_loops import SAME_CAUSE, SAME_NODE
+from ettr.metrics.goodput import CauseLoss, CrashLoop, LostGoodput, SizeLoss
 from ettr.metrics.preemptions import PreemptionLinks
 from ettr.report.charts import BarSeries, row_chart
-from ettr.report.numbers import counted, number, percent, share_between
+from ettr.report.numbers import counted, duration, number, percent, share_between
 from ettr.report.section import Figure, Section, TextTable
+from ettr.units import SECONDS_PER_HOUR
 
 _HEADERS = ("failures", "in failed jobs", "preemptions", "in preempted jobs", "GPU-hours")
 
@@ -40,10 +41,10 @@ def goodput_section(lost: LostGoodput, gpu_hours: float) -> Section:
         notes.append(_links_note(lost.preemption_links))
     if lost.crash_loops:
         notes.append(
-            "A job with repeated failures is a crash loop only beyond chance: if it failed faster "
-            "than other jobs at the same exposure, always on one of its nodes, or always with one "
-            "cause that is rare elsewhere. “expected” are failures in its node-days at the rate of "
-            "the other jobs."
+            "A job with repeated failures is a crash loop only beyond chance: if failures followed "
+            "each other faster than the rate of the other jobs makes likely, always on one of its "
+            "nodes, or always with one cause that is rare elsewhere. “expected” are failures in "
+            "its node-days at the rate of the other jobs."
         )
     if lost.failures_without_gpus:
         notes.append(
@@ -103,11 +104,19 @@ def _loss_cells(loss: CauseLoss | SizeLoss) -> tuple[str, ...]:
     )
 
 
-_PATTERNS = {
-    FAST: "faster than chance",
-    SAME_NODE: "always one node",
-    SAME_CAUSE: "always one cause",
-}
+def _beyond_chance(loop: CrashLoop) -> str:
+    words = []
+    if loop.burst is not None:
+        words.append(
+            f"{loop.burst.failures:,} failures in "
+            f"{duration(SECONDS_PER_HOUR * loop.burst.run_hours)} "
+            f"({number(loop.burst.expected_failures, 2)} expected)"
+        )
+    if SAME_NODE in loop.patterns:
+        words.append(f"always on {loop.node}")
+    if SAME_CAUSE in loop.patterns:
+        words.append("always one cause")
+    return ", ".join(words) or "no"
 
 
 def _repeated_table(lost: LostGoodput) -> TextTable:
@@ -136,7 +145,7 @@ def _repeated_table(lost: LostGoodput) -> TextTable:
                 number(loop.preempted_gpus),
                 number(loop.lost_gpu_hours, 4),
                 ", ".join(loop.symptoms),
-                ", ".join(_PATTERNS[pattern] for pattern in loop.patterns) or "no",
+                _beyond_chance(loop),
             )
             for loop in lost.crash_loops
         ),
@@ -149,14 +158,18 @@ def _links_note(links: PreemptionLinks) -> str:
     note = (
         f"{found:,} of {links.preempted_attempts:,} preempted attempts made room for a "
         "job that had failed. The controller's log names the job that was given the nodes in "
-        f"{counted(links.named_by_log, 'case')}. In the others an attempt counts as preempted for "
-        f"a failed job if that job restarted within {number(links.rule_window_s)} s on one of the "
-        "same nodes."
+        f"{counted(links.named_by_log, 'case')}."
     )
+    if links.named_by_log < links.preempted_attempts:
+        note += (
+            " In the others an attempt counts as preempted for a failed job if that job restarted "
+            f"within {number(links.rule_window_s)} s on one of the same nodes."
+        )
     error = links.rule_error
     if error is not None and error.log_links:
         note += (
-            f" Compared with the log, this rule has precision {share_between(error.precision)} "
+            " Compared with the log, the rule of nodes and "
+            f"{number(links.rule_window_s)} s has precision {share_between(error.precision)} "
             f"and recall {share_between(error.recall)} over "
             f"{counted(error.log_links, 'preemption')}."
         )

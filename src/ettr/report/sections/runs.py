@@ -117,12 +117,22 @@ def _figure(charted: tuple[JobRun, ...]) -> Figure:
     return Figure(
         "runs",
         title,
-        "Those with the most GPU-hours. Dots are measured from progress records; of the others "
-        "the upright tick is the middle assumption and the grey line reaches from the worst to "
-        "the best one.",
+        _caption(bool(measured), bool(assumed)),
         tuple(traces),
         {"xaxis": share_axis("ETTR"), **named_rows([_label(run) for run in order])},
     )
+
+
+def _caption(measured: bool, assumed: bool) -> str:
+    caption = "Those with the most GPU-hours."
+    if measured:
+        caption += " Dots are measured from progress records."
+    if assumed:
+        caption += (
+            f" {'Of the others the' if measured else 'The'} upright tick is the middle assumption, "
+            "and the grey line reaches from the worst to the best one."
+        )
+    return caption
 
 
 def _hover(run: JobRun) -> str:
