@@ -101,6 +101,11 @@ def stitched(
         keyed = keyed.semi_join(long.view(), ["cluster", "run_key"]).select(*keyed.columns)
     if keys is not None:
         keyed = keyed.semi_join(keys, ["cluster", "run_key"]).select(*keyed.columns)
+    return _queued(_in_runs(keyed, rule.gap_h))
+
+
+def _in_runs(keyed: ibis.Table, gap_h: float) -> ibis.Table:
+    """Attempts of one key in parts (a gap or an end between them) and, in a sweep, by job."""
     order = ["start_s", "attempt_id"]
     before = ibis.window(group_by=["cluster", "run_key"], order_by=order, rows=(None, -1))
     along = ibis.window(group_by=["cluster", "run_key"], order_by=order)
@@ -110,7 +115,7 @@ def stitched(
         prior_state=keyed["state"].lag().over(along),
     )
     other_job = ordered["prior_job"] != ordered["job_id"]
-    late = ordered["submit_s"] > ordered["prior_end_s"] + int(rule.gap_h * SECONDS_PER_HOUR)
+    late = ordered["submit_s"] > ordered["prior_end_s"] + int(gap_h * SECONDS_PER_HOUR)
     over = (ordered["prior_state"] == "COMPLETED") & other_job
     breaks = ordered["by_name"] & (late | over)
     meets = ordered["by_name"] & other_job & (ordered["start_s"] < ordered["prior_end_s"])
@@ -126,25 +131,14 @@ def stitched(
     swept = parts["meets"].max().over(ibis.window(group_by=["cluster", "run_key", "run_part"]))
     parts = parts.mutate(swept=swept)
     runs = parts.mutate(run_job=ibis.cases((parts["swept"] == 1, parts["job_id"]), else_=""))
-    return _queued(runs.drop("prior_end_s", "prior_job", "prior_state", "breaks", "meets", "swept"))
+    return runs.drop("prior_end_s", "prior_job", "prior_state", "breaks", "meets", "swept")
 
 
 def _keyed(attempts: ibis.Table, progress: ibis.Table, rule: RunRule, min_gpus: int) -> ibis.Table:
     ran = attempts.filter(attempts["start"].notnull())
     if min_gpus > 0:
         ran = ran.filter(ran["n_gpus"] >= min_gpus)
-    shared = progress.select("cluster", "run_id", "job_id").distinct()
-    several = (
-        shared.group_by("cluster", "run_id")
-        .having(lambda t: t.count() > 1)
-        .aggregate(jobs=ibis._.count())
-    )
-    recorded = (
-        shared.semi_join(several, ["cluster", "run_id"])
-        .group_by("cluster", "job_id")
-        .aggregate(recorded_run=ibis._["run_id"].min())
-    )
-    ran = ran.left_join(recorded, ["cluster", "job_id"])
+    ran = ran.left_join(_recorded_runs(progress), ["cluster", "job_id"])
     nothing = ibis.null("string")
     column = ran[rule.id_column].cast("string") if rule.id_column else nothing
     pattern = nothing
@@ -153,21 +147,9 @@ def _keyed(attempts: ibis.Table, progress: ibis.Table, rule: RunRule, min_gpus: 
     run_id = ibis.coalesce(column, pattern, ran["recorded_run"])
     named = ran["user"].notnull() & ran["name"].notnull()
     by_name = run_id.isnull() & named
-    sep = "\x1f"
-    run_key = ibis.cases(
-        (run_id.notnull(), ibis.literal("id") + sep + run_id),
-        (
-            named,
-            ibis.literal("name")
-            + sep
-            + ran["user"]
-            + sep
-            + ran["name"]
-            + sep
-            + ran["work_dir"].fill_null(""),
-        ),
-        else_=ibis.literal("job") + sep + ran["job_id"] + sep + ran["user"].fill_null(""),
-    )
+    by_task = _joined("name", ran["user"], ran["name"], ran["work_dir"].fill_null(""))
+    by_job = _joined("job", ran["job_id"], ran["user"].fill_null(""))
+    run_key = ibis.cases((run_id.notnull(), _joined("id", run_id)), (named, by_task), else_=by_job)
     start_s = epoch_s(ran["start"])
     submit_s = epoch_s(ran["submit"])
     suspended_s = ran["suspended_s"].cast("float64")
@@ -194,6 +176,29 @@ def _keyed(attempts: ibis.Table, progress: ibis.Table, rule: RunRule, min_gpus: 
     )
     # The filter stands here, not above, because Ibis cannot join again what is still a join.
     return keyed.filter(keyed["elapsed_s"] > 0)
+
+
+def _recorded_runs(progress: ibis.Table) -> ibis.Table:
+    """The training run of each job whose run id `progress` shows in several jobs."""
+    shared = progress.select("cluster", "run_id", "job_id").distinct()
+    several = (
+        shared.group_by("cluster", "run_id")
+        .having(lambda t: t.count() > 1)
+        .aggregate(jobs=ibis._.count())
+    )
+    return (
+        shared.semi_join(several, ["cluster", "run_id"])
+        .group_by("cluster", "job_id")
+        .aggregate(recorded_run=ibis._["run_id"].min())
+    )
+
+
+def _joined(kind: str, *columns: ibis.expr.types.StringColumn) -> ibis.expr.types.StringColumn:
+    """A key of that kind, its parts separated by a character that no log holds."""
+    key = ibis.literal(kind)
+    for column in columns:
+        key = key + "\x1f" + column
+    return key
 
 
 def _queued(runs: ibis.Table) -> ibis.Table:
