@@ -15,7 +15,7 @@ from campaigns import Table
 from ettr.estimates.exact import FailureRate
 from ettr.estimates.spread import Spread, fleet_spread
 from ettr.models.clustering import (
-    Timeline,
+    FailureTimeline,
     spread_over_nodes,
     spread_over_time,
 )
@@ -45,7 +45,9 @@ def alone(rng: np.random.Generator, expected: float) -> Times:
 def spreads(rng: np.random.Generator, times: Times) -> tuple[Spread, Spread]:
     """Spread over time and over nodes; each failure strikes a node at random."""
     by_node = Counts(np.bincount(rng.choice(NODES, times.size), minlength=NODES), DAYS)
-    return spread_over_time(Timeline(times, EDGES, EDGES * NODES)), spread_over_nodes(by_node)
+    return spread_over_time(FailureTimeline(times, EDGES, EDGES * NODES)), spread_over_nodes(
+        by_node
+    )
 
 
 def run(size: int) -> Table:

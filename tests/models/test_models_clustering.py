@@ -7,7 +7,7 @@ from ettr.errors import UsageError
 from ettr.estimates.exact import FailureRate
 from ettr.estimates.spread import fleet_spread
 from ettr.models.clustering import (
-    Timeline,
+    FailureTimeline,
     spread_over_nodes,
     spread_over_time,
 )
@@ -18,7 +18,7 @@ DAYS, NODES = 90.0, 500
 
 def timeline(times_days, days=DAYS, nodes=NODES):
     edges = np.linspace(0.0, days, int(days * 2) + 1)
-    return Timeline(np.asarray(times_days, dtype=float), edges, edges * nodes)
+    return FailureTimeline(np.asarray(times_days, dtype=float), edges, edges * nodes)
 
 
 def bursts(rng, expected, size=4.0, lasts_days=1.0, days=DAYS):
@@ -80,7 +80,7 @@ def test_exposure_that_comes_and_goes_is_no_clustering():
     clustered = []
     for _ in range(100):
         weeks, within = rng.integers(0, 12, 100), rng.uniform(0.0, 5.0, 100)
-        spread = spread_over_time(Timeline(weeks * 7.0 + within, edges, node_days))
+        spread = spread_over_time(FailureTimeline(weeks * 7.0 + within, edges, node_days))
         clustered.append(spread.is_clustered)
     assert np.mean(clustered) <= 0.25
 

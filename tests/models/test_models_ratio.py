@@ -7,7 +7,7 @@ import pytest
 
 from ettr.errors import UsageError
 from ettr.estimates.exact import FailureRate
-from ettr.models.clustering import Timeline, spread_over_nodes, spread_over_time
+from ettr.models.clustering import FailureTimeline, spread_over_nodes, spread_over_time
 from ettr.models.compare import compare_rates
 from ettr.models.data import Counts
 from ettr.models.ratio import PairedCounts, compare_same_nodes, compare_spread
@@ -18,7 +18,10 @@ EDGES = np.linspace(0.0, DAYS, 181)
 
 def spreads(rng, times):
     by_node = Counts(np.bincount(rng.choice(NODES, times.size), minlength=NODES), DAYS)
-    return [spread_over_time(Timeline(times, EDGES, EDGES * NODES)), spread_over_nodes(by_node)]
+    return [
+        spread_over_time(FailureTimeline(times, EDGES, EDGES * NODES)),
+        spread_over_nodes(by_node),
+    ]
 
 
 def bursts(rng, expected, size=4.0):

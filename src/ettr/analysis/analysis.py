@@ -5,7 +5,7 @@ Each stage takes tables and returns tables or small frozen results; nothing is r
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import ibis
 
 from ettr.attribution import Attribution, FoldingRules, Window, attribute
+from ettr.attribution.background import FalseFailuresBySize, false_failures_by_size
 from ettr.attribution.chance import (
     CoOccurrences,
     FalseAttribution,
@@ -165,10 +166,26 @@ class Analysis:
     def false_attribution(self) -> FalseAttribution:
         """How often the window would blame a completed attempt."""
         found = self.attribution
-        return false_attribution(
+        chance = false_attribution(
             self._table("attempts"),
             found.endings,
             found.observed,
+            self.assumptions.confidence,
+        )
+        expected = self.false_failures.all_jobs.expected_false.estimate
+        return replace(chance, expected_by_chance=expected)
+
+    @cached_property
+    def false_failures(self) -> FalseFailuresBySize:
+        """How many failures chance explains, from the rate of faults that ended nothing."""
+        found = self.attribution
+        return false_failures_by_size(
+            self._table("allocations"),
+            found.endings,
+            found.observed,
+            found.episodes,
+            self.assumptions.above_gpus,
+            found.window,
             self.assumptions.confidence,
         )
 

@@ -15,7 +15,7 @@ from ettr.metrics.availability import Service
 from ettr.metrics.exposure import Exposure
 from ettr.metrics.instants import Floats, Period, fetch, floats_of, seconds_of, to_seconds
 from ettr.metrics.trend import cumulative_node_days
-from ettr.models.clustering import Timeline, spread_over_nodes, spread_over_time
+from ettr.models.clustering import FailureTimeline, spread_over_nodes, spread_over_time
 from ettr.models.data import Counts, at_risk
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 
@@ -58,7 +58,7 @@ def failure_clustering(
 
     def spread(times: Floats, above: int | None) -> FleetSpread:
         node_days = cumulative_node_days(exposure.by_attempt, edges_s, above)
-        timeline = Timeline(times / SECONDS_PER_DAY, edges_s / SECONDS_PER_DAY, node_days)
+        timeline = FailureTimeline(times / SECONDS_PER_DAY, edges_s / SECONDS_PER_DAY, node_days)
         counts = node_counts(*_of_size(exposure, failures, above))
         return of_fleet(timeline, counts, confidence)
 
@@ -67,7 +67,7 @@ def failure_clustering(
 
 
 def of_fleet(
-    timeline: Timeline, counts: Counts | None, confidence: float = CONFIDENCE
+    timeline: FailureTimeline, counts: Counts | None, confidence: float = CONFIDENCE
 ) -> FleetSpread:
     """Spread over time, and over nodes where failures and exposure are known by node."""
     over_nodes = spread_over_nodes(counts) if counts is not None and counts.unit == NODE else None
@@ -98,7 +98,7 @@ def fault_clustering(
     )
     edges_s = calendar_edges(period)
     node_s = at_risk(spans[:, 0], spans[:, 1], edges_s)
-    timeline = Timeline(
+    timeline = FailureTimeline(
         starts_s / SECONDS_PER_DAY, edges_s / SECONDS_PER_DAY, node_s / SECONDS_PER_DAY
     )
     return of_fleet(timeline, counts, confidence)
@@ -118,10 +118,10 @@ def edges_between(start_s: float, end_s: float) -> Floats:
     return start_s + step_s * np.arange(cells + 1, dtype=np.float64)
 
 
-def timeline(failures: ibis.Table, edges_s: Floats, node_days: Floats) -> Timeline:
+def timeline(failures: ibis.Table, edges_s: Floats, node_days: Floats) -> FailureTimeline:
     """Failures along the calendar beside the node-days before each edge, in seconds since 1970."""
     times_s = seconds_of(fetch(failures, "end")["end"])
-    return Timeline(times_s / SECONDS_PER_DAY, edges_s / SECONDS_PER_DAY, node_days)
+    return FailureTimeline(times_s / SECONDS_PER_DAY, edges_s / SECONDS_PER_DAY, node_days)
 
 
 def _of_size(

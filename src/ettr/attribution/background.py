@@ -80,6 +80,41 @@ class FalseFailures:
     expected_false: Interval
 
 
+@dataclass(frozen=True, slots=True)
+class FalseFailuresBySize:
+    """False failures of all jobs and of large ones, and the background that they follow from."""
+
+    background: Background
+    all_jobs: FalseFailures
+    large_jobs: FalseFailures
+
+
+def false_failures_by_size(
+    allocations: Table,
+    ends: Table,
+    seen: Table,
+    folded: Table,
+    above_gpus: int,
+    window: Window | None = None,
+    confidence: float = CONFIDENCE,
+) -> FalseFailuresBySize:
+    """How many failures chance explains, of all jobs and of those of more than `above_gpus` GPUs.
+
+    Args:
+        allocations: the table `allocations`.
+        ends: rows of `ettr.attribution.endings.endings`.
+        seen: rows of `ettr.attribution.window.observed`.
+        folded: fault episodes, rows of `ettr.attribution.episodes.episodes`.
+        above_gpus: large jobs hold more GPUs than this.
+        window: the one that was used for `seen`.
+        confidence: of the intervals, between 0 and 1.
+    """
+    rate = background(allocations, ends, folded, window, confidence)
+    every = false_failures(ends, seen, rate, window, confidence=confidence)
+    large = false_failures(ends, seen, rate, window, above_gpus=above_gpus, confidence=confidence)
+    return FalseFailuresBySize(rate, every, large)
+
+
 def background(
     allocations: Table,
     ends: Table,
@@ -192,9 +227,10 @@ def false_failures(
     """How many failures that rest on a check alone chance would give.
 
     Of an attempt that failed for its own reasons, chance shows a critical episode with probability
-    p = 1 - exp(-rate * nodes * seconds that could blame it). Each such attempt without one stands
-    for p / (1 - p) of its kind that were blamed falsely (Horvitz and Thompson), so the sum over the
-    unexplained failures is the expected number, size by size and without knowing which they are.
+    p = 1 - exp(-rate * nodes * seconds that could blame it). Each such attempt without one
+    represents p / (1 - p) of its kind that were blamed falsely (Horvitz and Thompson), so the sum
+    over the unexplained failures is the expected number, size by size and without knowing which
+    they are.
 
     Args:
         ends: rows of `ettr.attribution.endings.endings`.

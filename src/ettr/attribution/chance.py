@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 
 from ibis.expr.types import Table
@@ -35,8 +34,8 @@ class FalseAttribution:
         share: their share, with its exact interval.
         by_symptom: the same for each symptom, the most frequent first.
         n_on_evidence: failures counted because of a check alone, without the scheduler's word.
-        expected_by_chance: how many of those chance would give: failed attempts times the share of
-            completed attempts on equally many nodes (over all sizes where none completed).
+        expected_by_chance: how many of those are expected to be false; None where no rate of
+            faults was measured (`ettr.attribution.background`).
         published_below: the published share is below this.
         published: whose it is, in words.
     """
@@ -46,7 +45,7 @@ class FalseAttribution:
     share: Interval
     by_symptom: tuple[SymptomShare, ...]
     n_on_evidence: int
-    expected_by_chance: float
+    expected_by_chance: float | None = None
     published_below: float = PUBLISHED_FALSE_SHARE
     published: str = PUBLISHED
 
@@ -99,14 +98,9 @@ def false_attribution(
     faults = seen.filter(seen.fault).select("attempt_id", "symptom").distinct()
     touched = materialize(done.join(faults, "attempt_id"))
     symptoms = touched.group_by("symptom").agg(n=touched.count()).to_pyarrow().to_pylist()
-    n_done = _by_size(done)
-    n_touched = _by_size(touched.select("attempt_id", "n_nodes").distinct())
     uncertain = ends.filter((ends.kind == "hardware-candidate") & ~ends.node_failed)
-    total, hit = sum(n_done.values()), sum(n_touched.values())
-    pooled = hit / total if total else 0.0
-    expected = 0.0
-    for size, n_failed in _by_size(uncertain.select("attempt_id", "n_nodes")).items():
-        expected += n_failed * (n_touched[size] / n_done[size] if n_done[size] else pooled)
+    total = int(done.count().to_pyarrow().as_py())
+    hit = int(touched["attempt_id"].nunique().to_pyarrow().as_py())
     explained = uncertain.semi_join(faults, "attempt_id")
     return FalseAttribution(
         n_completed=total,
@@ -117,14 +111,7 @@ def false_attribution(
             for row in sorted(symptoms, key=lambda row: (-row["n"], row["symptom"]))
         ),
         n_on_evidence=int(explained.count().to_pyarrow().as_py()),
-        expected_by_chance=expected,
     )
-
-
-def _by_size(some: Table) -> Counter[int | None]:
-    """Attempts by their number of nodes."""
-    counted = some.group_by("n_nodes").agg(n=some.count()).to_pyarrow().to_pylist()
-    return Counter({row["n_nodes"]: row["n"] for row in counted})
 
 
 def co_occurrence(

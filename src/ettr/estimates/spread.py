@@ -129,7 +129,7 @@ def clustered_interval(
 ) -> Interval:
     """The interval that a spread gives whether or not it shows clustering; never inside the exact.
 
-    For display beside the others; `Spread.interval` is the one to believe.
+    For display next to the others; `Spread.interval` is the one to believe.
     """
     exact = rate.interval(confidence)
     wide = inflated_interval(rate, spread.index, spread.degrees, confidence)

@@ -28,7 +28,7 @@ LEAST_WINDOWS = 12
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Timeline:
+class FailureTimeline:
     """Failures of a fleet and its exposure along the calendar.
 
     Attributes:
@@ -67,7 +67,7 @@ class Timeline:
         )
 
 
-def spread_over_time(timeline: Timeline, confidence: float = CONFIDENCE) -> Spread:
+def spread_over_time(timeline: FailureTimeline, confidence: float = CONFIDENCE) -> Spread:
     """Spread between windows of the length that gives the widest interval.
 
     Windows from an hour to eight weeks are tried, as far as twelve of them have exposure. The

@@ -67,7 +67,13 @@ def _attribution(analysis: Analysis) -> tuple[Section, ...]:
     from ettr.report.sections.attribution import attribution_section
 
     return (
-        attribution_section(analysis.co_occurrence, analysis.false_attribution, analysis.logs_read),
+        attribution_section(
+            analysis.co_occurrence,
+            analysis.false_attribution,
+            analysis.logs_read,
+            analysis.false_failures,
+            analysis.rates,
+        ),
     )
 
 
@@ -135,7 +141,11 @@ PARTS: dict[str, ReportPart] = {
     "goodput": ReportPart(lambda a: a.goodput, _goodput),
     "runs": ReportPart(lambda a: a.runs, _runs),
     "attribution": ReportPart(
-        lambda a: {"co_occurrence": a.co_occurrence, "false_attribution": a.false_attribution},
+        lambda a: {
+            "co_occurrence": a.co_occurrence,
+            "false_attribution": a.false_attribution,
+            "false_failures": a.false_failures,
+        },
         _attribution,
     ),
     "models": ReportPart(lambda a: a.models, _models),

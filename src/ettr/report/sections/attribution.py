@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from ettr.attribution.background import FalseFailuresBySize
 from ettr.attribution.chance import CoOccurrences, FalseAttribution
 from ettr.metrics.logs_read import LogsRead
+from ettr.metrics.rates import PER_NODE_DAYS, RatesBySymptom
 from ettr.report.charts import heat_map
-from ettr.report.numbers import counted, number, percent, share_between
+from ettr.report.numbers import between, counted, number, percent, share_between
 from ettr.report.section import Figure, Section, TextTable
 
 _TITLE = "How sure the causes are"
@@ -16,7 +18,11 @@ _NOT_MEASURED = (
 
 
 def attribution_section(
-    together: CoOccurrences, chance: FalseAttribution, logs: LogsRead
+    together: CoOccurrences,
+    chance: FalseAttribution,
+    logs: LogsRead,
+    false: FalseFailuresBySize,
+    rates: RatesBySymptom,
 ) -> Section:
     """Co-occurrence of symptoms and the rate of false attribution.
 
@@ -55,10 +61,17 @@ def attribution_section(
         "A failure is explained by critical events on its nodes within the window around its end; "
         "repeated events count as one episode. Failures without such an event are “unattributed”.",
     )
-    return Section("attribution", _TITLE, _lead(together, chance), figures, tables, notes)
+    return Section(
+        "attribution", _TITLE, _lead(together, chance, false, rates), figures, tables, notes
+    )
 
 
-def _lead(together: CoOccurrences, chance: FalseAttribution) -> str:
+def _lead(
+    together: CoOccurrences,
+    chance: FalseAttribution,
+    false: FalseFailuresBySize,
+    rates: RatesBySymptom,
+) -> str:
     if chance.n_completed:
         lead = (
             "How often the window blames hardware by chance: of "
@@ -73,15 +86,32 @@ def _lead(together: CoOccurrences, chance: FalseAttribution) -> str:
         )
     if chance.n_on_evidence:
         lead += (
-            f" {counted(chance.n_on_evidence, 'failure')} rest on such events alone; by chance "
-            f"{number(chance.expected_by_chance)} would."
+            f" {counted(chance.n_on_evidence, 'failure')} rest on such events alone; of them "
+            f"{between(false.all_jobs.expected_false)} are expected to be false, since "
+            f"{counted(false.background.episodes, 'critical episode')} in "
+            f"{number(false.background.node_hours, 4)} node-hours ended nothing."
         )
+        lead += _corrected(false, rates)
     if together.n_failures:
         lead += (
             f" Of {counted(together.n_failures, 'explained failure')}, {together.n_several:,} "
             f"({share_between(together.several)}) show more than one symptom."
         )
     return lead
+
+
+def _corrected(false: FalseFailuresBySize, rates: RatesBySymptom) -> str:
+    """The failure rate of large jobs without those that chance explains."""
+    large, wrong = rates.large_jobs, false.large_jobs
+    if not wrong.on_evidence or wrong.expected_false.estimate is None or large.node_days <= 0:
+        return ""
+    counted_rate = PER_NODE_DAYS * large.failures / large.node_days
+    left = large.failures - wrong.expected_false.estimate
+    return (
+        f" Of large jobs {wrong.on_evidence:,} rest on them, {between(wrong.expected_false)} "
+        f"expected false: {number(counted_rate)} failures per 1,000 node-days, "
+        f"{number(PER_NODE_DAYS * left / large.node_days)} without those."
+    )
 
 
 def _co_occurrence(together: CoOccurrences) -> Figure:
