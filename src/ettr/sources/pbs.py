@@ -41,7 +41,7 @@ MOST_RUNNING = 200_000
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
+class _JobRecord:
     """One record: where it stands, its job, and its fields."""
 
     number: int
@@ -67,7 +67,7 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
         SourceError: the file is cut off or damaged.
     """
     rows = LogRows(NAME, origin, options)
-    running: dict[str, _Line] = {}
+    running: dict[str, _JobRecord] = {}
     deleted_by: dict[str, str] = {}
     for number, text in numbered_texts(origin):
         if not text.strip():
@@ -79,7 +79,7 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
             _not_of_a_job(rows, number, text, found)
         else:
             fields = {key: value.strip('"') for key, value in _FIELD.findall(found["text"])}
-            line = _Line(number, text, job["number"], job["server"], fields)
+            line = _JobRecord(number, text, job["number"], job["server"], fields)
             _keep(rows, line, found["kind"], running, deleted_by)
         if rows.is_full:
             yield rows.batch()
@@ -98,9 +98,9 @@ def _not_of_a_job(rows: LogRows, number: int, text: str, found: re.Match[str] | 
 
 def _keep(
     rows: LogRows,
-    line: _Line,
+    line: _JobRecord,
     kind: str,
-    running: dict[str, _Line],
+    running: dict[str, _JobRecord],
     deleted_by: dict[str, str],
 ) -> None:
     if kind in _ENDS:
@@ -122,7 +122,7 @@ def _keep(
         deleted_by[line.job_id] = line.fields["requestor"].partition("@")[0]
 
 
-def _ended(rows: LogRows, line: _Line, kind: str, deleted_by: str | None) -> None:
+def _ended(rows: LogRows, line: _JobRecord, kind: str, deleted_by: str | None) -> None:
     """Keep the attempt that a record closes, or reject the record."""
     end, code = time_of(line.fields.get("end")), _signed(line.fields.get("Exit_status"))
     if end is None:
@@ -158,14 +158,14 @@ def _state(fields: dict[str, str], code: int, signal: int | None, deleted_by: st
     return "CANCELLED" if deleted_by is not None else "FAILED"
 
 
-def _begun(rows: LogRows, line: _Line) -> None:
+def _begun(rows: LogRows, line: _JobRecord) -> None:
     """Keep a run whose end is not in this log."""
     _add(rows, line, "RUNNING", end=None)
 
 
 def _add(
     rows: LogRows,
-    line: _Line,
+    line: _JobRecord,
     state: str,
     *,
     end: datetime | None,
