@@ -245,14 +245,14 @@ def test_each_step_names_a_number_and_an_action():
         "3",
         "infiniband-link",
         "Job",
-        "9",
+        "These",
         "No",
         "Failures",
     ]
     assert "3 of 1,000 records could not be read" in steps[0]
     assert "300 GPU-hours, 25 % of what failures cost, in 4 failures" in steps[1]
     assert "`ettr explain STORE 7`" in steps[2]
-    assert "9 of 13 failures have no cause" in steps[3]
+    assert "no cause for 9 of 13 failures" in steps[3]
     assert "switch, file system, power" in steps[5]
 
 

@@ -113,9 +113,9 @@ def _unexplained(analysis: Analysis) -> Iterator[str]:
         return
     if failures and unexplained / failures > MANY_UNEXPLAINED:
         yield (
-            f"{unexplained:,} of {failures:,} failures have no cause in these logs: check that "
-            "kernel messages and health checks of every node are among them (`ettr sources` lists "
-            "what can be read)."
+            f"These logs hold no cause for {unexplained:,} of "
+            f"{counted(failures, 'failure')}: check that kernel messages and health checks of "
+            "every node are among them (`ettr sources` lists what can be read)."
         )
 
 

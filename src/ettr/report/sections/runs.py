@@ -37,12 +37,12 @@ def runs_section(runs: JobRuns) -> Section:
         "wall-clock time, queueing included. It is measured from progress records for "
         f"{counted(runs.measured_runs, 'run')}"
     )
-    lead += (
-        f" and a range over assumed checkpoint and restart times for the other {assumed:,}."
-        if assumed
-        else "."
-    )
+    if assumed:
+        lead += f" and a range over assumed checkpoint and restart times for the other {assumed:,}"
     known = [run for run in runs.runs if run.ettr_ratio.estimate is not None]
+    if len(known) < len(runs.runs):
+        lead += f", of which {len(runs.runs) - len(known):,} were too short to say"
+    lead += "."
     charted = tuple(known[:_FIGURE_RUNS])
     tables = (_by_size(runs), _runs_table(runs.runs), _split_table(runs.runs))
     return Section(
