@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from ettr.metrics.crash_loops import (
+    JobAttempts,
     JobFailure,
-    JobRun,
     JobRuntimes,
     RepeatedFailures,
     repeated_failures,
@@ -27,14 +27,14 @@ def elsewhere(count: int = 768) -> list[JobFailure]:
     return [JobFailure(("c", f"{i}"), f"o{i}", cause, f"n{i}", 1) for i, cause in enumerate(causes)]
 
 
-def run_of(hours: list[float], n_nodes: int) -> JobRun:
+def run_of(hours: list[float], n_nodes: int) -> JobAttempts:
     """One attempt after the other; the first ones end in a failure."""
     held = np.array(hours)
-    return JobRun(tuple(f"a{i}" for i in range(len(hours))), held, held * n_nodes / 24.0)
+    return JobAttempts(tuple(f"a{i}" for i in range(len(hours))), held, held * n_nodes / 24.0)
 
 
 def judged(
-    causes: list[str], nodes: list[str | None], run: JobRun | None, n_nodes: int = 64
+    causes: list[str], nodes: list[str | None], run: JobAttempts | None, n_nodes: int = 64
 ) -> RepeatedFailures:
     mine = [
         JobFailure(JOB, f"a{i}", cause, node, n_nodes)
@@ -116,12 +116,12 @@ def test_of_stores_without_any_loop_few_show_one():
     marked = 0
     for _ in range(200):
         failures: list[JobFailure] = []
-        runs: dict[tuple[str, str], JobRun] = {}
+        runs: dict[tuple[str, str], JobAttempts] = {}
         for j in range(40):
             job, times = ("c", str(j)), np.sort(rng.uniform(0, 480, rng.poisson(RATE * 64 * 20)))
             hours = np.diff([0.0, *times, 480.0])
             ids = tuple(f"{j}-{i}" for i in range(len(hours)))
-            runs[job] = JobRun(ids, hours, hours * 64 / 24)
+            runs[job] = JobAttempts(ids, hours, hours * 64 / 24)
             failures += [
                 JobFailure(job, attempt, CAUSES[rng.integers(5)], f"n{rng.integers(64)}", 64)
                 for attempt in ids[:-1]

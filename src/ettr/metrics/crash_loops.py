@@ -73,7 +73,7 @@ class JobFailure:
 
 
 @dataclass(frozen=True, slots=True)
-class JobRun:
+class JobAttempts:
     """The attempts of one job in order of time: their ids, runtimes and node-days."""
 
     attempt_ids: tuple[str, ...]
@@ -85,7 +85,7 @@ class JobRun:
 class JobRuntimes:
     """Runtime of the jobs asked about, and node-days of all jobs together."""
 
-    jobs: dict[JobKey, JobRun]
+    jobs: dict[JobKey, JobAttempts]
     all_node_days: float
 
 
@@ -113,7 +113,7 @@ def job_runtimes(attempts: ibis.Table, exposed: ibis.Table, jobs: list[JobKey]) 
     whole = first_row(exposed.aggregate(node_s=exposed["node_s"].sum()))
     return JobRuntimes(
         jobs={
-            job: JobRun(
+            job: JobAttempts(
                 tuple(attempt_id for attempt_id, _, _ in rows),
                 np.array([run_s for _, run_s, _ in rows]) / SECONDS_PER_HOUR,
                 np.array([node_s for _, _, node_s in rows]) / SECONDS_PER_DAY,
@@ -153,7 +153,7 @@ def repeated_failures(
 def _judge(
     mine: list[JobFailure],
     causes: Counter[str],
-    run: JobRun | None,
+    run: JobAttempts | None,
     ran: JobRuntimes | None,
     n_judged: int,
 ) -> RepeatedFailures:
@@ -198,7 +198,7 @@ class _Others:
         return self.failures / self.node_days if self.node_days > 0 else None
 
 
-def _burst(failed: set[str], run: JobRun, others: _Others) -> FailureBurst | None:
+def _burst(failed: set[str], run: JobAttempts, others: _Others) -> FailureBurst | None:
     """The least likely failures in a row, if chance does not explain them in any job's row."""
     from scipy.special import betainc
 
