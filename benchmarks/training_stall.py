@@ -134,12 +134,12 @@ class Systems:
         before, begin = written_bytes(), time.perf_counter()
         report = checkpoint.step(self.step)
         stall_s = time.perf_counter() - begin
+        if report.skipped or not report.blocks:
+            raise RuntimeError("the writer was busy, or nothing had changed: no round to time")
         while checkpoint.durable_step != self.step:
             time.sleep(0.0005)
         durable_s = time.perf_counter() - begin
         checkpoint.wait()
-        if report.skipped:
-            raise RuntimeError("the writer was busy: the figures would be of a skipped round")
         return stall_s, durable_s, written_bytes() - before
 
     def torch_save(self) -> tuple[float, float, int]:

@@ -15,9 +15,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ettr.checkpoint.errors import CheckpointError
 from ettr.checkpoint.extra_state import Extra, decode, encode
 from ettr.checkpoint.layout import EXTRA
 from ettr.checkpoint.record_selection import extras_of, open_checkpoint
+from ettr.checkpoint.slot_ownership import slot_of
 from ettr.checkpoint.slot_plan import SlotPlan
 from ettr.checkpoint.slot_reader import last_rounds
 
@@ -95,10 +97,19 @@ def _movement_rows(movement: NDArray[np.float64], step: int) -> bytes:
 
 
 def inherited(root: str | os.PathLike[str], folder: Path) -> tuple[dict[int, int], Extra | None]:
-    """The last trusted round of a slot's earlier generations, and the latest `extra` in them."""
+    """The last trusted round of a slot's earlier generations, and the latest `extra` in them.
+
+    Raises:
+        CheckpointError: the folder holds a file of another slot, which would be replaced.
+    """
     if not folder.is_dir():
         return {}, None  # a new slot
     with ExitStack() as stack:
-        checkpoint = open_checkpoint(stack, root, folder.name.removeprefix("slot-"))
+        checkpoint = open_checkpoint(stack, root, slot_of(folder))
+        for written_for, path in checkpoint.slots[0].misplaced.items():
+            raise CheckpointError(
+                f"{path}: it was written for slot {written_for}; move it to the folder of that "
+                f"slot, or give another root"
+            )
         extras = extras_of(checkpoint)
         return last_rounds(checkpoint.slots[0]), next(iter(extras.values()), None)

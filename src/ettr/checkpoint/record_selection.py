@@ -18,6 +18,7 @@ from ettr.checkpoint.extra_state import Extra, decode
 from ettr.checkpoint.layout import EXTRA, RESERVED, Key
 from ettr.checkpoint.prefetch import read_ahead
 from ettr.checkpoint.resharding import superseded
+from ettr.checkpoint.slot_ownership import slot_of
 from ettr.checkpoint.slot_reader import (
     BadBlock,
     PayloadReader,
@@ -68,6 +69,9 @@ def candidates(checkpoint: OpenCheckpoint) -> dict[Key, list[Record]]:
     Within a slot the latest round wins, also where it is of an earlier step: the run went back.
     Between slots that hold the same block (replicas, or an earlier world size) the later step does;
     records in superseded files are left out.
+
+    Raises:
+        CheckpointError: two slots with the same blocks hold different values of one step.
     """
     by_slot: dict[Key, list[list[Record]]] = {}
     for slot in checkpoint.slots:
@@ -75,6 +79,9 @@ def candidates(checkpoint: OpenCheckpoint) -> dict[Key, list[Record]]:
             records = [r for r in of_block if r.file.path not in checkpoint.superseded]
             if records and key[0] not in RESERVED:
                 by_slot.setdefault(key, []).append(records)
+    for key, of_slots in by_slot.items():
+        if len(of_slots) > 1:
+            _check_agreement(key, [records[0] for records in of_slots])
     return {
         key: [
             record
@@ -83,6 +90,24 @@ def candidates(checkpoint: OpenCheckpoint) -> dict[Key, list[Record]]:
         ]
         for key, of_slots in by_slot.items()
     }
+
+
+def _check_agreement(key: Key, newest: list[Record]) -> None:
+    """Pass if slots with the same blocks are replicas: equal values where the step is equal."""
+    first_of: dict[tuple[int, str], Record] = {}
+    for record in newest:
+        checksum = record.file.superblock.checksum
+        first = first_of.setdefault((record.header.step, checksum), record)
+        if (
+            first.header.payload_sum != record.header.payload_sum
+            and first.file.superblock.layout == record.file.superblock.layout
+        ):
+            slots = sorted(slot_of(one.file.path.parent) for one in (first, record))
+            raise CheckpointError(
+                f"slots {slots[0]} and {slots[1]} hold different values of {key[0]} of step "
+                f"{record.header.step}: they are no replicas of each other. To restore "
+                f"one of them give slot=; tensors of several ranks need names of their own"
+            )
 
 
 def reserved_records(

@@ -34,7 +34,7 @@ from ettr.checkpoint.record_selection import (
 from ettr.checkpoint.regions import Region, intersection, n_elements, region_of
 from ettr.checkpoint.restore_report import RestoreReport
 from ettr.checkpoint.shards import Shard
-from ettr.checkpoint.slot_ownership import slot_folder
+from ettr.checkpoint.slot_ownership import slot_folder, slot_of
 from ettr.checkpoint.slot_reader import BadBlock, PayloadReader, Record
 from ettr.checkpoint.state import State, as_state
 from ettr.checkpoint.tensor_slices import (
@@ -91,7 +91,7 @@ def restore(
     live = target.shards()
     before = [shard.parameter.clone() for shard in live] if drill else None
     with ExitStack() as stack:
-        name = None if slot is None else slot_folder(root, slot).name.removeprefix("slot-")
+        name = None if slot is None else slot_of(slot_folder(root, slot))
         checkpoint = open_checkpoint(stack, root, name)
         plan = _plan(checkpoint, live, mode, PayloadReader(check=check))
         copied = _copy_all(plan, checkpoint, live, cast=cast)

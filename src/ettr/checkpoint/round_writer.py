@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ettr.checkpoint.block_scores import Scorer
 from ettr.checkpoint.errors import CheckpointError, FencedError
+from ettr.checkpoint.layout import RESERVED
 from ettr.checkpoint.slot_format import HEADER_BYTES
 from ettr.checkpoint.slot_ownership import slot_files
 from ettr.checkpoint.slot_writer import SlotWriter
@@ -60,7 +61,7 @@ class SavedBlocks:
 class WriterStatus:
     """The state of the writer thread between two rounds.
 
-    durable_step: newest step of which something is durable. error: why the latest round failed.
+    durable_step: newest step of which a block is durable. error: why the latest round failed.
     """
 
     durable_step: int | None = None
@@ -90,6 +91,8 @@ class RoundWriter:
         self._error: str | None = None
         self._failed_rounds = 0
         self._fenced: FencedError | None = None
+        layout = slot.superblock.layout
+        self._is_reserved = [layout.key(b)[0] in RESERVED for b in range(len(layout.blocks))]
         self._earlier_files = len(slot_files(slot.folder)) > 1
         self._condition = threading.Condition()
         self._round: Round | None = None
@@ -193,7 +196,9 @@ class RoundWriter:
         self.saved.round[blocks] = self.slot.seq
         # Until the next scoring: or the same blocks would be chosen again.
         self.saved.distance2[blocks] = 0.0
-        self._durable_step, self._error = work.step, None
+        self._error = None
+        if any(not self._is_reserved[block] for block in blocks):
+            self._durable_step = work.step
         if self._scorer is not None:
             self._note_saved(self._scorer, work)
         if self._earlier_files and self.slot.covered:

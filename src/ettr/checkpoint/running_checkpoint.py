@@ -31,7 +31,7 @@ from ettr.checkpoint.durable_io import Disk
 from ettr.checkpoint.errors import CheckpointError, FencedError
 from ettr.checkpoint.extra_state import Extra
 from ettr.checkpoint.round_budget import Budget, BudgetAccount
-from ettr.checkpoint.slot_ownership import slot_folder
+from ettr.checkpoint.slot_ownership import slot_folder, slot_of
 from ettr.checkpoint.slot_session import SlotOptions, SlotSession
 from ettr.checkpoint.state import State, as_state
 from ettr.checkpoint.verification import BlockAge
@@ -42,7 +42,7 @@ class StepReport:
     """The outcome of one call of `step` or `save_all`.
 
     skipped: a round was due and the writer was busy. durable_step: the newest step of which
-    something is durable. error: why the latest round failed or could not begin; blocks keep their
+    a block is durable. error: why the latest round failed or could not begin; blocks keep their
     older copies.
     """
 
@@ -146,7 +146,7 @@ class RunningCheckpoint(AbstractContextManager["RunningCheckpoint"]):
 
     @property
     def durable_step(self) -> int | None:
-        """The newest step of which something is durable; None: nothing is yet."""
+        """The newest step of which a block is durable; None: no block is yet."""
         return self._session.writer.status.durable_step
 
     def step(self, step: int, extra: Mapping[str, object] | None = None) -> StepReport:
@@ -253,7 +253,7 @@ class RunningCheckpoint(AbstractContextManager["RunningCheckpoint"]):
     def ages(self) -> list[BlockAge]:
         """Step of the newest durable copy of each block; None: not saved yet."""
         saved_step, layout = self._session.writer.saved.step, self._session.plan.layout
-        slot = self.folder.name.removeprefix("slot-")
+        slot = slot_of(self.folder)
         return [
             BlockAge(slot, *layout.key(block), int(step) if step >= 0 else None)
             for block, step in enumerate(saved_step[: self._session.plan.n_data])

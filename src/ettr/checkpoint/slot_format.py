@@ -66,6 +66,7 @@ class Superblock:
         inherits: Generation -> its last round that this file's writer trusted.
         other_generations: Slot -> generation of its latest file when this one was made, for every
             other slot (`resharding`).
+        slot: The slot that it was written for; None: not recorded.
     """
 
     file_id: int
@@ -75,6 +76,7 @@ class Superblock:
     inherits: dict[int, int]
     other_generations: dict[str, int] = field(default_factory=dict)
     version: int = FORMAT_VERSION
+    slot: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,7 @@ class RecordHeader:
 class _SuperblockJson(TypedDict, total=False):
     inherits: dict[str, int]
     seen: dict[str, int]  # absent in format 1
+    slot: str | None  # absent in files of earlier versions
     layout: LayoutJson
 
 
@@ -152,10 +155,9 @@ def unpack_header(raw: bytes, expected: Superblock, block: int) -> RecordHeader 
 def pack_superblock(superblock: Superblock) -> bytes:
     """The superblock's bytes, its checksum included."""
     inherits = json.dumps({str(g): s for g, s in superblock.inherits.items()})
-    seen = json.dumps(superblock.other_generations)
-    text = (
-        f'{{"inherits":{inherits},"seen":{seen},"layout":{superblock.layout.to_json()}}}'.encode()
-    )
+    seen, slot = json.dumps(superblock.other_generations), json.dumps(superblock.slot)
+    layout = superblock.layout.to_json()
+    text = f'{{"inherits":{inherits},"seen":{seen},"slot":{slot},"layout":{layout}}}'.encode()
     head = SUPER.pack(
         MAGIC,
         superblock.version,
@@ -195,6 +197,7 @@ def _unpack_superblock(fd: int, offset: int) -> tuple[Superblock, int] | None:
         inherits={int(g): int(seq) for g, seq in document["inherits"].items()},
         other_generations={str(slot): int(g) for slot, g in document.get("seen", {}).items()},
         version=version,
+        slot=document.get("slot"),
     )
     return superblock, len(raw)
 

@@ -33,6 +33,11 @@ def slot_folder(root: str | os.PathLike[str], slot: int | str | tuple[int, ...])
     return Path(root) / f"slot-{coordinate}"
 
 
+def slot_of(folder: Path) -> str:
+    """The slot of a folder that `slot_folder` returned."""
+    return folder.name.removeprefix("slot-")
+
+
 def slot_files(folder: Path) -> dict[int, Path]:
     """The slot files of a folder by generation, the latest first."""
     files = {}
@@ -64,7 +69,7 @@ def generations_of_other_slots(folder: Path) -> dict[str, int]:
     for other in sorted(folder.parent.glob("slot-*")):
         latest = next(iter(slot_files(other)), None) if other != folder else None
         if latest is not None:
-            latest_of[other.name.removeprefix("slot-")] = latest
+            latest_of[slot_of(other)] = latest
     return latest_of
 
 

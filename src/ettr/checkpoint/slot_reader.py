@@ -24,7 +24,7 @@ from ettr.checkpoint.slot_format import (
     read_superblock,
     unpack_header,
 )
-from ettr.checkpoint.slot_ownership import slot_files
+from ettr.checkpoint.slot_ownership import slot_files, slot_of
 
 _PIECE_BYTES = 1 << 19
 
@@ -85,6 +85,7 @@ class Slot:
     records: dict[Key, list[Record]] = field(default_factory=dict)
     damaged: list[BadBlock] = field(default_factory=list)
     files: list[SlotFile] = field(default_factory=list)
+    misplaced: dict[str, Path] = field(default_factory=dict)  # by the slot they were written for
 
     def close(self) -> None:
         """Close its files."""
@@ -135,7 +136,7 @@ def slot_names(root: str | os.PathLike[str]) -> list[str]:
         CheckpointError: there is no such folder, or it holds no slot.
     """
     folder = Path(root)
-    names = sorted(p.name.removeprefix("slot-") for p in folder.glob("slot-*") if p.is_dir())
+    names = sorted(slot_of(p) for p in folder.glob("slot-*") if p.is_dir())
     if not names:
         raise CheckpointError(
             f"{folder}: no running checkpoint here (no folder slot-*); give the root that was "
@@ -183,7 +184,15 @@ def _open_files(slot: Slot, folder: Path) -> None:
             raise CheckpointError(f"{path}: {error}") from error
         if described is None or described[0].generation != generation:
             os.close(fd)
-            slot.damaged.append(_bad_file(slot.name, generation))
+            reason = "superblock: both copies are damaged, nothing of this generation can be read"
+            slot.damaged.append(_bad_file(slot.name, generation, reason))
+            continue
+        written_for = described[0].slot
+        if written_for is not None and written_for != slot.name:
+            os.close(fd)
+            reason = f"file: it was written for slot {written_for} and lies in slot {slot.name}"
+            slot.damaged.append(_bad_file(slot.name, generation, reason))
+            slot.misplaced[written_for] = path
             continue
         file = SlotFile(path, fd, *described)
         slot.files.append(file)
@@ -194,8 +203,7 @@ def _open_files(slot: Slot, folder: Path) -> None:
         records.sort(key=lambda r: r.order, reverse=True)
 
 
-def _bad_file(slot: str, generation: int) -> BadBlock:
-    reason = "superblock: both copies are damaged, nothing of this generation can be read"
+def _bad_file(slot: str, generation: int, reason: str) -> BadBlock:
     return BadBlock(slot, generation, "", (), (), "file", reason, lost=True)
 
 

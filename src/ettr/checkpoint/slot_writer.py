@@ -5,7 +5,10 @@ See `slot_format` for the file and `slot_ownership` for generations and fencing.
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from ettr.checkpoint import checksums
@@ -28,6 +31,7 @@ from ettr.checkpoint.slot_ownership import (
     latest_generation,
     slot_file_name,
     slot_files,
+    slot_of,
 )
 
 
@@ -66,7 +70,8 @@ class SlotWriter:
 
         Raises:
             FencedError: that generation, or a later one, exists.
-            CheckpointError: the disk has no room for two places per block.
+            CheckpointError: the disk has no room for two places per block, or the file system no
+                hard links.
         """
         make_folder(folder)
         latest = latest_generation(folder)
@@ -83,6 +88,7 @@ class SlotWriter:
             layout,
             inherits or {},
             generations_of_other_slots(folder),
+            slot=slot_of(folder),
         )
         raw = pack_superblock(superblock)
         places = geometry(layout, len(raw))
@@ -165,28 +171,60 @@ class SlotWriter:
 def _publish(folder: Path, path: Path, superblock: bytes, places: Geometry) -> int:
     # Written aside and linked: a file of that name is complete, and the second of two processes
     # that want the same generation finds the name taken.
-    for left in folder.glob(".blocks-*"):
-        left.unlink(missing_ok=True)  # of a process killed while it made its file
+    _remove_left_overs(folder)
     aside = folder / f".{path.name}.{os.getpid()}"
     fd = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
     try:
-        os.posix_fallocate(fd, 0, places.file_bytes)
-        os.pwrite(fd, superblock, 0)
-        os.pwrite(fd, superblock, places.tail_offset)
-        footer = FOOTER.pack(places.tail_offset, MAGIC)
-        os.pwrite(fd, footer, places.file_bytes - FOOTER.size)
-        os.fsync(fd)
+        with suppress(OSError):  # no locks here: others may take it for a left-over
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _fill(fd, superblock, places)
         os.link(aside, path)
     except FileExistsError as error:
         os.close(fd)
         raise FencedError(f"{path}: another process took this generation first") from error
     except OSError as error:
         os.close(fd)
-        raise CheckpointError(
-            f"{folder}: cannot make a slot file of {places.file_bytes} bytes (two places for each "
-            f"block): {error.strerror}; free that much or choose another folder"
-        ) from error
+        raise CheckpointError(_no_file(folder, places, error)) from error
     finally:
         aside.unlink(missing_ok=True)
+    with suppress(OSError):
+        fcntl.flock(fd, fcntl.LOCK_UN)
     sync_folder(folder)
     return fd
+
+
+def _fill(fd: int, superblock: bytes, places: Geometry) -> None:
+    os.posix_fallocate(fd, 0, places.file_bytes)
+    os.pwrite(fd, superblock, 0)
+    os.pwrite(fd, superblock, places.tail_offset)
+    footer = FOOTER.pack(places.tail_offset, MAGIC)
+    os.pwrite(fd, footer, places.file_bytes - FOOTER.size)
+    os.fsync(fd)
+
+
+def _remove_left_overs(folder: Path) -> None:
+    """Remove the files of processes that were killed while they made one; those hold no lock."""
+    for left in folder.glob(".blocks-*"):
+        try:
+            fd = os.open(left, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            continue  # gone meanwhile, or of another user
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            left.unlink(missing_ok=True)
+        except OSError:
+            pass  # a process that lives is making it
+        finally:
+            os.close(fd)
+
+
+def _no_file(folder: Path, places: Geometry, error: OSError) -> str:
+    if error.errno in (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK):
+        return (
+            f"{folder}: cannot make a slot file: the file system has no hard links "
+            f"({error.strerror}); choose another folder"
+        )
+    return (
+        f"{folder}: cannot make a slot file of {places.file_bytes} bytes (two places for each "
+        f"block): {error.strerror}; free that much or choose another folder"
+    )

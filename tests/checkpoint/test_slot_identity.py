@@ -1,0 +1,125 @@
+"""A slot file knows its slot; slots that contradict each other are refused."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+import pytest
+
+from ettr.checkpoint import CheckpointError, verify
+from ettr.checkpoint.layout import BlockSpec, Component, SlotLayout, TensorSpec
+from ettr.checkpoint.slot_ownership import slot_folder
+from ettr.checkpoint.slot_writer import SlotWriter
+
+pytestmark = pytest.mark.torch
+torch = pytest.importorskip("torch")
+
+from ettr.checkpoint import RunningCheckpoint, restore  # noqa: E402
+
+
+def save(root: Path, slot: int, value: float, *, step: int = 1, name: str = "w") -> None:
+    with RunningCheckpoint(root, {name: torch.full((4,), value)}, slot=slot) as checkpoint:
+        checkpoint.save_all(step)
+
+
+def swap(root: Path) -> None:
+    one, two = (next((root / f"slot-{slot}").glob("blocks-*")) for slot in (0, 1))
+    aside = root / "aside"
+    one.rename(aside)
+    two.rename(one)
+    aside.rename(two)
+
+
+def test_files_that_changed_places_are_refused(tmp_path: Path) -> None:
+    """Ranks of tensor parallelism hold plain tensors of the same names and shapes."""
+    for slot in (0, 1):
+        save(tmp_path, slot, float(slot))
+    swap(tmp_path)
+    assert [(bad.slot, bad.reason, bad.lost) for bad in verify(tmp_path)] == [
+        ("0", "file: it was written for slot 1 and lies in slot 0", True),
+        ("1", "file: it was written for slot 0 and lies in slot 1", True),
+    ]
+    with pytest.raises(CheckpointError, match="it was written for slot 1; move it to the folder"):
+        save(tmp_path, 0, 5.0)
+    target = {"w": torch.full((4,), 7.0)}
+    with pytest.raises(CheckpointError, match=r"1 tensors are not covered .*; 1 damaged places"):
+        restore(tmp_path, target, slot=0)
+    assert target["w"].tolist() == [7.0] * 4
+
+
+def test_a_file_of_before_slots_had_names_is_read(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("ettr.checkpoint.slot_writer.slot_of", lambda folder: None)
+    save(tmp_path, 0, 3.0)
+    monkeypatch.undo()
+    target = {"w": torch.zeros(4)}
+    restore(tmp_path, target, slot=0)
+    assert target["w"].tolist() == [3.0] * 4
+
+
+def test_slots_that_hold_other_values_of_one_step_are_refused(tmp_path: Path) -> None:
+    for slot in (0, 1):
+        save(tmp_path, slot, float(slot))
+    target = {"w": torch.zeros(4)}
+    reason = "slots 0 and 1 hold different values of w of step 1.*give slot="
+    for mode in ("newest", "consistent"):
+        with pytest.raises(CheckpointError, match=reason):
+            restore(tmp_path, target, mode=mode)
+    for slot in (0, 1):
+        restore(tmp_path, target, slot=slot)
+        assert target["w"].tolist() == [float(slot)] * 4
+
+
+def test_replicas_agree(tmp_path: Path) -> None:
+    for slot, step in ((0, 1), (1, 1), (2, 4)):
+        save(tmp_path, slot, float(step), step=step)
+    target = {"w": torch.zeros(4)}
+    assert restore(tmp_path, target).newest_step == 4
+    assert target["w"].tolist() == [4.0] * 4
+
+
+LAYOUT = SlotLayout(
+    (TensorSpec("w", (4,), (Component("param", "float32"),)),), (BlockSpec(0, (0,), (4,)),)
+)
+
+
+def test_only_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
+    """Another process makes its file at the same time: it holds a lock on it."""
+    folder = slot_folder(tmp_path, 0)
+    folder.mkdir()
+    left, in_use = folder / ".blocks-00000001.bin.1", folder / ".blocks-00000001.bin.2"
+    left.touch()
+    fd = os.open(in_use, os.O_RDWR | os.O_CREAT)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    SlotWriter.create(folder, LAYOUT).close()
+    assert in_use.exists()
+    assert not left.exists()
+    os.close(fd)
+
+
+def test_a_file_system_without_hard_links_is_named(tmp_path: Path, monkeypatch) -> None:
+    def link(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", link)
+    with pytest.raises(
+        CheckpointError, match=r"the file system has no hard links .*another folder"
+    ):
+        SlotWriter.create(slot_folder(tmp_path, 0), LAYOUT)
+
+
+def test_a_round_of_extra_alone_makes_no_step_durable(tmp_path: Path) -> None:
+    """Priority: nothing was scored yet at the first step after `save_all`, so no block is saved."""
+    table = {"w": torch.zeros(8)}
+    with RunningCheckpoint(tmp_path, table, policy="priority") as checkpoint:
+        checkpoint.save_all(0)
+        table["w"] += 1
+        assert checkpoint.step(1, {"position": 1}).blocks == 0
+        checkpoint.wait()
+        assert checkpoint.durable_step == 0
+        table["w"] += 1
+        checkpoint.step(2)
+        checkpoint.wait()
+        assert checkpoint.durable_step == 2
+    assert restore(tmp_path, table).extra_step == 1
