@@ -43,15 +43,6 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("CHANGELOG.md", "store.wholeness"): "the former name of a module",
 }
 
-# rooms that still hold such wording; the list only shrinks
-PENDING = (
-    "src/ettr/analysis/",
-    "src/ettr/attribution/",
-    "src/ettr/metrics/",
-    "src/ettr/models/",
-    "src/ettr/projection/",
-)
-
 
 def python_texts(source: str) -> Iterator[tuple[int, str]]:
     """Comments and string literals of a module, docstrings among them, with their lines."""
@@ -101,8 +92,6 @@ def files() -> list[Path]:
 
 @pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_file_is_written_in_plain_words(path: Path):
-    if str(path.relative_to(ROOT)).startswith(PENDING):
-        return
     found = findings(path)
     assert found == [], f"write plainly; instead of these: {INSTEAD}"
 

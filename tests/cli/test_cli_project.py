@@ -42,8 +42,8 @@ def test_typed_numbers_take_a_constant_rate():
     [
         (("--model", "gompertz"), "there is no such model; give constant, gamma-mixed, weibull"),
         (("--model", "gamma-mixed"), "there is only one fleet; give a STORE of several nodes"),
-        (("--model", "piecewise"), "do not tell when nodes failed; give a STORE"),
-        (("--model", "weibull", "--ages", "0d,9d"), "do not tell when nodes failed; give a STORE"),
+        (("--model", "piecewise"), "do not say when nodes failed; give a STORE"),
+        (("--model", "weibull", "--ages", "0d,9d"), "do not say when nodes failed; give a STORE"),
         (("--ages", "0d,9d"), "--ages: needs --model weibull or --model lognormal"),
         (("--clock", "use"), "--clock: needs --model weibull or --model lognormal"),
         (("--model", "weibull", "--clock", "wall"), "--clock wall: give use or age"),
@@ -81,5 +81,5 @@ def test_one_failure_is_told_in_the_singular():
     done = ettr("project", "--failures", "1", "--node-days", "100", "--gpus", "4096")
     text = " ".join(done.out.split())
     assert "1 failure is too few to know whether they cluster" in text
-    assert "1 failure is too few to tell models apart" in text
+    assert "1 failure is too few to decide between models" in text
     assert "1 failures" not in text

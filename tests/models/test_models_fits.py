@@ -234,7 +234,7 @@ def test_the_right_model_wins_on_lognormal_steps_and_mixtures():
 def test_few_failures_cannot_tell_models_apart():
     found = compare_models(Lifetimes([1.0, 2.0, 3.0], [True, False, True]))
     assert found.best.model == "constant rate"
-    assert "2 failures are too few to tell models apart" in found.meaning
+    assert "2 failures are too few to decide between models" in found.meaning
 
 
 def test_goodness_of_fit_rejects_the_wrong_model_only():

@@ -119,7 +119,7 @@ def edges_between(start_s: float, end_s: float) -> Floats:
 
 
 def timeline(failures: ibis.Table, edges_s: Floats, node_days: Floats) -> FailureTimeline:
-    """Failures along the calendar beside the node-days before each edge, in seconds since 1970."""
+    """Failures along the calendar, and the node-days before each edge, in seconds since 1970."""
     times_s = seconds_of(fetch(failures, "end")["end"])
     return FailureTimeline(times_s / SECONDS_PER_DAY, edges_s / SECONDS_PER_DAY, node_days)
 

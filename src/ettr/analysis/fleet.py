@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 WORST_NODES = 10
 LEAST_NODES = 3
 FLEET = "fleet"
-"""The one unit of a fleet whose nodes cannot be told from each other."""
+"""The one unit of a fleet whose nodes the logs do not distinguish."""
 BAND_SEED = 20_241_029
 """Seed of the draws behind the band of independent gaps: the same data give the same report."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeCount:
-    """Failures of one node beside what its exposure would give at the fleet's rate."""
+    """Failures of one node compared with what its exposure would give at the fleet's rate."""
 
     node: str
     failures: int

@@ -15,17 +15,19 @@ from ettr.analysis.analysis import Analysis
 from ettr.analysis.fleet_evidence import FleetEvidence, chosen_jobs
 from ettr.errors import UsageError
 from ettr.models.base import Fit
-from ettr.models.constant import ConstantRate
 from ettr.models.data import Floats, Lifetimes
 from ettr.models.from_tables import ModelData, from_tables
-from ettr.models.gamma_mixed import GammaMixed
-from ettr.models.lognormal import Lognormal
-from ettr.models.weibull import Weibull
+from ettr.models.registry import (
+    CALENDAR_MODELS,
+    COUNT_MODELS,
+    LAWS_OF_AGE,
+    MODELS,
+    count_model,
+    law_of_age,
+)
 from ettr.projection.ageing import fit_at_ages, fit_since_last_step
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY
 
-LAWS_OF_AGE = {"weibull": Weibull, "lognormal": Lognormal}
-MODELS = ("constant", "gamma-mixed", *LAWS_OF_AGE, "piecewise")
 CLOCKS = ("use", "age")
 _MOMENT_S = 1e-3
 
@@ -91,7 +93,9 @@ def _calendar(failures: pa.Table, exposed: pa.Table) -> tuple[Lifetimes, datetim
     start = np.repeat(_seconds(exposed["start"]), n_nodes)
     used = exposed["elapsed_s"].to_numpy(zero_copy_only=False).astype(np.float64)
     used = np.repeat(used, n_nodes)
-    kept = used > 0
+    kept = np.flatnonzero(used > 0)
+    # engines give rows in any order, and a sum depends on it in its last digit
+    kept = kept[np.lexsort((used[kept], start[kept]))]
     start, used = start[kept], used[kept]
     origin = float(start.min())
     begins, ends = start - origin, start - origin + used
@@ -125,7 +129,7 @@ def choose_models(
     """The models of those names fitted to a fleet.
 
     Args:
-        names: of `MODELS`.
+        names: of `ettr.models.registry.MODELS`.
         evidence: failures and node-days of the fleet.
         spans: of its store; None where the numbers were typed.
         ages_days: clock of the nodes over the run, for laws of age.
@@ -140,20 +144,16 @@ def choose_models(
     notes: list[str] = []
     oldest: float | None = None
     for name in dict.fromkeys(names):
-        if name == "constant":
-            fits.append(ConstantRate().fit(evidence.counts, confidence))
-        elif name == "gamma-mixed":
-            fits.append(GammaMixed().fit(evidence.counts, confidence))
-        elif name == "piecewise" and spans is not None:
+        if name in COUNT_MODELS:
+            fits.append(count_model(name).fit(evidence.counts, confidence))
+        elif name in CALENDAR_MODELS and spans is not None:
             data, origin = spans.calendar()
             fit, step_days = fit_since_last_step(data, confidence)
             fits.append(fit)
             notes.append(_since(fit, origin, step_days))
         elif spans is not None and ages_days is not None:
-            lifetimes = _lifetimes(spans.observed(), clock, name)
-            fits.append(
-                fit_at_ages(LAWS_OF_AGE[name](), lifetimes, ages_days, evidence.rate, confidence)
-            )
+            law, lifetimes = law_of_age(name), _lifetimes(spans.observed(), clock, name)
+            fits.append(fit_at_ages(law, lifetimes, ages_days, evidence.rate, confidence))
             oldest = float(lifetimes.duration_s.max()) / SECONDS_PER_DAY
             notes.append(f"{fits[-1].meaning} {_clock_words(clock)}")
     return ChosenModels(tuple(fits), ages_days, oldest, tuple(dict.fromkeys(notes)))
@@ -172,10 +172,10 @@ def _check(
     if clock not in CLOCKS:
         raise UsageError(f"--clock {clock}: give {' or '.join(CLOCKS)}")
     aged = [name for name in names if name in LAWS_OF_AGE]
-    of_time = [name for name in names if name in (*LAWS_OF_AGE, "piecewise")]
+    of_time = [name for name in names if name not in COUNT_MODELS]
     if of_time and spans is None:
         raise UsageError(
-            f"--model {of_time[0]}: typed failures and node-days do not tell when nodes failed; "
+            f"--model {of_time[0]}: typed failures and node-days do not say when nodes failed; "
             "give a STORE, or --model constant"
         )
     if aged and ages_days is None:
@@ -188,11 +188,13 @@ def _check(
             "--ages and --clock: only a law of age asks for them; add --model weibull or "
             "--model lognormal"
         )
-    if "gamma-mixed" in names and evidence.counts.failures.size < 2:
-        raise UsageError(
-            "--model gamma-mixed: is about the spread between nodes, and there is only one "
-            f"{evidence.counts.unit}; give a STORE of several nodes, or --model constant"
-        )
+    counts = evidence.counts
+    for name in names:
+        if name in COUNT_MODELS and counts.failures.size < count_model(name).least_units:
+            raise UsageError(
+                f"--model {name}: is about the spread between nodes, and there is only one "
+                f"{counts.unit}; give a STORE of several nodes, or --model constant"
+            )
 
 
 def _lifetimes(observed: ModelData, clock: str, name: str) -> Lifetimes:

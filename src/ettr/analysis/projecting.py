@@ -146,7 +146,7 @@ def _projection(
 
 def _supported(evidence: FleetEvidence, confidence: float) -> ChosenModels:
     compared = compare_models(evidence.counts, confidence=confidence)
-    # a law of the spread between nodes says nothing where there is no node to tell from another
+    # a law of the spread between nodes says nothing where the nodes are not known
     fits = tuple(fit for fit in compared.fits if _known(fit)) or (compared.best,)
     return ChosenModels(fits, None, None, (compared.meaning,))
 

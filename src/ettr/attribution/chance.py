@@ -26,7 +26,7 @@ class SymptomShare:
 
 @dataclass(frozen=True, slots=True)
 class FalseAttribution:
-    """How often the window finds a critical check beside an attempt that completed.
+    """How often the window finds a critical check around the end of an attempt that completed.
 
     Args:
         n_completed: completed attempts that ran on known nodes.

@@ -30,7 +30,7 @@ def endings(
 ) -> Table:
     """Interrupted attempts with what the scheduler itself says about their end.
 
-    The columns of `interruptions`, and beside them `node_failed` (the scheduler says that a node
+    The columns of `interruptions`, and also `node_failed` (the scheduler says that a node
     failed), `named_node` (which one) and `named_event` (id of the event that says so).
     """
     ended = _by_state(attempts, taxonomy)
@@ -111,7 +111,7 @@ def _killed_for_memory(ended: Table) -> BooleanValue:
 
 
 def _by_owner(ended: Table) -> BooleanValue:
-    """The owner's own act, as far as the row can tell: a cancel, or a requeue by exit code."""
+    """The owner's own act, as far as the row shows it: a cancel, or a requeue by exit code."""
     by_other = ended.cancelled_by.isin(ROOT) | ended.n_users.notnull()
     own_cancel = (ended.state == "CANCELLED") & ~by_other.fill_null(False)
     own_code = ended.state.isin(["REQUEUED", "REQUEUE_HOLD"]) & (ended.exit_code > 0)

@@ -146,7 +146,7 @@ def _tagged(some: Table, parts: Table) -> Table:
 
 
 def _accompanied(parts: Table, rules: FoldingRules) -> Table:
-    """Episodes of sympathetic codes beside which another code was seen."""
+    """Episodes of sympathetic codes next to which another code was seen."""
     gap_us = round(rules.burst_gap_s * MICROSECONDS_PER_SECOND)
     keyed = parts.mutate(first_us=epoch_us(parts["first"]), last_us=epoch_us(parts["last"])).mutate(
         hour=lambda t: t.first_us // _HOUR_US

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import ibis
 from ibis.expr.types import Column, StringValue, Table
 
+from ettr.attribution.confidence import CONFIDENCE_RULES, ConfidenceRule, confidence_of
 from ettr.attribution.endings import HARDWARE_CANDIDATE
-from ettr.attribution.rules import UNKNOWN_DOMAIN, Confidence
+from ettr.attribution.rules import UNKNOWN_DOMAIN
 from ettr.tables import FAILURES
 from ettr.taxonomy import UNATTRIBUTED
 
@@ -14,7 +17,7 @@ _ORDER_DIGITS = 7
 _KEY = r",\d{7}\|"
 
 
-def failures(ends: Table, seen: Table) -> Table:
+def failures(ends: Table, seen: Table, rules: Sequence[ConfidenceRule] = CONFIDENCE_RULES) -> Table:
     """The table `failures`: at most one row for each interruption.
 
     A hardware-candidate is a failure where the scheduler says that a node failed, or where a
@@ -23,6 +26,7 @@ def failures(ends: Table, seen: Table) -> Table:
     Args:
         ends: rows of `ettr.attribution.endings.endings`.
         seen: rows of `ettr.attribution.window.observed`.
+        rules: of confidence, the first that holds decides.
     """
     candidates = ends.filter(ends.kind == HARDWARE_CANDIDATE)
     placed = candidates.left_join(_down(seen), "attempt_id").drop("attempt_id_right")
@@ -42,7 +46,7 @@ def failures(ends: Table, seen: Table) -> Table:
         ),
         symptom=found.lead_symptom.fill_null(UNATTRIBUTED),
         domain=found.lead_domain.fill_null(UNKNOWN_DOMAIN),
-        confidence=_confidence(found),
+        confidence=confidence_of(found, rules),
         evidence=ibis.cases(
             (
                 found.evidence.notnull() & found.named_event.notnull(),
@@ -51,18 +55,6 @@ def failures(ends: Table, seen: Table) -> Table:
             else_=found.evidence,
         ),
     ).select(*FAILURES.names)
-
-
-def _confidence(found: Table) -> StringValue:
-    """The written rules, first match first; docs/explanation/attribution.md tells why."""
-    in_time = found.lead_first <= found.end
-    return ibis.cases(
-        (found.lead_symptom.isnull(), Confidence.NONE.value),
-        ((found.lead_node == found.named_node).fill_null(False), Confidence.HIGH.value),
-        (found.named_node.notnull(), Confidence.LOW.value),
-        (found.node_failed | in_time, Confidence.MEDIUM.value),
-        else_=Confidence.LOW.value,
-    )
 
 
 def _down(seen: Table) -> Table:

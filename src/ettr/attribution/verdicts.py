@@ -42,7 +42,7 @@ SLURMCTLD = "slurmctld"
 WENT_DOWN = frozenset({"NODE_DOWN", "NODE_REBOOTED"})
 NO_REASON = ""
 LAST_RANK = 999
-NO_CODE = ""  # joins never match null; the key stands for a check without codes
+NO_CODE = ""  # joins never match null; this is the key of a check without codes
 
 
 def is_fault(verdict: Verdict | None, rules: FoldingRules) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,10 +16,17 @@ from ettr.cli.inputs import Input, TypedOptions, needs
 from ettr.cli.output import show
 from ettr.defaults import GPUS_PER_NODE
 from ettr.errors import UsageError
+from ettr.models.registry import LAWS_OF_AGE, MODELS
 
 if TYPE_CHECKING:
     from ettr.analysis.fleet_evidence import FleetEvidence
     from ettr.analysis.model_choice import ChosenModels, Spans
+
+
+def _listed(names: Iterable[str], last: str) -> str:
+    """Names as a sentence lists them: a, b or c."""
+    *others, end = names
+    return f"{', '.join(others)} {last} {end}" if others else end
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +119,8 @@ class ModelOptions(OptionGroup):
         typer.Option(
             "--model",
             metavar="NAME",
-            help="constant, gamma-mixed, weibull, lognormal or piecewise; repeatable, the first in "
-            "the middle of the bands. If absent: the first two, the better one first.",
+            help=f"{_listed(MODELS, 'or')}; repeatable, the first in the middle of the bands. If "
+            "absent: the first two, the better one first.",
         ),
     ] = None
     ages: Annotated[
@@ -120,7 +128,7 @@ class ModelOptions(OptionGroup):
         typer.Option(
             "--ages",
             metavar="FROM,TO",
-            help="Clock of the nodes over the run, for weibull and lognormal: 0d,90d.",
+            help=f"Clock of the nodes over the run, for {_listed(LAWS_OF_AGE, 'and')}: 0d,90d.",
         ),
         needs(Input.MODEL_OF_AGE),
     ] = None
@@ -136,8 +144,6 @@ class ModelOptions(OptionGroup):
 
     def of_age(self) -> bool:
         """Whether one of them depends on the age of the nodes."""
-        from ettr.analysis.model_choice import LAWS_OF_AGE
-
         return any(name in LAWS_OF_AGE for name in self.model or ())
 
     def fitted(

@@ -1,4 +1,4 @@
-"""Gaps in the logs: what each source told on each day, and holes beyond chance."""
+"""Gaps in the logs: what each source recorded on each day, and holes beyond chance."""
 
 from __future__ import annotations
 

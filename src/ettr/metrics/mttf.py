@@ -1,6 +1,6 @@
-"""Mean time to failure by job size, beside the line that a constant rate per node projects.
+"""Mean time to failure by job size, and the line that a constant rate per node projects.
 
-Two times are told apart. The scheduler's counts attempts that a failure ended. The time between
+There are two such times. The scheduler's counts attempts that a failure ended. The time between
 interruptions also counts restarts within an attempt, which only the job itself has seen: a job
 under an in-job launcher fails and goes on without the scheduler noticing.
 """
@@ -221,10 +221,10 @@ def in_job_restarts(
         .group_by("run_id", "job_id")
         .aggregate(rank=named["rank"].min())
     )
-    told = fetch(
+    reported = fetch(
         named.semi_join(first_rank, ["run_id", "job_id", "rank"]), "job_id", "time", "event"
     )
-    if not told.num_rows:
+    if not reported.num_rows:
         return []
     started = attempts.filter(attempts["start"].notnull())
     spans = fetch(started.semi_join(jobs, "job_id"), "job_id", "start", "end", unit.column)
@@ -238,13 +238,16 @@ def in_job_restarts(
         strict=True,
     ):
         by_job.setdefault(job, []).append((start_s, end_s, size))
-    heard: dict[str, list[tuple[float, str]]] = {}
+    by_time: dict[str, list[tuple[float, str]]] = {}
     for job, time_s, event in zip(
-        told["job_id"].to_pylist(), seconds_of(told["time"]), told["event"].to_pylist(), strict=True
+        reported["job_id"].to_pylist(),
+        seconds_of(reported["time"]),
+        reported["event"].to_pylist(),
+        strict=True,
     ):
-        heard.setdefault(job, []).append((time_s, event))
+        by_time.setdefault(job, []).append((time_s, event))
     sizes: list[int | None] = []
-    for job, events in heard.items():
+    for job, events in by_time.items():
         events.sort()
         for place, (start_s, end_s, size) in enumerate(sorted(by_job.get(job, []), key=_start)):
             inside = [event for time_s, event in events if start_s <= time_s <= end_s]

@@ -17,7 +17,7 @@ QUANTILES = (0.25, 0.5, 0.75, 0.9, 0.99)
 
 @dataclass(frozen=True, slots=True)
 class Quantile:
-    """One quantile of a duration; None where too little has ended to tell it."""
+    """One quantile of a duration; None where too little has ended to know it."""
 
     level: float
     hours: Interval
@@ -83,8 +83,7 @@ class _Curve:
         at_risk = len(hours) - np.searchsorted(np.sort(hours), times_h, side="left")
         left = at_risk - ended
         survival = np.cumprod(left / at_risk, dtype=np.float64)
-        # Where all that are left end at once the variance of the tail is not defined: nobody is
-        # left to tell it by.
+        # Where all that are left end at once the variance of the tail is not defined.
         increments = np.where(left > 0, ended / np.maximum(at_risk * left, 1), 0.0)
         return _Curve(times_h, survival, np.cumsum(increments), increments, float(hours.max()))
 

@@ -1,4 +1,4 @@
-"""The failure rate over time, in a rolling window, beside the days on which checks appeared."""
+"""The failure rate over time, in a rolling window, and the days on which checks appeared."""
 
 from __future__ import annotations
 

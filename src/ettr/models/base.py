@@ -120,9 +120,15 @@ class Fit:
 
 
 class FailureModel(ABC, Generic[DataT_contra]):
-    """A way in which nodes fail; a new one is one file with one subclass."""
+    """A way in which nodes fail; a new one is one file with one subclass.
+
+    Attributes:
+        name: What reports call it.
+        least_units: Units (nodes) that it needs to say anything.
+    """
 
     name: str
+    least_units: int = 1
 
     @abstractmethod
     def fit(self, data: DataT_contra, confidence: float = CONFIDENCE) -> Fit:

@@ -40,7 +40,7 @@ class Dispersion:
 
     @property
     def interval(self) -> Interval:
-        """The interval to believe; the over-dispersed one where nobody can tell."""
+        """The interval to believe; the over-dispersed one where it cannot be known."""
         return self.poisson if self.believe == "poisson" else self.over_dispersed
 
 

@@ -24,7 +24,7 @@ class ModelData:
     Attributes:
         by_node: Failures blamed on each node over its node-days; those that blame no node count
             as `unplaced`.
-        since_failure: Time in use from one failure of a node to its next; the clock starts anew at
+        since_failure: Time in use from one failure of a node to its next; the clock starts again at
             each failure and at the first allocation seen. None where no node was ever in use.
         by_age: Calendar age of nodes whose service date is known, left-truncated where observation
             began later; None where no date is known.

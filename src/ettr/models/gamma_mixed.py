@@ -37,6 +37,7 @@ class GammaMixed(FailureModel[Counts]):
     """
 
     name = "gamma-mixed"
+    least_units = 2
 
     def fit(self, data: Counts, confidence: float = CONFIDENCE) -> Fit:
         """Mean rate, with an interval that admits the spread, and the spread between units."""

@@ -1,7 +1,7 @@
 """Failure rate that steps: constant between change points, and the change points found."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -77,7 +77,7 @@ class PiecewiseConstant(FailureModel[Lifetimes]):
         ]
         steps_s = [float(edges_s[cut]) for cut in cuts]
         per_day = [piece.failures / piece.node_days for piece in pieces]
-        hazard = _Steps(np.array([0.0, *steps_s]), np.array(per_day) / SECONDS_PER_DAY)
+        hazard = _stepped_hazard(np.array([0.0, *steps_s]), np.array(per_day) / SECONDS_PER_DAY)
         n_parameters = 1 + 2 * len(cuts)
         goodness = age_test(data, hazard, n_parameters)
         return Fit(
@@ -173,18 +173,16 @@ def _neighbours(counts: Floats, exposure: Floats, window_days: float) -> Spread:
     return Spread("time", int(counts.sum()), counts.size, window_days, index, degrees, p_value)
 
 
-@dataclass(frozen=True, slots=True)
-class _Steps:
+def _stepped_hazard(start_s: Floats, rate_per_s: Floats) -> Callable[[Floats], Floats]:
     """Cumulative hazard of a stepped rate; the last rate goes on."""
+    past = np.concatenate(([0.0], np.cumsum(np.diff(start_s) * rate_per_s[:-1])))
 
-    start_s: Floats
-    rate_per_s: Floats
-
-    def __call__(self, clock_s: Floats) -> Floats:
-        past = np.concatenate(([0.0], np.cumsum(np.diff(self.start_s) * self.rate_per_s[:-1])))
-        piece = np.searchsorted(self.start_s, clock_s, side="right") - 1
-        result: Floats = past[piece] + (clock_s - self.start_s[piece]) * self.rate_per_s[piece]
+    def cumulative_hazard(clock_s: Floats) -> Floats:
+        piece = np.searchsorted(start_s, clock_s, side="right") - 1
+        result: Floats = past[piece] + (clock_s - start_s[piece]) * rate_per_s[piece]
         return result
+
+    return cumulative_hazard
 
 
 def _grid(data: Lifetimes) -> tuple[Floats, NDArray[np.int64], Floats]:

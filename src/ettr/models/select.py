@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
 from ettr.models.base import FEW_FAILURES, FailureModel, Fit
-from ettr.models.constant import ConstantRate
 from ettr.models.data import Counts, Lifetimes
-from ettr.models.gamma_mixed import GammaMixed
-from ettr.models.lognormal import Lognormal
-from ettr.models.piecewise import PiecewiseConstant
-from ettr.models.weibull import Weibull
+from ettr.models.registry import count_models, lifetime_models
+
+__all__ = ["Comparison", "compare_models", "count_models", "lifetime_models"]
 
 _WORTH = 2.0
 """How much AIC a model must gain over the simplest to be preferred to it."""
@@ -35,16 +33,6 @@ class Comparison:
     meaning: str
 
 
-def lifetime_models() -> tuple[FailureModel[Lifetimes], ...]:
-    """The models for lifetimes, the simplest first."""
-    return (ConstantRate(), Weibull(), Lognormal(), PiecewiseConstant())
-
-
-def count_models() -> tuple[FailureModel[Counts], ...]:
-    """The models for counts over units, the simplest first."""
-    return (ConstantRate(), GammaMixed())
-
-
 def compare_models(
     data: Lifetimes | Counts,
     models: Sequence[FailureModel[Lifetimes]] | Sequence[FailureModel[Counts]] | None = None,
@@ -52,8 +40,8 @@ def compare_models(
 ) -> Comparison:
     """All models fitted to the same data, and which to prefer.
 
-    Below ten failures no model can be told from another: the simplest is preferred and the meaning
-    says so. A fit that its own test contradicts is named.
+    Below ten failures the data cannot decide between models: the simplest is preferred and the
+    meaning says so. A fit that its own test contradicts is named.
 
     Raises:
         UsageError: no models.
@@ -78,8 +66,9 @@ def compare_models(
             tuple(fits),
             weights,
             simplest,
-            f"{failures} failure{' is' if failures == 1 else 's are'} too few to tell models apart "
-            f"({FEW_FAILURES} are needed): the {simplest.model} model is used as the simplest.",
+            f"{failures} failure{' is' if failures == 1 else 's are'} too few to decide between "
+            f"models ({FEW_FAILURES} are needed): the {simplest.model} model is used as the "
+            "simplest.",
         )
     return _by_aic(fits)
 

@@ -47,15 +47,15 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Forecasts made again at every past window, against what came.
+    """Forecasts made at every past window, compared with what came.
 
     Attributes:
         forecasts: One an origin.
-        seen: What came, beside each.
+        seen: What came after each.
         confidence: Nominal share of bands that hold.
         share_inside: Share that held, with its exact interval (as if origins were independent).
         levels: Shares of the middle of the forecast law, from 0.1 to 0.9.
-        held: Share of outcomes inside each, beside `levels`; equal to them if the law is right.
+        held: Share of outcomes inside each of `levels`; equal to them if the law is right.
         meaning: In a sentence.
     """
 
@@ -143,7 +143,7 @@ def forecast(
         confidence: Of the band.
 
     Raises:
-        UsageError: too few windows, one without exposure, or a confidence that is none.
+        UsageError: too few windows, one without exposure, or a confidence out of range.
 
     Source:
         Harvey and Fernandes (1989), Journal of Business and Economic Statistics 7, for counts with
