@@ -237,7 +237,6 @@ def test_a_site_may_override_any_row(tmp_path: Path, name: str, text: str) -> No
     assert leak is not None
     assert (leak.symptom, leak.is_node_fault, leak.rank) == ("liquid-cooling", True, 5)
     assert site.states["REQUEUED"].kind == "hardware-candidate"
-    assert site.interruption_kind("REQUEUED") == "hardware-candidate"
     assert site.classify_reason("a LEAK under node 3").reason_class == "leak"
     assert site.domain("liquid-cooling") == "hardware"
     assert "xid 94" in site.changed

@@ -116,12 +116,12 @@ def test_every_end_state_is_in_the_truth_table(taxonomy: Taxonomy) -> None:
 def test_a_cancel_a_timeout_and_a_preemption_are_no_failures_of_hardware(
     taxonomy: Taxonomy,
 ) -> None:
-    kind = taxonomy.interruption_kind
-    assert kind("CANCELLED by 0") == "none"
-    assert kind("CANCELLED", by_owner=False) == "operator"
-    assert kind("TIMEOUT") == "time-limit"
-    assert kind("PREEMPTED") == "preemption"
-    assert kind("NODE_FAIL") == kind("FAILED") == "hardware-candidate"
+    kinds = {name: (row.kind, row.kind_by_owner) for name, row in taxonomy.states.items()}
+    assert kinds["CANCELLED"] == ("operator", "none")
+    assert kinds["TIMEOUT"] == ("time-limit", "time-limit")
+    assert kinds["PREEMPTED"] == ("preemption", "preemption")
+    for state in ("NODE_FAIL", "FAILED"):
+        assert kinds[state] == ("hardware-candidate", "hardware-candidate")
     assert taxonomy.states["FAILED"].needs_evidence
     assert not taxonomy.states["NODE_FAIL"].needs_evidence
 

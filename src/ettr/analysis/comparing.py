@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -96,48 +96,56 @@ def compare_fleets(
     Raises:
         UsageError: fewer than two fleets, two of one name, or one without exposure.
     """
-    names = [fleet.name for fleet in fleets]
-    if len(fleets) < 2:
-        raise UsageError(f"{len(fleets)} fleet is nothing to compare; give two or more")
+    _check_names([fleet.name for fleet in fleets])
+    if len(fleets) == 2:
+        pairs: tuple[FleetPair, ...] = (_pair(fleets[0], [fleets[1]], confidence, paired),)
+    else:
+        pairs = _corrected(
+            tuple(
+                _pair(one, [fleet for fleet in fleets if fleet is not one], confidence)
+                for one in fleets
+            )
+        )
+    rates = tuple(_rate(fleet, confidence) for fleet in fleets)
+    return FleetComparison(
+        fleets=rates,
+        pairs=pairs,
+        funnel=_funnel(fleets, pairs),
+        confidence=confidence,
+        notes=tuple(_notes(rates)),
+    )
+
+
+def _check_names(names: Sequence[str]) -> None:
+    if len(names) < 2:
+        raise UsageError(f"{len(names)} fleet is nothing to compare; give two or more")
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise UsageError(
             f"{', '.join(twice)}: two fleets of one name; name them, such as old=30/5000 "
             "new=12/6000, or compare other stores"
         )
-    notes = []
+
+
+def _notes(fleets: Sequence[FleetRate]) -> Iterator[str]:
+    """What a reader of the comparison must know, one sentence each."""
     if len({fleet.jobs for fleet in fleets}) > 1:
-        notes.append(
-            "The fleets are not of the same kind of jobs: "
-            + "; ".join(f"{fleet.name}: {fleet.jobs}" for fleet in fleets)
-            + ". Larger jobs meet other failures."
+        kinds = "; ".join(f"{fleet.name}: {fleet.jobs}" for fleet in fleets)
+        yield (
+            f"The fleets are not of the same kind of jobs: {kinds}. Larger jobs meet other "
+            "failures."
         )
-    if len(fleets) == 2:
-        pairs: tuple[FleetPair, ...] = (_pair(fleets[0], [fleets[1]], confidence, paired),)
-    else:
-        pairs = tuple(
-            _pair(one, [fleet for fleet in fleets if fleet is not one], confidence)
-            for one in fleets
-        )
-        pairs = _corrected(pairs)
-        notes.append(
+    if len(fleets) > 2:
+        yield (
             f"Each of the {len(fleets)} fleets is compared with all others together; p-values are "
             "corrected for their number (Holm)."
         )
-    rates = tuple(_rate(fleet, confidence) for fleet in fleets)
-    unknown = [fleet.name for fleet in rates if fleet.clustered == "unknown"]
+    unknown = [fleet.name for fleet in fleets if fleet.clustered == "unknown"]
     if unknown:
-        notes.append(
+        yield (
             f"Whether failures cluster is unknown for {', '.join(unknown)}: what is said of them "
             "holds only if their failures are independent."
         )
-    return FleetComparison(
-        fleets=rates,
-        pairs=pairs,
-        funnel=_funnel(fleets, pairs),
-        confidence=confidence,
-        notes=tuple(notes),
-    )
 
 
 def _rate(evidence: FleetEvidence, confidence: float) -> FleetRate:

@@ -12,6 +12,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import ibis
 import numpy as np
@@ -249,23 +250,25 @@ def false_failures(
         uncertain = uncertain.filter(uncertain.n_gpus > above_gpus)
     faults = seen.filter(seen.fault).select("attempt_id").distinct()
     explained = int(uncertain.semi_join(faults, "attempt_id").count().to_pyarrow().as_py())
-    rest = uncertain.anti_join(faults, "attempt_id")
-    sizes = (
-        rest.mutate(
-            reach_s=ibis.least(rest.elapsed_s, ibis.literal(window.before_s)).round()
-            + window.after_s
-        )
-        .group_by("n_nodes", "reach_s")
-        .aggregate(n=lambda t: t.count())
-        .filter(lambda t: t.n_nodes > 0)
-        .to_pyarrow()
-        .to_pylist()
-    )
+    sizes = _by_size_and_reach(uncertain.anti_join(faults, "attempt_id"), window)
     return FalseFailures(
         on_evidence=explained,
         unexplained=sum(row["n"] for row in sizes),
         expected_false=_expected(sizes, explained, rate, confidence),
     )
+
+
+def _by_size_and_reach(attempts: Table, window: Window) -> list[dict[str, Any]]:
+    """How many attempts there are of each size and each length of time that could blame them."""
+    reach_s = ibis.least(attempts.elapsed_s, ibis.literal(window.before_s)).round() + window.after_s
+    counted = attempts.mutate(reach_s=reach_s).group_by("n_nodes", "reach_s")
+    rows: list[dict[str, Any]] = (
+        counted.aggregate(n=lambda t: t.count())
+        .filter(lambda t: t.n_nodes > 0)
+        .to_pyarrow()
+        .to_pylist()
+    )
+    return rows
 
 
 def _expected(

@@ -110,7 +110,6 @@ def mttf_by_size(
     restarted = Counter(size_end_of(n) for n in in_job_restarts(attempts, progress, unit))
     if unit is SizeUnit.GPUS and gpus_per_node is None:
         gpus_per_node = _gpus_per_node(ran)
-    per_node = gpus_per_node if unit is SizeUnit.GPUS else 1.0
     hours = sum(row["job_s"] for row in rows) / SECONDS_PER_HOUR
     interrupted = failed.total() + restarted.total()
     return MttfBySize(
@@ -121,7 +120,7 @@ def mttf_by_size(
         classes=tuple(
             _class(row, failed, restarted, rate_used, confidence, spread) for row in rows
         ),
-        line=_projected_line(rate_used, per_node),
+        line=_projected_line(rate_used, gpus_per_node if unit is SizeUnit.GPUS else 1.0),
         scheduler_mttf_h=_mean_time_h(failed.total(), hours, failed.total(), confidence, spread),
         interruption_mttf_h=_mean_time_h(interrupted, hours, failed.total(), confidence, spread),
     )

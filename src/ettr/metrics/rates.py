@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import ibis
@@ -130,39 +131,71 @@ def failure_rates(
             all_s=node_s.sum(), large_s=node_s.sum(where=exposed["n_gpus"] > above_gpus)
         )
     )
-    all_days = (sums["all_s"] or 0.0) / SECONDS_PER_DAY
-    large_days = (sums["large_s"] or 0.0) / SECONDS_PER_DAY
     rows = fetch(failures, "symptom", "domain", "n_gpus").to_pylist()
-    everywhere = Counter(row["symptom"] for row in rows)
-    large = Counter(row["symptom"] for row in rows if (row["n_gpus"] or 0) > above_gpus)
-    domains: dict[str, Counter[str]] = {}
-    for row in rows:
-        domains.setdefault(row["symptom"], Counter())[row["domain"]] += 1
-    every_spread = None if all_jobs is None else all_jobs.believed
-    large_spread = None if large_jobs is None else large_jobs.believed
-    n_large = large.total()
+    large_rows = [row for row in rows if (row["n_gpus"] or 0) > above_gpus]
+    every = _Jobs.of(rows, sums["all_s"], all_jobs, confidence)
+    large = _Jobs.of(large_rows, sums["large_s"], large_jobs, confidence)
+    domains = Counter((row["symptom"], row["domain"]) for row in rows)
     return RatesBySymptom(
         above_gpus=above_gpus,
         confidence=confidence,
-        all_jobs=estimated_rate(len(rows), all_days, confidence, every_spread),
-        large_jobs=estimated_rate(n_large, large_days, confidence, large_spread),
+        all_jobs=every.rate(),
+        large_jobs=large.rate(),
         by_symptom=tuple(
             SymptomRates(
                 symptom=symptom,
-                domain=_most_frequent(domains[symptom]),
-                all_jobs=part_rate(count, all_days, len(rows), confidence, every_spread),
-                large_jobs=part_rate(large[symptom], large_days, n_large, confidence, large_spread),
+                domain=_domain_of(symptom, domains),
+                all_jobs=every.rate_of(symptom),
+                large_jobs=large.rate_of(symptom),
             )
-            for symptom, count in _most_frequent_first(everywhere)
+            for symptom, _ in _most_frequent_first(every.failures)
         ),
         clustering_all_jobs=all_jobs,
         clustering_large_jobs=large_jobs,
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Jobs:
+    """Failures of some jobs by symptom, their exposure, and how the failures cluster."""
+
+    failures: Counter[str]
+    node_days: float
+    spread: Spread | None
+    confidence: float
+
+    @staticmethod
+    def of(
+        rows: Iterable[Mapping[str, str]],
+        node_s: float | None,
+        clustering: FleetSpread | None,
+        confidence: float,
+    ) -> _Jobs:
+        """Those of rows of failures and node-seconds; none without exposure."""
+        return _Jobs(
+            Counter(row["symptom"] for row in rows),
+            (node_s or 0.0) / SECONDS_PER_DAY,
+            None if clustering is None else clustering.believed,
+            confidence,
+        )
+
+    def rate(self) -> EstimatedRate:
+        """Of all symptoms together."""
+        return estimated_rate(self.failures.total(), self.node_days, self.confidence, self.spread)
+
+    def rate_of(self, symptom: str) -> EstimatedRate:
+        """Of one symptom."""
+        total = self.failures.total()
+        return part_rate(
+            self.failures[symptom], self.node_days, total, self.confidence, self.spread
+        )
+
+
 def _most_frequent_first(counts: Counter[str]) -> list[tuple[str, int]]:
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
-def _most_frequent(counts: Counter[str]) -> str:
-    return _most_frequent_first(counts)[0][0]
+def _domain_of(symptom: str, counts: Counter[tuple[str, str]]) -> str:
+    """The domain of most of its failures."""
+    own = Counter({domain: n for (name, domain), n in counts.items() if name == symptom})
+    return _most_frequent_first(own)[0][0]

@@ -121,10 +121,8 @@ def rate_trend(
             f"window_days {window_days} and step_days {step_days} must be above 0; "
             "give 30 and 1 for a month's window on every day"
         )
-    start_s, end_s = float(np.floor(to_seconds(period.start))), to_seconds(period.end)
-    step_s = max(1, round(step_days * SECONDS_PER_DAY))
-    steps = max(1, int(np.ceil((end_s - start_s) / step_s)))
-    edges = start_s + step_s * np.arange(steps + 1, dtype=np.float64)
+    edges, end_s = _edges_s(period, step_days), to_seconds(period.end)
+    start_s = float(edges[0])
     node_days = cumulative_node_days(exposed, edges, above_gpus)
     moments, symptoms = _failure_times(failures, above_gpus)
     points = []
@@ -140,6 +138,15 @@ def rate_trend(
     return RateTrend(
         window_days, step_days, above_gpus, confidence, tuple(points), check_markers(events)
     )
+
+
+def _edges_s(period: Period, step_days: float) -> Floats:
+    """Moments in whole seconds, a step apart, from the start of the logs to their end or beyond."""
+    start_s = np.floor(to_seconds(period.start))
+    step_s = max(1, round(step_days * SECONDS_PER_DAY))
+    steps = max(1, int(np.ceil((to_seconds(period.end) - start_s) / step_s)))
+    edges: Floats = start_s + step_s * np.arange(steps + 1, dtype=np.float64)
+    return edges
 
 
 def _failure_times(

@@ -23,7 +23,7 @@ from ettr.taxonomy.rules import (
     read_reasons,
     read_rules,
 )
-from ettr.taxonomy.slurm import JobState, parse_state, read_job_states
+from ettr.taxonomy.slurm import JobState, read_job_states
 from ettr.taxonomy.symptoms import Symptom, read_symptoms
 from ettr.taxonomy.xid import (
     CONFLICT_VENDORS,
@@ -108,19 +108,6 @@ class Taxonomy:
             if rule.fits(plain):
                 return ReasonVerdict(rule.reason_class, rule.symptom, rule.planned, rule.source)
         return ReasonVerdict("other", None, False, "no pattern of the catalogue fits")
-
-    def interruption_kind(self, state: str, *, by_owner: bool | None = None) -> str:
-        """The kind of interruption that an end state is, by the truth table.
-
-        Args:
-            state: base state.
-            by_owner: whether the owner brought it about; None where not known, which counts as the
-                owner, because most cancelled jobs are cancelled by their owners.
-        """
-        row = self.states.get(parse_state(state).base)
-        if row is None:
-            return "none"
-        return row.kind if by_owner is False else row.kind_by_owner
 
     def domain(self, symptom: str | None) -> str:
         """The domain string of a symptom's slug; `unknown` for none or one not in the taxonomy."""

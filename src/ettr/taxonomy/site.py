@@ -110,7 +110,7 @@ def with_site_file(taxonomy: Taxonomy, path: Path, *, believe: str | None = None
     """
     data = _read(path)
     over = _Overlay(dict(taxonomy.symptoms), dict(taxonomy.xids), dict(taxonomy.states))
-    vendor = _vendor(data.pop("believe", None), believe, taxonomy.believe, over)
+    vendor = _choose_vendor(data.pop("believe", None), believe, taxonomy.believe, over)
     for name in data.keys() - _FIELDS.keys():
         over.problems.append(f"{name}: no such table; there are: believe, {', '.join(_FIELDS)}")
     # symptoms first: the other tables may name a new one
@@ -185,13 +185,16 @@ def _put(target: dict[str, Any], table: str, row: Mapping[str, str | None]) -> N
         target[name] = text
 
 
-def _vendor(given: Any, wanted: str | None, default: str, over: _Overlay) -> str:
-    if given is not None and str(given).lower() not in VENDORS:
-        over.problems.append(f"believe: {given!r} (expected one of {', '.join(VENDORS)})")
-    if wanted is not None or given is None:
+def _choose_vendor(
+    in_file: object, on_command_line: str | None, default: str, overlay: _Overlay
+) -> str:
+    """Whose verdict decides. What the command line gives is the default already, and wins."""
+    if in_file is not None and str(in_file).lower() not in VENDORS:
+        overlay.problems.append(f"believe: {in_file!r} (expected one of {', '.join(VENDORS)})")
+    if on_command_line is not None or in_file is None:
         return default
-    over.changed.append(f"believes {given}")
-    return str(given).lower()
+    overlay.changed.append(f"believes {in_file}")
+    return str(in_file).lower()
 
 
 def _keyed(data: dict[str, Any], table: str, over: _Overlay) -> dict[str, dict[str, Any]]:
