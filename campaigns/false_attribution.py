@@ -148,7 +148,7 @@ def _filled(of: TableSchema, columns: dict[str, np.ndarray]) -> pa.Table:
 
 
 def run(size: int) -> Table:
-    """Truth beside estimate over `size` clusters a setting."""
+    """Truth and estimate over `size` clusters a setting."""
     rows, all_inside = [], 0
     for per_node_day in (0.02, 0.2):
         for completed in (0, 2, 200):

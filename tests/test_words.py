@@ -1,6 +1,6 @@
 """Wording that may not come back: docstrings, comments, messages, help, report text and the docs.
 
-Each entry has the plain words to write instead. Names of variables are not looked at.
+Each entry has the plain words to write instead.
 """
 
 from __future__ import annotations
@@ -83,6 +83,7 @@ def files() -> list[Path]:
         *package.rglob("*.csv"),
         *(ROOT / "docs").rglob("*.md"),
         *(ROOT / "docs").glob("*.py"),
+        *(ROOT / "campaigns").rglob("*.py"),
         *(ROOT / "reproduction").rglob("*.py"),
         *ROOT.glob("*.md"),
         ROOT / "examples" / "README.md",
@@ -108,6 +109,19 @@ def test_a_file_is_written_in_plain_words(path: Path):
 def test_a_listed_phrase_is_found_in_every_kind_of_text(text: str, phrase: str, tmp_path: Path):
     [(_, found)] = python_texts(text + "\n")
     assert PHRASES.search(" ".join(found.split())).group() == phrase
+
+
+def test_no_name_of_the_package_is_one_of_these_words():
+    """Names that narrate: a value is named for what it is."""
+    narrating = re.compile(r"(?:^|_)(?:told|untold|tells?|telling|said|gasp|anew)(?:_|$)")
+    found = [
+        f"{path.relative_to(ROOT)}:{token.start[0]}: {token.string}"
+        for path in (ROOT / "src" / "ettr").rglob("*.py")
+        for token in tokenize.generate_tokens(io.StringIO(path.read_text("utf-8")).readline)
+        # a file's own tell() is Python's
+        if token.type == tokenize.NAME and token.string != "tell" and narrating.search(token.string)
+    ]
+    assert found == []
 
 
 def test_names_of_the_code_are_not_prose():

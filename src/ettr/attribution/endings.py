@@ -34,23 +34,24 @@ def endings(
     failed), `named_node` (which one) and `named_event` (id of the event that says so).
     """
     ended = _by_state(attempts, taxonomy)
-    said = _said(attempts, events, matching or LogMatching())
-    known = ended.left_join(said, "attempt_id").drop("attempt_id_right")
-    failed = known.node_failed | known.failed_node.notnull() | known.said_code.isin(NODE_FAILED)
+    reports = _controller_reports(attempts, events, matching or LogMatching())
+    known = ended.left_join(reports, "attempt_id").drop("attempt_id_right")
+    failed = known.node_failed | known.failed_node.notnull() | known.reported_code.isin(NODE_FAILED)
     known = known.mutate(
         node_failed=failed.fill_null(False),
-        preempted=(known.said_code == PREEMPTED).fill_null(False),
+        preempted=(known.reported_code == PREEMPTED).fill_null(False),
         named_node=ibis.coalesce(
             known.failed_node,
             ibis.cases(
-                (known.said_code.isin(NODE_FAILED), known.said_node), else_=ibis.null("string")
+                (known.reported_code.isin(NODE_FAILED), known.reported_node),
+                else_=ibis.null("string"),
             ),
             ibis.cases(
                 (failed & known.only_node.notnull(), known.only_node), else_=ibis.null("string")
             ),
         ),
         named_event=ibis.cases(
-            (known.said_code.isin(NODE_FAILED), known.said_event), else_=ibis.null("string")
+            (known.reported_code.isin(NODE_FAILED), known.reported_event), else_=ibis.null("string")
         ),
     )
     kind = ibis.cases(
@@ -128,7 +129,7 @@ def _cancelled_by_others(ended: Table) -> Table:
     return users.filter(users.n_users > 1)
 
 
-def _said(attempts: Table, events: Table, matching: LogMatching) -> Table:
+def _controller_reports(attempts: Table, events: Table, matching: LogMatching) -> Table:
     """What slurmctld.log says about the end of an attempt: at most one line for each attempt."""
     lines = events.filter(
         (events.check == SLURMCTLD)
@@ -136,11 +137,11 @@ def _said(attempts: Table, events: Table, matching: LogMatching) -> Table:
         & events.job_id.notnull()
     ).select(
         "cluster",
-        said_job="job_id",
-        said_code="code",
-        said_node="node",
-        said_event="event_id",
-        said_time="time",
+        reported_job="job_id",
+        reported_code="code",
+        reported_node="node",
+        reported_event="event_id",
+        reported_time="time",
     )
     ends = attempts.filter(attempts.end.notnull()).select(
         "cluster", "attempt_id", "job_id", "job_id_raw", "start", "end", "submit"
@@ -153,31 +154,39 @@ def _said(attempts: Table, events: Table, matching: LogMatching) -> Table:
         ),
         distinct=False,
     )
-    distance = epoch_us(pairs.said_time) - epoch_us(pairs.end)
+    distance = epoch_us(pairs.reported_time) - epoch_us(pairs.end)
     tolerance = seconds(matching.tolerance_s)
     # A requeue keeps the job id: the line belongs to the attempt whose end is nearest.
     near = pairs.mutate(distance_us=distance.abs()).filter(
         lambda t: (
             (t.distance_us <= round(matching.tolerance_s * MICROSECONDS_PER_SECOND))
-            & (t.start.isnull() | (t.start <= t.said_time + tolerance))
+            & (t.start.isnull() | (t.start <= t.reported_time + tolerance))
         )
     )
     own = ibis.row_number().over(
-        ibis.window(group_by="said_event", order_by=["distance_us", "end", "attempt_id"])
+        ibis.window(group_by="reported_event", order_by=["distance_us", "end", "attempt_id"])
     )
     first = ibis.row_number().over(
-        ibis.window(group_by="attempt_id", order_by=["weight", "distance_us", "said_event"])
+        ibis.window(group_by="attempt_id", order_by=["weight", "distance_us", "reported_event"])
     )
     nearest = near.mutate(order=own).filter(lambda t: t.order == 0).drop("order")
     return (
-        nearest.mutate(weight=(nearest.said_code == PREEMPTED).ifelse(1, 0))
+        nearest.mutate(weight=(nearest.reported_code == PREEMPTED).ifelse(1, 0))
         .mutate(order=first)
         .filter(lambda t: t.order == 0)
-        .select("attempt_id", "said_code", "said_node", "said_event")
+        .select("attempt_id", "reported_code", "reported_node", "reported_event")
     )
 
 
 def _of_job(lines: Table, ends: Table) -> Table:
-    return lines.join(ends, [lines.cluster == ends.cluster, lines.said_job == ends.job_id]).select(
-        "attempt_id", "start", "end", "said_code", "said_node", "said_event", "said_time"
+    return lines.join(
+        ends, [lines.cluster == ends.cluster, lines.reported_job == ends.job_id]
+    ).select(
+        "attempt_id",
+        "start",
+        "end",
+        "reported_code",
+        "reported_node",
+        "reported_event",
+        "reported_time",
     )

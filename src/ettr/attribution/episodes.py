@@ -45,16 +45,16 @@ def observations(
         entity_key=judged.entity.fill_null(WHOLE_NODE),
     ).select(*_EVENT, "entity_key", "time", "until", *_SAID)
     keyed = node_states.mutate(reason_key=node_states.reason.fill_null(NO_REASON))
-    said = keyed.join(reasons(node_states, taxonomy), "reason_key")
-    stated = said.mutate(
-        event_id=state_id(said),
+    classed = keyed.join(reasons(node_states, taxonomy), "reason_key")
+    stated = classed.mutate(
+        event_id=state_id(classed),
         check=ibis.literal(NODE_STATE),
-        code_key=said.reason_class,
-        down=said.state == DOWN,
+        code_key=classed.reason_class,
+        down=classed.state == DOWN,
         sticky=ibis.literal(False),
         sympathetic=ibis.literal(False),
-        time=said.start,
-        until=said.start,
+        time=classed.start,
+        until=classed.start,
         entity_key=ibis.literal(WHOLE_NODE),
     ).select(*seen.columns)
     both = ibis.union(seen, stated.filter(stated.fault | stated.down), distinct=False)

@@ -70,7 +70,7 @@ runs = _metric(
 )
 goodput = _metric(
     "goodput",
-    "GPU-hours lost to failures, by cause, first and second order.",
+    "GPU-hours lost to failures, by cause: in failed jobs, and in jobs preempted for them.",
     *_CAUSES,
     "confidence",
 )

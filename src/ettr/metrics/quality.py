@@ -182,7 +182,7 @@ def _counts(attempts: ibis.Table) -> ibis.Table:
     began = start.notnull()
     ran = began & (attempts["elapsed_s"] > 0)
     lasted_s = epoch_s(end) - epoch_s(start)
-    told_s = attempts["elapsed_s"] + attempts["suspended_s"].fill_null(0.0)
+    stated_s = attempts["elapsed_s"] + attempts["suspended_s"].fill_null(0.0)
     no_nodes = ran & attempts["node_list"].isnull()
     return attempts.aggregate(
         started=ran.sum().fill_null(0),
@@ -190,7 +190,7 @@ def _counts(attempts: ibis.Table) -> ibis.Table:
         pending=(start.isnull() & end.isnull()).sum().fill_null(0),
         early=(began & (start < attempts["submit"])).sum().fill_null(0),
         backward=(began & end.notnull() & (end < start)).sum().fill_null(0),
-        mismatch=(began & end.notnull() & ((lasted_s - told_s).abs() > ELAPSED_SLACK_S))
+        mismatch=(began & end.notnull() & ((lasted_s - stated_s).abs() > ELAPSED_SLACK_S))
         .sum()
         .fill_null(0),
         no_nodes=no_nodes.sum().fill_null(0),

@@ -144,10 +144,10 @@ class Taxonomy:
             return None
         believed = xid.believed(self.believe)
         fault = bool(believed.node_fault) if xid.node_fault is None else xid.node_fault
-        said = "the site's file" if xid.node_fault is not None else believed.source
+        authority = "the site's file" if xid.node_fault is not None else believed.source
         if parsed.unit or parsed.severity:
             fault = fault and (parsed.severity or severity) not in {"nonfatal", "warning"}
-        why = f"XID {xid.code} ({xid.description}); node fault: {'yes' if fault else 'no'}, {said}"
+        why = f"XID {xid.code} ({xid.description}); node fault: {'yes' if fault else 'no'}, {authority}"
         if xid.node_fault is None and believed.vendor != self.believe:
             why += f" ({self.believe} is silent)"
         if parsed.unit or parsed.severity:
