@@ -147,7 +147,8 @@ class Taxonomy:
         authority = "the site's file" if xid.node_fault is not None else believed.source
         if parsed.unit or parsed.severity:
             fault = fault and (parsed.severity or severity) not in {"nonfatal", "warning"}
-        why = f"XID {xid.code} ({xid.description}); node fault: {'yes' if fault else 'no'}, {authority}"
+        verdict = "yes" if fault else "no"
+        why = f"XID {xid.code} ({xid.description}); node fault: {verdict}, {authority}"
         if xid.node_fault is None and believed.vendor != self.believe:
             why += f" ({self.believe} is silent)"
         if parsed.unit or parsed.severity:
