@@ -38,7 +38,7 @@ from safetensors.torch import load_file, save_file
 
 from ettr.checkpoint import CheckedReader, CheckedWriter, Extra, RunningCheckpoint, restore
 from ettr.checkpoint.dcp import METADATA
-from ettr.checkpoint.durable_io import OsDisk
+from ettr.checkpoint.slots.durable_io import OsDisk
 from ettr.errors import EttrError
 
 OLD, NEW = 1, 2

@@ -27,7 +27,7 @@ from torch import nn
 from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 
 from ettr.checkpoint import Budget, RunningCheckpoint, TrainingState
-from ettr.checkpoint.durable_io import OsDisk
+from ettr.checkpoint.slots.durable_io import OsDisk
 
 PART = Budget(fraction=1 / 8)
 

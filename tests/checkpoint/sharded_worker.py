@@ -13,7 +13,7 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
 from ettr.checkpoint import RunningCheckpoint, TrainingState, restore
-from ettr.checkpoint.shards import local_tensor
+from ettr.checkpoint.tensors.shards import local_tensor
 
 
 def layers() -> nn.Sequential:

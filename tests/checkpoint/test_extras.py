@@ -29,8 +29,8 @@ from ettr.checkpoint import (  # noqa: E402
     verify,
     write_extra,
 )
-from ettr.checkpoint.durable_io import OsDisk  # noqa: E402
-from ettr.checkpoint.extra_state import decode, encode  # noqa: E402
+from ettr.checkpoint.slots.durable_io import OsDisk  # noqa: E402
+from ettr.checkpoint.tensors.extra_state import decode, encode  # noqa: E402
 
 SAMPLES = Path(__file__).parent / "samples"
 ROOM_BYTES = 1 << 16

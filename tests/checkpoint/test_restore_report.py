@@ -21,8 +21,8 @@ from ettr.checkpoint import (  # noqa: E402
     restore,
     verify,
 )
-from ettr.checkpoint.model_tensors import TensorPlace  # noqa: E402
 from ettr.checkpoint.perturbation import distance  # noqa: E402
+from ettr.checkpoint.tensors.model_tensors import TensorPlace  # noqa: E402
 from ettr.recovery import RecoveryPolicy  # noqa: E402
 
 

@@ -26,8 +26,8 @@ from ettr.checkpoint import (  # noqa: E402
     restore,
     verify,
 )
-from ettr.checkpoint.block_selection import BlockView, choose  # noqa: E402
-from ettr.checkpoint.durable_io import OsDisk  # noqa: E402
+from ettr.checkpoint.rounds.selection import BlockView, choose  # noqa: E402
+from ettr.checkpoint.slots.durable_io import OsDisk  # noqa: E402
 
 
 def make(seed: int = 0, optimizer=torch.optim.AdamW, **options):

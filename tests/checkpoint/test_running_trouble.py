@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from ettr.checkpoint import Budget, RunningCheckpoint, TrainingState, restore  # noqa: E402
-from ettr.checkpoint.durable_io import OsDisk  # noqa: E402
+from ettr.checkpoint.slots.durable_io import OsDisk  # noqa: E402
 
 
 class MovingDisk(OsDisk):

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from ettr.checkpoint import CheckpointError, verify
-from ettr.checkpoint.layout import BlockSpec, Component, SlotLayout, TensorSpec
-from ettr.checkpoint.slot_ownership import slot_folder
-from ettr.checkpoint.slot_writer import SlotWriter
+from ettr.checkpoint.slots.layout import BlockSpec, Component, SlotLayout, TensorSpec
+from ettr.checkpoint.slots.ownership import slot_folder
+from ettr.checkpoint.slots.writer import SlotWriter
 
 pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
@@ -50,7 +50,7 @@ def test_files_that_changed_places_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_file_of_before_slots_had_names_is_read(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("ettr.checkpoint.slot_writer.slot_of", lambda folder: None)
+    monkeypatch.setattr("ettr.checkpoint.slots.writer.slot_of", lambda folder: None)
     save(tmp_path, 0, 3.0)
     monkeypatch.undo()
     target = {"w": torch.zeros(4)}

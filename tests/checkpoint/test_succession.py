@@ -8,12 +8,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ettr.checkpoint.layout import BlockSpec, Component, SlotLayout, TensorSpec
-from ettr.checkpoint.resharding import superseded
-from ettr.checkpoint.slot_format import HEADER_BYTES
-from ettr.checkpoint.slot_ownership import slot_folder
-from ettr.checkpoint.slot_reader import open_slot, slot_names
-from ettr.checkpoint.slot_writer import SlotWriter
+from ettr.checkpoint.slots.format import HEADER_BYTES
+from ettr.checkpoint.slots.layout import BlockSpec, Component, SlotLayout, TensorSpec
+from ettr.checkpoint.slots.ownership import slot_folder
+from ettr.checkpoint.slots.reader import open_slot, slot_names
+from ettr.checkpoint.slots.resharding import superseded
+from ettr.checkpoint.slots.writer import SlotWriter
 
 SHAPE = (6, 4)
 Box = tuple[tuple[int, int], tuple[int, int]]

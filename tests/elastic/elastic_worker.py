@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import nn
 
 from ettr.checkpoint import Budget
-from ettr.checkpoint.durable_io import OsDisk
+from ettr.checkpoint.slots.durable_io import OsDisk
 from ettr.elastic import Protection, Timeouts, group_from_env
 from ettr.progress.recorder import ProgressRecorder
 from ettr.recovery import RESTORE_PRIORS, RecoveryPolicy, RecoverySource, RestorePrior
@@ -227,7 +227,7 @@ def main() -> None:
                 )
                 + "\n"
             )
-        from ettr.elastic.shard_image import fingerprint
+        from ettr.elastic.buddies.shard_image import fingerprint
 
         assert all(parameter.full_tensor().isfinite().all() for parameter in model.parameters())
 

@@ -13,8 +13,9 @@ import torch.distributed as dist  # noqa: E402
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 from torch.distributed.fsdp import fully_shard  # noqa: E402
 
-from ettr.elastic import SupervisorOptions, Timeouts, process_group, supervise  # noqa: E402
-from ettr.elastic.abortable_gloo import (  # noqa: E402
+from ettr.elastic import SupervisorOptions, Timeouts, supervise  # noqa: E402
+from ettr.elastic.membership import process_group  # noqa: E402
+from ettr.elastic.membership.abortable_gloo import (  # noqa: E402
     AbortableGloo,
     AbortableWork,
     GenerationOverError,

@@ -14,11 +14,11 @@ torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 
 from ettr.checkpoint import CheckedWriter, CheckpointError, FencedError, block_ages  # noqa: E402
-from ettr.checkpoint.slot_writer import SlotWriter  # noqa: E402
+from ettr.checkpoint.slots.writer import SlotWriter  # noqa: E402
 from ettr.elastic import Generation, Protection  # noqa: E402
-from ettr.elastic.full_checkpoint import full_steps, load_full, save_full  # noqa: E402
-from ettr.elastic.rendezvous import Membership  # noqa: E402
-from ettr.elastic.shard_history import ShardStore  # noqa: E402
+from ettr.elastic.buddies.shard_history import ShardStore  # noqa: E402
+from ettr.elastic.membership.rendezvous import Membership  # noqa: E402
+from ettr.elastic.restore.full_checkpoint import full_steps, load_full, save_full  # noqa: E402
 from ettr.recovery.timings import Measuring  # noqa: E402
 
 pytestmark = pytest.mark.torch

@@ -20,8 +20,8 @@ from ettr.elastic import (  # noqa: E402
     recover,
     rendezvous,
 )
-from ettr.elastic.rendezvous import Cause, Membership  # noqa: E402
-from ettr.elastic.shm_handoff import Handoff, save_to_shm  # noqa: E402
+from ettr.elastic.buddies.shm_handoff import Handoff, save_to_shm  # noqa: E402
+from ettr.elastic.membership.rendezvous import Cause, Membership  # noqa: E402
 from ettr.errors import UsageError  # noqa: E402
 from ettr.progress.recorder import ProgressRecorder  # noqa: E402
 from ettr.recovery import RecoveryPolicy, RecoverySource  # noqa: E402

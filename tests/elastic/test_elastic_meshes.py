@@ -12,7 +12,8 @@ torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 
-from ettr.elastic import Timeouts, process_group  # noqa: E402
+from ettr.elastic import Timeouts  # noqa: E402
+from ettr.elastic.membership import process_group  # noqa: E402
 
 RANK = """
 import logging, sys
@@ -23,8 +24,9 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-from ettr.elastic import Timeouts, process_group
-from ettr.elastic.control_store import connect, prefixed
+from ettr.elastic import Timeouts
+from ettr.elastic.membership import process_group
+from ettr.elastic.membership.control_store import connect, prefixed
 
 port, slot, shape = int(sys.argv[1]), int(sys.argv[2]), tuple(map(int, sys.argv[3].split("x")))
 world = shape[0] if len(shape) == 1 else shape[0] * shape[1]

@@ -30,11 +30,8 @@ from ettr.elastic import (  # noqa: E402
     process_group,
     supervise,
 )
-from ettr.elastic.control_store import connect, prefixed  # noqa: E402
-from ettr.elastic.full_checkpoint import full_steps  # noqa: E402
-from ettr.elastic.rendezvous import Membership  # noqa: E402
-from ettr.elastic.shard_history import ShardHistory, ShardStore  # noqa: E402
-from ettr.elastic.shard_image import (  # noqa: E402
+from ettr.elastic.buddies.shard_history import ShardHistory, ShardStore  # noqa: E402
+from ettr.elastic.buddies.shard_image import (  # noqa: E402
     fingerprint,
     image_bytes,
     live_parts,
@@ -43,7 +40,10 @@ from ettr.elastic.shard_image import (  # noqa: E402
     put_parts,
     take_image,
 )
-from ettr.elastic.sockets import open_sockets, shut_down_connections  # noqa: E402
+from ettr.elastic.buddies.sockets import open_sockets, shut_down_connections  # noqa: E402
+from ettr.elastic.membership.control_store import connect, prefixed  # noqa: E402
+from ettr.elastic.membership.rendezvous import Membership  # noqa: E402
+from ettr.elastic.restore.full_checkpoint import full_steps  # noqa: E402
 from ettr.errors import UsageError  # noqa: E402
 from ettr.plan.intervals import exact_interval_s  # noqa: E402
 from ettr.recovery.timings import Measuring  # noqa: E402
@@ -272,8 +272,9 @@ NEWCOMER = """
 import sys
 import torch
 import torch.distributed as dist
-from ettr.elastic import Timeouts, process_group
-from ettr.elastic.control_store import connect, prefixed
+from ettr.elastic import Timeouts
+from ettr.elastic.membership import process_group
+from ettr.elastic.membership.control_store import connect, prefixed
 store = prefixed("gen3", connect("127.0.0.1", int(sys.argv[1]), 60))
 process_group.form(3, store, 1, 2, Timeouts(120, 180, 240), over=lambda: False)
 dist.all_reduce(torch.ones(1))
@@ -335,7 +336,7 @@ def test_shards_that_a_rollback_left_apart_do_not_go_on_together(steps, expected
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU with NCCL")
 def test_nccl_waits_end_with_its_abort():
-    from ettr.elastic.process_group import backend, make_nccl_abort
+    from ettr.elastic.membership.process_group import backend, make_nccl_abort
 
     assert backend() == "cpu:gloo,cuda:nccl"
     abort = make_nccl_abort()

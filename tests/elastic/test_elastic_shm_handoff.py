@@ -13,7 +13,7 @@ pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
 
 from ettr.elastic import TorchrunGroup  # noqa: E402
-from ettr.elastic.shm_handoff import (  # noqa: E402
+from ettr.elastic.buddies.shm_handoff import (  # noqa: E402
     Handoff,
     load_from_shm,
     record_agreed_step,
@@ -21,7 +21,7 @@ from ettr.elastic.shm_handoff import (  # noqa: E402
     remove_partial_files,
     save_to_shm,
 )
-from ettr.elastic.sockets import open_sockets  # noqa: E402
+from ettr.elastic.buddies.sockets import open_sockets  # noqa: E402
 
 
 def one_byte_images(*steps: int) -> dict:

@@ -18,11 +18,11 @@ from ettr.elastic import (  # noqa: E402
     rendezvous,
     worker_process,
 )
-from ettr.elastic import supervisor as supervising  # noqa: E402
-from ettr.elastic.rendezvous import Cause, Heartbeat, Membership  # noqa: E402
-from ettr.elastic.states import SupervisionState, WorkerState  # noqa: E402
-from ettr.elastic.supervisor import Supervisor  # noqa: E402
-from ettr.elastic.worker_process import Worker  # noqa: E402
+from ettr.elastic.membership.rendezvous import Cause, Heartbeat, Membership  # noqa: E402
+from ettr.elastic.supervision import supervisor as supervising  # noqa: E402
+from ettr.elastic.supervision.states import SupervisionState, WorkerState  # noqa: E402
+from ettr.elastic.supervision.supervisor import Supervisor  # noqa: E402
+from ettr.elastic.supervision.worker_process import Worker  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

@@ -15,8 +15,8 @@ pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
 
 from ettr.checkpoint import CheckpointError  # noqa: E402
-from ettr.checkpoint.slot_format import HEADER_BYTES  # noqa: E402
-from ettr.checkpoint.slot_reader import open_slot  # noqa: E402
+from ettr.checkpoint.slots.format import HEADER_BYTES  # noqa: E402
+from ettr.checkpoint.slots.reader import open_slot  # noqa: E402
 from ettr.elastic import ReplicaTier  # noqa: E402
 from ettr.errors import UsageError  # noqa: E402
 from ettr.progress import ProgressRecorder, read_progress  # noqa: E402

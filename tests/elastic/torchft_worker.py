@@ -17,7 +17,7 @@ from torch.distributed import TCPStore
 
 from ettr.checkpoint import TrainingState
 from ettr.elastic import ReplicaTier
-from ettr.elastic.shard_image import fingerprint, pieces_of
+from ettr.elastic.buddies.shard_image import fingerprint, pieces_of
 from ettr.progress.recorder import ProgressRecorder
 
 CONFIG = json.loads(Path(sys.argv[1]).read_text())

@@ -16,19 +16,19 @@ from ettr.checkpoint.errors import CheckpointError, FencedError
 
 if TYPE_CHECKING:
     from ettr.checkpoint.age_metrics import prometheus_text, write_metrics
-    from ettr.checkpoint.block_selection import POLICIES
     from ettr.checkpoint.dcp import CheckedReader, CheckedWriter, verify_dcp
     from ettr.checkpoint.export import Export, export_dcp, export_safetensors
-    from ettr.checkpoint.extra_state import Extra, read_extra, write_extra
     from ettr.checkpoint.perturbation import Perturbation
     from ettr.checkpoint.restore_report import RestoreReport
     from ettr.checkpoint.restoring import restore
-    from ettr.checkpoint.rng import rng_state, set_rng_state
-    from ettr.checkpoint.round_budget import Budget
+    from ettr.checkpoint.rounds.budget import Budget
+    from ettr.checkpoint.rounds.selection import POLICIES
     from ettr.checkpoint.running_checkpoint import RunningCheckpoint, StepReport
-    from ettr.checkpoint.slot_ownership import fence
-    from ettr.checkpoint.slot_reader import BadBlock
+    from ettr.checkpoint.slots.ownership import fence
+    from ettr.checkpoint.slots.reader import BadBlock
     from ettr.checkpoint.state import State, TensorState, TrainingState
+    from ettr.checkpoint.tensors.extra_state import Extra, read_extra, write_extra
+    from ettr.checkpoint.tensors.rng import rng_state, set_rng_state
     from ettr.checkpoint.verification import (
         BlockAge,
         Survey,
@@ -73,14 +73,14 @@ __all__ = [
 ]
 
 _MODULE_OF = {
-    "BadBlock": "slot_reader",
+    "BadBlock": "slots.reader",
     "BlockAge": "verification",
-    "Budget": "round_budget",
+    "Budget": "rounds.budget",
     "CheckedReader": "dcp",
     "CheckedWriter": "dcp",
     "Export": "export",
-    "Extra": "extra_state",
-    "POLICIES": "block_selection",
+    "Extra": "tensors.extra_state",
+    "POLICIES": "rounds.selection",
     "Perturbation": "perturbation",
     "RestoreReport": "restore_report",
     "RunningCheckpoint": "running_checkpoint",
@@ -92,16 +92,16 @@ _MODULE_OF = {
     "block_ages": "verification",
     "export_dcp": "export",
     "export_safetensors": "export",
-    "fence": "slot_ownership",
+    "fence": "slots.ownership",
     "prometheus_text": "age_metrics",
-    "read_extra": "extra_state",
+    "read_extra": "tensors.extra_state",
     "restore": "restoring",
-    "rng_state": "rng",
-    "set_rng_state": "rng",
+    "rng_state": "tensors.rng",
+    "set_rng_state": "tensors.rng",
     "survey": "verification",
     "verify": "verification",
     "verify_dcp": "dcp",
-    "write_extra": "extra_state",
+    "write_extra": "tensors.extra_state",
     "write_metrics": "age_metrics",
 }
 

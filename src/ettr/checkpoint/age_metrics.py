@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from ettr.checkpoint.durable_io import replacing
-from ettr.checkpoint.slot_reader import BadBlock
+from ettr.checkpoint.slots.durable_io import replacing
+from ettr.checkpoint.slots.reader import BadBlock
 from ettr.checkpoint.verification import BlockAge
 
 

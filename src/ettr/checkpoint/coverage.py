@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from ettr.checkpoint.regions import Region, n_elements, split_dim
-from ettr.checkpoint.shards import PARAM, Shard
+from ettr.checkpoint.tensors.regions import Region, n_elements, split_dim
+from ettr.checkpoint.tensors.shards import PARAM, Shard
 
 
 class RestoreCoverage:

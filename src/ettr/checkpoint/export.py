@@ -18,19 +18,19 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ettr.checkpoint.durable_io import replacing, write_all
 from ettr.checkpoint.errors import CheckpointError
-from ettr.checkpoint.layout import RESERVED, Component
-from ettr.checkpoint.record_selection import (
+from ettr.checkpoint.slots.durable_io import replacing, write_all
+from ettr.checkpoint.slots.layout import RESERVED, Component
+from ettr.checkpoint.slots.reader import PayloadReader, Record
+from ettr.checkpoint.slots.record_selection import (
     OpenCheckpoint,
     candidates,
     good_payloads,
     newest_consistent,
     open_checkpoint,
 )
-from ettr.checkpoint.shards import PARAM
-from ettr.checkpoint.slot_reader import PayloadReader, Record
-from ettr.checkpoint.tensor_slices import as_tensor
+from ettr.checkpoint.tensors.shards import PARAM
+from ettr.checkpoint.tensors.tensor_slices import as_tensor
 
 _SAFE_TYPES = {
     "float64": "F64",

@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ettr.checkpoint.layout import MOVEMENT, Key
-from ettr.checkpoint.record_selection import OpenCheckpoint, reserved_records
-from ettr.checkpoint.regions import Region
-from ettr.checkpoint.shards import Shard
-from ettr.checkpoint.slot_reader import PayloadReader, Record
-from ettr.checkpoint.tensor_slices import local_view, stored_parameter
+from ettr.checkpoint.slots.layout import MOVEMENT, Key
+from ettr.checkpoint.slots.reader import PayloadReader, Record
+from ettr.checkpoint.slots.record_selection import OpenCheckpoint, reserved_records
+from ettr.checkpoint.tensors.regions import Region
+from ettr.checkpoint.tensors.shards import Shard
+from ettr.checkpoint.tensors.tensor_slices import local_view, stored_parameter
 
 _PIECE_ELEMENTS = 1 << 18
 

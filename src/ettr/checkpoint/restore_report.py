@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ettr.checkpoint.extra_state import Extra
 from ettr.checkpoint.perturbation import Perturbation
-from ettr.checkpoint.slot_reader import BadBlock
+from ettr.checkpoint.slots.reader import BadBlock
+from ettr.checkpoint.tensors.extra_state import Extra
 from ettr.recovery.planner import RecoveryPolicy, iteration_cost
 
 

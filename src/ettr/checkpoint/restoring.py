@@ -19,10 +19,12 @@ from torch import Tensor, nn
 from ettr.checkpoint import perturbation as perturbations
 from ettr.checkpoint.coverage import RestoreCoverage
 from ettr.checkpoint.errors import CheckpointError
-from ettr.checkpoint.extra_state import Extra
-from ettr.checkpoint.layout import Component, Key
 from ettr.checkpoint.perturbation import Perturbation, RestoredBlock
-from ettr.checkpoint.record_selection import (
+from ettr.checkpoint.restore_report import RestoreReport
+from ettr.checkpoint.slots.layout import Component, Key
+from ettr.checkpoint.slots.ownership import slot_folder, slot_of
+from ettr.checkpoint.slots.reader import BadBlock, PayloadReader, Record
+from ettr.checkpoint.slots.record_selection import (
     MODES,
     OpenCheckpoint,
     candidates,
@@ -31,13 +33,11 @@ from ettr.checkpoint.record_selection import (
     newest_consistent,
     open_checkpoint,
 )
-from ettr.checkpoint.regions import Region, intersection, n_elements, region_of
-from ettr.checkpoint.restore_report import RestoreReport
-from ettr.checkpoint.shards import Shard
-from ettr.checkpoint.slot_ownership import slot_folder, slot_of
-from ettr.checkpoint.slot_reader import BadBlock, PayloadReader, Record
 from ettr.checkpoint.state import State, as_state
-from ettr.checkpoint.tensor_slices import (
+from ettr.checkpoint.tensors.extra_state import Extra
+from ettr.checkpoint.tensors.regions import Region, intersection, n_elements, region_of
+from ettr.checkpoint.tensors.shards import Shard
+from ettr.checkpoint.tensors.tensor_slices import (
     as_tensor,
     copy_in_this_thread,
     local_view,

@@ -27,13 +27,13 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor, nn
 
-from ettr.checkpoint.durable_io import Disk
 from ettr.checkpoint.errors import CheckpointError, FencedError
-from ettr.checkpoint.extra_state import Extra
-from ettr.checkpoint.round_budget import Budget, BudgetAccount
-from ettr.checkpoint.slot_ownership import slot_folder, slot_of
-from ettr.checkpoint.slot_session import SlotOptions, SlotSession
+from ettr.checkpoint.rounds.budget import Budget, BudgetAccount
+from ettr.checkpoint.slots.durable_io import Disk
+from ettr.checkpoint.slots.ownership import slot_folder, slot_of
+from ettr.checkpoint.slots.session import SlotOptions, SlotSession
 from ettr.checkpoint.state import State, as_state
+from ettr.checkpoint.tensors.extra_state import Extra
 from ettr.checkpoint.verification import BlockAge
 
 

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from ettr.checkpoint.errors import CheckpointError
-from ettr.checkpoint.model_tensors import TensorPlace, model_tensors, tensor_signature
-from ettr.checkpoint.moments import create_moments
-from ettr.checkpoint.shards import Shard, ShardOwner, local_tensor, shards_of
+from ettr.checkpoint.tensors.model_tensors import TensorPlace, model_tensors, tensor_signature
+from ettr.checkpoint.tensors.moments import create_moments
+from ettr.checkpoint.tensors.shards import Shard, ShardOwner, local_tensor, shards_of
 
 
 class State(Protocol):

@@ -10,9 +10,8 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-from ettr.checkpoint.layout import RESERVED, Key
-from ettr.checkpoint.resharding import superseded
-from ettr.checkpoint.slot_reader import (
+from ettr.checkpoint.slots.layout import RESERVED, Key
+from ettr.checkpoint.slots.reader import (
     BadBlock,
     PayloadReader,
     Slot,
@@ -20,6 +19,7 @@ from ettr.checkpoint.slot_reader import (
     open_slot,
     slot_names,
 )
+from ettr.checkpoint.slots.resharding import superseded
 
 
 @dataclass(frozen=True, slots=True)

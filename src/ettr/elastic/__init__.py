@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from ettr.elastic.elastic_group import ElasticGroup
     from ettr.elastic.errors import EvictedError, RankFailedError
     from ettr.elastic.generation import Generation
+    from ettr.elastic.membership.timeouts import Timeouts
     from ettr.elastic.protection import Protection
-    from ettr.elastic.rank_inventory import RecoveryReport
-    from ettr.elastic.supervisor import supervise
-    from ettr.elastic.supervisor_report import Loss, SupervisorOptions, SupervisorReport
-    from ettr.elastic.timeouts import Timeouts
+    from ettr.elastic.restore.rank_inventory import RecoveryReport
+    from ettr.elastic.supervision.report import Loss, SupervisorOptions, SupervisorReport
+    from ettr.elastic.supervision.supervisor import supervise
     from ettr.elastic.torchft import ReplicaTier
     from ettr.elastic.torchrun import TorchrunGroup, group_from_env
 
@@ -53,18 +53,18 @@ _MODULE_OF = {
     "ElasticGroup": "elastic_group",
     "EvictedError": "errors",
     "Generation": "generation",
-    "Loss": "supervisor_report",
+    "Loss": "supervision.report",
     "Protection": "protection",
     "RankFailedError": "errors",
-    "RecoveryReport": "rank_inventory",
+    "RecoveryReport": "restore.rank_inventory",
     "ReplicaTier": "torchft",
-    "SupervisorOptions": "supervisor_report",
-    "SupervisorReport": "supervisor_report",
-    "Timeouts": "timeouts",
+    "SupervisorOptions": "supervision.report",
+    "SupervisorReport": "supervision.report",
+    "Timeouts": "membership.timeouts",
     "TorchrunGroup": "torchrun",
     "available_backends": "backends",
     "group_from_env": "torchrun",
-    "supervise": "supervisor",
+    "supervise": "supervision.supervisor",
 }
 
 

@@ -9,7 +9,7 @@ import importlib.util
 import os
 from dataclasses import dataclass
 
-from ettr.elastic.rendezvous import ENV_STORE
+from ettr.elastic.membership.rendezvous import ENV_STORE
 from ettr.elastic.torchrun import started_by_torchrun
 
 

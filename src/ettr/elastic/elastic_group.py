@@ -29,18 +29,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
-from ettr.elastic import control_store, process_group, rendezvous
+from ettr.elastic.buddies.ring import Ring
+from ettr.elastic.buddies.shard_history import ShardStore
 from ettr.elastic.errors import EvictedError, RankFailedError
 from ettr.elastic.generation import Generation
-from ettr.elastic.heartbeat import HeartbeatThread
-from ettr.elastic.neighbour_ring import Ring
+from ettr.elastic.membership import control_store, process_group, rendezvous
+from ettr.elastic.membership.heartbeat import HeartbeatThread
+from ettr.elastic.membership.rendezvous import Membership
+from ettr.elastic.membership.timeouts import Timeouts
 from ettr.elastic.protection import Protection
-from ettr.elastic.rank_inventory import RecoveryReport
-from ettr.elastic.rendezvous import Membership
+from ettr.elastic.restore.rank_inventory import RecoveryReport
 from ettr.elastic.run_record import RunRecord
-from ettr.elastic.shard_history import ShardStore
-from ettr.elastic.states import RANK_TRANSITIONS, RankState, transition
-from ettr.elastic.timeouts import Timeouts
+from ettr.elastic.supervision.states import RANK_TRANSITIONS, RankState, transition
 from ettr.errors import UsageError
 from ettr.progress.recorder import ProgressRecorder
 from ettr.recovery.timings import Measuring

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING
 import torch
 import torch.distributed as dist
 
-from ettr.elastic.buddy_exchange import BuddyExchange
-from ettr.elastic.control_store import RankMessages
+from ettr.elastic.buddies.exchange import BuddyExchange
+from ettr.elastic.buddies.shard_image import Piece
 from ettr.elastic.errors import RankFailedError
-from ettr.elastic.full_schedule import FullSchedule
 from ettr.elastic.group import RankGroup
-from ettr.elastic.model_shard import ModelShard
-from ettr.elastic.process_group import device
-from ettr.elastic.rank_inventory import RecoveryReport
-from ettr.elastic.recover import Recovery, RecoveryScope
-from ettr.elastic.rendezvous import Membership
-from ettr.elastic.running_guard import RunningGuard, keep_earlier_run
-from ettr.elastic.shard_image import Piece
-from ettr.elastic.states import GENERATION_TRANSITIONS, GenerationState, transition
+from ettr.elastic.membership.control_store import RankMessages
+from ettr.elastic.membership.process_group import device
+from ettr.elastic.membership.rendezvous import Membership
+from ettr.elastic.restore.full_schedule import FullSchedule
+from ettr.elastic.restore.model_shard import ModelShard
+from ettr.elastic.restore.rank_inventory import RecoveryReport
+from ettr.elastic.restore.recover import Recovery, RecoveryScope
+from ettr.elastic.restore.running_guard import RunningGuard, keep_earlier_run
+from ettr.elastic.supervision.states import GENERATION_TRANSITIONS, GenerationState, transition
 from ettr.errors import UsageError
 from ettr.recovery import RecoverySource
 from ettr.recovery.restore_costs import write_timings

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from ettr.elastic.neighbour_ring import Ring
+    from ettr.elastic.buddies.ring import Ring
+    from ettr.elastic.buddies.shard_history import ShardStore
+    from ettr.elastic.membership.rendezvous import Membership
     from ettr.elastic.protection import Protection
-    from ettr.elastic.rank_inventory import RecoveryReport
-    from ettr.elastic.rendezvous import Membership
-    from ettr.elastic.shard_history import ShardStore
+    from ettr.elastic.restore.rank_inventory import RecoveryReport
     from ettr.recovery.timings import Measuring
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from ettr.elastic.rank_inventory import RecoveryReport
-from ettr.elastic.rendezvous import Membership
+from ettr.elastic.membership.rendezvous import Membership
+from ettr.elastic.restore.rank_inventory import RecoveryReport
 from ettr.progress.recorder import ProgressRecorder
 from ettr.recovery.timings import Measuring
 

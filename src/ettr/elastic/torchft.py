@@ -39,14 +39,14 @@ import torch
 from torch import nn
 
 from ettr.checkpoint.errors import CheckpointError
-from ettr.checkpoint.layout import EXTRA
-from ettr.checkpoint.record_selection import candidates, common_steps, open_checkpoint
 from ettr.checkpoint.restore_report import RestoreReport
 from ettr.checkpoint.restoring import restore
 from ettr.checkpoint.running_checkpoint import RunningCheckpoint
-from ettr.checkpoint.slot_reader import slot_names
+from ettr.checkpoint.slots.layout import EXTRA
+from ettr.checkpoint.slots.reader import slot_names
+from ettr.checkpoint.slots.record_selection import candidates, common_steps, open_checkpoint
 from ettr.checkpoint.state import TrainingState
-from ettr.elastic.shard_image import pieces_of, reset_step_counts
+from ettr.elastic.buddies.shard_image import pieces_of, reset_step_counts
 from ettr.errors import UsageError
 from ettr.progress.recorder import ProgressRecorder
 

@@ -31,18 +31,9 @@ from typing import TypeVar
 import torch.distributed as dist
 from torch import Tensor
 
-from ettr.elastic import process_group
-from ettr.elastic.control_store import prefixed
-from ettr.elastic.elastic_group import ElasticGroup
-from ettr.elastic.errors import RankFailedError
-from ettr.elastic.generation import Generation
-from ettr.elastic.neighbour_ring import Ring
-from ettr.elastic.protection import Protection
-from ettr.elastic.rank_inventory import RecoveryReport
-from ettr.elastic.rendezvous import ENV_STORE, Cause, Membership
-from ettr.elastic.run_record import RunRecord
-from ettr.elastic.shard_history import ShardStore
-from ettr.elastic.shm_handoff import (
+from ettr.elastic.buddies.ring import Ring
+from ettr.elastic.buddies.shard_history import ShardStore
+from ettr.elastic.buddies.shm_handoff import (
     Handoff,
     ImageKind,
     load_from_shm,
@@ -51,9 +42,18 @@ from ettr.elastic.shm_handoff import (
     remove_partial_files,
     save_to_shm,
 )
-from ettr.elastic.sockets import open_sockets, shut_down_connections
-from ettr.elastic.states import ATTEMPT_TRANSITIONS, AttemptState, transition
-from ettr.elastic.timeouts import Timeouts
+from ettr.elastic.buddies.sockets import open_sockets, shut_down_connections
+from ettr.elastic.elastic_group import ElasticGroup
+from ettr.elastic.errors import RankFailedError
+from ettr.elastic.generation import Generation
+from ettr.elastic.membership import process_group
+from ettr.elastic.membership.control_store import prefixed
+from ettr.elastic.membership.rendezvous import ENV_STORE, Cause, Membership
+from ettr.elastic.membership.timeouts import Timeouts
+from ettr.elastic.protection import Protection
+from ettr.elastic.restore.rank_inventory import RecoveryReport
+from ettr.elastic.run_record import RunRecord
+from ettr.elastic.supervision.states import ATTEMPT_TRANSITIONS, AttemptState, transition
 from ettr.errors import UsageError
 from ettr.progress.recorder import ProgressRecorder
 from ettr.recovery.timings import Measuring

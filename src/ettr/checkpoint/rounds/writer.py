@@ -1,0 +1,226 @@
+"""The writer thread: rounds become durable, then blocks are scored. One round at a time.
+
+A round that fails leaves every block its older copy and is tried again with later values; a slot
+that another process owns ends the writer for good.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ettr.checkpoint.errors import CheckpointError, FencedError
+from ettr.checkpoint.rounds.scores import Scorer
+from ettr.checkpoint.rounds.staging import StagedBlock, Staging
+from ettr.checkpoint.slots.format import HEADER_BYTES
+from ettr.checkpoint.slots.layout import RESERVED
+from ettr.checkpoint.slots.ownership import slot_files
+from ettr.checkpoint.slots.writer import SlotWriter
+
+_FAILED = "a round failed, older copies remain"
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Staged blocks of one step; `event` is to be waited for on CUDA."""
+
+    step: int
+    staged: list[StagedBlock]
+    event: torch.cuda.Event | None
+    score: bool
+
+
+@dataclass(slots=True)
+class SavedBlocks:
+    """The durable copies of a slot's blocks, one entry per block.
+
+    Attributes:
+        step: Of the newest durable record; -1: none.
+        round: Of the newest durable record; -1: none.
+        distance2: Squared L2 distance of the parameter from it when last scored, or 0.
+        movement: Rows of (distance when last scored, step of the copy, step of the scoring).
+    """
+
+    step: NDArray[np.int64]
+    round: NDArray[np.int64]
+    distance2: NDArray[np.float64]
+    movement: NDArray[np.float64]
+
+    @classmethod
+    def none_of(cls, n: int) -> SavedBlocks:
+        """No block of `n` has a durable copy yet."""
+        unsaved = np.full(n, -1, np.int64)
+        return cls(unsaved, unsaved.copy(), np.zeros(n), np.zeros((n, 3)))
+
+
+@dataclass(frozen=True, slots=True)
+class WriterStatus:
+    """The state of the writer thread between two rounds.
+
+    durable_step: newest step of which a block is durable. error: why the latest round failed.
+    """
+
+    durable_step: int | None = None
+    written_bytes: int = 0
+    error: str | None = None
+    failed_rounds: int = 0
+
+
+class RoundWriter:
+    """Owns the slot's file and a daemon thread.
+
+    The training loop reads `saved` and `status` while the thread is idle. It sets `reached_step`,
+    the step that the parameters are of: a slow disk delays the scoring by many steps.
+
+    Attributes:
+        saved: The durable copies of the blocks.
+        scored: Whether blocks were scored since the last round.
+    """
+
+    def __init__(self, slot: SlotWriter, staging: Staging, scorer: Scorer | None) -> None:
+        self.slot = slot
+        self.saved = SavedBlocks.none_of(len(slot.superblock.layout.blocks))
+        self.scored = False
+        self.reached_step = 0
+        self._staging, self._scorer = staging, scorer
+        self._durable_step: int | None = None
+        self._error: str | None = None
+        self._failed_rounds = 0
+        self._fenced: FencedError | None = None
+        layout = slot.superblock.layout
+        self._is_reserved = [layout.key(b)[0] in RESERVED for b in range(len(layout.blocks))]
+        self._earlier_files = len(slot_files(slot.folder)) > 1
+        self._condition = threading.Condition()
+        self._round: Round | None = None
+        self._score = self._end = False
+        self._idle = True
+        self._thread = threading.Thread(target=self._run, name="ettr-checkpoint", daemon=True)
+        self._thread.start()
+
+    @property
+    def busy(self) -> bool:
+        """Whether the thread writes a round or scores blocks."""
+        return not self._idle
+
+    @property
+    def status(self) -> WriterStatus:
+        """The outcome of the rounds so far."""
+        return WriterStatus(
+            self._durable_step, self.slot.written_bytes, self._error, self._failed_rounds
+        )
+
+    def submit(self, work: Round) -> None:
+        """Hand a round over; the thread is idle.
+
+        Raises:
+            CheckpointError: the writer was closed.
+        """
+        with self._condition:
+            if self._end:
+                raise CheckpointError(
+                    f"{self.slot.folder}: the checkpoint is closed; open it again"
+                )
+            self._round, self._idle, self.scored = work, False, False
+            self.reached_step = work.step
+            self._condition.notify_all()
+
+    def score_soon(self, step: int) -> None:
+        """Score the blocks as they are at this step, if the thread is idle."""
+        with self._condition:
+            if self._idle and not self._end:
+                self._score, self.reached_step, self._idle = True, step, False
+                self._condition.notify_all()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until the thread is idle; returns whether it is, within the time."""
+        with self._condition:
+            return self._condition.wait_for(lambda: self._idle, timeout_s)
+
+    def raise_if_fenced(self) -> None:
+        """Raise the fencing that the thread met.
+
+        Raises:
+            FencedError: a later generation owns the slot.
+        """
+        if self._fenced is not None:
+            raise FencedError(str(self._fenced))
+
+    def close(self) -> None:
+        """Finish, end the thread, close the file."""
+        with self._condition:
+            self._end = True
+            self._condition.notify_all()
+        self._thread.join()
+        self.slot.close()
+
+    def _run(self) -> None:
+        while True:
+            with self._condition:
+                self._condition.wait_for(lambda: self._round or self._score or self._end)
+                work, score = self._round, self._score
+                if work is None and not score:
+                    return
+            try:
+                if work is not None:
+                    self._write(work)
+                if score or (work is not None and work.score):
+                    self._measure()
+            except FencedError as error:
+                self._fenced = error
+                self._note_failure(str(error))
+            except OSError as error:
+                self._note_failure(f"{_FAILED}: {error.strerror or error}")
+            except Exception as error:  # a checkpoint must not end the training
+                self._note_failure(f"{_FAILED}: {error!r}")
+            with self._condition:
+                self._round, self._score, self._idle = None, False, True
+                self._condition.notify_all()
+
+    def _note_failure(self, reason: str) -> None:
+        self._error = reason
+        self._failed_rounds += 1
+
+    def _write(self, work: Round) -> None:
+        if work.event is not None:
+            work.event.synchronize()
+        self.slot.begin_round()
+        for staged in work.staged:
+            self.slot.write(staged.block, work.step, self._staging.record(staged))
+        blocks = [staged.block for staged in work.staged]
+        self.slot.commit(blocks)
+        self.saved.step[blocks] = work.step
+        self.saved.round[blocks] = self.slot.seq
+        # Until the next scoring: or the same blocks would be chosen again.
+        self.saved.distance2[blocks] = 0.0
+        self._error = None
+        if any(not self._is_reserved[block] for block in blocks):
+            self._durable_step = work.step
+        if self._scorer is not None:
+            self._note_saved(self._scorer, work)
+        if self._earlier_files and self.slot.covered:
+            self.slot.drop_earlier_files()
+            self._earlier_files = False
+
+    def _measure(self) -> None:
+        self.scored = True
+        if self._scorer is None:
+            return
+        saved = self.saved
+        saved.distance2, at_step = self._scorer.distances2(lambda: self.reached_step)
+        # A block that was saved at this very step keeps the measurement of its copy before.
+        known = (saved.step >= 0) & (saved.step < at_step)
+        saved.movement[known, 0] = np.sqrt(saved.distance2[known])
+        saved.movement[known, 1] = saved.step[known]
+        saved.movement[known, 2] = at_step[known]
+
+    def _note_saved(self, scorer: Scorer, work: Round) -> None:
+        for staged in work.staged:
+            live = scorer.live_parameter(staged.block)
+            if live is not None:
+                n_bytes = live.numel() * live.element_size()
+                payload = staged.offset + HEADER_BYTES
+                scorer.note_saved(staged.block, self._staging.typed(live, payload, n_bytes))

@@ -1,0 +1,224 @@
+"""The format of a slot file: for each block two places, written in turn.
+
+    superblock        magic, version, checksum, file id, generation, layout as JSON, CRC-32
+    places A          one record per block: header (64 bytes) | payload
+    places B          the same again
+    superblock        a second copy, found from the last 16 bytes
+
+A round writes each of its blocks into the place that does not hold the block's newest durable
+record, then flushes once. A kill or a power cut can only tear places whose other place is intact; a
+reader takes the newest record that passes its checksum.
+
+The superblock of a new file says how far it trusts the files of earlier generations (`inherits`),
+so that a late write of a replaced process is not read. Standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import zlib
+from dataclasses import dataclass, field
+from typing import TypedDict
+
+from ettr.checkpoint.errors import CheckpointError
+from ettr.checkpoint.slots import checksums
+from ettr.checkpoint.slots.durable_io import read_at
+from ettr.checkpoint.slots.layout import LayoutJson, SlotLayout, aligned
+
+FORMAT_VERSION = 2  # 1: `extra` was JSON alone; no movement of blocks
+_READABLE = (1, 2)
+MAGIC = b"ETTRSLOT"
+RECORD_MAGIC = b"ETBK"
+HEADER = struct.Struct("<4sHHQIQQQQQ")  # then CRC-32 of it: 64 bytes
+HEADER_BYTES = HEADER.size + 4
+SUPER = struct.Struct("<8sIIQQQQQ")  # then the JSON, then CRC-32 of both
+FOOTER = struct.Struct("<Q8s")
+PAGE_BYTES = 4096
+_PAGED_FROM_BYTES = 32768
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """Where each block's places lie in the file, in bytes from its beginning."""
+
+    place_a: tuple[int, ...]
+    places_bytes: int
+    head_bytes: int
+    file_bytes: int
+
+    def offset(self, block: int, place: int) -> int:
+        """Offset of the record of `block` in place 0 (A) or 1 (B)."""
+        return self.place_a[block] + place * self.places_bytes
+
+    @property
+    def tail_offset(self) -> int:
+        """Offset of the second copy of the superblock."""
+        return self.head_bytes + 2 * self.places_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Superblock:
+    """The description at both ends of a slot file.
+
+    Attributes:
+        inherits: Generation -> its last round that this file's writer trusted.
+        other_generations: Slot -> generation of its latest file when this one was made, for every
+            other slot (`resharding`).
+        slot: The slot that it was written for; None: not recorded.
+    """
+
+    file_id: int
+    generation: int
+    checksum: str
+    layout: SlotLayout
+    inherits: dict[int, int]
+    other_generations: dict[str, int] = field(default_factory=dict)
+    version: int = FORMAT_VERSION
+    slot: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordHeader:
+    """The header of one record; `payload_sum` is still to be checked."""
+
+    block: int
+    generation: int
+    step: int
+    seq: int
+    payload_bytes: int
+    payload_sum: int
+
+
+class _SuperblockJson(TypedDict, total=False):
+    inherits: dict[str, int]
+    seen: dict[str, int]  # absent in format 1
+    slot: str | None  # absent in files of earlier versions
+    layout: LayoutJson
+
+
+def geometry(layout: SlotLayout, superblock_bytes: int) -> Geometry:
+    """Lay the places out: large records on pages of their own, small ones packed."""
+    offset = head_bytes = aligned(superblock_bytes, PAGE_BYTES)
+    place_a = []
+    for block in range(len(layout.blocks)):
+        length = HEADER_BYTES + layout.payload_bytes(block)
+        offset = aligned(offset, PAGE_BYTES if length >= _PAGED_FROM_BYTES else HEADER_BYTES)
+        place_a.append(offset)
+        offset += length
+    places_bytes = aligned(offset, PAGE_BYTES) - head_bytes
+    # The tail copy of the superblock keeps the footer in its last bytes.
+    tail_bytes = aligned(superblock_bytes + FOOTER.size, PAGE_BYTES)
+    file_bytes = head_bytes + 2 * places_bytes + tail_bytes
+    return Geometry(tuple(place_a), places_bytes, head_bytes, file_bytes)
+
+
+def pack_header(file_id: int, checksum: str, header: RecordHeader) -> bytes:
+    """The 64 bytes in front of a payload."""
+    raw = HEADER.pack(
+        RECORD_MAGIC,
+        FORMAT_VERSION,
+        checksums.CODES[checksum],
+        file_id,
+        header.block,
+        header.generation,
+        header.step,
+        header.seq,
+        header.payload_bytes,
+        header.payload_sum,
+    )
+    return raw + zlib.crc32(raw).to_bytes(4, "little")
+
+
+def unpack_header(raw: bytes, expected: Superblock, block: int) -> RecordHeader | None:
+    """The header, or None where it is torn, or of another file or block."""
+    if len(raw) < HEADER_BYTES:
+        return None
+    if zlib.crc32(raw[: HEADER.size]).to_bytes(4, "little") != raw[HEADER.size : HEADER_BYTES]:
+        return None
+    magic, version, code, file_id, number, generation, step, seq, length, digest = HEADER.unpack(
+        raw[: HEADER.size]
+    )
+    belongs = (
+        magic == RECORD_MAGIC
+        and version == expected.version
+        and code == checksums.CODES[expected.checksum]
+        and file_id == expected.file_id
+        and generation == expected.generation
+        and number == block
+        and length == expected.layout.payload_bytes(block)
+    )
+    return RecordHeader(number, generation, step, seq, length, digest) if belongs else None
+
+
+def pack_superblock(superblock: Superblock) -> bytes:
+    """The superblock's bytes, its checksum included."""
+    inherits = json.dumps({str(g): s for g, s in superblock.inherits.items()})
+    seen, slot = json.dumps(superblock.other_generations), json.dumps(superblock.slot)
+    layout = superblock.layout.to_json()
+    text = f'{{"inherits":{inherits},"seen":{seen},"slot":{slot},"layout":{layout}}}'.encode()
+    head = SUPER.pack(
+        MAGIC,
+        superblock.version,
+        checksums.CODES[superblock.checksum],
+        superblock.file_id,
+        superblock.generation,
+        len(superblock.layout.blocks),
+        len(text),
+        0,
+    )
+    raw = head + text
+    return raw + zlib.crc32(raw).to_bytes(4, "little")
+
+
+def _unpack_superblock(fd: int, offset: int) -> tuple[Superblock, int] | None:
+    raw = read_at(fd, SUPER.size, offset)
+    if len(raw) < SUPER.size:
+        return None
+    magic, version, code, file_id, generation, _, text_bytes, _ = SUPER.unpack(raw)
+    if magic != MAGIC or text_bytes > os.fstat(fd).st_size:
+        return None
+    raw += read_at(fd, text_bytes + 4, offset + SUPER.size)
+    if zlib.crc32(raw[:-4]).to_bytes(4, "little") != raw[-4:]:
+        return None
+    if version not in _READABLE:
+        # Its checksum holds, so it is no damage: a later ettr wrote it.
+        raise CheckpointError(
+            f"slot file of format {version}: this ettr reads {_READABLE[0]} to {_READABLE[-1]}; "
+            f"use the version that wrote it, or a later one"
+        )
+    document: _SuperblockJson = json.loads(raw[SUPER.size : -4])
+    superblock = Superblock(
+        file_id,
+        generation,
+        checksums.NAMES[code],
+        SlotLayout.from_json(document["layout"]),
+        inherits={int(g): int(seq) for g, seq in document["inherits"].items()},
+        other_generations={str(slot): int(g) for slot, g in document.get("seen", {}).items()},
+        version=version,
+        slot=document.get("slot"),
+    )
+    return superblock, len(raw)
+
+
+def read_superblock(fd: int) -> tuple[Superblock, Geometry] | None:
+    """The superblock from the head or, where that is damaged, from the tail; None: neither.
+
+    Raises:
+        CheckpointError: a later ettr wrote the file.
+    """
+    unpacked = _unpack_superblock(fd, 0)
+    if unpacked is None:
+        end = os.fstat(fd).st_size
+        footer = read_at(fd, FOOTER.size, max(end - FOOTER.size, 0))
+        if len(footer) < FOOTER.size:
+            return None
+        tail_offset, magic = FOOTER.unpack(footer)
+        if magic != MAGIC or tail_offset >= end:
+            return None
+        unpacked = _unpack_superblock(fd, tail_offset)
+        if unpacked is None:
+            return None
+    superblock, superblock_bytes = unpacked
+    return superblock, geometry(superblock.layout, superblock_bytes)

@@ -1,0 +1,248 @@
+"""Reading slots: the newest record of each block that passes its checksum, over all generations.
+
+Nothing here trusts an unchecked byte: the superblock, each record's header and each payload carry
+their own checksums. Standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ettr.checkpoint.errors import CheckpointError
+from ettr.checkpoint.slots import checksums
+from ettr.checkpoint.slots.durable_io import read_at
+from ettr.checkpoint.slots.format import (
+    HEADER_BYTES,
+    Geometry,
+    RecordHeader,
+    Superblock,
+    read_superblock,
+    unpack_header,
+)
+from ettr.checkpoint.slots.layout import Key
+from ettr.checkpoint.slots.ownership import slot_files, slot_of
+
+_PIECE_BYTES = 1 << 19
+
+
+@dataclass(frozen=True, slots=True)
+class BadBlock:
+    """A place whose record cannot be trusted.
+
+    `lost`: no other record of the block is good, so it cannot be restored from this slot. A place
+    torn by a kill is bad and not lost: the block's other place is intact.
+    """
+
+    slot: str
+    generation: int
+    fqn: str
+    offsets: tuple[int, ...]
+    sizes: tuple[int, ...]
+    place: str
+    reason: str
+    lost: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SlotFile:
+    """One slot file, open for reading."""
+
+    path: Path
+    fd: int
+    superblock: Superblock
+    places: Geometry
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record with a good header; its payload is not checked yet."""
+
+    file: SlotFile
+    block: int
+    place: int
+    header: RecordHeader
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Records of one block are newest first by this, descending."""
+        return (self.header.generation, self.header.seq)
+
+    @property
+    def payload_offset(self) -> int:
+        """Offset of the payload in the file."""
+        return self.file.places.offset(self.block, self.place) + HEADER_BYTES
+
+
+@dataclass(slots=True)
+class Slot:
+    """The records of one slot by block, newest first, and the places that cannot be trusted."""
+
+    name: str
+    records: dict[Key, list[Record]] = field(default_factory=dict)
+    damaged: list[BadBlock] = field(default_factory=list)
+    files: list[SlotFile] = field(default_factory=list)
+    misplaced: dict[str, Path] = field(default_factory=dict)  # by the slot they were written for
+
+    def close(self) -> None:
+        """Close its files."""
+        for file in self.files:
+            os.close(file.fd)
+        self.files.clear()
+
+
+class PayloadReader:
+    """Reads payloads into one warm buffer, so that bytes are checked while they are in the cache.
+
+    The memory returned is overwritten by the next read.
+    """
+
+    def __init__(self, *, check: bool = True) -> None:
+        self._buffer = bytearray(1 << 20)
+        self.check = check
+
+    def read(self, record: Record) -> memoryview | None:
+        """The payload, or None where it is short or fails its checksum."""
+        length = record.header.payload_bytes
+        if len(self._buffer) < length:
+            self._buffer = bytearray(length)
+        view = memoryview(self._buffer)[:length]
+        digest = checksums.streaming_digest(record.file.superblock.checksum) if self.check else None
+        filled = 0
+        while filled < length:
+            # In pieces, so that each is checked while it is still in the core's own cache.
+            piece = view[filled : filled + _PIECE_BYTES]
+            try:
+                n_bytes = os.preadv(record.file.fd, [piece], record.payload_offset + filled)
+            except OSError:
+                return None  # a medium that cannot give the bytes is a bad record like another
+            if n_bytes == 0:
+                return None
+            if digest is not None:
+                digest.update(piece[:n_bytes])
+            filled += n_bytes
+        if digest is not None and digest.intdigest() != record.header.payload_sum:
+            return None
+        return view
+
+
+def slot_names(root: str | os.PathLike[str]) -> list[str]:
+    """The slots below a root.
+
+    Raises:
+        CheckpointError: there is no such folder, or it holds no slot.
+    """
+    folder = Path(root)
+    names = sorted(slot_of(p) for p in folder.glob("slot-*") if p.is_dir())
+    if not names:
+        raise CheckpointError(
+            f"{folder}: no running checkpoint here (no folder slot-*); give the root that was "
+            f"given to RunningCheckpoint"
+        )
+    return names
+
+
+@contextmanager
+def open_slot(root: str | os.PathLike[str], name: str) -> Iterator[Slot]:
+    """A slot with every header of every generation read; its files are closed on leaving.
+
+    Raises:
+        CheckpointError: a later ettr has written it.
+    """
+    slot = _opened(Path(root), name)
+    try:
+        yield slot
+    finally:
+        slot.close()
+
+
+def _opened(root: Path, name: str) -> Slot:
+    while True:
+        slot = Slot(name)
+        try:
+            _open_files(slot, root / f"slot-{name}")
+        except FileNotFoundError:
+            # A later generation has just become complete and replaced it. Of that one, headers may
+            # have been read that are older than what is gone: start over.
+            slot.close()
+            continue
+        return slot
+
+
+def _open_files(slot: Slot, folder: Path) -> None:
+    trusted: dict[int, int] = {}
+    for generation, path in slot_files(folder).items():
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            described = read_superblock(fd)
+        except CheckpointError as error:
+            os.close(fd)
+            slot.close()
+            raise CheckpointError(f"{path}: {error}") from error
+        if described is None or described[0].generation != generation:
+            os.close(fd)
+            reason = "superblock: both copies are damaged, nothing of this generation can be read"
+            slot.damaged.append(_bad_file(slot.name, generation, reason))
+            continue
+        written_for = described[0].slot
+        if written_for is not None and written_for != slot.name:
+            os.close(fd)
+            reason = f"file: it was written for slot {written_for} and lies in slot {slot.name}"
+            slot.damaged.append(_bad_file(slot.name, generation, reason))
+            slot.misplaced[written_for] = path
+            continue
+        file = SlotFile(path, fd, *described)
+        slot.files.append(file)
+        _collect_records(slot, file, trusted.get(generation))
+        for earlier, last_seq in file.superblock.inherits.items():
+            trusted.setdefault(earlier, last_seq)
+    for records in slot.records.values():
+        records.sort(key=lambda r: r.order, reverse=True)
+
+
+def _bad_file(slot: str, generation: int, reason: str) -> BadBlock:
+    return BadBlock(slot, generation, "", (), (), "file", reason, lost=True)
+
+
+def _collect_records(slot: Slot, file: SlotFile, last_seq: int | None) -> None:
+    layout = file.superblock.layout
+    for block in range(len(layout.blocks)):
+        key = layout.key(block)
+        for place in (0, 1):
+            raw = read_at(file.fd, HEADER_BYTES, file.places.offset(block, place))
+            header = unpack_header(raw, file.superblock, block)
+            if header is None:
+                if len(raw) < HEADER_BYTES or any(raw):
+                    reason = "header: torn, damaged, or of another block"
+                    slot.damaged.append(_bad_place(slot.name, file, key, place, reason))
+            elif last_seq is None or header.seq <= last_seq:
+                # Later rounds of an earlier generation were written by a replaced process.
+                slot.records.setdefault(key, []).append(Record(file, block, place, header))
+
+
+def _bad_place(slot: str, file: SlotFile, key: Key, place: int, reason: str) -> BadBlock:
+    return BadBlock(slot, file.superblock.generation, *key, "AB"[place], reason, lost=False)
+
+
+def bad_record(slot: str, record: Record) -> BadBlock:
+    """The finding that a record's payload fails its checksum."""
+    key = record.file.superblock.layout.key(record.block)
+    reason = f"payload of step {record.header.step}: {record.file.superblock.checksum} differs"
+    return _bad_place(slot, record.file, key, record.place, reason)
+
+
+def last_rounds(slot: Slot) -> dict[int, int]:
+    """The last round found of each generation: what a successor trusts of them."""
+    rounds = {file.superblock.generation: 0 for file in slot.files}
+    for records in slot.records.values():
+        for record in records:
+            generation = record.header.generation
+            rounds[generation] = max(rounds[generation], record.header.seq)
+    # What an earlier takeover did not trust stays untrusted.
+    for file in slot.files:
+        for generation, seq in file.superblock.inherits.items():
+            rounds[generation] = min(rounds.get(generation, seq), seq)
+    return rounds

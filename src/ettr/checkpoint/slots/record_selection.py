@@ -1,0 +1,272 @@
+"""Choosing the record of each block: the newest of each, or all of one step.
+
+Blocks of several slots, generations and world sizes meet here; they are keyed by global
+coordinates, so that any layout can be restored into any other.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ettr.checkpoint.errors import CheckpointError
+from ettr.checkpoint.slots.layout import EXTRA, RESERVED, Key
+from ettr.checkpoint.slots.ownership import slot_of
+from ettr.checkpoint.slots.prefetch import read_ahead
+from ettr.checkpoint.slots.reader import (
+    BadBlock,
+    PayloadReader,
+    Record,
+    Slot,
+    bad_record,
+    open_slot,
+    slot_names,
+)
+from ettr.checkpoint.slots.resharding import superseded
+from ettr.checkpoint.tensors.extra_state import Extra, decode
+
+MODES = ("newest", "consistent")
+
+
+@dataclass(slots=True)
+class OpenCheckpoint:
+    """The open slots of a checkpoint; close it by leaving its ExitStack.
+
+    damaged: places that cannot be trusted, so far as they were read. superseded: files of an
+    earlier world size that are not read any more (`resharding`).
+    """
+
+    slots: list[Slot]
+    damaged: list[BadBlock] = field(default_factory=list)
+    superseded: frozenset[Path] = frozenset()
+
+
+def open_checkpoint(
+    stack: ExitStack, root: str | os.PathLike[str], slot: str | None
+) -> OpenCheckpoint:
+    """Open one slot, or all of a root.
+
+    Raises:
+        CheckpointError: there is no such slot.
+    """
+    names = slot_names(root)
+    if slot is not None:
+        if slot not in names:
+            raise CheckpointError(f"{root}: no slot {slot!r}; there are: {', '.join(names)}")
+        names = [slot]
+    slots = [stack.enter_context(open_slot(root, name)) for name in names]
+    damaged = [bad for opened in slots for bad in opened.damaged]
+    return OpenCheckpoint(slots, damaged, superseded(slots) if len(slots) > 1 else frozenset())
+
+
+def candidates(checkpoint: OpenCheckpoint) -> dict[Key, list[Record]]:
+    """The records of each block of a tensor, the best first.
+
+    Within a slot the latest round wins, also where it is of an earlier step: the run went back.
+    Between slots that hold the same block (replicas, or an earlier world size) the later step does;
+    records in superseded files are left out.
+
+    Raises:
+        CheckpointError: two slots with the same blocks hold different values of one step.
+    """
+    by_slot: dict[Key, list[list[Record]]] = {}
+    for slot in checkpoint.slots:
+        for key, of_block in slot.records.items():
+            records = [r for r in of_block if r.file.path not in checkpoint.superseded]
+            if records and key[0] not in RESERVED:
+                by_slot.setdefault(key, []).append(records)
+    for key, of_slots in by_slot.items():
+        if len(of_slots) > 1:
+            _check_agreement(key, [records[0] for records in of_slots])
+    return {
+        key: [
+            record
+            for records in sorted(of_slots, key=lambda r: r[0].header.step, reverse=True)
+            for record in records
+        ]
+        for key, of_slots in by_slot.items()
+    }
+
+
+def _check_agreement(key: Key, newest: list[Record]) -> None:
+    """Pass if slots with the same blocks are replicas: equal values where the step is equal."""
+    first_of: dict[tuple[int, str], Record] = {}
+    for record in newest:
+        checksum = record.file.superblock.checksum
+        first = first_of.setdefault((record.header.step, checksum), record)
+        if (
+            first.header.payload_sum != record.header.payload_sum
+            and first.file.superblock.layout == record.file.superblock.layout
+        ):
+            slots = sorted(slot_of(one.file.path.parent) for one in (first, record))
+            raise CheckpointError(
+                f"slots {slots[0]} and {slots[1]} hold different values of {key[0]} of step "
+                f"{record.header.step}: they are no replicas of each other. To restore "
+                f"one of them give slot=; tensors of several ranks need names of their own"
+            )
+
+
+def reserved_records(
+    checkpoint: OpenCheckpoint, slot: Slot, name: str, reader: PayloadReader
+) -> Iterator[tuple[Record, memoryview]]:
+    """The good records of a slot's reserved block, the latest first; bad ones are noted."""
+    records = [
+        record
+        for key, of_block in slot.records.items()
+        if key[0] == name
+        for record in of_block
+        if record.file.path not in checkpoint.superseded
+    ]
+    for record in sorted(records, key=lambda r: r.order, reverse=True):
+        payload = reader.read(record)
+        if payload is None:
+            checkpoint.damaged.append(bad_record(slot.name, record))
+        else:
+            yield record, payload
+
+
+def extras_of(checkpoint: OpenCheckpoint, *, at_most: int | None = None) -> dict[str, Extra]:
+    """Slot -> the latest `extra` it was given; slots without one, or superseded, are left out.
+
+    Args:
+        at_most: only of this step or an earlier one.
+    """
+    extras: dict[str, Extra] = {}
+    reader = PayloadReader()
+    for slot in checkpoint.slots:
+        for record, payload in reserved_records(checkpoint, slot, EXTRA, reader):
+            version = record.file.superblock.version
+            extra = decode(payload, version=version, step=record.header.step)
+            if at_most is None or extra.step <= at_most:
+                extras[slot.name] = extra
+                break
+    return extras
+
+
+def common_steps(records_of: Mapping[Key, list[Record]]) -> list[int]:
+    """Steps of which every block has a record (by its header), the latest first."""
+    common: set[int] | None = None
+    for records in records_of.values():
+        steps = {record.header.step for record in records}
+        common = steps if common is None else common & steps
+    return sorted(common or (), reverse=True)
+
+
+def records_of_step(records_of: Mapping[Key, list[Record]], step: int) -> dict[Key, list[Record]]:
+    """Only the records of one step, those of a slot all written by one process.
+
+    A process that took the slot over may have done that step again, with another outcome: of each
+    slot the latest generation counts that wrote all of its blocks then.
+    """
+    of_step = {
+        key: [record for record in records if record.header.step == step]
+        for key, records in records_of.items()
+    }
+    complete_generations: dict[Path, set[int]] = {}
+    for records in of_step.values():
+        by_folder: dict[Path, set[int]] = {}
+        for record in records:
+            by_folder.setdefault(record.file.path.parent, set()).add(record.header.generation)
+        for folder, generations in by_folder.items():
+            known = complete_generations.get(folder, generations)
+            complete_generations[folder] = known & generations
+    chosen = {folder: max(gens, default=-1) for folder, gens in complete_generations.items()}
+    return {
+        key: [r for r in records if r.header.generation == chosen[r.file.path.parent]]
+        for key, records in of_step.items()
+    }
+
+
+def rolled_back(record_lists: Iterable[list[Record]]) -> Callable[[Record], bool]:
+    """A test whether the run went back behind a record's step in a later round of its slot.
+
+    Args:
+        record_lists: the records that are known, in any order.
+    """
+    rounds: dict[Path, dict[tuple[int, int], int]] = {}
+    for records in record_lists:
+        for record in records:
+            rounds.setdefault(record.file.path.parent, {})[record.order] = record.header.step
+    earliest_after: dict[tuple[Path, tuple[int, int]], float] = {}
+    for folder, step_of_round in rounds.items():
+        earliest = math.inf
+        for order in sorted(step_of_round, reverse=True):
+            earliest_after[folder, order] = earliest
+            earliest = min(earliest, step_of_round[order])
+    return lambda r: r.header.step > earliest_after[r.file.path.parent, r.order]
+
+
+def newest_consistent(
+    records_of: Mapping[Key, list[Record]], reader: PayloadReader
+) -> tuple[int, dict[Key, list[Record]]]:
+    """The latest step of which every block is intact, with its records; payloads are checked.
+
+    Steps that a run went back behind are not taken: they would be mixed with the same steps done
+    again.
+
+    Raises:
+        CheckpointError: there is no such step.
+    """
+    is_rolled_back = rolled_back(records_of.values())
+    current = {
+        key: [record for record in records if not is_rolled_back(record)]
+        for key, records in records_of.items()
+    }
+    for step in common_steps(current):
+        of_step = records_of_step(current, step)
+        intact = (
+            any(reader.read(record) is not None for record in records)
+            for records in of_step.values()
+        )
+        if all(intact):
+            return step, of_step
+    steps = sorted({r.header.step for records in records_of.values() for r in records})
+    span = f"{steps[0]} to {steps[-1]}" if steps else "none"
+    raise CheckpointError(
+        f"no step has an intact copy of every block (blocks are of steps: {span}); restore the "
+        f"newest of each block (mode 'newest', a composite), or an earlier full checkpoint"
+    )
+
+
+def good_payloads(
+    records_of: Mapping[Key, list[Record]], reader: PayloadReader, checkpoint: OpenCheckpoint
+) -> Iterator[tuple[Key, Record | None, memoryview | None]]:
+    """Each block with its best good record, in the order of the files.
+
+    A bad record is noted in `checkpoint.damaged` and the next is tried; (key, None, None): none is
+    good.
+    """
+    every = (records for slot in checkpoint.slots for records in slot.records.values())
+    is_rolled_back = rolled_back(every)
+    ordered = sorted(records_of.items(), key=lambda item: _file_order(item[1], is_rolled_back))
+    firsts = read_ahead([records[0] for _, records in ordered if records], check=reader.check)
+    for key, records in ordered:
+        good: Record | None = None
+        payload: memoryview | None = None
+        for tried, record in enumerate(records):
+            payload = reader.read(record) if tried else next(firsts)[1]
+            if payload is not None:
+                good = record
+                break
+            checkpoint.damaged.append(bad_record(_slot_of(checkpoint, record), record))
+        yield key, good, payload
+
+
+def _file_order(
+    records: list[Record], is_rolled_back: Callable[[Record], bool]
+) -> tuple[int, int, str, int]:
+    # Regions that overlap (other world sizes, other blocks) are applied oldest step first, so that
+    # the newest stays; steps that the run went back behind are older than any other.
+    if not records:
+        return (-1, 0, "", 0)
+    best = records[0]
+    offset = best.file.places.offset(best.block, best.place)
+    return (not is_rolled_back(best), best.header.step, str(best.file.path), offset)
+
+
+def _slot_of(checkpoint: OpenCheckpoint, record: Record) -> str:
+    return next((slot.name for slot in checkpoint.slots if record.file in slot.files), "")

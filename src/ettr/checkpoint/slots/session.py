@@ -1,0 +1,238 @@
+"""One generation of a slot while it is open for writing.
+
+A round is described by the plan of the slot, chosen by the policy, staged, and handed to the writer
+thread, which commits it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ettr.checkpoint.rounds.budget import Budget, BudgetAccount
+from ettr.checkpoint.rounds.change_tracking import ChangeTracker
+from ettr.checkpoint.rounds.scores import Scorer
+from ettr.checkpoint.rounds.selection import POLICIES, BlockView, choose
+from ettr.checkpoint.rounds.staging import Staging, record_bytes
+from ettr.checkpoint.rounds.writer import Round, RoundWriter
+from ettr.checkpoint.slots.durable_io import Disk
+from ettr.checkpoint.slots.layout import EXTRA
+from ettr.checkpoint.slots.metadata_records import MetadataRecords, inherited
+from ettr.checkpoint.slots.plan import SlotPlan, plan_slot
+from ettr.checkpoint.slots.writer import SlotWriter
+from ettr.checkpoint.state import State
+from ettr.checkpoint.tensors.extra_state import Extra
+from ettr.errors import UsageError
+
+_RECORDING_MOVEMENT = ("priority", "touched", "dirty")  # policies that know which blocks have moved
+_DEFAULT_STAGING_SHARE = 0.25
+_SMALLEST_EXTRA_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class SlotOptions:
+    """The options of a slot's file and of its rounds; see `RunningCheckpoint`."""
+
+    policy: str = "priority"
+    budget: Budget = field(default_factory=lambda: Budget(fraction=1 / 8))
+    every_steps: int = 1
+    block_bytes: int = 4 << 20
+    rows: Mapping[str, int] = field(default_factory=dict)
+    checksum: str | None = None
+    extra_bytes: int = 1 << 15
+    staging_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        """Check the values.
+
+        Raises:
+            UsageError: some are out of range; all problems at once.
+        """
+        problems = []
+        if self.policy not in POLICIES:
+            problems.append(
+                f"policy: {self.policy!r} was given; it is one of {', '.join(POLICIES)}"
+            )
+        for name in ("every_steps", "block_bytes"):
+            if getattr(self, name) < 1:
+                problems.append(f"{name}: {getattr(self, name)} was given; it is 1 or more")
+        if self.extra_bytes and self.extra_bytes < _SMALLEST_EXTRA_BYTES:
+            problems.append(
+                f"extra_bytes: {self.extra_bytes} was given; it is 0, or "
+                f"{_SMALLEST_EXTRA_BYTES} or more"
+            )
+        if problems:
+            raise UsageError("running checkpoint: " + "; ".join(problems))
+
+
+@dataclass(frozen=True, slots=True)
+class StagedRound:
+    """A round that was handed to the writer: its bytes, and those of its record of movement."""
+
+    n_bytes: int
+    movement_bytes: int
+    staging_s: float
+
+
+class SlotSession:
+    """One generation of a slot while it is open for writing; `open` makes its file.
+
+    Attributes:
+        plan: The blocks of the slot and the live shards they are cut from.
+        fingerprint: `State.fingerprint()` when it was planned.
+        sizes: Bytes of each block in the staging buffer.
+        writer: The writer thread.
+        metadata: The reserved blocks.
+        changes: Touches and changes since each block was saved.
+    """
+
+    def __init__(
+        self,
+        plan: SlotPlan,
+        fingerprint: int,
+        slot: SlotWriter,
+        metadata: MetadataRecords,
+        options: SlotOptions,
+    ) -> None:
+        self.plan, self.fingerprint, self.metadata = plan, fingerprint, metadata
+        self.sizes = _sizes(plan)
+        self.changes = ChangeTracker(plan, count_versions=options.policy == "dirty")
+        self._policy = options.policy
+        self._failed_rounds = 0
+        cuda = any(shard.tensor.is_cuda for shard in plan.shards)
+        self._staging = Staging(_capacity_bytes(self.sizes, plan.n_data, options), cuda=cuda)
+        scorer = Scorer(plan) if options.policy == "priority" else None
+        self.writer = RoundWriter(slot, self._staging, scorer)
+
+    @classmethod
+    def open(
+        cls,
+        root: str | os.PathLike[str],
+        folder: Path,
+        state: State,
+        options: SlotOptions,
+        *,
+        generation: int | None = None,
+        latest_extra: Extra | None = None,
+        disk: Disk | None = None,
+    ) -> Self:
+        """Plan the slot and make the file of a new generation.
+
+        Args:
+            latest_extra: the last `extra` of this process; None: that of the slot, if any.
+
+        Raises:
+            FencedError: a later generation owns the slot.
+            CheckpointError: the file cannot be made; nothing has changed.
+        """
+        fingerprint, shards = state.fingerprint(), state.shards()
+        plan = plan_slot(
+            shards,
+            block_bytes=options.block_bytes,
+            rows=options.rows,
+            extra_bytes=options.extra_bytes,
+            movement=options.policy in _RECORDING_MOVEMENT,
+        )
+        trusted, extra = inherited(root, folder)
+        metadata = MetadataRecords(plan, latest_extra or extra)
+        slot = SlotWriter.create(
+            folder,
+            plan.layout,
+            generation=generation,
+            checksum=options.checksum,
+            inherits=trusted,
+            disk=disk,
+        )
+        return cls(plan, fingerprint, slot, metadata, options)
+
+    @property
+    def data_bytes(self) -> int:
+        """Bytes of the blocks that are cut from shards, headers included."""
+        return int(self._data_sizes.sum())
+
+    @property
+    def _data_sizes(self) -> NDArray[np.int64]:
+        return self.sizes[: self.plan.n_data]
+
+    def choose(
+        self, account: BudgetAccount, step: int, now_s: float, rng: np.random.Generator
+    ) -> list[int]:
+        """The blocks of the round of a step, within the budget and the staging buffer."""
+        n, sizes = self.plan.n_data, self._data_sizes
+        round_bytes = account.open_round(self.data_bytes, step, now_s)
+        self.undo_failed_round()
+        view = BlockView(
+            n_bytes=sizes,
+            saved_round=self.writer.saved.round[:n],
+            distance2=self.writer.saved.distance2[:n],
+            touches=self.changes.touches[:n],
+            changed=self.changes.changed()[:n],
+        )
+        blocks = self.fitting(choose(self._policy, view, round_bytes, rng).tolist())
+        account.close_round(round_bytes, int(sizes[blocks].sum()), int(sizes.max(initial=0)))
+        return blocks
+
+    def fitting(self, blocks: list[int]) -> list[int]:
+        """The first of these blocks that fit into the staging buffer with the reserved ones."""
+        room = self._staging.capacity_bytes - int(self.sizes[self.plan.n_data :].sum())
+        n_fit = int(np.searchsorted(np.cumsum(self.sizes[blocks]), room, side="right"))
+        return blocks[:n_fit]
+
+    def submit(self, step: int, blocks: list[int], *, score: bool) -> StagedRound:
+        """Stage blocks, with the reserved ones that are due, and hand them to the writer thread."""
+        payloads = self.metadata.due(step, int(self.sizes[blocks].sum()), self._movement(step))
+        movement = [block for block in payloads if self.plan.layout.key(block)[0] != EXTRA]
+        blocks = [*blocks, *payloads]
+        begin = time.perf_counter()
+        try:
+            staged, event = self._staging.stage(self.plan, blocks, payloads)
+        except Exception:
+            self.metadata.undo_last()  # the next round has them
+            raise
+        staging_s = time.perf_counter() - begin
+        self.changes.note_staged(blocks)
+        self.writer.submit(Round(step, staged, event, score=score))
+        n_bytes = sum(one.length for one in staged)
+        return StagedRound(n_bytes, int(self.sizes[movement].sum()), staging_s)
+
+    def undo_failed_round(self) -> None:
+        """Count what a failed round has staged as not saved."""
+        failed_rounds = self.writer.status.failed_rounds
+        if failed_rounds > self._failed_rounds:
+            self._failed_rounds = failed_rounds
+            self.changes.undo_last()
+            self.metadata.undo_last()
+
+    def _movement(self, step: int) -> NDArray[np.float64]:
+        """Distance of each block from its saved value, step of that, step at which it was so."""
+        saved = self.writer.saved
+        if self._policy == "priority":
+            return saved.movement
+        still = self.changes.touches == 0 if self._policy == "touched" else ~self.changes.changed()
+        still &= saved.step >= 0
+        movement = np.zeros((self.plan.n_blocks, 3))
+        movement[still, 1], movement[still, 2] = saved.step[still], step
+        return movement
+
+
+def _sizes(plan: SlotPlan) -> NDArray[np.int64]:
+    sizes = [record_bytes(plan.layout, block) for block in range(plan.n_blocks)]
+    return np.array(sizes, np.int64)
+
+
+def _capacity_bytes(sizes: NDArray[np.int64], n_data: int, options: SlotOptions) -> int:
+    """Size of the staging buffer: the budget's bytes, one block, and the reserved blocks."""
+    total = int(sizes.sum())
+    if options.policy == "full":
+        return total
+    wanted = options.staging_bytes
+    if wanted is None:
+        wanted = int(total * (options.budget.fraction or _DEFAULT_STAGING_SHARE)) + 1
+    return min(wanted + int(sizes.max()) + int(sizes[n_data:].sum()), total)

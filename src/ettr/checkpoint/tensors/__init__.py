@@ -1,0 +1,1 @@
+"""The state of a run as local shards of global tensors."""

@@ -1,0 +1,333 @@
+"""The local shard of one parameter: its region of the global tensor, and access to its live values.
+
+A tensor subclass that wraps others (`__tensor_flatten__`) is saved through its inner tensors: those
+of its own shape are cut with it; with an inner tensor of another shape, such as a scale, all of it
+is one block, so that codes are never paired with the scale of another step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+from ettr.checkpoint.errors import CheckpointError
+from ettr.checkpoint.slots.layout import DTYPE_BYTES, Component, TensorSpec
+from ettr.checkpoint.tensors.model_tensors import TensorPlace
+from ettr.checkpoint.tensors.regions import Region, region_of
+
+PARAM = "param"
+UNCOUNTED = -3  # instead of a version: changes of this tensor are not counted
+Moments: TypeAlias = Mapping[str, object]  # an optimizer's state of one parameter
+# A moment of another shape than its parameter is saved with every block up to this size; above it,
+# it is saved as a tensor with blocks of its own (Adafactor's row and column factors).
+_WHOLE_LIMIT_ELEMENTS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class _ValuePath:
+    """The way to a value: PARAM or an optimizer's key, then attributes of subclasses."""
+
+    key: str
+    inner: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """The local part of one parameter: its global region, and access to its live values.
+
+    Attributes:
+        replica: (index, count) of identical copies.
+        optimizer: The one that trains it; it may not have made moments yet.
+        uncut: All of it is one block.
+    """
+
+    spec: TensorSpec
+    offsets: tuple[int, ...]
+    sizes: tuple[int, ...]
+    replica: tuple[int, int]
+    place: TensorPlace
+    optimizer: torch.optim.Optimizer | None = None
+    fused: bool = False  # torch's fused kernels change plain tensors and count no version
+    uncut: bool = False
+    paths: Mapping[str, _ValuePath] = field(default_factory=dict)
+
+    @property
+    def tensor(self) -> Tensor:
+        """The live parameter, as the model holds it."""
+        return self.place.tensor
+
+    @property
+    def region(self) -> Region:
+        """Its region of the global tensor."""
+        return region_of(self.offsets, self.sizes)
+
+    @property
+    def is_parameter(self) -> bool:
+        """Whether it is a parameter or buffer, rather than a moment with blocks of its own."""
+        return self.paths[PARAM].key == PARAM
+
+    def value(self, name: str) -> Tensor | float:
+        """The live local tensor (or the Python number) of one component."""
+        path, tensor = self.paths[name], self.place.tensor
+        if path.key == PARAM:
+            return _inner(local_tensor(tensor), path.inner)
+        if self.optimizer is None:
+            raise CheckpointError(f"{self.spec.fqn}: {name} has no optimizer")
+        value: Tensor | float = self.optimizer.state[tensor][path.key]
+        return _inner(local_tensor(value), path.inner) if isinstance(value, Tensor) else value
+
+    def tensor_value(self, name: str) -> Tensor:
+        """The live local tensor of one component.
+
+        Raises:
+            CheckpointError: it is a Python number.
+        """
+        value = self.value(name)
+        if not isinstance(value, Tensor):
+            raise CheckpointError(f"{self.spec.fqn}: {name} is a number and was saved as a tensor")
+        return value
+
+    @property
+    def parameter(self) -> Tensor:
+        """The live local tensor of the parameter itself; of a subclass, its first inner tensor."""
+        return self.tensor_value(PARAM)
+
+    def set_number(self, name: str, value: float) -> None:
+        """Set a component that is a Python number."""
+        if self.optimizer is not None:
+            self.optimizer.state[self.place.tensor][self.paths[name].key] = value
+
+    def version(self) -> int:
+        """Grows with every in-place change of the parameter or of a moment; or `UNCOUNTED`."""
+        tensor = self.place.tensor
+        if (self.fused and tensor.requires_grad) or any(p.inner for p in self.paths.values()):
+            return UNCOUNTED
+        moments = {} if self.optimizer is None else self.optimizer.state.get(tensor, {})
+        tensors = [value for value in moments.values() if isinstance(value, Tensor)]
+        return tensor._version + sum(value._version for value in tensors)
+
+
+@dataclass(frozen=True, slots=True)
+class ShardOwner:
+    """The optimizer of a parameter, if any, and how its plain copies are shared out.
+
+    replica: (index, count) among identical copies of a tensor that is no DTensor.
+    """
+
+    optimizer: torch.optim.Optimizer | None = None
+    replica: tuple[int, int] = (0, 1)
+    fused: bool = False
+
+
+def shards_of(fqn: str, place: TensorPlace, owner: ShardOwner) -> list[Shard]:
+    """The shard of one tensor with its moments, and shards of moments that have their own blocks.
+
+    An empty local part gives none.
+
+    Raises:
+        CheckpointError: a tensor or a moment cannot be saved; it is named.
+    """
+    tensor = place.tensor
+    moments: Moments = {}
+    if owner.optimizer is not None:
+        moments = owner.optimizer.state.get(tensor, {})
+    leaves = list(_leaves(fqn, PARAM, local_tensor(tensor)))
+    primary = leaves[0].tensor
+    builder = _Builder(fqn, tuple(primary.shape), isinstance(tensor, DTensor))
+    for leaf in leaves:
+        builder.add(PARAM, leaf)
+    factors = {}
+    for name, value in moments.items():
+        if value is None:
+            continue
+        if isinstance(value, bool | int | float):
+            builder.add_number(name, value)
+        elif not isinstance(value, Tensor):
+            raise CheckpointError(
+                f"{fqn}: the optimizer keeps {name} as a {type(value).__name__}; tensors and "
+                f"numbers can be saved. Use another optimizer, or a full checkpoint"
+            )
+        elif _has_own_blocks(value, primary):
+            factors[name] = value
+        else:
+            for leaf in _leaves(f"{fqn}: {name}", name, local_tensor(value)):
+                builder.add(name, leaf)
+    shard = builder.shard(place, owner)
+    if not math.prod(shard.sizes):
+        return []
+    return [shard, *(f for name, value in factors.items() for f in _factor(shard, name, value))]
+
+
+def local_tensor(tensor: Tensor) -> Tensor:
+    """The part of a tensor that this rank holds, detached from autograd."""
+    if isinstance(tensor, DTensor):
+        return tensor._local_tensor.detach()
+    return tensor.detach()
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """`float32` for torch.float32.
+
+    Raises:
+        CheckpointError: the type cannot be saved.
+    """
+    name = str(dtype).removeprefix("torch.")
+    if name not in DTYPE_BYTES:
+        raise CheckpointError(
+            f"dtype {name} cannot be saved; it is one of {', '.join(DTYPE_BYTES)}"
+        )
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaf:
+    """A plain tensor within a value: its component's name, and the attributes that lead to it."""
+
+    name: str
+    inner: tuple[str, ...]
+    tensor: Tensor
+
+
+def _leaves(where: str, name: str, value: Tensor) -> Iterator[_Leaf]:
+    """The plain tensors of a value, those of its own shape first; the first takes its name."""
+    if not is_traceable_wrapper_subclass(value):
+        _check_bytes(where, value)
+        yield _Leaf(name, (), value)
+        return
+    attributes, _ = value.__tensor_flatten__()
+    inner = {attribute: getattr(value, attribute) for attribute in attributes}
+    in_order = sorted(inner, key=lambda attribute: inner[attribute].shape != value.shape)
+    for number, attribute in enumerate(in_order):
+        own_name = name if number == 0 else f"{name}.{attribute}"
+        for leaf in _leaves(f"{where}.{attribute}", own_name, inner[attribute].detach()):
+            yield _Leaf(leaf.name, (attribute, *leaf.inner), leaf.tensor)
+
+
+def _check_bytes(where: str, tensor: Tensor) -> None:
+    if tensor.is_meta:
+        raise CheckpointError(
+            f"{where} is on the meta device and has no values; call to_empty() and initialise the "
+            f"model, or restore into it after to_empty()"
+        )
+    reachable = tensor.layout is torch.strided and not tensor.is_quantized
+    reachable = reachable and not tensor.is_neg() and not tensor.is_conj()
+    if reachable and tensor.numel():
+        try:
+            reachable = tensor.data_ptr() != 0
+        except RuntimeError:
+            reachable = False
+    if not reachable:
+        raise CheckpointError(
+            f"{where} is a {type(tensor).__name__} ({tensor.layout}) whose bytes cannot be "
+            f"reached; plain tensors, DTensors and subclasses with __tensor_flatten__ can be saved"
+        )
+
+
+def _inner(tensor: Tensor, attributes: tuple[str, ...]) -> Tensor:
+    for attribute in attributes:
+        tensor = getattr(tensor, attribute)
+    return tensor.detach() if attributes else tensor
+
+
+def _has_own_blocks(moment: Tensor, primary: Tensor) -> bool:
+    local = local_tensor(moment)
+    if local.shape == primary.shape or is_traceable_wrapper_subclass(local):
+        return False
+    return local.numel() > _WHOLE_LIMIT_ELEMENTS
+
+
+class _Builder:
+    """Collects the components of one shard."""
+
+    def __init__(self, fqn: str, sizes: tuple[int, ...], distributed: bool) -> None:
+        self._fqn, self._sizes, self._distributed = fqn, sizes, distributed
+        self._components: list[Component] = []
+        self._paths: dict[str, _ValuePath] = {}
+        self._uncut = False
+
+    def add(self, key: str, leaf: _Leaf) -> None:
+        """Add a tensor: cut with the parameter if it has its shape, otherwise with every block."""
+        shape, dtype = tuple(leaf.tensor.shape), dtype_name(leaf.tensor.dtype)
+        self._paths[leaf.name] = _ValuePath(key, leaf.inner)
+        if shape == self._sizes:
+            self._components.append(Component(leaf.name, dtype))
+            return
+        if leaf.inner and leaf.tensor.numel():
+            # A scale belongs to the codes it was saved with.
+            if self._distributed:
+                raise CheckpointError(
+                    f"{self._fqn}: {leaf.name} has shape {list(shape)} within a sharded tensor of "
+                    f"local shape {list(self._sizes)}; such subclasses can be saved unsharded only"
+                )
+            self._uncut = True
+        self._components.append(Component(leaf.name, dtype, "whole", shape))
+
+    def add_number(self, name: str, value: float) -> None:
+        """Add a Python number."""
+        self._paths[name] = _ValuePath(name)
+        dtype = "float64" if isinstance(value, float) else "int64"
+        self._components.append(Component(name, dtype, "number"))
+
+    def shard(self, place: TensorPlace, owner: ShardOwner) -> Shard:
+        """The shard with these components."""
+        tensor = place.tensor
+        shape, offsets, replica = self._sizes, (0,) * len(self._sizes), owner.replica
+        if isinstance(tensor, DTensor):
+            shape, replica = tuple(tensor.shape), _replica(tensor)
+            offsets = _offsets(self._fqn, tensor, self._sizes)
+        spec = TensorSpec(self._fqn, shape, tuple(self._components))
+        return Shard(
+            spec,
+            offsets,
+            self._sizes,
+            replica,
+            place,
+            optimizer=owner.optimizer,
+            fused=owner.fused,
+            uncut=self._uncut,
+            paths=self._paths,
+        )
+
+
+def _factor(shard: Shard, name: str, moment: Tensor) -> Iterator[Shard]:
+    """A moment that is saved as a tensor with blocks of its own; none where it is empty here."""
+    fqn = f"{shard.spec.fqn}#{name}"
+    place = TensorPlace({name: moment}, name)
+    for factor in shards_of(fqn, place, ShardOwner(replica=shard.replica)):
+        yield replace(
+            factor,
+            place=shard.place,
+            optimizer=shard.optimizer,
+            fused=shard.fused,
+            paths={PARAM: _ValuePath(name)},
+        )
+
+
+def _offsets(fqn: str, tensor: DTensor, sizes: tuple[int, ...]) -> tuple[int, ...]:
+    expected, offsets = compute_local_shape_and_global_offset(
+        tensor.shape, tensor.device_mesh, tensor.placements
+    )
+    if tuple(expected) != sizes:
+        raise CheckpointError(
+            f"{fqn}: its placements {tensor.placements} are not one region of the global tensor; "
+            f"supported are Shard and Replicate over any mesh"
+        )
+    return tuple(offsets)
+
+
+def _replica(tensor: DTensor) -> tuple[int, int]:
+    index, count = 0, 1
+    coordinate: Sequence[int] = tensor.device_mesh.get_coordinate() or ()
+    for dim, placement in enumerate(tensor.placements):
+        if placement.is_replicate():
+            size = tensor.device_mesh.size(dim)
+            index, count = index * size + coordinate[dim], count * size
+    return index, count

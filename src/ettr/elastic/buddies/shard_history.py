@@ -1,0 +1,108 @@
+"""What a rank holds across generations: its live shard, and images of it and of its neighbour's.
+
+Each rank copies its shard after every update and sends the copy to the next rank of the ring. An
+update begins only when every rank has come to the vote before it, and so has sent the copy of the
+one before: whoever dies, some step is held for every slot by a rank that lives, unless two
+neighbours die together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from ettr.elastic.buddies.shard_image import (
+    Part,
+    PartName,
+    Piece,
+    image_bytes,
+    live_parts,
+    take_image,
+)
+
+
+class ShardHistory:
+    """Two images of one shard, each of one step; a new one replaces the older."""
+
+    def __init__(self) -> None:
+        self._images: list[Tensor] = []
+        self._steps = [-1, -1]
+
+    @property
+    def steps(self) -> list[int]:
+        """The steps held, the newest first."""
+        return sorted((step for step in self._steps if step >= 0), reverse=True)
+
+    def image_of(self, step: int) -> Tensor:
+        """The image of a step that is held."""
+        return self._images[self._steps.index(step)]
+
+    def buffer(self, n_bytes: int) -> Tensor:
+        """The buffer of the older image, which is no longer held from here on."""
+        if not self._images or self._images[0].numel() != n_bytes:
+            self._images = [torch.empty(n_bytes, dtype=torch.uint8) for _ in range(2)]
+            self._steps = [-1, -1]
+        index = self._steps.index(min(self._steps))
+        self._steps[index] = -1
+        return self._images[index]
+
+    def commit(self, image: Tensor, step: int) -> None:
+        """Hold the image of a step that was written into `buffer`."""
+        for index, held in enumerate(self._images):
+            if held is image:
+                self._steps[index] = step
+            elif self._steps[index] == step:
+                self._steps[index] = -1
+
+    def drop_after(self, step: int) -> None:
+        """Drop newer images: the run goes on from a step, and they are no longer part of it.
+
+        An image of the step that is done again would keep its buffer, and the copy of the new one
+        would replace that of the step from which all go on.
+        """
+        self._steps = [held if held <= step else -1 for held in self._steps]
+
+    def drop(self) -> None:
+        """Hold nothing."""
+        self._steps = [-1, -1]
+
+
+@dataclass(slots=True)
+class ShardStore:
+    """One rank's memory over the generations.
+
+    Attributes:
+        live: The local tensors themselves at `live_step`; None where the process is new, or where
+            an update was broken off half way.
+        own: Images of this rank's shard.
+        neighbour: Images of the previous slot's shard.
+    """
+
+    live: dict[PartName, Part] | None = None
+    live_step: int = -1
+    own: ShardHistory = field(default_factory=ShardHistory)
+    neighbour: ShardHistory = field(default_factory=ShardHistory)
+
+    @property
+    def empty(self) -> bool:
+        """Whether this rank holds nothing of its own shard."""
+        return self.live is None and not self.own.steps
+
+    def hold_live(self, pieces: Sequence[Piece], step: int) -> None:
+        """Hold the live tensors, without a copy."""
+        self.live, self.live_step = live_parts(pieces), step
+
+    def copy_own(self, pieces: Sequence[Piece], step: int) -> Tensor:
+        """Copy the live shard over the older of its two images."""
+        image = self.own.buffer(image_bytes(pieces))
+        take_image(pieces, image)
+        self.own.commit(image, step)
+        return image
+
+    def drop_images(self) -> None:
+        """Drop all images: the run goes on from another state."""
+        self.own.drop()
+        self.neighbour.drop()

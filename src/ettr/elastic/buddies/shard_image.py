@@ -1,0 +1,167 @@
+"""A rank's shard as one flat run of bytes: parameters, moments, step counts, and random state.
+
+Every rank that holds the same slot lays it out alike, so that an image taken on one process can be
+put into the model of its replacement.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ettr.checkpoint import CheckpointError, TrainingState
+from ettr.checkpoint.tensors.shards import Shard
+
+_ALIGN = 16
+_NUMBER_BYTES = 8
+
+# A tensor, or a number where the optimizer keeps one (a step count).
+Part = Tensor | float
+PartName = tuple[str, str]  # parameter, and which part of it: `param`, or the name of a moment
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One part of a shard, and its place in the image.
+
+    Attributes:
+        shape: None for a number.
+    """
+
+    shard: Shard
+    name: str
+    shape: tuple[int, ...] | None
+    offset: int
+    n_bytes: int
+
+    @property
+    def part(self) -> PartName:
+        """The parameter and which part of it."""
+        return self.shard.spec.fqn, self.name
+
+    def live(self) -> Part:
+        """The part itself as it is now, not a copy."""
+        return self.shard.value(self.name)
+
+    def put(self, value: Part) -> None:
+        """Copy a value into the live part."""
+        live = self.live()
+        if isinstance(live, Tensor):
+            live.detach().copy_(torch.as_tensor(value))
+        else:
+            self.shard.set_number(self.name, type(live)(float(value)))
+
+
+def pieces_of(state: TrainingState) -> list[Piece]:
+    """The pieces of a rank's state in the order of its image."""
+    pieces: list[Piece] = []
+    offset = 0
+    for shard in state.shards():
+        for component in shard.spec.components:
+            value = shard.value(component.name)
+            shape, n_bytes = None, _NUMBER_BYTES
+            if isinstance(value, Tensor):
+                shape, n_bytes = tuple(value.shape), value.numel() * value.element_size()
+            pieces.append(Piece(shard, component.name, shape, offset, n_bytes))
+            offset += -(-n_bytes // _ALIGN) * _ALIGN
+    return pieces
+
+
+def image_bytes(pieces: Sequence[Piece]) -> int:
+    """Bytes of the image: all pieces, followed by the random state of the CPU."""
+    end = pieces[-1].offset + -(-pieces[-1].n_bytes // _ALIGN) * _ALIGN if pieces else 0
+    return end + torch.get_rng_state().numel()
+
+
+def take_image(pieces: Sequence[Piece], image: Tensor) -> None:
+    """Copy the live shard and the random state into an image (uint8, of `image_bytes`)."""
+    with torch.no_grad():
+        for piece in pieces:
+            _stored(image, piece).copy_(_as_tensor(piece.live()))
+        random_state = torch.get_rng_state()
+        image[-random_state.numel() :].copy_(random_state)
+
+
+def put_image(pieces: Sequence[Piece], image: Tensor) -> None:
+    """Copy an image into the live shard and set the random state.
+
+    Raises:
+        CheckpointError: the image is of another layout.
+    """
+    if image.numel() != image_bytes(pieces):
+        raise CheckpointError(
+            f"a shard's image has {image.numel()} bytes and this model's shard takes "
+            f"{image_bytes(pieces)}; build the same model and optimizer in every generation"
+        )
+    with torch.no_grad():
+        for piece in pieces:
+            piece.put(_stored(image, piece))
+    torch.set_rng_state(image[-torch.get_rng_state().numel() :].clone())
+
+
+def live_parts(pieces: Sequence[Piece]) -> dict[PartName, Part]:
+    """The live local tensors and numbers: references, nothing is copied.
+
+    They keep no module and no process group alive.
+    """
+    return {piece.part: piece.live() for piece in pieces}
+
+
+def put_parts(pieces: Sequence[Piece], parts: Mapping[PartName, Part]) -> None:
+    """Copy what `live_parts` kept into a rebuilt model.
+
+    Raises:
+        CheckpointError: the rebuilt model has other parameters or another sharding.
+    """
+    with torch.no_grad():
+        for piece in pieces:
+            value = parts.get(piece.part)
+            shape = tuple(value.shape) if isinstance(value, Tensor) else None
+            if value is None or shape != piece.shape:
+                raise CheckpointError(
+                    f"{piece.shard.spec.fqn}: its {piece.name} had shape {shape} before the "
+                    f"failure and has {piece.shape} now; build the same model in every generation"
+                )
+            piece.put(value)
+
+
+def copied_parts(pieces: Sequence[Piece]) -> dict[PartName, Part]:
+    """Copies of the live local tensors and numbers."""
+    return {
+        name: value.clone() if isinstance(value, Tensor) else value
+        for name, value in live_parts(pieces).items()
+    }
+
+
+def fingerprint(pieces: Sequence[Piece]) -> str:
+    """A hash of the live shard, parameters and moments; equal where nothing has changed."""
+    digest = hashlib.blake2b(digest_size=16)
+    for piece in pieces:
+        value = _as_tensor(piece.live())
+        digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def reset_step_counts(pieces: Sequence[Piece]) -> None:
+    """Set the optimizer's step counts to 0: moments that were made and never used."""
+    for piece in pieces:
+        if piece.name == "step":
+            piece.put(0.0)
+
+
+def _as_tensor(value: Part) -> Tensor:
+    if isinstance(value, Tensor):
+        return value.detach()
+    return torch.tensor(float(value), dtype=torch.float64)
+
+
+def _stored(image: Tensor, piece: Piece) -> Tensor:
+    raw = image[piece.offset : piece.offset + piece.n_bytes]
+    live = piece.live()
+    if piece.shape is None or not isinstance(live, Tensor):
+        return raw.view(torch.float64).view(())
+    return raw.view(live.dtype).view(piece.shape)

@@ -1,0 +1,1 @@
+"""Who belongs to a group, and the process group that it forms."""

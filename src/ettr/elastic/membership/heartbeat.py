@@ -1,0 +1,109 @@
+"""The thread that sends heartbeats, and ends the loop's waits when a new generation begins."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ettr.elastic.buddies.sockets import open_sockets, shut_down_connections
+from ettr.elastic.membership import rendezvous
+from ettr.elastic.membership.rendezvous import Heartbeat
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
+
+ORPHANED_EXIT = 86
+HEARTBEAT_S = 0.2
+
+
+class HeartbeatThread:
+    """Polls the generation; while the loop is in an older one, shuts its connections down.
+
+    Sockets that were open when the loop entered the generation (the store's, the user's own) are
+    left alone. This repeats until the loop has left the generation, since a group that was just
+    being formed may open sockets later. A process whose supervisor is gone ends itself.
+
+    Args:
+        store: a connection to the supervisor's store that nothing else uses.
+        worker: this process's name.
+        collective_s: how long its collectives wait; sent with the heartbeats.
+        poll_s: seconds between two polls while the loop is in a generation; else HEARTBEAT_S.
+        abort: also called, for backends that have an abort of their own (NCCL).
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        worker: str,
+        *,
+        collective_s: float = 0.0,
+        poll_s: float = 0.02,
+        abort: Callable[[], None] | None = None,
+    ) -> None:
+        self._store, self._worker, self._poll_s, self._abort = store, worker, poll_s, abort
+        self._collective_s = collective_s
+        self._lock = threading.Lock()
+        self._generation: int | None = None
+        self._sockets_before: frozenset[str] = frozenset()
+        self._step = -1
+        self._newest = 0
+        self._closed, self._wake = False, threading.Event()
+        self._thread = threading.Thread(target=self._run, name="ettr-heartbeat", daemon=True)
+        self._thread.start()
+
+    def enter(self, generation: int) -> None:
+        """The loop begins to form the group of a generation: later ones end its waits."""
+        with self._lock:
+            self._sockets_before = frozenset(open_sockets())
+            self._generation = generation
+        self._wake.set()
+
+    def leave(self) -> None:
+        """The loop has no group: no connection is to be shut down."""
+        with self._lock:
+            self._generation = None
+
+    def report_step(self, step: int) -> None:
+        """Send with the heartbeats the last step that was made."""
+        self._step = step
+
+    @property
+    def newest(self) -> int:
+        """The newest generation that this process has seen; 0: none yet."""
+        return self._newest
+
+    def close(self) -> None:
+        """End the thread: one that is in the store's code when the interpreter ends aborts it."""
+        self._closed = True
+        self._wake.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        count, sent_s = 0, 0.0
+        while True:
+            self._wake.wait(HEARTBEAT_S if self._generation is None else self._poll_s)
+            self._wake.clear()
+            if self._closed:
+                return
+            try:
+                newest = int(self._store.get(rendezvous.GENERATION))
+                if time.monotonic() - sent_s >= HEARTBEAT_S:
+                    sent_s, count = time.monotonic(), count + 1
+                    beat = Heartbeat(count, self._step, self._generation or 0, self._collective_s)
+                    self._store.set(rendezvous.heartbeat_key(self._worker), beat.to_text())
+            except Exception:
+                os._exit(ORPHANED_EXIT)  # no supervisor: nobody could fence or replace this rank
+            self._newest = newest
+            self._end_waits_of_older(newest)
+
+    def _end_waits_of_older(self, newest: int) -> None:
+        with self._lock:
+            if self._generation is None or newest <= self._generation:
+                return
+            # under the lock: `enter` of the new generation waits until this is done
+            shut_down_connections(except_for=self._sockets_before)
+        if self._abort is not None:
+            self._abort()

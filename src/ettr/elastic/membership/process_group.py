@@ -1,0 +1,135 @@
+"""torch's default process group: form it, bound its waits, destroy it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from ettr.elastic.membership.mesh_identity import distinguish_meshes
+from ettr.elastic.membership.timeouts import Timeouts
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
+
+# more than a generation ever makes
+_NUMBERS_A_GENERATION = 1 << 20
+
+
+def form(
+    generation: int,
+    store: Store,
+    slot: int,
+    world: int,
+    timeouts: Timeouts,
+    *,
+    over: Callable[[], bool],
+) -> None:
+    """Initialise the default group with the ranks that meet in a store.
+
+    Meshes that are created afterwards are of this generation (`mesh_identity`).
+
+    Args:
+        store: of this generation alone.
+        over: whether the generation is over; waits for collectives then end, where gloo is the
+            only backend.
+
+    Raises:
+        RuntimeError: a rank was lost meanwhile, or did not come in time.
+    """
+    import torch.distributed as dist
+
+    name, options = backend(), None
+    if name == "gloo":
+        from ettr.elastic.membership import abortable_gloo
+
+        name, options = abortable_gloo.register(), over
+    _count_groups_from(generation)
+    distinguish_meshes(generation)
+    dist.init_process_group(
+        name,
+        pg_options=options,
+        store=store,
+        rank=slot,
+        world_size=world,
+        timeout=timedelta(seconds=timeouts.rendezvous_s),
+    )
+    # Shorter from here on: with one timeout for both, the ranks that wait for the last one to
+    # come would give up just as it arrives.
+    _bound_collectives(timedelta(seconds=timeouts.collective_s))
+
+
+def destroy() -> None:
+    """Destroy all groups of this process, without waiting for operations that were abandoned."""
+    import torch.distributed as dist
+    from torch.distributed import distributed_c10d
+
+    from ettr.elastic.membership.abortable_gloo import AbortableGloo
+
+    for group in list(distributed_c10d._world.pg_map):
+        if isinstance(group, AbortableGloo):
+            group.detach()
+    with suppress(Exception):
+        dist.destroy_process_group()
+
+
+def device() -> str:
+    """`cuda` where there is one, else `cpu`."""
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def backend() -> str:
+    """gloo, together with NCCL where there is a GPU."""
+    return "cpu:gloo,cuda:nccl" if device() == "cuda" else "gloo"
+
+
+def make_nccl_abort() -> Callable[[], None] | None:
+    """Callback that aborts pending NCCL collectives.
+
+    None where there is no GPU: shutting the sockets down is enough for gloo.
+    """
+    if device() != "cuda":
+        return None
+
+    def abort() -> None:
+        from torch.distributed import distributed_c10d
+
+        with suppress(Exception):
+            distributed_c10d._abort_process_group()
+
+    return abort
+
+
+def warm_up() -> None:
+    """Import and build in advance what the first step would, so that a spare is ready."""
+    import torch
+    import torch.distributed.checkpoint
+    import torch.distributed.fsdp
+    from torch.distributed.device_mesh import init_device_mesh  # noqa: F401
+
+    parameter = torch.nn.Parameter(torch.zeros(2))
+    parameter.grad = torch.zeros(2)
+    torch.optim.AdamW([parameter]).step()
+
+
+def _count_groups_from(generation: int) -> None:
+    """Make torch name the next groups alike on all ranks, and unlike any group before.
+
+    torch names groups by counting those of the process, including one whose forming was broken
+    off. A survivor of that would wait for its peers under a name that no newcomer uses.
+    """
+    from torch.distributed import distributed_c10d
+
+    distributed_c10d._world.group_count = generation * _NUMBERS_A_GENERATION
+
+
+def _bound_collectives(wait: timedelta) -> None:
+    import torch.distributed as dist
+
+    if hasattr(dist, "set_timeout"):  # torch 2.15; it warns of the older name
+        dist.set_timeout(wait)
+    else:
+        dist.distributed_c10d._set_pg_timeout(wait)

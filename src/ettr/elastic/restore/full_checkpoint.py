@@ -1,0 +1,150 @@
+"""Full checkpoints of one step, for rollback: DCP with a checksum for each tensor, no pickle.
+
+Each rank's random state is saved with the tensors, so that a rollback draws what it drew before.
+Each checkpoint has its folder, `step-<number>`; one whose saving was broken off has no metadata and
+is skipped. A step that is done again after a rollback is saved into its folder, where the earlier
+checkpoint remains until the new one is durable.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch import Tensor, nn
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
+from torch.distributed.checkpoint.state_dict import get_model_state_dict
+from torch.distributed.checkpoint.storage import WriteResult
+from torch.futures import Future
+
+from ettr.checkpoint import (
+    CheckedReader,
+    CheckedWriter,
+    CheckpointError,
+    read_extra,
+    rng_state,
+    set_rng_state,
+    write_extra,
+)
+from ettr.checkpoint.dcp import METADATA
+from ettr.checkpoint.tensors.shards import local_tensor
+
+_N_KEPT = 2
+
+
+def tensors_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Parameters, buffers and moments by name: the live (sharded) tensors, for DCP in place.
+
+    What is not sharded, a step count, is left out where the rank has no element of its parameter:
+    such a count is never updated, and DCP saves one rank's for all.
+    """
+    tensors = {k: v for k, v in get_model_state_dict(model).items() if isinstance(v, Tensor)}
+    for fqn, parameter in model.named_parameters():
+        held = local_tensor(parameter).numel() > 0
+        for name, value in optimizer.state.get(parameter, {}).items():
+            if isinstance(value, Tensor) and (held or value.shape == parameter.shape):
+                tensors[f"{fqn}#{name}"] = value
+    return tensors
+
+
+def full_steps(root: Path) -> list[int]:
+    """Steps of the complete checkpoints below a folder, the newest first."""
+    if not root.is_dir():
+        return []
+    return sorted(
+        (int(p.parent.name.removeprefix("step-")) for p in root.glob(f"step-*/{METADATA}")),
+        reverse=True,
+    )
+
+
+def save_full(root: Path, step: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Save all ranks' state of one step; every rank calls it. The two newest are kept.
+
+    Raises:
+        CheckpointError: on every rank, where any could not write; earlier checkpoints remain.
+        RuntimeError: the group broke meanwhile.
+    """
+    folder = _folder_of(root, step)
+    try:
+        with _dcp_failures(f"no full checkpoint of step {step}"):
+            dcp.state_dict_saver.save(
+                tensors_of(model, optimizer), storage_writer=_Writer(folder, step)
+            )
+    except CheckpointError:
+        if dist.get_rank() == 0 and not (folder / METADATA).exists():
+            shutil.rmtree(folder, ignore_errors=True)  # a full disk needs the room
+        raise
+    if dist.get_rank() == 0:
+        _tidy(root, folder)
+
+
+def load_full(root: Path, step: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Copy a full checkpoint into the live tensors and set the random states; every rank calls it.
+
+    A rank that the saved job did not have keeps its random state.
+
+    Raises:
+        CheckpointError: on every rank, where any met a damaged item; on one rank, where its random
+            state is damaged. The state is then half loaded.
+        RuntimeError: the group broke meanwhile.
+    """
+    folder = _folder_of(root, step)
+    tensors = tensors_of(model, optimizer)
+    with _dcp_failures(f"full checkpoint of step {step}"):
+        dcp.state_dict_loader.load(tensors, storage_reader=CheckedReader(folder))
+    random_state = _random_state_of(folder, dist.get_rank())
+    if random_state.exists():
+        set_rng_state(read_extra(random_state).values["rng"])
+
+
+def _tidy(root: Path, newest: Path) -> None:
+    """Remove what the newest checkpoint supersedes."""
+    own = {_random_state_of(newest, rank) for rank in range(dist.get_world_size())}
+    for of_others in set(newest.glob("random-*")) - own:
+        of_others.unlink()  # of a larger world that had come as far
+    kept = {_folder_of(root, step) for step in full_steps(root)[:_N_KEPT]}
+    for folder in root.glob("step-*"):
+        # Older ones, and whatever a killed process has left of them; those of later steps, from
+        # before a rollback, are overwritten when the run comes to them.
+        if folder not in kept and folder.name < newest.name:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+class _Writer(CheckedWriter):
+    """Also writes each rank's random state, so that DCP reports its failure to every rank."""
+
+    def __init__(self, folder: Path, step: int) -> None:
+        super().__init__(folder)
+        self._step = step
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
+        write_extra(_random_state_of(self.path, dist.get_rank()), {"rng": rng_state()}, self._step)
+        return super().write_data(plan, planner)
+
+
+@contextmanager
+def _dcp_failures(what: str) -> Iterator[None]:
+    # DCP's own is not an Exception: a handler of errors would let it end the process.
+    try:
+        yield
+    except CheckpointException as error:
+        causes = {rank: failure[0] for rank, failure in error.failures.items()}
+        rank, cause = min(causes.items())
+        message = f"{what}: rank {rank}: {cause}"
+        if all(isinstance(one, CheckpointError | OSError) for one in causes.values()):
+            raise CheckpointError(message) from error
+        raise RuntimeError(message) from error
+
+
+def _folder_of(root: Path, step: int) -> Path:
+    return root / f"step-{step:09d}"
+
+
+def _random_state_of(folder: Path, rank: int) -> Path:
+    return folder / f"random-{rank:06d}"

@@ -1,0 +1,173 @@
+"""What each rank holds when a generation begins, and the report of what was recovered from it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ettr.elastic.buddies.ring import RingAddress
+from ettr.recovery import (
+    Decision,
+    RecoveryPolicy,
+    RecoveryTimes,
+    RunTimings,
+    recovery_times,
+)
+from ettr.recovery.restore_costs import RunTimingsJson, combined_timings
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryReport:
+    """What a generation began with.
+
+    Attributes:
+        generation: Its number; 1 is the start of the run.
+        source: `start`, `replica`, `partial`, `rollback`; where no process had lived, `composite`
+            or `resume` (a full checkpoint).
+        step: Training steps done; training goes on with the next.
+        reached_step: The furthest step of a survivor before; where none lived, of a block in the
+            running checkpoint, if that was read. -1 at a start.
+        lost_slots: Slots whose shard was in no survivor's process.
+        stale_steps: Mean age of what was restored from the running checkpoint.
+        oldest_step: Oldest step of a block restored from it.
+        relative_perturbation: Predicted ‖δ‖/‖x‖ of a partial recovery or a composite.
+        decision: The planner's choice and what the others would have cost.
+        restore_s: From the formed group to the agreed state.
+        source_s: Of that, from the choice on.
+        source_bytes: Bytes that were restored on all ranks together.
+        fingerprint_before: Hash of this rank's live shard when the failure was met; None: new.
+        fingerprint_after: Hash of it when training went on.
+    """
+
+    generation: int
+    source: str
+    step: int
+    reached_step: int = -1
+    lost_slots: tuple[int, ...] = ()
+    stale_steps: float | None = None
+    oldest_step: int | None = None
+    relative_perturbation: float | None = None
+    decision: Decision | None = None
+    restore_s: float = 0.0
+    source_s: float = 0.0
+    source_bytes: int = 0
+    fingerprint_before: str | None = None
+    fingerprint_after: str | None = None
+
+    @property
+    def lost_steps(self) -> int:
+        """Steps that were done and are done again."""
+        return max(0, self.reached_step - self.step)
+
+
+@dataclass(frozen=True, slots=True)
+class Holdings:
+    """One rank's message: what it holds.
+
+    Attributes:
+        live: Step of its live shard; None: it has none.
+        own: Steps of the images of its shard.
+        neighbour: Steps of the images of the previous slot's shard.
+        n_bytes: Of an image of its shard.
+        full: Steps of the full checkpoints that it sees, the newest first.
+        timed: What it has timed of the run (`RunTimings.to_dict`).
+        noted: What a job that has lost every process had timed.
+        address: Where the previous slot finds it.
+    """
+
+    live: int | None
+    own: list[int]
+    neighbour: list[int]
+    n_bytes: int
+    full: list[int]
+    timed: RunTimingsJson
+    noted: RunTimingsJson | None
+    address: RingAddress | None
+
+
+@dataclass(frozen=True, slots=True)
+class RankInventory:
+    """What all ranks hold, by slot; the same on every rank.
+
+    Attributes:
+        full: Steps of the full checkpoints that every rank sees, the newest first.
+        timed: What the survivors have timed, as one.
+    """
+
+    live: tuple[int | None, ...]
+    own: tuple[frozenset[int], ...]
+    neighbour: tuple[frozenset[int], ...]
+    sizes: tuple[int, ...]
+    full: tuple[int, ...]
+    timed: RunTimings
+
+    @classmethod
+    def of(cls, ranks: Sequence[Holdings]) -> RankInventory:
+        """From the messages of all ranks, in the order of the slots."""
+        survivors = [rank for rank in ranks if rank.live is not None] or ranks
+        timed = combined_timings(RunTimings.from_dict(rank.timed) for rank in survivors)
+        if timed.step_s is None:  # none has lived: what the first rank found on the disk
+            timed = combined_timings(
+                RunTimings.from_dict(rank.noted or rank.timed) for rank in ranks
+            )
+        seen_by_all = set.intersection(*(set(rank.full) for rank in ranks))
+        return cls(
+            tuple(rank.live for rank in ranks),
+            tuple(frozenset(rank.own) for rank in ranks),
+            tuple(frozenset(rank.neighbour) for rank in ranks),
+            tuple(rank.n_bytes for rank in ranks),
+            tuple(sorted(seen_by_all, reverse=True)),
+            timed,
+        )
+
+    @property
+    def world(self) -> int:
+        """Number of slots."""
+        return len(self.live)
+
+    @property
+    def lost(self) -> tuple[int, ...]:
+        """Slots of which no process lives."""
+        return tuple(slot for slot in range(self.world) if self.live[slot] is None)
+
+    @property
+    def reached(self) -> int:
+        """The furthest step of a survivor; -1: there is none."""
+        return max((step for step in self.live if step is not None), default=-1)
+
+    @property
+    def apart(self) -> int:
+        """Steps from the last survivor to the furthest; more than 1: a rollback was broken off."""
+        return self.reached - min((step for step in self.live if step is not None), default=-1)
+
+    @property
+    def lost_bytes(self) -> int:
+        """Bytes of the lost shards."""
+        return sum(self.sizes[slot] for slot in self.lost)
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all shards."""
+        return sum(self.sizes)
+
+    @property
+    def whole_job(self) -> bool:
+        """Whether no process lives and no memory is left."""
+        return all(live is None for live in self.live) and self.common_step() is None
+
+    def measured(self, policy: RecoveryPolicy) -> RecoveryTimes:
+        """Times for the planner."""
+        return recovery_times(
+            self.timed, lost_bytes=self.lost_bytes, total_bytes=self.total_bytes, policy=policy
+        )
+
+    def held(self, slot: int) -> frozenset[int]:
+        """Steps of a slot that are in some memory."""
+        images = self.own[slot] | self.neighbour[(slot + 1) % self.world]
+        live = self.live[slot]
+        return images if live is None else images | {live}
+
+    def common_step(self) -> int | None:
+        """The newest step that is held of every slot; None: there is none."""
+        steps = frozenset.intersection(*(self.held(slot) for slot in range(self.world)))
+        return max(steps, default=None)

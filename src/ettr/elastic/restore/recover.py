@@ -1,0 +1,286 @@
+"""Bring a newly formed group to one state on which all ranks agree.
+
+Every rank sends what it holds; from the same messages each computes the same choice, so that no
+rank has to lead. Order: some memory (exact), the running checkpoint for the lost shards alone
+(partial), a full checkpoint for all (rollback), the state as the script built it. Where no process
+lives, a full checkpoint, or the running checkpoint for all shards (composite) if that was allowed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ettr.checkpoint import CheckpointError
+from ettr.elastic.buddies.exchange import BuddyExchange
+from ettr.elastic.buddies.shard_history import ShardStore
+from ettr.elastic.buddies.shard_image import (
+    copied_parts,
+    fingerprint,
+    image_bytes,
+    put_image,
+    put_parts,
+)
+from ettr.elastic.membership.control_store import RankMessages
+from ettr.elastic.protection import Protection
+from ettr.elastic.restore.full_checkpoint import full_steps, load_full
+from ettr.elastic.restore.model_shard import ModelShard
+from ettr.elastic.restore.rank_inventory import Holdings, RankInventory, RecoveryReport
+from ettr.elastic.restore.running_source import CopyAge, RunningSource
+from ettr.recovery import RecoverySource, RunTimings, Situation, decide, predicted_perturbation
+from ettr.recovery.restore_costs import RunTimingsJson, read_timings
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryScope:
+    """What a recovery works with besides the model.
+
+    Attributes:
+        number: Of the generation.
+        slot: This rank.
+        protection: What guards the shards.
+        shards: This rank's memory over the generations.
+        messages: To all ranks of the generation.
+        buddies: The connections to the neighbours.
+        timed: What this rank has timed of the run.
+        fingerprints: Hash the shard before and after.
+    """
+
+    number: int
+    slot: int
+    protection: Protection
+    shards: ShardStore
+    messages: RankMessages
+    buddies: BuddyExchange
+    timed: RunTimings
+    fingerprints: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _FullLoad:
+    """Message of each rank that tried to load a full checkpoint."""
+
+    failed: bool
+
+
+class Recovery:
+    """One recovery of one rank; `run` returns the report."""
+
+    def __init__(self, scope: RecoveryScope, shard: ModelShard) -> None:
+        self._scope, self._shard, self._pieces = scope, shard, shard.pieces
+        self._shards, self._protection = scope.shards, scope.protection
+        # A rollback may need the state as it was built, and attempts before it overwrite it.
+        self._built = shard.image()
+        self._chosen_s = time.monotonic()
+        root = self._protection.running
+        self._running = (
+            None
+            if root is None
+            else RunningSource(root, scope.slot, scope.shards, scope.messages, shard)
+        )
+
+    def run(self) -> RecoveryReport:
+        """Agree on a state, restore it and copy it; every rank of the generation calls it.
+
+        Raises:
+            UsageError: nothing that the policy allows can recover the lost shards.
+            CheckpointError: the model is not what it was in the generation before.
+            RuntimeError: a rank was lost meanwhile.
+        """
+        begin_s = time.monotonic()
+        before = self._fingerprint_before()
+        inventory = self._gather()
+        report = self._resume(inventory) if inventory.whole_job else self._recover(inventory)
+        self._copy_again(inventory, report)
+        return replace(
+            report,
+            restore_s=time.monotonic() - begin_s,
+            source_s=time.monotonic() - self._chosen_s,
+            fingerprint_before=before,
+            fingerprint_after=fingerprint(self._pieces) if self._scope.fingerprints else None,
+        )
+
+    def _fingerprint_before(self) -> str | None:
+        # Hashed before the rebuilt model takes it over: this is the shard as the failure left it.
+        if self._shards.live is None or not self._scope.fingerprints:
+            return None
+        put_parts(self._pieces, self._shards.live)
+        return fingerprint(self._pieces)
+
+    def _gather(self) -> RankInventory:
+        shards, full = self._shards, self._protection.full
+        ranks = self._scope.messages.gather(
+            "inventory",
+            Holdings(
+                live=self._live_step(),
+                own=shards.own.steps,
+                neighbour=shards.neighbour.steps,
+                n_bytes=image_bytes(self._pieces),
+                full=full_steps(full) if full else [],
+                timed=self._scope.timed.to_dict(),
+                noted=self._noted(),
+                address=self._scope.buddies.address,
+            ),
+        )
+        self._scope.buddies.join(ranks)
+        return RankInventory.of(ranks)
+
+    def _noted(self) -> RunTimingsJson | None:
+        """What a job of which no process lives has timed."""
+        folder = self._protection.timings_folder
+        noted = None if folder is None or not self._shards.empty else read_timings(folder)
+        return None if noted is None else noted.to_dict()
+
+    def _live_step(self) -> int | None:
+        shards = self._shards
+        if shards.live is None and shards.own.steps:
+            # Saved by this slot's process before it ended: the shard without the process.
+            step = shards.own.steps[0]
+            put_image(self._pieces, shards.own.image_of(step))
+            shards.live, shards.live_step = copied_parts(self._pieces), step
+            put_image(self._pieces, self._built)
+        return None if shards.live is None else shards.live_step
+
+    def _recover(self, inventory: RankInventory) -> RecoveryReport:
+        """Survivors live: from memory, the lost shards alone, or all from a full checkpoint."""
+        common = inventory.common_step()
+        ages: list[CopyAge] | None = None
+        if common is None and inventory.apart <= 1:  # else no survivor's shard may stay as it is
+            if not inventory.lost:
+                return self._accept(inventory)
+            if self._running is not None:
+                ages = self._running.gather_ages(inventory)
+        situation = _situation(inventory, common, ages)
+        policy = self._protection.recovery
+        decision = decide(situation, inventory.measured(policy), policy)
+        self._chosen_s = time.monotonic()
+        report = RecoveryReport(
+            generation=self._scope.number,
+            source=str(decision.choice),
+            step=inventory.reached,
+            reached_step=inventory.reached,
+            lost_slots=inventory.lost,
+            decision=decision,
+        )
+        if decision.choice is RecoverySource.REPLICA and common is not None:
+            self._from_memory(inventory, common)
+            return replace(report, step=common, source_bytes=inventory.lost_bytes)
+        if decision.choice is RecoverySource.PARTIAL and self._running is not None:
+            oldest = self._running.restore_lost(inventory)
+            if oldest is not None:
+                return replace(
+                    report,
+                    stale_steps=situation.stale_steps,
+                    oldest_step=oldest,
+                    relative_perturbation=situation.relative_perturbation,
+                    source_bytes=inventory.lost_bytes,
+                )
+        step = self._from_full(inventory)
+        n_bytes = inventory.total_bytes if step else 0
+        return replace(report, source=str(RecoverySource.ROLLBACK), step=step, source_bytes=n_bytes)
+
+    def _accept(self, inventory: RankInventory) -> RecoveryReport:
+        """Nothing was lost, no image is kept: shards that differ by one update go on together."""
+        put_parts(self._pieces, self._shards.live or {})
+        return RecoveryReport(
+            generation=self._scope.number,
+            source=str(RecoverySource.PARTIAL),
+            step=inventory.reached,
+            reached_step=inventory.reached,
+        )
+
+    def _from_memory(self, inventory: RankInventory, step: int) -> None:
+        """Every rank to one step: its own memory, or its buddy's."""
+        shards = self._shards
+        self._scope.buddies.hand_back(inventory, step)
+        if step in shards.own.steps:
+            # with the random state as the step left it, which has moved on since
+            put_image(self._pieces, shards.own.image_of(step))
+        else:
+            put_parts(self._pieces, shards.live or {})
+
+    def _from_full(self, inventory: RankInventory) -> int:
+        """All ranks from the newest intact full checkpoint; 0: the state as it was built."""
+        self._shards.drop_images()
+        put_image(self._pieces, self._built)
+        root = self._protection.full
+        if root is None:
+            return 0
+        for step in inventory.full:
+            failed = False
+            try:
+                load_full(root, step, self._shard.model, self._shard.optimizer)
+            except (CheckpointError, OSError):
+                failed = True
+            ranks = self._scope.messages.gather(f"full-{step}", _FullLoad(failed))
+            if not any(rank.failed for rank in ranks):
+                return step
+        put_image(self._pieces, self._built)
+        return 0
+
+    def _resume(self, inventory: RankInventory) -> RecoveryReport:
+        """No process has lived: the composite, a full checkpoint, or the state as it was built."""
+        report = RecoveryReport(
+            generation=self._scope.number, source="start", step=0, lost_slots=inventory.lost
+        )
+        policy = self._protection.recovery
+        composite = None
+        if self._running is not None and RecoverySource.COMPOSITE in policy.allowed:
+            composite = self._running.restore_all(inventory)
+        if composite is not None:
+            situation = composite.situation
+            decision = decide(situation, inventory.measured(policy), policy)
+            report = replace(report, reached_step=situation.reached_step, decision=decision)
+            if decision.choice is RecoverySource.COMPOSITE:
+                self._chosen_s = composite.began_s
+                self._shards.drop_images()
+                return replace(
+                    report,
+                    source=str(RecoverySource.COMPOSITE),
+                    step=situation.reached_step,
+                    stale_steps=situation.stale_steps,
+                    oldest_step=composite.oldest_step,
+                    relative_perturbation=situation.relative_perturbation,
+                    source_bytes=inventory.total_bytes,
+                )
+        self._chosen_s = time.monotonic()
+        step = self._from_full(inventory)
+        source, n_bytes = ("resume", inventory.total_bytes) if step else ("start", 0)
+        return replace(report, source=source, step=step, source_bytes=n_bytes)
+
+    def _copy_again(self, inventory: RankInventory, report: RecoveryReport) -> None:
+        """Make every image that should be held of the agreed step, where it is missing."""
+        shards, step = self._shards, report.step
+        if not self._protection.buddy:
+            shards.drop_images()
+        elif report.source != str(RecoverySource.REPLICA):
+            self._scope.buddies.copy(self._pieces, step)
+        else:
+            self._scope.buddies.copy_missing(self._pieces, inventory, step)
+        shards.hold_live(self._pieces, step)
+
+
+def _situation(
+    inventory: RankInventory, common_step: int | None, ages: Sequence[CopyAge] | None
+) -> Situation:
+    """What the planner chooses from, where survivors live.
+
+    Args:
+        common_step: the newest step that is held of every slot.
+        ages: of the copies in the running checkpoint, by slot; None: they were not read.
+    """
+    lost_fraction = len(inventory.lost) / inventory.world
+    stale = [ages[slot].stale_steps for slot in inventory.lost] if ages else []
+    known = [steps for steps in stale if steps is not None]
+    moved = [age.relative_perturbation for age in ages or ()]
+    return Situation(
+        reached_step=inventory.reached,
+        replica_step=common_step,
+        stale_steps=sum(known) / len(known) if known and len(known) == len(stale) else None,
+        relative_perturbation=predicted_perturbation(
+            [relative for relative in moved if relative is not None], lost_fraction
+        ),
+        full_step=inventory.full[0] if inventory.full else 0,
+        lost_fraction=lost_fraction,
+    )

@@ -1,0 +1,162 @@
+"""The running checkpoint of one slot during one generation."""
+
+from __future__ import annotations
+
+import warnings
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from ettr.checkpoint import CheckpointError, FencedError, RunningCheckpoint, block_ages, fence
+from ettr.elastic.membership.control_store import RankMessages
+from ettr.elastic.protection import Protection
+from ettr.elastic.restore.model_shard import ModelShard
+from ettr.errors import EttrError
+
+# step <- Generation._guard <- Generation.update <- contextlib <- the script's `with`
+_TO_THE_SCRIPT = 5
+
+
+class RunningGuard:
+    """Saves rounds of the running checkpoint, and warns when they begin to fail."""
+
+    def __init__(self, checkpoint: RunningCheckpoint, slot: int) -> None:
+        self.checkpoint, self._slot = checkpoint, slot
+        self._error: str | None = None
+
+    @classmethod
+    def open(
+        cls, protection: Protection, slot: int, shard: ModelShard, *, fresh: bool
+    ) -> RunningGuard | None:
+        """Take over a slot of the running checkpoint.
+
+        Args:
+            fresh: the slot holds nothing yet, so a failure is only warned of.
+
+        Returns:
+            None where no running checkpoint is kept, or a fresh one has no room.
+
+        Raises:
+            CheckpointError: there is no room for it, and the slot is not fresh.
+        """
+        root = protection.running
+        if root is None:
+            return None
+        # Whoever had the slot before, wherever it may hang, cannot write into it any more.
+        generation = fence(root, slot)
+        try:
+            checkpoint = RunningCheckpoint(
+                root, shard.state, slot=slot, generation=generation, **protection.running_options
+            )
+        except FencedError:
+            raise
+        except CheckpointError as error:
+            if not fresh:
+                raise
+            warnings.warn(
+                f"running checkpoint, slot {slot}: {error}; training goes on without it until the "
+                f"next generation",
+                stacklevel=3,
+            )
+            return None
+        return cls(checkpoint, slot)
+
+    def step(self, step: int) -> None:
+        """Save what is due; a failed round is only warned of, since the run has other guards.
+
+        Raises:
+            FencedError: another process has taken this slot.
+        """
+        try:
+            error = self.checkpoint.step(step).error
+        except FencedError:
+            raise
+        except CheckpointError as failure:  # no room for a file that holds the new moments
+            error = str(failure)
+        if error is not None and error != self._error:
+            warnings.warn(
+                f"running checkpoint, slot {self._slot}: {error}", stacklevel=_TO_THE_SCRIPT
+            )
+        self._error = error
+
+    def save_all(self, step: int, *, fresh: bool) -> None:
+        """Save every block.
+
+        Args:
+            fresh: the slot holds nothing yet, so a failure is only warned of: later rounds fill
+                it. Else it holds blocks of steps that the run has gone back behind.
+
+        Raises:
+            CheckpointError: it cannot be written, and the slot is not fresh.
+            FencedError: another process has taken this slot.
+        """
+        try:
+            self.checkpoint.save_all(step)
+        except FencedError:
+            raise
+        except CheckpointError as error:
+            if not fresh:
+                raise
+            self._error = str(error)
+            warnings.warn(
+                f"running checkpoint, slot {self._slot}: {error}; training goes on", stacklevel=3
+            )
+
+    def close(self) -> None:
+        """Finish the latest round if that is possible."""
+        with suppress(EttrError):
+            self.checkpoint.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """Message of each rank; only slot 0 has something to say."""
+
+    folder: str | None = None
+    error: str | None = None
+
+
+def keep_earlier_run(root: Path, messages: RankMessages, slot: int) -> Path | None:
+    """Move aside what an earlier run has left in a running checkpoint; every rank calls it.
+
+    A run that starts at step 0 would overwrite it.
+
+    Returns:
+        Where it is now, with a warning; None: there was nothing.
+
+    Raises:
+        CheckpointError: on every rank, where it could not be moved.
+    """
+    kept = _Kept()
+    if slot == 0:
+        try:
+            kept = _Kept(folder=_move_aside(root))
+        except (CheckpointError, OSError) as error:
+            kept = _Kept(error=str(error))
+    kept = messages.gather("kept", kept)[0]
+    if kept.error is not None:
+        raise CheckpointError(
+            f"{root} holds the running checkpoint of an earlier run, which cannot be moved aside "
+            f"({kept.error}); give an empty folder, or move it yourself"
+        )
+    return None if kept.folder is None else Path(kept.folder)
+
+
+def _move_aside(root: Path) -> str | None:
+    slots = [path for path in root.glob("slot-*") if path.is_dir()]
+    steps = [age.step for age in block_ages(root) if age.step is not None] if slots else []
+    if max(steps, default=0) == 0:
+        return None
+    name = f"kept-from-step-{max(steps)}"
+    number = sum(path.name.split(".")[0] == name for path in root.glob("kept-*"))
+    folder = root / (f"{name}.{number + 1}" if number else name)
+    folder.mkdir()
+    for path in slots:
+        path.rename(folder / path.name)
+    warnings.warn(
+        f"training starts at step 0 although {root} holds blocks of steps {min(steps)} to "
+        f"{max(steps)}, which are now in {folder}; to continue from them stop, move them back and "
+        f"allow RecoverySource.COMPOSITE in RecoveryPolicy",
+        stacklevel=2,
+    )
+    return str(folder)

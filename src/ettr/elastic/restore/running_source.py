@@ -1,0 +1,215 @@
+"""Restore from the running checkpoint after a loss: the lost shards alone, or every shard."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor
+
+from ettr.checkpoint import CheckpointError, block_ages, restore
+from ettr.elastic.buddies.shard_history import ShardStore
+from ettr.elastic.buddies.shard_image import put_parts
+from ettr.elastic.membership.control_store import RankMessages
+from ettr.elastic.restore.model_shard import ModelShard
+from ettr.elastic.restore.rank_inventory import RankInventory
+from ettr.recovery import Situation
+
+
+@dataclass(frozen=True, slots=True)
+class CopyAge:
+    """Message of each rank before a partial recovery.
+
+    Attributes:
+        stale_steps: Mean age of the copy of a lost shard; None: not lost, or not covered.
+        oldest_step: Of a block of that copy.
+        relative_perturbation: ‖live − saved‖/‖live‖ of a survivor's own shard.
+    """
+
+    stale_steps: float | None = None
+    oldest_step: int | None = None
+    relative_perturbation: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Composite:
+    """A state put together of every slot's running checkpoint, in the live tensors.
+
+    Attributes:
+        began_s: When reading it began (monotonic clock).
+    """
+
+    situation: Situation
+    oldest_step: int
+    began_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Restored:
+    """Message of each rank after the lost shards were restored; None: it could not restore."""
+
+    oldest_step: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Covered:
+    """Message of each rank: the newest step of its slot; None: the slot is not covered."""
+
+    newest_step: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _CompositePart:
+    """Message of each rank that read its shard for a composite.
+
+    Attributes:
+        mean_step: None: it could not be read.
+        delta_norm: ‖δ‖ and `parameter_norm`: ‖x‖; None where some block's movement is unknown.
+    """
+
+    mean_step: float | None = None
+    oldest_step: int | None = None
+    delta_norm: float | None = None
+    parameter_norm: float | None = None
+
+
+class RunningSource:
+    """The running checkpoint as a source for one recovery of one rank.
+
+    Args:
+        root: its folder.
+        slot: this rank.
+        shards: this rank's memory.
+        messages: to all ranks of the generation.
+        shard: the rebuilt model.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        slot: int,
+        shards: ShardStore,
+        messages: RankMessages,
+        shard: ModelShard,
+    ) -> None:
+        self._root, self._slot = root, slot
+        self._shards, self._messages, self._shard = shards, messages, shard
+
+    def gather_ages(self, inventory: RankInventory) -> list[CopyAge]:
+        """How old the lost shards' copies are, and how far the survivors are from theirs."""
+        age = CopyAge()
+        try:
+            if self._slot in inventory.lost:
+                age = self._age_of_copy(inventory.reached)
+            elif self._shards.live is not None:
+                age = CopyAge(relative_perturbation=self._own_distance())
+        except CheckpointError:
+            pass  # nothing that could be used, which is what an empty age means
+        return self._messages.gather("ages", age)
+
+    def restore_lost(self, inventory: RankInventory) -> int | None:
+        """Restore the lost shards and leave the others as they are; every rank calls it.
+
+        Returns:
+            The oldest step of a block that was restored; None: some rank could not restore.
+        """
+        oldest: int | None = inventory.reached
+        if self._slot in inventory.lost:
+            try:
+                oldest = restore(self._root, self._shard.state, slot=self._slot).oldest_step
+            except CheckpointError:
+                oldest = None
+        elif self._shards.live is not None:
+            put_parts(self._shard.pieces, self._shards.live)
+        ranks = self._messages.gather("restored", _Restored(oldest))
+        steps = [rank.oldest_step for rank in ranks if rank.oldest_step is not None]
+        if len(steps) < len(ranks):
+            return None
+        self._shards.drop_images()
+        return min(steps)
+
+    def restore_all(self, inventory: RankInventory) -> Composite | None:
+        """Read every shard from its own running checkpoint into the live tensors.
+
+        It has to be read before it can be chosen: how far its blocks moved is stored in them.
+
+        Returns:
+            None: some slot is not covered, or could not be read.
+        """
+        steps = self._covered_steps()
+        covered = self._messages.gather("composite-ages", _Covered(max(steps) if steps else None))
+        newest = [rank.newest_step for rank in covered if rank.newest_step is not None]
+        if len(newest) < len(covered):
+            return None
+        reached = max([*inventory.full[:1], *newest])
+        began_s = time.monotonic()
+        parts = self._messages.gather("composite", self._composite_part(reached))
+        means = [part.mean_step for part in parts if part.mean_step is not None]
+        oldest = [part.oldest_step for part in parts if part.oldest_step is not None]
+        if len(means) < len(parts) or len(oldest) < len(parts):
+            return None
+        mean_step = sum(n * mean for n, mean in zip(inventory.sizes, means, strict=True))
+        situation = Situation(
+            reached_step=reached,
+            stale_steps=max(0.0, reached - mean_step / inventory.total_bytes),
+            relative_perturbation=_relative(parts),
+            full_step=inventory.full[0] if inventory.full else 0,
+            survivors=False,
+        )
+        return Composite(situation, min(oldest), began_s)
+
+    def _age_of_copy(self, reached_step: int) -> CopyAge:
+        steps = self._covered_steps()
+        if not steps:
+            return CopyAge()
+        return CopyAge(
+            stale_steps=max(0.0, reached_step - sum(steps) / len(steps)), oldest_step=min(steps)
+        )
+
+    def _own_distance(self) -> float:
+        """‖live − saved‖/‖live‖ of this rank's own parameters."""
+        restore(self._root, self._shard.state, slot=self._slot)
+        distance = norm = 0.0
+        for piece in self._shard.pieces:
+            value = (self._shards.live or {}).get(piece.part)
+            saved = piece.live()
+            if piece.name == "param" and isinstance(value, Tensor) and isinstance(saved, Tensor):
+                distance += float((value - saved).double().square().sum())
+                norm += float(value.double().square().sum())
+        return (distance / norm) ** 0.5 if norm else 0.0
+
+    def _covered_steps(self) -> list[int]:
+        """Step of the newest record of each block of this slot; empty: not all are known."""
+        try:
+            steps = [age.step for age in block_ages(self._root, slot=str(self._slot))]
+        except CheckpointError:
+            return []
+        known = [step for step in steps if step is not None]
+        return known if len(known) == len(steps) else []
+
+    def _composite_part(self, reached_step: int) -> _CompositePart:
+        try:
+            report = restore(
+                self._root, self._shard.state, slot=self._slot, reached_step=reached_step
+            )
+        except CheckpointError:
+            return _CompositePart()
+        part = _CompositePart(report.mean_step, report.oldest_step)
+        moved = report.perturbation
+        if moved is None or moved.unmeasured:
+            return part
+        delta_norm = max(moved.delta_norm, moved.walk_norm or 0.0)
+        return _CompositePart(part.mean_step, part.oldest_step, delta_norm, moved.parameter_norm)
+
+
+def _relative(parts: Sequence[_CompositePart]) -> float | None:
+    """‖δ‖/‖x‖ of all shards together; None: some block's movement is not known."""
+    deltas = [part.delta_norm for part in parts if part.delta_norm is not None]
+    norms = [part.parameter_norm for part in parts if part.parameter_norm is not None]
+    if len(deltas) < len(parts) or len(norms) < len(parts):
+        return None
+    norm = math.hypot(*norms)
+    return math.hypot(*deltas) / norm if norm > 0 else None

@@ -1,0 +1,1 @@
+"""The parent of the ranks: states, processes, hangs, its report."""
