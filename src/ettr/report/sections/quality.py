@@ -21,7 +21,7 @@ def quality_section(quality: DataQuality) -> Section:
         "quality",
         "Data quality and assumptions",
         _lead(quality),
-        (_coverage_figure(quality.coverage),) if quality.coverage else (),
+        (_coverage_figure(quality.coverage),) if _several_days(quality.coverage) else (),
         (_files(quality), _rejects(quality), _coverage(quality.coverage)),
         (*_doubts(quality), *quality.assumptions),
     )
@@ -99,6 +99,11 @@ def _coverage(coverage: tuple[Coverage, ...]) -> TextTable:
         ),
         frozenset({2, 5}),
     )
+
+
+def _several_days(coverage: tuple[Coverage, ...]) -> bool:
+    """Whether there is a course of days to draw; of one day the table says all."""
+    return len({day for one in coverage for day in (one.first_day, one.last_day)}) > 1
 
 
 def _coverage_figure(coverage: tuple[Coverage, ...]) -> Figure:
