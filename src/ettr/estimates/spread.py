@@ -183,8 +183,8 @@ def _meaning(believed: Spread, both: list[Spread]) -> str:
     failures = max(one.failures for one in both)
     counted = "1 failure" if failures == 1 else f"{failures} failures"
     return (
-        f"Whether failures cluster cannot be known from {counted} alone: the intervals hold only if "
-        "failures are independent."
+        f"Whether failures cluster cannot be known from {counted} alone: the intervals hold only "
+        "if failures are independent."
     )
 
 
