@@ -17,11 +17,11 @@ from ettr.checkpoint import (  # noqa: E402
     RunningCheckpoint,
     TensorState,
     TrainingState,
-    prefetch,
     restore,
     verify,
 )
 from ettr.checkpoint.perturbation import distance  # noqa: E402
+from ettr.checkpoint.slots import prefetch  # noqa: E402
 from ettr.checkpoint.tensors.model_tensors import TensorPlace  # noqa: E402
 from ettr.recovery import RecoveryPolicy  # noqa: E402
 

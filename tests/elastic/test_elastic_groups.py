@@ -17,11 +17,11 @@ from ettr.elastic import (  # noqa: E402
     RecoveryReport,
     Timeouts,
     TorchrunGroup,
-    recover,
-    rendezvous,
 )
 from ettr.elastic.buddies.shm_handoff import Handoff, save_to_shm  # noqa: E402
+from ettr.elastic.membership import rendezvous  # noqa: E402
 from ettr.elastic.membership.rendezvous import Cause, Membership  # noqa: E402
+from ettr.elastic.restore import recover  # noqa: E402
 from ettr.errors import UsageError  # noqa: E402
 from ettr.progress.recorder import ProgressRecorder  # noqa: E402
 from ettr.recovery import RecoveryPolicy, RecoverySource  # noqa: E402

@@ -26,9 +26,11 @@ from ettr.models.registry import (
     law_of_age,
 )
 from ettr.projection.ageing import fit_at_ages, fit_since_last_step
+from ettr.projection.renewal import RepairLaw
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY
 
 CLOCKS = ("use", "age")
+_REPAIR_OF = {"use": RepairLaw.GOOD_AS_NEW, "age": RepairLaw.MINIMAL}
 _MOMENT_S = 1e-3
 
 
@@ -125,6 +127,7 @@ def choose_models(
     ages_days: tuple[float, float] | None,
     clock: str,
     confidence: float,
+    repair_law: RepairLaw | None = None,
 ) -> ChosenModels:
     """The models of those names fitted to a fleet.
 
@@ -135,6 +138,8 @@ def choose_models(
         ages_days: clock of the nodes over the run, for laws of age.
         clock: `use` since a node's last failure, or `age` since it entered service.
         confidence: of the intervals.
+        repair_law: what a repair does to that clock; where None, what the clock means: a failure
+            sets the time since the last one back, and leaves the age in service as it is.
 
     Raises:
         UsageError: a name is unknown, or a model does not apply to what there is.
@@ -153,9 +158,10 @@ def choose_models(
             notes.append(_since(fit, origin, step_days))
         elif spans is not None and ages_days is not None:
             law, lifetimes = law_of_age(name), _lifetimes(spans.observed(), clock, name)
-            fits.append(fit_at_ages(law, lifetimes, ages_days, evidence.rate, confidence))
+            repair = repair_law or _REPAIR_OF[clock]
+            fits.append(fit_at_ages(law, lifetimes, ages_days, evidence.rate, confidence, repair))
             oldest = float(lifetimes.duration_s.max()) / SECONDS_PER_DAY
-            notes.append(f"{fits[-1].meaning} {_clock_words(clock)}")
+            notes.append(f"{fits[-1].meaning} {_clock_words(clock)} Repairs: {repair.value}.")
     return ChosenModels(tuple(fits), ages_days, oldest, tuple(dict.fromkeys(notes)))
 
 

@@ -142,6 +142,16 @@ class ModelOptions(OptionGroup):
         needs(Input.MODEL_OF_AGE),
     ] = None
 
+    repair_law: Annotated[
+        str | None,
+        typer.Option(
+            "--repair-law",
+            metavar="LAW",
+            help="What a repair does to that clock: good-as-new (of use) or minimal (of age).",
+        ),
+        needs(Input.MODEL_OF_AGE),
+    ] = None
+
     def of_age(self) -> bool:
         """Whether one of them depends on the age of the nodes."""
         return any(name in LAWS_OF_AGE for name in self.model or ())
@@ -155,6 +165,7 @@ class ModelOptions(OptionGroup):
             UsageError: one is unknown, or does not apply to what there is.
         """
         from ettr.analysis.model_choice import CLOCKS, choose_models
+        from ettr.projection.renewal import RepairLaw
 
         if not self.model:
             return None
@@ -165,6 +176,9 @@ class ModelOptions(OptionGroup):
             ages_days=None if self.ages is None else q.span_days("--ages", self.ages),
             clock=self.clock or CLOCKS[0],
             confidence=confidence,
+            repair_law=None
+            if self.repair_law is None
+            else q.one_of("--repair-law", self.repair_law, RepairLaw),
         )
 
 

@@ -9,9 +9,13 @@ import math
 import re
 from collections.abc import Callable
 from datetime import datetime
+from enum import StrEnum
+from typing import TypeVar
 
 from ettr.errors import UsageError
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR, SECONDS_PER_MINUTE
+
+ChoiceT = TypeVar("ChoiceT", bound=StrEnum)
 
 _QUANTITY = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z]*)(/s)?\s*")
 _SECONDS = {
@@ -256,3 +260,16 @@ def shares(option: str, text: str, names: tuple[str, ...]) -> dict[str, float]:
             f"{option} {text!r}: the shares sum to {sum(found.values()):g}; make them sum to 1"
         )
     return found
+
+
+def one_of(option: str, text: str, choices: type[ChoiceT]) -> ChoiceT:
+    """The choice that a text names.
+
+    Raises:
+        UsageError: it names none; the message lists those there are.
+    """
+    try:
+        return choices(text)
+    except ValueError:
+        known = " or ".join(choice.value for choice in choices)
+        raise UsageError(f"{option} {text}: give {known}") from None

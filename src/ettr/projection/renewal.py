@@ -61,7 +61,7 @@ def renewals(
         age_s: Age of the node at the beginning, in seconds; a new one where 0.
 
     Returns:
-        The expected number; infinite where lives are far shorter than one step of the grid.
+        The expected number; where lives are shorter than a step of the grid, that of the long run.
 
     Raises:
         UsageError: the horizon is not positive, or the age is negative.
@@ -77,8 +77,9 @@ def renewals(
     half = grid[1:] - grid[1] / 2.0
     by_end = -np.expm1(-cumulative_hazard(grid))
     by_half = -np.expm1(-cumulative_hazard(half))
-    if by_half[0] > 1.0 - 1e-9:
-        return float("inf")  # a life is far shorter than a step of the grid
+    if by_half[0] > 0.5:
+        # lives are shorter than a step of the grid: in the long run one failure a mean life
+        return horizon_s / _mean_life_s(cumulative_hazard, horizon_s)
     expected = np.zeros(n_steps + 1)
     step = np.zeros(n_steps)
     for i in range(1, n_steps + 1):
@@ -92,3 +93,11 @@ def renewals(
     first = -np.expm1(-(cumulative_hazard(age_s + grid) - gone))
     later = (expected[:-1] + expected[1:])[::-1] / 2.0
     return float(first[-1] + np.diff(first) @ later)
+
+
+def _mean_life_s(cumulative_hazard: CumulativeHazard, horizon_s: float) -> float:
+    """Mean of a life that hardly ever reaches the horizon: the integral of its survival."""
+    clock_s = np.concatenate(([0.0], np.geomspace(horizon_s * 1e-12, horizon_s, 2000)))
+    with np.errstate(over="ignore"):
+        survival = np.exp(-cumulative_hazard(clock_s))
+    return float(np.sum(np.diff(clock_s) * (survival[:-1] + survival[1:]) / 2.0))
