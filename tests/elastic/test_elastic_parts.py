@@ -27,7 +27,6 @@ from ettr.elastic import (  # noqa: E402
     SupervisorOptions,
     Timeouts,
     available_backends,
-    process_group,
     supervise,
 )
 from ettr.elastic.buddies.shard_history import ShardHistory, ShardStore  # noqa: E402
@@ -41,6 +40,7 @@ from ettr.elastic.buddies.shard_image import (  # noqa: E402
     take_image,
 )
 from ettr.elastic.buddies.sockets import open_sockets, shut_down_connections  # noqa: E402
+from ettr.elastic.membership import process_group  # noqa: E402
 from ettr.elastic.membership.control_store import connect, prefixed  # noqa: E402
 from ettr.elastic.membership.rendezvous import Membership  # noqa: E402
 from ettr.elastic.restore.full_checkpoint import full_steps  # noqa: E402

@@ -14,11 +14,13 @@ from ettr.elastic import (  # noqa: E402
     SupervisorOptions,
     SupervisorReport,
     Timeouts,
+)
+from ettr.elastic.membership import rendezvous  # noqa: E402
+from ettr.elastic.membership.rendezvous import Cause, Heartbeat, Membership  # noqa: E402
+from ettr.elastic.supervision import (
     hang_detector,
-    rendezvous,
     worker_process,
 )
-from ettr.elastic.membership.rendezvous import Cause, Heartbeat, Membership  # noqa: E402
 from ettr.elastic.supervision import supervisor as supervising  # noqa: E402
 from ettr.elastic.supervision.states import SupervisionState, WorkerState  # noqa: E402
 from ettr.elastic.supervision.supervisor import Supervisor  # noqa: E402
