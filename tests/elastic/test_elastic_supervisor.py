@@ -17,7 +17,7 @@ from ettr.elastic import (  # noqa: E402
 )
 from ettr.elastic.membership import rendezvous  # noqa: E402
 from ettr.elastic.membership.rendezvous import Cause, Heartbeat, Membership  # noqa: E402
-from ettr.elastic.supervision import (
+from ettr.elastic.supervision import (  # noqa: E402
     hang_detector,
     worker_process,
 )
