@@ -23,7 +23,7 @@ from ettr.cli.help import REST
 from ettr.cli.main import COMMANDS, build_app
 from ettr.sources.registry import all_sources
 from ettr.sources.spool import SPOOL_LIMIT_BYTES
-from ettr.tables import DERIVED, TABLES, Table
+from ettr.tables import DERIVED, TABLES, Column, Table
 from ettr.taxonomy import VENDORS, load_taxonomy
 from ettr.taxonomy.records import read_records
 
@@ -100,7 +100,9 @@ def _tables() -> str:
         "Raw logs become these tables; every stage reads and writes them, and `ettr ingest` stores "
         "them (a folder of Parquet, a DuckDB file, or any Ibis backend). Times are UTC in "
         "microseconds, identifiers are text, unknown is null. A row whose key is already in the "
-        "store replaces the older one.",
+        "store replaces the older one; an open row (its `end` is null) never replaces a closed "
+        "one. Where a column says that a known value is kept, null does not replace it: the row "
+        "that stays takes it from the other row with the same key, whichever was read first.",
         "## Stored",
         *(_one_table(table) for table in TABLES.values()),
         "## Derived",
@@ -111,11 +113,15 @@ def _tables() -> str:
     return "\n\n".join(parts)
 
 
+def _null_of(column: Column) -> str:
+    """What null means in a column, and when it is not taken over."""
+    if not column.null:
+        return "never null"
+    return _cell(f"{column.null}; {column.keeps}" if column.keeps else column.null)
+
+
 def _one_table(table: Table) -> str:
-    rows = (
-        (_code(c.name), _code(c.kind), _cell(c.means), _cell(c.null) or "never null")
-        for c in table.columns
-    )
+    rows = ((_code(c.name), _code(c.kind), _cell(c.means), _null_of(c)) for c in table.columns)
     key = ", ".join(_code(name) for name in table.key)
     head = f"### {table.name}\n\nOne row: {table.row}. Key: {key}."
     return f"{head}\n\n{_table(('column', 'type', 'meaning', 'null means'), rows)}"

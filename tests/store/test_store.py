@@ -386,3 +386,17 @@ def test_an_older_store_takes_new_rows(old_store: Path) -> None:
         assert len(progress_rows(store)) == 3
     if old_store.is_dir():
         assert json.loads((old_store / "store.json").read_text())["version"] == 2
+
+
+def test_rows_of_an_older_store_take_what_a_snapshot_knows(old_store: Path) -> None:
+    with open_store(old_store) as store:
+        held = store.table("attempts").filter(store.table("attempts")["job_id"] == "17")
+        snapshot = held.to_pyarrow().to_pylist()[0]
+        snapshot |= {"state": "RUNNING", "end": None, "file_id": "new", "excluded_nodes": "n[1-2]"}
+        ingest(store, "new", pa.Table.from_pylist([snapshot], schema=ATTEMPTS.arrow_schema))
+    with open_store(old_store) as store:
+        rows = store.table("attempts").order_by("job_id").to_pyarrow().to_pylist()
+        assert [(row["job_id"], row["state"], row["excluded_nodes"]) for row in rows] == [
+            ("17", "NODE_FAIL", "n[1-2]"),
+            ("18", "RUNNING", None),
+        ]

@@ -20,6 +20,8 @@ from ibis.common.exceptions import TableNotFound
 from ettr.errors import StoreError
 from ettr.store.base import Ingestion, Store, disconnect, known, no_rows, with_every_column
 from ettr.store.integrity import corrupt, decode_all
+from ettr.store.keeping import Filling, keeping_columns, one_per_key
+from ettr.store.merging import merging_engine, same_key
 from ettr.tables import FILES, TABLES, Table
 
 
@@ -110,19 +112,30 @@ class BackendStore(Store):
             stored = self._backend.create_table(name, schema=ibis.schema(table.arrow_schema))
         old = with_every_column(table, stored)
         new = ibis.memtable(rows)
+        untaken = rows.slice(0, 0)
         if "end" in table.names and "end" not in table.key:
             closed = old.filter(old["end"].notnull())
             open_rows = new.filter(new["end"].isnull())
             reopened = open_rows.semi_join(closed, _same_key(table, open_rows, closed))
-            rows = new.anti_join(reopened, _same_key(table, new, reopened)).to_pyarrow()
-            rows = rows.select(list(table.names))
+            given = rows.num_rows
+            taken = new.anti_join(reopened, _same_key(table, new, reopened)).to_pyarrow()
+            if taken.num_rows < given:
+                untaken = reopened.to_pyarrow()
+            rows = taken.select(list(table.names))
             new = ibis.memtable(rows)
         left = old.anti_join(new, _same_key(table, old, new)).select(table.names)
         if "file_id" in table.names:
             left = left.filter(left["file_id"] != file_id)
         kept = left.to_pyarrow().cast(table.arrow_schema)
         is_current = _takes_all_rows(table, stored)
-        if not is_current or kept.num_rows < old.count().to_pyarrow().as_py():
+        is_smaller = kept.num_rows < old.count().to_pyarrow().as_py()
+        if is_smaller and keeping_columns(table):
+            replaced = old.semi_join(new, _same_key(table, old, new)).select(table.names)
+            rows = _filled(table, rows, replaced.to_pyarrow())
+        if untaken.num_rows:
+            # an open row that is not taken may still know what the closed one does not
+            kept = _filled(table, kept, untaken)
+        if not is_current or is_smaller or untaken.num_rows:
             merged = pa.concat_tables([kept, rows.cast(table.arrow_schema)])
             self._backend.create_table(name, merged, overwrite=True)
         elif rows.num_rows:
@@ -186,6 +199,23 @@ def _last_per_key(table: Table, rows: pa.Table) -> pa.Table:
     found = last.aggregate([("place", "max")]).column("place_max")
     if len(found) == n_rows:
         return rows
+    if keeping_columns(table):
+        return _by_engine(table, one_per_key(table, "new_rows"), new_rows=rows)
     # places beyond the last are those of closed rows
     kept = pc.if_else(pc.less(found, n_rows), found, pc.subtract(found, n_rows))
     return rows.take(kept.take(pc.sort_indices(kept)))
+
+
+def _filled(table: Table, rows: pa.Table, givers: pa.Table) -> pa.Table:
+    """The rows, with what others of the same key know and they do not."""
+    filling = Filling(table, same_key(table), "new_rows", table.names, "old_rows", table.names)
+    return _by_engine(table, filling.query, new_rows=rows, old_rows=givers)
+
+
+def _by_engine(table: Table, query: str, **relations: pa.Table) -> pa.Table:
+    """Rows that a query of the merging engine makes of some tables in memory."""
+    with merging_engine() as duck:
+        for name, rows in relations.items():
+            duck.register(name, rows)
+        made: pa.Table = duck.sql(query).to_arrow_table()
+        return made.cast(table.arrow_schema)

@@ -2,7 +2,8 @@
 
 A file is ingested as a whole or not at all. A row whose key is already there replaces the older
 row, so that a later dump of a job updates it, with one exception: an open row (its `end` is null)
-never replaces a closed one, so the order in which dumps are ingested does not matter.
+never replaces a closed one, so the order in which dumps are ingested does not matter. What only the
+other row knows of the submission is kept (`Column.keeps`).
 """
 
 from __future__ import annotations

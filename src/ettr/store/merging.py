@@ -1,4 +1,7 @@
-"""How the rows of one file join those that a folder holds: the newer row of each key stands."""
+"""How the rows of one file join those that a folder holds: the newer row of each key stands.
+
+What only the other row knows of a submission is kept: see `ettr.store.keeping`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from ettr.store.base import newest_first
+from ettr.store.keeping import Filling, keeping_columns, one_per_key
 from ettr.tables import Table
 
 
@@ -20,9 +23,7 @@ class Merge:
     ) -> None:
         self._duck, self._table, self._file_id, self._part = duck, table, file_id, part
         self._key = ", ".join(f'"{name}"' for name in table.key)
-        self._same_key = " AND ".join(
-            f'old."{name}" {_equals(table, name)} new."{name}"' for name in table.key
-        )
+        self._same_key = same_key(table)
 
     def run(self, old: list[Path], new: Path | None) -> list[Path]:
         """Paths that make up the table afterwards."""
@@ -30,12 +31,20 @@ class Merge:
         if new is None:
             return [path for path in kept if path is not None]
         new = self._one_per_key(new)
-        new = self._without_reopened(new, [path for path in kept if path is not None])
+        newest = self._without_reopened(new, [path for path in kept if path is not None])
         left = [
-            path if path is None else self._without_keys(index, path, new)
+            path if path is None else self._without_keys(index, path, newest)
             for index, path in enumerate(kept)
         ]
-        return [path for path in left if path is not None] + ([new] if _n_rows(new) else [])
+        if left != old:
+            newest = self._filled(newest, old, "kept")
+        if newest != new:
+            # an open row that is not taken may still know what the closed one does not
+            left = [
+                path if path is None else self._filled(path, [new], f"kept{index}")
+                for index, path in enumerate(left)
+            ]
+        return [path for path in left if path is not None] + ([newest] if _n_rows(newest) else [])
 
     def _count(self, relation: str) -> int:
         found = self._duck.execute(f"SELECT count(*) FROM {relation}").fetchall()  # noqa: S608
@@ -69,19 +78,13 @@ class Merge:
         ).fetchall()[0]
         if distinct[0] == distinct[1]:
             return new
-        order = ", ".join(f"{column} {way}" for column, way in newest_first(self._table))
-        query = (
-            f"SELECT * FROM {_parquet(new)} QUALIFY row_number() OVER "  # noqa: S608
-            f"(PARTITION BY {self._key} ORDER BY {order or self._key}) = 1"
-        )
-        return self._rewrite(query, "distinct")
+        return self._rewrite(one_per_key(self._table, _parquet(new)), "distinct")
 
     def _without_reopened(self, new: Path, old: list[Path]) -> Path:
         """An open row never replaces a closed one."""
         if "end" not in self._table.names or "end" in self._table.key or not old:
             return new
-        listed = "[" + ", ".join(_quoted(path) for path in old) + "]"
-        closed = f'(SELECT * FROM read_parquet({listed}, union_by_name = true) WHERE "end" NOTNULL)'  # noqa: S608
+        closed = f'(SELECT * FROM {_parquet(*old)} WHERE "end" NOTNULL)'  # noqa: S608
         reopened = f'old."end" IS NULL AND {self._same_key}'
         if not self._count(f"{_parquet(new)} old SEMI JOIN {closed} new ON {reopened}"):
             return new
@@ -98,8 +101,24 @@ class Merge:
         query = f"SELECT * FROM {both.format('ANTI')}"  # noqa: S608
         return self._unless_empty(self._rewrite(query, f"left{index}"))
 
+    def _filled(self, path: Path, givers: list[Path], label: str) -> Path:
+        """The rows of a part, with what other rows of the same key know and they do not."""
+        if not keeping_columns(self._table):
+            return path
+        give = set().union(*(pq.read_schema(giver).names for giver in givers))
+        has = pq.read_schema(path).names
+        filling = Filling(self._table, self._same_key, _parquet(path), has, _parquet(*givers), give)
+        if not self._duck.execute(filling.count).fetchall()[0][0]:
+            return path
+        return self._rewrite(filling.query, label)
+
     def _unless_empty(self, path: Path) -> Path | None:
         return path if _n_rows(path) else None
+
+
+def same_key(table: Table) -> str:
+    """SQL's condition that a row `old` and a row `new` have the same key."""
+    return " AND ".join(f'old."{name}" {_equals(table, name)} new."{name}"' for name in table.key)
 
 
 def _equals(table: Table, name: str) -> str:
@@ -130,8 +149,11 @@ def duck_errors() -> type[Exception]:
     return duckdb.Error
 
 
-def _parquet(path: Path) -> str:
-    return f"read_parquet({_quoted(path)})"
+def _parquet(*paths: Path) -> str:
+    if len(paths) == 1:
+        return f"read_parquet({_quoted(paths[0])})"
+    listed = "[" + ", ".join(_quoted(path) for path in paths) + "]"
+    return f"read_parquet({listed}, union_by_name = true)"
 
 
 def _quoted(path: Path) -> str:

@@ -18,6 +18,7 @@ from ettr.tables.schemas import (
     REJECTS,
     TABLES,
     Column,
+    Keeps,
     Kind,
     Table,
 )
@@ -36,6 +37,7 @@ __all__ = [
     "REJECTS",
     "TABLES",
     "Column",
+    "Keeps",
     "Kind",
     "Table",
 ]

@@ -35,14 +35,30 @@ class Kind(StrEnum):
         }[self]
 
 
+class Keeps(StrEnum):
+    """When a newer row that holds null keeps the value of an older row with the same key.
+
+    Columns whose null says something (it has not started, it has no nodes) or that change with
+    every reading (its state, its times, what it used) do not.
+    """
+
+    NEVER = ""
+    ALWAYS = "a known value is kept"
+    SAME_STATE = "a known value is kept while `state` is the same"
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: its kind, what it means, what null means (empty: null is not allowed)."""
+    """One column: its kind, what it means, what null means (empty: null is not allowed).
+
+    `keeps` says when a value outlives a newer row that does not know it.
+    """
 
     name: str
     kind: Kind
     means: str
     null: str = ""
+    keeps: Keeps = Keeps.NEVER
 
     @property
     def nullable(self) -> bool:
@@ -114,16 +130,16 @@ class Table:
                 yield f"{name}: no such column"
 
 
-def _string(name: str, means: str, null: str = "") -> Column:
-    return Column(name, Kind.STRING, means, null)
+def _string(name: str, means: str, null: str = "", keeps: Keeps = Keeps.NEVER) -> Column:
+    return Column(name, Kind.STRING, means, null, keeps)
 
 
-def _int(name: str, means: str, null: str = "") -> Column:
-    return Column(name, Kind.INT, means, null)
+def _int(name: str, means: str, null: str = "", keeps: Keeps = Keeps.NEVER) -> Column:
+    return Column(name, Kind.INT, means, null, keeps)
 
 
-def _float(name: str, means: str, null: str = "") -> Column:
-    return Column(name, Kind.FLOAT, means, null)
+def _float(name: str, means: str, null: str = "", keeps: Keeps = Keeps.NEVER) -> Column:
+    return Column(name, Kind.FLOAT, means, null, keeps)
 
 
 def _time(name: str, means: str, null: str = "") -> Column:
@@ -171,16 +187,30 @@ ATTEMPTS = Table(
         _CLUSTER,
         _string("attempt_id", "the key in one string: cluster/job_id@submit"),
         _string("job_id", "the job's id as the scheduler shows it: 17, 7_1 (array), 30+1 (het)"),
-        _string("job_id_raw", "the id in the scheduler's own numbering", "the log has none"),
-        _string("array_job_id", "id of the job array", "not a member of an array"),
-        _string("het_job_id", "id of the heterogeneous job", "not a part of one"),
-        _string("name", "job name", "the log has none"),
-        _string("user", "owner", "the log has none"),
-        _string("account", "account charged", "the log has none"),
-        _string("partition", "partition", "the log has none"),
-        _string("qos", "quality of service", "the log has none"),
+        _string(
+            "job_id_raw",
+            "the id in the scheduler's own numbering",
+            "the log has none",
+            keeps=Keeps.ALWAYS,
+        ),
+        _string(
+            "array_job_id", "id of the job array", "not a member of an array", keeps=Keeps.ALWAYS
+        ),
+        _string(
+            "het_job_id", "id of the heterogeneous job", "not a part of one", keeps=Keeps.ALWAYS
+        ),
+        _string("name", "job name", "the log has none", keeps=Keeps.ALWAYS),
+        _string("user", "owner", "the log has none", keeps=Keeps.ALWAYS),
+        _string("account", "account charged", "the log has none", keeps=Keeps.ALWAYS),
+        _string("partition", "partition", "the log has none", keeps=Keeps.ALWAYS),
+        _string("qos", "quality of service", "the log has none", keeps=Keeps.ALWAYS),
         _string("state", "base state, such as COMPLETED or NODE_FAIL; no suffix"),
-        _string("cancelled_by", "user id that cancelled it", "not cancelled, or not known"),
+        _string(
+            "cancelled_by",
+            "user id that cancelled it",
+            "not cancelled, or not known",
+            keeps=Keeps.SAME_STATE,
+        ),
         _int("exit_code", "exit code of the batch script", "the log has none"),
         _int("exit_signal", "signal that ended it", "the log has none"),
         _int("derived_exit_code", "highest exit code of its steps", "the log has none"),
@@ -196,17 +226,30 @@ ATTEMPTS = Table(
         _time("end", "when it ended", "has not ended"),
         _float("elapsed_s", "seconds run, without suspended time", "has not started"),
         _float("suspended_s", "seconds suspended", "the log has none"),
-        _float("time_limit_s", "its time limit", "unlimited, or the log has none"),
+        _float(
+            "time_limit_s", "its time limit", "unlimited, or the log has none", keeps=Keeps.ALWAYS
+        ),
         _int("n_nodes", "nodes allocated (0: it never had any)", "the log has none"),
         _int("n_cpus", "CPUs allocated", "the log has none"),
         _int("n_gpus", "GPUs allocated over all nodes (0: none)", "the log does not say"),
-        _int("requested_nodes", "nodes asked for (at least)", "the log does not say"),
-        _int("requested_gpus", "GPUs asked for over all nodes (0: none)", "the log does not say"),
+        _int(
+            "requested_nodes",
+            "nodes asked for (at least)",
+            "the log does not say",
+            keeps=Keeps.ALWAYS,
+        ),
+        _int(
+            "requested_gpus",
+            "GPUs asked for over all nodes (0: none)",
+            "the log does not say",
+            keeps=Keeps.ALWAYS,
+        ),
         _string("node_list", "its nodes as the log writes them", "never had nodes"),
         _string(
             "excluded_nodes",
             "nodes that its owner excluded, compact as the scheduler writes lists: n[1-2],n7",
             "none, or the log does not say",
+            keeps=Keeps.ALWAYS,
         ),
         _int("priority", "scheduler priority", "the log has none"),
         _string("reason", "last pending reason; never why it ended", "none"),
@@ -215,10 +258,13 @@ ATTEMPTS = Table(
             "failed_node",
             "node whose failure ended it, as the log itself says",
             "the log does not say",
+            keeps=Keeps.SAME_STATE,
         ),
-        _string("comment", "comment of the owner", "none"),
-        _string("work_dir", "work folder", "the log has none"),
-        _string("submit_line", "the command that submitted it", "the log has none"),
+        _string("comment", "comment of the owner", "none", keeps=Keeps.ALWAYS),
+        _string("work_dir", "work folder", "the log has none", keeps=Keeps.ALWAYS),
+        _string(
+            "submit_line", "the command that submitted it", "the log has none", keeps=Keeps.ALWAYS
+        ),
         *_PROVENANCE,
     ),
 )
