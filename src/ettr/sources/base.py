@@ -28,6 +28,13 @@ class ReadOptions:
     column_map: dict[str, str] | None = None
     table: str | None = None
     start: datetime | None = None
+    # not what the user said: the store's only cluster, for records that name none
+    default_cluster: str | None = None
+
+    @property
+    def unnamed_cluster(self) -> str | None:
+        """The cluster of records that name none; None where nobody knows."""
+        return self.cluster or self.default_cluster
 
 
 @dataclass(frozen=True, slots=True)

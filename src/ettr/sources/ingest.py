@@ -81,7 +81,7 @@ def ingest_log(
         raise SourceError(f"{log}: is empty")
     source = named(source_name) if source_name else _recognised(head, log.name, options)
     _check_options(log, source, options, head)
-    file_id = _file_id(log.path, source)
+    file_id = _file_id(log.path, source, options.table)
     origin = Origin(log.path, file_id, head, log.label, log.is_nameless)
     text = _options_text(options)
     there = store.files()
@@ -95,7 +95,7 @@ def ingest_log(
                 rows_rejected=known.rows_rejected,
             )
     if options.cluster is None and there:
-        options = replace(options, cluster=_only_cluster(store))
+        options = replace(options, default_cluster=_only_cluster(store))
     with store.ingestion(file_id) as ingestion:
         return _read_into(ingestion, log, origin, source, options, text, progress)
 
@@ -179,9 +179,11 @@ def _read_into(
     )
 
 
-def _file_id(path: Path, source: Source) -> str:
+def _file_id(path: Path, source: Source, table: str | None) -> str:
     # SHA-256 has instructions of its own on today's processors, which makes it the fastest here
     digest = hashlib.sha256(source.name.encode())
+    # one file may hold the columns of two tables, and is then two logs
+    digest.update((table or "").encode())
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK_BYTES):
             digest.update(chunk)

@@ -16,7 +16,7 @@ class LogRows(BatchBuilder):
     """Collects the rows of one log, and hands them out in batches."""
 
     def __init__(self, source: str, origin: Origin, options: ReadOptions) -> None:
-        super().__init__(source, origin.file_id, options.cluster)
+        super().__init__(source, origin.file_id, options.unnamed_cluster)
         self.origin, self.options = origin, options
 
     def node_of_file(self) -> str | None:

@@ -66,7 +66,7 @@ def _row(line: bytes, options: ReadOptions) -> dict[str, Any]:
     event = decode_line(line)
     return {
         "run_id": event.run,
-        "cluster": event.cluster or options.cluster,
+        "cluster": event.cluster or options.unnamed_cluster,
         "job_id": event.job,
         "rank": event.rank,
         "time": _EPOCH + timedelta(microseconds=microseconds(event.time_s)),

@@ -78,7 +78,7 @@ class AttemptReader:
 
     def __init__(self, source: str, file_id: str, options: ReadOptions, what: str) -> None:
         self._source, self._file_id = source, file_id
-        self._cluster = options.cluster
+        self._cluster, self._default_cluster = options.cluster, options.default_cluster
         self._times = TimeColumns(options.timezone, what)
         self._node_lists = NodeLists()
         self._counts: Counter[str] = Counter()
@@ -165,8 +165,8 @@ class AttemptReader:
         if self._cluster:
             cluster = pa.repeat(self._cluster, records.n)
         elif cluster.null_count:
-            self._counts["cluster"] += cluster.null_count
-            cluster = cluster.fill_null(DEFAULT_CLUSTER)
+            self._counts["cluster"] += 0 if self._default_cluster else cluster.null_count
+            cluster = cluster.fill_null(self._default_cluster or DEFAULT_CLUSTER)
         out["cluster"] = cluster
         self._parse(records, ID_FIELDS, out)
         records.reject(out["state"].is_null(), "unknown-state", "state")

@@ -1,0 +1,99 @@
+"""Two clusters in one store, whose jobs share ids and nodes share names; and one file twice."""
+
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.program import ettr
+
+HEAD = "JobID|JobName|User|Cluster|State|Submit|Start|End|ElapsedRaw|NNodes|NodeList|AllocTRES\n"
+ALPHA = (
+    "17|a|u|alpha|COMPLETED|2026-11-01T10:00:00|2026-11-01T10:00:00|2026-11-01T11:00:00|3600|1|n1|"
+    "gres/gpu=8\n"
+)
+BETA = (
+    "17|b|v|beta|NODE_FAIL|2026-11-01T10:00:00|2026-11-01T10:00:00|2026-11-01T12:00:00|7200|1|n1|"
+    "gres/gpu=8\n"
+)
+EVENTS = (
+    "Cluster|NodeName|TimeStart|TimeEnd|State|Reason|User\n"
+    "beta|n1|2026-11-01T12:00:00|2026-11-01T13:00:00|DOWN*|Not responding|root(0)\n"
+)
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> dict[str, Path]:
+    texts = {"alpha": HEAD + ALPHA, "beta": HEAD + BETA, "events": EVENTS}
+    for name, text in texts.items():
+        (tmp_path / f"{name}.psv").write_text(text)
+    return {name: tmp_path / f"{name}.psv" for name in texts}
+
+
+def report(store: Path) -> dict[str, Any]:
+    done = ettr("report", store, "--json")
+    assert done.code == 0, done.err
+    document: dict[str, Any] = done.json
+    return document
+
+
+def measured(document: dict[str, Any]) -> tuple[Any, ...]:
+    """What was measured, without the order in which files came."""
+    rows = document["failures"]["rows"]
+    return (
+        document["clusters"],
+        document["totals"],
+        document["nodes"]["nodes"],
+        [(row["cluster"], row["job_id"], row["node"]) for row in rows],
+    )
+
+
+@pytest.mark.parametrize("order", list(permutations(["alpha", "beta", "events"])))
+def test_each_log_keeps_the_cluster_that_it_names_in_any_order(tmp_path: Path, logs, order):
+    for name in order:
+        done = ettr("ingest", tmp_path / "store", logs[name], "--timezone", "UTC")
+        assert done.code == 0, done.err
+    document = report(tmp_path / "store")
+    assert document["clusters"] == ["alpha", "beta"]
+    assert document["totals"]["jobs"] == 2
+    # three node-hours in all: one of alpha's n1, two of beta's
+    assert document["totals"]["node_hours"] == 3.0
+    (failure,) = document["failures"]["rows"]
+    assert (failure["cluster"], failure["job_id"], failure["node"]) == ("beta", "17", "n1")
+
+
+def test_one_call_and_three_say_the_same(tmp_path: Path, logs):
+    assert ettr("ingest", tmp_path / "one", *logs.values(), "--timezone", "UTC").code == 0
+    for log in logs.values():
+        assert ettr("ingest", tmp_path / "three", log, "--timezone", "UTC").code == 0
+    assert measured(report(tmp_path / "one")) == measured(report(tmp_path / "three"))
+
+
+def test_a_log_without_names_takes_those_of_the_store_and_the_user_has_the_last_word(
+    tmp_path: Path, logs
+):
+    bare = tmp_path / "bare.psv"
+    bare.write_text(
+        (HEAD + ALPHA.replace("17|", "18|")).replace("Cluster|", "").replace("alpha|", "")
+    )
+    assert ettr("ingest", tmp_path / "store", logs["alpha"], "--timezone", "UTC").code == 0
+    assert ettr("ingest", tmp_path / "store", bare, "--timezone", "UTC").code == 0
+    assert report(tmp_path / "store")["clusters"] == ["alpha"]
+    words = ("ingest", tmp_path / "store", logs["beta"], "--timezone", "UTC", "--cluster", "gamma")
+    assert ettr(*words).code == 0
+    assert report(tmp_path / "store")["clusters"] == ["alpha", "gamma"]
+
+
+def test_one_file_read_as_two_tables_keeps_both(tmp_path: Path):
+    both = tmp_path / "two.csv"
+    both.write_text(
+        "cluster,attempt_id,job_id,state,submit,start,end,elapsed_s,n_nodes,n_gpus,node\n"
+        "c,c/1,1,COMPLETED,2026-11-01T10:00:00Z,2026-11-01T10:00:00Z,2026-11-01T11:00:00Z,3600,1,8,n1\n"
+    )
+    for table in ("attempts", "allocations"):
+        done = ettr("ingest", tmp_path / "store", both, "--source", "table", "--table", table)
+        assert done.code == 0, done.err
+    document = report(tmp_path / "store")
+    assert document["totals"]["attempts"] == 1
+    assert document["quality"]["exposure"]["attempts_named"] == 1
