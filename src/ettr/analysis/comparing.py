@@ -24,6 +24,7 @@ from ettr.models.ratio import (
     compare_same_nodes,
     compare_spread,
     holm_corrected,
+    pooled_spread,
 )
 
 
@@ -180,7 +181,13 @@ def _pair(
     matched = _matched(a, b, confidence) if paired else None
     symptoms = (
         compare_symptoms(
-            a.by_symptom, a.rate.node_days, b.by_symptom, b.rate.node_days, confidence, names
+            a.by_symptom,
+            a.rate.node_days,
+            b.by_symptom,
+            b.rate.node_days,
+            confidence,
+            names,
+            pooled_spread(a.spreads, spreads, confidence),
         )
         if a.by_symptom or b.by_symptom
         else {}

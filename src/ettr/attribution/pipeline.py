@@ -9,6 +9,7 @@ from ibis.expr.types import Table
 from ettr.attribution.endings import endings
 from ettr.attribution.episodes import episodes, explanatory_segments, observations, segments
 from ettr.attribution.failures import failures
+from ettr.attribution.maintenance import without_planned_ends
 from ettr.attribution.rules import FoldingRules, LogMatching, Window
 from ettr.attribution.window import observed
 from ettr.tables import INTERRUPTIONS
@@ -65,6 +66,9 @@ def attribute(
     explanatory = explanatory_segments(parts, rules)
     met = materialize(observed(explanatory, seen, allocations, window))
     ends = materialize(endings(attempts, events, taxonomy, matching))
+    acquitted = without_planned_ends(ends, allocations, node_states, taxonomy, matching)
+    if acquitted is not ends:
+        ends = materialize(acquitted)
     folded = episodes(parts)
     return Attribution(
         interruptions=ends.select(*INTERRUPTIONS.names),

@@ -11,6 +11,7 @@ from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
 from ettr.estimates.exact import FailureRate
 from ettr.estimates.interval import check_confidence
+from ettr.estimates.spread import Spread
 from ettr.models.base import FEW_FAILURES
 from ettr.models.data import Counts, Floats
 from ettr.models.dispersion import spread_index
@@ -204,23 +205,37 @@ def compare_symptoms(
     b_node_days: float,
     confidence: float = CONFIDENCE,
     names: tuple[str, str] = ("a", "b"),
+    spread: Spread | None = None,
 ) -> dict[str, RateRatio]:
     """Ratio by symptom, smallest p-value first; p-values corrected for the number of symptoms.
 
     The intervals are not corrected: each holds its confidence for itself.
 
+    Args:
+        a: Failures of the first fleet by symptom.
+        a_node_days: Its exposure.
+        b: Failures of the second.
+        b_node_days: Its exposure.
+        confidence: Of the intervals.
+        names: What to call both.
+        spread: Of all their failures together; of one symptom it counts with its share.
+
     Source:
         Holm (1979), Scandinavian Journal of Statistics 6, for the correction.
     """
-    ratios = {
-        symptom: compare_rates(
-            FailureRate(a.get(symptom, 0), a_node_days),
-            FailureRate(b.get(symptom, 0), b_node_days),
+    total = sum(a.values()) + sum(b.values())
+    ratios = {}
+    for symptom in sorted({*a, *b}):
+        x, y = a.get(symptom, 0), b.get(symptom, 0)
+        part = None if spread is None or not total else spread.thinned((x + y) / total)
+        ratios[symptom] = ratio_with_dispersion(
+            FailureRate(x, a_node_days),
+            FailureRate(y, b_node_days),
+            1.0 if part is None else part.inflation(confidence),
+            math.inf,
             confidence,
             names,
         )
-        for symptom in sorted({*a, *b})
-    }
     corrected: dict[str, RateRatio] = {}
     highest = 0.0
     ranked = sorted(ratios.items(), key=lambda item: item[1].p_value)

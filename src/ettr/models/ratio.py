@@ -42,23 +42,35 @@ def compare_spread(
     Raises:
         UsageError: a fleet has no exposure.
     """
-    pooled = [
-        one
-        for axis in ("time", "nodes")
-        if (one := _pooled(axis, [s for s in (*spreads_a, *spreads_b) if s.over == axis]))
-    ]
-    clustered = [one for one in pooled if one.is_clustered]
-    if clustered:
-        widest = max(clustered, key=lambda one: one.inflation(confidence))
+    widest = pooled_spread(spreads_a, spreads_b, confidence)
+    if widest is not None and widest.is_clustered:
         return ratio_with_dispersion(a, b, widest.index, widest.degrees, confidence, names)
     exact = compare_rates(a, b, confidence, names)
-    if any(one.is_known for one in pooled):
+    if widest is not None and widest.is_known:
         return exact
     return replace(
         exact,
         meaning=f"{exact.meaning} Whether failures cluster cannot be known from "
         f"{a.failures + b.failures} failures: this holds only if they are independent.",
     )
+
+
+def pooled_spread(
+    spreads_a: Sequence[Spread], spreads_b: Sequence[Spread], confidence: float = CONFIDENCE
+) -> Spread | None:
+    """Both fleets' spread on the axis with the wider interval; None where none was measured.
+
+    Args:
+        spreads_a: Spread of one fleet's failures, one an axis.
+        spreads_b: The same of the other.
+        confidence: Of the interval that it is for.
+    """
+    pooled = [
+        one
+        for axis in ("time", "nodes")
+        if (one := _pooled(axis, [s for s in (*spreads_a, *spreads_b) if s.over == axis]))
+    ]
+    return max(pooled, key=lambda one: (one.inflation(confidence), one.is_known), default=None)
 
 
 def _pooled(axis: Axis, spreads: Sequence[Spread]) -> Spread | None:

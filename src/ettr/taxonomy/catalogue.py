@@ -6,6 +6,7 @@ only check, code and severity, so that a stage can classify the distinct triples
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,6 +37,10 @@ from ettr.taxonomy.xid import (
     read_xids,
 )
 
+# linear: one word, at most three characters that are no digits, at most four digits
+_XID_IN_REASON = re.compile(r"\bxid[^0-9a-z]{0,3}(\d{1,4})\b")
+# class of reasons that people write in their own words
+_BY_HAND = "manual"
 _SEVERITY_RANK = {"critical": 0, "warning": 200, "info": 400}
 
 
@@ -104,9 +109,16 @@ class Taxonomy:
         plain = lowered(text)
         if plain in {"", "none", "(null)", "n/a"}:
             return ReasonVerdict("none", None, False, "no reason given")
-        for rule in self.reasons:
-            if rule.fits(plain):
-                return ReasonVerdict(rule.reason_class, rule.symptom, rule.planned, rule.source)
+        rule = next((rule for rule in self.reasons if rule.fits(plain)), None)
+        if rule is not None and rule.symptom is not None and not rule.planned:
+            return ReasonVerdict(rule.reason_class, rule.symptom, rule.planned, rule.source)
+        named = _XID_IN_REASON.search(plain)
+        xid = self._classify_xid(named[1], "unknown") if named else None
+        if named is not None and xid is not None and xid.is_node_fault:
+            reason_class = _BY_HAND if rule is None or rule.planned else rule.reason_class
+            return ReasonVerdict(reason_class, xid.symptom, False, f"XID {named[1]} in the text")
+        if rule is not None:
+            return ReasonVerdict(rule.reason_class, rule.symptom, rule.planned, rule.source)
         return ReasonVerdict("other", None, False, "no pattern of the catalogue fits")
 
     def domain(self, symptom: str | None) -> str:

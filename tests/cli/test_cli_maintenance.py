@@ -1,0 +1,55 @@
+"""Planned is planned, broken is broken: what an administrator did to a node fails no job."""
+
+from pathlib import Path
+
+import pytest
+
+from cli.program import ettr
+
+JOBS = (
+    "JobID|JobName|User|Cluster|State|Submit|Start|End|ElapsedRaw|NNodes|NodeList|AllocTRES\n"
+    "17|a|u|alpha|NODE_FAIL|2026-11-01T10:00:00|2026-11-01T10:00:00|2026-11-01T22:00:00|43200|1|n1|"
+    "gres/gpu=8\n"
+    "18|b|u|alpha|COMPLETED|2026-11-01T10:00:00|2026-11-01T10:00:00|2026-11-02T10:00:00|86400|1|n2|"
+    "gres/gpu=8\n"
+)
+HEAD = "Cluster|NodeName|TimeStart|TimeEnd|State|Reason|User\n"
+
+
+def failures(folder: Path, *states: str) -> int:
+    (folder / "jobs.psv").write_text(JOBS)
+    (folder / "events.psv").write_text(HEAD + "".join(f"{state}\n" for state in states))
+    logs = (folder / "jobs.psv", folder / "events.psv")
+    done = ettr("ingest", folder / "store", *logs, "--timezone", "UTC")
+    assert done.code == 0, done.err
+    count: int = ettr("failures", folder / "store", "--json").json["all_jobs"]["failures"]
+    return count
+
+
+END, BACK = "2026-11-01T22:00:00", "2026-11-01T23:00:00"
+
+
+def test_a_node_taken_down_for_maintenance_fails_no_job(tmp_path: Path):
+    line = f"alpha|n1|{END}|{BACK}|DOWN|scheduled maintenance: firmware update|root(0)"
+    assert failures(tmp_path, line) == 0
+    explained = ettr("explain", tmp_path / "store", "17")
+    assert explained.code == 0, explained.err
+    assert "unattributed" not in explained.out
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [f"alpha|n1|{END}|{BACK}|DOWN*|scheduled maintenance: firmware update|root(0)"],
+        [
+            f"alpha|n1|{END}|2026-11-01T22:02:00|DOWN*|Not responding|slurm(64030)",
+            f"alpha|n1|2026-11-01T22:02:00|{BACK}|DOWN|maintenance: GPU swapped|root(0)",
+        ],
+        [f"alpha|n1|{END}|{BACK}|DOWN|GPU ECC error, reboot|root(0)"],
+        ["alpha|n1|2026-11-01T12:00:00|2026-11-01T12:30:00|DOWN|scheduled maintenance|root(0)"],
+        [f"alpha|n2|{END}|{BACK}|DOWN|scheduled maintenance|root(0)"],
+    ],
+    ids=["went silent", "reason written later", "a fault named", "another time", "another node"],
+)
+def test_what_broke_is_a_failure_whatever_was_written(tmp_path: Path, lines: list[str]):
+    assert failures(tmp_path, *lines) == 1
