@@ -33,7 +33,7 @@ def compare_section(comparison: FleetComparison) -> Section:
         )
     notes = (
         f"Intervals are at {percent(comparison.confidence, 2)} and exact for independent failures; "
-        "those for clustered failures allow for the spread seen between nodes.",
+        "those for clustered failures allow for the spread seen over time or between nodes.",
         *comparison.notes,
     )
     return Section("compare", "Which fails more often", lead, figures, tuple(tables), notes)

@@ -38,7 +38,7 @@ def plan_section(plan: RunPlan) -> Section:
     notes.append("Elasticity: per cent by which ETTR changes if the input grows by 1 %.")
     notes.append(
         "The exact form counts failures during restart and catch-up; the paper's form (Kokolis et "
-        "al., HPCA 2025) is right to first order and pessimistic where much is lost."
+        "al., HPCA 2025) is right to first order only: where much is lost it errs to either side."
     )
     return Section("plan", "The run as planned", _lead(plan), (), tuple(tables), tuple(notes))
 

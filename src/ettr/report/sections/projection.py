@@ -38,10 +38,21 @@ def _notes(projection: ScaleProjection) -> tuple[str, ...]:
         f"From {counted(rate.failures, 'failure')} in {number(rate.node_days, 6)} node-days "
         f"({projection.jobs}). Intervals reach from the lowest to the highest end of "
         f"{_models(projection.models)} at {percent(projection.confidence, 2)}.",
+        *_standstill(projection),
         f"ETTR by the exact form with writes of {spell(projection.write_s)}, restarts of "
         f"{spell(projection.restart_s)} and a queue of {spell(projection.queue_s)}. The "
         f"checkpoint interval is the best one at the {chosen_at}.",
         *projection.notes,
+    )
+
+
+def _standstill(projection: ScaleProjection) -> tuple[str, ...]:
+    """What spares do to the ETTR, where they are given with a repair time."""
+    if all(point.projection.spares is None for point in projection.points):
+        return ()
+    return (
+        "ETTR is that of the run while it has all its nodes, times the share of time covered by "
+        "spares: nodes do not fail while the job waits for one.",
     )
 
 
