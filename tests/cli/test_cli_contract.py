@@ -77,9 +77,9 @@ def test_a_dump_without_header_takes_its_fields(tmp_path: Path):
 def test_source_names_the_format(logs: list[Path], tmp_path: Path):
     done = ettr("ingest", tmp_path / "s", logs[1], "--source", "slurm-sacct", "--timezone", "UTC")
     assert done.code == 0
-    done = ettr("ingest", tmp_path / "s", logs[1], "--source", "pbs", "--timezone", "UTC")
+    done = ettr("ingest", tmp_path / "s", logs[1], "--source", "abacus", "--timezone", "UTC")
     assert done.code == 2
-    assert "no source named 'pbs'; there are: slurm-sacct" in done.err
+    assert "no source named 'abacus'; there are: slurm-sacct" in done.err
 
 
 # -- exit status ----------------------------------------------------------------------------------

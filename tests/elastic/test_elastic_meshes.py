@@ -16,7 +16,7 @@ from ettr.elastic import Timeouts  # noqa: E402
 from ettr.elastic.membership import process_group  # noqa: E402
 
 RANK = """
-import logging, sys
+import logging, sys, time
 import torch
 from torch import nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
@@ -58,6 +58,10 @@ for number in (1, 2, 3):
     assert slot or abs(float(total) - sum(float(v.sum()) for v in whole.values())) < 1e-4
     print(f"{float(norm):.4f} {float(total):.4f}", flush=True)
     del model, optimizer, norm
+    # who destroys its group closes the sockets: the others must have the end of the last gather
+    store.add("gathered", 1)
+    while store.add("gathered", 0) < world:
+        time.sleep(0.01)
     process_group.destroy()
 """
 
