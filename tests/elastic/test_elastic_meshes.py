@@ -45,7 +45,7 @@ def build():
 
 for number in (1, 2, 3):
     store = prefixed(f"gen{number}", connect("127.0.0.1", port, 120))
-    process_group.form(number, store, slot, world, Timeouts(60, 90, 120), over=lambda: False)
+    process_group.form(number, store, slot, world, Timeouts(20, 30, 60), over=lambda: False)
     model = build()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
     for _ in range(2):
@@ -66,8 +66,15 @@ for number in (1, 2, 3):
 """
 
 
-@pytest.mark.parametrize(("shape", "world"), [("2", 2), ("2x2", 4)])
-def test_clipping_and_gathering_work_in_every_generation_of_a_process(shape, world):
+ATTEMPTS = 4
+# gloo 2.13 now and then never ends a send, with nothing of ours in the way (seen in 4 of 24 runs of
+# this program): such a run says nothing about meshes, and is made again. A mesh of a generation that
+# is gone fails at once, with another error.
+STUCK_SEND = "for send operation to complete"
+
+
+def run_of(shape: str, world: int) -> list[tuple[int, str, str]]:
+    """Exit code, output and errors of each rank of one run."""
     served = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     ranks = [
         subprocess.Popen(
@@ -79,17 +86,31 @@ def test_clipping_and_gathering_work_in_every_generation_of_a_process(shape, wor
         )
         for slot in range(world)
     ]
+    ended = []
     try:
         for rank in ranks:
-            printed, errors = rank.communicate(timeout=300)
-            assert rank.returncode == 0, errors[-2000:]
-            lines = printed.splitlines()
-            assert len(lines) == 3
-            assert len(set(lines)) == 1  # the same model, the same steps
+            printed, errors = rank.communicate(timeout=120)
+            ended.append((rank.returncode, printed, errors))
+            if rank.returncode:
+                break  # the others wait for this one
     finally:
         for rank in ranks:
             rank.kill()
             rank.communicate()  # which closes its pipes
+    return ended
+
+
+@pytest.mark.parametrize(("shape", "world"), [("2", 2), ("2x2", 4)])
+def test_clipping_and_gathering_work_in_every_generation_of_a_process(shape, world):
+    for _ in range(ATTEMPTS):
+        ended = run_of(shape, world)
+        if not any(STUCK_SEND in errors for _, _, errors in ended):
+            break
+    for code, printed, errors in ended:
+        assert code == 0, errors[-2000:]
+        lines = printed.splitlines()
+        assert len(lines) == 3
+        assert len(set(lines)) == 1  # the same model, the same steps
 
 
 def test_meshes_that_a_script_makes_are_equal_within_a_generation_only():
