@@ -67,9 +67,9 @@ for number in (1, 2, 3):
 
 
 ATTEMPTS = 4
-# gloo 2.13 now and then never ends a send, with nothing of ours in the way (seen in 4 of 24 runs of
-# this program): such a run says nothing about meshes, and is made again. A mesh of a generation that
-# is gone fails at once, with another error.
+# gloo 2.13 now and then never ends a send, with nothing of ours in the way (4 of 24 runs of this
+# program): such a run says nothing about meshes and is made again. A mesh of a generation that is
+# gone fails at once, with another error.
 STUCK_SEND = "for send operation to complete"
 
 
