@@ -38,7 +38,7 @@ def sacct(path: Path, failed: dict[int, set[int]]) -> Path:
 
 
 def bursts(seed: int) -> dict[int, set[int]]:
-    """16 bad days at a constant rate, some six jobs each, on slots drawn anew each time."""
+    """16 bad days at a constant rate, some six jobs each, on slots drawn for each of them."""
     rng = np.random.default_rng(seed)
     days = np.sort(rng.choice(DAYS, 16, replace=False))
     sizes = 1 + rng.poisson(5.25, 16)

@@ -37,6 +37,18 @@ def test_a_node_taken_down_for_maintenance_fails_no_job(tmp_path: Path):
     assert "unattributed" not in explained.out
 
 
+def test_a_fault_before_the_maintenance_is_a_failure_all_the_same(tmp_path: Path):
+    """The GPU fell off the bus, the job ended, and somebody wrote `maintenance` at once."""
+    (tmp_path / "kernel.log").write_text(
+        "2026-11-01T21:58:00+00:00 n1 kernel: NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has "
+        "fallen off the bus.\n"
+    )
+    assert failures(tmp_path, f"alpha|n1|{END}|{BACK}|DOWN|maintenance|root(0)") == 0
+    assert ettr("ingest", tmp_path / "store", tmp_path / "kernel.log").code == 0
+    (row,) = ettr("failures", tmp_path / "store", "--json").json["rows"]
+    assert (row["node"], row["symptom"]) == ("n1", "gpu-unavailable")
+
+
 @pytest.mark.parametrize(
     "lines",
     [

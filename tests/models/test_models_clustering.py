@@ -103,6 +103,15 @@ def test_a_part_of_the_failures_is_less_clustered_than_all_of_them():
         whole.thinned(2)
 
 
+def test_an_exposure_of_seconds_is_still_an_exposure():
+    edges = np.linspace(0.0, 2.0, 49)
+    times = np.repeat(np.linspace(0.1, 1.9, 6), 5)
+    large = spread_over_time(FailureTimeline(times, edges, edges * NODES))
+    small = spread_over_time(FailureTimeline(times, edges, edges * 1e-9))
+    assert small.index == pytest.approx(large.index)
+    assert small.is_clustered
+
+
 def test_a_log_of_a_few_hours_has_windows_too():
     times = np.repeat(np.linspace(0.1, 1.9, 6), 5)
     assert spread_over_time(timeline(times, days=2.0)).is_clustered

@@ -17,6 +17,7 @@ NOT_RESPONDING = "NOT_RESPONDING"
 
 def without_planned_ends(
     ends: Table,
+    seen: Table,
     allocations: Table,
     node_states: Table,
     taxonomy: Taxonomy,
@@ -25,11 +26,12 @@ def without_planned_ends(
     """The same endings, where those by planned work are an operator's act and no node's failure.
 
     An end is planned where a node of the attempt was set DOWN for a planned reason at that time,
-    and none of its nodes stopped responding then: a node that went silent broke, whatever was
-    written about it later.
+    none of its nodes stopped responding then, and no critical check fired on one: a node that went
+    silent or showed a fault broke, whatever was written about it later.
 
     Args:
         ends: rows of `ettr.attribution.endings.endings`.
+        seen: rows of `ettr.attribution.window.observed`.
         allocations: the table `allocations`.
         node_states: the table `node_states`.
         taxonomy: says which reasons are planned work.
@@ -39,7 +41,9 @@ def without_planned_ends(
     if not planned.num_rows:
         return ends
     tolerance = seconds((matching or LogMatching()).tolerance_s)
-    failed = ends.filter(ends.node_failed).select("attempt_id", ended="end")
+    faulty = seen.filter(seen.fault).select("attempt_id").distinct()
+    failed = ends.filter(ends.node_failed).anti_join(faulty, "attempt_id")
+    failed = failed.select("attempt_id", ended="end")
     held = allocations.semi_join(failed, "attempt_id").select("cluster", "node", "attempt_id")
     down = node_states.filter(node_states.state == DOWN)
     down = down.select(

@@ -66,7 +66,7 @@ def attribute(
     explanatory = explanatory_segments(parts, rules)
     met = materialize(observed(explanatory, seen, allocations, window))
     ends = materialize(endings(attempts, events, taxonomy, matching))
-    acquitted = without_planned_ends(ends, allocations, node_states, taxonomy, matching)
+    acquitted = without_planned_ends(ends, met, allocations, node_states, taxonomy, matching)
     if acquitted is not ends:
         ends = materialize(acquitted)
     folded = episodes(parts)

@@ -56,8 +56,7 @@ class FailureTimeline:
         start, end = float(self.edges_days[0]), float(self.edges_days[-1])
         windows = max(1, math.ceil((end - start) / window_days - 1e-9))
         edges = np.minimum(start + window_days * np.arange(windows + 1), end)
-        # sums of an engine differ in their last digits from run to run; a report must not
-        exposure = np.round(np.diff(np.interp(edges, self.edges_days, self.node_days)), 6)
+        exposure = _steady(np.diff(np.interp(edges, self.edges_days, self.node_days)))
         place = ((self.times_days - start) / window_days).astype(np.int64)
         counts = np.bincount(np.clip(place, 0, windows - 1), minlength=windows)
         used = exposure > 0
@@ -66,6 +65,16 @@ class FailureTimeline:
         return Counts(
             counts[used], exposure[used], unit="window", unplaced=int(counts[~used].sum())
         )
+
+
+def _steady(node_days: Floats) -> Floats:
+    """Exposures to twelve digits of the largest: sums of an engine differ in their last ones from
+    run to run, and a report must not."""
+    largest = float(np.max(np.abs(node_days), initial=0.0))
+    if not largest > 0:
+        return node_days
+    digits = 11 - math.floor(math.log10(largest))
+    return np.round(node_days, min(digits, 300))
 
 
 def spread_over_time(timeline: FailureTimeline, confidence: float = CONFIDENCE) -> Spread:
