@@ -218,3 +218,34 @@ def test_a_folder_is_no_page(tmp_path: Path) -> None:
     done = ettr("plan", "--gpus", "64", *RSC_1, "--html", str(tmp_path))
     assert done.code == 2
     assert "is a folder; give a file name" in done.err
+
+
+class TestOneAnswer:
+    """The head of a plan and its tables answer the same question alike."""
+
+    GIVEN = ("--gpus", "16384", *RSC_1, "--restart", "10min")
+    STATE = ("--state-bytes", "5.7TB", "--bandwidth", "200GB/s", "--step", "5s")
+
+    def test_the_head_writes_what_the_state_takes(self) -> None:
+        found = plan(*self.GIVEN, *self.STATE)
+        synchronous = next(one for one in found["schemes"] if one["name"] == "synchronous")
+        assert found["ettr"]["estimate"] == pytest.approx(
+            synchronous["ettr"]["estimate"], rel=1e-9
+        )
+        assert found["run"]["interval_s"] == pytest.approx(synchronous["interval_s"], rel=1e-3)
+        # 5.7 TB at 200 GB/s, and the copy of a node's share at 100 GB/s
+        assert found["run"]["write_s"] == pytest.approx(5.7e12 / 200e9 + 5.7e12 / 2048 / 100e9)
+        text = " ".join(told("plan", *self.GIVEN, *self.STATE).split())
+        assert "--write not given: 28.5 s, the copy and the write of 5.7 TB at 200 GB/s" in text
+        assert "--write not given: 5min" not in text
+
+    def test_a_typed_write_stays_and_the_difference_is_named(self) -> None:
+        typed = (*self.GIVEN, *self.STATE, "--write", "5min")
+        assert plan(*typed)["run"]["write_s"] == 300.0
+        assert "leave --write out for one answer" in " ".join(told("plan", *typed).split())
+
+
+@pytest.mark.parametrize("days", ["54", "54d", "1296h"])
+def test_a_length_of_time_takes_its_unit_or_is_in_days(days: str) -> None:
+    found = plan("--nodes", "100", *RSC_1, "--days", days)
+    assert found["wallclock"]["productive_s"] == 54 * 86400

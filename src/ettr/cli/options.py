@@ -174,8 +174,8 @@ class Explaining(Judging):
         typer.Option(
             "--window",
             metavar="BEFORE,AFTER",
-            help="Seconds before and after a job's end in which an event explains it; "
-            f"{USUAL_WINDOW} if absent.",
+            help="Time before and after a job's end in which an event explains it, in seconds or "
+            f"with units; {USUAL_WINDOW} if absent.",
         ),
         needs(Input.STORE, Input.FILES),
     ] = None
@@ -195,7 +195,7 @@ class Explaining(Judging):
             believe=self.believe,
             window=Window()
             if self.window is None
-            else Window(*_two_numbers("--window", self.window)),
+            else Window(*_two_times("--window", self.window)),
             gpus_per_node=gpus_per_node,
         )
 
@@ -328,15 +328,26 @@ def _checkpoints(interval_min: float | None, restart_min: float | None) -> Check
     return CheckpointAssumptions().narrowed(interval_min, restart_min)
 
 
-def _two_numbers(option: str, text: str) -> tuple[float, float]:
+def _two_times(option: str, text: str) -> tuple[float, float]:
+    """Two lengths of time in seconds, each a bare number of them or with its unit: `10min,300`."""
     try:
-        first, second = (float(part) for part in text.split(","))
+        first, second = (_bare_or_time(option, part) for part in text.split(","))
     except ValueError:
         first = second = math.nan
     # lengths below 0 are refused where a window is made
     if not max(abs(first), abs(second)) <= LONGEST_WINDOW_S or math.isnan(second):
         raise UsageError(
             f"{option} {text!r}: give two numbers of seconds, such as {USUAL_WINDOW}, none above "
-            f"{LONGEST_WINDOW_S:.0f}"
+            f"{LONGEST_WINDOW_S:.0f}, or two times with their unit, such as 10min,5min"
         )
     return first, second
+
+
+def _bare_or_time(option: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        try:
+            return q.seconds(option, text)
+        except UsageError as error:
+            raise ValueError(text) from error

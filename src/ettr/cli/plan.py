@@ -17,6 +17,7 @@ from ettr.cli.output import check_writable, say, show, write_whole
 from ettr.cli.scheme_options import SchemeOptions
 from ettr.defaults import GPUS_PER_NODE
 from ettr.errors import UsageError
+from ettr.units import SECONDS_PER_DAY
 
 if TYPE_CHECKING:
     from ettr.plan.outlook import PlanningRate, RunPlan
@@ -40,9 +41,22 @@ class PlanTimes(rates.RunTimes):
     """How long the parts of a run take, and how much work it has."""
 
     days: Annotated[
-        float | None,
-        typer.Option("--days", metavar="D", help="Productive days needed; without end if absent."),
+        str | None,
+        typer.Option(
+            "--days",
+            metavar="TIME",
+            help="Productive time needed, such as 54d, or days; without end if absent.",
+        ),
     ] = None
+
+    def productive_s(self) -> float:
+        """Productive time that the run needs, in seconds; infinite where none is given.
+
+        Raises:
+            UsageError: it cannot be understood.
+        """
+        days = q.days("--days", self.days)
+        return math.inf if days is None else days * SECONDS_PER_DAY
 
 
 def plan(
@@ -69,6 +83,7 @@ def plan(
     gives it an interval. Times take a unit: 10s, 5min, 1.5h, 2d.
     """
     from ettr.plan.outlook import plan_run
+    from ettr.plan.state_run import run_with_state
 
     _one_rate(store, rate)
     typed.check(
@@ -83,15 +98,25 @@ def plan(
         check_writable("--html", html)
     by_node, seen_gpus_per_node = _planning_rate(store, rate, rating)
     shape = _shape(size, times, seen_gpus_per_node)
+    job = schemes.job(shape)
+    plain, notes = (
+        (shape, ())
+        if job is None
+        else run_with_state(shape, job, write_typed=times.write is not None)
+    )
     made = plan_run(
-        shape,
+        plain,
         by_node,
         interval_s=times.interval_s(),
         n_gpus=size.gpus,
         target=target,
-        job=schemes.job(shape),
+        job=job,
         domain_shares=schemes.domain_shares(),
-        assumptions=(*times.assumed(), *size.assumed(seen_gpus_per_node)),
+        assumptions=(
+            *times.assumed(write_known=job is not None),
+            *notes,
+            *size.assumed(seen_gpus_per_node),
+        ),
     )
     _show(made, html, json)
 
@@ -103,7 +128,7 @@ def _shape(size: rates.RunSize, times: PlanTimes, seen_gpus_per_node: int | None
     return replace(
         times.shape(run_nodes(size.gpus, size.nodes, gpus_per_node)),
         gpus_per_node=gpus_per_node,
-        productive_s=q.days("--days", times.days) or math.inf,
+        productive_s=times.productive_s(),
     )
 
 

@@ -98,7 +98,8 @@ class SpareOptions(OptionGroup):
     ] = None
 
     days: Annotated[
-        float | None, typer.Option("--days", metavar="D", help="Length of the run in days.")
+        str | None,
+        typer.Option("--days", metavar="TIME", help="Length of the run, such as 54d, or days."),
     ] = None
 
     def repair_days(self) -> float | None:
@@ -213,7 +214,7 @@ def project(
             Input.MODEL_OF_AGE: models.of_age(),
         }
     )
-    run_days, shape = q.positive("--days", spare.days, "days"), times.shape(1)
+    run_days, shape = q.days("--days", spare.days), times.shape(1)
     evidence, chosen = (
         _typed(counts, seen, rating, models) if store is None else _stored(store, rating, models)
     )

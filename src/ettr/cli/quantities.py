@@ -150,14 +150,19 @@ def positive(option: str, value: float | None, unit: str) -> float | None:
     return value
 
 
-def days(option: str, value: float | None) -> float | None:
-    """A number of days in seconds; None where the option is absent.
+def days(option: str, text: str | None) -> float | None:
+    """A length of time in days, of a time with its unit or a bare number of days; None if absent.
 
     Raises:
-        UsageError: it is 0, negative, without end, or none.
+        UsageError: it is 0, negative, without end, or cannot be understood.
     """
-    checked = positive(option, value, "days")
-    return None if checked is None else checked * SECONDS_PER_DAY
+    if text is None:
+        return None
+    try:
+        bare = float(text)
+    except ValueError:
+        return positive(option, time_days(option, text), "days")
+    return positive(option, bare, "days")
 
 
 def whole_numbers(option: str, text: str) -> tuple[int, ...]:

@@ -139,13 +139,17 @@ class RunTimes(OptionGroup):
         """
         return q.if_typed(q.seconds, "--interval", self.interval)
 
-    def assumed(self) -> tuple[str, ...]:
-        """What was not typed and is therefore assumed, a sentence each."""
+    def assumed(self, *, write_known: bool = False) -> tuple[str, ...]:
+        """What was not typed and is therefore assumed, a sentence each.
+
+        Args:
+            write_known: The write follows from other inputs.
+        """
         return tuple(
             f"{option} not given: {q.typed_time(assumed_s)}, as Kokolis et al. (HPCA 2025) assume."
-            for option, given, assumed_s in (
-                ("--write", self.write, WRITE_S),
-                ("--restart", self.restart, RESTART_S),
+            for option, known, assumed_s in (
+                ("--write", write_known or self.write is not None, WRITE_S),
+                ("--restart", self.restart is not None, RESTART_S),
             )
-            if given is None
+            if not known
         )

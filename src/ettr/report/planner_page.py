@@ -54,6 +54,8 @@ def given(plan: RunPlan, job: JobShape) -> dict[str, Any]:
     return {
         "gpus_per_node": plan.gpus_per_node,
         "host_bytes": job.host_bytes,
+        # the restart of the page is without the load of the state, which the schemes add
+        "load_s": run.restart_s - job.restart_s,
         "band": {
             "low_per_1000": PER_NODE_DAYS * band.low,
             "high_per_1000": PER_NODE_DAYS * band.high,
@@ -65,7 +67,7 @@ def given(plan: RunPlan, job: JobShape) -> dict[str, Any]:
             "per_1000": PER_NODE_DAYS * run.failures_per_node_day,
             "interval_s": run.interval_s,
             "write_s": run.write_s,
-            "restart_s": run.restart_s,
+            "restart_s": job.restart_s,
             "queue_s": run.queue_s,
             "target": plan.target or ASSUMED_TARGET,
             "best": plan.best_planned,

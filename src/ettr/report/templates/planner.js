@@ -33,7 +33,7 @@
   function ettrAt(s, interval) {
     const one = scheme(s);
     return one ? forms.levels(forms.schemeLevels(one, inner(s), interval))
-      : forms.longRun(rate(s), interval, s.write_s, s.restart_s, s.queue_s);
+      : forms.longRun(rate(s), interval, s.write_s, s.restart_s + given.load_s, s.queue_s);
   }
   const interval = (s) => s.best ? bestInterval(s) || s.interval_s : s.interval_s;
   const ettr = (s) => ettrAt(s, interval(s));
@@ -68,7 +68,7 @@
       ? [given.band.high_per_1000, given.band.low_per_1000].map((r) =>
         ettrAt(Object.assign({}, state, { per_1000: r }), dt).toFixed(3)) : null;
     put("mttf", spell(1 / lambda), 1 / lambda, nodes(state).toLocaleString("en") + " nodes of " + given.gpus_per_node + " GPUs");
-    const paper = scheme(state) ? null : forms.paper(lambda, dt, state.write_s, state.restart_s);
+    const paper = scheme(state) ? null : forms.paper(lambda, dt, state.write_s, state.restart_s + given.load_s);
     const detail = scheme(state) ? "with " + state.scheme
       : paper === null ? "the paper's form has no value here" : "the paper's form: " + paper.toFixed(4);
     put("ettr", now.toFixed(4), now, (band ? "[" + band[0] + ", " + band[1] + "]; " : "") + detail);

@@ -1,0 +1,42 @@
+"""The plain run of a job whose state is known: how long a checkpoint takes follows from its size.
+
+It is the run of the synchronous scheme, so that the head of a plan and that row of the schemes give
+one answer.
+"""
+
+from dataclasses import replace
+
+from ettr.plan.run import RunShape, spell
+from ettr.plan.schemes import Domain, JobShape, Synchronous
+
+
+def run_with_state(
+    shape: RunShape, job: JobShape, *, write_typed: bool
+) -> tuple[RunShape, tuple[str, ...]]:
+    """The run with the write and the restart that its state takes, and sentences that say so.
+
+    Args:
+        shape: As typed; its restart is without the load of the state.
+        job: The same run with its state and its machines.
+        write_typed: The write of `shape` was typed and stays.
+    """
+    terms = Synchronous().terms(job)
+    restart_s = terms.responses[Domain.JOB].restart_s
+    size = f"{job.state_bytes / 1e12:.3g} TB at {job.storage_bytes_per_s / 1e9:.3g} GB/s"
+    notes = [
+        f"The restart of {spell(restart_s)} is {spell(job.restart_s)} (--restart) and the load of "
+        f"{size}."
+    ]
+    if not write_typed:
+        notes.insert(
+            0, f"--write not given: {spell(terms.stall_s)}, the copy and the write of {size}."
+        )
+        return replace(shape, write_s=terms.stall_s, restart_s=restart_s), tuple(notes)
+    if abs(shape.write_s / terms.stall_s - 1.0) > 0.01:
+        notes.insert(
+            0,
+            f"--write {spell(shape.write_s)} was typed, although {size} takes "
+            f"{spell(terms.stall_s)}: the head uses the first, the schemes the second; leave "
+            "--write out for one answer.",
+        )
+    return replace(shape, restart_s=restart_s), tuple(notes)
