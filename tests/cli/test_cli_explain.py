@@ -30,7 +30,12 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     ("window", "failures", "offsets_s"),
-    [("10,10", 0, []), ("70,10", 1, [-60.0]), ("10,70s", 1, [60.0]), ("10min,5min", 1, [-60.0, 60.0])],
+    [
+        ("10,10", 0, []),
+        ("70,10", 1, [-60.0]),
+        ("10,70s", 1, [60.0]),
+        ("10min,5min", 1, [-60.0, 60.0]),
+    ],
 )
 def test_both_commands_test_each_event_against_the_window(
     store: Path, window: str, failures: int, offsets_s: list[float]

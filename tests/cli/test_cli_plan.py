@@ -229,9 +229,7 @@ class TestOneAnswer:
     def test_the_head_writes_what_the_state_takes(self) -> None:
         found = plan(*self.GIVEN, *self.STATE)
         synchronous = next(one for one in found["schemes"] if one["name"] == "synchronous")
-        assert found["ettr"]["estimate"] == pytest.approx(
-            synchronous["ettr"]["estimate"], rel=1e-9
-        )
+        assert found["ettr"]["estimate"] == pytest.approx(synchronous["ettr"]["estimate"], rel=1e-9)
         assert found["run"]["interval_s"] == pytest.approx(synchronous["interval_s"], rel=1e-3)
         # 5.7 TB at 200 GB/s, and the copy of a node's share at 100 GB/s
         assert found["run"]["write_s"] == pytest.approx(5.7e12 / 200e9 + 5.7e12 / 2048 / 100e9)
