@@ -42,6 +42,7 @@ from ettr.metrics.totals import Totals, totals
 from ettr.metrics.trend import RateTrend, rate_trend
 from ettr.store import Store
 from ettr.tables import FAILURES, TABLES
+from ettr.tables.het_jobs import WholeJobs, whole_jobs
 from ettr.taxonomy import Taxonomy, load_taxonomy
 
 if TYPE_CHECKING:
@@ -89,9 +90,13 @@ class Analysis:
         return self.tables[name]
 
     @cached_property
+    def _whole_jobs(self) -> WholeJobs:
+        return whole_jobs({name: self.store.table(name) for name in TABLES})
+
+    @property
     def tables(self) -> dict[str, ibis.Table]:
-        """The store's tables by name."""
-        return {name: self.store.table(name) for name in TABLES}
+        """The store's tables by name, the parts of a heterogeneous job as one job."""
+        return self._whole_jobs.tables
 
     @cached_property
     def taxonomy(self) -> Taxonomy:
@@ -190,12 +195,13 @@ class Analysis:
         )
 
     def explain(self, job_id: str) -> JobHistory:
-        """One job's story.
+        """One job's story; the id of a part of a heterogeneous job means the whole.
 
         Raises:
             UsageError: there is no such job.
         """
         t = self.tables
+        job_id = self._whole_jobs.job_of(job_id)
         return explain(
             t["attempts"],
             t["allocations"],
@@ -216,7 +222,7 @@ class Analysis:
     @cached_property
     def totals(self) -> Totals:
         """Jobs, attempts and hours."""
-        return totals(self._table("attempts"))
+        return totals(self._table("attempts"), self.store.table("attempts"))
 
     @cached_property
     def status(self) -> StatusMix:

@@ -13,7 +13,11 @@ from ettr.cli.output import say, say_json
 def explain(
     store: opt.StoreArgument,
     job: Annotated[
-        str, typer.Argument(metavar="JOB", help="Job id: 17, 7_1, 30+1, or CLUSTER/17.")
+        str,
+        typer.Argument(
+            metavar="JOB",
+            help="Job id: 17, 7_1 (array task), 30 or 30+1 (heterogeneous), CLUSTER/17.",
+        ),
     ],
     *,
     explaining: opt.Explaining,

@@ -154,7 +154,8 @@ class AttemptReader:
             out[entry.column] = found if is_first else pc.coalesce(known, found)
 
     def _parse_ids(self, records: JobRecords, out: dict[str, pa.Array]) -> None:
-        ids = records.columns.get("jobid", records.columns.get("jobidraw"))
+        given_ids = records.columns.get("jobid", records.columns.get("jobidraw"))
+        ids = _with_parts(records, given_ids)
         out["job_id"] = ids
         for column, mark in (("array_job_id", "_"), ("het_job_id", "+")):
             member = pc.match_substring(ids, mark)
@@ -169,6 +170,8 @@ class AttemptReader:
             cluster = cluster.fill_null(self._default_cluster or DEFAULT_CLUSTER)
         out["cluster"] = cluster
         self._parse(records, ID_FIELDS, out)
+        if ids is not given_ids:
+            out["job_id_raw"] = pc.coalesce(out["job_id_raw"], given_ids)
         records.reject(out["state"].is_null(), "unknown-state", "state")
 
     def _parse_times(self, records: JobRecords, out: dict[str, pa.Array]) -> None:
@@ -256,6 +259,22 @@ class AttemptReader:
                 "(AccountingStorageTRES=gres/gpu)"
             )
         return (*found, *self._times.notes())
+
+
+def _with_parts(records: JobRecords, ids: pa.Array) -> pa.Array:
+    """Ids where a part of a heterogeneous job is 100+1, also where columns say so, not the id."""
+    for kind in ("het", "pack"):
+        whole, offset = (records.text(f"{kind}job{name}") for name in ("id", "offset"))
+        if whole.null_count == len(whole) or offset.null_count == len(offset):
+            continue
+        is_part = pc.and_(
+            pc.match_substring_regex(whole, r"^[1-9]\d*$"),
+            pc.match_substring_regex(offset, r"^\d+$"),
+        )
+        plain = pc.match_substring_regex(ids, r"^\d+$")
+        named = pc.binary_join_element_wise(whole, offset, "+")
+        ids = pc.if_else(pc.and_(is_part, plain).fill_null(False), named, ids)
+    return ids
 
 
 _NOTES = {

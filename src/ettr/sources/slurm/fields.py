@@ -134,7 +134,8 @@ stderr stdin stdout submit submitline suspended systemcomment systemcpu timelimi
 totalcpu tresusageinave tresusageinmax tresusageinmaxnode tresusageinmaxtask tresusageinmin
 tresusageinminnode tresusageinmintask tresusageintot tresusageoutave tresusageoutmax
 tresusageoutmaxnode tresusageoutmaxtask tresusageoutmin tresusageoutminnode tresusageoutmintask
-tresusageouttot uid user usercpu wckey wckeyid workdir jobstate
+tresusageouttot uid user usercpu wckey wckeyid workdir jobstate hetjobid hetjoboffset packjobid
+packjoboffset
 """
 SACCT_FIELDS = frozenset(_SACCT_FIELDS_TEXT.split())
 

@@ -162,6 +162,9 @@ RESOURCE_FIELDS = (
     JobField("excluded_nodes", "submitline", exclusion),
 )
 
+# of tools that write Slurm's own numbers and name the heterogeneous job in columns
+HET_FIELDS = ("hetjobid", "hetjoboffset", "packjobid", "packjoboffset")
+
 # any one of each group will do; a record without them cannot be placed in time or judged
 NEEDED = (
     ("JobID", "JobIDRaw"),
@@ -173,6 +176,7 @@ USED = frozenset(
     {
         "jobid",
         "cluster",
+        *HET_FIELDS,
         *(entry.field for entry in (*ID_FIELDS, *TIME_FIELDS, *RESOURCE_FIELDS)),
     }
 )

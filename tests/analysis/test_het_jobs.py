@@ -1,0 +1,186 @@
+"""A heterogeneous job is one job: counted once, blamed on the node that failed, none of it lost."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from cli.program import ettr
+from ettr.analysis import Analysis
+from ettr.errors import UsageError
+from ettr.metrics.runs import JobRun
+from ettr.store import open_store
+
+HEAD = (
+    "JobID|JobIDRaw|JobName|User|Cluster|State|Submit|Start|End|ElapsedRaw|NNodes|NodeList|"
+    "AllocTRES\n"
+)
+DAY = "2026-11-01T"
+
+
+def part(
+    offset: int,
+    state: str,
+    begins: str,
+    ends: str,
+    elapsed_s: int,
+    nodes: str,
+    gpus: int,
+    job: int = 32,
+    submit: str | None = None,
+) -> str:
+    cells = (f"{job}+{offset}", job + offset, "het", "ann", "alpha", state)
+    times = (DAY + (submit or begins), DAY + begins, DAY + ends, elapsed_s)
+    n_nodes = 2 if "[" in nodes else 1
+    return "|".join(map(str, (*cells, *times, n_nodes, nodes, f"gres/gpu={gpus}"))) + "\n"
+
+
+LOST = part(0, "NODE_FAIL", "10:00:00", "22:00:00", 43200, "n1", 1) + part(
+    1, "NODE_FAIL", "10:00:00", "22:00:00", 43200, "n6", 4
+)
+AGAIN = part(0, "COMPLETED", "22:10:00", "23:10:00", 3600, "n1", 1, submit="22:00:01") + part(
+    1, "COMPLETED", "22:10:00", "23:10:00", 3600, "n7", 4, submit="22:00:02"
+)
+OTHER = (
+    "40|40|other|bob|alpha|COMPLETED|2026-11-01T00:00:00|2026-11-01T00:00:00|"
+    "2026-11-02T00:00:00|86400|1|n2|gres/gpu=8\n"
+)
+EVENTS = (
+    "Cluster|NodeName|TimeStart|TimeEnd|State|Reason|User\n"
+    "alpha|n6|2026-11-01T22:00:00|2026-11-01T23:00:00|DOWN*|Not responding|root(0)\n"
+)
+
+
+def ingested(folder: Path, **texts: str) -> Path:
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+    files = [folder / name for name in texts]
+    done = ettr("ingest", folder / "store", *files, "--timezone", "UTC")
+    assert done.code == 0, done.err
+    return folder / "store"
+
+
+@contextmanager
+def analysed(store: Path) -> Iterator[Analysis]:
+    with open_store(store) as opened:
+        yield Analysis(opened)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("het")
+    return ingested(folder, sacct=HEAD + LOST + AGAIN + OTHER, events=EVENTS)
+
+
+@pytest.fixture(scope="module")
+def analysis(store: Path) -> Iterator[Analysis]:
+    with analysed(store) as made:
+        yield made
+
+
+def failed(made: Analysis) -> list[tuple[str, str | None, int]]:
+    return [(row["job_id"], row["node"], row["n_gpus"]) for row in made.failure_rows]
+
+
+def het_run(made: Analysis) -> JobRun:
+    (run,) = [run for run in made.runs.runs if run.name == "het"]
+    return run
+
+
+def test_one_failure_is_counted_once_and_only_the_dead_node_is_blamed(analysis):
+    assert failed(analysis) == [("32", "n6", 5)]
+    (row,) = analysis.failure_rows
+    assert row["n_nodes"] == 2
+    assert analysis.rates.all_jobs.failures == 1
+
+
+def test_it_is_one_job_in_two_attempts_and_one_run(analysis):
+    assert (analysis.totals.jobs, analysis.totals.attempts) == (2, 3)
+    run = het_run(analysis)
+    assert (run.job_ids, run.attempts, run.n_gpus) == (("32",), 2, 5)
+    assert {c.size.label for c in analysis.sizes.classes} == {"5-8"}
+
+
+def test_hours_are_those_of_the_parts(analysis):
+    node_hours = 2 * 12 + 2 * 1 + 24
+    assert analysis.totals.gpu_hours == pytest.approx(12 * 5 + 1 * 5 + 24 * 8)
+    assert analysis.totals.node_hours == pytest.approx(node_hours)
+    assert analysis.exposure.basis.node_hours == pytest.approx(node_hours)
+
+
+def test_parts_that_ran_for_different_times_lose_no_hours(tmp_path: Path):
+    early = part(0, "COMPLETED", "10:00:00", "11:00:00", 3600, "n1", 1)
+    late = part(1, "COMPLETED", "10:00:00", "12:00:00", 7200, "n[6-7]", 16)
+    with analysed(ingested(tmp_path, sacct=HEAD + early + late)) as made:
+        assert made.totals.gpu_hours == pytest.approx(1 + 32)
+        assert made.totals.node_hours == pytest.approx(1 + 4)
+        assert made.exposure.basis.node_hours == pytest.approx(1 + 4)
+        (state,) = made.status.states
+        assert (state.attempts, state.gpu_hours) == (1, pytest.approx(33))
+        assert (het_run(made).suspended_h, het_run(made).scheduled_h) == (0, 2)
+
+
+@pytest.mark.parametrize("asked", ["32", "32+0", "32+1", "33", "alpha/32+1"])
+def test_explain_tells_the_whole_job_by_any_of_its_ids(analysis, asked: str):
+    history = analysis.explain(asked)
+    assert history.job_id == "32"
+    assert [attempt.nodes for attempt in history.attempts] == [("n1", "n6"), ("n1", "n7")]
+    assert [attempt.state for attempt in history.attempts] == ["NODE_FAIL", "COMPLETED"]
+
+
+def test_an_id_of_another_cluster_is_no_part(analysis):
+    with pytest.raises(UsageError, match="no job 'beta/33'"):
+        analysis.explain("beta/33")
+
+
+def test_lines_of_the_controller_that_name_a_part_speak_of_the_job(tmp_path: Path):
+    log = (
+        f"[{DAY}21:59:59.500] error: Nodes n6 not responding, setting DOWN\n"
+        f"[{DAY}22:00:00.100] Killing JobId=32+0(32) on failed node n6\n"
+        f"[{DAY}22:00:00.100] Killing JobId=32+1(33) on failed node n6\n"
+    )
+    with analysed(ingested(tmp_path, sacct=HEAD + LOST, controller=log)) as made:
+        assert failed(made) == [("32", "n6", 5)]
+
+
+@pytest.mark.parametrize(("job", "cluster"), [("32", "alpha"), ("32+0", "alpha"), ("33", None)])
+def test_progress_of_any_part_is_the_jobs(tmp_path: Path, job: str, cluster: str | None):
+    begin = 1793527200.0  # 2026-11-01T10:00:00Z
+    lines = [
+        {"v": 1, "run": "r", "cluster": cluster, "job": job, "rank": 0}
+        | {"time": begin + 600 * n, "event": "step", "step": n, "duration_s": 600}
+        for n in range(1, 73)
+    ]
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    with analysed(ingested(tmp_path, sacct=HEAD + LOST + OTHER, progress=text)) as made:
+        assert het_run(made).basis == "progress"
+        assert made.runs.measured_runs == 1
+
+
+def test_a_preemption_for_a_het_job_is_linked_whatever_part_the_log_names(tmp_path: Path):
+    victim = (
+        "50|50|low|eve|alpha|PREEMPTED|2026-11-01T12:00:00|2026-11-01T12:00:00|"
+        "2026-11-01T22:09:58|36598|1|n7|gres/gpu=8\n"
+    )
+    log = (
+        f"[{DAY}22:00:00.100] Killing JobId=32+1(33) on failed node n6\n"
+        f"[{DAY}22:09:58.000] preempted JobId=50 has been killed to reclaim resources for "
+        "JobId=32+1(33)\n"
+    )
+    text = HEAD + LOST + AGAIN + victim
+    with analysed(ingested(tmp_path, sacct=text, controller=log)) as made:
+        (link,) = made.goodput.preemption_links.links
+    assert (link.failed_job_id, link.from_log) == ("32", True)
+
+
+def test_columns_of_het_ids_say_what_job_ids_do_not(tmp_path: Path):
+    """Dumps by other tools keep Slurm's own numbers and name the whole in columns."""
+    head = HEAD.replace("JobID|JobIDRaw|", "JobID|HetJobID|HetJobOffset|")
+    rows = LOST.replace("32+0|32|", "32|32|0|").replace("32+1|33|", "33|32|1|")
+    other = OTHER.replace("40|40|", "40|0||")
+    with analysed(ingested(tmp_path, sacct=head + rows + other, events=EVENTS)) as made:
+        assert failed(made) == [("32", "n6", 5)]
+        assert made.explain("33").job_id == "32"
+        assert made.explain("40").job_id == "40"
