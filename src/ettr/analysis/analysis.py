@@ -301,6 +301,8 @@ class Analysis:
         return job_runs(
             self._table("attempts"),
             self._table("progress"),
+            interruptions=self.attribution.interruptions,
+            failures=self.failures,
             rule=self.assumptions.run_rule,
             assumptions=self.assumptions.checkpoints,
             min_scheduled_h=long_enough_h,

@@ -64,6 +64,7 @@ mttf = _metric(
 runs = _metric(
     "runs",
     "Job runs over requeues and resubmissions, and the ETTR of each.",
+    *_CAUSES,
     "run_id",
     "checkpoint_min",
     "restart_min",
@@ -73,6 +74,7 @@ goodput = _metric(
     "GPU-hours lost to failures, by cause: in failed jobs, and in jobs preempted for them.",
     *_CAUSES,
     "confidence",
+    "checkpoint_min",
 )
 nodes = _metric(
     "nodes",

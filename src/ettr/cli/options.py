@@ -255,7 +255,7 @@ class AnalysisOptions(Rating):
         typer.Option(
             "--checkpoint-min",
             metavar="MINUTES",
-            help="Checkpoint interval of runs that report none.",
+            help="Checkpoint interval of runs that report none; a failure loses half of it at most.",
         ),
     ] = None
     restart_min: Annotated[
@@ -273,11 +273,15 @@ class AnalysisOptions(Rating):
         """
         from ettr.metrics.stitching import RunRule
 
-        return replace(
+        made = replace(
             Rating.assumptions(self, gpus_per_node),
             run_rule=RunRule(comment_pattern=self.run_id),
             checkpoints=_checkpoints(self.checkpoint_min, self.restart_min),
         )
+        if self.checkpoint_min is None:
+            return made
+        # a failure finds half of the interval unsaved on average
+        return replace(made, lost_cap_min=self.checkpoint_min / 2.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,6 +116,9 @@ class JobRun:
     are measured: low and high differ from the estimate only where the record leaves something open.
     Else they are a band over assumptions, and unknown where the run was shorter than the restart
     that is assumed. `suspended_h` is a part of `scheduled_h`.
+
+    `interruptions` are the attempts that attribution holds to be ended against their owner's wish,
+    `failures` those of them that the infrastructure caused; None where nobody asked attribution.
     """
 
     cluster: str
@@ -124,7 +127,8 @@ class JobRun:
     job_ids: tuple[str, ...]
     jobs: int
     attempts: int
-    interruptions: int
+    interruptions: int | None
+    failures: int | None
     n_gpus: int | None
     n_nodes: int | None
     first_eligible: datetime
@@ -158,7 +162,11 @@ class SizeEttr:
 
 @dataclass(frozen=True, slots=True)
 class JobRuns:
-    """All runs of at least `min_scheduled_h`; those with the most GPU-hours are listed."""
+    """All runs of at least `min_scheduled_h`; those with the most GPU-hours are listed.
+
+    `unknown_runs` were shorter than the restart that is assumed, so that nothing is known of their
+    ETTR.
+    """
 
     gap_h: float
     min_scheduled_h: float
@@ -166,6 +174,7 @@ class JobRuns:
     assumptions: CheckpointAssumptions
     runs_found: int
     measured_runs: int
+    unknown_runs: int
     by_size: tuple[SizeEttr, ...]
     runs: tuple[JobRun, ...]
 
@@ -174,6 +183,8 @@ def job_runs(
     attempts: ibis.Table,
     progress: ibis.Table,
     *,
+    interruptions: ibis.Table | None = None,
+    failures: ibis.Table | None = None,
     rule: RunRule | None = None,
     assumptions: CheckpointAssumptions | None = None,
     min_scheduled_h: float = MIN_SCHEDULED_H,
@@ -185,6 +196,8 @@ def job_runs(
     Args:
         attempts: all attempts.
         progress: training-side events, empty where there is no record.
+        interruptions: attempts that ended against their owner's wish, as attribution found them.
+        failures: those of them that the infrastructure caused.
         rule: how attempts become runs.
         assumptions: for runs without progress.
         min_scheduled_h: leave out runs that were scheduled for less.
@@ -208,8 +221,8 @@ def job_runs(
         schema={"cluster": "string", "run_key": "string"},
     )
     members = stitched(attempts, progress, rule, min_gpus=min_gpus, keys=keys)
-    splits = _measured(progress, rows[:listed], members)
-    runs = [_run(row, splits.get(place)) for place, row in enumerate(rows)]
+    details = _details(progress, rows[:listed], members, (interruptions, failures))
+    runs = [_run(row, details.get(place, _RunDetail())) for place, row in enumerate(rows)]
     return JobRuns(
         gap_h=rule.gap_h,
         min_scheduled_h=min_scheduled_h,
@@ -217,6 +230,7 @@ def job_runs(
         assumptions=assumed,
         runs_found=len(runs),
         measured_runs=sum(run.basis == "progress" for run in runs),
+        unknown_runs=sum(run.ettr_ratio.estimate is None for run in runs),
         by_size=_by_size(runs),
         runs=tuple(runs[:listed]),
     )
@@ -235,7 +249,6 @@ def _sums(
     sums = parts.group_by("cluster", "run_key", "run_part", "run_job").aggregate(
         lambda t: t.count().name("attempts"),
         lambda t: t["job_id"].nunique().name("jobs"),
-        lambda t: t["cut"].cast("int64").sum().name("interruptions"),
         lambda t: t["n_gpus"].max().name("n_gpus"),
         lambda t: t["n_nodes"].max().name("n_nodes"),
         lambda t: (t["start_s"] - t["queue_s"]).min().name("first_s"),
@@ -266,37 +279,70 @@ def _productive_s(parts: ibis.Table, cut: Any, case: Scenario) -> Any:
     return (run_s - lost_s) * (1.0 - case.save_min / case.checkpoint_interval_min)
 
 
-def _measured(
-    progress: ibis.Table, rows: list[dict[str, Any]], parts: ibis.Table
-) -> dict[int, tuple[ScheduledSplit | None, tuple[str, ...]]]:
-    """For each listed run its split, and the ids of its jobs."""
+@dataclass(frozen=True, slots=True)
+class _RunDetail:
+    """What is looked up for a listed run only."""
+
+    split: ScheduledSplit | None = None
+    job_ids: tuple[str, ...] = ()
+    interruptions: int | None = None
+    failures: int | None = None
+
+
+def _details(
+    progress: ibis.Table,
+    rows: list[dict[str, Any]],
+    parts: ibis.Table,
+    ends: tuple[ibis.Table | None, ibis.Table | None],
+) -> dict[int, _RunDetail]:
+    """For each listed run its split, the ids of its jobs, and how its attempts ended."""
     if not rows:
         return {}
-    key = ["cluster", "run_key", "run_part", "run_job"]
-    wanted = ibis.memtable(
-        {name: [row[name] for row in rows] for name in key} | {"place": list(range(len(rows)))},
-    )
-    members = fetch(
-        parts.inner_join(wanted, key),
-        *("place", "cluster", "job_id", "start_s", "end_s", "suspended_s"),
-    ).to_pylist()
-    by_run: dict[int, list[dict[str, Any]]] = {}
-    for member in members:
-        by_run.setdefault(member["place"], []).append(member)
-    jobs = {(member["cluster"], member["job_id"]) for member in members}
-    records = records_of_jobs(progress, jobs)
-    splits: dict[int, tuple[ScheduledSplit | None, tuple[str, ...]]] = {}
+    by_run = _members(rows, parts)
+    everyone = [attempt for attempts in by_run.values() for attempt in attempts]
+    records = records_of_jobs(progress, {(one["cluster"], one["job_id"]) for one in everyone})
+    ids = [one["attempt_id"] for one in everyone]
+    interrupted, failed = (None if table is None else _among(table, ids) for table in ends)
+    details: dict[int, _RunDetail] = {}
     for place, attempts in by_run.items():
-        attempts.sort(key=lambda attempt: attempt["start_s"])
-        ids = tuple(dict.fromkeys(attempt["job_id"] for attempt in attempts))
-        keys = [(rows[place]["cluster"], job) for job in ids]
+        jobs = tuple(dict.fromkeys(attempt["job_id"] for attempt in attempts))
+        keys = [(rows[place]["cluster"], job) for job in jobs]
         split = split_scheduled(
             record_of_run(records[key] for key in keys if key in records),
             [_scheduled(attempt) for attempt in attempts],
             _state_of(rows[place]["last_state"]),
         )
-        splits[place] = (split, ids)
-    return splits
+        mine = {attempt["attempt_id"] for attempt in attempts}
+        details[place] = _RunDetail(
+            split,
+            jobs,
+            None if interrupted is None else len(mine & interrupted),
+            None if failed is None else len(mine & failed),
+        )
+    return details
+
+
+def _members(rows: list[dict[str, Any]], parts: ibis.Table) -> dict[int, list[dict[str, Any]]]:
+    """The attempts of each listed run, in order of their starts."""
+    key = ["cluster", "run_key", "run_part", "run_job"]
+    wanted = ibis.memtable(
+        {name: [row[name] for row in rows] for name in key} | {"place": list(range(len(rows)))},
+    )
+    found = fetch(
+        parts.inner_join(wanted, key),
+        *("place", "cluster", "job_id", "attempt_id", "start_s", "end_s", "suspended_s"),
+    ).to_pylist()
+    by_run: dict[int, list[dict[str, Any]]] = {}
+    for member in sorted(found, key=lambda one: (one["start_s"], one["attempt_id"])):
+        by_run.setdefault(member["place"], []).append(member)
+    return by_run
+
+
+def _among(table: ibis.Table, attempt_ids: list[str]) -> set[str]:
+    """Those of the attempts that the table holds."""
+    asked = ibis.memtable({"attempt_id": attempt_ids}, schema={"attempt_id": "string"})
+    found = fetch(table.select("attempt_id").semi_join(asked, "attempt_id"), "attempt_id")
+    return set(found["attempt_id"].to_pylist())
 
 
 def _scheduled(attempt: dict[str, Any]) -> ScheduledAttempt:
@@ -310,10 +356,8 @@ def _state_of(last_state: str) -> RunState:
     return RunState.RUNNING if last_state in STILL_RUNNING else RunState.INTERRUPTED
 
 
-def _run(
-    row: dict[str, Any], found: tuple[ScheduledSplit | None, tuple[str, ...]] | None
-) -> JobRun:
-    split, ids = found or (None, ())
+def _run(row: dict[str, Any], detail: _RunDetail) -> JobRun:
+    split = detail.split
     wall_s = float(row["queue_s"] + row["scheduled_s"])
     productive_h = _productive_h(row, split)
     wall_h = wall_s / SECONDS_PER_HOUR
@@ -321,10 +365,11 @@ def _run(
         cluster=row["cluster"],
         name=row["name"],
         user=row["user"],
-        job_ids=ids,
+        job_ids=detail.job_ids,
         jobs=int(row["jobs"]),
         attempts=int(row["attempts"]),
-        interruptions=int(row["interruptions"]),
+        interruptions=detail.interruptions,
+        failures=detail.failures,
         n_gpus=row["n_gpus"],
         n_nodes=row["n_nodes"],
         first_eligible=to_datetime(row["first_s"]),

@@ -31,22 +31,35 @@ def runs_section(runs: JobRuns) -> Section:
     """ETTR of each run: measured where progress records exist, else a range of assumptions."""
     if not runs.runs_found:
         return Section("runs", _TITLE, f"No run{_least_size(runs)}.")
-    assumed = runs.runs_found - runs.measured_runs
-    lead = (
-        f"{counted(runs.runs_found, 'run')}{_least_size(runs)}. ETTR is productive time over "
-        "wall-clock time, queueing included. It is measured from progress records for "
-        f"{counted(runs.measured_runs, 'run')}"
-    )
-    if assumed:
-        lead += f" and a range over assumed checkpoint and restart times for the other {assumed:,}"
     known = [run for run in runs.runs if run.ettr_ratio.estimate is not None]
-    if len(known) < len(runs.runs):
-        lead += f", of which {len(runs.runs) - len(known):,} were too short to say"
-    lead += "."
     charted = tuple(known[:_FIGURE_RUNS])
     tables = (_by_size(runs), _runs_table(runs.runs), _split_table(runs.runs))
     return Section(
-        "runs", _TITLE, lead, (_figure(charted),) if charted else (), tables, _notes(runs)
+        "runs", _TITLE, _lead(runs), (_figure(charted),) if charted else (), tables, _notes(runs)
+    )
+
+
+def _lead(runs: JobRuns) -> str:
+    """How many runs there are, and what each ETTR rests on."""
+    unknown = runs.unknown_runs
+    ranged = runs.runs_found - runs.measured_runs - unknown
+    words = []
+    if runs.measured_runs:
+        words.append(
+            f"measured from progress records for {counted(runs.measured_runs, 'run')}",
+        )
+    if ranged:
+        words.append(
+            f"a range over assumed checkpoint and restart times for {counted(ranged, 'run')} "
+            "without such records"
+        )
+    if unknown:
+        words.append(
+            f"not known for {counted(unknown, 'run')} shorter than the restart that is assumed"
+        )
+    return (
+        f"{counted(runs.runs_found, 'run')}{_least_size(runs)}. ETTR is productive time over "
+        f"wall-clock time, queueing included. It is {', '.join(words)}."
     )
 
 
@@ -64,7 +77,10 @@ def _notes(runs: JobRuns) -> tuple[str, ...]:
     notes = [
         "A run joins the requeues and resubmissions of one task: those with the same run id in "
         "the job's comment, else with the same name, user and work folder, at most "
-        f"{number(runs.gap_h)} h apart."
+        f"{number(runs.gap_h)} h apart.",
+        "Interruptions are attempts that ended against their owner's wish: not those that reached "
+        "their time limit or that their owner cancelled. Failures are those of them that the "
+        "infrastructure caused.",
     ]
     if runs.measured_runs == runs.runs_found:
         return tuple(notes)
@@ -74,7 +90,7 @@ def _notes(runs: JobRuns) -> tuple[str, ...]:
         f"{_case(given.worst)}; for the estimate {_case(given.middle)}; at best "
         f"{_case(given.best)}."
     )
-    if any(run.ettr_ratio.estimate is None for run in runs.runs):
+    if runs.unknown_runs:
         notes.append(
             f"ETTR {DASH}: the run was shorter than the restart that is assumed, so that nothing "
             "is known of its ETTR; means leave it out."
@@ -139,8 +155,14 @@ def _hover(run: JobRun) -> str:
     gpus = "unknown GPUs" if run.n_gpus is None else counted(run.n_gpus, "GPU")
     return (
         f"{_label(run)}: ETTR {between(run.ettr_ratio)}\n{gpus}, "
-        f"{counted(run.interruptions, 'interruption')}, {number(run.wallclock_h, 4)} h"
+        f"{_interruptions(run)}, {number(run.wallclock_h, 4)} h"
     )
+
+
+def _interruptions(run: JobRun) -> str:
+    if run.interruptions is None:
+        return "unknown interruptions"
+    return counted(run.interruptions, "interruption")
 
 
 def _by_size(runs: JobRuns) -> TextTable:
@@ -180,9 +202,11 @@ def _runs_table(listed: tuple[JobRun, ...]) -> TextTable:
             "GPUs",
             "attempts",
             "interruptions",
+            "failures",
             "wall clock",
             "queued",
             "ETTR",
+            "without queue",
             "basis",
             "last state",
         ),
@@ -193,15 +217,17 @@ def _runs_table(listed: tuple[JobRun, ...]) -> TextTable:
                 number(run.n_gpus),
                 number(run.attempts),
                 number(run.interruptions),
+                number(run.failures),
                 duration(run.wallclock_h * SECONDS_PER_HOUR),
                 duration(run.queue_h * SECONDS_PER_HOUR),
                 between(run.ettr_ratio),
+                between(run.ettr_without_queue_ratio),
                 _BASES.get(run.basis, run.basis),
                 run.last_state,
             )
             for run in listed
         ),
-        frozenset(range(2, 8)),
+        frozenset(range(2, 10)),
     )
 
 

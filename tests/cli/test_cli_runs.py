@@ -1,0 +1,78 @@
+"""`ettr runs` and `ettr goodput` on small hand-made logs."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.program import ettr
+
+HEAD = "JobID|Cluster|JobName|User|State|Submit|Start|End|ElapsedRaw|NNodes|NodeList|AllocTRES"
+ENDS = ("TIMEOUT", "CANCELLED by 1001", "NODE_FAIL", "PREEMPTED", "COMPLETED")
+
+
+def attempt(job: int, state: str, start: str, end: str, run_s: int) -> str:
+    times = f"{start}|{start}|{end}|{run_s}"
+    return f"{job}|c|train|ann|{state}|{times}|2|n[1-2]|gres/gpu=16"
+
+
+def store_of(folder: Path, *lines: str) -> Path:
+    log = folder / "sacct.psv"
+    log.write_text("\n".join([HEAD, *lines]) + "\n")
+    done = ettr("ingest", folder / "store", log, "--timezone", "UTC")
+    assert done.code == 0, done.err
+    return folder / "store"
+
+
+@pytest.fixture(scope="module")
+def one_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One task in five attempts of a day, an hour apart."""
+    lines = [
+        attempt(
+            number,
+            state,
+            f"2026-01-0{number}T00:00:00",
+            f"2026-01-0{number}T23:00:00",
+            23 * 3600,
+        )
+        for number, state in enumerate(ENDS, 1)
+    ]
+    return store_of(tmp_path_factory.mktemp("one_run"), *lines)
+
+
+def shown(*words: Any) -> dict[str, Any]:
+    done = ettr(*words, "--json")
+    assert done.code == 0, done.err
+    document: dict[str, Any] = done.json
+    return document
+
+
+def test_the_time_limit_and_the_owners_cancel_are_no_interruptions(one_run: Path):
+    """The node's failure and the preemption are; only the first is the infrastructure's."""
+    (run,) = shown("runs", one_run)["runs"]
+    assert (run["attempts"], run["interruptions"], run["failures"]) == (5, 2, 1)
+
+
+def test_the_share_without_queue_is_printed_with_the_share_with_it(one_run: Path):
+    assert "without queue" in ettr("runs", one_run).out
+
+
+def test_runs_too_short_to_say_are_counted_once(tmp_path: Path):
+    """One run of a day, and one of a minute: shorter than the restart that is assumed."""
+    store = store_of(
+        tmp_path,
+        attempt(1, "COMPLETED", "2026-01-01T00:00:00", "2026-01-01T23:00:00", 23 * 3600),
+        attempt(2, "COMPLETED", "2026-01-02T00:00:00", "2026-01-02T00:01:00", 60),
+    )
+    found = shown("runs", store)
+    assert (found["runs_found"], found["measured_runs"], found["unknown_runs"]) == (2, 0, 1)
+    lead = " ".join(ettr("runs", store).out.split())
+    assert "times for 1 run without such records, not known for 1 run shorter than" in lead
+
+
+def test_a_known_checkpoint_interval_moves_what_a_failure_can_lose(one_run: Path):
+    """One failure of 16 GPUs after 23 h loses half of the interval."""
+    assert shown("goodput", one_run)["first_order_gpu_hours"] == pytest.approx(8.0)
+    known = shown("goodput", one_run, "--checkpoint-min", 20)
+    assert known["cap_min"] == 10.0
+    assert known["first_order_gpu_hours"] == pytest.approx(16 / 6)
