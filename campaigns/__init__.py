@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-NAMES = ("clustering", "false-attribution", "steps")
+NAMES = ("clustering", "direction", "false-attribution", "new-checks", "spares", "steps")
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,3 +48,26 @@ def test_bursts_are_no_steps_and_steps_are_found() -> None:
     constant = [float(row[2]) for (fleet, _), row in rows.items() if fleet.startswith("constant")]
     assert sum(constant) / len(constant) <= 0.10
     assert float(rows["step of 3, alone", "100"][2]) >= 0.6
+
+
+def test_a_constant_rate_is_seldom_called_better_or_worse() -> None:
+    rows = {row[:2]: row for row in twentieth("direction").rows}
+    constant = [
+        float(row[2]) + float(row[3]) for (fleet, _), row in rows.items() if "constant" in fleet
+    ]
+    assert sum(constant) / len(constant) <= 0.10
+    assert float(rows["alone, times 2", "100"][3]) >= 0.7
+    assert float(rows["alone, times 0.5", "100"][2]) >= 0.7
+
+
+def test_checks_that_were_always_there_are_seldom_called_new() -> None:
+    rows = {row[:2]: float(row[3]) for row in twentieth("new-checks").rows}
+    always = [share for (there, _), share in rows.items() if there == "always"]
+    assert sum(always) / len(always) <= 0.05
+    assert rows["since day 90", "10"] >= 0.95
+
+
+def test_spares_agree_with_a_simulation() -> None:
+    for row in twentieth("spares").rows:
+        simulated, error = (float(part) for part in row[4].split(" ± "))
+        assert abs(float(row[3]) - simulated) <= 4.0 * error + 0.005

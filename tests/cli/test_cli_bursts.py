@@ -108,3 +108,28 @@ def test_three_fleets_claim_no_more_than_their_corrected_test():
             assert "fails more often" not in ratio["meaning"]
             assert "No difference" in ratio["meaning"]
     assert any(pair["independent"]["p_value"] > 0.1 for pair in document["pairs"])
+
+
+def test_a_constant_rate_in_bursts_is_not_getting_better_or_worse(stores: list[Path]):
+    for store in stores:
+        direction = shown("failures", store)["direction"]
+        assert direction["verdict"] == "cannot tell"
+        assert direction["ratio"]["low"] < 1.0 < direction["ratio"]["high"]
+        assert direction["spread"]["index"] > 2.0
+        assert "Whether it is getting better cannot be told: " in " ".join(
+            ettr("failures", store).out.split()
+        )
+
+
+def test_a_rate_that_fell_is_getting_better(tmp_path: Path):
+    """Three lone failures a day for two months, then one every second day."""
+    rng = np.random.default_rng(5)
+    failed = {
+        day: set(rng.choice(JOBS_A_DAY, 3 if day < 60 else day % 2, replace=False).tolist())
+        for day in range(DAYS)
+    }
+    log = sacct(tmp_path / "sacct.psv", failed)
+    assert ettr("ingest", tmp_path / "store", log, "--timezone", "UTC").code == 0
+    direction = shown("failures", tmp_path / "store")["direction"]
+    assert direction["verdict"] == "better"
+    assert direction["ratio"]["ratio"] == pytest.approx(30 / 180, rel=0.1)

@@ -17,6 +17,7 @@ from ettr.metrics.instants import Floats, Period, fetch, floats_of, seconds_of, 
 from ettr.metrics.trend import cumulative_node_days
 from ettr.models.clustering import FailureTimeline, spread_over_nodes, spread_over_time
 from ettr.models.data import Counts, at_risk
+from ettr.models.direction import RateDirection, rate_direction
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 
 FINE_DAYS = 60.0
@@ -26,10 +27,11 @@ NODE = "node"
 
 @dataclass(frozen=True, slots=True)
 class FailureClustering:
-    """Spread of the failures of all jobs, and of the large ones."""
+    """Spread of the failures of all jobs, and of the large ones; the direction is of all jobs."""
 
     all_jobs: FleetSpread
     large_jobs: FleetSpread
+    direction: RateDirection
 
 
 def failure_clustering(
@@ -56,14 +58,17 @@ def failure_clustering(
     large = np.nan_to_num(floats_of(fetched["n_gpus"])) > above_gpus
     edges_s = calendar_edges(period)
 
-    def spread(times: Floats, above: int | None) -> FleetSpread:
+    def calendar(times: Floats, above: int | None) -> FailureTimeline:
         node_days = cumulative_node_days(exposure.by_attempt, edges_s, above)
-        timeline = FailureTimeline(times / SECONDS_PER_DAY, edges_s / SECONDS_PER_DAY, node_days)
-        counts = node_counts(*_of_size(exposure, failures, above))
-        return of_fleet(timeline, counts, confidence)
+        return FailureTimeline(times / SECONDS_PER_DAY, edges_s / SECONDS_PER_DAY, node_days)
 
-    every = spread(times_s, None)
-    return FailureClustering(every, spread(times_s[large], above_gpus) if large.any() else every)
+    def spread(line: FailureTimeline, above: int | None) -> FleetSpread:
+        return of_fleet(line, node_counts(*_of_size(exposure, failures, above)), confidence)
+
+    line = calendar(times_s, None)
+    every = spread(line, None)
+    of_large = spread(calendar(times_s[large], above_gpus), above_gpus) if large.any() else every
+    return FailureClustering(every, of_large, rate_direction(line, confidence))
 
 
 def of_fleet(

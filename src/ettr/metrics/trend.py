@@ -228,7 +228,7 @@ def cumulative_node_days(
     return total / SECONDS_PER_DAY
 
 
-NEW_BELOW = 0.05
+NEW_BELOW = 0.04
 """A check is new where its silence before would have at most this chance."""
 
 

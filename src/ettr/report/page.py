@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from ettr import __version__
 from ettr.analysis import Analysis
+from ettr.estimates import Interval
 from ettr.metrics.availability import Availability
 from ettr.report.cautions import short_logs
 from ettr.report.document import REPORT_FORMAT, REPORT_VERSION, plain
@@ -99,6 +100,8 @@ def _job_cards(analysis: Analysis, extrapolated: str) -> Iterator[Card]:
         f"{rate.failures:,} in {number(rate.node_days, 5)} node-days of runtime{bound}"
         f"{extrapolated}",
     )
+    if rate.failures:
+        yield _direction_card(analysis)
     yield Card(
         "Mean time to failure of a job, hours",
         between(analysis.mttf.scheduler_mttf_h),
@@ -111,6 +114,19 @@ def _job_cards(analysis: Analysis, extrapolated: str) -> Iterator[Card]:
         "GPU-hours lost to failures",
         number(total),
         f"{percent(total / ran if ran else None)} of {number(ran, 6)} that ran",
+    )
+
+
+def _direction_card(analysis: Analysis) -> Card:
+    direction = analysis.clustering.direction
+    ratio = direction.ratio
+    return Card(
+        "Is it getting better?",
+        direction.verdict.value,
+        "not tested: nothing ran"
+        if ratio is None
+        else "rate of the later half of the node-days over that of the earlier: "
+        f"{between(Interval(ratio.ratio, ratio.low, ratio.high), 2)}",
     )
 
 

@@ -39,6 +39,7 @@ def _failures(analysis: Analysis) -> tuple[Section, ...]:
         failures_section(
             analysis.rates,
             analysis.trend,
+            analysis.clustering.direction,
             is_lower_bound=analysis.logs_read.failures_are_lower_bound,
             caution=short_logs(analysis),
         ),
@@ -132,6 +133,7 @@ PARTS: dict[str, ReportPart] = {
         lambda a: {
             **plain_fields(a.rates),
             "is_lower_bound": a.logs_read.failures_are_lower_bound,
+            "direction": a.clustering.direction,
             "trend": a.trend,
             "rows": a.failure_rows,
         },

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ettr.metrics.rates import EstimatedRate, RatesBySymptom, SymptomRates
 from ettr.metrics.trend import CheckMarker, RateTrend, TrendPoint
+from ettr.models.direction import RateDirection
 from ettr.report.charts import (
     INK,
     BarSeries,
@@ -30,6 +33,7 @@ LOWER_BOUND = (
 def failures_section(
     rates: RatesBySymptom,
     trend: RateTrend,
+    direction: RateDirection | None = None,
     *,
     is_lower_bound: bool = False,
     caution: str | None = None,
@@ -39,6 +43,7 @@ def failures_section(
     Args:
         rates: over all time.
         trend: in a rolling window.
+        direction: whether the rate falls or rises.
         is_lower_bound: whether failures go uncounted for want of logs of the nodes.
         caution: why the rates say little, where the logs are short.
     """
@@ -51,6 +56,8 @@ def failures_section(
         "Node-days are those in which jobs ran, not those in which nodes were powered on. "
         + _clustering(rates)
     )
+    if direction is not None and direction.since is not None:
+        notes.append(_direction_note(direction))
     if new_checks:
         first = "; ".join(f"{one.check} ({moment(one.first_seen)})" for one in new_checks)
         notes.append(
@@ -60,10 +67,30 @@ def failures_section(
     return Section(
         "failures",
         "How often it fails, and why",
-        f"{_lead(rates)} {LOWER_BOUND}" if is_lower_bound else _lead(rates),
+        " ".join(_leads(rates, direction, is_lower_bound)),
         tuple(figures),
         (_symptom_table(rates),),
         tuple(notes),
+    )
+
+
+def _leads(
+    rates: RatesBySymptom, direction: RateDirection | None, is_lower_bound: bool
+) -> Iterator[str]:
+    yield _lead(rates)
+    if direction is not None and rates.all_jobs.failures:
+        yield direction.meaning
+    if is_lower_bound:
+        yield LOWER_BOUND
+
+
+def _direction_note(direction: RateDirection) -> str:
+    ratio = direction.ratio
+    level = "" if ratio is None else f" at {percent(ratio.confidence, 2)}"
+    return (
+        f"Better or worse: the node-days are halved at {moment(direction.since)}, and the rates of "
+        f"both halves compared{level}. At a constant rate the verdict is “cannot tell” at least as "
+        "often as that, whether failures come alone or in bursts."
     )
 
 
