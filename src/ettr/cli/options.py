@@ -255,7 +255,7 @@ class AnalysisOptions(Rating):
         typer.Option(
             "--checkpoint-min",
             metavar="MINUTES",
-            help="Checkpoint interval of runs that report none; a failure loses half of it at most.",
+            help="Checkpoint interval of runs that report none; failures lose half of it.",
         ),
     ] = None
     restart_min: Annotated[

@@ -55,8 +55,8 @@ def rate_direction(timeline: FailureTimeline, confidence: float = CONFIDENCE) ->
     """Better, worse, or cannot tell, with the ratio of both halves of the exposure.
 
     At a constant rate the verdict is better or worse in at most 1 - `confidence` of fleets, whether
-    failures come alone or in bursts. Where failures are too few or the logs too short to know whether
-    they cluster (below ten in each half, or twelve windows), nothing is said.
+    failures come alone or in bursts. Where failures are too few, or the logs too short, to know
+    whether they cluster (below ten in each half, or twelve windows), nothing is said.
 
     Args:
         timeline: Failures of the fleet and its exposure, in days since 1970.
