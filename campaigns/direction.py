@@ -12,7 +12,7 @@ import numpy as np
 from campaigns import Table
 from campaigns.clustering import DAYS, EDGES, NODES, Times, alone, bursts
 from ettr.models.clustering import FailureTimeline
-from ettr.models.direction import Verdict, rate_direction
+from ettr.models.direction import Direction, rate_direction
 
 TITLE = "Is it getting better?"
 SIZE = 400
@@ -40,7 +40,7 @@ def run(size: int) -> Table:
                     for _ in range(size)
                 ]
                 better, worse = (
-                    verdicts.count(one) / size for one in (Verdict.BETTER, Verdict.WORSE)
+                    verdicts.count(one) / size for one in (Direction.BETTER, Direction.WORSE)
                 )
                 change = "constant" if ratio == 1.0 else f"times {ratio:g}"
                 rows.append((f"{kind}, {change}", str(expected), f"{better:.3f}", f"{worse:.3f}"))

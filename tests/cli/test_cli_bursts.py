@@ -113,10 +113,10 @@ def test_three_fleets_claim_no_more_than_their_corrected_test():
 def test_a_constant_rate_in_bursts_is_not_getting_better_or_worse(stores: list[Path]):
     for store in stores:
         direction = shown("failures", store)["direction"]
-        assert direction["verdict"] == "cannot tell"
+        assert direction["verdict"] == "undecided"
         assert direction["ratio"]["low"] < 1.0 < direction["ratio"]["high"]
         assert direction["spread"]["index"] > 2.0
-        assert "Whether it is getting better cannot be told: " in " ".join(
+        assert "Whether it is getting better is undecided: " in " ".join(
             ettr("failures", store).out.split()
         )
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ettr.models.clustering import FailureTimeline
-from ettr.models.direction import Verdict, rate_direction
+from ettr.models.direction import Direction, rate_direction
 
 DAY_0 = 20_000.0
 """2024-10-04 in days since 1970."""
@@ -40,10 +40,10 @@ def test_a_constant_rate_is_seldom_called_better_or_worse(burst):
         for expected in (30, 100)
         for _ in range(60)
     ]
-    assert sum(verdict is not Verdict.CANNOT_TELL for verdict in verdicts) <= 12
+    assert sum(verdict is not Direction.UNDECIDED for verdict in verdicts) <= 12
 
 
-@pytest.mark.parametrize(("ratio", "verdict"), [(0.4, Verdict.BETTER), (2.5, Verdict.WORSE)])
+@pytest.mark.parametrize(("ratio", "verdict"), [(0.4, Direction.BETTER), (2.5, Direction.WORSE)])
 def test_a_planted_change_is_found(ratio, verdict):
     found = rate_direction(fleet(drawn(np.random.default_rng(7), 200, ratio=ratio)))
     assert found.verdict is verdict
@@ -62,12 +62,12 @@ def test_the_halves_hold_the_same_exposure_where_the_fleet_grew():
     assert (found.ratio.a.node_days, found.ratio.b.node_days) == pytest.approx((12_000, 12_000))
     assert found.ratio.a.failures == int((times >= 80).sum())
     assert found.ratio.a.failures + found.ratio.b.failures == 160
-    assert found.verdict is Verdict.CANNOT_TELL
+    assert found.verdict is Direction.UNDECIDED
 
 
 def test_few_failures_tell_nothing_however_they_lie():
     found = rate_direction(fleet([100.0, 101.0, 102.0, 103.0, 110.0, 111.0, 112.0]))
-    assert found.verdict is Verdict.CANNOT_TELL
+    assert found.verdict is Direction.UNDECIDED
     assert "7 failures in the second half" in found.meaning
     assert "too few" in found.meaning
 
@@ -75,7 +75,7 @@ def test_few_failures_tell_nothing_however_they_lie():
 def test_nothing_ran_is_said():
     edges = DAY_0 + np.linspace(0.0, DAYS, 3)
     found = rate_direction(fleet([], np.zeros(3), edges))
-    assert (found.verdict, found.ratio, found.since) == (Verdict.CANNOT_TELL, None, None)
+    assert (found.verdict, found.ratio, found.since) == (Direction.UNDECIDED, None, None)
 
 
 def test_every_failure_lies_in_one_half():

@@ -24,12 +24,12 @@ from ettr.units import SECONDS_PER_DAY
 HALVES = ("the second half of the node-days", "the first")
 
 
-class Verdict(StrEnum):
+class Direction(StrEnum):
     """What the failures of a fleet say about the direction of its rate."""
 
     BETTER = "better"
     WORSE = "worse"
-    CANNOT_TELL = "cannot tell"
+    UNDECIDED = "undecided"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class RateDirection:
         meaning: In a sentence.
     """
 
-    verdict: Verdict
+    verdict: Direction
     since: datetime | None
     ratio: RateRatio | None
     spread: Spread | None
@@ -52,7 +52,7 @@ class RateDirection:
 
 
 def rate_direction(timeline: FailureTimeline, confidence: float = CONFIDENCE) -> RateDirection:
-    """Better, worse, or cannot tell, with the ratio of both halves of the exposure.
+    """Better, worse or undecided, with the ratio of both halves of the exposure.
 
     At a constant rate the verdict is better or worse in at most 1 - `confidence` of fleets, whether
     failures come alone or in bursts. Where failures are too few, or the logs too short, to know
@@ -69,7 +69,7 @@ def rate_direction(timeline: FailureTimeline, confidence: float = CONFIDENCE) ->
     start, end = (float(edge) for edge in timeline.edges_days[[0, -1]])
     exposure = timeline.node_days - timeline.node_days[0]
     if not exposure[-1] > 0:
-        return RateDirection(Verdict.CANNOT_TELL, None, None, None, "Nothing ran.")
+        return RateDirection(Direction.UNDECIDED, None, None, None, "Nothing ran.")
     cut = float(np.interp(exposure[-1] / 2.0, exposure, timeline.edges_days))
     late, early = _between(timeline, cut, end), _between(timeline, start, cut)
     rates = [
@@ -99,15 +99,15 @@ def _between(timeline: FailureTimeline, begin: float, end: float) -> FailureTime
     )
 
 
-def _verdict(ratio: RateRatio, spread: Spread | None) -> Verdict:
+def _verdict(ratio: RateRatio, spread: Spread | None) -> Direction:
     if spread is None or not spread.is_known:
-        return Verdict.CANNOT_TELL
+        return Direction.UNDECIDED
     if ratio.high < 1.0:
-        return Verdict.BETTER
-    return Verdict.WORSE if ratio.low > 1.0 else Verdict.CANNOT_TELL
+        return Direction.BETTER
+    return Direction.WORSE if ratio.low > 1.0 else Direction.UNDECIDED
 
 
-def _says(verdict: Verdict, ratio: RateRatio, spread: Spread | None) -> str:
+def _says(verdict: Direction, ratio: RateRatio, spread: Spread | None) -> str:
     late, early = ratio.a, ratio.b
     counts = (
         f"{_failures(late)} in the second half of {late.node_days + early.node_days:,.4g} "
@@ -115,7 +115,7 @@ def _says(verdict: Verdict, ratio: RateRatio, spread: Spread | None) -> str:
     )
     if spread is None or not spread.is_known:
         return (
-            f"Whether it is getting better cannot be told: {counts}. They are too few, or the logs "
+            f"Whether it is getting better is undecided: {counts}. They are too few, or the logs "
             "too short, to show whether failures come in bursts."
         )
     times = (
@@ -126,8 +126,8 @@ def _says(verdict: Verdict, ratio: RateRatio, spread: Spread | None) -> str:
     tested = f"{counts}: {times}, p {ratio.p_value:.2g}"
     if spread.is_clustered:
         tested += f"; failures vary {max(1.0, spread.index):.2g} times as much as independent ones"
-    if verdict is Verdict.CANNOT_TELL:
-        return f"Whether it is getting better cannot be told: {tested}."
+    if verdict is Direction.UNDECIDED:
+        return f"Whether it is getting better is undecided: {tested}."
     return f"It is getting {verdict.value}: {tested}."
 
 

@@ -89,7 +89,7 @@ def _direction_note(direction: RateDirection) -> str:
     level = "" if ratio is None else f" at {percent(ratio.confidence, 2)}"
     return (
         f"Better or worse: the node-days are halved at {moment(direction.since)}, and the rates of "
-        f"both halves compared{level}. At a constant rate the verdict is “cannot tell” at least as "
+        f"both halves compared{level}. At a constant rate the verdict is “undecided” at least as "
         "often as that, whether failures come alone or in bursts."
     )
 
