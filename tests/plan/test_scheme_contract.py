@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ettr.plan.schemes import SCHEMES, Domain, JobShape, Scheme, Synchronous, Terms
+from ettr.plan.schemes import SCHEMES, Domain, JobShape, Scheme, Synchronous, Terms, terms_for
 from ettr.plan.schemes.affine import affine_terms
 
 SHARES = st.floats(0.01, 1.0)
@@ -38,6 +38,8 @@ def times(terms: Terms) -> dict[str, float]:
     found = {
         "stall_s": terms.stall_s,
         "lag_s": terms.lag_s,
+        "durable_stall_s": terms.durable_stall_s,
+        "durable_lag_s": terms.durable_lag_s,
         "shortest_interval_s": terms.shortest_interval_s,
         "host_bytes": terms.host_bytes,
     }
@@ -52,11 +54,13 @@ def choices(terms: Terms) -> dict[str, object]:
     found: dict[str, object] = {
         "slowdown": terms.slowdown,
         "two_levels": terms.two_levels,
+        "durable_period_s": terms.durable_period_s,
+        "storage_bytes": terms.storage_bytes,
         "usable": terms.obstacle is None,
     }
     for domain, response in terms.responses.items():
         found[f"level of {domain}"] = response.level
-        found[f"lost_interval_share of {domain}"] = response.lost_interval_share
+        found[f"lost_staleness_share of {domain}"] = response.lost_staleness_share
     return found
 
 
@@ -64,10 +68,10 @@ def departures(scheme: Scheme, job: JobShape, elsewhere: Iterable[JobShape]) -> 
     """Where a scheme's own terms differ from those fitted to it at one node and two."""
     fitted = affine_terms(scheme, job)
     # the numbers at one node: what cancels in a fit is as small as these are exact
-    size = times(scheme.terms(replace(job, n_nodes=1, restart_s=3600.0)))
+    size = times(terms_for(scheme, replace(job, n_nodes=1, restart_s=3600.0)))
     found = []
     for other in elsewhere:
-        own, page = scheme.terms(other), fitted.at(other)
+        own, page = terms_for(scheme, other), fitted.at(other)
         found += [
             f"{name} at {other.n_nodes} nodes: {value}, on the page {times(page)[name]}"
             for name, value in times(own).items()
@@ -138,10 +142,11 @@ def test_a_scheme_that_breaks_it_is_found(scheme: Scheme) -> None:
 
 def test_the_page_knows_every_number_of_the_terms() -> None:
     """A new field of `Terms` or `Response` reaches the page, or is none that ETTR depends on."""
-    known = {"responses", "storage_bytes", "quality", "obstacle", "slowdown", "two_levels"}
+    known = {"responses", "quality", "memory_remedy", "min_nodes", "obstacle"}
+    known |= set(choices(Synchronous().terms(JOB))) & {field.name for field in fields(Terms)}
     terms = Synchronous().terms(JOB)
     assert {field.name for field in fields(Terms)} == known | {
         name for name in times(terms) if " of " not in name
     }
-    of_response = {"level", "restart_s", "lost_s", "lost_interval_share"}
+    of_response = {"level", "restart_s", "lost_s", "lost_staleness_share"}
     assert {field.name for field in fields(terms.responses[Domain.NODE])} == of_response

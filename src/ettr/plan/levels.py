@@ -1,159 +1,272 @@
 """Exact expected ETTR where failures of different kinds cost different things.
 
-A failure is one of three kinds. *Soft*: training goes on where it was, after a delay in which some
-work may be repeated. *Light*: training goes back to the last light checkpoint. *Deep*: it goes back
-to the last durable checkpoint, taken every n light ones. Every kind may strike at any time that the
-run holds its nodes, in the recovery from another too; recovery then starts again at the deeper of
-the two levels.
+A failure recovers to one of three levels. *Soft*: training goes on where it was, and some work may
+have to be made good. *Light*: training goes back to the last light checkpoint that can be used.
+*Deep*: to the last durable one, taken with every n-th light one. Any failure may strike whenever
+the run holds its nodes, in a recovery too, which then starts again as the slower of the two at the
+deeper of the two levels.
 """
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
+
+
+class RecoveryLevel(StrEnum):
+    """From where training goes on after a failure, the shallowest level first."""
+
+    SOFT = "where it was"
+    LIGHT = "last light checkpoint"
+    DEEP = "last durable checkpoint"
+
+
+_DEPTH = {level: depth for depth, level in enumerate(RecoveryLevel)}
+
+
+@dataclass(frozen=True, slots=True)
+class FailureKind:
+    """Failures that a run recovers from in one way.
+
+    Attributes:
+        level: From where training goes on.
+        per_s: How often they strike the whole run.
+        restart_s: From the start of an attempt until it trains.
+        lost_s: For soft failures: work to be made good.
+        lost_staleness_share: For soft failures: work to be made good, as a share of the work since
+            the last usable light checkpoint.
+    """
+
+    level: RecoveryLevel
+    per_s: float
+    restart_s: float = 0.0
+    lost_s: float = 0.0
+    lost_staleness_share: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """A run under three kinds of failure.
+    """A run that saves on two levels and whose failures are of several kinds.
 
     Attributes:
         interval_s: Productive time between light checkpoints.
         stall_s: Training stops so long for each of them.
         slowdown: Share by which training is slower all the time.
-        lag_s: From the stall of a light checkpoint until it can be used.
+        lag_s: From the stall of a light checkpoint until it can be used, in time that the run
+            trains; during a recovery writes wait.
         n_light_per_durable: Light checkpoints from one durable one to the next.
-        durable_stall_s: Training stops so long for each durable one.
-        durable_lag_s: From its stall until it can be used.
-        soft_per_s, light_per_s, deep_per_s: Rates of the three kinds, of the whole run.
-        soft_s: From a soft failure until the work lost is made good, waits not counted.
-        light_restart_s, deep_restart_s: From the start of an attempt until it trains.
-        queue_s: Mean wait after each failure.
+        durable_stall_s: Training stops so long for each durable one, in addition.
+        durable_lag_s: From its stall until it can be used; not before the light one can.
+        kinds: Of failures.
+        queue_s: Mean wait after each failure; nothing fails meanwhile.
     """
 
     interval_s: float
     stall_s: float = 0.0
     slowdown: float = 0.0
     lag_s: float = 0.0
-    n_light_per_durable: float = 1.0
+    n_light_per_durable: int = 1
     durable_stall_s: float = 0.0
     durable_lag_s: float = 0.0
-    soft_per_s: float = 0.0
-    light_per_s: float = 0.0
-    deep_per_s: float = 0.0
-    soft_s: float = 0.0
-    light_restart_s: float = 0.0
-    deep_restart_s: float = 0.0
+    kinds: tuple[FailureKind, ...] = ()
     queue_s: float = 0.0
 
+    @property
+    def per_s(self) -> float:
+        """Failures of all kinds."""
+        return sum(kind.per_s for kind in self.kinds)
+
+    @property
+    def length_s(self) -> float:
+        """Time from one light checkpoint to the next, without failures."""
+        stalls_s = self.stall_s + self.durable_stall_s / self.n_light_per_durable
+        return self.interval_s * (1.0 + self.slowdown) + stalls_s
+
 
 @dataclass(frozen=True, slots=True)
-class _Recovery:
-    """Mean time until training goes on or the level deepens, and the chance of each deepening."""
+class _Failures:
+    """Failures with their recoveries folded in, so that they take no time while the run trains.
 
-    mean_s: float
-    to_light: float
-    to_deep: float
+    Attributes:
+        light_per_s: Rate of going back to a light checkpoint, per second of training.
+        deep_per_s: Rate of going back to a durable one.
+        delay: Seconds that pass for each second of training.
+        lost_per_s: Work to be made good for each second of training, whatever the staleness.
+        stale_per_s: Work to be made good, per second of training and second of staleness.
+    """
+
+    light_per_s: float
+    deep_per_s: float
+    delay: float
+    lost_per_s: float
+    stale_per_s: float
 
 
 @dataclass(frozen=True, slots=True)
-class _Stretch:
-    """A stretch of work: chance to finish it before a deep failure, and mean time until either."""
+class _Way:
+    """A way through training that a deep failure may cut off.
 
-    finishes: float
+    Attributes:
+        through: Chance that none does.
+        cut: Chance that one does; both, since either may be too near to 1 to give the other.
+        mean_s: Mean training time until its end, or until it is cut off.
+    """
+
+    through: float
+    cut: float
     mean_s: float
+
+    def then(self, after: "_Way") -> "_Way":
+        """This way, and another where this one is not cut off."""
+        return _Way(
+            self.through * after.through,
+            self.cut + self.through * after.cut,
+            self.mean_s + self.through * after.mean_s,
+        )
+
+    def times(self, n: int) -> "_Way":
+        """This way n times in a row."""
+        if self.cut == 0 or n == 0:
+            return _Way(1.0, 0.0, n * self.mean_s if n else 0.0)
+        if self.through == 0:
+            return self
+        log_through = math.log1p(-self.cut) if self.cut < 0.5 else math.log(self.through)
+        cut = -math.expm1(n * log_through)
+        return _Way(math.exp(n * log_through), cut, self.mean_s * cut / self.cut)
 
 
 def levels_ettr(at: Levels) -> float:
-    """ETTR of a long run under three kinds of failure.
+    """ETTR of a long run: work kept over wall-clock time.
 
-    With light failures only, and n = 1, this is the exact form of `ettr.plan.renewal`.
+    With light failures only this is the exact form of `ettr.plan.renewal`.
 
     **Source**: derived in docs/explanation/checkpoint-schemes.md.
     """
-    soft = _recovery(at, at.soft_s, at.soft_per_s)
-    light = _recovery(at, at.light_restart_s, at.soft_per_s + at.light_per_s, reset=True)
-    to_light_per_s = at.light_per_s + at.soft_per_s * soft.to_light
-    if _never_ends(soft, at.soft_per_s) or _never_ends(light, to_light_per_s):
+    failures = _folded(at)
+    if not math.isfinite(failures.delay):
         return 0.0
-    length_s = at.interval_s * (1.0 + at.slowdown) + at.stall_s
-    length_s += at.durable_stall_s / at.n_light_per_durable
-    stretch = _stretch(at, soft, light, length_s)
+    training_s = _block_training_s(at, failures)
+    if not math.isfinite(training_s):
+        return 0.0
     n = at.n_light_per_durable
-    productive_s = n * at.interval_s
-    fails = 1.0 - stretch.finishes
-    if fails <= 1e-15:
-        return productive_s / (n * stretch.mean_s)
-    # mean time of n stretches until done or a deep failure, then from the durable checkpoint again
-    done = math.pow(stretch.finishes, n)
-    again = n + at.durable_lag_s / length_s
-    log_again = again * math.log(stretch.finishes) if stretch.finishes > 0 else -math.inf
-    if log_again < -600.0:
-        return 0.0
-    deep_s = _until_through(at)
-    retry_s = math.expm1(-log_again) * (stretch.mean_s / fails + deep_s)
-    block_s = stretch.mean_s * (1.0 - done) / fails + (1.0 - done) * (deep_s + retry_s)
-    return productive_s / block_s
+    kept_s = n * (at.interval_s - _lost_per_stretch_s(at, failures))
+    return max(0.0, kept_s / (failures.delay * training_s))
 
 
-def _recovery(at: Levels, length_s: float, same_per_s: float, *, reset: bool = False) -> _Recovery:
-    """A recovery that failures of rate `same_per_s` start again and deeper ones cut off."""
-    total = at.soft_per_s + at.light_per_s + at.deep_per_s
-    if total == 0:
-        return _Recovery(at.queue_s + length_s, 0.0, 0.0)
-    fails = -math.expm1(-total * length_s)
-    left = (total - same_per_s + same_per_s * math.exp(-total * length_s)) / total
-    if left <= 0:
-        # it fails again before it ends, to the precision of a float
-        return _Recovery(math.inf, 0.0, 0.0)
-    tries = 1.0 / left
-    to_light = 0.0 if reset else tries * fails * at.light_per_s / total
-    return _Recovery(
-        tries * (at.queue_s + fails / total), to_light, tries * fails * at.deep_per_s / total
-    )
+def _folded(at: Levels) -> _Failures:
+    """Failures with their recoveries: each starts again at the next failure, never shallower.
 
-
-def _never_ends(recovery: _Recovery, per_s: float) -> bool:
-    """Whether failures of this rate meet a recovery that does not end."""
-    return per_s > 0 and math.isinf(recovery.mean_s)
-
-
-def _until_through(at: Levels) -> float:
-    """Mean time of a deep recovery, which any failure starts again."""
-    total = at.soft_per_s + at.light_per_s + at.deep_per_s
-    load = total * at.deep_restart_s
-    if load > 600.0:
-        return math.inf
-    held_s = math.expm1(load) / total if total else at.deep_restart_s
-    return at.queue_s * math.exp(load) + held_s
-
-
-def _stretch(at: Levels, soft: _Recovery, light: _Recovery, length_s: float) -> _Stretch:
-    """Work between two light checkpoints, first from where it runs, then from the one before.
-
-    A light checkpoint that is usable only after a lag costs a longer way the second time.
+    **Source**: first-step analysis over the kinds, the slowest of the deepest first.
     """
-    light_per_s = at.light_per_s + at.soft_per_s * soft.to_light
-    deep_per_s = at.deep_per_s + at.soft_per_s * soft.to_deep
-    total = light_per_s + deep_per_s
-    delay = 1.0 + at.soft_per_s * soft.mean_s
-    if total == 0:
-        return _Stretch(1.0, delay * length_s)
-
-    def once(way_s: float) -> tuple[float, float, float]:
-        stops = -math.expm1(-total * way_s)
-        return 1.0 - stops, stops * light_per_s / total, delay * stops / total
-
-    goes_on = 1.0 - light.to_deep
-    done, back, run_s = once(length_s + at.lag_s)
-    loops = 1.0 - back * goes_on
-    again = done / loops if loops > 0 else 0.0
-    again_s = (run_s + back * light.mean_s) / loops if loops > 0 else math.inf
-    if at.lag_s == 0:
-        return _Stretch(again, again_s)
-    done, back, run_s = once(length_s)
-    return _Stretch(
-        done + back * goes_on * again, run_s + back * (light.mean_s + goes_on * again_s)
+    # a kind that never strikes would only order the others
+    kinds = sorted(
+        (kind for kind in at.kinds if kind.per_s > 0),
+        key=lambda kind: (_DEPTH[kind.level], kind.restart_s),
     )
+    total = sum(kind.per_s for kind in kinds)
+    lost = stale = 0.0
+    # sums over the kinds that come later in the order, each times its rate
+    later_per_s = later_s = 0.0
+    later = dict.fromkeys(RecoveryLevel, 0.0)
+    for kind in reversed(kinds):
+        ends = math.exp(-total * kind.restart_s)
+        fails = -math.expm1(-total * kind.restart_s)
+        same_per_s = total - later_per_s
+        left = (later_per_s + same_per_s * ends) / total
+        if left <= 0:
+            # it fails again before it ends, to the precision of a float
+            return _Failures(0.0, 0.0, math.inf, 0.0, 0.0)
+        mean_s = (at.queue_s + fails / total + fails * later_s / total) / left
+        ends_at = {
+            level: (ends * (level is kind.level) + fails * later_per_level / total) / left
+            for level, later_per_level in later.items()
+        }
+        lost += kind.per_s * ends_at[RecoveryLevel.SOFT] * kind.lost_s
+        stale += kind.per_s * ends_at[RecoveryLevel.SOFT] * kind.lost_staleness_share
+        later_per_s += kind.per_s
+        later_s += kind.per_s * mean_s
+        for level, share in ends_at.items():
+            later[level] += kind.per_s * share
+    return _Failures(
+        later[RecoveryLevel.LIGHT], later[RecoveryLevel.DEEP], 1.0 + later_s, lost, stale
+    )
+
+
+def _once(failures: _Failures, way_s: float) -> tuple[float, float, float, float]:
+    """Chances to get through a way, to go back before, and to be cut off; mean time until any."""
+    total = failures.light_per_s + failures.deep_per_s
+    load = total * way_s
+    if load < 1e-300:
+        return 1.0, 0.0, 0.0, way_s
+    stops = -math.expm1(-load)
+    return (
+        math.exp(-load),
+        stops * failures.light_per_s / total,
+        stops * failures.deep_per_s / total,
+        stops / total,
+    )
+
+
+def _stretch(failures: _Failures, first_s: float, again_s: float) -> _Way:
+    """Work up to a light checkpoint: `first_s`, or `again_s` after each light failure."""
+    done, back, cut, mean_s = _once(failures, again_s)
+    left = done + cut
+    if left <= 0:
+        return _Way(0.0, 0.0, math.inf)
+    again = _Way(done / left, cut / left, mean_s / left)
+    if first_s == again_s:
+        return again
+    done, back, cut, mean_s = _once(failures, first_s)
+    return _Way(done + back * again.through, cut + back * again.cut, mean_s + back * again.mean_s)
+
+
+def _block_training_s(at: Levels, failures: _Failures) -> float:
+    """Mean training time from one usable durable checkpoint to the next."""
+    n, length_s = at.n_light_per_durable, at.length_s
+    steady = _stretch(failures, length_s, length_s + at.lag_s)
+    if failures.deep_per_s == 0:
+        return n * steady.mean_s
+    # a durable checkpoint can be used so many stretches and this part of one after a light one can
+    after_s = max(0.0, at.durable_lag_s - at.lag_s)
+    whole = math.floor(after_s / length_s)
+    part_s = after_s - whole * length_s
+    again_s = length_s + at.lag_s
+    fresh = _stretch(failures, again_s, again_s)
+    ending = _stretch(failures, part_s, at.lag_s + part_s)
+    beginning = _stretch(failures, length_s - part_s, again_s)
+    if part_s == 0:
+        straight, restored = steady.times(n), fresh.then(steady.times(n - 1 + whole))
+    else:
+        straight = beginning.then(steady.times(n - 1)).then(ending)
+        restored = fresh.then(steady.times(n - 1 + whole)).then(ending)
+    if restored.through <= 0:
+        return math.inf
+    return straight.mean_s + straight.cut * restored.mean_s / restored.through
+
+
+def _lost_per_stretch_s(at: Levels, failures: _Failures) -> float:
+    """Work to be made good after soft failures, in each stretch that is kept.
+
+    The staleness at a place is that of its last passage: a light failure makes the run pass again
+    from a checkpoint that lies nearer.
+    """
+    length_s = at.length_s
+    kept = math.exp(-failures.light_per_s * length_s)
+    overlap = at.lag_s / length_s
+    # so many checkpoints are under way, or one more for `part` of the time
+    whole = math.floor(overlap)
+    part = overlap - whole
+
+    def behind(n: int) -> float:
+        """Checkpoints further back than the newest one taken, where n are not yet usable."""
+        lost = -math.expm1(-failures.light_per_s * length_s)
+        if lost * n < 1e-9:
+            return float(n)
+        return kept * (1.0 - kept**n) / lost
+
+    behind_mean = (1.0 - part) * behind(whole) + part * behind(whole + 1)
+    stale_s = at.interval_s * (0.5 + behind_mean)
+    return length_s * (failures.lost_per_s + failures.stale_per_s * stale_s)
 
 
 def best_levels(

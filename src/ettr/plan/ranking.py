@@ -8,10 +8,14 @@ from ettr.errors import UsageError
 from ettr.estimates import Interval
 from ettr.plan.levels import Levels, best_levels, levels_ettr
 from ettr.plan.run import spell
-from ettr.plan.schemes import SCHEMES, Domain, JobShape, RecoveryLevel, Scheme, Terms
+from ettr.plan.schemes import SCHEMES, Domain, JobShape, Scheme, Terms, terms_for
+from ettr.plan.schemes.levels_of_terms import (
+    expected_lost_s,
+    levels_of,
+    longest_interval_s,
+    lost_by_domain_s,
+)
 from ettr.units import SECONDS_PER_DAY
-
-LONGEST_INTERVAL_S = 7 * SECONDS_PER_DAY
 
 FailuresPerDay = Mapping[Domain, Interval]
 """Failures of the whole job per day by what failed, each with its interval; 0 where left out."""
@@ -19,7 +23,7 @@ FailuresPerDay = Mapping[Domain, Interval]
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """A scheme for a job.
+    """A scheme for a job; one that the job cannot use has no ETTR, interval and loss.
 
     Attributes:
         scheme: The scheme.
@@ -36,71 +40,10 @@ class Ranked:
     terms: Terms
     usable: bool
     ettr: Interval
-    interval_s: float
-    lost_s: float
+    interval_s: float | None
+    lost_s: float | None
     lost_by_domain_s: Mapping[Domain, float]
     why: str
-
-
-def levels_of(
-    terms: Terms, job: JobShape, per_s: Mapping[Domain, float], interval_s: float
-) -> Levels:
-    """The scheme as three kinds of failure; restarts are averaged over the domains of a kind.
-
-    Args:
-        terms: Of the scheme for `job`.
-        job: The job.
-        per_s: Failures of the whole job per second, by what failed.
-        interval_s: Productive time between light checkpoints.
-    """
-    n_light = max(1.0, job.durable_period_s / interval_s) if terms.two_levels else 1.0
-
-    def of_level(level: RecoveryLevel) -> tuple[float, float]:
-        hits = [(per_s.get(d, 0.0), r) for d, r in terms.responses.items() if r.level is level]
-        rate = sum(hit for hit, _ in hits)
-        until_s = sum(
-            hit * (r.restart_s + r.lost_s + r.lost_interval_share * interval_s) for hit, r in hits
-        )
-        return rate, until_s / rate if rate else 0.0
-
-    (soft, soft_s), (light, light_s), (deep, deep_s) = map(of_level, RecoveryLevel)
-    return Levels(
-        interval_s,
-        terms.stall_s,
-        terms.slowdown,
-        terms.lag_s,
-        n_light,
-        durable_lag_s=job.persist_s if terms.two_levels else 0.0,
-        soft_per_s=soft,
-        light_per_s=light,
-        deep_per_s=deep,
-        soft_s=soft_s,
-        light_restart_s=light_s,
-        deep_restart_s=deep_s,
-        queue_s=job.queue_s,
-    )
-
-
-def lost_by_domain_s(terms: Terms, job: JobShape, interval_s: float) -> dict[Domain, float]:
-    """Expected work lost in a failure, by what failed: to first order, half of what is unsaved.
-
-    **Source**: derived in docs/explanation/checkpoint-schemes.md.
-    """
-    lost = {}
-    for domain, response in terms.responses.items():
-        if response.level is RecoveryLevel.SOFT:
-            lost[domain] = response.lost_s + response.lost_interval_share * interval_s
-        elif response.level is RecoveryLevel.LIGHT:
-            lost[domain] = interval_s / 2.0 + terms.lag_s
-        else:
-            lost[domain] = max(job.durable_period_s, interval_s) / 2.0 + job.persist_s
-    return lost
-
-
-def expected_lost_s(lost_s: Mapping[Domain, float], per_s: Mapping[Domain, float]) -> float:
-    """Expected work lost a failure: the mean over domains, each by its share of the failures."""
-    total = sum(per_s.values())
-    return sum(per_s.get(d, 0.0) * lost for d, lost in lost_s.items()) / total if total else 0.0
 
 
 def rank(
@@ -127,24 +70,24 @@ def rank(
 
 
 def _ranked(scheme: Scheme, job: JobShape, per_day: FailuresPerDay) -> Ranked:
-    terms = scheme.terms(job)
+    terms = terms_for(scheme, job)
+    if terms.obstacle is not None:
+        return _unusable(scheme, terms)
     at_estimate = {d: (rate.estimate or 0.0) / SECONDS_PER_DAY for d, rate in per_day.items()}
     at_low = {d: rate.low / SECONDS_PER_DAY for d, rate in per_day.items()}
     at_high = {d: rate.high / SECONDS_PER_DAY for d, rate in per_day.items()}
-    longest_s = job.durable_period_s if terms.two_levels else LONGEST_INTERVAL_S
-
     interval_s, ettr = best_levels(
         lambda at_s: levels_of(terms, job, at_estimate, at_s),
         terms.shortest_interval_s,
-        longest_s,
+        longest_interval_s(terms),
     )
     low, high = (levels_ettr(levels_of(terms, job, at, interval_s)) for at in (at_high, at_low))
-    lost = lost_by_domain_s(terms, job, interval_s)
+    lost = lost_by_domain_s(terms, interval_s)
     mean_lost_s = expected_lost_s(lost, at_estimate)
     return Ranked(
         scheme,
         terms,
-        terms.obstacle is None,
+        True,
         Interval(ettr, low, high),
         interval_s,
         mean_lost_s,
@@ -153,17 +96,19 @@ def _ranked(scheme: Scheme, job: JobShape, per_day: FailuresPerDay) -> Ranked:
     )
 
 
+def _unusable(scheme: Scheme, terms: Terms) -> Ranked:
+    why = f"{scheme.name.capitalize()} cannot be used: {terms.obstacle}."
+    return Ranked(scheme, terms, False, Interval.unknown(), None, None, {}, why)
+
+
 def _why(scheme: Scheme, terms: Terms, at: Levels, lost_s: float, ettr: float) -> str:
-    if terms.obstacle:
-        return f"{scheme.name.capitalize()} cannot be used: {terms.obstacle}."
-    steady = 1.0 - at.interval_s / (at.interval_s * (1.0 + at.slowdown) + at.stall_s)
-    per_day = (at.soft_per_s + at.light_per_s + at.deep_per_s) * SECONDS_PER_DAY
+    steady = 1.0 - at.interval_s / at.length_s
     survived = ", ".join(terms.survives) or "nothing without durable storage"
     return (
         f"{scheme.name.capitalize()} saves every {spell(at.interval_s)} for "
         f"{100 * steady:.1f} % of the time and loses {spell(lost_s)} of work in each of "
-        f"{per_day:.3g} failures a day; it survives without durable storage: {survived}. Expected "
-        f"ETTR {ettr:.3f}."
+        f"{at.per_s * SECONDS_PER_DAY:.3g} failures a day; it survives without durable storage: "
+        f"{survived}. Expected ETTR {ettr:.3f}."
     )
 
 
@@ -176,9 +121,9 @@ class SchemeChoice:
     assumptions: str
     usable: bool
     ettr: Interval
-    interval_s: float
+    interval_s: float | None
     stall_s: float
-    lost_s: float
+    lost_s: float | None
     survives: tuple[str, ...]
     host_bytes: float
     storage_bytes: float

@@ -8,12 +8,14 @@ scheme needs no line of JavaScript.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 from ettr import __version__
 from ettr.plan.outlook import PER_NODE_DAYS, RunPlan
 from ettr.plan.schemes import SCHEMES, Domain, JobShape, Scheme
 from ettr.plan.schemes.affine import Affine, affine_terms
+from ettr.plan.schemes.base import checked
 from ettr.report.jinja import environment, script_json
 
 ASSUMED_TARGET = 0.9
@@ -82,24 +84,25 @@ def _scheme(scheme: Scheme, job: JobShape, shares: dict[str, float]) -> dict[str
     return {
         "name": scheme.name,
         "why": f"{scheme.source}. {scheme.assumptions}",
-        "two_levels": terms.fixed.two_levels,
         "slowdown": terms.fixed.slowdown,
-        "durable_period_s": job.durable_period_s,
-        "persist_s": job.persist_s,
+        "durable_period_s": terms.fixed.durable_period_s,
+        "min_nodes": terms.fixed.min_nodes,
         "step_s": job.step_s,
         "stall": _numbers(terms.stall_s),
         "lag": _numbers(terms.lag_s),
+        "durable_stall": _numbers(terms.durable_stall_s),
+        "durable_lag": _numbers(terms.durable_lag_s),
         "shortest": _numbers(terms.shortest_interval_s),
         "host_bytes": _numbers(terms.host_bytes),
-        "needs_memory": terms.needs_memory,
-        "obstacle": terms.fixed.obstacle,
+        "obstacle": checked(replace(terms.fixed, host_bytes=0.0, min_nodes=1), job).obstacle,
         "responses": [
             {
+                "domain": domain.key,
                 "share": shares.get(domain.key, 0.0),
                 "level": response.level.name.lower(),
                 "restart": _numbers(terms.restart_s[domain]),
                 "lost": _numbers(terms.lost_s[domain]),
-                "lost_interval_share": response.lost_interval_share,
+                "lost_staleness_share": response.lost_staleness_share,
             }
             for domain, response in terms.fixed.responses.items()
         ],

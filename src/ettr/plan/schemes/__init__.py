@@ -1,7 +1,15 @@
 """Checkpoint schemes: one small class each, with the paper it comes from."""
 
 from ettr.plan.schemes.asynchronous import Asynchronous
-from ettr.plan.schemes.base import Domain, JobShape, RecoveryLevel, Response, Scheme, Terms
+from ettr.plan.schemes.base import (
+    Domain,
+    JobShape,
+    RecoveryLevel,
+    Response,
+    Scheme,
+    Terms,
+    terms_for,
+)
 from ettr.plan.schemes.concurrent import Concurrent
 from ettr.plan.schemes.embedding_parity import EmbeddingParity
 from ettr.plan.schemes.just_in_time import JustInTime
@@ -43,4 +51,5 @@ __all__ = [
     "Scheme",
     "Synchronous",
     "Terms",
+    "terms_for",
 ]

@@ -15,6 +15,7 @@ class Asynchronous(Scheme):
 
     slowdown: float = 0.0
 
+    assumed = ("slowdown",)
     name = "asynchronous"
     source = "CheckFreq (Mohan et al., FAST 2021); DCP, torch.distributed.checkpoint.async_save"
     assumptions = (
@@ -24,13 +25,12 @@ class Asynchronous(Scheme):
 
     def terms(self, job: JobShape) -> Terms:
         """Terms of the scheme for `job`."""
-        write_s = job.persist_s / job.one_writer_share
         return Terms(
             responses=everywhere(Response(RecoveryLevel.LIGHT, job.full_restart_s)),
             stall_s=job.snapshot_s,
             slowdown=self.slowdown,
-            lag_s=write_s,
-            shortest_interval_s=max(job.step_s, write_s),
+            lag_s=job.write_alone_s,
+            shortest_interval_s=max(job.step_s, job.write_alone_s),
             host_bytes=job.shard_bytes,
             storage_bytes=2 * job.state_bytes,
         )

@@ -17,6 +17,7 @@ class EmbeddingParity(Scheme):
     group_nodes: int = 4
     slowdown: float = 0.02
 
+    assumed = ("group_nodes", "slowdown")
     name = "embedding parity"
     source = "ECRM (Liu, Kosaian, Rashmi, arXiv 2104.01981)"
     assumptions = (
@@ -38,10 +39,11 @@ class EmbeddingParity(Scheme):
             },
             stall_s=job.snapshot_s,
             slowdown=self.slowdown,
-            lag_s=job.persist_s,
-            shortest_interval_s=max(job.step_s, job.persist_s),
+            lag_s=job.write_alone_s,
+            shortest_interval_s=max(job.step_s, job.write_alone_s),
             host_bytes=tables / self.group_nodes + job.shard_bytes,
             storage_bytes=2 * job.state_bytes,
+            min_nodes=self.group_nodes,
             obstacle=None
             if job.embedding_share >= 0.5
             else "less than half of the state is in embedding tables; use a scheme for dense state",

@@ -10,7 +10,7 @@ class LoggingReplay(Scheme):
     """Heal from a replica where there is one, else replay the log from the last checkpoint.
 
     Attributes:
-        replay_share: Time to replay an interval, as a share of it; several nodes share the work.
+        replay_share: Time to replay some work, as a share of it; several nodes share the replay.
         slowdown: Share by which logging slows training.
     """
 
@@ -19,20 +19,21 @@ class LoggingReplay(Scheme):
 
     name = "logging and replay"
     source = "Swift (Zhong et al., arXiv 2302.06173; IEEE TPDS 2024)"
-    assumptions = "`replay_share` and `slowdown` are assumed; measure them on the pipeline."
+    assumptions = (
+        "`replay_share` and `slowdown` are assumed: measure them on the pipeline. Checkpoints go "
+        "on during a replay, a further failure adds its own, the log is kept for a durable period."
+    )
+    assumed = ("replay_share", "slowdown")
 
     def terms(self, job: JobShape) -> Terms:
         """Terms of the scheme for `job`."""
         if job.replicas > 1:
-            fetch_s = job.shard_bytes / job.network_bytes_per_s
-            repaired = Response(RecoveryLevel.SOFT, job.replace_s + fetch_s, lost_s=job.step_s)
+            repaired = Response(RecoveryLevel.SOFT, job.replace_s + job.fetch_s, lost_s=job.step_s)
         else:
-            load_s = job.persist_s / job.n_nodes
-            # a failure comes half an interval after the checkpoint, on average
             repaired = Response(
                 RecoveryLevel.SOFT,
-                job.replace_s + load_s,
-                lost_interval_share=self.replay_share / 2.0,
+                job.replace_s + job.shard_read_s,
+                lost_staleness_share=self.replay_share,
             )
         back = Response(RecoveryLevel.LIGHT, job.full_restart_s)
         log_bytes = job.logged_bytes_per_step * job.durable_period_s / job.step_s
@@ -45,11 +46,24 @@ class LoggingReplay(Scheme):
             },
             stall_s=job.snapshot_s,
             slowdown=0.0 if job.replicas > 1 else self.slowdown,
-            lag_s=job.persist_s,
-            shortest_interval_s=max(job.step_s, job.persist_s),
+            lag_s=job.write_alone_s,
+            shortest_interval_s=max(job.step_s, job.write_alone_s),
             host_bytes=job.shard_bytes,
             storage_bytes=2 * job.state_bytes + (0.0 if job.replicas > 1 else log_bytes),
-            obstacle=None
-            if job.replicas > 1 or job.logged_bytes_per_step
-            else "there is neither a replica nor a log; give logged_bytes_per_step of a pipeline",
+            min_nodes=2,
+            obstacle=None if job.replicas > 1 else _log_obstacle(job),
         )
+
+
+def _log_obstacle(job: JobShape) -> str | None:
+    """Why a job without replicas cannot keep a log; None where it can."""
+    if not job.logged_bytes_per_step:
+        return "there is neither a replica nor a log; give logged_bytes_per_step of a pipeline"
+    log_bytes_per_s = job.logged_bytes_per_step / job.step_s
+    if log_bytes_per_s > job.storage_bytes_per_s:
+        return (
+            f"its log of {log_bytes_per_s / 1e9:.3g} GB/s is more than the "
+            f"{job.storage_bytes_per_s / 1e9:.3g} GB/s that storage takes; log less, or train "
+            "with two data-parallel copies"
+        )
+    return None

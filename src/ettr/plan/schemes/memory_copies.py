@@ -20,17 +20,17 @@ class MemoryCopies(Scheme):
     name = "in-memory copies"
     source = "Gemini (Wang et al., SOSP 2023)"
     assumptions = (
-        "Traffic hides in the idle time of the network, as Gemini arranges; two buffers a copy; "
-        "no two failures hit all copies of a shard at once; durable checkpoints cost no stall."
+        "Traffic hides in the idle time of the network, as Gemini arranges; two buffers a copy "
+        "and a third for the durable checkpoint under way, which stalls training for its copy and "
+        "outlives a node, as its peer writes on; no two failures hit all copies of a shard at once; copies lie in different racks."
     )
+    assumed = ("spans_racks",)
 
     def terms(self, job: JobShape) -> Terms:
         """Terms of the scheme for `job`."""
         send_s = (self.n_copies - 1) * job.shard_bytes / job.network_bytes_per_s
-        fetch_s = job.shard_bytes / job.network_bytes_per_s
-        from_memory = Response(RecoveryLevel.LIGHT, job.restart_s + fetch_s)
+        from_memory = Response(RecoveryLevel.LIGHT, job.restart_s + job.fetch_s)
         durable = Response(RecoveryLevel.DEEP, job.full_restart_s)
-        host_bytes = 2 * self.n_copies * job.shard_bytes
         return Terms(
             responses={
                 Domain.PROCESS: Response(RecoveryLevel.LIGHT, job.restart_s),
@@ -41,19 +41,12 @@ class MemoryCopies(Scheme):
             stall_s=0.0,
             lag_s=job.snapshot_s + send_s,
             shortest_interval_s=max(job.step_s, job.snapshot_s + send_s),
-            host_bytes=host_bytes,
+            host_bytes=3 * self.n_copies * job.shard_bytes,
             storage_bytes=2 * job.state_bytes,
             two_levels=True,
-            obstacle=too_large(host_bytes, job, "keep fewer copies"),
+            durable_period_s=job.durable_every_s,
+            durable_stall_s=job.snapshot_s,
+            durable_lag_s=job.write_alone_s,
+            min_nodes=self.n_copies,
+            memory_remedy="keep fewer copies",
         )
-
-
-def too_large(host_bytes: float, job: JobShape, remedy: str) -> str | None:
-    """Why a node cannot hold `host_bytes`; None where it can."""
-    if host_bytes <= job.host_bytes:
-        return None
-    needed, given = host_bytes / 1e9, job.host_bytes / 1e9
-    return (
-        f"it needs {needed:.4g} GB of a node's memory, which has {given:.4g} GB to give; "
-        f"{remedy}, or use more nodes"
-    )

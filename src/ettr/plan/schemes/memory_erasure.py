@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 from ettr.plan.schemes.base import Domain, JobShape, RecoveryLevel, Response, Scheme, Terms
-from ettr.plan.schemes.memory_copies import too_large
 
 
 @dataclass(frozen=True)
@@ -21,18 +20,22 @@ class MemoryErasure(Scheme):
     name = "in-memory erasure code"
     source = "REFT (Wang et al., arXiv 2310.12670v1)"
     assumptions = (
-        "One parity a group; two buffers; the code is computed during training; the death of a "
-        "process leaves the snapshot of its node intact."
+        "One parity a group; two buffers and a third for the durable checkpoint under way, which "
+        "stalls training for its copy and outlives a node, as the parity has it too; the code is computed during training; the death "
+        "of a process leaves the snapshot of its node intact; group size and place are assumed."
     )
+    assumed = ("group_nodes", "spans_racks")
 
     def terms(self, job: JobShape) -> Terms:
         """Terms of the scheme for `job`."""
         parity_bytes = job.shard_bytes / (self.group_nodes - 1)
         exchange_s = job.shard_bytes / job.network_bytes_per_s
-        decode_s = (self.group_nodes - 1) * job.shard_bytes / job.network_bytes_per_s
+        # the new node reads its group, and the replicas that it holds
+        decode_bytes = (self.group_nodes - 2) * job.shard_bytes + job.held_bytes
         durable = Response(RecoveryLevel.DEEP, job.full_restart_s)
-        rebuilt = Response(RecoveryLevel.LIGHT, job.restart_s + decode_s)
-        host_bytes = 2 * (job.shard_bytes + parity_bytes)
+        rebuilt = Response(
+            RecoveryLevel.LIGHT, job.restart_s + decode_bytes / job.network_bytes_per_s
+        )
         return Terms(
             responses={
                 Domain.PROCESS: Response(RecoveryLevel.LIGHT, job.restart_s),
@@ -43,8 +46,11 @@ class MemoryErasure(Scheme):
             stall_s=0.0,
             lag_s=job.snapshot_s + exchange_s,
             shortest_interval_s=max(job.step_s, job.snapshot_s + exchange_s),
-            host_bytes=host_bytes,
+            host_bytes=3 * (job.shard_bytes + parity_bytes),
             storage_bytes=2 * job.state_bytes,
             two_levels=True,
-            obstacle=too_large(host_bytes, job, "make the groups larger"),
+            durable_period_s=job.durable_every_s,
+            durable_stall_s=job.snapshot_s,
+            durable_lag_s=job.write_alone_s,
+            min_nodes=self.group_nodes,
         )

@@ -10,7 +10,8 @@ class PartialRecovery(Scheme):
     """Restore the lost shards from a running checkpoint and train on.
 
     The work lost is the iteration cost ι: the extra steps to the loss that training would have
-    had. It is stated as a share of the staleness of what was restored, half an interval on average.
+    had. It is stated as a share of the staleness of what was restored: half an interval and the
+    write of a checkpoint, on average.
 
     Attributes:
         iteration_cost_share: ι over staleness in steps; measured, not promised.
@@ -20,20 +21,21 @@ class PartialRecovery(Scheme):
     iteration_cost_share: float = 0.3
     slowdown: float = 0.0
 
+    assumed = ("iteration_cost_share", "slowdown")
     name = "partial recovery"
     source = "SCAR (Qiao et al., ICML 2019); CPR (Maeng et al., MLSys 2021)"
     assumptions = (
         "iteration_cost_share 0.3 was seen on one small transformer with a tuned learning rate and "
-        "a quarter lost, up to 0.7 with an untuned one: measure it on your model. Others live."
+        "a quarter lost, up to 0.7 with an untuned one: measure it on your model. The others live, "
+        "and their writes under way complete."
     )
 
     def terms(self, job: JobShape) -> Terms:
         """Terms of the scheme for `job`."""
-        shard_s = job.persist_s / job.n_nodes
         mended = Response(
             RecoveryLevel.SOFT,
-            job.replace_s + shard_s,
-            lost_interval_share=self.iteration_cost_share / 2.0,
+            job.replace_s + job.shard_read_s,
+            lost_staleness_share=self.iteration_cost_share,
         )
         responses = dict.fromkeys((Domain.PROCESS, Domain.NODE, Domain.RACK), mended)
         responses[Domain.JOB] = Response(RecoveryLevel.LIGHT, job.full_restart_s)
@@ -41,11 +43,12 @@ class PartialRecovery(Scheme):
             responses=responses,
             stall_s=job.snapshot_s,
             slowdown=self.slowdown,
-            lag_s=job.persist_s,
-            shortest_interval_s=max(job.step_s, job.persist_s),
+            lag_s=job.write_alone_s,
+            shortest_interval_s=max(job.step_s, job.write_alone_s),
             # the running checkpoint is cached to find what has changed
             host_bytes=2 * job.shard_bytes,
             storage_bytes=2 * job.state_bytes,
+            min_nodes=2,
             quality=(
                 "Approximate: lost parameters go back while others do not; training corrects "
                 "the perturbation, at the cost counted here, if it converges by itself."

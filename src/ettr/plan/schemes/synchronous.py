@@ -17,7 +17,7 @@ class Synchronous(Scheme):
         """Terms of the scheme for `job`."""
         return Terms(
             responses=everywhere(Response(RecoveryLevel.LIGHT, job.full_restart_s)),
-            stall_s=job.snapshot_s + job.persist_s / job.one_writer_share,
+            stall_s=job.snapshot_s + job.write_alone_s,
             shortest_interval_s=job.step_s,
             host_bytes=0.0,
             # the last complete one stays until the next is

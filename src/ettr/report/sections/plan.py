@@ -213,8 +213,8 @@ def _schemes_table(schemes: tuple[SchemeChoice, ...]) -> TextTable:
             (
                 one.name,
                 ratio_between(one.ettr) if one.usable else "cannot be used",
-                spell(one.interval_s) if one.usable else DASH,
-                spell(one.lost_s) if one.usable else DASH,
+                DASH if one.interval_s is None else spell(one.interval_s),
+                DASH if one.lost_s is None else spell(one.lost_s),
                 ", ".join(one.survives) or DASH,
                 f"{number(one.host_bytes / 1e9)} GB",
                 one.source,

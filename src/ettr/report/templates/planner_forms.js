@@ -32,82 +32,115 @@ const forms = (function () {
     return left > 0 ? left / (1 + write / interval) : null;
   }
 
-  function recovery(at, length, same, reset) {
-    const total = at.soft + at.light + at.deep;
-    if (total === 0) { return { mean: at.queue + length, light: 0, deep: 0 }; }
-    const fails = -Math.expm1(-total * length);
-    const left = (total - same + same * Math.exp(-total * length)) / total, tries = 1 / left;
-    if (!(left > 0)) { return { mean: Infinity, light: 0, deep: 0 }; }
-    return { mean: tries * (at.queue + fails / total),
-      light: reset ? 0 : tries * fails * at.light / total, deep: tries * fails * at.deep / total };
-  }
+  const DEPTH = { soft: 0, light: 1, deep: 2 };
 
-  function untilThrough(at) {
-    const total = at.soft + at.light + at.deep, load = total * at.deepRestart;
-    if (load > 600) { return Infinity; }
-    return at.queue * Math.exp(load) + (total ? Math.expm1(load) / total : at.deepRestart);
-  }
-
-  function stretch(at, soft, light, length) {
-    const lightRate = at.light + at.soft * soft.light, deepRate = at.deep + at.soft * soft.deep;
-    const total = lightRate + deepRate, delay = 1 + at.soft * soft.mean;
-    if (total === 0) { return { finishes: 1, mean: delay * length }; }
-    function once(way) {
-      const stops = -Math.expm1(-total * way);
-      return [1 - stops, stops * lightRate / total, delay * stops / total];
+  // failures with their recoveries folded in; null where a recovery never ends
+  function folded(at) {
+    const kinds = at.kinds.filter((kind) => kind.rate > 0)
+      .sort((a, b) => DEPTH[a.level] - DEPTH[b.level] || a.restart - b.restart);
+    const total = kinds.reduce((sum, kind) => sum + kind.rate, 0);
+    let lost = 0, stale = 0, laterRate = 0, laterTime = 0;
+    const later = { soft: 0, light: 0, deep: 0 };
+    for (const kind of kinds.reverse()) {
+      const ends = Math.exp(-total * kind.restart), fails = -Math.expm1(-total * kind.restart);
+      const left = (laterRate + (total - laterRate) * ends) / total;
+      if (!(left > 0)) { return null; }
+      const mean = (at.queue + fails / total + fails * laterTime / total) / left, endsAt = {};
+      for (const level in later) {
+        endsAt[level] = (ends * (level === kind.level) + fails * later[level] / total) / left;
+      }
+      lost += kind.rate * endsAt.soft * kind.lost;
+      stale += kind.rate * endsAt.soft * kind.stale;
+      laterRate += kind.rate;
+      laterTime += kind.rate * mean;
+      for (const level in later) { later[level] += kind.rate * endsAt[level]; }
     }
-    const goesOn = 1 - light.deep;
-    let [done, back, run] = once(length + at.lag);
-    const loops = 1 - back * goesOn;
-    const again = loops > 0 ? done / loops : 0;
-    const againMean = loops > 0 ? (run + back * light.mean) / loops : Infinity;
-    if (at.lag === 0) { return { finishes: again, mean: againMean }; }
-    [done, back, run] = once(length);
-    return { finishes: done + back * goesOn * again,
-      mean: run + back * (light.mean + goesOn * againMean) };
+    return { light: later.light, deep: later.deep, delay: 1 + laterTime, lost, stale };
   }
 
-  // ETTR under three kinds of failure: ettr.plan.levels
+  // a way through training that a deep failure may cut off, and ways in a row
+  const then = (a, b) => ({ through: a.through * b.through, cut: a.cut + a.through * b.cut,
+    mean: a.mean + a.through * b.mean });
+  function times(way, n) {
+    if (way.cut === 0 || n === 0) { return { through: 1, cut: 0, mean: n ? n * way.mean : 0 }; }
+    if (way.through === 0) { return way; }
+    const log = way.cut < 0.5 ? Math.log1p(-way.cut) : Math.log(way.through), cut = -Math.expm1(n * log);
+    return { through: Math.exp(n * log), cut, mean: way.mean * cut / way.cut };
+  }
+
+  function stretch(failures, first, again) {
+    const total = failures.light + failures.deep;
+    function once(way) {
+      const load = total * way;
+      if (load < 1e-300) { return [1, 0, 0, way]; }
+      const stops = -Math.expm1(-load);
+      return [Math.exp(-load), stops * failures.light / total, stops * failures.deep / total, stops / total];
+    }
+    let [done, back, cut, mean] = once(again);
+    const left = done + cut;
+    if (!(left > 0)) { return { through: 0, cut: 0, mean: Infinity }; }
+    const next = { through: done / left, cut: cut / left, mean: mean / left };
+    if (first === again) { return next; }
+    [done, back, cut, mean] = once(first);
+    return { through: done + back * next.through, cut: cut + back * next.cut, mean: mean + back * next.mean };
+  }
+
+  // mean training time from one usable durable checkpoint to the next
+  function blockTraining(at, failures, length) {
+    const n = at.nLight, again = length + at.lag, steady = stretch(failures, length, again);
+    if (failures.deep === 0) { return n * steady.mean; }
+    const after = Math.max(0, at.durableLag - at.lag), whole = Math.floor(after / length);
+    const part = after - whole * length, fresh = stretch(failures, again, again);
+    let straight = times(steady, n), restored = then(fresh, times(steady, n - 1 + whole));
+    if (part > 0) {
+      const ending = stretch(failures, part, at.lag + part);
+      straight = then(then(stretch(failures, length - part, again), times(steady, n - 1)), ending);
+      restored = then(restored, ending);
+    }
+    if (!(restored.through > 0)) { return Infinity; }
+    return straight.mean + straight.cut * restored.mean / restored.through;
+  }
+
+  // work to be made good after soft failures, in each stretch that is kept
+  function lostPerStretch(at, failures, length) {
+    const kept = Math.exp(-failures.light * length), lost = -Math.expm1(-failures.light * length);
+    const behind = (n) => lost * n < 1e-9 ? n : kept * (1 - Math.pow(kept, n)) / lost;
+    const overlap = at.lag / length, whole = Math.floor(overlap), part = overlap - whole;
+    const mean = (1 - part) * behind(whole) + part * behind(whole + 1);
+    return length * (failures.lost + failures.stale * at.interval * (0.5 + mean));
+  }
+
+  // ETTR under failures of several kinds: ettr.plan.levels
   function levels(at) {
-    const soft = recovery(at, at.softTime, at.soft, false);
-    const light = recovery(at, at.lightRestart, at.soft + at.light, true);
-    const neverEnds = (recovery, rate) => rate > 0 && recovery.mean === Infinity;
-    if (neverEnds(soft, at.soft) || neverEnds(light, at.light + at.soft * soft.light)) { return 0; }
-    const length = at.interval * (1 + at.slowdown) + at.stall;
-    const one = stretch(at, soft, light, length), n = at.nLight, productive = n * at.interval;
-    const fails = 1 - one.finishes;
-    if (fails <= 1e-15) { return productive / (n * one.mean); }
-    const done = Math.pow(one.finishes, n), again = n + at.durableLag / length;
-    const logAgain = one.finishes > 0 ? again * Math.log(one.finishes) : -Infinity;
-    if (logAgain < -600) { return 0; }
-    const deep = untilThrough(at), retry = Math.expm1(-logAgain) * (one.mean / fails + deep);
-    return productive / (one.mean * (1 - done) / fails + (1 - done) * (deep + retry));
+    const failures = folded(at);
+    if (!failures || !isFinite(failures.delay)) { return 0; }
+    const n = at.nLight, length = at.interval * (1 + at.slowdown) + (at.stall + at.durableStall / n);
+    const training = blockTraining(at, failures, length);
+    if (!isFinite(training)) { return 0; }
+    return Math.max(0, n * (at.interval - lostPerStretch(at, failures, length)) / (failures.delay * training));
   }
 
   const affine = (c, nodes, restart) => c[0] + c[1] / nodes + c[2] * restart;
 
   // what a scheme states for so many nodes, as the kinds of failure that `levels` knows
   function schemeLevels(scheme, s, interval) {
-    const per = { soft: [0, 0], light: [0, 0], deep: [0, 0] };
-    for (const r of scheme.responses) {
-      const rate = r.share * s.rate, kind = per[r.level];
-      const until = affine(r.restart, s.nodes, s.restart) + affine(r.lost, s.nodes, s.restart) +
-        r.lost_interval_share * interval;
-      kind[0] += rate;
-      kind[1] += rate * until;
-    }
-    const mean = (kind) => kind[0] ? kind[1] / kind[0] : 0;
-    return { interval, stall: affine(scheme.stall, s.nodes, s.restart), slowdown: scheme.slowdown,
-      lag: affine(scheme.lag, s.nodes, s.restart),
-      nLight: scheme.two_levels ? Math.max(1, scheme.durable_period_s / interval) : 1,
-      durableLag: scheme.two_levels ? scheme.persist_s : 0,
-      soft: per.soft[0], light: per.light[0], deep: per.deep[0], softTime: mean(per.soft),
-      lightRestart: mean(per.light), deepRestart: mean(per.deep), queue: s.queue };
+    const value = (numbers) => affine(numbers, s.nodes, s.restart);
+    const whole = scheme.responses.find((r) => r.domain === "job");
+    const kinds = scheme.responses.map((r) => {
+      // on one node the loss of the node or of its rack is that of the job
+      const as = s.nodes === 1 && (r.domain === "node" || r.domain === "rack") ? whole : r;
+      return { level: as.level, rate: r.share * s.rate, restart: value(as.restart),
+        lost: value(as.lost), stale: as.lost_staleness_share };
+    });
+    return { interval, stall: value(scheme.stall), slowdown: scheme.slowdown, lag: value(scheme.lag),
+      nLight: Math.max(1, Math.floor(scheme.durable_period_s / interval + 0.5)),
+      durableStall: value(scheme.durable_stall), durableLag: value(scheme.durable_lag), kinds,
+      queue: s.queue };
   }
 
   function schemeBest(scheme, s) {
     const shortest = Math.max(scheme.step_s, affine(scheme.shortest, s.nodes, s.restart));
-    const longest = scheme.two_levels ? scheme.durable_period_s : 7 * 86400;
+    const longest = scheme.durable_period_s || 7 * 86400;
     const at = (log) => levels(schemeLevels(scheme, s, Math.exp(log)));
     let low = Math.log(shortest), high = Math.log(Math.max(longest, shortest));
     const grid = Array.from({ length: 25 }, (_, i) => low + (high - low) * i / 24);
