@@ -18,7 +18,9 @@ class JustInTime(Scheme):
 
     def terms(self, job: JobShape) -> Terms:
         """Terms of the scheme for `job`."""
-        healed = Response(RecoveryLevel.SOFT, job.restart_s + job.write_alone_s + job.persist_s, lost_s=job.step_s)
+        healed = Response(
+            RecoveryLevel.SOFT, job.restart_s + job.write_alone_s + job.persist_s, lost_s=job.step_s
+        )
         responses = dict.fromkeys((Domain.PROCESS, Domain.NODE, Domain.RACK), healed)
         responses[Domain.JOB] = Response(RecoveryLevel.LIGHT, job.full_restart_s)
         return Terms(
