@@ -22,7 +22,8 @@ class MemoryErasure(Scheme):
     assumptions = (
         "One parity a group; two buffers and a third for the durable checkpoint under way, which "
         "stalls training for its copy and outlives a node, as the parity has it too; the code is "
-        "computed during training; the death of a process leaves the snapshot of its node intact; group size and place are assumed."
+        "computed during training; the death of a process leaves the snapshot of its "
+        "node intact; group size and place are assumed."
     )
     assumed = ("group_nodes", "spans_racks")
 
