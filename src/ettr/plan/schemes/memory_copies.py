@@ -22,7 +22,8 @@ class MemoryCopies(Scheme):
     assumptions = (
         "Traffic hides in the idle time of the network, as Gemini arranges; two buffers a copy "
         "and a third for the durable checkpoint under way, which stalls training for its copy and "
-        "outlives a node, as its peer writes on; no two failures hit all copies of a shard at once; copies lie in different racks."
+        "outlives a node, as its peer writes on; no two failures hit all copies of a "
+        "shard at once; copies lie in different racks."
     )
     assumed = ("spans_racks",)
 
