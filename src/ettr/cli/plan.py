@@ -112,6 +112,7 @@ def plan(
         target=target,
         job=job,
         domain_shares=schemes.domain_shares(),
+        assumed=_assumed(times, schemes),
         assumptions=(
             *times.assumed(write_known=job is not None),
             *notes,
@@ -130,6 +131,23 @@ def _shape(size: rates.RunSize, times: PlanTimes, seen_gpus_per_node: int | None
         gpus_per_node=gpus_per_node,
         productive_s=times.productive_s(),
     )
+
+
+def _assumed(times: PlanTimes, schemes: SchemeOptions) -> frozenset[str]:
+    """Inputs of the ranking that were not typed, by the names of `ettr.plan.assumed`."""
+    from ettr.plan.assumed import JOB_SHARE
+
+    typed = {
+        "restart_s": times.restart,
+        "replace_s": schemes.replace,
+        "network_bytes_per_s": schemes.network,
+        "device_bytes_per_s": schemes.device,
+        "host_bytes": schemes.host_memory,
+        "durable_period_s": schemes.durable_every,
+        "one_writer_share": schemes.one_writer_share,
+        JOB_SHARE: schemes.failure_shares,
+    }
+    return frozenset(name for name, value in typed.items() if value is None)
 
 
 def _one_rate(store: str | None, rate: TypedRate) -> None:

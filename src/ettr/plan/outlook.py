@@ -16,12 +16,13 @@ from ettr.plan.intervals import (
     interval_choices,
     with_best_interval,
 )
-from ettr.plan.ranking import SchemeChoice, rank_by_shares
+from ettr.plan.ranking import NodeRate, SchemeChoice, rank_by_shares, shown
 from ettr.plan.renewal import TimeShares, ettr_by_rate, exact_ettr, time_shares
 from ettr.plan.run import PlannedRun, RunShape, cautions
 from ettr.plan.schemes import Domain, JobShape
 from ettr.plan.sensitivity import Sensitivity, sensitivities
 from ettr.plan.solver import Requirement, requirements
+from ettr.plan.standing import Standing, standing
 from ettr.plan.wallclock import ENDLESS, WallclockQuantiles, ends, wallclock_quantiles
 from ettr.units import HOURS_PER_DAY, SECONDS_PER_HOUR
 
@@ -130,6 +131,7 @@ class RunPlan:
         target: ETTR wanted.
         requirements: What each input alone would have to be for the target.
         schemes: Checkpoint schemes, the best first; empty without a job shape.
+        standing: What their order stands on; None without a job shape.
         best_planned: Whether the planned interval is the best one.
         job: What the schemes were ranked for; None without.
         domain_shares: Share of failures by what they take down; None where not known.
@@ -153,6 +155,7 @@ class RunPlan:
     target: float | None
     requirements: tuple[Requirement, ...]
     schemes: tuple[SchemeChoice, ...]
+    standing: Standing | None
     best_planned: bool
     job: JobShape | None
     domain_shares: dict[str, float] | None
@@ -188,6 +191,7 @@ def plan_run(
     target: float | None = None,
     job: JobShape | None = None,
     domain_shares: dict[str, float] | None = None,
+    assumed: frozenset[str] = frozenset(),
     assumptions: tuple[str, ...] = (),
 ) -> RunPlan:
     """The outlook of a run: MTTF, ETTR, checkpoint intervals and schemes, with bands.
@@ -200,11 +204,13 @@ def plan_run(
         target: ETTR wanted.
         job: For the ranking of checkpoint schemes.
         domain_shares: Share of failures by what they take down; those of `rate` where None.
+        assumed: Inputs of the ranking that were not given (`ettr.plan.assumed`).
         assumptions: Inputs that were not given and are assumed, one sentence each.
 
     Raises:
         UsageError: values that no run can have.
     """
+    schemes, stands_on = _schemes(job, rate, domain_shares, assumed)
     run = planned(shape, rate.design_per_node_day, interval_s)
     return RunPlan(
         run=run,
@@ -222,7 +228,8 @@ def plan_run(
         sensitivities=sensitivities(run),
         target=target,
         requirements=_requirements(run, target, keep_best=interval_s is None),
-        schemes=_schemes(job, rate, domain_shares),
+        schemes=schemes,
+        standing=stands_on,
         best_planned=interval_s is None,
         job=job,
         domain_shares=domain_shares or rate.domain_shares,
@@ -254,12 +261,17 @@ def _requirements(
 
 
 def _schemes(
-    job: JobShape | None, rate: PlanningRate, shares: dict[str, float] | None
-) -> tuple[SchemeChoice, ...]:
+    job: JobShape | None,
+    rate: PlanningRate,
+    shares: dict[str, float] | None,
+    assumed: frozenset[str],
+) -> tuple[tuple[SchemeChoice, ...], Standing | None]:
     if job is None:
-        return ()
+        return (), None
     by_domain = shares or rate.domain_shares or {Domain.NODE.key: 1.0}
-    return rank_by_shares(job, rate.per_node_day, rate.design_per_node_day, by_domain)
+    of_node = NodeRate.of(rate.per_node_day, rate.design_per_node_day)
+    ranked = rank_by_shares(job, of_node, by_domain)
+    return tuple(map(shown, ranked)), standing(job, of_node, by_domain, ranked, assumed)
 
 
 def _endless(run: PlannedRun) -> tuple[str, ...]:

@@ -131,34 +131,53 @@ class SchemeChoice:
     why: str
 
 
+@dataclass(frozen=True, slots=True)
+class NodeRate:
+    """Failures of one node per day: the rate to design for, and the ends of its interval."""
+
+    design: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, per_node_day: Interval, design_per_node_day: float) -> "NodeRate":
+        """The rate to design for between the ends of an interval.
+
+        Raises:
+            UsageError: the interval has no upper end.
+        """
+        if not math.isfinite(per_node_day.high):
+            raise UsageError("the rate has no upper end; give an exposure to rank schemes with")
+        return cls(
+            design_per_node_day,
+            min(per_node_day.low, design_per_node_day),
+            max(per_node_day.high, design_per_node_day),
+        )
+
+
 def rank_by_shares(
-    job: JobShape, per_node_day: Interval, design_per_node_day: float, shares: Mapping[str, float]
-) -> tuple[SchemeChoice, ...]:
+    job: JobShape, rate: NodeRate, shares: Mapping[str, float]
+) -> tuple[Ranked, ...]:
     """The schemes for a job whose nodes fail at one rate, the best first.
 
     Args:
         job: The job.
-        per_node_day: Failure rate of a node, with its interval.
-        design_per_node_day: The rate to design for.
+        rate: Of a node.
         shares: Share of the failures by what they take down (`Domain.key`).
 
     Raises:
-        UsageError: the rate has no upper end, or is 0.
+        UsageError: the rate is 0.
     """
-    if not math.isfinite(per_node_day.high):
-        raise UsageError("the rate has no upper end; give an exposure to rank schemes with")
 
     def of(domain: Domain) -> Interval:
         factor = shares.get(domain.key, 0.0) * job.n_nodes
-        low, middle, high = (
-            factor * rate for rate in (per_node_day.low, design_per_node_day, per_node_day.high)
-        )
-        return Interval(middle, min(low, middle), max(high, middle))
+        return Interval(factor * rate.design, factor * rate.low, factor * rate.high)
 
-    return tuple(map(_shown, rank(job, {domain: of(domain) for domain in Domain})))
+    return rank(job, {domain: of(domain) for domain in Domain})
 
 
-def _shown(one: Ranked) -> SchemeChoice:
+def shown(one: Ranked) -> SchemeChoice:
+    """A ranked scheme as a plan shows it."""
     terms = one.terms
     return SchemeChoice(
         name=one.scheme.name,

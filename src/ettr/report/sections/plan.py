@@ -7,11 +7,13 @@ import math
 from ettr.plan.outlook import RunPlan
 from ettr.plan.ranking import SchemeChoice
 from ettr.plan.run import spell
+from ettr.plan.standing import Standing
 from ettr.plan.wallclock import WallclockQuantiles
 from ettr.report.numbers import DASH, PER_NODE_DAYS, between, number, percent
 from ettr.report.plan_numbers import ratio, ratio_between, time_between
 from ettr.report.section import Section, TextTable
 
+_STRONGEST = 3
 _CALLED = {
     "failures_per_node_day": "failure rate",
     "n_nodes": "nodes",
@@ -32,7 +34,11 @@ def plan_section(plan: RunPlan) -> Section:
         tables.append(_requirements_table(plan))
     if plan.schemes:
         tables.append(_schemes_table(plan.schemes))
+    if plan.standing is not None:
+        tables += _standing_tables(plan.standing)
     notes = [plan.rate.meaning, *plan.cautions, *plan.assumptions]
+    if plan.standing is not None:
+        notes += plan.standing.sentences
     notes += [_why(one) for one in plan.schemes[:3]]
     notes += [one.why for one in plan.schemes[3:] if not one.usable]
     notes.append("Elasticity: per cent by which ETTR changes if the input grows by 1 %.")
@@ -66,6 +72,13 @@ def _lead(plan: RunPlan) -> str:
         f"{_size(plan)}: MTTF {time_between(plan.mttf_h)}, {ettr} with a checkpoint every "
         f"{spell(run.interval_s)}{paper}."
     )
+    best = next((one for one in plan.schemes if one.usable), None)
+    if best is not None and plan.standing is not None:
+        band = plan.standing.bands[best.name]
+        lead += (
+            f" Of the schemes below {best.name} is first: ETTR {ratio(best.ettr.estimate)}, "
+            f"{band.low:.3f} to {band.high:.3f} over rate and assumptions."
+        )
     if plan.target is not None:
         reached = "reached" if (plan.ettr.estimate or plan.ettr.low) >= plan.target else "missed"
         lead += f" The target of {number(plan.target)} is {reached}."
@@ -223,3 +236,47 @@ def _schemes_table(schemes: tuple[SchemeChoice, ...]) -> TextTable:
         ),
         frozenset({1, 2, 3, 5}),
     )
+
+
+def _standing_tables(standing: Standing) -> tuple[TextTable, ...]:
+    """The bands over rate and assumptions, and where the first place changes hands."""
+    bands = TextTable(
+        "What each place rests on",
+        ("scheme", "ETTR", "over rate and assumptions", "assumed, the strongest first"),
+        tuple(
+            (
+                name,
+                ratio(band.estimate),
+                f"{band.low:.3f} to {band.high:.3f}",
+                "; ".join(
+                    f"{one.label} {one.spelled(one.value)}"
+                    for one in standing.rests_on[name][:_STRONGEST]
+                )
+                or DASH,
+            )
+            for name, band in standing.bands.items()
+        ),
+        frozenset({1, 2}),
+    )
+    if not standing.turning_points:
+        return (bands,)
+    turns = TextTable(
+        f"What would take the first place from {standing.first}, each assumption alone",
+        ("assumed input", "assumed", "range", "changes at", "then first", "why this range"),
+        tuple(
+            (
+                point.assumption.label,
+                point.assumption.spelled(point.assumption.value),
+                " to ".join(
+                    point.assumption.spelled(end)
+                    for end in (point.assumption.low, point.assumption.high)
+                ),
+                point.assumption.spelled(point.turns_at),
+                point.then_first,
+                point.assumption.why,
+            )
+            for point in standing.turning_points
+        ),
+        frozenset({1, 3}),
+    )
+    return bands, turns

@@ -1,0 +1,197 @@
+"""Inputs of the ranking that nobody gave: what is assumed for each, and the range it may lie in.
+
+A range is where published systems lie, not an interval of confidence. An input that the user types
+or has measured has no range here: it is taken as it is.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from ettr.plan.run import spell
+from ettr.plan.schemes import Domain, JobShape, Scheme
+from ettr.units import SECONDS_PER_HOUR, SECONDS_PER_MINUTE
+
+Shares = Mapping[str, float]
+"""Share of the failures by what they take down, by `Domain.key`."""
+
+JOB_SHARE = "failure_shares"
+"""The assumption that every failure takes down one node and none the whole job."""
+
+
+def _gigabytes_per_s(value: float) -> str:
+    return f"{value / 1e9:.3g} GB/s"
+
+
+def _gigabytes(value: float) -> str:
+    return f"{value / 1e9:.4g} GB"
+
+
+def _plain(value: float) -> str:
+    return f"{value:.3g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Assumption:
+    """One assumed input of the ranking.
+
+    Attributes:
+        name: A field of `JobShape`, `JOB_SHARE`, or a field of a scheme.
+        scheme: The scheme whose field it is; None for the job's.
+        label: What to call it in a table.
+        value: What is assumed, in the unit of the field.
+        low: Lowest value to reckon with.
+        high: Highest.
+        why: Where the range comes from.
+    """
+
+    name: str
+    scheme: str | None
+    label: str
+    value: float
+    low: float
+    high: float
+    why: str
+
+    def spelled(self, value: float) -> str:
+        """A value of it, with its unit."""
+        return _SPELLED.get(self.name, spell if self.name.endswith("_s") else _plain)(value)
+
+
+_SPELLED: Mapping[str, Callable[[float], str]] = {
+    "network_bytes_per_s": _gigabytes_per_s,
+    "device_bytes_per_s": _gigabytes_per_s,
+    "host_bytes": _gigabytes,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    label: str
+    low: float
+    high: float
+    why: str
+
+
+JOB_RANGES: Mapping[str, _Range] = {
+    "restart_s": _Range(
+        "--restart",
+        SECONDS_PER_MINUTE,
+        30 * SECONDS_PER_MINUTE,
+        "published: under 2 min (HyperPod, checkpointless), 3 to 10 min (FT-HSDP), 15 to 30 min "
+        "(HyperPod, before)",
+    ),
+    "replace_s": _Range(
+        "--replace",
+        10.0,
+        5 * SECONDS_PER_MINUTE,
+        "published: under 40 s (DeadPool) to 150 s (FlashRecovery); as long as a restart where the "
+        "process group is formed again",
+    ),
+    "network_bytes_per_s": _Range(
+        "--network", 12.5e9, 400e9, "one port of 100 Gb/s to eight of 400 Gb/s"
+    ),
+    "device_bytes_per_s": _Range(
+        "--device", 25e9, 500e9, "shared PCIe 4.0 to eight PCIe 5.0 x16 links"
+    ),
+    "host_bytes": _Range("--host-memory", 100e9, 2e12, "nodes of 0.5 to 4 TB, part of it free"),
+    "durable_period_s": _Range(
+        "--durable-every",
+        15 * SECONDS_PER_MINUTE,
+        4 * SECONDS_PER_HOUR,
+        "a choice of the site",
+    ),
+    "one_writer_share": _Range(
+        "--one-writer-share", 0.1, 1.0, "one stream seldom fills the storage (PCcheck)"
+    ),
+}
+
+SCHEME_RANGES: Mapping[str, tuple[float, float, str]] = {
+    "iteration_cost_share": (
+        0.0,
+        0.7,
+        "nothing (CPR's assumption) to 0.7 (seen with an untuned learning rate)",
+    ),
+}
+_WHOLE_JOB_AT_MOST = 0.2
+_FACTOR = 2.0
+_STEADY_AT_MOST = 0.02
+
+
+def assumptions_of(
+    job: JobShape, schemes: Sequence[Scheme], assumed: frozenset[str]
+) -> tuple[Assumption, ...]:
+    """The assumptions behind a ranking.
+
+    Args:
+        job: The job, with the values assumed.
+        schemes: Those ranked; the numbers in their fields are assumptions of their sources.
+        assumed: Fields of `JobShape` that nobody gave, and `JOB_SHARE` where the shares were not
+            given.
+    """
+    found = [
+        Assumption(name, None, one.label, value, min(one.low, value), max(one.high, value), one.why)
+        for name, one in JOB_RANGES.items()
+        if name in assumed
+        for value in (float(getattr(job, name)),)
+    ]
+    if JOB_SHARE in assumed:
+        found.append(
+            Assumption(
+                JOB_SHARE,
+                None,
+                "share of whole-job failures (--failure-shares)",
+                0.0,
+                0.0,
+                _WHOLE_JOB_AT_MOST,
+                "storage, network and scheduler faults take down more than a node",
+            )
+        )
+    for scheme in schemes:
+        found.extend(_of_scheme(scheme))
+    return tuple(found)
+
+
+def _of_scheme(scheme: Scheme) -> Iterator[Assumption]:
+    # every scheme is a frozen dataclass of numbers
+    typed: Any = scheme
+    for field in fields(typed):
+        value = getattr(scheme, field.name)
+        if not isinstance(value, float):
+            continue
+        label = f"{field.name} of {scheme.name}"
+        known = SCHEME_RANGES.get(field.name)
+        if known is not None:
+            low, high, why = known
+        elif value == 0.0:
+            low, high, why = 0.0, _STEADY_AT_MOST, "said to be nothing; up to 2 %"
+        else:
+            low, high, why = value / _FACTOR, value * _FACTOR, "half to twice what its source says"
+        if field.name.endswith("share"):
+            high = min(high, 1.0)
+        yield Assumption(
+            field.name, scheme.name, label, value, min(low, value), max(high, value), why
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A scheme, a job and shares of failures under some values of the assumptions."""
+
+    scheme: Scheme
+    job: JobShape
+    shares: Shares
+
+    def under(self, assumption: Assumption, value: float) -> "Setting":
+        """The same with one assumption at another value; itself where it does not concern it."""
+        to: dict[str, Any] = {assumption.name: value}
+        if assumption.scheme is not None:
+            if assumption.scheme != self.scheme.name:
+                return self
+            typed: Any = self.scheme
+            return replace(self, scheme=replace(typed, **to))
+        if assumption.name == JOB_SHARE:
+            kept = {key: (1.0 - value) * share for key, share in self.shares.items()}
+            kept[Domain.JOB.key] = kept.get(Domain.JOB.key, 0.0) + value
+            return replace(self, shares=kept)
+        return replace(self, job=replace(self.job, **to))

@@ -1,0 +1,360 @@
+"""What a ranking of checkpoint schemes stands on: bands over rate and assumptions, turning points.
+
+Standard library only. Under other assumptions a scheme gets the interval that is best there, as a
+site that knows them would choose; the ends of the failure rate keep it.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ettr.estimates import Interval
+from ettr.plan.assumed import JOB_SHARE, Assumption, Setting, Shares, assumptions_of
+from ettr.plan.levels import levels_ettr
+from ettr.plan.ranking import LONGEST_INTERVAL_S, NodeRate, Ranked, levels_of
+from ettr.plan.schemes import Domain, JobShape, Terms
+from ettr.units import SECONDS_PER_DAY
+
+_NOTICED = 0.0005
+"""A scheme rests on an assumption whose range moves its ETTR by so much: the last digit printed."""
+_LEVEL = 0.001
+_TRIED = (0.3, 1.0)
+_BISECTIONS = 14
+_GOLDEN_STEPS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class TurningPoint:
+    """The value of one assumption at which another scheme takes the first place.
+
+    Attributes:
+        assumption: All others stay as assumed.
+        turns_at: The value, in the unit of the assumption.
+        then_first: The scheme that is first beyond it.
+        share_of_range: How far it lies on the way from the value assumed to the end of the range;
+            0 is at hand, 1 at the end.
+    """
+
+    assumption: Assumption
+    turns_at: float
+    then_first: str
+    share_of_range: float
+
+    @property
+    def sentence(self) -> str:
+        """The same in words."""
+        one = self.assumption
+        return (
+            f"{one.label}, assumed to be {one.spelled(one.value)}; at {one.spelled(self.turns_at)} "
+            f"{self.then_first} is first"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a ranking stands on.
+
+    Attributes:
+        first: The scheme in the first place; None where none can be used.
+        lead_ettr: By how much its ETTR exceeds that of the next; None where there is no other.
+        assumptions: The inputs that nobody gave, with their ranges.
+        bands: ETTR of each scheme over the ends of the rate and of all its assumptions together.
+        rests_on: Assumptions that move the ETTR of a scheme by a digit that is printed, those that
+            move it most first.
+        turning_points: Where the first place changes hands, the nearest first.
+        fixed_restart: Usable schemes whose ETTR does not depend on the restart.
+    """
+
+    first: str | None
+    lead_ettr: float | None
+    assumptions: tuple[Assumption, ...]
+    bands: Mapping[str, Interval]
+    rests_on: Mapping[str, tuple[Assumption, ...]]
+    turning_points: tuple[TurningPoint, ...]
+    fixed_restart: tuple[str, ...]
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """What a reader of the ranking should know, a sentence each."""
+        if self.first is None:
+            return ()
+        return (*self._deciding(), *self._overlap(), *self._without_restart())
+
+    def _deciding(self) -> tuple[str, ...]:
+        if not self.turning_points:
+            return (
+                f"No single assumption, within its range, takes the first place from {self.first}.",
+            )
+        narrow = self.lead_ettr is not None and self.lead_ettr < _LEVEL
+        ahead = f" (ahead by {self.lead_ettr:.1g} only)" if narrow else ""
+        point = self.turning_points[0].sentence
+        return (f"What decides the first place of {self.first}{ahead}: {point}.",)
+
+    def _overlap(self) -> tuple[str, ...]:
+        band = self.bands[self.first or ""]
+        others = [
+            name
+            for name, other in self.bands.items()
+            if name != self.first and other.high > band.low
+        ]
+        if not others:
+            return ()
+        return (
+            f"Over the rate and the assumptions the band of {self.first} meets those of "
+            f"{len(others)} of {len(self.bands) - 1} other schemes: their order is open until the "
+            "assumed costs are measured.",
+        )
+
+    def _without_restart(self) -> tuple[str, ...]:
+        if not self.fixed_restart:
+            return ()
+        names = ", ".join(self.fixed_restart)
+        return (
+            f"The ETTR of {names} does not depend on --restart: after the failures counted here "
+            "they replace what failed, in the time of --replace. The other schemes restart the "
+            "whole job.",
+        )
+
+
+def standing(
+    job: JobShape,
+    rate: NodeRate,
+    shares: Shares,
+    ranked: Sequence[Ranked],
+    assumed: frozenset[str],
+) -> Standing:
+    """What a ranking stands on.
+
+    Args:
+        job: The job, with the values assumed.
+        rate: Of a node.
+        shares: Of the failures by what they take down.
+        ranked: Schemes as `ettr.plan.ranking.rank` gives them, the best first.
+        assumed: Fields of `job` that nobody gave (see `assumptions_of`).
+    """
+    assumptions = assumptions_of(job, [one.scheme for one in ranked], assumed)
+    usable = [one for one in ranked if one.usable]
+    bands: dict[str, Interval] = {}
+    rests_on: dict[str, tuple[Assumption, ...]] = {}
+    for one in usable:
+        name = one.scheme.name
+        setting = Setting(one.scheme, job, shares)
+        bands[name], rests_on[name] = _band(setting, rate, one, assumptions)
+    return Standing(
+        usable[0].scheme.name if usable else None,
+        _lead(usable),
+        assumptions,
+        bands,
+        rests_on,
+        _turning_points(job, rate.design, shares, usable, assumptions),
+        tuple(one.scheme.name for one in usable if _restart_free(one, job, rate.design, shares)),
+    )
+
+
+def _lead(usable: Sequence[Ranked]) -> float | None:
+    if len(usable) < 2:
+        return None
+    return (usable[0].ettr.estimate or 0.0) - (usable[1].ettr.estimate or 0.0)
+
+
+def _per_s(setting: Setting, per_node_day: float) -> dict[Domain, float]:
+    factor = per_node_day * setting.job.n_nodes / SECONDS_PER_DAY
+    return {domain: setting.shares.get(domain.key, 0.0) * factor for domain in Domain}
+
+
+def _ettr(setting: Setting, terms: Terms, per_node_day: float, interval_s: float) -> float:
+    per_s = _per_s(setting, per_node_day)
+    return levels_ettr(levels_of(terms, setting.job, per_s, interval_s))
+
+
+def _retuned(setting: Setting, per_node_day: float, interval_s: float) -> tuple[float, float]:
+    """Best interval and the ETTR there, not below that at the interval given."""
+    terms = setting.scheme.terms(setting.job)
+    shortest_s = terms.shortest_interval_s
+    longest_s = setting.job.durable_period_s if terms.two_levels else LONGEST_INTERVAL_S
+
+    def of(at_s: float) -> float:
+        return _ettr(setting, terms, per_node_day, at_s)
+
+    held_s = max(interval_s, shortest_s)
+    tuned_s = _golden(of, shortest_s, max(longest_s, shortest_s))
+    held, tuned = of(held_s), of(tuned_s)
+    return (held_s, held) if held >= tuned else (tuned_s, tuned)
+
+
+def _golden(of: Callable[[float], float], low: float, high: float) -> float:
+    """Where a function is largest between two ends, by golden section over the logarithm."""
+    golden = (math.sqrt(5.0) - 1.0) / 2.0
+    begin, end = math.log(low), math.log(high)
+    left, right = end - golden * (end - begin), begin + golden * (end - begin)
+    at_left, at_right = of(math.exp(left)), of(math.exp(right))
+    for _ in range(_GOLDEN_STEPS):
+        if at_left >= at_right:
+            end, right, at_right = right, left, at_left
+            left = end - golden * (end - begin)
+            at_left = of(math.exp(left))
+        else:
+            begin, left, at_left = left, right, at_right
+            right = begin + golden * (end - begin)
+            at_right = of(math.exp(right))
+    return math.exp((begin + end) / 2.0)
+
+
+def _concerns(assumption: Assumption, setting: Setting) -> bool:
+    """Whether the terms of a scheme, or the failures, depend on an assumption."""
+    if assumption.scheme is not None:
+        return assumption.scheme == setting.scheme.name
+    if assumption.name == JOB_SHARE:
+        return True
+    now = setting.scheme.terms(setting.job)
+    if assumption.name == "durable_period_s":
+        return now.two_levels
+    ends = (setting.under(assumption, end) for end in (assumption.low, assumption.high))
+    return any(at.scheme.terms(at.job) != now for at in ends)
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """Some values of the assumptions, and the ETTR there."""
+
+    ettr: float
+    setting: Setting
+
+
+def _band(
+    setting: Setting, rate: NodeRate, one: Ranked, assumptions: Sequence[Assumption]
+) -> tuple[Interval, tuple[Assumption, ...]]:
+    """ETTR with all assumptions at their worse ends and at their better ones, rate included.
+
+    The ends are chosen one after the other, each with the others already chosen: a restart costs
+    nothing until some failures take down the whole job.
+    """
+    middle = one.ettr.estimate or 0.0
+    worst = best = _End(middle, setting)
+    moves: list[tuple[float, Assumption]] = []
+    # what fails decides which of the costs count
+    for assumption in sorted(assumptions, key=lambda each: each.name != JOB_SHARE):
+        if not _concerns(assumption, setting):
+            continue
+
+        def moved(begin: _End, of: Assumption = assumption) -> list[_End]:
+            ends = (begin.setting.under(of, end) for end in {of.low, of.high} - {of.value})
+            return [_End(_retuned(at, rate.design, one.interval_s)[1], at) for at in ends]
+
+        alone = moved(_End(middle, setting))
+        reached = [middle, *(end.ettr for end in alone)]
+        moves.append((max(reached) - min(reached), assumption))
+        lows = alone if worst.setting is setting else moved(worst)
+        highs = alone if best.setting is setting else moved(best)
+        worst = min(worst, *lows, key=lambda end: end.ettr)
+        best = max(best, *highs, key=lambda end: end.ettr)
+    moves.sort(key=lambda move: -move[0])
+    low, high = (
+        _ettr(
+            end.setting,
+            end.setting.scheme.terms(end.setting.job),
+            per_node_day,
+            _retuned(end.setting, rate.design, one.interval_s)[0],
+        )
+        for end, per_node_day in ((worst, rate.high), (best, rate.low))
+    )
+    return (
+        Interval(one.ettr.estimate, min(low, middle), max(high, middle)),
+        tuple(assumption for moved, assumption in moves if moved >= _NOTICED),
+    )
+
+
+def _restart_free(one: Ranked, job: JobShape, per_node_day: float, shares: Shares) -> bool:
+    longer = replace(job, restart_s=2.0 * job.restart_s + 1.0)
+    now, then = (
+        _ettr(setting, one.scheme.terms(at), per_node_day, one.interval_s)
+        for at in (job, longer)
+        for setting in (Setting(one.scheme, at, shares),)
+    )
+    return math.isclose(now, then, rel_tol=1e-9)
+
+
+@dataclass(frozen=True, slots=True)
+class _Contest:
+    """The usable schemes under one assumption: those it concerns, and the best of the others."""
+
+    concerned: tuple[tuple[Setting, float], ...]
+    best_other: tuple[float, str | None]
+    per_node_day: float
+
+    def leader(self, assumption: Assumption, value: float) -> str | None:
+        """The scheme with the highest ETTR of those that can be used; None where none can."""
+        best, name = self.best_other
+        for setting, interval_s in self.concerned:
+            at = setting.under(assumption, value)
+            if at.scheme.terms(at.job).obstacle is not None:
+                continue
+            ettr = _retuned(at, self.per_node_day, interval_s)[1]
+            if ettr > best:
+                best, name = ettr, setting.scheme.name
+        return name
+
+
+def _turning_points(
+    job: JobShape,
+    per_node_day: float,
+    shares: Shares,
+    usable: Sequence[Ranked],
+    assumptions: Sequence[Assumption],
+) -> tuple[TurningPoint, ...]:
+    if len(usable) < 2:
+        return ()
+    first = usable[0].scheme.name
+    found = []
+    for assumption in assumptions:
+        contest = _contest(job, per_node_day, shares, usable, assumption)
+        for end in {assumption.low, assumption.high} - {assumption.value}:
+            point = _turning_point(contest, first, assumption, end) if contest.concerned else None
+            if point is not None:
+                found.append(point)
+    return tuple(sorted(found, key=lambda point: point.share_of_range))
+
+
+def _contest(
+    job: JobShape,
+    per_node_day: float,
+    shares: Shares,
+    usable: Sequence[Ranked],
+    assumption: Assumption,
+) -> _Contest:
+    concerned: list[tuple[Setting, float]] = []
+    best_other: tuple[float, str | None] = (-1.0, None)
+    for one in usable:
+        setting = Setting(one.scheme, job, shares)
+        if _concerns(assumption, setting):
+            concerned.append((setting, one.interval_s))
+        else:
+            best_other = max(
+                best_other, (one.ettr.estimate or 0.0, one.scheme.name), key=lambda at: at[0]
+            )
+    return _Contest(tuple(concerned), best_other, per_node_day)
+
+
+def _turning_point(
+    contest: _Contest, first: str, assumption: Assumption, end: float
+) -> TurningPoint | None:
+    """Where the first place changes hands on the way to one end; None if it does not."""
+
+    def value_at(share: float) -> float:
+        begin = assumption.value
+        if begin > 0 and end > 0:
+            return begin * math.pow(end / begin, share)
+        return begin + (end - begin) * share
+
+    def holds(share: float) -> bool:
+        return contest.leader(assumption, value_at(share)) == first
+
+    lost = next((share for share in _TRIED if not holds(share)), None)
+    if lost is None:
+        return None
+    kept = max((share for share in _TRIED if share < lost), default=0.0)
+    for _ in range(_BISECTIONS):
+        middle = (kept + lost) / 2.0
+        kept, lost = (middle, lost) if holds(middle) else (kept, middle)
+    heir = contest.leader(assumption, value_at(lost))
+    return None if heir is None else TurningPoint(assumption, value_at(lost), heir, lost)
