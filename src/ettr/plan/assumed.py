@@ -5,7 +5,7 @@ or has measured has no range here: it is taken as it is.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ettr.plan.run import spell
@@ -43,6 +43,7 @@ class Assumption:
         low: Lowest value to reckon with.
         high: Highest.
         why: Where the range comes from.
+        two_valued: It is yes (1) or no (0), and nothing between.
     """
 
     name: str
@@ -52,9 +53,12 @@ class Assumption:
     low: float
     high: float
     why: str
+    two_valued: bool = False
 
     def spelled(self, value: float) -> str:
         """A value of it, with its unit."""
+        if self.two_valued:
+            return "yes" if value else "no"
         return _SPELLED.get(self.name, spell if self.name.endswith("_s") else _plain)(value)
 
 
@@ -125,7 +129,7 @@ def assumptions_of(
 
     Args:
         job: The job, with the values assumed.
-        schemes: Those ranked; the numbers in their fields are assumptions of their sources.
+        schemes: Those ranked; some of their inputs no source gives.
         assumed: Fields of `JobShape` that nobody gave, and `JOB_SHARE` where the shares were not
             given.
     """
@@ -153,25 +157,22 @@ def assumptions_of(
 
 
 def _of_scheme(scheme: Scheme) -> Iterator[Assumption]:
-    # every scheme is a frozen dataclass of numbers
-    typed: Any = scheme
-    for field in fields(typed):
-        value = getattr(scheme, field.name)
-        if not isinstance(value, float):
-            continue
-        label = f"{field.name} of {scheme.name}"
-        known = SCHEME_RANGES.get(field.name)
-        if known is not None:
+    for name in scheme.assumed:
+        given = getattr(scheme, name)
+        value, label = float(given), f"{name} of {scheme.name}"
+        known = SCHEME_RANGES.get(name)
+        if isinstance(given, bool):
+            low, high, why = 0.0, 1.0, "a choice of the site"
+        elif known is not None:
             low, high, why = known
         elif value == 0.0:
-            low, high, why = 0.0, _STEADY_AT_MOST, "said to be nothing; up to 2 %"
+            low, high, why = 0.0, _STEADY_AT_MOST, "no source gives it; up to 2 %"
         else:
-            low, high, why = value / _FACTOR, value * _FACTOR, "half to twice what its source says"
-        if field.name.endswith("share"):
+            low, high, why = value / _FACTOR, value * _FACTOR, "no source gives it; half to twice"
+        if name.endswith("share"):
             high = min(high, 1.0)
-        yield Assumption(
-            field.name, scheme.name, label, value, min(low, value), max(high, value), why
-        )
+        ends = min(low, value), max(high, value)
+        yield Assumption(name, scheme.name, label, value, *ends, why, isinstance(given, bool))
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,14 +185,16 @@ class Setting:
 
     def under(self, assumption: Assumption, value: float) -> "Setting":
         """The same with one assumption at another value; itself where it does not concern it."""
-        to: dict[str, Any] = {assumption.name: value}
         if assumption.scheme is not None:
             if assumption.scheme != self.scheme.name:
                 return self
             typed: Any = self.scheme
-            return replace(self, scheme=replace(typed, **to))
+            kind = type(getattr(typed, assumption.name))
+            fitting = round(value) if kind is int else kind(value)
+            return replace(self, scheme=replace(typed, **{assumption.name: fitting}))
         if assumption.name == JOB_SHARE:
             kept = {key: (1.0 - value) * share for key, share in self.shares.items()}
             kept[Domain.JOB.key] = kept.get(Domain.JOB.key, 0.0) + value
             return replace(self, shares=kept)
+        to: dict[str, Any] = {assumption.name: value}
         return replace(self, job=replace(self.job, **to))

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from ettr.estimates import Interval
 from ettr.plan.assumed import JOB_SHARE, Assumption, Setting, Shares, assumptions_of
 from ettr.plan.levels import levels_ettr
-from ettr.plan.ranking import LONGEST_INTERVAL_S, NodeRate, Ranked, levels_of
-from ettr.plan.schemes import Domain, JobShape, Terms
+from ettr.plan.ranking import NodeRate, Ranked
+from ettr.plan.schemes import Domain, JobShape, Terms, terms_for
+from ettr.plan.schemes.levels_of_terms import levels_of, longest_interval_s
 from ettr.units import SECONDS_PER_DAY
 
 _NOTICED = 0.0005
@@ -167,16 +168,18 @@ def _ettr(setting: Setting, terms: Terms, per_node_day: float, interval_s: float
     return levels_ettr(levels_of(terms, setting.job, per_s, interval_s))
 
 
-def _retuned(setting: Setting, per_node_day: float, interval_s: float) -> tuple[float, float]:
+def _retuned(
+    setting: Setting, per_node_day: float, interval_s: float | None
+) -> tuple[float, float]:
     """Best interval and the ETTR there, not below that at the interval given."""
-    terms = setting.scheme.terms(setting.job)
+    terms = terms_for(setting.scheme, setting.job)
     shortest_s = terms.shortest_interval_s
-    longest_s = setting.job.durable_period_s if terms.two_levels else LONGEST_INTERVAL_S
+    longest_s = longest_interval_s(terms)
 
     def of(at_s: float) -> float:
         return _ettr(setting, terms, per_node_day, at_s)
 
-    held_s = max(interval_s, shortest_s)
+    held_s = max(interval_s or 0.0, shortest_s)
     tuned_s = _golden(of, shortest_s, max(longest_s, shortest_s))
     held, tuned = of(held_s), of(tuned_s)
     return (held_s, held) if held >= tuned else (tuned_s, tuned)
@@ -206,11 +209,9 @@ def _concerns(assumption: Assumption, setting: Setting) -> bool:
         return assumption.scheme == setting.scheme.name
     if assumption.name == JOB_SHARE:
         return True
-    now = setting.scheme.terms(setting.job)
-    if assumption.name == "durable_period_s":
-        return now.two_levels
+    now = terms_for(setting.scheme, setting.job)
     ends = (setting.under(assumption, end) for end in (assumption.low, assumption.high))
-    return any(at.scheme.terms(at.job) != now for at in ends)
+    return any(terms_for(at.scheme, at.job) != now for at in ends)
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +253,7 @@ def _band(
     low, high = (
         _ettr(
             end.setting,
-            end.setting.scheme.terms(end.setting.job),
+            terms_for(end.setting.scheme, end.setting.job),
             per_node_day,
             _retuned(end.setting, rate.design, one.interval_s)[0],
         )
@@ -267,7 +268,7 @@ def _band(
 def _restart_free(one: Ranked, job: JobShape, per_node_day: float, shares: Shares) -> bool:
     longer = replace(job, restart_s=2.0 * job.restart_s + 1.0)
     now, then = (
-        _ettr(setting, one.scheme.terms(at), per_node_day, one.interval_s)
+        _ettr(setting, terms_for(one.scheme, at), per_node_day, one.interval_s or 0.0)
         for at in (job, longer)
         for setting in (Setting(one.scheme, at, shares),)
     )
@@ -278,7 +279,7 @@ def _restart_free(one: Ranked, job: JobShape, per_node_day: float, shares: Share
 class _Contest:
     """The usable schemes under one assumption: those it concerns, and the best of the others."""
 
-    concerned: tuple[tuple[Setting, float], ...]
+    concerned: tuple[tuple[Setting, float | None], ...]
     best_other: tuple[float, str | None]
     per_node_day: float
 
@@ -287,7 +288,7 @@ class _Contest:
         best, name = self.best_other
         for setting, interval_s in self.concerned:
             at = setting.under(assumption, value)
-            if at.scheme.terms(at.job).obstacle is not None:
+            if terms_for(at.scheme, at.job).obstacle is not None:
                 continue
             ettr = _retuned(at, self.per_node_day, interval_s)[1]
             if ettr > best:
@@ -322,7 +323,7 @@ def _contest(
     usable: Sequence[Ranked],
     assumption: Assumption,
 ) -> _Contest:
-    concerned: list[tuple[Setting, float]] = []
+    concerned: list[tuple[Setting, float | None]] = []
     best_other: tuple[float, str | None] = (-1.0, None)
     for one in usable:
         setting = Setting(one.scheme, job, shares)
@@ -349,11 +350,12 @@ def _turning_point(
     def holds(share: float) -> bool:
         return contest.leader(assumption, value_at(share)) == first
 
-    lost = next((share for share in _TRIED if not holds(share)), None)
+    tried = (1.0,) if assumption.two_valued else _TRIED
+    lost = next((share for share in tried if not holds(share)), None)
     if lost is None:
         return None
     kept = max((share for share in _TRIED if share < lost), default=0.0)
-    for _ in range(_BISECTIONS):
+    for _ in range(0 if assumption.two_valued else _BISECTIONS):
         middle = (kept + lost) / 2.0
         kept, lost = (middle, lost) if holds(middle) else (kept, middle)
     heir = contest.leader(assumption, value_at(lost))
