@@ -40,6 +40,7 @@ from ettr.metrics.status import StatusMix, status_mix
 from ettr.metrics.stitching import RunRule
 from ettr.metrics.totals import Totals, totals
 from ettr.metrics.trend import RateTrend, rate_trend
+from ettr.metrics.unknown_checks import unknown_checks
 from ettr.store import Store
 from ettr.tables import FAILURES, TABLES
 from ettr.tables.het_jobs import WholeJobs, whole_jobs
@@ -133,7 +134,7 @@ class Analysis:
     def logs_read(self) -> LogsRead:
         """Which kinds of logs the store holds."""
         t = self.tables
-        return logs_read(t["attempts"], t["events"], t["node_states"], t["progress"])
+        return logs_read(t["attempts"], t["events"], t["node_states"], t["progress"], self.taxonomy)
 
     @cached_property
     def attribution(self) -> Attribution:
@@ -360,7 +361,13 @@ class Analysis:
     @cached_property
     def quality(self) -> DataQuality:
         """How far the logs can be trusted."""
-        return data_quality(self.tables, self.failures, self.exposure.basis, self._assumed())
+        return data_quality(
+            self.tables,
+            self.failures,
+            self.exposure.basis,
+            self._assumed(),
+            unknown_checks(self._table("events"), self.taxonomy),
+        )
 
     def _assumed(self) -> tuple[str, ...]:
         """The assumptions of this analysis in words."""

@@ -11,6 +11,7 @@ from ettr.analysis.fleet import FLEET
 from ettr.analysis.fleet_evidence import FleetEvidence, same_nodes
 from ettr.errors import UsageError
 from ettr.estimates.exact import FailureRate
+from ettr.metrics.confidences import FailuresByConfidence
 from ettr.models.compare import (
     Funnel,
     RateRatio,
@@ -40,6 +41,7 @@ class FleetRate:
     low: float
     high: float
     clustered: str
+    by_confidence: FailuresByConfidence | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +170,7 @@ def _rate(evidence: FleetEvidence, confidence: float) -> FleetRate:
         clustered="unknown"
         if spread is None or not spread.is_known
         else ("over-dispersed" if spread.is_clustered else "poisson"),
+        by_confidence=evidence.by_confidence,
     )
 
 

@@ -16,6 +16,7 @@ from ettr.analysis.fleet import FLEET, node_counts
 from ettr.errors import UsageError
 from ettr.estimates.exact import FailureRate
 from ettr.estimates.spread import FleetSpread, Spread
+from ettr.metrics.confidences import FailuresByConfidence, failures_by_confidence
 from ettr.metrics.instants import Floats, first_row, floats_of, seconds_of
 from ettr.metrics.trend import cumulative_node_days
 from ettr.models.before_after import cut_at
@@ -38,6 +39,7 @@ class FleetEvidence:
         gpus_per_node: GPUs of a node; None where not known.
         span_days: Time that the logs cover; None where not known.
         spread: How its failures cluster; None where they were typed in.
+        by_confidence: How sure the failures are; None where they were typed in.
     """
 
     name: str
@@ -49,6 +51,7 @@ class FleetEvidence:
     gpus_per_node: float | None = None
     span_days: float | None = None
     spread: FleetSpread | None = None
+    by_confidence: FailuresByConfidence | None = None
 
     @property
     def spreads(self) -> tuple[Spread, ...]:
@@ -159,7 +162,7 @@ def periods(
         .select("cluster", "node", "start", "elapsed_s", "n_nodes")
         .to_pyarrow()
     )
-    failures = failed.select("end", "cluster", "node", "symptom").to_pyarrow()
+    failures = failed.select("end", "cluster", "node", "symptom", "confidence").to_pyarrow()
     early = cut_at(failures, exposed, before)[0]
     late = cut_at(failures, exposed, after)[1]
     found = []
@@ -270,6 +273,7 @@ def _evidence(
         smallest_n_nodes=smallest,
         gpus_per_node=analysis.mttf.gpus_per_node,
         span_days=analysis.period.days,
+        by_confidence=failures_by_confidence(failures),
     )
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import ibis
 
 from ettr.metrics.instants import has_rows
+from ettr.taxonomy import Taxonomy
 
 CONTROLLER_CHECK = "slurmctld"
 
@@ -17,16 +19,19 @@ class LogsRead:
 
     Attributes:
         jobs: Job accounting.
-        node_checks: Checks with events about nodes, by name: kernel messages and health checks.
-            The scheduler's own log is not among them.
+        node_checks: Checks with events about nodes that the taxonomy understands, by name: kernel
+            messages and health checks. The scheduler's own log is not among them.
         node_states: States of nodes, without which outages are unknown.
         progress: Progress records, without which the ETTR of a run is assumed.
+        unknown_checks: Checks with events of which the taxonomy knows no code: these events can
+            explain nothing.
     """
 
     jobs: bool
     node_checks: tuple[str, ...]
     node_states: bool
     progress: bool
+    unknown_checks: tuple[str, ...] = ()
 
     @property
     def failures_are_lower_bound(self) -> bool:
@@ -35,13 +40,32 @@ class LogsRead:
 
 
 def logs_read(
-    attempts: ibis.Table, events: ibis.Table, node_states: ibis.Table, progress: ibis.Table
+    attempts: ibis.Table,
+    events: ibis.Table,
+    node_states: ibis.Table,
+    progress: ibis.Table,
+    taxonomy: Taxonomy,
 ) -> LogsRead:
-    """Which kinds of logs the tables came from."""
-    checks = events.select("check").distinct().to_pyarrow().column("check").to_pylist()
+    """Which kinds of logs the tables came from.
+
+    Args:
+        attempts: the table `attempts`; likewise the next three.
+        events: observations.
+        node_states: states of nodes.
+        progress: progress records.
+        taxonomy: which checks and codes are understood.
+    """
+    rows = events.select("check", "code").distinct().to_pyarrow().to_pylist()
+    pairs = [(row["check"], row["code"]) for row in rows if row["check"] != CONTROLLER_CHECK]
+    understood = {check for check, code in pairs if taxonomy.knows(check, code)}
     return LogsRead(
         jobs=has_rows(attempts),
-        node_checks=tuple(sorted(check for check in checks if check != CONTROLLER_CHECK)),
+        node_checks=tuple(sorted(understood)),
         node_states=has_rows(node_states),
         progress=has_rows(progress),
+        unknown_checks=tuple(sorted(_checks(pairs) - understood)),
     )
+
+
+def _checks(pairs: Iterable[tuple[str, str | None]]) -> set[str]:
+    return {check for check, _ in pairs}

@@ -17,6 +17,7 @@ from ettr.defaults import CONFIDENCE
 from ettr.estimates import Interval
 from ettr.estimates.exact import FailureRate, mean_time_interval
 from ettr.estimates.spread import Spread
+from ettr.metrics.confidences import FailuresByConfidence, failures_by_confidence
 from ettr.metrics.instants import fetch, seconds_of
 from ettr.metrics.rates import PER_NODE_DAYS, EstimatedRate
 from ettr.metrics.sizes import (
@@ -72,6 +73,7 @@ class MttfBySize:
     line: tuple[ProjectedMttf, ...]
     scheduler_mttf_h: Interval
     interruption_mttf_h: Interval
+    by_confidence: FailuresByConfidence | None = None
 
 
 def mttf_by_size(
@@ -123,6 +125,7 @@ def mttf_by_size(
         line=_projected_line(rate_used, gpus_per_node if unit is SizeUnit.GPUS else 1.0),
         scheduler_mttf_h=_mean_time_h(failed.total(), hours, failed.total(), confidence, spread),
         interruption_mttf_h=_mean_time_h(interrupted, hours, failed.total(), confidence, spread),
+        by_confidence=failures_by_confidence(failures),
     )
 
 

@@ -13,6 +13,7 @@ from ettr.metrics.coverage import Coverage, coverage
 from ettr.metrics.exposure import ExposureBasis
 from ettr.metrics.instants import fetch, first_row, seconds_of
 from ettr.metrics.status import share
+from ettr.metrics.unknown_checks import UnknownCheck
 from ettr.tables.ibis_time import epoch_s
 from ettr.units import SECONDS_PER_HOUR, SECONDS_PER_MINUTE
 
@@ -87,6 +88,7 @@ class DataQuality:
     allocation_node_hours: float
     exposure: ExposureBasis
     assumptions: tuple[str, ...]
+    unknown_checks: tuple[UnknownCheck, ...] = ()
 
 
 def data_quality(
@@ -94,6 +96,7 @@ def data_quality(
     failures: ibis.Table,
     exposure: ExposureBasis,
     assumptions: tuple[str, ...] = (),
+    unknown_checks: tuple[UnknownCheck, ...] = (),
 ) -> DataQuality:
     """Rejects by reason, open jobs, gaps, clock skew, unknown nodes, and assumptions.
 
@@ -103,6 +106,7 @@ def data_quality(
         exposure: what the denominator of the rates rests on.
         assumptions: what the analysis itself assumed, one sentence each; those made in reading
             the files are added.
+        unknown_checks: events of which the taxonomy knows nothing.
     """
     read = _files(tables["files"])
     counts = first_row(_counts(tables["attempts"]))
@@ -131,6 +135,7 @@ def data_quality(
         allocation_node_hours=float(held_s) / SECONDS_PER_HOUR,
         exposure=exposure,
         assumptions=(*assumptions, *exposure.sentences, *notes),
+        unknown_checks=unknown_checks,
     )
 
 

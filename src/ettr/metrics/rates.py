@@ -12,6 +12,7 @@ from ettr.defaults import CONFIDENCE, LARGE_JOB_GPUS
 from ettr.estimates import Interval
 from ettr.estimates.exact import FailureRate, rate_interval
 from ettr.estimates.spread import FleetSpread, Spread
+from ettr.metrics.confidences import FailuresByConfidence, counted_confidences
 from ettr.metrics.instants import fetch, first_row
 from ettr.units import SECONDS_PER_DAY
 
@@ -56,6 +57,8 @@ class RatesBySymptom:
     by_symptom: tuple[SymptomRates, ...]
     clustering_all_jobs: FleetSpread | None = None
     clustering_large_jobs: FleetSpread | None = None
+    by_confidence: FailuresByConfidence | None = None
+    large_by_confidence: FailuresByConfidence | None = None
 
     @property
     def best_spread(self) -> Spread | None:
@@ -131,7 +134,7 @@ def failure_rates(
             all_s=node_s.sum(), large_s=node_s.sum(where=exposed["n_gpus"] > above_gpus)
         )
     )
-    rows = fetch(failures, "symptom", "domain", "n_gpus").to_pylist()
+    rows = fetch(failures, "symptom", "domain", "n_gpus", "confidence").to_pylist()
     large_rows = [row for row in rows if (row["n_gpus"] or 0) > above_gpus]
     every = _Jobs.of(rows, sums["all_s"], all_jobs, confidence)
     large = _Jobs.of(large_rows, sums["large_s"], large_jobs, confidence)
@@ -152,6 +155,8 @@ def failure_rates(
         ),
         clustering_all_jobs=all_jobs,
         clustering_large_jobs=large_jobs,
+        by_confidence=counted_confidences(row["confidence"] for row in rows),
+        large_by_confidence=counted_confidences(row["confidence"] for row in large_rows),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ettr.analysis import Analysis
+from ettr.metrics.logs_read import LogsRead
 from ettr.report.numbers import duration, number
 from ettr.units import HOURS_PER_DAY, SECONDS_PER_DAY
 
@@ -33,3 +34,21 @@ def _exposure(analysis: Analysis) -> tuple[float, str]:
     if not analysis.totals.attempts and analysis.faults is not None:
         return analysis.faults.in_service.node_days, "in service"
     return analysis.rates.all_jobs.node_days, "of runtime"
+
+
+def lower_bound(analysis: Analysis) -> str | None:
+    """Why failures go uncounted, in a sentence; None where none is known to."""
+    logs = analysis.logs_read
+    if not logs.failures_are_lower_bound:
+        return None
+    return (
+        f"These are lower bounds: {_no_checks(logs)}, and without them a job that a node's fault "
+        "ended as FAILED does not count as a failure of the infrastructure."
+    )
+
+
+def _no_checks(logs: LogsRead) -> str:
+    words = "no kernel messages or health checks of nodes were read"
+    if logs.unknown_checks:
+        words += " that the taxonomy understands (data quality lists the others)"
+    return words

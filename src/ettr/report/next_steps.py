@@ -12,6 +12,7 @@ from ettr.units import SECONDS_PER_HOUR
 
 MANY_UNEXPLAINED = 0.3
 MOST_STEPS = 6
+MOST_NAMED = 3
 
 
 def next_steps(analysis: Analysis) -> tuple[str, ...]:
@@ -52,6 +53,12 @@ def _quality(analysis: Analysis) -> Iterator[str]:
 
 def _missing_logs(analysis: Analysis) -> Iterator[str]:
     logs = analysis.logs_read
+    if logs.unknown_checks:
+        yield (
+            f"The taxonomy knows no code of {counted(len(logs.unknown_checks), 'check')} "
+            f"({', '.join(logs.unknown_checks[:MOST_NAMED])}), so their events explain nothing: "
+            "the section on data quality has rows for a file to give with `--taxonomy`."
+        )
     if logs.failures_are_lower_bound:
         yield (
             "No kernel messages or health checks of nodes were read, so failures go uncounted, "

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import math
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from ettr.estimates.interval import Interval
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR, SECONDS_PER_MINUTE
+
+if TYPE_CHECKING:
+    from ettr.metrics.confidences import FailuresByConfidence
 
 DASH = "–"
 PER_NODE_DAYS = 1000.0
@@ -34,6 +38,20 @@ def number(value: float | None, digits: int = 3) -> str:
 def counted(count: int, noun: str, plural: str | None = None) -> str:
     """A count with its noun in the singular or the plural: 1 run, 2 runs, 0 runs."""
     return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
+
+
+def by_confidence(counts: FailuresByConfidence | None) -> str:
+    """How sure failures are: 3 high, 1 low, 2 named by the scheduler only; empty without any."""
+    if counts is None or not counts.total:
+        return ""
+    words = [
+        f"{n:,} {name}"
+        for n, name in ((counts.high, "high"), (counts.medium, "medium"), (counts.low, "low"))
+        if n
+    ]
+    if counts.scheduler_only:
+        words.append(f"{counts.scheduler_only:,} named by the scheduler only")
+    return ", ".join(words)
 
 
 def percent(share: float | None, digits: int = 3) -> str:

@@ -12,7 +12,7 @@ from ettr.report.cautions import short_logs
 from ettr.report.document import REPORT_FORMAT, REPORT_VERSION, plain
 from ettr.report.html import Card, Page
 from ettr.report.next_steps import next_steps
-from ettr.report.numbers import between, counted, duration, moment, number, percent
+from ettr.report.numbers import between, by_confidence, counted, duration, moment, number, percent
 from ettr.report.parts import PARTS
 from ettr.report.section import Section
 from ettr.units import SECONDS_PER_DAY
@@ -94,11 +94,12 @@ def _job_cards(analysis: Analysis, extrapolated: str) -> Iterator[Card]:
     bound = (
         "; a lower bound: no logs of nodes" if analysis.logs_read.failures_are_lower_bound else ""
     )
+    sure = by_confidence(analysis.rates.by_confidence)
     yield Card(
         "Failures per 1,000 node-days",
         between(rate.per_1000_node_days),
         f"{rate.failures:,} in {number(rate.node_days, 5)} node-days of runtime{bound}"
-        f"{extrapolated}",
+        f"{extrapolated}{f'; by confidence: {sure}' if sure else ''}",
     )
     if rate.failures:
         yield _direction_card(analysis)

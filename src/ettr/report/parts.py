@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ettr.analysis import Analysis
-from ettr.report.cautions import short_logs
+from ettr.report.cautions import lower_bound, short_logs
 from ettr.report.document import plain_fields
 from ettr.report.section import Section
 
@@ -40,7 +40,7 @@ def _failures(analysis: Analysis) -> tuple[Section, ...]:
             analysis.rates,
             analysis.trend,
             analysis.clustering.direction,
-            is_lower_bound=analysis.logs_read.failures_are_lower_bound,
+            lower_bound=lower_bound(analysis),
             caution=short_logs(analysis),
         ),
     )

@@ -34,6 +34,14 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
+class Listing:
+    """Lines to be copied as they stand, such as rows of a configuration file."""
+
+    title: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Section:
     """One section: a lead that gives the answer first, then the evidence."""
 
@@ -43,3 +51,4 @@ class Section:
     figures: tuple[Figure, ...] = ()
     tables: tuple[TextTable, ...] = ()
     notes: tuple[str, ...] = ()
+    listings: tuple[Listing, ...] = ()

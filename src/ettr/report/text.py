@@ -13,10 +13,11 @@ CELL_WIDTH = 48
 
 
 def section_text(section: Section) -> str:
-    """A section's lead, tables and notes as lines of text."""
+    """A section's lead, tables, notes and listings as lines of text."""
     parts = [f"{section.title}\n{'=' * len(section.title)}", wrapped(section.lead)]
     parts += [table_text(table) for table in section.tables if table.rows]
     parts += [wrapped(f"* {note}", "  ") for note in section.notes]
+    parts += [f"{wrapped(listing.title)}\n\n{listing.text}" for listing in section.listings]
     return "\n\n".join(part for part in parts if part)
 
 

@@ -75,9 +75,10 @@ class ReasonVerdict:
 
 @cache
 def _pattern(text: str) -> re.Pattern[str]:
-    # a leading bracket is literal: `[HC]` is a prefix that people write, never a set of letters
+    # a leading bracket is literal: `[HC]` is a prefix that people write, never a set of letters;
+    # only around one of the characters that patterns use is it the way to mean just that one
     glob = text.lower()
-    if glob.startswith("["):
+    if glob.startswith("[") and not glob.startswith(("[*]", "[?]", "[[]")):
         glob = "[[]" + glob[1:]
     return re.compile(translate(glob), re.DOTALL)
 

@@ -7,7 +7,15 @@ import math
 from ettr.analysis.comparing import FleetComparison, FleetPair
 from ettr.estimates import Interval
 from ettr.models.compare import Funnel, RateRatio
-from ettr.report.numbers import PER_NODE_DAYS, between, number, p_value, percent
+from ettr.report.numbers import (
+    DASH,
+    PER_NODE_DAYS,
+    between,
+    by_confidence,
+    number,
+    p_value,
+    percent,
+)
 from ettr.report.section import Figure, Section, TextTable
 from ettr.report.sections.funnel import funnel_figure
 
@@ -42,7 +50,15 @@ def compare_section(comparison: FleetComparison) -> Section:
 def _rates_table(comparison: FleetComparison) -> TextTable:
     return TextTable(
         "Failure rates",
-        ("fleet", "jobs", "failures", "node-days", "failures per 1,000 node-days", "clustered"),
+        (
+            "fleet",
+            "jobs",
+            "failures",
+            "node-days",
+            "failures per 1,000 node-days",
+            "clustered",
+            "by confidence",
+        ),
         tuple(
             (
                 fleet.name,
@@ -51,6 +67,7 @@ def _rates_table(comparison: FleetComparison) -> TextTable:
                 number(fleet.node_days, 6),
                 between(Interval(fleet.per_1000_node_days, fleet.low, fleet.high)),
                 {"poisson": "no", "over-dispersed": "yes"}.get(fleet.clustered, "unknown"),
+                by_confidence(fleet.by_confidence) or DASH,
             )
             for fleet in comparison.fleets
         ),

@@ -16,18 +16,13 @@ from ettr.report.charts import (
     time_markers,
     value_axis,
 )
-from ettr.report.numbers import between, counted, moment, number, percent
+from ettr.report.numbers import between, by_confidence, counted, moment, number, percent
 from ettr.report.section import Figure, Section, TextTable
 from ettr.units import SECONDS_PER_DAY
 
 _RATE_TITLE = "failures per 1,000 node-days"
 _MARKERS_SHOWN = 12
 _LEAST_WINDOW_DAYS = 7.0
-LOWER_BOUND = (
-    "These are lower bounds: no kernel messages or health checks of nodes were read, and without "
-    "them a job that a node's fault ended as FAILED does not count as a failure of the "
-    "infrastructure."
-)
 
 
 def failures_section(
@@ -35,7 +30,7 @@ def failures_section(
     trend: RateTrend,
     direction: RateDirection | None = None,
     *,
-    is_lower_bound: bool = False,
+    lower_bound: str | None = None,
     caution: str | None = None,
 ) -> Section:
     """Failures per 1,000 node-days by symptom and over time.
@@ -44,7 +39,7 @@ def failures_section(
         rates: over all time.
         trend: in a rolling window.
         direction: whether the rate falls or rises.
-        is_lower_bound: whether failures go uncounted for want of logs of the nodes.
+        lower_bound: why failures go uncounted; None where none does.
         caution: why the rates say little, where the logs are short.
     """
     figures = [_symptom_figure(rates)] if rates.by_symptom else []
@@ -67,7 +62,7 @@ def failures_section(
     return Section(
         "failures",
         "How often it fails, and why",
-        " ".join(_leads(rates, direction, is_lower_bound)),
+        " ".join(_leads(rates, direction, lower_bound)),
         tuple(figures),
         (_symptom_table(rates),),
         tuple(notes),
@@ -75,13 +70,13 @@ def failures_section(
 
 
 def _leads(
-    rates: RatesBySymptom, direction: RateDirection | None, is_lower_bound: bool
+    rates: RatesBySymptom, direction: RateDirection | None, lower_bound: str | None
 ) -> Iterator[str]:
     yield _lead(rates)
     if direction is not None and rates.all_jobs.failures:
         yield direction.meaning
-    if is_lower_bound:
-        yield LOWER_BOUND
+    if lower_bound:
+        yield lower_bound
 
 
 def _direction_note(direction: RateDirection) -> str:
@@ -103,11 +98,20 @@ def _lead(rates: RatesBySymptom) -> str:
         f"({percent(rates.confidence, 2)} interval). Jobs of more than {rates.above_gpus} GPUs: "
     )
     if large.node_days <= 0:
-        return f"{lead}none ran."
+        return f"{lead}none ran.{_sure(rates)}"
     return (
         f"{lead}{counted(large.failures, 'failure')} in {number(large.node_days, 5)} node-days, "
-        f"{between(large.per_1000_node_days)} per 1,000 node-days."
+        f"{between(large.per_1000_node_days)} per 1,000 node-days.{_sure(rates)}"
     )
+
+
+def _sure(rates: RatesBySymptom) -> str:
+    """How sure the failures are, of all jobs and of large ones."""
+    words = by_confidence(rates.by_confidence)
+    large = by_confidence(rates.large_by_confidence)
+    if not words:
+        return ""
+    return f" By confidence: {words}" + (f" (large jobs: {large})." if large else ".")
 
 
 def _clustering(rates: RatesBySymptom) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ettr.metrics.mttf import MttfBySize, SizeMttf
 from ettr.metrics.sizes import SIZE_ENDS, SizeUnit
 from ettr.report.charts import band, log_axis, points, size_axis
-from ettr.report.numbers import between, counted, finite, number
+from ettr.report.numbers import between, by_confidence, counted, finite, number
 from ettr.report.section import Figure, Section, TextTable, Trace
 
 
@@ -46,7 +46,7 @@ def _lead(mttf: MttfBySize) -> str:
         lead = (
             f"Over jobs of all sizes, {between(mttf.scheduler_mttf_h)} job-hours passed for each "
             f"failure that the scheduler saw ({counted(failures, 'failure')} in "
-            f"{number(job_hours, 5)} job-hours)"
+            f"{number(job_hours, 5)} job-hours; by confidence {by_confidence(mttf.by_confidence)})"
         )
     else:
         lead = (

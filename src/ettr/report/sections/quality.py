@@ -8,8 +8,8 @@ from datetime import date, timedelta
 from ettr.metrics.coverage import Coverage
 from ettr.metrics.quality import DataQuality
 from ettr.report.charts import dotted_line, log_axis
-from ettr.report.numbers import DASH, counted, number, percent
-from ettr.report.section import Figure, Section, TextTable
+from ettr.report.numbers import DASH, counted, moment, number, percent
+from ettr.report.section import Figure, Listing, Section, TextTable
 
 _FEW_DAYS = 3
 _DAY_MS = 86_400_000
@@ -22,8 +22,14 @@ def quality_section(quality: DataQuality) -> Section:
         "Data quality and assumptions",
         _lead(quality),
         (_coverage_figure(quality.coverage),) if _several_days(quality.coverage) else (),
-        (_files(quality), _rejects(quality), _coverage(quality.coverage)),
+        (
+            _files(quality),
+            _rejects(quality),
+            _unknown_checks(quality),
+            _coverage(quality.coverage),
+        ),
         (*_doubts(quality), *quality.assumptions),
+        _taxonomy_rows(quality),
     )
 
 
@@ -74,6 +80,42 @@ def _rejects(quality: DataQuality) -> TextTable:
             for r in quality.rejected
         ),
         frozenset({2}),
+    )
+
+
+def _unknown_checks(quality: DataQuality) -> TextTable:
+    return TextTable(
+        "Events that the taxonomy does not know",
+        ("check", "code", "events", "critical", "nodes", "first", "last"),
+        tuple(
+            (
+                one.check,
+                one.code or DASH,
+                number(one.events),
+                number(one.critical_events),
+                number(one.nodes),
+                moment(one.first),
+                moment(one.last),
+            )
+            for one in quality.unknown_checks
+        ),
+        frozenset({2, 3, 4}),
+    )
+
+
+def _taxonomy_rows(quality: DataQuality) -> tuple[Listing, ...]:
+    """Rows that make the unknown checks known, ready for a site's file."""
+    if not quality.unknown_checks:
+        return ()
+    events = sum(one.events for one in quality.unknown_checks)
+    return (
+        Listing(
+            f"{counted(events, 'event')} of checks or codes that the taxonomy does not know "
+            f"{'explains' if events == 1 else 'explain'} no failure and "
+            f"{'counts' if events == 1 else 'count'} as no fault. Put these rows into a file, say "
+            "in them what each is a sign of, and give the file with `--taxonomy FILE.toml`:",
+            "\n\n".join(one.taxonomy_row for one in quality.unknown_checks),
+        ),
     )
 
 
