@@ -58,8 +58,8 @@ def unknown_checks(events: ibis.Table, taxonomy: Taxonomy) -> tuple[UnknownCheck
         events: the table `events`.
         taxonomy: the rules.
     """
-    told = events.filter(events["severity"] != "ok")
-    pairs = told.select("check", "code").distinct().to_pyarrow().to_pylist()
+    troubles = events.filter(events["severity"] != "ok")
+    pairs = troubles.select("check", "code").distinct().to_pyarrow().to_pylist()
     known: dict[str, bool] = defaultdict(bool)
     strange: dict[str, list[str | None]] = defaultdict(list)
     for pair in pairs:
@@ -70,7 +70,7 @@ def unknown_checks(events: ibis.Table, taxonomy: Taxonomy) -> tuple[UnknownCheck
     listed = [
         one
         for check, codes in sorted(strange.items())
-        for one in _of_check(told.filter(told["check"] == check), check, codes, known[check])
+        for one in _of_check(troubles.filter(troubles["check"] == check), check, codes, known[check])
     ]
     return tuple(
         sorted(
