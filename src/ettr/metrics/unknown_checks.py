@@ -70,7 +70,9 @@ def unknown_checks(events: ibis.Table, taxonomy: Taxonomy) -> tuple[UnknownCheck
     listed = [
         one
         for check, codes in sorted(strange.items())
-        for one in _of_check(troubles.filter(troubles["check"] == check), check, codes, known[check])
+        for one in _of_check(
+            troubles.filter(troubles["check"] == check), check, codes, known[check]
+        )
     ]
     return tuple(
         sorted(
