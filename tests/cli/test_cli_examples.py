@@ -49,7 +49,20 @@ def test_every_help_page_ends_with_its_examples(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("example", examples_of([n for n in NAMES if n not in TRAINING]))
+@pytest.mark.parametrize("example", EXAMPLES["forecast"])
+def test_a_past_of_91_seconds_is_too_short_to_forecast_a_week(
+    example: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    done = ettr(*shlex.split(example)[1:])
+    assert done.code == 2
+    assert "too short a past: a forecast for" in done.err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "example", examples_of([n for n in NAMES if n not in (*TRAINING, "forecast")])
+)
 def test_an_example_runs(example: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     done = ettr(*shlex.split(example)[1:])

@@ -20,6 +20,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "goodput": ("ettr goodput site",),
     "nodes": ("ettr nodes site",),
     "quality": ("ettr quality site",),
+    "forecast": ("ettr forecast site", "ettr forecast site --ahead 1d,7d --nodes 64"),
     "plan": (
         "ettr plan --gpus 16384 --failures 419 --node-days 110592 --write 30s --target 0.9",
         "ettr plan site --gpus 4096 --html planner.html",

@@ -1,0 +1,49 @@
+"""`ettr forecast`: how many failures will come, and how well such forecasts held in the past."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ettr.cli import options as opt
+from ettr.cli import quantities as q
+from ettr.cli.groups import Only
+from ettr.cli.output import show
+
+
+def forecast(
+    store: opt.StoreArgument,
+    *,
+    ahead: Annotated[
+        str,
+        typer.Option(
+            "--ahead", metavar="LIST", help="Lengths of the time to come, such as 1d,7d,28d."
+        ),
+    ] = "7d,28d",
+    nodes: Annotated[
+        float | None,
+        typer.Option(
+            "--nodes", metavar="N", help="Nodes that will run; those of the last window if absent."
+        ),
+    ] = None,
+    rating: Annotated[opt.Rating, Only("taxonomy", "believe", "window", "confidence")],
+    json: opt.JsonOption = False,
+) -> None:
+    """Forecast failures: how many will come, with bands, and how often such bands held.
+
+    Each length of time is forecast from windows of that length in the store's past, twelve at
+    least. Every past window from the thirteenth on is forecast from what came before it alone.
+    """
+    from ettr.analysis import Analysis
+    from ettr.analysis.forecasting import forecast_failures
+    from ettr.report.sections.forecast import forecast_section
+    from ettr.store import open_store
+
+    lengths = [q.time_days("--ahead", part.strip()) for part in ahead.split(",")]
+    q.positive("--nodes", nodes, "nodes")
+    with open_store(store) as opened:
+        found = forecast_failures(
+            Analysis(opened, rating.assumptions()), str(store), lengths, nodes
+        )
+    show("ettr-forecast", found, forecast_section, json)
