@@ -40,7 +40,7 @@ class AheadForecast:
         ahead_days: Length of the time to come, and of the windows of the past.
         windows: Windows of the past behind it, those in which nothing ran left out.
         node_days: Exposure that is taken of the time to come.
-        failures: To expect, with the band for the count itself; unknown where the past is too short.
+        failures: To expect, with the band for the count itself; unknown if the past is too short.
         index: Variance over mean of past forecasts; None likewise.
         half_life_windows: Windows after which the past counts half; infinite where it never fades.
         backtests: Forecasts that were made of past windows, from what came before each alone.
