@@ -140,7 +140,11 @@ def test_what_takes_the_whole_job_down_needs_durable_storage() -> None:
         ((*RSC_1, "--gpus", "64", "--target", "1.2"), r"target ETTR of 1.2 cannot be"),
         ((*RSC_1, "--gpus", "64", "--nodes", "3"), r"disagree at 8 GPUs a node"),
         ((*RSC_1, "--gpus", "64", "--days", "0"), r"give a positive number of days"),
-        ((*RSC_1, "--gpus", "64", "--state-bytes", "1TB"), r"--step and --bandwidth together"),
+        ((*RSC_1, "--gpus", "64", "--state-bytes", "1TB"), r"--step and --bandwidth missing"),
+        (
+            (*RSC_1, "--gpus", "64", "--state-bytes", "1TB", "--step", "1s"),
+            r"--bandwidth missing: to",
+        ),
         ((*RSC_1, "--gpus", "64", *JOB, "--failure-shares", "node=0.5"), r"make them sum to 1"),
         ((*RSC_1, "--gpus", "64", *JOB, "--failure-shares", "pod=1"), r"names among process, node"),
         (("--failures-per-1000-node-days", "-1", "--gpus", "64"), r"give 0 or more"),

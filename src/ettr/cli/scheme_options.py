@@ -69,6 +69,15 @@ class SchemeOptions(OptionGroup):
         ),
         needs(Input.STATE),
     ] = None
+    storage_space: Annotated[
+        str | None,
+        typer.Option(
+            "--storage-space",
+            metavar="SIZE",
+            help="Durable storage that checkpoints may fill; without limit if absent.",
+        ),
+        needs(Input.STATE),
+    ] = None
     replicas: Annotated[
         int | None,
         typer.Option(
@@ -142,8 +151,11 @@ class SchemeOptions(OptionGroup):
         if self.state_bytes is None:
             return None
         if self.step is None or self.bandwidth is None:
+            needed = {"--step": self.step, "--bandwidth": self.bandwidth}
+            missing = [option for option, text in needed.items() if text is None]
             raise UsageError(
-                "to rank checkpoint schemes give --state-bytes, --step and --bandwidth together"
+                f"{' and '.join(missing)} missing: to rank checkpoint schemes give --state-bytes, "
+                "--step and --bandwidth together"
             )
         typed: dict[str, Any] = {
             "state_bytes": q.n_bytes("--state-bytes", self.state_bytes),
@@ -152,6 +164,7 @@ class SchemeOptions(OptionGroup):
             "network_bytes_per_s": q.if_typed(q.bytes_per_s, "--network", self.network),
             "device_bytes_per_s": q.if_typed(q.bytes_per_s, "--device", self.device),
             "host_bytes": q.if_typed(q.n_bytes, "--host-memory", self.host_memory),
+            "storage_space_bytes": q.if_typed(q.n_bytes, "--storage-space", self.storage_space),
             "replace_s": q.if_typed(q.seconds, "--replace", self.replace),
             "durable_period_s": q.if_typed(q.seconds, "--durable-every", self.durable_every),
             "logged_bytes_per_step": q.if_typed(q.n_bytes, "--logged-bytes", self.logged_bytes),

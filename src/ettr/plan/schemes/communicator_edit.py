@@ -1,0 +1,34 @@
+"""The lost node is cut out of the communicators, and the others take over its part."""
+
+from dataclasses import dataclass
+
+from ettr.plan.schemes.base import Domain, JobShape, RecoveryLevel, Response, Scheme, Terms
+from ettr.plan.schemes.replica_healing import healing_terms
+
+
+@dataclass(frozen=True)
+class CommunicatorEdit(Scheme):
+    """Elastic training: fewer nodes until a new one joins.
+
+    Attributes:
+        edit_s: Change of the communicators, when a node leaves and when one joins.
+    """
+
+    edit_s: float = 1.0
+
+    name = "communicator edit"
+    source = "ElasWave (communicators edited in under 1 s on 96 NPUs)"
+    assumptions = (
+        "`edit_s` is the published bound, taken to hold at any size; the part of the lost node "
+        "comes from a replica at the network rate of one node; until a new node joins, after "
+        "--replace, the work of one node is lost; one step is repeated."
+    )
+
+    def terms(self, job: JobShape) -> Terms:
+        """Terms of the scheme for `job`."""
+        edited = Response(
+            RecoveryLevel.SOFT,
+            2 * self.edit_s + job.fetch_s,
+            lost_s=job.step_s + job.replace_s / job.n_nodes,
+        )
+        return healing_terms(job, dict.fromkeys((Domain.PROCESS, Domain.NODE), edited))
