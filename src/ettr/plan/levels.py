@@ -142,7 +142,35 @@ def levels_ettr(at: Levels) -> float:
 
     **Source**: derived in docs/explanation/checkpoint-schemes.md.
     """
+    return _ettr(at, _folded(at))
+
+
+def ettr_by_interval(at: Levels) -> Callable[[float, int], float]:
+    """ETTR of `at` by its interval and its light checkpoints per durable one.
+
+    The failures are the same at every interval and are folded once: several times faster than
+    `levels_ettr` at each.
+    """
     failures = _folded(at)
+
+    def ettr(interval_s: float, n_light_per_durable: int) -> float:
+        moved = Levels(
+            interval_s,
+            at.stall_s,
+            at.slowdown,
+            at.lag_s,
+            n_light_per_durable,
+            at.durable_stall_s,
+            at.durable_lag_s,
+            at.kinds,
+            at.queue_s,
+        )
+        return _ettr(moved, failures)
+
+    return ettr
+
+
+def _ettr(at: Levels, failures: _Failures) -> float:
     if not math.isfinite(failures.delay):
         return 0.0
     training_s = _block_training_s(at, failures)

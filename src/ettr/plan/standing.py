@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 
 from ettr.estimates import Interval
 from ettr.plan.assumed import JOB_SHARE, Assumption, Setting, Shares, assumptions_of
-from ettr.plan.levels import levels_ettr
+from ettr.plan.levels import ettr_by_interval
 from ettr.plan.ranking import NodeRate, Ranked
 from ettr.plan.schemes import Domain, JobShape, Terms, terms_for
-from ettr.plan.schemes.levels_of_terms import levels_of, longest_interval_s
+from ettr.plan.schemes.levels_of_terms import levels_of, longest_interval_s, n_light_per_durable
 from ettr.units import SECONDS_PER_DAY
 
 _NOTICED = 0.0005
@@ -163,24 +163,26 @@ def _per_s(setting: Setting, per_node_day: float) -> dict[Domain, float]:
     return {domain: setting.shares.get(domain.key, 0.0) * factor for domain in Domain}
 
 
-def _ettr(setting: Setting, terms: Terms, per_node_day: float, interval_s: float) -> float:
+def _by_interval(setting: Setting, terms: Terms, per_node_day: float) -> Callable[[float], float]:
+    """ETTR by the checkpoint interval."""
     per_s = _per_s(setting, per_node_day)
-    return levels_ettr(levels_of(terms, setting.job, per_s, interval_s))
+    ettr = ettr_by_interval(levels_of(terms, setting.job, per_s, terms.shortest_interval_s))
+    return lambda at_s: ettr(at_s, n_light_per_durable(terms, at_s))
+
+
+def _ettr(setting: Setting, per_node_day: float, interval_s: float) -> float:
+    terms = terms_for(setting.scheme, setting.job)
+    return _by_interval(setting, terms, per_node_day)(interval_s)
 
 
 def _retuned(
-    setting: Setting, per_node_day: float, interval_s: float | None
+    setting: Setting, terms: Terms, per_node_day: float, interval_s: float | None
 ) -> tuple[float, float]:
     """Best interval and the ETTR there, not below that at the interval given."""
-    terms = terms_for(setting.scheme, setting.job)
     shortest_s = terms.shortest_interval_s
-    longest_s = longest_interval_s(terms)
-
-    def of(at_s: float) -> float:
-        return _ettr(setting, terms, per_node_day, at_s)
-
+    of = _by_interval(setting, terms, per_node_day)
     held_s = max(interval_s or 0.0, shortest_s)
-    tuned_s = _golden(of, shortest_s, max(longest_s, shortest_s))
+    tuned_s = _golden(of, shortest_s, max(longest_interval_s(terms), shortest_s))
     held, tuned = of(held_s), of(tuned_s)
     return (held_s, held) if held >= tuned else (tuned_s, tuned)
 
@@ -232,6 +234,10 @@ def _band(
     """
     middle = one.ettr.estimate or 0.0
     worst = best = _End(middle, setting)
+
+    def retuned(at: Setting) -> tuple[float, float]:
+        return _retuned(at, terms_for(at.scheme, at.job), rate.design, one.interval_s)
+
     moves: list[tuple[float, Assumption]] = []
     # what fails decides which of the costs count
     for assumption in sorted(assumptions, key=lambda each: each.name != JOB_SHARE):
@@ -240,7 +246,7 @@ def _band(
 
         def moved(begin: _End, of: Assumption = assumption) -> list[_End]:
             ends = (begin.setting.under(of, end) for end in {of.low, of.high} - {of.value})
-            return [_End(_retuned(at, rate.design, one.interval_s)[1], at) for at in ends]
+            return [_End(retuned(at)[1], at) for at in ends]
 
         alone = moved(_End(middle, setting))
         reached = [middle, *(end.ettr for end in alone)]
@@ -251,12 +257,7 @@ def _band(
         best = max(best, *highs, key=lambda end: end.ettr)
     moves.sort(key=lambda move: -move[0])
     low, high = (
-        _ettr(
-            end.setting,
-            terms_for(end.setting.scheme, end.setting.job),
-            per_node_day,
-            _retuned(end.setting, rate.design, one.interval_s)[0],
-        )
+        _ettr(end.setting, per_node_day, retuned(end.setting)[0])
         for end, per_node_day in ((worst, rate.high), (best, rate.low))
     )
     return (
@@ -268,7 +269,7 @@ def _band(
 def _restart_free(one: Ranked, job: JobShape, per_node_day: float, shares: Shares) -> bool:
     longer = replace(job, restart_s=2.0 * job.restart_s + 1.0)
     now, then = (
-        _ettr(setting, terms_for(one.scheme, at), per_node_day, one.interval_s or 0.0)
+        _ettr(setting, per_node_day, one.interval_s or 0.0)
         for at in (job, longer)
         for setting in (Setting(one.scheme, at, shares),)
     )
@@ -288,9 +289,10 @@ class _Contest:
         best, name = self.best_other
         for setting, interval_s in self.concerned:
             at = setting.under(assumption, value)
-            if terms_for(at.scheme, at.job).obstacle is not None:
+            terms = terms_for(at.scheme, at.job)
+            if terms.obstacle is not None:
                 continue
-            ettr = _retuned(at, self.per_node_day, interval_s)[1]
+            ettr = _retuned(at, terms, self.per_node_day, interval_s)[1]
             if ettr > best:
                 best, name = ettr, setting.scheme.name
         return name
