@@ -10,7 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-NAMES = ("clustering", "direction", "false-attribution", "new-checks", "spares", "steps")
+NAMES = (
+    "clustering",
+    "direction",
+    "false-attribution",
+    "new-checks",
+    "published",
+    "spares",
+    "steps",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,3 +71,26 @@ def test_spares_agree_with_a_simulation() -> None:
     for row in twentieth("spares").rows:
         simulated, error = (float(part) for part in row[4].split(" ± "))
         assert abs(float(row[3]) - simulated) <= 4.0 * error + 0.005
+
+
+def test_published_runs_lie_within_their_bands() -> None:
+    rows = twentieth("published").rows
+    for row in rows:
+        assert row[4].startswith("inside") or "missing: " in row[4] or "their form" in row[4], row
+    assert sum(row[0].startswith("Kokolis") for row in rows) == 15
+    bands = {row[0]: row[3] for row in rows}
+    for source, published in (
+        ("ByteRobust", 0.97),
+        ("FT-HSDP, before", 0.44),
+        ("FT-HSDP, after", 0.80),
+        ("TorchPass, checkpoint restart", 818.0),
+    ):
+        low, high = (float(end) for end in bands[source].split(" to "))
+        assert low <= published <= high, source
+
+
+def test_one_failure_rate_gives_both_figures_of_ft_hsdp() -> None:
+    from campaigns.published import CLAIMS, needed
+
+    before, after = (needed(claim) for claim in CLAIMS if claim.source.startswith("FT-HSDP"))
+    assert before == pytest.approx(after, rel=0.15)
