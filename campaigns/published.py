@@ -1,8 +1,8 @@
 """Published runs from the inputs that their sources state.
 
 An input that a source does not state is drawn from a range in which published systems lie, and the
-band is the lowest to the highest result of the draws and of all corners. "Needs" is the value of one
-of those inputs that gives the published figure with the others at the middle of their ranges.
+band is the lowest to the highest result of the draws and of all corners. "Needs" is the value of
+one of those inputs that gives the published figure with the others at the middle of their ranges.
 Restarts: under 2 min to 30 min (HyperPod); a swap: 10 s to 40 s (DeadPool); rates per 1,000
 node-days: 2.34 (RSC-2) to 16.7 (the worst month of RSC-1). Values of the reliability paper are
 compared with its own form, which has no unstated input, and with the exact form.
