@@ -25,6 +25,7 @@ from ettr.defaults import CONFIDENCE, LARGE_JOB_GPUS
 from ettr.errors import StoreError
 from ettr.estimates.spread import FleetSpread
 from ettr.metrics.availability import Availability, availability, service
+from ettr.metrics.clock_shifts import ClockShift, clock_shifts
 from ettr.metrics.exposure import Exposure, exposure
 from ettr.metrics.faults import FleetFaults, fleet_faults
 from ettr.metrics.goodput import LOST_CAP_MIN, LostGoodput, lost_goodput
@@ -367,7 +368,13 @@ class Analysis:
             self.exposure.basis,
             self._assumed(),
             unknown_checks(self._table("events"), self.taxonomy),
+            self.clock_shifts,
         )
+
+    @cached_property
+    def clock_shifts(self) -> tuple[ClockShift, ...]:
+        """Logs whose times differ by a constant, as after a wrong time zone."""
+        return clock_shifts(self.tables)
 
     def _assumed(self) -> tuple[str, ...]:
         """The assumptions of this analysis in words."""

@@ -34,4 +34,23 @@ def ingest_all(
             for note in one.notes:
                 complain(f"{one.name}: {note}")
             done.append(one)
+    complain_of_clocks(store)
     return done
+
+
+def complain_of_clocks(store: Store) -> None:
+    """A loud sentence for each pair of logs in the store whose clocks differ by a constant."""
+    from ettr.sources.registry import all_sources
+
+    known = all_sources()
+    names = {file.source for file in store.files()} & set(known)
+    tables = [set(known[name].tables) for name in names]
+    if not (
+        any("attempts" in some for some in tables)
+        and any(some & {"events", "node_states", "progress"} for some in tables)
+    ):
+        return
+    from ettr.analysis import Analysis
+
+    for shift in Analysis(store).clock_shifts:
+        complain(shift.sentence)

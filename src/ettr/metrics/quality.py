@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import ibis
 import numpy as np
 
+from ettr.metrics.clock_shifts import ClockShift
 from ettr.metrics.coverage import Coverage, coverage
 from ettr.metrics.exposure import ExposureBasis
 from ettr.metrics.instants import fetch, first_row, seconds_of
@@ -54,6 +55,7 @@ class Clocks:
 
     `node_down_lag_s` is by how much a node's DOWN state begins after the end that the scheduler
     writes for an attempt which that node's failure ended: the median over `node_down_pairs`.
+    `shifts` are constant shifts between two logs that name the same jobs or nodes.
     """
 
     attempts_started_before_submit: int
@@ -63,6 +65,7 @@ class Clocks:
     events_after_last_job: int
     node_down_lag_s: float | None
     node_down_pairs: int
+    shifts: tuple[ClockShift, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,7 @@ def data_quality(
     exposure: ExposureBasis,
     assumptions: tuple[str, ...] = (),
     unknown_checks: tuple[UnknownCheck, ...] = (),
+    shifts: tuple[ClockShift, ...] = (),
 ) -> DataQuality:
     """Rejects by reason, open jobs, gaps, clock skew, unknown nodes, and assumptions.
 
@@ -107,6 +111,7 @@ def data_quality(
         assumptions: what the analysis itself assumed, one sentence each; those made in reading
             the files are added.
         unknown_checks: events of which the taxonomy knows nothing.
+        shifts: constant shifts between the clocks of logs (`clock_shifts`).
     """
     read = _files(tables["files"])
     counts = first_row(_counts(tables["attempts"]))
@@ -124,7 +129,7 @@ def data_quality(
         running_attempts=int(counts["running"]),
         pending_attempts=int(counts["pending"]),
         coverage=coverage({name: tables[name] for name in DATED_TABLES}),
-        clocks=_clocks(tables, failures, counts),
+        clocks=_clocks(tables, failures, counts, shifts),
         nodes_not_in_inventory=len(unknown),
         nodes_not_in_inventory_first=tuple(unknown[:LISTED_NODES]),
         attempts_without_nodes=int(counts["no_nodes"]),
@@ -207,7 +212,10 @@ def _counts(attempts: ibis.Table) -> ibis.Table:
 
 
 def _clocks(
-    tables: Mapping[str, ibis.Table], failures: ibis.Table, counts: Mapping[str, object]
+    tables: Mapping[str, ibis.Table],
+    failures: ibis.Table,
+    counts: Mapping[str, object],
+    shifts: tuple[ClockShift, ...],
 ) -> Clocks:
     attempts, events = tables["attempts"], tables["events"]
     before = after = 0
@@ -233,6 +241,7 @@ def _clocks(
         events_after_last_job=after,
         node_down_lag_s=float(np.median(lags_s)) if lags_s else None,
         node_down_pairs=len(lags_s),
+        shifts=shifts,
     )
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from ettr.errors import UsageError
 from ettr.estimates import Interval
+from ettr.metrics.clock_shifts import of_the_same_clock
 from ettr.metrics.instants import fetch, to_datetime
 from ettr.metrics.run_progress import (
     ScheduledSplit,
@@ -221,7 +222,8 @@ def job_runs(
         schema={"cluster": "string", "run_key": "string"},
     )
     members = stitched(attempts, progress, rule, min_gpus=min_gpus, keys=keys)
-    details = _details(progress, rows[:listed], members, (interruptions, failures))
+    measuring = of_the_same_clock(progress, attempts)
+    details = _details(measuring, rows[:listed], members, (interruptions, failures))
     runs = [_run(row, details.get(place, _RunDetail())) for place, row in enumerate(rows)]
     return JobRuns(
         gap_h=rule.gap_h,

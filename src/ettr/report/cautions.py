@@ -11,6 +11,14 @@ FEW_NODE_DAYS = 5.0
 SHORT_LOG_H = 1.0
 
 
+def cautions(analysis: Analysis) -> str | None:
+    """All that a reader must know before the first number, the worst first; None for nothing."""
+    sentences = [shift.sentence for shift in analysis.clock_shifts]
+    if short := short_logs(analysis):
+        sentences.append(short)
+    return " ".join(sentences) or None
+
+
 def short_logs(analysis: Analysis) -> str | None:
     """A sentence on rates that rest on next to no exposure; None where there is enough.
 

@@ -8,7 +8,7 @@ from ettr import __version__
 from ettr.analysis import Analysis
 from ettr.estimates import Interval
 from ettr.metrics.availability import Availability
-from ettr.report.cautions import short_logs
+from ettr.report.cautions import cautions, short_logs
 from ettr.report.document import REPORT_FORMAT, REPORT_VERSION, plain
 from ettr.report.html import Card, Page
 from ettr.report.next_steps import next_steps
@@ -48,7 +48,7 @@ def page(analysis: Analysis, on_part: Progress | None = None) -> Page:
             f"{counted(analysis.totals.attempts, 'attempt')}, "
             f"{number(analysis.totals.gpu_hours, 7)} GPU-hours"
         ),
-        caution=short_logs(analysis),
+        caution=cautions(analysis),
         cards=cards(analysis),
         next_steps=next_steps(analysis),
         sections=rendered,

@@ -183,6 +183,7 @@ def _few_days(coverage: tuple[Coverage, ...]) -> dict[str, object]:
 
 def _doubts(quality: DataQuality) -> Iterator[str]:
     clocks = quality.clocks
+    yield from (shift.sentence for shift in clocks.shifts)
     for count, noun, what in (
         (clocks.attempts_started_before_submit, "attempt", "started before being submitted"),
         (clocks.attempts_ended_before_start, "attempt", "ended before starting"),

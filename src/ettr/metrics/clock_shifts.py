@@ -1,0 +1,425 @@
+"""Constant shifts between the clocks of logs, found where two logs name the same thing.
+
+The controller's log and progress name jobs, as accounting does, and states of nodes name nodes, as
+the ends of attempts do. What one log says of an end must lie near that end in the other. Where it
+lies hours away, and equally far for several jobs, one of the logs was read with a wrong time zone,
+or a clock was wrong.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import ibis
+import numpy as np
+from ibis.expr.types import Table
+
+from ettr.metrics.instants import Floats, fetch, seconds_of, to_datetime
+from ettr.metrics.run_progress import with_cluster
+from ettr.units import SECONDS_PER_HOUR, SECONDS_PER_MINUTE
+
+NEAR_S = 2 * SECONDS_PER_MINUTE
+"""Two logs that are at most so far apart agree: ends are noticed late, clocks drift."""
+_SPREAD_S = SECONDS_PER_MINUTE
+_LEAST_SHARE = 0.05
+_MOST_LINES = 20_000
+_NODE_REACH_S = 26 * SECONDS_PER_HOUR  # no zone is farther from another
+_MOST_SHIFTS = 4
+# a single job says something only where the shift is that of a zone
+_ZONE_STEP_S, _ZONE_SLACK_S = 30 * SECONDS_PER_MINUTE, 10.0
+_PROGRESS_SLACK_S = 5 * SECONDS_PER_MINUTE
+
+# what a line of the controller says of an end, and the states of attempts that ended so
+_ENDS = {
+    "NODE_FAIL": ("NODE_FAIL",),
+    "JOB_LOST": ("NODE_FAIL",),
+    "PREEMPTED": ("PREEMPTED",),
+    "REQUEUED": ("REQUEUED", "REQUEUE_HOLD"),
+    "TIMEOUT": ("TIMEOUT",),
+    "CANCELLED": ("CANCELLED",),
+    "OUT_OF_MEMORY": ("OUT_OF_MEMORY",),
+}
+# zones that a reader knows, to name one for an offset
+_KNOWN_ZONES = (
+    *("UTC", "Europe/London", "Europe/Paris", "Europe/Helsinki", "America/New_York"),
+    *("America/Chicago", "America/Denver", "America/Los_Angeles", "America/Sao_Paulo"),
+    *("Asia/Kolkata", "Asia/Shanghai", "Asia/Tokyo", "Asia/Dubai", "Australia/Sydney"),
+)
+
+JobKey = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ZoneRemedy:
+    """A log that may have been read with a wrong zone, and zones with which both would agree.
+
+    Attributes:
+        source: The log's format.
+        timezone: The zone it was read with.
+        utc_offset_h: Hours ahead of UTC that the right zone is at that time.
+        zones: Well-known zones with that offset then; empty where there is none.
+    """
+
+    source: str
+    timezone: str
+    utc_offset_h: float
+    zones: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClockShift:
+    """Two logs whose times differ by a constant.
+
+    Attributes:
+        cluster: Of the jobs or nodes that both name.
+        source: The format whose times lie `shift_s` after those of `against`.
+        against: The format of the job accounting.
+        shift_s: Seconds, negative where `source` is early.
+        compared: Jobs (or outages of nodes) that both name.
+        agreeing: How many of them show this shift.
+        files: Names of the files of `source` and of `against` that show it.
+        remedies: Zones that would explain it.
+    """
+
+    cluster: str
+    source: str
+    against: str
+    shift_s: float
+    compared: int
+    agreeing: int
+    files: tuple[str, ...]
+    remedies: tuple[ZoneRemedy, ...]
+
+    @property
+    def sentence(self) -> str:
+        """What is wrong, what it spoils, and what to do."""
+        size_s = abs(self.shift_s)
+        size = f"{size_s / SECONDS_PER_HOUR:.2f} h"
+        if size_s < SECONDS_PER_HOUR:
+            size = f"{size_s / SECONDS_PER_MINUTE:.1f} min"
+        way = "after" if self.shift_s > 0 else "before"
+        fixes = " or ".join(
+            f"{fix.source} (read as {fix.timezone}) with a zone at {_offset_text(fix.utc_offset_h)}"
+            + (f" such as {fix.zones[0]}" if fix.zones else "")
+            for fix in self.remedies
+        )
+        action = (
+            f"Was a log read with a wrong --timezone? Read again {fixes}, they agree."
+            if fixes
+            else "No time zone was assumed for either, so a clock was wrong."
+        )
+        return (
+            f"CLOCKS DISAGREE: on {self.cluster}, {self.source} lies {size} {way} "
+            f"{self.against} ({self.agreeing:,} of {self.compared:,} that both name; files "
+            f"{', '.join(self.files[:4])}{' and more' if len(self.files) > 4 else ''}). Causes, "
+            f"lost time and ETTR that join the two are wrong or missing. {action}"
+        )
+
+
+def _offset_text(hours: float) -> str:
+    minutes = round(abs(hours) * 60)
+    return f"UTC{'-' if hours < 0 else '+'}{minutes // 60:02d}:{minutes % 60:02d}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """A moment of one log and one of the other that may be the same."""
+
+    line: str
+    thing: str
+    shift_s: float
+    time_s: float
+    files: tuple[str, str]
+
+
+def clock_shifts(tables: dict[str, Table]) -> tuple[ClockShift, ...]:
+    """Shifts between job accounting and the logs that name its jobs and nodes.
+
+    Args:
+        tables: the store's tables by name: attempts, allocations, events, node_states, progress
+            and files.
+    """
+    files = {
+        row["file_id"]: (row["name"], row["source"], row["timezone"])
+        for row in fetch(tables["files"], "file_id", "name", "source", "timezone").to_pylist()
+    }
+    found: list[ClockShift] = []
+    for pairs in (_controller_pairs(tables), _node_pairs(tables)):
+        for cluster, some in pairs.items():
+            found += _shifts(cluster, some, files)
+    spans = progress_spans(tables["attempts"], tables["progress"])
+    return (*found, *_progress_shifts(spans, files))
+
+
+def _controller_pairs(tables: dict[str, Table]) -> dict[str, list[_Pair]]:
+    """Lines of the controller that end a job, and attempts of that job that ended so."""
+    events, attempts = tables["events"], tables["attempts"]
+    lines = events.filter(
+        (events.check == "slurmctld") & events.code.isin(list(_ENDS)) & events.job_id.notnull()
+    )
+    lines = lines.select(
+        "cluster", "job_id", "code", "time", line="event_id", line_file="file_id"
+    ).order_by("line")
+    ended = attempts.filter(attempts.end.notnull() & attempts.state.isin(_states()))
+    ends = ended.select("cluster", "state", "end", "job_id", end_file="file_id")
+    raw = ended.filter(ended.job_id_raw != ended.job_id)
+    raw = raw.select("cluster", "state", "end", job_id="job_id_raw", end_file="file_id")
+    met = lines.limit(_MOST_LINES).inner_join(
+        ibis.union(ends, raw, distinct=False), ["cluster", "job_id"]
+    )
+    columns = ("cluster", "line", "job_id", "code", "state", "time", "end", "line_file", "end_file")
+    return _pairs(met.select(*columns), "job_id")
+
+
+def _states() -> list[str]:
+    return sorted({state for states in _ENDS.values() for state in states})
+
+
+def _node_pairs(tables: dict[str, Table]) -> dict[str, list[_Pair]]:
+    """Nodes that went down, and attempts on them that ended with the node's failure."""
+    attempts, node_states = tables["attempts"], tables["node_states"]
+    failed = attempts.filter((attempts.state == "NODE_FAIL") & attempts.end.notnull())
+    failed = failed.select("attempt_id", ended="end", end_file="file_id")
+    held = tables["allocations"].select("cluster", "node", "attempt_id")
+    ends = held.inner_join(failed, "attempt_id")
+    down = node_states.filter(node_states.state == "DOWN")
+    down = down.select("cluster", "node", time="start", line_file="file_id")
+    met = ends.inner_join(down, ["cluster", "node"])
+    met = met.mutate(code=ibis.literal("NODE_FAIL"), state=ibis.literal("NODE_FAIL"))
+    # the end of the attempt is the line here: it has one node that went down, of maybe many
+    columns = ("cluster", "node", "code", "state", "time", "line_file", "end_file")
+    return _pairs(
+        met.select(*columns, end="ended", line="attempt_id"), "node", reach_s=_NODE_REACH_S
+    )
+
+
+def _pairs(met: Table, thing: str, reach_s: float | None = None) -> dict[str, list[_Pair]]:
+    rows = fetch(met)
+    shifts_s = seconds_of(rows["time"]) - seconds_of(rows["end"])
+    found: dict[str, list[_Pair]] = defaultdict(list)
+    for row, time_s, shift_s in zip(
+        rows.drop(["time", "end"]).to_pylist(), seconds_of(rows["time"]), shifts_s, strict=True
+    ):
+        if row["state"] in _ENDS[row["code"]] and (reach_s is None or abs(shift_s) <= reach_s):
+            files = (row["line_file"], row["end_file"])
+            found[row["cluster"]].append(
+                _Pair(row["line"], row[thing], float(shift_s), float(time_s), files)
+            )
+    return found
+
+
+def _shifts(
+    cluster: str, pairs: Sequence[_Pair], files: dict[str, tuple[str, str, str | None]]
+) -> list[ClockShift]:
+    """The shifts that several of the things have in common, those in agreement left out."""
+    compared = len({pair.line for pair in pairs})
+    agree = {pair.line for pair in pairs if abs(pair.shift_s) <= NEAR_S}
+    left = [pair for pair in pairs if pair.line not in agree]
+    found = []
+    for _ in range(_MOST_SHIFTS):
+        same = _most_common(left)
+        things = {pair.thing for pair in same}
+        shift_s = float(np.median([pair.shift_s for pair in same])) if same else 0.0
+        enough = len(things) >= 2 and len(same) >= _LEAST_SHARE * compared
+        if not enough and not (len(things) == 1 and not agree and _is_zone_step(shift_s)):
+            break
+        taken = {pair.line for pair in same}
+        left = [pair for pair in left if pair.line not in taken]
+        middle_s = float(np.median([pair.time_s for pair in same]))
+        ids = [{pair.files[side] for pair in same} for side in (0, 1)]
+        found.append(
+            _shift(cluster, shift_s, middle_s, (compared, len(taken)), (ids[0], ids[1]), files)
+        )
+    return found
+
+
+def _most_common(pairs: Sequence[_Pair]) -> list[_Pair]:
+    """Of each line the pair nearest to the shift that most pairs share."""
+    if not pairs:
+        return []
+    shifts_s: Floats = np.sort([pair.shift_s for pair in pairs])
+    last = np.searchsorted(shifts_s, shifts_s + _SPREAD_S, side="right")
+    counts = last - np.searchsorted(shifts_s, shifts_s - _SPREAD_S, side="left")
+    most = shifts_s[counts == counts.max()]
+    middle_s = float(most[np.argmin(np.abs(most))])
+    best: dict[str, _Pair] = {}
+    for pair in pairs:
+        off_s = abs(pair.shift_s - middle_s)
+        if off_s <= _SPREAD_S and (
+            pair.line not in best or off_s < abs(best[pair.line].shift_s - middle_s)
+        ):
+            best[pair.line] = pair
+    return list(best.values())
+
+
+def _is_zone_step(shift_s: float) -> bool:
+    steps = round(shift_s / _ZONE_STEP_S)
+    return steps != 0 and abs(shift_s - steps * _ZONE_STEP_S) <= _ZONE_SLACK_S
+
+
+def _shift(
+    cluster: str,
+    shift_s: float,
+    time_s: float,
+    counts: tuple[int, int],
+    ids: tuple[Iterable[str], Iterable[str]],
+    files: dict[str, tuple[str, str, str | None]],
+) -> ClockShift:
+    """One shift with the names of its logs, and the zones that would explain it."""
+    unknown = ("?", "?", None)
+    sides = [sorted({files.get(each, unknown) for each in side}, key=str) for side in ids]
+    source, against = (", ".join(sorted({file[1] for file in side})) for side in sides)
+    moment = to_datetime(time_s)
+    remedies = [
+        _remedy(file[1], file[2], moment + timedelta(seconds=at_s), change_s)
+        for side, at_s, change_s in zip(sides, (0.0, -shift_s), (shift_s, -shift_s), strict=True)
+        for file in side
+        if file[2] is not None
+    ]
+    return ClockShift(
+        cluster=cluster,
+        source=source,
+        against=against,
+        shift_s=shift_s,
+        compared=counts[0],
+        agreeing=counts[1],
+        files=tuple(dict.fromkeys(file[0] for side in sides for file in side)),
+        remedies=tuple(dict.fromkeys(remedies)),
+    )
+
+
+def _remedy(source: str, timezone: str, moment: datetime, change_s: float) -> ZoneRemedy:
+    """With which zone a log would lie `change_s` earlier.
+
+    A local time read with offset o is the moment local - o: it moves earlier as o grows.
+    """
+    read = moment.astimezone(ZoneInfo(timezone)).utcoffset() or timedelta()
+    quarter_s = 15 * SECONDS_PER_MINUTE
+    change_s = round(change_s / quarter_s) * quarter_s
+    right = read + timedelta(seconds=change_s)
+    known = tuple(
+        name
+        for name in _KNOWN_ZONES
+        if (moment - timedelta(seconds=change_s)).astimezone(ZoneInfo(name)).utcoffset() == right
+    )
+    return ZoneRemedy(source, timezone, right.total_seconds() / SECONDS_PER_HOUR, known)
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressSpan:
+    """The time that the progress of one job covers, and that in which the job ran.
+
+    Attributes:
+        shift_from_s, shift_to_s: By how much the record may lie after the job, at least and at
+            most, if all of it was written while the job ran. From is above to where no constant
+            shift puts the record inside the job.
+    """
+
+    job: JobKey
+    first_s: float
+    last_s: float
+    shift_from_s: float
+    shift_to_s: float
+    file_id: str
+    attempt_file_id: str
+
+    @property
+    def is_shifted(self) -> bool:
+        """Whether a constant shift explains why the record lies outside its job."""
+        fits = self.shift_from_s <= self.shift_to_s
+        return fits and not self.shift_from_s <= 0.0 <= self.shift_to_s
+
+
+def progress_spans(attempts: Table, progress: Table) -> tuple[ProgressSpan, ...]:
+    """The spans of all jobs that ran and have progress."""
+    recorded = with_cluster(progress, attempts)
+    covered = recorded.group_by("cluster", "job_id").aggregate(
+        first=recorded["time"].min(), last=recorded["time"].max(), file_id=recorded.file_id.min()
+    )
+    ran = attempts.filter(attempts.start.notnull())
+    ran = ran.semi_join(covered, ["cluster", "job_id"])
+    spans = ran.group_by("cluster", "job_id").aggregate(
+        start=ran.start.min(),
+        end=ran.end.max(),
+        is_open=ran.end.isnull().any(),
+        attempt_file_id=ran.file_id.min(),
+    )
+    rows = fetch(covered.inner_join(spans, ["cluster", "job_id"]))
+    first_s, last_s, start_s, end_s = (
+        seconds_of(rows[name]) for name in ("first", "last", "start", "end")
+    )
+    return tuple(
+        ProgressSpan(
+            job=(row["cluster"], row["job_id"]),
+            first_s=float(first_s[at]),
+            last_s=float(last_s[at]),
+            shift_from_s=(
+                -np.inf if row["is_open"] else float(last_s[at] - end_s[at] - _PROGRESS_SLACK_S)
+            ),
+            shift_to_s=float(first_s[at] - start_s[at] + _PROGRESS_SLACK_S),
+            file_id=row["file_id"],
+            attempt_file_id=row["attempt_file_id"],
+        )
+        for at, row in enumerate(rows.select(_SPAN_NAMES).to_pylist())
+    )
+
+
+_SPAN_NAMES = ["cluster", "job_id", "is_open", "file_id", "attempt_file_id"]
+
+
+def of_the_same_clock(progress: Table, attempts: Table) -> Table:
+    """Progress without that of jobs which ran by another clock than it was recorded by.
+
+    Args:
+        progress: as `with_cluster` gives it.
+        attempts: all attempts.
+    """
+    shifted = [span.job for span in progress_spans(attempts, progress) if span.is_shifted]
+    if not shifted:
+        return progress
+    names = ("cluster", "job_id")
+    keys = ibis.memtable(
+        {name: [job[at] for job in shifted] for at, name in enumerate(names)},
+        schema=dict.fromkeys(names, "string"),
+    )
+    return progress.anti_join(keys, list(names))
+
+
+def _progress_shifts(
+    spans: Sequence[ProgressSpan], files: dict[str, tuple[str, str, str | None]]
+) -> list[ClockShift]:
+    """Shifts of progress, the jobs of each cluster that one shift explains together."""
+    by_cluster: dict[str, list[ProgressSpan]] = defaultdict(list)
+    for span in spans:
+        by_cluster[span.job[0]].append(span)
+    found = []
+    for cluster, some in by_cluster.items():
+        left = [span for span in some if span.is_shifted]
+        while left and len(found) < _MOST_SHIFTS:
+            shift_s = _common_shift(left)
+            same = [s for s in left if s.shift_from_s <= shift_s <= s.shift_to_s]
+            left = [span for span in left if span not in same]
+            middle_s = float(np.median([span.first_s for span in same]))
+            ids = ({span.file_id for span in same}, {span.attempt_file_id for span in same})
+            counts = (len(some), len(same))
+            found.append(_shift(cluster, shift_s, middle_s, counts, ids, files))
+    return found
+
+
+def _common_shift(spans: Sequence[ProgressSpan]) -> float:
+    """The shift that puts most records inside their jobs; that of a zone where one does."""
+    ends = sorted({end for s in spans for end in (s.shift_from_s, s.shift_to_s)})
+    places = [place for place in ends if np.isfinite(place)]
+    depth = [sum(s.shift_from_s <= place <= s.shift_to_s for s in spans) for place in places]
+    best = places[int(np.argmax(depth))]
+    inside = [s for s in spans if s.shift_from_s <= best <= s.shift_to_s]
+    low = max(s.shift_from_s for s in inside)
+    high = min(s.shift_to_s for s in inside)
+    low, high = (low, high) if np.isfinite(low) else (high, high)
+    steps = np.arange(np.ceil(low / _ZONE_STEP_S), np.floor(high / _ZONE_STEP_S) + 1) * _ZONE_STEP_S
+    steps = steps[steps != 0]
+    return float(steps[np.argmin(np.abs(steps))]) if len(steps) else (low + high) / 2

@@ -1,0 +1,170 @@
+"""A wrong time zone is never silent: logs that name the same jobs and nodes show the shift."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from cli.program import ettr
+from ettr.analysis import Analysis
+from ettr.store import open_store
+
+NOON = datetime(2026, 2, 3, 12, tzinfo=UTC)  # winter: New York is 5 h behind UTC
+JOBS = (11, 12, 13, 14)
+
+
+def end_of(job: int) -> datetime:
+    return NOON + timedelta(hours=3 * (job - 10), minutes=job, seconds=job)
+
+
+def stamp(moment: datetime, shift_s: float = 0.0) -> str:
+    return f"{moment + timedelta(seconds=shift_s):%Y-%m-%dT%H:%M:%S}"
+
+
+def sacct() -> str:
+    head = "JobID|JobName|User|Cluster|State|Submit|Start|End|ElapsedRaw|NNodes|NodeList|AllocTRES"
+    rows = [
+        f"{job}|j{job}|ann|c|NODE_FAIL|{stamp(NOON)}|{stamp(NOON)}|{stamp(end_of(job))}|"
+        f"{(end_of(job) - NOON).total_seconds():.0f}|2|n[{job}-{job + 1}]|gres/gpu=16"
+        for job in JOBS
+    ]
+    return "\n".join((head, *rows)) + "\n"
+
+
+def controller(shift_s: float = 0.0) -> str:
+    return "".join(
+        f"[{stamp(end_of(job), shift_s + 2)}.250] Killing JobId={job} on failed node n{job}\n"
+        for job in JOBS
+    )
+
+
+def events(shift_s: float = 0.0) -> str:
+    head = "Cluster|NodeName|TimeStart|TimeEnd|State|Reason|User"
+    rows = [
+        f"c|n{job}|{stamp(end_of(job), shift_s)}|{stamp(end_of(job), shift_s + 600)}|DOWN*|"
+        "Not responding|slurm(64030)"
+        for job in JOBS
+    ]
+    return "\n".join((head, *rows)) + "\n"
+
+
+def progress(shift_s: float = 0.0, job: int = 14) -> str:
+    begin_s, n_steps = NOON.timestamp() + shift_s, int((end_of(job) - NOON).total_seconds() // 60)
+    return "".join(
+        json.dumps(
+            {"v": 1, "run": "r", "cluster": "c", "job": str(job), "rank": 0, "event": "step"}
+            | {"time": begin_s + 60 * n, "step": n, "duration_s": 60}
+        )
+        + "\n"
+        for n in range(1, n_steps + 1)
+    )
+
+
+@contextmanager
+def site(folder: Path, **texts: tuple[str, str]) -> Iterator[Analysis]:
+    """A store of logs, each with the zone that the user says it was written in."""
+    for name, (text, zone) in texts.items():
+        (folder / name).write_text(text)
+        done = ettr("ingest", folder / "store", folder / name, "--timezone", zone)
+        assert done.code == 0, done.err
+    with open_store(folder / "store") as store:
+        yield Analysis(store)
+
+
+def test_logs_of_one_clock_agree(tmp_path: Path):
+    with site(
+        tmp_path,
+        sacct=(sacct(), "UTC"),
+        controller=(controller(), "UTC"),
+        events=(events(), "UTC"),
+        progress=(progress(), "UTC"),
+    ) as made:
+        assert made.clock_shifts == ()
+        assert made.runs.measured_runs == 1
+
+
+def test_accounting_read_with_a_wrong_zone_is_named_with_the_right_one(tmp_path: Path):
+    """UTC's times read as New York's lie five hours late: everything else seems early."""
+    with site(
+        tmp_path,
+        sacct=(sacct(), "America/New_York"),
+        controller=(controller(), "UTC"),
+        events=(events(), "UTC"),
+        progress=(progress(), "UTC"),
+    ) as made:
+        shifts = {shift.source: shift for shift in made.clock_shifts}
+        assert set(shifts) == {"slurmctld-log", "slurm-events", "progress"}
+        for shift in shifts.values():
+            assert shift.shift_s == pytest.approx(-5 * 3600, abs=5)
+            (fix,) = [each for each in shift.remedies if each.source == "slurm-sacct"]
+            assert (fix.timezone, fix.utc_offset_h, fix.zones[0]) == ("America/New_York", 0, "UTC")
+        assert (shifts["slurmctld-log"].compared, shifts["slurmctld-log"].agreeing) == (4, 4)
+        # progress has no local times, so its own zone cannot be wrong
+        assert [fix.source for fix in shifts["progress"].remedies] == ["slurm-sacct"]
+        assert made.runs.measured_runs == 0
+
+
+def test_a_controller_read_with_a_wrong_zone(tmp_path: Path):
+    with site(
+        tmp_path, sacct=(sacct(), "UTC"), controller=(controller(3600), "Europe/Helsinki")
+    ) as made:
+        (shift,) = made.clock_shifts
+        # written an hour ahead of UTC, read as two hours ahead
+        assert shift.shift_s == pytest.approx(-3600, abs=5)
+        fixes = {fix.source: fix for fix in shift.remedies}
+        assert fixes["slurmctld-log"].utc_offset_h == 1
+        assert "Europe/Paris" in fixes["slurmctld-log"].zones
+
+
+@pytest.mark.parametrize("shift_s", [-47 * 60.0, 200.0, 100_000.0])
+def test_a_clock_that_is_off_by_anything(tmp_path: Path, shift_s: float):
+    with site(tmp_path, sacct=(sacct(), "UTC"), controller=(controller(shift_s), "UTC")) as made:
+        (shift,) = made.clock_shifts
+        assert shift.shift_s == pytest.approx(shift_s, abs=5)
+
+
+def test_ends_that_differ_each_by_its_own_are_no_shift(tmp_path: Path):
+    lines = controller().splitlines(keepends=True)
+    moved = "".join(
+        f"[{stamp(end_of(job), 1000.0 * job * job)}.250]{line.partition(']')[2]}"
+        for job, line in zip(JOBS, lines, strict=True)
+    )
+    with site(tmp_path, sacct=(sacct(), "UTC"), controller=(moved, "UTC")) as made:
+        assert made.clock_shifts == ()
+
+
+def test_one_dump_of_several_is_found_and_named(tmp_path: Path):
+    rows = sacct().splitlines(keepends=True)
+    with site(
+        tmp_path,
+        first=("".join(rows[:3]), "UTC"),
+        second=("".join((rows[0], *rows[3:])), "Europe/Paris"),
+        controller=(controller(), "UTC"),
+    ) as made:
+        (shift,) = made.clock_shifts
+        assert shift.shift_s == pytest.approx(3600, abs=5)
+        assert (shift.compared, shift.agreeing) == (4, 2)
+        assert shift.files == ("controller", "second")
+
+
+def test_the_sentence_is_in_ingest_text_page_and_json(tmp_path: Path):
+    folder = tmp_path
+    (folder / "sacct").write_text(sacct())
+    (folder / "controller").write_text(controller(5 * 3600))
+    files = (folder / "sacct", folder / "controller")
+    done = ettr("ingest", folder / "store", *files, "--timezone", "UTC")
+    assert "slurmctld-log lies 5.00 h after slurm-sacct" in done.err
+    document = ettr("report", folder / "store", "--json").json
+    (shift,) = document["quality"]["clocks"]["shifts"]
+    assert shift["shift_s"] == pytest.approx(5 * 3600, abs=5)
+    page = folder / "report.html"
+    told = ettr("report", folder / "store", "-o", page)
+    words = "slurmctld-log lies 5.00 h after slurm-sacct"
+    assert words in " ".join(told.out.split())
+    assert words in page.read_text()
+    assert words in " ".join(ettr("quality", folder / "store").out.split())
