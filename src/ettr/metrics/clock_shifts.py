@@ -396,7 +396,7 @@ def _progress_shifts(
     by_cluster: dict[str, list[ProgressSpan]] = defaultdict(list)
     for span in spans:
         by_cluster[span.job[0]].append(span)
-    found = []
+    found: list[ClockShift] = []
     for cluster, some in by_cluster.items():
         left = [span for span in some if span.is_shifted]
         while left and len(found) < _MOST_SHIFTS:
