@@ -180,12 +180,13 @@ def _planning_rate(
 
 
 def _show(made: RunPlan, html: Path | None, json: bool) -> None:
+    from ettr.plan.outlook import without_ends
     from ettr.report.sections.plan import plan_section
 
     if html is not None:
         from ettr.report.planner_page import planner_html
 
         write_whole(html, planner_html(made))
-    show("ettr-plan", made, plan_section, json)
+    show("ettr-plan", without_ends(made) if json else made, plan_section, json)
     if html is not None and not json:
         say(f"\nPlanner page: {html}")

@@ -224,7 +224,7 @@ def plan_run(
         intervals=interval_choices(run, planned_best=interval_s is None),
         best_interval_s=best_interval_band(run, rate.per_node_day),
         shares=time_shares(run),
-        wallclock=wallclock_quantiles(run),
+        wallclock=wallclock_quantiles(run, rate.per_node_day),
         sensitivities=sensitivities(run),
         target=target,
         requirements=_requirements(run, target, keep_best=interval_s is None),
@@ -235,6 +235,35 @@ def plan_run(
         domain_shares=domain_shares or rate.domain_shares,
         cautions=(*cautions(run), *_endless(run)),
         assumptions=(*assumptions, *_scheme_assumptions(job, rate, domain_shares)),
+    )
+
+
+def without_ends(plan: RunPlan) -> RunPlan:
+    """The plan of a typed rate as JSON shows it: what rests on that rate alone has no interval.
+
+    A plan of a rate with evidence is returned as it is. Bands over the assumptions of schemes stay.
+    """
+    if plan.rate.evidence is not None:
+        return plan
+
+    def bare(value: Interval) -> Interval:
+        return Interval(value.estimate, -math.inf, math.inf)
+
+    clock, best = plan.wallclock, plan.best_interval_s
+    return replace(
+        plan,
+        rate=replace(plan.rate, per_node_day=bare(plan.rate.per_node_day)),
+        mttf_h=bare(plan.mttf_h),
+        ettr=bare(plan.ettr),
+        best_interval_s=None if best is None else bare(best),
+        schemes=tuple(replace(one, ettr=bare(one.ettr)) for one in plan.schemes),
+        wallclock=None
+        if clock is None
+        else replace(
+            clock,
+            mean_band_s=bare(clock.mean_band_s),
+            quantile_bands_s=tuple(map(bare, clock.quantile_bands_s)),
+        ),
     )
 
 

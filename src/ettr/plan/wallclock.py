@@ -7,9 +7,10 @@ distribution; the chance of no failure at all, a step, is kept apart so that the
 
 import cmath
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ettr.errors import UsageError
+from ettr.estimates.interval import Interval
 from ettr.plan.renewal import expected_failures, expected_wallclock_s, segments
 from ettr.plan.run import PlannedRun
 
@@ -293,6 +294,9 @@ class WallclockQuantiles:
         sd_s: Its standard deviation.
         expected_failures: Failures expected until it is done.
         quantiles: Pairs of a probability and the wall-clock within which the run ends with it.
+        mean_band_s: The mean at the ends of the failure rate; equal ends where it has none.
+        quantile_bands_s: The same of each of the quantiles, in their order. An end is infinite
+            where the run will not end at that rate.
     """
 
     productive_s: float
@@ -300,6 +304,8 @@ class WallclockQuantiles:
     sd_s: float
     expected_failures: float
     quantiles: tuple[tuple[float, float], ...]
+    mean_band_s: Interval
+    quantile_bands_s: tuple[Interval, ...]
 
 
 def ends(run: PlannedRun) -> bool:
@@ -307,15 +313,46 @@ def ends(run: PlannedRun) -> bool:
     return expected_wallclock_s(run) < ENDLESS * run.productive_s
 
 
-def wallclock_quantiles(run: PlannedRun) -> WallclockQuantiles | None:
-    """Mean and quantiles of a run's wall-clock; None for the long run, and for one without end."""
+def wallclock_quantiles(
+    run: PlannedRun, per_node_day: Interval | None = None
+) -> WallclockQuantiles | None:
+    """Mean and quantiles of a run's wall-clock; None for the long run, and for one without end.
+
+    Args:
+        run: At the rate to design for.
+        per_node_day: That rate with its interval, whose ends the bands are taken at.
+    """
     if math.isinf(run.productive_s) or not ends(run):
         return None
     law = wallclock(run)
+    rate = per_node_day or Interval(None, run.failures_per_node_day, run.failures_per_node_day)
+    low, high = (_at_rate(run, end) for end in (rate.low, rate.high))
+    quantiles = tuple((share, law.quantile_s(share)) for share in QUANTILES)
     return WallclockQuantiles(
         run.productive_s,
         law.mean_s,
         law.sd_s,
         expected_failures(run),
-        tuple((share, law.quantile_s(share)) for share in QUANTILES),
+        quantiles,
+        Interval(law.mean_s, _mean_s(low), _mean_s(high)),
+        tuple(
+            Interval(at_s, _quantile_s(low, share), _quantile_s(high, share))
+            for share, at_s in quantiles
+        ),
     )
+
+
+def _at_rate(run: PlannedRun, per_node_day: float) -> Wallclock | None:
+    """The law at another failure rate; None where the run will not end at it."""
+    if math.isinf(per_node_day):
+        return None
+    other = replace(run, failures_per_node_day=per_node_day)
+    return wallclock(other) if ends(other) else None
+
+
+def _mean_s(law: Wallclock | None) -> float:
+    return math.inf if law is None else law.mean_s
+
+
+def _quantile_s(law: Wallclock | None, share: float) -> float:
+    return math.inf if law is None else law.quantile_s(share)

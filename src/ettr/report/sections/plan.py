@@ -12,6 +12,7 @@ from ettr.plan.wallclock import WallclockQuantiles
 from ettr.report.numbers import DASH, PER_NODE_DAYS, between, number, percent
 from ettr.report.plan_numbers import ratio, ratio_between, time_between
 from ettr.report.section import Section, TextTable
+from ettr.units import SECONDS_PER_HOUR
 
 _STRONGEST = 3
 _CALLED = {
@@ -142,21 +143,24 @@ def _shares_table(plan: RunPlan) -> TextTable:
 
 
 def _wallclock_table(wallclock: WallclockQuantiles) -> TextTable:
+    lengths = [("mean", wallclock.mean_band_s)] + [
+        (f"{percent(share)} of runs end within", band)
+        for (share, _), band in zip(wallclock.quantiles, wallclock.quantile_bands_s, strict=True)
+    ]
     rows = [
-        ("mean", spell(wallclock.mean_s), ratio(wallclock.productive_s / wallclock.mean_s)),
-        *(
-            (
-                f"{percent(share)} of runs end within",
-                spell(at_s),
-                ratio(wallclock.productive_s / at_s),
-            )
-            for share, at_s in wallclock.quantiles
-        ),
+        (
+            what,
+            time_between(band.scaled(1.0 / SECONDS_PER_HOUR)),
+            ratio(wallclock.productive_s / (band.estimate or math.inf)),
+        )
+        for what, band in lengths
     ]
     title = (
         f"Wall-clock time of {spell(wallclock.productive_s)} of work, "
         f"{number(wallclock.expected_failures)} failures expected"
     )
+    if wallclock.mean_band_s.low < wallclock.mean_band_s.high:
+        title += " (in brackets at the ends of the failure rate)"
     return TextTable(title, ("", "wall-clock", "ETTR"), tuple(rows), frozenset({1, 2}))
 
 
