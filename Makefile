@@ -23,9 +23,9 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 
 # torch first and by its exact version, so that no other requirement chooses another. Which build it
 # is, with CUDA or without, is what pip's index has: nothing here needs CUDA
-setup-all: setup ## the environment with the extras: torch, torchft and Spark
+setup-all: setup ## the environment with the extras: torch, torchft, Spark, PostgreSQL
 	$(PIP) install --constraint constraints.txt torch==2.13.0
-	$(PIP) install --constraint constraints.txt --editable '.[dev,torch,torchft,spark]'
+	$(PIP) install --constraint constraints.txt --editable '.[dev,torch,torchft,spark,postgres]'
 
 report: setup ## a report of the bundled example, in out/report.html
 	$(BIN)/ettr report examples/slurm/* --timezone UTC --output $(OUT)/report.html
@@ -34,7 +34,7 @@ test: setup ## every test for which this machine has the parts; says what it lef
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 test-fast: setup ## under two minutes: no torch, no service, nothing slow
-	$(BIN)/python -m pytest --numprocesses auto --dist loadfile -m 'not (slow or torch or slurm or spark or browser)'
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile -m 'not (slow or torch or slurm or spark or postgres or browser)'
 
 lint: setup ## formatting, lint, types and layers
 	$(BIN)/ruff format --check $(PYTHON_IN)

@@ -98,7 +98,7 @@ def _tables() -> str:
     parts = [
         "# Tables",
         "Raw logs become these tables; every stage reads and writes them, and `ettr ingest` stores "
-        "them (a folder of Parquet, a DuckDB file, or any Ibis backend). Times are UTC in "
+        "them (a folder of Parquet, a DuckDB file, or PostgreSQL). Times are UTC in "
         "microseconds, identifiers are text, unknown is null. A row whose key is already in the "
         "store replaces the older one; an open row (its `end` is null) never replaces a closed "
         "one. Where a column says that a known value is kept, null does not replace it: the row "

@@ -4,6 +4,7 @@ import importlib.util
 import os
 import shutil
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -40,7 +41,14 @@ class Group:
 
 
 # Debian keeps daemons where only root's PATH looks
-SEARCH_PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
+SEARCH_PATH = os.pathsep.join(
+    [
+        os.environ.get("PATH", ""),
+        "/usr/sbin",
+        "/sbin",
+        *sorted(map(str, Path("/usr/lib/postgresql").glob("*/bin"))),
+    ]
+)
 
 GROUPS = {
     "slurm": Group(
@@ -53,6 +61,11 @@ GROUPS = {
         commands=(("java",),),
         modules=("pyspark",),
         how="apt-get install openjdk-17-jre-headless; make setup-all",
+    ),
+    "postgres": Group(
+        commands=(("postgres",), ("initdb",)),
+        modules=("psycopg",),
+        how="apt-get install postgresql; make setup-all",
     ),
     "browser": Group(
         commands=(("chromium",),),

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from ettr.errors import SchemaError, StoreError, UsageError
-from ettr.store import Store, manifest, open_store
+from ettr.store import Store, folder, manifest, open_store
 from ettr.tables import ATTEMPTS, PROGRESS, TABLES
 from ettr.tables.rows import attempt_id
 
@@ -201,7 +201,8 @@ def test_an_interrupt_around_the_commit_leaves_a_store_that_can_be_read(
                 raise KeyboardInterrupt
 
         with monkeypatch.context() as patched:
-            patched.setattr(manifest, "flush", interrupted)
+            for module in (manifest, folder):
+                patched.setattr(module, "flush", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 ingest(store, "two", attempts("two", ("1", "COMPLETED", NOON)))
         expected = {"1": "COMPLETED" if replaced else "RUNNING"}

@@ -31,6 +31,7 @@ from ettr.checkpoint.slots.record_selection import (
 )
 from ettr.checkpoint.tensors.shards import PARAM
 from ettr.checkpoint.tensors.tensor_slices import as_tensor
+from ettr.files import write_text
 
 _SAFE_TYPES = {
     "float64": "F64",
@@ -254,5 +255,5 @@ def export_dcp(
         "oldest_step": assembled.oldest_step,
         "newest_step": assembled.newest_step,
     }
-    (Path(path) / LABEL).write_text(json.dumps(label) + "\n")
+    write_text(Path(path) / LABEL, json.dumps(label) + "\n")
     return assembled.exported(Path(path))

@@ -12,6 +12,7 @@ import typer
 from ettr.cli import options as opt
 from ettr.cli.groups import OptionGroup
 from ettr.cli.output import complain, say, say_json
+from ettr.files import write_text
 from ettr.units import SECONDS_PER_DAY
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def chaos(
     outcome = run(context.args, plan, timeout_s=timeout, on_event=complain)
     document = outcome.as_dict() | {"seed": when.seed, "every_s": when.every}
     if report is not None:
-        report.write_text(json_.dumps(document, indent=2) + "\n")
+        write_text(report, json_.dumps(document, indent=2) + "\n")
     if json:
         say_json(document)
     else:

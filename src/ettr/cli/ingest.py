@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ettr.cli import options as opt
+from ettr.cli import quantities as q
 from ettr.cli.output import say, say_json
 from ettr.cli.reading import ingest_all
 
@@ -22,6 +23,15 @@ def ingest(
     ],
     *,
     reading: opt.Reading,
+    readable_by: Annotated[
+        str | None,
+        typer.Option(
+            "--readable-by",
+            metavar="WHOM",
+            help="Who may read the store's files: owner, group or all; owner if absent, and an "
+            "existing store keeps what it has.",
+        ),
+    ] = None,
     json: opt.JsonOption = False,
 ) -> None:
     """Read logs into a store; made if it is not there.
@@ -32,11 +42,12 @@ def ingest(
     """
     from dataclasses import asdict
 
-    from ettr.store import open_store
+    from ettr.store import Access, open_store
 
     options = reading.read_options()
+    access = None if readable_by is None else q.one_of("--readable-by", readable_by, Access)
     there = opt.existing_files(files)  # first, so that a slip makes no store
-    with open_store(store, create=True) as opened:
+    with open_store(store, create=True, readable_by=access) as opened:
         done = ingest_all(opened, there, options, reading.source)
     if json:
         say_json([asdict(one) for one in done])

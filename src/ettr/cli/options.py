@@ -27,7 +27,7 @@ USUAL_WINDOW = f"{WINDOW_BEFORE_S:g},{WINDOW_AFTER_S:g}"
 StoreArgument = Annotated[
     str,
     typer.Argument(
-        metavar="STORE", help="A folder, a file ending in .duckdb, or the URL of an Ibis backend."
+        metavar="STORE", help="A folder, a file ending in .duckdb, or postgres://USER@HOST/DB."
     ),
 ]
 LoggedGpusPerNodeOption = Annotated[

@@ -46,24 +46,6 @@ def show(name: str, found: ResultT, section: Callable[[ResultT], Section], as_js
         say(section_text(section(found)))
 
 
-def write_whole(output: Path, text: str) -> None:
-    """Write the whole file or leave the old one; a device such as /dev/null is written to.
-
-    Raises:
-        OSError: it cannot be written (a full disk, say); names the file.
-    """
-    whole = output.is_file() or not output.exists()
-    draft = output.with_name(f".{output.name}.draft") if whole else output
-    try:
-        draft.write_text(text, encoding="utf-8")
-        if whole:
-            draft.replace(output)
-    except OSError as error:
-        if whole:
-            draft.unlink(missing_ok=True)
-        raise OSError(error.errno, error.strerror, str(output)) from error
-
-
 def check_writable(option: str, output: Path) -> None:
     """Find out before the work that a page can be written there; makes its folder.
 

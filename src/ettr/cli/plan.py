@@ -13,10 +13,11 @@ from ettr.cli import options as opt
 from ettr.cli import quantities as q
 from ettr.cli import rates
 from ettr.cli.inputs import Input, TypedOptions
-from ettr.cli.output import check_writable, say, show, write_whole
+from ettr.cli.output import check_writable, say, show
 from ettr.cli.scheme_options import SchemeOptions
 from ettr.defaults import GPUS_PER_NODE
 from ettr.errors import UsageError
+from ettr.files import write_text
 from ettr.units import SECONDS_PER_DAY
 
 if TYPE_CHECKING:
@@ -186,7 +187,7 @@ def _show(made: RunPlan, html: Path | None, json: bool) -> None:
     if html is not None:
         from ettr.report.planner_page import planner_html
 
-        write_whole(html, planner_html(made))
+        write_text(html, planner_html(made))
     show("ettr-plan", without_ends(made) if json else made, plan_section, json)
     if html is not None and not json:
         say(f"\nPlanner page: {html}")

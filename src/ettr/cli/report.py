@@ -12,9 +12,10 @@ import typer
 
 from ettr.cli import options as opt
 from ettr.cli.inputs import Input, TypedOptions, needs
-from ettr.cli.output import check_writable, complain, progress_bar, say, say_json, write_whole
+from ettr.cli.output import check_writable, complain, progress_bar, say, say_json
 from ettr.cli.reading import ingest_all
 from ettr.errors import UsageError
+from ettr.files import write_text
 
 if TYPE_CHECKING:
     from ettr.analysis import Analysis
@@ -81,7 +82,7 @@ def _write_page(analysis: Analysis, output: Path) -> None:
 
     with progress_bar(len(PARTS), "parts") as advance:
         made = page(analysis, advance)
-    write_whole(output, render(made))
+    write_text(output, render(made))
     say(summary_text(made))
     say()
     say(f"Report: {output}")
@@ -93,11 +94,11 @@ def _no_folder_of_logs(path: Path) -> None:
     Raises:
         UsageError: it holds files but no store.
     """
-    from ettr.store.manifest import MANIFEST
+    from ettr.store.layout import MANIFEST
 
     if not path.is_dir() or (path / MANIFEST).exists():
         return
-    if any(inside.is_file() for inside in path.iterdir()):
+    if any(one.is_file() and not one.name.startswith(".") for one in path.iterdir()):
         raise UsageError(
             f"{path}: is a folder of files, not a store; name the files: ettr report {path}/*"
         )

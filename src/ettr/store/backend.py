@@ -1,14 +1,13 @@
-"""A store on an Ibis backend: a DuckDB file, or the warehouse a site already has.
+"""A store in a database: a DuckDB file, or the PostgreSQL that a site already has.
 
-A file's rows replace those with the same keys; its row in `files` is written last. A process that
-is killed before that leaves rows that the next ingestion of the same file replaces.
+A file's rows replace those with the same keys, in one transaction over all tables: a process that
+is killed leaves the store as it was.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import ibis
@@ -18,8 +17,8 @@ from ibis.backends import BaseBackend
 from ibis.common.exceptions import TableNotFound
 
 from ettr.errors import StoreError
-from ettr.store.base import Ingestion, Store, disconnect, known, no_rows, with_every_column
-from ettr.store.integrity import corrupt, decode_all
+from ettr.store.base import Ingestion, Store, known, no_rows, with_every_column
+from ettr.store.engines import Engine
 from ettr.store.keeping import Filling, keeping_columns, one_per_key
 from ettr.store.merging import merging_engine, same_key
 from ettr.tables import FILES, TABLES, Table
@@ -28,88 +27,90 @@ from ettr.tables import FILES, TABLES, Table
 class BackendStore(Store):
     """Tables on an Ibis backend, under their own names."""
 
-    def __init__(self, backend: BaseBackend, where: str) -> None:
-        self._backend = backend
-        self._where = where
-
-    @classmethod
-    def connect(cls, url: str, where: str | None = None) -> BackendStore:
-        """Open the backend at an Ibis URL.
-
-        Raises:
-            StoreError: it cannot be opened.
-        """
-        try:
-            backend = ibis.connect(url)
-            if backend.name == "duckdb":
-                backend.raw_sql("SET TimeZone = 'UTC'")
-        except Exception as error:  # each backend has errors of its own
-            raise StoreError(f"{where or url}: cannot be opened: {error}") from error
-        return cls(backend, where or url)
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
 
     @property
     def backend(self) -> BaseBackend:
         """The Ibis backend."""
-        return self._backend
+        return self._engine.backend
 
     @property
     def where(self) -> str:
-        """The file or URL."""
-        return self._where
+        """The file or URL, without a password."""
+        return self._engine.where
 
     def table(self, name: str) -> ibis.Table:
         """The named table."""
         schema = known(name)
-        there = self._stored(name)
+        there = self._stored(schema)
         return no_rows(schema) if there is None else with_every_column(schema, there)
 
-    def _stored(self, name: str) -> ibis.Table | None:
+    def _stored(self, table: Table) -> ibis.Table | None:
+        """The table of that name; None where there is none.
+
+        Raises:
+            StoreError: it is not ours.
+        """
         try:
-            return self._backend.table(name)
+            stored = self.backend.table(table.name)
         except TableNotFound:
             return None
+        missing = [column.name for column in table.absent(stored.columns) if not column.nullable]
+        if missing:
+            raise StoreError(
+                f"{self.where}: has a table `{table.name}` that ettr did not make (no column "
+                f"{', '.join(missing)}); give a database, or a schema, of its own"
+            )
+        return stored
 
     @contextmanager
     def ingestion(self, file_id: str) -> Iterator[Ingestion]:
-        """Start to ingest one file."""
-        yield _BackendIngestion(self, file_id)
+        """Start to ingest one file; no other process can until the end."""
+        with self._engine.writing():
+            for table in TABLES.values():
+                self._stored(table)
+            yield _BackendIngestion(self, file_id)
 
     def close(self) -> None:
         """Close the connection."""
-        disconnect(self._backend)
+        self._engine.close()
 
     def check_integrity(self) -> None:
-        """Let DuckDB read its file from end to end; of another backend nothing is said.
+        """Read all that is stored, where the engine lets damage be told from a bug."""
+        self._engine.check_integrity()
 
-        The connection is closed: one that met corrupt data may refuse all that follows.
+    def commit(self, file_id: str, rows: Mapping[str, pa.Table], file_row: dict[str, Any]) -> None:
+        """Let the rows of a file replace those with the same keys, in one transaction.
+
+        Raises:
+            StoreError: they cannot be written; the store is as it was.
         """
-        file = Path(self._where.removeprefix("duckdb://").partition("?")[0])
-        if self._backend.name != "duckdb" or not file.is_file():
-            return
-        import duckdb
-
-        with suppress(duckdb.Error):
-            self.close()
+        refusals: tuple[type[Exception], ...] = (OSError, *self._engine.errors)
         try:
-            duck = duckdb.connect(file, read_only=True)
-        except duckdb.Error:
-            return  # held by another process, perhaps; what failed speaks for itself
-        with duck:
-            held = duck.execute("SELECT table_name FROM duckdb_tables()").fetchall()
-            for (name,) in held:
-                try:
-                    decode_all(duck, f'"{name}"')
-                except duckdb.Error as error:
-                    raise corrupt(f"{self._where}, table {name}", error) from error
+            with self._engine.transaction():
+                for name, table in TABLES.items():
+                    if name != FILES.name:
+                        self._merge(table, file_id, rows.get(name, table.empty()))
+                latest = self.table(FILES.name)["ingested"].max().to_pyarrow().as_py()
+                row = {**file_row, "file_id": file_id, "ingested": (latest or 0) + 1}
+                only = pa.Table.from_pylist([row], schema=FILES.arrow_schema)
+                self._merge(FILES, file_id, only)
+        except refusals as error:
+            self.check_integrity()
+            first = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise StoreError(
+                f"{self.where}: cannot be written: {first}; the store is as it was before"
+            ) from error
 
-    def merge(self, table: Table, file_id: str, rows: pa.Table) -> None:
+    def _merge(self, table: Table, file_id: str, rows: pa.Table) -> None:
         """Let `rows` replace rows with the same keys, and whatever else `file_id` had left."""
         name = table.name
-        stored = self._stored(name)
+        stored = self._stored(table)
         if stored is None:
             if not rows.num_rows:
                 return
-            stored = self._backend.create_table(name, schema=ibis.schema(table.arrow_schema))
+            stored = self.backend.create_table(name, schema=ibis.schema(table.arrow_schema))
         old = with_every_column(table, stored)
         new = ibis.memtable(rows)
         untaken = rows.slice(0, 0)
@@ -137,9 +138,9 @@ class BackendStore(Store):
             kept = _filled(table, kept, untaken)
         if not is_current or is_smaller or untaken.num_rows:
             merged = pa.concat_tables([kept, rows.cast(table.arrow_schema)])
-            self._backend.create_table(name, merged, overwrite=True)
+            self.backend.create_table(name, merged, overwrite=True)
         elif rows.num_rows:
-            self._backend.insert(name, rows)
+            self.backend.insert(name, rows)
 
 
 def _same_key(table: Table, one: ibis.Table, other: ibis.Table) -> list[ibis.Expr]:
@@ -173,19 +174,11 @@ class _BackendIngestion(Ingestion):
         self._rows.setdefault(name, []).append(known(name).check(rows))
 
     def commit(self, file_row: dict[str, Any]) -> None:
-        try:
-            for name, table in TABLES.items():
-                if name != FILES.name:
-                    parts = self._rows.get(name, [table.empty()])
-                    rows = _last_per_key(table, pa.concat_tables(parts))
-                    self._store.merge(table, self._file_id, rows)
-            turn = len(self._store.files()) + 1
-            row = {**file_row, "file_id": self._file_id, "ingested": turn}
-            self._store.merge(
-                FILES, self._file_id, pa.Table.from_pylist([row], schema=FILES.arrow_schema)
-            )
-        except OSError as error:
-            raise StoreError(f"{self._store.where}: cannot be written: {error}") from error
+        rows = {
+            name: _last_per_key(TABLES[name], pa.concat_tables(parts))
+            for name, parts in self._rows.items()
+        }
+        self._store.commit(self._file_id, rows, file_row)
 
 
 def _last_per_key(table: Table, rows: pa.Table) -> pa.Table:

@@ -10,8 +10,7 @@ A part is read only once its bytes have the checksum that `store.json` keeps of 
 
 from __future__ import annotations
 
-import fcntl
-import shutil
+import stat
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -26,6 +25,7 @@ from ibis.backends import BaseBackend
 from ibis.backends.duckdb import Backend as DuckDBBackend
 
 from ettr.errors import StoreError
+from ettr.files import flush
 from ettr.store import manifest
 from ettr.store.base import (
     IngestedFile,
@@ -37,7 +37,20 @@ from ettr.store.base import (
     with_every_column,
 )
 from ettr.store.integrity import check_part, check_values, corrupt, crc32_of, refusals
-from ettr.store.manifest import MANIFEST, Manifest
+from ettr.store.layout import (
+    MANIFEST,
+    Access,
+    access_mode,
+    cannot_write,
+    leads_elsewhere,
+    locked,
+    make_folder,
+    new_part,
+    open_to,
+    others_in,
+    sweep,
+)
+from ettr.store.manifest import Manifest
 from ettr.store.merging import Merge, duck_errors, merging_engine
 from ettr.tables import FILES, TABLES, Table
 
@@ -51,7 +64,12 @@ class FolderStore(Store):
     """Tables in a folder of Parquet, read through DuckDB or through a backend that is given."""
 
     def __init__(
-        self, folder: Path, *, create: bool = False, backend: BaseBackend | None = None
+        self,
+        folder: Path,
+        *,
+        create: bool = False,
+        backend: BaseBackend | None = None,
+        readable_by: Access | None = None,
     ) -> None:
         self._folder = folder
         self._given = backend
@@ -63,8 +81,10 @@ class FolderStore(Store):
                 raise StoreError(
                     f"{folder}: no store here; `ettr ingest {folder} FILE...` makes one"
                 )
-            _make(folder)
+            _make(folder, readable_by or Access.OWNER)
         self._manifest = manifest.read(folder)
+        if readable_by is not None:
+            self._open_to(readable_by)
 
     @property
     def backend(self) -> BaseBackend:
@@ -111,19 +131,25 @@ class FolderStore(Store):
     @contextmanager
     def ingestion(self, file_id: str) -> Iterator[Ingestion]:
         """Start to ingest one file; holds the store's lock until the end."""
-        with _locked(self._folder):
+        with locked(self._folder):
             self._manifest = manifest.read(self._folder)
-            _collect_garbage(self._folder, self._manifest.parts)
+            sweep(self._folder, self._manifest.all_parts())
             work = _FolderIngestion(self, file_id)
             try:
                 yield work
             except OSError as error:
-                raise _cannot_write(self._folder, error) from error
+                raise cannot_write(self._folder, error) from error
             finally:
                 work.close()
                 # what is on disk decides: an interrupt may come before the commit is noted here
                 self._manifest = manifest.read(self._folder)
-                _collect_garbage(self._folder, self._manifest.parts)
+                sweep(self._folder, self._manifest.all_parts())
+
+    def _open_to(self, access: Access) -> None:
+        try:
+            open_to(self._folder, self._manifest.all_parts(), access)
+        except OSError as error:
+            raise cannot_write(self._folder, error) from error
 
     def close(self) -> None:
         """Close the backend that this store opened itself."""
@@ -151,6 +177,8 @@ class FolderStore(Store):
         paths = [self._folder / part for part in parts]
         for part, path in zip(parts, paths, strict=True):
             stamp = _stamp(path)
+            if leads_elsewhere(self._folder, part):
+                raise corrupt(path, "it is, or lies behind, a symbolic link")
             if stamp is None and part not in manifest.read(self._folder).all_parts():
                 raise StoreError(
                     f"{self._folder}: another process ingested into this store while it was read; "
@@ -171,7 +199,7 @@ class FolderStore(Store):
                 check_values(path)  # an older ettr wrote it: no checksum may bless what is corrupt
             held.crc32[part] = self._manifest.crc32.get(part) or crc32_of(path)
             self._verified[path] = _stamp(path)
-        manifest.write(self._folder, held)
+        manifest.write(self._folder, held, access_mode(self._folder))
         self._manifest = held
 
 
@@ -206,7 +234,7 @@ class _FolderIngestion(Ingestion):
             self._settle(MOST_WAITING)
             self._writing.append(self._pool.submit(self._writers[name].write_table, checked))
         except OSError as error:
-            raise _cannot_write(self._folder, error) from error
+            raise cannot_write(self._folder, error) from error
 
     def commit(self, file_row: dict[str, Any]) -> None:
         row = {**file_row, "file_id": self._file_id, "ingested": self._turn}
@@ -222,14 +250,14 @@ class _FolderIngestion(Ingestion):
                     )
                 except duck_errors() as error:
                     self._store.check_integrity()
-                    raise _cannot_write(self._folder, error) from error
+                    raise cannot_write(self._folder, error) from error
                 parts[name] = [str(path.relative_to(self._folder)) for path in merged]
         for paths in parts.values():
             for part in paths:
-                manifest.flush(self._folder / part)
+                flush(self._folder / part)
         # a file is there after a power cut only if its folder was flushed too
         for folder in {(self._folder / part).parent for paths in parts.values() for part in paths}:
-            manifest.flush(folder)
+            flush(folder)
         self._store._publish(parts, self._turn)
 
     def _settle(self, most: int) -> None:
@@ -253,9 +281,7 @@ class _FolderIngestion(Ingestion):
             writer.close()
 
     def _part(self, name: str, label: str) -> Path:
-        folder = self._folder / "parts" / name
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder / f"{self._file_id}-{self._turn}-{label}.parquet"
+        return new_part(self._folder, name, f"{self._file_id}-{self._turn}-{label}")
 
 
 def duckdb_backend() -> DuckDBBackend:
@@ -268,9 +294,11 @@ def duckdb_backend() -> DuckDBBackend:
 def _stamp(path: Path) -> tuple[int, int] | None:
     """Size and time of a file; None if it is gone."""
     try:
-        found = path.stat()
+        found = path.lstat()
     except OSError:
         return None
+    if not stat.S_ISREG(found.st_mode):
+        raise corrupt(path, "it is no regular file")
     return found.st_size, found.st_mtime_ns
 
 
@@ -280,43 +308,25 @@ def _empty(backend: BaseBackend, schema: Table) -> ibis.Table:
     return no_rows(schema)
 
 
-def _make(folder: Path) -> None:
+def _make(folder: Path, access: Access) -> None:
+    """Make an empty store, also where an earlier attempt to make one failed.
+
+    Raises:
+        StoreError: the folder holds something else, or cannot be written.
+    """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if any(folder.iterdir()):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        if not folder.is_dir():
+            make_folder(folder, access.file_mode)
+        if others_in(folder):
             raise StoreError(
                 f"{folder}: holds other files and no {MANIFEST}; give an empty or a new folder"
             )
-        manifest.write(folder, Manifest())
+        with locked(folder):
+            # another process may have made it meanwhile
+            if not (folder / MANIFEST).exists():
+                sweep(folder, ())
+                manifest.write(folder, Manifest(), access.file_mode)
+                flush(folder.parent)
     except OSError as error:
-        raise _cannot_write(folder, error) from error
-
-
-def _collect_garbage(folder: Path, parts: dict[str, list[str]]) -> None:
-    """Remove part files that the manifest does not name."""
-    named = {part for paths in parts.values() for part in paths}
-    root = folder / "parts"
-    for path in root.glob("*/*.parquet") if root.exists() else ():
-        if str(path.relative_to(folder)) not in named:
-            path.unlink(missing_ok=True)
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    with (folder / ".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise StoreError(
-                f"{folder}: another process is ingesting into this store; try again when it is done"
-            ) from None
-        yield
-
-
-def _cannot_write(folder: Path, error: Exception) -> StoreError:
-    free_bytes = shutil.disk_usage(folder if folder.exists() else folder.parent).free
-    why = (error.strerror if isinstance(error, OSError) else None) or error
-    return StoreError(
-        f"{folder}: cannot be written: {why} "
-        f"({free_bytes / 1e6:.0f} MB free); the store is as it was before"
-    )
+        raise cannot_write(folder, error, "no store was made") from error

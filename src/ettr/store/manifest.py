@@ -4,22 +4,33 @@ It is replaced atomically and last. Parquet's readers check no sums of their own
 flips on disk may give another number instead of an error, so the manifest keeps a CRC-32 of every
 part, and one of itself. A manifest from before that has neither; its parts get theirs at the next
 ingestion.
+
+A checksum is no signature: a store may come from somebody else, so every value is checked, and a
+part lies in the folder of its table or the manifest is refused.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import stat
 import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from ettr.errors import StoreError
+from ettr.files import flush, written_whole
 from ettr.store.base import STORE_FORMAT, STORE_VERSION
+from ettr.store.layout import MANIFEST, PARTS, Access
+from ettr.tables import FILES, TABLES
 
-MANIFEST = "store.json"
 _OF_PARTS, _OF_ITSELF = "crc32", "manifest_crc32"
+_PART = re.compile(rf"{PARTS}/(\w+)/[\w-]+\.parquet", re.ASCII)
+_CRC32 = re.compile(r"[0-9a-f]{8}")
+_LARGEST_BYTES = 1 << 28
+
+Json = dict[str, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,61 +56,132 @@ def read(folder: Path) -> Manifest:
     """The manifest of a store.
 
     Raises:
-        StoreError: it is torn, corrupt, of another format, or newer than this program.
+        StoreError: it is torn, corrupt, of another format, newer than this program, or names
+            something that is no part of the store.
     """
     path = folder / MANIFEST
     try:
-        manifest = json.loads(path.read_text("utf-8"))
-        if manifest["format"] != STORE_FORMAT:
-            raise StoreError(f"{path}: is no {STORE_FORMAT} manifest")
-        version = manifest["version"]
-        if version > STORE_VERSION:
-            raise StoreError(
-                f"{folder}: written by a newer ettr (store version {version}, this one reads "
-                f"{STORE_VERSION}); upgrade ettr, or ingest the logs into a new store"
-            )
+        content = json.loads(_text(path))
+        if not isinstance(content, dict):
+            raise ValueError("it holds no object")
+        _check_kind(folder, content)
         # either key alone shows that both were written
-        if (_OF_PARTS in manifest or _OF_ITSELF in manifest) and manifest.pop(
-            _OF_ITSELF, None
-        ) != _seal(manifest):
+        sealed = _OF_PARTS in content or _OF_ITSELF in content
+        if sealed and content.pop(_OF_ITSELF, None) != _seal(content):
             raise StoreError(
                 f"{path}: does not match the checksum that was written into it: it is corrupt or "
                 "was edited; restore it from a backup, or ingest the logs into a new store"
             )
-        return Manifest(
-            dict(manifest["parts"]), dict(manifest.get(_OF_PARTS, {})), int(manifest["ingested"])
-        )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        held = Manifest(_parts(content), _checksums(content), _ingested(content))
+        _check_whole(held, sealed)
+    except (OSError, ValueError, RecursionError) as error:
         raise StoreError(f"{path}: cannot be read as a store's manifest: {error}") from error
+    return held
 
 
-def write(folder: Path, manifest: Manifest) -> None:
-    """Replace the manifest of a store, whole or not at all."""
-    content: dict[str, Any] = {
+def write(folder: Path, manifest: Manifest, mode: int = Access.OWNER.file_mode) -> None:
+    """Replace the manifest of a store, whole or not at all.
+
+    Args:
+        mode: permissions of the manifest, which later files of the store get too.
+    """
+    content: Json = {
         "format": STORE_FORMAT,
         "version": STORE_VERSION,
         "ingested": manifest.ingested,
         "parts": manifest.parts,
         _OF_PARTS: manifest.crc32,
     }
-    draft = folder / f"{MANIFEST}.draft"
-    with draft.open("w", encoding="utf-8") as file:
-        json.dump({**content, _OF_ITSELF: _seal(content)}, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(folder / MANIFEST)
+    text = json.dumps({**content, _OF_ITSELF: _seal(content)}, indent=1)
+    with written_whole(folder / MANIFEST, mode, durable=True) as file:
+        os.fchmod(file.fileno(), mode)
+        file.write(text.encode())
     flush(folder)
 
 
-def flush(path: Path) -> None:
-    """Wait until a file or a folder is on disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def _text(path: Path) -> str:
+    """Text of a regular file; a link is not followed, and nothing is waited for."""
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+        about = os.fstat(file.fileno())
+        if not stat.S_ISREG(about.st_mode):
+            raise ValueError("it is no regular file")
+        if about.st_size > _LARGEST_BYTES:
+            raise ValueError(f"it holds more than {_LARGEST_BYTES / 1e6:.0f} MB")
+        return file.read().decode("utf-8")
 
 
-def _seal(content: dict[str, Any]) -> str:
+def _check_kind(folder: Path, content: Json) -> None:
+    """Accept a manifest of this format and of a version that is known."""
+    if content.get("format") != STORE_FORMAT:
+        raise StoreError(f"{folder / MANIFEST}: is no {STORE_FORMAT} manifest")
+    version = _whole_number(content, "version", least=1)
+    if version > STORE_VERSION:
+        raise StoreError(
+            f"{folder}: written by a newer ettr (store version {version}, this one reads "
+            f"{STORE_VERSION}); upgrade ettr, or ingest the logs into a new store"
+        )
+
+
+def _parts(content: Json) -> dict[str, list[str]]:
+    tables = _object(content, "parts")
+    parts: dict[str, list[str]] = {}
+    for table, listed in tables.items():
+        if table not in TABLES:
+            raise ValueError(f"{table!r} is no table")
+        if not isinstance(listed, list):
+            raise ValueError(f"the parts of {table} are no list")
+        for part in listed:
+            match = _PART.fullmatch(part) if isinstance(part, str) else None
+            if match is None or match[1] != table:
+                raise ValueError(f"{part!r} is no part of {table} within the store's folder")
+        if len(set(listed)) < len(listed):
+            raise ValueError(f"a part of {table} is named twice")
+        parts[table] = listed
+    return parts
+
+
+def _checksums(content: Json) -> dict[str, str]:
+    checksums: dict[str, str] = {}
+    for part, checksum in _object(content, _OF_PARTS, absent={}).items():
+        if not (isinstance(checksum, str) and _CRC32.fullmatch(checksum)):
+            raise ValueError(f"{checksum!r} is no checksum of {part}")
+        checksums[part] = checksum
+    return checksums
+
+
+def _ingested(content: Json) -> int:
+    return _whole_number(content, "ingested", least=0)
+
+
+def _check_whole(held: Manifest, sealed: bool) -> None:
+    """Refuse a manifest whose values cannot all have been written by one ingestion."""
+    if sealed and held.crc32.keys() != held.all_parts():
+        raise ValueError("its checksums are not those of its parts")
+    if bool(held.ingested) != bool(held.parts.get(FILES.name)):
+        raise ValueError(
+            f"{held.ingested} files were ingested, and {len(held.parts.get(FILES.name, []))} parts "
+            "list them"
+        )
+
+
+def _object(content: Json, key: str, absent: Json | None = None) -> Json:
+    value = content.get(key, absent)
+    if not isinstance(value, dict):
+        raise ValueError(f"{key!r} is {'absent' if key not in content else 'no object'}")
+    return value
+
+
+def _whole_number(content: Json, key: str, least: int) -> int:
+    value = content.get(key)
+    if type(value) is not int or value < least:
+        raise ValueError(
+            f"{key!r} is {value!r}, and should be a whole number, {least} or more"
+            if key in content
+            else f"{key!r} is absent"
+        )
+    return value
+
+
+def _seal(content: Json) -> str:
     """Checksum of a manifest, however its text is laid out."""
     return f"{zlib.crc32(json.dumps(content, sort_keys=True).encode()):08x}"

@@ -53,7 +53,8 @@ class Merge:
     def _rewrite(self, query: str, label: str) -> Path:
         target = self._part(self._table.name, label)
         self._duck.execute(
-            f"COPY ({query}) TO {_quoted(target)} (FORMAT parquet, COMPRESSION zstd)"
+            f"COPY ({query}) TO {_quoted(target)} "
+            "(FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false)"
         )
         return target
 

@@ -6,40 +6,51 @@ from pathlib import Path
 
 from ettr.errors import StoreError
 from ettr.store.base import Store
+from ettr.store.layout import Access
 
 _DUCKDB_ENDINGS = (".duckdb", ".ddb")
 
 
-def open_store(where: str | Path, *, create: bool = False) -> Store:
+def open_store(
+    where: str | Path, *, create: bool = False, readable_by: Access | None = None
+) -> Store:
     """Open the store at `where`.
 
     Args:
-        where: a folder, a file that ends in .duckdb or .ddb, or the URL of an Ibis backend.
+        where: a folder, a DuckDB file (its name ends in .duckdb or .ddb where it is to be made), or
+            the URL of a PostgreSQL database.
         create: make it if it is not there.
+        readable_by: who may read its files; the owner of a new store, and of one that exists whom
+            it had, if None.
 
     Raises:
         StoreError: it is not there, or is something else.
+        UsageError: `readable_by` is given for a database server.
     """
     from ettr.store.backend import BackendStore
+    from ettr.store.engines import DuckDBFile, is_duckdb, open_url
     from ettr.store.folder import FolderStore
 
     text = str(where)
+    if "\0" in text:
+        raise StoreError(f"{text!r}: no path or URL has a zero character in it")
     if "://" in text:
-        return BackendStore.connect(text)
+        return BackendStore(open_url(text, create=create, readable_by=readable_by))
     path = Path(text)
-    if path.suffix in _DUCKDB_ENDINGS:
-        if not create and not path.exists():
-            raise StoreError(f"{path}: no such store; `ettr ingest {path} FILE...` makes one")
-        return BackendStore.connect(f"duckdb://{path.resolve()}", where=text)
+    if path.suffix in _DUCKDB_ENDINGS or is_duckdb(path):
+        engine = DuckDBFile(path.absolute(), text, create=create, readable_by=readable_by)
+        return BackendStore(engine)
     if path.is_file():
         raise StoreError(
             f"{path}: is a file, not a store; give a folder, or a name that ends in .duckdb "
             f"(`ettr ingest STORE {path}` reads a log into one)"
         )
-    return FolderStore(path, create=create)
+    return FolderStore(path, create=create, readable_by=readable_by)
 
 
 def is_store(where: str) -> bool:
     """Whether `where` names a store rather than a file to read."""
+    from ettr.store.engines import is_duckdb
+
     path = Path(where)
-    return "://" in where or path.suffix in _DUCKDB_ENDINGS or path.is_dir()
+    return "://" in where or path.suffix in _DUCKDB_ENDINGS or path.is_dir() or is_duckdb(path)

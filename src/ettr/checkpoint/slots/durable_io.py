@@ -9,6 +9,8 @@ from io import FileIO
 from pathlib import Path
 from typing import Protocol
 
+from ettr.files import DRAFT_ENDING, new_file
+
 
 class Disk(Protocol):
     """Writes to the disk; tests give their own to tear a write or to fill the disk."""
@@ -56,9 +58,10 @@ def replacing(path: Path, *, durable: bool = True) -> Iterator[FileIO]:
     Args:
         durable: the bytes and the name are on the disk when the block has ended.
     """
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    # a name that nobody can have prepared as a link
+    aside = path.with_name(f".{os.urandom(8).hex()}{DRAFT_ENDING}")
     try:
-        with aside.open("wb", buffering=0) as file:
+        with os.fdopen(new_file(aside), "wb", buffering=0) as file:
             yield file
             if durable:
                 os.fsync(file.fileno())

@@ -1,0 +1,94 @@
+"""Files that are written whole or not at all, without following a symbolic link.
+
+What is written goes to a draft under a random name, which nobody can have prepared, and takes its
+place by a rename. In a folder that others can write to, no link of theirs leads a write elsewhere.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+DRAFT_ENDING = ".draft"
+# links that name what a process has open, not a file that somebody placed
+_DESCRIPTORS = (Path("/dev"), Path("/dev/fd"), Path("/proc/self/fd"))
+_BY_UMASK = 0o666
+
+
+def new_file(path: Path, mode: int = _BY_UMASK) -> int:
+    """Descriptor of a file that is made by this call; the umask reduces `mode`.
+
+    Raises:
+        FileExistsError: the name is taken, be it by a link.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.open(path, flags, mode)
+
+
+@contextmanager
+def written_whole(
+    path: Path, mode: int = _BY_UMASK, *, durable: bool = False
+) -> Iterator[BinaryIO]:
+    """A file to write that takes the place of `path` when the block ends without an exception.
+
+    A link of that name is replaced, not followed.
+
+    Args:
+        path: the file.
+        mode: its permissions, reduced by the umask.
+        durable: its bytes are on the disk when the block has ended; its name is not, before
+            `flush` of the folder.
+
+    Raises:
+        OSError: it cannot be written; `path` is as it was.
+    """
+    draft = path.with_name(f".{os.urandom(8).hex()}{DRAFT_ENDING}")
+    try:
+        with os.fdopen(new_file(draft, mode), "wb") as file:
+            yield file
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write the whole file or leave the old one; a device or a pipe (/dev/stdout) is written to.
+
+    Raises:
+        OSError: it cannot be written (a full disk, say); names the file.
+    """
+    try:
+        if _is_stream(path):
+            path.write_text(text, encoding="utf-8")
+            return
+        with written_whole(path) as file:
+            file.write(text.encode())
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def flush(path: Path) -> None:
+    """Wait until a file or a folder is on disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _is_stream(path: Path) -> bool:
+    try:
+        mode = path.lstat().st_mode
+    except OSError:
+        return False
+    if stat.S_ISLNK(mode):
+        return path.absolute().parent in _DESCRIPTORS
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
