@@ -77,7 +77,7 @@ class BackendStore(Store):
         self._engine.close()
 
     def check_integrity(self) -> None:
-        """Read all that is stored, where the engine lets damage be told from a bug."""
+        """Read all that is stored, where the engine can separate damage from a bug."""
         self._engine.check_integrity()
 
     def commit(self, file_id: str, rows: Mapping[str, pa.Table], file_row: dict[str, Any]) -> None:

@@ -60,7 +60,7 @@ class Engine(ABC):
 
     @abstractmethod
     def check_integrity(self) -> None:
-        """Read all that is stored, where the engine lets damage be told from a bug.
+        """Read all that is stored, where the engine can separate damage from a bug.
 
         Raises:
             StoreError: something is corrupt.
@@ -115,7 +115,7 @@ class DuckDBFile(Engine):
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """One transaction; its log beside the file is for the owner's eyes."""
+        """One transaction; its log next to the file is for the owner's eyes."""
         umask = os.umask(_PRIVATE_UMASK)
         try:
             self.backend.raw_sql("BEGIN TRANSACTION")
@@ -255,7 +255,7 @@ def open_url(url: str, *, create: bool, readable_by: Access | None) -> Engine:
     """Open the engine that a URL names.
 
     Raises:
-        StoreError: it is not there, cannot be opened, or is none that can keep a store.
+        StoreError: it is not there, cannot be opened, or cannot keep a store.
         UsageError: the access to the files of a database server is asked for.
     """
     scheme = url.partition("://")[0].lower()
