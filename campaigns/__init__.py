@@ -16,6 +16,7 @@ NAMES = (
     "false-attribution",
     "new-checks",
     "published",
+    "schemes",
     "spares",
     "steps",
 )

@@ -94,3 +94,15 @@ def test_one_failure_rate_gives_both_figures_of_ft_hsdp() -> None:
 
     before, after = (needed(claim) for claim in CLAIMS if claim.source.startswith("FT-HSDP"))
     assert before == pytest.approx(after, rel=0.15)
+
+
+def test_schemes_are_what_their_descriptions_give() -> None:
+    *rows, total = twentieth("schemes").rows
+    assert len(rows) == 32
+    schemes, over, apart, otherwise = (int(total[i]) for i in (3, 5, 6, 7))
+    assert schemes > 300
+    assert apart > 2000
+    # 200 runs: of 390 differences one is over 3 standard errors by chance, 5 with a chance of .004
+    assert over <= 4
+    assert max(float(row[4]) for row in rows) < 5
+    assert otherwise == 0
