@@ -79,7 +79,11 @@ def counts_of(batches: list[Batch]) -> list[int]:
 
 def is_as_expected(batches: list[Batch], expected: dict[str, Any]) -> None:
     """Check counts, the rows of every table, and the notes against a twin."""
-    assert counts_of(batches) == expected["read_rejected_skipped"]
+    read, rejected, skipped = counts_of(batches)
+    kept, folded = (sum(getattr(b, kind) for b in batches) for kind in ("rows_kept", "rows_folded"))
+    assert [read, rejected, skipped] == expected["read_rejected_skipped"]
+    assert folded == expected.get("folded", 0)
+    assert read == kept + rejected + folded + skipped
     filled = {name for batch in batches for name, rows in batch.tables.items() if rows.num_rows}
     assert filled == set(expected["tables"])
     for table, wanted in expected["tables"].items():

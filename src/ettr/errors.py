@@ -31,3 +31,7 @@ class SourceError(EttrError):
 
 class StoreError(EttrError):
     """A store cannot be opened, read or written."""
+
+
+class AccountingError(EttrError):
+    """Records of a log were lost, or counted twice: a bug of a reader, never of the log."""

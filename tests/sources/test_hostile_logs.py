@@ -92,8 +92,10 @@ def read_or_refuse(source: Source, path: Path) -> str | None:
 
 
 def check(batches: list[Batch]) -> None:
+    kinds = ("rows_read", "rows_kept", "rows_rejected", "rows_folded", "rows_skipped")
+    read, *others = (sum(getattr(batch, kind) for batch in batches) for kind in kinds)
+    assert read == sum(others)
     for batch in batches:
-        assert 0 <= batch.rows_rejected + batch.rows_skipped <= batch.rows_read
         for name, rows in batch.tables.items():
             TABLES[name].check(rows)
 

@@ -137,7 +137,7 @@ def _refused_or_counted(store: Store, path: Path, source: str) -> None:
     except (SourceError, UsageError) as error:
         said = str(error)
     else:
-        assert done.rows_read == done.rows_rejected + done.rows_skipped
+        assert done.rows_read == done.rows_rejected + done.rows_folded + done.rows_skipped
         said = path.name
     assert path.name in said or "--" in said
 

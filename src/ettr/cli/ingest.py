@@ -37,8 +37,9 @@ def ingest(
     """Read logs into a store; made if it is not there.
 
     Reading the same file again changes nothing; a later dump of the same jobs updates them. Every
-    record is kept, or counted with the reason why not. What comes through a pipe (`sacct ... | ettr
-    ingest STORE -`) is kept in a temporary file while it is read.
+    record read is kept, folded into another's row, rejected with a reason, or skipped by design;
+    the four are printed. What comes through a pipe (`sacct ... | ettr ingest STORE -`) is kept in a
+    temporary file while it is read.
     """
     from dataclasses import asdict
 
@@ -60,10 +61,12 @@ def _line(one: Ingested) -> str:
     if one.unchanged:
         return f"{one.name}: {one.source}, already in the store, unchanged"
     rows = ", ".join(f"{count:,} {name}" for name, count in one.rows) or "no rows"
-    text = f"{one.name}: {one.source}, {one.rows_read:,} records -> {rows}"
+    text = f"{one.name}: {one.source}, {one.rows_read:,} records -> {rows}; {one.rows_kept:,} kept"
+    if one.rows_folded:
+        text += f", {one.rows_folded:,} folded into others"
     if one.rows_skipped:
-        text += f"; {one.rows_skipped:,} skipped by design"
+        text += f", {one.rows_skipped:,} skipped by design"
     if one.rows_rejected:
         why = ", ".join(f"{count:,} {reason}" for reason, count in one.rejected)
-        text += f"; {one.rows_rejected:,} rejected ({why})"
+        text += f", {one.rows_rejected:,} rejected ({why})"
     return text

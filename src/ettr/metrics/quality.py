@@ -26,13 +26,17 @@ LISTED_NODES = 20
 
 @dataclass(frozen=True, slots=True)
 class FileQuality:
-    """One ingested file: what was found in it and what was assumed to read it."""
+    """One ingested file: what was found in it and what was assumed to read it.
+
+    `rows_folded` is None where an older ettr read the file.
+    """
 
     name: str
     source: str
     rows_read: int
     rows_rejected: int
     rows_skipped: int
+    rows_folded: int | None
     timezone: str | None
     notes: tuple[str, ...]
 
@@ -75,6 +79,7 @@ class DataQuality:
     rows_read: int
     rows_rejected: int
     rows_skipped: int
+    rows_folded: int | None
     files: tuple[FileQuality, ...]
     rejected: tuple[RejectReason, ...]
     running_attempts: int
@@ -124,6 +129,7 @@ def data_quality(
         rows_read=sum(file.rows_read for file in read),
         rows_rejected=sum(file.rows_rejected for file in read),
         rows_skipped=sum(file.rows_skipped for file in read),
+        rows_folded=_sum_known([file.rows_folded for file in read]),
         files=read,
         rejected=_rejected(tables["rejects"]),
         running_attempts=int(counts["running"]),
@@ -144,6 +150,11 @@ def data_quality(
     )
 
 
+def _sum_known(counts: list[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
+
+
 def _not_in_inventory(allocations: ibis.Table, nodes: ibis.Table) -> list[str]:
     """Nodes that ran jobs and are not in the inventory."""
     used = allocations.select("cluster", "node").distinct()
@@ -159,6 +170,7 @@ def _files(files: ibis.Table) -> tuple[FileQuality, ...]:
             rows_read=row["rows_read"],
             rows_rejected=row["rows_rejected"],
             rows_skipped=row["rows_skipped"],
+            rows_folded=row["rows_folded"],
             timezone=row["timezone"],
             notes=tuple((row["notes"] or "").splitlines()),
         )

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from ettr.errors import SourceError, UsageError
+from ettr.errors import AccountingError, SourceError, UsageError
 from ettr.sources.base import ReadOptions, Source
 from ettr.sources.origin import Origin, head_of
 from ettr.sources.registry import all_sources, named, recognise
@@ -27,7 +27,12 @@ Progress = Callable[[str, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Ingested:
-    """The outcome for one log: rows by table, and the records that were not rows."""
+    """The outcome for one log: rows by table, and what became of its records.
+
+    `rows_read` is the sum of the records kept, rejected, folded into others, and skipped by design.
+    Of a log that was in the store already (`unchanged`) the counts are those of its first reading;
+    kept and folded are None where an older ettr did not count them.
+    """
 
     name: str
     source: str
@@ -35,6 +40,8 @@ class Ingested:
     rows_read: int = 0
     rows_rejected: int = 0
     rows_skipped: int = 0
+    rows_kept: int | None = 0
+    rows_folded: int | None = 0
     rows: tuple[tuple[str, int], ...] = ()
     rejected: tuple[tuple[str, int], ...] = ()
     notes: tuple[str, ...] = ()
@@ -93,6 +100,9 @@ def ingest_log(
                 unchanged=True,
                 rows_read=known.rows_read,
                 rows_rejected=known.rows_rejected,
+                rows_skipped=known.rows_skipped,
+                rows_kept=known.rows_kept,
+                rows_folded=known.rows_folded,
             )
     if options.cluster is None and there:
         options = replace(options, default_cluster=_only_cluster(store))
@@ -150,7 +160,10 @@ def _read_into(
         if progress:
             progress(log.name, n_read)
 
-    written = write_batches(ingestion, source.read(origin, options), report)
+    try:
+        written = write_batches(ingestion, source.read(origin, options), report)
+    except AccountingError as error:
+        raise AccountingError(f"{log}: {source.name}: {error}") from error
     if not written.rows_read:
         raise SourceError(f"{log}: holds no record of {source.name} ({source.title})")
     ingestion.commit(
@@ -160,6 +173,7 @@ def _read_into(
             "size_bytes": log.path.stat().st_size,
             "rows_read": written.rows_read,
             "rows_rejected": written.rows_rejected,
+            "rows_folded": written.rows_folded,
             "rows_skipped": written.rows_skipped,
             "timezone": options.timezone if source.local_time else None,
             "options": options_text,
@@ -173,6 +187,8 @@ def _read_into(
         rows_read=written.rows_read,
         rows_rejected=written.rows_rejected,
         rows_skipped=written.rows_skipped,
+        rows_kept=written.rows_kept,
+        rows_folded=written.rows_folded,
         rows=written.rows,
         rejected=written.rejected,
         notes=written.notes,

@@ -109,12 +109,12 @@ def _keep(
             rows.count_skipped()
             return
         if running.pop(line.job_id, None) is not None:
-            rows.count_skipped()  # the record of the start says nothing that this one does not
+            rows.count_folded()  # the record of the start says nothing that this one does not
         _ended(rows, line, kind, deleted_by.pop(line.job_id, None))
         return
     if kind == _BEGINS and "start" in line.fields and len(running) < MOST_RUNNING:
         if line.job_id in running:
-            rows.count_skipped()
+            rows.count_folded()
         running[line.job_id] = line
         return
     rows.count_skipped()

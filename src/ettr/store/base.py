@@ -50,7 +50,7 @@ class Ingestion(ABC):
 
 @dataclass(frozen=True, slots=True)
 class IngestedFile:
-    """What the store knows of a file it has read."""
+    """What the store knows of a file it has read; `rows_folded` is None of an older ettr's."""
 
     file_id: str
     name: str
@@ -58,6 +58,15 @@ class IngestedFile:
     options: str
     rows_read: int
     rows_rejected: int
+    rows_skipped: int
+    rows_folded: int | None
+
+    @property
+    def rows_kept(self) -> int | None:
+        """Records that stood as rows when it was read."""
+        if self.rows_folded is None:
+            return None
+        return self.rows_read - self.rows_rejected - self.rows_folded - self.rows_skipped
 
 
 class Store(ABC):

@@ -122,9 +122,13 @@ class FolderStore(Store):
         rows: list[dict[str, Any]] = []
         for path in self._verified_parts(FILES.name):
             try:
-                rows += pq.read_table(path, columns=[*names, "ingested"]).to_pylist()
+                # an older ettr wrote fewer columns
+                has = pq.read_schema(path).names
+                wanted = [name for name in (*names, "ingested") if name in has]
+                there = pq.read_table(path, columns=wanted).to_pylist()
             except refusals() as error:
                 raise corrupt(path, error) from error
+            rows += [dict.fromkeys(names) | row for row in there]
         rows.sort(key=lambda row: int(row["ingested"]))
         return tuple(IngestedFile(**{name: row[name] for name in names}) for row in rows)
 

@@ -1,4 +1,4 @@
-"""Batches of rows on their way into a store: what every writer of rows does with them."""
+"""Batches on their way into a store: what every writer of rows does with them."""
 
 from __future__ import annotations
 
@@ -6,20 +6,26 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
+from ettr.errors import AccountingError
 from ettr.store.base import Ingestion
-from ettr.tables import REJECTS
-from ettr.tables.rows import Batch
+from ettr.tables import REJECTS, TABLES
+from ettr.tables.rows import NOT_RECORDS, Batch
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What some batches held.
+    """What some batches held; every record read is kept, rejected, folded or skipped.
 
     Attributes:
-        rows_read: records, with those rejected and skipped.
+        rows_read: records found.
+        rows_kept: records that stand as rows.
         rows_rejected: records that could not be read.
+        rows_folded: records that are part of another record's row, or that a later record of the
+            same key replaces.
         rows_skipped: records that are no rows by design.
         rows: number of rows by table, without `rejects`.
         rejected: number of rejects by reason, the most frequent first.
@@ -27,11 +33,30 @@ class Written:
     """
 
     rows_read: int
+    rows_kept: int
     rows_rejected: int
+    rows_folded: int
     rows_skipped: int
     rows: tuple[tuple[str, int], ...]
     rejected: tuple[tuple[str, int], ...]
     notes: tuple[str, ...]
+
+    def check(self) -> None:
+        """Check that no record is lost and none is counted twice.
+
+        Raises:
+            AccountingError: the counts do not add up, or differ from the rows of `rejects`.
+        """
+        parts = (self.rows_kept, self.rows_rejected, self.rows_folded, self.rows_skipped)
+        n_rejects = sum(count for _, count in self.rejected)
+        if self.rows_read == sum(parts) and self.rows_rejected == n_rejects:
+            return
+        raise AccountingError(
+            f"internal error: {self.rows_read:,} records were read, but {parts[0]:,} kept + "
+            f"{parts[1]:,} rejected + {parts[2]:,} folded + {parts[3]:,} skipped = {sum(parts):,} "
+            f"({n_rejects:,} rows of rejects). A record was lost or counted twice, so none was "
+            "taken; please report it with the log's first lines and the options used"
+        )
 
 
 def write_batches(
@@ -48,11 +73,13 @@ def write_batches(
 
     Raises:
         StoreError: the store cannot be written.
+        AccountingError: a record was lost or counted twice.
     """
     rows: Counter[str] = Counter()
     rejected: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     notes: dict[str, None] = {}
-    n_read = n_rejected = n_skipped = 0
+    repeats = _Repeats()
     for batch in batches:
         for name, table in batch.tables.items():
             ingestion.write(name, table)
@@ -61,11 +88,54 @@ def write_batches(
                     rejected[entry["values"]] += entry["counts"]
             else:
                 rows[name] += table.num_rows
-        n_read += batch.rows_read
-        n_rejected += batch.rows_rejected
-        n_skipped += batch.rows_skipped
+                repeats.see(name, table)
+        counts["read"] += batch.rows_read
+        counts["kept"] += batch.rows_kept
+        counts["rejected"] += batch.rows_rejected
+        counts["folded"] += batch.rows_folded
+        counts["skipped"] += batch.rows_skipped
         notes.update(dict.fromkeys(batch.notes))
         if progress:
-            progress(n_read)
-    by_table, by_reason = tuple(rows.items()), tuple(rejected.most_common())
-    return Written(n_read, n_rejected, n_skipped, by_table, by_reason, tuple(notes))
+            progress(counts["read"])
+    repeated = repeats.count()
+    written = Written(
+        rows_read=counts["read"],
+        rows_kept=counts["kept"] - repeated,
+        rows_rejected=counts["rejected"],
+        rows_folded=counts["folded"] + repeated,
+        rows_skipped=counts["skipped"],
+        rows=tuple(rows.items()),
+        rejected=tuple(rejected.most_common()),
+        notes=tuple(notes),
+    )
+    written.check()
+    return written
+
+
+class _Repeats:
+    """Finds the records of one log of which no row stands, as later ones have the same keys."""
+
+    def __init__(self) -> None:
+        self._keys: dict[str, list[pa.Table]] = {}
+
+    def see(self, name: str, rows: pa.Table) -> None:
+        """Remember the keys and lines of some rows."""
+        if name not in NOT_RECORDS:
+            self._keys.setdefault(name, []).append(rows.select([*TABLES[name].key, "line"]))
+
+    def count(self) -> int:
+        """Records whose rows are all replaced by those of other records."""
+        every: list[pa.ChunkedArray] = []
+        standing: list[pa.ChunkedArray] = []
+        has_repeats = False
+        for name, parts in self._keys.items():
+            keys = pa.concat_tables(parts)
+            last = keys.group_by(list(TABLES[name].key)).aggregate([("line", "max")])
+            has_repeats |= last.num_rows < keys.num_rows
+            every.append(keys.column("line"))
+            standing.append(last.column("line_max"))
+        return _n_distinct(every) - _n_distinct(standing) if has_repeats else 0
+
+
+def _n_distinct(columns: list[pa.ChunkedArray]) -> int:
+    return len(np.unique(np.concatenate([column.to_numpy() for column in columns])))

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ettr.errors import SchemaError
 from ettr.tables.schemas import ALLOCATIONS, ATTEMPTS, EVENTS, REJECTS, TABLES, Table
@@ -27,6 +28,9 @@ DEFAULT_CLUSTER = "cluster"
 BATCH_ROWS = 200_000
 BATCH_RECORDS = 2_000_000
 
+# tables of which no row stands for a record that was kept: an allocation is part of its attempt
+NOT_RECORDS = frozenset({ALLOCATIONS.name, REJECTS.name})
+
 # equal events are looked for among at least this many before them, so that memory stays bounded
 REPEATS_WITHIN_EVENTS = 200_000
 
@@ -37,12 +41,15 @@ class Batch:
 
     Attributes:
         tables: rows by the table's name; checked against its schema.
-        rows_read: records found, with those rejected and skipped.
+        rows_read: records found.
         rows_rejected: records that could not be read, each a row of `rejects`.
         rows_skipped: records that are no rows of ours by design, such as blank lines.
         notes: assumptions made, one sentence each.
+        rows_folded: records that became part of another record's row, such as a job's steps.
+        derived: tables whose rows follow from several records, such as intervals of a node.
 
-    The counts are of this batch only.
+    The counts are of this batch only. Over all batches of a log every record read is kept,
+    rejected, folded or skipped.
 
     Raises:
         SchemaError: rows do not match the schema of their table, or there is no such table.
@@ -53,10 +60,23 @@ class Batch:
     rows_rejected: int = 0
     rows_skipped: int = 0
     notes: tuple[str, ...] = ()
+    rows_folded: int = 0
+    derived: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         checked = {name: _schema_of(name).check(rows) for name, rows in self.tables.items()}
         object.__setattr__(self, "tables", checked)
+
+    @property
+    def rows_kept(self) -> int:
+        """Records that made rows, counted by the lines on which the rows say that they begin."""
+        ours = [
+            rows.column("line")
+            for name, rows in self.tables.items()
+            if name not in self.derived and name not in NOT_RECORDS
+        ]
+        lines = pa.chunked_array([chunk for column in ours for chunk in column.chunks], pa.int64())
+        return int(pc.count_distinct(lines).as_py())
 
 
 _MAY_LACK_CLUSTER = frozenset(
@@ -233,7 +253,8 @@ class BatchBuilder:
     """Collects what one log yields: rows of any table, rejects, counts and notes.
 
     Call `count_read` for every record found; then keep it (`events.add`, `add_attempt`, `add`),
-    `reject` it, or `count_skipped`. Yield `batch()` whenever `is_full`, and once at the end.
+    `reject` it, `count_folded` or `count_skipped`. Rows that follow from several records are added
+    with `derive`. Yield `batch()` whenever `is_full`, and once at the end.
 
     Attributes:
         source: name of the source; it stands in each row, and so does `file_id`.
@@ -249,7 +270,8 @@ class BatchBuilder:
         self._cluster_given = cluster
         self._rows: dict[str, list[Row]] = {}
         self._rejects = Rejects(source, file_id)
-        self._n_read = self._n_skipped = self._n_unnamed = 0
+        self._n_read = self._n_skipped = self._n_folded = self._n_unnamed = 0
+        self._derived: set[str] = set()
         self._notes: dict[str, None] = {}
 
     def count_read(self, records: int = 1) -> None:
@@ -259,6 +281,10 @@ class BatchBuilder:
     def count_skipped(self, records: int = 1) -> None:
         """Count records that are no rows of ours by design."""
         self._n_skipped += records
+
+    def count_folded(self, records: int = 1) -> None:
+        """Count records that became part of another record's row."""
+        self._n_folded += records
 
     def reject(self, line: int, reason: str, detail: str, raw: str | bytes) -> None:
         """Keep one record that could not be read: a slug to count it by, and why in words.
@@ -293,6 +319,17 @@ class BatchBuilder:
             row["cluster"] = cluster or self.cluster
             self._n_unnamed += cluster is None
         self._rows.setdefault(name, []).append(row)
+
+    def derive(
+        self, name: str, /, *, line: int, cluster: str | None = None, **columns: Cell
+    ) -> None:
+        """Keep a row of a table whose rows follow from several records, each kept elsewhere.
+
+        Raises:
+            SchemaError: the table has no such column, or a time has no zone.
+        """
+        self._derived.add(name)
+        self.add(name, line=line, cluster=cluster, **columns)
 
     def add_attempt(
         self,
@@ -368,7 +405,15 @@ class BatchBuilder:
                 f"records without a cluster's name were taken as {self.cluster!r} "
                 "(--cluster names it)"
             )
-        made = Batch(tables, self._n_read, n_rejected, self._n_skipped, tuple(self._notes))
+        made = Batch(
+            tables,
+            self._n_read,
+            n_rejected,
+            self._n_skipped,
+            tuple(self._notes),
+            self._n_folded,
+            frozenset(self._derived),
+        )
         self._rows, self._rejects = {}, Rejects(self.source, self.file_id)
-        self._n_read = self._n_skipped = 0
+        self._n_read = self._n_skipped = self._n_folded = 0
         return made

@@ -379,6 +379,12 @@ FILES = Table(
         _int("size_bytes", "its size"),
         _int("rows_read", "records found in it"),
         _int("rows_rejected", "records that went to `rejects`"),
+        _int(
+            "rows_folded",
+            "records that became part of another record's row, such as a job's steps, or that a "
+            "later record of the same key replaced",
+            "an older ettr read it and did not count them",
+        ),
         _int("rows_skipped", "records that are no rows of ours by design, such as blank lines"),
         _string("timezone", "zone in which its local times were read", "it holds no local times"),
         _string("options", "the options it was read with, as JSON"),

@@ -34,9 +34,12 @@ def quality_section(quality: DataQuality) -> Section:
 
 
 def _lead(quality: DataQuality) -> str:
+    folded = quality.rows_folded
     lead = (
         f"{counted(quality.rows_read, 'record')} read from {counted(len(quality.files), 'file')}: "
-        f"{quality.rows_rejected:,} rejected, {quality.rows_skipped:,} skipped by design."
+        f"{quality.rows_rejected:,} rejected, "
+        + ("" if folded is None else f"{folded:,} folded into others, ")
+        + f"{quality.rows_skipped:,} skipped by design."
     )
     if quality.running_attempts or quality.pending_attempts:
         lead += (
@@ -49,19 +52,20 @@ def _lead(quality: DataQuality) -> str:
 def _files(quality: DataQuality) -> TextTable:
     return TextTable(
         "Files",
-        ("file", "source", "read", "rejected", "skipped", "time zone"),
+        ("file", "source", "read", "rejected", "folded", "skipped", "time zone"),
         tuple(
             (
                 file.name,
                 file.source,
                 number(file.rows_read),
                 number(file.rows_rejected),
+                DASH if file.rows_folded is None else number(file.rows_folded),
                 number(file.rows_skipped),
                 file.timezone or DASH,
             )
             for file in quality.files
         ),
-        frozenset({2, 3, 4}),
+        frozenset({2, 3, 4, 5}),
     )
 
 

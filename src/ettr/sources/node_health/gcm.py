@@ -119,6 +119,7 @@ def _batch(file: LogRows, attempts: AttemptReader, kinds: tuple[_JobRecords, ...
         for bad in converted.bad:
             file.reject(jobs.lines[bad.index], bad.reason, bad.detail, jobs.texts[bad.index])
         file.count_skipped(converted.skipped)
+        file.count_folded(converted.folded)
         made["attempts"].append(converted.attempts)
         made["allocations"].append(converted.allocations)
     for sentence in attempts.notes() if made["attempts"] else ():

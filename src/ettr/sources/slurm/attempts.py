@@ -50,11 +50,16 @@ class Bad:
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """The rows of some records, the bad records, and the number that are no rows by design."""
+    """The rows of some records, the bad records, and the numbers of the others.
+
+    `folded` are steps within their jobs and earlier records of an attempt; `skipped` are steps
+    whose job is not there.
+    """
 
     attempts: pa.Table
     allocations: pa.Table
     bad: tuple[Bad, ...]
+    folded: int
     skipped: int
 
 
@@ -112,11 +117,13 @@ class AttemptReader:
         bad += [Bad(int(job_at[i]), reason, detail) for i, reason, detail in records.bad()]
         table, repeated = self._without_repeats(table.filter(pa.array(~records.is_bad)))
         self._counts["repeated"] += repeated
-        self._counts["steps"] += int(is_step.sum())
+        orphans = int(is_step.sum()) - steps.folded
+        self._counts["steps"] += steps.folded
+        self._counts["orphans"] += orphans
         made = allocations_of(table, self._node_lists)
         self._counts["no elapsed time"] += made.without_elapsed
         self._counts["node count differs"] += made.node_count_differs
-        return Converted(table, made.rows, tuple(bad), int(is_step.sum()) + repeated)
+        return Converted(table, made.rows, tuple(bad), steps.folded + repeated, orphans)
 
     def _attempts(
         self, records: JobRecords, steps: Steps, lines: npt.NDArray[np.int64]
@@ -289,6 +296,7 @@ _NOTES = {
     "list; the list counts for exposure",
     "allocgres": "GPUs are taken from AllocGRES, as the log has no AllocTRES",
     "steps": "{n} job steps are folded into their jobs",
+    "orphans": "{n} job steps do not follow their job in this log; they were skipped",
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
 from ettr.errors import SourceError
 from ettr.sources.base import ReadOptions, Source
@@ -16,7 +16,7 @@ from ettr.sources.node_lists import NodeLists
 from ettr.sources.origin import Origin
 from ettr.sources.slurm.fields import NOTHING, gpus_of_gres, gpus_of_tres
 from ettr.sources.slurm.node_states import OUT_OF_SERVICE, node_state, user_name
-from ettr.sources.times import utc_of_local
+from ettr.sources.times import time_of
 from ettr.tables.rows import Batch, Row
 from ettr.tables.text import clean
 
@@ -102,27 +102,24 @@ class _Inventory:
             raise ValueError(f"name is {name!r}")
         states = [*_words(entry.get("state")), *_words(entry.get("state_flags"))]
         self._cluster = self._cluster or clean(entry.get("cluster_name"))
-        self._add(
-            _Node(
-                name,
-                place,
-                gres=clean(entry.get("gres")) or "",
-                tres=clean(entry.get("tres")) or "",
-                n_cpus=number(entry.get("cpus")),
-                memory_mib=number(entry.get("real_memory")),
-                partitions=_words(entry.get("partitions")),
-            )
+        node = _Node(
+            name,
+            place,
+            gres=clean(entry.get("gres")) or "",
+            tres=clean(entry.get("tres")) or "",
+            n_cpus=number(entry.get("cpus")),
+            memory_mib=number(entry.get("real_memory")),
+            partitions=_words(entry.get("partitions")),
         )
         since = number(entry.get("reason_changed_at"))
+        state = None
         if since and states:
-            self._add_state(
-                place,
-                name,
-                "+".join(states),
-                clean(entry.get("reason")) or "",
-                clean(entry.get("reason_set_by_user")) or "",
-                datetime.fromtimestamp(since, UTC),
-            )
+            moment = time_of(since)
+            if moment is None:
+                raise ValueError(f"reason_changed_at is {since!r:.100}")
+            reason, user = entry.get("reason"), entry.get("reason_set_by_user")
+            state = _state("+".join(states), clean(reason) or "", clean(user) or "", moment)
+        self._keep(node, state)
 
     def read_blocks(self) -> None:
         """`scontrol show node`: blocks of key=value, or one line each with -o."""
@@ -148,25 +145,29 @@ class _Inventory:
             self._rows.reject(line_number, "bad-node", "no NodeName=", text)
             return
         try:
-            self._add(
-                _Node(
-                    name,
-                    line_number,
-                    gres=_known(keys.get("Gres")),
-                    tres=_known(keys.get("CfgTRES")),
-                    n_cpus=_count(keys.get("CPUTot")),
-                    memory_mib=_count(keys.get("RealMemory")),
-                    partitions=_known(keys.get("Partitions")).split(","),
-                )
+            node = _Node(
+                name,
+                line_number,
+                gres=_known(keys.get("Gres")),
+                tres=_known(keys.get("CfgTRES")),
+                n_cpus=_count(keys.get("CPUTot")),
+                memory_mib=_count(keys.get("RealMemory")),
+                partitions=_known(keys.get("Partitions")).split(","),
             )
-            reason = _REASON.search(text)
-            if reason and reason[3] and keys.get("State"):
-                since = datetime.fromisoformat(reason[3])
-                if since.tzinfo is None:
-                    since = utc_of_local(since, self._rows.zone())
-                self._add_state(line_number, name, keys["State"], reason[1], reason[2] or "", since)
+            self._keep(node, self._block_state(text, keys))
         except (ValueError, OverflowError) as why:
             self._rows.reject(line_number, "bad-node", str(why), text)
+
+    def _block_state(self, text: str, keys: dict[str, str]) -> Row | None:
+        reason = _REASON.search(text)
+        if not reason or not reason[3] or not keys.get("State"):
+            return None
+        since = datetime.fromisoformat(reason[3])
+        zone = None if since.tzinfo else self._rows.zone()
+        moment = time_of(reason[3], zone)
+        if moment is None:
+            raise ValueError(f"{reason[3]!r} is no time")
+        return _state(keys["State"], reason[1], reason[2] or "", moment)
 
     def read_table(self) -> None:
         """`sinfo -N -l`: one line for each node and partition; it has no GPUs."""
@@ -194,42 +195,31 @@ class _Inventory:
                 self._rows.reject(line_number, "bad-node", str(why), line)
                 continue
             partitions = [row.get("PARTITION", "").rstrip("*")]
-            for name in names:
-                self._add(
-                    _Node(
-                        name,
-                        line_number,
-                        _known(row.get("GRES")),
-                        "",
-                        n_cpus,
-                        memory_mib,
-                        partitions,
-                    )
-                )
+            gres = _known(row.get("GRES"))
+            nodes = [
+                _Node(name, line_number, gres, "", n_cpus, memory_mib, partitions) for name in names
+            ]
+            are_new = [self._add(node) for node in nodes]
+            if not any(are_new):
+                self._rows.count_folded()
 
-    def _add(self, node: _Node) -> None:
+    def _keep(self, node: _Node, state: Row | None) -> None:
+        """Keep a node and the state in which it is out of service, if it is."""
+        is_new = self._add(node)
+        if state is not None:
+            self._rows.add(
+                "node_states", line=node.line, cluster=self._cluster, node=node.name, **state
+            )
+        elif not is_new:
+            self._rows.count_folded()
+
+    def _add(self, node: _Node) -> bool:
+        """Keep a node, and say whether it is new; one that is known gets its partitions."""
         known = self._nodes.setdefault(node.name, node)
         if known is not node:
             both = [*known.partitions, *node.partitions]
             known.partitions = list(dict.fromkeys(both))
-
-    def _add_state(
-        self, line: int, name: str, spelled: str, reason: str, user: str, since: datetime
-    ) -> None:
-        state, flags = node_state(spelled)
-        if state not in OUT_OF_SERVICE:
-            return
-        self._rows.add(
-            "node_states",
-            line=line,
-            cluster=self._cluster,
-            node=name,
-            state=state,
-            flags=flags,
-            reason=None if reason.strip() in NOTHING else reason.strip(),
-            user=user_name(user),
-            start=since,
-        )
+        return known is node
 
     def batch(self) -> Batch:
         """The nodes and their states."""
@@ -270,6 +260,24 @@ class _Node:
             "memory_bytes": None if self.memory_mib is None else int(self.memory_mib) * _MEBIBYTE,
             "partitions": ",".join(name for name in self.partitions if name) or None,
         }
+
+
+def _state(spelled: str, reason: str, user: str, since: datetime) -> Row | None:
+    """Columns of `node_states`; None for a node in service.
+
+    Raises:
+        ValueError: no state.
+    """
+    state, flags = node_state(spelled)
+    if state not in OUT_OF_SERVICE:
+        return None
+    return {
+        "state": state,
+        "flags": flags,
+        "reason": None if reason.strip() in NOTHING else reason.strip(),
+        "user": user_name(user),
+        "start": since,
+    }
 
 
 def _words(value: Json) -> list[str]:

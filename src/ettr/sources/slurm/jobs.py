@@ -134,6 +134,7 @@ def _batch(rows: LogRows, attempts: AttemptReader, found: list[tuple[int, str]])
         line, text = places[bad.index]
         rows.reject(line, bad.reason, bad.detail, text)
     rows.count_skipped(converted.skipped)
+    rows.count_folded(converted.folded)
     for sentence in attempts.notes():
         rows.note(sentence)
     return rows.batch(attempts=converted.attempts, allocations=converted.allocations)

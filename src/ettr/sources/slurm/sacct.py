@@ -108,7 +108,7 @@ def _batch(part: _Parsed, layout: RecordLayout, reader: AttemptReader, file_id: 
     for line, reason, detail, text in records.broken:
         rejects.add(first_line + line, reason, detail, text.replace(layout.mark, layout.delimiter))
     n = len(records.line)
-    skipped = records.blank + part.headers
+    skipped, folded = records.blank + part.headers, 0
     read = n + len(records.broken) + skipped
     tables: dict[str, pa.Table] = {}
     if n:
@@ -119,10 +119,11 @@ def _batch(part: _Parsed, layout: RecordLayout, reader: AttemptReader, file_id: 
             rejects.add(first_line + int(records.line[bad.index]), bad.reason, bad.detail, text)
         tables = {"attempts": made.attempts, "allocations": made.allocations}
         skipped += made.skipped
+        folded = made.folded
     if rejects.rows:
         rejects.sort()
         tables["rejects"] = rejects.table()
-    return Batch(tables, read, len(rejects.rows), skipped)
+    return Batch(tables, read, len(rejects.rows), skipped, rows_folded=folded)
 
 
 def _columns(

@@ -74,18 +74,21 @@ def _batch(
         records += made
         places += [place] * len(made)
     n_read = len(records) + len(rejects.rows)
-    n_skipped = 0
+    n_skipped = n_folded = 0
     tables: dict[str, pa.Table] = {}
     if records:
         converted = rows_from_sacct_fields(reader, records, places)
-        for bad in converted.bad:
-            place = places[bad.index]
+        of_place = {places[bad.index]: bad for bad in reversed(converted.bad)}
+        for place, bad in sorted(of_place.items()):
             rejects.add(place, bad.reason, bad.detail, short(jobs[place - first]))
         tables = {"attempts": converted.attempts, "allocations": converted.allocations}
         n_skipped = converted.skipped
+        # a job whose id is bad takes its steps along: one reject
+        n_folded = converted.folded + len(converted.bad) - len(of_place)
     if rejects.rows:
+        rejects.sort()
         tables["rejects"] = rejects.table()
-    return Batch(tables, n_read, len(rejects.rows), n_skipped)
+    return Batch(tables, n_read, len(rejects.rows), n_skipped, rows_folded=n_folded)
 
 
 def _records(job: JsonObject, loses_exit_codes: bool) -> list[dict[str, str]]:

@@ -16,11 +16,15 @@ from ettr.sources.slurm.columns import INT, TEXT, Mask, mapped, matches
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """What the steps of each job say of it; null where the log holds none."""
+    """What the steps of each job say of it; null where the log holds none.
+
+    `folded` is the number of steps that follow their job; others say nothing of any.
+    """
 
     state: pa.Array
     code: pa.Array
     signal: pa.Array
+    folded: int = 0
 
     @classmethod
     def fold(
@@ -44,7 +48,7 @@ class Steps:
         names = pa.array([*words.STEP_RANK], TEXT)
         state = names.take(pa.array(worst, mask=worst >= len(names)))
         code, signal = _highest_exit(given, at, parent, ids, n_jobs)
-        return cls(state, code, signal)
+        return cls(state, code, signal, len(at))
 
 
 def _highest_exit(

@@ -92,6 +92,7 @@ def _faults(rows: LogRows) -> tuple[list[_Fault], float]:
             faults.append(fault)
         elif waiting and waiting[0].start_day <= day:
             waiting.popleft().end_day = day
+            rows.count_folded()
         else:
             rows.reject(
                 record.line,
@@ -143,7 +144,7 @@ def _add_nodes(rows: LogRows, failed: list[str], begin: datetime, end: datetime)
     if others:
         rows.note(f"{n_others} nodes without a fault are not in the trace; they are named unseen-N")
     for node in (*failed, *others):
-        rows.add(
+        rows.derive(
             "nodes",
             line=1,
             cluster=CLUSTER,
@@ -160,7 +161,7 @@ def _add_down_intervals(rows: LogRows, faults: list[_Fault], zero: datetime) -> 
         by_node[fault.node].append(fault)
     for node, own in by_node.items():
         for fault, end_day, kinds in _union(sorted(own, key=lambda f: f.start_day)):
-            rows.add(
+            rows.derive(
                 "node_states",
                 line=fault.line,
                 cluster=CLUSTER,

@@ -176,7 +176,7 @@ def _add_event(rows: LogRows, outage: _Outage, record: dict[str, str]) -> None:
 
 def _add_nodes(rows: LogRows, hardware: dict[tuple[str, str], _Hardware]) -> None:
     for (cluster, node), known in hardware.items():
-        rows.add(
+        rows.derive(
             "nodes",
             line=known.line,
             cluster=cluster,
@@ -207,7 +207,7 @@ def _add_down_intervals(rows: LogRows, outages: list[_Outage]) -> None:
     if n_without_node:
         rows.note(f"{n_without_node} records name no node: events only")
     for outage in longest.values():
-        rows.add(
+        rows.derive(
             "node_states",
             line=outage.line,
             cluster=outage.cluster,
