@@ -28,7 +28,7 @@ DEFAULT_CLUSTER = "cluster"
 BATCH_ROWS = 200_000
 BATCH_RECORDS = 2_000_000
 
-# tables of which no row stands for a record that was kept: an allocation is part of its attempt
+# tables whose rows are no records that were kept: an allocation is part of its attempt
 NOT_RECORDS = frozenset({ALLOCATIONS.name, REJECTS.name})
 
 # equal events are looked for among at least this many before them, so that memory stays bounded
