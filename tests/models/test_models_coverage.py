@@ -217,8 +217,15 @@ def test_planted_parameters_are_recovered_on_200_seeds(name):
     "name", ["constant rate", "Weibull", "lognormal", "piecewise constant", "gamma-mixed"]
 )
 def test_the_right_model_wins_on_data_made_by_it(name):
+    # the models named here, not all that are registered: one that is added may be close to another
+    counts = [ConstantRate(), GammaMixed()]
+    lifetimes = [ConstantRate(), Weibull(), Lognormal(), PiecewiseConstant()]
     made = [planted(name, np.random.default_rng(seed), 5000)[1] for seed in range(20)]
-    assert sum(compare_models(data).best.model == name for data in made) >= 18
+    preferred = [
+        compare_models(data, counts if isinstance(data, Counts) else lifetimes).best.model
+        for data in made
+    ]
+    assert preferred.count(name) >= 18
 
 
 @pytest.mark.parametrize("name", ["constant rate", "Weibull", "lognormal"])
