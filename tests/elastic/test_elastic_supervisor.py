@@ -22,6 +22,7 @@ from ettr.elastic.supervision import (  # noqa: E402
     worker_process,
 )
 from ettr.elastic.supervision import supervisor as supervising  # noqa: E402
+from ettr.elastic.supervision.node_identity import this_node  # noqa: E402
 from ettr.elastic.supervision.states import SupervisionState, WorkerState  # noqa: E402
 from ettr.elastic.supervision.supervisor import Supervisor  # noqa: E402
 from ettr.elastic.supervision.worker_process import Worker  # noqa: E402
@@ -46,7 +47,9 @@ class Heard:
 
     def add(self, name: str, state: WorkerState) -> None:
         alive = SimpleNamespace(ending=lambda: False)
-        self.supervisor.roster.workers[name] = Worker(name, None, alive, state, self.now_s)
+        node = this_node({}, None, None).name
+        worker = Worker(name, None, alive, state, self.now_s, node=node)
+        self.supervisor.roster.workers[name] = worker
 
     def beats(self, worker: str, step: int, generation: int, collective_s: float = 60.0) -> dict:
         """A worker sends a heartbeat; who is found hung then."""

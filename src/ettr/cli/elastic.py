@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ettr.cli import options as opt
 from ettr.cli.output import complain, say, say_json
+
+if TYPE_CHECKING:
+    from ettr.elastic.supervision.agent import AgentReport
+    from ettr.elastic.supervision.report import SupervisorReport
 
 SETTINGS = {
     "elastic": {"context_settings": {"allow_extra_args": True, "allow_interspersed_args": False}}
@@ -33,19 +38,76 @@ def elastic(
         ),
     ] = None,
     max_failures: Annotated[int, typer.Option(min=0, help="Losses after which to give up.")] = 64,
+    nnodes: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Nodes that training begins with; more that join are spare nodes."
+        ),
+    ] = None,
+    rdzv: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Where the nodes meet; the node with this address supervises. Under srun the "
+            "first node of the step, if absent.",
+        ),
+    ] = None,
+    node_name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Of this node, if not its host name.")
+    ] = None,
+    rack: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Of this node: copies of shards leave the rack."),
+    ] = None,
+    node_timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", help="A node silent for so long is lost.")
+    ] = 10.0,
+    node_wait: Annotated[
+        float, typer.Option(metavar="SECONDS", help="How long to wait for a node to join.")
+    ] = 600.0,
     json: opt.JsonOption = False,
 ) -> None:
-    """Run CMD as a number of ranks on this machine; one that dies is replaced, the rest live on.
+    """Run CMD as a number of ranks on this node; one that dies is replaced, the rest live on.
 
-    Usage: ettr elastic -n 4 -- python train.py. The script calls ElasticGroup.run (see the tutorial
-    "Survive a killed rank"). Exit 1 if the run could not be brought to its end.
+    Usage: ettr elastic -n 4 -- python train.py. On several nodes, the same command on each:
+    ettr elastic --nnodes 2 --rdzv node001:29400 -n 8 -- python train.py; or srun ettr elastic. The
+    script calls ElasticGroup.run (see the tutorial "Survive a killed rank"). Exit 1 if the run
+    could not be brought to its end.
     """
-    from ettr.elastic import SupervisorOptions, supervise
+    from ettr.elastic.supervision.cluster import node_setting, run_node
+    from ettr.elastic.supervision.node_identity import Meeting
+    from ettr.elastic.supervision.report import SupervisorOptions, SupervisorReport
+    from ettr.elastic.supervision.supervisor import supervise
 
     options = SupervisorOptions(
-        spares=spares, heartbeat_timeout_s=heartbeat, leave_s=leave, max_failures=max_failures
+        spares=spares,
+        heartbeat_timeout_s=heartbeat,
+        leave_s=leave,
+        max_failures=max_failures,
+        node_timeout_s=node_timeout,
+        node_wait_s=node_wait,
     )
-    report = supervise(context.args, ranks, options=options, on_event=complain)
+    setting = node_setting(
+        os.environ,
+        meeting=None if rdzv is None else Meeting.parse(rdzv),
+        n_nodes=nnodes,
+        name=node_name,
+        rack=rack,
+    )
+    report = (
+        supervise(context.args, ranks, options=options, on_event=complain)
+        if setting is None
+        else run_node(context.args, ranks, setting, options=options, on_event=complain)
+    )
+    if isinstance(report, SupervisorReport):
+        _say_run(report, json=json)
+    else:
+        _say_node(report, json=json)
+    if not report.finished:
+        raise typer.Exit(1)
+
+
+def _say_run(report: SupervisorReport, *, json: bool) -> None:
     if json:
         say_json(
             {
@@ -57,10 +119,17 @@ def elastic(
                 "losses": [asdict(loss) for loss in report.losses],
             }
         )
-    else:
-        for loss in report.losses:
-            say(f"lost slot {loss.slot} (pid {loss.pid}, {loss.cause}) at step {loss.step}")
-        ended = "trained to the end" if report.finished else f"gave up: {report.reason}"
-        say(f"{ended}; {len(report.losses)} lost, {report.wall_s:.1f} s")
-    if not report.finished:
-        raise typer.Exit(1)
+        return
+    for loss in report.losses:
+        say(f"lost slot {loss.slot} (pid {loss.pid}, {loss.cause}) at step {loss.step}")
+    ended = "trained to the end" if report.finished else f"gave up: {report.reason}"
+    say(f"{ended}; {len(report.losses)} lost, {report.wall_s:.1f} s")
+
+
+def _say_node(report: AgentReport, *, json: bool) -> None:
+    if json:
+        say_json({"finished": report.finished, **asdict(report)})
+        return
+    ended = "trained to the end" if report.finished else f"gave up: {report.reason}"
+    cut_off = f"; cut off {report.n_fenced} times" if report.n_fenced else ""
+    say(f"node {report.node}: {ended}{cut_off}")

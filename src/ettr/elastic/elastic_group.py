@@ -156,14 +156,15 @@ class ElasticGroup:
         finally:
             self._heartbeat.close()
 
-    def open_ring(self, number: int, slot: int, world: int) -> Ring:
+    def open_ring(self, membership: Membership, slot: int) -> Ring:
         """Open a rank's connections to its neighbours in a generation."""
         host = self._address[0]
         return Ring(
             slot,
-            world,
+            membership.world,
+            stride=membership.buddy_stride,
             idle_s=self._timeouts.collective_s,
-            over=lambda: self._heartbeat.newest > number,
+            over=lambda: self._heartbeat.newest > membership.generation,
             reachable_host=None if host.startswith("127.") else host,
         )
 
@@ -232,8 +233,15 @@ class ElasticGroup:
         return outcome
 
     def _form(self, membership: Membership, slot: int, store: Store) -> None:
-        number, world = membership.generation, len(membership.workers)
-        os.environ.update(RANK=str(slot), LOCAL_RANK=str(slot), WORLD_SIZE=str(world))
+        number, world = membership.generation, membership.world
+        local_rank = membership.local_ranks[slot] if membership.local_ranks else slot
+        on_node = membership.nodes.count(membership.node_of(slot)) or world
+        os.environ.update(
+            RANK=str(slot),
+            LOCAL_RANK=str(local_rank),
+            LOCAL_WORLD_SIZE=str(on_node),
+            WORLD_SIZE=str(world),
+        )
         process_group.form(
             number, store, slot, world, self._timeouts, over=lambda: self._heartbeat.newest > number
         )
@@ -259,7 +267,10 @@ class ElasticGroup:
             RankFailedError: none came: no rank was lost, so the failure was the script's own.
         """
         failed_s = time.monotonic()
-        while time.monotonic() < failed_s + self._timeouts.regroup_s:
+        waiting = rendezvous.waiting_key(membership.generation)
+        while time.monotonic() < failed_s + self._timeouts.regroup_s or self._control.check(
+            [waiting]
+        ):
             newest = self._newest()
             if newest.generation > membership.generation:
                 self._enter(RankState.WAITING)

@@ -46,7 +46,7 @@ class Generation:
     """
 
     def __init__(self, group: RankGroup, membership: Membership, slot: int, store: Store) -> None:
-        self.number, self.slot, self.world = membership.generation, slot, len(membership.workers)
+        self.number, self.slot, self.world = membership.generation, slot, membership.world
         self.membership = membership
         self.state = GenerationState.FORMED
         self._group = group
@@ -172,8 +172,9 @@ class Generation:
 
     def _open_buddies(self) -> BuddyExchange:
         exchanged = self._group.protection.buddy and self.world > 1
-        ring = self._group.open_ring(self.number, self.slot, self.world) if exchanged else None
-        return BuddyExchange(self._group.shards, self.slot, self.world, ring)
+        ring = self._group.open_ring(self.membership, self.slot) if exchanged else None
+        stride = self.membership.buddy_stride
+        return BuddyExchange(self._group.shards, self.slot, self.world, stride, ring)
 
     def _scope(self, buddies: BuddyExchange) -> RecoveryScope:
         group = self._group

@@ -144,12 +144,13 @@ class TorchrunGroup:
         process_group.destroy()
         return result
 
-    def open_ring(self, number: int, slot: int, world: int) -> Ring:
+    def open_ring(self, membership: Membership, slot: int) -> Ring:
         """Open a rank's connections to its neighbours in this attempt."""
         one_node = os.environ.get("LOCAL_WORLD_SIZE") == os.environ["WORLD_SIZE"]
         return Ring(
             slot,
-            world,
+            membership.world,
+            stride=membership.buddy_stride,
             idle_s=self._timeouts.collective_s,
             over=self._over.is_set,
             reachable_host=None if one_node else os.environ.get("MASTER_ADDR"),

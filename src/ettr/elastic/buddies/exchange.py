@@ -1,4 +1,8 @@
-"""Copies of shards in the memory of the next rank, and their way back after a loss."""
+"""Copies of shards in the memory of another rank, and their way back after a loss.
+
+A slot's buddy is `stride` slots further on: the next rank on one machine, a rank of another node
+where there are several.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +19,21 @@ class BuddyExchange:
 
     Args:
         shards: this rank's memory.
+        stride: slots from a rank to its buddy.
         ring: connections to both neighbours; None: nothing is exchanged.
     """
 
-    def __init__(self, shards: ShardStore, slot: int, world: int, ring: Ring | None) -> None:
+    def __init__(
+        self, shards: ShardStore, slot: int, world: int, stride: int, ring: Ring | None
+    ) -> None:
         self._shards, self._slot, self._world, self._ring = shards, slot, world, ring
+        self._stride = stride
         self._previous_bytes = 0
+
+    @property
+    def stride(self) -> int:
+        """Slots from a rank to the one that holds its copies."""
+        return self._stride
 
     @property
     def address(self) -> RingAddress | None:
@@ -33,7 +46,7 @@ class BuddyExchange:
         Raises:
             RuntimeError: a neighbour is not there.
         """
-        self._previous_bytes = ranks[(self._slot - 1) % self._world].n_bytes
+        self._previous_bytes = ranks[(self._slot - self._stride) % self._world].n_bytes
         addresses = [rank.address for rank in ranks if rank.address is not None]
         if self._ring is not None:
             self._ring.join(addresses)
@@ -55,7 +68,7 @@ class BuddyExchange:
         for slot in range(self._world):
             if step in inventory.own[slot] or inventory.live[slot] == step:
                 continue
-            if self._slot == (slot + 1) % self._world:
+            if self._slot == self._buddy(slot):
                 self._connected.send("previous", step, self._shards.neighbour.image_of(step))
             elif self._slot == slot:
                 into = self._shards.own.buffer(inventory.sizes[slot])
@@ -68,7 +81,7 @@ class BuddyExchange:
         if step not in own.steps:
             self._shards.copy_own(pieces, step)
         for slot in range(self._world if self._world > 1 else 0):
-            buddy = (slot + 1) % self._world
+            buddy = self._buddy(slot)
             if step in inventory.neighbour[buddy]:
                 continue
             if self._slot == slot:
@@ -84,6 +97,9 @@ class BuddyExchange:
         """Close the connections to both neighbours; twice is harmless."""
         if self._ring is not None:
             self._ring.close()
+
+    def _buddy(self, slot: int) -> int:
+        return (slot + self._stride) % self._world
 
     @property
     def _connected(self) -> Ring:

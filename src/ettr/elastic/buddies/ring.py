@@ -48,6 +48,7 @@ class Ring:
     Args:
         slot: this rank.
         world: number of ranks, at least 2.
+        stride: the next slot of the ring is so many slots further on.
         token: this rank's secret, without which it accepts no connection; None: a random one.
         idle_s: a transfer of which no byte moves for so long has failed.
         over: whether the generation is over, so that waiting is pointless.
@@ -59,12 +60,13 @@ class Ring:
         slot: int,
         world: int,
         *,
+        stride: int = 1,
         token: str | None = None,
         idle_s: float,
         over: Callable[[], bool],
         reachable_host: str | None = None,
     ) -> None:
-        self._slot, self._world = slot, world
+        self._slot, self._next = slot, (slot + stride) % world
         self._token = token or secrets.token_hex(16)
         self._idle_s, self._over = idle_s, over
         self._listener, self._hosts = _listen(reachable_host)
@@ -85,7 +87,7 @@ class Ring:
         Raises:
             NeighbourLostError: a neighbour is not there.
         """
-        following = addresses[(self._slot + 1) % self._world]
+        following = addresses[self._next]
         self._connections["next"] = _ready(_connect(following))
         self._connections["previous"] = _ready(self._accept())
 

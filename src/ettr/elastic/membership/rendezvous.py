@@ -18,7 +18,7 @@ ENV_STORE = "ETTR_ELASTIC_STORE"
 ENV_WORKER = "ETTR_ELASTIC_WORKER"
 ENV_PROTOCOL = "ETTR_ELASTIC_PROTOCOL"
 # Raised whenever keys or what stands under them change their meaning.
-PROTOCOL = "2"
+PROTOCOL = "3"
 
 
 class Cause(StrEnum):
@@ -40,6 +40,10 @@ class Membership:
         cause: Why the generation began.
         noticed_s: Unix seconds at which the supervisor noticed.
         hung_s: Seconds without a heartbeat before that.
+        nodes: The node of each slot's worker; empty: all are on one machine.
+        local_ranks: The place of each slot's worker on its node, which it keeps; empty: the slot.
+        buddy_stride: The buddy of a slot is so many slots further on. One number for the whole
+            run, because what a buddy holds must stay its predecessor's.
     """
 
     generation: int
@@ -48,6 +52,18 @@ class Membership:
     cause: Cause = Cause.START
     noticed_s: float = 0.0
     hung_s: float = 0.0
+    nodes: tuple[str, ...] = ()
+    local_ranks: tuple[int, ...] = ()
+    buddy_stride: int = 1
+
+    @property
+    def world(self) -> int:
+        """Number of slots."""
+        return len(self.workers)
+
+    def node_of(self, slot: int) -> str:
+        """The node of a slot; on one machine an empty name."""
+        return self.nodes[slot] if self.nodes else ""
 
     def slot_of(self, worker: str) -> int | None:
         """The slot that a worker holds; None: it is a spare, or was replaced."""
@@ -61,7 +77,8 @@ class Membership:
     def from_json(cls, text: str | bytes) -> Membership:
         """The membership that `to_json` wrote."""
         raw = json.loads(text)
-        raw["workers"], raw["lost"] = tuple(raw["workers"]), tuple(raw["lost"])
+        for name in ("workers", "lost", "nodes", "local_ranks"):
+            raw[name] = tuple(raw[name])
         raw["cause"] = Cause(raw["cause"])
         return cls(**raw)
 
@@ -125,6 +142,11 @@ def failed_key(generation: int, worker: str) -> str:
 def trained_key(generation: int, slot: int) -> str:
     """Set by a rank that has trained to the end."""
     return f"ettr/trained/{generation}/{slot}"
+
+
+def waiting_key(generation: int) -> str:
+    """Set by the supervisor while no node is there for the slots that a generation has lost."""
+    return f"ettr/waiting/{generation}"
 
 
 def done_key(generation: int) -> str:

@@ -92,6 +92,7 @@ class RankInventory:
     Attributes:
         full: Steps of the full checkpoints that every rank sees, the newest first.
         timed: What the survivors have timed, as one.
+        buddy_stride: Slots from a rank to the one that holds its copies.
     """
 
     live: tuple[int | None, ...]
@@ -100,9 +101,10 @@ class RankInventory:
     sizes: tuple[int, ...]
     full: tuple[int, ...]
     timed: RunTimings
+    buddy_stride: int = 1
 
     @classmethod
-    def of(cls, ranks: Sequence[Holdings]) -> RankInventory:
+    def of(cls, ranks: Sequence[Holdings], buddy_stride: int = 1) -> RankInventory:
         """From the messages of all ranks, in the order of the slots."""
         survivors = [rank for rank in ranks if rank.live is not None] or ranks
         timed = combined_timings(RunTimings.from_dict(rank.timed) for rank in survivors)
@@ -118,6 +120,7 @@ class RankInventory:
             tuple(rank.n_bytes for rank in ranks),
             tuple(sorted(seen_by_all, reverse=True)),
             timed,
+            buddy_stride,
         )
 
     @property
@@ -163,7 +166,7 @@ class RankInventory:
 
     def held(self, slot: int) -> frozenset[int]:
         """Steps of a slot that are in some memory."""
-        images = self.own[slot] | self.neighbour[(slot + 1) % self.world]
+        images = self.own[slot] | self.neighbour[(slot + self.buddy_stride) % self.world]
         live = self.live[slot]
         return images if live is None else images | {live}
 

@@ -124,7 +124,7 @@ class Recovery:
             ),
         )
         self._scope.buddies.join(ranks)
-        return RankInventory.of(ranks)
+        return RankInventory.of(ranks, self._scope.buddies.stride)
 
     def _noted(self) -> RunTimingsJson | None:
         """What a job of which no process lives has timed."""

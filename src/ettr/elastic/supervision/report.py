@@ -21,6 +21,10 @@ class SupervisorOptions:
         failed_grace_s: Seconds after the first rank reports that a collective failed, until all are
             called to a new generation though none died. A rank that does not leave the old one
             within as long again, or has sent no heartbeat until then, is hung.
+        n_nodes: Nodes that training begins with; further ones that join are spare nodes.
+        node_timeout_s: A node that is silent for so long is lost. It ends its own processes after
+            0.6 of this time without an answer, before their slots are given away.
+        node_wait_s: How long a lost slot waits for a node with room, and a start for its nodes.
         max_failures: More losses end the run.
         max_idle_failures: More failures in a row, without a step between them, end it too.
     """
@@ -31,6 +35,9 @@ class SupervisorOptions:
     failed_grace_s: float = 20.0
     max_failures: int = 64
     max_idle_failures: int = 3
+    n_nodes: int = 1
+    node_timeout_s: float = 10.0
+    node_wait_s: float = 600.0
 
     def __post_init__(self) -> None:
         """Check the values.
@@ -42,7 +49,10 @@ class SupervisorOptions:
         for name in ("spares", "max_failures", "max_idle_failures"):
             if getattr(self, name) < 0:
                 problems.append(f"{name}: {getattr(self, name)} was given; it is 0 or more")
-        for name in ("heartbeat_timeout_s", "leave_s", "failed_grace_s"):
+        if self.n_nodes < 1:
+            problems.append(f"n_nodes: {self.n_nodes} was given; it is 1 or more")
+        times = ("heartbeat_timeout_s", "leave_s", "failed_grace_s", "node_timeout_s")
+        for name in (*times, "node_wait_s"):
             if getattr(self, name) is not None and not getattr(self, name) > 0:
                 problems.append(f"{name}: {getattr(self, name)} was given; it lies above 0")
         if problems:
@@ -61,6 +71,7 @@ class Loss:
     status: int
     noticed_s: float
     step: int
+    node: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,21 +2,38 @@
 
 A spare runs the same command as every rank and waits, everything imported, until a slot is free.
 When a rank dies its slot goes to a spare, the generation is raised, and the survivors regroup in
-the same processes. One machine: the store and the ranks live and die with it.
+the same processes. Agents (`agent.py`) do on other nodes what the supervisor orders. The run ends
+with the supervisor's own node, and is resumed by starting it again.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import socket
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ettr.elastic.membership import rendezvous
 from ettr.elastic.membership.rendezvous import Cause, Membership
 from ettr.elastic.supervision.hang_detector import HangDetector
+from ettr.elastic.supervision.node_identity import (
+    Meeting,
+    NodeIdentity,
+    this_node,
+    with_interface,
+)
+from ettr.elastic.supervision.nodes import LocalNode, NodePool
+from ettr.elastic.supervision.placement import (
+    Place,
+    first_membership,
+    place_lost,
+    sharing_a_node,
+    with_items,
+)
 from ettr.elastic.supervision.report import Loss, SupervisorOptions, SupervisorReport
 from ettr.elastic.supervision.states import (
     RUN_TRANSITIONS,
@@ -38,27 +55,49 @@ _ENDING_S = 120.0  # how long ranks may take to end after the training
 
 def supervise(
     command: Sequence[str],
-    world: int,
+    n_ranks: int,
     *,
     options: SupervisorOptions | None = None,
     environment: Mapping[str, str] | None = None,
     on_event: Callable[[str], None] = lambda _text: None,
+    gathering: Gathering | None = None,
 ) -> SupervisorReport:
-    """Run `world` ranks of a command until all have trained to the end; returns what happened.
+    """Run ranks of a command until all have trained to the end; returns what happened.
 
     Args:
         command: the program and its arguments; it calls `ElasticGroup.from_env().run(train)`.
-        world: number of ranks (slots).
+        n_ranks: number of ranks on each node.
         environment: of the ranks; None: this process's.
         on_event: called with each event, in a sentence.
+        gathering: where other nodes join; None: all ranks are on this machine.
 
     Raises:
-        UsageError: no command, or no rank.
+        UsageError: no command, or no rank; several nodes and nowhere to join.
     """
-    if not command or world < 1:
-        raise UsageError(f"command {list(command)}, {world} ranks: give a command and 1 or more")
-    supervisor = Supervisor(command, world, options or SupervisorOptions(), environment, on_event)
+    options = options or SupervisorOptions()
+    if not command or n_ranks < 1:
+        raise UsageError(f"command {list(command)}, {n_ranks} ranks: give a command and 1 or more")
+    if gathering is None and options.n_nodes > 1:
+        raise UsageError(f"{options.n_nodes} nodes: say where they join (`gathering`)")
+    supervisor = Supervisor(command, n_ranks, options, environment, on_event, gathering=gathering)
     return supervisor.run()
+
+
+@dataclass(frozen=True, slots=True)
+class Gathering:
+    """How other nodes join a run.
+
+    Attributes:
+        meeting: Where; the host is this machine, by an address that all nodes reach.
+        listener: Listens there.
+        node: This machine.
+        token: The secret that agents must know; empty: none.
+    """
+
+    meeting: Meeting
+    listener: socket.socket
+    node: NodeIdentity
+    token: str = ""
 
 
 class Supervisor:
@@ -71,27 +110,46 @@ class Supervisor:
     def __init__(
         self,
         command: Sequence[str],
-        world: int,
+        n_ranks: int,
         options: SupervisorOptions,
         environment: Mapping[str, str] | None = None,
         on_event: Callable[[str], None] = lambda _text: None,
         *,
+        gathering: Gathering | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.state = SupervisionState.FORMING
-        self.store = _serve()
-        workers = tuple(f"w{slot}" for slot in range(world))
+        # Ranks of one machine meet on loopback, whatever its host name resolves to.
+        host = "127.0.0.1" if gathering is None else gathering.meeting.host
+        self.store = _serve(host)
+        self._world = n_ranks * options.n_nodes
+        workers = tuple(f"w{slot}" for slot in range(self._world))
         self.roster = Roster(Membership(1, workers, noticed_s=time.time()))
         self._detector = HangDetector(self.store, self.roster, options)
-        self._command, self._world, self._options = list(command), world, options
+        self._n_ranks, self._options = n_ranks, options
         self._on_event, self._monotonic = on_event, monotonic
-        self._environment = dict(os.environ if environment is None else environment)
-        self._environment[rendezvous.ENV_STORE] = f"127.0.0.1:{self.store.port}"
-        self._environment[rendezvous.ENV_PROTOCOL] = rendezvous.PROTOCOL
-        # Ranks of one machine meet on loopback, whatever its host name resolves to.
-        self._environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        ranks_environment = dict(os.environ if environment is None else environment)
+        store = f"{host}:{self.store.port}"
+        self._nodes = NodePool(
+            LocalNode(
+                this_node({}, None, None) if gathering is None else gathering.node,
+                n_ranks,
+                list(command),
+                {
+                    **with_interface(ranks_environment, host),
+                    rendezvous.ENV_STORE: store,
+                    rendezvous.ENV_PROTOCOL: rendezvous.PROTOCOL,
+                },
+            ),
+            listener=None if gathering is None else gathering.listener,
+            store=store,
+            timeout_s=options.node_timeout_s,
+            token="" if gathering is None else gathering.token,
+            on_event=on_event,
+        )
         self._idle_failures = 0
         self._newcomers: tuple[str, ...] = ()
+        self._unplaced = _Unplaced()
         self._regrouped_s = self._listened_s = self._finishing_s = 0.0
 
     def run(self) -> SupervisorReport:
@@ -99,15 +157,17 @@ class Supervisor:
         begin_s = time.monotonic()
         reason: str | None = "interrupted"
         try:
-            self.publish(self.roster.membership)
-            for _ in range(self._world):
-                self._start(WorkerState.RANK)
-            for _ in range(self._options.spares):
-                self._start(WorkerState.SPARE)
-            reason = self._watch()
+            reason = self._gather()
+            if reason is None:
+                self.publish(self._first_membership())
+                for node in self.roster.membership.nodes:
+                    self._start(WorkerState.RANK, node)
+                self._restock(at_once=True)
+                reason = self._watch()
         finally:
             pids = tuple(worker.process.pid for worker in self.roster.workers.values())
             self._stop_all()
+            self._nodes.dismiss(finished=reason is None, reason=reason or "")
         return SupervisorReport(
             self._world,
             self.roster.membership.generation,
@@ -159,39 +219,100 @@ class Supervisor:
     ) -> None:
         """Fill the lost slots and call all ranks to the next generation.
 
+        Slots for which no node has room wait, and all ranks with them.
+
         Args:
             lost: slot -> the worker that held it.
         """
-        workers = list(self.roster.membership.workers)
         now_s = self._monotonic()
-        for slot in lost:
-            newcomer = self._newcomer()
+        pending = self._unplaced.merged(
+            lost, cause, time.time() if noticed_s is None else noticed_s, hung_s, now_s
+        )
+        before = self.roster.membership
+        places = self._place(pending.slots)
+        if places is None:
+            if not self._unplaced.slots:
+                self.store.set(rendezvous.waiting_key(before.generation), "1")
+                slots = ", ".join(map(str, pending.slots))
+                self._on_event(f"no node has room for slots {slots}: waiting for one to join")
+            self._unplaced = pending
+            return
+        self._unplaced = _Unplaced()
+        newcomers = {slot: self._newcomer(place.node) for slot, place in places.items()}
+        for newcomer in newcomers.values():
             newcomer.heard_s = now_s
-            workers[slot] = newcomer.name
         self.publish(
             replace(
-                self.roster.membership,
-                generation=self.roster.membership.generation + 1,
-                workers=tuple(workers),
-                lost=tuple(sorted(lost)),
-                cause=cause,
-                noticed_s=time.time() if noticed_s is None else noticed_s,
-                hung_s=hung_s,
+                before,
+                generation=before.generation + 1,
+                workers=with_items(before.workers, {s: one.name for s, one in newcomers.items()}),
+                nodes=with_items(before.nodes, {s: place.node for s, place in places.items()}),
+                local_ranks=with_items(
+                    before.local_ranks, {s: place.local_rank for s, place in places.items()}
+                ),
+                lost=tuple(sorted(pending.slots)),
+                cause=pending.cause,
+                noticed_s=pending.noticed_s,
+                hung_s=pending.hung_s,
             )
         )
-        filled = ", ".join(f"slot {s}: {workers[s]}" for s in sorted(lost)) or "all ranks"
-        self._on_event(f"generation {self.roster.membership.generation}: {filled}")
+        self._say_regrouped(places)
         self._regrouped_s = now_s
         self._detector.regrouped(now_s)
-        self._newcomers = tuple(workers[slot] for slot in lost)
+        self._newcomers = tuple(newcomer.name for newcomer in newcomers.values())
+
+    def _gather(self) -> str | None:
+        """Wait until enough nodes have joined; returns why the run is given up, or None."""
+        end_s = self._monotonic() + self._options.node_wait_s
+        while len(self._nodes.alive) < self._options.n_nodes:
+            if self._monotonic() > end_s:
+                return (
+                    f"{len(self._nodes.alive)} of {self._options.n_nodes} nodes had joined after "
+                    f"{self._options.node_wait_s:g} s"
+                )
+            self._nodes.poll()
+            time.sleep(_POLL_S)
+        return None
+
+    def _first_membership(self) -> Membership:
+        nodes = [node.identity for node in self._nodes.alive.values()][: self._options.n_nodes]
+        membership, apart = first_membership(
+            self.roster.membership,
+            [node.name for node in nodes],
+            [node.rack or node.name for node in nodes],
+            self._n_ranks,
+        )
+        if len(nodes) > 1 and not apart:
+            self._on_event("some buddies share a rack: the loss of a rack loses both copies")
+        return membership
+
+    def _place(self, slots: Iterable[int]) -> dict[int, Place] | None:
+        """A place for each slot; None: there is not room for all."""
+        capacity = {name: node.n_ranks for name, node in self._nodes.alive.items()}
+        warm = Counter(spare.node for spare in self.roster.spares if not spare.exit.ending())
+        return place_lost(self.roster.membership, frozenset(slots), capacity, warm)
+
+    def _say_regrouped(self, places: Mapping[int, Place]) -> None:
+        membership = self.roster.membership
+        several = len(set(membership.nodes)) > 1
+        filled = ", ".join(
+            f"slot {slot}: {membership.workers[slot]}" + (f" on {place.node}" if several else "")
+            for slot, place in sorted(places.items())
+        )
+        self._on_event(f"generation {membership.generation}: {filled or 'all ranks'}")
+        together = sharing_a_node(membership.nodes, membership.buddy_stride)
+        if several and together:
+            slots = ", ".join(map(str, together))
+            self._on_event(f"slots {slots} share a node with their buddies: its loss loses both")
 
     def _watch(self) -> str | None:
         """Watch until the run has ended; returns why it was given up, or None."""
         while True:
+            self._nodes.poll()
             dead = self._find_dead()
             self.roster.settle()
             self._restock()
-            reason = self._act_on_failures(dead)
+            reason = self._act_on_failures(dead) or self._place_waiting()
             if reason is not None:
                 self._enter(SupervisionState.GAVE_UP)
                 return reason
@@ -205,7 +326,8 @@ class Supervisor:
         if self.state is SupervisionState.FINISHING:
             return None
         hung: dict[str, float] = {}
-        if self._monotonic() - self._listened_s >= _HEARTBEAT_POLL_S:
+        due = self._monotonic() - self._listened_s >= _HEARTBEAT_POLL_S
+        if due and not self._unplaced.slots:
             self._listened_s = self._monotonic()
             hung = self.find_hung()
             if not (dead or hung) and self._detector.wait_for_nobody(self._monotonic()):
@@ -215,8 +337,23 @@ class Supervisor:
                 return reason
         return self._replace(dead, hung) if dead or hung else None
 
+    def _place_waiting(self) -> str | None:
+        """Give slots that wait for a node another chance; returns why the run is given up."""
+        waiting = self._unplaced
+        if not waiting.slots:
+            return None
+        if self._place(waiting.slots) is not None:
+            self.regroup({}, waiting.cause, noticed_s=waiting.noticed_s, hung_s=waiting.hung_s)
+        elif self._monotonic() - waiting.since_s > self._options.node_wait_s:
+            slots = ", ".join(map(str, waiting.slots))
+            wait_s = self._options.node_wait_s
+            return f"no node with room for slots {slots} joined within {wait_s:g} s"
+        return None
+
     def _find_dead(self) -> list[str]:
-        watched = [*self.roster.ranks, *self.roster.spares]
+        # a slot that waits for a node still names the worker that it lost
+        ranks = [worker for worker in self.roster.ranks if worker.state is WorkerState.RANK]
+        watched = [*ranks, *self.roster.spares]
         dead = [worker.name for worker in watched if worker.exit.ending()]
         # Once all have trained to the end, how a process ends does not matter any more.
         return [] if not dead or self._all_trained() else dead
@@ -256,7 +393,8 @@ class Supervisor:
         self._on_event(f"spare {spare.name} ended with status {status}")
         if status not in (-signal.SIGKILL, -signal.SIGTERM):
             return f"spare {spare.name} ended with status {status} before it had a slot"
-        self._start(WorkerState.SPARE)
+        if spare.node in self._nodes.alive:
+            self._start(WorkerState.SPARE, spare.node)
         return None
 
     def _lose(self, worker: Worker, slot: int, cause: Cause, noticed_s: float) -> None:
@@ -269,36 +407,44 @@ class Supervisor:
             status=0,
             noticed_s=noticed_s,
             step=self.roster.best_step,
+            node=worker.node,
         )
         self.roster.lose(worker, loss)
         self._on_event(f"slot {slot}: {worker.name} (pid {worker.process.pid}) {cause}")
 
-    def _newcomer(self) -> Worker:
-        """A warm spare, or a process that is started now."""
+    def _newcomer(self, node: str) -> Worker:
+        """A warm spare of a node, or a process that is started there now."""
         for spare in self.roster.spares:
-            if not spare.exit.ending():
+            if spare.node == node and not spare.exit.ending():
                 spare.enter(WorkerState.RANK)
                 return spare
-        return self._start(WorkerState.RANK)
+        return self._start(WorkerState.RANK, node)
 
-    def _start(self, state: WorkerState) -> Worker:
+    def _start(self, state: WorkerState, node: str) -> Worker:
         name = f"w{len(self.roster.workers)}"
-        now_s = self._monotonic()
-        worker = Worker.start(name, self._command, self._environment, state=state, now_s=now_s)
+        worker = Worker.start(name, self._nodes.alive[node], state=state, now_s=self._monotonic())
         self.roster.workers[name] = worker
         return worker
 
-    def _restock(self) -> None:
-        """Start the next spare once the one before has made a step in its slot.
+    def _restock(self, *, at_once: bool = False) -> None:
+        """Start a node's next spare once the newcomers before have made a step in their slots.
 
-        Its import takes a core for a second or more, which the regrouping must not wait for.
+        Its import takes a core for a second or more, which the regrouping must not wait for. A
+        node without ranks is a spare node, whose every place is kept warm.
         """
-        if len(self.roster.spares) >= self._options.spares:
-            return
+        in_use = self.roster.membership.nodes
+        for name, node in self._nodes.alive.items():
+            n_spares = sum(spare.node == name for spare in self.roster.spares)
+            wanted = self._options.spares if name in in_use else node.n_ranks
+            if n_spares >= wanted:
+                continue
+            if at_once or name not in in_use or self._newcomers_stepped():
+                self._start(WorkerState.SPARE, name)
+
+    def _newcomers_stepped(self) -> bool:
         newcomers = [self.roster.workers[name] for name in self._newcomers]
         stepped = all(worker.heartbeat.step >= 0 for worker in newcomers)
-        if stepped or self._monotonic() - self._regrouped_s > _SPARE_WAIT_S:
-            self._start(WorkerState.SPARE)
+        return stepped or self._monotonic() - self._regrouped_s > _SPARE_WAIT_S
 
     def _all_trained(self) -> bool:
         number = self.roster.membership.generation
@@ -332,8 +478,27 @@ class Supervisor:
         self.state = transition(self.state, state, RUN_TRANSITIONS, "the run")
 
 
-def _serve() -> TCPStore:
+@dataclass(frozen=True, slots=True)
+class _Unplaced:
+    """Lost slots for which no node has room, and what is known of the loss."""
+
+    slots: Mapping[int, str] = field(default_factory=dict)
+    cause: Cause = Cause.DIED
+    noticed_s: float = 0.0
+    hung_s: float = 0.0
+    since_s: float = 0.0
+
+    def merged(
+        self, lost: Mapping[int, str], cause: Cause, noticed_s: float, hung_s: float, now_s: float
+    ) -> _Unplaced:
+        """These and further ones: the first loss counts, since all ranks have stood since then."""
+        if not self.slots:
+            return _Unplaced(lost, cause, noticed_s, hung_s, now_s)
+        return replace(self, slots={**self.slots, **lost})
+
+
+def _serve(host: str) -> TCPStore:
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-    store: TCPStore = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    store: TCPStore = TCPStore(host, 0, is_master=True, wait_for_workers=False)
     return store

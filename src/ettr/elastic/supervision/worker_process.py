@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ettr.elastic.membership.rendezvous import ENV_WORKER, Heartbeat, Membership
-from ettr.elastic.supervision.process_exit import ExitWatch
+from ettr.elastic.membership.rendezvous import Heartbeat, Membership
+from ettr.elastic.supervision.nodes import Node, ProcessEnd, WorkerProcess
 from ettr.elastic.supervision.report import Loss
 from ettr.elastic.supervision.states import WORKER_TRANSITIONS, WorkerState, transition
 
@@ -24,31 +23,25 @@ class Worker:
         n_heartbeats: How many have arrived.
         behind_since_s: Since when its generation is an older one (monotonic); None: it is not.
         loss: Index of its loss in the roster.
+        node: Name of the node that it runs on.
     """
 
     name: str
-    process: subprocess.Popen[bytes]
-    exit: ExitWatch
+    process: WorkerProcess
+    exit: ProcessEnd
     state: WorkerState
     heard_s: float
     heartbeat: Heartbeat = field(default_factory=Heartbeat)
     n_heartbeats: int = 0
     behind_since_s: float | None = None
     loss: int | None = None
+    node: str = ""
 
     @classmethod
-    def start(
-        cls,
-        name: str,
-        command: Sequence[str],
-        environment: Mapping[str, str],
-        *,
-        state: WorkerState,
-        now_s: float,
-    ) -> Worker:
-        """Start a process of the command."""
-        process = subprocess.Popen(list(command), env={**environment, ENV_WORKER: name})
-        return cls(name, process, ExitWatch(process.pid), state, now_s)
+    def start(cls, name: str, node: Node, *, state: WorkerState, now_s: float) -> Worker:
+        """Start a process on a node."""
+        process, end = node.start(name)
+        return cls(name, process, end, state, now_s, node=node.identity.name)
 
     def enter(self, state: WorkerState) -> None:
         """Go to another state.

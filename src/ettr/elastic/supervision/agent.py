@@ -1,0 +1,231 @@
+"""The agent of a node: starts and ends processes for a supervisor on another node.
+
+Standard library only. It holds a lease (see `nodes.py`): without a confirmed ping its processes are
+killed before the supervisor gives their slots away. It then tries to join again, as a spare node.
+"""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from ettr.elastic.membership.rendezvous import ENV_PROTOCOL, ENV_STORE, PROTOCOL
+from ettr.elastic.supervision.channel import Channel, ChannelClosedError, Message
+from ettr.elastic.supervision.node_identity import Meeting, NodeIdentity, with_interface
+from ettr.elastic.supervision.nodes import ProcessEnd, WorkerProcess, start_process
+from ettr.errors import UsageError
+
+_POLL_S = 0.01
+_PING_S = 0.5
+_RETRY_S = 0.2
+_CONNECT_S = 5.0
+_REAP_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class AgentReport:
+    """How a node's part of a run ended.
+
+    Attributes:
+        reason: Why it did not come to its end; None: every rank trained to the end.
+        n_fenced: How often the node ended its own processes because it was cut off.
+    """
+
+    node: str
+    reason: str | None
+    n_fenced: int
+
+    @property
+    def finished(self) -> bool:
+        """Whether every rank of the run trained to the end."""
+        return self.reason is None
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    finished: bool
+    reason: str
+
+
+class _RefusedError(Exception):
+    """The supervisor does not take this node."""
+
+
+def serve_node(
+    command: Sequence[str],
+    n_ranks: int,
+    meeting: Meeting,
+    node: NodeIdentity,
+    *,
+    environment: Mapping[str, str],
+    token: str = "",
+    join_s: float = 600.0,
+    on_event: Callable[[str], None] = lambda _text: None,
+) -> AgentReport:
+    """Serve a run until it has ended; returns how.
+
+    Args:
+        command: what every process of the run is.
+        n_ranks: room on this node.
+        environment: of the processes.
+        token: the secret of the run; empty: none.
+        join_s: how long to look for the supervisor, at the start and after the connection is lost.
+        on_event: called with each event, in a sentence.
+    """
+    n_fenced = 0
+    agent = _Agent(command, n_ranks, meeting, node, environment, token, on_event)
+    while True:
+        try:
+            agent.join(join_s)
+            ended = agent.serve()
+            return AgentReport(node.name, None if ended.finished else ended.reason, n_fenced)
+        except ChannelClosedError as error:
+            n_fenced += bool(agent.processes)
+            on_event(f"cut off from the supervisor ({error}): the processes here are ended")
+        except (_RefusedError, UsageError) as error:
+            return AgentReport(node.name, str(error), n_fenced)
+        finally:
+            agent.end_all()
+
+
+@dataclass(slots=True)
+class _Agent:
+    command: Sequence[str]
+    n_ranks: int
+    meeting: Meeting
+    node: NodeIdentity
+    environment: Mapping[str, str]
+    token: str
+    on_event: Callable[[str], None]
+    processes: dict[str, tuple[WorkerProcess, ProcessEnd]] = field(default_factory=dict)
+    ending: set[str] = field(default_factory=set)
+    reported: set[str] = field(default_factory=set)
+    channel: Channel | None = None
+    lease_s: float = 0.0
+
+    def join(self, join_s: float) -> None:
+        """Connect, and be welcomed.
+
+        Raises:
+            UsageError: there is no supervisor.
+            _RefusedError: it does not take this node.
+        """
+        end_s = time.monotonic() + join_s
+        while True:
+            try:
+                self._take_welcome(self._hello(end_s))
+                return
+            except OSError as error:  # a closed channel is one
+                if time.monotonic() > end_s:
+                    raise UsageError(
+                        f"no supervisor at {self.meeting} within {join_s:g} s ({error}): the node "
+                        f"that holds it is gone or was never there; start the command again on "
+                        f"all nodes, and training resumes from its checkpoints"
+                    ) from error
+                time.sleep(_RETRY_S)
+
+    def serve(self) -> _Ended:
+        """Follow the supervisor's orders until it ends the run.
+
+        Raises:
+            ChannelClosedError: the lease ran out, or the supervisor is gone.
+        """
+        channel = self._connected
+        confirmed_s, pinged_s, number = time.monotonic(), -_PING_S, 0
+        sent_s: dict[int, float] = {}
+        while True:
+            now_s = time.monotonic()
+            if now_s - pinged_s >= _PING_S:
+                pinged_s, number = now_s, number + 1
+                sent_s[number] = now_s
+                channel.send(kind="ping", number=number)
+            for message in channel.receive(_POLL_S):
+                if message["kind"] == "pong":
+                    confirmed_s = max(confirmed_s, sent_s.pop(int(message["number"] or 0), 0.0))
+                elif message["kind"] == "end":
+                    return _Ended(bool(message.get("finished")), str(message.get("reason")))
+                else:
+                    self._obey(message)
+            self._report_ends()
+            # By when the ping was sent: the supervisor counts from when it came, which is later.
+            if time.monotonic() - confirmed_s > self.lease_s:
+                raise ChannelClosedError(f"no answer for {self.lease_s:g} s")
+
+    def end_all(self) -> None:
+        """Kill every process and forget it; close the connection."""
+        for process, _ in self.processes.values():
+            if process.poll() is None:
+                process.kill()
+        for process, end in self.processes.values():
+            with suppress(subprocess.TimeoutExpired):  # it hangs in the kernel, in one last call
+                process.wait(_REAP_S)
+            end.close()
+        self.processes.clear()
+        self.ending.clear()
+        self.reported.clear()
+        if self.channel is not None:
+            self.channel.close()
+            self.channel = None
+
+    @property
+    def _connected(self) -> Channel:
+        if self.channel is None:
+            raise ChannelClosedError("not connected")
+        return self.channel
+
+    def _hello(self, end_s: float) -> Message:
+        address = (self.meeting.host, self.meeting.port)
+        channel = self.channel = Channel(socket.create_connection(address, _CONNECT_S))
+        channel.send(
+            kind="hello",
+            protocol=PROTOCOL,
+            token=self.token,
+            node=self.node.name,
+            index=self.node.index,
+            rack=self.node.rack,
+            ranks=self.n_ranks,
+        )
+        # A supervisor that is importing answers when it is ready.
+        while not (answers := channel.receive(_CONNECT_S)):
+            if time.monotonic() > end_s:
+                raise ChannelClosedError("no answer")
+        return answers[0]
+
+    def _take_welcome(self, answer: Message) -> None:
+        if answer["kind"] != "welcome":
+            raise _RefusedError(str(answer.get("reason")))
+        self.lease_s = float(answer.get("lease_s") or 0.0)
+        self.environment = {
+            **with_interface(self.environment, self.meeting.host),
+            ENV_STORE: str(answer.get("store")),
+            ENV_PROTOCOL: PROTOCOL,
+        }
+        self.on_event(f"joined the run at {self.meeting} as {answer.get('node')}")
+
+    def _obey(self, message: Message) -> None:
+        worker = str(message.get("worker"))
+        if message["kind"] == "start" and worker not in self.processes:
+            started = start_process(self.command, self.environment, worker)
+            self.processes[worker] = started
+            self._connected.send(kind="started", worker=worker, pid=started[0].pid)
+        elif message["kind"] == "kill" and worker in self.processes:
+            process, _ = self.processes[worker]
+            if process.poll() is None:
+                process.kill()
+
+    def _report_ends(self) -> None:
+        for worker, (process, end) in self.processes.items():
+            if worker in self.reported:
+                continue
+            status = process.poll()
+            if status is not None:
+                self.reported.add(worker)
+                end.close()
+                self._connected.send(kind="ended", worker=worker, status=status)
+            elif worker not in self.ending and end.ending():
+                self.ending.add(worker)
+                self._connected.send(kind="ending", worker=worker)

@@ -1,0 +1,153 @@
+"""Which node a slot's worker runs on, and how far away its buddy is. Standard library only."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from ettr.elastic.membership.rendezvous import Membership
+
+ValueT = TypeVar("ValueT")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Room for one rank.
+
+    Attributes:
+        node: Its name.
+        local_rank: Which of the node's places, and so which GPU.
+    """
+
+    node: str
+    local_rank: int
+
+
+def buddy_stride(racks: Sequence[str], ranks_per_node: int) -> tuple[int, bool]:
+    """Slots from a rank to its buddy, and whether that always lies outside the rank's rack.
+
+    Slots fill the nodes one after another, so a stride of whole nodes puts every buddy on another
+    node. The smallest that leaves every rack is chosen; where none does, the next node. One node:
+    the next rank.
+
+    Args:
+        racks: of each node, in the order of the slots; without a topology each node's own name.
+        ranks_per_node: the same on every node.
+    """
+    n_nodes = len(racks)
+    if n_nodes == 1:
+        return 1, False
+    for distance in range(1, n_nodes):
+        if all(rack != racks[(i + distance) % n_nodes] for i, rack in enumerate(racks)):
+            return distance * ranks_per_node, True
+    return ranks_per_node, False
+
+
+def free_places(capacity: Mapping[str, int], taken: Iterable[Place]) -> dict[str, list[int]]:
+    """Free places of each node, lowest first.
+
+    Args:
+        capacity: ranks that each living node has room for.
+        taken: the places of ranks that live.
+    """
+    occupied = set(taken)
+    return {
+        node: [rank for rank in range(n_ranks) if Place(node, rank) not in occupied]
+        for node, n_ranks in capacity.items()
+    }
+
+
+def choose_node(
+    free: Mapping[str, Sequence[int]],
+    warm: Mapping[str, int],
+    *,
+    before: str,
+    avoid: Collection[str],
+) -> str | None:
+    """The node for the worker of a lost slot; None: no node has room.
+
+    First the node that the slot was on, since its other ranks stay neighbours. Then a node that
+    keeps slot and buddy apart, has a warm process, and has the most room.
+
+    Args:
+        free: free places of each living node.
+        warm: waiting processes of each node.
+        before: the node that the slot was on.
+        avoid: the nodes of the slot's buddy, and of the slot whose buddy it is.
+    """
+    candidates = [node for node, places in free.items() if places]
+    if not candidates:
+        return None
+    return min(
+        candidates,
+        key=lambda node: (
+            node != before,
+            node in avoid,
+            warm.get(node, 0) == 0,
+            -len(free[node]),
+            node,
+        ),
+    )
+
+
+def first_membership(
+    membership: Membership, nodes: Sequence[str], racks: Sequence[str], ranks_per_node: int
+) -> tuple[Membership, bool]:
+    """The slots of a run on its nodes, and whether every buddy is in another rack.
+
+    Args:
+        membership: without nodes.
+        racks: of each node.
+    """
+    # the nodes of one rack in a row, so that a stride of whole racks leaves it
+    order = sorted(range(len(nodes)), key=lambda i: racks.index(racks[i]))
+    stride, apart = buddy_stride([racks[i] for i in order], ranks_per_node)
+    placed = replace(
+        membership,
+        nodes=tuple(nodes[i] for i in order for _ in range(ranks_per_node)),
+        local_ranks=tuple(range(ranks_per_node)) * len(nodes),
+        buddy_stride=stride,
+    )
+    return placed, apart
+
+
+def place_lost(
+    membership: Membership,
+    lost: Collection[int],
+    capacity: Mapping[str, int],
+    warm: Mapping[str, int],
+) -> dict[int, Place] | None:
+    """A place for each lost slot; None: there is not room for all.
+
+    Args:
+        membership: in which they were lost.
+        capacity: ranks that each living node has room for.
+        warm: waiting processes of each node.
+    """
+    world, stride = membership.world, membership.buddy_stride
+    nodes = list(membership.nodes) or [next(iter(capacity))] * world
+    local_ranks = membership.local_ranks or tuple(range(world))
+    kept = [Place(nodes[slot], local_ranks[slot]) for slot in range(world) if slot not in lost]
+    free, waiting = free_places(capacity, kept), dict(warm)
+    places: dict[int, Place] = {}
+    for slot in sorted(lost):
+        buddies = ((slot + stride) % world, (slot - stride) % world)
+        avoid = {nodes[buddy] for buddy in buddies if buddy not in lost or buddy in places}
+        node = choose_node(free, waiting, before=nodes[slot], avoid=avoid)
+        if node is None:
+            return None
+        places[slot], nodes[slot] = Place(node, free[node].pop(0)), node
+        waiting[node] = waiting.get(node, 0) - 1
+    return places
+
+
+def with_items(values: tuple[ValueT, ...], changed: Mapping[int, ValueT]) -> tuple[ValueT, ...]:
+    """The values with some replaced; none of nothing."""
+    return tuple(changed.get(index, value) for index, value in enumerate(values))
+
+
+def sharing_a_node(nodes: Sequence[str], stride: int) -> list[int]:
+    """Slots whose buddy runs on the same node: the loss of that node loses both copies."""
+    world = len(nodes)
+    return [slot for slot in range(world) if nodes[slot] == nodes[(slot + stride) % world]]
