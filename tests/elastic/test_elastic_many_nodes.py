@@ -1,0 +1,195 @@
+"""Nodes in network namespaces, each with real ranks: one is killed whole, one is cut off.
+
+Two nodes of two ranks train (`elastic_worker.py`), a third waits. The nodes share no loopback and
+no memory; what a lost node held is on another node or nowhere.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from subprocess import Popen
+
+import pytest
+
+import node_networks
+from elastic_runs import WORKER
+from node_networks import NodeNetwork
+
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
+pytest.importorskip("torch")
+if reason := node_networks.why_not():
+    pytest.skip(reason, allow_module_level=True)
+
+RANKS, STEPS, WAIT_S = 2, 40, 150.0
+ETTR = [sys.executable, "-c", "from ettr.cli.main import main; main()"]
+
+
+class Job:
+    """The run's processes on each node, and what its ranks wrote."""
+
+    def __init__(self, folder: Path, nodes: dict[str, NodeNetwork], **config: object) -> None:
+        folder.mkdir()
+        self.folder, self.nodes = folder, nodes
+        settings = {"steps": STEPS, "hold": 12} | config
+        (folder / "config.json").write_text(json.dumps(settings))
+        self.processes: dict[str, Popen[bytes]] = {}
+
+    def start(self, name: str, *options: str) -> None:
+        node, first = self.nodes[name], next(iter(self.nodes.values()))
+        words = ["--nnodes", "2", "--rdzv", f"{first.address}:29400", "--node-name", name]
+        words += ["-n", str(RANKS), "--spares", "0", "--node-timeout", "4", *options]
+        command = [*ETTR, "elastic", *words, "--", sys.executable, str(WORKER)]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        with (self.folder / f"{name}.txt").open("a") as output:
+            self.processes[name] = node.start(
+                [*command, str(self.folder / "config.json")], environment, output
+            )
+
+    def start_all(self) -> None:
+        """Two nodes that train and one that waits: the order of joining decides."""
+        may_start = {"a": lambda: True, "b": lambda: "supervises" in self.said("a")}
+        may_start["c"] = lambda: "node b: room" in self.said("a")
+        for name, ready in may_start.items():
+            self.until(ready)
+            self.start(name)
+
+    def lines(self, event: str) -> list[dict]:
+        texts = [path.read_text() for path in self.folder.glob("log-*.jsonl")]
+        lines = [line for text in texts for line in text.splitlines(keepends=True)]
+        parsed = [json.loads(line) for line in lines if line.endswith("\n")]
+        return [line for line in parsed if line["event"] == event]
+
+    def said(self, name: str) -> str:
+        path = self.folder / f"{name}.txt"
+        return path.read_text() if path.exists() else ""
+
+    def until(self, holds: Callable[[], object]) -> None:
+        end_s = time.monotonic() + WAIT_S
+        while not holds():
+            assert time.monotonic() < end_s, {name: self.said(name) for name in self.nodes}
+            time.sleep(0.05)
+
+    def held(self) -> bool:
+        """Whether every slot has done the step that all of them wait after."""
+        return len({line["slot"] for line in self.lines("step") if line["step"] == 12}) == 4
+
+    def spare_is_warm(self) -> bool:
+        # a process of the spare node that has opened its log waits for a slot
+        return len(list(self.folder.glob("log-*.jsonl"))) >= 6
+
+    def go(self) -> None:
+        (self.folder / "go").touch()
+
+    def ends(self, name: str) -> int:
+        return self.processes[name].wait(WAIT_S)
+
+    def hashes(self) -> list[str]:
+        paths = [self.folder / f"final-{slot}.json" for slot in range(4)]
+        return [json.loads(path.read_text())["hash"] for path in paths]
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[dict[str, NodeNetwork]]:
+    with node_networks.cluster("abc", subnet=17) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def undisturbed(
+    nodes: dict[str, NodeNetwork], tmp_path_factory: pytest.TempPathFactory
+) -> list[str]:
+    job = Job(tmp_path_factory.mktemp("nodes") / "undisturbed", nodes, hold=None)
+    job.start("a")
+    job.start("b")
+    assert (job.ends("a"), job.ends("b")) == (0, 0), (job.said("a"), job.said("b"))
+    return job.hashes()
+
+
+def test_a_node_killed_whole_moves_to_the_spare_node_and_loses_no_step(
+    nodes: dict[str, NodeNetwork], undisturbed: list[str], tmp_path: Path
+) -> None:
+    job = Job(tmp_path / "killed", nodes)
+    job.start_all()
+    job.until(lambda: job.held() and job.spare_is_warm())
+    before = {line["slot"]: line["pid"] for line in job.lines("recovered")}
+    nodes["b"].kill()
+    job.go()
+    assert (job.ends("a"), job.ends("c")) == (0, 0), (job.said("a"), job.said("c"))
+    after = [line for line in job.lines("recovered") if line["generation"] == 2]
+    assert {(line["source"], line["lost_steps"]) for line in after} == {("replica", 0)}
+    assert {line["slot"]: line["pid"] == before[line["slot"]] for line in after} == {
+        0: True,
+        1: True,
+        2: False,
+        3: False,
+    }
+    assert "slot 2: w4 on c, slot 3: w5 on c" in job.said("a")
+    assert job.hashes() == undisturbed
+
+
+def test_a_node_that_is_cut_off_ends_its_ranks_before_they_are_replaced_and_comes_back(
+    nodes: dict[str, NodeNetwork], undisturbed: list[str], tmp_path: Path
+) -> None:
+    job = Job(tmp_path / "cut", nodes)
+    job.start_all()
+    job.until(lambda: job.held() and job.spare_is_warm())
+    ranks = [pid for pid in nodes["b"].pids() if pid != job.processes["b"].pid]
+    assert len(ranks) == RANKS
+    nodes["b"].cut()
+    try:
+        job.until(lambda: "cut off from the supervisor" in job.said("b"))
+        job.until(lambda: not set(ranks) & set(nodes["b"].pids()))
+        gone_s = time.time()
+        job.until(lambda: len(job.lines("recovered")) >= 8)
+        assert min(r["formed_s"] for r in job.lines("recovered") if r["generation"] == 2) > gone_s
+    finally:
+        nodes["b"].mend()
+    job.until(lambda: job.said("b").count("joined the run") == 2)
+    job.go()
+    assert [job.ends(name) for name in "abc"] == [0, 0, 0]
+    assert "cut off 1 times" in job.said("b")
+    assert {r["source"] for r in job.lines("recovered") if r["generation"] == 2} == {"replica"}
+    assert job.hashes() == undisturbed
+
+
+def test_without_a_spare_node_the_ranks_wait_until_one_joins(
+    nodes: dict[str, NodeNetwork], undisturbed: list[str], tmp_path: Path
+) -> None:
+    job = Job(tmp_path / "late", nodes)
+    job.start("a")
+    job.start("b")
+    job.until(job.held)
+    nodes["b"].kill()
+    job.until(lambda: "waiting for one to join" in job.said("a"))
+    job.start("c")
+    job.go()
+    assert (job.ends("a"), job.ends("c")) == (0, 0), (job.said("a"), job.said("c"))
+    assert job.hashes() == undisturbed
+
+
+def test_with_the_supervisors_node_the_run_ends_and_starts_again_from_storage(
+    nodes: dict[str, NodeNetwork], undisturbed: list[str], tmp_path: Path
+) -> None:
+    job = Job(tmp_path / "first", nodes, full_every=10)
+    job.start("a")
+    job.start("b", "--node-wait", "3")
+    job.until(job.held)
+    nodes["a"].kill()
+    assert job.ends("b") == 1
+    assert "start the command again on all nodes" in job.said("b")
+    assert nodes["b"].pids() == []
+    job.go()
+    job.start("a")
+    job.start("b")
+    assert (job.ends("a"), job.ends("b")) == (0, 0), (job.said("a"), job.said("b"))
+    resumed = job.lines("recovered")[-4:]
+    assert {(line["source"], line["step"]) for line in job.lines("recovered")} == {
+        ("start", 0),
+        ("resume", 10),
+    }, resumed
+    assert job.hashes() == undisturbed
