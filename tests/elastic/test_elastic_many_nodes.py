@@ -58,6 +58,10 @@ class Job:
             self.until(ready)
             self.start(name)
 
+    def lose(self, name: str) -> None:
+        self.nodes[name].kill()
+        self.processes[name].wait(WAIT_S)
+
     def lines(self, event: str) -> list[dict]:
         texts = [path.read_text() for path in self.folder.glob("log-*.jsonl")]
         lines = [line for text in texts for line in text.splitlines(keepends=True)]
@@ -117,7 +121,7 @@ def test_a_node_killed_whole_moves_to_the_spare_node_and_loses_no_step(
     job.start_all()
     job.until(lambda: job.held() and job.spare_is_warm())
     before = {line["slot"]: line["pid"] for line in job.lines("recovered")}
-    nodes["b"].kill()
+    job.lose("b")
     job.go()
     assert (job.ends("a"), job.ends("c")) == (0, 0), (job.said("a"), job.said("c"))
     after = [line for line in job.lines("recovered") if line["generation"] == 2]
@@ -164,7 +168,7 @@ def test_without_a_spare_node_the_ranks_wait_until_one_joins(
     job.start("a")
     job.start("b")
     job.until(job.held)
-    nodes["b"].kill()
+    job.lose("b")
     job.until(lambda: "waiting for one to join" in job.said("a"))
     job.start("c")
     job.go()
@@ -179,7 +183,7 @@ def test_with_the_supervisors_node_the_run_ends_and_starts_again_from_storage(
     job.start("a")
     job.start("b", "--node-wait", "3")
     job.until(job.held)
-    nodes["a"].kill()
+    job.lose("a")
     assert job.ends("b") == 1
     assert "start the command again on all nodes" in job.said("b")
     assert nodes["b"].pids() == []
