@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ettr.errors import UsageError
 
 _SIOCGIFADDR = 0x8915  # linux/sockios.h: the IPv4 address of an interface
-# Below the ephemeral ports of Linux; under Slurm each job takes its own.
+# Below the ephemeral ports of Linux; under Slurm the job's number picks one.
 _FIRST_PORT, _N_PORTS = 20_000, 10_000
 
 
@@ -73,7 +73,7 @@ def this_node(environment: Mapping[str, str], name: str | None, rack: str | None
 
 
 def slurm_meeting(environment: Mapping[str, str], first_node: str) -> Meeting:
-    """Where the nodes of a Slurm step meet: on its first node, at a port of the job's own."""
+    """Where the nodes of a Slurm step meet: on its first node, at a port that the job's number picks."""
     job = environment.get("SLURM_JOB_ID", "0")
     number = int(job) if job.isdecimal() else 0
     return Meeting(first_node, _FIRST_PORT + number % _N_PORTS)
