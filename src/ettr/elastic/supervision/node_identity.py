@@ -73,7 +73,7 @@ def this_node(environment: Mapping[str, str], name: str | None, rack: str | None
 
 
 def slurm_meeting(environment: Mapping[str, str], first_node: str) -> Meeting:
-    """Where the nodes of a Slurm step meet: on its first node, at a port that the job's number picks."""
+    """Where the nodes of a Slurm step meet: on the first, at a port that the job's number picks."""
     job = environment.get("SLURM_JOB_ID", "0")
     number = int(job) if job.isdecimal() else 0
     return Meeting(first_node, _FIRST_PORT + number % _N_PORTS)
@@ -88,7 +88,7 @@ def listen(meeting: Meeting) -> socket.socket | None:
 
 
 def interface_towards(host: str) -> str | None:
-    """Name of the interface through which a host is reached; None: cannot tell."""
+    """Name of the interface through which a host is reached; None: unknown."""
     with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((host, 9))  # sends nothing; picks the interface of the route
         address = probe.getsockname()[0]
