@@ -36,7 +36,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 from safetensors.torch import load_file, save_file
 
-from ettr.checkpoint import CheckedReader, CheckedWriter, Extra, RunningCheckpoint, restore
+from ettr.checkpoint import CheckedReader, CheckedWriter, RunningCheckpoint, restore
 from ettr.checkpoint.dcp import METADATA
 from ettr.checkpoint.slots.durable_io import OsDisk
 from ettr.errors import EttrError
@@ -44,7 +44,7 @@ from ettr.errors import EttrError
 OLD, NEW = 1, 2
 PAGE_BYTES = 4096
 SHAPES = {"emb": (150, 32), "w1": (64, 64), "b1": (64,), "w2": (64, 40), "b2": (40,)}
-EXTRA_ROW = "ettr running, extra"
+OBJECT_ROW = "ettr running, object"
 KINDS = ("kill", "power cut", "bit flip", "truncation", "disk full")
 State = dict[str, torch.Tensor]
 Files = dict[str, bytes]
@@ -185,21 +185,38 @@ class CheckedDcp(Dcp):
         return [(name, data) for name, data in sorted(new.items()) if name != METADATA]
 
 
-def extra_of(step: int) -> dict[str, object]:
+class Values:
     """What is no tensor, at a step: as large as random states are."""
+
+    def __init__(self, step: int | None = None) -> None:
+        self.held: dict[str, object] | None = None if step is None else values_of(step)
+
+    def state_dict(self) -> dict[str, object]:
+        """The values."""
+        return self.held or {}
+
+    def load_state_dict(self, state_dict: dict[str, object]) -> None:
+        """Take them back."""
+        self.held = state_dict
+
+
+def values_of(step: int) -> dict[str, object]:
+    """The values of a step, a function of the step alone."""
     words = np.random.default_rng(step).integers(0, 2**32, 624, np.uint32)
     return {"at": step, "words": words, "raw": bytes([step % 251]) * 5000, "of": (step, None)}
 
 
-def extra_outcome(extra: Extra | None, newest: int = NEW) -> str:
+def object_outcome(folder: Path, into: State, newest: int = NEW) -> str:
     """`newest`, `older`, `none` or `wrong`; wrong too where the label is of another step."""
-    if extra is None:
+    values = Values()
+    report = restore(folder, {**into, "values": values}, allow_missing=True)
+    if values.held is None or report.objects_step is None:
         return "none"
-    expected = extra_of(extra.step)
-    words = extra.values.pop("words", None)
-    if not np.array_equal(words, expected.pop("words")) or extra.values != expected:
+    expected = values_of(report.objects_step)
+    words = values.held.pop("words", None)
+    if not np.array_equal(words, expected.pop("words")) or values.held != expected:
         return "wrong"
-    return "newest" if extra.step >= newest else "older"
+    return "newest" if report.objects_step >= newest else "older"
 
 
 class RecordingDisk(OsDisk):
@@ -222,28 +239,28 @@ class Running(Format):
     def __init__(self) -> None:
         self._disk = RecordingDisk()
         self._before = b""
-        self.extras: Counter[str] = Counter()
+        self.objects: Counter[str] = Counter()
 
     def record(self, folder: Path) -> None:
         """Save OLD whole, then record the writes of NEW."""
-        state = state_of(OLD)
+        state, values = state_of(OLD), Values(OLD)
         with RunningCheckpoint(
-            folder, state, policy="full", block_bytes=8192, disk=self._disk
+            folder, {**state, "values": values}, policy="full", block_bytes=8192, disk=self._disk
         ) as checkpoint:
-            checkpoint.step(OLD, extra_of(OLD))
+            checkpoint.step(OLD)
             checkpoint.wait()
             self._before = next(folder.glob("slot-0/blocks-*")).read_bytes()
             self._disk.writes.clear()
             for name, tensor in state_of(NEW).items():
                 state[name].copy_(tensor)
-            checkpoint.step(NEW, extra_of(NEW))
+            values.held = values_of(NEW)
+            checkpoint.step(NEW)
             checkpoint.wait()
 
     def load(self, folder: Path) -> State:
         """The newest step of which every block is whole; and no block may ever be wrong."""
         into = {name: torch.ones(shape) for name, shape in SHAPES.items()}
-        held = restore(folder, into, allow_missing=True).extras.get("0")
-        self.extras[extra_outcome(held)] += 1
+        self.objects[object_outcome(folder, into)] += 1
         restore(folder, into, mode="newest")
         old, new = state_of(OLD), state_of(NEW)
         for name, tensor in into.items():
@@ -359,11 +376,11 @@ def real_kills(n: int, scratch: Path, seed: int) -> tuple[Counter[str], Counter[
     """Kill `n` processes with SIGKILL while they save round after round; then restore.
 
     A child reports each step that it knows to be durable; the restored step may not be older.
-    Returns the outcomes of the state and of `extra`.
+    Returns the outcomes of the tensors and of the object.
     """
     rng = random.Random(seed)
     found: Counter[str] = Counter()
-    extras: Counter[str] = Counter()
+    objects: Counter[str] = Counter()
     for trial in range(n):
         root = scratch / f"real-{trial}"
         reader, writer = os.pipe()
@@ -381,20 +398,23 @@ def real_kills(n: int, scratch: Path, seed: int) -> tuple[Counter[str], Counter[
         durable = int.from_bytes(reported[-8:], "little") if len(reported) % 8 == 0 else 0
         outcomes = _after_real_kill(root, durable)
         found[outcomes[0]] += 1
-        extras[outcomes[1]] += 1
+        objects[outcomes[1]] += 1
         shutil.rmtree(root)
-    return found, extras
+    return found, objects
 
 
 def _save_until_killed(root: Path, durable_steps: int) -> None:
     try:
         torch.set_num_threads(1)
         state = {"x": torch.zeros(3000), "y": torch.zeros(40, 50)}
-        checkpoint = RunningCheckpoint(root, state, policy="full", block_bytes=4096)
+        values = Values(0)
+        parts = {**state, "values": values}
+        checkpoint = RunningCheckpoint(root, parts, policy="full", block_bytes=4096)
         for step in range(1, 1_000_000):
             for tensor in state.values():
                 tensor.fill_(step)
-            checkpoint.step(step, extra_of(step))
+            values.held = values_of(step)
+            checkpoint.step(step)
             checkpoint.wait()
             os.write(durable_steps, step.to_bytes(8, "little"))
     finally:
@@ -404,14 +424,13 @@ def _save_until_killed(root: Path, durable_steps: int) -> None:
 def _after_real_kill(root: Path, durable: int) -> tuple[str, str]:
     into = {"x": torch.zeros(3000), "y": torch.zeros(40, 50)}
     try:
-        held = restore(root, into, allow_missing=True).extras.get("0")
+        held = object_outcome(root, into, durable)
         report = restore(root, into, mode="consistent")
     except EttrError:
         return "none", "none"
-    extra = extra_outcome(held, durable)
     if any(not bool((tensor == report.newest_step).all()) for tensor in into.values()):
-        return "wrong", extra
-    return "newest" if report.newest_step in {durable, durable + 1} else "older", extra
+        return "wrong", held
+    return "newest" if report.newest_step in {durable, durable + 1} else "older", held
 
 
 def run(n: int, n_real: int, seed: int, kinds: tuple[str, ...] = KINDS) -> Iterator[tuple]:
@@ -423,15 +442,15 @@ def run(n: int, n_real: int, seed: int, kinds: tuple[str, ...] = KINDS) -> Itera
     base = Path("/dev/shm") if Path("/dev/shm").is_dir() else None  # noqa: S108 - speed only
     with tempfile.TemporaryDirectory(dir=base) as scratch:
         if n_real:
-            found, extras = real_kills(n_real, Path(scratch), seed)
+            found, objects = real_kills(n_real, Path(scratch), seed)
             yield Running.name, "real SIGKILL", n_real, found
-            yield EXTRA_ROW, "real SIGKILL", n_real, extras
+            yield OBJECT_ROW, "real SIGKILL", n_real, objects
         for kind in kinds:
             for fmt in formats:
                 yield fmt.name, kind, n, trials(fmt, kind, n, Path(scratch), seed)
                 if isinstance(fmt, Running):
-                    yield EXTRA_ROW, kind, n, fmt.extras
-                    fmt.extras = Counter()
+                    yield OBJECT_ROW, kind, n, fmt.objects
+                    fmt.objects = Counter()
 
 
 def main() -> int:
@@ -455,7 +474,7 @@ def main() -> int:
         )
         if name.startswith(("ettr", "DCP +")):
             failed += found["wrong"]
-        if name in {Running.name, EXTRA_ROW} and kind in {
+        if name in {Running.name, OBJECT_ROW} and kind in {
             "kill",
             "power cut",
             "disk full",

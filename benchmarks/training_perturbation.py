@@ -156,7 +156,6 @@ def watch(case: Case, seed: int, folder: Path) -> dict[str, tuple[float, ...]]:
                         folder / policy,
                         state,
                         policy=policy,
-                        extra_bytes=0,
                         seed=seed,
                         every_steps=case.every if policy == "full" else 1,
                         budget=Budget(fraction=1 / case.every),

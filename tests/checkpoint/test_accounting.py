@@ -174,16 +174,23 @@ def test_a_tensor_that_a_hook_makes_is_refused(tmp_path: Path) -> None:
         TrainingState(model)
 
 
-def test_extra_state_of_a_module_is_named(tmp_path: Path) -> None:
+def test_extra_state_of_a_module_comes_back(tmp_path: Path) -> None:
     class Counting(nn.Linear):
+        calls = 0
+
         def get_extra_state(self):
-            return {"calls": 3}
+            return {"calls": self.calls}
 
         def set_extra_state(self, state):
-            pass
+            self.calls = state["calls"]
 
-    with pytest.warns(UserWarning, match=r"0\._extra_state: extra state of a module is not part"):
-        TrainingState(nn.Sequential(Counting(2, 2)))
+    model = nn.Sequential(Counting(2, 2))
+    model[0].calls = 3
+    with RunningCheckpoint(tmp_path, model) as checkpoint:
+        checkpoint.save_all(1)
+    other = nn.Sequential(Counting(2, 2))
+    assert restore(tmp_path, other).objects == ("0._extra_state",)
+    assert other[0].calls == 3
 
 
 def test_optimizers_that_keep_lists_are_refused(tmp_path: Path) -> None:
@@ -362,11 +369,11 @@ def test_a_change_that_cannot_be_saved_is_reported_and_training_goes_on(tmp_path
     train(model, optimizer)
     weight = model[0].weight
     with RunningCheckpoint(tmp_path, TrainingState(model, optimizer), policy="full") as checkpoint:
-        checkpoint.save_all(1, {"seen": 1})
+        checkpoint.save_all(1)
         model[0].weight = nn.Parameter(torch.eye(3, 4).to_sparse())
         optimizer.param_groups[0]["params"] = list(model.parameters())
         for step in (2, 3):
-            report = checkpoint.step(step, {"seen": step})
+            report = checkpoint.step(step)
             assert "0.weight is a Tensor (torch.sparse_coo) whose bytes" in report.error
             assert (report.blocks, report.durable_step) == (0, 1)
         with pytest.raises(CheckpointError, match="whose bytes cannot be reached"):
@@ -378,5 +385,4 @@ def test_a_change_that_cannot_be_saved_is_reported_and_training_goes_on(tmp_path
         assert checkpoint.step(4).error is None
         checkpoint.wait()
         assert {age.step for age in checkpoint.ages()} == {4}
-    report = restore(tmp_path, TrainingState(model, optimizer))
-    assert (report.extra, report.extra_step) == ({"seen": 3}, 3)
+    assert restore(tmp_path, TrainingState(model, optimizer)).newest_step == 4

@@ -36,18 +36,18 @@ def bench():
 def test_a_thousand_kills_at_random_bytes(bench, tmp_path: Path) -> None:
     running = bench.Running()
     found = bench.trials(running, "kill", 1000, tmp_path, seed=1)
-    for outcomes in (found, running.extras):
+    for outcomes in (found, running.objects):
         assert outcomes["wrong"] == outcomes["none"] == 0
         assert outcomes["newest"] + outcomes["older"] == 1000
-    assert running.extras["newest"]  # some of the kills come after it: it is written last
+    assert running.objects["newest"]  # some of the kills come after it: it is written last
 
 
 @pytest.mark.parametrize("kind", ["power cut", "bit flip", "truncation", "disk full"])
 def test_no_damage_loads_a_wrong_tensor(bench, tmp_path: Path, kind: str) -> None:
     running = bench.Running()
     found = bench.trials(running, kind, 300, tmp_path, seed=2)
-    assert sum(running.extras.values()) == 300
-    for outcomes in (found, running.extras):
+    assert sum(running.objects.values()) == 300
+    for outcomes in (found, running.objects):
         assert outcomes["wrong"] == 0
         if kind != "truncation":  # which may take both places of a block
             assert outcomes["none"] == 0
@@ -62,8 +62,8 @@ def test_checked_dcp_notices_and_plain_formats_do_not(bench, tmp_path: Path) -> 
 # forked children: Python warns that the parent may have threads; it has none by then
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_processes_really_killed_while_saving(bench, tmp_path: Path) -> None:
-    found, extras = bench.real_kills(40, tmp_path, seed=4)
-    assert found == extras == {"newest": 40}
+    found, objects = bench.real_kills(40, tmp_path, seed=4)
+    assert found == objects == {"newest": 40}
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small file system: root only")

@@ -54,10 +54,15 @@ def test_a_step_done_again_by_a_successor_is_not_mixed(tmp_path: Path) -> None:
 def test_other_blocks_of_a_step_that_was_gone_back_behind_do_not_win(tmp_path: Path) -> None:
     """Blocks of four rows at step 100; the successor began again at 50 with blocks of two."""
     table = torch.full((8, 2), 100.0)
-    with RunningCheckpoint(tmp_path, {"w": table}, rows={"w": 4}, extra_bytes=0) as rc:
+    with RunningCheckpoint(tmp_path, {"w": table}, rows={"w": 4}) as rc:
         rc.save_all(100)
     with RunningCheckpoint(
-        tmp_path, {"w": table}, rows={"w": 2}, extra_bytes=0, policy="round-robin", budget=ONE_BLOCK
+        tmp_path,
+        {"w": table},
+        rows={"w": 2},
+        policy="round-robin",
+        budget=ONE_BLOCK,
+        newer="overwrite",
     ) as rc:
         save(rc, {"w": table}, 50, 50.0)
     found = torch.zeros(8, 2)

@@ -28,6 +28,7 @@ from ettr.checkpoint import (  # noqa: E402
 )
 from ettr.checkpoint.rounds.selection import BlockView, choose  # noqa: E402
 from ettr.checkpoint.slots.durable_io import OsDisk  # noqa: E402
+from held_value import HeldValue  # noqa: E402
 
 
 def make(seed: int = 0, optimizer=torch.optim.AdamW, **options):
@@ -73,13 +74,16 @@ def assert_same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> None:
 def test_a_full_save_comes_back_bit_for_bit(tmp_path: Path, optimizer, options) -> None:
     model, opt = make(0, optimizer, **options)
     train(model, opt, 3)
-    with RunningCheckpoint(tmp_path, TrainingState(model, opt), block_bytes=512) as rc:
-        rc.save_all(3, {"loader": [1, 2]})
+    position = HeldValue([1, 2])
+    parts = {"model": model, "optimizer": opt, "loader": position}
+    with RunningCheckpoint(tmp_path, parts, block_bytes=512) as rc:
+        rc.save_all(3)
     other, other_opt = make(1, optimizer, **options)
-    report = restore(tmp_path, TrainingState(other, other_opt), slot=0)
+    position.value = None
+    report = restore(tmp_path, {"model": other, "optimizer": other_opt, "loader": position}, slot=0)
     assert_same(snapshot(model, opt), snapshot(other, other_opt))
     assert (report.oldest_step, report.newest_step, report.consistent) == (3, 3, True)
-    assert report.extra == {"loader": [1, 2]}
+    assert (report.objects, report.objects_step, position.value) == (("loader",), 3, [1, 2])
     assert report.fresh_moments == ()
     train(model, opt, 2, seed=5)
     train(other, other_opt, 2, seed=5)
@@ -151,7 +155,6 @@ def test_priority_saves_what_moved_most(tmp_path: Path) -> None:
         {"table": table},
         policy="priority",
         rows={"table": 4},
-        extra_bytes=0,
         budget=Budget(fraction=1 / 16),
     ) as rc:
         rc.save_all(0)
@@ -374,10 +377,8 @@ def test_options_are_checked_together(tmp_path: Path) -> None:
         Budget()
     with pytest.raises(UsageError, match="fraction: 2 was given; it lies above 0 and up to 1"):
         Budget(fraction=2)
-    rc = RunningCheckpoint(tmp_path, {"a": torch.ones(1)}, extra_bytes=32)
-    with pytest.raises(UsageError, match="raise extra_bytes of RunningCheckpoint"):
-        rc.step(1, {"x": "y" * 40})
-    rc.close()
+    with pytest.raises(UsageError, match="newer: 'ask' was given; it is one of stop, keep, overw"):
+        RunningCheckpoint(tmp_path, {"a": torch.ones(1)}, newer="ask")
 
 
 def test_replicas_save_each_block_once(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from torch import nn  # noqa: E402
 
 from ettr.checkpoint import Budget, RunningCheckpoint, TrainingState, restore  # noqa: E402
 from ettr.checkpoint.slots.durable_io import OsDisk  # noqa: E402
+from held_value import HeldValue  # noqa: E402
 
 
 class MovingDisk(OsDisk):
@@ -33,31 +34,38 @@ class MovingDisk(OsDisk):
         super().fdatasync(fd)
 
 
-def test_save_all_tries_again_after_a_failed_round_and_keeps_its_extra(tmp_path: Path) -> None:
-    disk, table = MovingDisk(), torch.zeros(8)
-    with RunningCheckpoint(tmp_path, {"w": table}, policy="full", disk=disk) as rc:
+def test_save_all_tries_again_after_a_failed_round(tmp_path: Path) -> None:
+    disk, table, position = MovingDisk(), torch.zeros(8), HeldValue(0)
+    state = {"w": table, "loader": position}
+    with RunningCheckpoint(tmp_path, state, policy="full", disk=disk) as rc:
         rc.save_all(0)
         disk.full = True
-        rc.step(1, {"loader": 1})
+        position.value = 1
+        rc.step(1)
         with pytest.raises(CheckpointError, match="No space"):
             rc.wait()
         with pytest.raises(CheckpointError, match="No space"):
-            rc.save_all(2, {"loader": 2})
+            rc.save_all(2)
         disk.full = False
         table += 1
+        position.value = 3
         assert rc.save_all(3).error is None
-    report = restore(tmp_path, {"w": torch.zeros(8)})
-    assert (report.oldest_step, report.extra, report.extra_step) == (3, {"loader": 2}, 2)
+    position.value = None
+    report = restore(tmp_path, {"w": torch.zeros(8), "loader": position})
+    assert (report.oldest_step, position.value, report.objects_step) == (3, 3, 3)
 
 
-def test_a_slot_without_blocks_keeps_its_extra(tmp_path: Path) -> None:
+def test_a_slot_without_blocks_keeps_its_objects(tmp_path: Path) -> None:
     """Under plain data parallelism there may be more replicas than blocks."""
     model = nn.Linear(2, 2, bias=False)
     for rank in range(2):
-        with RunningCheckpoint(tmp_path, TrainingState(model, replica=(rank, 2)), slot=rank) as rc:
-            rc.save_all(5, {"rank": rank})
-    extras = restore(tmp_path, model).extras
-    assert {slot: extra.values["rank"] for slot, extra in extras.items()} == {"0": 0, "1": 1}
+        state = TrainingState.of({"model": model, "loader": HeldValue(rank)}, replica=(rank, 2))
+        with RunningCheckpoint(tmp_path, state, slot=rank) as rc:
+            rc.save_all(5)
+    for rank in range(2):
+        position = HeldValue()
+        restore(tmp_path, {"model": model, "loader": position}, objects_of=rank)
+        assert position.value == rank
 
 
 def test_no_room_when_moments_appear_is_reported_and_tried_again(
@@ -133,21 +141,21 @@ def test_movement_is_of_the_step_at_which_it_was_measured(tmp_path: Path) -> Non
     assert estimated.delta_norm == pytest.approx(by_hand.delta_norm, rel=1e-5)
 
 
-def test_extra_given_where_no_round_begins_is_in_the_next(tmp_path: Path) -> None:
-    """Once while the writer is busy, once at a step at which no round is due."""
-    table, disk = torch.zeros(8), MovingDisk()
-    with RunningCheckpoint(tmp_path, {"w": table}, policy="full", every_steps=2, disk=disk) as rc:
+def test_objects_are_of_the_step_of_their_round(tmp_path: Path) -> None:
+    """Not of one at which the writer was busy, nor of one at which no round was due."""
+    position, disk = HeldValue(), MovingDisk()
+    state = {"w": torch.zeros(8), "loader": position}
+    with RunningCheckpoint(tmp_path, state, policy="full", every_steps=2, disk=disk) as rc:
         disk.go.clear()
-        rc.step(0)
-        assert rc.step(2, {"loader": 2}).skipped
+        for step in (0, 2):
+            position.value = step
+            skipped = rc.step(step).skipped
         disk.go.set()
+        assert skipped
         rc.wait()
-        rc.step(4)
-        rc.wait()
-        first = restore(tmp_path, {"w": table})
-        rc.step(5, {"loader": 5})
-        rc.step(6)
-        rc.wait()
-        second = restore(tmp_path, {"w": table})
-    assert (first.extra, first.extra_step, first.newest_step) == ({"loader": 2}, 2, 4)
-    assert (second.extra, second.extra_step, second.newest_step) == ({"loader": 5}, 5, 6)
+        for step in (4, 5, 6, 7):
+            position.value = step
+            rc.step(step)
+            rc.wait()
+            report = restore(tmp_path, state)
+            assert (position.value, report.objects_step) == (step - step % 2, report.newest_step)

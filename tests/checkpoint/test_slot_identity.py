@@ -17,6 +17,7 @@ pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
 
 from ettr.checkpoint import RunningCheckpoint, restore  # noqa: E402
+from held_value import HeldValue  # noqa: E402
 
 
 def save(root: Path, slot: int, value: float, *, step: int = 1, name: str = "w") -> None:
@@ -109,17 +110,17 @@ def test_a_file_system_without_hard_links_is_named(tmp_path: Path, monkeypatch) 
         SlotWriter.create(slot_folder(tmp_path, 0), LAYOUT)
 
 
-def test_a_round_of_extra_alone_makes_no_step_durable(tmp_path: Path) -> None:
+def test_a_round_of_objects_alone_makes_no_step_durable(tmp_path: Path) -> None:
     """Priority: nothing was scored yet at the first step after `save_all`, so no block is saved."""
-    table = {"w": torch.zeros(8)}
+    table = {"w": torch.zeros(8), "position": HeldValue(1)}
     with RunningCheckpoint(tmp_path, table, policy="priority") as checkpoint:
         checkpoint.save_all(0)
         table["w"] += 1
-        assert checkpoint.step(1, {"position": 1}).blocks == 0
+        assert checkpoint.step(1).blocks == 0
         checkpoint.wait()
         assert checkpoint.durable_step == 0
         table["w"] += 1
         checkpoint.step(2)
         checkpoint.wait()
         assert checkpoint.durable_step == 2
-    assert restore(tmp_path, table).extra_step == 1
+    assert restore(tmp_path, table).objects_step == 2

@@ -1,6 +1,6 @@
 """Running checkpoints, checked storage for DCP, restores and exports.
 
-    from ettr.checkpoint import Budget, RunningCheckpoint, TrainingState, restore
+    from ettr.checkpoint import Budget, RunningCheckpoint, restore
 
 Names are resolved when they are first used. Importing the package needs the standard library only,
 and so does verifying a checkpoint: `verify`, `survey`, `block_ages` and the metrics. What touches
@@ -18,17 +18,20 @@ if TYPE_CHECKING:
     from ettr.checkpoint.age_metrics import prometheus_text, write_metrics
     from ettr.checkpoint.dcp import CheckedReader, CheckedWriter, verify_dcp
     from ettr.checkpoint.export import Export, export_dcp, export_safetensors
+    from ettr.checkpoint.object_selection import saved_objects
     from ettr.checkpoint.perturbation import Perturbation
     from ettr.checkpoint.restore_report import RestoreReport
     from ettr.checkpoint.restoring import restore
+    from ettr.checkpoint.resuming import Start
     from ettr.checkpoint.rounds.budget import Budget
     from ettr.checkpoint.rounds.selection import POLICIES
     from ettr.checkpoint.running_checkpoint import RunningCheckpoint, StepReport
     from ettr.checkpoint.slots.ownership import fence
     from ettr.checkpoint.slots.reader import BadBlock
     from ettr.checkpoint.state import State, TensorState, TrainingState
-    from ettr.checkpoint.tensors.extra_state import Extra, read_extra, write_extra
-    from ettr.checkpoint.tensors.rng import rng_state, set_rng_state
+    from ettr.checkpoint.tensors.objects import Stateful
+    from ettr.checkpoint.tensors.rng import RandomStates, rng_state, set_rng_state
+    from ettr.checkpoint.tensors.typed_values import SavedValues, read_values, write_values
     from ettr.checkpoint.verification import (
         BlockAge,
         Survey,
@@ -46,12 +49,15 @@ __all__ = [
     "CheckedWriter",
     "CheckpointError",
     "Export",
-    "Extra",
     "FencedError",
     "Perturbation",
+    "RandomStates",
     "RestoreReport",
     "RunningCheckpoint",
+    "SavedValues",
+    "Start",
     "State",
+    "Stateful",
     "StepReport",
     "Survey",
     "TensorState",
@@ -61,15 +67,16 @@ __all__ = [
     "export_safetensors",
     "fence",
     "prometheus_text",
-    "read_extra",
+    "read_values",
     "restore",
     "rng_state",
+    "saved_objects",
     "set_rng_state",
     "survey",
     "verify",
     "verify_dcp",
-    "write_extra",
     "write_metrics",
+    "write_values",
 ]
 
 _MODULE_OF = {
@@ -79,12 +86,15 @@ _MODULE_OF = {
     "CheckedReader": "dcp",
     "CheckedWriter": "dcp",
     "Export": "export",
-    "Extra": "tensors.extra_state",
     "POLICIES": "rounds.selection",
     "Perturbation": "perturbation",
+    "RandomStates": "tensors.rng",
     "RestoreReport": "restore_report",
     "RunningCheckpoint": "running_checkpoint",
+    "SavedValues": "tensors.typed_values",
+    "Start": "resuming",
     "State": "state",
+    "Stateful": "tensors.objects",
     "StepReport": "running_checkpoint",
     "Survey": "verification",
     "TensorState": "state",
@@ -94,15 +104,16 @@ _MODULE_OF = {
     "export_safetensors": "export",
     "fence": "slots.ownership",
     "prometheus_text": "age_metrics",
-    "read_extra": "tensors.extra_state",
+    "read_values": "tensors.typed_values",
     "restore": "restoring",
     "rng_state": "tensors.rng",
+    "saved_objects": "object_selection",
     "set_rng_state": "tensors.rng",
     "survey": "verification",
     "verify": "verification",
     "verify_dcp": "dcp",
-    "write_extra": "tensors.extra_state",
     "write_metrics": "age_metrics",
+    "write_values": "tensors.typed_values",
 }
 
 if not TYPE_CHECKING:  # a type checker reads the imports above, and knows no other name

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from ettr.checkpoint.perturbation import Perturbation
 from ettr.checkpoint.slots.reader import BadBlock
-from ettr.checkpoint.tensors.extra_state import Extra
 from ettr.recovery.planner import RecoveryPolicy, iteration_cost
 
 
@@ -27,10 +24,12 @@ class RestoreReport:
             are zero again, their step counts with them.
         unused_moments: Saved moments for which the optimizer has no place (only with
             allow_missing=True).
-        extra: The last `extra` that was given: of the slot that was read or, where all were read,
-            of the one that is furthest.
-        extra_step: The step that `extra` belongs to.
-        extras: The last `extra` of every slot.
+        objects: Objects that were handed their state.
+        objects_step: The step that objects and parameter groups are of; after a torn write an
+            earlier one than the blocks'. None: none were saved.
+        missing_objects: Objects that kept the state they had, and `parameter groups` if learning
+            rates and the like did.
+        unused_objects: Saved objects that were not given.
         restored_fraction: Share of the elements of the model's parameters and buffers, those of
             all ranks counted.
         mean_step: Mean over the blocks.
@@ -45,10 +44,11 @@ class RestoreReport:
     fell_back: tuple[BadBlock, ...]
     missing: tuple[str, ...]
     fresh_moments: tuple[str, ...]
-    extra: dict[str, Any]
     restore_s: float
-    extra_step: int | None = None
-    extras: Mapping[str, Extra] = field(default_factory=dict)
+    objects: tuple[str, ...] = ()
+    objects_step: int | None = None
+    missing_objects: tuple[str, ...] = ()
+    unused_objects: tuple[str, ...] = ()
     restored_fraction: float = 1.0
     mean_step: float | None = None
     reached_step: int | None = None
@@ -80,8 +80,17 @@ class RestoreReport:
             f"({self.blocks} of {self.known_blocks} blocks)",
             *self._age_clauses(policy),
             f"in {self.restore_s:.2f} s",
+            *self._object_clauses(),
         ]
         return ", ".join(clauses)
+
+    def _object_clauses(self) -> list[str]:
+        clauses = []
+        if self.objects_step is not None and self.objects_step != self.newest_step:
+            clauses.append(f"objects of step {self.objects_step}")
+        if left := (*self.missing_objects, *self.unused_objects):
+            clauses.append(f"not restored: {', '.join(left)}")
+        return clauses
 
     def _age_clauses(self, policy: RecoveryPolicy | None) -> list[str]:
         if self.oldest_step is None or self.newest_step is None:

@@ -1,7 +1,7 @@
 """Restore a state from a running checkpoint, on any layout, trusting no unchecked byte.
 
 The live shards are described, the record of each block is chosen, payloads are copied as they are
-checked, and step counts are settled last.
+checked, step counts are settled, and objects are handed their states last.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from ettr.checkpoint import perturbation as perturbations
 from ettr.checkpoint.coverage import RestoreCoverage
 from ettr.checkpoint.errors import CheckpointError
+from ettr.checkpoint.object_selection import ObjectChoice, choose_objects, warn_of_old_format
 from ettr.checkpoint.perturbation import Perturbation, RestoredBlock
 from ettr.checkpoint.restore_report import RestoreReport
 from ettr.checkpoint.slots.layout import Component, Key
@@ -28,15 +29,16 @@ from ettr.checkpoint.slots.record_selection import (
     MODES,
     OpenCheckpoint,
     candidates,
-    extras_of,
+    consistent_steps,
     good_payloads,
     newest_consistent,
+    object_records,
+    objects_of,
     open_checkpoint,
 )
 from ettr.checkpoint.state import State, as_state
-from ettr.checkpoint.tensors.extra_state import Extra
 from ettr.checkpoint.tensors.regions import Region, intersection, n_elements, region_of
-from ettr.checkpoint.tensors.shards import Shard
+from ettr.checkpoint.tensors.shards import PARAM, Shard
 from ettr.checkpoint.tensors.tensor_slices import (
     as_tensor,
     copy_in_this_thread,
@@ -49,10 +51,12 @@ from ettr.errors import UsageError
 
 def restore(
     root: str | os.PathLike[str],
-    state: State | nn.Module | Mapping[str, Tensor],
+    state: State | nn.Module | Mapping[str, object],
     *,
     slot: int | str | tuple[int, ...] | None = None,
     mode: str = "newest",
+    step: int | None = None,
+    objects_of: int | str | tuple[int, ...] | None = None,
     check: bool = True,
     allow_missing: bool = False,
     cast: bool = False,
@@ -62,7 +66,8 @@ def restore(
     """Copy a checkpoint into the live tensors of `state`; returns what was restored.
 
     The state may be sharded otherwise than it was saved: blocks are global regions. Moments are
-    created where the optimizer has none; gradients stay. If this raises, the state may be half
+    created where the optimizer has none; gradients stay. Objects get their state by
+    `load_state_dict`, parameter groups their options. If this raises, the state may be half
     restored and must not be trained on.
 
     Args:
@@ -70,9 +75,12 @@ def restore(
         slot: read this slot only (a replaced rank reads its own); None: all slots.
         mode: `newest`, each block's newest good copy (ages may differ); or `consistent`, the
             newest step of which every block has a good copy.
+        step: with `consistent`: this step, or an error.
+        objects_of: the slot whose objects count where all slots are read; None: what they agree on.
         check: False skips the checksums of payloads (to measure what they cost; never to train).
-        allow_missing: go on where an element of a parameter or buffer is not covered, or a saved
-            moment has no place in the optimizer; the report names them.
+        allow_missing: go on where an element of a parameter or buffer is not covered, an object or
+            a parameter group has no saved state, a saved moment has no place in the optimizer, or a
+            saved object was not given to a state with an optimizer; the report names them.
         cast: convert values that were saved in another type.
         reached_step: step that the survivors have reached; with it the report says how stale the
             restored blocks are, and estimates ‖δ‖ (see `perturbation.estimated`).
@@ -81,29 +89,33 @@ def restore(
     Raises:
         UsageError: no such mode.
         CheckpointError: no checkpoint, no consistent step, a value of another shape or type, or one
-            that is not restored.
+            that is not restored; an object that does not take its state.
     """
     begin = time.perf_counter()
-    if mode not in MODES:
-        raise UsageError(f"mode: {mode!r} was given; it is one of {', '.join(MODES)}")
+    _check_mode(mode, step)
     target = as_state(state)
     target.materialise()
     live = target.shards()
     before = [shard.parameter.clone() for shard in live] if drill else None
     with ExitStack() as stack:
-        name = None if slot is None else slot_of(slot_folder(root, slot))
-        checkpoint = open_checkpoint(stack, root, name)
-        plan = _plan(checkpoint, live, mode, PayloadReader(check=check))
+        checkpoint = open_checkpoint(stack, root, _slot_name(root, slot))
+        wanted = _Wanted(mode, step, _has_objects(target))
+        plan = _plan(checkpoint, live, wanted, PayloadReader(check=check))
+        objects = _choose_objects(target, checkpoint, plan, _slot_name(root, objects_of))
+        if objects.reasons and not allow_missing:  # before anything is overwritten
+            raise CheckpointError(_not_accounted(root, objects))
+        if target.groups():
+            warn_of_old_format(root, checkpoint)
         copied = _copy_all(plan, checkpoint, live, cast=cast)
-        extras = extras_of(checkpoint, at_most=plan.step)
         perturbation = _perturbation(checkpoint, copied, live, before, reached_step)
     if not allow_missing:
         _raise_if_missing(root, copied.coverage, checkpoint.damaged)
     fresh_moments = _settle_step_counts(target, copied.coverage)
+    objects.load(target)
     return _report(
         plan,
         copied,
-        extras,
+        objects,
         fell_back=tuple(replace(bad, lost=False) for bad in checkpoint.damaged),
         fresh_moments=fresh_moments,
         reached_step=reached_step,
@@ -112,15 +124,77 @@ def restore(
     )
 
 
+def restorable_steps(
+    root: str | os.PathLike[str],
+    state: State | nn.Module | Mapping[str, object],
+    *,
+    slot: int | str | tuple[int, ...] | None = None,
+) -> list[int]:
+    """Steps that `restore` could take in mode `consistent`, the latest first; payloads are checked.
+
+    Raises:
+        CheckpointError: there is no checkpoint.
+    """
+    target = as_state(state)
+    target.materialise()
+    live = target.shards()
+    names = {shard.spec.fqn for shard in live}
+    with ExitStack() as stack:
+        checkpoint = open_checkpoint(stack, root, _slot_name(root, slot))
+        records_of = _exact_records(checkpoint, names, objects=_has_objects(target))
+        complete = consistent_steps(records_of, PayloadReader())
+        return [step for step, chosen in complete if _covers(chosen, live)]
+
+
+def _covers(keys: Iterable[Key], live: Sequence[Shard]) -> bool:
+    """Whether blocks cover every element of the live shards."""
+    coverage = RestoreCoverage(live)
+    of_name: dict[str, list[Shard]] = {}
+    for shard in live:
+        of_name.setdefault(shard.spec.fqn, []).append(shard)
+    for name, offsets, sizes in keys:
+        for shard in of_name.get(name, ()):
+            region = intersection(region_of(offsets, sizes), shard.region)
+            if region is not None:
+                coverage.add(shard, PARAM, region)
+    return not coverage.missing()
+
+
+def _check_mode(mode: str, step: int | None) -> None:
+    if mode not in MODES:
+        raise UsageError(f"mode: {mode!r} was given; it is one of {', '.join(MODES)}")
+    if step is not None and mode != "consistent":
+        raise UsageError(f"step: {step} was given; it needs mode='consistent', and it is {mode!r}")
+
+
+def _slot_name(
+    root: str | os.PathLike[str], slot: int | str | tuple[int, ...] | None
+) -> str | None:
+    return None if slot is None else slot_of(slot_folder(root, slot))
+
+
+def _has_objects(target: State) -> bool:
+    return bool(target.objects() or target.groups())
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """The records wanted: mode and step as for `restore`, and whether objects belong to a step."""
+
+    mode: str
+    step: int | None
+    objects: bool
+
+
 @dataclass(frozen=True, slots=True)
 class _RestorePlan:
     """The records to try for each block, and the regions of live shards that the block lies in.
 
-    step: of all records in mode `consistent`; None in mode `newest`.
+    chosen: in mode `consistent`, the records of its step, those of objects too; None in `newest`.
     """
 
     reader: PayloadReader
-    step: int | None
+    chosen: Mapping[Key, list[Record]] | None
     records_of: Mapping[Key, list[Record]]
     targets_of: Mapping[Key, list[tuple[Shard, Region]]]
 
@@ -151,16 +225,26 @@ class _Copied:
         return [block.record.header.step for block in self.blocks.values()]
 
 
+def _exact_records(
+    checkpoint: OpenCheckpoint, names: Container[str], *, objects: bool
+) -> dict[Key, list[Record]]:
+    """The records that must all be of one step for an exact restore."""
+    records_of = candidates(checkpoint)
+    of_model = {key: records for key, records in records_of.items() if key[0] in names}
+    return {**of_model, **(object_records(checkpoint) if objects else {})}
+
+
 def _plan(
-    checkpoint: OpenCheckpoint, live: Sequence[Shard], mode: str, reader: PayloadReader
+    checkpoint: OpenCheckpoint, live: Sequence[Shard], wanted: _Wanted, reader: PayloadReader
 ) -> _RestorePlan:
     shards_of: dict[str, list[Shard]] = {}
     for shard in live:
         shards_of.setdefault(shard.spec.fqn, []).append(shard)
-    records_of, step = candidates(checkpoint), None
-    if mode == "consistent":
-        of_model = {key: records for key, records in records_of.items() if key[0] in shards_of}
-        step, records_of = newest_consistent(of_model, reader)
+    chosen = None
+    if wanted.mode == "consistent":
+        exact = _exact_records(checkpoint, shards_of, objects=wanted.objects)
+        _, chosen = newest_consistent(exact, reader, step=wanted.step)
+    records_of = candidates(checkpoint) if chosen is None else chosen
     targets_of: dict[Key, list[tuple[Shard, Region]]] = {}
     for key in records_of:
         stored = region_of(*key[1:])
@@ -169,7 +253,20 @@ def _plan(
             if region is not None:
                 targets_of.setdefault(key, []).append((shard, region))
     in_state = {key: records for key, records in records_of.items() if key in targets_of}
-    return _RestorePlan(reader, step, in_state, targets_of)
+    return _RestorePlan(reader, chosen, in_state, targets_of)
+
+
+def _choose_objects(
+    target: State, checkpoint: OpenCheckpoint, plan: _RestorePlan, objects_slot: str | None
+) -> ObjectChoice:
+    return choose_objects(target, objects_of(checkpoint, plan.chosen), objects_slot)
+
+
+def _not_accounted(root: str | os.PathLike[str], objects: ObjectChoice) -> str:
+    return (
+        f"{root}: {'; '.join(objects.reasons)}. Give what was saved, or allow_missing=True to go "
+        f"on without"
+    )
 
 
 def _copy_all(
@@ -318,7 +415,7 @@ def _settle_step_counts(target: State, coverage: RestoreCoverage) -> list[str]:
 def _report(
     plan: _RestorePlan,
     copied: _Copied,
-    extras: Mapping[str, Extra],
+    objects: ObjectChoice,
     *,
     fell_back: tuple[BadBlock, ...],
     fresh_moments: Sequence[str],
@@ -327,7 +424,6 @@ def _report(
     restore_s: float,
 ) -> RestoreReport:
     steps = copied.steps()
-    latest = max(extras.values(), key=lambda extra: extra.step, default=None)
     return RestoreReport(
         blocks=len(steps),
         known_blocks=len(plan.records_of),
@@ -337,10 +433,11 @@ def _report(
         fell_back=fell_back,
         missing=tuple(copied.coverage.missing()),
         fresh_moments=tuple(fresh_moments),
-        extra={} if latest is None else latest.values,
         restore_s=restore_s,
-        extra_step=None if latest is None else latest.step,
-        extras=extras,
+        objects=tuple(objects.record_of),
+        objects_step=objects.step,
+        missing_objects=objects.missing,
+        unused_objects=objects.unused,
         restored_fraction=copied.coverage.restored_fraction(),
         mean_step=sum(steps) / len(steps) if steps else None,
         reached_step=reached_step,

@@ -1,10 +1,10 @@
 """The running checkpoint: each rank saves some of its blocks each round, off the critical path.
 
-    checkpoint = RunningCheckpoint(root, TrainingState(model, optimizer), slot=rank,
-                                   policy="priority", budget=Budget(fraction=1/8))
-    checkpoint.save_all(0)                      # the checkpoint begins as the whole state
-    for step in ...:
-        loss.backward(); optimizer.step()
+    state = {"model": model, "optimizer": optimizer, "lrs": scheduler, "loader": loader}
+    checkpoint = RunningCheckpoint(root, state, slot=rank, budget=Budget(fraction=1/8))
+    start = checkpoint.resume_or_begin()        # whichever it is, it says so
+    for step in range(start.step + 1, ...):
+        loss.backward(); optimizer.step(); scheduler.step()
         report = checkpoint.step(step)          # never waits for the disk: a busy writer skips
     checkpoint.close()
 
@@ -18,6 +18,7 @@ Memory in addition to the model: the staging buffer (the budget's bytes and one 
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -25,16 +26,23 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import numpy as np
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from ettr.checkpoint.errors import CheckpointError, FencedError
+from ettr.checkpoint.resuming import Start, StartQuestion, start_run
 from ettr.checkpoint.rounds.budget import Budget, BudgetAccount
 from ettr.checkpoint.slots.durable_io import Disk
+from ettr.checkpoint.slots.earlier_records import EarlierRecords, keep_aside
 from ettr.checkpoint.slots.ownership import slot_folder, slot_of
 from ettr.checkpoint.slots.session import SlotOptions, SlotSession
 from ettr.checkpoint.state import State, as_state
-from ettr.checkpoint.tensors.extra_state import Extra
+from ettr.checkpoint.tensors.objects import encode_objects
 from ettr.checkpoint.verification import BlockAge
+from ettr.errors import EttrError, UsageError
+
+_LOG = logging.getLogger("ettr.checkpoint")
+NEWER = ("stop", "keep", "overwrite")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +72,8 @@ class RunningCheckpoint(AbstractContextManager["RunningCheckpoint"]):
 
     Args:
         root: folder shared by all slots; local to a node or shared between nodes.
-        state: a `TrainingState`, a module without optimizer, or a dictionary of tensors.
+        state: a dictionary of modules, optimizers, tensors, and objects with `state_dict` and
+            `load_state_dict`; or a `TrainingState`, or a module without optimizer.
         slot: mesh coordinate of the shard: a rank or a tuple; the same for a replacement.
         policy: full, round-robin, random, priority (distance from the saved value), touched (see
             `touch`), dirty (version counters).
@@ -74,12 +83,17 @@ class RunningCheckpoint(AbstractContextManager["RunningCheckpoint"]):
         rows: rows per block by tensor name, instead of `block_bytes`.
         generation: None takes the next; a supervisor gives what `fence` returned.
         checksum: `xxh3` or `crc32`; None: the faster of those installed.
-        extra_bytes: room for the `extra` of `step`; 0: none.
+        newer: if the slot holds blocks of later steps than the first that is saved, and they were
+            not resumed from: `stop` with an error, `keep` them aside, or `overwrite` them.
+        run: a name; a slot that holds files of another run counts as one with later steps.
+        world: number of slots of the job, recorded in the file; None: that of
+            `torch.distributed`, where it is initialised.
         staging_bytes: size of the buffer; None: the budget's fraction, or a quarter of the slot.
         seed: of the random policy.
 
     Raises:
-        UsageError: an option is out of range; all problems at once.
+        UsageError: an option is out of range, all problems at once; or an object has no
+            `state_dict`, or one that cannot be saved without pickle.
         FencedError: a later generation owns the slot.
         CheckpointError: the slot's file cannot be made.
     """
@@ -87,7 +101,7 @@ class RunningCheckpoint(AbstractContextManager["RunningCheckpoint"]):
     def __init__(
         self,
         root: str | os.PathLike[str],
-        state: State | nn.Module | Mapping[str, Tensor],
+        state: State | nn.Module | Mapping[str, object],
         *,
         slot: int | str | tuple[int, ...] = 0,
         policy: str = "priority",
@@ -97,8 +111,10 @@ class RunningCheckpoint(AbstractContextManager["RunningCheckpoint"]):
         rows: Mapping[str, int] | None = None,
         generation: int | None = None,
         checksum: str | None = None,
-        extra_bytes: int = 1 << 15,
         staging_bytes: int | None = None,
+        newer: str = "stop",
+        run: str | None = None,
+        world: int | None = None,
         seed: int = 0,
         clock: Callable[[], float] = time.monotonic,
         disk: Disk | None = None,
@@ -111,28 +127,36 @@ class RunningCheckpoint(AbstractContextManager["RunningCheckpoint"]):
             block_bytes=block_bytes,
             rows=rows or {},
             checksum=checksum,
-            extra_bytes=extra_bytes,
             staging_bytes=staging_bytes,
+            world=world if world is not None else _world(),
+            run=run,
         )
+        if newer not in NEWER:
+            raise UsageError(f"newer: {newer!r} was given; it is one of {', '.join(NEWER)}")
         self.folder = slot_folder(root, slot)
         self.skipped_rounds = 0
         self._root, self._state, self._disk = root, as_state(state), disk
+        self._newer, self._owns_steps = newer, False
         self._account = BudgetAccount(self.budget)
         self._rng, self._clock = np.random.default_rng(seed), clock
         self._closed = False
         self._error: str | None = None
-        self._session = self._open(generation)
+        self._warned: str | None = None
+        self._session = self._open(generation, len(self._objects(0)))
 
-    def _open(self, generation: int | None, latest_extra: Extra | None = None) -> SlotSession:
+    def _open(self, generation: int | None, objects_bytes: int) -> SlotSession:
         return SlotSession.open(
             self._root,
             self.folder,
             self._state,
             self._options,
+            objects_bytes=objects_bytes,
             generation=generation,
-            latest_extra=latest_extra,
             disk=self._disk,
         )
+
+    def _objects(self, step: int) -> bytes:
+        return encode_objects(self._state.objects(), self._state.groups(), step)
 
     @property
     def generation(self) -> int:
@@ -149,30 +173,74 @@ class RunningCheckpoint(AbstractContextManager["RunningCheckpoint"]):
         """The newest step of which a block is durable; None: no block is yet."""
         return self._session.writer.status.durable_step
 
-    def step(self, step: int, extra: Mapping[str, object] | None = None) -> StepReport:
-        """Save a round if one is due and the writer is free.
+    def resume_or_begin(
+        self, *, mode: str = "consistent", existing: str = "resume", must_exist: bool = False
+    ) -> Start:
+        """Take up the run where the checkpoint has it, or begin; one of both, and it says which.
 
-        Call it after `optimizer.step()`, where nothing changes the parameters.
+        Objects, parameter groups, parameters and moments are restored; then all blocks are saved
+        (a disk without room is warned of). What happens is logged as a warning of the logger
+        `ettr.checkpoint`. Every rank calls it; where `torch.distributed` is initialised, ranks
+        agree on the newest step that all of them can restore.
 
         Args:
-            extra: loader position, `rng_state()`, a scheduler's state_dict(): see `extra_state`.
-                None: the last one given stays, with its own step.
+            mode: `consistent`, the newest step of which every block has a good copy, exactly as it
+                was; or `newest`, each block's newest copy (ages may differ).
+            existing: if there is something to resume from: `resume`; `keep` it aside and begin; or
+                `stop` with an error.
+            must_exist: an error instead of a beginning.
+
+        Raises:
+            UsageError: an option is out of range.
+            CheckpointError: there is something, and it cannot be resumed from; or it was asked to
+                stop, or to resume only.
+        """
+        self._check_open()
+        options = self._options
+        question = StartQuestion(
+            self.folder,
+            self._session.earlier,
+            options.world,
+            options.run,
+            mode,
+            existing,
+            must_exist,
+        )
+        start = start_run(
+            self._root,
+            self._state,
+            question,
+            keep=lambda: keep_aside(self.folder, before=self.generation),
+        )
+        self._owns_steps = True
+        try:
+            self.save_all(start.step)
+        except FencedError:
+            raise
+        except CheckpointError as error:
+            _LOG.warning("%s; older copies remain, training goes on", error)
+        return start
+
+    def step(self, step: int) -> StepReport:
+        """Save a round if one is due and the writer is free.
+
+        Call it after `optimizer.step()` and what belongs to the step (the scheduler's, the EMA's),
+        where nothing changes the parameters.
 
         Raises:
             FencedError: another process has taken this slot; this one must end.
-            CheckpointError: it was closed.
-            UsageError: `extra` holds a value that cannot be saved, or does not fit.
+            CheckpointError: it was closed; or, at the first step, the slot holds later ones.
 
-        Any other failure is in `error` of the report, and the older copies remain: a tensor that
-        cannot be saved has appeared, a disk without room. The next call tries again.
+        Any other failure is in `error` of the report, and is warned of once: a tensor or an object
+        that cannot be saved has appeared, a disk without room. Older copies remain, and the next
+        call tries again.
         """
         begin = time.perf_counter()
         self._check_open()
         writer, every_steps = self._session.writer, self._options.every_steps
         writer.raise_if_fenced()
+        self._check_newer(step)
         writer.reached_step = step
-        if extra is not None:  # also where no round begins now: the next one writes it
-            self._session.metadata.set_extra(extra, step)
         if step % every_steps:
             if self.policy == "priority" and (step + 1) % every_steps == 0:
                 writer.score_soon(step)
@@ -184,21 +252,21 @@ class RunningCheckpoint(AbstractContextManager["RunningCheckpoint"]):
         staged_bytes = 0
         self._error = None
         try:
-            self._replan()
+            objects = self._replan(step)
             blocks = self._session.choose(self._account, step, self._clock(), self._rng)
             # Blocks are scored at the step before the round. Where the writer was busy then, or
             # `step` is called only when a round is due, they are scored after it, for the next.
             score = every_steps == 1 or not self._session.writer.scored
-            staged_bytes = self._submit(step, blocks, score=score)
+            staged_bytes = self._submit(step, blocks, objects, score=score)
         except FencedError:
             raise
         except Exception as error:  # a checkpoint must not end the training
-            reason = str(error) if isinstance(error, CheckpointError) else repr(error)
+            reason = str(error) if isinstance(error, EttrError) else repr(error)
             self._error = f"a round could not begin, older copies remain: {reason}"
             blocks = []
         return self._report(step, begin, blocks, staged_bytes)
 
-    def save_all(self, step: int, extra: Mapping[str, object] | None = None) -> StepReport:
+    def save_all(self, step: int) -> StepReport:
         """Save every block of this step and wait until all are durable.
 
         Through the same buffer in several rounds: the loop waits, memory stays bounded. For the
@@ -206,25 +274,26 @@ class RunningCheckpoint(AbstractContextManager["RunningCheckpoint"]):
 
         Raises:
             FencedError: another process has taken this slot.
-            CheckpointError: a round failed; the older copies remain.
+            CheckpointError: a round failed; the older copies remain. Or the slot holds later steps
+                that were not resumed from.
+            UsageError: the state of an object cannot be saved.
         """
         begin = time.perf_counter()
         self._check_open()
+        self._check_newer(step)
         self._error = None
         self._session.writer.wait()  # a round that failed before is no reason not to try now
         self._session.writer.raise_if_fenced()
-        self._replan()
+        objects = self._replan(step)
         self._session.undo_failed_round()
-        if extra is not None:
-            self._session.metadata.set_extra(extra, step)
         blocks = list(range(self._session.plan.n_data))
         left, staged_bytes = blocks, 0
         while True:
             of_round = self._session.fitting(left)
-            staged_bytes += self._submit(step, of_round, score=False)
+            staged_bytes += self._submit(step, of_round, objects, score=False)
             left = left[len(of_round) :]
             self.wait()
-            if not left:  # at the end: a slot without blocks may have an `extra` to write
+            if not left:  # at the end: a slot without blocks may have objects to write
                 return self._report(step, begin, blocks, staged_bytes)
 
     def touch(self, name: str, rows: Sequence[int] | Tensor | None = None) -> None:
@@ -272,18 +341,39 @@ class RunningCheckpoint(AbstractContextManager["RunningCheckpoint"]):
         if self._closed:
             raise CheckpointError(f"{self.folder}: the checkpoint is closed; open it again")
 
-    def _replan(self) -> None:
+    def _check_newer(self, step: int) -> None:
+        """Before the first save: what lies in the slot and was not resumed from stays, if asked."""
+        if self._owns_steps:
+            return
+        earlier = self._session.earlier
+        if reason := _not_to_overwrite(earlier, step, self._options.run):
+            if self._newer == "stop":
+                raise CheckpointError(
+                    f"{self.folder}: {reason}. resume_or_begin() resumes from them; newer='keep' "
+                    f"moves them aside, newer='overwrite' gives them up"
+                )
+            kept = None
+            if self._newer == "keep":
+                kept = keep_aside(self.folder, before=self.generation)
+            where = "are given up" if kept is None else f"are now in {kept}"
+            _LOG.warning("%s: %s; they %s", self.folder, reason, where)
+        self._owns_steps = True
+
+    def _replan(self, step: int) -> bytes:
+        """Plan the slot again where tensors have changed or objects have grown; the objects."""
         # Adam makes its moments at its first step: from then on they belong to the blocks.
-        before = self._session
-        if self._state.fingerprint() != before.fingerprint:
+        before, objects = self._session, self._objects(step)
+        grown = len(objects) > before.metadata.objects_room_bytes
+        if grown or self._state.fingerprint() != before.fingerprint:
             before.writer.slot.check_owner()  # a replaced process must not take the slot back
             # Closed last: without room for the file, the next call finds everything as it was.
-            self._session = self._open(None, before.metadata.latest_extra)
+            self._session = self._open(None, len(objects))
             before.writer.close()
+        return objects
 
-    def _submit(self, step: int, blocks: list[int], *, score: bool) -> int:
-        staged = self._session.submit(step, blocks, score=score)
-        # `extra` is not part of the budget; the record of movement is.
+    def _submit(self, step: int, blocks: list[int], objects: bytes, *, score: bool) -> int:
+        staged = self._session.submit(step, blocks, objects, score=score)
+        # Objects are not part of the budget; the record of movement is.
         self._account.spend(staged.movement_bytes)
         self._account.note_staging(staged.n_bytes, staged.staging_s)
         return staged.n_bytes
@@ -294,6 +384,10 @@ class RunningCheckpoint(AbstractContextManager["RunningCheckpoint"]):
         saved_step = self._session.writer.saved.step[: self._session.plan.n_data]
         steps = saved_step[saved_step >= 0]
         status = self._session.writer.status
+        error = self._error or status.error
+        if error is not None and error != self._warned:
+            _LOG.warning("%s: %s; training goes on", self.folder, error)
+        self._warned = error
         return StepReport(
             step=step,
             stall_s=time.perf_counter() - begin,
@@ -305,5 +399,22 @@ class RunningCheckpoint(AbstractContextManager["RunningCheckpoint"]):
             unsaved_blocks=len(saved_step) - len(steps),
             oldest_age_steps=step - int(steps.min()) if len(steps) else None,
             mean_age_steps=step - float(steps.mean()) if len(steps) else None,
-            error=self._error or status.error,
+            error=error,
         )
+
+
+def _not_to_overwrite(earlier: EarlierRecords, step: int, run: str | None) -> str | None:
+    """Why what lies in a slot must not be overwritten unasked; None: it may be."""
+    if earlier.steps is None:
+        return None
+    oldest, newest = earlier.steps
+    held = f"it holds blocks of steps {oldest} to {newest}"
+    if run is not None and earlier.run is not None and run != earlier.run:
+        return f"{held} of run {earlier.run!r}, and this is run {run!r}"
+    return f"{held}, and step {step} is to be saved" if newest > step else None
+
+
+def _world() -> int | None:
+    """Number of ranks, where a group was formed."""
+    initialised = dist.is_available() and dist.is_initialized()
+    return dist.get_world_size() if initialised else None

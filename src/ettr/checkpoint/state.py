@@ -1,20 +1,47 @@
-"""The tensors of a training run as a checkpoint saves them: local shards of global tensors.
+"""The state of a training run as a checkpoint saves it: tensors in shards, and objects whole.
 
 Moments are looked up in the optimizer each time, never held: an optimizer may replace them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Protocol, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from ettr.checkpoint.errors import CheckpointError
-from ettr.checkpoint.tensors.model_tensors import TensorPlace, model_tensors, tensor_signature
+from ettr.checkpoint.tensors.model_tensors import (
+    TensorPlace,
+    extra_states,
+    model_tensors,
+    tensor_signature,
+)
 from ettr.checkpoint.tensors.moments import create_moments
+from ettr.checkpoint.tensors.objects import LiveGroup, Stateful, check_stateful
 from ettr.checkpoint.tensors.shards import Shard, ShardOwner, local_tensor, shards_of
+
+_T = TypeVar("_T")
+_HELD = ("model", "optimizer")
+
+
+class _Parts(Mapping[str, _T]):
+    """Some entries of a dictionary, as they are when they are looked up."""
+
+    def __init__(self, parts: Mapping[str, object], names: Sequence[str]) -> None:
+        self._parts, self._names = parts, names
+
+    def __getitem__(self, name: str) -> _T:
+        if name not in self._names:
+            raise KeyError(name)
+        return self._parts[name]  # type: ignore[return-value]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 class State(Protocol):
@@ -39,6 +66,16 @@ class State(Protocol):
     def set_step_of_empty_shards(self, step_count: float) -> None:
         """Set the step count of parameters of which this rank holds no element."""
 
+    def objects(self) -> Mapping[str, Stateful]:
+        """The objects with a `state_dict`, by name."""
+
+    def groups(self) -> list[LiveGroup]:
+        """The parameter groups of the optimizers, as they are now."""
+
+    @property
+    def whole_run(self) -> bool:
+        """Whether this is all that a run needs to go on, so that nothing saved may be left out."""
+
 
 class TensorState:
     """A dictionary of tensors or DTensors without an optimizer.
@@ -47,6 +84,8 @@ class TensorState:
         tensors: by name; the values may be replaced as long as type and shape stay.
         replica: (index, count) of identical copies; see `TrainingState`.
     """
+
+    whole_run = False
 
     def __init__(self, tensors: Mapping[str, Tensor], *, replica: tuple[int, int] = (0, 1)) -> None:
         self._tensors, self._replica = tensors, replica
@@ -70,47 +109,106 @@ class TensorState:
     def set_step_of_empty_shards(self, step_count: float) -> None:
         """Do nothing: there are no step counts."""
 
+    def objects(self) -> Mapping[str, Stateful]:
+        """None."""
+        return {}
+
+    def groups(self) -> list[LiveGroup]:
+        """None."""
+        return []
+
 
 class TrainingState:
-    """A model and its optimizers: plain, DDP, FSDP2 (DTensor) or ZeRO-1.
+    """Models, their optimizers, and whatever else a run needs to go on.
+
+    Models may be plain, DDP, FSDP2 (DTensor) or ZeRO-1. `TrainingState.of` takes them in one
+    dictionary, as `RunningCheckpoint` and `restore` do.
 
     Args:
-        model: its persistent buffers are included, without moments.
+        model: its persistent buffers are included, without moments. Several by name: their tensors
+            are saved as `<name>.<parameter>`, those of a single one without a prefix.
         optimizers: one or several; under `ZeroRedundancyOptimizer` only the partition that this
             rank owns is part of its slot.
         replica: (index, count) of identical copies among which plain tensors are split, so that
             each is saved once; under DDP (rank, world size). DTensors know their own.
+        tensors: plain tensors or DTensors by name; the values may be replaced.
+        objects: by name, with `state_dict` and `load_state_dict`.
+        groups: with the options of parameter groups, such as learning rates.
 
     Raises:
-        CheckpointError: an optimizer holds a parameter that the model does not have, or a tensor
-            cannot be saved; it is named.
+        CheckpointError: an optimizer holds a parameter that the model does not have, a tensor
+            cannot be saved, or two have one name; it is named.
+        UsageError: an object has no `state_dict` and `load_state_dict`.
     """
 
     def __init__(
         self,
-        model: nn.Module,
+        model: nn.Module | Mapping[str, nn.Module],
         optimizers: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] = (),
         *,
         replica: tuple[int, int] = (0, 1),
+        tensors: Mapping[str, Tensor] | None = None,
+        objects: Mapping[str, Stateful] | None = None,
+        groups: bool = True,
     ) -> None:
         if isinstance(optimizers, torch.optim.Optimizer):
             optimizers = [optimizers]
-        self.model, self.optimizers = model, list(optimizers)
-        self._replica = replica
+        models = {"": model} if isinstance(model, nn.Module) else dict(model)
+        self.models, self.optimizers = models, list(optimizers)
+        self._tensors = TensorState(tensors or {}, replica=replica)
+        self._objects = objects or {}
+        for name, one in self._objects.items():
+            check_stateful(name, one)
+        self._given: tuple[Mapping[str, object], dict[str, object]] = {}, {}
+        self._replica, self._with_groups = replica, groups
         self._local = [_local_optimizer(optimizer) for optimizer in self.optimizers]
         for inner in self._local:
             if isinstance(inner, torch.optim.LBFGS):
                 raise CheckpointError(
                     "LBFGS keeps lists of tensors for all parameters together and cannot be saved "
-                    "in blocks; use a full checkpoint, or give the model without the optimizer"
+                    "in blocks; give model and optimizer in one dictionary, where it is saved as "
+                    "an object"
                 )
         both = zip(self.optimizers, self._local, strict=True)
         self._partitioned = any(given is not inner for given, inner in both)
         self.shards()  # a tensor that cannot be saved is an error now, not at the first save
 
+    @classmethod
+    def of(cls, parts: Mapping[str, object], *, replica: tuple[int, int] = (0, 1)) -> Self:
+        """The state of a dictionary of modules, optimizers, tensors and objects with `state_dict`.
+
+        An optimizer whose state does not belong to single parameters (LBFGS) is saved as an object.
+
+        Raises:
+            UsageError: a value is of another kind; it is named.
+            CheckpointError: as for the class.
+        """
+        kind_of = {name: _kind(name, one) for name, one in parts.items()}
+        models = {k: one for k, one in parts.items() if isinstance(one, nn.Module)}
+        optimizers = [
+            one
+            for name, one in parts.items()
+            if kind_of[name] == "optimizer" and isinstance(one, torch.optim.Optimizer)
+        ]
+        state = cls(
+            next(iter(models.values())) if len(models) == 1 else models,
+            optimizers,
+            replica=replica,
+            tensors=_Parts(parts, [k for k, kind in kind_of.items() if kind == "tensor"]),
+            objects=_Parts(parts, [k for k, kind in kind_of.items() if kind == "object"]),
+        )
+        held = {name: one for name, one in parts.items() if kind_of[name] in _HELD}
+        state._given = parts, held
+        return state
+
+    @property
+    def whole_run(self) -> bool:
+        """Whether it has an optimizer: then it is to be trained, not only looked at."""
+        return self._with_groups and bool(self.optimizers)
+
     def shards(self) -> list[Shard]:
         """The local shards, each parameter with its moments; empty local shards are left out."""
-        places, owners = model_tensors(self.model), self._owners()
+        places, owners = self._places(), self._owners()
         foreign = owners.keys() - {id(place.tensor) for place in places.values()}
         if foreign:
             raise CheckpointError(
@@ -123,6 +221,28 @@ class TrainingState:
             if self._partitioned and owner is None and isinstance(place.tensor, nn.Parameter):
                 continue  # another rank owns this partition
             shards += shards_of(name, place, owner or ShardOwner(replica=self._replica))
+        return shards + self._named_once(places)
+
+    def _places(self) -> dict[str, TensorPlace]:
+        """Name -> place of every tensor of the models; one that several share is there once."""
+        places: dict[str, TensorPlace] = {}
+        taken: set[int] = set()
+        for prefix, model in self.models.items():
+            for name, place in model_tensors(model).items():
+                if id(place.tensor) not in taken:
+                    taken.add(id(place.tensor))
+                    _add(places, f"{prefix}.{name}" if prefix else name, place)
+        return places
+
+    def _named_once(self, places: Mapping[str, TensorPlace]) -> list[Shard]:
+        """The shards of the plain tensors, if no tensor of a model has their name."""
+        shards = self._tensors.shards()
+        for shard in shards:
+            if shard.spec.fqn in places:
+                raise CheckpointError(
+                    f"{shard.spec.fqn}: a tensor and a parameter of the model have this name; give "
+                    f"the tensor another"
+                )
         return shards
 
     def _owners(self) -> dict[int, ShardOwner]:
@@ -136,10 +256,21 @@ class TrainingState:
         }
 
     def fingerprint(self) -> int:
-        """By the identities, types and sizes of the tensors, and the number of moments."""
+        """By the identities, types and sizes of the tensors, and the number of moments.
+
+        Raises:
+            CheckpointError: a model or an optimizer was replaced in the dictionary.
+        """
+        parts, held = self._given
+        if replaced := [name for name, one in held.items() if parts.get(name) is not one]:
+            raise CheckpointError(
+                f"{', '.join(replaced)}: replaced in the dictionary that the checkpoint was made "
+                f"with; make a new RunningCheckpoint"
+            )
         moments = tuple(len(inner.state) for inner in self._local)
         groups = tuple(len(g["params"]) for inner in self._local for g in inner.param_groups)
-        return hash((tensor_signature(self.model), moments, groups))
+        signatures = tuple(tensor_signature(model) for model in self.models.values())
+        return hash((signatures, moments, groups, self._tensors.fingerprint()))
 
     def materialise(self) -> None:
         """Create the moments of parameters that have none; see `create_moments`."""
@@ -156,12 +287,69 @@ class TrainingState:
                 if local_tensor(tensor).numel() == 0 and isinstance(moments.get("step"), Tensor):
                     moments["step"].fill_(step_count)
 
+    def objects(self) -> Mapping[str, Stateful]:
+        """The objects by name, with what modules keep besides tensors (`get_extra_state`)."""
+        objects = dict(self._objects)
+        for prefix, model in self.models.items():
+            for name, one in extra_states(model).items():
+                _add(objects, f"{prefix}.{name}" if prefix else name, one)
+        return objects
 
-def as_state(state: State | nn.Module | Mapping[str, Tensor]) -> State:
-    """A module or a dictionary of tensors as a `State`; a `State` as it is."""
+    def groups(self) -> list[LiveGroup]:
+        """The parameter groups with the names of their parameters; those without any are left out.
+
+        Of `ZeroRedundancyOptimizer` its own: its partitions take their options from there.
+        """
+        if not self._with_groups or not self.optimizers:
+            return []
+        name_of = {id(place.tensor): name for name, place in self._places().items()}
+        return list(_groups_of(self.optimizers, name_of))
+
+
+def _kind(name: str, one: object) -> str:
+    if isinstance(one, nn.Module):
+        return "model"
+    if isinstance(one, torch.optim.Optimizer) and not isinstance(one, torch.optim.LBFGS):
+        return "optimizer"
+    if isinstance(one, Tensor):
+        return "tensor"
+    check_stateful(name, one)
+    return "object"
+
+
+def _add(named: dict[str, _T], name: str, one: _T) -> None:
+    if name in named:
+        raise CheckpointError(
+            f"{name}: two parts of the state have this name; rename one key of the dictionary"
+        )
+    named[name] = one
+
+
+def _groups_of(
+    optimizers: Iterable[torch.optim.Optimizer], name_of: Mapping[int, str]
+) -> Iterable[LiveGroup]:
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            names = tuple(name_of[id(p)] for p in group["params"] if id(p) in name_of)
+            if names:
+                yield LiveGroup(names, group)
+
+
+def as_state(state: State | nn.Module | Mapping[str, object]) -> State:
+    """A module or a dictionary as a `State`; a `State` as it is.
+
+    Raises:
+        UsageError: the dictionary is empty, or holds what cannot be saved.
+    """
     if isinstance(state, nn.Module):
         return TrainingState(state)
-    return TensorState(state) if isinstance(state, Mapping) else state
+    if not isinstance(state, Mapping):
+        return state
+    tensors = {name: one for name, one in state.items() if isinstance(one, Tensor)}
+    if len(tensors) < len(state):
+        return TrainingState.of(state)
+    # The dictionary itself: its values may be replaced.
+    return TensorState(state)  # type: ignore[arg-type]
 
 
 def _local_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:

@@ -42,7 +42,6 @@ from ettr.checkpoint.errors import CheckpointError
 from ettr.checkpoint.restore_report import RestoreReport
 from ettr.checkpoint.restoring import restore
 from ettr.checkpoint.running_checkpoint import RunningCheckpoint
-from ettr.checkpoint.slots.layout import EXTRA
 from ettr.checkpoint.slots.reader import slot_names
 from ettr.checkpoint.slots.record_selection import candidates, common_steps, open_checkpoint
 from ettr.checkpoint.state import TrainingState
@@ -68,6 +67,18 @@ class ReplicaManager(Protocol):
 
     def load_state_dict(self, state_dict: dict[str, int]) -> None:
         """Set `step` and `batches_committed`."""
+
+
+class _Batches:
+    """The batches of all replicas, as an object with `state_dict`."""
+
+    committed = 0
+
+    def state_dict(self) -> dict[str, int]:
+        return {"committed": self.committed}
+
+    def load_state_dict(self, state_dict: dict[str, int]) -> None:
+        self.committed = state_dict["committed"]
 
 
 class ReplicaTier:
@@ -110,8 +121,10 @@ class ReplicaTier:
             )
         self._model, self._optimizer, self._replica = model, optimizer, replica
         self._root, self._recorder, self._clock = running, recorder, clock
-        self._options = options | {"every_steps": every_steps}
-        self._state = TrainingState(model, optimizer)
+        # What lies in the slot was resumed from, or is of a round that was broken off.
+        self._options = {"newer": "overwrite"} | options | {"every_steps": every_steps}
+        self._batches = _Batches()
+        self._state = TrainingState(model, optimizer, objects={"batches": self._batches})
         self._checkpoint: RunningCheckpoint | None = None
         self._manager: ReplicaManager | None = None
         self._covered = False
@@ -158,7 +171,7 @@ class ReplicaTier:
         report = self._restore()
         if report is not None and report.newest_step:
             self.resumed_step = report.newest_step
-            batches = int(report.extra.get("batches_committed", 0))
+            batches = self._batches.committed
             manager.load_state_dict({"step": self.resumed_step, "batches_committed": batches})
             self._record("restore", self.resumed_step, self._since_began_s(), source="resume")
         if self._root is not None:
@@ -180,11 +193,11 @@ class ReplicaTier:
         self._record_change(step, replicas)
         saving_s = self._clock()
         if self._checkpoint is not None:
-            extra = {"batches_committed": manager.batches_committed()}
+            self._batches.committed = manager.batches_committed()
             # The first round saves everything: no torn round of the process before this one may
             # ever be taken for a part of a later round of the same step.
             save = self._checkpoint.step if self._covered else self._checkpoint.save_all
-            save(step, extra)
+            save(step)
             self._covered = True
             self._record("save", step, self._clock() - saving_s, scheme="running")
         self._record("step", step, self._since_began_s(), replicas=replicas)
@@ -274,9 +287,7 @@ def _complete_steps(root: str | os.PathLike[str]) -> list[tuple[int, str]]:
         with ExitStack() as stack:
             records = candidates(open_checkpoint(stack, root, name))
             steps = common_steps(records)
-            all_steps = {
-                r.header.step for key, of_key in records.items() if key[0] != EXTRA for r in of_key
-            }
+            all_steps = {r.header.step for of_key in records.values() for r in of_key}
         if steps:
             complete.append((steps[0], name))
         elif len(all_steps) > 1:

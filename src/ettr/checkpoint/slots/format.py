@@ -27,8 +27,8 @@ from ettr.checkpoint.slots import checksums
 from ettr.checkpoint.slots.durable_io import read_at
 from ettr.checkpoint.slots.layout import LayoutJson, SlotLayout, aligned
 
-FORMAT_VERSION = 2  # 1: `extra` was JSON alone; no movement of blocks
-_READABLE = (1, 2)
+FORMAT_VERSION = 3  # 2: `extra` instead of objects; 1: it was JSON alone; no movement of blocks
+_READABLE = (1, 2, 3)
 MAGIC = b"ETTRSLOT"
 RECORD_MAGIC = b"ETBK"
 HEADER = struct.Struct("<4sHHQIQQQQQ")  # then CRC-32 of it: 64 bytes
@@ -67,6 +67,8 @@ class Superblock:
         other_generations: Slot -> generation of its latest file when this one was made, for every
             other slot (`resharding`).
         slot: The slot that it was written for; None: not recorded.
+        world: Number of slots of the job; None: not known.
+        run: Name of the run; None: it was given none.
     """
 
     file_id: int
@@ -77,6 +79,8 @@ class Superblock:
     other_generations: dict[str, int] = field(default_factory=dict)
     version: int = FORMAT_VERSION
     slot: str | None = None
+    world: int | None = None
+    run: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +98,9 @@ class RecordHeader:
 class _SuperblockJson(TypedDict, total=False):
     inherits: dict[str, int]
     seen: dict[str, int]  # absent in format 1
-    slot: str | None  # absent in files of earlier versions
+    slot: str | None  # absent in files of earlier versions, as are the next two
+    world: int | None
+    run: str | None
     layout: LayoutJson
 
 
@@ -155,9 +161,9 @@ def unpack_header(raw: bytes, expected: Superblock, block: int) -> RecordHeader 
 def pack_superblock(superblock: Superblock) -> bytes:
     """The superblock's bytes, its checksum included."""
     inherits = json.dumps({str(g): s for g, s in superblock.inherits.items()})
-    seen, slot = json.dumps(superblock.other_generations), json.dumps(superblock.slot)
-    layout = superblock.layout.to_json()
-    text = f'{{"inherits":{inherits},"seen":{seen},"slot":{slot},"layout":{layout}}}'.encode()
+    seen, layout = json.dumps(superblock.other_generations), superblock.layout.to_json()
+    job = json.dumps({"slot": superblock.slot, "world": superblock.world, "run": superblock.run})
+    text = f'{{"inherits":{inherits},"seen":{seen},{job[1:-1]},"layout":{layout}}}'.encode()
     head = SUPER.pack(
         MAGIC,
         superblock.version,
@@ -198,6 +204,8 @@ def _unpack_superblock(fd: int, offset: int) -> tuple[Superblock, int] | None:
         other_generations={str(slot): int(g) for slot, g in document.get("seen", {}).items()},
         version=version,
         slot=document.get("slot"),
+        world=document.get("world"),
+        run=document.get("run"),
     )
     return superblock, len(raw)
 

@@ -37,9 +37,10 @@ DTYPE_BYTES = {
     "float8_e8m0fnu": 1,
 }
 COMPONENT_ALIGN = 16
-EXTRA = "__extra__"
+OBJECTS = "__objects__"
+EXTRA = "__extra__"  # in files before format 3, instead of objects
 MOVEMENT = "__movement__"
-RESERVED = frozenset({EXTRA, MOVEMENT})  # blocks that hold no tensor of the training
+RESERVED = frozenset({OBJECTS, EXTRA, MOVEMENT})  # blocks that hold no tensor of the training
 
 Key: TypeAlias = tuple[str, tuple[int, ...], tuple[int, ...]]  # name, offsets, sizes
 
@@ -148,9 +149,9 @@ def aligned(n_bytes: int, to: int) -> int:
     return -(-n_bytes // to) * to
 
 
-def extra_tensor(capacity_bytes: int) -> TensorSpec:
-    """The tensor that holds `extra`: loader position, random states, schedules."""
-    return TensorSpec(EXTRA, (capacity_bytes,), (Component("param", "uint8"),))
+def objects_tensor(capacity_bytes: int) -> TensorSpec:
+    """The tensor that holds objects and parameter groups, with room to grow."""
+    return TensorSpec(OBJECTS, (capacity_bytes,), (Component("param", "uint8"),))
 
 
 def movement_tensor(blocks: int) -> TensorSpec:

@@ -17,8 +17,8 @@ from ettr.checkpoint.slots.layout import (
     BlockSpec,
     SlotLayout,
     TensorSpec,
-    extra_tensor,
     movement_tensor,
+    objects_tensor,
 )
 from ettr.checkpoint.tensors.regions import split_dim
 
@@ -73,7 +73,7 @@ def plan_slot(
     *,
     block_bytes: int,
     rows: Mapping[str, int],
-    extra_bytes: int,
+    objects_bytes: int,
     movement: bool = False,
 ) -> SlotPlan:
     """Cut shards into blocks.
@@ -84,7 +84,7 @@ def plan_slot(
     Args:
         block_bytes: size of a block with its moments.
         rows: rows per block by tensor name, instead of `block_bytes`.
-        extra_bytes: room for `extra`; 0: none.
+        objects_bytes: room for objects and parameter groups; 0: none.
         movement: with a block for the record of movement.
     """
     tensors: list[TensorSpec] = []
@@ -99,7 +99,7 @@ def plan_slot(
             if (number + index) % n_replicas == replica:
                 blocks.append(BlockSpec(index, offsets, sizes))
                 shard_of_block.append(index)
-    reserved = [extra_tensor(extra_bytes)] if extra_bytes else []
+    reserved = [objects_tensor(objects_bytes)] if objects_bytes else []
     if movement and blocks:
         reserved.append(movement_tensor(len(blocks)))
     for spec in reserved:

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ettr.checkpoint.errors import CheckpointError
-from ettr.checkpoint.slots.layout import EXTRA, RESERVED, Key
+from ettr.checkpoint.slots.earlier_records import superblock_of
+from ettr.checkpoint.slots.layout import EXTRA, OBJECTS, RESERVED, Key
 from ettr.checkpoint.slots.ownership import slot_of
 from ettr.checkpoint.slots.prefetch import read_ahead
 from ettr.checkpoint.slots.reader import (
@@ -27,7 +28,7 @@ from ettr.checkpoint.slots.reader import (
     slot_names,
 )
 from ettr.checkpoint.slots.resharding import superseded
-from ettr.checkpoint.tensors.extra_state import Extra, decode
+from ettr.checkpoint.tensors.objects import ObjectRecord, from_extra, unpack_objects
 
 MODES = ("newest", "consistent")
 
@@ -51,7 +52,7 @@ def open_checkpoint(
     """Open one slot, or all of a root.
 
     Raises:
-        CheckpointError: there is no such slot.
+        CheckpointError: there is no such slot, or slots are of different runs.
     """
     names = slot_names(root)
     if slot is not None:
@@ -60,7 +61,27 @@ def open_checkpoint(
         names = [slot]
     slots = [stack.enter_context(open_slot(root, name)) for name in names]
     damaged = [bad for opened in slots for bad in opened.damaged]
-    return OpenCheckpoint(slots, damaged, superseded(slots) if len(slots) > 1 else frozenset())
+    checkpoint = OpenCheckpoint(
+        slots, damaged, superseded(slots) if len(slots) > 1 else frozenset()
+    )
+    _check_runs(checkpoint)
+    return checkpoint
+
+
+def _check_runs(checkpoint: OpenCheckpoint) -> None:
+    """Pass if the files that are read are of one run, as far as they name it."""
+    slot_of_run: dict[str, str] = {}
+    for slot in checkpoint.slots:
+        latest = superblock_of(slot)
+        superseded_by_others = all(file.path in checkpoint.superseded for file in slot.files)
+        if latest is not None and latest.run is not None and not superseded_by_others:
+            slot_of_run.setdefault(latest.run, slot.name)
+    if len(slot_of_run) > 1:
+        (run, name), (other_run, other_name) = list(slot_of_run.items())[:2]
+        raise CheckpointError(
+            f"slot {name} is of run {run!r} and slot {other_name} of run {other_run!r}: they are "
+            f"no parts of one state. To restore one of them give slot="
+        )
 
 
 def candidates(checkpoint: OpenCheckpoint) -> dict[Key, list[Record]]:
@@ -129,22 +150,50 @@ def reserved_records(
             yield record, payload
 
 
-def extras_of(checkpoint: OpenCheckpoint, *, at_most: int | None = None) -> dict[str, Extra]:
-    """Slot -> the latest `extra` it was given; slots without one, or superseded, are left out.
+def object_records(checkpoint: OpenCheckpoint) -> dict[Key, list[Record]]:
+    """The records of objects, the latest first, with a key of its own for each slot."""
+    records_of: dict[Key, list[Record]] = {}
+    for slot in checkpoint.slots:
+        records = [
+            record
+            for key, of_block in slot.records.items()
+            if key[0] == OBJECTS
+            for record in of_block
+            if record.file.path not in checkpoint.superseded
+        ]
+        if records:
+            key = (f"{OBJECTS} of slot {slot.name}", (), ())
+            records_of[key] = sorted(records, key=lambda r: r.order, reverse=True)
+    return records_of
+
+
+def objects_of(
+    checkpoint: OpenCheckpoint, chosen: Mapping[Key, list[Record]] | None = None
+) -> dict[str, ObjectRecord]:
+    """Slot -> its latest intact objects; slots without any, or superseded, are left out.
 
     Args:
-        at_most: only of this step or an earlier one.
+        chosen: with records of one step (`newest_consistent`): only these, and of files before
+            format 3 what belonged to that step.
     """
-    extras: dict[str, Extra] = {}
+    objects: dict[str, ObjectRecord] = {}
     reader = PayloadReader()
+    allowed = None if chosen is None else {id(r) for records in chosen.values() for r in records}
+    steps = {r.header.step for records in (chosen or {}).values() for r in records}
     for slot in checkpoint.slots:
+        for record, payload in reserved_records(checkpoint, slot, OBJECTS, reader):
+            if allowed is None or id(record) in allowed:
+                objects[slot.name] = unpack_objects(payload)
+                break
+        if slot.name in objects:
+            continue
         for record, payload in reserved_records(checkpoint, slot, EXTRA, reader):
             version = record.file.superblock.version
-            extra = decode(payload, version=version, step=record.header.step)
-            if at_most is None or extra.step <= at_most:
-                extras[slot.name] = extra
+            extra = from_extra(payload, version=version, step=record.header.step)
+            if chosen is None or extra.step in steps:
+                objects[slot.name] = extra
                 break
-    return extras
+    return objects
 
 
 def common_steps(records_of: Mapping[Key, list[Record]]) -> list[int]:
@@ -200,16 +249,13 @@ def rolled_back(record_lists: Iterable[list[Record]]) -> Callable[[Record], bool
     return lambda r: r.header.step > earliest_after[r.file.path.parent, r.order]
 
 
-def newest_consistent(
+def consistent_steps(
     records_of: Mapping[Key, list[Record]], reader: PayloadReader
-) -> tuple[int, dict[Key, list[Record]]]:
-    """The latest step of which every block is intact, with its records; payloads are checked.
+) -> Iterator[tuple[int, dict[Key, list[Record]]]]:
+    """Steps of which every block is intact with their records, the latest first.
 
-    Steps that a run went back behind are not taken: they would be mixed with the same steps done
-    again.
-
-    Raises:
-        CheckpointError: there is no such step.
+    Payloads are checked. Steps that a run went back behind are not taken: they would be mixed with
+    the same steps done again.
     """
     is_rolled_back = rolled_back(records_of.values())
     current = {
@@ -223,11 +269,28 @@ def newest_consistent(
             for records in of_step.values()
         )
         if all(intact):
-            return step, of_step
+            yield step, of_step
+
+
+def newest_consistent(
+    records_of: Mapping[Key, list[Record]], reader: PayloadReader, *, step: int | None = None
+) -> tuple[int, dict[Key, list[Record]]]:
+    """The latest step of which every block is intact, with its records.
+
+    Args:
+        step: only this one.
+
+    Raises:
+        CheckpointError: there is no such step.
+    """
+    for complete, of_step in consistent_steps(records_of, reader):
+        if step is None or step == complete:
+            return complete, of_step
     steps = sorted({r.header.step for records in records_of.values() for r in records})
     span = f"{steps[0]} to {steps[-1]}" if steps else "none"
+    what = "no step has" if step is None else f"step {step} has not"
     raise CheckpointError(
-        f"no step has an intact copy of every block (blocks are of steps: {span}); restore the "
+        f"{what} an intact copy of every block (blocks are of steps: {span}); restore the "
         f"newest of each block (mode 'newest', a composite), or an earlier full checkpoint"
     )
 

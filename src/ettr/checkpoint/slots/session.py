@@ -23,17 +23,17 @@ from ettr.checkpoint.rounds.selection import POLICIES, BlockView, choose
 from ettr.checkpoint.rounds.staging import Staging, record_bytes
 from ettr.checkpoint.rounds.writer import Round, RoundWriter
 from ettr.checkpoint.slots.durable_io import Disk
-from ettr.checkpoint.slots.layout import EXTRA
-from ettr.checkpoint.slots.metadata_records import MetadataRecords, inherited
+from ettr.checkpoint.slots.earlier_records import EarlierRecords, earlier_records
+from ettr.checkpoint.slots.layout import OBJECTS, aligned
+from ettr.checkpoint.slots.metadata_records import MetadataRecords
 from ettr.checkpoint.slots.plan import SlotPlan, plan_slot
 from ettr.checkpoint.slots.writer import SlotWriter
 from ettr.checkpoint.state import State
-from ettr.checkpoint.tensors.extra_state import Extra
 from ettr.errors import UsageError
 
 _RECORDING_MOVEMENT = ("priority", "touched", "dirty")  # policies that know which blocks have moved
 _DEFAULT_STAGING_SHARE = 0.25
-_SMALLEST_EXTRA_BYTES = 16
+_OBJECTS_ALIGN = 4096  # room for objects comes in such steps, with half as much again to grow
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,9 @@ class SlotOptions:
     block_bytes: int = 4 << 20
     rows: Mapping[str, int] = field(default_factory=dict)
     checksum: str | None = None
-    extra_bytes: int = 1 << 15
     staging_bytes: int | None = None
+    world: int | None = None
+    run: str | None = None
 
     def __post_init__(self) -> None:
         """Check the values.
@@ -63,11 +64,6 @@ class SlotOptions:
         for name in ("every_steps", "block_bytes"):
             if getattr(self, name) < 1:
                 problems.append(f"{name}: {getattr(self, name)} was given; it is 1 or more")
-        if self.extra_bytes and self.extra_bytes < _SMALLEST_EXTRA_BYTES:
-            problems.append(
-                f"extra_bytes: {self.extra_bytes} was given; it is 0, or "
-                f"{_SMALLEST_EXTRA_BYTES} or more"
-            )
         if problems:
             raise UsageError("running checkpoint: " + "; ".join(problems))
 
@@ -89,6 +85,7 @@ class SlotSession:
         fingerprint: `State.fingerprint()` when it was planned.
         sizes: Bytes of each block in the staging buffer.
         writer: The writer thread.
+        earlier: What the slot held when it was opened.
         metadata: The reserved blocks.
         changes: Touches and changes since each block was saved.
     """
@@ -98,10 +95,11 @@ class SlotSession:
         plan: SlotPlan,
         fingerprint: int,
         slot: SlotWriter,
-        metadata: MetadataRecords,
+        earlier: EarlierRecords,
         options: SlotOptions,
     ) -> None:
-        self.plan, self.fingerprint, self.metadata = plan, fingerprint, metadata
+        self.plan, self.fingerprint, self.earlier = plan, fingerprint, earlier
+        self.metadata = MetadataRecords(plan)
         self.sizes = _sizes(plan)
         self.changes = ChangeTracker(plan, count_versions=options.policy == "dirty")
         self._policy = options.policy
@@ -119,14 +117,14 @@ class SlotSession:
         state: State,
         options: SlotOptions,
         *,
+        objects_bytes: int = 0,
         generation: int | None = None,
-        latest_extra: Extra | None = None,
         disk: Disk | None = None,
     ) -> Self:
         """Plan the slot and make the file of a new generation.
 
         Args:
-            latest_extra: the last `extra` of this process; None: that of the slot, if any.
+            objects_bytes: size of the record of objects, which may grow.
 
         Raises:
             FencedError: a later generation owns the slot.
@@ -137,20 +135,21 @@ class SlotSession:
             shards,
             block_bytes=options.block_bytes,
             rows=options.rows,
-            extra_bytes=options.extra_bytes,
+            objects_bytes=aligned(objects_bytes + objects_bytes // 2, _OBJECTS_ALIGN),
             movement=options.policy in _RECORDING_MOVEMENT,
         )
-        trusted, extra = inherited(root, folder)
-        metadata = MetadataRecords(plan, latest_extra or extra)
+        earlier = earlier_records(root, folder)
         slot = SlotWriter.create(
             folder,
             plan.layout,
             generation=generation,
             checksum=options.checksum,
-            inherits=trusted,
+            inherits=earlier.last_rounds,
+            world=options.world,
+            run=options.run,
             disk=disk,
         )
-        return cls(plan, fingerprint, slot, metadata, options)
+        return cls(plan, fingerprint, slot, earlier, options)
 
     @property
     def data_bytes(self) -> int:
@@ -185,22 +184,19 @@ class SlotSession:
         n_fit = int(np.searchsorted(np.cumsum(self.sizes[blocks]), room, side="right"))
         return blocks[:n_fit]
 
-    def submit(self, step: int, blocks: list[int], *, score: bool) -> StagedRound:
+    def submit(self, step: int, blocks: list[int], objects: bytes, *, score: bool) -> StagedRound:
         """Stage blocks, with the reserved ones that are due, and hand them to the writer thread."""
-        payloads = self.metadata.due(step, int(self.sizes[blocks].sum()), self._movement(step))
-        movement = [block for block in payloads if self.plan.layout.key(block)[0] != EXTRA]
+        n_bytes, movement = int(self.sizes[blocks].sum()), self._movement(step)
+        payloads = self.metadata.due(step, n_bytes, movement, objects)
+        movement_blocks = [b for b in payloads if self.plan.layout.key(b)[0] != OBJECTS]
         blocks = [*blocks, *payloads]
         begin = time.perf_counter()
-        try:
-            staged, event = self._staging.stage(self.plan, blocks, payloads)
-        except Exception:
-            self.metadata.undo_last()  # the next round has them
-            raise
+        staged, event = self._staging.stage(self.plan, blocks, payloads)
         staging_s = time.perf_counter() - begin
         self.changes.note_staged(blocks)
         self.writer.submit(Round(step, staged, event, score=score))
         n_bytes = sum(one.length for one in staged)
-        return StagedRound(n_bytes, int(self.sizes[movement].sum()), staging_s)
+        return StagedRound(n_bytes, int(self.sizes[movement_blocks].sum()), staging_s)
 
     def undo_failed_round(self) -> None:
         """Count what a failed round has staged as not saved."""
@@ -208,7 +204,6 @@ class SlotSession:
         if failed_rounds > self._failed_rounds:
             self._failed_rounds = failed_rounds
             self.changes.undo_last()
-            self.metadata.undo_last()
 
     def _movement(self, step: int) -> NDArray[np.float64]:
         """Distance of each block from its saved value, step of that, step at which it was so."""

@@ -60,6 +60,8 @@ class SlotWriter:
         generation: int | None = None,
         checksum: str | None = None,
         inherits: dict[int, int] | None = None,
+        world: int | None = None,
+        run: str | None = None,
         disk: Disk | None = None,
     ) -> SlotWriter:
         """Make the file of a new generation, both copies of the superblock durable in it.
@@ -67,6 +69,7 @@ class SlotWriter:
         Args:
             generation: None takes the next; a given one must be above all that exist.
             inherits: last round trusted of each earlier generation.
+            world, run: recorded in the file; see `Superblock`.
 
         Raises:
             FencedError: that generation, or a later one, exists.
@@ -89,6 +92,8 @@ class SlotWriter:
             inherits or {},
             generations_of_other_slots(folder),
             slot=slot_of(folder),
+            world=world,
+            run=run,
         )
         raw = pack_superblock(superblock)
         places = geometry(layout, len(raw))

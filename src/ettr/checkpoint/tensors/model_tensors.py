@@ -7,14 +7,17 @@ memory: tensor subclasses have none of their own, and buffers are replaced by as
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import _get_fqns
 
 from ettr.checkpoint.errors import CheckpointError
+from ettr.checkpoint.tensors.objects import Stateful
+
+_EXTRA_STATE = "_extra_state"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +46,14 @@ def model_tensors(model: nn.Module) -> dict[str, TensorPlace]:
     places: dict[str, TensorPlace] = {}
     taken: set[int] = set()
     for raw_name, value in model.state_dict(keep_vars=True).items():
+        if raw_name.rpartition(".")[2] == _EXTRA_STATE:
+            continue  # an object of its own: see `extra_states`
         name = _canonical(model, raw_name)
         if not isinstance(value, Tensor):
-            warnings.warn(
-                f"{name}: extra state of a module is not part of a running checkpoint; give it as "
-                f"`extra`",
-                stacklevel=2,
+            raise CheckpointError(
+                f"{name}: a hook of the model's state dictionary added a {type(value).__name__}; "
+                f"remove the hook, and give what it adds as an object with state_dict"
             )
-            continue
         place = _place(model, raw_name)
         if place is None or place.tensor is not value:
             raise CheckpointError(
@@ -61,6 +64,30 @@ def model_tensors(model: nn.Module) -> dict[str, TensorPlace]:
             taken.add(id(value))
             places[name] = place
     return places
+
+
+@dataclass(frozen=True, slots=True)
+class _ExtraState:
+    """What a module keeps besides tensors, as an object with `state_dict`."""
+
+    module: nn.Module
+
+    def state_dict(self) -> dict[str, Any]:
+        """What `get_extra_state` returns."""
+        return {_EXTRA_STATE: self.module.get_extra_state()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Hand it to `set_extra_state`."""
+        self.module.set_extra_state(state_dict[_EXTRA_STATE])
+
+
+def extra_states(model: nn.Module) -> dict[str, Stateful]:
+    """Name -> extra state of each module that has some (`get_extra_state`)."""
+    return {
+        f"{name}.{_EXTRA_STATE}" if name else _EXTRA_STATE: _ExtraState(module)
+        for name, module in model.named_modules()
+        if type(module).get_extra_state is not nn.Module.get_extra_state
+    }
 
 
 def tensor_signature(model: nn.Module) -> tuple[object, ...]:

@@ -27,10 +27,10 @@ from ettr.checkpoint import (
     CheckedReader,
     CheckedWriter,
     CheckpointError,
-    read_extra,
+    read_values,
     rng_state,
     set_rng_state,
-    write_extra,
+    write_values,
 )
 from ettr.checkpoint.dcp import METADATA
 from ettr.checkpoint.tensors.shards import local_tensor
@@ -100,7 +100,7 @@ def load_full(root: Path, step: int, model: nn.Module, optimizer: torch.optim.Op
         dcp.state_dict_loader.load(tensors, storage_reader=CheckedReader(folder))
     random_state = _random_state_of(folder, dist.get_rank())
     if random_state.exists():
-        set_rng_state(read_extra(random_state).values["rng"])
+        set_rng_state(read_values(random_state).values["rng"])
 
 
 def _tidy(root: Path, newest: Path) -> None:
@@ -124,7 +124,7 @@ class _Writer(CheckedWriter):
         self._step = step
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
-        write_extra(_random_state_of(self.path, dist.get_rank()), {"rng": rng_state()}, self._step)
+        write_values(_random_state_of(self.path, dist.get_rank()), {"rng": rng_state()}, self._step)
         return super().write_data(plan, planner)
 
 

@@ -38,7 +38,7 @@ class ModelShard:
         Raises:
             CheckpointError: the optimizer holds parameters that the model does not have.
         """
-        state = TrainingState(model, optimizer)
+        state = TrainingState(model, optimizer, groups=False)  # as `train` sets them
         state.materialise()
         pieces = tuple(pieces_of(state))
         reset_step_counts(pieces)

@@ -46,7 +46,12 @@ class RunningGuard:
         generation = fence(root, slot)
         try:
             checkpoint = RunningCheckpoint(
-                root, shard.state, slot=slot, generation=generation, **protection.running_options
+                root,
+                shard.state,
+                slot=slot,
+                generation=generation,
+                newer="overwrite",  # the group has decided already: `keep_earlier_run`
+                **protection.running_options,
             )
         except FencedError:
             raise

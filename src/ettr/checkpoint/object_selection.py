@@ -1,0 +1,176 @@
+"""Which saved state each live object gets, and what is left over on either side."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+from ettr.checkpoint.errors import CheckpointError
+from ettr.checkpoint.slots.earlier_records import superblock_of
+from ettr.checkpoint.slots.ownership import slot_folder, slot_of
+from ettr.checkpoint.slots.record_selection import OpenCheckpoint, objects_of, open_checkpoint
+from ettr.checkpoint.state import State
+from ettr.checkpoint.tensors.objects import (
+    OBJECT,
+    ObjectRecord,
+    load_groups,
+    load_object,
+    unmatched_groups,
+)
+from ettr.checkpoint.tensors.typed_values import SavedValues
+from ettr.errors import UsageError
+
+GROUPS = "parameter groups"  # their name where missing ones are listed
+_GROUPS_SINCE_VERSION = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectChoice:
+    """The saved state for each live object, and the options for the parameter groups.
+
+    Attributes:
+        record_of: Object -> the record that holds its state.
+        group_options: Parameter -> options of its group; None: none were saved.
+        missing: Names of live objects without a saved state, and `parameter groups`.
+        unused: Names of saved objects that were not given.
+        reasons: Why the call must not go on without being asked to.
+        step: Of the record from which most was taken; None: there is none.
+    """
+
+    record_of: Mapping[str, ObjectRecord] = field(default_factory=dict)
+    group_options: Mapping[str, Mapping[str, Any]] | None = None
+    missing: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
+    step: int | None = None
+
+    def load(self, target: State) -> None:
+        """Hand the states over: parameter groups first, then objects in their order.
+
+        Raises:
+            CheckpointError: an object does not take its state.
+        """
+        if self.group_options is not None:
+            load_groups(target.groups(), self.group_options)
+        for name, one in target.objects().items():
+            if name in self.record_of:
+                load_object(name, one, self.record_of[name])
+
+
+def choose_objects(
+    target: State, records: Mapping[str, ObjectRecord], objects_slot: str | None
+) -> ObjectChoice:
+    """Find the saved state of every live object.
+
+    Args:
+        target: the live state.
+        records: of each slot that is read.
+        objects_slot: the slot whose objects count; None: what all slots agree on.
+
+    Raises:
+        UsageError: there is no such slot.
+    """
+    if objects_slot is not None:
+        if objects_slot not in records:
+            raise UsageError(
+                f"objects_of: slot {objects_slot} holds no objects; those that do: "
+                f"{', '.join(sorted(records)) or 'none'}"
+            )
+        records = {objects_slot: records[objects_slot]}
+    record_of: dict[str, ObjectRecord] = {}
+    missing, reasons = [], []
+    for name in target.objects():
+        holders = {slot: one for slot, one in records.items() if (OBJECT, name) in one.items}
+        if not holders:
+            missing.append(name)
+            reasons.append(f"object {name!r} was not saved")
+        elif len({(one.step, one.items[OBJECT, name]) for one in holders.values()}) > 1:
+            missing.append(name)
+            reasons.append(
+                f"slots {', '.join(sorted(holders))} hold different states of object {name!r}: "
+                f"give slot=, or objects_of= the slot to take it from"
+            )
+        else:
+            record_of[name] = next(iter(holders.values()))
+    live_groups = target.groups()
+    options = _group_options(records) if live_groups else None
+    if options is not None:
+        if unmatched := unmatched_groups(live_groups, options):
+            missing.append(GROUPS)
+            reasons.append(
+                f"the optimizer's options (learning rate, ...) of {len(unmatched)} parameters do "
+                f"not fit its parameter groups ({', '.join(unmatched[:5])}): build the groups of "
+                f"the saved run"
+            )
+    elif live_groups:
+        missing.append(GROUPS)
+    saved = {name for record in records.values() for name in record.names}
+    unused = sorted(saved - set(target.objects()))
+    if unused and target.whole_run:
+        reasons.append(f"{', '.join(unused)}: saved, and not given to the restore")
+    return ObjectChoice(
+        record_of,
+        options,
+        tuple(missing),
+        tuple(unused),
+        tuple(reasons),
+        max((record.step for record in records.values()), default=None),
+    )
+
+
+def warn_of_old_format(root: str | os.PathLike[str], checkpoint: OpenCheckpoint) -> None:
+    """Warn if the files are of a version that held no parameter groups."""
+    latest = [superblock_of(slot) for slot in checkpoint.slots]
+    versions = [superblock.version for superblock in latest if superblock is not None]
+    if versions and max(versions) < _GROUPS_SINCE_VERSION:
+        warnings.warn(
+            f"{root}: written in format {max(versions)}, which has no parameter groups: learning "
+            f"rates and weight decay of the optimizer stay as they were built. Set them (from "
+            f"the scheduler's get_last_lr()), then save_all() to convert the checkpoint",
+            stacklevel=3,
+        )
+
+
+def saved_objects(
+    root: str | os.PathLike[str], *, slot: int | str | tuple[int, ...]
+) -> dict[str, SavedValues]:
+    """The latest state of each object of a slot by name, without the objects themselves.
+
+    What files of earlier versions hold as `extra` is there under its names.
+
+    Raises:
+        CheckpointError: there is no such slot.
+    """
+    with ExitStack() as stack:
+        name = slot_of(slot_folder(root, slot))
+        record = objects_of(open_checkpoint(stack, root, name)).get(name)
+    if record is None:
+        return {}
+    return {name: SavedValues(record.step, record.state(name)) for name in record.names}
+
+
+def _group_options(records: Mapping[str, ObjectRecord]) -> dict[str, dict[str, Any]] | None:
+    """Parameter -> the options of its group in the latest record that has it.
+
+    Raises:
+        CheckpointError: two slots hold other options of one parameter and step.
+    """
+    merged: dict[str, tuple[int, dict[str, Any]]] = {}
+    any_saved = False
+    for slot, record in records.items():
+        options = record.group_options()
+        any_saved |= options is not None
+        for name, of_name in (options or {}).items():
+            known = merged.get(name)
+            if known is not None and known[0] == record.step and known[1] != of_name:
+                raise CheckpointError(
+                    f"slot {slot} holds other options of the parameter group of {name} of step "
+                    f"{record.step} than another slot; give slot="
+                )
+            if known is None or record.step > known[0]:
+                merged[name] = (record.step, of_name)
+    return {name: of_name for name, (_, of_name) in merged.items()} if any_saved else None

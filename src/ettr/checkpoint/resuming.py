@@ -1,0 +1,293 @@
+"""Where a run starts: from what a checkpoint holds, or at the beginning, and never in silence."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from ettr.checkpoint.errors import CheckpointError
+from ettr.checkpoint.restore_report import RestoreReport
+from ettr.checkpoint.restoring import restorable_steps, restore
+from ettr.checkpoint.slots.earlier_records import EarlierRecords, steps_of
+from ettr.checkpoint.slots.ownership import slot_of
+from ettr.checkpoint.slots.reader import open_slot, slot_names
+from ettr.checkpoint.slots.record_selection import MODES
+from ettr.checkpoint.state import State
+from ettr.errors import UsageError
+
+_LOG = logging.getLogger("ettr.checkpoint")
+EXISTING = ("resume", "keep", "stop")
+_FAILED = -1
+_N_OFFERED = 8  # steps that a rank offers to the others; a block has two copies a generation
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a run starts.
+
+    Attributes:
+        step: Training steps done; the run goes on with the next.
+        resumed: Whether a checkpoint was restored; False: the run begins.
+        reason: Why, in a sentence.
+        report: What was restored; None: the run begins.
+    """
+
+    step: int
+    resumed: bool
+    reason: str
+    report: RestoreReport | None = None
+
+    def __str__(self) -> str:
+        """In a sentence."""
+        what = f"resumes after step {self.step}" if self.resumed else f"begins at step {self.step}"
+        return f"the run {what}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Existing:
+    """What a start has found.
+
+    Attributes:
+        slot: To restore from; None: all slots, since this one has nothing or the job had others.
+        steps: The oldest and the newest step of a block; None: no block can be restored.
+        damaged: Places and files that cannot be trusted.
+    """
+
+    slot: str | None
+    steps: tuple[int, int] | None
+    damaged: int = 0
+
+    @property
+    def anything(self) -> bool:
+        """Whether there is something that a beginning would leave behind."""
+        return self.damaged > 0 if self.steps is None else self.steps[1] > 0
+
+    def __str__(self) -> str:
+        """What it is, in words."""
+        if self.steps is None:
+            return f"{self.damaged} damaged places and no block that can be read"
+        oldest, newest = self.steps
+        span = f"step {oldest}" if oldest == newest else f"steps {oldest} to {newest}"
+        return f"blocks of {span}"
+
+
+@dataclass(frozen=True, slots=True)
+class StartQuestion:
+    """How a run may start; see `RunningCheckpoint.resume_or_begin`.
+
+    Attributes:
+        folder: Of this rank's slot.
+        earlier: What the slot held when this process took it.
+        world: Number of slots of this job; None: not known.
+        run: Name of this run; None: any.
+    """
+
+    folder: Path
+    earlier: EarlierRecords
+    world: int | None
+    run: str | None
+    mode: str
+    existing: str
+    must_exist: bool
+
+
+def _find_existing(root: str | os.PathLike[str], question: StartQuestion) -> Existing:
+    """What there is to resume from, in this slot or, if it has nothing, in all.
+
+    Raises:
+        UsageError: an option is out of range.
+        CheckpointError: something is there, and the call is to stop then; or it is of another run.
+    """
+    _check_options(question)
+    own = question.earlier
+    same_world = None in (question.world, own.world) or own.world == question.world
+    if own.steps is not None and same_world:
+        found = Existing(slot_of(question.folder), own.steps, own.damaged)
+    else:
+        found = _in_all_slots(root)
+    if question.existing == "stop" and found.anything:
+        raise CheckpointError(
+            f"{root} holds {found}; existing='resume' goes on from there, existing='keep' moves "
+            f"it aside and begins"
+        )
+    other_run = None not in (question.run, own.run) and own.run != question.run
+    if question.existing == "resume" and other_run:
+        raise CheckpointError(
+            f"{question.folder} holds {found} of run {own.run!r}, and this is run "
+            f"{question.run!r}; give that name, another root, or existing='keep'"
+        )
+    return found
+
+
+def _check_options(question: StartQuestion) -> None:
+    problems = []
+    for name, allowed in (("mode", MODES), ("existing", EXISTING)):
+        given = getattr(question, name)
+        if given not in allowed:
+            problems.append(f"{name}: {given!r} was given; it is one of {', '.join(allowed)}")
+    if problems:
+        raise UsageError("resume_or_begin: " + "; ".join(problems))
+
+
+def start_run(
+    root: str | os.PathLike[str],
+    state: State,
+    question: StartQuestion,
+    keep: Callable[[], Path | None],
+) -> Start:
+    """Resume or begin, and log which and why; all ranks of a group do the same.
+
+    Args:
+        keep: moves aside what the slot holds.
+
+    Raises:
+        UsageError: an option is out of range.
+        CheckpointError: see `RunningCheckpoint.resume_or_begin`; on all ranks, if on one.
+    """
+    offer = _own_offer(root, state, question)
+    agreed = _agreed(root, offer, question.mode)
+    if offer.found is None or not agreed.resumes:
+        kept = keep() if offer.found is not None and offer.found.anything else None
+        empty = offer.found is None or offer.found.steps is None
+        reason = f"{root} holds {'no checkpoint' if empty else 'an unfinished save of step 0'}"
+        if kept is not None and offer.found is not None:
+            reason = f"{root} held {offer.found}, now in {kept}"
+        start = Start(0, False, reason)
+    else:
+        report = restore(root, state, slot=offer.found.slot, mode=question.mode, step=agreed.step)
+        where = "all slots" if offer.found.slot is None else f"slot {offer.found.slot}"
+        reason = f"{root}, {where}: {report}"
+        newest = offer.found.steps[1] if offer.found.steps else agreed.reached
+        if newest > agreed.reached:
+            reason += f"; blocks of later steps, up to {newest}, are given up"
+        start = Start(agreed.reached, True, reason, report)
+    _LOG.warning("%s", start)
+    return start
+
+
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    """What one rank can do: resume from one of some steps, begin, or neither."""
+
+    found: Existing | None = None
+    resumes: bool = False
+    steps: tuple[int, ...] = ()
+    error: Exception | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Agreed:
+    """What all ranks do: `step` is of mode `consistent`, `reached` the step to go on after."""
+
+    resumes: bool
+    step: int | None = None
+    reached: int = 0
+
+
+def _own_offer(root: str | os.PathLike[str], state: State, question: StartQuestion) -> _Offer:
+    try:
+        found = _find_existing(root, question)
+        if found.steps == (0, 0) and not question.must_exist:
+            # The very beginning, saved whole or not: nothing is lost where it cannot be restored.
+            return _step_0(root, state, found, question)
+        if not found.anything or question.existing == "keep":
+            if question.must_exist:
+                held = f"{found}, not to be resumed from" if found.anything else "no checkpoint"
+                raise CheckpointError(
+                    f"{root} holds {held}, and must_exist=True allows no beginning"
+                )
+            return _Offer(found)
+        if found.steps is None:
+            raise CheckpointError(_not_resumable(root, found, "all of them are damaged"))
+        steps: tuple[int, ...] = (found.steps[1],)
+        if question.mode == "consistent":
+            complete = restorable_steps(root, state, slot=found.slot)
+            if not complete:
+                raise CheckpointError(
+                    _not_resumable(
+                        root,
+                        found,
+                        "no step has an intact copy of every block with its objects; "
+                        "mode='newest' takes the newest copy of each block, of several steps",
+                    )
+                )
+            steps = tuple(complete[:_N_OFFERED])
+        return _Offer(found, True, steps)
+    except (CheckpointError, UsageError) as error:
+        return _Offer(error=error)
+
+
+def _step_0(
+    root: str | os.PathLike[str], state: State, found: Existing, question: StartQuestion
+) -> _Offer:
+    complete = question.existing == "resume" and restorable_steps(root, state, slot=found.slot)
+    return _Offer(found, True, (0,)) if complete else _Offer(found)
+
+
+def _not_resumable(root: str | os.PathLike[str], found: Existing, reason: str) -> str:
+    return (
+        f"{root} holds {found}, and cannot be resumed from: {reason}. existing='keep' moves it "
+        f"aside and begins"
+    )
+
+
+def _agreed(root: str | os.PathLike[str], offer: _Offer, mode: str) -> _Agreed:
+    """What all ranks do; without a group, what this process can do.
+
+    Raises:
+        CheckpointError, UsageError: this rank, or another, cannot start.
+    """
+    row = [_FAILED if offer.error else int(offer.resumes), *offer.steps]
+    rows = _gathered(row + [-1] * (1 + _N_OFFERED - len(row)))
+    if offer.error is not None:
+        raise offer.error
+    if failed := [rank for rank, one in enumerate(rows) if one[0] == _FAILED]:
+        raise CheckpointError(f"{root}: rank {failed[0]} cannot start; its own error says why")
+    if len({one[0] for one in rows}) > 1 and max(one[1] for one in rows) == 0:
+        return _Agreed(resumes=False)  # a first save that not every rank has finished
+    if len({one[0] for one in rows}) > 1:
+        without = [rank for rank, one in enumerate(rows) if not one[0]]
+        raise CheckpointError(
+            f"{root}: ranks {without} have nothing to resume from, and others do; give a root "
+            f"that all ranks reach, or existing='keep' on all of them to begin"
+        )
+    if not offer.resumes:
+        return _Agreed(resumes=False)
+    if mode == "newest":
+        return _Agreed(resumes=True, reached=max(one[1] for one in rows))
+    common = set.intersection(*({step for step in one[1:] if step >= 0} for one in rows))
+    if not common:
+        raise CheckpointError(
+            f"{root}: no step is complete on every rank (this one has {list(offer.steps)}); "
+            f"mode='newest' takes the newest copy of each block, of several steps"
+        )
+    return _Agreed(resumes=True, step=max(common), reached=max(common))
+
+
+def _gathered(row: list[int]) -> list[list[int]]:
+    """The rows of all ranks, in their order; this one alone without a group."""
+    if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
+        return [row]
+    own = torch.tensor(row, dtype=torch.int64)
+    own = own.cuda() if dist.get_backend() == "nccl" else own
+    rows = [torch.empty_like(own) for _ in range(dist.get_world_size())]
+    dist.all_gather(rows, own)
+    return [[int(value) for value in one] for one in rows]
+
+
+def _in_all_slots(root: str | os.PathLike[str]) -> Existing:
+    spans, damaged = [], 0
+    for name in slot_names(root):
+        with open_slot(root, name) as slot:
+            span = steps_of(slot)
+            damaged += len(slot.damaged)
+        if span is not None:
+            spans.append(span)
+    steps = (min(s for s, _ in spans), max(s for _, s in spans)) if spans else None
+    return Existing(None, steps, damaged)
