@@ -16,6 +16,7 @@ from ettr.plan.intervals import (
     interval_choices,
     with_best_interval,
 )
+from ettr.plan.questions import Answers, Questions, answers
 from ettr.plan.ranking import NodeRate, SchemeChoice, rank_by_shares, shown
 from ettr.plan.renewal import TimeShares, ettr_by_rate, exact_ettr, time_shares
 from ettr.plan.run import PlannedRun, RunShape, cautions
@@ -137,6 +138,7 @@ class RunPlan:
         domain_shares: Share of failures by what they take down; None where not known.
         cautions: Warnings, one sentence each.
         assumptions: Inputs that were not given and are assumed, one sentence each.
+        answers: To what was asked besides.
     """
 
     run: PlannedRun
@@ -161,6 +163,7 @@ class RunPlan:
     domain_shares: dict[str, float] | None
     cautions: tuple[str, ...]
     assumptions: tuple[str, ...]
+    answers: Answers
 
 
 def planned(shape: RunShape, per_node_day: float, interval_s: float | None = None) -> PlannedRun:
@@ -193,6 +196,7 @@ def plan_run(
     domain_shares: dict[str, float] | None = None,
     assumed: frozenset[str] = frozenset(),
     assumptions: tuple[str, ...] = (),
+    asked: Questions | None = None,
 ) -> RunPlan:
     """The outlook of a run: MTTF, ETTR, checkpoint intervals and schemes, with bands.
 
@@ -206,35 +210,38 @@ def plan_run(
         domain_shares: Share of failures by what they take down; those of `rate` where None.
         assumed: Inputs of the ranking that were not given (`ettr.plan.assumed`).
         assumptions: Inputs that were not given and are assumed, one sentence each.
+        asked: Questions besides.
 
     Raises:
         UsageError: values that no run can have.
     """
     schemes, stands_on = _schemes(job, rate, domain_shares, assumed)
     run = planned(shape, rate.design_per_node_day, interval_s)
+    best_planned, ettr = interval_s is None, ettr_band(run, rate.per_node_day)
     return RunPlan(
         run=run,
         n_gpus=n_gpus,
         gpus_per_node=run.gpus_per_node,
         rate=rate,
         mttf_h=mttf_h(rate.per_node_day, run.n_nodes),
-        ettr=ettr_band(run, rate.per_node_day),
+        ettr=ettr,
         paper_ettr=second_form_where_valid(run),
         general_ettr=general_form_where_valid(run),
-        intervals=interval_choices(run, planned_best=interval_s is None),
+        intervals=interval_choices(run, planned_best=best_planned),
         best_interval_s=best_interval_band(run, rate.per_node_day),
         shares=time_shares(run),
         wallclock=wallclock_quantiles(run, rate.per_node_day),
         sensitivities=sensitivities(run),
         target=target,
-        requirements=_requirements(run, target, keep_best=interval_s is None),
+        requirements=_requirements(run, target, keep_best=best_planned),
         schemes=schemes,
         standing=stands_on,
-        best_planned=interval_s is None,
+        best_planned=best_planned,
         job=job,
         domain_shares=domain_shares or rate.domain_shares,
         cautions=(*cautions(run), *_endless(run)),
         assumptions=(*assumptions, *_scheme_assumptions(job, rate, domain_shares)),
+        answers=answers(run, ettr, asked or Questions(), best_planned=best_planned),
     )
 
 

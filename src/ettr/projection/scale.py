@@ -9,8 +9,8 @@ from ettr.errors import UsageError
 from ettr.estimates import Interval
 from ettr.models.base import FEW_FAILURES, Fit
 from ettr.plan.run import spell
+from ettr.plan.spares import spares_needed, standstill_share
 from ettr.projection.renewal import RepairLaw, failures_between
-from ettr.projection.spares import spares_needed, standstill_share
 from ettr.units import HOURS_PER_DAY, SECONDS_PER_DAY, SECONDS_PER_HOUR
 
 EttrOfRate = Callable[[float], float]

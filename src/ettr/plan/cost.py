@@ -1,0 +1,91 @@
+"""What a run costs in GPU-hours and money, and how much of that failures take."""
+
+import math
+from dataclasses import dataclass
+
+from ettr.errors import UsageError
+from ettr.estimates import Interval
+from ettr.plan.renewal import exact_ettr, time_shares
+from ettr.plan.run import PlannedRun
+from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """Price of one GPU for one hour, in some currency."""
+
+    per_gpu_hour: float
+    currency: str
+
+    def __post_init__(self) -> None:
+        """Check the price.
+
+        Raises:
+            UsageError: it is negative or not finite.
+        """
+        if not 0 <= self.per_gpu_hour < math.inf:
+            raise UsageError(f"a price of {self.per_gpu_hour} a GPU-hour cannot be; give 0 or more")
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """GPU-hours of a run, over its whole length or, for one without end, over a day.
+
+    GPUs are held while the run restarts, trains and writes, not while it waits in the queue.
+
+    Attributes:
+        days: Wall-clock time that is counted: the mean length of the run, or one day.
+        whole_run: Whether that is the whole run.
+        productive_gpu_hours: Work that is kept.
+        held_gpu_hours: For which GPUs are held; its ends are those of the failure rate.
+        price: Of a GPU-hour; None where not given.
+    """
+
+    days: float
+    whole_run: bool
+    productive_gpu_hours: float
+    held_gpu_hours: Interval
+    price: Price | None
+
+    @property
+    def lost_gpu_hours(self) -> Interval:
+        """Held and not productive: writes, lost work, restarts."""
+        kept, held = self.productive_gpu_hours, self.held_gpu_hours
+        return Interval(
+            None if held.estimate is None else held.estimate - kept,
+            held.low - kept,
+            held.high - kept,
+        )
+
+    def money(self, gpu_hours: float) -> float | None:
+        """Price of so many GPU-hours; None without a price."""
+        return None if self.price is None else gpu_hours * self.price.per_gpu_hour
+
+
+def cost_of(run: PlannedRun, ettr: Interval, price: Price | None) -> Cost | None:
+    """Cost of a run; None where it makes no progress.
+
+    Args:
+        run: The run.
+        ettr: Of the run, at the rate planned with and at the ends of its interval.
+        price: Of a GPU-hour.
+    """
+    middle = exact_ettr(run)
+    if middle <= 0:
+        return None
+    whole = math.isfinite(run.productive_s)
+    gpus = run.n_nodes * run.gpus_per_node
+    productive_s = run.productive_s if whole else middle * SECONDS_PER_DAY
+    gpu_hours = gpus * productive_s / SECONDS_PER_HOUR
+    held_share = 1.0 - time_shares(run).queued
+
+    def held(at: float) -> float:
+        return held_share * gpu_hours / at if at > 0 else math.inf
+
+    return Cost(
+        days=productive_s / middle / SECONDS_PER_DAY,
+        whole_run=whole,
+        productive_gpu_hours=gpu_hours,
+        held_gpu_hours=Interval(held(middle), held(ettr.high), held(ettr.low)),
+        price=price,
+    )

@@ -1,0 +1,178 @@
+"""A time budget: the smallest run that ends in time, with its checkpoint interval and spares."""
+
+import math
+from dataclasses import dataclass, replace
+
+from ettr.errors import UsageError
+from ettr.plan.intervals import with_best_interval
+from ettr.plan.renewal import exact_ettr
+from ettr.plan.run import PlannedRun, spell
+from ettr.plan.spares import spares_needed, standstill_share
+from ettr.plan.wallclock import ends, wallclock
+from ettr.units import SECONDS_PER_DAY
+
+_GROWTH = 1.02
+_LARGEST = 64
+
+
+@dataclass(frozen=True, slots=True)
+class TimeBudget:
+    """A run must end within a time with some probability.
+
+    Attributes:
+        within_s: Wall-clock that it has.
+        chance: Probability with which it must end.
+        repair_s: Mean time until a failed node is back, to plan spares; None: nodes are there.
+        keep_interval: Save at the interval planned, not at the best of each size.
+    """
+
+    within_s: float
+    chance: float
+    repair_s: float | None = None
+    keep_interval: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the values.
+
+        Raises:
+            UsageError: they cannot be.
+        """
+        if not 0 < self.within_s < math.inf:
+            raise UsageError(f"a budget of {self.within_s} s cannot be; give a time above 0")
+        if not 0 < self.chance < 1:
+            raise UsageError(
+                f"a chance of {self.chance} cannot be: it lies above 0 and below 1; give 0.9 for "
+                "90 %"
+            )
+        if self.repair_s is not None and not 0 < self.repair_s < math.inf:
+            raise UsageError(f"a repair of {self.repair_s} s cannot be; give a time above 0")
+
+
+@dataclass(frozen=True, slots=True)
+class SizedRun:
+    """A size of the run and what it gives.
+
+    Attributes:
+        n_nodes: That train.
+        spares: Held ready in addition; None where no repair time was given.
+        interval_s: Between checkpoints.
+        productive_s: Productive time that the work takes at this size.
+        mean_s: Expected wall-clock; infinite where it will not end.
+        chance: Probability to end within the budget.
+        ettr: Expected.
+    """
+
+    n_nodes: int
+    spares: int | None
+    interval_s: float
+    productive_s: float
+    mean_s: float
+    chance: float
+    ettr: float
+
+
+@dataclass(frozen=True, slots=True)
+class DeadlinePlan:
+    """The answer to a time budget.
+
+    Attributes:
+        budget: As asked.
+        work_node_s: Node-seconds of productive time, the same at every size.
+        as_planned: The run at the size planned.
+        smallest: The fewest nodes that end in time; None where no size does.
+        likeliest: Of the sizes tried, the one most likely to end in time.
+    """
+
+    budget: TimeBudget
+    work_node_s: float
+    as_planned: SizedRun
+    smallest: SizedRun | None
+    likeliest: SizedRun
+
+    @property
+    def sentence(self) -> str:
+        """The answer in words."""
+        within, chance = spell(self.budget.within_s), f"{100 * self.budget.chance:g} %"
+        if self.smallest is None:
+            best = self.likeliest
+            return (
+                f"No size ends within {within} with {chance}: the likeliest, {best.n_nodes:,} "
+                f"nodes, does with {100 * best.chance:.3g} % (mean {spell(best.mean_s)}). Fail "
+                "less, restart or write faster, or give it more time."
+            )
+        one = self.smallest
+        spares = "" if one.spares is None else f" and {one.spares:,} spares"
+        return (
+            f"To end within {within} with {chance} the work needs {one.n_nodes:,} nodes{spares} "
+            f"and a checkpoint every {spell(one.interval_s)}; at the size planned it ends in time "
+            f"with {100 * self.as_planned.chance:.3g} %."
+        )
+
+
+def deadline_plan(run: PlannedRun, budget: TimeBudget) -> DeadlinePlan:
+    """The smallest size at which the work of `run` ends within a budget.
+
+    The work is the productive time of `run` times its nodes; it takes less time on more nodes in
+    proportion (perfect scaling), while more nodes fail more often.
+
+    Raises:
+        UsageError: a run without end, or one whose interval has no best.
+    """
+    if math.isinf(run.productive_s):
+        raise UsageError("a time budget needs the work of the run; give --days with --gpus")
+    work = run.productive_s * run.n_nodes
+    fewest = max(1, math.floor(work / budget.within_s))
+    likeliest = as_planned = sized(run, run.n_nodes, work, budget)
+    before, n_nodes = max(0, fewest - 1), fewest
+    while n_nodes <= _LARGEST * max(fewest, run.n_nodes):
+        at = sized(run, n_nodes, work, budget)
+        likeliest = max(likeliest, at, key=lambda one: (one.chance, -one.mean_s))
+        if at.chance >= budget.chance:
+            return DeadlinePlan(
+                budget, work, as_planned, _fewest(run, before, n_nodes, work, budget), likeliest
+            )
+        if math.isinf(at.mean_s) and n_nodes > fewest and likeliest.chance > 0:
+            break
+        before, n_nodes = n_nodes, max(n_nodes + 1, math.ceil(n_nodes * _GROWTH))
+    reached = as_planned if as_planned.chance >= budget.chance else None
+    return DeadlinePlan(budget, work, as_planned, reached, likeliest)
+
+
+def _fewest(
+    run: PlannedRun, too_few: int, enough: int, work: float, budget: TimeBudget
+) -> SizedRun:
+    while enough - too_few > 1:
+        middle = (too_few + enough) // 2
+        if sized(run, middle, work, budget).chance >= budget.chance:
+            enough = middle
+        else:
+            too_few = middle
+    return sized(run, enough, work, budget)
+
+
+def sized(run: PlannedRun, n_nodes: int, work_node_s: float, budget: TimeBudget) -> SizedRun:
+    """The work on so many nodes: its interval, its spares, and its chance to end in time."""
+    at = replace(run, n_nodes=n_nodes, productive_s=work_node_s / n_nodes)
+    if not budget.keep_interval and at.write_s and at.failures_per_s:
+        at = with_best_interval(at)
+    spares = None
+    if budget.repair_s is not None:
+        failures_per_day = at.failures_per_node_day * n_nodes
+        offered = failures_per_day * budget.repair_s / SECONDS_PER_DAY
+        spares = spares_needed(offered)
+        still = standstill_share(spares, offered)
+        # what is left of standing still, as a wait after each failure
+        if at.failures_per_s and still < 1:
+            at = replace(at, queue_s=at.queue_s + still / (1.0 - still) / at.failures_per_s)
+    if not ends(at):
+        return SizedRun(n_nodes, spares, at.interval_s, at.productive_s, math.inf, 0.0, 0.0)
+    law = wallclock(at)
+    return SizedRun(
+        n_nodes,
+        spares,
+        at.interval_s,
+        at.productive_s,
+        law.mean_s,
+        law.within(budget.within_s),
+        exact_ettr(at),
+    )
