@@ -298,7 +298,7 @@ def _paper_rows() -> Iterator[tuple[str, ...]]:
     for value in paper_values():
         apart = abs(value.form - value.exact) > 0.025
         yield (
-            "Kokolis et al. (HPCA 2025)",
+            "Kokolis et al. (2025)",
             f"{value.case}: {value.published}",
             "",
             f"{value.form:.3f} by their form, {value.exact:.3f} exactly",
@@ -308,7 +308,7 @@ def _paper_rows() -> Iterator[tuple[str, ...]]:
         mttf_s = _run(n_gpus, 6.5, 0.0, 0.0).mttf_s
         verdict = f"OUTSIDE; missing: a rate for its size ({remark})" if remark else "inside"
         hours = f"{mttf_s / SECONDS_PER_HOUR:.3g} h"
-        yield ("Kokolis et al. (HPCA 2025)", f"{case}: {published}", "", hours, verdict)
+        yield ("Kokolis et al. (2025)", f"{case}: {published}", "", hours, verdict)
 
 
 def run(size: int) -> Table:

@@ -14,6 +14,7 @@ from ettr.cli import quantities as q
 from ettr.cli import rates
 from ettr.cli.inputs import Input, TypedOptions
 from ettr.cli.output import check_writable, say, show
+from ettr.cli.plan_questions import PlanQuestions, node_type, overridden
 from ettr.cli.scheme_options import SchemeOptions
 from ettr.defaults import GPUS_PER_NODE
 from ettr.errors import UsageError
@@ -60,6 +61,28 @@ class PlanTimes(rates.RunTimes):
         return math.inf if days is None else days * SECONDS_PER_DAY
 
 
+@dataclass(frozen=True, slots=True)
+class _Options:
+    """What was typed for one plan."""
+
+    store: str | None
+    size: rates.RunSize
+    rate: TypedRate
+    times: PlanTimes
+    target: float | None
+    schemes: SchemeOptions
+    questions: PlanQuestions
+    rating: opt.Rating
+
+    def changed(self, pairs: list[str]) -> _Options:
+        """The same with some options at other values, for a second plan."""
+        groups = (self.size, self.rate, self.times, self.schemes, self.questions)
+        size, rate, times, schemes, questions = overridden(groups, pairs)
+        return replace(
+            self, size=size, rate=rate, times=times, schemes=schemes, questions=questions
+        )
+
+
 def plan(
     store: rates.StoreOrNothing = None,
     *,
@@ -70,6 +93,15 @@ def plan(
         float | None, typer.Option("--target", metavar="ETTR", help="ETTR wanted, such as 0.9.")
     ] = None,
     schemes: SchemeOptions,
+    questions: PlanQuestions,
+    versus: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--versus",
+            metavar="OPTION=VALUE",
+            help="A second plan next to this one that differs in it: restart=1min; repeatable.",
+        ),
+    ] = None,
     html: Annotated[
         Path | None,
         typer.Option("--html", metavar="FILE.html", help="Write the planner page with sliders."),
@@ -83,34 +115,63 @@ def plan(
     The failure rate is that of a store, or typed in: as a rate, or as failures and node-days, which
     gives it an interval. Times take a unit: 10s, 5min, 1.5h, 2d.
     """
-    from ettr.plan.outlook import plan_run
-    from ettr.plan.state_run import run_with_state
+    from ettr.plan.outlook import SecondPlan
 
-    _one_rate(store, rate)
+    options = _Options(store, size, rate, times, target, schemes, questions, rating)
+    _one_rate(options)
     typed.check(
         {
             Input.STORE: store is not None,
-            Input.COUNTS: rate.given,
+            Input.COUNTS: rate.given or bool(questions.node_type),
             Input.STATE: schemes.state_bytes is not None,
             Input.PLANNER_PAGE: html is not None,
         }
     )
     if html is not None:
         check_writable("--html", html)
-    by_node, seen_gpus_per_node = _planning_rate(store, rate, rating)
-    shape = _shape(size, times, seen_gpus_per_node)
+    by_node = _planning_rate(options)
+    made = _made(options, by_node)
+    if versus:
+        other = options.changed(versus)
+        _one_rate(other)
+        rate_differs = (other.rate, other.questions.node_type) != (rate, questions.node_type)
+        second = _made(other, _planning_rate(other) if rate_differs else by_node)
+        made = replace(made, versus=SecondPlan(tuple(versus), second))
+    _show(made, html, json)
+
+
+def _made(options: _Options, by_node: tuple[PlanningRate, int | None]) -> RunPlan:
+    from ettr.plan.outlook import plan_run
+    from ettr.plan.state_run import run_with_state
+
+    rate, seen_gpus_per_node = by_node
+    size, times, schemes = options.size, options.times, options.schemes
+    gpus_per_node = size.gpus_per_node or seen_gpus_per_node or GPUS_PER_NODE
+    asked = options.questions.asked(
+        gpus_per_node, options.rating.confidence, keep_interval=times.interval is not None
+    )
+    if asked.node_types:
+        n_nodes = sum(one.n_nodes for one in asked.node_types)
+        if size.gpus is None and size.nodes is None:
+            size = replace(size, nodes=n_nodes)
+    shape = _shape(size, times, gpus_per_node)
+    if asked.node_types and shape.n_nodes != n_nodes:
+        raise UsageError(
+            f"the node types have {n_nodes} nodes and the run {shape.n_nodes}; leave out --gpus "
+            "and --nodes"
+        )
     job = schemes.job(shape)
     plain, notes = (
         (shape, ())
         if job is None
         else run_with_state(shape, job, write_typed=times.write is not None)
     )
-    made = plan_run(
+    return plan_run(
         plain,
-        by_node,
+        rate,
         interval_s=times.interval_s(),
         n_gpus=size.gpus,
-        target=target,
+        target=options.target,
         job=job,
         domain_shares=schemes.domain_shares(),
         assumed=_assumed(times, schemes),
@@ -119,14 +180,13 @@ def plan(
             *notes,
             *size.assumed(seen_gpus_per_node),
         ),
+        asked=asked,
     )
-    _show(made, html, json)
 
 
-def _shape(size: rates.RunSize, times: PlanTimes, seen_gpus_per_node: int | None) -> RunShape:
+def _shape(size: rates.RunSize, times: PlanTimes, gpus_per_node: int) -> RunShape:
     from ettr.plan.run import run_nodes
 
-    gpus_per_node = size.gpus_per_node or seen_gpus_per_node or GPUS_PER_NODE
     return replace(
         times.shape(run_nodes(size.gpus, size.nodes, gpus_per_node)),
         gpus_per_node=gpus_per_node,
@@ -151,24 +211,32 @@ def _assumed(times: PlanTimes, schemes: SchemeOptions) -> frozenset[str]:
     return frozenset(name for name, value in typed.items() if value is None)
 
 
-def _one_rate(store: str | None, rate: TypedRate) -> None:
-    ways = [store is not None, rate.per_1000_node_days is not None, rate.given]
+def _one_rate(options: _Options) -> None:
+    rate = options.rate
+    ways = [
+        options.store is not None,
+        rate.per_1000_node_days is not None,
+        rate.given,
+        bool(options.questions.node_type),
+    ]
     if sum(ways) != 1:
         raise UsageError(
             f"{'more than one' if any(ways) else 'no'} failure rate: give a STORE, or "
-            "--failures-per-1000-node-days R, or --failures K with --node-days T"
+            "--failures-per-1000-node-days R, or --failures K with --node-days T, or --node-type"
         )
 
 
-def _planning_rate(
-    store: str | None, rate: TypedRate, rating: opt.Rating
-) -> tuple[PlanningRate, int | None]:
+def _planning_rate(options: _Options) -> tuple[PlanningRate, int | None]:
     """The failure rate asked for, and the GPUs in a node where a store knows them."""
-    from ettr.plan.outlook import counted_rate, typed_rate
+    from ettr.plan.outlook import counted_rate, mixed_run_rate, typed_rate
 
+    rate, rating = options.rate, options.rating
+    if options.questions.node_type:
+        types = tuple(node_type(text, rating.confidence) for text in options.questions.node_type)
+        return mixed_run_rate(types, rating.confidence), None
     if rate.per_1000_node_days is not None:
         return typed_rate(rate.per_1000_node_days), None
-    if store is None:
+    if options.store is None:
         evidence = rate.rate()
         interval = evidence.interval(rating.confidence)
         return counted_rate(evidence, interval, rating.confidence), None
@@ -176,8 +244,8 @@ def _planning_rate(
     from ettr.analysis.planning import stored_rate
     from ettr.store import open_store
 
-    with open_store(store) as opened:
-        return stored_rate(Analysis(opened, rating.assumptions()), store)
+    with open_store(options.store) as opened:
+        return stored_rate(Analysis(opened, rating.assumptions()), options.store)
 
 
 def _show(made: RunPlan, html: Path | None, json: bool) -> None:

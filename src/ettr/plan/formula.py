@@ -43,16 +43,15 @@ def _ettr(run: PlannedRun) -> Iterator[str]:
     rate, interval_s = run.failures_per_s, run.interval_s
     load, restart = rate * (interval_s + run.write_s), rate * run.restart_s
     if math.isinf(run.productive_s):
-        yield "ETTR = λΔt e^(−λu0) / [(1 + λq) (e^(λ(Δt + w)) − 1)]"
-        yield (
-            f"     = {rate * interval_s:.6g} × e^(−{restart:.6g}) / [(1 + {rate * run.queue_s:.6g})"
-            f" × (e^{load:.6g} − 1)] = {exact_ettr(run):.6g}"
-        )
+        form = "ETTR = λΔt e^(−λu0) / [(1 + λq) (e^(λ(Δt + w)) − 1)]"
+        work, queue = f"{rate * interval_s:.6g}", f"{rate * run.queue_s:.6g}"
+        numbers = f"{work} × e^(−{restart:.6g}) / [(1 + {queue}) × (e^{load:.6g} − 1)]"
+        yield f"{form} = {numbers} = {exact_ettr(run):.6g}"
         return
-    yield "E[S(x)] = (1/λ + q) e^(λu0) (e^(λ(x + w)) − 1), of x seconds of work and their write"
-    yield "E[W] = E[D] + (K − 1) E[S(Δt)] + E[S(rest)]"
+    segment = "E[S(x)] = (1/λ + q) e^(λu0) (e^(λ(x + w)) − 1)"
     yield (
-        f"     = {expected_wallclock_s(run):.6g} s for R = {run.productive_s:.6g} s of work, "
+        f"E[W] = E[D] + (K − 1) E[S(Δt)] + E[S(rest)] with {segment}, "
+        f"= {expected_wallclock_s(run):.6g} s for R = {run.productive_s:.6g} s of work; "
         f"{expected_failures(run):.4g} failures expected"
     )
     yield f"ETTR = R / E[W] = {exact_ettr(run):.6g}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -16,6 +17,7 @@ from ettr.plan.intervals import (
     interval_choices,
     with_best_interval,
 )
+from ettr.plan.node_types import NodeType, mixed_rate
 from ettr.plan.questions import Answers, Questions, answers
 from ettr.plan.ranking import NodeRate, SchemeChoice, rank_by_shares, shown
 from ettr.plan.renewal import TimeShares, ettr_by_rate, exact_ettr, time_shares
@@ -93,6 +95,23 @@ def typed_rate(per_1000_node_days: float) -> PlanningRate:
     )
 
 
+def mixed_run_rate(types: Sequence[NodeType], confidence: float) -> PlanningRate:
+    """The rate of the mean node of a run of several node types.
+
+    Raises:
+        UsageError: no type, or one without nodes.
+    """
+    listed = ", ".join(f"{one.n_nodes:,} of {one.name}" for one in types)
+    return PlanningRate(
+        mixed_rate(types),
+        None,
+        None,
+        f"The rate is that of the mean node of {listed}; in a run in series the rates add. Its "
+        "interval joins those of the types that were given with failures and node-days.",
+        confidence,
+    )
+
+
 def counted_rate(evidence: Evidence, per_node_day: Interval, confidence: float) -> PlanningRate:
     """A rate of which only the total of failures and node-days is known.
 
@@ -139,6 +158,7 @@ class RunPlan:
         cautions: Warnings, one sentence each.
         assumptions: Inputs that were not given and are assumed, one sentence each.
         answers: To what was asked besides.
+        versus: A second plan to compare this one with; None where none was asked for.
     """
 
     run: PlannedRun
@@ -164,6 +184,20 @@ class RunPlan:
     cautions: tuple[str, ...]
     assumptions: tuple[str, ...]
     answers: Answers
+    versus: SecondPlan | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SecondPlan:
+    """A plan that differs from the first in some inputs.
+
+    Attributes:
+        changes: The inputs that differ, as typed.
+        plan: With them.
+    """
+
+    changes: tuple[str, ...]
+    plan: RunPlan
 
 
 def planned(shape: RunShape, per_node_day: float, interval_s: float | None = None) -> PlannedRun:
@@ -250,15 +284,24 @@ def without_ends(plan: RunPlan) -> RunPlan:
 
     A plan of a rate with evidence is returned as it is. Bands over the assumptions of schemes stay.
     """
-    if plan.rate.evidence is not None:
+    if plan.rate.evidence is not None or plan.rate.per_node_day.low < plan.rate.per_node_day.high:
         return plan
 
     def bare(value: Interval) -> Interval:
         return Interval(value.estimate, -math.inf, math.inf)
 
-    clock, best = plan.wallclock, plan.best_interval_s
+    clock, best, cost, second = (
+        plan.wallclock,
+        plan.best_interval_s,
+        plan.answers.cost,
+        plan.versus,
+    )
+    if cost is not None:
+        cost = replace(cost, held_gpu_hours=bare(cost.held_gpu_hours))
     return replace(
         plan,
+        answers=replace(plan.answers, cost=cost),
+        versus=None if second is None else replace(second, plan=without_ends(second.plan)),
         rate=replace(plan.rate, per_node_day=bare(plan.rate.per_node_day)),
         mttf_h=bare(plan.mttf_h),
         ettr=bare(plan.ettr),

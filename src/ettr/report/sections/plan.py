@@ -12,6 +12,7 @@ from ettr.plan.wallclock import WallclockQuantiles
 from ettr.report.numbers import DASH, PER_NODE_DAYS, between, number, percent
 from ettr.report.plan_numbers import ratio, ratio_between, time_between
 from ettr.report.section import Section, TextTable
+from ettr.report.sections.plan_answers import answer_notes, answer_tables
 from ettr.units import SECONDS_PER_HOUR
 
 _STRONGEST = 3
@@ -37,7 +38,9 @@ def plan_section(plan: RunPlan) -> Section:
         tables.append(_schemes_table(plan.schemes))
     if plan.standing is not None:
         tables += _standing_tables(plan.standing)
+    tables += answer_tables(plan)
     notes = [plan.rate.meaning, *plan.cautions, *plan.assumptions]
+    notes += answer_notes(plan)
     if plan.standing is not None:
         notes += plan.standing.sentences
     notes += [_why(one) for one in plan.schemes[:3]]
@@ -80,6 +83,8 @@ def _lead(plan: RunPlan) -> str:
             f" Of the schemes below {best.name} is first: ETTR {ratio(best.ettr.estimate)}, "
             f"{band.low:.3f} to {band.high:.3f} over rate and assumptions."
         )
+    if plan.answers.deadline is not None:
+        lead += f" {plan.answers.deadline.sentence}"
     if plan.target is not None:
         reached = "reached" if (plan.ettr.estimate or plan.ettr.low) >= plan.target else "missed"
         lead += f" The target of {number(plan.target)} is {reached}."

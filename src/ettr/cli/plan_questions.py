@@ -1,0 +1,253 @@
+"""Options of `ettr plan` that ask more: cost, time budget, phases, maintenance, node types."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
+
+import typer
+
+from ettr.cli import quantities as q
+from ettr.cli.groups import OptionGroup
+from ettr.defaults import CONFIDENCE
+from ettr.errors import UsageError
+
+if TYPE_CHECKING:
+    from ettr.plan.cost import Price
+    from ettr.plan.maintenance import MaintenancePlan
+    from ettr.plan.node_types import NodeType
+    from ettr.plan.phases import PhaseLength
+    from ettr.plan.questions import Questions
+
+
+@dataclass(frozen=True, slots=True)
+class PlanQuestions(OptionGroup):
+    """What is asked of a plan besides its ETTR."""
+
+    gpu_hour_price: Annotated[
+        str | None,
+        typer.Option("--gpu-hour-price", metavar="PRICE", help="Of a GPU-hour: 2.50USD."),
+    ] = None
+    within: Annotated[
+        str | None,
+        typer.Option(
+            "--within",
+            metavar="TIME",
+            help="Time budget: the smallest size at which the work (--gpus for --days) ends in it.",
+        ),
+    ] = None
+    chance: Annotated[
+        float | None,
+        typer.Option(
+            "--chance",
+            metavar="SHARE",
+            help=f"With which it must end in time; {CONFIDENCE:g} if absent.",
+        ),
+    ] = None
+    repair: Annotated[
+        str | None,
+        typer.Option(
+            "--repair",
+            metavar="TIME",
+            help="Mean time until a failed node is back: the time budget plans spares.",
+        ),
+    ] = None
+    phases: Annotated[
+        str | None,
+        typer.Option(
+            "--phases",
+            metavar="LIST",
+            help="A run that grows or shrinks, GPUs and productive time: 4096:10d,16384:44d.",
+        ),
+    ] = None
+    maintenance: Annotated[
+        str | None,
+        typer.Option("--maintenance", metavar="TIME/TIME", help="Planned stops: 4h/30d."),
+    ] = None
+    node_type: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--node-type",
+            metavar="NAME=NODES@RATE",
+            help="A mixed run: nodes of one type at failures per 1,000 node-days, or K/T as "
+            "failures over node-days: a=1024@6.5, b=512@40/12000; repeatable.",
+        ),
+    ] = None
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Print the formulas with the numbers in them.")
+    ] = False
+
+    def asked(self, gpus_per_node: int, confidence: float, *, keep_interval: bool) -> Questions:
+        """The questions, checked.
+
+        Args:
+            gpus_per_node: Of the run.
+            confidence: Of the intervals of rates.
+            keep_interval: The checkpoint interval was typed and holds at every size.
+
+        Raises:
+            UsageError: one cannot be understood.
+        """
+        from ettr.plan.deadline import TimeBudget
+        from ettr.plan.questions import Questions
+
+        idle = [
+            flag
+            for flag, value in (("--chance", self.chance), ("--repair", self.repair))
+            if value is not None and self.within is None
+        ]
+        if idle:
+            raise UsageError(f"{', '.join(idle)} would change nothing: give --within as well")
+        budget = None
+        if self.within is not None:
+            budget = TimeBudget(
+                q.seconds("--within", self.within),
+                CONFIDENCE if self.chance is None else self.chance,
+                q.if_typed(q.seconds, "--repair", self.repair),
+                keep_interval,
+            )
+        return Questions(
+            price=None if self.gpu_hour_price is None else price(self.gpu_hour_price),
+            budget=budget,
+            phases=() if self.phases is None else phase_lengths(self.phases, gpus_per_node),
+            maintenance=None if self.maintenance is None else maintenance(self.maintenance),
+            node_types=tuple(node_type(text, confidence) for text in self.node_type or ()),
+            formulas=self.explain,
+        )
+
+
+def price(text: str) -> Price:
+    """A price of a GPU-hour such as `2.50USD`.
+
+    Raises:
+        UsageError: it is malformed or has no currency.
+    """
+    from ettr.plan.cost import Price
+
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]{3})\s*", text)
+    if match is None:
+        raise UsageError(
+            f"--gpu-hour-price {text!r}: give a number and the three letters of its currency, such "
+            "as 2.50USD"
+        )
+    return Price(float(match[1]), match[2].upper())
+
+
+def phase_lengths(text: str, gpus_per_node: int) -> tuple[PhaseLength, ...]:
+    """Phases such as `4096:10d,16384:44d`, GPUs and productive time of each.
+
+    Raises:
+        UsageError: one is malformed.
+    """
+    from ettr.plan.phases import PhaseLength
+    from ettr.plan.run import nodes_of
+
+    found = []
+    for part in text.split(","):
+        gpus, colon, length = part.partition(":")
+        if not colon:
+            raise UsageError(f"--phases {text!r}: {part!r} has no time; write 4096:10d,16384:44d")
+        (n_gpus,) = q.whole_numbers("--phases", gpus)
+        found.append(PhaseLength(nodes_of(n_gpus, gpus_per_node), q.seconds("--phases", length)))
+    return tuple(found)
+
+
+def maintenance(text: str) -> MaintenancePlan:
+    """Planned stops such as `4h/30d`: their length, and the time from one to the next.
+
+    Raises:
+        UsageError: it is malformed, or the stops leave no time.
+    """
+    from ettr.plan.maintenance import MaintenancePlan
+
+    length, slash, every = text.partition("/")
+    if not slash:
+        raise UsageError(
+            f"--maintenance {text!r}: give the length of a stop and the time between two, such as "
+            "4h/30d"
+        )
+    return MaintenancePlan(q.seconds("--maintenance", length), q.seconds("--maintenance", every))
+
+
+def node_type(text: str, confidence: float) -> NodeType:
+    """A node type such as `b200=512@6.5` or, with the evidence of its rate, `b200=512@40/12000`.
+
+    Raises:
+        UsageError: it is malformed.
+    """
+    from ettr.estimates import Interval
+    from ettr.plan.node_types import NodeType
+    from ettr.plan.outlook import typed_rate
+
+    match = re.fullmatch(r"\s*([\w.-]+)=([0-9]+)@(.+)", text)
+    if match is None or int(match[2]) < 1:
+        raise UsageError(
+            f"--node-type {text!r}: write NAME=NODES@RATE with failures per 1,000 node-days, such "
+            "as b200=512@6.5, or with failures over node-days, such as b200=512@40/12000"
+        )
+    counted = q.failures_over_node_days(match[3])
+    if counted is not None:
+        from ettr.estimates.exact import FailureRate
+
+        _, failures, node_days = counted
+        rate = FailureRate(failures, node_days).interval(confidence)
+        interval = rate if failures else Interval(None, rate.low, rate.high)
+    else:
+        try:
+            interval = typed_rate(float(match[3])).per_node_day
+        except ValueError:
+            raise UsageError(f"--node-type {text!r}: {match[3]!r} is no rate") from None
+    return NodeType(match[1], int(match[2]), interval)
+
+
+def overridden(groups: tuple[OptionGroup, ...], pairs: list[str]) -> tuple[Any, ...]:
+    """Groups of options with some options set to other values, for a second plan.
+
+    Args:
+        groups: As typed for the first plan.
+        pairs: Such as `restart=1min`: an option without its dashes, and its value.
+
+    Returns:
+        The groups in their order, each of its own type.
+
+    Raises:
+        UsageError: one names no option of the groups, or a value cannot be understood.
+    """
+    known = {
+        field.name.replace("_", "-"): (place, field.name)
+        for place, group in enumerate(groups)
+        if is_dataclass(group)
+        for field in fields(group)
+    }
+    changed = list(groups)
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        name = _NAMES.get(name.strip().lstrip("-"), name.strip().lstrip("-"))
+        if not equals or name not in known:
+            listed = ", ".join(sorted(_NAMES.get(one, one) for one in known))
+            raise UsageError(
+                f"--versus {pair!r}: write OPTION=VALUE, such as restart=1min, with an option "
+                f"among {listed}"
+            )
+        place, field_name = known[name]
+        to: dict[str, Any] = {field_name: _typed(changed[place], field_name, value, pair)}
+        changed[place] = replace(changed[place], **to)
+    return tuple(changed)
+
+
+_NAMES = {"failures-per-1000-node-days": "per-1000-node-days"}
+
+
+def _typed(group: OptionGroup, field_name: str, value: str, pair: str) -> object:
+    hint = get_type_hints(type(group))[field_name]
+    kinds = [kind for kind in get_args(hint) or (hint,) if kind is not type(None)]
+    for kind in kinds:
+        if kind in (int, float):
+            try:
+                return kind(value)
+            except ValueError:
+                raise UsageError(f"--versus {pair!r}: {value!r} is no number") from None
+        if kind is str:
+            return value
+    raise UsageError(f"--versus {pair!r}: this option cannot differ between two plans")

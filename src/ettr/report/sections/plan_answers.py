@@ -1,0 +1,198 @@
+"""What was asked of a plan besides its ETTR: cost, budget, phases, maintenance, a second plan."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from ettr.plan.cost import Cost
+from ettr.plan.deadline import DeadlinePlan, SizedRun
+from ettr.plan.maintenance import Maintained
+from ettr.plan.node_types import NodeType
+from ettr.plan.outlook import RunPlan, SecondPlan
+from ettr.plan.phases import PhasedRun
+from ettr.plan.run import spell
+from ettr.report.numbers import DASH, PER_NODE_DAYS, between, number, percent
+from ettr.report.plan_numbers import ratio, ratio_between, time_between
+from ettr.report.section import TextTable
+
+
+def answer_tables(plan: RunPlan) -> Iterator[TextTable]:
+    """A table for each question that was asked."""
+    asked = plan.answers
+    if plan.versus is not None:
+        yield _versus_table(plan, plan.versus)
+    if asked.node_types:
+        yield _node_types_table(asked.node_types)
+    if asked.deadline is not None:
+        yield _deadline_table(asked.deadline)
+    if asked.phases is not None:
+        yield _phases_table(asked.phases, plan.gpus_per_node)
+    if asked.maintenance is not None:
+        yield _maintenance_table(asked.maintenance)
+    if asked.cost is not None:
+        yield _cost_table(asked.cost)
+
+
+def answer_notes(plan: RunPlan) -> Iterator[str]:
+    """The formulas, and what the answers assume, a sentence each."""
+    yield from plan.answers.formulas
+    if plan.answers.deadline is not None:
+        yield (
+            "The time budget takes the failure rate as it is estimated, failures as independent, "
+            "and the work as taking less time on more nodes in proportion; spares are those with "
+            "which the run has all its nodes for 99 % of the time, the rest it waits."
+        )
+    if plan.answers.phases is not None:
+        yield "Every phase has the write, restart and queue of the run as planned."
+    if plan.answers.maintenance is not None:
+        yield (
+            "A planned stop costs a write before it, its length and a restart, and no work; the "
+            "other tables are without planned stops."
+        )
+
+
+def _versus_table(plan: RunPlan, second: SecondPlan) -> TextTable:
+    other = second.plan
+
+    def wallclock(one: RunPlan) -> str:
+        return DASH if one.wallclock is None else spell(one.wallclock.mean_s)
+
+    def first(one: RunPlan) -> str:
+        best = next((scheme for scheme in one.schemes if scheme.usable), None)
+        return DASH if best is None else f"{best.name} {ratio(best.ettr.estimate)}"
+
+    def held(one: RunPlan) -> str:
+        cost = one.answers.cost
+        return DASH if cost is None else number(cost.held_gpu_hours.estimate)
+
+    def lost(one: RunPlan) -> str:
+        cost = one.answers.cost
+        return DASH if cost is None else number(cost.lost_gpu_hours.estimate)
+
+    rows = [
+        ("nodes", f"{plan.run.n_nodes:,}", f"{other.run.n_nodes:,}"),
+        ("MTTF", time_between(plan.mttf_h), time_between(other.mttf_h)),
+        ("checkpoint interval", spell(plan.run.interval_s), spell(other.run.interval_s)),
+        ("ETTR", ratio_between(plan.ettr), ratio_between(other.ettr)),
+        ("first scheme", first(plan), first(other)),
+        ("mean wall-clock", wallclock(plan), wallclock(other)),
+        (f"GPU-hours held {_period(plan.answers.cost)}", held(plan), held(other)),
+        (f"GPU-hours lost {_period(plan.answers.cost)}", lost(plan), lost(other)),
+    ]
+    return TextTable(
+        "Two plans",
+        ("", "as planned", f"with {', '.join(second.changes)}"),
+        tuple(row for row in rows if row[1:] != (DASH, DASH)),
+        frozenset({1, 2}),
+    )
+
+
+def _period(cost: Cost | None) -> str:
+    return "in the run" if cost is not None and cost.whole_run else "a day"
+
+
+def _node_types_table(types: tuple[NodeType, ...]) -> TextTable:
+    total = sum(one.failures_per_day for one in types)
+    return TextTable(
+        "Node types",
+        ("type", "nodes", "failures per 1,000 node-days", "failures a day", "share of failures"),
+        tuple(
+            (
+                one.name,
+                f"{one.n_nodes:,}",
+                number(PER_NODE_DAYS * one.per_node_day.low)
+                if one.per_node_day.low == one.per_node_day.high
+                else between(one.per_node_day.scaled(PER_NODE_DAYS)),
+                number(one.failures_per_day),
+                percent(one.failures_per_day / total) if total else DASH,
+            )
+            for one in types
+        ),
+        frozenset({1, 2, 3, 4}),
+    )
+
+
+def _deadline_table(plan: DeadlinePlan) -> TextTable:
+    def row(what: str, one: SizedRun) -> tuple[str, ...]:
+        return (
+            what,
+            f"{one.n_nodes:,}",
+            DASH if one.spares is None else f"{one.spares:,}",
+            spell(one.interval_s),
+            spell(one.mean_s) if math.isfinite(one.mean_s) else "will not end",
+            ratio(one.ettr),
+            percent(one.chance),
+        )
+
+    rows = [row("as planned", plan.as_planned)]
+    rows.append(
+        row("the likeliest size", plan.likeliest)
+        if plan.smallest is None
+        else row("smallest that ends in time", plan.smallest)
+    )
+    return TextTable(
+        f"Time budget of {spell(plan.budget.within_s)}",
+        ("", "nodes", "spares", "interval", "mean wall-clock", "ETTR", "ends in time"),
+        tuple(rows),
+        frozenset({1, 2, 3, 4, 5, 6}),
+    )
+
+
+def _phases_table(run: PhasedRun, gpus_per_node: int) -> TextTable:
+    rows = [
+        (
+            f"{phase.n_nodes * gpus_per_node:,}",
+            spell(phase.productive_s),
+            spell(phase.interval_s),
+            spell(phase.wallclock_s),
+            number(phase.expected_failures),
+            ratio(phase.ettr),
+        )
+        for phase in run.phases
+    ]
+    rows.append(
+        ("all", DASH, DASH, spell(run.wallclock_s), number(run.expected_failures), ratio(run.ettr))
+    )
+    return TextTable(
+        f"Phases of the run, {number(run.gpu_hours)} GPU-hours in all",
+        ("GPUs", "work", "interval", "mean wall-clock", "failures", "ETTR"),
+        tuple(rows),
+        frozenset(range(6)),
+    )
+
+
+def _maintenance_table(run: Maintained) -> TextTable:
+    rows = [
+        ("share of time for it", percent(run.share)),
+        ("ETTR with it", ratio(run.ettr)),
+    ]
+    if run.wallclock_s is not None:
+        ends = math.isfinite(run.wallclock_s)
+        rows.append(("mean wall-clock", spell(run.wallclock_s) if ends else "will not end"))
+    plan = run.plan
+    title = f"Planned maintenance of {spell(plan.length_s)} every {spell(plan.every_s)}"
+    return TextTable(title, ("", "value"), tuple(rows), frozenset({1}))
+
+
+def _cost_table(cost: Cost) -> TextTable:
+    held, lost = cost.held_gpu_hours, cost.lost_gpu_hours
+    price = cost.price
+    headers = ["", "GPU-hours"] + ([] if price is None else [price.currency])
+    rows = []
+    for what, gpu_hours in (
+        ("productive", cost.productive_gpu_hours),
+        ("held", held.estimate or 0.0),
+        ("lost: writes, lost work, restarts", lost.estimate or 0.0),
+        ("lost, at the low end of the rate", lost.low),
+        ("lost, at the high end of the rate", lost.high),
+    ):
+        if "end of" in what and held.low == held.high:
+            continue
+        money = cost.money(gpu_hours)
+        cells = [what, number(gpu_hours)] + ([] if money is None else [number(money)])
+        rows.append(tuple(cells))
+    length = f"the run ({number(cost.days)} days)" if cost.whole_run else "a day"
+    return TextTable(
+        f"Cost of {length}", tuple(headers), tuple(rows), frozenset(range(1, len(headers)))
+    )

@@ -1,0 +1,262 @@
+"""Cost, time budget, phases, maintenance, node types, second plan: against arithmetic by hand."""
+
+import json
+import random
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from cli.program import ettr
+from ettr.errors import UsageError
+from ettr.estimates.exact import FailureRate
+from ettr.plan.deadline import TimeBudget, deadline_plan, sized
+from ettr.plan.intervals import with_best_interval
+from ettr.plan.node_types import NodeType, mixed_rate
+from ettr.plan.run import PlannedRun
+
+DAY = 86400.0
+RATE = ("--failures-per-1000-node-days", "6.5")
+RUN = PlannedRun(
+    failures_per_node_day=6.5e-3,
+    n_nodes=512,
+    interval_s=1800.0,
+    write_s=30.0,
+    restart_s=300.0,
+    productive_s=10 * DAY,
+)
+
+
+def plan(*args: str) -> dict[str, Any]:
+    done = ettr("plan", *args, "--json")
+    assert done.code == 0, done.err
+    found: dict[str, Any] = json.loads(done.out)
+    return found
+
+
+class TestCost:
+    def test_money_is_held_gpu_hours_times_the_price(self) -> None:
+        found = plan("--gpus", "4096", *RATE, "--days", "10", "--gpu-hour-price", "2.50usd")
+        cost = found["answers"]["cost"]
+        assert cost["productive_gpu_hours"] == 4096 * 240
+        held = cost["held_gpu_hours"]["estimate"]
+        assert held == pytest.approx(4096 * 240 / found["ettr"]["estimate"])
+        assert cost["price"] == {"per_gpu_hour": 2.5, "currency": "USD"}
+        text = ettr(
+            "plan", "--gpus", "4096", *RATE, "--days", "10", "--gpu-hour-price", "2.50USD"
+        ).out
+        assert f"{held * 2.5:,.0f}" in text
+
+    def test_waits_hold_no_gpu(self) -> None:
+        queued = plan("--gpus", "4096", *RATE, "--write", "1min", "--queue", "1h")
+        at_once = plan("--gpus", "4096", *RATE, "--write", "1min")
+        # the wait stretches the day, so that less is done in it, for the same GPU time a piece
+        ratios = [
+            one["answers"]["cost"]["held_gpu_hours"]["estimate"]
+            / one["answers"]["cost"]["productive_gpu_hours"]
+            for one in (queued, at_once)
+        ]
+        assert ratios[0] == pytest.approx(ratios[1], rel=1e-9)
+
+    @pytest.mark.parametrize("price", ["2.50", "$2", "cheap", "-1USD"])
+    def test_a_price_has_a_currency(self, price: str) -> None:
+        done = ettr("plan", "--gpus", "64", *RATE, "--gpu-hour-price", price)
+        assert done.code == 2
+        assert "2.50USD" in done.err
+
+
+class TestTimeBudget:
+    def test_it_is_the_smallest_size(self) -> None:
+        budget = TimeBudget(11 * DAY, 0.9)
+        found = deadline_plan(RUN, budget)
+        assert found.smallest is not None
+        assert found.smallest.chance >= 0.9
+        fewer = sized(RUN, found.smallest.n_nodes - 1, found.work_node_s, budget)
+        assert fewer.chance < 0.9
+
+    def test_the_chance_is_that_of_a_simulation(self) -> None:
+        found = deadline_plan(RUN, TimeBudget(11 * DAY, 0.9)).smallest
+        assert found is not None
+        run = replace(
+            RUN,
+            n_nodes=found.n_nodes,
+            interval_s=found.interval_s,
+            productive_s=found.productive_s,
+        )
+        rng = random.Random(1)
+        draws = 1500
+        in_time = sum(simulated_s(run, rng) <= 11 * DAY for _ in range(draws)) / draws
+        # three standard errors of a share of .9
+        assert in_time == pytest.approx(found.chance, abs=3 * (0.9 * 0.1 / draws) ** 0.5)
+
+    def test_spares_follow_from_the_repair_time(self) -> None:
+        found = deadline_plan(RUN, TimeBudget(12 * DAY, 0.9, repair_s=2 * DAY))
+        assert found.smallest is not None
+        assert found.smallest.spares is not None
+        # about 6.7 failures in two days: Erlang's loss at 1 %
+        assert 8 <= found.smallest.spares <= 16
+
+    def test_what_cannot_be_says_the_best(self) -> None:
+        text = ettr(
+            "plan", "--gpus", "131072", *RATE, "--write", "5min", "--days", "10", "--within", "10d"
+        ).out
+        assert "No size ends within 10 d with 90 %" in " ".join(text.split())
+
+    def test_a_budget_needs_the_work(self) -> None:
+        done = ettr("plan", "--gpus", "64", *RATE, "--within", "10d")
+        assert done.code == 2
+        assert "give --days" in done.err
+
+    def test_idle_options_are_refused(self) -> None:
+        done = ettr("plan", "--gpus", "64", *RATE, "--repair", "2d")
+        assert done.code == 2
+        assert "--repair would change nothing: give --within" in done.err
+
+
+def simulated_s(run: PlannedRun, rng: random.Random) -> float:
+    """Wall-clock of one run, by its description: restart, segments, each lost with its write."""
+    rate, clock = run.failures_per_s, 0.0
+    left = run.productive_s
+    next_failure = rng.expovariate(rate)
+
+    def held(length_s: float) -> bool:
+        nonlocal clock, next_failure
+        if next_failure >= clock + length_s:
+            clock += length_s
+            return True
+        clock = next_failure
+        next_failure = clock + rng.expovariate(rate)
+        return False
+
+    while not held(run.restart_s):
+        pass
+    while left > 1e-6:
+        work = min(run.interval_s, left)
+        if held(work + run.write_s):
+            left -= work
+            continue
+        while not held(run.restart_s):
+            pass
+    return clock
+
+
+class TestPhases:
+    def test_each_phase_is_a_run_of_its_own(self) -> None:
+        found = plan("--gpus", "8192", *RATE, "--write", "30s", "--phases", "4096:10d,16384:20d")
+        phases = found["answers"]["phases"]
+        alone = [
+            plan("--gpus", gpus, *RATE, "--write", "30s", "--days", days)
+            for gpus, days in (("4096", "10d"), ("16384", "20d"))
+        ]
+        means = [one["wallclock"]["mean_s"] for one in alone]
+        assert phases["wallclock_s"] == pytest.approx(sum(means))
+        gpu_s = 4096 * means[0] + 16384 * means[1]
+        assert phases["ettr"] == pytest.approx((4096 * 10 + 16384 * 20) * DAY / gpu_s)
+
+    @pytest.mark.parametrize("phases", ["4096", "4096:10", "x:10d", ""])
+    def test_a_phase_has_gpus_and_a_time(self, phases: str) -> None:
+        assert ettr("plan", "--gpus", "64", *RATE, "--phases", phases).code == 2
+
+
+class TestMaintenance:
+    def test_a_stop_costs_its_length_a_write_and_a_restart(self) -> None:
+        # next to no failures: the arithmetic is that of the stops
+        rate = ("--failures-per-1000-node-days", "0.000001")
+        given = ("--gpus", "8", *rate, "--write", "60s", "--restart", "10min")
+        found = plan(*given, "--maintenance", "4h/10d")["answers"]["maintenance"]
+        assert found["share"] == pytest.approx((4 * 3600 + 60 + 600) / (10 * DAY), rel=1e-6)
+        assert found["ettr"] == pytest.approx(1 - found["share"], rel=1e-3)
+
+    def test_stops_that_leave_no_time_are_refused(self) -> None:
+        done = ettr("plan", "--gpus", "8", *RATE, "--maintenance", "4h/3h")
+        assert done.code == 2
+        assert "leaves no time" in done.err
+
+
+class TestNodeTypes:
+    def test_rates_add(self) -> None:
+        mixed = plan("--node-type", "a=1024@6.5", "--node-type", "b=1024@2.5")
+        even = plan("--nodes", "2048", "--failures-per-1000-node-days", "4.5")
+        assert mixed["mttf_h"]["estimate"] == pytest.approx(even["mttf_h"]["estimate"])
+        assert mixed["mttf_h"]["low"] is None
+
+    def test_evidence_of_all_types_joins(self) -> None:
+        mixed = plan("--node-type", "a=512@200/50000", "--node-type", "b=512@200/50000")
+        one = plan("--nodes", "1024", "--failures", "400", "--node-days", "100000")
+        for end in ("estimate", "low", "high"):
+            assert mixed["mttf_h"][end] == pytest.approx(one["mttf_h"][end], rel=0.01)
+
+    def test_one_type_keeps_its_interval(self) -> None:
+        rate = FailureRate(12, 3000.0).interval(0.9)
+        assert mixed_rate([NodeType("a", 7, rate)]).low == pytest.approx(rate.low)
+        assert mixed_rate([NodeType("a", 7, rate)]).high == pytest.approx(rate.high)
+
+    def test_a_rate_is_given_once(self) -> None:
+        done = ettr("plan", "--node-type", "a=64@6.5", *RATE)
+        assert done.code == 2
+        assert "more than one failure rate" in done.err
+        done = ettr("plan", "--node-type", "a=64@6.5", "--gpus", "64")
+        assert "the node types have 64 nodes and the run 8" in done.err
+        with pytest.raises(UsageError):
+            mixed_rate([])
+
+
+class TestTwoPlans:
+    def test_the_second_is_the_plan_with_other_options(self) -> None:
+        given = ("--gpus", "16384", *RATE, "--write", "30s")
+        both = plan(*given, "--versus", "restart=1min", "--versus", "gpus=8192")
+        alone = plan("--gpus", "8192", *RATE, "--write", "30s", "--restart", "1min")
+        assert both["versus"]["plan"]["ettr"] == alone["ettr"]
+        assert both["ettr"] == plan(*given)["ettr"]
+
+    @pytest.mark.parametrize(
+        ("pair", "says"),
+        [
+            ("restart", "write OPTION=VALUE"),
+            ("speed=9", "with an option among"),
+            ("gpus=many", "is no number"),
+            ("restart=5", "number with its unit"),
+        ],
+    )
+    def test_a_wrong_pair_says_what_to_write(self, pair: str, says: str) -> None:
+        done = ettr("plan", "--gpus", "64", *RATE, "--versus", pair)
+        assert done.code == 2
+        assert says in " ".join(done.err.split())
+
+
+class TestFormulas:
+    @pytest.mark.parametrize("days", [(), ("--days", "30")])
+    def test_their_last_number_is_the_ettr(self, days: tuple[str, ...]) -> None:
+        found = plan("--gpus", "16384", *RATE, "--write", "30s", *days, "--explain")
+        last = found["answers"]["formulas"][-1]
+        assert float(last.split("= ")[-1]) == pytest.approx(found["ettr"]["estimate"], rel=1e-5)
+
+    def test_the_numbers_give_the_ettr(self) -> None:
+        import math
+
+        found = plan("--gpus", "16384", *RATE, "--write", "30s", "--queue", "2min", "--explain")
+        line = found["answers"]["formulas"][-1]
+        share, restart, queue, load = (
+            float(text)
+            for text in re.search(  # type: ignore[union-attr]
+                r"= ([\d.e-]+) × e\^\(−([\d.e-]+)\) / \[\(1 \+ ([\d.e-]+)\) × \(e\^([\d.e-]+) −",
+                line,
+            ).groups()
+        )
+        ettr_by_hand = share * math.exp(-restart) / ((1 + queue) * math.expm1(load))
+        assert ettr_by_hand == pytest.approx(found["ettr"]["estimate"], rel=1e-4)
+
+    def test_nothing_is_printed_unasked(self) -> None:
+        assert plan("--gpus", "64", *RATE)["answers"]["formulas"] == []
+
+
+def test_the_interval_of_a_budget_follows_the_size() -> None:
+    budget = TimeBudget(11 * DAY, 0.9)
+    found = deadline_plan(RUN, budget).smallest
+    assert found is not None
+    best = with_best_interval(replace(RUN, n_nodes=found.n_nodes, productive_s=found.productive_s))
+    assert found.interval_s == pytest.approx(best.interval_s)
+    held = deadline_plan(RUN, replace(budget, keep_interval=True)).smallest
+    assert held is not None
+    assert held.interval_s == RUN.interval_s
