@@ -41,7 +41,7 @@ def available_backends() -> tuple[ElasticBackend, ...]:
             driven=True,
             tried=True,
             active=ENV_STORE in os.environ,
-            note="`ettr elastic`: survivors keep their process; gloo on one machine",
+            note="`ettr elastic`: survivors keep their process; gloo, one node or several",
         ),
         ElasticBackend(
             name="torchrun",
