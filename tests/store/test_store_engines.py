@@ -27,6 +27,25 @@ def in_folder(folder: Path, *words: str | Path) -> Done:
         os.chdir(before)
 
 
+EXAMPLE = sorted((Path(__file__).resolve().parents[2] / "examples" / "slurm").iterdir())
+
+
+@pytest.mark.slow
+def test_a_duckdb_file_gives_the_report_of_a_folder(tmp_path: Path) -> None:
+    documents = []
+    for store in (tmp_path / "s", tmp_path / "s.duckdb"):
+        # one after the other, so that later files meet what is stored
+        for log in EXAMPLE:
+            done = ettr("ingest", store, log, "--timezone", "UTC")
+            assert done.code == 0, done.err
+        done = ettr("report", store, "--json")
+        assert done.code == 0, done.err
+        documents.append(done.json)
+    assert documents[0].keys() == documents[1].keys()
+    for part in documents[0]:
+        assert documents[0][part] == documents[1][part], part
+
+
 @pytest.mark.parametrize(
     ("url", "says"),
     [
@@ -108,7 +127,6 @@ def test_who_reads_a_duckdb_file_under_an_ingestion_is_told(tmp_path: Path) -> N
 
 
 def read_elsewhere(place: Path) -> subprocess.CompletedProcess[str]:
-    words = [sys.executable, "-m", "ettr.cli.main", "status", str(place)]
     code = "from ettr.cli.main import main; main()"
     words = [sys.executable, "-c", code, "status", str(place)]
     return subprocess.run(words, capture_output=True, text=True, check=False)

@@ -22,9 +22,12 @@ SETTINGS = {
 
 def elastic(
     context: typer.Context,
-    ranks: Annotated[int, typer.Option("--ranks", "-n", min=1, help="Ranks to run.")],
+    ranks: Annotated[int, typer.Option("--ranks", "-n", min=1, max=1024, help="Ranks to run.")],
     spares: Annotated[
-        int, typer.Option(min=0, help="Warm processes that wait, everything imported, for a slot.")
+        int,
+        typer.Option(
+            min=0, max=1024, help="Warm processes that wait, everything imported, for a slot."
+        ),
     ] = 1,
     heartbeat: Annotated[
         float, typer.Option(metavar="SECONDS", help="A rank silent for so long is replaced.")

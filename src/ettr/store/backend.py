@@ -44,7 +44,7 @@ class BackendStore(Store):
         """The named table."""
         schema = known(name)
         there = self._stored(schema)
-        return no_rows(schema) if there is None else with_every_column(schema, there)
+        return no_rows(schema) if there is None else with_every_column(schema, _nullable(there))
 
     def _stored(self, table: Table) -> ibis.Table | None:
         """The table of that name; None where there is none.
@@ -138,7 +138,7 @@ class BackendStore(Store):
             kept = _filled(table, kept, untaken)
         if not is_current or is_smaller or untaken.num_rows:
             merged = pa.concat_tables([kept, rows.cast(table.arrow_schema)])
-            self.backend.create_table(name, merged, overwrite=True)
+            self._engine.replace(name, merged)
         elif rows.num_rows:
             self.backend.insert(name, rows)
 
@@ -150,6 +150,17 @@ def _same_key(table: Table, one: ibis.Table, other: ibis.Table) -> list[ibis.Exp
         one[name].identical_to(other[name]) if name in may_be_null else one[name] == other[name]
         for name in table.key
     ]
+
+
+def _nullable(stored: ibis.Table) -> ibis.Table:
+    """The same table with columns typed as those of a folder's parts, of which all may be null.
+
+    Else Ibis refuses to unite one with rows that a query or a memory table gives.
+    """
+    kept = stored.op()
+    schema = ibis.schema({name: kind.copy(nullable=True) for name, kind in kept.schema.items()})
+    table: ibis.Table = kept.copy(schema=schema).to_expr()
+    return table
 
 
 def _takes_all_rows(table: Table, stored: ibis.Table) -> bool:

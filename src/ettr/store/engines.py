@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import ibis
+import pyarrow as pa
 from ibis.backends import BaseBackend
 
 from ettr.errors import StoreError, UsageError
@@ -28,6 +29,7 @@ from ettr.store.layout import Access
 _MAGIC, _MAGIC_AT = b"DUCK", 8
 _LOCK_SPACE = 0x65747472  # "ettr", for the advisory locks of a database that others use too
 _PRIVATE_UMASK = 0o077
+_PATIENCE_S = 60
 KEPT = "a folder, a file ending in .duckdb, or postgres://USER@HOST/DATABASE"
 
 
@@ -57,6 +59,10 @@ class Engine(ABC):
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """All that is written in the context is there after it, or nothing is."""
+
+    @abstractmethod
+    def replace(self, name: str, rows: pa.Table) -> None:
+        """Let a table hold these rows alone."""
 
     @abstractmethod
     def check_integrity(self) -> None:
@@ -128,6 +134,10 @@ class DuckDBFile(Engine):
                 raise
         finally:
             os.umask(umask)
+
+    def replace(self, name: str, rows: pa.Table) -> None:
+        """Let a table hold these rows alone, in columns typed as theirs."""
+        self.backend.create_table(name, rows, overwrite=True)
 
     def check_integrity(self) -> None:
         """Read the file from end to end.
@@ -213,6 +223,8 @@ class Postgres(Engine):
     def writing(self) -> Iterator[None]:
         """Hold an advisory lock of the schema."""
         self._leave_snapshot()
+        with self.backend.con.cursor() as cursor:
+            cursor.execute(f"SET lock_timeout = '{_PATIENCE_S}s'")
         query = f"({_LOCK_SPACE}, hashtext(current_schema()))"
         if not self._value(f"SELECT pg_try_advisory_lock{query}"):
             raise StoreError(
@@ -230,6 +242,24 @@ class Postgres(Engine):
         """One transaction."""
         with self.backend.con.transaction():
             yield
+
+    def replace(self, name: str, rows: pa.Table) -> None:
+        """Let a table hold these rows alone.
+
+        Who reads the older rows keeps them: a table that is dropped would wait for its readers.
+        """
+        there = self.backend.table(name).schema()
+        nullable = all(
+            there[column.name].nullable or not column.nullable
+            for column in rows.schema
+            if column.name in there
+        )
+        if set(there) != set(rows.column_names) or not nullable:
+            self.backend.create_table(name, rows, overwrite=True)
+            return
+        with self.backend.con.cursor() as cursor:
+            cursor.execute(f'DELETE FROM "{name}"')  # noqa: S608
+        self.backend.insert(name, rows)
 
     def check_integrity(self) -> None:
         """Nothing: the server looks after what it keeps."""

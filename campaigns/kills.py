@@ -1,0 +1,194 @@
+"""`ettr ingest` killed by SIGKILL at random moments, and what is in the store afterwards.
+
+Each draw ingests a dump of 4,000 jobs, half of which update jobs that an older store holds (at the
+commit their older rows are taken out). The kill comes at a moment drawn over the time that the
+same ingestion takes undisturbed and a tenth more; one in five in its first tenth, when a new store
+is made. Afterwards every table is read: all rows as before, all rows as an undisturbed ingestion
+leaves them, or anything else, which is mixed. Then the dump is ingested again, and all tables are
+compared with those of the undisturbed ingestion.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from multiprocessing.context import ForkServerContext
+from pathlib import Path
+
+from campaigns import Table
+
+TITLE = "Killed ingestions"
+SIZE = 75
+KINDS = ("folder", "DuckDB file")
+STORES = ("old", "new")
+N_JOBS = 4000
+FIRST = datetime(2026, 3, 1, tzinfo=UTC)
+HEADER = (
+    "Cluster|JobID|JobName|User|State|ExitCode|Submit|Eligible|Start|End|ElapsedRaw|NNodes|"
+    "NodeList|AllocTRES"
+)
+AS_BEFORE, AS_AFTER, MIXED, UNUSABLE = "as before", "as after", "mixed", "unusable"
+
+State = dict[str, list[int]]
+"""Of each table, how many rows it has and the sum of their hashes."""
+
+
+def dump(path: Path, first_job: int, ended: bool) -> Path:
+    """A dump of `N_JOBS` jobs on two nodes each; running, or failed an hour later."""
+    lines = [HEADER]
+    for job in range(first_job, first_job + N_JOBS):
+        begin = FIRST + timedelta(minutes=job)
+        start = f"{begin:%Y-%m-%dT%H:%M:%S}"
+        end = f"{begin + timedelta(hours=1):%Y-%m-%dT%H:%M:%S}" if ended else "Unknown"
+        state, seconds = ("FAILED", 3600) if ended else ("RUNNING", 60)
+        lines.append(
+            f"c|{job}|train-{job}|ann|{state}|{int(ended)}:0|{start}|{start}|{start}|{end}|{seconds}|2|"
+            f"n[{job % 90}-{job % 90 + 1}]|cpu=128,gres/gpu=16,node=2"
+        )
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def ingest(store: str, log: str) -> None:
+    """What `ettr ingest STORE FILE` does; the whole program, in a process of its own."""
+    from ettr.cli.main import main
+
+    sys.argv = ["ettr", "ingest", store, log, "--timezone", "UTC"]
+    sys.stdout = sys.stderr = Path("/dev/null").open("w")  # noqa: SIM115
+    main()
+
+
+def look(store: str, answer: str) -> None:
+    """Write what a store holds to a file: nothing where there is no store."""
+    import duckdb
+
+    from ettr.errors import StoreError
+    from ettr.store import open_store
+    from ettr.tables import TABLES
+
+    place, state = Path(store), dict[str, list[int]]()
+    if place.exists() and (place.is_file() or (place / "store.json").exists()):
+        try:
+            with open_store(store) as opened, duckdb.connect() as duck:
+                for name in TABLES:
+                    duck.register("held", opened.table(name).to_pyarrow())
+                    found = duck.execute("SELECT count(*), sum(hash(held)::HUGEINT) FROM held")
+                    n_rows, hashes = found.fetchall()[0]
+                    if n_rows:
+                        state[name] = [n_rows, int(hashes)]
+        except StoreError:
+            state["unusable"] = [1, 1]
+    Path(answer).write_text(json.dumps(state), encoding="utf-8")
+
+
+def run(size: int) -> Table:
+    """`size` kills for each kind of store, new and with older rows."""
+    rows = [
+        outcome(kind, store, size, seed=1000 * KINDS.index(kind) + STORES.index(store))
+        for kind in KINDS
+        for store in STORES
+    ]
+    return Table(
+        (
+            "kind",
+            "store",
+            "killed",
+            "ended first",
+            AS_BEFORE,
+            AS_AFTER,
+            MIXED,
+            UNUSABLE,
+            "again differs",
+        ),
+        tuple(rows),
+        "1000 for DuckDB files, plus 1 for new stores",
+        "0 unusable, 0 mixed, ingested again equals clean",
+    )
+
+
+def outcome(kind: str, store: str, size: int, seed: int) -> tuple[str, ...]:
+    """One row of the table."""
+    rng = random.Random(seed)  # noqa: S311
+    context = multiprocessing.get_context("forkserver")
+    # what a killed process has loaded, so that the moments lie within the ingestion itself
+    context.set_forkserver_preload(["campaigns.kills_preloaded"])
+    counts: Counter[str] = Counter()
+    with tempfile.TemporaryDirectory(prefix="ettr-kills-") as folder:
+        bench = _Bench(Path(folder), kind, context)
+        before, after, undisturbed_s = bench.measure(store)
+        for _ in range(size):
+            until_s = undisturbed_s * (0.1 if rng.random() < 0.2 else 1.1)
+            counts["killed" if bench.killed(store, rng.uniform(0.0, until_s)) else "ended"] += 1
+            found = bench.state()
+            known = {json.dumps(before): AS_BEFORE, json.dumps(after): AS_AFTER}
+            unusable = UNUSABLE if "unusable" in found else MIXED
+            counts[known.get(json.dumps(found), unusable)] += 1
+            bench.ingest()
+            counts["differs"] += bench.state() != after
+    names = ("killed", "ended", AS_BEFORE, AS_AFTER, MIXED, UNUSABLE, "differs")
+    return (kind, store, *(str(counts[name]) for name in names))
+
+
+class _Bench:
+    """A folder with two dumps, and the store that is killed over and over."""
+
+    def __init__(self, folder: Path, kind: str, context: ForkServerContext) -> None:
+        self._folder, self._context = folder, context
+        ending = "" if kind == "folder" else ".duckdb"
+        self._place, self._base = folder / f"site{ending}", folder / f"base{ending}"
+        self._old = dump(folder / "old.psv", 1, ended=False)
+        self._new = dump(folder / "new.psv", 1 + N_JOBS // 2, ended=True)
+
+    def measure(self, store: str) -> tuple[State, State, float]:
+        """State before and after an undisturbed ingestion, and its time in seconds."""
+        self._run(ingest, self._base, self._old)
+        self._prepare(store)
+        before = self.state()
+        begin = time.monotonic()
+        self.ingest()
+        return before, self.state(), time.monotonic() - begin
+
+    def killed(self, store: str, after_s: float) -> bool:
+        """Ingest into the store as it was before and kill it; False where it had ended."""
+        self._prepare(store)
+        process = self._context.Process(target=ingest, args=(str(self._place), str(self._new)))
+        process.start()
+        process.join(after_s)
+        process.kill()
+        process.join()
+        return process.exitcode != 0
+
+    def ingest(self) -> None:
+        """Ingest the newer dump, undisturbed."""
+        self._run(ingest, self._place, self._new)
+
+    def state(self) -> State:
+        """What the store holds."""
+        answer = self._folder / "answer.json"
+        answer.unlink(missing_ok=True)
+        self._run(look, self._place, answer)
+        state: State = json.loads(answer.read_text(encoding="utf-8"))
+        return state
+
+    def _prepare(self, store: str) -> None:
+        for left in self._folder.glob(f"{self._place.name}*"):
+            shutil.rmtree(left) if left.is_dir() else left.unlink()
+        if store == "new":
+            return
+        if self._base.is_dir():
+            shutil.copytree(self._base, self._place)
+        else:
+            shutil.copy(self._base, self._place)
+
+    def _run(self, target: Callable[[str, str], None], *words: Path) -> None:
+        process = self._context.Process(target=target, args=tuple(map(str, words)))
+        process.start()
+        process.join()

@@ -1,0 +1,15 @@
+"""Everything that an ingestion loads, for the process from which the killed ones are forked."""
+
+import duckdb
+import ibis
+import pyarrow.parquet
+
+import campaigns.kills
+import ettr.cli.ingest
+import ettr.cli.main
+import ettr.sources.ingest
+import ettr.store.backend
+import ettr.store.folder
+from ettr.sources.registry import all_sources
+
+LOADED = (duckdb, ibis, pyarrow.parquet, campaigns.kills, ettr, all_sources())
