@@ -29,6 +29,7 @@ from ettr.metrics.clock_shifts import ClockShift, clock_shifts
 from ettr.metrics.exposure import Exposure, exposure
 from ettr.metrics.faults import FleetFaults, fleet_faults
 from ettr.metrics.goodput import LOST_CAP_MIN, LostGoodput, lost_goodput
+from ettr.metrics.incidents import IncidentLedger, incident_ledger
 from ettr.metrics.instants import Floats, Period, observed_period
 from ettr.metrics.logs_read import LogsRead, logs_read
 from ettr.metrics.mttf import MttfBySize, mttf_by_size
@@ -115,6 +116,9 @@ class Analysis:
         """
         t = self.tables
         found = observed_period(t["attempts"], t["node_states"], t["events"], t["nodes"])
+        if found is None and self.incidents is not None:
+            # a ledger is no log: it says when things happened only where no log does
+            found = Period(self.incidents.first, self.incidents.last)
         if found is None:
             raise StoreError(
                 f"{self.store.where}: holds no rows yet; `ettr ingest {self.store.where} FILE...` "
@@ -126,9 +130,9 @@ class Analysis:
     def clusters(self) -> tuple[str, ...]:
         """Names of the clusters in the logs."""
         names: set[str] = set()
-        for table in ("attempts", "nodes", "events"):
+        for table in ("attempts", "nodes", "events", "incidents"):
             found = self.tables[table].select("cluster").distinct().to_pyarrow()
-            names.update(found["cluster"].to_pylist())
+            names.update(name for name in found["cluster"].to_pylist() if name is not None)
         return tuple(sorted(names))
 
     @cached_property
@@ -358,6 +362,11 @@ class Analysis:
         return fleet_faults(
             t["events"], fleet, self.period, confidence=confidence, spread_of=spread_of
         )
+
+    @cached_property
+    def incidents(self) -> IncidentLedger | None:
+        """What incident ledgers state; None where there is none."""
+        return incident_ledger(self._table("incidents"))
 
     @cached_property
     def quality(self) -> DataQuality:

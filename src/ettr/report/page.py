@@ -20,7 +20,7 @@ from ettr.units import SECONDS_PER_DAY
 # called as each part begins, with its name and how many are done
 Progress = Callable[[str, int], None]
 
-_PARTS_WITHOUT_JOBS = frozenset({"nodes", "quality"})
+_PARTS_WITHOUT_JOBS = frozenset({"nodes", "incidents", "quality"})
 
 
 def sections(analysis: Analysis, on_part: Progress | None = None) -> Iterator[Section]:
@@ -40,7 +40,7 @@ def page(analysis: Analysis, on_part: Progress | None = None) -> Page:
     rendered = tuple(sections(analysis, on_part))
     period = analysis.period
     return Page(
-        title=f"Reliability of {', '.join(analysis.clusters)}",
+        title=f"Reliability of {', '.join(analysis.clusters) or 'a fleet'}",
         subtitle=(
             f"{moment(period.start)} to {moment(period.end)} UTC, "
             f"{duration(SECONDS_PER_DAY * period.days)}; "

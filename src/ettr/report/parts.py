@@ -108,6 +108,12 @@ def _nodes(analysis: Analysis) -> tuple[Section, ...]:
     return (nodes, faults) if analysis.totals.attempts else (faults, nodes)
 
 
+def _incidents(analysis: Analysis) -> tuple[Section, ...]:
+    from ettr.report.sections.incidents import incidents_section
+
+    return () if analysis.incidents is None else (incidents_section(analysis.incidents),)
+
+
 def _status(analysis: Analysis) -> tuple[Section, ...]:
     from ettr.report.sections.usage import status_section
 
@@ -154,6 +160,7 @@ PARTS: dict[str, ReportPart] = {
     "projection": ReportPart(lambda a: a.projection, _projection),
     "planning": ReportPart(lambda a: a.checkpoint_advice, _planning),
     "nodes": ReportPart(lambda a: {**plain_fields(a.nodes), "faults": a.faults}, _nodes),
+    "incidents": ReportPart(lambda a: a.incidents, _incidents),
     "status": ReportPart(lambda a: a.status, _status),
     "sizes": ReportPart(lambda a: a.sizes, _sizes),
     "quality": ReportPart(lambda a: a.quality, _quality),

@@ -24,6 +24,7 @@ MODULES: tuple[str, ...] = (
     "node_health.nhc",
     "node_health.nvrx",
     "progress",
+    "incidents",
     "pbs",
     "flux",
     "traces.infinitehbd",

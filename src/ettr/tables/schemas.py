@@ -354,6 +354,26 @@ PROGRESS = Table(
     ),
 )
 
+INCIDENTS = Table(
+    "incidents",
+    "one incident of a ledger that people keep, with the hours lost as they state them",
+    ("incident_id",),
+    (
+        _string("incident_id", "the ledger's own id, else a hash of the entry's content"),
+        _string("cluster", "cluster that it concerns", "not stated"),
+        _time("time", "when it began; midnight UTC of the day where only the day is stated"),
+        _time("time_end", "when it was over", "not stated"),
+        Column("day_only", Kind.BOOL, "whether only the day is stated, not the time"),
+        _string("kind", "what happened, in the ledger's own words"),
+        _float("lost_h", "hours lost by the run concerned, as stated", "not stated"),
+        _float("lost_gpu_hours", "GPU-hours lost, as stated", "not stated"),
+        _string("run", "the training run or job concerned", "not stated"),
+        _string("node", "the node concerned", "not stated, or several"),
+        _string("message", "further words, cut at 500 characters", "none"),
+        *_PROVENANCE,
+    ),
+)
+
 REJECTS = Table(
     "rejects",
     "one raw row that could not be read, and why",
@@ -402,6 +422,7 @@ TABLES: dict[str, Table] = {
         NODE_STATES,
         EVENTS,
         PROGRESS,
+        INCIDENTS,
         REJECTS,
         FILES,
     )

@@ -1,0 +1,88 @@
+"""What incident ledgers state: hours lost as people wrote them, never mixed with measured ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import ibis
+
+from ettr.metrics.instants import fetch, in_utc
+
+
+@dataclass(frozen=True, slots=True)
+class StatedLoss:
+    """Incidents, and the hours that those with a number state; None where none states any.
+
+    `without_hours` state neither hours nor GPU-hours.
+    """
+
+    incidents: int
+    without_hours: int
+    lost_h: float | None
+    lost_gpu_hours: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentKind:
+    """The incidents of one kind, in the ledger's own words."""
+
+    kind: str
+    stated: StatedLoss
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentLedger:
+    """All ledgers of a store together.
+
+    Attributes:
+        first: When the first incident began.
+        last: When the last one did.
+        total: What all of them state.
+        by_kind: The same by kind, that with the most incidents first.
+    """
+
+    first: datetime
+    last: datetime
+    total: StatedLoss
+    by_kind: tuple[IncidentKind, ...]
+
+
+def incident_ledger(incidents: ibis.Table) -> IncidentLedger | None:
+    """Incidents and the hours that they state; None where there is no ledger.
+
+    Args:
+        incidents: the table of that name.
+    """
+    rows = fetch(incidents, "time", "kind", "lost_h", "lost_gpu_hours").to_pylist()
+    if not rows:
+        return None
+    kinds: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        kinds.setdefault(row["kind"], []).append(row)
+    times = [in_utc(row["time"]) for row in rows]
+    return IncidentLedger(
+        first=min(times),
+        last=max(times),
+        total=_stated(rows),
+        by_kind=tuple(
+            IncidentKind(kind, _stated(mine))
+            for kind, mine in sorted(kinds.items(), key=lambda item: (-len(item[1]), item[0]))
+        ),
+    )
+
+
+def _stated(rows: list[dict[str, Any]]) -> StatedLoss:
+    return StatedLoss(
+        incidents=len(rows),
+        without_hours=sum(row["lost_h"] is None and row["lost_gpu_hours"] is None for row in rows),
+        lost_h=_sum(row["lost_h"] for row in rows),
+        lost_gpu_hours=_sum(row["lost_gpu_hours"] for row in rows),
+    )
+
+
+def _sum(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None

@@ -1,0 +1,224 @@
+"""An incident ledger that people keep: date, kind, hours lost as stated; CSV or JSON.
+
+There is no standard for such ledgers; the columns are those that published ones share.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from datetime import UTC, date, datetime, time
+from typing import Any
+
+from ettr.errors import SourceError
+from ettr.sources.base import ReadOptions, Source
+from ettr.sources.json_records import head_objects, json_records
+from ettr.sources.lines import first_texts, numbered_texts
+from ettr.sources.log_rows import LogRows
+from ettr.sources.origin import Origin
+from ettr.sources.times import has_local_times, time_of
+from ettr.tables.rows import TEXT_LIMIT, Batch
+from ettr.tables.text import clean
+
+NAME = "incidents"
+
+MOST_HOURS = 1e9
+"""No ledger states more; a larger number is a slip."""
+_NAMES = {
+    "time": ("date", "time", "start", "day"),
+    "time_end": ("end", "until", "time_end"),
+    "kind": ("kind", "cause", "category", "type"),
+    "lost_h": ("lost_hours", "hours_lost", "lost_h"),
+    "lost_gpu_hours": ("lost_gpu_hours", "gpu_hours_lost"),
+    "incident_id": ("id", "incident", "incident_id"),
+    "cluster": ("cluster",),
+    "run": ("run", "job", "run_id"),
+    "node": ("node", "host"),
+    "message": ("comment", "note", "notes", "message", "description"),
+}
+"""Our columns, and the names that ledgers give them, in lower case with underscores."""
+_HOURS = ("lost_h", "lost_gpu_hours")
+
+Record = dict[str, Any]
+
+
+def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
+    """A row of `incidents` for each entry.
+
+    Raises:
+        SourceError: the header lacks the date, the kind, or the hours.
+        UsageError: the ledger has local times, and no zone was given.
+    """
+    rows = LogRows(NAME, origin, options)
+    repeats: Counter[str] = Counter()
+    entries = _json(rows, options) if _is_json(origin.head) else _csv(rows, options)
+    for line, record, raw in entries:
+        _keep(rows, repeats, line, record, raw)
+        if rows.is_full:
+            yield rows.batch()
+    yield rows.batch()
+
+
+def _csv(rows: LogRows, options: ReadOptions) -> Iterator[tuple[int, Record, str]]:
+    columns: dict[str, int] | None = None
+    for number, text in numbered_texts(rows.origin):
+        cells = _cells(text.lstrip("\ufeff"))
+        if columns is None:
+            columns = _columns(cells or [], options.column_map)
+            if missing := _missing(columns):
+                raise SourceError(
+                    f"{rows.origin}: no incident ledger: no column for {', '.join(missing)}; name "
+                    "the columns with --columns, such as time=when,kind=what,lost_h=hours"
+                )
+            continue
+        rows.count_read()
+        if cells is None:
+            rows.reject(number, "bad-csv", "not a line of CSV", text)
+        elif not any(cell.strip() for cell in cells):
+            rows.count_skipped()
+        else:
+            found = columns.items()
+            yield number, {name: cells[at] for name, at in found if at < len(cells)}, text
+
+
+def _json(rows: LogRows, options: ReadOptions) -> Iterator[tuple[int, Record, str]]:
+    for record in json_records(rows.origin):
+        rows.count_read()
+        value = record.value
+        if isinstance(value, dict):
+            keys = _columns(value, options.column_map)
+            values = list(value.values())
+            yield record.line, {name: values[at] for name, at in keys.items()}, record.raw
+        else:
+            rows.reject(record.line, "bad-json", record.error or "no JSON object", record.raw)
+
+
+def _cells(text: str) -> list[str] | None:
+    try:
+        return next(csv.reader([text.replace("\x00", "")]), [])
+    except csv.Error:
+        return None
+
+
+def _columns(header: Iterable[str], column_map: dict[str, str] | None) -> dict[str, int]:
+    """Our columns, and the place of each in the header."""
+    places: dict[str, int] = {}
+    for at, name in enumerate(header):
+        places.setdefault(_plain(str(name)), at)
+    given = column_map or {}
+    found: dict[str, int] = {}
+    for ours, theirs in _NAMES.items():
+        names = (_plain(given[ours]),) if ours in given else theirs
+        known = [places[name] for name in names if name in places]
+        if known:
+            found[ours] = known[0]
+    return found
+
+
+def _plain(name: str) -> str:
+    return "_".join(name.strip().strip('"').lower().replace("-", " ").split())
+
+
+def _missing(columns: dict[str, int]) -> list[str]:
+    missing = [name for name in ("time", "kind") if name not in columns]
+    return missing if any(name in columns for name in _HOURS) else [*missing, "lost_h"]
+
+
+def _keep(rows: LogRows, repeats: Counter[str], line: int, record: Record, raw: str) -> None:
+    """Keep one entry, or reject it."""
+    stated = record.get("time")
+    began, day_only = _moment(rows, stated)
+    kind = clean(record.get("kind"))
+    hours = {name: _number(record.get(name)) for name in _HOURS}
+    wrong = next((name for name, value in hours.items() if value is not None and value < 0), None)
+    if began is None:
+        rows.reject(line, "bad-timestamp", f"the date is {stated!r:.100}", raw)
+        return
+    if kind is None:
+        rows.reject(line, "missing-field", "the kind is empty", raw)
+        return
+    if wrong is not None:
+        rows.reject(line, "bad-number", f"{wrong} is {record.get(wrong)!r:.100}", raw)
+        return
+    ended, _ = _moment(rows, record.get("time_end"))
+    message = clean(record.get("message"))
+    rows.add(
+        NAME,
+        line=line,
+        cluster=clean(record.get("cluster")),
+        incident_id=clean(record.get("incident_id")) or _own_id(repeats, record),
+        time=began,
+        time_end=ended if ended is not None and ended >= began else None,
+        day_only=day_only,
+        kind=kind,
+        lost_h=hours["lost_h"],
+        lost_gpu_hours=hours["lost_gpu_hours"],
+        run=clean(record.get("run")),
+        node=clean(record.get("node")),
+        message=None if message is None else message[:TEXT_LIMIT],
+    )
+
+
+def _moment(rows: LogRows, value: object) -> tuple[datetime | None, bool]:
+    """The moment in UTC, and whether only the day is stated."""
+    text = value.strip() if isinstance(value, str) else ""
+    try:
+        day = date.fromisoformat(text)
+    except ValueError:
+        pass
+    else:
+        rows.note("of entries that state only the day, midnight UTC of that day was taken")
+        return time_of(datetime.combine(day, time(), UTC).isoformat()), True
+    found = time_of(value)
+    if found is None and text and time_of(text, "UTC") is not None:
+        found = time_of(text, rows.zone())
+    return found, False
+
+
+def _number(value: object) -> float | None:
+    """A number of hours; None where nothing is stated, below 0 where it is no number of hours."""
+    text = clean(value)
+    if text is None:
+        return None
+    try:
+        number = float(text.replace(",", ""))
+    except ValueError:
+        return -1.0
+    return number if 0 <= number <= MOST_HOURS else -1.0
+
+
+def _own_id(repeats: Counter[str], record: Record) -> str:
+    """A hash of the entry's content; the second of two equal entries has another one."""
+    text = "\x1f".join(f"{name}={clean(record.get(name)) or ''}" for name in _NAMES)
+    repeats[text] += 1
+    whole = f"{text}\x1f{repeats[text]}"
+    return hashlib.blake2b(whole.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
+
+
+def _is_json(head: bytes) -> bool:
+    return head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"[", b"{")
+
+
+def matches(head: bytes, _name: str) -> float:
+    """How sure it is that this is a ledger: it has a date, a kind, and hours lost by name."""
+    if _is_json(head):
+        headers: list[Iterable[str]] = [list(found) for found in head_objects(head)]
+    else:
+        first = next(iter(first_texts(head)), "")
+        headers = [_cells(first.lstrip("\ufeff")) or []]
+    return 0.9 if any(not _missing(_columns(header, None)) for header in headers) else 0.0
+
+
+SOURCE = Source(
+    name=NAME,
+    title="incident ledger (CSV or JSON): date, kind, hours lost as stated",
+    tables=(NAME,),
+    matches=matches,
+    read=read,
+    local_time=True,
+    prints_local=has_local_times,
+    options=("--timezone", "--cluster", "--columns"),
+    how_to_get="kept by hand, or exported from a ticket system",
+)
