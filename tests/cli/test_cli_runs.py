@@ -76,3 +76,21 @@ def test_a_known_checkpoint_interval_moves_what_a_failure_can_lose(one_run: Path
     known = shown("goodput", one_run, "--checkpoint-min", 20)
     assert known["cap_min"] == 10.0
     assert known["first_order_gpu_hours"] == pytest.approx(16 / 6)
+
+
+def test_a_run_that_writes_a_third_of_its_time_lies_in_the_band_of_its_own_times(tmp_path: Path):
+    """Saves of 5 min every 15: two thirds of the time at most. The usual band is far above."""
+    store = store_of(
+        tmp_path,
+        attempt(1, "COMPLETED", "2026-01-01T00:00:00", "2026-01-05T00:00:00", 96 * 3600),
+    )
+    (usual,) = shown("runs", store)["runs"]
+    assert usual["ettr_ratio"]["low"] > 0.9
+    assert "--save-min" in ettr("runs", store).out
+    times = ("--checkpoint-min", 15, "--save-min", 5)
+    (known,) = shown("runs", store, *times)["runs"]
+    assert known["ettr_ratio"]["low"] == pytest.approx((96 - 0.25) / 96 * 2 / 3)
+    assert known["ettr_ratio"]["high"] == pytest.approx((96 - 1 / 60) / 96 * 2 / 3)
+    refused = ettr("runs", store, "--checkpoint-min", 15, "--save-min", 15)
+    assert refused.code == 2
+    assert "above the save time" in " ".join(refused.err.split())

@@ -15,6 +15,7 @@ from ettr.estimates import Interval
 from ettr.estimates.exact import FailureRate
 from ettr.estimates.spread import dispersed_interval
 from ettr.models.base import Fit
+from ettr.models.gamma_mixed import SPREAD
 from ettr.models.select import compare_models
 from ettr.plan.outlook import planned
 from ettr.plan.renewal import ettr_by_rate
@@ -180,6 +181,41 @@ def _widened(fit: Fit, factor: float, confidence: float) -> Fit:
     )
 
 
+def of_some_nodes(fit: Fit, n_nodes: int) -> Fit:
+    """The fit for some nodes of the fleet: which of them a run gets is a draw where nodes differ.
+
+    Of nodes whose rates are gamma-distributed with squared coefficient of variation v, the mean of
+    n has v / n. Its quantiles join those of the fleet's rate on a logarithmic scale. A fit that
+    knows no spread between nodes is returned as it is.
+
+    Args:
+        fit: Of the fleet.
+        n_nodes: How many are drawn.
+
+    Source:
+        Greenwood and Yule (1920), as for `GammaMixed`.
+    """
+    from scipy.special import gammaincinv
+
+    spread = next((one.estimate for one in fit.parameters if one.name == SPREAD), None)
+    rate = fit.rate_per_node_day
+    if not spread or not rate.estimate:
+        return fit
+    shape, tail = n_nodes / spread, (1.0 - fit.confidence) / 2.0
+    drawn = [float(gammaincinv(shape, share)) / shape for share in (tail, 1.0 - tail)]
+    low = _joined(rate.low / rate.estimate, drawn[0])
+    high = 1.0 / _joined(rate.estimate / rate.high, 1.0 / max(drawn[1], 1.0))
+    wide = Interval(rate.estimate, rate.estimate * low, rate.estimate * high)
+    return replace(fit, rate_per_node_day=wide)
+
+
+def _joined(one: float, other: float) -> float:
+    """Two factors below 1 of independent scatter as one."""
+    if not (one > 0 and other > 0):
+        return 0.0
+    return math.exp(-math.hypot(math.log(min(one, 1.0)), math.log(min(other, 1.0))))
+
+
 def _known(fit: Fit) -> bool:
     rate = fit.rate_per_node_day
     return rate.high > 0 and not (rate.low == 0.0 and math.isinf(rate.high))
@@ -188,6 +224,7 @@ def _known(fit: Fit) -> bool:
 def _point(
     fits: Sequence[Fit], scale: Scale, seen: Seen, shape: RunShape, interval_s: float | None
 ) -> ScalePoint:
+    fits = [of_some_nodes(fit, scale.n_nodes) for fit in fits]
     rate = fits[0].rate_per_node_day
     growth = scale.gpus_per_node / seen.gpus_per_node
     run = planned(

@@ -68,6 +68,7 @@ runs = _metric(
     "run_id",
     "checkpoint_min",
     "restart_min",
+    "save_min",
 )
 goodput = _metric(
     "goodput",

@@ -264,6 +264,14 @@ class AnalysisOptions(Rating):
             "--restart-min", metavar="MINUTES", help="Restart time of runs that report none."
         ),
     ] = None
+    save_min: Annotated[
+        float | None,
+        typer.Option(
+            "--save-min",
+            metavar="MINUTES",
+            help="Time a checkpoint stops training, of runs that report none.",
+        ),
+    ] = None
 
     def assumptions(self, gpus_per_node: int | None = None) -> Assumptions:
         """Assumptions that the analysis cannot read from the logs, checked.
@@ -276,7 +284,7 @@ class AnalysisOptions(Rating):
         made = replace(
             Rating.assumptions(self, gpus_per_node),
             run_rule=RunRule(comment_pattern=self.run_id),
-            checkpoints=_checkpoints(self.checkpoint_min, self.restart_min),
+            checkpoints=_checkpoints(self.checkpoint_min, self.restart_min, self.save_min),
         )
         if self.checkpoint_min is None:
             return made
@@ -320,16 +328,19 @@ def existing_files(files: list[Path]) -> list[Path]:
     return files
 
 
-def _checkpoints(interval_min: float | None, restart_min: float | None) -> CheckpointAssumptions:
+def _checkpoints(
+    interval_min: float | None, restart_min: float | None, save_min: float | None
+) -> CheckpointAssumptions:
     """The band of scenarios, narrowed by what the user knows."""
     from ettr.metrics.runs import CheckpointAssumptions
 
     q.positive("--checkpoint-min", interval_min, "minutes")
-    if restart_min is not None and not 0 <= restart_min < math.inf:
-        raise UsageError(
-            f"--restart-min {restart_min:g}: give a number of minutes, 0 or more, or leave it out"
-        )
-    return CheckpointAssumptions().narrowed(interval_min, restart_min)
+    for option, minutes in (("--restart-min", restart_min), ("--save-min", save_min)):
+        if minutes is not None and not 0 <= minutes < math.inf:
+            raise UsageError(
+                f"{option} {minutes:g}: give a number of minutes, 0 or more, or leave it out"
+            )
+    return CheckpointAssumptions().narrowed(interval_min, restart_min, save_min)
 
 
 def _two_times(option: str, text: str) -> tuple[float, float]:

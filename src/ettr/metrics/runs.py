@@ -82,12 +82,15 @@ class CheckpointAssumptions:
                 )
 
     def narrowed(
-        self, interval_min: float | None = None, restart_min: float | None = None
+        self,
+        interval_min: float | None = None,
+        restart_min: float | None = None,
+        save_min: float | None = None,
     ) -> CheckpointAssumptions:
-        """The same scenarios with a checkpoint interval or a restart time that is known.
+        """The same scenarios with an interval, a restart or a save of known length.
 
-        A short interval is not half spent in saving: a save takes no larger share of it than in the
-        usual worst case.
+        Where the save is not known, a short interval is not half spent in saving: a save takes no
+        larger share of it than in the usual worst case.
 
         Raises:
             UsageError: as `check` does.
@@ -101,7 +104,7 @@ class CheckpointAssumptions:
                 case,
                 checkpoint_interval_min=interval,
                 restart_min=case.restart_min if restart_min is None else restart_min,
-                save_min=min(case.save_min, most * interval),
+                save_min=min(case.save_min, most * interval) if save_min is None else save_min,
             )
 
         made = CheckpointAssumptions(known(self.worst), known(self.middle), known(self.best))

@@ -22,6 +22,8 @@ from ettr.models.base import (
 from ettr.models.data import Counts, Floats
 from ettr.models.dispersion import spread_index
 
+SPREAD = "spread"
+"""Name of the parameter: how much the rates of nodes differ."""
 _SPREAD_UNIT = "squared coefficient of variation"
 _LOG_SPREAD = (-12.0, 7.0)
 """Where the logarithm of the spread is searched: from none to one node in a thousand failing."""
@@ -62,7 +64,7 @@ class GammaMixed(FailureModel[Counts]):
             model=self.name,
             parameters=(
                 Parameter.of("rate", "per node-day", replace(interval, estimate=mean)),
-                Parameter.of("spread", _SPREAD_UNIT, Interval(spread, low, high)),
+                Parameter.of(SPREAD, _SPREAD_UNIT, Interval(spread, low, high)),
             ),
             rate=rate,
             rate_per_node_day=interval,
@@ -92,7 +94,7 @@ def _unknown(name: str, rate: FailureRate, placed: int, data: Counts, confidence
         model=name,
         parameters=(
             Parameter.of("rate", "per node-day", interval),
-            Parameter.of("spread", _SPREAD_UNIT, Interval(None, 0.0, math.inf)),
+            Parameter.of(SPREAD, _SPREAD_UNIT, Interval(None, 0.0, math.inf)),
         ),
         rate=rate,
         rate_per_node_day=interval,

@@ -8,11 +8,21 @@ from ettr import __version__
 from ettr.analysis import Analysis
 from ettr.estimates import Interval
 from ettr.metrics.availability import Availability
+from ettr.metrics.mttf import MttfBySize
 from ettr.report.cautions import cautions, short_logs
 from ettr.report.document import REPORT_FORMAT, REPORT_VERSION, plain
 from ettr.report.html import Card, Page
 from ettr.report.next_steps import next_steps
-from ettr.report.numbers import between, by_confidence, counted, duration, moment, number, percent
+from ettr.report.numbers import (
+    between,
+    by_confidence,
+    counted,
+    duration,
+    hours_between,
+    moment,
+    number,
+    percent,
+)
 from ettr.report.parts import PARTS
 from ettr.report.section import Section
 from ettr.units import SECONDS_PER_DAY
@@ -103,11 +113,7 @@ def _job_cards(analysis: Analysis, extrapolated: str) -> Iterator[Card]:
     )
     if rate.failures:
         yield _direction_card(analysis)
-    yield Card(
-        "Mean time to failure of a job, hours",
-        between(analysis.mttf.scheduler_mttf_h),
-        "job-hours for each failure that the scheduler saw, jobs of all sizes",
-    )
+    yield _mttf_card(analysis.mttf)
     lost = analysis.goodput
     total = lost.first_order_gpu_hours + lost.second_order_gpu_hours
     ran = analysis.totals.gpu_hours
@@ -115,6 +121,21 @@ def _job_cards(analysis: Analysis, extrapolated: str) -> Iterator[Card]:
         "GPU-hours lost to failures",
         number(total),
         f"{percent(total / ran if ran else None)} of {number(ran, 6)} that ran",
+    )
+
+
+def _mttf_card(mttf: MttfBySize) -> Card:
+    """The MTTF at the largest size that ran: one over all sizes says how many small jobs ran."""
+    ran = [one for one in mttf.classes if one.job_hours > 0]
+    if not ran:
+        return Card("Mean time to failure of a job", "not measured", "no job ran")
+    largest = ran[-1]
+    return Card(
+        f"Mean time to failure of a job of {largest.size.label} "
+        f"{mttf.size_unit.replace('gpus', 'GPUs')}",
+        hours_between(largest.projected_mttf_h),
+        "from the rate per node-day; at that size the scheduler saw "
+        f"{counted(largest.failures, 'failure')} in {number(largest.job_hours, 4)} job-hours",
     )
 
 

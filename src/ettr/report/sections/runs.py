@@ -88,7 +88,10 @@ def _notes(runs: JobRuns) -> tuple[str, ...]:
     notes.append(
         "Assumed of runs without progress records: at worst "
         f"{_case(given.worst)}; for the estimate {_case(given.middle)}; at best "
-        f"{_case(given.best)}."
+        f"{_case(given.best)}. A run that spends more than "
+        f"{percent(given.worst.save_min / given.worst.checkpoint_interval_min, 2)} of its time in "
+        "saving lies below that range: give its times (--checkpoint-min, --save-min), or record "
+        "its progress."
     )
     if runs.unknown_runs:
         notes.append(
