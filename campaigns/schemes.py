@@ -137,7 +137,7 @@ def descriptions(job: Job) -> dict[str, Played]:
     moved = one_step(job.replace_s + 10.0 + job.peer_s)
     swapped = one_step(40.0 + job.peer_s)
     absent = one_step(180.0, (job.restart_s + job.peer_s) / job.replicas)
-    edited = one_step(2.0 + job.peer_s, job.replace_s / job.nodes)
+    edited = one_step(30.0 + 2.0 + job.peer_s, job.replace_s / job.nodes)
     copied = one_step(job.replace_s + job.peer_s)
     replayed = After(ON, job.replace_s + job.part_read_s, redo_share=0.5)
     mended = After(ON, job.replace_s + job.part_read_s, redo_share=0.3)
@@ -147,7 +147,9 @@ def descriptions(job: Job) -> dict[str, Played]:
         "asynchronous": Played((reload,) * 4, job.copy_s, job.write_s),
         "concurrent": Played((reload,) * 4, job.copy_s + 0.3 * job.step_s, job.write_s),
         "in-memory copies": Played(
-            (own_disk, peers, peers, deep), 0.0, job.copy_s + job.part / job.network, **in_memory
+            (own_disk, peers, peers, deep),
+            lag_s=job.copy_s + job.step_s + job.part / job.network,
+            **in_memory,
         ),
         "in-memory erasure code": Played(
             (own_disk, decoded, deep, deep), 0.0, job.copy_s + job.part / job.network, **in_memory

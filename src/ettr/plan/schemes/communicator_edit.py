@@ -12,23 +12,26 @@ class CommunicatorEdit(Scheme):
 
     Attributes:
         edit_s: Change of the communicators, when a node leaves and when one joins.
+        replan_s: Detection of the loss, and division of the work among those that are left.
     """
 
     edit_s: float = 1.0
+    replan_s: float = 30.0
 
     name = "communicator edit"
     source = "ElasWave (communicators edited in under 1 s on 96 NPUs)"
     assumptions = (
-        "`edit_s` is the published bound, taken to hold at any size; the part of the lost node "
-        "comes from a replica at the network rate of one node; until a new node joins, after "
-        "--replace, the work of one node is lost; one step is repeated."
+        "`edit_s` is the published bound, taken to hold at any size; `replan_s` is assumed; the "
+        "part of the lost node comes from a replica at the network rate of one node; until a new "
+        "node joins, after --replace, the work of one node is lost; one step is repeated."
     )
+    assumed = ("replan_s",)
 
     def terms(self, job: JobShape) -> Terms:
         """Terms of the scheme for `job`."""
         edited = Response(
             RecoveryLevel.SOFT,
-            2 * self.edit_s + job.fetch_s,
+            self.replan_s + 2 * self.edit_s + job.fetch_s,
             lost_s=job.step_s + job.replace_s / job.n_nodes,
         )
         return healing_terms(job, dict.fromkeys((Domain.PROCESS, Domain.NODE), edited))

@@ -20,10 +20,10 @@ class MemoryCopies(Scheme):
     name = "in-memory copies"
     source = "Gemini (Wang et al., SOSP 2023)"
     assumptions = (
-        "Traffic hides in the idle time of the network, as Gemini arranges; two buffers a copy "
-        "and a third for the durable checkpoint under way, which stalls training for its copy and "
-        "outlives a node, as its peer writes on; no two failures hit all copies of a "
-        "shard at once; copies lie in different racks."
+        "Traffic hides in the idle time of the network over the next step, as Gemini arranges; two "
+        "buffers a copy and a third for the durable checkpoint under way, which stalls training "
+        "for its copy and outlives a node, as its peer writes on; no two failures hit all copies "
+        "of a shard at once; copies lie in different racks."
     )
     assumed = ("spans_racks",)
 
@@ -40,7 +40,8 @@ class MemoryCopies(Scheme):
                 Domain.JOB: durable,
             },
             stall_s=0.0,
-            lag_s=job.snapshot_s + send_s,
+            # the traffic is spread over the idle time of the next step
+            lag_s=job.snapshot_s + job.step_s + send_s,
             shortest_interval_s=max(job.step_s, job.snapshot_s + send_s),
             host_bytes=3 * self.n_copies * job.shard_bytes,
             storage_bytes=2 * job.state_bytes,
