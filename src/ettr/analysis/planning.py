@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ettr.analysis.analysis import Analysis
 from ettr.analysis.fleet_evidence import FleetEvidence, evidence_to_plan_with
+from ettr.analysis.own_failures import OwnFailures, own_failures
 from ettr.plan.outlook import PlanningRate
 
 UNKNOWN_CLUSTERING = (
@@ -14,15 +15,27 @@ UNKNOWN_CLUSTERING = (
 )
 
 
-def stored_rate(analysis: Analysis, name: str) -> tuple[PlanningRate, int | None]:
-    """The rate of a store's large jobs, or of all where none was large, and the GPUs of a node.
+@dataclass(frozen=True, slots=True)
+class StoredRate:
+    """What a store gives a plan.
+
+    Attributes:
+        rate: Of its large jobs, or of all where none was large.
+        gpus_per_node: GPUs in a node; None where the logs do not say.
+        own: Its own failure law; None where failures are as the exact form has them.
+    """
+
+    rate: PlanningRate
+    gpus_per_node: int | None
+    own: OwnFailures | None
+
+
+def stored_rate(analysis: Analysis, name: str) -> StoredRate:
+    """The rate of a store's large jobs, or of all where none was large, and its failure law.
 
     Args:
         analysis: Of the store.
         name: What to call it in a message.
-
-    Returns:
-        The rate, and the GPUs in a node; None where the logs do not say.
 
     Raises:
         UsageError: no job has run.
@@ -30,7 +43,8 @@ def stored_rate(analysis: Analysis, name: str) -> tuple[PlanningRate, int | None
     evidence = evidence_to_plan_with(analysis, name)
     per_node = evidence.gpus_per_node
     rate = measured_rate(evidence, analysis.assumptions.confidence)
-    return rate, round(per_node) if per_node else None
+    own = own_failures(analysis, evidence)
+    return StoredRate(rate, round(per_node) if per_node else None, own)
 
 
 def measured_rate(evidence: FleetEvidence, confidence: float) -> PlanningRate:

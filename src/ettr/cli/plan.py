@@ -22,6 +22,7 @@ from ettr.files import write_text
 from ettr.units import SECONDS_PER_DAY
 
 if TYPE_CHECKING:
+    from ettr.analysis.own_failures import OwnFailures
     from ettr.plan.outlook import PlanningRate, RunPlan
     from ettr.plan.run import RunShape
 
@@ -140,11 +141,11 @@ def plan(
     _show(made, html, json)
 
 
-def _made(options: _Options, by_node: tuple[PlanningRate, int | None]) -> RunPlan:
+def _made(options: _Options, by_node: _NodeRate) -> RunPlan:
     from ettr.plan.outlook import plan_run
     from ettr.plan.state_run import run_with_state
 
-    rate, seen_gpus_per_node = by_node
+    rate, seen_gpus_per_node = by_node.rate, by_node.gpus_per_node
     size, times, schemes = options.size, options.times, options.schemes
     gpus_per_node = size.gpus_per_node or seen_gpus_per_node or GPUS_PER_NODE
     asked = options.questions.asked(
@@ -166,7 +167,7 @@ def _made(options: _Options, by_node: tuple[PlanningRate, int | None]) -> RunPla
         if job is None
         else run_with_state(shape, job, write_typed=times.write is not None)
     )
-    return plan_run(
+    made = plan_run(
         plain,
         rate,
         interval_s=times.interval_s(),
@@ -182,6 +183,7 @@ def _made(options: _Options, by_node: tuple[PlanningRate, int | None]) -> RunPla
         ),
         asked=asked,
     )
+    return made if by_node.own is None else replace(made, simulated=by_node.own.simulated(made.run))
 
 
 def _shape(size: rates.RunSize, times: PlanTimes, gpus_per_node: int) -> RunShape:
@@ -226,26 +228,35 @@ def _one_rate(options: _Options) -> None:
         )
 
 
-def _planning_rate(options: _Options) -> tuple[PlanningRate, int | None]:
-    """The failure rate asked for, and the GPUs in a node where a store knows them."""
+@dataclass(frozen=True, slots=True)
+class _NodeRate:
+    """The failure rate asked for, and what a store knows in addition."""
+
+    rate: PlanningRate
+    gpus_per_node: int | None = None
+    own: OwnFailures | None = None
+
+
+def _planning_rate(options: _Options) -> _NodeRate:
     from ettr.plan.outlook import counted_rate, mixed_run_rate, typed_rate
 
     rate, rating = options.rate, options.rating
     if options.questions.node_type:
         types = tuple(node_type(text, rating.confidence) for text in options.questions.node_type)
-        return mixed_run_rate(types, rating.confidence), None
+        return _NodeRate(mixed_run_rate(types, rating.confidence))
     if rate.per_1000_node_days is not None:
-        return typed_rate(rate.per_1000_node_days), None
+        return _NodeRate(typed_rate(rate.per_1000_node_days))
     if options.store is None:
         evidence = rate.rate()
         interval = evidence.interval(rating.confidence)
-        return counted_rate(evidence, interval, rating.confidence), None
+        return _NodeRate(counted_rate(evidence, interval, rating.confidence))
     from ettr.analysis import Analysis
     from ettr.analysis.planning import stored_rate
     from ettr.store import open_store
 
     with open_store(options.store) as opened:
-        return stored_rate(Analysis(opened, rating.assumptions()), options.store)
+        stored = stored_rate(Analysis(opened, rating.assumptions()), options.store)
+        return _NodeRate(stored.rate, stored.gpus_per_node, stored.own)
 
 
 def _show(made: RunPlan, html: Path | None, json: bool) -> None:

@@ -24,6 +24,7 @@ from ettr.plan.renewal import TimeShares, ettr_by_rate, exact_ettr, time_shares
 from ettr.plan.run import PlannedRun, RunShape, cautions
 from ettr.plan.schemes import Domain, JobShape
 from ettr.plan.sensitivity import Sensitivity, sensitivities
+from ettr.plan.simulated import SimulatedRun
 from ettr.plan.solver import Requirement, requirements
 from ettr.plan.standing import Standing, standing
 from ettr.plan.wallclock import ENDLESS, WallclockQuantiles, ends, wallclock_quantiles
@@ -159,6 +160,8 @@ class RunPlan:
         assumptions: Inputs that were not given and are assumed, one sentence each.
         answers: To what was asked besides.
         versus: A second plan to compare this one with; None where none was asked for.
+        simulated: The run with the store's own failures, where the exact form does not hold for
+            them; None elsewhere.
     """
 
     run: PlannedRun
@@ -185,6 +188,7 @@ class RunPlan:
     assumptions: tuple[str, ...]
     answers: Answers
     versus: SecondPlan | None = None
+    simulated: SimulatedRun | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,6 +120,7 @@ def _notes(plan: RunPlan, job: JobShape) -> tuple[str, ...]:
         "at a constant rate. The run is assumed to be long.",
         f"The schemes are for a state of {job.state_bytes / 1e12:.3g} TB, steps of {job.step_s:g} "
         f"s and {job.storage_bytes_per_s / 1e9:g} GB/s to durable storage{assumed}.",
+        *(() if plan.simulated is None else (plan.simulated.sentence,)),
         plan.rate.meaning,
         *plan.assumptions,
     )

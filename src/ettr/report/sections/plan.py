@@ -7,6 +7,7 @@ import math
 from ettr.plan.outlook import RunPlan
 from ettr.plan.ranking import SchemeChoice
 from ettr.plan.run import spell
+from ettr.plan.simulated import SimulatedRun
 from ettr.plan.standing import Standing
 from ettr.plan.wallclock import WallclockQuantiles
 from ettr.report.numbers import DASH, PER_NODE_DAYS, between, number, percent
@@ -31,6 +32,8 @@ def plan_section(plan: RunPlan) -> Section:
     tables = [_numbers_table(plan), _intervals_table(plan), _shares_table(plan)]
     if plan.wallclock is not None:
         tables.append(_wallclock_table(plan.wallclock))
+    if plan.simulated is not None and plan.simulated.mean_s is not None:
+        tables.append(_simulated_table(plan.simulated, plan.run.productive_s))
     tables.append(_sensitivity_table(plan))
     if plan.requirements:
         tables.append(_requirements_table(plan))
@@ -40,6 +43,11 @@ def plan_section(plan: RunPlan) -> Section:
         tables += _standing_tables(plan.standing)
     tables += answer_tables(plan)
     notes = [plan.rate.meaning, *plan.cautions, *plan.assumptions]
+    if plan.simulated is not None:
+        notes.append(
+            f"Simulated with {plan.simulated.law}: {plan.simulated.draws} draws, seed "
+            f"{plan.simulated.seed}. Tables other than those that say so are by the exact form."
+        )
     notes += answer_notes(plan)
     if plan.standing is not None:
         notes += plan.standing.sentences
@@ -76,6 +84,8 @@ def _lead(plan: RunPlan) -> str:
         f"{_size(plan)}: MTTF {time_between(plan.mttf_h)}, {ettr} with a checkpoint every "
         f"{spell(run.interval_s)}{paper}."
     )
+    if plan.simulated is not None:
+        lead += f" {plan.simulated.sentence}"
     best = next((one for one in plan.schemes if one.usable), None)
     if best is not None and plan.standing is not None:
         band = plan.standing.bands[best.name]
@@ -105,6 +115,11 @@ def _numbers_table(plan: RunPlan) -> TextTable:
     rows += [
         ("MTTF of the run", time_between(plan.mttf_h)),
         ("ETTR, exact form", ratio_between(plan.ettr)),
+        *(
+            ()
+            if plan.simulated is None
+            else (("ETTR, the store's own failures (simulated)", ratio(plan.simulated.ettr)),)
+        ),
         ("ETTR, paper's form (v2)", ratio(plan.paper_ettr)),
         ("ETTR, first order with queue and length", ratio(plan.general_ettr)),
         ("expected loss per failure / MTTF", number(run.lost_share)),
@@ -167,6 +182,18 @@ def _wallclock_table(wallclock: WallclockQuantiles) -> TextTable:
     if wallclock.mean_band_s.low < wallclock.mean_band_s.high:
         title += " (in brackets at the ends of the failure rate)"
     return TextTable(title, ("", "wall-clock", "ETTR"), tuple(rows), frozenset({1, 2}))
+
+
+def _simulated_table(simulated: SimulatedRun, productive_s: float) -> TextTable:
+    rows = [("mean", simulated.mean_s or math.inf)] + [
+        (f"{percent(share)} of runs end within", at_s) for share, at_s in simulated.quantiles
+    ]
+    return TextTable(
+        "The same simulated with the store's own failures",
+        ("", "wall-clock", "ETTR"),
+        tuple((what, spell(at_s), ratio(productive_s / at_s)) for what, at_s in rows),
+        frozenset({1, 2}),
+    )
 
 
 def _value(name: str, value: float) -> str:

@@ -1,0 +1,104 @@
+"""A store's own failure law, where its failures are not independent at a constant rate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ettr.analysis.analysis import Analysis
+from ettr.analysis.fleet_evidence import FleetEvidence, chosen_jobs, planned_above_gpus
+from ettr.analysis.model_choice import stored_spans
+from ettr.errors import UsageError
+from ettr.metrics.instants import Floats, fetch, seconds_of, to_seconds
+from ettr.models.registry import law_of_age
+from ettr.plan.run import PlannedRun
+from ettr.plan.simulated import SimulatedRun
+from ettr.projection.failure_laws import AgeingNodes, FailureLaw, ReplayedTimeline
+from ettr.projection.simulated_run import simulated_run
+from ettr.units import SECONDS_PER_DAY
+
+FEW_FOR_AGEING = 30
+_BLOCK_WINDOWS = 2.0
+_BLOCKS_AT_LEAST = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class OwnFailures:
+    """Failures of a store that are not independent at a constant rate.
+
+    Attributes:
+        why: What the store shows, in a sentence.
+        timeline: Of its failures, where they come in bursts.
+        shape: Of the Weibull lives of its nodes, where those age; None where bursts decide.
+    """
+
+    why: str
+    timeline: ReplayedTimeline | None
+    shape: float | None
+
+    def simulated(self, run: PlannedRun) -> SimulatedRun | None:
+        """The run under this law; None where nothing fails, so that nothing can differ."""
+        if run.failures_per_s <= 0:
+            return None
+        return simulated_run(run, self._law(run), self.why)
+
+    def _law(self, run: PlannedRun) -> FailureLaw:
+        if self.timeline is not None:
+            return self.timeline
+        return AgeingNodes(run.n_nodes, self.shape or 1.0)
+
+
+def own_failures(analysis: Analysis, evidence: FleetEvidence) -> OwnFailures | None:
+    """The failure law of a store; None where nothing speaks against independent failures.
+
+    Args:
+        analysis: Of the store.
+        evidence: What its large jobs, or all, have shown (`evidence_to_plan_with`).
+    """
+    above_gpus = planned_above_gpus(analysis)
+    spread = evidence.spread
+    if spread is not None and spread.over_time.is_clustered:
+        timeline = _timeline(analysis, above_gpus, spread.over_time.window_days or 1.0)
+        if timeline is not None:
+            index, p_value = spread.over_time.index, spread.over_time.p_value or 0.0
+            return OwnFailures(
+                f"Failures come in bursts: counts in windows of time vary {index:.2g} times as "
+                f"much as independent ones (p {p_value:.2g}).",
+                timeline,
+                None,
+            )
+    return _ageing(analysis, above_gpus, evidence)
+
+
+def _timeline(
+    analysis: Analysis, above_gpus: int | None, window_days: float
+) -> ReplayedTimeline | None:
+    _, failures = chosen_jobs(analysis, above_gpus=above_gpus)
+    begin_s, end_s = to_seconds(analysis.period.start), to_seconds(analysis.period.end)
+    times_s: Floats = np.sort(seconds_of(fetch(failures, "end")["end"])) - begin_s
+    span_s = end_s - begin_s
+    times_s = times_s[(times_s >= 0) & (times_s <= span_s)]
+    if not times_s.size or span_s <= 0:
+        return None
+    # a block holds whole bursts, and the logs several blocks
+    block_s = max(_BLOCK_WINDOWS * window_days, 1.0) * SECONDS_PER_DAY
+    return ReplayedTimeline(times_s, span_s, min(block_s, span_s / _BLOCKS_AT_LEAST))
+
+
+def _ageing(
+    analysis: Analysis, above_gpus: int | None, evidence: FleetEvidence
+) -> OwnFailures | None:
+    if evidence.rate.failures < FEW_FOR_AGEING or evidence.counts.unit != "node":
+        return None
+    lives = stored_spans(analysis, above_gpus).observed().since_failure
+    if lives is None or int(lives.observed.sum()) < FEW_FOR_AGEING:
+        return None
+    try:
+        fit = law_of_age("weibull").fit(lives, analysis.assumptions.confidence)
+    except UsageError:
+        return None
+    shape = fit.parameter("shape")
+    if shape.estimate is None or shape.low <= 1.0 <= shape.high:
+        return None
+    return OwnFailures(f"{fit.meaning.rstrip('.')}.", None, shape.estimate)

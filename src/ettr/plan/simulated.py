@@ -1,0 +1,58 @@
+"""What a simulation with a fleet's own failure law says of a run, next to the exact form."""
+
+from dataclasses import dataclass
+
+from ettr.plan.run import spell
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedRun:
+    """A run simulated with failures that are not independent at a constant rate.
+
+    Attributes:
+        law: The failure law, in words, with what it assumes.
+        why: Why the exact form does not hold.
+        ettr: Mean over the draws, of the long run.
+        ettr_error: Standard error of that mean.
+        exact_ettr: By the exact form at the same rate and interval, of the long run.
+        best_interval_s: Of the intervals tried, the one with the highest simulated ETTR.
+        best_ettr: There.
+        mean_s: Wall-clock of the run, mean; None for the long run.
+        quantiles: Pairs of a probability and the wall-clock within which the run ends with it;
+            empty for the long run.
+        draws: Runs simulated.
+        seed: Of the generator.
+    """
+
+    law: str
+    why: str
+    ettr: float
+    ettr_error: float
+    exact_ettr: float
+    best_interval_s: float
+    best_ettr: float
+    mean_s: float | None
+    quantiles: tuple[tuple[float, float], ...]
+    draws: int
+    seed: int
+
+    @property
+    def off_by(self) -> float:
+        """Exact form less simulation."""
+        return self.exact_ettr - self.ettr
+
+    @property
+    def sentence(self) -> str:
+        """By how much the exact form errs, in words."""
+        error = 2.0 * self.ettr_error
+        off = (
+            f"which is {abs(self.off_by):.3f} too {'high' if self.off_by > 0 else 'low'}"
+            if abs(self.off_by) > error
+            else "which agrees within that"
+        )
+        return (
+            f"{self.why} The exact form assumes independent failures at a constant rate: with the "
+            f"store's own failures the long-run ETTR is {self.ettr:.3f} ± {error:.3f} (simulated, "
+            f"two standard errors), the exact form says {self.exact_ettr:.3f}, {off}. Of the "
+            f"intervals tried {spell(self.best_interval_s)} is the best, with {self.best_ettr:.3f}."
+        )

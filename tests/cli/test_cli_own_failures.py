@@ -1,0 +1,77 @@
+"""`ettr plan STORE` where the store's failures come in bursts, and where they do not."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cli.program import ettr
+from cli.test_cli_bursts import DAY, DAYS, HEAD, JOBS_A_DAY, START, bursts, day_jobs, sacct
+
+
+def store(folder: Path, failed: dict[int, set[int]]) -> Path:
+    log = sacct(folder / "sacct.psv", failed)
+    done = ettr("ingest", folder / "store", log, "--timezone", "UTC")
+    assert done.code == 0, done.err
+    return folder / "store"
+
+
+@pytest.fixture(scope="module")
+def bursty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return store(tmp_path_factory.mktemp("bursty"), bursts(0))
+
+
+@pytest.fixture(scope="module")
+def even(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same jobs; each of 100 failures at its own moment of its own day."""
+    rng = np.random.default_rng(8)
+    which = rng.choice(DAYS * JOBS_A_DAY, 100, replace=False)
+    failed = dict(zip(which, rng.random(100), strict=True))
+    lines, job = [HEAD], 0
+    for day in range(DAYS):
+        for _, nodes in day_jobs(day):
+            share = failed.get(job)
+            job += 1
+            run_s = 86_000 if share is None else int(60 + share * 85_000)
+            begin = START + day * DAY
+            end = begin + np.timedelta64(run_s, "s")
+            state = "COMPLETED" if share is None else "NODE_FAIL"
+            lines.append(
+                f"{job}|c|train|u|{state}|{begin}|{begin}|{end}|{run_s}|4|{nodes}|gres/gpu=32"
+            )
+    folder = tmp_path_factory.mktemp("even")
+    (folder / "sacct.psv").write_text("\n".join(lines) + "\n")
+    done = ettr("ingest", folder / "store", folder / "sacct.psv", "--timezone", "UTC")
+    assert done.code == 0, done.err
+    return folder / "store"
+
+
+def test_bursts_are_simulated_and_the_exact_form_says_how_far_it_is_off(bursty: Path) -> None:
+    given = ("plan", bursty, "--gpus", "16384", "--write", "30s")
+    found = ettr(*given, "--json").json
+    simulated = found["simulated"]
+    # all failures of a bad day strike at noon: one event for the run, whatever their number
+    assert simulated["ettr"] > found["ettr"]["estimate"] + 4 * simulated["ettr_error"]
+    assert simulated["exact_ettr"] == pytest.approx(found["ettr"]["estimate"])
+    text = " ".join(ettr(*given).out.split())
+    assert "Failures come in bursts" in text
+    assert f"ETTR is {simulated['ettr']:.3f} ±" in text
+    assert "too low" in text
+
+
+def test_a_run_of_finite_length_has_simulated_quantiles(bursty: Path) -> None:
+    given = ("plan", bursty, "--gpus", "4096", "--write", "30s", "--days", "30d")
+    found = ettr(*given, "--json").json["simulated"]
+    times = [at_s for _, at_s in found["quantiles"]]
+    assert times == sorted(times)
+    assert times[0] > 30 * 86400
+
+
+def test_independent_failures_need_no_simulation(even: Path) -> None:
+    found = ettr("plan", even, "--gpus", "16384", "--write", "30s", "--json").json
+    assert found["simulated"] is None
+
+
+def test_typed_rates_have_none() -> None:
+    given = ("--gpus", "64", "--failures", "30", "--node-days", "5000")
+    assert ettr("plan", *given, "--json").json["simulated"] is None
