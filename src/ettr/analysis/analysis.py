@@ -14,6 +14,7 @@ import ibis
 
 from ettr.attribution import Attribution, FoldingRules, Window, attribute
 from ettr.attribution.background import FalseFailuresBySize, false_failures_by_size
+from ettr.attribution.cancellations import with_cancellers
 from ettr.attribution.chance import (
     CoOccurrences,
     FalseAttribution,
@@ -36,10 +37,11 @@ from ettr.metrics.mttf import MttfBySize, mttf_by_size
 from ettr.metrics.preemptions import preemption_links
 from ettr.metrics.quality import DataQuality, data_quality
 from ettr.metrics.rates import RatesBySymptom, failure_rates
+from ettr.metrics.run_progress import with_cluster
 from ettr.metrics.runs import MIN_SCHEDULED_H, CheckpointAssumptions, JobRuns, job_runs
 from ettr.metrics.sizes import SizeMix, SizeUnit, main_size_unit, size_mix
 from ettr.metrics.status import StatusMix, status_mix
-from ettr.metrics.stitching import RunRule
+from ettr.metrics.stitching import RunJobs, RunRule, jobs_of_runs
 from ettr.metrics.totals import Totals, totals
 from ettr.metrics.trend import RateTrend, rate_trend
 from ettr.metrics.unknown_checks import unknown_checks
@@ -96,10 +98,15 @@ class Analysis:
     def _whole_jobs(self) -> WholeJobs:
         return whole_jobs({name: self.store.table(name) for name in TABLES})
 
-    @property
+    @cached_property
     def tables(self) -> dict[str, ibis.Table]:
-        """The store's tables by name, the parts of a heterogeneous job as one job."""
-        return self._whole_jobs.tables
+        """The store's tables by name.
+
+        The parts of a heterogeneous job are one job, and who cancelled a job is known where any
+        log says it.
+        """
+        tables = self._whole_jobs.tables
+        return {**tables, "attempts": with_cancellers(tables["attempts"], tables["events"])}
 
     @cached_property
     def taxonomy(self) -> Taxonomy:
@@ -324,6 +331,7 @@ class Analysis:
             t["allocations"],
             self.failures,
             t["events"],
+            runs=self._resubmitted,
             confidence=self.assumptions.confidence,
         )
         return lost_goodput(
@@ -332,6 +340,18 @@ class Analysis:
             cap_min=self.assumptions.lost_cap_min,
             attempts=t["attempts"],
             exposed=self.exposure.by_attempt,
+            runs=self._resubmitted,
+        )
+
+    @cached_property
+    def _resubmitted(self) -> dict[str, RunJobs]:
+        """By attempt, the jobs of runs with a failure that their owner submitted again."""
+        attempts = self._table("attempts")
+        return jobs_of_runs(
+            attempts,
+            with_cluster(self._table("progress"), attempts),
+            self.assumptions.run_rule,
+            self.failures,
         )
 
     @cached_property

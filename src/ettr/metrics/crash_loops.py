@@ -8,12 +8,14 @@ likely, where all blame one of its many nodes, or where all have one cause that 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import ibis
 import numpy as np
 
 from ettr.metrics.instants import Floats, fetch, first_row
+from ettr.metrics.stitching import RunJobs
 from ettr.taxonomy.symptoms import UNATTRIBUTED
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 
@@ -89,16 +91,25 @@ class JobRuntimes:
     all_node_days: float
 
 
-def job_runtimes(attempts: ibis.Table, exposed: ibis.Table, jobs: list[JobKey]) -> JobRuntimes:
+def job_runtimes(
+    attempts: ibis.Table,
+    exposed: ibis.Table,
+    jobs: list[JobKey],
+    runs: Mapping[str, RunJobs] | None = None,
+) -> JobRuntimes:
     """Runtime of some jobs by attempt, and the exposure of all jobs.
 
     Args:
         attempts: all attempts.
         exposed: `Exposure.by_attempt` of the same.
-        jobs: cluster and id of each.
+        jobs: cluster and id of each; of a run of several jobs the last.
+        runs: by attempt, the jobs of such runs (`jobs_of_runs`).
     """
+    runs = runs or {}
+    of_runs = {(run.cluster, job_id) for run in runs.values() for job_id in run.job_ids}
+    wanted = sorted({*jobs, *of_runs})
     keys = ibis.memtable(
-        {"cluster": [job[0] for job in jobs], "job_id": [job[1] for job in jobs]},
+        {"cluster": [job[0] for job in wanted], "job_id": [job[1] for job in wanted]},
         schema={"cluster": "string", "job_id": "string"},
     )
     mine = attempts.semi_join(keys, ["cluster", "job_id"])
@@ -107,9 +118,10 @@ def job_runtimes(attempts: ibis.Table, exposed: ibis.Table, jobs: list[JobKey]) 
     )
     found: dict[JobKey, list[tuple[str, float, float]]] = {job: [] for job in jobs}
     for row in fetch(mine.order_by("start", "attempt_id")).to_pylist():
-        found[row["cluster"], row["job_id"]].append(
-            (row["attempt_id"], row["elapsed_s"] or 0.0, row["node_s"] or 0.0)
-        )
+        attempt_id = row["attempt_id"]
+        job = runs[attempt_id].last if attempt_id in runs else (row["cluster"], row["job_id"])
+        if job in found:
+            found[job].append((attempt_id, row["elapsed_s"] or 0.0, row["node_s"] or 0.0))
     whole = first_row(exposed.aggregate(node_s=exposed["node_s"].sum()))
     return JobRuntimes(
         jobs={

@@ -8,6 +8,7 @@ checkpoints.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,7 @@ from ettr.metrics.instants import fetch
 from ettr.metrics.preemptions import PreemptionLinks
 from ettr.metrics.sizes import SizeClass, size_class, size_end_of
 from ettr.metrics.status import share
+from ettr.metrics.stitching import RunJobs
 from ettr.units import SECONDS_PER_HOUR, SECONDS_PER_MINUTE
 
 LOST_CAP_MIN = 30.0
@@ -61,6 +63,7 @@ class CrashLoop:
 
     `patterns` says what chance does not explain of its failures (`crash_loops`); where it is empty,
     a job of that size and runtime may fail so often, and nothing is to be done about the job.
+    Where its owner submitted it again, `job_ids` are all jobs of that run, and `job_id` the last.
     """
 
     cluster: str
@@ -76,6 +79,7 @@ class CrashLoop:
     burst: FailureBurst | None
     node: str | None
     patterns: tuple[str, ...]
+    job_ids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +118,7 @@ def lost_goodput(
     crash_loop_failures: int = CRASH_LOOP_FAILURES,
     attempts: ibis.Table | None = None,
     exposed: ibis.Table | None = None,
+    runs: Mapping[str, RunJobs] | None = None,
 ) -> LostGoodput:
     """GPU-hours lost by cause and by size of the failed job, and the jobs that failed repeatedly.
 
@@ -125,6 +130,8 @@ def lost_goodput(
         attempts: all attempts, and
         exposed: `Exposure.by_attempt` of them: without both it is not known how long those jobs
             ran, so that none counts as failing fast.
+        runs: by attempt, the jobs of runs of several jobs (`jobs_of_runs`); a job that was
+            submitted again counts as one with them.
 
     Raises:
         UsageError: a cap that is negative, or a crash loop of fewer than two failures.
@@ -150,6 +157,10 @@ def lost_goodput(
         "n_nodes",
         "n_gpus",
     ).to_pylist()
+    runs = runs or {}
+    for row in rows:
+        own = (row["cluster"], row["job_id"])
+        row["run"] = runs[row["attempt_id"]].last if row["attempt_id"] in runs else own
     by_symptom, by_size, by_job = _losses(rows, links, cap_s)
     repeated = {job: loss for job, loss in by_job.items() if loss.failures >= crash_loop_failures}
     first = sum(loss.first_gpu_s for loss in by_symptom.values()) / SECONDS_PER_HOUR
@@ -166,7 +177,7 @@ def lost_goodput(
         by_size=tuple(
             SizeLoss(size_class(end), *_columns(loss)) for end, loss in sorted(by_size.items())
         ),
-        crash_loops=_crash_loops(repeated, rows, attempts, exposed),
+        crash_loops=_crash_loops(repeated, rows, attempts, exposed, runs),
         failures_without_gpus=sum(row["n_gpus"] is None for row in rows),
         preemption_links=links,
     )
@@ -184,7 +195,7 @@ def _losses(
         losses = (
             by_symptom[row["symptom"]],
             by_size[size_end_of(row["n_gpus"])],
-            by_job[row["cluster"], row["job_id"]],
+            by_job[row["run"]],
         )
         owners[row["attempt_id"]] = losses
         for loss in losses:
@@ -217,17 +228,18 @@ def _crash_loops(
     rows: list[dict[str, Any]],
     attempts: ibis.Table | None,
     exposed: ibis.Table | None,
+    runs: Mapping[str, RunJobs],
 ) -> tuple[CrashLoop, ...]:
     """The jobs that failed repeatedly, the one with the most failures first."""
     if not repeated:
         return ()
     gpus: dict[JobKey, int | None] = {}
     for row in rows:
-        key = (row["cluster"], row["job_id"])
+        key = row["run"]
         gpus[key] = max(row["n_gpus"] or 0, gpus.get(key) or 0) or None
     failures = [
         JobFailure(
-            (row["cluster"], row["job_id"]),
+            row["run"],
             row["attempt_id"],
             row["symptom"],
             row["node"],
@@ -238,8 +250,9 @@ def _crash_loops(
     jobs = sorted(repeated)
     ran = None
     if attempts is not None and exposed is not None:
-        ran = job_runtimes(attempts, exposed, jobs)
+        ran = job_runtimes(attempts, exposed, jobs, runs)
     found = repeated_failures(failures, jobs, ran)
+    ids = {run.last: run.job_ids for run in runs.values()}
     loops = [
         CrashLoop(
             cluster=job[0],
@@ -255,6 +268,7 @@ def _crash_loops(
             burst=found[job].burst,
             node=found[job].node,
             patterns=found[job].patterns,
+            job_ids=ids.get(job, (job[1],)),
         )
         for job, loss in repeated.items()
     ]

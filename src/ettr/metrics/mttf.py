@@ -20,6 +20,7 @@ from ettr.estimates.spread import Spread
 from ettr.metrics.confidences import FailuresByConfidence, failures_by_confidence
 from ettr.metrics.instants import fetch, seconds_of
 from ettr.metrics.rates import PER_NODE_DAYS, EstimatedRate
+from ettr.metrics.run_progress import JobKey, with_cluster
 from ettr.metrics.sizes import (
     UNKNOWN_SIZE,
     SizeClass,
@@ -216,38 +217,30 @@ def in_job_restarts(
     A restart counts once, whichever ranks report it. The first event of an attempt that follows
     an earlier attempt of the same job is the echo of a requeue, and does not count.
     """
-    named = progress.filter(progress["job_id"].notnull())
-    jobs = named.filter(named["event"] == "restart").select("job_id").distinct()
+    key = ("cluster", "job_id")
+    named = with_cluster(progress, attempts)
+    jobs = named.filter(named["event"] == "restart").select(*key).distinct()
     first_rank = (
-        named.semi_join(jobs, "job_id")
-        .group_by("run_id", "job_id")
-        .aggregate(rank=named["rank"].min())
+        named.semi_join(jobs, key).group_by("run_id", *key).aggregate(rank=named["rank"].min())
     )
-    reported = fetch(
-        named.semi_join(first_rank, ["run_id", "job_id", "rank"]), "job_id", "time", "event"
-    )
+    reported = fetch(named.semi_join(first_rank, ["run_id", *key, "rank"]), *key, "time", "event")
     if not reported.num_rows:
         return []
     started = attempts.filter(attempts["start"].notnull())
-    spans = fetch(started.semi_join(jobs, "job_id"), "job_id", "start", "end", unit.column)
-    by_job: dict[str, list[tuple[float, float, int | None]]] = {}
+    spans = fetch(started.semi_join(jobs, key), *key, "start", "end", unit.column)
+    by_job: dict[JobKey, list[tuple[float, float, int | None]]] = {}
     ends = np.nan_to_num(seconds_of(spans["end"]), nan=np.inf)
-    for job, start_s, end_s, size in zip(
-        spans["job_id"].to_pylist(),
-        seconds_of(spans["start"]),
-        ends,
-        spans[unit.column].to_pylist(),
-        strict=True,
+    for row, start_s, end_s in zip(
+        spans.drop(["start", "end"]).to_pylist(), seconds_of(spans["start"]), ends, strict=True
     ):
-        by_job.setdefault(job, []).append((start_s, end_s, size))
-    by_time: dict[str, list[tuple[float, str]]] = {}
-    for job, time_s, event in zip(
-        reported["job_id"].to_pylist(),
-        seconds_of(reported["time"]),
-        reported["event"].to_pylist(),
-        strict=True,
+        by_job.setdefault((row["cluster"], row["job_id"]), []).append(
+            (start_s, end_s, row[unit.column])
+        )
+    by_time: dict[JobKey, list[tuple[float, str]]] = {}
+    for row, time_s in zip(
+        reported.drop("time").to_pylist(), seconds_of(reported["time"]), strict=True
     ):
-        by_time.setdefault(job, []).append((time_s, event))
+        by_time.setdefault((row["cluster"], row["job_id"]), []).append((time_s, row["event"]))
     sizes: list[int | None] = []
     for job, events in by_time.items():
         events.sort()

@@ -3,12 +3,13 @@
 The log is certain: an event of check `slurmctld`, code `PREEMPTED`, names the job that was
 preempted and the one it made room for. The rule is for logs that lack it: an attempt that ended
 PREEMPTED at most `rule_window_s` before a restart began, on one of the restart's nodes, was
-preempted for it. A restart is the first attempt of a job after one that failed.
+preempted for it. A restart is the first attempt of a job after one that failed, or that of the next
+job of its run, where the owner submitted it again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import ibis
@@ -19,11 +20,15 @@ from ettr.defaults import CONFIDENCE
 from ettr.estimates import Interval
 from ettr.estimates.exact import share_interval
 from ettr.metrics.instants import fetch, seconds_of
+from ettr.metrics.stitching import RunJobs
 from ettr.tables.ibis_time import epoch_s
 
 RULE_WINDOW_S = 300
 LOG_TOLERANCE_S = 120
 CLOCK_SLACK_S = 2
+
+# cluster and job id
+JobKey = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,51 +74,78 @@ class PreemptionLinks:
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """The first attempt of a job after one that failed."""
+    """The first attempt of a job, or of its owner's next, after one that failed.
+
+    `job_id` is the job that restarts, `failed_job_id` the one that had failed.
+    """
 
     attempt_id: str
+    cluster: str
     job_id: str
     start_s: float
     failed_attempt_id: str
+    failed_job_id: str
+
+    @property
+    def job(self) -> JobKey:
+        """Cluster and id of the job that restarts."""
+        return self.cluster, self.job_id
 
 
-def restarts_after_failure(attempts: ibis.Table, failures: ibis.Table) -> tuple[Restart, ...]:
-    """For each failure the next attempt of the same job, if it ever started again."""
+def restarts_after_failure(
+    attempts: ibis.Table, failures: ibis.Table, runs: Mapping[str, RunJobs] | None = None
+) -> tuple[Restart, ...]:
+    """For each failure the next attempt of the same job or run, if it ever started again.
+
+    Args:
+        attempts: all attempts.
+        failures: failures of the infrastructure.
+        runs: by attempt, the jobs of runs of several jobs (`ettr.metrics.stitching.jobs_of_runs`).
+    """
+    runs = runs or {}
     failed = fetch(failures, "attempt_id", "cluster", "job_id", "end")
-    jobs = failures.select("cluster", "job_id").distinct()
-    later = fetch(
-        attempts.filter(attempts["start"].notnull()).semi_join(jobs, ["cluster", "job_id"]),
-        "attempt_id",
-        "cluster",
-        "job_id",
-        "start",
-    )
-    starts: dict[tuple[str, str], list[tuple[float, str]]] = {}
-    for attempt, cluster, job, start_s in zip(
-        later["attempt_id"].to_pylist(),
-        later["cluster"].to_pylist(),
-        later["job_id"].to_pylist(),
-        seconds_of(later["start"]),
-        strict=True,
-    ):
-        starts.setdefault((cluster, job), []).append((float(start_s), attempt))
+    again = _later_starts(attempts, failures, runs)
     found = []
-    for attempt, cluster, job, end_s in zip(
-        failed["attempt_id"].to_pylist(),
-        failed["cluster"].to_pylist(),
-        failed["job_id"].to_pylist(),
-        seconds_of(failed["end"]),
-        strict=True,
+    for row, end_s in zip(
+        failed.drop("end").to_pylist(), seconds_of(failed["end"]).tolist(), strict=True
     ):
-        after = [
-            pair
-            for pair in starts.get((cluster, job), [])
-            if pair[0] >= end_s and pair[1] != attempt
-        ]
+        attempt, own = row["attempt_id"], (row["cluster"], row["job_id"])
+        run = runs[attempt].last if attempt in runs else own
+        after = [start for start in again.get(run, []) if start[0] >= end_s and start[1] != attempt]
         if after:
-            start_s, again = min(after)
-            found.append(Restart(again, job, start_s, attempt))
+            start_s, restart, job_id = min(after)
+            found.append(Restart(restart, own[0], job_id, start_s, attempt, own[1]))
     return tuple(found)
+
+
+def _later_starts(
+    attempts: ibis.Table, failures: ibis.Table, runs: Mapping[str, RunJobs]
+) -> dict[JobKey, list[tuple[float, str, str]]]:
+    """When attempts of the failed jobs and of their runs began, by job or last job of the run."""
+    jobs = fetch(failures.select("cluster", "job_id").distinct()).to_pylist()
+    keys = {(row["cluster"], row["job_id"]) for row in jobs}
+    keys |= {(run.cluster, job_id) for run in runs.values() for job_id in run.job_ids}
+    wanted = _job_table(keys)
+    started = attempts.filter(attempts["start"].notnull())
+    rows = fetch(
+        started.semi_join(wanted, ["cluster", "job_id"]), "attempt_id", "cluster", "job_id", "start"
+    )
+    starts: dict[JobKey, list[tuple[float, str, str]]] = {}
+    for row, start_s in zip(
+        rows.drop("start").to_pylist(), seconds_of(rows["start"]).tolist(), strict=True
+    ):
+        attempt, job_id = row["attempt_id"], row["job_id"]
+        run = runs[attempt].last if attempt in runs else (row["cluster"], job_id)
+        starts.setdefault(run, []).append((start_s, attempt, job_id))
+    return starts
+
+
+def _job_table(jobs: Iterable[JobKey], job_id: str = "job_id") -> ibis.Table:
+    keys = sorted(set(jobs))
+    return ibis.memtable(
+        {"cluster": [key[0] for key in keys], job_id: [key[1] for key in keys]},
+        schema={"cluster": "string", job_id: "string"},
+    )
 
 
 def preemption_links(
@@ -122,6 +154,7 @@ def preemption_links(
     failures: ibis.Table,
     events: ibis.Table,
     *,
+    runs: Mapping[str, RunJobs] | None = None,
     rule_window_s: float = RULE_WINDOW_S,
     confidence: float = CONFIDENCE,
 ) -> PreemptionLinks:
@@ -132,24 +165,27 @@ def preemption_links(
         allocations: which nodes each attempt held; the rule needs them.
         failures: failures of the infrastructure.
         events: observations, among them those of the controller's log.
+        runs: by attempt, the jobs of runs of several jobs; without it only requeues are restarts.
         rule_window_s: how long before a restart a preemption may lie, in seconds.
         confidence: of the intervals of the rule's error, between 0 and 1.
     """
     gone = attempts.filter((attempts["state"] == "PREEMPTED") & attempts["end"].notnull())
     lines = _preemption_lines(events)
     named_by_log = int(lines.count().to_pyarrow().as_py())
-    restarts = restarts_after_failure(attempts, failures)
+    restarts = restarts_after_failure(attempts, failures, runs)
     by_rule = _links_by_rule(attempts, allocations, restarts, rule_window_s)
     # Hundreds of thousands are preempted; only those that a restart or the rule names matter.
     asked = lines.semi_join(
-        _listed("related_job_id", {r.job_id for r in restarts}), "related_job_id"
+        _job_table((r.job for r in restarts), "related_job_id"), ["cluster", "related_job_id"]
     )
-    ruled = gone.semi_join(_listed("attempt_id", set(by_rule)), "attempt_id").select("job_id")
-    jobs = asked.select("job_id").union(ruled).distinct()
+    ids = ibis.memtable({"attempt_id": sorted(by_rule)}, schema={"attempt_id": "string"})
+    ruled = gone.semi_join(ids, "attempt_id").select("cluster", "job_id")
+    jobs = asked.select("cluster", "job_id").union(ruled).distinct()
     victims = fetch(
-        gone.semi_join(jobs, "job_id"), "attempt_id", "job_id", "end", "elapsed_s", "n_gpus"
+        gone.semi_join(jobs, ["cluster", "job_id"]),
+        *("attempt_id", "cluster", "job_id", "end", "elapsed_s", "n_gpus"),
     )
-    named = _named_by_log(lines.semi_join(jobs, "job_id"), victims)
+    named = _named_by_log(lines.semi_join(jobs, ["cluster", "job_id"]), victims)
     by_log = _links_by_log(named, restarts)
     unnamed = {attempt: restart for attempt, restart in by_rule.items() if attempt not in named}
     return PreemptionLinks(
@@ -168,11 +204,7 @@ def _preemption_lines(events: ibis.Table) -> ibis.Table:
         & (events["code"] == "PREEMPTED")
         & events["job_id"].notnull()
         & events["related_job_id"].notnull()
-    ).select("job_id", "related_job_id", "time")
-
-
-def _listed(name: str, values: set[str]) -> ibis.Table:
-    return ibis.memtable({name: sorted(values)}, schema={name: "string"})
+    ).select("cluster", "job_id", "related_job_id", "time")
 
 
 def _links(found: dict[str, Restart], victims: pa.Table, from_log: bool) -> Iterator[Preemption]:
@@ -188,45 +220,42 @@ def _links(found: dict[str, Restart], victims: pa.Table, from_log: bool) -> Iter
     }
     for attempt, restart in sorted(found.items(), key=lambda pair: pair[0]):
         yield Preemption(
-            attempt, *held[attempt], restart.failed_attempt_id, restart.job_id, from_log
+            attempt, *held[attempt], restart.failed_attempt_id, restart.failed_job_id, from_log
         )
 
 
-def _named_by_log(lines: ibis.Table, victims: pa.Table) -> dict[str, tuple[str, float]]:
+def _named_by_log(lines: ibis.Table, victims: pa.Table) -> dict[str, tuple[JobKey, float]]:
     """For each preempted attempt the job it made room for, and when, as the log has it."""
-    rows = fetch(lines, "job_id", "related_job_id", "time")
-    by_job: dict[str, list[tuple[float, str]]] = {}
-    for attempt, job, end_s in zip(
-        victims["attempt_id"].to_pylist(),
-        victims["job_id"].to_pylist(),
-        seconds_of(victims["end"]),
+    rows = fetch(lines, "cluster", "job_id", "related_job_id", "time")
+    by_job: dict[JobKey, list[tuple[float, str]]] = {}
+    for row, end_s in zip(
+        victims.select(["attempt_id", "cluster", "job_id"]).to_pylist(),
+        seconds_of(victims["end"]).tolist(),
         strict=True,
     ):
-        by_job.setdefault(job, []).append((float(end_s), attempt))
-    found: dict[str, tuple[str, float]] = {}
-    for job, other, time_s in zip(
-        rows["job_id"].to_pylist(),
-        rows["related_job_id"].to_pylist(),
-        seconds_of(rows["time"]),
-        strict=True,
+        by_job.setdefault((row["cluster"], row["job_id"]), []).append((end_s, row["attempt_id"]))
+    found: dict[str, tuple[JobKey, float]] = {}
+    for row, time_s in zip(
+        rows.drop("time").to_pylist(), seconds_of(rows["time"]).tolist(), strict=True
     ):
-        near = [(abs(end_s - time_s), attempt) for end_s, attempt in by_job.get(job, [])]
+        ends = by_job.get((row["cluster"], row["job_id"]), [])
+        near = [(abs(end_s - time_s), attempt) for end_s, attempt in ends]
         if near and min(near)[0] <= LOG_TOLERANCE_S:
-            found[min(near)[1]] = (other, float(time_s))
+            found[min(near)[1]] = ((row["cluster"], row["related_job_id"]), time_s)
     return found
 
 
 def _links_by_log(
-    named: dict[str, tuple[str, float]], restarts: tuple[Restart, ...]
+    named: dict[str, tuple[JobKey, float]], restarts: tuple[Restart, ...]
 ) -> dict[str, Restart]:
     """Of those that the log names, the ones that made room for a restart after a failure.
 
     The controller preempts some time before the job that needs the room can start; the restart
     meant is the job's next one, and no later than the tolerance of the log.
     """
-    by_job: dict[str, list[Restart]] = {}
+    by_job: dict[JobKey, list[Restart]] = {}
     for restart in restarts:
-        by_job.setdefault(restart.job_id, []).append(restart)
+        by_job.setdefault(restart.job, []).append(restart)
     found = {}
     for attempt, (job, time_s) in named.items():
         near = [
@@ -284,7 +313,7 @@ def _links_by_rule(
 
 
 def _rule_error(
-    named: dict[str, tuple[str, float]],
+    named: dict[str, tuple[JobKey, float]],
     by_log: dict[str, Restart],
     by_rule: dict[str, Restart],
     confidence: float,

@@ -4,21 +4,26 @@ The rule, in order:
 
 1. An id that the user gives (a column, or a pattern in the comment), or one training run id that
    `progress` shows in several jobs, makes one run of all attempts that carry it.
-2. Else attempts of the same cluster, user, name and work folder belong together while each was
+2. Else jobs of one user and name of which each waits for the one before it (`dependencies`) are one
+   run, however they end and however long it takes.
+3. Else attempts of the same cluster, user, name and work folder belong together while each was
    submitted at most `gap_h` after everything before it had ended. An attempt that COMPLETED ends
-   its run, unless the scheduler requeued that very job.
-3. Where different jobs of such a group ran at the same time, the name may be that of a sweep: only
-   requeues of one job are stitched there.
-4. Attempts without a user or name are stitched over requeues only.
+   its run, unless the scheduler requeued that very job. A chain of rule 2 counts as one job here.
+4. Where different jobs of such a group ran at the same time, the name may be that of a sweep: only
+   requeues of one job, or jobs of one chain, are stitched there.
+5. Attempts without a user or name are stitched over requeues only.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import ibis
 
 from ettr.errors import UsageError
+from ettr.metrics.dependencies import JobKey, chains
+from ettr.metrics.instants import fetch
 from ettr.tables import ATTEMPTS
 from ettr.tables.ibis_time import epoch_s
 from ettr.units import SECONDS_PER_HOUR
@@ -92,7 +97,8 @@ def stitched(
         keys: only attempts with these values of cluster and run_key.
     """
     rule.check()
-    keyed = _keyed(attempts, progress, rule, min_gpus)
+    first_of = chains(attempts)
+    keyed = _keyed(attempts, progress, rule, min_gpus, first_of)
     if min_scheduled_h > 0:
         held = keyed.group_by("cluster", "run_key").aggregate(
             lambda t: (t["end_s"] - t["start_s"]).sum().name("held_s")
@@ -101,24 +107,74 @@ def stitched(
         keyed = keyed.semi_join(long.view(), ["cluster", "run_key"]).select(*keyed.columns)
     if keys is not None:
         keyed = keyed.semi_join(keys, ["cluster", "run_key"]).select(*keyed.columns)
-    return _queued(_in_runs(keyed, rule.gap_h))
+    return _queued(_in_runs(keyed, rule.gap_h, bool(first_of)))
 
 
-def _in_runs(keyed: ibis.Table, gap_h: float) -> ibis.Table:
+@dataclass(frozen=True, slots=True)
+class RunJobs:
+    """The jobs of one run in the order in which they first ran."""
+
+    cluster: str
+    job_ids: tuple[str, ...]
+
+    @property
+    def last(self) -> tuple[str, str]:
+        """Cluster and id of the last of them."""
+        return self.cluster, self.job_ids[-1]
+
+
+def jobs_of_runs(
+    attempts: ibis.Table, progress: ibis.Table, rule: RunRule, asked: ibis.Table
+) -> dict[str, RunJobs]:
+    """By attempt, the jobs of its run, for the runs of some attempts that have several jobs.
+
+    Args:
+        attempts: all attempts.
+        progress: training-side events, as `stitched` takes them.
+        rule: how attempts become runs.
+        asked: attempts whose runs are asked for, by `attempt_id`.
+    """
+    rule.check()
+    first_of = chains(attempts)
+    keyed = _keyed(attempts, progress, rule, 0, first_of)
+    keys = keyed.semi_join(asked, "attempt_id").select("cluster", "run_key").distinct()
+    several = keyed.semi_join(keys.view(), ["cluster", "run_key"]).select(*keyed.columns)
+    parts = _in_runs(several, rule.gap_h, bool(first_of))
+    key = ("cluster", "run_key", "run_part", "run_job")
+    rows = fetch(parts.order_by("start_s", "attempt_id"), *key, "attempt_id", "job_id").to_pylist()
+    by_run: dict[tuple[object, ...], list[dict[str, str]]] = {}
+    for row in rows:
+        by_run.setdefault(tuple(row[name] for name in key), []).append(row)
+    found = {}
+    for members in by_run.values():
+        ids = tuple(dict.fromkeys(row["job_id"] for row in members))
+        if len(ids) > 1:
+            jobs = RunJobs(members[0]["cluster"], ids)
+            found |= {row["attempt_id"]: jobs for row in members}
+    return found
+
+
+def _in_runs(keyed: ibis.Table, gap_h: float, has_chains: bool) -> ibis.Table:
     """Attempts of one key in parts (a gap or an end between them) and, in a sweep, by job."""
+    key = ["cluster", "run_key"]
+    keyed = keyed.mutate(task=keyed["chain"].fill_null(keyed["job_id"]))
     order = ["start_s", "attempt_id"]
-    before = ibis.window(group_by=["cluster", "run_key"], order_by=order, rows=(None, -1))
-    along = ibis.window(group_by=["cluster", "run_key"], order_by=order)
+    if has_chains:
+        keyed, order = _with_places(keyed), ["place_s", "place_id", *order]
+    before = ibis.window(group_by=key, order_by=order, rows=(None, -1))
+    along = ibis.window(group_by=key, order_by=order)
     ordered = keyed.mutate(
         prior_end_s=keyed["end_s"].max().over(before),
-        prior_job=keyed["job_id"].lag().over(along),
+        prior_task=keyed["task"].lag().over(along),
+        prior_chain=keyed["chain"].lag().over(along),
         prior_state=keyed["state"].lag().over(along),
     )
-    other_job = ordered["prior_job"] != ordered["job_id"]
+    other_task = ordered["prior_task"] != ordered["task"]
+    goes_on = (ordered["prior_chain"] == ordered["chain"]).fill_null(False)
     late = ordered["submit_s"] > ordered["prior_end_s"] + int(gap_h * SECONDS_PER_HOUR)
-    over = (ordered["prior_state"] == "COMPLETED") & other_job
-    breaks = ordered["by_name"] & (late | over)
-    meets = ordered["by_name"] & other_job & (ordered["start_s"] < ordered["prior_end_s"])
+    over = (ordered["prior_state"] == "COMPLETED") & other_task
+    breaks = ordered["by_name"] & ~goes_on & (late | over)
+    meets = ordered["by_name"] & other_task & (ordered["start_s"] < ordered["prior_end_s"])
     ordered = ordered.mutate(
         breaks=ibis.cases((breaks.fill_null(False), 1), else_=0),
         meets=ibis.cases((meets.fill_null(False), 1), else_=0),
@@ -126,19 +182,38 @@ def _in_runs(keyed: ibis.Table, gap_h: float) -> ibis.Table:
     parts = ordered.mutate(
         run_part=ordered["breaks"]
         .sum()
-        .over(ibis.window(group_by=["cluster", "run_key"], order_by=order, rows=(None, 0)))
+        .over(ibis.window(group_by=key, order_by=order, rows=(None, 0)))
     )
     swept = parts["meets"].max().over(ibis.window(group_by=["cluster", "run_key", "run_part"]))
     parts = parts.mutate(swept=swept)
-    runs = parts.mutate(run_job=ibis.cases((parts["swept"] == 1, parts["job_id"]), else_=""))
-    return runs.drop("prior_end_s", "prior_job", "prior_state", "breaks", "meets", "swept")
+    runs = parts.mutate(run_job=ibis.cases((parts["swept"] == 1, parts["task"]), else_=""))
+    return runs.drop(
+        *("prior_end_s", "prior_task", "prior_chain", "prior_state", "breaks", "meets", "swept"),
+        *("task", "chain", *order[:-2]),
+    )
 
 
-def _keyed(attempts: ibis.Table, progress: ibis.Table, rule: RunRule, min_gpus: int) -> ibis.Table:
+def _with_places(keyed: ibis.Table) -> ibis.Table:
+    """A chain stands where its first job began, so that its attempts follow each other."""
+    began_s = keyed["start_s"].min().over(ibis.window(group_by=["cluster", "run_key", "chain"]))
+    return keyed.mutate(
+        place_s=ibis.cases((keyed["chain"].notnull(), began_s), else_=keyed["start_s"]),
+        place_id=keyed["chain"].fill_null(""),
+    )
+
+
+def _keyed(
+    attempts: ibis.Table,
+    progress: ibis.Table,
+    rule: RunRule,
+    min_gpus: int,
+    first_of: Mapping[JobKey, JobKey],
+) -> ibis.Table:
     ran = attempts.filter(attempts["start"].notnull())
     if min_gpus > 0:
         ran = ran.filter(ran["n_gpus"] >= min_gpus)
     ran = ran.left_join(_recorded_runs(progress), ["cluster", "job_id"])
+    ran = _with_chain(ran, attempts, first_of)
     nothing = ibis.null("string")
     column = ran[rule.id_column].cast("string") if rule.id_column else nothing
     pattern = nothing
@@ -147,7 +222,8 @@ def _keyed(attempts: ibis.Table, progress: ibis.Table, rule: RunRule, min_gpus: 
     run_id = ibis.coalesce(column, pattern, ran["recorded_run"])
     named = ran["user"].notnull() & ran["name"].notnull()
     by_name = run_id.isnull() & named
-    by_task = _joined("name", ran["user"], ran["name"], ran["work_dir"].fill_null(""))
+    folder = ibis.cases((ran["chain"].notnull(), ran["chain_dir"]), else_=ran["work_dir"])
+    by_task = _joined("name", ran["user"], ran["name"], folder.fill_null(""))
     by_job = _joined("job", ran["job_id"], ran["user"].fill_null(""))
     run_key = ibis.cases((run_id.notnull(), _joined("id", run_id)), (named, by_task), else_=by_job)
     start_s = epoch_s(ran["start"])
@@ -165,6 +241,7 @@ def _keyed(attempts: ibis.Table, progress: ibis.Table, rule: RunRule, min_gpus: 
         "elapsed_s",
         "n_gpus",
         "n_nodes",
+        "chain",
         run_key=run_key,
         by_name=by_name,
         start_s=start_s,
@@ -176,6 +253,31 @@ def _keyed(attempts: ibis.Table, progress: ibis.Table, rule: RunRule, min_gpus: 
     )
     # The filter stands here, not above, because Ibis cannot join again what is still a join.
     return keyed.filter(keyed["elapsed_s"] > 0)
+
+
+def _with_chain(
+    ran: ibis.Table, attempts: ibis.Table, first_of: Mapping[JobKey, JobKey]
+) -> ibis.Table:
+    """Added columns: `chain`, the id of the first job of a chain, and `chain_dir`, its folder."""
+    if not first_of:
+        return ran.mutate(chain=ibis.null("string"), chain_dir=ibis.null("string"))
+    roots = sorted(set(first_of.values()))
+    first = ibis.memtable(
+        {"cluster": [root[0] for root in roots], "job_id": [root[1] for root in roots]},
+        schema={"cluster": "string", "job_id": "string"},
+    )
+    folders = attempts.semi_join(first, ["cluster", "job_id"])
+    rows = fetch(folders, "cluster", "job_id", "work_dir").to_pylist()
+    folder_of = {(row["cluster"], row["job_id"]): row["work_dir"] for row in rows}
+    columns = {
+        "cluster": [job[0] for job in first_of],
+        "job_id": [job[1] for job in first_of],
+        "chain": [root[1] for root in first_of.values()],
+        "chain_dir": [folder_of.get(root) for root in first_of.values()],
+    }
+    known = ibis.memtable(columns, schema=dict.fromkeys(columns, "string"))
+    joined = ran.left_join(known, ["cluster", "job_id"])
+    return joined.select(*ran.columns, "chain", "chain_dir")
 
 
 def _recorded_runs(progress: ibis.Table) -> ibis.Table:

@@ -265,6 +265,12 @@ ATTEMPTS = Table(
         _string(
             "submit_line", "the command that submitted it", "the log has none", keeps=Keeps.ALWAYS
         ),
+        _string(
+            "dependency",
+            "what it waited for, as the scheduler writes it: afterany:15, singleton",
+            "nothing, or the log does not say",
+            keeps=Keeps.ALWAYS,
+        ),
         *_PROVENANCE,
     ),
 )

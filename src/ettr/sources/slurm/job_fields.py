@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from ettr.sources.slurm import fields as words
 from ettr.sources.slurm.columns import FLOAT, INT, TEXT, JobRecords, Mask, mapped
-from ettr.sources.slurm.submit_line import MAY_EXCLUDE, excluded_nodes
+from ettr.sources.slurm.submit_line import MAY_DEPEND, MAY_EXCLUDE, dependency, excluded_nodes
 from ettr.sources.slurm.times import nothing_to_null
 
 # from a field's column of texts to values, and which texts are not what they should be
@@ -82,12 +82,16 @@ def node_list(records: JobRecords, field: str) -> tuple[pa.Array, Mask]:
     return found, pc.invert(fine).fill_null(False).to_numpy(zero_copy_only=False)
 
 
-def exclusion(records: JobRecords, field: str) -> tuple[pa.Array, Mask]:
-    """The nodes that a submit line excludes; only lines that may exclude any are parsed."""
-    lines = records.text(field)
-    if not pc.any(may_exclude := pc.match_substring_regex(lines, MAY_EXCLUDE)).as_py():
-        return pa.nulls(len(lines), TEXT), records.none
-    return mapped(pc.if_else(may_exclude, lines, None), excluded_nodes, TEXT)
+def submit_option(pattern: str, parse: Callable[[str], str | None]) -> Parser:
+    """An option of a submit line; only lines that the pattern fits are parsed."""
+
+    def parser(records: JobRecords, field: str) -> tuple[pa.Array, Mask]:
+        lines = records.text(field)
+        if not pc.any(may_have := pc.match_substring_regex(lines, pattern)).as_py():
+            return pa.nulls(len(lines), TEXT), records.none
+        return mapped(pc.if_else(may_have, lines, None), parse, TEXT)
+
+    return parser
 
 
 def each(parse: Callable[[str], Any], kind: pa.DataType) -> Parser:
@@ -123,6 +127,8 @@ ID_FIELDS = (
     JobField("comment", "comment", text),
     JobField("work_dir", "workdir", text),
     JobField("submit_line", "submitline", text),
+    JobField("dependency", "dependency", word),
+    JobField("dependency", "submitline", submit_option(MAY_DEPEND, dependency)),
     JobField("reason", "reason", word),
     JobField("failed_node", "failednode", word),
     JobField("state", "state", state, reject="unknown-state"),
@@ -159,7 +165,7 @@ RESOURCE_FIELDS = (
     JobField("requested_nodes", "reqtres", tres("node")),
     JobField("requested_gpus", "reqtres", gpus_of_tres),
     JobField("excluded_nodes", "excnodelist", word),
-    JobField("excluded_nodes", "submitline", exclusion),
+    JobField("excluded_nodes", "submitline", submit_option(MAY_EXCLUDE, excluded_nodes)),
 )
 
 # of tools that write Slurm's own numbers and name the heterogeneous job in columns

@@ -48,6 +48,7 @@ _SAME_NAMES = {
     "Reason": "Reason",
     "Restarts": "Restarts",
     "ExcNodeList": "ExcNodeList",
+    "Dependency": "Dependency",
     "NodeList": "NodeList",
     "Comment": "Comment",
     "WorkDir": "WorkDir",

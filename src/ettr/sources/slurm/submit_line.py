@@ -1,8 +1,8 @@
-"""The nodes that a submit command excludes: `--exclude` of sbatch, salloc and srun.
+"""What a submit command says: `--exclude` and `--dependency` of sbatch, salloc and srun.
 
 sacct's SubmitLine is the words of the command joined by spaces, without the shell's quotes, so a
 word that held a space looks like two. Reading therefore stops at the first word that may be the
-script, and at `--wrap`: an exclusion may be missed, but a script's own `-x` is never taken for one.
+script, and at `--wrap`: an option may be missed, but a script's own `-x` is never taken for one.
 What the script says (`#SBATCH --exclude`) and the environment (`SBATCH_EXCLUDE`) are not in the
 line.
 """
@@ -16,6 +16,7 @@ from pathlib import PurePosixPath
 
 # a line without this excludes nothing; for skipping most lines before they are parsed
 MAY_EXCLUDE = r"\s(?:--exclud|-[A-Za-z]*x)"
+MAY_DEPEND = r"\s(?:--dep|-[A-Za-z]*d)"
 
 _COMMANDS = frozenset({"sbatch", "salloc", "srun"})
 # Slurm 2.x to 25.x: options whose next word is not their value. All others take one.
@@ -42,15 +43,28 @@ def excluded_nodes(line: str) -> str | None:
     A list in a file (`--exclude=./bad-nodes`) is not known. Of a heterogeneous job (`a : b`) it is
     not known which part a record is, and so neither what it excludes.
     """
-    words = _words(line)
-    command = PurePosixPath(words[0]).name if words else ""
-    if command not in _COMMANDS or ":" in words:
-        return None
     excluded = None
-    for name, value in _options(words[1:], command):
+    for name, value in _options_of(line):
         if name in {"x", "exclude"}:
             excluded = value
     return excluded if excluded and _LIST.fullmatch(excluded) else None
+
+
+def dependency(line: str) -> str | None:
+    """What a submit command makes its job wait for, as it writes it; None where it says nothing."""
+    found = None
+    for name, value in _options_of(line):
+        if name == "d" or name.startswith("dep"):
+            found = value
+    return found or None
+
+
+def _options_of(line: str) -> Iterator[tuple[str, str | None]]:
+    """Options of a command that submits one job, with their values."""
+    words = _words(line)
+    command = PurePosixPath(words[0]).name if words else ""
+    if command in _COMMANDS and ":" not in words:
+        yield from _options(words[1:], command)
 
 
 def _words(line: str) -> list[str]:

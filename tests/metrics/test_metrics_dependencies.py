@@ -1,0 +1,150 @@
+"""Chains of jobs by `--dependency`: one task, although each job of it may complete."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from ettr.metrics.dependencies import parse_dependency
+from ettr.metrics.runs import job_runs
+from ettr.metrics.stitching import RunRule
+from ettr.tables import ATTEMPTS
+from synthetic.tables import on_duckdb
+
+START = datetime(2025, 1, 1, tzinfo=UTC)
+
+
+def attempt(
+    job_id: str, start_h: float, hours: float, after: str | None = None, **given: Any
+) -> dict[str, Any]:
+    start = START + timedelta(hours=start_h)
+    submit = START + timedelta(hours=given.pop("submit_h", start_h))
+    row = {
+        "cluster": "c",
+        "attempt_id": f"{given.get('cluster', 'c')}/{job_id}@{start_h}",
+        "job_id": job_id,
+        "user": "ann",
+        "name": "train",
+        "state": "COMPLETED",
+        "submit": submit,
+        "eligible": submit,
+        "start": start,
+        "end": start + timedelta(hours=hours),
+        "elapsed_s": hours * 3600.0,
+        "n_nodes": 2,
+        "n_gpus": 16,
+        "work_dir": "/w",
+        "dependency": after,
+        "source": "t",
+        "file_id": "t",
+        "line": 1,
+    }
+    return {name: {**row, **given}.get(name) for name in ATTEMPTS.names}
+
+
+def runs(*rows: dict[str, Any], rule: RunRule | None = None) -> list[tuple[str, ...]]:
+    tables = on_duckdb({"attempts": pa.Table.from_pylist(list(rows), schema=ATTEMPTS.arrow_schema)})
+    found = job_runs(tables["attempts"], tables["progress"], rule=rule, min_scheduled_h=0.0)
+    return sorted(run.job_ids for run in found.runs)
+
+
+@pytest.mark.parametrize(
+    ("text", "ids", "is_singleton"),
+    [
+        ("afterany:15", ("15",), False),
+        ("afterok:15:16,afternotok:17", ("15", "16", "17"), False),
+        ("afterany:15?singleton", ("15",), True),
+        ("afterany:15(unfulfilled),singleton(unfulfilled)", ("15",), True),
+        ("aftercorr:15", ("15_3",), False),
+        ("afterany:15_2:16+0", ("15_2", "16+0"), False),
+        ("after:15+5", (), False),  # its beginning, not its end
+        ("afterburstbuffer:15,expand:16", (), False),
+        ("no sense at all", (), False),
+        ("", (), False),
+    ],
+)
+def test_what_slurm_lets_one_wait_for(text: str, ids: tuple[str, ...], is_singleton: bool):
+    found = parse_dependency(text, "20_3")
+    assert (found.job_ids, found.is_singleton) == (ids, is_singleton)
+
+
+@pytest.mark.parametrize("kind", ["afterany", "afterok", "afternotok", "aftercorr"])
+def test_a_chain_of_completed_jobs_is_one_run(kind: str):
+    """What the queue's wait is, and how a job ended, does not matter."""
+    assert runs(
+        attempt("1", 0, 10),
+        attempt("2", 30, 10, f"{kind}:1", submit_h=1),
+        attempt("3", 41, 10, f"{kind}:2", submit_h=31),
+    ) == [("1", "2", "3")]
+
+
+def test_without_a_dependency_the_rule_by_names_stands():
+    assert runs(attempt("1", 0, 10), attempt("2", 10.5, 10)) == [("1",), ("2",)]
+    assert runs(attempt("1", 0, 10, state="TIMEOUT"), attempt("2", 10.5, 10)) == [("1", "2")]
+    assert runs(attempt("1", 0, 10, state="TIMEOUT"), attempt("2", 23, 10)) == [("1",), ("2",)]
+
+
+@pytest.mark.parametrize("other", [{"name": "eval"}, {"user": "bob"}, {"cluster": "d"}])
+def test_a_pipeline_is_no_chain(other: dict[str, str]):
+    """The next stage, another's job, or a job of that id elsewhere."""
+    assert runs(attempt("1", 0, 10), attempt("2", 10, 10, "afterok:1", **other)) == [
+        ("1",),
+        ("2",),
+    ]
+
+
+def test_a_chain_may_change_its_folder_and_takes_who_is_resubmitted_by_hand():
+    assert runs(
+        attempt("1", 0, 10),
+        attempt("2", 10, 10, "afterany:1", submit_h=1, state="FAILED", work_dir="/w/2"),
+        attempt("3", 21, 10),
+    ) == [("1", "2", "3")]
+
+
+def test_chains_of_one_name_side_by_side_stay_apart():
+    first = [attempt("1", 0, 10), attempt("3", 10, 10, "afterany:1", submit_h=0)]
+    second = [attempt("2", 1, 10), attempt("4", 11, 10, "afterany:2", submit_h=0)]
+    assert runs(*first, *second) == [("1", "3"), ("2", "4")]
+
+
+def test_chains_of_one_name_in_turn_stay_apart_too():
+    first = [attempt("1", 0, 10), attempt("3", 20, 10, "afterany:1", submit_h=0)]
+    second = [attempt("2", 10, 10), attempt("4", 30, 10, "afterany:2", submit_h=0)]
+    assert runs(*first, *second) == [("1", "3"), ("2", "4")]
+
+
+def test_two_that_wait_for_one_are_a_sweep():
+    assert runs(
+        attempt("1", 0, 10),
+        attempt("2", 10, 10, "afterok:1", submit_h=0),
+        attempt("3", 10, 10, "afterok:1", submit_h=0),
+    ) == [("1",), ("2",), ("3",)]
+
+
+def test_slices_queued_at_once_as_singletons_are_one_run():
+    slices = [attempt(str(n), 10 * n, 10, "singleton", submit_h=0) for n in range(2, 5)]
+    assert runs(attempt("1", 0, 20, "singleton"), *slices) == [("1", "2", "3", "4")]
+
+
+def test_a_nightly_singleton_is_a_run_each_night():
+    assert runs(
+        attempt("1", 0, 3, "singleton"),
+        attempt("2", 24, 3, "singleton"),
+        attempt("3", 48, 3, "singleton"),
+    ) == [("1",), ("2",), ("3",)]
+
+
+def test_a_requeue_within_a_chain_is_part_of_it():
+    assert runs(
+        attempt("1", 0, 5, state="NODE_FAIL"),
+        attempt("1", 6, 5),
+        attempt("2", 30, 10, "afterany:1", submit_h=1),
+    ) == [("1", "2")]
+
+
+def test_jobs_that_wait_for_each_other_end():
+    """No scheduler accepts it; a log may say it."""
+    assert runs(attempt("1", 0, 10, "afterany:2"), attempt("2", 10, 10, "afterany:1"))
