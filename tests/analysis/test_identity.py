@@ -32,7 +32,9 @@ def job(
 ) -> str:
     """One record; 8 GPUs a node."""
     begins, ends = ran
-    hours, minutes = (int(e) - int(b) for b, e in zip(begins.split(":"), ends.split(":"), strict=True))
+    hours, minutes = (
+        int(e) - int(b) for b, e in zip(begins.split(":"), ends.split(":"), strict=True)
+    )
     n_nodes = 2 if "[" in nodes else 1
     cells = (job_id, name, user, cluster, state, DAY + begins + ":00", DAY + begins + ":00")
     more = (DAY + ends + ":00", hours * 3600 + minutes * 60, n_nodes, nodes)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+
+import pyarrow as pa
 
 from ettr.sources.base import ReadOptions
 from ettr.sources.lines import file_stem
 from ettr.sources.origin import Origin
-from ettr.sources.times import need_zone, time_without_year
-from ettr.tables.rows import BatchBuilder
+from ettr.sources.times import LocalClock, need_zone, time_without_year, within_years
+from ettr.tables.rows import Batch, BatchBuilder
 
 
 class LogRows(BatchBuilder):
@@ -18,6 +21,7 @@ class LogRows(BatchBuilder):
     def __init__(self, source: str, origin: Origin, options: ReadOptions) -> None:
         super().__init__(source, origin.file_id, options.unnamed_cluster)
         self.origin, self.options = origin, options
+        self._clock: LocalClock | None = None
 
     def node_of_file(self) -> str | None:
         """The node that the log's name says, with a note on it; None where it has no name."""
@@ -25,6 +29,34 @@ class LogRows(BatchBuilder):
         if node:
             self.note(f"the lines name no node; {node!r} was taken from the file's name")
         return node
+
+    def utc(self, stamp: datetime, *, is_ordered: bool = True) -> datetime:
+        """The moment of a local time; those that the zone has twice or never are counted.
+
+        Args:
+            stamp: without a zone.
+            is_ordered: whether the lines of the log follow each other in time.
+
+        Raises:
+            UsageError: the user gave no zone.
+        """
+        if self._clock is None:
+            self._clock = LocalClock(self.zone())
+        return self._clock.utc(stamp, is_ordered=is_ordered)
+
+    def local_time(self, text: str) -> datetime | None:
+        """The moment of a local time as text, or None where it is none or out of all bounds."""
+        try:
+            stamp = datetime.fromisoformat(text.replace(",", "."))
+            return within_years(self.utc(stamp))
+        except (ValueError, OverflowError):
+            return None
+
+    def batch(self, **more: pa.Table) -> Batch:
+        """What was collected since the last batch, with the counts of its local times."""
+        made = super().batch(**more)
+        counts = self._clock.take_counts() if self._clock else {}
+        return replace(made, counted_notes=counts)
 
     def zone(self) -> str:
         """The zone of local times.

@@ -21,7 +21,7 @@ from ettr.sources.base import ReadOptions, Source
 from ettr.sources.lines import numbered_lines
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
-from ettr.sources.times import time_of
+from ettr.sources.times import time_of, within_years
 from ettr.tables import ATTEMPTS, EVENTS, TABLES, Column, Kind, Table
 from ettr.tables.rows import Batch, attempt_id
 from ettr.tables.text import clean, text_of
@@ -309,8 +309,9 @@ def _time(rows: LogRows, column: Column, given: object) -> datetime:
     zone = rows.options.timezone
     if isinstance(given, datetime):
         given = given.astimezone(UTC).isoformat() if given.tzinfo else given.isoformat()
-    stamp = time_of(given, zone)
-    if stamp is not None:
+    local = _naive(given) if zone is not None else None
+    stamp = rows.utc(local, is_ordered=False) if local is not None else time_of(given, zone)
+    if stamp is not None and within_years(stamp) is not None:
         return stamp
     if isinstance(given, str) and zone is None and time_of(given, "UTC") is not None:
         raise UsageError(
@@ -318,6 +319,15 @@ def _time(rows: LogRows, column: Column, given: object) -> datetime:
             f"{given!r:.40}; say which with --timezone ZONE, for example --timezone UTC"
         )
     raise _CellError("bad-timestamp", f"{column.name} is {given!r:.100}")
+
+
+def _naive(given: object) -> datetime | None:
+    """A local time without an offset, or None for all else."""
+    try:
+        stamp = datetime.fromisoformat(given.strip()) if isinstance(given, str) else None
+    except ValueError:
+        return None
+    return stamp if stamp is not None and stamp.tzinfo is None else None
 
 
 def matches(head: bytes, name: str) -> float:

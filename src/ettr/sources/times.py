@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -52,10 +53,67 @@ def _zone(name: str) -> ZoneInfo:
         ) from error
 
 
-def utc_of_local(stamp: datetime, timezone: str) -> datetime:
-    """One local time in UTC; in the hour that occurs twice, the first."""
+def utc_of_local(stamp: datetime, timezone: str, fold: int = 0) -> datetime:
+    """One local time in UTC; in the hour that occurs twice the first, or with fold 1 the second.
+
+    A time in the hour that is left out is read as by a clock that had not gone forward yet.
+    """
     zone = UTC if timezone in UTC_NAMES else _zone(timezone)
-    return stamp.replace(tzinfo=zone).astimezone(UTC)
+    return stamp.replace(tzinfo=zone, fold=fold).astimezone(UTC)
+
+
+TWICE = "{{n}} local times lie in the hour that {zone} has twice when its clocks go back; "
+BY_ORDER = TWICE + "the order of the lines says which is meant"
+BY_JOB = TWICE + "the job's other times and its runtime say which is meant"
+FIRST_TAKEN = TWICE + "the first of the two was taken"
+NEVER = (
+    "{{n}} local times lie in the hour that {zone} leaves out when its clocks go forward; they are "
+    "read as by a clock that had not gone forward yet"
+)
+
+
+class LocalClock:
+    """Local times of one log -> UTC; counts those that its zone has twice or never.
+
+    Lines of a log follow each other. In the hour that occurs twice the first is meant, unless a
+    line before is later than that: then it is the second. Lines of several writers may be out of
+    order by up to ten minutes.
+    """
+
+    _DISORDER = timedelta(minutes=10)
+
+    def __init__(self, timezone: str) -> None:
+        self._timezone = timezone
+        self._latest: datetime | None = None
+        self._counts: Counter[str] = Counter()
+
+    def utc(self, stamp: datetime, *, is_ordered: bool = True) -> datetime:
+        """The moment of a local time.
+
+        Args:
+            stamp: without a zone.
+            is_ordered: whether the log's lines follow each other in time.
+        """
+        first = utc_of_local(stamp, self._timezone)
+        second = utc_of_local(stamp, self._timezone, fold=1)
+        found = first
+        if first < second:
+            is_past = self._latest is not None and first < self._latest - self._DISORDER
+            fits = self._latest is not None and second >= self._latest - self._DISORDER
+            is_second = is_ordered and is_past and fits
+            found = second if is_second else first
+            self._counts[BY_ORDER if is_second else FIRST_TAKEN] += 1
+        elif second < first:
+            self._counts[NEVER] += 1
+        if self._latest is None or found > self._latest:
+            self._latest = found
+        return found
+
+    def take_counts(self) -> dict[str, int]:
+        """Sentences with `{n}` for the counts since the last call, and the counts."""
+        counts = {key.format(zone=self._timezone): n for key, n in self._counts.items()}
+        self._counts.clear()
+        return counts
 
 
 def time_of(value: object, timezone: str | None = None) -> datetime | None:
@@ -73,7 +131,12 @@ def time_of(value: object, timezone: str | None = None) -> datetime | None:
         stamp = _stamp(value, timezone)
     except (ValueError, OverflowError, OSError):
         return None
-    return stamp if stamp and _FIRST_YEAR <= stamp.year <= _LAST_YEAR else None
+    return within_years(stamp) if stamp else None
+
+
+def within_years(stamp: datetime) -> datetime | None:
+    """The moment, or None where it lies outside 1980 to 2200."""
+    return stamp if _FIRST_YEAR <= stamp.year <= _LAST_YEAR else None
 
 
 def _stamp(value: object, timezone: str | None) -> datetime | None:

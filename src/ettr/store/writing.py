@@ -79,6 +79,7 @@ def write_batches(
     rejected: Counter[str] = Counter()
     counts: Counter[str] = Counter()
     notes: dict[str, None] = {}
+    counted_notes: Counter[str] = Counter()
     repeats = _Repeats()
     for batch in batches:
         for name, table in batch.tables.items():
@@ -95,6 +96,7 @@ def write_batches(
         counts["folded"] += batch.rows_folded
         counts["skipped"] += batch.rows_skipped
         notes.update(dict.fromkeys(batch.notes))
+        counted_notes.update(batch.counted_notes)
         if progress:
             progress(counts["read"])
     repeated = repeats.count()
@@ -106,7 +108,7 @@ def write_batches(
         rows_skipped=counts["skipped"],
         rows=tuple(rows.items()),
         rejected=tuple(rejected.most_common()),
-        notes=tuple(notes),
+        notes=(*notes, *(note.format(n=f"{n:,}") for note, n in counted_notes.items())),
     )
     written.check()
     return written

@@ -7,7 +7,7 @@ Whoever writes rows imports this module: a log source, a simulator, a live colle
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import cast
@@ -47,6 +47,7 @@ class Batch:
         notes: assumptions made, one sentence each.
         rows_folded: records that became part of another record's row, such as a job's steps.
         derived: tables whose rows follow from several records, such as intervals of a node.
+        counted_notes: the same with `{n}` in place of a number, and that number.
 
     The counts are of this batch only. Over all batches of a log every record read is kept,
     rejected, folded or skipped.
@@ -62,6 +63,7 @@ class Batch:
     notes: tuple[str, ...] = ()
     rows_folded: int = 0
     derived: frozenset[str] = frozenset()
+    counted_notes: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         checked = {name: _schema_of(name).check(rows) for name, rows in self.tables.items()}

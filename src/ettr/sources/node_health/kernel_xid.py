@@ -72,8 +72,9 @@ class _Clock:
         if parts.get("uptime"):
             return self._since_boot(float(parts["uptime"]))
         if parts.get("iso"):
-            offset = parts["offset"]
-            return time_of(parts["iso"] + (offset or ""), None if offset else self.file.zone())
+            if parts["offset"]:
+                return time_of(parts["iso"] + parts["offset"])
+            return self.file.local_time(parts["iso"])
         return self._of_parts(parts)
 
     def _since_boot(self, seconds: float) -> datetime | None:
@@ -90,7 +91,7 @@ class _Clock:
         text = f"{MONTHS[parts['month'] or 'Jan']:02d}-{int(parts['day'] or 0):02d}T"
         text += (parts["clock"] or "").zfill(8)
         if parts.get("year"):
-            return time_of(f"{parts['year']}-{text}", self.file.zone())
+            return self.file.local_time(f"{parts['year']}-{text}")
         return self.file.time_without_year(text)
 
 

@@ -76,15 +76,14 @@ class _Times:
     def _time(self, parts: dict[str, str | None]) -> datetime | None:
         if parts.get("iso") and parts.get("offset"):
             return time_of(f"{parts['iso']}{parts['offset']}")
-        zone = self._file.zone()
-        if parts.get("iso"):
-            return time_of(parts["iso"], zone)
+        if iso := parts.get("iso"):
+            return self._file.local_time(iso)
         if ymd := parts.get("ymd"):
-            return time_of(f"{ymd[:4]}-{ymd[4:6]}-{ymd[6:]}T{parts['clock']}", zone)
+            return self._file.local_time(f"{ymd[:4]}-{ymd[4:6]}-{ymd[6:]}T{parts['clock']}")
         rest = f"{MONTHS[parts['month'] or 'Jan']:02d}-{int(parts['day'] or 0):02d}"
         rest += f"T{parts['clock']}"
         if parts.get("year"):
-            return time_of(f"{parts['year']}-{rest}", zone)
+            return self._file.local_time(f"{parts['year']}-{rest}")
         return self._file.time_without_year(rest)
 
 

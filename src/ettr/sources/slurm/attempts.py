@@ -183,6 +183,7 @@ class AttemptReader:
 
     def _parse_times(self, records: JobRecords, out: dict[str, pa.Array]) -> None:
         self._parse(records, TIME_FIELDS, out)
+        self._settle_times(records, out)
         lacks = out["submit"].null_count
         if lacks:
             out["submit"] = pc.coalesce(out["submit"], out["start"])
@@ -196,6 +197,15 @@ class AttemptReader:
             elapsed = pc.coalesce(elapsed, span_s)
         records.reject(pc.less(elapsed, 0).fill_null(False), "bad-duration", "elapsedraw")
         out["elapsed_s"] = pc.if_else(out["start"].is_valid(), elapsed, None)
+
+    @staticmethod
+    def _settle_times(records: JobRecords, out: dict[str, pa.Array]) -> None:
+        """Local times that occur twice, by the job's runtime and the order of its times."""
+        if not records.times.folds:
+            return
+        held_s = pc.add(out["elapsed_s"], pc.coalesce(out["suspended_s"], 0.0))
+        names = ("submit", "eligible", "start", "end")
+        out.update(records.times.settle({name: out[name] for name in names}, held_s))
 
     def _parse_resources(self, records: JobRecords, out: dict[str, pa.Array]) -> None:
         self._parse(records, RESOURCE_FIELDS, out)

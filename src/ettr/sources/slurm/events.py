@@ -146,8 +146,12 @@ class _NodeHistory:
     def make_rows(self) -> None:
         """Keep the rows of the records that were taken since the last call."""
         records, self._records = self._records, []
-        start, bad_start = self._read_times([record.fields["start"] for record in records])
-        end, bad_end = self._read_times([record.fields.get("end", "") for record in records])
+        if not records:
+            return
+        starts, bad_start = self._read_times("start", records)
+        ends, bad_end = self._read_times("end", records)
+        settled = self._times.settle({"start": starts, "end": ends}, self._durations_s(records))
+        start, end = settled["start"].to_pylist(), settled["end"].to_pylist()
         for k, record in enumerate(records):
             if bad_start[k] or bad_end[k] or start[k] is None:
                 detail = (
@@ -162,11 +166,14 @@ class _NodeHistory:
                 continue
             self._keep(record, state, flags, start[k], end[k])
 
-    def _read_times(self, texts: list[str]) -> tuple[list[datetime], list[bool]]:
-        if not texts:
-            return [], []
-        found, bad = self._times.read(pa.array([text.strip() for text in texts], pa.string()))
-        return found.to_pylist(), bad.tolist()
+    def _read_times(self, field: str, records: list[_Record]) -> tuple[pa.Array, list[bool]]:
+        texts = [record.fields.get(field, "").strip() for record in records]
+        found, bad = self._times.read(pa.array(texts, pa.string()), field)
+        return found, bad.tolist()
+
+    @staticmethod
+    def _durations_s(records: list[_Record]) -> pa.Array:
+        return pa.array([_seconds(r.fields.get("duration", "")) for r in records], pa.float64())
 
     def _keep(
         self, record: _Record, state: str, flags: str | None, start: datetime, end: datetime | None
@@ -189,10 +196,10 @@ class _NodeHistory:
         )
 
     def _end_by_duration(self, start: datetime, text: str) -> datetime | None:
+        seconds = _seconds(text)
         try:
-            seconds = duration_s(text)
             end = None if seconds is None else start + timedelta(seconds=seconds)
-        except (ValueError, OverflowError):
+        except OverflowError:
             return None
         self._n_ends_by_duration += 1
         return end
@@ -211,6 +218,13 @@ class _NodeHistory:
             )
         for sentence in self._times.notes():
             self._rows.note(sentence)
+
+
+def _seconds(text: str) -> float | None:
+    try:
+        return duration_s(text)
+    except (ValueError, OverflowError):
+        return None
 
 
 SOURCE = Source(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
 from ettr.errors import SourceError
 from ettr.sources.base import ReadOptions, Source
@@ -16,7 +16,7 @@ from ettr.sources.node_lists import NodeLists
 from ettr.sources.origin import Origin
 from ettr.sources.slurm.fields import NOTHING, gpus_of_gres, gpus_of_tres
 from ettr.sources.slurm.node_states import OUT_OF_SERVICE, node_state, user_name
-from ettr.sources.times import time_of
+from ettr.sources.times import time_of, within_years
 from ettr.tables.rows import Batch, Row
 from ettr.tables.text import clean
 
@@ -163,8 +163,9 @@ class _Inventory:
         if not reason or not reason[3] or not keys.get("State"):
             return None
         since = datetime.fromisoformat(reason[3])
-        zone = None if since.tzinfo else self._rows.zone()
-        moment = time_of(reason[3], zone)
+        moment = within_years(
+            since.astimezone(UTC) if since.tzinfo else self._rows.utc(since, is_ordered=False)
+        )
         if moment is None:
             raise ValueError(f"{reason[3]!r} is no time")
         return _state(keys["State"], reason[1], reason[2] or "", moment)

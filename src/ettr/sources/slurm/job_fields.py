@@ -54,7 +54,7 @@ def word(records: JobRecords, field: str) -> tuple[pa.Array, Mask]:
 
 def time(records: JobRecords, field: str) -> tuple[pa.Array, Mask]:
     """A moment."""
-    return records.times.read(records.text(field))
+    return records.times.read(records.text(field), field)
 
 
 def integer(records: JobRecords, field: str) -> tuple[pa.Array, Mask]:

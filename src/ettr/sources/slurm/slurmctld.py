@@ -17,7 +17,7 @@ from ettr.sources.lines import first_texts, numbered_texts
 from ettr.sources.log_rows import LogRows
 from ettr.sources.node_lists import NodeLists
 from ettr.sources.origin import Origin
-from ettr.sources.times import has_local_stamps, utc_of_local
+from ettr.sources.times import has_local_stamps
 from ettr.tables.rows import Batch
 
 NAME = "slurmctld-log"
@@ -251,7 +251,7 @@ class _Stamps:
                 return datetime.fromisoformat(iso + offset).astimezone(UTC)
             else:
                 local = datetime.fromisoformat(iso)
-            return utc_of_local(local, self._rows.zone())
+            return self._rows.utc(local)
         except (ValueError, OverflowError):
             return None
 

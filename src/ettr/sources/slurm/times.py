@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
+from itertools import combinations, pairwise
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ettr.sources.slurm.fields import NOTHING
-from ettr.sources.times import UTC_NAMES, need_zone, utc_of_local
+from ettr.sources.times import (
+    BY_JOB,
+    FIRST_TAKEN,
+    NEVER,
+    UTC_NAMES,
+    need_zone,
+    utc_of_local,
+)
+from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_MINUTE
 
 _TIME = pa.timestamp("us", tz="UTC")
 _ZONED = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:?\d\d)$"
 _LOCAL = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?$"
+_COARSE_S = 10 * SECONDS_PER_MINUTE  # under every change of a clock, over what accounting rounds
 _EPOCH = r"^\d{9,11}(\.\d{1,9})?$"
 
 
@@ -23,24 +34,29 @@ def nothing_to_null(texts: pa.Array) -> pa.Array:
     return pc.if_else(pc.is_in(texts, value_set=pa.array(sorted(NOTHING))), None, texts)
 
 
-class TimeColumns:
-    """Reads columns of times of one file and remembers what it had to assume.
+# by how much later than the first moment of a local time its second one is, null elsewhere
+Folds = dict[str, pa.Array]
 
-    `ambiguous` counts the local times that occur twice when the clocks go back (the first is
-    taken), `skipped` those that never occur when they go forward.
+
+class TimeColumns:
+    """Reads columns of times of one file and counts what it had to assume.
+
+    A local time that occurs twice when the clocks go back is read as the first; `folds` says for
+    the columns read since the last `settle` how much later the second is. `settle` decides by the
+    other times of a record.
     """
 
     def __init__(self, timezone: str | None, what: str) -> None:
         self._timezone, self._what = timezone, what
-        self.ambiguous = 0
-        self.skipped = 0
-        self.used_zone = False
+        self._counts: Counter[str] = Counter()
+        self.folds: Folds = {}
 
-    def read(self, texts: pa.Array) -> tuple[pa.Array, np.ndarray]:
+    def read(self, texts: pa.Array, field: str = "") -> tuple[pa.Array, np.ndarray]:
         """The column as UTC times, and which of its texts are no time at all.
 
         Args:
             texts: strings; what sacct writes for nothing becomes null and is not bad.
+            field: name of the column in `folds`.
 
         Raises:
             UsageError: a text has no zone and the user gave none.
@@ -50,14 +66,18 @@ class TimeColumns:
         if given.null_count == len(given):
             return pa.nulls(len(given), _TIME), bad
         try:
-            return self._localise(given.cast(pa.timestamp("s"))), bad
+            return self._localise(given.cast(pa.timestamp("s")), field), bad
         except pa.ArrowInvalid:
-            return self._mixed(given)
+            return self._mixed(given, field)
 
-    def _mixed(self, given: pa.Array) -> tuple[pa.Array, np.ndarray]:
+    def _mixed(self, given: pa.Array, field: str) -> tuple[pa.Array, np.ndarray]:
         parts: list[pa.Array] = []
         known = np.zeros(len(given), dtype=bool)
-        for pattern, convert in ((_LOCAL, self._local), (_ZONED, _zoned), (_EPOCH, _epoch)):
+
+        def local(texts: pa.Array) -> pa.Array:
+            return self._localise(_cast(texts, pa.timestamp("us"), datetime.fromisoformat), field)
+
+        for pattern, convert in ((_LOCAL, local), (_ZONED, _zoned), (_EPOCH, _epoch)):
             fits = pc.match_substring_regex(given, pattern).fill_null(False)
             if not pc.any(fits).as_py():
                 continue
@@ -69,50 +89,133 @@ class TimeColumns:
             return pa.nulls(len(given), _TIME), bad
         return pc.coalesce(*parts), bad
 
-    def _local(self, texts: pa.Array) -> pa.Array:
-        return self._localise(_cast(texts, pa.timestamp("us"), datetime.fromisoformat))
-
-    def _localise(self, naive: pa.Array) -> pa.Array:
+    def _localise(self, naive: pa.Array, field: str) -> pa.Array:
         zone = need_zone(self._timezone, self._what)
-        self.used_zone = True
         stamps = naive.cast(pa.timestamp("us"))
         if zone in UTC_NAMES:
             return stamps.cast(_TIME)
         try:
-            zoned = pc.assume_timezone(stamps, zone)
+            return pc.assume_timezone(stamps, zone).cast(_TIME)
         except pa.ArrowInvalid:
-            zoned = self._twice_or_never(stamps, zone)
-        return zoned.cast(_TIME)
+            return self._twice_or_never(stamps, zone, field)
 
-    def _twice_or_never(self, stamps: pa.Array, zone: str) -> pa.Array:
+    def _twice_or_never(self, stamps: pa.Array, zone: str, field: str) -> pa.Array:
         """Local times of which some occur twice or never."""
         try:
-            zoned = pc.assume_timezone(stamps, zone, ambiguous="earliest", nonexistent="earliest")
+            first = pc.assume_timezone(stamps, zone, ambiguous="earliest", nonexistent="earliest")
+            second = pc.assume_timezone(stamps, zone, ambiguous="latest", nonexistent="earliest")
+            never = pc.not_equal(pc.local_timestamp(first), stamps).fill_null(False)
+            first, second = first.cast(_TIME), second.cast(_TIME)
         except pa.ArrowInvalid:
             # Arrow finds no zone data of the system's; Python may have its own
-            return pa.array(
-                [None if t is None else utc_of_local(t, zone) for t in stamps.to_pylist()], _TIME
-            )
-        second = pc.assume_timezone(stamps, zone, ambiguous="latest", nonexistent="earliest")
-        self.ambiguous += pc.sum(pc.not_equal(zoned, second)).as_py() or 0
-        back = pc.local_timestamp(zoned)
-        self.skipped += pc.sum(pc.not_equal(back, stamps)).as_py() or 0
-        return zoned
+            first, second = (_by_python(stamps, zone, fold) for fold in (0, 1))
+            never = pc.less(second, first).fill_null(False)
+        n_never = int(pc.sum(never).as_py() or 0)
+        if n_never:
+            self._counts[NEVER] += n_never
+            first = pc.if_else(never, _by_python(pc.if_else(never, stamps, None), zone, 0), first)
+        twice = pc.and_(pc.greater(second, first).fill_null(False), pc.invert(never))
+        if pc.any(twice).as_py():
+            later = pc.subtract(second.cast(pa.int64()), first.cast(pa.int64()))
+            self.folds[field] = pc.if_else(twice, later, None)
+        return first
+
+    def settle(
+        self, columns: Mapping[str, pa.Array], lasted_s: pa.Array | None = None
+    ) -> dict[str, pa.Array]:
+        """The columns, where of two moments that a local time may mean the one is taken that fits.
+
+        It fits where the record lasted as long as it says, and its times follow each other. Where
+        both fit, the first is taken.
+
+        Args:
+            columns: times by field, in the order in which they follow each other; the span is from
+                `start` to `end`.
+            lasted_s: how long each record lasted; null where it does not say.
+        """
+        folds = {name: column for name, column in self.folds.items() if name in columns}
+        for column in (fold for name, fold in self.folds.items() if name not in columns):
+            self._counts[FIRST_TAKEN] += len(column) - column.null_count
+        self.folds = {}
+        if not folds:
+            return dict(columns)
+        at = np.zeros(len(next(iter(folds.values()))), dtype=bool)
+        for fold in folds.values():
+            at |= fold.is_valid().to_numpy(zero_copy_only=False)
+        rows = np.flatnonzero(at)
+        where = pa.array(rows)
+        times = {
+            name: column.cast(pa.int64()).take(where).to_pylist()
+            for name, column in columns.items()
+        }
+        later = {name: fold.take(where).to_pylist() for name, fold in folds.items()}
+        lasted = lasted_s.take(where).to_pylist() if lasted_s is not None else [None] * len(rows)
+        for k in range(len(rows)):
+            record = {name: values[k] for name, values in times.items()}
+            shifts = {name: values[k] for name, values in later.items() if values[k] is not None}
+            taken, is_sure = _best_folds(record, shifts, lasted[k])
+            for name, shift in shifts.items():
+                times[name][k] += shift if name in taken else 0
+                self._counts[BY_JOB if is_sure[name] else FIRST_TAKEN] += 1
+        return {name: _replaced(columns[name], rows, times[name]) for name in columns}
 
     def notes(self) -> tuple[str, ...]:
         """What was assumed so far, one sentence each."""
-        found = []
-        if self.ambiguous:
-            found.append(
-                f"{self.ambiguous} local times lie in the hour that {self._timezone} has twice "
-                "when its clocks go back; the first of the two was taken"
-            )
-        if self.skipped:
-            found.append(
-                f"{self.skipped} local times lie in the hour that {self._timezone} leaves out when "
-                "its clocks go forward; the moment of the change was taken"
-            )
-        return tuple(found)
+        for fold in self.folds.values():  # read, and not settled
+            self._counts[FIRST_TAKEN] += len(fold) - fold.null_count
+        self.folds = {}
+        return tuple(
+            sentence.format(zone=self._timezone).format(n=f"{n:,}")
+            for sentence, n in self._counts.items()
+        )
+
+
+def _best_folds(
+    record: Mapping[str, int | None], shifts: Mapping[str, int], lasted_s: float | None
+) -> tuple[frozenset[str], dict[str, bool]]:
+    """Which of the times mean the second moment, and whether that is sure for each."""
+    ranked = sorted(
+        (_misfit(record, shifts, chosen, lasted_s), len(chosen), chosen)
+        for n in range(len(shifts) + 1)
+        for chosen in combinations(sorted(shifts), n)
+    )
+    least, _, best = ranked[0]
+    fitting = [chosen for misfit, _, chosen in ranked if misfit == least]
+    sure = {name: len({name in chosen for chosen in fitting}) == 1 for name in shifts}
+    return frozenset(best), sure
+
+
+def _misfit(
+    record: Mapping[str, int | None],
+    shifts: Mapping[str, int],
+    chosen: Collection[str],
+    lasted_s: float | None,
+) -> tuple[int, int]:
+    """How badly a choice fits the runtime, in tens of minutes, and the times out of order."""
+    times = {
+        name: None if at is None else at + (shifts[name] if name in chosen else 0)
+        for name, at in record.items()
+    }
+    known = [at for at in times.values() if at is not None]
+    disorder = sum(later < earlier for earlier, later in pairwise(known))
+    start, end = times.get("start"), times.get("end")
+    if lasted_s is None or start is None or end is None:
+        return 0, disorder
+    off_s = abs((end - start) / MICROSECONDS_PER_SECOND - lasted_s)
+    return round(off_s / _COARSE_S), disorder
+
+
+def _replaced(column: pa.Array, rows: np.ndarray, values: list[int | None]) -> pa.Array:
+    made = column.cast(pa.int64()).fill_null(0).to_numpy().copy()
+    made[rows] = [value or 0 for value in values]
+    nothing = column.is_null().to_numpy(zero_copy_only=False)
+    return pa.array(made, pa.int64(), mask=nothing).cast(_TIME)
+
+
+def _by_python(stamps: pa.Array, zone: str, fold: int) -> pa.Array:
+    return pa.array(
+        [None if t is None else utc_of_local(t, zone, fold) for t in stamps.to_pylist()], _TIME
+    )
 
 
 def _zoned(texts: pa.Array) -> pa.Array:

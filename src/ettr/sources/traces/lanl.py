@@ -15,7 +15,6 @@ from ettr.sources.base import ReadOptions, Source
 from ettr.sources.lines import integer_of, numbered_texts
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
-from ettr.sources.times import utc_of_local
 from ettr.tables.rows import Batch
 from ettr.tables.text import clean, text_of
 
@@ -103,13 +102,12 @@ def _outage(rows: LogRows, record: dict[str, str], number: int, text: str) -> _O
     if system is None:
         rows.reject(number, "missing-field", "System is empty", text)
         return None
-    zone = rows.zone()
-    start = _time(record.get("Prob Started", ""), zone)
+    start = _time(record.get("Prob Started", ""), rows)
     if start is None:
         detail = f"Prob Started is {record.get('Prob Started', '')!r:.100}"
         rows.reject(number, "bad-timestamp", detail, text)
         return None
-    end = _time(record.get("Prob Fixed", ""), zone)
+    end = _time(record.get("Prob Fixed", ""), rows)
     minutes = integer_of(record.get("Down Time"))
     if end is None or end < start:
         # a repair over the hour that clocks go back seems to end before it began: its length holds
@@ -135,11 +133,11 @@ def _node(rows: LogRows, record: dict[str, str]) -> str | None:
     return None
 
 
-def _time(text: str, zone: str) -> datetime | None:
+def _time(text: str, rows: LogRows) -> datetime | None:
     for form in ("%m/%d/%Y %H:%M", "%m/%d/%y %H:%M"):
         try:
             stamp = datetime.strptime(text, form)  # noqa: DTZ007
-            return utc_of_local(stamp, zone) if stamp.year >= 1980 else None
+            return rows.utc(stamp, is_ordered=False) if stamp.year >= 1980 else None
         except (ValueError, OverflowError):
             continue
     return None

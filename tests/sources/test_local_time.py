@@ -1,0 +1,211 @@
+"""Local times in the hour that a zone has twice, or never: placed by what is known, and counted."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ettr.sources.base import ReadOptions
+from ettr.sources.origin import HEAD_BYTES, Origin
+from ettr.sources.registry import named
+from ettr.sources.slurm.attempts import AttemptReader, rows_from_sacct_fields
+from ettr.tables.rows import Batch
+
+# the moment at which each zone's clocks go back, and by how much
+GO_BACK = {
+    "Europe/Berlin": (datetime(2026, 10, 25, 1, tzinfo=UTC), timedelta(hours=1)),
+    "America/New_York": (datetime(2026, 11, 1, 6, tzinfo=UTC), timedelta(hours=1)),
+    "Australia/Lord_Howe": (datetime(2026, 4, 4, 15, tzinfo=UTC), timedelta(minutes=30)),
+    "Africa/Casablanca": (datetime(2026, 2, 15, 2, tzinfo=UTC), timedelta(hours=1)),
+}
+ZONES = sorted(GO_BACK)
+
+
+def local(moment: datetime, zone: str) -> str:
+    return f"{moment.astimezone(ZoneInfo(zone)):%Y-%m-%dT%H:%M:%S}"
+
+
+@pytest.mark.parametrize("zone", ZONES)
+def test_the_changes_are_as_the_tests_think(zone: str):
+    moment, back = GO_BACK[zone]
+    before, after = (
+        (moment + timedelta(seconds=s)).astimezone(ZoneInfo(zone)).utcoffset() for s in (-1, 0)
+    )
+    assert before - after == back
+
+
+def attempts(zone: str, *records: dict[str, Any]) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
+    """Rows of sacct's fields, read with a zone, and what was noted."""
+    reader = AttemptReader("slurm-sacct", "f", ReadOptions(timezone=zone, cluster="c"), "sacct")
+    full = [
+        {"JobID": str(n), "State": "NODE_FAIL", "NodeList": "n1", **record}
+        for n, record in enumerate(records, 1)
+    ]
+    made = rows_from_sacct_fields(reader, full, list(range(1, len(full) + 1)))
+    assert not made.bad
+    return made.attempts.to_pylist(), reader.notes()
+
+
+def test_the_runtime_says_which_end_is_meant():
+    (row,), notes = attempts(
+        "Europe/Zurich",
+        {"Submit": "2026-10-25T01:00:00", "Start": "2026-10-25T01:30:00"}
+        | {"End": "2026-10-25T02:10:00", "ElapsedRaw": "6000"},
+    )
+    assert row["end"] == datetime(2026, 10, 25, 1, 10, tzinfo=UTC)
+    assert any("1 local times" in note and "its runtime" in note for note in notes)
+
+
+def test_an_end_is_never_before_its_start():
+    (row,), _ = attempts(
+        "Europe/Zurich",
+        {"Submit": "2026-10-25T01:00:00", "Start": "2026-10-25T02:50:00"}
+        | {"End": "2026-10-25T02:10:00", "ElapsedRaw": "1200"},
+    )
+    assert row["start"] == datetime(2026, 10, 25, 0, 50, tzinfo=UTC)
+    assert row["end"] == datetime(2026, 10, 25, 1, 10, tzinfo=UTC)
+
+
+def test_suspended_time_is_part_of_the_span():
+    (row,), _ = attempts(
+        "Europe/Zurich",
+        {"Submit": "2026-10-25T01:00:00", "Start": "2026-10-25T01:30:00"}
+        | {"End": "2026-10-25T02:10:00", "ElapsedRaw": "2400", "Suspended": "01:00:00"},
+    )
+    assert row["end"] == datetime(2026, 10, 25, 1, 10, tzinfo=UTC)
+
+
+def test_a_start_is_never_before_its_submission():
+    (row,), _ = attempts(
+        "Europe/Zurich",
+        {"Submit": "2026-10-25T02:45:00", "Start": "2026-10-25T02:05:00"}
+        | {"End": "Unknown", "ElapsedRaw": "60", "State": "RUNNING"},
+    )
+    assert row["submit"] == datetime(2026, 10, 25, 0, 45, tzinfo=UTC)
+    assert row["start"] == datetime(2026, 10, 25, 1, 5, tzinfo=UTC)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    zone=st.sampled_from(ZONES),
+    begin_s=st.integers(-3 * 3600, 3 * 3600),
+    waits_s=st.integers(0, 3 * 3600),
+    runs_s=st.integers(0, 4 * 3600),
+)
+def test_a_job_across_the_change_is_placed_exactly_or_counted(zone, begin_s, waits_s, runs_s):
+    change, back = GO_BACK[zone]
+    submit = change + timedelta(seconds=begin_s)
+    start = submit + timedelta(seconds=waits_s)
+    end = start + timedelta(seconds=runs_s)
+    moments = {"submit": submit, "start": start, "end": end}
+    texts = {name.capitalize(): local(moment, zone) for name, moment in moments.items()}
+    (row,), notes = attempts(zone, {**texts, "ElapsedRaw": str(runs_s)})
+    assert row["submit"] <= row["start"] <= row["end"]
+    assert row["end"] - row["start"] == timedelta(seconds=runs_s)
+    wrong = [name for name, moment in moments.items() if row[name] != moment]
+    assert all(moments[name] - row[name] == back for name in wrong)
+    if wrong:  # nothing in the record says which was meant, and that is said
+        assert any("the first of the two was taken" in note for note in notes)
+
+
+def read(name: str, text: str, zone: str, folder: Path) -> tuple[list[datetime], list[str]]:
+    """The moments of a log's events, and its notes as ingest prints them."""
+    path = folder / "log"
+    path.write_text(text)
+    origin = Origin(path, "f", path.read_bytes()[:HEAD_BYTES])
+    batches: list[Batch] = list(named(name).read(origin, ReadOptions(timezone=zone)))
+    times = [
+        row["time"]
+        for b in batches
+        if "events" in b.tables
+        for row in b.tables["events"].to_pylist()
+    ]
+    counted: dict[str, int] = {}
+    for batch in batches:
+        for note, n in batch.counted_notes.items():
+            counted[note] = counted.get(note, 0) + n
+    return times, [note.format(n=n) for note, n in counted.items()]
+
+
+LINES = {
+    "slurmctld-log": "[{stamp}.000] Killing JobId={n} on failed node n1\n",
+    "kernel-xid": "{stamp} n1 kernel: NVRM: Xid (PCI:0000:3b:00): 79, pid={n}, off the bus\n",
+}
+
+
+@pytest.mark.parametrize("name", sorted(LINES))
+@pytest.mark.parametrize("zone", ZONES)
+def test_a_log_with_lines_all_along_is_placed_by_their_order(name: str, zone: str, tmp_path: Path):
+    change, _ = GO_BACK[zone]
+    moments = [change + timedelta(minutes=5 * k) for k in range(-30, 30)]
+    text = "".join(
+        LINES[name].format(stamp=local(moment, zone), n=n) for n, moment in enumerate(moments)
+    )
+    times, notes = read(name, text, zone, tmp_path)
+    assert times == moments
+    assert any("the order of the lines says" in note for note in notes)
+
+
+@pytest.mark.parametrize("name", sorted(LINES))
+def test_lines_of_which_the_order_says_nothing_are_counted(name: str, tmp_path: Path):
+    text = LINES[name].format(stamp="2026-10-25T02:30:00", n=1)
+    times, notes = read(name, text, "Europe/Berlin", tmp_path)
+    assert times == [datetime(2026, 10, 25, 0, 30, tzinfo=UTC)]
+    assert notes == [
+        "1 local times lie in the hour that Europe/Berlin has twice when its clocks go back; the "
+        "first of the two was taken"
+    ]
+
+
+@pytest.mark.parametrize("zone", ZONES)
+def test_seeded_logs_around_the_change_never_run_backwards(zone: str, tmp_path: Path):
+    change, back = GO_BACK[zone]
+    rng = np.random.default_rng(8)
+    for _ in range(20):
+        at_s = np.sort(rng.integers(-7200, 7200, 40))
+        moments = [change + timedelta(seconds=int(s)) for s in at_s]
+        text = "".join(
+            LINES["slurmctld-log"].format(stamp=local(moment, zone), n=n)
+            for n, moment in enumerate(moments)
+        )
+        times, notes = read("slurmctld-log", text, zone, tmp_path)
+        assert all(m - t in (timedelta(0), back) for t, m in zip(times, moments, strict=True))
+        assert all(b >= a - timedelta(minutes=10) for a, b in pairwise(times))
+        if times != moments:
+            assert any("the first of the two was taken" in note for note in notes)
+
+
+def test_a_time_that_never_was_is_the_same_moment_in_every_source(tmp_path: Path):
+    """02:30 of a clock that had not gone forward is 01:30 UTC."""
+    stamp, zone = "2026-03-29T02:30:00", "Europe/Berlin"
+    moment = datetime(2026, 3, 29, 1, 30, tzinfo=UTC)
+    for name, line in LINES.items():
+        times, notes = read(name, line.format(stamp=stamp, n=1), zone, tmp_path)
+        assert times == [moment]
+        assert ["leaves out" in note for note in notes] == [True]
+    record = {"Submit": stamp, "Start": stamp, "End": "2026-03-29T04:00:00", "ElapsedRaw": "1800"}
+    (row,), notes = attempts(zone, record)
+    assert (row["submit"], row["start"]) == (moment, moment)
+    assert any("2 local times" in note and "leaves out" in note for note in notes)
+
+
+def test_states_of_nodes_end_after_they_begin(tmp_path: Path):
+    text = (
+        "Cluster|NodeName|TimeStart|TimeEnd|State|Reason|User\n"
+        "c|n1|2026-10-25T02:50:00|2026-10-25T02:10:00|DOWN|off|root(0)\n"
+    )
+    path = tmp_path / "events"
+    path.write_text(text)
+    origin = Origin(path, "f", path.read_bytes())
+    batches = list(named("slurm-events").read(origin, ReadOptions(timezone="Europe/Berlin")))
+    (row,) = batches[0].tables["node_states"].to_pylist()
+    assert row["start"] == datetime(2026, 10, 25, 0, 50, tzinfo=UTC)
+    assert row["end"] == datetime(2026, 10, 25, 1, 10, tzinfo=UTC)
