@@ -8,8 +8,8 @@ or a clock was wrong.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -378,7 +378,8 @@ def of_the_same_clock(progress: Table, attempts: Table) -> Table:
         progress: as `with_cluster` gives it.
         attempts: all attempts.
     """
-    shifted = [span.job for span in progress_spans(attempts, progress) if span.is_shifted]
+    groups = _shifted_spans(progress_spans(attempts, progress))
+    shifted = sorted({span.job for _, spans in groups for span in spans})
     if not shifted:
         return progress
     names = ("cluster", "job_id")
@@ -389,25 +390,43 @@ def of_the_same_clock(progress: Table, attempts: Table) -> Table:
     return progress.anti_join(keys, list(names))
 
 
+def _shifted_spans(
+    spans: Iterable[ProgressSpan],
+) -> Iterator[tuple[float, list[ProgressSpan]]]:
+    """Shifts, each with the records that it explains, of one file and of jobs of one dump.
+
+    A shift explains more of them than none does. Where it explains no more, as where the clock was
+    set back between two jobs that write to one file, the order of the lines says what happened.
+    """
+    by_files: dict[tuple[str, str, str], list[ProgressSpan]] = defaultdict(list)
+    for span in spans:
+        by_files[span.job[0], span.file_id, span.attempt_file_id].append(span)
+    for some in by_files.values():
+        left = some
+        while any(span.is_shifted for span in left):
+            shift_s = _common_shift([span for span in left if span.is_shifted])
+            same = [s for s in left if s.shift_from_s <= shift_s <= s.shift_to_s]
+            if len(same) <= sum(s.shift_from_s <= 0.0 <= s.shift_to_s for s in left):
+                break
+            yield shift_s, same
+            left = [span for span in left if span not in same]
+
+
 def _progress_shifts(
     spans: Sequence[ProgressSpan], files: dict[str, tuple[str, str, str | None]]
 ) -> list[ClockShift]:
-    """Shifts of progress, the jobs of each cluster that one shift explains together."""
-    by_cluster: dict[str, list[ProgressSpan]] = defaultdict(list)
-    for span in spans:
-        by_cluster[span.job[0]].append(span)
+    """Shifts of progress, those that are equal in several files as one."""
+    compared = Counter(span.job[0] for span in spans)
+    by_shift: dict[tuple[str, float], list[ProgressSpan]] = defaultdict(list)
+    for shift_s, same in _shifted_spans(spans):
+        by_shift[same[0].job[0], shift_s].extend(same)
     found: list[ClockShift] = []
-    for cluster, some in by_cluster.items():
-        left = [span for span in some if span.is_shifted]
-        while left and len(found) < _MOST_SHIFTS:
-            shift_s = _common_shift(left)
-            same = [s for s in left if s.shift_from_s <= shift_s <= s.shift_to_s]
-            left = [span for span in left if span not in same]
-            middle_s = float(np.median([span.first_s for span in same]))
-            ids = ({span.file_id for span in same}, {span.attempt_file_id for span in same})
-            counts = (len(some), len(same))
-            found.append(_shift(cluster, shift_s, middle_s, counts, ids, files))
-    return found
+    for (cluster, shift_s), same in by_shift.items():
+        middle_s = float(np.median([span.first_s for span in same]))
+        ids = ({span.file_id for span in same}, {span.attempt_file_id for span in same})
+        counts = (compared[cluster], len(same))
+        found.append(_shift(cluster, shift_s, middle_s, counts, ids, files))
+    return sorted(found, key=lambda shift: -shift.agreeing)[:_MOST_SHIFTS]
 
 
 def _common_shift(spans: Sequence[ProgressSpan]) -> float:

@@ -145,7 +145,7 @@ def jobs_of_runs(
     by_run: dict[tuple[object, ...], list[dict[str, str]]] = {}
     for row in rows:
         by_run.setdefault(tuple(row[name] for name in key), []).append(row)
-    found = {}
+    found: dict[str, RunJobs] = {}
     for members in by_run.values():
         ids = tuple(dict.fromkeys(row["job_id"] for row in members))
         if len(ids) > 1:
