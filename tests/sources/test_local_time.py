@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+import os
+from datetime import UTC, date, datetime, time, timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -209,3 +210,93 @@ def test_states_of_nodes_end_after_they_begin(tmp_path: Path):
     (row,) = batches[0].tables["node_states"].to_pylist()
     assert row["start"] == datetime(2026, 10, 25, 0, 50, tzinfo=UTC)
     assert row["end"] == datetime(2026, 10, 25, 1, 10, tzinfo=UTC)
+
+
+YEARLESS = {
+    "slurmctld-log": ("[{day} 10:00:00.000] Killing JobId={n} on failed node n1\n", "%b %d"),
+    "kernel-xid": (
+        "{day} 10:00:00 n1 kernel: NVRM: Xid (PCI:0000:3b:00): 79, pid={n}, off the bus\n",
+        "%b %e",
+    ),
+    "nhc": (
+        "{day} 10:00:00 n1 nhc[{n}]: ERROR: nhc: Health check failed: check_ps_loadavg: high\n",
+        "%b %e",
+    ),
+}
+
+
+def yearless(
+    name: str, days: list[date], folder: Path, *, changed: date, start: date | None = None
+) -> list[date]:
+    """The days on which the lines of a log without years are placed."""
+    line, form = YEARLESS[name]
+    path = folder / "log"
+
+    path.write_text("".join(line.format(day=f"{day:{form}}", n=n) for n, day in enumerate(days, 1)))
+    moment = datetime.combine(changed, time(12), UTC).timestamp()
+    os.utime(path, (moment, moment))
+    origin = Origin(path, "f", path.read_bytes()[:HEAD_BYTES])
+    begin = datetime.combine(start, time(0), UTC) if start else None
+    options = ReadOptions(timezone="UTC", start=begin)
+    batches = list(named(name).read(origin, options))
+    assert not sum(batch.rows_rejected for batch in batches)
+    return [
+        row["time"].date()
+        for batch in batches
+        if "events" in batch.tables
+        for row in batch.tables["events"].to_pylist()
+    ]
+
+
+def each(first: date, last: date, step_days: int) -> list[date]:
+    n_days = (last - first).days
+    return [first + timedelta(days=k) for k in range(0, n_days + 1, step_days)]
+
+
+@pytest.mark.parametrize("name", sorted(YEARLESS))
+@pytest.mark.parametrize("knows_start", [True, False])
+@pytest.mark.parametrize(
+    ("first", "last"),
+    [
+        (date(2024, 11, 20), date(2025, 2, 10)),  # over New Year
+        (date(2025, 1, 3), date(2025, 9, 1)),
+        (date(2023, 3, 5), date(2025, 8, 1)),  # more than two years
+        (date(2023, 12, 28), date(2024, 12, 30)),  # a year and two days, with a leap day
+    ],
+)
+def test_logs_without_years(name: str, knows_start: bool, first: date, last: date, tmp_path: Path):
+    days = each(first, last, 6)
+    start = first if knows_start else None
+    assert yearless(name, days, tmp_path, changed=last, start=start) == days
+
+
+@pytest.mark.parametrize("name", sorted(YEARLESS))
+def test_a_leap_day_dates_a_log_that_was_copied_years_later(name: str, tmp_path: Path):
+    days = [date(2024, 2, 27), date(2024, 2, 29), date(2024, 3, 2)]
+    assert yearless(name, days, tmp_path, changed=date(2026, 5, 1)) == days
+
+
+@pytest.mark.parametrize("name", sorted(YEARLESS))
+def test_lines_out_of_order_around_new_year(name: str, tmp_path: Path):
+    days = [date(2024, 12, 30), date(2025, 1, 1), date(2024, 12, 31), date(2025, 1, 1)]
+    assert yearless(name, days, tmp_path, changed=date(2025, 1, 2)) == days
+    assert yearless(name, days, tmp_path, changed=date(2025, 6, 1), start=days[0]) == days
+
+
+def test_logs_of_many_nodes_one_behind_the_other_are_of_one_year(tmp_path: Path):
+    line = "{node} kernel: NVRM: Xid (PCI:0000:3b:00): 79, pid=1, off the bus\n"
+    days = each(date(2025, 1, 5), date(2025, 11, 20), 20)
+    path = tmp_path / "log"
+    path.write_text(
+        "".join(
+            f"{day:%b %e} 10:00:00 " + line.format(node=node)
+            for node in ("n1", "n2", "n3")
+            for day in days
+        )
+    )
+    moment = datetime(2025, 11, 21, tzinfo=UTC).timestamp()
+    os.utime(path, (moment, moment))
+    origin = Origin(path, "f", path.read_bytes()[:HEAD_BYTES])
+    (batch,) = named("kernel-xid").read(origin, ReadOptions(timezone="UTC"))
+    found = [row["time"].date() for row in batch.tables["events"].to_pylist()]
+    assert found == days * 3

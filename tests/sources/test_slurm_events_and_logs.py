@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -164,14 +165,19 @@ def test_dirt_in_the_controllers_log(tmp_path):
         read(slurmctld_log.SOURCE, write(tmp_path, "hello\nworld\n"))
 
 
-def test_stamps_without_a_year_need_the_logs_start(tmp_path):
+def test_stamps_without_a_year_are_dated_by_the_start_or_the_age_of_the_log(tmp_path):
     text = "[Dec 31 23:59:00] Requeuing JobId=1\n[Jan  1 00:01:00] Requeuing JobId=2\n"
-    rows, counts, _ = read(slurmctld_log.SOURCE, write(tmp_path, text))
-    assert counts == (2, 2, 0)
+    path = write(tmp_path, text)
+    written = datetime(2024, 1, 2, tzinfo=UTC).timestamp()
+    os.utime(path, (written, written))
+    rows, counts, notes = read(slurmctld_log.SOURCE, path)
+    assert counts == (2, 0, 0)
+    assert [event["time"].year for event in rows["events"]] == [2023, 2024]
+    assert any("before the file was changed (2024-01-02)" in note for note in notes)
     options = ReadOptions(timezone="UTC", start=datetime(2025, 12, 1, tzinfo=UTC))
     rows, counts, notes = read(slurmctld_log.SOURCE, write(tmp_path, text), options)
     assert [event["time"].year for event in rows["events"]] == [2025, 2026]
-    assert any("--start" in note for note in notes)
+    assert any("the start given" in note for note in notes)
 
 
 @pytest.mark.parametrize("name", ["sacctmgr_event.psv", "sacctmgr_event_all.psv"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,8 +11,17 @@ import pyarrow as pa
 from ettr.sources.base import ReadOptions
 from ettr.sources.lines import file_stem
 from ettr.sources.origin import Origin
-from ettr.sources.times import LocalClock, need_zone, time_without_year, within_years
+from ettr.sources.times import (
+    LocalClock,
+    need_zone,
+    utc_to_local,
+    within_years,
+    year_of_stamp,
+)
+from ettr.sources.years import LogYears
 from ettr.tables.rows import Batch, BatchBuilder
+
+_DAY = timedelta(days=1)
 
 
 class LogRows(BatchBuilder):
@@ -22,6 +31,7 @@ class LogRows(BatchBuilder):
         super().__init__(source, origin.file_id, options.unnamed_cluster)
         self.origin, self.options = origin, options
         self._clock: LocalClock | None = None
+        self._years: LogYears | None = None
 
     def node_of_file(self) -> str | None:
         """The node that the log's name says, with a note on it; None where it has no name."""
@@ -66,18 +76,42 @@ class LogRows(BatchBuilder):
         """
         return need_zone(self.options.timezone, str(self.origin))
 
-    def time_without_year(self, text: str) -> datetime | None:
+    def time_without_year(self, text: str, number: int, line: str) -> datetime | None:
         """The moment of local `MM-DDTHH:MM:SS`, its year from --start or the log's age.
+
+        Where the log is longer than a year, or holds a 29th of February, the order of its lines
+        decides.
+
+        Args:
+            text: the stamp.
+            number: of the line, from 1.
+            line: the whole line.
 
         Raises:
             UsageError: the user gave no zone.
         """
         start, changed = self.options.start, self.origin.changed
-        self.note(
-            "stamps have no year; it was taken from the start given"
-            if start
-            else "stamps have no year; each was taken as the last such day before the file was "
-            f"changed ({changed:%Y-%m-%d}), unless --start says otherwise"
-        )
+        zone = self.zone()
         start_utc = start.astimezone(UTC) if start else None
-        return time_without_year(text, self.zone(), start=start_utc, changed=changed)
+        if self._years is None:
+            earliest = utc_to_local(start_utc - _DAY, zone).date() if start_utc else None
+            self._years = LogYears(self.origin, earliest, utc_to_local(changed + _DAY, zone).date())
+        year = self._years.year(number, line)
+        if year is not None:
+            self.note(
+                "stamps have no year; it was taken from the order of the lines, which pass New "
+                f"Year or hold a 29th of February, and {_basis(start, changed)}"
+            )
+        else:
+            self.note(
+                "stamps have no year; it was taken from the start given"
+                if start
+                else "stamps have no year; each was taken as the last such day before the file was "
+                f"changed ({changed:%Y-%m-%d}), unless --start says otherwise"
+            )
+            year = year_of_stamp(text, zone, start=start_utc, changed=changed)
+        return None if year is None else self.local_time(f"{year}-{text}")
+
+
+def _basis(start: datetime | None, changed: datetime) -> str:
+    return "the start given" if start else f"the day the file was changed ({changed:%Y-%m-%d})"

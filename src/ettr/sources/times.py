@@ -159,10 +159,15 @@ def _stamp(value: object, timezone: str | None) -> datetime | None:
     return datetime.fromtimestamp(seconds, UTC)
 
 
-def time_without_year(
+def utc_to_local(moment: datetime, timezone: str) -> datetime:
+    """A moment by the clocks of a zone."""
+    return moment.astimezone(UTC if timezone in UTC_NAMES else _zone(timezone))
+
+
+def year_of_stamp(
     text: str, timezone: str, *, start: datetime | None, changed: datetime
-) -> datetime | None:
-    """The moment of `MM-DDTHH:MM:SS` without a year, or None.
+) -> int | None:
+    """The year of a local `MM-DDTHH:MM:SS` in a log of less than a year, or None for no such day.
 
     With a start it is the first such moment not more than a day before it; else the last such
     moment not more than a day after the file was changed.
@@ -175,7 +180,7 @@ def time_without_year(
     for year in years:
         time = time_of(f"{year}-{text}", timezone)
         if time is not None and (time >= start - day if start else time <= changed + day):
-            return time
+            return year
     return None
 
 

@@ -67,7 +67,7 @@ class _Clock:
 
     file: LogRows
 
-    def time(self, found: re.Match[str]) -> datetime | None:
+    def time(self, found: re.Match[str], number: int, line: str) -> datetime | None:
         parts = found.groupdict()
         if parts.get("uptime"):
             return self._since_boot(float(parts["uptime"]))
@@ -75,7 +75,7 @@ class _Clock:
             if parts["offset"]:
                 return time_of(parts["iso"] + parts["offset"])
             return self.file.local_time(parts["iso"])
-        return self._of_parts(parts)
+        return self._of_parts(parts, number, line)
 
     def _since_boot(self, seconds: float) -> datetime | None:
         start = self.file.options.start
@@ -87,12 +87,12 @@ class _Clock:
         except OverflowError:
             return None
 
-    def _of_parts(self, parts: dict[str, str | None]) -> datetime | None:
+    def _of_parts(self, parts: dict[str, str | None], number: int, line: str) -> datetime | None:
         text = f"{MONTHS[parts['month'] or 'Jan']:02d}-{int(parts['day'] or 0):02d}T"
         text += (parts["clock"] or "").zfill(8)
         if parts.get("year"):
             return self.file.local_time(f"{parts['year']}-{text}")
-        return self.file.time_without_year(text)
+        return self.file.time_without_year(text, number, line)
 
 
 def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
@@ -164,7 +164,7 @@ def _text_line(file: LogRows, clock: _Clock, number: int, line: bytes) -> None:
         # the words occur in a line of another program, which may well quote the kernel's
         file.count_skipped()
         return
-    time = clock.time(found)
+    time = clock.time(found, number, text)
     if time is None:
         reason = "no-boot-time" if found.groupdict().get("uptime") else "bad-timestamp"
         detail = (

@@ -56,11 +56,11 @@ class _Times:
         self._last = start.astimezone(UTC) if start else None
         self._own = False
 
-    def see(self, text: str) -> int:
+    def see(self, text: str, number: int) -> int:
         """Remember the stamp with which a line begins; returns where the rest begins."""
         for pattern in _STAMPS:
             if found := pattern.match(text):
-                time = self._time(found.groupdict())
+                time = self._time(found.groupdict(), number, text)
                 if time is not None:
                     self._last, self._own = time, True
                 return found.end()
@@ -73,7 +73,7 @@ class _Times:
     def now(self) -> datetime | None:
         return self._last
 
-    def _time(self, parts: dict[str, str | None]) -> datetime | None:
+    def _time(self, parts: dict[str, str | None], number: int, line: str) -> datetime | None:
         if parts.get("iso") and parts.get("offset"):
             return time_of(f"{parts['iso']}{parts['offset']}")
         if iso := parts.get("iso"):
@@ -84,7 +84,7 @@ class _Times:
         rest += f"T{parts['clock']}"
         if parts.get("year"):
             return self._file.local_time(f"{parts['year']}-{rest}")
-        return self._file.time_without_year(rest)
+        return self._file.time_without_year(rest, number, line)
 
 
 def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
@@ -94,7 +94,7 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     for number, line in numbered_lines(origin):
         file.count_read()
         text = text_of(line).replace("\x00", "\ufffd").strip()
-        at = times.see(text) if text else 0
+        at = times.see(text, number) if text else 0
         seen = _observation(text[at:]) if any(mark in line for mark in _MARKS) else None
         if seen is None:
             file.count_skipped()

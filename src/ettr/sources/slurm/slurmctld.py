@@ -17,7 +17,7 @@ from ettr.sources.lines import first_texts, numbered_texts
 from ettr.sources.log_rows import LogRows
 from ettr.sources.node_lists import NodeLists
 from ettr.sources.origin import Origin
-from ettr.sources.times import has_local_stamps
+from ettr.sources.times import MONTHS, has_local_stamps
 from ettr.tables.rows import Batch
 
 NAME = "slurmctld-log"
@@ -184,7 +184,7 @@ class _ControllerLog:
             self.rows.count_skipped()
             return
         form, match = found
-        time = self._stamps.utc(stamp)
+        time = self._stamps.utc(stamp, number, line)
         if time is None:
             self.rows.reject(number, "bad-timestamp", f"{stamp[0].strip()} is no time", line)
             return
@@ -231,39 +231,25 @@ class _ControllerLog:
 
 
 class _Stamps:
-    """Stamps of one log -> UTC; a stamp without a year needs the log's start."""
+    """Stamps of one log -> UTC."""
 
     def __init__(self, rows: LogRows) -> None:
         self._rows = rows
-        self._year = rows.options.start.year if rows.options.start else None
-        self._month = 0
 
-    def utc(self, stamp: re.Match[str]) -> datetime | None:
-        """The moment, or None where the stamp is no time."""
+    def utc(self, stamp: re.Match[str], number: int, line: str) -> datetime | None:
+        """The moment of a line's stamp, or None where it is no time."""
         iso = stamp["iso"] or stamp["iso_sys"]
         offset = stamp["offset"] or stamp["offset_sys"]
         try:
             if iso is None:
-                local = self._with_year(stamp["short"] or stamp["short_sys"])
-                if local is None:
-                    return None
-            elif offset:
+                short = (stamp["short"] or stamp["short_sys"]).split()
+                text = f"{MONTHS[short[0]]:02d}-{int(short[1]):02d}T{short[2]}"
+                return self._rows.time_without_year(text, number, line)
+            if offset:
                 return datetime.fromisoformat(iso + offset).astimezone(UTC)
-            else:
-                local = datetime.fromisoformat(iso)
-            return self._rows.utc(local)
-        except (ValueError, OverflowError):
+            return self._rows.utc(datetime.fromisoformat(iso))
+        except (KeyError, ValueError, OverflowError):
             return None
-
-    def _with_year(self, text: str) -> datetime | None:
-        if self._year is None:
-            return None
-        found = datetime.strptime(f"2000 {text}", "%Y %b %d %H:%M:%S")  # noqa: DTZ007
-        if found.month + 6 < self._month:
-            self._year += 1
-        self._month = found.month
-        self._rows.note("stamps without a year are counted from the year of --start")
-        return found.replace(year=self._year)
 
 
 def first_form(message: str) -> tuple[_Form, re.Match[str]] | None:
