@@ -144,6 +144,16 @@ class SlurmCluster:
         words = ("sbatch", "--parsable", "-o", output, "--open-mode=append", "-J", name)
         return self.command(*words, *options, "--wrap", wrap).strip()
 
+    def submit_heterogeneous(self, name: str, *parts: Sequence[str], script: str) -> str:
+        """Submit a job of several parts, each with its own options, and return the leader's id."""
+        path = self.run / "jobs" / f"{name}.sh"
+        path.write_text(f"#!/bin/bash\n{script}\n")
+        output = str(self.run / "jobs" / "%x-%j.out")
+        words = ["sbatch", "--parsable"]
+        for place, options in enumerate(parts):
+            words += [*([":"] if place else []), "-J", name, "-o", output, *options]
+        return self.command(*words, str(path)).strip()
+
     def job_state(self, job_id: str) -> str:
         """State of a job as the controller sees it now."""
         shown = self.command("scontrol", "show", "job", "-o", job_id)

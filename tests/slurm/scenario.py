@@ -19,6 +19,7 @@ XID_79 = (
 )
 XID_94 = "NVRM: Xid (PCI:0000:9d:00): 94, pid=4242, name=python, Contained: SM (0x1). RST: No"
 DRAIN_REASON = "NHC: check_dcgm: GPU 3 XID 79 fallen off the bus"
+MAINTENANCE_REASON = "scheduled maintenance: firmware update"
 # an attempt that lasts until it is ended, and one after it that is short
 ENDED_AND_REQUEUED = 'if [ "${SLURM_RESTART_COUNT:-0}" = 0 ]; then sleep 600; fi; sleep 1'
 HOSTILE_NAME = "</script><script>alert(1)</script>=cmd' /C calc'!A0 &amp;"
@@ -32,6 +33,8 @@ class Story:
     ids: dict[str, str] = field(default_factory=dict)
     kernel_lines: list[tuple[datetime, str, str]] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
+    # a dump of the accounting from the middle of the day, while jobs ran
+    half: str = ""
 
     def expect(self, name: str, job_id: str, *states: str) -> str:
         """Note how the attempts of a job end, in order."""
@@ -51,6 +54,7 @@ def play(cluster: SlurmCluster) -> Story:
     _operator_requeue_and_drain(cluster, story)
     _preemption(cluster, story)
     _node_failures(cluster, story)
+    _more_node_failures(cluster, story)
     cluster.wait_for_jobs([timeout])
     # accounting lags the controller
     wait_until(lambda: _is_accounted_for(cluster, story), 240, "the end of all in accounting")
@@ -60,7 +64,8 @@ def play(cluster: SlurmCluster) -> Story:
 def _is_accounted_for(cluster: SlurmCluster, story: Story) -> bool:
     """Whether every attempt is in the accounting with its end, and every outage of a node too."""
     attempts = cluster.command(*SACCT, "-X", "-n", "--format=JobID,End").split()
-    ended = [line.split("|")[0] for line in attempts if not line.endswith("|Unknown")]
+    # a heterogeneous job is accounted for part by part: 30+0, 30+1
+    ended = [re.split(r"[|+]", line)[0] for line in attempts if not line.endswith("|Unknown")]
     outages = [
         line
         for line in cluster.command(*EVENTS, "-n", "Format=NodeName,End").split()
@@ -195,6 +200,7 @@ def _node_failures(cluster: SlurmCluster, story: Story) -> None:
     )
     for job in (requeue, lost, drained):
         cluster.wait_for_state(job, "RUNNING")
+    story.half = _sacct(cluster)
     told = cluster.run / "jobs" / "progress.jsonl"
     last = f'"event":"step","step":{HELD_AT},'
     wait_until(lambda: told.exists() and last in told.read_text(), 240, f"step {HELD_AT}")
@@ -215,11 +221,59 @@ def _node_failures(cluster: SlurmCluster, story: Story) -> None:
     cluster.wait_for_jobs([requeue, lost, drained])
 
 
+def _more_node_failures(cluster: SlurmCluster, story: Story) -> None:
+    """One node takes a part of a heterogeneous job along, one two jobs; one is taken down."""
+    first = story.expect("chain_1", cluster.submit("chain", wrap="sleep 1"), "COMPLETED")
+    after = cluster.submit("chain", f"--dependency=afterany:{first}", wrap="sleep 1")
+    story.expect("chain_2", after, "COMPLETED")
+    parts = [
+        ("-N1", "-w", "node1", "--gres=gpu:1", "--no-requeue"),
+        ("-N1", "-w", "node6", "--gres=gpu:4", "--no-requeue"),
+    ]
+    het = story.expect(
+        "het_lost",
+        cluster.submit_heterogeneous("het_lost", *parts, script="sleep 600"),
+        "NODE_FAIL",
+    )
+    twins = [
+        story.expect(
+            name,
+            cluster.submit(name, "-w", "node3", "--gres=gpu:4", "--no-requeue", wrap="sleep 600"),
+            "NODE_FAIL",
+        )
+        for name in ("twin_a", "twin_b")
+    ]
+    maintained = story.expect(
+        "maintained",
+        cluster.submit(
+            "maintained", "-w", "node5", "--gres=gpu:8", "--no-requeue", wrap="sleep 600"
+        ),
+        "NODE_FAIL",
+    )
+    for job in (het, *twins, maintained):
+        cluster.wait_for_state(job, "RUNNING")
+    cluster.update_node("node5", "DOWN", MAINTENANCE_REASON)
+    dead = ("node3", "node6")
+    for node in dead:
+        cluster.kill_node(node)
+    wait_until(
+        lambda: all("down" in cluster.node_state(node) for node in dead), 300, "dead nodes noticed"
+    )
+    for node in dead:
+        cluster.start_node(node)
+    cluster.update_node("node5", "RESUME")
+    cluster.wait_for_jobs([het, *twins, maintained, first, after])
+
+
+def _sacct(cluster: SlurmCluster) -> str:
+    return cluster.command(*SACCT, f"--format={','.join(SACCT_FIELDS)}")
+
+
 def capture(cluster: SlurmCluster, story: Story, folder: Path) -> None:
     """Write what a site would dump after such a day."""
     folder.mkdir(parents=True, exist_ok=True)
     written = {
-        "sacct.psv": cluster.command(*SACCT, f"--format={','.join(SACCT_FIELDS)}"),
+        "sacct.psv": _sacct(cluster),
         "events.psv": cluster.command(*EVENTS, f"Format={EVENT_FIELDS}"),
         # the host's kernel is no part of the story
         "nodes.txt": re.sub(r"OS=.*", "OS=Linux", cluster.command("scontrol", "show", "node")),
@@ -234,7 +288,7 @@ def capture(cluster: SlurmCluster, story: Story, folder: Path) -> None:
         (folder / name).write_text(text)
 
 
-N_OUTAGES = 4  # two nodes die, one is drained twice
+N_OUTAGES = 7  # four nodes die, one is drained twice and taken down once
 SACCT = ("sacct", "-a", "-D", "-P", "-S", "2000-01-01")
 EVENTS = ("sacctmgr", "show", "event", "-P", "Start=2000-01-01")
 SACCT_FIELDS = (

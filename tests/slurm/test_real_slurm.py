@@ -1,9 +1,12 @@
 """A real Slurm, real jobs, real kills: the report must tell the story exactly."""
 
 import json
+import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,7 @@ import pytest
 from ettr.analysis import Analysis
 from ettr.report.document import plain
 from ettr.store import open_store
-from slurm.cluster import memory_cgroup, slurm_cluster
+from slurm.cluster import CLUSTER, memory_cgroup, slurm_cluster
 from slurm.scenario import DRAIN_REASON, HOSTILE_NAME, Story, capture, play
 
 pytestmark = [
@@ -82,12 +85,123 @@ def test_what_could_not_be_played_is_said(day: tuple[Story, Path]) -> None:
     assert bool(story.left_out) != memory_cgroup()
 
 
-def test_both_node_failures_are_found_with_their_nodes(
+def blame(ids: dict[str, str]) -> dict[str, str]:
+    """Each failure that was played, and the node that died: five failures of four nodes."""
+    nodes = {"nodefail_requeue": "node2", "nodefail_lost": "node4", "het_lost": "node6"}
+    nodes |= {"twin_a": "node3", "twin_b": "node3"}
+    return {ids[name]: node for name, node in nodes.items()}
+
+
+def test_the_five_node_failures_are_found_with_their_nodes(
     day: tuple[Story, Path], report: dict[str, Any]
 ) -> None:
-    ids = day[0].ids
     blamed = {row["job_id"]: row["node"] for row in report["failures"]["rows"]}
-    assert blamed == {ids["nodefail_requeue"]: "node2", ids["nodefail_lost"]: "node4"}
+    assert blamed == blame(day[0].ids)
+    assert len(report["failures"]["rows"]) == 5
+
+
+def test_maintenance_fails_no_job(day: tuple[Story, Path], store: Path) -> None:
+    (attempt,) = job(store, day[0].ids["maintained"])["attempts"]
+    assert (attempt["state"], attempt["kind"]) == ("NODE_FAIL", "operator")
+    assert attempt["verdict"] is None
+
+
+def test_a_heterogeneous_job_is_one_job(day: tuple[Story, Path], store: Path) -> None:
+    leader = day[0].ids["het_lost"]
+    (attempt,) = job(store, f"{leader}+1")["attempts"]
+    assert (attempt["nodes"], attempt["n_gpus"]) == (["node1", "node6"], 5)
+
+
+def test_a_chain_by_dependency_is_one_run(day: tuple[Story, Path], report: dict[str, Any]) -> None:
+    ids = day[0].ids
+    chained = [run["job_ids"] for run in report["runs"]["runs"] if run["name"] == "chain"]
+    assert chained in ([[ids["chain_1"], ids["chain_2"]]], [])  # none where a slice took no second
+
+
+@contextmanager
+def analysed(folder: Path, *files: Path, timezone: str = "UTC") -> Iterator[Analysis]:
+    """Another store of some of the logs, one call for each."""
+    for file in files:
+        ettr("ingest", str(folder / "other"), str(file), "--timezone", timezone)
+    with open_store(folder / "other") as opened:
+        yield Analysis(opened)
+
+
+def measured(made: Analysis) -> tuple[object, ...]:
+    """What must not depend on the order of files: numbers, not the lines that they came from."""
+    failed = [(row["cluster"], row["job_id"], row["node"]) for row in made.failure_rows]
+    ends = {(state.state, state.attempts, state.gpu_hours) for state in made.status.states}
+    return made.totals, failed, ends, made.goodput.first_order_gpu_hours
+
+
+def test_without_the_controllers_log_the_same_nodes_are_blamed(
+    day: tuple[Story, Path], tmp_path: Path
+) -> None:
+    story, logs = day
+    with analysed(tmp_path, logs / "sacct.psv", logs / "events.psv") as made:
+        assert {row["job_id"]: row["node"] for row in made.failure_rows} == blame(story.ids)
+
+
+@pytest.mark.parametrize("order", [("half", "full"), ("full", "half"), ("full",)])
+def test_half_a_dump_and_the_whole_one(
+    day: tuple[Story, Path], store: Path, tmp_path: Path, order: tuple[str, ...]
+) -> None:
+    story, logs = day
+    half = tmp_path / "half.psv"
+    half.write_text(story.half)
+    dumps = {"half": half, "full": logs / "sacct.psv"}
+    others = [path for path in sorted(logs.iterdir()) if path.name != "sacct.psv"]
+    with (
+        analysed(tmp_path, *(dumps[name] for name in order), *others) as made,
+        open_store(store) as opened,
+    ):
+        assert measured(made) == measured(Analysis(opened))
+
+
+@pytest.mark.parametrize("order", [("sacct.psv", "beta.psv"), ("beta.psv", "sacct.psv")])
+def test_two_clusters_with_the_same_ids_and_nodes_stay_apart(
+    day: tuple[Story, Path], store: Path, tmp_path: Path, order: tuple[str, ...]
+) -> None:
+    story, logs = day
+    beta = tmp_path / "beta.psv"
+    beta.write_text((logs / "sacct.psv").read_text().replace(f"|{CLUSTER}|", "|beta|"))
+    files = {"sacct.psv": logs / "sacct.psv", "beta.psv": beta}
+    others = [logs / "events.psv", logs / "slurmctld.log"]
+    with (
+        analysed(tmp_path, *(files[name] for name in order), *others) as made,
+        open_store(store) as opened,
+    ):
+        alone = Analysis(opened)
+        assert made.clusters == ("beta", CLUSTER)
+        assert made.totals.jobs == 2 * alone.totals.jobs
+        assert made.totals.gpu_hours == pytest.approx(2 * alone.totals.gpu_hours)
+        mine = {
+            row["job_id"]: row["node"] for row in made.failure_rows if row["cluster"] == CLUSTER
+        }
+        assert mine == blame(story.ids)
+
+
+def test_a_wrong_zone_is_said_with_the_right_one(day: tuple[Story, Path], tmp_path: Path) -> None:
+    _, logs = day
+    ettr("ingest", str(tmp_path / "other"), str(logs / "sacct.psv"), "--timezone", "Asia/Tokyo")
+    others = (logs / "slurmctld.log", logs / "events.psv", logs / "progress.jsonl")
+    with analysed(tmp_path, *others) as made:
+        shifts = {shift.source: shift for shift in made.clock_shifts}
+        assert set(shifts) == {"slurmctld-log", "slurm-events", "progress"}
+        for shift in shifts.values():
+            assert shift.shift_s == pytest.approx(9 * 3600, abs=180)
+            assert any(fix.zones[:1] == ("UTC",) for fix in shift.remedies)
+        assert made.runs.measured_runs == 0
+
+
+def test_who_cancelled_is_in_the_controllers_log(day: tuple[Story, Path], tmp_path: Path) -> None:
+    story, logs = day
+    forgetful = tmp_path / "sacct.psv"
+    forgetful.write_text(re.sub(r"CANCELLED by \d+", "CANCELLED", (logs / "sacct.psv").read_text()))
+    with analysed(tmp_path, forgetful, logs / "slurmctld.log") as made:
+        rows = made.tables["attempts"].to_pyarrow().to_pylist()
+    known = {row["job_id"]: row["cancelled_by"] for row in rows}
+    assert known[story.ids["cancel"]] == "0"
 
 
 def test_the_gpu_that_fell_off_explains_one_and_nothing_explains_the_other(
