@@ -53,13 +53,13 @@ EVENTS = (
 )
 
 
-def ingested(folder: Path, **texts: str) -> Path:
+def ingested(folder: Path, *, store: str = "store", **texts: str) -> Path:
     for name, text in texts.items():
         (folder / name).write_text(text)
     files = [folder / name for name in texts]
-    done = ettr("ingest", folder / "store", *files, "--timezone", "UTC")
+    done = ettr("ingest", folder / store, *files, "--timezone", "UTC")
     assert done.code == 0, done.err
-    return folder / "store"
+    return folder / store
 
 
 @contextmanager
@@ -68,10 +68,11 @@ def analysed(store: Path) -> Iterator[Analysis]:
         yield Analysis(opened)
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module", params=["store", "store.duckdb"])
+def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("het")
-    return ingested(folder, sacct=HEAD + LOST + AGAIN + OTHER, events=EVENTS)
+    texts = {"sacct": HEAD + LOST + AGAIN + OTHER, "events": EVENTS}
+    return ingested(folder, store=request.param, **texts)
 
 
 @pytest.fixture(scope="module")

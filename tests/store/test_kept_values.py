@@ -146,3 +146,19 @@ def test_a_file_read_again_after_a_kill_keeps_what_others_gave(store: Store) -> 
     ingest(store, "sacct", row("FAILED", ONE))
     assert stored(store)["excluded_nodes"] == "n[1-2]"
     assert len(store.files()) == 2
+
+
+@pytest.mark.parametrize("order", list(permutations(["pending", "early", "late"])))
+def test_of_dumps_of_a_running_job_the_later_one_stands(
+    store: Store, order: tuple[str, ...]
+) -> None:
+    """Whichever is read last: what ran for longer is newer."""
+    files = {
+        "pending": row("PENDING"),
+        "early": row("RUNNING", elapsed_s=100.0, **RAN),
+        "late": row("RUNNING", elapsed_s=500.0, **RAN),
+    }
+    for name in order:
+        ingest(store, name, files[name])
+    found = stored(store)
+    assert (found["state"], found["elapsed_s"], found["file_id"]) == ("RUNNING", 500.0, "late")

@@ -48,6 +48,7 @@ from ettr.metrics.unknown_checks import unknown_checks
 from ettr.store import Store
 from ettr.tables import FAILURES, TABLES
 from ettr.tables.het_jobs import WholeJobs, whole_jobs
+from ettr.tables.unnamed_clusters import with_one_cluster
 from ettr.taxonomy import Taxonomy, load_taxonomy
 
 if TYPE_CHECKING:
@@ -96,7 +97,11 @@ class Analysis:
 
     @cached_property
     def _whole_jobs(self) -> WholeJobs:
-        return whole_jobs({name: self.store.table(name) for name in TABLES})
+        return whole_jobs(self._of_clusters[0])
+
+    @cached_property
+    def _of_clusters(self) -> tuple[dict[str, ibis.Table], str | None]:
+        return with_one_cluster({name: self.store.table(name) for name in TABLES})
 
     @cached_property
     def tables(self) -> dict[str, ibis.Table]:
@@ -235,7 +240,7 @@ class Analysis:
     @cached_property
     def totals(self) -> Totals:
         """Jobs, attempts and hours."""
-        return totals(self._table("attempts"), self.store.table("attempts"))
+        return totals(self._table("attempts"), self._of_clusters[0]["attempts"])
 
     @cached_property
     def status(self) -> StatusMix:
@@ -415,6 +420,11 @@ class Analysis:
             f"XID codes are judged by the verdicts of {self.taxonomy.believe} (option --believe).",
             f"Large jobs have more than {given.above_gpus} GPUs.",
         ]
+        if taken := self._of_clusters[1]:
+            words.append(
+                f"Rows of logs that name no cluster were taken as those of {taken}, the only one "
+                "that other logs name."
+            )
         foreign = self._foreign_clusters()
         if foreign:
             words.append(

@@ -42,7 +42,9 @@ def with_cancellers(attempts: Table, events: Table, matching: LogMatching | None
     # a request for an array is one for each of its tasks
     tasks = unknown.filter(unknown.array_job_id.notnull())
     by_array = tasks.select("cluster", "attempt_id", "end", asked="array_job_id")
-    met = ibis.union(by_id, by_array, distinct=False).inner_join(lines, ["cluster", "asked"])
+    # a job always has an id, not every job an array: a union wants both to be such as may be null
+    ids = ibis.union(*(some.cast({"asked": "string"}) for some in (by_id, by_array)))
+    met = ids.inner_join(lines, ["cluster", "asked"])
     tolerance_us = round((matching or LogMatching()).tolerance_s * MICROSECONDS_PER_SECOND)
     near = met.filter((epoch_us(met.time) - epoch_us(met.end)).abs() <= tolerance_us)
     rows = near.order_by("time", "uid").select("attempt_id", "uid").to_pyarrow().to_pylist()

@@ -168,9 +168,9 @@ def _controller_pairs(tables: dict[str, Table]) -> dict[str, list[_Pair]]:
     ends = ended.select("cluster", "state", "end", "job_id", end_file="file_id")
     raw = ended.filter(ended.job_id_raw != ended.job_id)
     raw = raw.select("cluster", "state", "end", job_id="job_id_raw", end_file="file_id")
-    met = lines.limit(_MOST_LINES).inner_join(
-        ibis.union(ends, raw, distinct=False), ["cluster", "job_id"]
-    )
+    # every job has an id, not every job a raw one: a union wants both to be such as may be null
+    both = ibis.union(*(some.cast({"job_id": "string"}) for some in (ends, raw)))
+    met = lines.limit(_MOST_LINES).inner_join(both, ["cluster", "job_id"])
     columns = ("cluster", "line", "job_id", "code", "state", "time", "end", "line_file", "end_file")
     return _pairs(met.select(*columns), "job_id")
 

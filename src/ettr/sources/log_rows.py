@@ -55,7 +55,7 @@ class LogRows(BatchBuilder):
         return self._clock.utc(stamp, is_ordered=is_ordered)
 
     def local_time(self, text: str) -> datetime | None:
-        """The moment of a local time as text, or None where it is no time, or none of these years."""
+        """The moment of a local time as text; None where it is no time of these years."""
         try:
             stamp = datetime.fromisoformat(text.replace(",", "."))
             return within_years(self.utc(stamp))

@@ -115,9 +115,9 @@ class BackendStore(Store):
         new = ibis.memtable(rows)
         untaken = rows.slice(0, 0)
         if "end" in table.names and "end" not in table.key:
-            closed = old.filter(old["end"].notnull())
             open_rows = new.filter(new["end"].isnull())
-            reopened = open_rows.semi_join(closed, _same_key(table, open_rows, closed))
+            ahead = _is_ahead(table, old, open_rows)
+            reopened = open_rows.semi_join(old, [*_same_key(table, open_rows, old), ahead])
             given = rows.num_rows
             taken = new.anti_join(reopened, _same_key(table, new, reopened)).to_pyarrow()
             if taken.num_rows < given:
@@ -141,6 +141,14 @@ class BackendStore(Store):
             self._engine.replace(name, merged)
         elif rows.num_rows:
             self.backend.insert(name, rows)
+
+
+def _is_ahead(table: Table, old: ibis.Table, new: ibis.Table) -> ibis.Expr:
+    """That an old row is closed, or that of a job that had run for longer."""
+    ahead = old["end"].notnull()
+    if "elapsed_s" in table.names:
+        ahead = ahead | (old["elapsed_s"] > new["elapsed_s"].fill_null(-1.0))
+    return ahead
 
 
 def _same_key(table: Table, one: ibis.Table, other: ibis.Table) -> list[ibis.Expr]:

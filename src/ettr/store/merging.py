@@ -82,15 +82,18 @@ class Merge:
         return self._rewrite(one_per_key(self._table, _parquet(new)), "distinct")
 
     def _without_reopened(self, new: Path, old: list[Path]) -> Path:
-        """An open row never replaces a closed one."""
+        """An open row never replaces a closed one, nor one of a job that had run for longer."""
         if "end" not in self._table.names or "end" in self._table.key or not old:
             return new
-        closed = f'(SELECT * FROM {_parquet(*old)} WHERE "end" NOTNULL)'  # noqa: S608
-        reopened = f'old."end" IS NULL AND {self._same_key}'
-        if not self._count(f"{_parquet(new)} old SEMI JOIN {closed} new ON {reopened}"):
+        ahead = 'new."end" NOTNULL'
+        if "elapsed_s" in self._table.names:
+            ahead += " OR new.elapsed_s > coalesce(old.elapsed_s, -1)"
+        reopened = f'old."end" IS NULL AND ({ahead}) AND {self._same_key}'
+        older = _parquet(*old)
+        if not self._count(f"{_parquet(new)} old SEMI JOIN {older} new ON {reopened}"):
             return new
         return self._rewrite(
-            f"SELECT * FROM {_parquet(new)} old ANTI JOIN {closed} new ON {reopened}",  # noqa: S608
+            f"SELECT * FROM {_parquet(new)} old ANTI JOIN {older} new ON {reopened}",  # noqa: S608
             "closed",
         )
 

@@ -1,0 +1,73 @@
+"""Logs that name no cluster, in a store that knows one: they are that cluster's.
+
+A kernel log names its nodes and nothing else. Read after the accounting it takes the cluster's name
+from the store; read before, its rows are kept under a placeholder. So that the order in which files
+are read changes nothing, the placeholder is replaced when the tables are used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import ibis
+from ibis.expr.types import Table
+
+from ettr.tables.rows import DEFAULT_CLUSTER
+from ettr.tables.schemas import TABLES
+
+_NAMING = ("attempts", "nodes", "node_states")
+_NAMED = ("attempts", "allocations", "nodes", "node_states", "events")
+
+
+def with_one_cluster(tables: Mapping[str, Table]) -> tuple[dict[str, Table], str | None]:
+    """The same tables, and the cluster to which rows that name none were given, if any were.
+
+    Only where the logs name exactly one cluster. Of rows that then have the same key the one that
+    named its cluster stands, unless it is open and the other has ended.
+
+    Args:
+        tables: the store's tables by name.
+    """
+    unnamed = [name for name in _NAMED if _has(tables[name], is_named=False)]
+    if not unnamed:
+        return dict(tables), None
+    names: set[str] = set()
+    for name in _NAMING:
+        found = tables[name].select("cluster").distinct().to_pyarrow().column("cluster")
+        names |= set(found.to_pylist())
+    names.discard(DEFAULT_CLUSTER)
+    if len(names) != 1:
+        return dict(tables), None
+    (cluster,) = names
+    made = dict(tables)
+    for name in unnamed:
+        both = name != "events" and _has(tables[name], is_named=True)
+        made[name] = _renamed(_without_repeats(tables, name) if both else tables[name], cluster)
+    return made, cluster
+
+
+def _has(table: Table, *, is_named: bool) -> bool:
+    same = table.cluster != DEFAULT_CLUSTER if is_named else table.cluster == DEFAULT_CLUSTER
+    return bool(table.filter(same).limit(1).count().to_pyarrow().as_py())
+
+
+def _renamed(table: Table, cluster: str) -> Table:
+    name = ibis.cases((table.cluster == DEFAULT_CLUSTER, cluster), else_=table.cluster)
+    return table.mutate(cluster=name).select(*table.columns)
+
+
+def _without_repeats(tables: Mapping[str, Table], name: str) -> Table:
+    """Rows of one table, each thing once."""
+    table = tables[name]
+    if name == "allocations":
+        attempts = _without_repeats(tables, "attempts")
+        return table.semi_join(attempts, "attempt_id")
+    key = [column for column in TABLES[name].key if column != "cluster"]
+    named = table.filter(table.cluster != DEFAULT_CLUSTER)
+    unnamed = table.filter(table.cluster == DEFAULT_CLUSTER)
+    if "end" not in table.columns:
+        return ibis.union(named, unnamed.anti_join(named, key), distinct=False)
+    ended = unnamed.filter(unnamed.end.notnull())
+    stale = named.filter(named.end.isnull()).semi_join(ended, key)
+    standing = named.anti_join(stale, ["cluster", *key])
+    return ibis.union(standing, unnamed.anti_join(standing, key), distinct=False)
