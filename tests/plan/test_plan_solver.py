@@ -122,11 +122,20 @@ def test_elasticities_of_a_finite_run_near_those_of_the_long_one() -> None:
     long = {one.name: one.elasticity for one in sensitivities(RUN)}
     finite = sensitivities(replace(RUN, productive_s=900.0 * 5000))
     for one in finite:
-        if one.name != "interval_s":  # the number of intervals is whole
-            assert one.elasticity == pytest.approx(long[one.name], abs=2e-3)
+        assert one.elasticity == pytest.approx(long[one.name], abs=2e-3)
     assert [abs(one.elasticity) for one in finite] == sorted(
         (abs(one.elasticity) for one in finite), reverse=True
     )
+
+
+@pytest.mark.parametrize("days", [2, 30, 54])
+@pytest.mark.parametrize("write_s", [30.0, 300.0])
+def test_at_the_best_interval_of_a_finite_run_its_elasticity_is_nothing(
+    days: int, write_s: float
+) -> None:
+    shape = replace(RUN, write_s=write_s, productive_s=days * 86400.0)
+    (one,) = [one for one in sensitivities(with_best_interval(shape)) if one.name == "interval_s"]
+    assert abs(one.elasticity) < 0.01
 
 
 def test_contour_is_the_exact_form_at_every_point() -> None:

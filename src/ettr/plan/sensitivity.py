@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from ettr.plan.renewal import exact_ettr
+from ettr.plan.renewal import exact_ettr, expected_recovery_s, expected_segment_s
 from ettr.plan.run import PlannedRun, changed
 
 INPUTS = ("failures_per_node_day", "n_nodes", "interval_s", "write_s", "restart_s", "queue_s")
@@ -65,8 +65,20 @@ def _scaled(run: PlannedRun, name: str, factor: float) -> PlannedRun:
 
 def _numeric(run: PlannedRun, name: str) -> float:
     step = 1e-4
-    up, down = (exact_ettr(_scaled(run, name, math.exp(sign * step))) for sign in (1, -1))
+    ettr = _ettr_of_equal_intervals if name == "interval_s" else exact_ettr
+    up, down = (ettr(_scaled(run, name, math.exp(sign * step))) for sign in (1, -1))
     return (math.log(up) - math.log(down)) / (2.0 * step) if up > 0 and down > 0 else math.nan
+
+
+def _ettr_of_equal_intervals(run: PlannedRun) -> float:
+    """ETTR of a finite run whose number of intervals need not be whole.
+
+    Next to a whole number a slightly shorter interval adds one more write, and the slope of the
+    true form says nothing about intervals that differ by more.
+    """
+    intervals = run.productive_s / run.interval_s
+    wall_s = expected_recovery_s(run) + intervals * expected_segment_s(run, run.interval_s)
+    return run.productive_s / wall_s
 
 
 def _halved(run: PlannedRun, name: str) -> float:
