@@ -86,6 +86,13 @@ def test_what_cannot_be_forecast_is_refused_in_a_sentence(
 def test_faults_without_jobs_are_forecast_from_the_time_in_service(tmp_path: Path):
     trace = shared("data/traces/infinitehbd") / "fault_trace.json.zst"
     assert ettr("ingest", tmp_path / "store", trace, "--nodes", 400).code == 0
+    # the report prints the interval of independent faults and that over time, and names the wider
+    rows = [line.split() for line in ettr("nodes", tmp_path / "store").out.splitlines()]
+    windows = next(row for row in rows if "windows" in row and "clustered," in row)
+    assert windows[-1] == "yes"
+    assert 2.8 < float(windows[-3].strip("[,")) < 3.2
+    assert 5.4 < float(windows[-2].strip("]")) < 5.9
+    assert any(row[:2] == ["independent", "(Poisson)"] for row in rows)
     document = ettr("forecast", tmp_path / "store", "--json").json
     assert (document["of_what"], document["events"]) == ("faults", 584)
     week, month = document["ahead"]

@@ -104,7 +104,7 @@ def _nodes(analysis: Analysis) -> tuple[Section, ...]:
     nodes = nodes_section(analysis.nodes)
     if analysis.faults is None:
         return (nodes,)
-    faults = faults_section(analysis.faults)
+    faults = faults_section(analysis.faults, analysis.assumptions.confidence)
     return (nodes, faults) if analysis.totals.attempts else (faults, nodes)
 
 

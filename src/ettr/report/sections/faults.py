@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from ettr.defaults import CONFIDENCE
+from ettr.estimates.exact import FailureRate
 from ettr.metrics.faults import FleetFaults
 from ettr.report.charts import BarSeries, column_chart, value_axis
 from ettr.report.numbers import between, counted, hours_between, number, share_between
 from ettr.report.section import Figure, Section, TextTable
+from ettr.report.sections.rate_intervals import intervals_table
 
 
-def faults_section(faults: FleetFaults) -> Section:
+def faults_section(faults: FleetFaults, confidence: float = CONFIDENCE) -> Section:
     """Fault rates by category, and time to repair."""
     fleet = faults.in_service
     lead = (
@@ -22,11 +25,22 @@ def faults_section(faults: FleetFaults) -> Section:
     notes = (
         f"Gaps between faults have a coefficient of variation of {number(faults.gap_variation)}, "
         f"and counts by node a variance of {number(faults.node_dispersion)} times their mean. Both "
-        "are 1 for independent faults of equal nodes; well above 1 the intervals are too narrow.",
+        "are 1 for independent faults of equal nodes; the intervals admit more.",
     )
     return Section(
-        "faults", "Faults of the fleet", lead, (_figure(faults),), (_table(faults),), notes
+        "faults",
+        "Faults of the fleet",
+        lead,
+        (_figure(faults),),
+        (_table(faults), _rates(faults, confidence)),
+        notes,
     )
+
+
+def _rates(faults: FleetFaults, confidence: float) -> TextTable:
+    fleet = faults.in_service
+    rate = FailureRate(fleet.failures, fleet.node_days)
+    return intervals_table(rate, faults.clustering, confidence, "fault")
 
 
 def _figure(faults: FleetFaults) -> Figure:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 
 from ettr.analysis.fleet import FleetModels
-from ettr.estimates import Interval
-from ettr.estimates.spread import FleetSpread, Spread, clustered_interval
 from ettr.models.base import Fit
 from ettr.models.compare import Funnel, FunnelPoint
-from ettr.models.dispersion import Dispersion
-from ettr.report.numbers import DASH, PER_NODE_DAYS, between, counted, number, p_value
+from ettr.report.numbers import DASH, counted, number, p_value
 from ettr.report.section import Figure, Section, TextTable
 from ettr.report.sections.funnel import funnel_figure
+from ettr.report.sections.rate_intervals import intervals_table
 
 _TITLE = "Do failures cluster"
 _ABOVE_OUTER_LIMIT = "above 99.8 %"
@@ -43,33 +41,12 @@ def models_section(models: FleetModels) -> Section:
         _TITLE,
         lead,
         () if models.funnel is None else (node_funnel(models.funnel),),
-        (_intervals_table(spread, found), _fits_table(models.fits), _nodes_table(models)),
-        tuple(notes),
-    )
-
-
-def _intervals_table(spread: Dispersion, found: FleetSpread | None) -> TextTable:
-    rows: list[tuple[str, Interval, Spread | None]] = [
-        ("independent (Poisson)", spread.poisson, None)
-    ]
-    if found is not None:
-        for one in (found.over_nodes, found.over_time):
-            if one is not None and one.is_known:
-                units = (
-                    "nodes" if one.window_days is None else f"windows of {one.window_days:.3g} d"
-                )
-                label = f"clustered, as between {units}"
-                interval = clustered_interval(spread.rate, one, spread.confidence)
-                rows.append((label, interval, one))
-    believed = None if found is None or not found.believed.is_clustered else found.believed
-    return TextTable(
-        "The failure rate under each assumption, per 1,000 node-days",
-        ("if failures are", "rate", "recommended"),
-        tuple(
-            (label, between(interval.scaled(PER_NODE_DAYS)), "yes" if one == believed else "")
-            for label, interval, one in rows
+        (
+            intervals_table(spread.rate, found, spread.confidence),
+            _fits_table(models.fits),
+            _nodes_table(models),
         ),
-        frozenset({1}),
+        tuple(notes),
     )
 
 
