@@ -13,6 +13,7 @@ from ettr.cli import options as opt
 from ettr.cli import quantities as q
 from ettr.cli import rates
 from ettr.cli.inputs import Input, TypedOptions
+from ettr.cli.measured_costs import MeasuredCosts, measured_costs
 from ettr.cli.output import check_writable, say, show
 from ettr.cli.plan_questions import PlanQuestions, node_type, overridden
 from ettr.cli.scheme_options import SchemeOptions
@@ -74,6 +75,22 @@ class _Options:
     schemes: SchemeOptions
     questions: PlanQuestions
     rating: opt.Rating
+    measured: tuple[str, ...] = ()
+
+    def with_costs(self, costs: MeasuredCosts) -> _Options:
+        """The same with measured times where none was typed."""
+        times, schemes = costs.into(self.times), self.schemes
+        if schemes.state_bytes is not None:
+            schemes = costs.into(schemes)
+            # the state says how long a write takes
+            times = replace(times, write=self.times.write)
+        used = frozenset(
+            name
+            for before, after in ((self.times, times), (self.schemes, schemes))
+            for name in costs.times_s
+            if getattr(before, name, None) != getattr(after, name, None)
+        )
+        return replace(self, times=times, schemes=schemes, measured=costs.words(used))
 
     def changed(self, pairs: list[str]) -> _Options:
         """The same with some options at other values, for a second plan."""
@@ -95,6 +112,15 @@ def plan(
     ] = None,
     schemes: SchemeOptions,
     questions: PlanQuestions,
+    measured: Annotated[
+        Path | None,
+        typer.Option(
+            "--measured",
+            metavar="FILE",
+            help="measured.json or progress.jsonl of a run: its step, save, restart and regroup "
+            "times replace assumed ones.",
+        ),
+    ] = None,
     versus: Annotated[
         list[str] | None,
         typer.Option(
@@ -119,6 +145,8 @@ def plan(
     from ettr.plan.outlook import SecondPlan
 
     options = _Options(store, size, rate, times, target, schemes, questions, rating)
+    if measured is not None:
+        options = options.with_costs(measured_costs(measured))
     _one_rate(options)
     typed.check(
         {
@@ -177,6 +205,7 @@ def _made(options: _Options, by_node: _NodeRate) -> RunPlan:
         domain_shares=schemes.domain_shares(),
         assumed=_assumed(times, schemes),
         assumptions=(
+            *options.measured,
             *times.assumed(write_known=job is not None),
             *notes,
             *size.assumed(seen_gpus_per_node),
