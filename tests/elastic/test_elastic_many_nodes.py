@@ -181,7 +181,7 @@ def test_with_the_supervisors_node_the_run_ends_and_starts_again_from_storage(
 ) -> None:
     job = Job(tmp_path / "first", nodes, full_every=10)
     job.start("a")
-    job.start("b", "--node-wait", "3")
+    job.start("b", "--node-wait", "30")
     job.until(job.held)
     job.lose("a")
     assert job.ends("b") == 1
