@@ -20,6 +20,7 @@ from torch import nn
 from ettr.checkpoint import Budget
 from ettr.checkpoint.slots.durable_io import OsDisk
 from ettr.elastic import Protection, Timeouts, group_from_env
+from ettr.elastic.buddies.shard_image import fingerprint
 from ettr.progress.recorder import ProgressRecorder
 from ettr.recovery import RESTORE_PRIORS, RecoveryPolicy, RecoverySource, RestorePrior
 
@@ -89,6 +90,34 @@ def build(mesh):
     return model, Mortal(groups, lr=CONFIG.get("lr", 1e-2))
 
 
+class Reader:
+    """Where this rank is in its own data: it runs ahead of the update, as loaders do."""
+
+    def __init__(self, slot: int) -> None:
+        self.slot, self.drawn = slot, 0
+
+    def draw(self) -> int:
+        self.drawn += 1
+        return self.drawn - 1
+
+    def state_dict(self):
+        return {"slot": self.slot, "drawn": self.drawn}
+
+    def load_state_dict(self, state):
+        assert state["slot"] == self.slot, "the reader of another rank"
+        self.drawn = state["drawn"]
+
+
+def recovered(generation, model, optimizer):
+    """The step to go on after; with `objects` a scheduler and a reader, restored too."""
+    if not CONFIG.get("objects"):
+        return generation.recover(model, optimizer), None, None
+    lrs = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.02, total_steps=1000)
+    reader = Reader(generation.slot)
+    parts = {"model": model, "optimizer": optimizer, "lrs": lrs, "reader": reader}
+    return generation.recover(parts), lrs, reader
+
+
 def loss_of(model, step, slot):
     gen = torch.Generator().manual_seed(1000 * step + slot)
     x = torch.randn(8, 15, generator=gen)
@@ -120,6 +149,12 @@ def die_at_start() -> None:
     for kill in CONFIG.get("kills", []):
         if kill["where"] == "start" and mine == (str(kill["from"] - 1), str(kill["slot"])):
             die(kill)
+
+
+def write_final(generation, model) -> None:
+    assert all(parameter.full_tensor().isfinite().all() for parameter in model.parameters())
+    final = {"hash": fingerprint(generation.pieces), "pid": os.getpid()}
+    (FOLDER / f"final-{generation.slot}.json").write_text(json.dumps(final))
 
 
 def main() -> None:
@@ -159,7 +194,7 @@ def main() -> None:
         formed_s = time.time()
         pairs = [dist.new_group([a, a + 1]) for a in (0, 2)] if CONFIG.get("subgroups") else []
         model, optimizer = build(generation.mesh())
-        step = generation.recover(model, optimizer)
+        step, lrs, reader = recovered(generation, model, optimizer)
         r = generation.report
         log.write(
             json.dumps(
@@ -198,7 +233,8 @@ def main() -> None:
             if where == "compute":
                 die(kill)
             optimizer.zero_grad()
-            loss = loss_of(model, step, generation.slot)
+            drawn = reader.draw() if reader else step
+            loss = loss_of(model, drawn, generation.slot)
             loss.backward()
             # as every recipe does; DTensor's own collectives run here, not only FSDP's
             nn.utils.clip_grad_norm_(model.parameters(), 1.0).full_tensor()
@@ -210,6 +246,8 @@ def main() -> None:
                 DOOM[where] = kill
             with generation.update(step + 1):
                 optimizer.step()
+                if lrs:
+                    lrs.step()
             if where == "save" and running is None:
                 die(kill)
             step += 1
@@ -223,17 +261,13 @@ def main() -> None:
                         "time_s": time.time(),
                         "generation": generation.number,
                         "loss": float(loss.detach()),
+                        "rates": [group["lr"] for group in optimizer.param_groups],
+                        "drawn": drawn,
                     }
                 )
                 + "\n"
             )
-        from ettr.elastic.buddies.shard_image import fingerprint
-
-        assert all(parameter.full_tensor().isfinite().all() for parameter in model.parameters())
-
-        (FOLDER / f"final-{generation.slot}.json").write_text(
-            json.dumps({"hash": fingerprint(generation.pieces), "pid": os.getpid()})
-        )
+        write_final(generation, model)
 
     group.run(train)
 

@@ -13,7 +13,13 @@ torch = pytest.importorskip("torch")
 
 import torch.distributed as dist  # noqa: E402
 
-from ettr.checkpoint import CheckedWriter, CheckpointError, FencedError, block_ages  # noqa: E402
+from ettr.checkpoint import (  # noqa: E402
+    CheckedWriter,
+    CheckpointError,
+    FencedError,
+    TrainingState,
+    block_ages,
+)
 from ettr.checkpoint.slots.writer import SlotWriter  # noqa: E402
 from ettr.elastic import Generation, Protection  # noqa: E402
 from ettr.elastic.buddies.shard_history import ShardStore  # noqa: E402
@@ -32,7 +38,7 @@ def alone():
     dist.destroy_process_group()
 
 
-def begun(**protection):
+def begun(*, from_step=0, **protection):
     """A generation of one rank that has begun to train, and what makes its next step."""
     group = SimpleNamespace(
         protection=Protection(**protection),
@@ -45,7 +51,7 @@ def begun(**protection):
     generation = Generation(group, Membership(1, ("w0",)), 0, dist.HashStore())
     model = torch.nn.Linear(3, 1)
     optimizer = torch.optim.AdamW(model.parameters())
-    assert generation.recover(model, optimizer) == 0
+    assert generation.recover(model, optimizer) == from_step
 
     def train_to(step):
         model(torch.ones(3)).sum().backward()
@@ -137,19 +143,19 @@ def test_a_rollback_draws_the_random_numbers_that_the_first_attempt_drew(alone, 
 
     model = torch.nn.Linear(3, 1)
     optimizer = torch.optim.AdamW(model.parameters())
-    save_full(tmp_path, 4, model, optimizer)
+    save_full(tmp_path, 4, TrainingState(model, optimizer, groups=False))
     first = drawn()
     assert drawn() != first
-    load_full(tmp_path, 4, model, optimizer)
+    load_full(tmp_path, 4, TrainingState(model, optimizer, groups=False))
     assert drawn() == first
     (state,) = tmp_path.glob("step-*/random-*")
     damaged = bytearray(state.read_bytes())
     damaged[len(damaged) // 2] ^= 1
     state.write_bytes(damaged)
     with pytest.raises(CheckpointError, match="damaged"):
-        load_full(tmp_path, 4, model, optimizer)
+        load_full(tmp_path, 4, TrainingState(model, optimizer, groups=False))
     state.unlink()  # a checkpoint of the time before, or of fewer ranks
-    load_full(tmp_path, 4, model, optimizer)
+    load_full(tmp_path, 4, TrainingState(model, optimizer, groups=False))
 
 
 def test_a_damaged_full_checkpoint_is_passed_over_for_the_one_before_it(alone, tmp_path):
@@ -166,16 +172,17 @@ def test_a_damaged_full_checkpoint_is_passed_over_for_the_one_before_it(alone, t
     optimizer.step()  # which makes the moments
     for step in (2, 4):
         torch.nn.init.constant_(model.weight, float(step))
-        save_full(tmp_path, step, model, optimizer)
+        save_full(tmp_path, step, TrainingState(model, optimizer, groups=False))
     (data,) = (tmp_path / "step-000000004").glob("*.data")
     flipped = bytearray(data.read_bytes())
     flipped[3] ^= 16
     data.write_bytes(flipped)
     with pytest.raises(CheckpointError, match=r"step 4: rank 0: .*is damaged"):
-        load_full(tmp_path, 4, model, optimizer)
+        load_full(tmp_path, 4, TrainingState(model, optimizer, groups=False))
     generation = Generation(group, Membership(1, ("w0",)), 0, dist.HashStore())
     other = torch.nn.Linear(3, 1)
-    assert generation.recover(other, torch.optim.AdamW(other.parameters())) == 2
+    with pytest.warns(UserWarning, match=r"step 4, slot 0: .*is damaged .*; an earlier state is t"):
+        assert generation.recover(other, torch.optim.AdamW(other.parameters())) == 2
     assert other.weight.tolist() == [[2.0, 2.0, 2.0]]
 
 
@@ -202,23 +209,23 @@ def test_a_step_done_again_leaves_its_checkpoint_until_the_new_one_is_whole(
 
     def loaded():
         fill(0.0)
-        load_full(tmp_path, 4, model, optimizer)
+        load_full(tmp_path, 4, TrainingState(model, optimizer, groups=False))
         return {float(p.detach().flatten()[0]) for p in model.parameters()}
 
     model = torch.nn.Linear(3, 1)
     optimizer = torch.optim.AdamW(model.parameters())
     fill(1.0)
-    save_full(tmp_path, 4, model, optimizer)
+    save_full(tmp_path, 4, TrainingState(model, optimizer, groups=False))
     (tmp_path / "step-000000004" / "random-000001").write_bytes(b"of a second rank")
     fill(2.0)
     with monkeypatch.context() as full_disk:
         full_disk.setattr(CheckedWriter, "finish", no_space)
         with pytest.raises(CheckpointError, match=r"step 4: rank 0: .*no space left"):
-            save_full(tmp_path, 4, model, optimizer)
+            save_full(tmp_path, 4, TrainingState(model, optimizer, groups=False))
     assert full_steps(tmp_path) == [4]
     assert loaded() == {1.0}
     fill(2.0)
-    save_full(tmp_path, 4, model, optimizer)
+    save_full(tmp_path, 4, TrainingState(model, optimizer, groups=False))
     assert loaded() == {2.0}
     (folder,) = tmp_path.glob("step-*")
     assert len(list(folder.glob("*.data"))) == 1  # neither the broken-off one nor the first
@@ -244,3 +251,23 @@ def test_rounds_of_the_running_checkpoint_that_begin_to_fail_are_warned_of_once(
     assert warned[0].filename == __file__  # where the script leaves its `with`
     train_to(4)
     assert generation._running.checkpoint.step(5).durable_step == 4
+
+
+def test_a_full_disk_under_the_first_round_after_a_rollback_ends_no_run(
+    alone, tmp_path, monkeypatch
+):
+    """What the slot holds is of steps that were given up: it must not come back later."""
+    folders = {"running": tmp_path / "running", "full": tmp_path / "full", "full_every_steps": 2}
+    _, train_to = begun(running_options={"policy": "full"}, **folders)
+    for step in (1, 2, 3):
+        train_to(step)
+    with monkeypatch.context() as full_disk:
+        full_disk.setattr(SlotWriter, "commit", no_space)
+        with pytest.warns(UserWarning, match="no space left; its blocks of steps given up are now"):
+            generation, train_to = begun(from_step=2, running_options={"policy": "full"}, **folders)
+        assert (generation.report.source, generation.report.step) == ("resume", 2)
+    assert {age.step for age in block_ages(tmp_path / "running" / "kept-1")} == {3}
+    assert 3 not in {age.step for age in block_ages(tmp_path / "running")}
+    train_to(3)
+    generation._running.checkpoint.wait()
+    assert {age.step for age in block_ages(tmp_path / "running")} == {3}

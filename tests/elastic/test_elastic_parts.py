@@ -73,7 +73,7 @@ def test_an_image_brings_a_shard_back_with_moments_counts_and_random_state():
     put_image(others, image)
     assert fingerprint(others) == fingerprint(pieces)
     assert torch.equal(torch.rand(4), expected)
-    assert {float(p.shard.value("step")) for p in others if p.name == "step"} == {3.0}
+    assert {float(p.owner.value("step")) for p in others if p.name == "step"} == {3.0}
     with pytest.raises(CheckpointError, match="build the same model"):
         put_image(others, image[16:])
 
@@ -326,7 +326,7 @@ def test_shards_that_a_rollback_left_apart_do_not_go_on_together(steps, expected
         )
         generation = Generation(group, Membership(3, ("w0", "w1")), slot, store)
         state = trained(slot)
-        generation.recover(state.model, state.optimizers[0])
+        generation.recover(state.models[""], state.optimizers[0])
         return generation.report.source, generation.report.step
 
     with ThreadPoolExecutor(2) as pool:

@@ -155,7 +155,8 @@ class TrainingState:
             optimizers = [optimizers]
         models = {"": model} if isinstance(model, nn.Module) else dict(model)
         self.models, self.optimizers = models, list(optimizers)
-        self._tensors = TensorState(tensors or {}, replica=replica)
+        self.tensors = tensors or {}
+        self._tensor_state = TensorState(self.tensors, replica=replica)
         self._objects = objects or {}
         for name, one in self._objects.items():
             check_stateful(name, one)
@@ -236,7 +237,7 @@ class TrainingState:
 
     def _named_once(self, places: Mapping[str, TensorPlace]) -> list[Shard]:
         """The shards of the plain tensors, if no tensor of a model has their name."""
-        shards = self._tensors.shards()
+        shards = self._tensor_state.shards()
         for shard in shards:
             if shard.spec.fqn in places:
                 raise CheckpointError(
@@ -270,7 +271,7 @@ class TrainingState:
         moments = tuple(len(inner.state) for inner in self._local)
         groups = tuple(len(g["params"]) for inner in self._local for g in inner.param_groups)
         signatures = tuple(tensor_signature(model) for model in self.models.values())
-        return hash((signatures, moments, groups, self._tensors.fingerprint()))
+        return hash((signatures, moments, groups, self._tensor_state.fingerprint()))
 
     def materialise(self) -> None:
         """Create the moments of parameters that have none; see `create_moments`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -81,31 +81,43 @@ class Generation:
 
         return init_device_mesh(kind or device(), (self.world,), mesh_dim_names=names_)
 
-    def recover(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
-        """Bring the rebuilt model to the state on which all ranks agree; returns its step.
+    def recover(
+        self,
+        parts: nn.Module | Mapping[str, object],
+        optimizer: torch.optim.Optimizer | None = None,
+    ) -> int:
+        """Bring the rebuilt state to the one on which all ranks agree; returns its step.
 
-        Call it once, right after building model and optimizer. At the start of a run the state
-        stays as it was built.
+        Call it once, right after building everything. At the start of a run the state stays as it
+        was built.
+
+        Args:
+            parts: modules, optimizers, tensors and objects with `state_dict`, as for
+                `RunningCheckpoint`; or a model alone, with its optimizer: then schedulers and
+                parameter groups are for `train` to set from the step.
+            optimizer: with a model alone.
 
         Raises:
             UsageError: nothing that the policy allows can recover the lost shards; or it was
-                called before in this generation.
+                called before in this generation; or a part cannot be saved.
             CheckpointError: the model is not what it was in the generation before.
         """
         self._enter(GenerationState.RECOVERING)
         begin_s = time.time()
-        self._shard = ModelShard.of(model, optimizer)
+        protection = self._group.protection
+        self._shard = ModelShard.of(parts, optimizer, objects_bytes=protection.objects_bytes)
         self._buddies = self._open_buddies()
         report = self._report = Recovery(self._scope(self._buddies), self._shard).run()
         self._time_restore(report)
         root, fresh = self._group.protection.running, report.source == "start"
         if root is not None and fresh:
             keep_earlier_run(root, self._messages, self.slot)
+        whole_save = report.source in ("start", "resume", "rollback")
         self._running = RunningGuard.open(
-            self._group.protection, self.slot, self._shard, fresh=fresh
+            self._group.protection, self.slot, self._shard, rolled_back=whole_save
         )
-        if self._running is not None and report.source in ("start", "resume", "rollback"):
-            self._running.save_all(report.step, fresh=fresh)
+        if self._running is not None and whole_save:
+            self._running.save_all(report.step)
         group = self._group
         self._full = FullSchedule(group.protection, self.slot, group.timings, report.step)
         group.recovered(self.membership, report, begin_s)
@@ -117,8 +129,9 @@ class Generation:
     def update(self, step: int) -> Iterator[None]:
         """Guard one update: a vote of all ranks before it, copies of the shard after it.
 
-        Only what changes parameters and moments (`optimizer.step()`) belongs inside, and no
-        collective: then survivors of a failure differ by at most one update.
+        What changes parameters, moments and objects belongs inside (`optimizer.step()`, the
+        scheduler's, the scaler's), and no collective: then survivors of a failure differ by at most
+        one update.
 
         Raises:
             RankFailedError: the ranks are not at the same step.
@@ -191,6 +204,7 @@ class Generation:
 
     def _guard(self, step: int, shard: ModelShard) -> None:
         """Copy the updated shard to wherever it is guarded."""
+        shard.capture_objects(step)
         if self._group.protection.buddy and self._buddies is not None:
             self._buddies.copy(shard.pieces, step)
         if self._running is not None:

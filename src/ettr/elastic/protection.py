@@ -22,6 +22,8 @@ class Protection:
         running_options: For `RunningCheckpoint`: policy, budget, every_steps, ...
         full: Folder of full checkpoints, each of one step, through torch.distributed.checkpoint.
         full_every_steps: A full checkpoint is due at steps that this divides.
+        objects_bytes: Room for objects (schedulers, loaders) in each copy of a shard; None: four
+            times what they take when they are built, at least 64 KiB.
         mttf_s: Mean time to failure of the whole job. With it `full_every_steps` holds only until
             the first save; from then on the distance is the one of largest expected ETTR, from the
             measured stall and step time.
@@ -33,6 +35,7 @@ class Protection:
     running_options: Mapping[str, Any] = field(default_factory=dict)
     full: Path | None = None
     full_every_steps: int = 100
+    objects_bytes: int | None = None
     mttf_s: float | None = None
     recovery: RecoveryPolicy = field(default_factory=RecoveryPolicy)
 

@@ -1,4 +1,4 @@
-"""A rank's shard as one flat run of bytes: parameters, moments, step counts, and random state.
+"""A rank's shard as one flat run of bytes: parameters, moments, step counts, objects, random state.
 
 Every rank that holds the same slot lays it out alike, so that an image taken on one process can be
 put into the model of its replacement.
@@ -14,14 +14,72 @@ import torch
 from torch import Tensor
 
 from ettr.checkpoint import CheckpointError, TrainingState
+from ettr.checkpoint.object_selection import choose_objects
+from ettr.checkpoint.tensors.objects import ObjectRecord, encode_objects, unpack_objects
 from ettr.checkpoint.tensors.shards import Shard
+from ettr.errors import UsageError
 
 _ALIGN = 16
 _NUMBER_BYTES = 8
+_LEAST_ROOM_BYTES = 1 << 16
+_GROWTH = 4  # objects may grow to so many times what they take when they are built
+OBJECTS = "objects"
 
 # A tensor, or a number where the optimizer keeps one (a step count).
 Part = Tensor | float
 PartName = tuple[str, str]  # parameter, and which part of it: `param`, or the name of a moment
+
+
+class ObjectBuffer:
+    """The objects and parameter groups of a rank, as they were after its last update.
+
+    A tensor of fixed size, so that images of all generations have one layout. Between two updates
+    the objects themselves run ahead: a loader has handed out the next batch when a rank is lost.
+
+    Raises:
+        UsageError: the objects do not fit.
+    """
+
+    def __init__(self, state: TrainingState, room_bytes: int | None) -> None:
+        self._state = state
+        n_bytes = len(encode_objects(state.objects(), state.groups(), 0))
+        if room_bytes is None:
+            room_bytes = max(_LEAST_ROOM_BYTES, 1 << (_GROWTH * n_bytes - 1).bit_length())
+        self.tensor = torch.zeros(-(-room_bytes // _ALIGN) * _ALIGN, dtype=torch.uint8)
+        self.capture(0)
+
+    @property
+    def record(self) -> ObjectRecord:
+        """What was captured last."""
+        return unpack_objects(self.tensor.numpy().data)
+
+    def capture(self, step: int) -> None:
+        """Take the state of the objects as it is now, of this step.
+
+        Raises:
+            UsageError: it does not fit, or cannot be saved.
+        """
+        raw = encode_objects(self._state.objects(), self._state.groups(), step)
+        if len(raw) > self.tensor.numel():
+            raise UsageError(
+                f"objects of {len(raw)} bytes do not fit into the {self.tensor.numel()} that each "
+                f"copy of a shard has for them; give Protection(objects_bytes=...) more"
+            )
+        self.tensor[: len(raw)] = torch.frombuffer(bytearray(raw), dtype=torch.uint8)
+
+    def put(self, value: Tensor) -> None:
+        """Hand the objects what another buffer held.
+
+        Raises:
+            CheckpointError: it does not fit to the objects.
+        """
+        self.tensor.copy_(value)
+        choice = choose_objects(self._state, {"": self.record}, None)
+        if choice.reasons:
+            raise CheckpointError(
+                f"{'; '.join(choice.reasons)}; build the same objects in every generation"
+            )
+        choice.load(self._state)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +90,7 @@ class Piece:
         shape: None for a number.
     """
 
-    shard: Shard
+    owner: Shard | ObjectBuffer
     name: str
     shape: tuple[int, ...] | None
     offset: int
@@ -41,23 +99,33 @@ class Piece:
     @property
     def part(self) -> PartName:
         """The parameter and which part of it."""
-        return self.shard.spec.fqn, self.name
+        fqn = self.owner.spec.fqn if isinstance(self.owner, Shard) else OBJECTS
+        return fqn, self.name
 
     def live(self) -> Part:
         """The part itself as it is now, not a copy."""
-        return self.shard.value(self.name)
+        if isinstance(self.owner, ObjectBuffer):
+            return self.owner.tensor
+        return self.owner.value(self.name)
 
     def put(self, value: Part) -> None:
-        """Copy a value into the live part."""
+        """Copy a value into the live part; objects are handed theirs."""
+        if isinstance(self.owner, ObjectBuffer):
+            self.owner.put(torch.as_tensor(value))
+            return
         live = self.live()
         if isinstance(live, Tensor):
             live.detach().copy_(torch.as_tensor(value))
         else:
-            self.shard.set_number(self.name, type(live)(float(value)))
+            self.owner.set_number(self.name, type(live)(float(value)))
 
 
-def pieces_of(state: TrainingState) -> list[Piece]:
-    """The pieces of a rank's state in the order of its image."""
+def pieces_of(state: TrainingState, *, objects_bytes: int | None = None) -> list[Piece]:
+    """The pieces of a rank's state in the order of its image; objects come last.
+
+    Args:
+        objects_bytes: room for objects; None: four times what they take now, at least 64 KiB.
+    """
     pieces: list[Piece] = []
     offset = 0
     for shard in state.shards():
@@ -68,6 +136,10 @@ def pieces_of(state: TrainingState) -> list[Piece]:
                 shape, n_bytes = tuple(value.shape), value.numel() * value.element_size()
             pieces.append(Piece(shard, component.name, shape, offset, n_bytes))
             offset += -(-n_bytes // _ALIGN) * _ALIGN
+    if state.objects() or state.groups():
+        buffer = ObjectBuffer(state, objects_bytes)
+        n_bytes = buffer.tensor.numel()
+        pieces.append(Piece(buffer, OBJECTS, (n_bytes,), offset, n_bytes))
     return pieces
 
 
@@ -123,7 +195,7 @@ def put_parts(pieces: Sequence[Piece], parts: Mapping[PartName, Part]) -> None:
             shape = tuple(value.shape) if isinstance(value, Tensor) else None
             if value is None or shape != piece.shape:
                 raise CheckpointError(
-                    f"{piece.shard.spec.fqn}: its {piece.name} had shape {shape} before the "
+                    f"{piece.part[0]}: its {piece.name} had shape {shape} before the "
                     f"failure and has {piece.shape} now; build the same model in every generation"
                 )
             piece.put(value)

@@ -1,6 +1,7 @@
 """Full checkpoints of one step, for rollback: DCP with a checksum for each tensor, no pickle.
 
-Each rank's random state is saved with the tensors, so that a rollback draws what it drew before.
+Each rank's random state is saved with the tensors, so that a rollback draws what it drew before,
+and so are its objects and parameter groups.
 Each checkpoint has its folder, `step-<number>`; one whose saving was broken off has no metadata and
 is skipped. A step that is done again after a rollback is saved into its folder, where the earlier
 checkpoint remains until the new one is durable.
@@ -13,10 +14,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
 from torch.distributed.checkpoint.state_dict import get_model_state_dict
@@ -27,30 +27,45 @@ from ettr.checkpoint import (
     CheckedReader,
     CheckedWriter,
     CheckpointError,
+    TrainingState,
     read_values,
     rng_state,
     set_rng_state,
     write_values,
 )
 from ettr.checkpoint.dcp import METADATA
+from ettr.checkpoint.object_selection import GROUPS, choose_objects
+from ettr.checkpoint.tensors.objects import encode_objects, unpack_objects
 from ettr.checkpoint.tensors.shards import local_tensor
 
 _N_KEPT = 2
 
 
-def tensors_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+def tensors_of(state: TrainingState) -> dict[str, Tensor]:
     """Parameters, buffers and moments by name: the live (sharded) tensors, for DCP in place.
 
     What is not sharded, a step count, is left out where the rank has no element of its parameter:
     such a count is never updated, and DCP saves one rank's for all.
     """
-    tensors = {k: v for k, v in get_model_state_dict(model).items() if isinstance(v, Tensor)}
-    for fqn, parameter in model.named_parameters():
-        held = local_tensor(parameter).numel() > 0
-        for name, value in optimizer.state.get(parameter, {}).items():
-            if isinstance(value, Tensor) and (held or value.shape == parameter.shape):
-                tensors[f"{fqn}#{name}"] = value
+    tensors = dict(state.tensors)
+    for prefix, model in state.models.items():
+        before = f"{prefix}." if prefix else ""
+        for name, value in get_model_state_dict(model).items():
+            if isinstance(value, Tensor):
+                tensors[f"{before}{name}"] = value
+        for fqn, parameter in model.named_parameters():
+            held = local_tensor(parameter).numel() > 0
+            for name, value in _moments(state, parameter):
+                if held or value.shape == parameter.shape:
+                    tensors[f"{before}{fqn}#{name}"] = value
     return tensors
+
+
+def _moments(state: TrainingState, parameter: Tensor) -> Iterator[tuple[str, Tensor]]:
+    for optimizer in state.optimizers:
+        for name, value in optimizer.state.get(parameter, {}).items():
+            if isinstance(value, Tensor):
+                yield name, value
 
 
 def full_steps(root: Path) -> list[int]:
@@ -63,7 +78,7 @@ def full_steps(root: Path) -> list[int]:
     )
 
 
-def save_full(root: Path, step: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+def save_full(root: Path, step: int, state: TrainingState) -> None:
     """Save all ranks' state of one step; every rank calls it. The two newest are kept.
 
     Raises:
@@ -74,7 +89,7 @@ def save_full(root: Path, step: int, model: nn.Module, optimizer: torch.optim.Op
     try:
         with _dcp_failures(f"no full checkpoint of step {step}"):
             dcp.state_dict_saver.save(
-                tensors_of(model, optimizer), storage_writer=_Writer(folder, step)
+                tensors_of(state), storage_writer=_Writer(folder, step, state)
             )
     except CheckpointError:
         if dist.get_rank() == 0 and not (folder / METADATA).exists():
@@ -84,23 +99,46 @@ def save_full(root: Path, step: int, model: nn.Module, optimizer: torch.optim.Op
         _tidy(root, folder)
 
 
-def load_full(root: Path, step: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Copy a full checkpoint into the live tensors and set the random states; every rank calls it.
+def load_full(root: Path, step: int, state: TrainingState) -> None:
+    """Copy a full checkpoint into the live state and set the random states; every rank calls it.
 
-    A rank that the saved job did not have keeps its random state.
+    A rank that the saved job did not have keeps its random state, and takes objects that all ranks
+    of that job had in the same state.
 
     Raises:
         CheckpointError: on every rank, where any met a damaged item; on one rank, where its random
-            state is damaged. The state is then half loaded.
+            state is damaged, or its objects were not saved. The state is then half loaded.
         RuntimeError: the group broke meanwhile.
     """
     folder = _folder_of(root, step)
-    tensors = tensors_of(model, optimizer)
+    tensors = tensors_of(state)
     with _dcp_failures(f"full checkpoint of step {step}"):
         dcp.state_dict_loader.load(tensors, storage_reader=CheckedReader(folder))
     random_state = _random_state_of(folder, dist.get_rank())
     if random_state.exists():
         set_rng_state(read_values(random_state).values["rng"])
+    if state.objects() or state.groups():
+        _load_objects(state, folder)
+
+
+def _load_objects(state: TrainingState, folder: Path) -> None:
+    """Hand over the objects of this rank or, if the saved job had no such rank, those of all.
+
+    Raises:
+        CheckpointError: they were not saved, are damaged, or do not fit.
+    """
+    own = _random_state_of(folder, dist.get_rank())
+    files = [own] if own.exists() else sorted(folder.glob("random-*"))
+    records = {
+        path.name: unpack_objects(values["objects"])
+        for path in files
+        if "objects" in (values := read_values(path).values)
+    }
+    choice = choose_objects(state, records, None)
+    if choice.reasons or GROUPS in choice.missing:
+        reasons = "; ".join(choice.reasons) or "no parameter groups were saved"
+        raise CheckpointError(f"{folder}: {reasons}")
+    choice.load(state)
 
 
 def _tidy(root: Path, newest: Path) -> None:
@@ -119,12 +157,14 @@ def _tidy(root: Path, newest: Path) -> None:
 class _Writer(CheckedWriter):
     """Also writes each rank's random state, so that DCP reports its failure to every rank."""
 
-    def __init__(self, folder: Path, step: int) -> None:
+    def __init__(self, folder: Path, step: int, state: TrainingState) -> None:
         super().__init__(folder)
-        self._step = step
+        self._step, self._state = step, state
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
-        write_values(_random_state_of(self.path, dist.get_rank()), {"rng": rng_state()}, self._step)
+        objects = encode_objects(self._state.objects(), self._state.groups(), self._step)
+        values = {"rng": rng_state(), **({"objects": objects} if objects else {})}
+        write_values(_random_state_of(self.path, dist.get_rank()), values, self._step)
         return super().write_data(plan, planner)
 
 

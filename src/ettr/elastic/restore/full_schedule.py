@@ -45,7 +45,7 @@ class FullSchedule:
             return
         begin_s = time.monotonic()
         try:
-            save_full(root, step, shard.model, shard.optimizer)
+            save_full(root, step, shard.state)
             self.stalls_s.append(time.monotonic() - begin_s)
         except CheckpointError as error:
             # A full disk is no reason to end a run that has what it needs to go on.

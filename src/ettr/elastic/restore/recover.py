@@ -9,6 +9,7 @@ lives, a full checkpoint, or the running checkpoint for all shards (composite) i
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -26,6 +27,7 @@ from ettr.elastic.membership.control_store import RankMessages
 from ettr.elastic.protection import Protection
 from ettr.elastic.restore.full_checkpoint import full_steps, load_full
 from ettr.elastic.restore.model_shard import ModelShard
+from ettr.elastic.restore.object_agreement import settle_objects
 from ettr.elastic.restore.rank_inventory import Holdings, RankInventory, RecoveryReport
 from ettr.elastic.restore.running_source import CopyAge, RunningSource
 from ettr.recovery import RecoverySource, RunTimings, Situation, decide, predicted_perturbation
@@ -169,6 +171,7 @@ class Recovery:
         if decision.choice is RecoverySource.PARTIAL and self._running is not None:
             oldest = self._running.restore_lost(inventory)
             if oldest is not None:
+                self._settle_objects(inventory.reached)
                 return replace(
                     report,
                     stale_steps=situation.stale_steps,
@@ -183,12 +186,24 @@ class Recovery:
     def _accept(self, inventory: RankInventory) -> RecoveryReport:
         """Nothing was lost, no image is kept: shards that differ by one update go on together."""
         put_parts(self._pieces, self._shards.live or {})
+        self._settle_objects(inventory.reached)
         return RecoveryReport(
             generation=self._scope.number,
             source=str(RecoverySource.PARTIAL),
             step=inventory.reached,
             reached_step=inventory.reached,
         )
+
+    def _settle_objects(self, reached_step: int) -> None:
+        """Objects that lag behind take the state of a rank that does not, where they are alike."""
+        if self._shard.objects is not None:
+            settle_objects(
+                self._shard.objects,
+                self._scope.messages,
+                root=self._protection.running,
+                slot=self._scope.slot,
+                reached_step=reached_step,
+            )
 
     def _from_memory(self, inventory: RankInventory, step: int) -> None:
         """Every rank to one step: its own memory, or its buddy's."""
@@ -210,9 +225,15 @@ class Recovery:
         for step in inventory.full:
             failed = False
             try:
-                load_full(root, step, self._shard.model, self._shard.optimizer)
-            except (CheckpointError, OSError):
+                load_full(root, step, self._shard.state)
+                self._shard.capture_objects(step)
+            except (CheckpointError, OSError) as error:
                 failed = True
+                warnings.warn(
+                    f"full checkpoint of step {step}, slot {self._scope.slot}: {error}; an earlier "
+                    f"state is taken",
+                    stacklevel=2,
+                )
             ranks = self._scope.messages.gather(f"full-{step}", _FullLoad(failed))
             if not any(rank.failed for rank in ranks):
                 return step
@@ -235,6 +256,7 @@ class Recovery:
             if decision.choice is RecoverySource.COMPOSITE:
                 self._chosen_s = composite.began_s
                 self._shards.drop_images()
+                self._settle_objects(situation.reached_step)
                 return replace(
                     report,
                     source=str(RecoverySource.COMPOSITE),

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ettr.checkpoint import CheckpointError, FencedError, RunningCheckpoint, block_ages, fence
+from ettr.checkpoint.slots.earlier_records import keep_aside
+from ettr.checkpoint.slots.ownership import slot_folder
 from ettr.elastic.membership.control_store import RankMessages
 from ettr.elastic.protection import Protection
 from ettr.elastic.restore.model_shard import ModelShard
@@ -26,18 +28,16 @@ class RunningGuard:
 
     @classmethod
     def open(
-        cls, protection: Protection, slot: int, shard: ModelShard, *, fresh: bool
+        cls, protection: Protection, slot: int, shard: ModelShard, *, rolled_back: bool
     ) -> RunningGuard | None:
         """Take over a slot of the running checkpoint.
 
         Args:
-            fresh: the slot holds nothing yet, so a failure is only warned of.
+            rolled_back: the slot may hold blocks of steps that the run has gone back behind;
+                without room for a new file they are moved aside.
 
         Returns:
-            None where no running checkpoint is kept, or a fresh one has no room.
-
-        Raises:
-            CheckpointError: there is no room for it, and the slot is not fresh.
+            None where no running checkpoint is kept, or it has no room, which is warned of.
         """
         root = protection.running
         if root is None:
@@ -56,11 +56,10 @@ class RunningGuard:
         except FencedError:
             raise
         except CheckpointError as error:
-            if not fresh:
-                raise
+            kept = _give_up_steps(slot_folder(root, slot), generation) if rolled_back else ""
             warnings.warn(
-                f"running checkpoint, slot {slot}: {error}; training goes on without it until the "
-                f"next generation",
+                f"running checkpoint, slot {slot}: {error}{kept}; training goes on without it "
+                f"until the next generation",
                 stacklevel=3,
             )
             return None
@@ -84,15 +83,12 @@ class RunningGuard:
             )
         self._error = error
 
-    def save_all(self, step: int, *, fresh: bool) -> None:
-        """Save every block.
+    def save_all(self, step: int) -> None:
+        """Save every block; a failure is only warned of, since later rounds fill the slot.
 
-        Args:
-            fresh: the slot holds nothing yet, so a failure is only warned of: later rounds fill
-                it. Else it holds blocks of steps that the run has gone back behind.
+        What the slot held before is moved aside then: the run begins, or has gone back behind it.
 
         Raises:
-            CheckpointError: it cannot be written, and the slot is not fresh.
             FencedError: another process has taken this slot.
         """
         try:
@@ -100,17 +96,26 @@ class RunningGuard:
         except FencedError:
             raise
         except CheckpointError as error:
-            if not fresh:
-                raise
             self._error = str(error)
+            kept = _give_up_steps(self.checkpoint.folder, self.checkpoint.generation)
             warnings.warn(
-                f"running checkpoint, slot {self._slot}: {error}; training goes on", stacklevel=3
+                f"running checkpoint, slot {self._slot}: {error}{kept}; training goes on",
+                stacklevel=3,
             )
 
     def close(self) -> None:
         """Finish the latest round if that is possible."""
         with suppress(EttrError):
             self.checkpoint.close()
+
+
+def _give_up_steps(folder: Path, generation: int) -> str:
+    """Move aside what a slot held before a generation; what became of it, in words."""
+    try:
+        kept = keep_aside(folder, before=generation)
+    except OSError as error:
+        return f"; what it holds of steps given up cannot be moved aside ({error})"
+    return "" if kept is None else f"; its blocks of steps given up are now in {kept}"
 
 
 @dataclass(frozen=True, slots=True)

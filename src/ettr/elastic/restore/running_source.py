@@ -119,7 +119,9 @@ class RunningSource:
         oldest: int | None = inventory.reached
         if self._slot in inventory.lost:
             try:
-                oldest = restore(self._root, self._shard.state, slot=self._slot).oldest_step
+                report = restore(self._root, self._shard.state, slot=self._slot)
+                oldest = report.oldest_step
+                self._shard.capture_objects(report.objects_step or 0)
             except CheckpointError:
                 oldest = None
         elif self._shards.live is not None:
@@ -197,6 +199,7 @@ class RunningSource:
             )
         except CheckpointError:
             return _CompositePart()
+        self._shard.capture_objects(report.objects_step or 0)
         part = _CompositePart(report.mean_step, report.oldest_step)
         moved = report.perturbation
         if moved is None or moved.unmeasured:
