@@ -221,11 +221,7 @@
   // why the scheme cannot be used at this size; null where it can, or none is chosen
   function obstacle() {
     const one = scheme(state);
-    if (!one || one.obstacle) { return one && one.obstacle; }
-    if (nodes(state) < one.min_nodes) { return "it needs " + one.min_nodes + " nodes or more; use more nodes"; }
-    const needs = forms.affine(one.host_bytes, nodes(state), state.restart_s);
-    return needs > given.host_bytes
-      ? "it needs " + (needs / 1e9).toPrecision(3) + " GB of a node's memory; use more nodes" : null;
+    return one && forms.obstacle(one, inner(state), given.host_bytes);
   }
 
   function showScheme() {

@@ -157,5 +157,16 @@ const forms = (function () {
     return Math.exp(at(middle) >= most ? middle : grid[peak]);
   }
 
-  return { longRun, optimalShare, paper, levels, schemeLevels, schemeBest, affine };
+  // why a job cannot use a scheme; null where it can
+  function obstacle(scheme, s, hostBytes) {
+    if (scheme.obstacle) { return scheme.obstacle; }
+    if (s.nodes < scheme.min_nodes) {
+      return "it needs " + scheme.min_nodes + " nodes or more; use more nodes";
+    }
+    const needs = affine(scheme.host_bytes, s.nodes, s.restart);
+    return needs > hostBytes
+      ? "it needs " + (needs / 1e9).toPrecision(3) + " GB of a node's memory; use more nodes" : null;
+  }
+
+  return { longRun, optimalShare, paper, levels, schemeLevels, schemeBest, affine, obstacle };
 })();
