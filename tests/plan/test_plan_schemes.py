@@ -290,7 +290,14 @@ def test_replay_of_replicas_needs_no_log() -> None:
     assert terms.slowdown == 0
     assert terms.responses[Domain.NODE].level is RecoveryLevel.SOFT
     logged = LoggingReplay().terms(replace(JOB, logged_bytes_per_step=1e9))
-    assert logged.storage_bytes > 2 * JOB.state_bytes
+    # a log of 1 GB in 20 s, for an hour and the 14 s of a write
+    assert logged.storage_bytes == pytest.approx(2 * JOB.state_bytes + 1e9 / 20 * (3600 + 14))
+    ranked = by_name(
+        rank(replace(JOB, n_nodes=8, host_bytes=1e15, logged_bytes_per_step=1e9), RATES)
+    )
+    interval_s = ranked["logging and replay"].interval_s
+    assert interval_s is not None
+    assert interval_s <= 3600.0 * (1 + 1e-9)
     assert logged.responses[Domain.NODE].lost_staleness_share == 0.5
 
 

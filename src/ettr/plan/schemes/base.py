@@ -171,7 +171,8 @@ class Terms:
         lag_s: From a stall until the checkpoint can be used.
         shortest_interval_s: Light checkpoints cannot come faster.
         two_levels: Durable checkpoints are taken apart from the light ones.
-        durable_period_s: Time between them, with two levels; 0 for one with every light one.
+        durable_period_s: Time between them, with two levels, 0 for one with every light one; with
+            one level the longest interval, 0 where nothing bounds it.
         durable_stall_s: Training stops so long for each of them, in addition.
         durable_lag_s: From that stall until it can be used.
         min_nodes: The scheme needs so many nodes, such as a group that shares a parity.

@@ -21,7 +21,7 @@ class LoggingReplay(Scheme):
     source = "Swift (Zhong et al., arXiv 2302.06173; IEEE TPDS 2024)"
     assumptions = (
         "`replay_share` and `slowdown` are assumed: measure them on the pipeline. Checkpoints go "
-        "on during a replay, a further failure adds its own, the log is kept for a durable period."
+        "on during a replay, a further failure adds its own; each checkpoint drops the log before."
     )
     assumed = ("replay_share", "slowdown")
 
@@ -36,7 +36,10 @@ class LoggingReplay(Scheme):
                 lost_staleness_share=self.replay_share,
             )
         back = Response(RecoveryLevel.LIGHT, job.full_restart_s)
-        log_bytes = job.logged_bytes_per_step * job.durable_period_s / job.step_s
+        logs = job.replicas == 1
+        # from one durable checkpoint until the next can be used
+        logged_s = job.durable_every_s + job.write_alone_s
+        log_bytes = job.logged_bytes_per_step * logged_s / job.step_s
         return Terms(
             responses={
                 Domain.PROCESS: repaired,
@@ -45,11 +48,12 @@ class LoggingReplay(Scheme):
                 Domain.JOB: back,
             },
             stall_s=job.snapshot_s,
-            slowdown=0.0 if job.replicas > 1 else self.slowdown,
+            slowdown=self.slowdown if logs else 0.0,
             lag_s=job.write_alone_s,
             shortest_interval_s=max(job.step_s, job.write_alone_s),
+            durable_period_s=job.durable_every_s if logs else 0.0,
             host_bytes=job.shard_bytes,
-            storage_bytes=2 * job.state_bytes + (0.0 if job.replicas > 1 else log_bytes),
+            storage_bytes=2 * job.state_bytes + (log_bytes if logs else 0.0),
             min_nodes=2,
             obstacle=None if job.replicas > 1 else _log_obstacle(job),
         )
