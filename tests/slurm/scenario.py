@@ -235,10 +235,11 @@ def _more_node_failures(cluster: SlurmCluster, story: Story) -> None:
         cluster.submit_heterogeneous("het_lost", *parts, script="sleep 600"),
         "NODE_FAIL",
     )
+    half_a_node = ("--gres=gpu:4", "--mem=1000")  # without a limit a job has all memory
     twins = [
         story.expect(
             name,
-            cluster.submit(name, "-w", "node3", "--gres=gpu:4", "--no-requeue", wrap="sleep 600"),
+            cluster.submit(name, "-w", "node3", *half_a_node, "--no-requeue", wrap="sleep 600"),
             "NODE_FAIL",
         )
         for name in ("twin_a", "twin_b")
