@@ -161,3 +161,28 @@ def test_failures_of_one_task_under_new_ids_are_one_crash_loop(tmp_path: Path):
     assert (loop.failures, loop.job_id, loop.job_ids) == (3, "72", ("70", "71", "72"))
     assert loop.node == "n6"
     assert loop.run_hours == pytest.approx(1 + 50 / 60 + 50 / 60)
+
+
+def test_explain_shows_each_attempt_its_own_lines(tmp_path: Path):
+    """The second attempt failed on the node of the first; another job was lost there too."""
+    sacct = (
+        job("80", "NODE_FAIL", ("08:00", "09:00"), "n[6-7]")
+        + job("80", "NODE_FAIL", ("09:03", "09:04"), "n[6-7]")
+        + job("81", "NODE_FAIL", ("08:30", "09:00"), "n6", user="bob")
+    )
+    times = {"80": ("09:00:01", "09:04:01"), "81": ("09:00:02",)}
+    log = "".join(
+        f"[{DAY}{at}.000] Killing JobId={job_id} on failed node n6\n"
+        for job_id, stamps in times.items()
+        for at in stamps
+    )
+    with site(tmp_path, sacct=HEAD + sacct, controller=log) as made:
+        told = {
+            job_id: [
+                [(one.role, f"{one.time:%H:%M:%S}") for one in attempt.observed]
+                for attempt in made.explain(job_id).attempts
+            ]
+            for job_id in ("80", "81")
+        }
+    assert told["80"] == [[("named", "09:00:01")], [("named", "09:04:01")]]
+    assert told["81"] == [[("named", "09:00:02")]]

@@ -23,7 +23,11 @@ def explain(
     explaining: opt.Explaining,
     json: opt.JsonOption = False,
 ) -> None:
-    """Show one job's history: attempts, nodes, events in the window, verdict, evidence."""
+    """Show one job's history: attempts, nodes, events in the window, verdict, evidence.
+
+    A heterogeneous job is one job, whichever of its parts is named. An array is explained task by
+    task; its id alone lists the tasks.
+    """
     from ettr.analysis import Analysis
     from ettr.report.document import plain
     from ettr.report.job_history import job_history_text
