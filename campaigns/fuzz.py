@@ -60,7 +60,7 @@ _NUMBERS = [b"-1", b"9" * 30, b"9" * 5000, b"1e308", b"NaN", b"-Infinity", b"184
 _LISTS = [b"x1y[0-199999]", b"n[1-999999999]", b"n[1-", b"n[1-900]x[1-900]", b"@all", b"n[3-1]"]
 _TEXTS = [b'"\\ud800"', b'"\\u0000"', b"[]", b"{}", b"null", b"true", b'""', b"'", b'"', b"\x1b[2J"]
 # what some pattern of a reader begins with: many of them in a row are its worst line
-_STARTS = [
+STARTS = [
     b"Xid (a)", b"nhc", b"1", b"[", b"ERROR: ", b" ", b"\\", b"a.", b"JobId=1 ", b"node n ",
     b"Reason=", b"FaultCode: ", b"2026-01-01T00:00:00 ", b"a|", b"XID 1,", b"key=", b"(", b"a-",
 ]  # fmt: skip
@@ -120,13 +120,13 @@ def _recoded(name: str, bom: bool) -> Mutation:
 
 
 def _long_line(rng: random.Random, data: bytes) -> bytes:
-    start = rng.choice(_STARTS)
+    start = rng.choice(STARTS)
     return _line([start * ((1 << 20) // len(start))])(rng, data)
 
 
 def _long_tail(rng: random.Random, data: bytes) -> bytes:
     """A megabyte within a line that is good so far."""
-    start = rng.choice(_STARTS)
+    start = rng.choice(STARTS)
     return _insert([start * ((1 << 20) // len(start))])(rng, data)
 
 
@@ -198,7 +198,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class _Sample:
+class Sample:
     """One dirty sample, made long, with the options of its twin and what reading it keeps."""
 
     source: str
@@ -239,14 +239,15 @@ def mutants(source: str, size: int) -> Outcome:
     outcome = Outcome()
     with tempfile.TemporaryDirectory(prefix="ettr-fuzz-") as folder:
         twins = sorted((SAMPLES / source).glob("*.expected.json"))
-        loaded = [_sample(source, twin, Path(folder)) for twin in twins]
+        loaded = [load_sample(source, twin, Path(folder)) for twin in twins]
         for number in range(size):
             rng = random.Random(f"{SEED} {source} {number}")  # noqa: S311
             _one(rng, number, loaded[number % len(loaded)], Path(folder), outcome)
     return outcome
 
 
-def _sample(source: str, twin: Path, folder: Path) -> _Sample:
+def load_sample(source: str, twin: Path, folder: Path) -> Sample:
+    """A sample made long, with its options and the records that it keeps."""
     path = twin.with_name(twin.name.removesuffix(".expected.json"))
     given = json.loads(twin.read_text())["options"]
     if "start" in given:
@@ -255,8 +256,8 @@ def _sample(source: str, twin: Path, folder: Path) -> _Sample:
     data = _long(path.read_bytes())
     whole = folder / f"whole-{path.name}"
     whole.write_bytes(data)
-    kept = _read(whole, source, options)
-    return _Sample(source, path, data, options, kept)
+    kept = read_sample(whole, source, options)
+    return Sample(source, path, data, options, kept)
 
 
 def _long(data: bytes) -> bytes:
@@ -274,7 +275,7 @@ def _long(data: bytes) -> bytes:
     return json.dumps(value).encode()
 
 
-def _one(rng: random.Random, number: int, sample: _Sample, folder: Path, outcome: Outcome) -> None:
+def _one(rng: random.Random, number: int, sample: Sample, folder: Path, outcome: Outcome) -> None:
     """Make one mutant, read it, and count what became of it."""
     kinds = rng.sample(sorted(MUTATIONS), rng.choice((1, 1, 2, 3)))
     if number % 7 == 0:
@@ -308,7 +309,7 @@ def _outcome(
         with _alarm(LATE_S):
             if by_store:
                 return "read", _ingest(path, name, options, folder), ""
-            return "read", _read(path, name, options), ""
+            return "read", read_sample(path, name, options), ""
     except AccountingError as error:
         return "wrong", 0, str(error)
     except EttrError:
@@ -319,7 +320,8 @@ def _outcome(
         return "traceback", 0, traceback.format_exc(limit=-4)
 
 
-def _read(path: Path, name: str | None, options: ReadOptions) -> int:
+def read_sample(path: Path, name: str | None, options: ReadOptions) -> int:
+    """Read a file as ingest does, without a store; returns the records kept."""
     head = head_of(path)
     source = named(name) if name else recognise(head, path.name)
     source.prints_local(head)

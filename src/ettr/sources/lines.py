@@ -12,6 +12,8 @@ from ettr.tables.text import clean, text_of
 CHUNK_BYTES = 1 << 20
 # a longer line is corrupt: its first part is kept, so that memory stays bounded
 LINE_LIMIT_BYTES = 8 << 20
+# no log line of a daemon is longer; what lies beyond is not searched
+SEARCHED_CHARACTERS = 1 << 16
 
 _NOT_FILE_STEM = re.compile(r"[^A-Za-z0-9_\-]+.*", re.DOTALL)
 _UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")

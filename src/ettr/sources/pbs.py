@@ -25,7 +25,8 @@ NAME = "pbs"
 _RECORD = re.compile(
     r"(?P<stamp>\d\d/\d\d/\d{4} \d\d:\d\d:\d\d);(?P<kind>[A-Za-z]{1,2});(?P<job>[^;]*);(?P<text>.*)"
 )
-_FIELD = re.compile(r'([A-Za-z_][\w.]*)=("(?:[^"\\]|\\.)*"|\S*)')
+# a name begins where no name is under way: a long word is looked at once
+_FIELD = re.compile(r'(?<![\w.])([A-Za-z_][\w.]*)=("(?:[^"\\]|\\.)*"|\S*)')
 _JOB = re.compile(r"(?P<number>\d+(?P<index>\[\d*\])?)(?:\.(?P<server>\S+))?")
 _VNODE_GPUS = re.compile(r"\bngpus=(\d+)")
 _CLOCK = re.compile(r"(\d+):(\d\d):(\d\d)")

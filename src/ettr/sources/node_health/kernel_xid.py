@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from ettr.sources.base import ReadOptions, Source
-from ettr.sources.lines import LINE_LIMIT_BYTES, chunks, first_texts
+from ettr.sources.lines import LINE_LIMIT_BYTES, SEARCHED_CHARACTERS, chunks, first_texts
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
 from ettr.sources.times import MONTHS, has_local_stamps, time_of
@@ -41,14 +41,15 @@ _PREFIXES = tuple(
         rf"{_ISO} ",
     )
 )
+# what lies between is bounded, so that a line's time does not grow as its square
 _XID = re.compile(
-    r"Xid \((?:PCI:)?(?P<pci>[0-9a-fA-F:.]+)\)[^:\d]*: (?P<code>\d{1,6})\b(?P<rest>.*)"
+    r"Xid \((?:PCI:)?(?P<pci>[0-9a-fA-F:.]{1,40})\)[^:\d]{0,80}: (?P<code>\d{1,6})\b(?P<rest>.*)"
 )
 _SXID = re.compile(
-    r"SXid \((?:PCI:)?(?P<pci>[0-9a-fA-F:.]+)\)[^:\d]*: (?P<code>\d{1,6})\b(?P<rest>.*)"
+    r"SXid \((?:PCI:)?(?P<pci>[0-9a-fA-F:.]{1,40})\)[^:\d]{0,80}: (?P<code>\d{1,6})\b(?P<rest>.*)"
 )
 _FALLEN = re.compile(
-    r"NVRM: (?:GPU at |GPU )?(?:PCI:)?(?P<pci>[0-9a-fA-F]{4,8}:[0-9a-fA-F:.]+?):? "
+    r"NVRM: (?:GPU at |GPU )?(?:PCI:)?(?P<pci>[0-9a-fA-F]{4,8}:[0-9a-fA-F:.]{1,40}?):? "
     r"?(?:GPU )?has fallen off the bus"
 )
 _NVLINK5 = re.compile(
@@ -148,7 +149,7 @@ def _lines_with(block: bytes, mark: bytes) -> Iterator[int]:
 
 
 def _text_line(file: LogRows, clock: _Clock, number: int, line: bytes) -> None:
-    text = text_of(line).replace("\x00", "\ufffd")
+    text = text_of(line[:SEARCHED_CHARACTERS]).replace("\x00", "\ufffd")
     for pattern in _PREFIXES:
         if found := pattern.match(text):
             break

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ettr.sources.base import ReadOptions, Source
-from ettr.sources.lines import first_texts, numbered_lines
+from ettr.sources.lines import SEARCHED_CHARACTERS, first_texts, numbered_lines
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
 from ettr.sources.times import MONTHS, has_local_stamps, time_of
@@ -43,7 +43,7 @@ _DISTRIBUTED = re.compile(r"^(?P<node>[\w.-]+)\s+\|\s+(?P<message>.*)$")
 _HEALTHY = re.compile(r"healthy\b", re.IGNORECASE)
 _FAULT_CODE = re.compile(r"FaultCode:\s*(NHC(?:\d{4}|NA))\b")
 _CHECK_WORD = re.compile(r"\b(check_\w+)")
-_HOST = re.compile(r"^\s*([A-Za-z0-9][\w.-]*)\s+(?:[\w./-]*nhc[\w.-]*(?:\[\d+\])?):")
+_HOST = re.compile(r"^\s*([A-Za-z0-9][\w.-]*)\s+([\w./-]+)(?:\[\d+\])?:")
 _MARKS = (b"Health check failed", b"NHC", b"nhc", b"atchdog", b" | ", b":healthy:")
 
 
@@ -93,7 +93,7 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     times = _Times(file)
     for number, line in numbered_lines(origin):
         file.count_read()
-        text = text_of(line).replace("\x00", "\ufffd").strip()
+        text = text_of(line[:SEARCHED_CHARACTERS]).replace("\x00", "\ufffd").strip()
         at = times.see(text, number) if text else 0
         seen = _observation(text[at:]) if any(mark in line for mark in _MARKS) else None
         if seen is None:
@@ -116,7 +116,8 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
 
 def _host(text: str) -> str | None:
     found = _HOST.match(text)
-    return found[1] if found else None
+    # the program's name without its folder
+    return found[1] if found and "nhc" in found[2].rpartition("/")[2] else None
 
 
 def _observation(text: str) -> dict[str, Any] | None:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from ettr.errors import SourceError
 from ettr.sources.base import ReadOptions, Source
 from ettr.sources.json_records import Json, JsonObject, as_object, load_json, number
-from ettr.sources.lines import numbered_texts
+from ettr.sources.lines import first_texts, numbered_texts
 from ettr.sources.log_rows import LogRows
 from ettr.sources.node_lists import NodeLists
 from ettr.sources.origin import Origin
@@ -23,7 +23,7 @@ from ettr.tables.text import clean
 NAME = "slurm-inventory"
 _MEBIBYTE = 1 << 20
 _PAIR = re.compile(r"(?:^|\s)([A-Z][A-Za-z]*)=(?=(\S*))")
-_REASON = re.compile(r"(?:^|\s)Reason=(.*?)(?:\s*\[(\S+?)@([^\]\s]+)\])?\s*$", re.MULTILINE)
+_REASON = re.compile(r"(?:^|\s)Reason=(.*)")
 _GPU_TYPE = re.compile(r"(?:^|,)(?:gres:)?gpu:([A-Za-z][^:,()]*):\d")
 _JSON_NODES = re.compile(rb'"(?:nodes|sinfo)"\s*:\s*\[')
 _JSON_OWN = re.compile(
@@ -46,7 +46,10 @@ def matches(head: bytes, file_name: str) -> float:
 
 def prints_local(head: bytes) -> bool:
     """Whether it says since when a node is down, which scontrol does in local time."""
-    return re.search(rb"Reason=.*\[\S+@\d{4}-", head) is not None
+    return any(
+        (reason := _REASON.search(line)) and re.match(r"\d{4}-", _reason(reason[1]).since)
+        for line in first_texts(head, most=2000)
+    )
 
 
 def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
@@ -159,16 +162,17 @@ class _Inventory:
             self._rows.reject(line_number, "bad-node", str(why), text)
 
     def _block_state(self, text: str, keys: dict[str, str]) -> Row | None:
-        reason = _REASON.search(text)
-        if not reason or not reason[3] or not keys.get("State"):
+        written = _REASON.search(text)
+        reason = _reason(written[1]) if written else _Reason("")
+        if not reason.since or not keys.get("State"):
             return None
-        since = datetime.fromisoformat(reason[3])
+        since = datetime.fromisoformat(reason.since)
         moment = within_years(
             since.astimezone(UTC) if since.tzinfo else self._rows.utc(since, is_ordered=False)
         )
         if moment is None:
-            raise ValueError(f"{reason[3]!r} is no time")
-        return _state(keys["State"], reason[1], reason[2] or "", moment)
+            raise ValueError(f"{reason.since!r:.100} is no time")
+        return _state(keys["State"], reason.text, reason.user, moment)
 
     def read_table(self) -> None:
         """`sinfo -N -l`: one line for each node and partition; it has no GPUs."""
@@ -261,6 +265,25 @@ class _Node:
             "memory_bytes": None if self.memory_mib is None else int(self.memory_mib) * _MEBIBYTE,
             "partitions": ",".join(name for name in self.partitions if name) or None,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class _Reason:
+    """Why a node is in its state, who said so, and since when; empty texts where it is not said."""
+
+    text: str
+    user: str = ""
+    since: str = ""
+
+
+def _reason(written: str) -> _Reason:
+    """A reason as scontrol writes it: `text [user@2026-03-01T00:00:00]`."""
+    written = written.rstrip()
+    text, bracket, stamp = written.rpartition("[")
+    user, at, since = stamp[:-1].partition("@")
+    if not (bracket and at and user and since and stamp.endswith("]")) or " " in stamp:
+        return _Reason(written)
+    return _Reason(text.rstrip(), user, since)
 
 
 def _state(spelled: str, reason: str, user: str, since: datetime) -> Row | None:

@@ -24,7 +24,7 @@ NAME = "slurm-jobs"
 _BATCH_JOBS = 20_000
 _START, _NO_JOBS = "JobId=", "No jobs in the system"
 # before its UserId a job has its ids and its name, which may hold spaces and equals signs
-_USER = re.compile(r"\sUserId=(?=[^()\n]*\(\d+\)\s)")
+_USER = re.compile(r"\sUserId=(?=[^()\n]{0,200}\(\d{1,10}\)\s)")
 _HEAD = re.compile(r"(?P<ids>JobId=.*?)\s(?:Job)?Name=(?P<name>.*)", re.DOTALL)
 _PAIR = re.compile(r"(?:^|\s)([A-Z][A-Za-z:/]*)=(\S*)")
 # from Command on there are texts of users, each up to the next key
@@ -68,7 +68,7 @@ def matches(head: bytes, _name: str) -> float:
     first = next((text for text in first_texts(head) if text.strip()), "")
     if not re.match(r"JobId=\d+ (?:\w+=\S+ )*(?:Job)?Name=", first):
         return 0.0
-    return 1.0 if re.search(rb"\sUserId=[^()\n]*\(\d+\) GroupId=", head) else 0.0
+    return 1.0 if re.search(rb"\sUserId=[^()\n]{0,200}\(\d{1,10}\) GroupId=", head) else 0.0
 
 
 def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 from ettr.errors import SourceError
 from ettr.sources.base import ReadOptions, Source
-from ettr.sources.lines import first_texts, numbered_texts
+from ettr.sources.lines import SEARCHED_CHARACTERS, first_texts, numbered_texts
 from ettr.sources.log_rows import LogRows
 from ettr.sources.node_lists import NodeLists
 from ettr.sources.origin import Origin
@@ -30,9 +30,10 @@ _STAMP = re.compile(
     r"(?P<offset_sys>Z|[+-]\d\d:?\d\d)? (?:\S+ )?slurmctld(?:\[\d+\])?: ?"
     r"|(?P<short_sys>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d) (?:\S+ )?slurmctld(?:\[\d+\])?: ?"
 )
+# what may lie between two words is bounded, so that a line's time does not grow as its square
 _JOB = (
     r"(?:job )?(?:JobId=|[Jj]ob_?[Ii]?[Dd]?[ =])"
-    r"(?P<{0}>\d+(?:_(?:\d+|\*|\[[^\]\s]*\]))?(?:\+\d+)?)(?:\(\d+\))?"
+    r"(?P<{0}>\d+(?:_(?:\d+|\*|\[[^\]\s]{{0,400}}\]))?(?:\+\d+)?)(?:\(\d+\))?"
 )
 _NODE = r"(?P<node>[^\s,;()=]*[^\s,;()=:])"
 _NODES = r"(?P<nodes>\S+)"
@@ -84,12 +85,12 @@ FORMS = (
     ),
     _form(r"Prolog (?:launch )?failure,? <JOB>", "PROLOG_ERROR", "warning"),
     _form(
-        r"(?:Node <NODE> |node=)(?:has low \S+ size|.*low socket\*core\S* count)",
+        r"(?:Node <NODE> |node=)(?:has low \S+ size|.{0,400}low socket\*core\S{0,40} count)",
         "CONFIG_MISMATCH",
         "warning",
     ),
     _form(
-        r"[Nn]ode <NODE>:? .*gres/(?:\S+) count (?:reported lower|too low)",
+        r"[Nn]ode <NODE>:? .{0,400}gres/\S{1,100} count (?:reported lower|too low)",
         "GRES_MISSING",
         "critical",
     ),
@@ -99,7 +100,7 @@ FORMS = (
     _form(r"REQUEST_KILL_JOB <JOB>", "CANCELLED", "ok"),
     _form(r"dependency can't be satisfied, cancelling <JOB>", "DEPENDENCY_NEVER", "ok"),
     _form(r"slurmctld version \S+ started on cluster (?P<cluster>\S+)", "CONTROLLER_START", "ok"),
-    _form(r"Terminate signal .*received", "CONTROLLER_STOP", "ok"),
+    _form(r"Terminate signal .{0,100}received", "CONTROLLER_STOP", "ok"),
 )
 
 _BY_STATE = {
@@ -125,7 +126,7 @@ _MAY_FIT = re.compile(
 
 _OWN_WORDS = re.compile(
     r"slurmctld|_slurm_rpc_|sched: |sched/backfill|_job_complete|update_node: |SchedulerParameters|"
-    r"Requeuing JobId|JobId=\d+ .*NodeList|select/cons|not responding, setting DOWN|"
+    r"Requeuing JobId|JobId=\d+ .{0,400}NodeList|select/cons|not responding, setting DOWN|"
     r"to reclaim resources for|due to failure of node|on failed node|agent/is_node_resp"
 )
 
@@ -178,7 +179,7 @@ class _ControllerLog:
             self.rows.count_skipped()
             return
         self.has_stamps = True
-        message = line[stamp.end() :]
+        message = line[stamp.end() : stamp.end() + SEARCHED_CHARACTERS]
         found = first_form(message)
         if found is None:
             self.rows.count_skipped()

@@ -18,6 +18,9 @@ from pathlib import PurePosixPath
 MAY_EXCLUDE = r"\s(?:--exclud|-[A-Za-z]*x)"
 MAY_DEPEND = r"\s(?:--dep|-[A-Za-z]*d)"
 
+# options come first; of a longer line, a script in --wrap perhaps, the rest is not looked at
+_LONGEST = 16_384
+
 _COMMANDS = frozenset({"sbatch", "salloc", "srun"})
 # Slurm 2.x to 25.x: options whose next word is not their value. All others take one.
 _FLAGS = frozenset(
@@ -68,6 +71,8 @@ def _options_of(line: str) -> Iterator[tuple[str, str | None]]:
 
 
 def _words(line: str) -> list[str]:
+    if len(line) > _LONGEST:
+        line = line[:_LONGEST].rpartition(" ")[0]
     try:
         return shlex.split(line)
     except ValueError:
