@@ -1,9 +1,9 @@
 """Lines of 1 MB, made of what the patterns of the readers begin with, in the middle of good logs.
 
 Each line is made of one text of `campaigns.fuzz`'s `STARTS` over and over, alone or behind the
-beginning of a good line of the source. Seconds of processor time for the line: reading the log with it, by the
-source's name, less reading the log without it; the fastest of three. `found` are seconds until the
-recogniser has looked at a log that begins with the line.
+beginning of a good line of the source. Seconds of processor time for the line: reading the log with
+it, by the source's name, less reading the log without it; the fastest of three. `found` are seconds
+until the recogniser has looked at a log that begins with the line.
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from ettr.sources.base import ReadOptions, Source
-from ettr.sources.json_records import Json, JsonRecord, head_objects, json_records, short
+from ettr.sources.json_records import JsonRecord, head_objects, json_record, json_records
+from ettr.sources.json_salvage import Json
 from ettr.sources.lines import integer_of
 from ettr.sources.log_rows import LogRows
 from ettr.sources.node_lists import expand_nodes
@@ -56,14 +57,14 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     """
     rows = LogRows(NAME, origin, options)
     place = 0
-    for record in json_records(origin):
+    for record in json_records(origin, lists=("jobs",)):
         value = record.value
         jobs = value.get("jobs") if isinstance(value, dict) else None
         for job in jobs if isinstance(jobs, list) else (value,):
             place += 1
             rows.count_read()
             # the place of the job itself: a listing wraps many
-            own = record if jobs is None else JsonRecord(place, job, short(job), None)
+            own = record if jobs is None else json_record(place, job)
             _keep(rows, own._replace(line=place))
             if rows.is_full:
                 yield rows.batch()

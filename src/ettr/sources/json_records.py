@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator
-from typing import NamedTuple, TypeAlias
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
 
 from ettr.errors import SourceError
+from ettr.sources.json_salvage import DECODER, NO_JSON, Broken, Json, JsonObject, salvage
 from ettr.sources.lines import numbered_lines
 from ettr.sources.origin import READ_ERRORS, Origin
 from ettr.tables.text import text_of
 
 # a JSON document that is not one record a line is read whole; beyond this it is refused
 DOCUMENT_LIMIT_BYTES = 1 << 30
-
-_OBJECT_START = re.compile(r"\n[ \t]*\{")
-
-
-# what json.loads returns
-Json: TypeAlias = bool | int | float | str | list["Json"] | dict[str, "Json"] | None
-JsonObject = dict[str, Json]
 
 
 class JsonRecord(NamedTuple):
@@ -32,29 +25,48 @@ class JsonRecord(NamedTuple):
     error: str | None
 
 
-def json_records(origin: Origin) -> Iterator[JsonRecord]:
-    """The JSON values of a file: one a line, an array's elements, or documents in a row."""
+def json_records(origin: Origin, lists: Collection[str] = ()) -> Iterator[JsonRecord]:
+    """The JSON values of a file: one a line, an array's elements, or documents in a row.
+
+    Bytes that are no JSON cost the record that they are in, also in a document of one line; there
+    a record without a value has their text and what is wrong with it.
+
+    Args:
+        origin: the file.
+        lists: keys of an object whose arrays hold records; in these, `Broken` is in their place.
+    """
     lines, place = numbered_lines(origin), 0
     for number, line in lines:
         text = text_of(line).removeprefix("\ufeff").strip()
         if not text:
             continue
         value, error = _load(text)
-        if error is None:
-            for element in value if isinstance(value, list) else (value,):
-                # a line's number, unless an array before it had more elements than lines
-                place = max(place + 1, number)
-                yield JsonRecord(place, element, short(element), None)
-        elif place == 0 or text in {"[", "{"}:
-            yield from _document(origin, number, line, lines)
+        if error is not None and (place == 0 or text in {"[", "{"}):
+            yield from _document(origin, number, line, lines, lists)
             return
-        else:
+        values: list[Json] = value if isinstance(value, list) else [value]
+        if error is not None:
+            holds_many = text[0] == "[" or any(f'"{name}"' in text for name in lists)
+            values = salvage(text, lists) if holds_many else [Broken(text, error)]
+        for element in values:
+            # a line's number, unless an array before it had more elements than lines
             place = max(place + 1, number)
-            yield JsonRecord(place, None, text, error)
+            yield json_record(place, element)
+
+
+def json_record(place: int, value: Json) -> JsonRecord:
+    """A value, or what is in its place, as a record."""
+    if isinstance(value, Broken):
+        return JsonRecord(place, None, value.raw, value.error)
+    return JsonRecord(place, value, short(value), None)
 
 
 def _document(
-    origin: Origin, number: int, first: bytes, lines: Iterator[tuple[int, bytes]]
+    origin: Origin,
+    number: int,
+    first: bytes,
+    lines: Iterator[tuple[int, bytes]],
+    lists: Collection[str],
 ) -> Iterator[JsonRecord]:
     parts, size = [first], len(first)
     # a first line that is no JSON and a second that is: a dirty line, not a document over lines
@@ -75,48 +87,29 @@ def _document(
                 f"{origin}: one JSON document of over {DOCUMENT_LIMIT_BYTES >> 30} GiB; write it "
                 "with one record a line (jq -c '.[]')"
             )
-    yield from _values(text_of(b"\n".join(parts)).removeprefix("\ufeff"))
-
-
-def _values(text: str) -> Iterator[JsonRecord]:
-    decoder, at, place, opened = json.JSONDecoder(), 0, 0, False
-    while True:
-        while at < len(text) and text[at] in (" \t\r\n,]" if opened else " \t\r\n,"):
-            at += 1
-        if at >= len(text):
-            return
-        try:
-            value, at = decoder.raw_decode(text, at)
-        except (ValueError, RecursionError) as error:
-            if text[at] == "[" and not opened:
-                # an array that is corrupt or truncated: its whole elements are still good
-                at, opened = at + 1, True
-                continue
-            place += 1
-            yield JsonRecord(place, None, text[at : at + 1000], f"no JSON: {error}")
-            again = _OBJECT_START.search(text, at + 1)
-            if again is None:
-                return
-            at, opened = again.end() - 1, True
-            continue
-        for element in value if isinstance(value, list) else (value,):
-            place += 1
-            yield JsonRecord(place, element, short(element), None)
+    text = text_of(b"\n".join(parts)).removeprefix("\ufeff")
+    for place, value in enumerate(salvage(text, lists), 1):
+        yield json_record(place, value)
 
 
 def _load(text: str) -> tuple[Json, str | None]:
     try:
-        return json.loads(text), None
-    except (ValueError, RecursionError) as error:
+        return DECODER.decode(text), None
+    except NO_JSON as error:
         return None, f"no JSON: {error}"
 
 
 def short(value: Json) -> str:
     """The value as JSON, cut."""
     try:
-        return json.dumps(value)[:2000]
+        return json.dumps(value, default=_shown)[:2000]
     except (ValueError, RecursionError):
         return "..."
+
+
+def _shown(value: object) -> str:
+    """What stands in a record's text for what is no JSON."""
+    return value.raw if isinstance(value, Broken) else str(value)
 
 
 def head_objects(head: bytes, most: int = 20) -> list[JsonObject]:
@@ -125,11 +118,11 @@ def head_objects(head: bytes, most: int = 20) -> list[JsonObject]:
     if text[:1] not in {"{", "["}:
         return []
     found: list[JsonObject] = []
-    decoder, at = json.JSONDecoder(), 0
+    at = 0
     while at < len(text) and len(found) < most:
         at = next((i for i in range(at, len(text)) if text[i] not in " \t\r\n,[]"), len(text))
         try:
-            value, at = decoder.raw_decode(text, at)
+            value, at = DECODER.raw_decode(text, at)
         except (ValueError, RecursionError):
             line_end = text.find("\n", at)
             if line_end < 0:
@@ -141,28 +134,48 @@ def head_objects(head: bytes, most: int = 20) -> list[JsonObject]:
     return found
 
 
-def load_json(origin: Origin) -> JsonObject:
+def load_json(origin: Origin, lists: Collection[str] = ()) -> JsonObject:
     """The file as one JSON object.
+
+    Args:
+        origin: the file.
+        lists: keys whose arrays hold records; in these, `Broken` is where bytes are no JSON, and a
+            document that is cut off still has the records before.
 
     Raises:
         SourceError: the file holds something else, or is corrupt or truncated.
     """
     try:
         with origin.open() as file:
-            text = file.read(DOCUMENT_LIMIT_BYTES + 1).decode("utf-8-sig", "replace")
-        if len(text) > DOCUMENT_LIMIT_BYTES:
-            raise SourceError(
-                f"{origin}: one JSON document of over {DOCUMENT_LIMIT_BYTES >> 30} GiB; take the "
-                "log in parts"
-            )
-        document = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise SourceError(f"{origin}: is not a complete JSON document: {error}") from error
+            data = file.read(DOCUMENT_LIMIT_BYTES + 1)
     except READ_ERRORS as error:
         raise SourceError(f"{origin}: is corrupt or truncated: {error}") from error
+    if len(data) > DOCUMENT_LIMIT_BYTES:
+        raise SourceError(
+            f"{origin}: one JSON document of over {DOCUMENT_LIMIT_BYTES >> 30} GiB; take the "
+            "log in parts"
+        )
+    text = text_of(data).removeprefix("\ufeff")
+    try:
+        document = DECODER.decode(text)
+    except NO_JSON as error:
+        document = _with_lists(salvage(text, lists), lists)
+        if document is None:
+            raise SourceError(f"{origin}: is not a complete JSON document: {error}") from error
     if not isinstance(document, dict):
         raise SourceError(f"{origin}: is no JSON object")
     return document
+
+
+def _with_lists(values: list[Json], lists: Collection[str]) -> JsonObject | None:
+    """The object that has a list of records, with all that was read outside it at its end."""
+    for value in values:
+        if isinstance(value, dict):
+            for name in lists:
+                if isinstance(records := value.get(name), list):
+                    records += [other for other in values if other is not value]
+                    return value
+    return None
 
 
 def as_object(value: Json) -> JsonObject:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+# what `surrogateescape` makes of bytes that are not UTF-8, and the characters they are in Latin-1
+_LATIN_1 = {0xDC00 + byte: byte for byte in range(0x80, 0x100)}
+
 
 def text_of(data: bytes) -> str:
-    """The bytes as text: UTF-8, or Latin-1 where they are not UTF-8."""
+    """The bytes as text: UTF-8, and Latin-1 for those bytes alone that are not UTF-8."""
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:
-        return data.decode("latin-1")
+        return data.decode("utf-8", "surrogateescape").translate(_LATIN_1)
 
 
 def storable(text: str) -> str:

@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator
 
 from ettr.sources.base import ReadOptions, Source
-from ettr.sources.json_records import Json, JsonObject, head_objects, json_records, short
+from ettr.sources.json_records import head_objects, json_records, short
+from ettr.sources.json_salvage import Broken, Json, JsonObject
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
 from ettr.sources.times import time_of
@@ -40,13 +41,15 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     rows = LogRows(NAME, origin, options)
     # the place of the event itself, since a component's record wraps many
     place = 0
-    for record in json_records(origin):
+    for record in json_records(origin, lists=("events", "states")):
         outer = record.value if isinstance(record.value, dict) else {}
         inner = _inner(outer)
         for item in inner or [record.value]:
             place += 1
             rows.count_read()
-            if not isinstance(item, dict):
+            if isinstance(item, Broken):
+                rows.reject(place, "bad-json", item.error, item.raw)
+            elif not isinstance(item, dict):
                 raw = record.raw if inner is None else short(item)
                 rows.reject(place, "bad-json", record.error or "no JSON object", raw)
             elif inner == []:

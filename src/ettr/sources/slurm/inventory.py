@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 
 from ettr.errors import SourceError
 from ettr.sources.base import ReadOptions, Source
-from ettr.sources.json_records import Json, JsonObject, as_object, load_json, number
+from ettr.sources.json_records import as_object, load_json, number
+from ettr.sources.json_salvage import Broken, Json, JsonObject
 from ettr.sources.lines import first_texts, numbered_texts
 from ettr.sources.log_rows import LogRows
 from ettr.sources.node_lists import NodeLists
@@ -62,7 +63,7 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     head = origin.head.lstrip(b"\xef\xbb\xbf \t\r\n")
     inventory = _Inventory(LogRows(NAME, origin, options))
     if head.startswith(b"{"):
-        inventory.read_json(load_json(origin))
+        inventory.read_json(load_json(origin, lists=("nodes",)))
     elif b"NodeName=" in head:
         inventory.read_blocks()
     elif _TABLE_HEAD.match(head):
@@ -93,6 +94,9 @@ class _Inventory:
             )
         for place, entry in enumerate(entries, 1):
             self._rows.count_read()
+            if isinstance(entry, Broken):
+                self._rows.reject(place, "bad-json", entry.error, entry.raw)
+                continue
             try:
                 self._one_json(place, as_object(entry))
             except (TypeError, ValueError, KeyError, OverflowError, OSError) as why:

@@ -9,15 +9,8 @@ import pyarrow as pa
 
 from ettr.errors import SourceError
 from ettr.sources.base import ReadOptions, Source
-from ettr.sources.json_records import (
-    Json,
-    JsonObject,
-    as_list,
-    as_object,
-    load_json,
-    number,
-    short,
-)
+from ettr.sources.json_records import as_list, as_object, load_json, number, short
+from ettr.sources.json_salvage import Broken, Json, JsonObject
 from ettr.sources.origin import Origin
 from ettr.sources.slurm import fields as words
 from ettr.sources.slurm.attempts import AttemptReader, rows_from_sacct_fields
@@ -43,7 +36,7 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     Raises:
         SourceError: the file is no JSON, or holds no list of jobs.
     """
-    document = load_json(origin)
+    document = load_json(origin, lists=("jobs",))
     jobs = document.get("jobs")
     if not isinstance(jobs, list):
         raise SourceError(f'{origin}: holds no "jobs" list; is it the output of sacct --json?')
@@ -66,6 +59,9 @@ def _batch(
     records: list[dict[str, str]] = []
     places: list[int] = []
     for place, job in enumerate(jobs, first):
+        if isinstance(job, Broken):
+            rejects.add(place, "bad-json", job.error, job.raw)
+            continue
         try:
             made = _records(as_object(job), loses_exit_codes)
         except (TypeError, ValueError, KeyError, OverflowError) as error:

@@ -1,0 +1,192 @@
+"""JSON documents with bad bytes: every record but those that hold them.
+
+A tool writes thousands of records as one document on one line. One byte that is no JSON makes all
+of it no JSON; what is lost should be the record with that byte. So an array is read element by
+element, and where one cannot be read, the next is looked for: an object that begins as those before
+it do.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import TypeAlias
+
+# what json.loads returns, or what is in its place
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | Broken | None"
+JsonObject: TypeAlias = dict[str, Json]
+
+# control characters within texts are no JSON and no harm
+DECODER = json.JSONDecoder(strict=False)
+NO_JSON = (ValueError, RecursionError)
+
+_BETWEEN = re.compile(r"[ \t\r\n,]*")
+_SPACE = re.compile(r"[ \t\r\n]*")
+# where an element of an array may begin
+_MAY_BEGIN = re.compile(r"(?:[,\[]|\}.?)[ \t\r\n]*(?=\{)")
+# what may follow the bracket that closes an array, and what may follow an element
+_CLOSES = re.compile(r'\][ \t\r\n]*(?:[}\]]|\Z|,[ \t\r\n]*")')
+_ENDS = re.compile(r"[ \t\r\n]*(?:[,\[\]{]|\Z)")
+_FIRST_KEY = re.compile(r'\{\s*"([^"\\]{1,200})"')
+# an element shares at least so much of its keys with one that was read
+_LIKENESS = 0.5
+_RAW_CHARACTERS = 1000
+# lists of records lie at most so deep within each other
+_DEEPEST = 4
+# places at which the next element is looked for, before the rest of a document is given up
+_MOST_PLACES = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A stretch of a document that is no JSON, where a record or more should be."""
+
+    raw: str
+    error: str
+
+
+def salvage(text: str, lists: Collection[str] = ()) -> list[Json]:
+    """The values of a text of one or more JSON documents; an array's elements are values.
+
+    Args:
+        text: what `json.loads` refused.
+        lists: keys of an object whose arrays hold records, and are read in the same way.
+    """
+    values, _ = _Reader(text, lists).array(0, is_open=False)
+    return values
+
+
+class _Reader:
+    """Reads arrays of one text; `array` and `object` return what was read and where it ends."""
+
+    def __init__(self, text: str, lists: Collection[str]) -> None:
+        self._text, self._lists = text, lists
+        self._depth = 0
+
+    def array(self, at: int, *, is_open: bool) -> tuple[list[Json], int]:
+        """Elements from `at` on, to the array's end if it is open, else to that of the text."""
+        text = self._text
+        values: list[Json] = []
+        shapes: dict[str, frozenset[str]] = {}
+        while (at := _BETWEEN.match(text, at).end()) < len(text):  # type: ignore[union-attr]
+            if text[at] == "]" and (not is_open or _CLOSES.match(text, at)):
+                at += 1
+                if is_open:
+                    return values, at
+                continue
+            found, after, error = self._element(at)
+            if error is None and not _ENDS.match(text, after):
+                error = f"no JSON: {text[after : after + 20]!r} after a value (char {after})"
+                found = []
+            if error is not None:
+                after = self._next_like(at, shapes)
+                found = [*found, Broken(text[at : min(after, at + _RAW_CHARACTERS)], error)]
+            for value in found:
+                if isinstance(value, dict) and value:
+                    first, keys = next(iter(value)), frozenset(value)
+                    shapes[first] = max(shapes.get(first, keys), keys, key=len)
+            values += found
+            at = after
+        if is_open and not (values and isinstance(values[-1], Broken)):
+            values.append(Broken("", "the document ends before its list does"))
+        return values, at
+
+    def _element(self, at: int) -> tuple[list[Json], int, str | None]:
+        """The value, or an array's values; where it ends; and why it is none."""
+        text = self._text
+        try:
+            value, after = DECODER.raw_decode(text, at)
+        except NO_JSON as error:
+            found, after = self._within(at)
+            return ([], at, f"no JSON: {error}") if found is None else (found, after, None)
+        return value if isinstance(value, list) else [value], after, None
+
+    def _within(self, at: int) -> tuple[list[Json] | None, int]:
+        """What can be read of an array or object that is broken; None for nothing."""
+        if self._depth >= _DEEPEST:
+            return None, at
+        self._depth += 1
+        try:
+            if self._text[at] == "[":
+                return self.array(at + 1, is_open=True)
+            if self._text[at] != "{":
+                return None, at
+            whole, after = self._object(at)
+            return (None, at) if whole is None else ([whole], after)
+        finally:
+            self._depth -= 1
+
+    def _object(self, at: int) -> tuple[JsonObject | None, int]:
+        """An object with an array of records, read apart from it; None if it has no such array."""
+        text = self._text
+        members: JsonObject = {}
+        array: list[Json] | None = None
+        at += 1
+        try:
+            while text[at := _BETWEEN.match(text, at).end()] != "}":  # type: ignore[union-attr]
+                key, at = DECODER.raw_decode(text, at)
+                at = _SPACE.match(text, at).end()  # type: ignore[union-attr]
+                if text[at] != ":" or not isinstance(key, str):
+                    raise ValueError("no key")
+                at = _SPACE.match(text, at + 1).end()  # type: ignore[union-attr]
+                if key in self._lists and text[at] == "[":
+                    array, at = self.array(at + 1, is_open=True)
+                    members[key] = array
+                else:
+                    members[key], at = DECODER.raw_decode(text, at)
+        except (*NO_JSON, IndexError) as error:
+            broken = Broken(text[at : at + _RAW_CHARACTERS], f"no JSON: {error}")
+            if array is not None:
+                array.append(broken)
+                return members, self._end_of_object(at)
+            return self._list_after(at, members, broken)
+        return (members, at + 1) if array is not None else (None, at)
+
+    def _list_after(
+        self, at: int, members: JsonObject, broken: Broken
+    ) -> tuple[JsonObject | None, int]:
+        """The object, if a list of records comes behind what is broken and before a sibling."""
+        if not self._lists:
+            return None, at
+        names = "|".join(map(re.escape, self._lists))
+        found = re.compile(rf'"({names})"\s*:\s*\[').search(self._text, at)
+        sibling = _MAY_BEGIN.search(self._text, at)
+        if found is None or (sibling is not None and sibling.end() < found.start()):
+            return None, at
+        values, at = self.array(found.end(), is_open=True)
+        members[found[1]] = [*values, broken]
+        return members, self._end_of_object(at)
+
+    def _end_of_object(self, at: int) -> int:
+        """Where an object ends whose tail is not read."""
+        found = _MAY_BEGIN.search(self._text, at)
+        return len(self._text) if found is None else found.end()
+
+    def _next_like(self, at: int, shapes: dict[str, frozenset[str]]) -> int:
+        """Where the next element begins that is like one before it, or like the one that broke."""
+        text = self._text
+        own = _FIRST_KEY.match(text, at)
+        anything = None
+        for tried, place in enumerate(_MAY_BEGIN.finditer(text, at + 1)):
+            if tried >= _MOST_PLACES:
+                break
+            try:
+                value, _ = DECODER.raw_decode(text, place.end())
+            except NO_JSON:
+                continue
+            if not isinstance(value, dict) or not value:
+                continue
+            first = next(iter(value))
+            if first in shapes and _are_alike(shapes[first], value):
+                return place.end()
+            if not shapes and own is not None and own[1] == first:
+                return place.end()
+            if anything is None:
+                anything = place.end()
+        return len(text) if anything is None else anything
+
+
+def _are_alike(shape: frozenset[str], value: JsonObject) -> bool:
+    return len(shape & value.keys()) >= _LIKENESS * max(len(shape), len(value))

@@ -1,0 +1,129 @@
+"""One bad byte in a document of one line costs the record that it is in, and no other."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ettr.errors import SourceError
+from ettr.sources.base import ReadOptions
+from ettr.sources.registry import named
+from source_samples import counts_of, read_all
+
+N = 60
+Document = dict[str, object] | list[dict[str, object]]
+
+
+def sacct(n: int) -> Document:
+    jobs = [
+        {
+            "account": f"team{k % 3}",
+            "job_id": 100 + k,
+            "state": {"current": ["COMPLETED"], "reason": "None"},
+            "time": {"start": 1_770_000_000 + k, "submission": 1_770_000_000, "end": 1_770_009_000},
+            "tres": {"allocated": [{"type": "gres", "name": "gpu", "count": 8}]},
+            "nodes": "n1",
+            "steps": [],
+        }
+        for k in range(n)
+    ]
+    return {"meta": {"slurm": {"version": {"major": "23", "minor": "11"}}}, "jobs": jobs}
+
+
+def flux(n: int) -> Document:
+    job = {"t_submit": 1_770_000_000.0, "state": "INACTIVE", "result": "COMPLETED", "nnodes": 1}
+    return {"jobs": [{"id": 100 + k, **job, "annotations": [{"id": 1}]} for k in range(n)]}
+
+
+def gpud(n: int) -> Document:
+    event = {"component": "disk", "type": "Warning", "message": "slow"}
+    times = [f"2026-01-01T00:{k // 60:02}:{k % 60:02}Z" for k in range(n)]
+    return [
+        {"component": "disk", "startTime": "x", "events": [{"time": t, **event} for t in times]},
+        {"component": "cpu", "startTime": "x", "events": []},
+    ]
+
+
+def gcm(n: int) -> Document:
+    check = {"result": 2, "_msg": "bad", "node": "n1"}
+    return [{"health_check": f"c{k}", "start_time": 1.77e9 + k, **check} for k in range(n)]
+
+
+def nvsentinel(n: int) -> Document:
+    event = {"isFatal": True, "nodeName": "n1", "entitiesImpacted": [{"entityType": "GPU"}]}
+    return [{"checkName": "c", "generatedTimestamp": 1.77e9 + k, **event} for k in range(n)]
+
+
+def inventory(n: int) -> Document:
+    node = {"cpus": 64, "real_memory": 1000, "gres": "gpu:8", "state": ["IDLE"], "partitions": []}
+    return {"nodes": [{"name": f"n{k}", **node} for k in range(n)], "last_update": 1}
+
+
+DOCUMENTS: dict[str, Callable[[int], Document]] = {
+    "slurm-sacct-json": sacct,
+    "flux": flux,
+    "gpud": gpud,
+    "gcm": gcm,
+    "nvsentinel": nvsentinel,
+    "slurm-inventory": inventory,
+}
+
+
+def kept(path: Path, source: str) -> int:
+    """Records kept; every other one that is read is rejected or skipped."""
+    batches = read_all(named(source), path, ReadOptions(timezone="UTC"))
+    found = sum(batch.rows_kept + batch.rows_folded for batch in batches)
+    read, rejected, skipped = counts_of(batches)
+    assert read == found + rejected + skipped
+    if found < N:
+        assert rejected > 0, "what is lost is counted"
+    return found
+
+
+@pytest.mark.parametrize("source", DOCUMENTS)
+@pytest.mark.parametrize("bad", [b"\x00", b"\xff", b'"', b"}", b"{", b"]", b"\\", b"X"])
+def test_one_bad_byte_costs_one_record(tmp_path: Path, source: str, bad: bytes):
+    data = json.dumps(DOCUMENTS[source](N)).encode()
+    # within the records: what is around them may say what the document is
+    first = data.index(b"{", data.index(b"[") + 1) + 1
+    rng = random.Random(f"{source} {bad!r}")
+    for _ in range(25):
+        at = rng.randrange(first, len(data) - 200)
+        path = tmp_path / "log.json"
+        path.write_bytes(data[:at] + bad + data[at + 1 :])
+        assert kept(path, source) >= N - 1, (at, data[at - 60 : at + 60])
+
+
+@pytest.mark.parametrize("source", DOCUMENTS)
+def test_a_document_that_is_cut_off_keeps_the_records_before(tmp_path: Path, source: str):
+    data = json.dumps(DOCUMENTS[source](N)).encode()
+    path = tmp_path / "log.json"
+    path.write_bytes(data[: len(data) * 3 // 4])
+    assert N * 0.6 <= kept(path, source) < N
+
+
+def test_control_characters_within_a_text_cost_nothing(tmp_path: Path):
+    data = json.dumps(gpud(N)).encode().replace(b"slow", b"s\tow", 3)
+    path = tmp_path / "log.json"
+    path.write_bytes(data)
+    assert kept(path, "gpud") == N
+
+
+def test_a_bad_byte_leaves_other_texts_in_their_encoding(tmp_path: Path):
+    text = json.dumps([{"checkName": "Prüfung", "isFatal": True, "generatedTimestamp": 1.77e9}] * 2)
+    data = text.encode().decode("unicode_escape").encode().replace(b"Pr\xc3\xbc", b"Pr\xfc", 1)
+    path = tmp_path / "log.json"
+    path.write_bytes(data)
+    (batch,) = read_all(named("nvsentinel"), path)
+    assert batch.tables["events"]["check"].to_pylist() == ["Prüfung", "Prüfung"]
+
+
+def test_a_document_without_its_list_is_refused_in_words(tmp_path: Path):
+    path = tmp_path / "log.json"
+    path.write_text('{"meta": {}, "jobz": [{"job_id": 1}]')
+    with pytest.raises(SourceError, match="is not a complete JSON document"):
+        read_all(named("slurm-sacct-json"), path)
