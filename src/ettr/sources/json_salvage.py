@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import TypeAlias
 
 # what json.loads returns, or what is in its place
@@ -26,8 +27,8 @@ _BETWEEN = re.compile(r"[ \t\r\n,]*")
 _SPACE = re.compile(r"[ \t\r\n]*")
 # where an element of an array may begin
 _MAY_BEGIN = re.compile(r"(?:[,\[]|\}.?)[ \t\r\n]*(?=\{)")
-# what may follow the bracket that closes an array, and what may follow an element
-_CLOSES = re.compile(r'\][ \t\r\n]*(?:[}\]]|\Z|,[ \t\r\n]*")')
+# one more record, and what may follow one
+_BEGINS = re.compile(r"[ \t\r\n,]*\{")
 _ENDS = re.compile(r"[ \t\r\n]*(?:[,\[\]{]|\Z)")
 _FIRST_KEY = re.compile(r'\{\s*"([^"\\]{1,200})"')
 # an element shares at least so much of its keys with one that was read
@@ -35,6 +36,8 @@ _LIKENESS = 0.5
 _RAW_CHARACTERS = 1000
 # lists of records lie at most so deep within each other
 _DEEPEST = 4
+# objects among which the next element is looked for where none was read before
+_MOST_LIKE_OWN = 8
 # places at which the next element is looked for, before the rest of a document is given up
 _MOST_PLACES = 2000
 
@@ -70,16 +73,16 @@ class _Reader:
         text = self._text
         values: list[Json] = []
         shapes: dict[str, frozenset[str]] = {}
-        while (at := _BETWEEN.match(text, at).end()) < len(text):  # type: ignore[union-attr]
-            if text[at] == "]" and (not is_open or _CLOSES.match(text, at)):
+        while (begin := _BETWEEN.match(text, at).end()) < len(text):  # type: ignore[union-attr]
+            # a bracket behind a comma, or before one more record, closes nothing
+            closes = text[begin] == "]" and "," not in text[at:begin]
+            at = begin
+            if closes and is_open and not _BEGINS.match(text, at + 1):
+                return values, at + 1
+            if text[at] == "]" and not is_open:
                 at += 1
-                if is_open:
-                    return values, at
                 continue
             found, after, error = self._element(at)
-            if error is None and not _ENDS.match(text, after):
-                error = f"no JSON: {text[after : after + 20]!r} after a value (char {after})"
-                found = []
             if error is not None:
                 after = self._next_like(at, shapes)
                 found = [*found, Broken(text[at : min(after, at + _RAW_CHARACTERS)], error)]
@@ -98,6 +101,8 @@ class _Reader:
         text = self._text
         try:
             value, after = DECODER.raw_decode(text, at)
+            if not _ENDS.match(text, after):
+                raise ValueError(f"{text[after : after + 20]!r} after a value (char {after})")
         except NO_JSON as error:
             found, after = self._within(at)
             return ([], at, f"no JSON: {error}") if found is None else (found, after, None)
@@ -123,6 +128,7 @@ class _Reader:
         text = self._text
         members: JsonObject = {}
         array: list[Json] | None = None
+        after_array = at
         at += 1
         try:
             while text[at := _BETWEEN.match(text, at).end()] != "}":  # type: ignore[union-attr]
@@ -133,14 +139,14 @@ class _Reader:
                 at = _SPACE.match(text, at + 1).end()  # type: ignore[union-attr]
                 if key in self._lists and text[at] == "[":
                     array, at = self.array(at + 1, is_open=True)
-                    members[key] = array
+                    members[key], after_array = array, at
                 else:
                     members[key], at = DECODER.raw_decode(text, at)
         except (*NO_JSON, IndexError) as error:
             broken = Broken(text[at : at + _RAW_CHARACTERS], f"no JSON: {error}")
             if array is not None:
                 array.append(broken)
-                return members, self._end_of_object(at)
+                return members, self._end_of_object(after_array)
             return self._list_after(at, members, broken)
         return (members, at + 1) if array is not None else (None, at)
 
@@ -166,26 +172,33 @@ class _Reader:
 
     def _next_like(self, at: int, shapes: dict[str, frozenset[str]]) -> int:
         """Where the next element begins that is like one before it, or like the one that broke."""
-        text = self._text
-        own = _FIRST_KEY.match(text, at)
-        anything = None
-        for tried, place in enumerate(_MAY_BEGIN.finditer(text, at + 1)):
-            if tried >= _MOST_PLACES:
-                break
-            try:
-                value, _ = DECODER.raw_decode(text, place.end())
-            except NO_JSON:
-                continue
-            if not isinstance(value, dict) or not value:
-                continue
+        own = _FIRST_KEY.match(self._text, at)
+        anything: int | None = None
+        like_own: list[tuple[int, int]] = []
+        for place, value in self._objects_after(at):
             first = next(iter(value))
             if first in shapes and _are_alike(shapes[first], value):
-                return place.end()
+                return place
+            anything = place if anything is None else anything
             if not shapes and own is not None and own[1] == first:
-                return place.end()
-            if anything is None:
-                anything = place.end()
-        return len(text) if anything is None else anything
+                like_own.append((place, len(value)))
+                if len(like_own) == _MOST_LIKE_OWN:
+                    break
+        if like_own:
+            # objects within the one that broke have fewer keys than one that follows it
+            most = max(n_keys for _, n_keys in like_own)
+            return next(place for place, n_keys in like_own if n_keys >= _LIKENESS * most)
+        return len(self._text) if anything is None else anything
+
+    def _objects_after(self, at: int) -> Iterator[tuple[int, JsonObject]]:
+        """Objects that may be elements of an array, wherever they lie, and where they begin."""
+        for place in islice(_MAY_BEGIN.finditer(self._text, at + 1), _MOST_PLACES):
+            try:
+                value, _ = DECODER.raw_decode(self._text, place.end())
+            except NO_JSON:
+                continue
+            if isinstance(value, dict) and value:
+                yield place.end(), value
 
 
 def _are_alike(shape: frozenset[str], value: JsonObject) -> bool:

@@ -145,43 +145,75 @@ def _csv_records(origin: Origin) -> Iterator[tuple[list[str], int, Cells | str |
     source = _CsvLines(origin)
     reader = csv.reader(source, delimiter=delimiter)
     names: list[str] = []
-    while True:
-        first = source.number + 1
-        try:
-            cells = next(reader, None)
-        except csv.Error as error:
-            if not names:
-                raise SourceError(f"{origin}: cannot be read as CSV: {error}") from error
-            yield names, first, str(error)
-            continue
-        if cells is None:
-            return
+    while (parsed := _next_record(reader)) is not None:
+        lines = source.take()
+        first = lines[0][0] if lines else 1
         if not names:
-            names = [cell.strip().lstrip("\ufeff") for cell in cells]
+            if isinstance(parsed, str):
+                raise SourceError(f"{origin}: cannot be read as CSV: {parsed}")
+            names = [cell.strip().lstrip("\ufeff") for cell in parsed]
             if any(names):
                 yield names, first, None
-            continue
-        if not any(cell.strip() for cell in cells):
-            yield names, first, dict.fromkeys(names, "")
-        elif len(cells) != len(names):
-            yield names, first, delimiter.join(cells)
+        elif len(lines) > 1 and not _is_whole(lines, parsed, delimiter, len(names)):
+            # a quote that is not closed takes in what follows: each line is a record of its own
+            for number, line in lines:
+                alone = _next_record(csv.reader([line], delimiter=delimiter))
+                yield names, number, _cells(names, alone or [], delimiter)
         else:
-            yield names, first, dict(zip(names, cells, strict=True))
+            yield names, first, _cells(names, parsed, delimiter)
+
+
+def _next_record(reader: Iterator[list[str]]) -> list[str] | str | None:
+    """The next record's cells; what is wrong with it; or None at the end."""
+    try:
+        return next(reader, None)
+    except csv.Error as error:
+        return str(error)
+
+
+def _is_whole(
+    lines: list[tuple[int, str]], parsed: list[str] | str, delimiter: str, width: int
+) -> bool:
+    """Whether a record of several lines is one, by the rules for quotes and by its width."""
+    if isinstance(parsed, str) or len(parsed) != width:
+        return False
+    strict = csv.reader((line for _, line in lines), delimiter=delimiter, strict=True)
+    return not isinstance(_next_record(strict), str)
+
+
+def _cells(names: list[str], parsed: list[str] | str, delimiter: str) -> Cells | str:
+    """Cells by name, or the record's text where they are not as many."""
+    if isinstance(parsed, str):
+        return parsed
+    if not any(cell.strip() for cell in parsed):
+        return dict.fromkeys(names, "")
+    return (
+        dict(zip(names, parsed, strict=True))
+        if len(parsed) == len(names)
+        else delimiter.join(parsed)
+    )
 
 
 class _CsvLines:
-    """The lines of a file as text, counted."""
+    """The lines of a file as text, with their numbers."""
 
     def __init__(self, origin: Origin) -> None:
         self._lines = numbered_lines(origin)
-        self.number = 0
+        self._taken: list[tuple[int, str]] = []
 
     def __iter__(self) -> _CsvLines:
         return self
 
     def __next__(self) -> str:
-        self.number, line = next(self._lines)
-        return text_of(line).replace("\x00", "\ufffd") + "\n"
+        number, line = next(self._lines)
+        text = text_of(line).replace("\x00", "\ufffd") + "\n"
+        self._taken.append((number, text))
+        return text
+
+    def take(self) -> list[tuple[int, str]]:
+        """The lines since the last call: those of one record."""
+        taken, self._taken = self._taken, []
+        return taken
 
 
 def _delimiter(head: bytes) -> str:
