@@ -97,7 +97,7 @@ class _Reader:
         return values, at
 
     def _element(self, at: int) -> tuple[list[Json], int, str | None]:
-        """The value, or an array's values; where it ends; and why it is none."""
+        """The value, or an array's values; where it ends; and what is wrong with it."""
         text = self._text
         try:
             value, after = DECODER.raw_decode(text, at)
