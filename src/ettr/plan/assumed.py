@@ -5,7 +5,7 @@ or has measured has no range here: it is taken as it is.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from ettr.plan.run import spell
@@ -157,6 +157,24 @@ def assumptions_of(
 
 
 def _of_scheme(scheme: Scheme) -> Iterator[Assumption]:
+    yield from _ungiven(scheme)
+    typed: Any = scheme
+    for field in fields(typed):
+        # a time that was published was measured on some size, and is taken to hold at this one
+        if field.name.endswith("_s") and field.name not in scheme.assumed:
+            value = float(getattr(scheme, field.name))
+            yield Assumption(
+                field.name,
+                scheme.name,
+                f"{field.name} of {scheme.name}",
+                value,
+                value / _FACTOR,
+                value * _FACTOR,
+                "published for another size; half to twice",
+            )
+
+
+def _ungiven(scheme: Scheme) -> Iterator[Assumption]:
     for name in scheme.assumed:
         given = getattr(scheme, name)
         value, label = float(given), f"{name} of {scheme.name}"
