@@ -15,6 +15,7 @@ NAMES = (
     "direction",
     "false-attribution",
     "new-checks",
+    "projections",
     "published",
     "schemes",
     "spares",
