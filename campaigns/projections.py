@@ -1,10 +1,10 @@
 """Projections of fleets whose failures come alone, in bursts, or from nodes that differ.
 
 256 nodes seen for 60 days, projected to 2,048 nodes and a run of 30 days. Bursts are Poisson in
-time, geometric in size with mean 4, spread over a day, on nodes drawn at random; rates of nodes that
-differ are gamma with the squared coefficient of variation of the row. `MTTF`: share of 90 % bands
-that hold the true MTTF of the larger fleet. `run`: share that holds the failures of a run drawn at
-the same rate, in bursts of the same kind.
+time, geometric in size with mean 4, spread over a day, on nodes drawn at random; rates of nodes
+that differ are gamma with the squared coefficient of variation of the row. `MTTF`: share of 90 %
+bands that hold the true MTTF of the larger fleet. `run`: share that holds the failures of a run
+drawn at the same rate, in bursts of the same kind.
 """
 
 from __future__ import annotations
