@@ -9,7 +9,7 @@ import pytest
 
 from ettr.metrics.availability import availability, service
 from ettr.metrics.exposure import exposure
-from ettr.metrics.faults import fleet_faults
+from ettr.metrics.faults import fleet_faults, recorded_faults
 from ettr.metrics.goodput import lost_goodput
 from ettr.metrics.instants import Period, observed_period
 from ettr.metrics.mttf import mttf_by_size
@@ -47,7 +47,7 @@ def everything(t):
         "runs": job_runs(t["attempts"], t["progress"], min_scheduled_h=0.0),
         "goodput": lost_goodput(t["failures"], links),
         "nodes": availability(*nodes, t["allocations"], ANY, load_taxonomy()),
-        "faults": fleet_faults(t["events"], service(*nodes, ANY), ANY),
+        "faults": fleet_faults(recorded_faults(t["events"], ANY), service(*nodes, ANY)),
     }
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from ettr.metrics.availability import availability, service
-from ettr.metrics.faults import fleet_faults
+from ettr.metrics.faults import fleet_faults, recorded_faults
 from ettr.metrics.instants import Period, observed_period
 from ettr.metrics.outages import outages
 from ettr.metrics.survival import durations
@@ -235,10 +235,10 @@ def fleet_of(store):
     period = observed_period(store.table("attempts"), node_states, events, nodes)
     fleet = service(nodes, node_states, period)
     found = availability(nodes, node_states, store.table("allocations"), period, TAXONOMY)
-    return fleet_faults(events, fleet, period), found
+    return fleet_faults(recorded_faults(events, period), fleet), found
 
 
 def test_a_log_without_faults_has_no_fault_rates():
     tables = on_duckdb({"nodes": fleet("a")})
     whole = service(tables["nodes"], tables["node_states"], DAY)
-    assert fleet_faults(tables["events"], whole, DAY) is None
+    assert fleet_faults(recorded_faults(tables["events"], DAY), whole) is None

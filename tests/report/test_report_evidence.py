@@ -64,6 +64,7 @@ def test_accounting_alone_gives_a_lower_bound(accounting: Path, tmp_path: Path):
         "node_states": False,
         "progress": False,
         "unknown_checks": [],
+        "controller": False,
     }
 
 

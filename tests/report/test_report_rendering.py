@@ -193,6 +193,7 @@ def analysis(**given: Any) -> Any:
     symptoms = given.get("symptoms", ())
     return SimpleNamespace(
         totals=SimpleNamespace(attempts=given.get("attempts", 1)),
+        fleet_is_known=True,
         logs_read=LogsRead(
             jobs=bool(given.get("attempts", 1)),
             node_checks=given.get("checks", ("xid",)),
@@ -225,7 +226,8 @@ def test_a_quiet_site_is_told_nothing():
 
 
 def test_logs_without_jobs_ask_for_them():
-    (step,) = next_steps(analysis(attempts=0))
+    step, other = next_steps(analysis(attempts=0))
+    assert "No progress records" in other
     assert "hold no jobs" in step
     assert "`ettr sources`" in step
 

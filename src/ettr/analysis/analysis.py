@@ -24,14 +24,13 @@ from ettr.attribution.chance import (
 from ettr.attribution.job_history import JobHistory, explain
 from ettr.defaults import CONFIDENCE, LARGE_JOB_GPUS
 from ettr.errors import StoreError
-from ettr.estimates.spread import FleetSpread
-from ettr.metrics.availability import Availability, availability, service
+from ettr.metrics.availability import Availability, Service, availability, service
 from ettr.metrics.clock_shifts import ClockShift, clock_shifts
 from ettr.metrics.exposure import Exposure, exposure
-from ettr.metrics.faults import FleetFaults, fleet_faults
+from ettr.metrics.faults import FleetFaults
 from ettr.metrics.goodput import LOST_CAP_MIN, LostGoodput, lost_goodput
 from ettr.metrics.incidents import IncidentLedger, incident_ledger
-from ettr.metrics.instants import Floats, Period, observed_period
+from ettr.metrics.instants import Period, has_rows, observed_period
 from ettr.metrics.logs_read import LogsRead, logs_read
 from ettr.metrics.mttf import MttfBySize, mttf_by_size
 from ettr.metrics.preemptions import preemption_links
@@ -66,6 +65,8 @@ MIN_GPUS = 8
 class Assumptions:
     """What the analysis cannot read from the logs, each with the paper's value where it has one.
 
+    `n_nodes` is the size of the fleet where the logs do not name all of its nodes.
+
     Source:
         Kokolis et al. (2025) for the window, the size of large jobs and the cap of 30 minutes.
     """
@@ -76,6 +77,7 @@ class Assumptions:
     folding: FoldingRules = field(default_factory=FoldingRules)
     above_gpus: int = LARGE_JOB_GPUS
     gpus_per_node: float | None = None
+    n_nodes: int | None = None
     confidence: float = CONFIDENCE
     lost_cap_min: float = LOST_CAP_MIN
     checkpoints: CheckpointAssumptions = field(default_factory=CheckpointAssumptions)
@@ -97,7 +99,19 @@ class Analysis:
 
     @cached_property
     def _whole_jobs(self) -> WholeJobs:
-        return whole_jobs(self._of_clusters[0])
+        return whole_jobs(self._stored)
+
+    @cached_property
+    def _stored(self) -> dict[str, ibis.Table]:
+        """The tables as the logs have them; GPUs that no log names are those of a given node."""
+        stored = dict(self._of_clusters[0])
+        per_node = self.assumptions.gpus_per_node
+        if per_node is not None:
+            attempts, held = stored["attempts"], stored["allocations"]
+            counted = (attempts["n_nodes"] * per_node).round().cast("int64")
+            stored["attempts"] = attempts.mutate(n_gpus=attempts["n_gpus"].coalesce(counted))
+            stored["allocations"] = held.mutate(n_gpus=held["n_gpus"].fill_null(float(per_node)))
+        return stored
 
     @cached_property
     def _of_clusters(self) -> tuple[dict[str, ibis.Table], str | None]:
@@ -127,7 +141,14 @@ class Analysis:
             StoreError: the store holds no rows.
         """
         t = self.tables
-        found = observed_period(t["attempts"], t["node_states"], t["events"], t["nodes"])
+        found = observed_period(
+            t["attempts"],
+            t["node_states"],
+            t["events"],
+            t["nodes"],
+            t["allocations"],
+            t["progress"],
+        )
         if found is None and self.incidents is not None:
             # a ledger is no log: it says when things happened only where no log does
             found = Period(self.incidents.first, self.incidents.last)
@@ -141,10 +162,14 @@ class Analysis:
     @cached_property
     def clusters(self) -> tuple[str, ...]:
         """Names of the clusters in the logs."""
+        named = self._clusters_in("attempts", "nodes", "events", "incidents")
+        return named or self._clusters_in("node_states", "allocations", "progress")
+
+    def _clusters_in(self, *tables: str) -> tuple[str, ...]:
         names: set[str] = set()
-        for table in ("attempts", "nodes", "events", "incidents"):
-            found = self.tables[table].select("cluster").distinct().to_pyarrow()
-            names.update(name for name in found["cluster"].to_pylist() if name is not None)
+        for table in tables:
+            column = self.tables[table].select("cluster").distinct().to_pyarrow()["cluster"]
+            names.update(name for name in column.to_pylist() if name is not None)
         return tuple(sorted(names))
 
     @cached_property
@@ -240,7 +265,14 @@ class Analysis:
     @cached_property
     def totals(self) -> Totals:
         """Jobs, attempts and hours."""
-        return totals(self._table("attempts"), self._of_clusters[0]["attempts"])
+        return totals(self._table("attempts"), self._stored["attempts"])
+
+    @cached_property
+    def gpus_are_known(self) -> bool:
+        """Whether any job names its GPUs, be it 0 of them."""
+        attempts = self._table("attempts")
+        ran = attempts.filter(attempts["elapsed_s"] > 0)
+        return not has_rows(ran) or has_rows(ran.filter(ran["n_gpus"].notnull()))
 
     @cached_property
     def status(self) -> StatusMix:
@@ -294,7 +326,11 @@ class Analysis:
 
     @cached_property
     def mttf(self) -> MttfBySize:
-        """Time to failure by job size."""
+        """Time to failure by job size; from faults and progress alone where there are no jobs."""
+        if not self.logs_read.jobs:
+            from ettr.analysis.without_jobs import mttf_without_jobs
+
+            return mttf_without_jobs(self)
         return mttf_by_size(
             self._table("attempts"),
             self.exposure.by_attempt,
@@ -313,7 +349,13 @@ class Analysis:
 
         Logs of less than a week have no runs of a day worth speaking of, and small sites few of
         many GPUs: there every run counts.
+
+        Where there are no jobs, the runs are those that progress records name.
         """
+        if not self.logs_read.jobs:
+            from ettr.analysis.without_jobs import recorded_runs
+
+            return recorded_runs(self)
         long_enough_h = MIN_SCHEDULED_H if self.period.days >= FULL_WEEK_DAYS else 0.0
         large_enough = MIN_GPUS if self.totals.attempts > SMALL_SITE_ATTEMPTS else 1
         return job_runs(
@@ -370,23 +412,34 @@ class Analysis:
             self.period,
             self.taxonomy,
             confidence=self.assumptions.confidence,
+            fleet=self.fleet,
         )
 
     @cached_property
-    def faults(self) -> FleetFaults | None:
-        """Faults of the fleet; None where no log records any."""
-        t = self.tables
-        fleet = service(t["nodes"], t["node_states"], self.period, t["allocations"])
-        confidence = self.assumptions.confidence
-
-        def spread_of(starts_s: Floats, faults: dict[tuple[str, str], int]) -> FleetSpread:
-            from ettr.analysis.clustering import fault_clustering
-
-            return fault_clustering(starts_s, faults, fleet, self.period, confidence)
-
-        return fleet_faults(
-            t["events"], fleet, self.period, confidence=confidence, spread_of=spread_of
+    def fleet(self) -> Service:
+        """Nodes and their time in service."""
+        t, given = self.tables, self.assumptions
+        return service(
+            t["nodes"],
+            t["node_states"],
+            self.period,
+            t["allocations"],
+            t["events"],
+            n_nodes=given.n_nodes,
+            gpus_per_node=given.gpus_per_node,
         )
+
+    @property
+    def fleet_is_known(self) -> bool:
+        """Whether the logs name more nodes than those that had trouble."""
+        return self.fleet.is_known
+
+    @cached_property
+    def faults(self) -> FleetFaults | None:
+        """Faults of the fleet; None where the logs hold none."""
+        from ettr.analysis.node_faults import node_faults
+
+        return node_faults(self)
 
     @cached_property
     def incidents(self) -> IncidentLedger | None:
@@ -425,6 +478,13 @@ class Analysis:
                 f"Rows of logs that name no cluster were taken as those of {taken}, the only one "
                 "that other logs name."
             )
+        if given.gpus_per_node is not None:
+            words.append(
+                f"Where no log names the GPUs of a job or a node, {given.gpus_per_node:g} in each "
+                "node are taken (--gpus-per-node)."
+            )
+        if given.n_nodes is not None:
+            words.append(f"The fleet has {given.n_nodes:,} nodes, named or not (--fleet-nodes).")
         foreign = self._foreign_clusters()
         if foreign:
             words.append(

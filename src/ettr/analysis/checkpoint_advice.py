@@ -58,7 +58,7 @@ def checkpoint_advice(analysis: Analysis, shape: RunShape | None = None) -> Chec
     groups: dict[tuple[int, int], list[float]] = {}
     for run in analysis.runs.runs:
         if run.n_nodes:
-            groups.setdefault((run.n_gpus or 0, run.n_nodes), []).append(run.gpu_hours)
+            groups.setdefault((run.n_gpus or 0, run.n_nodes), []).append(run.gpu_hours or 0.0)
     if not groups:
         return None
     sizes = [

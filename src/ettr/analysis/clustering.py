@@ -81,7 +81,7 @@ def of_fleet(
 
 def fault_clustering(
     starts_s: Floats,
-    faults: Mapping[tuple[str, str], int],
+    faults: Mapping[tuple[str, str | None], int],
     fleet: Service,
     period: Period,
     confidence: float = CONFIDENCE,

@@ -126,10 +126,46 @@ def fleet_evidence(
 def evidence_to_plan_with(analysis: Analysis, name: str) -> FleetEvidence:
     """The large jobs of a store where any ran, else all of its jobs.
 
+    Where the logs hold no jobs, it is what they show of nodes or runs without them.
+
+    Raises:
+        UsageError: the store shows neither failures nor an exposure.
+
     Source:
         Kokolis et al. (2025): r_f over jobs of more than 128 GPUs.
     """
+    if not analysis.logs_read.jobs:
+        return evidence_without_jobs(analysis, name)
     return fleet_evidence(analysis, name, above_gpus=planned_above_gpus(analysis))
+
+
+def why_nothing_to_plan_with(analysis: Analysis) -> str:
+    """Why `evidence_to_plan_with` refuses, in its own words; empty where it does not."""
+    try:
+        evidence_to_plan_with(analysis, "these logs")
+    except UsageError as error:
+        return str(error)
+    return ""
+
+
+def evidence_without_jobs(analysis: Analysis, name: str) -> FleetEvidence:
+    """Faults of the nodes of a store without jobs, or restarts of its recorded runs.
+
+    Raises:
+        UsageError: neither is recorded, or not on how many nodes.
+    """
+    from ettr.analysis.without_jobs import counts_without_jobs, gpus_of_a_node
+
+    counts, of_what, by_category, spread = counts_without_jobs(analysis, name)
+    return FleetEvidence(
+        name=name,
+        counts=counts,
+        by_symptom=by_category,
+        jobs=of_what,
+        gpus_per_node=gpus_of_a_node(analysis),
+        span_days=analysis.period.days,
+        spread=spread,
+    )
 
 
 def planned_above_gpus(analysis: Analysis) -> int | None:

@@ -8,12 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ettr.analysis.analysis import Analysis
-from ettr.analysis.clustering import fault_clustering
+from ettr.analysis.node_faults import faults_of
 from ettr.errors import UsageError
 from ettr.estimates import Interval
-from ettr.estimates.spread import FleetSpread
-from ettr.metrics.availability import service
-from ettr.metrics.faults import fleet_faults
 from ettr.metrics.instants import Floats, fetch, seconds_of, to_seconds
 from ettr.metrics.trend import cumulative_node_days
 from ettr.models.data import Counts, at_risk
@@ -141,21 +138,14 @@ def _past(analysis: Analysis) -> _Past:
     if analysis.totals.attempts:
         times_s = seconds_of(fetch(analysis.failures, "end")["end"])
         return _Past("failures", times_s)
-    t = analysis.tables
-    fleet = service(t["nodes"], t["node_states"], analysis.period, t["allocations"])
-    starts: list[Floats] = []
-
-    def keep(starts_s: Floats, by_node: dict[tuple[str, str], int]) -> FleetSpread:
-        starts.append(starts_s)
-        return fault_clustering(starts_s, by_node, fleet, analysis.period)
-
-    if fleet_faults(t["events"], fleet, analysis.period, spread_of=keep) is None:
+    faults, _ = faults_of(analysis)
+    if not faults:
         raise UsageError(
             f"{analysis.store.where}: holds no jobs and no faults, so there is nothing to "
             "forecast; ingest job accounting (`ettr sources` lists how to export it)"
         )
-    spans_s = np.array(list(fleet.spans_s.values()), dtype=np.float64)
-    return _Past("faults", starts[0], spans_s)
+    spans_s = np.array(list(analysis.fleet.spans_s.values()), dtype=np.float64)
+    return _Past("faults", np.array([fault.start_s for fault in faults]), spans_s)
 
 
 def _ahead(

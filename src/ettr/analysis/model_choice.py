@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from ettr.analysis.analysis import Analysis
 from ettr.analysis.fleet_evidence import FleetEvidence, chosen_jobs
+from ettr.analysis.node_faults import fault_tables
 from ettr.errors import UsageError
 from ettr.models.base import Fit
 from ettr.models.data import Floats, Lifetimes
@@ -66,6 +67,8 @@ def stored_spans(analysis: Analysis, above_gpus: int | None) -> Spans:
         analysis: of the store.
         above_gpus: jobs of more GPUs only; None takes them all.
     """
+    if not analysis.logs_read.jobs:
+        return _spans_of_faults(analysis)
     attempts, failures = chosen_jobs(analysis, above_gpus=above_gpus)
     exposed = analysis.exposure.by_node.semi_join(attempts, "attempt_id")
 
@@ -82,6 +85,17 @@ def stored_spans(analysis: Analysis, above_gpus: int | None) -> Spans:
         return _calendar(ended(), exposed.select("start", "elapsed_s", "n_nodes").to_pyarrow())
 
     return Spans(observed, calendar)
+
+
+def _spans_of_faults(analysis: Analysis) -> Spans:
+    """The same of a store without jobs: faults of nodes in their time in service."""
+    ended, served = fault_tables(analysis)
+
+    def observed() -> ModelData:
+        nodes = _with_cluster(analysis.tables["nodes"]).select("node", "in_service_from")
+        return from_tables(ended, served, nodes.to_pyarrow())
+
+    return Spans(observed, lambda: _calendar(ended, served))
 
 
 def _with_cluster(table: ibis.Table) -> ibis.Table:

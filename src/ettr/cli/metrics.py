@@ -24,8 +24,7 @@ def _metric(name: str, help_text: str, *options: str) -> Callable[..., None]:
         json: opt.JsonOption = False,
     ) -> None:
         from ettr.analysis import Analysis
-        from ettr.report.document import plain
-        from ettr.report.parts import PARTS
+        from ettr.report.parts import PARTS, part_document
         from ettr.report.text import joined
         from ettr.store import open_store
 
@@ -33,7 +32,7 @@ def _metric(name: str, help_text: str, *options: str) -> Callable[..., None]:
         with open_store(store) as opened:
             analysis = Analysis(opened, assumptions)
             if json:
-                say_json(plain(PARTS[name].result(analysis)))
+                say_json(part_document(name, analysis))
             else:
                 say(joined(PARTS[name].sections(analysis)))
 
@@ -44,14 +43,15 @@ def _metric(name: str, help_text: str, *options: str) -> Callable[..., None]:
 
 _CAUSES = ("taxonomy", "believe", "window")
 
-status = _metric("status", "How jobs end, by count and by the GPU time they held.")
-sizes = _metric("sizes", "Job sizes, by count and by the GPU time they held.")
+status = _metric("status", "How jobs end, by count and by the GPU time they held.", "gpus_per_node")
+sizes = _metric("sizes", "Job sizes, by count and by the GPU time they held.", "gpus_per_node")
 failures = _metric(
     "failures",
     "Failures per 1,000 node-days, by symptom and over time.",
     *_CAUSES,
     "above_gpus",
     "confidence",
+    "gpus_per_node",
 )
 mttf = _metric(
     "mttf",
@@ -60,6 +60,7 @@ mttf = _metric(
     "above_gpus",
     "confidence",
     "gpus_per_node",
+    "fleet_nodes",
 )
 runs = _metric(
     "runs",
@@ -69,6 +70,7 @@ runs = _metric(
     "checkpoint_min",
     "restart_min",
     "save_min",
+    "gpus_per_node",
 )
 goodput = _metric(
     "goodput",
@@ -76,12 +78,15 @@ goodput = _metric(
     *_CAUSES,
     "confidence",
     "checkpoint_min",
+    "gpus_per_node",
 )
 nodes = _metric(
     "nodes",
-    "Node availability: repair times, time in drain, capacity lost.",
-    "taxonomy",
+    "Node availability: repair times, time in drain, capacity lost; faults of nodes.",
+    *_CAUSES,
     "confidence",
+    "gpus_per_node",
+    "fleet_nodes",
 )
 quality = _metric(
     "quality",

@@ -222,6 +222,17 @@ class Rating(Explaining):
         needs(Input.STORE, Input.FILES, Input.COUNTS),
     ] = CONFIDENCE
 
+    fleet_nodes: Annotated[
+        int | None,
+        typer.Option(
+            "--fleet-nodes",
+            metavar="N",
+            min=1,
+            help="Nodes in the fleet, where the logs do not name them all.",
+        ),
+        needs(Input.STORE, Input.FILES),
+    ] = None
+
     def assumptions(self, gpus_per_node: int | None = None) -> Assumptions:
         """Assumptions that the analysis cannot read from the logs, checked.
 
@@ -235,6 +246,7 @@ class Rating(Explaining):
             Explaining.assumptions(self, gpus_per_node),
             above_gpus=self.above_gpus,
             confidence=self.confidence,
+            n_nodes=self.fleet_nodes,
         )
 
 

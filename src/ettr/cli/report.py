@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -59,6 +60,8 @@ def report(
     )
     options = reading.read_options()
     assumptions = analysing.assumptions(reading.gpus_per_node)
+    if assumptions.n_nodes is None:
+        assumptions = replace(assumptions, n_nodes=reading.nodes)
     if not json:
         check_writable("--output", output)
     with _opened(what, options, reading.source) as store:

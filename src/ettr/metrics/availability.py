@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -10,6 +11,7 @@ import ibis
 import numpy as np
 
 from ettr.defaults import CONFIDENCE
+from ettr.errors import UsageError
 from ettr.estimates import Interval
 from ettr.metrics.instants import Period, fetch, floats_of, has_rows, seconds_of, to_seconds
 from ettr.metrics.outages import Outage, outages
@@ -53,7 +55,9 @@ class Availability:
     `in_service_node_hours` = available + unplanned + planned outages. Without any node state in
     the logs outages are unknown, and what counts them is None. A node that drains still
     runs its last jobs: `draining_with_jobs_node_hours` of the outages were not lost, so lost
-    capacity is the outages less that time. `repair_h` is over unplanned outages.
+    capacity is the outages less that time. `repair_h` is over unplanned outages. Where
+    `fleet_is_known` is false only nodes with trouble are named: `nodes` and
+    `in_service_node_hours` are lower bounds, shares and rates upper bounds.
     """
 
     nodes: int
@@ -71,14 +75,20 @@ class Availability:
     repair_h: Durations
     by_reason: tuple[ReasonOutages, ...]
     worst_nodes: tuple[NodeOutages, ...]
+    fleet_is_known: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """When each node was in service, in seconds since 1970, and its GPUs (NaN: not known)."""
+    """When each node was in service, in seconds since 1970, and its GPUs (NaN: not known).
+
+    `is_known` is false where only nodes with trouble are named, in states or events: how many
+    others there were is not known.
+    """
 
     spans_s: dict[tuple[str, str], tuple[float, float]]
     gpus: dict[tuple[str, str], float]
+    is_known: bool = True
 
     @property
     def node_s(self) -> float:
@@ -91,8 +101,26 @@ def service(
     node_states: ibis.Table,
     period: Period,
     allocations: ibis.Table | None = None,
+    events: ibis.Table | None = None,
+    *,
+    n_nodes: int | None = None,
+    gpus_per_node: float | None = None,
 ) -> Service:
-    """The fleet: the inventory, and nodes that other tables name and it lacks, all the period."""
+    """The fleet: the inventory, and nodes that other tables name and it lacks, all the period.
+
+    Args:
+        nodes: the inventory.
+        node_states: scheduler states of the nodes.
+        period: time that the logs cover.
+        allocations: which nodes worked when.
+        events: observations; the nodes that they name count where no inventory and no job names
+            any.
+        n_nodes: how many nodes there are, where the logs do not name them all.
+        gpus_per_node: of nodes whose GPUs no log names.
+
+    Raises:
+        UsageError: fewer nodes than the logs name.
+    """
     first_s, last_s = to_seconds(period.start), to_seconds(period.end)
     rows = fetch(nodes, "cluster", "node", "n_gpus", "in_service_from", "in_service_to")
     names = list(zip(rows["cluster"].to_pylist(), rows["node"].to_pylist(), strict=True))
@@ -103,14 +131,36 @@ def service(
         low_s = max(begin_s, first_s)
         spans[name] = (low_s, max(min(end_s, last_s), low_s))
     gpus = dict(zip(names, floats_of(rows["n_gpus"]).tolist(), strict=True))
-    for table in (node_states, allocations):
-        if table is None:
-            continue
-        seen = fetch(table.select("cluster", "node").distinct())
-        for name in zip(seen["cluster"].to_pylist(), seen["node"].to_pylist(), strict=True):
-            spans.setdefault(name, (first_s, last_s))
-            gpus.setdefault(name, float("nan"))
-    return Service(spans, gpus)
+    worked = set() if allocations is None else _named(allocations)
+    troubled = _named(node_states)
+    if events is not None and not names and not worked:
+        troubled |= _named(events)
+    for name in sorted(worked | troubled):
+        spans.setdefault(name, (first_s, last_s))
+        gpus.setdefault(name, float("nan"))
+    for name in _unnamed(spans, n_nodes):
+        spans[name] = (first_s, last_s)
+        gpus[name] = float("nan")
+    if gpus_per_node is not None:
+        gpus = {name: gpus_per_node if np.isnan(n) else n for name, n in gpus.items()}
+    return Service(spans, gpus, bool(names or worked or n_nodes is not None))
+
+
+def _named(table: ibis.Table) -> set[tuple[str, str]]:
+    """The nodes that a table names."""
+    seen = fetch(table.filter(table["node"].notnull()).select("cluster", "node").distinct())
+    return set(zip(seen["cluster"].to_pylist(), seen["node"].to_pylist(), strict=True))
+
+
+def _unnamed(named: Collection[tuple[str, str]], n_nodes: int | None) -> list[tuple[str, str]]:
+    """Names for the nodes of a fleet of `n_nodes` that no log names."""
+    if n_nodes is None:
+        return []
+    if n_nodes < len(named):
+        raise UsageError(
+            f"{n_nodes} nodes: the logs name {len(named)}; give at least so many, or leave it out"
+        )
+    return [("", f"unnamed-{place:05d}") for place in range(1, n_nodes - len(named) + 1)]
 
 
 def availability(
@@ -121,6 +171,7 @@ def availability(
     taxonomy: Taxonomy,
     *,
     confidence: float = CONFIDENCE,
+    fleet: Service | None = None,
 ) -> Availability:
     """Time to repair with intervals, time out of service by reason, and capacity lost.
 
@@ -131,8 +182,10 @@ def availability(
         period: time that the logs cover.
         taxonomy: classes of reasons.
         confidence: of the intervals, between 0 and 1.
+        fleet: nodes and their time in service; those that the first three tables name where None.
     """
-    fleet = service(nodes, node_states, period, allocations)
+    if fleet is None:
+        fleet = service(nodes, node_states, period, allocations)
     found = [cut for o in outages(node_states, period, taxonomy) if (cut := _within(o, fleet))]
     busy_h = _busy_hours(found, allocations)
     unplanned = [o for o in found if not o.is_planned]
@@ -157,6 +210,7 @@ def availability(
         repair_h=_lasting(unplanned, confidence),
         by_reason=_by_reason(found, fleet, confidence),
         worst_nodes=_worst(unplanned),
+        fleet_is_known=fleet.is_known,
     )
     return measured if has_rows(node_states) else _without_outages(measured)
 

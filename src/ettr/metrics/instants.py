@@ -81,10 +81,19 @@ def observed_period(
     node_states: ibis.Table | None = None,
     events: ibis.Table | None = None,
     nodes: ibis.Table | None = None,
+    *otherwise: ibis.Table,
 ) -> Period | None:
     """The time from the first to the last moment that any table names; None for empty tables.
 
     Where the inventory says from when to when its nodes were in service, those moments count too.
+
+    Args:
+        attempts: the table `attempts`; likewise the next three.
+        node_states: scheduler states of nodes.
+        events: observations.
+        nodes: the inventory.
+        otherwise: tables with `time`, or with `start` and `end`, that count where those above name
+            no moment at all.
     """
     moments: list[tuple[ibis.Table, tuple[str, ...]]] = [(attempts, ("start", "end", "submit"))]
     if node_states is not None:
@@ -93,13 +102,23 @@ def observed_period(
         moments.append((events, ("time", "time_end")))
     if nodes is not None:
         moments.append((nodes, ("in_service_from", "in_service_to")))
-    seen: list[datetime] = []
-    for table, names in moments:
-        ends = {
-            f"{way}_{name}": getattr(table[name], way)() for name in names for way in ("min", "max")
-        }
-        seen += [value for value in first_row(table.aggregate(**ends)).values() if value]
+    seen = [moment for table, names in moments for moment in _moments(table, names)]
+    if not seen:
+        known = ("start", "end", "time")
+        seen = [
+            moment
+            for table in otherwise
+            for moment in _moments(table, tuple(set(known) & set(table.columns)))
+        ]
     if not seen:
         return None
     whole = [in_utc(moment) for moment in seen]
     return Period(min(whole), max(whole))
+
+
+def _moments(table: ibis.Table, names: tuple[str, ...]) -> list[datetime]:
+    """The first and the last moment in each of those columns, where there is any."""
+    ends = {
+        f"{way}_{name}": getattr(table[name], way)() for name in names for way in ("min", "max")
+    }
+    return [value for value in first_row(table.aggregate(**ends)).values() if value]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import ibis
@@ -25,6 +24,7 @@ class LogsRead:
         progress: Progress records, without which the ETTR of a run is assumed.
         unknown_checks: Checks with events of which the taxonomy knows no code: these events can
             explain nothing.
+        controller: The scheduler's own log, which names nodes that failed and who cancelled.
     """
 
     jobs: bool
@@ -32,6 +32,7 @@ class LogsRead:
     node_states: bool
     progress: bool
     unknown_checks: tuple[str, ...] = ()
+    controller: bool = False
 
     @property
     def failures_are_lower_bound(self) -> bool:
@@ -63,9 +64,6 @@ def logs_read(
         node_checks=tuple(sorted(understood)),
         node_states=has_rows(node_states),
         progress=has_rows(progress),
-        unknown_checks=tuple(sorted(_checks(pairs) - understood)),
+        unknown_checks=tuple(sorted({check for check, _ in pairs} - understood)),
+        controller=len(pairs) < len(rows),
     )
-
-
-def _checks(pairs: Iterable[tuple[str, str | None]]) -> set[str]:
-    return {check for check, _ in pairs}

@@ -123,7 +123,7 @@ def mttf_by_size(
         classes=tuple(
             _class(row, failed, restarted, rate_used, confidence, spread) for row in rows
         ),
-        line=_projected_line(rate_used, gpus_per_node if unit is SizeUnit.GPUS else 1.0),
+        line=projected_line(rate_used, gpus_per_node if unit is SizeUnit.GPUS else 1.0),
         scheduler_mttf_h=_mean_time_h(failed.total(), hours, failed.total(), confidence, spread),
         interruption_mttf_h=_mean_time_h(interrupted, hours, failed.total(), confidence, spread),
         by_confidence=failures_by_confidence(failures),
@@ -146,7 +146,7 @@ def _held_by_size(ran: ibis.Table, unit: SizeUnit) -> list[dict[str, float]]:
     return sorted(rows, key=lambda row: (row["size_end"] == UNKNOWN_SIZE, row["size_end"]))
 
 
-def _projected_line(rate_used: EstimatedRate, per_node: float | None) -> tuple[ProjectedMttf, ...]:
+def projected_line(rate_used: EstimatedRate, per_node: float | None) -> tuple[ProjectedMttf, ...]:
     """MTTF at sizes that double, in jobs of whole nodes; empty without GPUs per node."""
     if not per_node:
         return ()

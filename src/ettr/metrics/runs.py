@@ -123,6 +123,8 @@ class JobRun:
 
     `interruptions` are the attempts that attribution holds to be ended against their owner's wish,
     `failures` those of them that the infrastructure caused; None where nobody asked attribution.
+    Of a run known from progress records alone its queue is not known, and None like all that
+    includes it.
     """
 
     cluster: str
@@ -138,12 +140,12 @@ class JobRun:
     first_eligible: datetime
     end: datetime
     last_state: str
-    wallclock_h: float
-    queue_h: float
+    wallclock_h: float | None
+    queue_h: float | None
     scheduled_h: float
     suspended_h: float
-    between_h: float
-    gpu_hours: float
+    between_h: float | None
+    gpu_hours: float | None
     basis: str
     ettr_ratio: Interval
     ettr_without_queue_ratio: Interval
@@ -412,18 +414,18 @@ def _share(productive_h: Interval, of_s: float) -> Interval:
 def _by_size(runs: list[JobRun]) -> tuple[SizeEttr, ...]:
     classes: dict[int, list[JobRun]] = {}
     for run in runs:
-        if run.wallclock_h > 0:
+        if run.wallclock_h:
             classes.setdefault(size_end_of(run.n_gpus), []).append(run)
     return tuple(
         SizeEttr(
             size=size_class(end),
             runs=len(members),
             measured_runs=sum(run.basis == "progress" for run in members),
-            gpu_hours=sum(run.gpu_hours for run in members),
-            wallclock_h=sum(run.wallclock_h for run in members),
+            gpu_hours=sum(run.gpu_hours or 0.0 for run in members),
+            wallclock_h=sum(run.wallclock_h or 0.0 for run in members),
             mean_ettr_ratio=_mean([run.ettr_ratio for run in members], [1.0] * len(members)),
             pooled_ettr_ratio=_mean(
-                [run.ettr_ratio for run in members], [run.wallclock_h for run in members]
+                [run.ettr_ratio for run in members], [run.wallclock_h or 0.0 for run in members]
             ),
         )
         for end, members in sorted(classes.items())

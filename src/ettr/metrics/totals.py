@@ -14,14 +14,15 @@ from ettr.units import SECONDS_PER_HOUR
 class Totals:
     """Jobs, attempts and the hours that they held.
 
-    `jobs` are lineages: a requeued job is one job. `attempts` are all rows.
+    `jobs` are lineages: a requeued job is one job. `attempts` are all rows. Hours are None where no
+    attempt names its count of CPUs, nodes or GPUs.
     """
 
     jobs: int
     attempts: int
-    cpu_hours: float
-    node_hours: float
-    gpu_hours: float
+    cpu_hours: float | None
+    node_hours: float | None
+    gpu_hours: float | None
 
 
 def totals(attempts: ibis.Table, accounted: ibis.Table | None = None) -> Totals:
@@ -41,8 +42,11 @@ def totals(attempts: ibis.Table, accounted: ibis.Table | None = None) -> Totals:
     elapsed_s = attempts["elapsed_s"].fill_null(0.0)
     never_ran = (attempts["state"] == "CANCELLED") & (elapsed_s == 0)
     parts = attempts if accounted is None else accounted
-    run_s = parts["elapsed_s"].fill_null(0.0)
+    # one that never ran has no hours whatever it would have held
+    parts = parts.filter(parts["elapsed_s"] > 0)
+    run_s = parts["elapsed_s"]
     sums = parts.aggregate(
+        ran=parts.count(),
         cpu_s=(run_s * parts["n_cpus"]).sum(),
         node_s=(run_s * parts["n_nodes"]).sum(),
         gpu_s=(run_s * parts["n_gpus"]).sum(),
@@ -54,11 +58,14 @@ def totals(attempts: ibis.Table, accounted: ibis.Table | None = None) -> Totals:
     return Totals(
         jobs=int(jobs.to_pyarrow().as_py()),
         attempts=int(attempts.count().to_pyarrow().as_py()),
-        cpu_hours=_hours(row["cpu_s"]),
-        node_hours=_hours(row["node_s"]),
-        gpu_hours=_hours(row["gpu_s"]),
+        cpu_hours=_hours(row["cpu_s"], row["ran"]),
+        node_hours=_hours(row["node_s"], row["ran"]),
+        gpu_hours=_hours(row["gpu_s"], row["ran"]),
     )
 
 
-def _hours(seconds: float | None) -> float:
-    return float(seconds or 0.0) / SECONDS_PER_HOUR
+def _hours(seconds: float | None, ran: int) -> float | None:
+    """Hours of the attempts that ran; unknown where none of them names its count."""
+    if seconds is None:
+        return None if ran else 0.0
+    return float(seconds) / SECONDS_PER_HOUR

@@ -40,6 +40,11 @@ def _no_jobs(analysis: Analysis) -> Iterator[str]:
             "These logs hold no jobs, so nothing here is about jobs. Add job accounting (`ettr "
             "sources` lists how to export it) to learn what the faults of the nodes cost."
         )
+        if not analysis.fleet_is_known:
+            yield (
+                "Only nodes that had trouble are named, if any, so that no rate has an estimate: "
+                "say with `--fleet-nodes N` how many nodes there are, or add `scontrol show node`."
+            )
 
 
 def _quality(analysis: Analysis) -> Iterator[str]:
@@ -65,7 +70,12 @@ def _missing_logs(analysis: Analysis) -> Iterator[str]:
             "and the others have no cause. Add them: `ettr sources` lists what can be read and "
             "how to get it."
         )
-    if logs.jobs and not logs.node_states:
+    if not logs.jobs and not logs.node_checks:
+        yield (
+            "No kernel messages or health checks of nodes were read, so errors of nodes are not "
+            "measured. Add them: `ettr sources` lists what can be read and how to get it."
+        )
+    if not logs.node_states:
         yield (
             "No states of nodes were read, so outages and repair times are not measured. Add "
             "`sacctmgr show event` (`ettr sources` lists the full command)."
@@ -128,6 +138,11 @@ def _unexplained(analysis: Analysis) -> Iterator[str]:
 
 def _no_progress(analysis: Analysis) -> Iterator[str]:
     runs = analysis.runs
+    if not analysis.logs_read.jobs and not analysis.logs_read.progress:
+        yield (
+            "No progress records were read, so the ETTR of training runs is not measured. Ten "
+            "lines of `ettr.progress` in the training loop record it."
+        )
     if runs.runs_found and not runs.measured_runs:
         yield (
             "No run has progress records, so every ETTR is a range over assumed checkpoint and "

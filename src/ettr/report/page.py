@@ -23,26 +23,38 @@ from ettr.report.numbers import (
     number,
     percent,
 )
-from ettr.report.parts import PARTS
+from ettr.report.parts import PARTS, part_document
 from ettr.report.section import Section
 from ettr.units import SECONDS_PER_DAY
 
 # called as each part begins, with its name and how many are done
+NOT_MEASURED = "not measured"
+
 Progress = Callable[[str, int], None]
 
-_PARTS_WITHOUT_JOBS = frozenset({"nodes", "incidents", "quality"})
+_WITHOUT_JOBS = ("nodes", "incidents", "runs", "mttf", "projection", "quality")
+"""What comes first where the logs hold no jobs: the parts that other logs can fill."""
 
 
 def sections(analysis: Analysis, on_part: Progress | None = None) -> Iterator[Section]:
     """Every section of the report, in order."""
     names = list(PARTS)
     if not analysis.totals.attempts:
-        # without jobs, what the logs do hold comes first
-        names.sort(key=lambda name: name not in _PARTS_WITHOUT_JOBS)
+        first = _without_jobs(analysis)
+        names.sort(key=lambda name: first.index(name) if name in first else len(first))
     for n_done, name in enumerate(names):
         if on_part:
             on_part(name, n_done)
         yield from PARTS[name].sections(analysis)
+
+
+def _without_jobs(analysis: Analysis) -> tuple[str, ...]:
+    """The parts that a store without jobs can fill, in their order."""
+    logs = analysis.logs_read
+    if logs.progress and not (logs.node_checks or logs.node_states):
+        return ("runs", "mttf", "projection", "quality")
+    filled = [name for name in _WITHOUT_JOBS if name != "runs" or logs.progress]
+    return tuple(filled)
 
 
 def page(analysis: Analysis, on_part: Progress | None = None) -> Page:
@@ -53,10 +65,7 @@ def page(analysis: Analysis, on_part: Progress | None = None) -> Page:
         title=f"Reliability of {', '.join(analysis.clusters) or 'a fleet'}",
         subtitle=(
             f"{moment(period.start)} to {moment(period.end)} UTC, "
-            f"{duration(SECONDS_PER_DAY * period.days)}; "
-            f"{counted(analysis.totals.jobs, 'job')} in "
-            f"{counted(analysis.totals.attempts, 'attempt')}, "
-            f"{number(analysis.totals.gpu_hours, 7)} GPU-hours"
+            f"{duration(SECONDS_PER_DAY * period.days)}; {_what_ran(analysis)}"
         ),
         caution=cautions(analysis),
         cards=cards(analysis),
@@ -69,34 +78,71 @@ def page(analysis: Analysis, on_part: Progress | None = None) -> Page:
     )
 
 
+def _what_ran(analysis: Analysis) -> str:
+    if not analysis.logs_read.jobs:
+        return "no job accounting"
+    ran = analysis.totals
+    hours = "GPU-hours not measured: no job names its GPUs"
+    if analysis.gpus_are_known:
+        hours = f"{number(ran.gpu_hours, 7)} GPU-hours"
+    return f"{counted(ran.jobs, 'job')} in {counted(ran.attempts, 'attempt')}, {hours}"
+
+
 def cards(analysis: Analysis) -> tuple[Card, ...]:
     """The key numbers, each with its denominator; of jobs, of faults, or of both."""
     extrapolated = "; extrapolated, see above" if short_logs(analysis) else ""
     made = list(_job_cards(analysis, extrapolated)) if analysis.totals.attempts else []
     faults = analysis.faults
-    if faults is not None and (faults.faults or not made):
+    if faults is not None and (faults.basis == "records" or not made):
+        known = "" if faults.fleet_is_known else "; at most: the logs name only nodes with trouble"
         made.append(
             Card(
                 "Faults per 1,000 node-days in service",
                 between(faults.in_service.per_1000_node_days),
                 f"{faults.faults:,} in {number(faults.in_service.node_days, 5)} node-days"
-                f"{extrapolated}",
+                f"{known}{extrapolated}",
             )
         )
+    elif not made:
+        made += _cards_without_faults(analysis)
     if analysis.nodes.in_service_node_hours:
         made.append(_outage_card(analysis.nodes))
     return tuple(made)
 
 
+def _cards_without_faults(analysis: Analysis) -> Iterator[Card]:
+    """Cards of a store without jobs and faults: recorded runs, and what was not measured."""
+    if analysis.logs_read.progress:
+        measured = [run for run in analysis.runs.runs if run.split is not None]
+        hours = sum(run.scheduled_h for run in measured)
+        productive_h = sum(run.productive_h.estimate or 0.0 for run in measured)
+        yield Card(
+            "Effective training time without queue",
+            percent(productive_h / hours if hours else None),
+            f"of {number(hours, 5)} h in {counted(len(measured), 'recorded run')}; the queue is "
+            "not measured: no job accounting",
+        )
+        yield Card(
+            "Hours between restarts",
+            between(analysis.mttf.interruption_mttf_h),
+            "of recorded runs, whatever the cause",
+        )
+    yield Card(
+        "Failures per 1,000 node-days",
+        NOT_MEASURED,
+        "no job accounting and no faults of nodes: `ettr sources` lists how to export them",
+    )
+
+
 def _outage_card(nodes: Availability) -> Card:
     label = "Node time lost to unplanned outages"
     if nodes.down_share is None:
-        return Card(label, "not measured", "no states of nodes in the logs: sacctmgr show event")
-    return Card(
-        label,
-        percent(nodes.down_share),
-        f"of {number(nodes.in_service_node_hours, 5)} node-hours in service",
-    )
+        return Card(label, NOT_MEASURED, "no states of nodes in the logs: sacctmgr show event")
+    hours = f"{number(nodes.in_service_node_hours, 5)} node-hours in service"
+    if not nodes.fleet_is_known:
+        only = "only nodes that had trouble are named: give --fleet-nodes N or the inventory"
+        return Card(label, f"≤ {percent(nodes.down_share)}", f"of {hours}; {only}")
+    return Card(label, percent(nodes.down_share), f"of {hours}")
 
 
 def _job_cards(analysis: Analysis, extrapolated: str) -> Iterator[Card]:
@@ -114,13 +160,21 @@ def _job_cards(analysis: Analysis, extrapolated: str) -> Iterator[Card]:
     if rate.failures:
         yield _direction_card(analysis)
     yield _mttf_card(analysis.mttf)
+    if not analysis.gpus_are_known:
+        yield Card(
+            "GPU-hours lost to failures",
+            NOT_MEASURED,
+            "no job names its GPUs: say with --gpus-per-node how many a node has",
+        )
+        return
     lost = analysis.goodput
     total = lost.first_order_gpu_hours + lost.second_order_gpu_hours
     ran = analysis.totals.gpu_hours
     yield Card(
         "GPU-hours lost to failures",
         number(total),
-        f"{percent(total / ran if ran else None)} of {number(ran, 6)} that ran",
+        f"{percent(total / ran if ran else None)} of {number(ran, 6)} that ran"
+        + ("; a lower bound: some failures name no GPUs" if lost.failures_without_gpus else ""),
     )
 
 
@@ -161,9 +215,9 @@ def document(analysis: Analysis, on_part: Progress | None = None) -> dict[str, o
         "clusters": list(analysis.clusters),
         "period": plain(analysis.period),
     }
-    for n_done, (name, part) in enumerate(PARTS.items()):
+    for n_done, name in enumerate(PARTS):
         if on_part:
             on_part(name, n_done)
-        made[name] = plain(part.result(analysis))
+        made[name] = part_document(name, analysis)
     made["next_steps"] = list(next_steps(analysis))
     return made

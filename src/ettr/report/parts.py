@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from ettr.analysis import Analysis
 from ettr.report.cautions import lower_bound, short_logs
-from ettr.report.document import plain_fields
+from ettr.report.document import JsonValue, plain, plain_fields
 from ettr.report.section import Section
+from ettr.report.withheld import borne
 
 
 def _no_sections(_: Analysis) -> tuple[Section, ...]:
@@ -32,6 +33,23 @@ class ReportPart:
     sections: Callable[[Analysis], tuple[Section, ...]] = _no_sections
 
 
+NO_JOBS = (
+    "Not measured: the logs hold no job accounting. Add it (`ettr sources` lists how to export it "
+    "from each scheduler)."
+)
+
+
+def _of_jobs(
+    slug: str, title: str, sections: Callable[[Analysis], tuple[Section, ...]]
+) -> Callable[[Analysis], tuple[Section, ...]]:
+    """Sections that only jobs can fill: without any, one that says so."""
+
+    def made(analysis: Analysis) -> tuple[Section, ...]:
+        return sections(analysis) if analysis.logs_read.jobs else (Section(slug, title, NO_JOBS),)
+
+    return made
+
+
 def _failures(analysis: Analysis) -> tuple[Section, ...]:
     from ettr.report.sections.failures import failures_section
 
@@ -47,9 +65,10 @@ def _failures(analysis: Analysis) -> tuple[Section, ...]:
 
 
 def _mttf(analysis: Analysis) -> tuple[Section, ...]:
-    from ettr.report.sections.mttf import mttf_section
+    from ettr.report.sections.mttf import mttf_section, mttf_without_jobs_section
 
-    return (mttf_section(analysis.mttf),)
+    section = mttf_section if analysis.logs_read.jobs else mttf_without_jobs_section
+    return (section(analysis.mttf),)
 
 
 def _goodput(analysis: Analysis) -> tuple[Section, ...]:
@@ -59,9 +78,12 @@ def _goodput(analysis: Analysis) -> tuple[Section, ...]:
 
 
 def _runs(analysis: Analysis) -> tuple[Section, ...]:
-    from ettr.report.sections.runs import runs_section
+    from ettr.report.sections.runs import recorded_runs_section, runs_section
 
-    return (runs_section(analysis.runs),)
+    logs = analysis.logs_read
+    if not logs.jobs and not logs.progress:
+        return (Section("runs", "Effective training time", NO_JOBS),)
+    return ((runs_section if logs.jobs else recorded_runs_section)(analysis.runs),)
 
 
 def _attribution(analysis: Analysis) -> tuple[Section, ...]:
@@ -87,6 +109,11 @@ def _models(analysis: Analysis) -> tuple[Section, ...]:
 def _projection(analysis: Analysis) -> tuple[Section, ...]:
     from ettr.report.sections.projection import projection_section
 
+    if analysis.projection is None and not analysis.logs_read.jobs:
+        from ettr.analysis.fleet_evidence import why_nothing_to_plan_with
+
+        words = f"No rate to project: {why_nothing_to_plan_with(analysis)}."
+        return (Section("projection", "At larger scales", words),)
     return (projection_section(analysis.projection),)
 
 
@@ -105,7 +132,7 @@ def _nodes(analysis: Analysis) -> tuple[Section, ...]:
     if analysis.faults is None:
         return (nodes,)
     faults = faults_section(analysis.faults, analysis.assumptions.confidence)
-    return (nodes, faults) if analysis.totals.attempts else (faults, nodes)
+    return (nodes, faults) if analysis.logs_read.jobs else (faults, nodes)
 
 
 def _incidents(analysis: Analysis) -> tuple[Section, ...]:
@@ -132,6 +159,11 @@ def _quality(analysis: Analysis) -> tuple[Section, ...]:
     return (quality_section(analysis.quality),)
 
 
+def part_document(name: str, analysis: Analysis) -> JsonValue:
+    """What the JSON document holds under a part's key: null where the logs bear no figure."""
+    return borne(name, plain(PARTS[name].result(analysis)), analysis)
+
+
 PARTS: dict[str, ReportPart] = {
     "totals": ReportPart(lambda a: a.totals),
     "logs": ReportPart(lambda a: a.logs_read),
@@ -143,10 +175,10 @@ PARTS: dict[str, ReportPart] = {
             "trend": a.trend,
             "rows": a.failure_rows,
         },
-        _failures,
+        _of_jobs("failures", "How often it fails, and why", _failures),
     ),
     "mttf": ReportPart(lambda a: a.mttf, _mttf),
-    "goodput": ReportPart(lambda a: a.goodput, _goodput),
+    "goodput": ReportPart(lambda a: a.goodput, _of_jobs("goodput", "What failures cost", _goodput)),
     "runs": ReportPart(lambda a: a.runs, _runs),
     "attribution": ReportPart(
         lambda a: {
@@ -154,15 +186,17 @@ PARTS: dict[str, ReportPart] = {
             "false_attribution": a.false_attribution,
             "false_failures": a.false_failures,
         },
-        _attribution,
+        _of_jobs("attribution", "How sure the causes are", _attribution),
     ),
-    "models": ReportPart(lambda a: a.models, _models),
+    "models": ReportPart(lambda a: a.models, _of_jobs("models", "Do failures cluster", _models)),
     "projection": ReportPart(lambda a: a.projection, _projection),
-    "planning": ReportPart(lambda a: a.checkpoint_advice, _planning),
+    "planning": ReportPart(
+        lambda a: a.checkpoint_advice, _of_jobs("planning", "Checkpoint interval", _planning)
+    ),
     "nodes": ReportPart(lambda a: {**plain_fields(a.nodes), "faults": a.faults}, _nodes),
     "incidents": ReportPart(lambda a: a.incidents, _incidents),
-    "status": ReportPart(lambda a: a.status, _status),
-    "sizes": ReportPart(lambda a: a.sizes, _sizes),
+    "status": ReportPart(lambda a: a.status, _of_jobs("status", "How jobs end", _status)),
+    "sizes": ReportPart(lambda a: a.sizes, _of_jobs("sizes", "Job sizes", _sizes)),
     "quality": ReportPart(lambda a: a.quality, _quality),
     "assumptions": ReportPart(lambda a: a.assumptions),
 }

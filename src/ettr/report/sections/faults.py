@@ -18,11 +18,10 @@ def faults_section(faults: FleetFaults, confidence: float = CONFIDENCE) -> Secti
         f"{counted(faults.faults, 'fault')} on {counted(faults.nodes, 'node')} in "
         f"{number(fleet.node_days, 6)} node-days in service: "
         f"{between(fleet.per_1000_node_days)} per 1,000 node-days; a node runs "
-        f"{between(faults.node_mtbf_days)} days between faults. Time to repair: mean "
-        f"{hours_between(faults.repair_h.mean_h)}, median "
-        f"{hours_between(faults.repair_h.median_h)}."
+        f"{between(faults.node_mtbf_days)} days between faults. {_repair(faults)}"
     )
     notes = (
+        *_basis(faults),
         f"Gaps between faults have a coefficient of variation of {number(faults.gap_variation)}, "
         f"and counts by node a variance of {number(faults.node_dispersion)} times their mean. Both "
         "are 1 for independent faults of equal nodes; the intervals admit more.",
@@ -41,6 +40,41 @@ def _rates(faults: FleetFaults, confidence: float) -> TextTable:
     fleet = faults.in_service
     rate = FailureRate(fleet.failures, fleet.node_days)
     return intervals_table(rate, faults.clustering, confidence, "fault")
+
+
+def _repair(faults: FleetFaults) -> str:
+    repair = faults.repair_h
+    if not repair.count:
+        return "Time to repair is not measured: no log says when the nodes were back."
+    of_all = "" if repair.count == faults.faults else f" ({counted(repair.count, 'fault')})"
+    return (
+        f"Time to repair{of_all}: mean {hours_between(repair.mean_h)}, median "
+        f"{hours_between(repair.median_h)}."
+    )
+
+
+def _basis(faults: FleetFaults) -> tuple[str, ...]:
+    """What the faults and their exposure rest on."""
+    words = []
+    evidence = faults.evidence
+    if evidence is not None:
+        words.append(
+            "Critical errors and unplanned outages of one node that follow each other within the "
+            f"window count as one fault: {evidence.error_and_outage:,} with an error and an "
+            f"outage, {evidence.error_only:,} with an error alone, {evidence.outage_only:,} with "
+            "an outage alone. A kind of log that was not read shows none."
+        )
+    if not faults.fleet_is_known:
+        words.append(
+            f"The logs name only the {counted(faults.nodes, 'node')} that had trouble, so the "
+            "rate is at most the one shown: give --fleet-nodes N, or ingest the inventory "
+            "(`scontrol show node`)."
+        )
+    words.append(
+        "Nodes count as in service from the first to the last moment in the logs, unless the "
+        "inventory says otherwise."
+    )
+    return tuple(words)
 
 
 def _figure(faults: FleetFaults) -> Figure:

@@ -16,8 +16,8 @@ from ettr.units import SECONDS_PER_HOUR
 _HEADERS = ("failures", "in failed jobs", "preemptions", "in preempted jobs", "GPU-hours")
 
 
-def goodput_section(lost: LostGoodput, gpu_hours: float) -> Section:
-    """Lost goodput by cause and by size; `gpu_hours` is what ran in all."""
+def goodput_section(lost: LostGoodput, gpu_hours: float | None) -> Section:
+    """Lost goodput by cause and by size; `gpu_hours` is what ran in all, None if unknown."""
     tables = (
         TextTable(
             "GPU-hours lost by cause",
@@ -61,9 +61,14 @@ def goodput_section(lost: LostGoodput, gpu_hours: float) -> Section:
     )
 
 
-def _lead(lost: LostGoodput, gpu_hours: float) -> str:
+def _lead(lost: LostGoodput, gpu_hours: float | None) -> str:
+    if gpu_hours is None:
+        return (
+            "Not measured: no job names its GPUs, so the loss in GPU-hours is unknown. Say "
+            "with --gpus-per-node how many a node has."
+        )
     if not gpu_hours:
-        return "The logs name no GPUs, so the loss in GPU-hours is unknown."
+        return "No job held GPUs, so failures cost no GPU-hours."
     total = lost.first_order_gpu_hours + lost.second_order_gpu_hours
     if not total:
         return f"Failures cost none of the {number(gpu_hours, 6)} GPU-hours that ran."

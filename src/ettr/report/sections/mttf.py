@@ -5,8 +5,10 @@ from __future__ import annotations
 from ettr.metrics.mttf import MttfBySize, SizeMttf
 from ettr.metrics.sizes import SIZE_ENDS, SizeUnit
 from ettr.report.charts import band, log_axis, points, size_axis
-from ettr.report.numbers import between, by_confidence, counted, finite, number
+from ettr.report.numbers import DASH, between, by_confidence, counted, finite, number
 from ettr.report.section import Figure, Section, TextTable, Trace
+
+_TITLE = "Time to failure by job size"
 
 
 def mttf_section(mttf: MttfBySize) -> Section:
@@ -22,12 +24,38 @@ def mttf_section(mttf: MttfBySize) -> Section:
     )
     return Section(
         "mttf",
-        "Time to failure by job size",
+        _TITLE,
         _lead(mttf),
         (_figure(mttf, known, unit),) if known else (),
         (_table(mttf, unit),),
         notes if any(_only_bounded(one) for one in mttf.classes) else notes[:1],
     )
+
+
+def mttf_without_jobs_section(mttf: MttfBySize) -> Section:
+    """What is known of times to failure where the logs hold no jobs."""
+    unit = "GPUs" if mttf.size_unit == SizeUnit.GPUS else "nodes"
+    lead = "Not measured: the logs hold no job accounting, so what the scheduler saw is not known."
+    restarts = between(mttf.interruption_mttf_h)
+    if restarts != DASH:
+        lead += f" Recorded runs went {restarts} h between restarts, whatever their cause."
+    if not mttf.line:
+        return Section("mttf", _TITLE, lead)
+    rate = mttf.rate_used
+    lead += (
+        f" Faults of nodes ({between(rate.per_1000_node_days)} per 1,000 node-days in service) "
+        "give a job the times below, if each fault of one of its nodes ends it."
+    )
+    table = TextTable(
+        f"MTTF by job size in {unit}, hours",
+        (unit, "nodes", "MTTF from the rate of faults"),
+        tuple(
+            (number(point.size), number(point.nodes, 4), between(point.mttf_h))
+            for point in mttf.line
+        ),
+        frozenset(range(3)),
+    )
+    return Section("mttf", _TITLE, lead, tables=(table,))
 
 
 def _only_bounded(one: SizeMttf) -> bool:

@@ -26,6 +26,8 @@ def nodes_section(fleet: Availability) -> Section:
 def _lead(fleet: Availability) -> str:
     repair = fleet.repair_h
     nodes = f"{counted(fleet.nodes, 'node')} over {duration(SECONDS_PER_DAY * fleet.period_days)}"
+    if not fleet.fleet_is_known:
+        nodes = f"At least {nodes} (only those that had trouble are named)"
     if fleet.down_share is None:
         return (
             f"{nodes}, {number(fleet.in_service_node_hours, 5)} node-hours in service. Outages "
@@ -33,7 +35,8 @@ def _lead(fleet: Availability) -> str:
             "event` has them (`ettr sources` lists the full command)."
         )
     lead = (
-        f"{nodes}: {counted(repair.count, 'unplanned outage')} took {percent(fleet.down_share)} of "
+        f"{nodes}: {counted(repair.count, 'unplanned outage')} took "
+        f"{'' if fleet.fleet_is_known else 'at most '}{percent(fleet.down_share)} of "
         f"{number(fleet.in_service_node_hours, 5)} node-hours in service"
     )
     if repair.count:

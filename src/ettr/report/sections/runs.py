@@ -39,6 +39,38 @@ def runs_section(runs: JobRuns) -> Section:
     )
 
 
+def recorded_runs_section(runs: JobRuns) -> Section:
+    """What progress records alone say of their runs: everything but what they waited."""
+    if not runs.runs_found:
+        return Section("runs", _TITLE, f"No recorded run{_least_size(runs)}.")
+    measured = [run for run in runs.runs if run.split is not None]
+    lead = (
+        f"{counted(runs.runs_found, 'recorded run')}{_least_size(runs)}. Without job accounting it "
+        "is not known how long they waited: ETTR is productive time over the time from a run's "
+        "first event to its last, and with the queue it is at most that."
+    )
+    table = TextTable(
+        "Recorded runs",
+        ("run", "first to last event", "ETTR without queue", "ETTR", "last state"),
+        tuple(
+            (
+                _label(run),
+                _lasting(run.scheduled_h),
+                between(run.ettr_without_queue_ratio),
+                between(run.ettr_ratio),
+                run.last_state,
+            )
+            for run in measured
+        ),
+        frozenset({1, 2, 3}),
+    )
+    notes = (
+        "A run ended where its record says so; of any other (UNKNOWN) the work after the last "
+        "checkpoint counts as lost.",
+    )
+    return Section("runs", _TITLE, lead, (), (table, _split_table(runs.runs)), notes)
+
+
 def _lead(runs: JobRuns) -> str:
     """How many runs there are, and what each ETTR rests on."""
     unknown = runs.unknown_runs
@@ -107,6 +139,10 @@ def _case(case: Scenario) -> str:
         f"{number(case.save_min)} min, restarts of {number(case.restart_min)} min and "
         f"{percent(case.lost_share, 2)} of an interval lost at each interruption"
     )
+
+
+def _lasting(hours: float | None) -> str:
+    return DASH if hours is None else duration(hours * SECONDS_PER_HOUR)
 
 
 def _label(run: JobRun) -> str:
@@ -221,8 +257,8 @@ def _runs_table(listed: tuple[JobRun, ...]) -> TextTable:
                 number(run.attempts),
                 number(run.interruptions),
                 number(run.failures),
-                duration(run.wallclock_h * SECONDS_PER_HOUR),
-                duration(run.queue_h * SECONDS_PER_HOUR),
+                _lasting(run.wallclock_h),
+                _lasting(run.queue_h),
                 between(run.ettr_ratio),
                 between(run.ettr_without_queue_ratio),
                 _BASES.get(run.basis, run.basis),

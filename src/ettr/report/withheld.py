@@ -1,0 +1,121 @@
+"""What the logs do not bear is null in the JSON document, never 0.
+
+A count or a sum over rows of a table that nobody filled comes out as 0. `borne` takes such figures
+out again, by which kinds of logs were read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ettr.analysis import Analysis
+from ettr.report.document import JsonValue
+
+_GIVEN = frozenset(
+    {
+        "above_gpus",
+        "assumptions",
+        "cap_min",
+        "confidence",
+        "gap_h",
+        "gpus_per_node",
+        "min_gpus",
+        "min_scheduled_h",
+        "published_below",
+        "rule_window_s",
+        "step_days",
+        "window_days",
+    }
+)
+"""Keys of what was given or assumed: known whatever the logs hold."""
+_OF_JOBS = frozenset({"totals", "failures", "goodput", "attribution", "models", "status", "sizes"})
+_QUALITY_OF_JOBS = frozenset(
+    {
+        "running_attempts",
+        "pending_attempts",
+        "clocks",
+        "nodes_not_in_inventory",
+        "attempts_without_nodes",
+        "attempts_without_gpu_count",
+        "attempt_node_hours",
+        "allocation_node_hours",
+        "exposure",
+    }
+)
+_OF_RESTARTS = frozenset({"in_job_restarts", "interruption_mttf_h"})
+_OF_CHECKS = frozenset({"co_occurrence", "false_attribution", "false_failures"})
+_OF_STATES = frozenset({"repair_h"})
+_OF_OUTAGES = frozenset({"error_and_outage", "outage_only"})
+
+
+def borne(name: str, part: JsonValue, analysis: Analysis) -> JsonValue:
+    """A part of the document with every figure null that the logs do not bear.
+
+    Args:
+        name: key of the part.
+        part: its value.
+        analysis: of the store.
+    """
+    logs = analysis.logs_read
+    if not logs.jobs:
+        part = _without_jobs(name, part, has_runs=logs.progress)
+    elif not analysis.gpus_are_known:
+        part = _withheld(part, lambda key: key.endswith(("gpu_hours", "gpu_hours_gained")))
+    if name == "mttf" and logs.jobs and not logs.progress:
+        part = _withheld(part, _OF_RESTARTS.__contains__)
+    if name == "attribution" and not logs.node_checks and not logs.node_states:
+        part = _withheld(part, _OF_CHECKS.__contains__)
+    if name == "nodes" and isinstance(part, dict):
+        part = {**part, **_without_states(part)} if not logs.node_states else part
+        part = {**part, **_without_nodes(part)} if not analysis.fleet.spans_s else part
+    if name == "goodput" and not logs.controller:
+        part = _withheld(part, lambda key: key == "told_by_log")
+    if name == "quality" and not logs.node_states:
+        part = _withheld(part, lambda key: key == "node_down_pairs")
+    return part
+
+
+def _without_jobs(name: str, part: JsonValue, *, has_runs: bool) -> JsonValue:
+    if name in _OF_JOBS or (name == "runs" and not has_runs):
+        return _all_withheld(part)
+    if name == "mttf" and isinstance(part, dict) and not part["line"]:
+        return {**part, "rate_used": _all_withheld(part["rate_used"])}
+    if name == "quality":
+        return _withheld(part, _QUALITY_OF_JOBS.__contains__)
+    return part
+
+
+def _without_states(nodes: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    known = {key: _all_withheld(nodes[key]) for key in _OF_STATES}
+    faults = nodes["faults"]
+    if isinstance(faults, dict):
+        known["faults"] = _withheld(faults, _OF_OUTAGES.__contains__)
+    return known
+
+
+def _without_nodes(nodes: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """Where no log names a node, how many there are is not known."""
+    return dict.fromkeys(("nodes", "in_service_node_hours", "nodes_without_gpu_count"))
+
+
+def _withheld(part: JsonValue, chosen: Callable[[str], bool]) -> JsonValue:
+    """The part, with the figures below the chosen keys null."""
+    if isinstance(part, list):
+        return [_withheld(item, chosen) for item in part]
+    if not isinstance(part, dict):
+        return part
+    return {
+        key: _all_withheld(value) if chosen(key) else _withheld(value, chosen)
+        for key, value in part.items()
+    }
+
+
+def _all_withheld(part: JsonValue) -> JsonValue:
+    """The same shape without any figure; what was given or assumed stays."""
+    if isinstance(part, dict):
+        return {
+            key: value if key in _GIVEN else _all_withheld(value) for key, value in part.items()
+        }
+    if isinstance(part, list):
+        return [_all_withheld(item) for item in part]
+    return None if isinstance(part, (bool, int, float)) else part
