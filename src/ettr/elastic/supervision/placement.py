@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from ettr.elastic.membership.rendezvous import Membership
+from ettr.elastic.membership.rendezvous import Cause, Membership
 
 ValueT = TypeVar("ValueT")
 
@@ -22,6 +22,31 @@ class Place:
 
     node: str
     local_rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnplacedSlots:
+    """Lost slots without a place yet, and what is known of the loss.
+
+    Attributes:
+        slots: Slot -> the worker that held it.
+        noticed_s: Unix seconds.
+        since_s: Since when they wait (monotonic).
+    """
+
+    slots: Mapping[int, str] = field(default_factory=dict)
+    cause: Cause = Cause.DIED
+    noticed_s: float = 0.0
+    hung_s: float = 0.0
+    since_s: float = 0.0
+
+    def merged(
+        self, lost: Mapping[int, str], cause: Cause, noticed_s: float, hung_s: float, now_s: float
+    ) -> UnplacedSlots:
+        """These and further ones: the first loss counts, since all ranks have stood since then."""
+        if not self.slots:
+            return UnplacedSlots(lost, cause, noticed_s, hung_s, now_s)
+        return replace(self, slots={**self.slots, **lost})
 
 
 def buddy_stride(racks: Sequence[str], ranks_per_node: int) -> tuple[int, bool]:
@@ -142,12 +167,39 @@ def place_lost(
     return places
 
 
-def with_items(values: tuple[ValueT, ...], changed: Mapping[int, ValueT]) -> tuple[ValueT, ...]:
-    """The values with some replaced; none of nothing."""
-    return tuple(changed.get(index, value) for index, value in enumerate(values))
+def next_membership(
+    before: Membership,
+    pending: UnplacedSlots,
+    workers: Mapping[int, str],
+    places: Mapping[int, Place],
+) -> Membership:
+    """The generation after a loss.
+
+    Args:
+        workers: the new worker of each lost slot.
+        places: where it runs.
+    """
+    nodes = {slot: place.node for slot, place in places.items()}
+    local_ranks = {slot: place.local_rank for slot, place in places.items()}
+    return replace(
+        before,
+        generation=before.generation + 1,
+        workers=_with_items(before.workers, workers),
+        nodes=_with_items(before.nodes, nodes),
+        local_ranks=_with_items(before.local_ranks, local_ranks),
+        lost=tuple(sorted(pending.slots)),
+        cause=pending.cause,
+        noticed_s=pending.noticed_s,
+        hung_s=pending.hung_s,
+    )
 
 
 def sharing_a_node(nodes: Sequence[str], stride: int) -> list[int]:
     """Slots whose buddy runs on the same node: the loss of that node loses both copies."""
     world = len(nodes)
     return [slot for slot in range(world) if nodes[slot] == nodes[(slot + stride) % world]]
+
+
+def _with_items(values: tuple[ValueT, ...], changed: Mapping[int, ValueT]) -> tuple[ValueT, ...]:
+    """The values, some of them replaced; empty stays empty."""
+    return tuple(changed.get(index, value) for index, value in enumerate(values))

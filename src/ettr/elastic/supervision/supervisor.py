@@ -14,7 +14,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ettr.elastic.membership import rendezvous
@@ -29,10 +29,11 @@ from ettr.elastic.supervision.node_identity import (
 from ettr.elastic.supervision.nodes import LocalNode, NodePool
 from ettr.elastic.supervision.placement import (
     Place,
+    UnplacedSlots,
     first_membership,
+    next_membership,
     place_lost,
     sharing_a_node,
-    with_items,
 )
 from ettr.elastic.supervision.report import Loss, SupervisorOptions, SupervisorReport
 from ettr.elastic.supervision.states import (
@@ -149,7 +150,7 @@ class Supervisor:
         )
         self._idle_failures = 0
         self._newcomers: tuple[str, ...] = ()
-        self._unplaced = _Unplaced()
+        self._unplaced = UnplacedSlots()
         self._regrouped_s = self._listened_s = self._finishing_s = 0.0
 
     def run(self) -> SupervisorReport:
@@ -237,25 +238,12 @@ class Supervisor:
                 self._on_event(f"no node has room for slots {slots}: waiting for one to join")
             self._unplaced = pending
             return
-        self._unplaced = _Unplaced()
+        self._unplaced = UnplacedSlots()
         newcomers = {slot: self._newcomer(place.node) for slot, place in places.items()}
         for newcomer in newcomers.values():
             newcomer.heard_s = now_s
-        self.publish(
-            replace(
-                before,
-                generation=before.generation + 1,
-                workers=with_items(before.workers, {s: one.name for s, one in newcomers.items()}),
-                nodes=with_items(before.nodes, {s: place.node for s, place in places.items()}),
-                local_ranks=with_items(
-                    before.local_ranks, {s: place.local_rank for s, place in places.items()}
-                ),
-                lost=tuple(sorted(pending.slots)),
-                cause=pending.cause,
-                noticed_s=pending.noticed_s,
-                hung_s=pending.hung_s,
-            )
-        )
+        names = {slot: newcomer.name for slot, newcomer in newcomers.items()}
+        self.publish(next_membership(before, pending, names, places))
         self._say_regrouped(places)
         self._regrouped_s = now_s
         self._detector.regrouped(now_s)
@@ -476,25 +464,6 @@ class Supervisor:
 
     def _enter(self, state: SupervisionState) -> None:
         self.state = transition(self.state, state, RUN_TRANSITIONS, "the run")
-
-
-@dataclass(frozen=True, slots=True)
-class _Unplaced:
-    """Lost slots for which no node has room, and what is known of the loss."""
-
-    slots: Mapping[int, str] = field(default_factory=dict)
-    cause: Cause = Cause.DIED
-    noticed_s: float = 0.0
-    hung_s: float = 0.0
-    since_s: float = 0.0
-
-    def merged(
-        self, lost: Mapping[int, str], cause: Cause, noticed_s: float, hung_s: float, now_s: float
-    ) -> _Unplaced:
-        """These and further ones: the first loss counts, since all ranks have stood since then."""
-        if not self.slots:
-            return _Unplaced(lost, cause, noticed_s, hung_s, now_s)
-        return replace(self, slots={**self.slots, **lost})
 
 
 def _serve(host: str) -> TCPStore:
