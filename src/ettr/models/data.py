@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ettr.errors import UsageError
 from ettr.estimates.exact import FailureRate
@@ -16,7 +15,7 @@ Bools = NDArray[np.bool_]
 Labels = NDArray[np.str_]
 
 
-def _floats(name: str, values: Any, problems: list[str]) -> Floats:
+def _floats(name: str, values: ArrayLike, problems: list[str]) -> Floats:
     array = np.atleast_1d(np.asarray(values, dtype=np.float64))
     if array.ndim != 1:
         problems.append(f"{name}: {array.ndim} dimensions; give a flat list of numbers")
@@ -30,7 +29,7 @@ def _floats(name: str, values: Any, problems: list[str]) -> Floats:
     return array
 
 
-def _labels(name: str, values: Any, size: int, problems: list[str]) -> Labels | None:
+def _labels(name: str, values: ArrayLike | None, size: int, problems: list[str]) -> Labels | None:
     if values is None:
         return None
     array = np.asarray(values, dtype=np.str_)
@@ -65,11 +64,11 @@ class Lifetimes:
 
     def __init__(
         self,
-        duration_s: Any,
-        observed: Any,
-        entry_s: Any = None,
-        group: Any = None,
-        symptom: Any = None,
+        duration_s: ArrayLike,
+        observed: ArrayLike,
+        entry_s: ArrayLike | None = None,
+        group: ArrayLike | None = None,
+        symptom: ArrayLike | None = None,
     ) -> None:
         problems: list[str] = []
         duration = _floats("duration_s", duration_s, problems)
@@ -153,9 +152,9 @@ class Counts:
 
     def __init__(
         self,
-        failures: Any,
-        exposure_node_days: Any,
-        group: Any = None,
+        failures: ArrayLike,
+        exposure_node_days: ArrayLike,
+        group: ArrayLike | None = None,
         unit: str = "node",
         unplaced: int = 0,
         unplaced_node_days: float = 0.0,
@@ -232,7 +231,7 @@ def at_risk(begins: Floats, ends: Floats, clock: Floats) -> Floats:
 
 
 def fleet_on_calendar(
-    times_days: Any, start_days: float, end_days: float, n_nodes: int
+    times_days: ArrayLike, start_days: float, end_days: float, n_nodes: int
 ) -> Lifetimes:
     """Failures of a fleet of constant size as spans on the calendar, for steps of its rate.
 
@@ -276,7 +275,7 @@ def fleet_on_calendar(
 
 
 def counts_by_window(
-    times_days: Any, start_days: float, end_days: float, window_days: float, n_nodes: float
+    times_days: ArrayLike, start_days: float, end_days: float, window_days: float, n_nodes: float
 ) -> Counts:
     """Failures of a fleet of constant size in whole windows of `window_days`, oldest first.
 
