@@ -158,3 +158,12 @@ def test_no_usable_scheme_has_no_first_place() -> None:
     found = standing(JOB, RATE, NODES, ranked, ALL)
     assert found.first is None
     assert found.sentences == ()
+
+
+def test_without_progress_there_is_no_order() -> None:
+    """A million GPUs at 1,000 failures per 1,000 node-days: a failure every 0.7 s."""
+    job = replace(JOB, n_nodes=125_000)
+    _, found = stand(job, rate=NodeRate(1.0, 1.0, 1.0))
+    assert found.sentences == (
+        "No scheme makes progress at this failure rate, so their order means nothing.",
+    )

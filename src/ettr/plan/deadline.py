@@ -95,10 +95,12 @@ class DeadlinePlan:
         within, chance = spell(self.budget.within_s), f"{100 * self.budget.chance:g} %"
         if self.smallest is None:
             best = self.likeliest
+            remedy = "Fail less, restart or write faster, or give it more time."
+            if math.isinf(best.mean_s):
+                return f"No size that was tried ends at all. {remedy}"
             return (
                 f"No size ends within {within} with {chance}: the likeliest, {best.n_nodes:,} "
-                f"nodes, does with {100 * best.chance:.3g} % (mean {spell(best.mean_s)}). Fail "
-                "less, restart or write faster, or give it more time."
+                f"nodes, does with {100 * best.chance:.3g} % (mean {spell(best.mean_s)}). {remedy}"
             )
         one = self.smallest
         spares = "" if one.spares is None else f" and {one.spares:,} spares"

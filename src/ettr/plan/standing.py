@@ -79,6 +79,8 @@ class Standing:
         """What a reader of the ranking should know, a sentence each."""
         if self.first is None:
             return ()
+        if (self.bands[self.first].estimate or 0.0) < _NOTICED:
+            return ("No scheme makes progress at this failure rate, so their order means nothing.",)
         return (*self._deciding(), *self._overlap(), *self._without_restart())
 
     def _deciding(self) -> tuple[str, ...]:

@@ -87,7 +87,9 @@ def _lead(plan: RunPlan) -> str:
     if plan.simulated is not None:
         lead += f" {plan.simulated.sentence}"
     best = next((one for one in plan.schemes if one.usable), None)
-    if best is not None and plan.standing is not None:
+    if best is not None and not round(best.ettr.estimate or 0.0, 3):
+        lead += " No checkpoint scheme makes progress at this failure rate."
+    elif best is not None and plan.standing is not None:
         band = plan.standing.bands[best.name]
         lead += (
             f" Of the schemes below {best.name} is first: ETTR {ratio(best.ettr.estimate)}, "
