@@ -16,6 +16,7 @@ NAMES = (
     "false-attribution",
     "new-checks",
     "projections",
+    "plan-inputs",
     "published",
     "schemes",
     "spares",

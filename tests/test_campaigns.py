@@ -113,3 +113,14 @@ def test_projections_hold_under_bursts() -> None:
     shares = [float(cell) for (kind, _), row in rows.items() if "4" in kind for cell in row[2:]]
     # 240 bands of .88 or more: fewer than .8 of them inside has a chance of 1 in 1,000
     assert sum(shares) / len(shares) >= 0.8
+
+
+def test_random_inputs_of_a_plan_give_a_table_or_a_sentence() -> None:
+    numbers = {row[0]: int(row[1]) for row in twentieth("plan-inputs").rows}
+    from campaigns.plan_inputs import SIZE, node_js
+
+    assert numbers["table"] + numbers["sentence"] == SIZE // 20
+    assert numbers["table"] > numbers["sentence"]
+    for what in ("traceback", "no share", "worse is better", "page differs"):
+        assert numbers[what] == 0, what
+    assert numbers["pages compared"] == (numbers["table"] if node_js() else 0)
