@@ -169,6 +169,8 @@ def _admitting_bursts(
 
 def _widened(fit: Fit, factor: float, confidence: float) -> Fit:
     rate = fit.rate_per_node_day
+    # the spread between nodes and that over time are of different causes: their excesses add up
+    factor += max(fit.dispersion, 1.0) - 1.0
     wide = dispersed_interval(fit.rate, factor, confidence)
     # a law of ages has another level than the counts behind it: the width goes along in proportion
     level = (rate.estimate or 0.0) / fit.rate.per_node_day if fit.rate.per_node_day else 1.0
