@@ -1,7 +1,7 @@
 """A heterogeneous job is one job: counted once, blamed on the node that failed, none of it lost."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -185,3 +185,64 @@ def test_columns_of_het_ids_say_what_job_ids_do_not(tmp_path: Path):
         assert failed(made) == [("32", "n6", 5)]
         assert made.explain("33").job_id == "32"
         assert made.explain("40").job_id == "40"
+
+
+def scontrol() -> str:
+    """Both parts as `scontrol show job` has them."""
+    parts = ((32, 0, "n1", 1), (33, 1, "n6", 4))
+    return "\n".join(
+        f"JobId={job} HetJobId=32 HetJobOffset={offset} JobName=het\n"
+        "   UserId=ann(1000) GroupId=ann(1000) MCS_label=N/A\n"
+        "   JobState=NODE_FAIL Reason=NodeDown Dependency=(null)\n"
+        "   Requeue=0 Restarts=0 BatchFlag=1 Reboot=0 ExitCode=0:0\n"
+        "   RunTime=12:00:00 TimeLimit=1-00:00:00 TimeMin=N/A\n"
+        f"   SubmitTime={DAY}10:00:00 EligibleTime={DAY}10:00:00\n"
+        f"   StartTime={DAY}10:00:00 EndTime={DAY}22:00:00 Deadline=N/A\n"
+        f"   ReqNodeList=(null) ExcNodeList=(null)\n   NodeList={node}\n"
+        "   NumNodes=1 NumCPUs=2 NumTasks=2 CPUs/Task=1 ReqB:S:C:T=0:0:*:*\n"
+        f"   TRES=cpu=2,node=1,gres/gpu={gpus}\n   Command=(null)\n   WorkDir=/home/ann\n"
+        for job, offset, node, gpus in parts
+    )
+
+
+def sacct_json() -> str:
+    """Both parts as `sacct --json` has them."""
+    begin = 1793527200
+    jobs = [
+        {
+            "job_id": job,
+            "het": {"job_id": 32, "job_offset": {"set": True, "infinite": False, "number": offset}},
+            "array": {"job_id": 0, "task_id": {"set": False, "number": 0}},
+            "association": {"user": "ann"},
+            "cluster": "alpha",
+            "name": "het",
+            "nodes": node,
+            "allocation_nodes": 1,
+            "state": {"current": ["NODE_FAIL"], "reason": "None"},
+            "time": {"submission": begin, "start": begin, "end": begin + 43200, "elapsed": 43200},
+            "tres": {"allocated": [{"type": "gres", "name": "gpu", "count": gpus}]},
+            "derived_exit_code": {"return_code": 0},
+            "steps": [],
+        }
+        for job, offset, node, gpus in ((32, 0, "n1", 1), (33, 1, "n6", 4))
+    ]
+    return json.dumps({"meta": {}, "jobs": jobs})
+
+
+def gcm() -> str:
+    """Both parts as GCM's copy of sacct has them."""
+    rows = [
+        {"JobID": f"32+{offset}", "JobIDRaw": str(32 + offset), "JobName": "het", "User": "ann"}
+        | {"State": "NODE_FAIL", "Submit": f"{DAY}10:00:00", "Start": f"{DAY}10:00:00"}
+        | {"End": f"{DAY}22:00:00", "ElapsedRaw": "43200", "NNodes": "1", "NodeList": node}
+        | {"AllocTRES": f"gres/gpu={gpus}"}
+        for offset, node, gpus in ((0, "n1", 1), (1, "n6", 4))
+    ]
+    return "".join(json.dumps({"sacct": row, "cluster": "alpha"}) + "\n" for row in rows)
+
+
+@pytest.mark.parametrize("make", [scontrol, sacct_json, gcm])
+def test_every_format_that_names_parts_gives_one_job(make: Callable[[], str], tmp_path: Path):
+    with analysed(ingested(tmp_path, jobs=make(), events=EVENTS)) as made:
+        assert failed(made) == [("32", "n6", 5)]
+        assert (made.totals.jobs, made.totals.gpu_hours) == (1, 60)
