@@ -134,12 +134,16 @@ def measured(made: Analysis) -> tuple[object, ...]:
     return made.totals, failed, ends, made.goodput.first_order_gpu_hours
 
 
-def test_without_the_controllers_log_the_same_nodes_are_blamed(
+def test_without_the_controllers_log_no_other_nodes_are_blamed(
     day: tuple[Story, Path], tmp_path: Path
 ) -> None:
     story, logs = day
     with analysed(tmp_path, logs / "sacct.psv", logs / "events.psv") as made:
-        assert {row["job_id"]: row["node"] for row in made.failure_rows} == blame(story.ids)
+        blamed = {row["job_id"]: row["node"] for row in made.failure_rows}
+    # minutes after node4 the other node of that job died too: states alone may not say which
+    lost, known = story.ids["nodefail_lost"], blame(story.ids)
+    assert blamed.pop(lost) in {known.pop(lost), None}
+    assert blamed == known
 
 
 @pytest.mark.parametrize("order", [("half", "full"), ("full", "half"), ("full",)])
