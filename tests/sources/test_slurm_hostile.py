@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from ettr.errors import SourceError, UsageError
 from ettr.sources.base import ReadOptions
-from ettr.sources.node_lists import MOST_NODES, expand_nodes
+from ettr.sources.limits import MOST_NODES
+from ettr.sources.node_lists import expand_nodes
 from ettr.sources.origin import HEAD_BYTES, Origin
 from ettr.sources.slurm import events as slurm_events
 from ettr.sources.slurm import inventory as slurm_inventory

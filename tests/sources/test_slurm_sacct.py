@@ -37,7 +37,7 @@ def read(path: Path, options: ReadOptions = UTC_ZONE, source: Source = SOURCE):
     whole = {name: pa.concat_tables(parts) for name, parts in tables.items()}
     counts = tuple(
         sum(getattr(batch, f"rows_{what}") for batch in batches)
-        for what in ("read", "rejected", "skipped")
+        for what in ("read", "rejected", "folded", "skipped")
     )
     return whole, counts, [note for batch in batches for note in batch.notes]
 
@@ -60,7 +60,7 @@ def test_a_real_clusters_log_gives_the_totals_that_xdmod_expects():
         expected = {row["metric"]: float(row["value"]) for row in csv.DictReader(file)}
     tables, counts, notes = read(folder / "phillips.log.zst")
     attempts, allocations = tables["attempts"], tables["allocations"]
-    assert counts == (expected["rows"], 0, 0)
+    assert counts == (expected["rows"], 0, 0, 0)
     assert attempts.num_rows == 4285
     assert hours(attempts, "n_cpus") == pytest.approx(expected["cpu_hours"], abs=5e-5)
     assert hours(attempts, "n_nodes") == pytest.approx(expected["node_hours"], abs=5e-5)
@@ -87,7 +87,7 @@ END_STATES = Counter(
 
 @pytest.mark.parametrize("name", ["sacct_jobs_X_D.psv", "sacct_all_D.psv", "sacct_format_ALL.psv"])
 def test_every_attempt_of_a_real_slurm_is_in_its_end_state(name):
-    tables, (_, rejected, _), _ = read(shared("data/slurm_capture") / name)
+    tables, (_, rejected, *_), _ = read(shared("data/slurm_capture") / name)
     rows = tables["attempts"].to_pylist()
     assert rejected == 0
     assert Counter(row["state"] for row in rows) == END_STATES
@@ -107,9 +107,9 @@ def test_every_attempt_of_a_real_slurm_is_in_its_end_state(name):
 
 
 def test_steps_tell_what_their_job_does_not():
-    tables, (rows_read, _, skipped), _ = read(shared("data/slurm_capture/sacct_all_D.psv"))
+    tables, (rows_read, _, folded, skipped), _ = read(shared("data/slurm_capture/sacct_all_D.psv"))
     by_job = {row["job_id"]: row for row in tables["attempts"].to_pylist()}
-    assert (rows_read, skipped) == (56, 31)
+    assert (rows_read, folded, skipped) == (56, 31, 0)
     assert (by_job["21"]["state"], by_job["21"]["step_state"]) == ("FAILED", "OUT_OF_MEMORY")
     assert by_job["22"]["step_state"] is None
 
@@ -229,7 +229,7 @@ def test_what_is_missing_is_said_at_once(tmp_path):
 def test_fields_can_be_named_where_there_is_no_header(tmp_path):
     fields = tuple(HEADER.strip().split("|"))
     tables, counts, _ = read(write(tmp_path, LOCAL * 2), ReadOptions(timezone="UTC", fields=fields))
-    assert counts == (2, 0, 1)  # the same record twice is one attempt
+    assert counts == (2, 0, 1, 0)  # the same record twice is one attempt
     assert tables["attempts"].num_rows == 1
 
 
@@ -301,7 +301,7 @@ def test_json_of_newer_data_parsers(tmp_path):
     }
     path = write(tmp_path, json.dumps({"jobs": [job, {"job_id": "x"}, 3]}), "s.json")
     tables, counts, _ = read(path, ReadOptions(), JSON_SOURCE)
-    assert counts == (4, 2, 1)
+    assert counts == (4, 2, 1, 0)
     (row,) = tables["attempts"].to_pylist()
     assert row["job_id"] == "7_2"
     assert (row["state"], row["cancelled_by"], row["exit_signal"]) == ("CANCELLED", "root", 15)
@@ -355,8 +355,8 @@ def test_a_line_break_in_the_last_text_belongs_to_the_record_before_it(tmp_path:
         "\n"
         "2|FAILED|2026-03-01T00:00:00|2026-03-01T00:00:01|2026-03-01T00:00:02|sbatch b\n",
     )
-    tables, (rows_read, rejected, skipped), _ = read(log)
-    assert (rows_read, rejected, skipped) == (3, 0, 1)  # the blank line is counted
+    tables, (rows_read, rejected, folded, skipped), _ = read(log)
+    assert (rows_read, rejected, folded, skipped) == (3, 0, 0, 1)  # the blank line is counted
     assert tables["attempts"].column("submit_line").to_pylist() == [
         "sbatch --wrap a\nsleep 1 | tee log",
         "sbatch b",

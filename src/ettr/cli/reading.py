@@ -22,12 +22,13 @@ def ingest_all(
     Files that name their cluster come first, so that those which do not can take it from them. What
     comes through standard input and pipes is kept in temporary files until all are read.
     """
-    from ettr.sources.ingest import ingest_log, naming_first
+    from ettr.sources.ingest import ingest_log, naming_first, refuse_idle_options
     from ettr.sources.spool import log_file
 
     done = []
     with ExitStack() as spools:
         logs = [spools.enter_context(log_file(path, complain)) for path in files]
+        refuse_idle_options(logs, options, source)
         for log in naming_first(logs, source):
             with progress_bar(0, "records") as advance:
                 one = ingest_log(store, log, options, source, advance)

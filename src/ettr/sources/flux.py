@@ -11,6 +11,7 @@ from datetime import datetime
 from ettr.sources.base import ReadOptions, Source
 from ettr.sources.json_records import JsonRecord, head_objects, json_record, json_records
 from ettr.sources.json_salvage import Json
+from ettr.sources.limits import most_listed
 from ettr.sources.lines import integer_of
 from ettr.sources.log_rows import LogRows
 from ettr.sources.node_lists import expand_nodes
@@ -88,6 +89,8 @@ def _keep(rows: LogRows, record: JsonRecord) -> None:
     else:
         try:
             nodes = expand_nodes(str(job["nodelist"])) if job.get("nodelist") else None
+            if len(nodes or ()) > most_listed(integer_of(job.get("nnodes"))):
+                raise ValueError(f"nodelist names {len(nodes or ())} nodes, nnodes fewer")
         except ValueError as error:
             rows.reject(line, "bad-node-list", str(error), record.raw)
             return

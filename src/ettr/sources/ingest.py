@@ -14,12 +14,15 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from ettr.errors import AccountingError, SourceError, UsageError
 from ettr.sources.base import ReadOptions, Source
 from ettr.sources.origin import Origin, head_of
-from ettr.sources.registry import all_sources, named, recognise
+from ettr.sources.registry import LEAST_SCORE, all_sources, named, recognise
 from ettr.sources.spool import LogFile, log_file
-from ettr.store import Ingestion, Store, write_batches
+from ettr.store import Ingestion, Store, Written, write_batches
 
 _CHUNK_BYTES = 1 << 20
 _FILE_ID_DIGITS = 20
+
+# options that say what a log is; a zone or a cluster given in vain harms nothing
+_READING_FLAGS = {"table": "--table", "column_map": "--columns"}
 
 # called with the log's name, and how many records have been read from it so far
 Progress = Callable[[str, int], None]
@@ -107,7 +110,9 @@ def ingest_log(
     if options.cluster is None and there:
         options = replace(options, default_cluster=_only_cluster(store))
     with store.ingestion(file_id) as ingestion:
-        return _read_into(ingestion, log, origin, source, options, text, progress)
+        return _read_into(
+            ingestion, log, origin, source, options, text, progress, forced=source_name is not None
+        )
 
 
 def _recognised(head: bytes, name: str, options: ReadOptions) -> Source:
@@ -155,6 +160,8 @@ def _read_into(
     options: ReadOptions,
     options_text: str,
     progress: Progress | None,
+    *,
+    forced: bool,
 ) -> Ingested:
     def report(n_read: int) -> None:
         if progress:
@@ -166,6 +173,8 @@ def _read_into(
         raise AccountingError(f"{log}: {source.name}: {error}") from error
     if not written.rows_read:
         raise SourceError(f"{log}: holds no record of {source.name} ({source.title})")
+    if forced and not written.rows_kept:
+        _refuse_rowless(log, origin, source, written)
     ingestion.commit(
         {
             "name": log.name,
@@ -193,6 +202,64 @@ def _read_into(
         rejected=written.rejected,
         notes=written.notes,
     )
+
+
+def _refuse_rowless(log: LogFile, origin: Origin, source: Source, written: Written) -> None:
+    """Refuse a log that a user named as one of this source and that made no row.
+
+    A log that looks like one, and in which nothing was rejected, is fine: nothing failed.
+
+    Raises:
+        SourceError: with what was read of it, and what to do.
+    """
+    if source.matches(origin.head, log.name) >= LEAST_SCORE and not written.rows_rejected:
+        return
+    why = ", ".join(f"{count:,} {reason}" for reason, count in written.rejected)
+    try:
+        looks = recognise(origin.head, log.name).name
+    except SourceError:
+        looks = ""
+    hint = (
+        f"it looks like {looks}: leave out --source, or give --source {looks}"
+        if looks and looks != source.name
+        else "check that it is a log of this kind (ettr sources lists them) and is complete"
+    )
+    raise SourceError(
+        f"{log}: no row could be made of it as {source.name}: {written.rows_read:,} records read, "
+        f"{written.rows_rejected:,} rejected{f' ({why})' if why else ''}, "
+        f"{written.rows_skipped:,} skipped; {hint}. Nothing was stored"
+    )
+
+
+def refuse_idle_options(logs: list[LogFile], options: ReadOptions, source_name: str | None) -> None:
+    """Check that each option that says what a log is belongs to the source of one of the logs.
+
+    Raises:
+        UsageError: some are not; each is named, with the sources that use it.
+    """
+    given = [flag for name, flag in _READING_FLAGS.items() if getattr(options, name) is not None]
+    if not given:
+        return
+    try:
+        sources = {
+            source_name or _recognised(head_of(log.path, log.label), log.name, options).name
+            for log in logs
+            if not log.path.is_dir()
+        }
+        used = {flag for name in sources for flag in named(name).options}
+    except SourceError:  # raised again, for the log that it is about, when that log's turn comes
+        return
+    idle = [flag for flag in given if flag not in used]
+    if idle:
+        lines = "".join(
+            f"\n  {flag}: for "
+            + ", ".join(s.name for s in all_sources().values() if flag in s.options)
+            for flag in idle
+        )
+        raise UsageError(
+            f"options that the logs given have no use for, as {', '.join(sorted(sources))}:{lines}"
+            "\nleave them out, or name the source with --source"
+        )
 
 
 def _file_id(path: Path, source: Source, table: str | None) -> str:

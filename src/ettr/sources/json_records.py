@@ -160,7 +160,7 @@ def load_json(origin: Origin, lists: Collection[str] = ()) -> JsonObject:
         document = DECODER.decode(text)
     except NO_JSON as error:
         document = _with_lists(salvage(text, lists), lists)
-        if document is None:
+        if document is None or not any(_holds_records(document.get(name)) for name in lists):
             raise SourceError(f"{origin}: is not a complete JSON document: {error}") from error
     if not isinstance(document, dict):
         raise SourceError(f"{origin}: is no JSON object")
@@ -176,6 +176,10 @@ def _with_lists(values: list[Json], lists: Collection[str]) -> JsonObject | None
                     records += [other for other in values if other is not value]
                     return value
     return None
+
+
+def _holds_records(value: Json) -> bool:
+    return isinstance(value, list) and any(not isinstance(each, Broken) for each in value)
 
 
 def as_object(value: Json) -> JsonObject:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from ettr.errors import SourceError
-from ettr.sources.origin import READ_ERRORS, Origin
+from ettr.sources.origin import READ_ERRORS, Origin, refuse_wide
 from ettr.tables.text import clean, text_of
 
 CHUNK_BYTES = 1 << 20
@@ -16,7 +16,6 @@ LINE_LIMIT_BYTES = 8 << 20
 SEARCHED_CHARACTERS = 1 << 16
 
 _NOT_FILE_STEM = re.compile(r"[^A-Za-z0-9_\-]+.*", re.DOTALL)
-_UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")
 
 
 def chunks(origin: Origin) -> Iterator[bytes]:
@@ -61,23 +60,11 @@ def numbered_texts(origin: Origin) -> Iterator[tuple[int, str]]:
     """Each line with its number from 1, as text; each is UTF-8 or Latin-1 on its own.
 
     Raises:
-        SourceError: the file is corrupt or truncated, or is UTF-16.
+        SourceError: the file is corrupt or truncated, or is UTF-16 or UTF-32.
     """
-    refuse_utf16(origin)
+    refuse_wide(origin.head, str(origin))
     for number, line in numbered_lines(origin):
         yield number, text_of(line)
-
-
-def refuse_utf16(origin: Origin) -> None:
-    """Check that the log does not begin as UTF-16 does.
-
-    Raises:
-        SourceError: it does; the message says how to convert it.
-    """
-    if origin.head.startswith(_UTF16_BOMS):
-        raise SourceError(
-            f"{origin}: is UTF-16; convert it first: iconv -f UTF-16 -t UTF-8 {origin}"
-        )
 
 
 def first_texts(head: bytes, most: int = 400) -> list[str]:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 
-# More nodes than any machine has: a list beyond it is damage, and expanding it would eat memory.
-MOST_NODES = 200_000
-_MOST_DIGITS = 9
+from ettr.sources.limits import MOST_NODES
 
+_MOST_DIGITS = 9
+# names kept for lists that come again; a log of ever new lists must not fill memory
+_MOST_KEPT = 2_000_000
+
+_PIECES = re.compile(r"[\[\],]|[^\[\],]+")
 _RANGE = re.compile(r"(\d+)-(\d+)")
 _ONE_FOLD = re.compile(r"([A-Za-z0-9_.\-]+)\[([0-9,\-]+)\]")
 _PLAIN = re.compile(r"[A-Za-z0-9_.\-]+(?:,[A-Za-z0-9_.\-]+)*")
@@ -37,9 +40,22 @@ def expand_nodes(text: str, families: Families | None = None) -> tuple[str, ...]
 
 def _one_fold(prefix: str, ranges: str, families: Families) -> tuple[str, ...] | None:
     """Names of `prefix[ranges]`; None where ClusterShell must decide what it means."""
+    numbers = _numbers(ranges)
+    if numbers is None:
+        return None
     names: list[str] = []
-    parts = ranges.split(",")
-    for part in parts:
+    for first, last, width in numbers:
+        family = families.setdefault((prefix, width), [])
+        if len(family) <= last:
+            family += [f"{prefix}{number:0{width}d}" for number in range(len(family), last + 1)]
+        names += family[first : last + 1]
+    return tuple(names) if len(numbers) == 1 else tuple(dict.fromkeys(names))
+
+
+def _numbers(ranges: str) -> list[tuple[int, int, int]] | None:
+    """First and last number and the width of each range; None where it is not plain."""
+    numbers: list[tuple[int, int, int]] = []
+    for part in ranges.split(","):
         low, dash, high = part.partition("-")
         if not dash:
             high = low
@@ -47,28 +63,19 @@ def _one_fold(prefix: str, ranges: str, families: Families) -> tuple[str, ...] |
             return None
         first, last = int(low), int(high)
         # equal widths keep their zeros
-        if len(low) != len(high) and (low.startswith("0") or len(low) > len(high)):
+        is_padded = low.startswith("0") and len(low) > 1
+        if len(low) != len(high) and (is_padded or len(low) > len(high)):
             return None
         if last < first or last >= MOST_NODES:
             return None
-        width = len(low) if len(low) == len(high) else 0
-        family = families.setdefault((prefix, width), [])
-        if len(family) <= last:
-            family += [f"{prefix}{number:0{width}d}" for number in range(len(family), last + 1)]
-        names += family[first : last + 1]
-    return tuple(names) if len(parts) == 1 else tuple(dict.fromkeys(names))
+        numbers.append((first, last, len(low) if len(low) == len(high) else 0))
+    return numbers
 
 
 def _by_clustershell(text: str) -> tuple[str, ...]:
     if re.search(r"[@!&^*?\s|;\"'<>]", text):
         raise ValueError(f"{text[:80]!r} is no list of nodes")
-    most = 1
-    for low, high in _RANGE.findall(text):
-        if len(low) > 12 or len(high) > 12:
-            raise ValueError(f"{text[:80]!r} names an absurd number of nodes")
-        most *= max(int(high) - int(low) + 1, 1)
-    total = sum(max(int(high) - int(low) + 1, 1) for low, high in _RANGE.findall(text))
-    if total > MOST_NODES or ("][" in text and most > MOST_NODES):
+    if listed_nodes(text) > MOST_NODES:
         raise ValueError(f"{text[:80]!r} names an absurd number of nodes")
     from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
@@ -84,20 +91,53 @@ def _by_clustershell(text: str) -> tuple[str, ...]:
     return names
 
 
+def listed_nodes(text: str) -> int:
+    """How many nodes a list names, those named twice counted twice, without expanding it."""
+    total, of_name, in_brackets, is_inside = 0, 1, 0, False
+    for piece in _PIECES.findall(text):
+        if piece == "[":
+            in_brackets, is_inside = 0, True
+        elif piece == "]":
+            of_name, is_inside = of_name * max(in_brackets, 1), False
+        elif piece != ",":
+            in_brackets += _n_numbers(piece) if is_inside else 0
+        elif not is_inside:
+            total, of_name = total + of_name, 1
+    return total + of_name
+
+
+def _n_numbers(text: str) -> int:
+    found = _RANGE.fullmatch(text)
+    if found is None:
+        return 1
+    if max(len(found[1]), len(found[2])) > _MOST_DIGITS:
+        return MOST_NODES + 1
+    return max(int(found[2]) - int(found[1]) + 1, 1)
+
+
 class NodeLists:
     """Expands each distinct list once."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[str, ...] | None] = {}
         self._families: Families = {}
+        self._kept = 0
+
+    def is_list(self, text: str) -> bool:
+        """Whether the text is a list of nodes; most are known for one without expanding them."""
+        if (match := _ONE_FOLD.fullmatch(text)) and _numbers(match[2]):
+            return True
+        return self(text) is not None
 
     def __call__(self, text: str) -> tuple[str, ...] | None:
         """The names, or None where the text is no list of nodes."""
         if text not in self._known:
-            if len(self._known) > 500_000:
-                self._known.clear()
+            if self._kept > _MOST_KEPT:
+                self._known, self._families, self._kept = {}, {}, 0
             try:
-                self._known[text] = expand_nodes(text, self._families)
+                names = expand_nodes(text, self._families)
             except ValueError:
-                self._known[text] = None
+                names = None
+            self._known[text] = names
+            self._kept += 1 + len(names or ())
         return self._known[text]

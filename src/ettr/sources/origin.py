@@ -19,6 +19,17 @@ READ_ERRORS = (OSError, EOFError, lzma.LZMAError, pa.ArrowException)
 _MAGIC = {b"\x28\xb5\x2f\xfd": "zstd", b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ": "xz"}
 
 
+_WIDE_MARKS = (
+    (b"\xff\xfe\x00\x00", "UTF-32"),
+    (b"\x00\x00\xfe\xff", "UTF-32"),
+    (b"\xff\xfe", "UTF-16"),
+    (b"\xfe\xff", "UTF-16"),
+)
+_LOOKED_AT_BYTES = 4096
+# the share of characters that may be otherwise
+_FEW = 0.2
+
+
 @dataclass(frozen=True, slots=True)
 class Origin:
     """The bytes of one log, as often as they are needed, and what its rows call it.
@@ -84,6 +95,32 @@ def head_of(path: Path, label: str = "") -> bytes:
     """
     try:
         with open_bytes(path, label) as file:
-            return bytes(file.read(HEAD_BYTES))
+            head = bytes(file.read(HEAD_BYTES))
     except READ_ERRORS as error:
         raise SourceError(f"{label or path}: is corrupt or truncated: {error}") from error
+    refuse_wide(head, label or str(path))
+    return head
+
+
+def refuse_wide(head: bytes, what: str) -> None:
+    """Check that the first bytes of a log are not UTF-16 or UTF-32, marked or not.
+
+    Raises:
+        SourceError: they are; the message says how to convert the log.
+    """
+    name = next((name for mark, name in _WIDE_MARKS if head.startswith(mark)), None)
+    name = name or _wide_without_mark(head[:_LOOKED_AT_BYTES])
+    if name:
+        raise SourceError(f"{what}: is {name}; convert it first: iconv -f {name} -t UTF-8 {what}")
+
+
+def _wide_without_mark(head: bytes) -> str | None:
+    """The encoding in which most characters are ASCII and their other bytes NUL, if it is one."""
+    for width, name in ((4, "UTF-32"), (2, "UTF-16")):
+        n = len(head) // width
+        empty = [head[place : n * width : width].count(0) for place in range(width)]
+        full = [place for place in range(width) if empty[place] <= _FEW * n]
+        mostly_empty = n > 1 and sum(empty) >= (1 - _FEW) * n * (width - 1)
+        if mostly_empty and len(full) == 1 and full[0] in {0, width - 1}:
+            return f"{name}{'LE' if full[0] == 0 else 'BE'}"
+    return None

@@ -12,8 +12,10 @@ from typing import Any
 
 from ettr.progress.events import BadLineError, decode_line, looks_like_event, microseconds
 from ettr.sources.base import ReadOptions, Source
+from ettr.sources.limits import LONGEST_S
 from ettr.sources.lines import numbered_lines
 from ettr.sources.origin import Origin
+from ettr.sources.times import within_years
 from ettr.tables.rows import BATCH_ROWS, Batch, Rejects, table_of
 
 NAME = "progress"
@@ -64,12 +66,17 @@ def _batch(rows: list[dict[str, Any]], rejects: Rejects, n_read: int, n_skipped:
 
 def _row(line: bytes, options: ReadOptions) -> dict[str, Any]:
     event = decode_line(line)
+    time = _EPOCH + timedelta(microseconds=microseconds(event.time_s))
+    if within_years(time) is None:
+        raise BadLineError("bad-timestamp", f"time: {event.time_s}, not of 1980 to 2200")
+    if event.duration_s is not None and event.duration_s > LONGEST_S:
+        raise BadLineError("bad-duration", f"duration_s: {event.duration_s}, longer than 20 years")
     return {
         "run_id": event.run,
         "cluster": event.cluster or options.unnamed_cluster,
         "job_id": event.job,
         "rank": event.rank,
-        "time": _EPOCH + timedelta(microseconds=microseconds(event.time_s)),
+        "time": time,
         "event": event.event,
         "step": event.step,
         "duration_s": event.duration_s,

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from ettr.errors import SourceError, UsageError
 from ettr.sources.base import ReadOptions, Source
+from ettr.sources.limits import LONGEST_S, MOST_GPUS_PER_NODE, MOST_NODES, most_gpus
 from ettr.sources.lines import numbered_lines
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
@@ -55,6 +56,17 @@ _OWN_COLUMNS = {
     "progress": {"run_id", "time", "event"},
     "nodes": {"node", "n_gpus"},
 }
+
+
+# beyond these a cell is no count and no length of time
+_MOST = {
+    "n_nodes": MOST_NODES,
+    "n_gpus": MOST_GPUS_PER_NODE * MOST_NODES,
+    "requested_gpus": MOST_GPUS_PER_NODE * MOST_NODES,
+    "elapsed_s": LONGEST_S,
+    "duration_s": LONGEST_S,
+}
+_MOST_OF_A_NODE = {"nodes", "allocations"}
 
 
 # a record's cells by the file's own column names
@@ -282,6 +294,10 @@ def _keep(rows: LogRows, plan: _Plan, cells: Cells, line: int) -> None:
         if column.name not in _OWN
     }
     cluster = row.pop("cluster", None)
+    one_node = plan.table.name in _MOST_OF_A_NODE
+    most = most_gpus(1 if one_node else row.get("n_nodes"))
+    if (row.get("n_gpus") or 0) > most:
+        raise _CellError("bad-gpu-count", f"{row['n_gpus']} GPUs, where {most} are possible")
     if plan.table is ATTEMPTS and row["attempt_id"] is None and row["job_id"] and row["submit"]:
         row["attempt_id"] = attempt_id(cluster or rows.cluster, row["job_id"], row["submit"])
     if plan.table is EVENTS:
@@ -309,9 +325,13 @@ def _value(rows: LogRows, column: Column, given: object) -> Any:
     try:
         if kind is Kind.BOOL:
             return _truth(given)
-        return _integer(given) if kind is Kind.INT else _finite(given)
+        number = _integer(given) if kind is Kind.INT else _finite(given)
     except (ValueError, TypeError, OverflowError):
         raise _CellError("bad-number", f"{column.name} is {given!r:.100}") from None
+    if column.name in _MOST and number > _MOST[column.name]:
+        detail = f"{column.name} is {given!r:.100}, at most {_MOST[column.name]:,}"
+        raise _CellError("bad-number", detail)
+    return number
 
 
 def _finite(given: object) -> float:

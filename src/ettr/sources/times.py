@@ -10,6 +10,7 @@ from functools import lru_cache
 from zoneinfo import ZoneInfo
 
 from ettr.errors import UsageError
+from ettr.sources.limits import FIRST_YEAR, LAST_YEAR
 from ettr.sources.lines import first_texts
 
 UTC_NAMES = frozenset({"UTC", "Etc/UTC", "GMT", "Etc/GMT", "Z", "Zulu", "UCT"})
@@ -19,8 +20,6 @@ MONTHS = {
         ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"), 1
     )
 }
-# a time outside this span is corrupt, and would stretch every denominator
-_FIRST_YEAR, _LAST_YEAR = 1980, 2200
 _ISO = re.compile(rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d")
 _ZONED = re.compile(rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)(?!\d)")
 # groups of a stamp's pattern with which it needs no zone
@@ -136,7 +135,7 @@ def time_of(value: object, timezone: str | None = None) -> datetime | None:
 
 def within_years(stamp: datetime) -> datetime | None:
     """The moment, or None where it lies outside 1980 to 2200."""
-    return stamp if _FIRST_YEAR <= stamp.year <= _LAST_YEAR else None
+    return stamp if FIRST_YEAR <= stamp.year <= LAST_YEAR else None
 
 
 def _stamp(value: object, timezone: str | None) -> datetime | None:

@@ -11,7 +11,7 @@ from ettr.sources.json_records import JsonRecord, head_objects, json_records
 from ettr.sources.json_salvage import Json, JsonObject
 from ettr.sources.lines import integer_of
 from ettr.sources.log_rows import LogRows
-from ettr.sources.node_lists import expand_nodes
+from ettr.sources.node_lists import expand_nodes, listed_nodes
 from ettr.sources.origin import Origin
 from ettr.sources.times import time_of
 from ettr.tables.rows import Batch
@@ -19,6 +19,8 @@ from ettr.tables.text import clean
 
 NAME = "nvrx"
 
+# nodes of one cycle whose names are written out
+_MOST_NAMED = 20_000
 _NEEDED = ("job_id", "cycle_number", "cycle_start_time")
 
 
@@ -96,6 +98,8 @@ def _nodes(rows: LogRows, given: Json) -> list[str] | None:
         if text is None:
             continue
         try:
+            if listed_nodes(text) + len(names) > _MOST_NAMED:
+                raise ValueError
             names.extend(expand_nodes(text))
         except ValueError:
             rows.note("a node list could not be read and was kept as written")

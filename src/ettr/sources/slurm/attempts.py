@@ -20,10 +20,11 @@ import pyarrow.compute as pc
 
 from ettr.errors import SourceError
 from ettr.sources.base import ReadOptions
-from ettr.sources.node_lists import NodeLists
+from ettr.sources.limits import LONGEST_S, MOST_GPUS_PER_NODE, MOST_NODES
+from ettr.sources.node_lists import NodeLists, listed_nodes
 from ettr.sources.slurm import fields as words
 from ettr.sources.slurm.allocations import allocations_of, attempt_ids
-from ettr.sources.slurm.columns import FLOAT, INT, TEXT, JobRecords, matches
+from ettr.sources.slurm.columns import FLOAT, INT, TEXT, JobRecords, mapped, matches
 from ettr.sources.slurm.job_fields import (
     ID_FIELDS,
     NEEDED,
@@ -195,7 +196,8 @@ class AttemptReader:
             span = pc.subtract(out["end"].cast(INT), out["start"].cast(INT))
             span_s = pc.divide(span.cast(FLOAT, safe=False), MICROSECONDS_PER_SECOND)
             elapsed = pc.coalesce(elapsed, span_s)
-        records.reject(pc.less(elapsed, 0).fill_null(False), "bad-duration", "elapsedraw")
+        absurd = pc.or_(pc.less(elapsed, 0), pc.greater(elapsed, LONGEST_S)).fill_null(False)
+        records.reject(absurd, "bad-duration", "elapsedraw")
         out["elapsed_s"] = pc.if_else(out["start"].is_valid(), elapsed, None)
 
     @staticmethod
@@ -216,9 +218,27 @@ class AttemptReader:
         gpus = out["n_gpus"]
         self._has_tres = self._has_tres or gpus.null_count < records.n
         self._has_gpus = self._has_gpus or bool(pc.max(gpus).as_py())
+        self._reject_absurd(records, out)
         never = pc.and_(out["node_list"].is_null(), has_list)
         for column in ("n_nodes", "n_cpus", "n_gpus"):
             out[column] = pc.if_else(never, 0, out[column])
+
+    def _reject_absurd(self, records: JobRecords, out: dict[str, pa.Array]) -> None:
+        """Reject records with more nodes or GPUs than there can be."""
+        n_nodes = out["n_nodes"]
+        records.reject(pc.greater(n_nodes, MOST_NODES).fill_null(False), "bad-number", "nnodes")
+        most = pc.coalesce(n_nodes, pa.scalar(MOST_NODES, INT))
+        most = pc.multiply(pc.max_element_wise(most, 1), MOST_GPUS_PER_NODE)
+        gpus = pc.greater(out["n_gpus"], most).fill_null(False)
+        records.reject(gpus, "bad-gpu-count", "alloctres")
+        asked = out["requested_gpus"]
+        above = pc.greater(asked, MOST_GPUS_PER_NODE * MOST_NODES).fill_null(False)
+        self._unreadable["requested_gpus"] += pc.sum(above).as_py() or 0
+        out["requested_gpus"] = pc.if_else(above, None, asked)
+        listed, _ = mapped(out["node_list"], listed_nodes, INT)
+        named = pc.if_else(pc.greater(n_nodes, 0), pc.add(pc.multiply(n_nodes, 2), 64), MOST_NODES)
+        longer = pc.greater(listed, named).fill_null(False)
+        records.reject(longer, "bad-node-list", "nodelist")
 
     def _without_repeats(self, table: pa.Table) -> tuple[pa.Table, int]:
         """Of records of one key the last, unless they started apart (a job that was resized)."""

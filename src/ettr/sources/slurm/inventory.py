@@ -11,9 +11,10 @@ from ettr.errors import SourceError
 from ettr.sources.base import ReadOptions, Source
 from ettr.sources.json_records import as_object, load_json, number
 from ettr.sources.json_salvage import Broken, Json, JsonObject
-from ettr.sources.lines import first_texts, numbered_texts
+from ettr.sources.limits import MOST_GPUS_PER_NODE, most_listed
+from ettr.sources.lines import first_texts, integer_of, numbered_texts
 from ettr.sources.log_rows import LogRows
-from ettr.sources.node_lists import NodeLists
+from ettr.sources.node_lists import NodeLists, listed_nodes
 from ettr.sources.origin import Origin
 from ettr.sources.slurm.fields import NOTHING, gpus_of_gres, gpus_of_tres
 from ettr.sources.slurm.node_states import OUT_OF_SERVICE, node_state, user_name
@@ -23,6 +24,7 @@ from ettr.tables.text import clean
 
 NAME = "slurm-inventory"
 _MEBIBYTE = 1 << 20
+_MOST_MEBIBYTES = 1 << 40
 _PAIR = re.compile(r"(?:^|\s)([A-Z][A-Za-z]*)=(?=(\S*))")
 _REASON = re.compile(r"(?:^|\s)Reason=(.*)")
 _GPU_TYPE = re.compile(r"(?:^|,)(?:gres:)?gpu:([A-Za-z][^:,()]*):\d")
@@ -194,12 +196,15 @@ class _Inventory:
                 self._rows.count_skipped()
                 continue
             row = dict(zip(columns, words, strict=False))
-            names = expand(row.get("NODELIST", ""))
+            listed, n_listed = row.get("NODELIST", ""), integer_of(row.get("NODES"))
+            is_absurd = listed_nodes(listed) > most_listed(n_listed)
+            names = None if is_absurd else expand(listed)
             if names is None or len(words) < min(len(columns) - 1, 4):
                 self._rows.reject(line_number, "bad-node", "no line of sinfo -N -l", line)
                 continue
             try:
                 n_cpus, memory_mib = _count(row.get("CPUS")), _count(row.get("MEMORY"))
+                _Node("", 0, _known(row.get("GRES")), "", n_cpus, memory_mib, []).check()
             except ValueError as why:
                 self._rows.reject(line_number, "bad-node", str(why), line)
                 continue
@@ -213,7 +218,12 @@ class _Inventory:
                 self._rows.count_folded()
 
     def _keep(self, node: _Node, state: Row | None) -> None:
-        """Keep a node and the state in which it is out of service, if it is."""
+        """Keep a node and the state in which it is out of service, if it is.
+
+        Raises:
+            ValueError: the node is no machine.
+        """
+        node.check()
         is_new = self._add(node)
         if state is not None:
             self._rows.add(
@@ -257,6 +267,17 @@ class _Node:
         if not self.gres and not self.tres:
             return None
         return gpus_of_gres(self.gres) or gpus_of_tres(self.tres)
+
+    def check(self) -> None:
+        """Check that its counts are those of a machine.
+
+        Raises:
+            ValueError: it has too many GPUs or too much memory.
+        """
+        if (self.n_gpus or 0) > MOST_GPUS_PER_NODE:
+            raise ValueError(f"{self.n_gpus} GPUs in one node")
+        if (self.memory_mib or 0) > _MOST_MEBIBYTES or (self.n_cpus or 0) > _MOST_MEBIBYTES:
+            raise ValueError(f"{self.n_cpus} CPUs and {self.memory_mib} MiB in one node")
 
     def columns(self) -> Row:
         """Columns of `nodes`."""

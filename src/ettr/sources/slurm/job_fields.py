@@ -78,7 +78,7 @@ def seconds(records: JobRecords, field: str) -> tuple[pa.Array, Mask]:
 def node_list(records: JobRecords, field: str) -> tuple[pa.Array, Mask]:
     """A list of nodes as it stands."""
     found, _ = word(records, field)
-    fine, _ = mapped(found, lambda names: records.node_lists(names) is not None, pa.bool_())
+    fine, _ = mapped(found, records.node_lists.is_list, pa.bool_())
     return found, pc.invert(fine).fill_null(False).to_numpy(zero_copy_only=False)
 
 

@@ -7,17 +7,21 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import BinaryIO
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
 from ettr.errors import SourceError, UsageError
 from ettr.sources.base import ReadOptions, Source
+from ettr.sources.node_lists import listed_nodes
 from ettr.sources.origin import READ_ERRORS, Origin
 from ettr.sources.slurm import fields as words
 from ettr.sources.slurm.attempts import AttemptReader, need_fields
+from ettr.sources.slurm.columns import matches as matches_text
 from ettr.sources.slurm.job_fields import USED
 from ettr.sources.slurm.records import (
     INNER_BREAK,
@@ -36,6 +40,8 @@ NAME = "slurm-sacct"
 CHUNK_BYTES = 8 << 20
 # a job's steps follow it; beyond this many bytes of them the block is read as it is
 _MOST_HELD_BYTES = 16 * CHUNK_BYTES
+# more rows of allocations than these are made in several batches
+_MOST_ALLOCATIONS = 2_000_000
 _HEADER = re.compile(rb"[A-Za-z]\w*([^\w\s%,.]{1,3}|\t|,|\x1f)[A-Za-z]")
 _JOB_FIRST = re.compile(rb"\d+(?:_(?:\d+|\[[^\]]*\]))?(?:\+\d+)?(?:\.\w+)?(\|#|\||\^|\t|\x1f)")
 _ISO = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
@@ -60,7 +66,8 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
             for block, first_line in _blocks(file, layout, str(origin))
         )
         for part in _ahead(parsed):
-            yield _batch(part, layout, reader, origin.file_id)
+            for piece in _pieces(part):
+                yield _batch(piece, layout, reader, origin.file_id)
     yield Batch({}, 0, notes=(*reader.notes(), *_notes(counts, header, options)))
 
 
@@ -72,6 +79,19 @@ class _Parsed:
     columns: dict[str, pa.Array]
     first_line: int
     headers: int
+
+    def slice(self, first: int, last: int) -> _Parsed:
+        """Some of the records; what is counted of the block goes with the first."""
+        of_block = self.records
+        records = Records(
+            b"\n".join(of_block.data.split(b"\n")[first:last]),
+            of_block.start[first:last],
+            of_block.line[first:last],
+        )
+        if first == 0:
+            records.broken, records.blank = of_block.broken, of_block.blank
+        columns = {name: column.slice(first, last - first) for name, column in self.columns.items()}
+        return _Parsed(records, columns, self.first_line, self.headers if first == 0 else 0)
 
 
 def _ahead(items: Iterator[_Parsed]) -> Iterator[_Parsed]:
@@ -100,6 +120,28 @@ def _parse(
         if records.repaired:
             columns = {name: _restored(name, column, layout) for name, column in columns.items()}
     return _Parsed(records, columns, first_line, headers)
+
+
+def _pieces(part: _Parsed) -> Iterator[_Parsed]:
+    """The block in pieces whose node lists make rows that fit in memory; most often it is one."""
+    lists = part.columns.get("nodelist")
+    n = len(part.records.line)
+    if lists is None or n < 2:
+        yield part
+        return
+    codes = lists.dictionary_encode()
+    sizes = np.array([listed_nodes(text) for text in codes.dictionary.to_pylist()], dtype=np.int64)
+    named = np.cumsum(sizes[codes.indices.to_numpy()])
+    if named[-1] <= _MOST_ALLOCATIONS:
+        yield part
+        return
+    ids = part.columns["jobid"] if "jobid" in part.columns else part.columns["jobidraw"]
+    # a job's steps stay with it
+    begins = np.flatnonzero(matches_text(ids, words.JOB_ID))
+    of_piece = named[begins] // _MOST_ALLOCATIONS
+    cuts = begins[1:][np.diff(of_piece) > 0].tolist()
+    for first, last in pairwise([0, *cuts, n]):
+        yield part.slice(first, last)
 
 
 def _batch(part: _Parsed, layout: RecordLayout, reader: AttemptReader, file_id: str) -> Batch:

@@ -15,13 +15,15 @@ from ettr.errors import SourceError
 from ettr.sources.base import ReadOptions, Source
 from ettr.sources.lines import SEARCHED_CHARACTERS, first_texts, numbered_texts
 from ettr.sources.log_rows import LogRows
-from ettr.sources.node_lists import NodeLists
+from ettr.sources.node_lists import NodeLists, listed_nodes
 from ettr.sources.origin import Origin
-from ettr.sources.times import MONTHS, has_local_stamps
+from ettr.sources.times import MONTHS, has_local_stamps, within_years
 from ettr.tables.rows import Batch
 
 NAME = "slurmctld-log"
 CHECK = "slurmctld"
+MOST_LISTED = 20_000
+"""Nodes of one line; more than Slurm manages anywhere are damage."""
 
 _STAMP = re.compile(
     r"\[(?P<iso>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d{1,9})?)(?P<offset>Z|[+-]\d\d:?\d\d)?\]\s*"
@@ -215,7 +217,9 @@ class _ControllerLog:
 
     def _node_names(self, groups: dict[str, str | None]) -> tuple[str | None, ...] | None:
         if listed := groups.get("nodes"):
-            return self._node_lists(listed.rstrip(":,"))
+            listed = listed.rstrip(":,")
+            # each node is an event
+            return None if listed_nodes(listed) > MOST_LISTED else self._node_lists(listed)
         return (groups.get("node"),)
 
     def _with_reason(
@@ -247,8 +251,8 @@ class _Stamps:
                 text = f"{MONTHS[short[0]]:02d}-{int(short[1]):02d}T{short[2]}"
                 return self._rows.time_without_year(text, number, line)
             if offset:
-                return datetime.fromisoformat(iso + offset).astimezone(UTC)
-            return self._rows.utc(datetime.fromisoformat(iso))
+                return within_years(datetime.fromisoformat(iso + offset).astimezone(UTC))
+            return within_years(self._rows.utc(datetime.fromisoformat(iso)))
         except (KeyError, ValueError, OverflowError):
             return None
 

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ettr.sources.limits import EARLIEST, LATEST
 from ettr.sources.slurm.fields import NOTHING
 from ettr.sources.times import (
     BY_JOB,
@@ -23,6 +24,7 @@ from ettr.sources.times import (
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_MINUTE
 
 _TIME = pa.timestamp("us", tz="UTC")
+_EARLIEST, _LATEST = pa.scalar(EARLIEST, _TIME), pa.scalar(LATEST, _TIME)
 _ZONED = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:?\d\d)$"
 _LOCAL = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?$"
 _COARSE_S = 10 * SECONDS_PER_MINUTE  # under every change of a clock, over what accounting rounds
@@ -61,6 +63,14 @@ class TimeColumns:
         Raises:
             UsageError: a text has no zone and the user gave none.
         """
+        found, bad = self._read(texts, field)
+        outside = pc.or_(pc.less(found, _EARLIEST), pc.greater(found, _LATEST)).fill_null(False)
+        if pc.any(outside).as_py():
+            bad = bad | outside.to_numpy(zero_copy_only=False)
+            found = pc.if_else(outside, None, found)
+        return found, bad
+
+    def _read(self, texts: pa.Array, field: str) -> tuple[pa.Array, np.ndarray]:
         given = nothing_to_null(texts)
         bad = np.zeros(len(given), dtype=bool)
         if given.null_count == len(given):

@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from ettr.errors import UsageError
 from ettr.sources.base import ReadOptions, Source
 from ettr.sources.json_records import JsonRecord, head_objects, json_records
+from ettr.sources.limits import MOST_NODES
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
 from ettr.tables.rows import Batch
@@ -65,6 +66,11 @@ def _check_fleet(rows: LogRows, n_failed: int) -> None:
         raise UsageError(
             f"{rows.origin}: the trace names the {n_failed} nodes that failed and not how many "
             "there are; say so with --nodes N (the published trace has 400)"
+        )
+    if n_nodes > MOST_NODES:
+        raise UsageError(
+            f"{rows.origin}: --nodes {n_nodes} is more than any machine has; give at most "
+            f"{MOST_NODES}"
         )
     if n_nodes < n_failed:
         raise UsageError(

@@ -1,0 +1,164 @@
+"""What cannot be: refused in words or rejected with a reason, never a figure."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from ettr.errors import SourceError, UsageError
+from ettr.sources.base import ReadOptions
+from ettr.sources.ingest import ingest_file, refuse_idle_options
+from ettr.sources.registry import all_sources, named
+from ettr.sources.slurm import sacct
+from ettr.sources.spool import LogFile
+from ettr.store import Store, open_store
+from source_samples import read_all, rows_of, samples
+
+UTC = ReadOptions(timezone="UTC")
+SACCT = "JobID|State|Submit|Start|End|ElapsedRaw|NNodes|NodeList|AllocTRES\n"
+GOOD = "1|FAILED|2026-01-01T00:00:00|2026-01-01T00:00:00|2026-01-01T01:00:00|3600|1|n1|gres/gpu=8\n"
+LETTER = b"Dear all,\nnode n1 is ill\n" * 5
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    with open_store(tmp_path / "store", create=True) as opened:
+        yield opened
+
+
+def rejected(path: Path, source: str, options: ReadOptions = UTC) -> list[str]:
+    return [row["reason"] for row in rows_of(read_all(named(source), path, options), "rejects")]
+
+
+@pytest.mark.parametrize("source", sorted(set(all_sources()) - {"table", "infinitehbd"}))
+def test_a_source_that_is_named_and_makes_no_row_is_no_success(
+    store: Store, tmp_path: Path, source: str
+):
+    path = tmp_path / "letter.log"
+    path.write_bytes(LETTER)
+    with pytest.raises((SourceError, UsageError)) as caught:
+        ingest_file(store, path, UTC, source)
+    assert str(path) in str(caught.value)
+    assert store.files() == ()
+
+
+def test_another_log_under_the_name_of_kernel_xid_says_what_it_looks_like(
+    store: Store, tmp_path: Path
+):
+    path = tmp_path / "sacct.psv"
+    path.write_text(SACCT + GOOD)
+    words = r"2 records read, 0 rejected, 2 skipped; it looks like slurm-sacct: leave out --source"
+    with pytest.raises(SourceError, match=words):
+        ingest_file(store, path, UTC, "kernel-xid")
+
+
+def test_a_kernel_log_in_which_nothing_failed_is_one(store: Store, tmp_path: Path):
+    path = tmp_path / "n1.log"
+    path.write_text("2026-01-01T00:00:00Z n1 kernel: eth0: link becomes ready\n" * 3)
+    done = ingest_file(store, path, UTC, "kernel-xid")
+    assert (done.rows_read, done.rows_kept, done.rows_skipped) == (3, 0, 3)
+
+
+@pytest.mark.parametrize(
+    "options", [ReadOptions(table="events"), ReadOptions(column_map={"node": "host"})]
+)
+def test_a_table_for_a_log_that_is_none_is_refused(tmp_path: Path, options: ReadOptions):
+    log, site = tmp_path / "sacct.psv", tmp_path / "site.csv"
+    log.write_text(SACCT + GOOD)
+    site.write_text("host,when\nn1,1770000000\n")
+    with pytest.raises(UsageError, match=r"as slurm-sacct:\n  --(table|columns): for .*table"):
+        refuse_idle_options([LogFile(log)], options, None)
+    with pytest.raises(UsageError, match=r"--(table|columns)"):
+        refuse_idle_options([LogFile(site)], options, "slurm-sacct")
+    refuse_idle_options([LogFile(log), LogFile(site)], ReadOptions(table="events"), None)
+
+
+@pytest.mark.parametrize("name", sorted(all_sources()))
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-be"])
+@pytest.mark.parametrize("forced", [True, False])
+def test_text_of_wide_characters_is_refused_in_words(
+    store: Store, tmp_path: Path, name: str, encoding: str, forced: bool
+):
+    sample = samples(name)[0]
+    path = tmp_path / sample.path.name
+    path.write_bytes(sample.path.read_bytes().decode("utf-8", "replace").encode(encoding))
+    with pytest.raises(SourceError, match=r"is UTF-(16|32)(LE|BE)?; convert it first: iconv -f"):
+        ingest_file(store, path, sample.options, name if forced else None)
+
+
+@pytest.mark.parametrize(
+    ("was", "given", "reason"),
+    [
+        ("Start", "1970-01-01T00:00:00", "bad-timestamp"),
+        ("End", "9999-12-31T23:59:59", "bad-timestamp"),
+        ("Start", "0001-01-01T00:00:00", "bad-timestamp"),
+        ("Submit", "1969-12-31T16:00:00", "bad-timestamp"),
+        ("ElapsedRaw", "99999999999", "bad-duration"),
+        ("NNodes", "1000000000", "bad-number"),
+        ("AllocTRES", "gres/gpu=1000000000", "bad-gpu-count"),
+        ("NodeList", "x[0-199999]", "bad-node-list"),
+    ],
+)
+def test_a_row_that_would_decide_every_rate_is_rejected(
+    tmp_path: Path, was: str, given: str, reason: str
+):
+    at = SACCT.strip().split("|").index(was)
+    cells = GOOD.strip().split("|")
+    cells[0], cells[at] = "2", given
+    path = tmp_path / "sacct.psv"
+    path.write_text(SACCT + GOOD + "|".join(cells) + "\n")
+    batches = read_all(named("slurm-sacct"), path, UTC)
+    assert [row["job_id"] for row in rows_of(batches, "attempts")] == ["1"]
+    assert [row["reason"] for row in rows_of(batches, "rejects")] == [reason]
+
+
+def test_progress_and_controller_lines_of_no_real_year_are_rejected(tmp_path: Path):
+    path = tmp_path / "run.jsonl"
+    event = '{"v":1,"run":"r","time":%s,"event":"step","step":1,"duration_s":%s}\n'
+    path.write_text(event % ("253402300798", "1") + event % ("1770000000", "1e10"))
+    assert rejected(path, "progress") == ["bad-timestamp", "bad-duration"]
+    path.write_text("[9999-12-31T23:59:59] requeue job JobId=17 due to failure of node n2\n")
+    assert rejected(path, "slurmctld-log") == ["bad-timestamp"]
+
+
+def test_node_lists_in_small_pieces_do_not_fill_memory(tmp_path: Path):
+    path = tmp_path / "sacct.psv"
+    cells = GOOD.split("|")
+    rows = []
+    for k in range(40):
+        cells[0], cells[7] = str(k + 1), f"x{k}y[0-199999]"
+        rows.append("|".join(cells))
+    path.write_text(SACCT + "".join(rows))
+    tracemalloc.start()
+    try:
+        assert rejected(path, "slurm-sacct") == ["bad-node-list"] * 40
+        assert tracemalloc.get_traced_memory()[1] < 600e6
+    finally:
+        tracemalloc.stop()
+
+
+def test_many_nodes_of_many_jobs_come_in_several_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(sacct, "_MOST_ALLOCATIONS", 2000)
+    path = tmp_path / "sacct.psv"
+    cells = GOOD.split("|")
+    cells[6], cells[7] = "100", "n[0-99]"
+    rows = ["|".join([str(k + 1), *cells[1:]]) for k in range(45)]
+    path.write_text(SACCT + "".join(rows))
+    batches = read_all(named("slurm-sacct"), path, UTC)
+    sizes = [len(rows_of([batch], "allocations")) for batch in batches]
+    assert [sum(b.rows_read for b in batches), sum(b.rows_kept for b in batches)] == [45, 45]
+    assert sum(sizes) == 4500
+    assert max(sizes) <= 2100
+
+
+def test_bytes_of_latin_1_are_read_as_such(tmp_path: Path):
+    path = tmp_path / "sacct.psv"
+    head = SACCT.replace("NodeList", "NodeList|JobName")
+    row = GOOD.replace("|n1|", "|n1|r\xe9glage|")
+    path.write_bytes((head + row).encode("latin-1"))
+    (attempt,) = rows_of(read_all(named("slurm-sacct"), path, UTC), "attempts")
+    assert attempt["name"] == "réglage"
