@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
+from typer.models import OptionInfo
 
 from ettr.cli.inputs import TypedOptions, declared_needs
+from ettr.cli.limits import check_value
 
 _CONTEXT = "typer_context"
 
@@ -62,8 +64,12 @@ def flattened(command: Callable[..., None]) -> Callable[..., None]:
             parameters.append(_keyword(parameter.name, hint, parameter.default))
     _check_names(command, parameters)
     needs = declared_needs(parameters)
+    flags = {parameter.name: _flag(parameter) for parameter in parameters}
 
     def flat(**given: Any) -> None:
+        for name, value in given.items():
+            if flags[name] is not None:
+                check_value(flags[name] or name, value)
         if typed is not None:
             given[typed] = TypedOptions.of(given.pop(_CONTEXT), needs)
         for name, (group, members) in groups.items():
@@ -98,6 +104,17 @@ def _members(group: type[OptionGroup]) -> list[inspect.Parameter]:
 def _keyword(name: str, hint: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
     """A parameter that is passed by keyword, so that those with defaults may stand anywhere."""
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=hint, default=default)
+
+
+def _flag(parameter: inspect.Parameter) -> str | None:
+    """The option as it is typed; None for an argument, whose text may be any file's name."""
+    described = [one for one in get_args(parameter.annotation) if isinstance(one, OptionInfo)]
+    declared = parameter.default if isinstance(parameter.default, OptionInfo) else None
+    info = described[0] if described else declared
+    if info is None:
+        return None
+    typed = [one for one in info.param_decls or () if one.startswith("--")]
+    return typed[0] if typed else f"--{parameter.name.replace('_', '-')}"
 
 
 def _check_names(command: Callable[..., None], parameters: Iterable[inspect.Parameter]) -> None:

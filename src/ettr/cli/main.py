@@ -15,7 +15,8 @@ import typer
 from ettr import __version__
 from ettr.cli.groups import flattened
 from ettr.cli.help import PanelGroup, PlainCommand
-from ettr.cli.output import complain
+from ettr.cli.limits import check_words
+from ettr.cli.output import complain, complain_of_use
 from ettr.errors import EttrError
 
 if TYPE_CHECKING:
@@ -101,6 +102,7 @@ def _named(words: list[str]) -> str | None:
 def main() -> None:
     """Run the command line and exit with its status."""
     try:
+        check_words(sys.argv[1:])
         # outside standalone mode an exit comes back as its status
         app = build_app(_named(sys.argv[1:]))
         status = app(prog_name="ettr", standalone_mode=False)
@@ -114,7 +116,7 @@ def main() -> None:
         complain("interrupted")
         sys.exit(130)
     except _WrongUse as error:
-        error.show()
+        complain_of_use(error)
         sys.exit(error.exit_code)
     except BrokenPipeError:
         # the reader went away (`ettr ... | head`); keep the interpreter from complaining at exit

@@ -12,6 +12,7 @@ import typer
 from ettr.cli import quantities as q
 from ettr.cli.groups import OptionGroup
 from ettr.cli.inputs import Input, needs
+from ettr.cli.limits import LONGEST_MIN, LONGEST_PATTERN, MOST_GPUS_PER_NODE, MOST_NODES, shortened
 from ettr.defaults import CONFIDENCE, LARGE_JOB_GPUS, WINDOW_AFTER_S, WINDOW_BEFORE_S
 from ettr.errors import UsageError
 from ettr.units import SECONDS_PER_DAY
@@ -33,7 +34,11 @@ StoreArgument = Annotated[
 LoggedGpusPerNodeOption = Annotated[
     int | None,
     typer.Option(
-        "--gpus-per-node", metavar="G", min=0, help="GPUs in a node, where the log lacks it."
+        "--gpus-per-node",
+        metavar="G",
+        min=0,
+        max=MOST_GPUS_PER_NODE,
+        help="GPUs in a node, where the log lacks it.",
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
@@ -71,7 +76,11 @@ class Reading(OptionGroup):
     nodes: Annotated[
         int | None,
         typer.Option(
-            "--nodes", metavar="N", min=1, help="Nodes in the fleet, where the log lacks it."
+            "--nodes",
+            metavar="N",
+            min=1,
+            max=MOST_NODES,
+            help="Nodes in the fleet, where the log lacks it.",
         ),
         needs(Input.FILES),
     ] = None
@@ -295,7 +304,7 @@ class AnalysisOptions(Rating):
 
         made = replace(
             Rating.assumptions(self, gpus_per_node),
-            run_rule=RunRule(comment_pattern=self.run_id),
+            run_rule=RunRule(comment_pattern=_pattern("--run-id", self.run_id)),
             checkpoints=_checkpoints(self.checkpoint_min, self.restart_min, self.save_min),
         )
         if self.checkpoint_min is None:
@@ -340,6 +349,29 @@ def existing_files(files: list[Path]) -> list[Path]:
     return files
 
 
+def _pattern(option: str, text: str | None) -> str | None:
+    """A regular expression that the engine takes as well; its syntax is RE2's.
+
+    Raises:
+        UsageError: it does not.
+    """
+    if text is None:
+        return None
+    import duckdb
+
+    try:
+        if len(text) > LONGEST_PATTERN:
+            raise UsageError(f"{option}: give a pattern of {LONGEST_PATTERN} characters at most")
+        with duckdb.connect() as duck:
+            duck.execute("SELECT regexp_extract('', ?)", [text]).fetchall()
+    except duckdb.Error as error:
+        raise UsageError(
+            f"{option} {shortened(text)!r}: {str(error).splitlines()[0]}; give a regular "
+            "expression in the syntax of RE2, which has no back-references"
+        ) from error
+    return text
+
+
 def _checkpoints(
     interval_min: float | None, restart_min: float | None, save_min: float | None
 ) -> CheckpointAssumptions:
@@ -352,6 +384,13 @@ def _checkpoints(
             raise UsageError(
                 f"{option} {minutes:g}: give a number of minutes, 0 or more, or leave it out"
             )
+    for option, minutes in (
+        ("--checkpoint-min", interval_min),
+        ("--restart-min", restart_min),
+        ("--save-min", save_min),
+    ):
+        if minutes is not None and minutes > LONGEST_MIN:
+            raise UsageError(f"{option} {minutes:g}: give {LONGEST_MIN} minutes (a year) at most")
     return CheckpointAssumptions().narrowed(interval_min, restart_min, save_min)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from collections.abc import Callable, Iterator
@@ -13,9 +14,12 @@ from ettr.errors import UsageError
 from ettr.report.characters import harmless
 
 if TYPE_CHECKING:
+    import click
     from _typeshed import DataclassInstance
 
     from ettr.report.section import Section
+
+LONGEST_MESSAGE = 3000
 
 ResultT = TypeVar("ResultT", bound="DataclassInstance")
 
@@ -27,7 +31,20 @@ def say(text: str = "") -> None:
 
 def complain(text: str) -> None:
     """Print a diagnostic to stderr."""
-    sys.stderr.write(f"ettr: {harmless(text)}\n")
+    sys.stderr.write(f"ettr: {harmless(_shortened(text))}\n")
+
+
+def complain_of_use(error: click.ClickException) -> None:
+    """Print what the parser says of wrong use, and how the command is used, to stderr."""
+    said = io.StringIO()
+    error.show(file=said)
+    sys.stderr.write(harmless(_shortened(said.getvalue())))
+
+
+def _shortened(text: str) -> str:
+    """A message of a page at most: its beginning and its end, which says what to do."""
+    half = LONGEST_MESSAGE // 2
+    return text if len(text) <= LONGEST_MESSAGE else f"{text[:half]} [...] {text[-half:]}"
 
 
 def say_json(document: Any) -> None:

@@ -13,6 +13,7 @@ from ettr.cli import quantities as q
 from ettr.cli import rates
 from ettr.cli.groups import OptionGroup
 from ettr.cli.inputs import Input, TypedOptions, needs
+from ettr.cli.limits import MOST_GPUS_PER_NODE
 from ettr.cli.output import show
 from ettr.defaults import GPUS_PER_NODE
 from ettr.errors import UsageError
@@ -70,7 +71,13 @@ class SeenSize(OptionGroup):
     ] = None
     seen_gpus_per_node: Annotated[
         int | None,
-        typer.Option("--seen-gpus-per-node", metavar="G", min=1, help="GPUs of the nodes seen."),
+        typer.Option(
+            "--seen-gpus-per-node",
+            metavar="G",
+            min=1,
+            max=MOST_GPUS_PER_NODE,
+            help="GPUs of the nodes seen.",
+        ),
         needs(Input.COUNTS),
     ] = None
 

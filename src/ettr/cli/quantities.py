@@ -12,6 +12,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TypeVar
 
+from ettr.cli.limits import check_number, shortened
 from ettr.errors import UsageError
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR, SECONDS_PER_MINUTE
 
@@ -31,7 +32,10 @@ _SECONDS = {
     "days": SECONDS_PER_DAY,
     "ms": 1e-3,
 }
-_MOST_DIGITS = 15
+_MOST_DIGITS = 12
+_FIRST_YEAR, _LAST_YEAR = 1980, 2200
+# in seconds 30 million years and a nanosecond, in bytes a thousand exabytes
+_LARGEST_AMOUNT, _SMALLEST_AMOUNT = 1e21, 1e-9
 _BYTES = {
     "b": 1.0,
     "kb": 1e3,
@@ -136,7 +140,13 @@ def _quantity(
         raise UsageError(f"{option} {text!r}: give a number with its unit, such as {examples}")
     if not math.isfinite(value):
         raise UsageError(f"{option} {text!r}: is too large; give a number such as {examples}")
-    return value * units[unit]
+    amount = value * units[unit]
+    if amount > _LARGEST_AMOUNT or 0 < amount < _SMALLEST_AMOUNT:
+        small_or_large = "small" if amount < 1 else "large"
+        raise UsageError(
+            f"{option} {shortened(text)!r}: is too {small_or_large}; give one such as {examples}"
+        )
+    return amount
 
 
 def positive(option: str, value: float | None, unit: str) -> float | None:
@@ -204,6 +214,8 @@ def failures_over_node_days(text: str) -> tuple[str | None, int, float] | None:
             f"{text}: give failures (a whole number, 0 or more) over node-days (above 0), such as "
             "419/110592"
         )
+    for number in (failures, node_days):
+        check_number(text, number)
     return (name.strip() or None) if equals else None, int(failures), node_days
 
 
@@ -220,6 +232,10 @@ def moment(option: str, text: str) -> datetime:
     if found is None or found.tzinfo is None:
         raise UsageError(
             f"{option} {text!r}: give a time with its zone, such as 2026-03-01T00:00:00Z"
+        )
+    if not _FIRST_YEAR <= found.year < _LAST_YEAR:
+        raise UsageError(
+            f"{option} {text!r}: lies outside {_FIRST_YEAR} to {_LAST_YEAR}; give a time of the log"
         )
     return found
 

@@ -10,6 +10,7 @@ import typer
 
 from ettr.cli import quantities as q
 from ettr.cli.groups import OptionGroup
+from ettr.cli.limits import MOST_GPUS_PER_NODE
 from ettr.defaults import GPUS_PER_NODE, RESTART_S, WRITE_S
 from ettr.errors import UsageError
 
@@ -23,7 +24,13 @@ StoreOrNothing = Annotated[
 ]
 GpusPerNodeOption = Annotated[
     int | None,
-    typer.Option("--gpus-per-node", metavar="G", min=1, help="GPUs of a node of the run."),
+    typer.Option(
+        "--gpus-per-node",
+        metavar="G",
+        min=1,
+        max=MOST_GPUS_PER_NODE,
+        help="GPUs of a node of the run.",
+    ),
 ]
 
 

@@ -1,0 +1,38 @@
+"""The campaigns on stores and the command line, each at a twentieth of its size."""
+
+import importlib
+
+import pytest
+
+from campaigns import Table
+
+pytestmark = pytest.mark.slow
+
+
+def twentieth(name: str) -> Table:
+    module = importlib.import_module(f"campaigns.{name}")
+    table: Table = module.run(max(1, module.SIZE // 20))
+    return table
+
+
+def test_a_killed_ingestion_leaves_no_mixture() -> None:
+    for kind, store, *counts in twentieth("kills").rows:
+        killed, _, before, after, mixed, unusable, differs = (int(count) for count in counts)
+        assert (mixed, unusable, differs) == (0, 0, 0), (kind, store)
+        assert before + after >= killed > 0
+
+
+def test_damage_to_a_store_is_never_silent() -> None:
+    for kind, whole, refused, other, error, crash in twentieth("damage").rows:
+        assert (int(other), int(error), int(crash)) == (0, 0, 0), kind
+        assert int(whole) + int(refused) == 20
+
+
+def test_absurd_values_end_in_a_sentence_for_every_option_there_is() -> None:
+    from campaigns.options import commands
+
+    rows = twentieth("options").rows
+    assert {row[0] for row in rows} == set(commands())
+    for command, options, *counts in rows:
+        assert int(options) >= 1, command
+        assert counts[3:] == ["0", "0"], command
