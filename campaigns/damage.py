@@ -18,7 +18,7 @@ from campaigns import Table
 from campaigns.kills import dump, ingest
 
 TITLE = "Damaged stores"
-SIZE = 400
+SIZE = 100
 KINDS = ("parts of a folder", "manifest of a folder", "DuckDB file")
 WHOLE, REFUSED, OTHER, ERROR, CRASH = "as written", "refused", "other rows", "other error", "crash"
 

@@ -1,10 +1,10 @@
 """Every option and argument of every command with absurd values, each in a process of its own.
 
 The options come from the argument parsers themselves, so that a new one is covered without being
-named here. A value is typed next to words with which the command works. It must be answered (exit
-0) or refused in a sentence (exit 2, or 1 where the value is fine and the answer is that it could
-not): no traceback, no endless run, no message of more than a page, no control character on the
-terminal.
+named here. A value, drawn from a list for each command, is typed next to words with which the
+command works. It must be answered (exit 0) or refused in a sentence (exit 2, or 1 where the value is fine and
+the answer is that it could not): no traceback, no endless run, no message of more than a page, no
+control character on the terminal.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import Any
 from campaigns import Table
 
 TITLE = "Absurd values of options"
-SIZE = 20
+SIZE = 1
 SEED = 7
 LIMIT_S = 120.0
 MEMORY_BYTES = 6 << 30

@@ -135,17 +135,16 @@ def _fleets(
     from ettr.store import open_store
 
     with ExitStack() as stack:
-        stores = {
-            text: Analysis(stack.enter_context(open_store(text)), rating.assumptions())
-            for text, typed in named
-            if typed is None
+        opened = {
+            text: stack.enter_context(open_store(text)) for text, typed in named if typed is None
         }
+        stores = {text: Analysis(store, rating.assumptions()) for text, store in opened.items()}
         above = None if all_jobs else common_above_gpus([*stores.values()], rating.above_gpus)
         if cut.options:
-            (store,) = stores.values()
-            return cut.fleets(store, above)
+            (whole,) = stores.values()
+            return cut.fleets(whole, above)
         return [
-            fleet_evidence(stores[text], text, above_gpus=above)
+            fleet_evidence(stores[text], opened[text].where, above_gpus=above)
             if typed is None
             else typed_evidence(typed[0] or text, typed[1], typed[2])
             for text, typed in named

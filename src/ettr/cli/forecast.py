@@ -44,6 +44,6 @@ def forecast(
     q.positive("--nodes", nodes, "nodes")
     with open_store(store) as opened:
         found = forecast_failures(
-            Analysis(opened, rating.assumptions()), str(store), lengths, nodes
+            Analysis(opened, rating.assumptions()), opened.where, lengths, nodes
         )
     show("ettr-forecast", found, forecast_section, json)

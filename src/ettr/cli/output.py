@@ -36,9 +36,9 @@ def complain(text: str) -> None:
 
 def complain_of_use(error: click.ClickException) -> None:
     """Print what the parser says of wrong use, and how the command is used, to stderr."""
-    said = io.StringIO()
-    error.show(file=said)
-    sys.stderr.write(harmless(_shortened(said.getvalue())))
+    usage = io.StringIO()
+    error.show(file=usage)
+    sys.stderr.write(harmless(_shortened(usage.getvalue())))
 
 
 def _shortened(text: str) -> str:

@@ -284,7 +284,7 @@ def _planning_rate(options: _Options) -> _NodeRate:
     from ettr.store import open_store
 
     with open_store(options.store) as opened:
-        stored = stored_rate(Analysis(opened, rating.assumptions()), options.store)
+        stored = stored_rate(Analysis(opened, rating.assumptions()), opened.where)
         return _NodeRate(stored.rate, stored.gpus_per_node, stored.own)
 
 

@@ -263,6 +263,6 @@ def _stored(
 
     with open_store(store) as opened:
         analysis = Analysis(opened, rating.assumptions())
-        evidence = evidence_to_plan_with(analysis, store)
+        evidence = evidence_to_plan_with(analysis, opened.where)
         spans = stored_spans(analysis, planned_above_gpus(analysis))
         return evidence, models.fitted(evidence, spans, rating.confidence)
