@@ -2,9 +2,9 @@
 
 The options come from the argument parsers themselves, so that a new one is covered without being
 named here. A value, drawn from a list for each command, is typed next to words with which the
-command works. It must be answered (exit 0) or refused in a sentence (exit 2, or 1 where the value is fine and
-the answer is that it could not): no traceback, no endless run, no message of more than a page, no
-control character on the terminal.
+command works. It must be answered (exit 0) or refused in a sentence (exit 2, or 1 where the value
+is fine and the answer is that it could not): no traceback, no endless run, no message of more than
+a page, no control character on the terminal.
 """
 
 from __future__ import annotations
