@@ -75,3 +75,16 @@ def test_independent_failures_need_no_simulation(even: Path) -> None:
 def test_typed_rates_have_none() -> None:
     given = ("--gpus", "64", "--failures", "30", "--node-days", "5000")
     assert ettr("plan", *given, "--json").json["simulated"] is None
+
+
+INFINITEHBD = Path(__file__).parents[3] / "shared/data/traces/infinitehbd/fault_trace.json.zst"
+
+
+@pytest.mark.skipif(not INFINITEHBD.exists(), reason="InfiniteHBD is not checked out here")
+def test_faults_of_nodes_without_jobs_are_replayed_too(tmp_path: Path) -> None:
+    """The trace's counts over weeks vary some 15 times as much as independent ones."""
+    done = ettr("ingest", tmp_path / "store", INFINITEHBD, "--nodes", "400")
+    assert done.code == 0, done.err
+    found = ettr("plan", tmp_path / "store", "--gpus", "4096", "--write", "30s", "--json").json
+    assert "come in bursts" in found["simulated"]["why"]
+    assert "own 584 failures" in found["simulated"]["law"]

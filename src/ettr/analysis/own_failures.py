@@ -9,6 +9,7 @@ import numpy as np
 from ettr.analysis.analysis import Analysis
 from ettr.analysis.fleet_evidence import FleetEvidence, chosen_jobs, planned_above_gpus
 from ettr.analysis.model_choice import stored_spans
+from ettr.analysis.node_faults import faults_of
 from ettr.errors import UsageError
 from ettr.metrics.instants import Floats, fetch, seconds_of, to_seconds
 from ettr.models.registry import law_of_age
@@ -19,6 +20,7 @@ from ettr.projection.simulated_run import simulated_run
 from ettr.units import SECONDS_PER_DAY
 
 FEW_FOR_AGEING = 30
+_SMALL_P = 1e-6
 _BLOCK_WINDOWS = 2.0
 _BLOCKS_AT_LEAST = 4.0
 
@@ -52,6 +54,8 @@ class OwnFailures:
 def own_failures(analysis: Analysis, evidence: FleetEvidence) -> OwnFailures | None:
     """The failure law of a store; None where nothing speaks against independent failures.
 
+    Without jobs only bursts are looked for: how long a node was in use is not known.
+
     Args:
         analysis: Of the store.
         evidence: What its large jobs, or all, have shown (`evidence_to_plan_with`).
@@ -60,23 +64,25 @@ def own_failures(analysis: Analysis, evidence: FleetEvidence) -> OwnFailures | N
     spread = evidence.spread
     if spread is not None and spread.over_time.is_clustered:
         timeline = _timeline(analysis, above_gpus, spread.over_time.window_days or 1.0)
-        if timeline is not None:
-            index, p_value = spread.over_time.index, spread.over_time.p_value or 0.0
-            return OwnFailures(
-                f"Failures come in bursts: counts in windows of time vary {index:.2g} times as "
-                f"much as independent ones (p {p_value:.2g}).",
-                timeline,
-                None,
-            )
+        if timeline is None:
+            return None
+        index, p_value = spread.over_time.index, spread.over_time.p_value or 0.0
+        return OwnFailures(
+            f"Failures come in bursts: counts in windows of time vary {index:.3g} times as much as "
+            f"independent ones (p {'< 1e-6' if p_value < _SMALL_P else f'{p_value:.2g}'}).",
+            timeline,
+            None,
+        )
+    if not analysis.logs_read.jobs:
+        return None
     return _ageing(analysis, above_gpus, evidence)
 
 
 def _timeline(
     analysis: Analysis, above_gpus: int | None, window_days: float
 ) -> ReplayedTimeline | None:
-    _, failures = chosen_jobs(analysis, above_gpus=above_gpus)
     begin_s, end_s = to_seconds(analysis.period.start), to_seconds(analysis.period.end)
-    times_s: Floats = np.sort(seconds_of(fetch(failures, "end")["end"])) - begin_s
+    times_s = np.sort(_moments_s(analysis, above_gpus)) - begin_s
     span_s = end_s - begin_s
     times_s = times_s[(times_s >= 0) & (times_s <= span_s)]
     if not times_s.size or span_s <= 0:
@@ -84,6 +90,15 @@ def _timeline(
     # a block holds whole bursts, and the logs several blocks
     block_s = max(_BLOCK_WINDOWS * window_days, 1.0) * SECONDS_PER_DAY
     return ReplayedTimeline(times_s, span_s, min(block_s, span_s / _BLOCKS_AT_LEAST))
+
+
+def _moments_s(analysis: Analysis, above_gpus: int | None) -> Floats:
+    """When jobs failed; without jobs, when nodes did; in seconds since 1970."""
+    if analysis.logs_read.jobs:
+        _, failures = chosen_jobs(analysis, above_gpus=above_gpus)
+        return seconds_of(fetch(failures, "end")["end"])
+    faults, _ = faults_of(analysis)
+    return np.array([fault.start_s for fault in faults], dtype=np.float64)
 
 
 def _ageing(
