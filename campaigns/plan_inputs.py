@@ -32,7 +32,7 @@ import numpy as np
 from campaigns import Table
 
 TITLE = "Random inputs of ettr plan"
-SIZE = 1000
+SIZE = 2000
 TOLERANCE = 1e-4
 PAGE_TOLERANCE = 1e-6
 PAGES_AT_ONCE = 50
