@@ -16,6 +16,8 @@ from ettr.taxonomy import Taxonomy, parse_xid_code
 from ettr.taxonomy.rules import lowered
 
 ANY_CODE = "*"
+# No check's name is longer; what is longer is damage, or hostile, and is not printed whole.
+LONGEST_NAME = 120
 LISTED_CODES = 50
 _XID = "xid"
 _FAULT_SYMPTOM = "node-hardware"
@@ -158,8 +160,10 @@ def taxonomy_row(check: str, code: str | None, *, critical: bool) -> str:
 
 
 def _literal(text: str) -> str:
-    """A pattern that fits this text alone."""
-    return "".join(f"[{char}]" if char in "*?[" else char for char in text)
+    """A pattern that fits this text alone; of a very long one, all texts that begin like it."""
+    shown = text[:LONGEST_NAME]
+    pattern = "".join(f"[{char}]" if char in "*?[" else char for char in shown)
+    return pattern if shown == text else pattern + "*"
 
 
 def _toml(text: str) -> str:
