@@ -28,8 +28,8 @@ DEFAULT_CLUSTER = "cluster"
 BATCH_ROWS = 200_000
 BATCH_RECORDS = 2_000_000
 
-# tables whose rows are no records that were kept: an allocation is part of its attempt
-NOT_RECORDS = frozenset({ALLOCATIONS.name, REJECTS.name})
+# tables whose rows are no records that were kept
+NOT_RECORDS = frozenset({REJECTS.name})
 
 # equal events are looked for among at least this many before them, so that memory stays bounded
 REPEATS_WITHIN_EVENTS = 200_000
@@ -72,11 +72,10 @@ class Batch:
     @property
     def rows_kept(self) -> int:
         """Records that made rows, counted by the lines on which the rows say that they begin."""
-        ours = [
-            rows.column("line")
-            for name, rows in self.tables.items()
-            if name not in self.derived and name not in NOT_RECORDS
-        ]
+        others = self.derived | NOT_RECORDS
+        if ATTEMPTS.name in self.tables:  # an allocation is part of its attempt
+            others |= {ALLOCATIONS.name}
+        ours = [rows.column("line") for name, rows in self.tables.items() if name not in others]
         lines = pa.chunked_array([chunk for column in ours for chunk in column.chunks], pa.int64())
         return int(pc.count_distinct(lines).as_py())
 
