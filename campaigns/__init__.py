@@ -15,6 +15,7 @@ NAMES = (
     "direction",
     "false-attribution",
     "new-checks",
+    "options",
     "projections",
     "plan-inputs",
     "published",
