@@ -53,6 +53,7 @@ from ettr.taxonomy import Taxonomy, load_taxonomy
 if TYPE_CHECKING:
     from ettr.analysis.checkpoint_advice import CheckpointAdvice
     from ettr.analysis.clustering import FailureClustering
+    from ettr.analysis.evidence import EvidenceCoverage
     from ettr.analysis.fleet import FleetModels
     from ettr.analysis.projecting import ScaleProjection
 
@@ -440,6 +441,13 @@ class Analysis:
         from ettr.analysis.node_faults import node_faults
 
         return node_faults(self)
+
+    @cached_property
+    def evidence(self) -> EvidenceCoverage:
+        """Whether evidence of nodes was arriving, and what was not found for want of it."""
+        from ettr.analysis.evidence import evidence_coverage
+
+        return evidence_coverage(self)
 
     @cached_property
     def incidents(self) -> IncidentLedger | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ettr.analysis import Analysis
 from ettr.metrics.logs_read import LogsRead
-from ettr.report.numbers import duration, number
+from ettr.report.numbers import counted, duration, number
 from ettr.units import HOURS_PER_DAY, SECONDS_PER_DAY
 
 FEW_NODE_DAYS = 5.0
@@ -48,10 +48,22 @@ def lower_bound(analysis: Analysis) -> str | None:
     """Why failures go uncounted, in a sentence; None where none is known to."""
     logs = analysis.logs_read
     if not logs.failures_are_lower_bound:
-        return None
+        return _uncovered(analysis)
     return (
         f"These are lower bounds: {_no_checks(logs)}, and without them a job that a node's fault "
         "ended as FAILED does not count as a failure of the infrastructure."
+    )
+
+
+def _uncovered(analysis: Analysis) -> str | None:
+    """The same where logs of nodes were read and did not arrive all the time."""
+    failed = analysis.evidence.failed.uncovered if analysis.logs_read.jobs else 0
+    if not failed:
+        return None
+    return (
+        f"These are lower bounds: {counted(failed, 'attempt')} ended FAILED while no kernel "
+        "messages or health checks of its cluster arrived, so that whether a node failed there "
+        "cannot be known (see how sure the causes are)."
     )
 
 

@@ -9,7 +9,7 @@ from ettr.analysis import Analysis
 from ettr.estimates import Interval
 from ettr.metrics.availability import Availability
 from ettr.metrics.mttf import MttfBySize
-from ettr.report.cautions import cautions, short_logs
+from ettr.report.cautions import cautions, lower_bound, short_logs
 from ettr.report.document import REPORT_FORMAT, REPORT_VERSION, plain
 from ettr.report.html import Card, Page
 from ettr.report.next_steps import next_steps
@@ -147,9 +147,7 @@ def _outage_card(nodes: Availability) -> Card:
 
 def _job_cards(analysis: Analysis, extrapolated: str) -> Iterator[Card]:
     rate = analysis.rates.all_jobs
-    bound = (
-        "; a lower bound: no logs of nodes" if analysis.logs_read.failures_are_lower_bound else ""
-    )
+    bound = _bound(analysis)
     sure = by_confidence(analysis.rates.by_confidence)
     yield Card(
         "Failures per 1,000 node-days",
@@ -191,6 +189,15 @@ def _mttf_card(mttf: MttfBySize) -> Card:
         "from the rate per node-day; at that size the scheduler saw "
         f"{counted(largest.failures, 'failure')} in {number(largest.job_hours, 4)} job-hours",
     )
+
+
+def _bound(analysis: Analysis) -> str:
+    """Why the count of failures can only be a lower bound, in a few words."""
+    if analysis.logs_read.failures_are_lower_bound:
+        return "; a lower bound: no logs of nodes"
+    if lower_bound(analysis):
+        return "; a lower bound: logs of nodes did not arrive all the time"
+    return ""
 
 
 def _direction_card(analysis: Analysis) -> Card:

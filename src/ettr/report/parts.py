@@ -96,6 +96,7 @@ def _attribution(analysis: Analysis) -> tuple[Section, ...]:
             analysis.logs_read,
             analysis.false_failures,
             analysis.rates,
+            analysis.evidence,
         ),
     )
 
@@ -170,7 +171,7 @@ PARTS: dict[str, ReportPart] = {
     "failures": ReportPart(
         lambda a: {
             **plain_fields(a.rates),
-            "is_lower_bound": a.logs_read.failures_are_lower_bound,
+            "is_lower_bound": lower_bound(a) is not None,
             "direction": a.clustering.direction,
             "trend": a.trend,
             "rows": a.failure_rows,
@@ -185,6 +186,7 @@ PARTS: dict[str, ReportPart] = {
             "co_occurrence": a.co_occurrence,
             "false_attribution": a.false_attribution,
             "false_failures": a.false_failures,
+            "evidence": a.evidence,
         },
         _of_jobs("attribution", "How sure the causes are", _attribution),
     ),

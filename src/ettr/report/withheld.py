@@ -28,7 +28,7 @@ _GIVEN = frozenset(
     }
 )
 """Keys of what was given or assumed: known whatever the logs hold."""
-_OF_JOBS = frozenset({"totals", "failures", "goodput", "attribution", "models", "status", "sizes"})
+_OF_JOBS = frozenset({"totals", "failures", "goodput", "models", "status", "sizes"})
 _QUALITY_OF_JOBS = frozenset(
     {
         "running_attempts",
@@ -44,6 +44,7 @@ _QUALITY_OF_JOBS = frozenset(
 )
 _OF_RESTARTS = frozenset({"in_job_restarts", "interruption_mttf_h"})
 _OF_CHECKS = frozenset({"co_occurrence", "false_attribution", "false_failures"})
+_OF_ATTEMPTS = frozenset({"unattributed", "failed"})
 _OF_STATES = frozenset({"repair_h"})
 _OF_OUTAGES = frozenset({"error_and_outage", "outage_only"})
 
@@ -78,6 +79,8 @@ def borne(name: str, part: JsonValue, analysis: Analysis) -> JsonValue:
 def _without_jobs(name: str, part: JsonValue, *, has_runs: bool) -> JsonValue:
     if name in _OF_JOBS or (name == "runs" and not has_runs):
         return _all_withheld(part)
+    if name == "attribution":
+        return _withheld(part, (_OF_CHECKS | _OF_ATTEMPTS).__contains__)
     if name == "mttf" and isinstance(part, dict) and not part["line"]:
         return {**part, "rate_used": _all_withheld(part["rate_used"])}
     if name == "quality":

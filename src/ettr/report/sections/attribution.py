@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from ettr.analysis.evidence import EvidenceCoverage
 from ettr.attribution.background import FalseFailuresBySize
 from ettr.attribution.chance import CoOccurrences, FalseAttribution
 from ettr.metrics.logs_read import LogsRead
 from ettr.metrics.rates import PER_NODE_DAYS, RatesBySymptom
 from ettr.report.charts import heat_map
-from ettr.report.numbers import between, counted, number, percent, share_between
+from ettr.report.numbers import DASH, between, counted, number, percent, share_between
 from ettr.report.section import Figure, Section, TextTable
 
 _TITLE = "How sure the causes are"
@@ -23,6 +26,7 @@ def attribution_section(
     logs: LogsRead,
     false: FalseFailuresBySize,
     rates: RatesBySymptom,
+    evidence: EvidenceCoverage,
 ) -> Section:
     """Co-occurrence of symptoms and the rate of false attribution.
 
@@ -55,14 +59,62 @@ def attribution_section(
             ),
             frozenset({1, 3, 4}),
         ),
+        _coverage(evidence),
     )
     figures = (_co_occurrence(together),) if together.pairs else ()
     notes = (
         "A failure is explained by critical events on its nodes within the window around its end; "
         "repeated events count as one episode. Failures without such an event are “unattributed”.",
+        *_no_error_found(evidence),
     )
     return Section(
         "attribution", _TITLE, _lead(together, chance, false, rates), figures, tables, notes
+    )
+
+
+def _coverage(evidence: EvidenceCoverage) -> TextTable:
+    return TextTable(
+        "Was evidence arriving? Node-days by kind of log",
+        ("kind", "node-days", "heard", "silent", "uncovered", "nodes never heard", "such as"),
+        tuple(
+            (
+                kind.kind,
+                number(kind.node_days),
+                number(kind.heard_node_days),
+                number(kind.silent_node_days),
+                number(kind.uncovered_node_days),
+                number(kind.nodes_never_heard),
+                ", ".join(kind.nodes_never_heard_first[:3]) or DASH,
+            )
+            for kind in evidence.kinds
+        ),
+        frozenset(range(1, 6)),
+    )
+
+
+def _no_error_found(evidence: EvidenceCoverage) -> Iterator[str]:
+    """What "no error found" rests on, for failures and for attempts that ended FAILED."""
+    for found, one, several, verb in (
+        (evidence.unattributed, "failure", "failures", "no error was found"),
+        (
+            evidence.failed,
+            "attempt that ended FAILED",
+            "attempts that ended FAILED",
+            "no error was found, so that none counts as a failure",
+        ),
+    ):
+        total = found.heard + found.silent + found.uncovered
+        if total:
+            yield (
+                f"For {counted(total, one, several)} {verb}: {found.heard:,} while each of its "
+                f"nodes was heard that day or the day before, {found.silent:,} while some of its "
+                f"nodes were silent and others of the cluster heard, {found.uncovered:,} while no "
+                "evidence arrived and none could be found."
+            )
+    yield (
+        "A node is heard on a day with any row from it, a passed check included. A silent one is "
+        "well or its log is missing. Uncovered is time without a row from the whole cluster, "
+        "longer than chance explains."
     )
 
 

@@ -1,0 +1,251 @@
+"""Was evidence arriving? What "no error found" may mean, node by node and day by day.
+
+An event log is silent when all is well. So a node counts as heard on a day with any row from it, a
+check that passed included. A day on which other nodes of its cluster were heard is silent for it:
+well, or its log is missing, which nothing can tell. Days without a row from the whole cluster are
+uncovered where so long a silence has a chance of under one in ten thousand at the usual number of
+rows a day: then nothing could have been found.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+from ibis.expr.types import Table
+
+from ettr.analysis.analysis import Analysis
+from ettr.metrics.coverage import HOLE_CHANCE
+from ettr.metrics.instants import fetch, seconds_of, to_seconds
+from ettr.metrics.logs_read import CONTROLLER_CHECK
+from ettr.tables.ibis_time import epoch_s
+from ettr.units import SECONDS_PER_DAY
+
+ERRORS, STATES = "kernel messages and health checks", "states of nodes"
+LISTED_NODES = 20
+_DAY_S = int(SECONDS_PER_DAY)
+_EPOCH = date(1970, 1, 1)
+_Days = Mapping[str, Mapping[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class DayHeard:
+    """Nodes heard on one UTC day."""
+
+    day: str
+    nodes: int
+
+
+@dataclass(frozen=True, slots=True)
+class KindOfEvidence:
+    """One kind of logs, over the nodes and the days in service.
+
+    Attributes:
+        kind: Kernel messages and health checks, or states of nodes.
+        node_days: Nodes times days; the next three add up to it.
+        heard_node_days: With a row from that node.
+        silent_node_days: Without one, while others of its cluster were heard.
+        uncovered_node_days: Without a row from its whole cluster, for longer than chance explains.
+        nodes_never_heard: Nodes without a single row.
+        nodes_never_heard_first: The first of them by name.
+        by_day: Nodes heard on each day.
+    """
+
+    kind: str
+    node_days: int
+    heard_node_days: int
+    silent_node_days: int
+    uncovered_node_days: int
+    nodes_never_heard: int
+    nodes_never_heard_first: tuple[str, ...]
+    by_day: tuple[DayHeard, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NoErrorFound:
+    """Attempts in whose window no error was found, by whether one could have been.
+
+    Attributes:
+        heard: Each of its nodes was heard on the day of the end or the day before.
+        silent: Not all of them, while others of the cluster were.
+        uncovered: Kernel messages and health checks did not arrive, or its nodes are not named.
+    """
+
+    heard: int
+    silent: int
+    uncovered: int
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceCoverage:
+    """Whether evidence was arriving.
+
+    Attributes:
+        kinds: Each kind of logs of nodes.
+        unattributed: Failures that the scheduler names and no error explains.
+        failed: Attempts that ended FAILED without an error found; they count as no failure, so
+            that those in uncovered time make the count of failures a lower bound.
+    """
+
+    kinds: tuple[KindOfEvidence, ...]
+    unattributed: NoErrorFound
+    failed: NoErrorFound
+
+
+def evidence_coverage(analysis: Analysis) -> EvidenceCoverage:
+    """Whether evidence of nodes was arriving, and what was not found for want of it."""
+    t = analysis.tables
+    checks = t["events"].filter(t["events"]["check"] != CONTROLLER_CHECK)
+    heard = _heard(checks, "time")
+    spans = analysis.fleet.spans_s
+    unexplained = _unexplained(analysis)
+    days = _rows_by_day(heard)
+    unattributed = unexplained.filter(unexplained.node_failed)
+    failed = unexplained.filter(~unexplained.node_failed)
+    return EvidenceCoverage(
+        kinds=(
+            _kind(ERRORS, heard, spans, analysis),
+            _kind(STATES, _heard(t["node_states"], "start"), spans, analysis),
+        ),
+        unattributed=_found(unattributed, heard, days, analysis),
+        failed=_found(failed, heard, days, analysis),
+    )
+
+
+def _heard(rows: Table, time: str) -> Table:
+    """Distinct cluster, node and day with a row, and how many rows."""
+    named = rows.filter(rows["node"].notnull())
+    keyed = named.select("cluster", "node", day=(epoch_s(named[time]) // _DAY_S).cast("int64"))
+    return keyed.group_by("cluster", "node", "day").aggregate(lambda t: t.count().name("n"))
+
+
+def _rows_by_day(heard: Table) -> dict[str, dict[int, int]]:
+    days: dict[str, dict[int, int]] = defaultdict(dict)
+    counted = heard.group_by("cluster", "day").aggregate(rows=heard["n"].sum())
+    for row in counted.to_pyarrow().to_pylist():
+        days[row["cluster"]][row["day"]] = int(row["rows"])
+    return days
+
+
+def uncovered_days(rows: Mapping[int, int], first: int, last: int) -> set[int]:
+    """Days from `first` to `last` in silences that are longer than chance explains.
+
+    Args:
+        rows: how many rows each day has; days are counted from 1970, those without rows left out.
+        first: first day in question.
+        last: last day in question.
+    """
+    if not rows:
+        return set(range(first, last + 1))
+    usual = float(np.median(list(rows.values())))
+    order = [first - 1, *sorted(day for day in rows if first <= day <= last), last + 1]
+    silent: set[int] = set()
+    for before, after in pairwise(order):
+        if np.exp(-usual * (after - before - 1)) < HOLE_CHANCE:
+            silent.update(range(before + 1, after))
+    return silent
+
+
+def _period_days(analysis: Analysis) -> tuple[int, int]:
+    period = analysis.period
+    return int(to_seconds(period.start) // _DAY_S), int(to_seconds(period.end) // _DAY_S)
+
+
+def _kind(
+    kind: str,
+    heard: Table,
+    spans: Mapping[tuple[str, str], tuple[float, float]],
+    analysis: Analysis,
+) -> KindOfEvidence:
+    first, last = _period_days(analysis)
+    by_cluster = _rows_by_day(heard)
+    rows = fetch(heard, "cluster", "node", "day").to_pylist()
+    of_fleet = [row for row in rows if (row["cluster"], row["node"]) in spans]
+    seen = {(row["cluster"], row["node"]) for row in of_fleet}
+    uncovered = {
+        cluster: uncovered_days(by_cluster.get(cluster, {}), first, last)
+        for cluster in {cluster for cluster, _ in spans}
+    }
+    served = [
+        (cluster, max(first, int(start // _DAY_S)), min(last, int(end // _DAY_S)))
+        for (cluster, _), (start, end) in spans.items()
+    ]
+    total = sum(max(0, end - start + 1) for _, start, end in served)
+    missing = sum(
+        sum(start <= day <= end for day in uncovered[cluster]) for cluster, start, end in served
+    )
+    on_day: dict[int, int] = defaultdict(int)
+    for row in of_fleet:
+        on_day[row["day"]] += 1
+    never = sorted(node for cluster, node in spans if (cluster, node) not in seen)
+    return KindOfEvidence(
+        kind=kind,
+        node_days=total,
+        heard_node_days=len(of_fleet),
+        silent_node_days=max(0, total - len(of_fleet) - missing),
+        uncovered_node_days=missing,
+        nodes_never_heard=len(never),
+        nodes_never_heard_first=tuple(never[:LISTED_NODES]),
+        by_day=tuple(
+            DayHeard((_EPOCH + timedelta(days=day)).isoformat(), n)
+            for day, n in sorted(on_day.items())
+        ),
+    )
+
+
+def _unexplained(analysis: Analysis) -> Table:
+    """Hardware candidates in whose window no error was found."""
+    found = analysis.attribution
+    faults = found.observed.filter(found.observed.fault).select("attempt_id").distinct()
+    candidates = found.endings.filter(found.endings.kind == "hardware-candidate")
+    return candidates.anti_join(faults, "attempt_id")
+
+
+def _found(attempts: Table, heard: Table, days: _Days, analysis: Analysis) -> NoErrorFound:
+    ended = fetch(attempts, "attempt_id", "cluster", "end")
+    if not ended.num_rows:
+        return NoErrorFound(0, 0, 0)
+    held = analysis.tables["allocations"].semi_join(attempts, "attempt_id")
+    nodes = held.join(attempts.select("attempt_id", ended="end"), "attempt_id")
+    nodes = nodes.select(
+        "attempt_id", "cluster", "node", day=(epoch_s(nodes["ended"]) // _DAY_S).cast("int64")
+    )
+    met = nodes.join(heard.rename(heard_day="day"), ["cluster", "node"])
+    met = met.filter((met.heard_day == met.day) | (met.heard_day == met.day - 1))
+    per = nodes.group_by("attempt_id").aggregate(n=nodes["node"].nunique())
+    per_heard = met.group_by("attempt_id").aggregate(n=met["node"].nunique())
+    named = _counts(per)
+    with_rows = _counts(per_heard)
+    first, last = _period_days(analysis)
+    silent = {name: uncovered_days(days.get(name, {}), first, last) for name in _names(ended)}
+    grades = [
+        _grade(named.get(attempt), with_rows.get(attempt, 0), end_day in silent[cluster])
+        for attempt, cluster, end_day in zip(
+            ended["attempt_id"].to_pylist(),
+            ended["cluster"].to_pylist(),
+            (seconds_of(ended["end"]) // _DAY_S).astype(int).tolist(),
+            strict=True,
+        )
+    ]
+    return NoErrorFound(*(grades.count(grade) for grade in ("heard", "silent", "uncovered")))
+
+
+def _names(ended: pa.Table) -> Iterable[str]:
+    names: Sequence[str] = ended["cluster"].unique().to_pylist()
+    return names
+
+
+def _counts(table: Table) -> dict[str, int]:
+    rows = fetch(table, "attempt_id", "n").to_pylist()
+    return {row["attempt_id"]: int(row["n"]) for row in rows}
+
+
+def _grade(named: int | None, heard: int, is_uncovered: bool) -> str:
+    if named and heard >= named:
+        return "heard"
+    return "uncovered" if is_uncovered or not named else "silent"

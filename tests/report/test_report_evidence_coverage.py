@@ -1,0 +1,101 @@
+"""Was evidence arriving? "No error found" in time without logs is counted apart, and bounds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.program import Done, ettr
+from ettr.analysis.evidence import uncovered_days
+
+HEAD = "Cluster|JobID|JobName|User|State|Submit|Start|End|ElapsedRaw|NNodes|NodeList|AllocTRES\n"
+ROW = "c|{job}|j|u|{state}|{start}|{start}|{end}|3600|1|{node}|gres/gpu=8\n"
+# health checks pass on n1 twenty times a day for ten days; of the ten days after that nothing
+# arrived; n2 is heard on the first day only
+CHECKS = "cluster,node,time,check,code,severity\n" + "".join(
+    f"c,n1,2026-03-{day:02d}T{hour:02d}:00:00Z,nvidia smi gpu_num,,ok\n"
+    for day in range(1, 11)
+    for hour in range(20)
+)
+
+
+def job(number: int, state: str, node: str, day: int) -> str:
+    start, end = (f"2026-03-{day:02d}T{hour}:00:00" for hour in (10, 11))
+    return ROW.format(job=number, state=state, node=node, start=start, end=end)
+
+
+JOBS = (
+    job(1, "FAILED", "n1", 5),  # heard
+    job(2, "FAILED", "n2", 6),  # silent: n1 was heard
+    job(3, "FAILED", "n1", 15),  # uncovered
+    job(4, "NODE_FAIL", "n1", 16),  # uncovered, and no error found
+    job(5, "COMPLETED", "n2", 20),
+)
+
+
+def words(done: Done) -> str:
+    assert done.code == 0, done.err
+    return " ".join(done.out.split())
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("coverage")
+    (folder / "sacct.psv").write_text(HEAD + "".join(JOBS))
+    (folder / "checks.csv").write_text(
+        CHECKS + "c,n2,2026-03-01T00:00:00Z,nvidia smi gpu_num,,ok\n"
+    )
+    for name in ("sacct.psv", "checks.csv"):
+        done = ettr("ingest", folder / "store", folder / name, "--timezone", "UTC")
+        assert done.code == 0, done.err
+    return folder / "store"
+
+
+def test_each_node_day_is_heard_silent_or_uncovered(store: Path):
+    evidence: Any = ettr("report", store, "--json").json["attribution"]["evidence"]
+    errors, states = evidence["kinds"]
+    assert errors["node_days"] == 2 * 20
+    assert errors["heard_node_days"] == 10 + 1
+    assert errors["uncovered_node_days"] == 2 * 10
+    assert errors["silent_node_days"] == 9
+    assert errors["nodes_never_heard"] == 0
+    # of states nothing was read at all
+    assert states["uncovered_node_days"] == states["node_days"] == 40
+    assert states["nodes_never_heard_first"] == ["n1", "n2"]
+
+
+def test_ends_in_uncovered_time_are_counted_apart(store: Path):
+    document: Any = ettr("report", store, "--json").json
+    evidence = document["attribution"]["evidence"]
+    assert evidence["failed"] == {"heard": 1, "silent": 1, "uncovered": 1}
+    assert evidence["unattributed"] == {"heard": 0, "silent": 0, "uncovered": 1}
+    assert document["failures"]["all_jobs"]["failures"] == 1
+    assert document["failures"]["is_lower_bound"] is True
+
+
+def test_the_report_says_it(store: Path, tmp_path: Path):
+    assert "1 attempt ended FAILED while no kernel messages" in words(ettr("failures", store))
+    text = words(ettr("report", store, "-o", tmp_path / "r.html"))
+    assert "a lower bound" in text
+    html = (tmp_path / "r.html").read_text("utf-8")
+    assert "Was evidence arriving?" in html
+    assert "1 while no evidence arrived and none could be found" in " ".join(html.split())
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ({}, {0, 1, 2, 3}),
+        # one row a day: two days of silence have a chance of 14 %
+        ({0: 1, 3: 1}, set()),
+        # twenty a day: none of 2e-9 a day
+        ({0: 20, 3: 20}, {1, 2}),
+        ({1: 20, 2: 20}, {0, 3}),
+    ],
+)
+def test_silence_is_uncovered_where_chance_does_not_explain_it(
+    rows: dict[int, int], expected: set[int]
+):
+    assert uncovered_days(rows, 0, 3) == expected
