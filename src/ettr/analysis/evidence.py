@@ -2,7 +2,7 @@
 
 An event log is silent when all is well. So a node counts as heard on a day with any row from it, a
 check that passed included. A day on which other nodes of its cluster were heard is silent for it:
-well, or its log is missing, which nothing can tell. Days without a row from the whole cluster are
+well, or its log is missing, which no log shows. Days without a row from the whole cluster are
 uncovered where so long a silence has a chance of under one in ten thousand at the usual number of
 rows a day: then nothing could have been found.
 """
