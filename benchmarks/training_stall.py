@@ -1,8 +1,10 @@
 """The stall of a training loop per checkpoint, against torch.distributed.checkpoint, on one state.
 
 About 400 MB: parameters with Adam's two moments. Every figure is the median of several repeats in
-one process, the systems taken in turn, so that a noisy machine is noisy for all; with the stall
-comes the interval of its median that order statistics give, 95 % or a little more. Then the memory
+one process, the systems taken in an order drawn for each repeat, so that a noisy machine is noisy
+for all; before each save AdamW makes a step, which leaves the caches as training does. With the
+stall comes the interval of its median that order statistics give, 95 % or a little more. DCP counts
+in its better mode; moonclip is measured if it is installed. Then the memory
 that each needs in addition to the state, each in a process of its own; and the effect of a disk
 that is too slow: rounds are skipped and counted, no step waits.
 """
@@ -11,6 +13,7 @@ import argparse
 import gc
 import math
 import os
+import random
 import statistics
 import subprocess
 import sys
@@ -49,6 +52,34 @@ def trained_state() -> tuple[nn.Module, torch.optim.Optimizer]:
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
     return model, optimizer
+
+
+def train(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """A step of AdamW, with gradients that are there."""
+    for parameter in model.parameters():
+        if parameter.grad is None:
+            parameter.grad = torch.randn_like(parameter)
+    optimizer.step()
+
+
+def moonclip_arm(
+    folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer
+) -> Callable[[int], tuple[float, float, int]] | None:
+    """One save of moonclip; None: it is not installed."""
+    try:
+        from moonclip import CheckpointManager
+    except ImportError:
+        return None
+    manager = CheckpointManager(str(folder / "moonclip"))
+
+    def save(step: int) -> tuple[float, float, int]:
+        before, begin = written_bytes(), time.perf_counter()
+        manager.save(step=step, model=model, optimizer=optimizer)
+        stall_s = time.perf_counter() - begin
+        manager.flush()
+        return stall_s, time.perf_counter() - begin, written_bytes() - before
+
+    return save
 
 
 def flat_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
@@ -116,6 +147,9 @@ class Systems:
         )
         for checkpoint in (self.full, self.part, self.ranked):
             checkpoint.save_all(0)
+        train(model, optimizer)
+        self.ranked.step(0)  # nothing is scored yet; from here on it is
+        self.ranked.wait()
 
     def dcp_async(self, stager: DefaultStager | None = None) -> tuple[float, float, int]:
         """dcp.async_save in a thread, to a folder of its own, as is its custom."""
@@ -153,7 +187,7 @@ class Systems:
         return took_s, took_s, written_bytes() - before
 
 
-def stall_table(folder: Path, repeats: int) -> dict[str, tuple[float, float, float]]:
+def stall_table(folder: Path, repeats: int, seed: int = 0) -> dict[str, tuple[float, float, float]]:
     """Print stall, time to durable and bytes; returns medians by system."""
     model, optimizer = trained_state()
     systems = Systems(folder, model, optimizer)
@@ -165,14 +199,15 @@ def stall_table(folder: Path, repeats: int) -> dict[str, tuple[float, float, flo
         "ettr 1/8 priority": lambda: systems.ours(systems.ranked),
         "torch.save + fsync": systems.torch_save,
     }
+    if (moonclip := moonclip_arm(folder, model, optimizer)) is not None:
+        arms["moonclip"] = lambda: moonclip(systems.step)
     seen: dict[str, list[tuple[float, float, int]]] = {name: [] for name in arms}
+    order = random.Random(seed)
     for repeat in range(repeats + 1):
-        systems.step += 1
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.add_(1e-3)
-        for name, arm in arms.items():
-            figures = arm()
+        for name in order.sample(sorted(arms), len(arms)):
+            systems.step += 1
+            train(model, optimizer)
+            figures = arms[name]()
             if repeat:  # the first is warm-up for all
                 seen[name].append(figures)
     medians = {
@@ -181,7 +216,8 @@ def stall_table(folder: Path, repeats: int) -> dict[str, tuple[float, float, flo
     }
     size = systems.full.total_bytes
     print(
-        f"state {size / 1e6:.0f} MB, {len(systems.flat)} tensors, median of {repeats}; "
+        f"state {size / 1e6:.0f} MB, {len(systems.flat)} tensors, median of {repeats}, "
+        f"seed {seed}; "
         f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}"
     )
     print(
@@ -300,6 +336,8 @@ def main() -> int:
     """Print the tables; 1 if a target is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=11)
+    parser.add_argument("--seed", type=int, default=0, help="of the order of the systems")
+    parser.add_argument("--only-stall", action="store_true", help="no memory, no slow disk")
     parser.add_argument("--folder", type=Path, help="on the disk to measure")
     parser.add_argument("--memory-of", help="one system's peak memory, for the table")
     given = parser.parse_args()
@@ -311,7 +349,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory(dir=given.folder) as name:
         for part in ("stall", "memory", "slow"):
             (Path(name) / part).mkdir()
-        medians = stall_table(Path(name) / "stall", given.repeats)
+        medians = stall_table(Path(name) / "stall", given.repeats, given.seed)
+        if given.only_stall:
+            return 0
         memory_table(Path(name) / "memory")
         never_waited = back_pressure(Path(name) / "slow")
     dist.destroy_process_group()

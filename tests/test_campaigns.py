@@ -124,3 +124,12 @@ def test_random_inputs_of_a_plan_give_a_table_or_a_sentence() -> None:
     for what in ("traceback", "no share", "worse is better", "page differs"):
         assert numbers[what] == 0, what
     assert numbers["pages compared"] == (numbers["table"] if node_js() else 0)
+
+
+@pytest.mark.torch
+def test_no_damaged_checkpoint_is_restored_wrong() -> None:
+    pytest.importorskip("torch")
+    rows = {row[0]: [int(cell) for cell in row[1:]] for row in twentieth("checkpoint-damage").rows}
+    assert sum(rows["all"]) == 11 * 25
+    assert rows["all"][3] == 0, rows
+    assert min(rows["all"][:3]) > 10, "each way of coming through must be met"

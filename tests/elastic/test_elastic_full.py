@@ -25,6 +25,7 @@ from ettr.elastic import Generation, Protection  # noqa: E402
 from ettr.elastic.buddies.shard_history import ShardStore  # noqa: E402
 from ettr.elastic.membership.rendezvous import Membership  # noqa: E402
 from ettr.elastic.restore.full_checkpoint import full_steps, load_full, save_full  # noqa: E402
+from ettr.errors import UsageError  # noqa: E402
 from ettr.recovery.timings import Measuring  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -87,7 +88,7 @@ def test_an_earlier_run_that_cannot_be_kept_is_not_overwritten(alone, tmp_path, 
         raise PermissionError(errno.EACCES, "permission denied")
 
     monkeypatch.setattr(Path, "rename", refused)
-    with pytest.raises(CheckpointError, match=r"cannot be moved aside .*permission denied"):
+    with pytest.raises(CheckpointError, match=r"is not moved aside .*permission denied"):
         begun(running=tmp_path, running_options={"policy": "full"})
     assert {age.step for age in block_ages(tmp_path)} == {1}
 
@@ -268,6 +269,27 @@ def test_a_full_disk_under_the_first_round_after_a_rollback_ends_no_run(
         assert (generation.report.source, generation.report.step) == ("resume", 2)
     assert {age.step for age in block_ages(tmp_path / "running" / "kept-1")} == {3}
     assert 3 not in {age.step for age in block_ages(tmp_path / "running")}
-    train_to(3)
+    with pytest.warns(UserWarning, match="a round failed"):  # the one before
+        train_to(3)  # there is room again
     generation._running.checkpoint.wait()
     assert {age.step for age in block_ages(tmp_path / "running")} == {3}
+
+
+def test_a_start_at_0_keeps_later_steps_or_stops(alone, tmp_path):
+    generation, train_to = begun(running=tmp_path, running_options={"policy": "full"})
+    for step in (1, 2):
+        train_to(step)
+        generation._running.checkpoint.wait()
+    with pytest.raises(
+        CheckpointError, match=r"steps 2 to 2\); give an empty folder, .* resume from"
+    ):
+        begun(running=tmp_path, earlier_run="stop")
+    assert {age.step for age in block_ages(tmp_path)} == {2}
+    with pytest.warns(
+        UserWarning, match=r"starts at step 0 although .* holds blocks of steps 2 to 2"
+    ):
+        begun(running=tmp_path)
+    assert {age.step for age in block_ages(tmp_path)} == {0}
+    assert {age.step for age in block_ages(tmp_path / "kept-from-step-2")} == {2}
+    with pytest.raises(UsageError, match="earlier_run: 'ask' was given; it is one of keep, stop"):
+        Protection(earlier_run="ask")

@@ -111,7 +111,8 @@ class Generation:
         self._time_restore(report)
         root, fresh = self._group.protection.running, report.source == "start"
         if root is not None and fresh:
-            keep_earlier_run(root, self._messages, self.slot)
+            stop = protection.earlier_run == "stop"
+            keep_earlier_run(root, self._messages, self.slot, stop=stop)
         whole_save = report.source in ("start", "resume", "rollback")
         self._running = RunningGuard.open(
             self._group.protection, self.slot, self._shard, rolled_back=whole_save

@@ -10,6 +10,8 @@ from typing import Any
 from ettr.errors import UsageError
 from ettr.recovery import RecoveryPolicy
 
+EARLIER_RUN = ("keep", "stop")
+
 
 @dataclass(frozen=True, slots=True)
 class Protection:
@@ -19,6 +21,8 @@ class Protection:
         buddy: Every rank keeps its last two updates and those of the previous rank in host memory:
             four images of a shard with its moments. Exact.
         running: Folder of a running checkpoint, of which each rank saves a part at every step.
+        earlier_run: If a run is to start at step 0 and `running` holds later steps: `keep` moves
+            them aside, `stop` is an error. (To resume from them allow `RecoverySource.COMPOSITE`.)
         running_options: For `RunningCheckpoint`: policy, budget, every_steps, ...
         full: Folder of full checkpoints, each of one step, through torch.distributed.checkpoint.
         full_every_steps: A full checkpoint is due at steps that this divides.
@@ -32,6 +36,7 @@ class Protection:
 
     buddy: bool = True
     running: Path | None = None
+    earlier_run: str = "keep"
     running_options: Mapping[str, Any] = field(default_factory=dict)
     full: Path | None = None
     full_every_steps: int = 100
@@ -50,6 +55,11 @@ class Protection:
             problems.append(f"full_every_steps: {self.full_every_steps} was given; it is 1 or more")
         if self.mttf_s is not None and not self.mttf_s > 0:
             problems.append(f"mttf_s: {self.mttf_s} was given; it lies above 0")
+        if self.earlier_run not in EARLIER_RUN:
+            problems.append(
+                f"earlier_run: {self.earlier_run!r} was given; it is one of "
+                f"{', '.join(EARLIER_RUN)}"
+            )
         if problems:
             raise UsageError("protection: " + "; ".join(problems))
 

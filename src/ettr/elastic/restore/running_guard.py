@@ -126,37 +126,45 @@ class _Kept:
     error: str | None = None
 
 
-def keep_earlier_run(root: Path, messages: RankMessages, slot: int) -> Path | None:
+def keep_earlier_run(
+    root: Path, messages: RankMessages, slot: int, *, stop: bool = False
+) -> Path | None:
     """Move aside what an earlier run has left in a running checkpoint; every rank calls it.
 
     A run that starts at step 0 would overwrite it.
+
+    Args:
+        stop: an error instead, if there is something.
 
     Returns:
         Where it is now, with a warning; None: there was nothing.
 
     Raises:
-        CheckpointError: on every rank, where it could not be moved.
+        CheckpointError: on every rank, where it could not be moved, or was asked to stop.
     """
     kept = _Kept()
     if slot == 0:
         try:
-            kept = _Kept(folder=_move_aside(root))
+            kept = _Kept(folder=_move_aside(root, stop=stop))
         except (CheckpointError, OSError) as error:
             kept = _Kept(error=str(error))
     kept = messages.gather("kept", kept)[0]
     if kept.error is not None:
         raise CheckpointError(
-            f"{root} holds the running checkpoint of an earlier run, which cannot be moved aside "
-            f"({kept.error}); give an empty folder, or move it yourself"
+            f"{root} holds the running checkpoint of an earlier run, which is not moved aside "
+            f"({kept.error}); give an empty folder, move it yourself, or allow "
+            f"RecoverySource.COMPOSITE to resume from it"
         )
     return None if kept.folder is None else Path(kept.folder)
 
 
-def _move_aside(root: Path) -> str | None:
+def _move_aside(root: Path, *, stop: bool) -> str | None:
     slots = [path for path in root.glob("slot-*") if path.is_dir()]
     steps = [age.step for age in block_ages(root) if age.step is not None] if slots else []
     if max(steps, default=0) == 0:
         return None
+    if stop:
+        raise CheckpointError(f"it has blocks of steps {min(steps)} to {max(steps)}")
     name = f"kept-from-step-{max(steps)}"
     number = sum(path.name.split(".")[0] == name for path in root.glob("kept-*"))
     folder = root / (f"{name}.{number + 1}" if number else name)
