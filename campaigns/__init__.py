@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 NAMES = (
     "clustering",
+    "damage",
     "direction",
     "false-attribution",
     "new-checks",
