@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 NAMES = (
+    "checkpoint-damage",
     "clustering",
-    "damage",
     "direction",
     "false-attribution",
     "new-checks",
