@@ -10,7 +10,7 @@ from ettr.plan.run import spell
 from ettr.plan.simulated import SimulatedRun
 from ettr.plan.standing import Standing
 from ettr.plan.wallclock import WallclockQuantiles
-from ettr.report.numbers import DASH, PER_NODE_DAYS, between, number, percent
+from ettr.report.numbers import DASH, PER_NODE_DAYS, between, counted, number, percent
 from ettr.report.plan_numbers import ratio, ratio_between, time_between
 from ettr.report.section import Section, TextTable
 from ettr.report.sections.plan_answers import answer_notes, answer_tables
@@ -66,7 +66,7 @@ def _why(one: SchemeChoice) -> str:
 
 
 def _size(plan: RunPlan) -> str:
-    nodes = f"{plan.run.n_nodes:,} nodes"
+    nodes = counted(plan.run.n_nodes, "node")
     return f"{plan.n_gpus:,} GPUs ({nodes} of {plan.gpus_per_node})" if plan.n_gpus else nodes
 
 
