@@ -15,6 +15,8 @@ NAMES = (
     "clustering",
     "direction",
     "false-attribution",
+    "fuzz",
+    "long-lines",
     "new-checks",
     "options",
     "projections",

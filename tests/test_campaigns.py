@@ -133,3 +133,16 @@ def test_no_damaged_checkpoint_is_restored_wrong() -> None:
     assert sum(rows["all"]) == 11 * 25
     assert rows["all"][3] == 0, rows
     assert min(rows["all"][:3]) > 10, "each way of coming through must be met"
+
+
+def test_no_mutant_ends_in_a_traceback_or_loses_a_record_in_silence() -> None:
+    *_, total = twentieth("fuzz").rows
+    mutants, read, refused, tracebacks, wrong, _ = (int(cell) for cell in total[1:7])
+    assert mutants == read + refused
+    assert (tracebacks, wrong) == (0, 0)
+    assert read >= 0.5 * mutants, "most damage costs records, not the log"
+
+
+def test_lines_of_a_megabyte_are_read_by_every_source() -> None:
+    rows = twentieth("long-lines").rows
+    assert len({row[0] for row in rows}) == len(rows) >= 18
