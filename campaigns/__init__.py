@@ -13,6 +13,7 @@ from dataclasses import dataclass
 NAMES = (
     "checkpoint-damage",
     "clustering",
+    "damage",
     "direction",
     "false-attribution",
     "fuzz",
