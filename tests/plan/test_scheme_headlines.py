@@ -17,6 +17,7 @@ from ettr.plan.schemes import (
     JustInTimeSystem,
     LoggingReplay,
     MemoryCopies,
+    MemoryErasure,
     PartialExperts,
     PartialRecovery,
     Scheme,
@@ -163,3 +164,22 @@ def test_swift_against_synchronous_checkpoints() -> None:
     ]
     assert ettrs[0] / ettrs[1] == printed(*figures("logging and replay"))
     assert ettrs[0] / ettrs[2] == printed("1.04")
+
+
+def test_reft_saves_where_storage_is_not_waited_for() -> None:
+    def usable_after_s(scheme: Scheme, storage_bytes_per_s: float) -> float:
+        terms = scheme.terms(
+            JobShape(
+                n_nodes=64, state_bytes=1e12, step_s=1.0, storage_bytes_per_s=storage_bytes_per_s
+            )
+        )
+        return terms.stall_s + terms.lag_s
+
+    memory_s, storage_s = (usable_after_s(s, 155e9) for s in (MemoryErasure(), Asynchronous()))
+    assert storage_s / memory_s > 14
+    assert [storage_s / memory_s] == [
+        printed(figure) for figure in figures("in-memory erasure code")
+    ]
+    assert [storage_s, memory_s] == [printed("6.6"), printed("0.47")]
+    slower = usable_after_s(Asynchronous(), 50e9) / usable_after_s(MemoryErasure(), 50e9)
+    assert slower == printed("43")
