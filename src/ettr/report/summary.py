@@ -12,7 +12,10 @@ def summary_text(page: Page) -> str:
     lines = [page.title, page.subtitle, ""]
     if page.caution:
         lines += [wrapped(page.caution), ""]
-    lines += [f"{card.label:<{width}}  {card.value}  ({card.detail})" for card in page.cards]
+    lines += [
+        wrapped(f"{card.label:<{width}}  {card.value}  ({card.detail})", " " * (width + 2))
+        for card in page.cards
+    ]
     for section in page.sections[:4]:
         lines += ["", wrapped(f"{section.title}: {section.lead}")]
     if page.next_steps:
