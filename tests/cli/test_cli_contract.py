@@ -332,14 +332,21 @@ def test_a_report_that_cannot_be_made_leaves_the_old_one(tmp_path: Path):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_full_disk_is_told_and_a_device_stays_a_device(site: Path, tmp_path: Path):
-    full = tmp_path / "full.html"
-    full.symlink_to("/dev/full")
-    done = ettr("report", site, "-o", full)
+def test_a_full_disk_is_an_error_and_a_device_stays_a_device(site: Path):
+    done = ettr("report", site, "-o", "/dev/full")
     assert done.code == 1
-    assert "full.html: No space left on device" in done.err
+    assert "/dev/full: No space left on device" in done.err
     assert Path("/dev/full").is_char_device()
-    assert [path.name for path in tmp_path.iterdir()] == ["full.html"]
+
+
+def test_a_link_is_replaced_and_what_it_points_to_stays(site: Path, tmp_path: Path):
+    target = tmp_path / "target"
+    target.write_text("another's")
+    page = tmp_path / "page.html"
+    page.symlink_to(target)
+    assert ettr("report", site, "-o", page).code == 0
+    assert target.read_text() == "another's"
+    assert not page.is_symlink()
 
 
 def test_a_page_that_breaks_off_leaves_the_old_one(
