@@ -89,8 +89,8 @@ def test_what_a_store_cannot_use_is_refused(words: tuple[str, ...], says: str, s
         ("status", "--run-id"),
         ("failures", "--checkpoint-min"),
         ("runs", "--above-gpus"),
-        ("nodes", "--window"),
-        ("goodput", "--gpus-per-node"),
+        ("nodes", "--checkpoint-min"),
+        ("goodput", "--above-gpus"),
     ],
 )
 def test_a_metric_offers_only_options_that_its_numbers_depend_on(metric: str, option: str) -> None:
