@@ -9,28 +9,29 @@ rows a day: then nothing could have been found.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
 from itertools import pairwise
 
+import ibis
 import numpy as np
 import pyarrow as pa
 from ibis.expr.types import Table
 
 from ettr.analysis.analysis import Analysis
 from ettr.metrics.coverage import HOLE_CHANCE
-from ettr.metrics.instants import fetch, seconds_of, to_seconds
+from ettr.metrics.instants import fetch, to_seconds
 from ettr.metrics.logs_read import CONTROLLER_CHECK
 from ettr.tables.ibis_time import epoch_s
+from ettr.tables.materialize import materialize
 from ettr.units import SECONDS_PER_DAY
 
 ERRORS, STATES = "kernel messages and health checks", "states of nodes"
 LISTED_NODES = 20
 _DAY_S = int(SECONDS_PER_DAY)
 _EPOCH = date(1970, 1, 1)
-_Days = Mapping[str, Mapping[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,19 +102,16 @@ def evidence_coverage(analysis: Analysis) -> EvidenceCoverage:
     """Whether evidence of nodes was arriving, and what was not found for want of it."""
     t = analysis.tables
     checks = t["events"].filter(t["events"]["check"] != CONTROLLER_CHECK)
-    heard = _heard(checks, "time")
+    heard = materialize(_heard(checks, "time"))
     spans = analysis.fleet.spans_s
-    unexplained = _unexplained(analysis)
-    days = _rows_by_day(heard)
-    unattributed = unexplained.filter(unexplained.node_failed)
-    failed = unexplained.filter(~unexplained.node_failed)
+    unattributed, failed = _no_error_found(_unexplained(analysis), heard, analysis)
     return EvidenceCoverage(
         kinds=(
             _kind(ERRORS, heard, spans, analysis),
-            _kind(STATES, _heard(t["node_states"], "start"), spans, analysis),
+            _kind(STATES, materialize(_heard(t["node_states"], "start")), spans, analysis),
         ),
-        unattributed=_found(unattributed, heard, days, analysis),
-        failed=_found(failed, heard, days, analysis),
+        unattributed=unattributed,
+        failed=failed,
     )
 
 
@@ -164,9 +162,7 @@ def _kind(
 ) -> KindOfEvidence:
     first, last = _period_days(analysis)
     by_cluster = _rows_by_day(heard)
-    rows = fetch(heard, "cluster", "node", "day").to_pylist()
-    of_fleet = [row for row in rows if (row["cluster"], row["node"]) in spans]
-    seen = {(row["cluster"], row["node"]) for row in of_fleet}
+    heard_nodes, on_day = _of_fleet(heard, spans)
     uncovered = {
         cluster: uncovered_days(by_cluster.get(cluster, {}), first, last)
         for cluster in {cluster for cluster, _ in spans}
@@ -179,15 +175,13 @@ def _kind(
     missing = sum(
         sum(start <= day <= end for day in uncovered[cluster]) for cluster, start, end in served
     )
-    on_day: dict[int, int] = defaultdict(int)
-    for row in of_fleet:
-        on_day[row["day"]] += 1
-    never = sorted(node for cluster, node in spans if (cluster, node) not in seen)
+    heard_node_days = sum(on_day.values())
+    never = sorted(node for cluster, node in spans if (cluster, node) not in heard_nodes)
     return KindOfEvidence(
         kind=kind,
         node_days=total,
-        heard_node_days=len(of_fleet),
-        silent_node_days=max(0, total - len(of_fleet) - missing),
+        heard_node_days=heard_node_days,
+        silent_node_days=max(0, total - heard_node_days - missing),
         uncovered_node_days=missing,
         nodes_never_heard=len(never),
         nodes_never_heard_first=tuple(never[:LISTED_NODES]),
@@ -198,6 +192,26 @@ def _kind(
     )
 
 
+def _of_fleet(
+    heard: Table, spans: Mapping[tuple[str, str], tuple[float, float]]
+) -> tuple[set[tuple[str, str]], dict[int, int]]:
+    """Nodes of the fleet that were heard at all, and how many of them on each day."""
+    nodes = fetch(heard.select("cluster", "node").distinct()).to_pylist()
+    named = {(row["cluster"], row["node"]) for row in nodes}
+    others = named - spans.keys()
+    if others:
+        keys = [{"cluster": cluster, "node": node} for cluster, node in sorted(others, key=str)]
+        schema = pa.schema([("cluster", pa.string()), ("node", pa.string())])
+        outside = ibis.memtable(pa.Table.from_pylist(keys, schema=schema))
+        same = heard["cluster"].identical_to(outside["cluster"]) & (
+            heard["node"] == outside["node"]
+        )
+        heard = heard.anti_join(outside, same)
+    counted = heard.group_by("day").aggregate(lambda t: t.count().name("n"))
+    on_day = {int(row["day"]): int(row["n"]) for row in fetch(counted).to_pylist()}
+    return named & spans.keys(), on_day
+
+
 def _unexplained(analysis: Analysis) -> Table:
     """Hardware candidates in whose window no error was found."""
     found = analysis.attribution
@@ -206,46 +220,52 @@ def _unexplained(analysis: Analysis) -> Table:
     return candidates.anti_join(faults, "attempt_id")
 
 
-def _found(attempts: Table, heard: Table, days: _Days, analysis: Analysis) -> NoErrorFound:
-    ended = fetch(attempts, "attempt_id", "cluster", "end")
-    if not ended.num_rows:
-        return NoErrorFound(0, 0, 0)
-    held = analysis.tables["allocations"].semi_join(attempts, "attempt_id")
-    nodes = held.join(attempts.select("attempt_id", ended="end"), "attempt_id")
-    nodes = nodes.select(
-        "attempt_id", "cluster", "node", day=(epoch_s(nodes["ended"]) // _DAY_S).cast("int64")
-    )
-    met = nodes.join(heard.rename(heard_day="day"), ["cluster", "node"])
-    met = met.filter((met.heard_day == met.day) | (met.heard_day == met.day - 1))
-    per = nodes.group_by("attempt_id").aggregate(n=nodes["node"].nunique())
-    per_heard = met.group_by("attempt_id").aggregate(n=met["node"].nunique())
-    named = _counts(per)
-    with_rows = _counts(per_heard)
+def _no_error_found(
+    attempts: Table, heard: Table, analysis: Analysis
+) -> tuple[NoErrorFound, NoErrorFound]:
+    """What could have been found for the attempts that the scheduler names, and for the others."""
+    days = _rows_by_day(heard)
     first, last = _period_days(analysis)
-    silent = {name: uncovered_days(days.get(name, {}), first, last) for name in _names(ended)}
-    grades = [
-        _grade(named.get(attempt), with_rows.get(attempt, 0), end_day in silent[cluster])
-        for attempt, cluster, end_day in zip(
-            ended["attempt_id"].to_pylist(),
-            ended["cluster"].to_pylist(),
-            (seconds_of(ended["end"]) // _DAY_S).astype(int).tolist(),
-            strict=True,
+    rows = fetch(_graded(attempts, heard, analysis.tables["allocations"])).to_pylist()
+    silent = {
+        name: uncovered_days(days.get(name, {}), first, last)
+        for name in {row["cluster"] for row in rows}
+    }
+    grades: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
+    for row in rows:
+        uncovered = row["day"] in silent[row["cluster"]] or not row["named"]
+        grade = "heard" if row["all_heard"] else "uncovered" if uncovered else "silent"
+        grades[0 if row["node_failed"] else 1][grade] += int(row["n"])
+    unattributed, failed = (
+        NoErrorFound(count["heard"], count["silent"], count["uncovered"]) for count in grades
+    )
+    return unattributed, failed
+
+
+def _graded(attempts: Table, heard: Table, allocations: Table) -> Table:
+    """How many attempts by cluster, day of the end, and whether their nodes were named and heard.
+
+    A node is heard with a row on the day of the end or the day before.
+    """
+    ended = materialize(
+        attempts.select(
+            "attempt_id", "cluster", "node_failed", day=epoch_s(attempts["end"]) // _DAY_S
         )
-    ]
-    return NoErrorFound(*(grades.count(grade) for grade in ("heard", "silent", "uncovered")))
-
-
-def _names(ended: pa.Table) -> Iterable[str]:
-    names: Sequence[str] = ended["cluster"].unique().to_pylist()
-    return names
-
-
-def _counts(table: Table) -> dict[str, int]:
-    rows = fetch(table, "attempt_id", "n").to_pylist()
-    return {row["attempt_id"]: int(row["n"]) for row in rows}
-
-
-def _grade(named: int | None, heard: int, is_uncovered: bool) -> str:
-    if named and heard >= named:
-        return "heard"
-    return "uncovered" if is_uncovered or not named else "silent"
+    )
+    held = allocations.select("attempt_id", "cluster", "node")
+    nodes = held.join(ended.select("attempt_id", "day"), "attempt_id").distinct()
+    days = heard.select("cluster", "node", "day")
+    near = ibis.union(days, days.mutate(day=days["day"] + 1), distinct=True)
+    met = nodes.left_join(near.mutate(is_heard=True), ["cluster", "node", "day"])
+    # the same node twice in one attempt counts once
+    per_node = met.group_by("attempt_id", "node").aggregate(is_heard=met["is_heard"].count() > 0)
+    per_node = per_node.filter(per_node["node"].notnull())
+    per = per_node.group_by("attempt_id").aggregate(
+        nodes=per_node.count(), heard=per_node["is_heard"].sum()
+    )
+    graded = ended.left_join(per, "attempt_id")
+    return (
+        graded.mutate(named=graded["nodes"].notnull(), all_heard=graded["heard"] >= graded["nodes"])
+        .group_by("cluster", "day", "node_failed", "named", "all_heard")
+        .aggregate(lambda t: t.count().name("n"))
+    )
