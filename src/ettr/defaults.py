@@ -5,6 +5,17 @@ CONFIDENCE = 0.9
 # 5 minutes)
 WINDOW_BEFORE_S = 600.0
 WINDOW_AFTER_S = 300.0
+# silence after which an error begins a new episode, and the same for errors that repeat until
+# somebody acts
+BURST_GAP_S = 180.0
+STICKY_GAP_S = 10_800.0
+# between the end of a job and a line of the controller's log, or a node's state, about it
+LOG_TOLERANCE_S = 300.0
+# `ettr explain` reads events from so long before the job's first end
+LOOK_BACK_S = 604_800.0
+# from a preemption to the restart that it made room for, and to the controller's line about it
+PREEMPTION_WINDOW_S = 300.0
+PREEMPTION_TOLERANCE_S = 120.0
 # large jobs, from which the rate that is projected is taken, have more GPUs than this
 LARGE_JOB_GPUS = 128
 GPUS_PER_NODE = 8

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import ibis
 
-from ettr.attribution import Attribution, FoldingRules, Window, attribute
+from ettr.attribution import Attribution, FoldingRules, LogMatching, Window, attribute
 from ettr.attribution.background import FalseFailuresBySize, false_failures_by_size
 from ettr.attribution.cancellations import with_cancellers
 from ettr.attribution.chance import (
@@ -22,7 +22,7 @@ from ettr.attribution.chance import (
     false_attribution,
 )
 from ettr.attribution.job_history import JobHistory, explain
-from ettr.defaults import CONFIDENCE, LARGE_JOB_GPUS
+from ettr.defaults import CONFIDENCE, LARGE_JOB_GPUS, LOOK_BACK_S
 from ettr.errors import StoreError
 from ettr.metrics.availability import Availability, Service, availability, service
 from ettr.metrics.clock_shifts import ClockShift, clock_shifts
@@ -33,7 +33,7 @@ from ettr.metrics.incidents import IncidentLedger, incident_ledger
 from ettr.metrics.instants import Period, has_rows, observed_period
 from ettr.metrics.logs_read import LogsRead, logs_read
 from ettr.metrics.mttf import MttfBySize, mttf_by_size
-from ettr.metrics.preemptions import preemption_links
+from ettr.metrics.preemptions import PreemptionRule, preemption_links
 from ettr.metrics.quality import DataQuality, data_quality
 from ettr.metrics.rates import RatesBySymptom, failure_rates
 from ettr.metrics.run_progress import with_cluster
@@ -76,6 +76,8 @@ class Assumptions:
     believe: str | None = None
     window: Window = field(default_factory=Window)
     folding: FoldingRules = field(default_factory=FoldingRules)
+    matching: LogMatching = field(default_factory=LogMatching)
+    preemption: PreemptionRule = field(default_factory=PreemptionRule)
     above_gpus: int = LARGE_JOB_GPUS
     gpus_per_node: float | None = None
     n_nodes: int | None = None
@@ -126,7 +128,9 @@ class Analysis:
         log says it.
         """
         tables = self._whole_jobs.tables
-        return {**tables, "attempts": with_cancellers(tables["attempts"], tables["events"])}
+        matching = self.assumptions.matching
+        attempts = with_cancellers(tables["attempts"], tables["events"], matching)
+        return {**tables, "attempts": attempts}
 
     @cached_property
     def taxonomy(self) -> Taxonomy:
@@ -191,6 +195,7 @@ class Analysis:
             self.taxonomy,
             rules=self.assumptions.folding,
             window=self.assumptions.window,
+            matching=self.assumptions.matching,
         )
 
     @cached_property
@@ -238,8 +243,12 @@ class Analysis:
             self.assumptions.confidence,
         )
 
-    def explain(self, job_id: str) -> JobHistory:
+    def explain(self, job_id: str, look_back_s: float = LOOK_BACK_S) -> JobHistory:
         """One job's story; the id of a part of a heterogeneous job means the whole.
+
+        Args:
+            job_id: as the scheduler shows it.
+            look_back_s: how long before its first end events are read, in seconds.
 
         Raises:
             UsageError: there is no such job.
@@ -256,6 +265,8 @@ class Analysis:
             files=t["files"],
             rules=self.assumptions.folding,
             window=self.assumptions.window,
+            matching=self.assumptions.matching,
+            look_back_s=look_back_s,
         )
 
     @cached_property
@@ -380,6 +391,8 @@ class Analysis:
             self.failures,
             t["events"],
             runs=self._resubmitted,
+            rule_window_s=self.assumptions.preemption.rule_window_s,
+            log_tolerance_s=self.assumptions.preemption.log_tolerance_s,
             confidence=self.assumptions.confidence,
         )
         return lost_goodput(

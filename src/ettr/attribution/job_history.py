@@ -20,11 +20,11 @@ from ettr.attribution.pipeline import Attribution, attribute
 from ettr.attribution.rules import Confidence, FoldingRules, LogMatching, Window
 from ettr.attribution.verdicts import SLURMCTLD
 from ettr.attribution.window import in_window, observations_in_window
+from ettr.defaults import LOOK_BACK_S
 from ettr.errors import UsageError
 from ettr.tables.materialize import materialize
 from ettr.taxonomy import Taxonomy
 
-_LOOK_BACK = timedelta(days=7)
 _Row = Mapping[str, Any]
 
 
@@ -117,6 +117,14 @@ class _JobLogs:
 
 
 @dataclass(frozen=True, slots=True)
+class _EventSpan:
+    """How long before the first end of a job and after its last one events are read."""
+
+    before: timedelta
+    after: timedelta
+
+
+@dataclass(frozen=True, slots=True)
 class _Judged:
     """What attribution decided, by attempt.
 
@@ -146,6 +154,8 @@ def explain(
     files: Table | None = None,
     rules: FoldingRules | None = None,
     window: Window | None = None,
+    matching: LogMatching | None = None,
+    look_back_s: float = LOOK_BACK_S,
 ) -> JobHistory:
     """The history of one job.
 
@@ -160,12 +170,19 @@ def explain(
         files: the table `files`, for file names; without it their ids are shown.
         rules: how events fold.
         window: the part of an attempt that counts.
+        matching: when a line of the controller's log belongs to an attempt.
+        look_back_s: how long before the first end events are read, in seconds; an episode that
+            began earlier is shown from there on.
 
     Raises:
         UsageError: there is no such job, or one in each of several clusters.
     """
-    window = window or Window()
-    logs = _logs_of(job_id, attempts, allocations, events, node_states, window)
+    window, matching = window or Window(), matching or LogMatching()
+    around = _EventSpan(
+        timedelta(seconds=look_back_s + window.before_s),
+        timedelta(seconds=max(window.after_s, matching.tolerance_s)),
+    )
+    logs = _logs_of(job_id, attempts, allocations, events, node_states, around)
     found = attribute(
         logs.relevant,
         logs.held,
@@ -174,6 +191,7 @@ def explain(
         taxonomy,
         rules=rules,
         window=window,
+        matching=matching,
     )
     judged, lines = _judged(found, logs.held), _LogLines(taxonomy, _file_names(files))
     first = logs.attempts[0]
@@ -193,7 +211,7 @@ def _logs_of(
     allocations: Table,
     events: Table,
     node_states: Table,
-    window: Window,
+    around: _EventSpan,
 ) -> _JobLogs:
     mine = materialize(_of_job(attempts, job_id))
     runs = mine.order_by(["submit", "attempt_id"]).to_pyarrow().to_pylist()
@@ -205,7 +223,7 @@ def _logs_of(
     everywhere = sorted({node for some in nodes.values() for node in some})
     near = events.filter(
         (events.cluster == cluster)
-        & _about_ends(events.time, runs, window)
+        & _about_ends(events.time, runs, around)
         & (_any_of(events.node, everywhere) | _any_of(events.job_id, _ids(*runs)))
     )
     stated = node_states.filter(
@@ -224,14 +242,12 @@ def _ids(*runs: _Row) -> list[str]:
     return sorted({run[name] for run in runs for name in ("job_id", "job_id_raw") if run[name]})
 
 
-def _about_ends(time: Column, runs: Sequence[_Row], window: Window) -> BooleanValue:
+def _about_ends(time: Column, runs: Sequence[_Row], around: _EventSpan) -> BooleanValue:
     """From well before the first end to after the last: an episode may have begun days ago."""
     ends = [run["end"] for run in runs if run["end"]]
     if not ends:
         return ibis.literal(False)
-    begins = min(ends) - _LOOK_BACK - timedelta(seconds=window.before_s)
-    margin = timedelta(seconds=max(window.after_s, LogMatching().tolerance_s))
-    return time.between(begins, max(ends) + margin)
+    return time.between(min(ends) - around.before, max(ends) + around.after)
 
 
 def _of_job(attempts: Table, job_id: str) -> Table:

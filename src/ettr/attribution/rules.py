@@ -7,7 +7,13 @@ from enum import StrEnum
 
 import ibis
 
-from ettr.defaults import WINDOW_AFTER_S, WINDOW_BEFORE_S
+from ettr.defaults import (
+    BURST_GAP_S,
+    LOG_TOLERANCE_S,
+    STICKY_GAP_S,
+    WINDOW_AFTER_S,
+    WINDOW_BEFORE_S,
+)
 from ettr.errors import UsageError
 from ettr.units import MICROSECONDS_PER_SECOND
 
@@ -35,8 +41,8 @@ class FoldingRules:
             of the node. It also follows when a user's process is killed, so by default it is not.
     """
 
-    burst_gap_s: float = 180.0
-    sticky_gap_s: float = 10_800.0
+    burst_gap_s: float = BURST_GAP_S
+    sticky_gap_s: float = STICKY_GAP_S
     count_lone_sympathetic: bool = field(default=False, metadata={"json": "count_solo"})
 
     def __post_init__(self) -> None:
@@ -78,7 +84,7 @@ class Window:
 class LogMatching:
     """When a line of slurmctld.log belongs to an attempt: how far from its end, in seconds."""
 
-    tolerance_s: float = 300.0
+    tolerance_s: float = LOG_TOLERANCE_S
 
 
 def seconds(length_s: float) -> ibis.expr.types.IntervalScalar:

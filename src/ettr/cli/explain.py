@@ -7,7 +7,9 @@ from typing import Annotated
 import typer
 
 from ettr.cli import options as opt
+from ettr.cli import quantities as q
 from ettr.cli.output import say, say_json
+from ettr.defaults import LOOK_BACK_S
 
 
 def explain(
@@ -21,6 +23,14 @@ def explain(
     ],
     *,
     explaining: opt.Explaining,
+    look_back: Annotated[
+        str,
+        typer.Option(
+            "--look-back",
+            metavar="TIME",
+            help="How long before the job's first end an episode of errors may have begun.",
+        ),
+    ] = q.typed_time(LOOK_BACK_S),
     json: opt.JsonOption = False,
 ) -> None:
     """Show one job's history: attempts, nodes, events in the window, verdict, evidence.
@@ -33,8 +43,9 @@ def explain(
     from ettr.report.job_history import job_history_text
     from ettr.store import open_store
 
+    look_back_s = opt.limited_time_s("--look-back", look_back)
     with open_store(store) as opened:
-        history = Analysis(opened, explaining.assumptions()).explain(job)
+        history = Analysis(opened, explaining.assumptions()).explain(job, look_back_s)
     if json:
         say_json(plain(history))
     else:

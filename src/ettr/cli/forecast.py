@@ -27,7 +27,13 @@ def forecast(
             "--nodes", metavar="N", help="Nodes that will run; those of the last window if absent."
         ),
     ] = None,
-    rating: Annotated[opt.Rating, Only("taxonomy", "believe", "window", "confidence")],
+    rating: Annotated[
+        opt.Rating,
+        Only(
+            *("taxonomy", "believe", "window"),
+            *("burst_gap", "sticky_gap", "log_tolerance", "confidence"),
+        ),
+    ],
     json: opt.JsonOption = False,
 ) -> None:
     """Forecast failures: how many will come, with bands, and how often such bands held.

@@ -41,7 +41,7 @@ def _metric(name: str, help_text: str, *options: str) -> Callable[..., None]:
     return command
 
 
-_CAUSES = ("taxonomy", "believe", "window")
+_CAUSES = ("taxonomy", "believe", "window", "burst_gap", "sticky_gap", "log_tolerance")
 
 status = _metric("status", "How jobs end, by count and by the GPU time they held.", "gpus_per_node")
 sizes = _metric("sizes", "Job sizes, by count and by the GPU time they held.", "gpus_per_node")
@@ -78,6 +78,8 @@ goodput = _metric(
     *_CAUSES,
     "confidence",
     "checkpoint_min",
+    "preemption_window",
+    "preemption_tolerance",
     "gpus_per_node",
 )
 nodes = _metric(

@@ -13,7 +13,17 @@ from ettr.cli import quantities as q
 from ettr.cli.groups import OptionGroup
 from ettr.cli.inputs import Input, needs
 from ettr.cli.limits import LONGEST_MIN, LONGEST_PATTERN, MOST_GPUS_PER_NODE, MOST_NODES, shortened
-from ettr.defaults import CONFIDENCE, LARGE_JOB_GPUS, WINDOW_AFTER_S, WINDOW_BEFORE_S
+from ettr.defaults import (
+    BURST_GAP_S,
+    CONFIDENCE,
+    LARGE_JOB_GPUS,
+    LOG_TOLERANCE_S,
+    PREEMPTION_TOLERANCE_S,
+    PREEMPTION_WINDOW_S,
+    STICKY_GAP_S,
+    WINDOW_AFTER_S,
+    WINDOW_BEFORE_S,
+)
 from ettr.errors import UsageError
 from ettr.units import SECONDS_PER_DAY
 
@@ -188,6 +198,34 @@ class Explaining(Judging):
         ),
         needs(Input.STORE, Input.FILES),
     ] = None
+    burst_gap: Annotated[
+        str,
+        typer.Option(
+            "--burst-gap",
+            metavar="TIME",
+            help="Silence after which the same error on a node begins a new episode.",
+        ),
+        needs(Input.STORE, Input.FILES),
+    ] = q.typed_time(BURST_GAP_S)
+    sticky_gap: Annotated[
+        str,
+        typer.Option(
+            "--sticky-gap",
+            metavar="TIME",
+            help="The same for errors that repeat until somebody acts.",
+        ),
+        needs(Input.STORE, Input.FILES),
+    ] = q.typed_time(STICKY_GAP_S)
+    log_tolerance: Annotated[
+        str,
+        typer.Option(
+            "--log-tolerance",
+            metavar="TIME",
+            help="Farthest from a job's end that a line of the controller's log or a node's state "
+            "may say how it ended.",
+        ),
+        needs(Input.STORE, Input.FILES),
+    ] = q.typed_time(LOG_TOLERANCE_S)
 
     def assumptions(self, gpus_per_node: int | None = None) -> Assumptions:
         """Assumptions that the analysis cannot read from the logs, checked.
@@ -196,7 +234,7 @@ class Explaining(Judging):
             UsageError: an option cannot be understood.
         """
         from ettr.analysis import Assumptions
-        from ettr.attribution import Window
+        from ettr.attribution import FoldingRules, LogMatching, Window
 
         self.check()
         return Assumptions(
@@ -205,6 +243,11 @@ class Explaining(Judging):
             window=Window()
             if self.window is None
             else Window(*_two_times("--window", self.window)),
+            folding=FoldingRules(
+                burst_gap_s=limited_time_s("--burst-gap", self.burst_gap),
+                sticky_gap_s=limited_time_s("--sticky-gap", self.sticky_gap),
+            ),
+            matching=LogMatching(limited_time_s("--log-tolerance", self.log_tolerance)),
             gpus_per_node=gpus_per_node,
         )
 
@@ -293,6 +336,22 @@ class AnalysisOptions(Rating):
             help="Time a checkpoint stops training, of runs that report none.",
         ),
     ] = None
+    preemption_window: Annotated[
+        str,
+        typer.Option(
+            "--preemption-window",
+            metavar="TIME",
+            help="Longest time from a preemption to the restart that it made room for.",
+        ),
+    ] = q.typed_time(PREEMPTION_WINDOW_S)
+    preemption_tolerance: Annotated[
+        str,
+        typer.Option(
+            "--preemption-tolerance",
+            metavar="TIME",
+            help="Farthest from a preempted job's end that the controller's line about it may lie.",
+        ),
+    ] = q.typed_time(PREEMPTION_TOLERANCE_S)
 
     def assumptions(self, gpus_per_node: int | None = None) -> Assumptions:
         """Assumptions that the analysis cannot read from the logs, checked.
@@ -300,12 +359,17 @@ class AnalysisOptions(Rating):
         Raises:
             UsageError: an option cannot be understood.
         """
+        from ettr.metrics.preemptions import PreemptionRule
         from ettr.metrics.stitching import RunRule
 
         made = replace(
             Rating.assumptions(self, gpus_per_node),
             run_rule=RunRule(comment_pattern=_pattern("--run-id", self.run_id)),
             checkpoints=_checkpoints(self.checkpoint_min, self.restart_min, self.save_min),
+            preemption=PreemptionRule(
+                limited_time_s("--preemption-window", self.preemption_window),
+                limited_time_s("--preemption-tolerance", self.preemption_tolerance),
+            ),
         )
         if self.checkpoint_min is None:
             return made
@@ -407,6 +471,20 @@ def _two_times(option: str, text: str) -> tuple[float, float]:
             f"{LONGEST_WINDOW_S:.0f}, or two times with their unit, such as 10min,5min"
         )
     return first, second
+
+
+def limited_time_s(option: str, text: str) -> float:
+    """A length of time of up to a year, in seconds.
+
+    Raises:
+        UsageError: it is longer, or cannot be understood.
+    """
+    length_s = q.seconds(option, text)
+    if length_s > LONGEST_WINDOW_S:
+        raise UsageError(
+            f"{option} {text}: give {LONGEST_WINDOW_S / SECONDS_PER_DAY:.0f}d at most, such as 5min"
+        )
+    return length_s
 
 
 def _bare_or_time(option: str, text: str) -> float:

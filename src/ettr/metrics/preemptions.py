@@ -16,16 +16,29 @@ import ibis
 import numpy as np
 import pyarrow as pa
 
-from ettr.defaults import CONFIDENCE
+from ettr.defaults import CONFIDENCE, PREEMPTION_TOLERANCE_S, PREEMPTION_WINDOW_S
 from ettr.estimates import Interval
 from ettr.estimates.exact import share_interval
 from ettr.metrics.instants import fetch, seconds_of
 from ettr.metrics.stitching import RunJobs
 from ettr.tables.ibis_time import epoch_s
 
-RULE_WINDOW_S = 300
-LOG_TOLERANCE_S = 120
 CLOCK_SLACK_S = 2
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionRule:
+    """When a preemption counts as caused by a restart; both lengths in seconds.
+
+    Attributes:
+        rule_window_s: Longest time from the end of the preempted attempt to the restart.
+        log_tolerance_s: Longest time between the end of the preempted attempt and its line in the
+            controller's log; a restart may be as much later.
+    """
+
+    rule_window_s: float = PREEMPTION_WINDOW_S
+    log_tolerance_s: float = PREEMPTION_TOLERANCE_S
+
 
 # cluster and job id
 JobKey = tuple[str, str]
@@ -155,7 +168,8 @@ def preemption_links(
     events: ibis.Table,
     *,
     runs: Mapping[str, RunJobs] | None = None,
-    rule_window_s: float = RULE_WINDOW_S,
+    rule_window_s: float = PREEMPTION_WINDOW_S,
+    log_tolerance_s: float = PREEMPTION_TOLERANCE_S,
     confidence: float = CONFIDENCE,
 ) -> PreemptionLinks:
     """Preemptions that failures caused: by the log where it names them, by the rule elsewhere.
@@ -167,6 +181,8 @@ def preemption_links(
         events: observations, among them those of the controller's log.
         runs: by attempt, the jobs of runs of several jobs; without it only requeues are restarts.
         rule_window_s: how long before a restart a preemption may lie, in seconds.
+        log_tolerance_s: how far from the end of the preempted attempt its line in the controller's
+            log may lie, in seconds.
         confidence: of the intervals of the rule's error, between 0 and 1.
     """
     gone = attempts.filter((attempts["state"] == "PREEMPTED") & attempts["end"].notnull())
@@ -185,8 +201,9 @@ def preemption_links(
         gone.semi_join(jobs, ["cluster", "job_id"]),
         *("attempt_id", "cluster", "job_id", "end", "elapsed_s", "n_gpus"),
     )
-    named = _named_by_log(lines.semi_join(jobs, ["cluster", "job_id"]), victims)
-    by_log = _links_by_log(named, restarts)
+    own_lines = lines.semi_join(jobs, ["cluster", "job_id"])
+    named = _named_by_log(own_lines, victims, log_tolerance_s)
+    by_log = _links_by_log(named, restarts, rule_window_s + log_tolerance_s)
     unnamed = {attempt: restart for attempt, restart in by_rule.items() if attempt not in named}
     return PreemptionLinks(
         links=(*_links(by_log, victims, True), *_links(unnamed, victims, False)),
@@ -224,7 +241,9 @@ def _links(found: dict[str, Restart], victims: pa.Table, from_log: bool) -> Iter
         )
 
 
-def _named_by_log(lines: ibis.Table, victims: pa.Table) -> dict[str, tuple[JobKey, float]]:
+def _named_by_log(
+    lines: ibis.Table, victims: pa.Table, tolerance_s: float
+) -> dict[str, tuple[JobKey, float]]:
     """For each preempted attempt the job it made room for, and when, as the log has it."""
     rows = fetch(lines, "cluster", "job_id", "related_job_id", "time")
     by_job: dict[JobKey, list[tuple[float, str]]] = {}
@@ -240,18 +259,18 @@ def _named_by_log(lines: ibis.Table, victims: pa.Table) -> dict[str, tuple[JobKe
     ):
         ends = by_job.get((row["cluster"], row["job_id"]), [])
         near = [(abs(end_s - time_s), attempt) for end_s, attempt in ends]
-        if near and min(near)[0] <= LOG_TOLERANCE_S:
+        if near and min(near)[0] <= tolerance_s:
             found[min(near)[1]] = ((row["cluster"], row["related_job_id"]), time_s)
     return found
 
 
 def _links_by_log(
-    named: dict[str, tuple[JobKey, float]], restarts: tuple[Restart, ...]
+    named: dict[str, tuple[JobKey, float]], restarts: tuple[Restart, ...], longest_s: float
 ) -> dict[str, Restart]:
     """Of those that the log names, the ones that made room for a restart after a failure.
 
     The controller preempts some time before the job that needs the room can start; the restart
-    meant is the job's next one, and no later than the tolerance of the log.
+    meant is the job's next one, at most `longest_s` after the line.
     """
     by_job: dict[JobKey, list[Restart]] = {}
     for restart in restarts:
@@ -261,7 +280,7 @@ def _links_by_log(
         near = [
             restart
             for restart in by_job.get(job, [])
-            if -CLOCK_SLACK_S <= restart.start_s - time_s <= RULE_WINDOW_S + LOG_TOLERANCE_S
+            if -CLOCK_SLACK_S <= restart.start_s - time_s <= longest_s
         ]
         if near:
             found[attempt] = min(near, key=lambda restart: restart.start_s)
