@@ -17,6 +17,7 @@ NAMES = (
     "direction",
     "false-attribution",
     "fuzz",
+    "kills",
     "long-lines",
     "new-checks",
     "options",

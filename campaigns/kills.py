@@ -4,8 +4,8 @@ Each draw ingests a dump of 4,000 jobs, half of which update jobs that an older 
 commit their older rows are taken out). The kill comes at a moment drawn over the time that the
 same ingestion takes undisturbed and a tenth more; one in five in its first tenth, when a new store
 is made. Afterwards every table is read: all rows as before, all rows as an undisturbed ingestion
-leaves them, or anything else, which is mixed. Then the dump is ingested again, and all tables are
-compared with those of the undisturbed ingestion.
+leaves them, or anything else, which is mixed; a store that cannot be read is unusable. Then the
+dump is ingested again, and all tables are compared with those of the undisturbed ingestion.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
+from statistics import median
 
 from campaigns import Table
 
@@ -114,6 +115,15 @@ def run(size: int) -> Table:
     )
 
 
+def verdict(found: State, before: State, after: State) -> str:
+    """What a kill left, from the tables read afterwards."""
+    if "unusable" in found:
+        return UNUSABLE
+    if found == before:
+        return AS_BEFORE
+    return AS_AFTER if found == after else MIXED
+
+
 def outcome(kind: str, store: str, size: int, seed: int) -> tuple[str, ...]:
     """One row of the table."""
     rng = random.Random(seed)  # noqa: S311
@@ -125,14 +135,16 @@ def outcome(kind: str, store: str, size: int, seed: int) -> tuple[str, ...]:
         bench = _Bench(Path(folder), kind, context)
         before, after, undisturbed_s = bench.measure(store)
         for _ in range(size):
-            until_s = undisturbed_s * (0.1 if rng.random() < 0.2 else 1.1)
-            counts["killed" if bench.killed(store, rng.uniform(0.0, until_s)) else "ended"] += 1
-            found = bench.state()
-            known = {json.dumps(before): AS_BEFORE, json.dumps(after): AS_AFTER}
-            unusable = UNUSABLE if "unusable" in found else MIXED
-            counts[known.get(json.dumps(found), unusable)] += 1
+            moment_s = undisturbed_s * rng.uniform(0.0, 0.1 if rng.random() < 0.2 else 1.1)
+            counts["killed" if bench.killed(store, moment_s) else "ended"] += 1
+            left = verdict(bench.state(), before, after)
             bench.ingest()
-            counts["differs"] += bench.state() != after
+            differs = bench.state() != after
+            counts.update({left: 1, "differs": differs})
+            if differs or left in {MIXED, UNUSABLE}:
+                print(
+                    kind, store, f"{left=} {differs=} {moment_s=:.4f}", file=sys.stderr, flush=True
+                )
     names = ("killed", "ended", AS_BEFORE, AS_AFTER, MIXED, UNUSABLE, "differs")
     return (kind, store, *(str(counts[name]) for name in names))
 
@@ -148,13 +160,16 @@ class _Bench:
         self._new = dump(folder / "new.psv", 1 + N_JOBS // 2, ended=True)
 
     def measure(self, store: str) -> tuple[State, State, float]:
-        """State before and after an undisturbed ingestion, and its time in seconds."""
+        """State before and after an undisturbed ingestion, and its median time in seconds."""
         self._run(ingest, self._base, self._old)
         self._prepare(store)
-        before = self.state()
-        begin = time.monotonic()
-        self.ingest()
-        return before, self.state(), time.monotonic() - begin
+        before, times = self.state(), []
+        for _ in range(5):
+            self._prepare(store)
+            begin = time.monotonic()
+            self.ingest()
+            times.append(time.monotonic() - begin)
+        return before, self.state(), median(times)
 
     def killed(self, store: str, after_s: float) -> bool:
         """Ingest into the store as it was before and kill it; False where it had ended."""
@@ -175,6 +190,8 @@ class _Bench:
         answer = self._folder / "answer.json"
         answer.unlink(missing_ok=True)
         self._run(look, self._place, answer)
+        if not answer.exists():  # the reader ended in a traceback or a crash
+            return {"unusable": [1, 1]}
         state: State = json.loads(answer.read_text(encoding="utf-8"))
         return state
 

@@ -2,7 +2,13 @@
 
 import duckdb
 import ibis
+import ibis.backends.duckdb.converter
+import ibis.formats.pandas
+import ibis.formats.pyarrow
+import pyarrow.dataset
 import pyarrow.parquet
+import pydantic
+import typer._adapters
 
 import campaigns.kills
 import ettr.cli.ingest
@@ -12,4 +18,4 @@ import ettr.store.backend
 import ettr.store.folder
 from ettr.sources.registry import all_sources
 
-LOADED = (duckdb, ibis, pyarrow.parquet, campaigns.kills, ettr, all_sources())
+LOADED = (duckdb, ibis, pyarrow, pydantic, typer, campaigns.kills, ettr, all_sources())

@@ -38,9 +38,22 @@ PLAN = ClusterPlan(
     red_herrings=15,
 )
 
+LEDGER = """date,kind,hours_lost,gpu_hours_lost
+2025-03-01,GPU,6.5,
+2025-03-02T04:00:00Z,switch,2.25,288
+2025-03-04,GPU,,
+"""
+
+
+def ledger(folder: Path) -> LogFile:
+    """A ledger of incidents, next to the store of that folder."""
+    path = folder.with_name("incidents.csv")
+    path.write_text(LEDGER, encoding="utf-8")
+    return LogFile(path)
+
 
 def synthetic_store(folder: Path) -> Path:
-    """A store with the tables of a synthetic cluster, one file that is said to hold them all."""
+    """A store with a ledger and the tables of a synthetic cluster, said to be from one file."""
     tables = dict(build_cluster(PLAN, seed=4).tables)
     file = {
         "file_id": "synthetic",
@@ -57,13 +70,15 @@ def synthetic_store(folder: Path) -> Path:
             if name in TABLES and name != "files":
                 ingestion.write(name, rows)
         ingestion.commit({**file, "timezone": None, "notes": None})
+    with FolderStore(folder) as store:
+        ingest_log(store, ledger(folder), ReadOptions(timezone="UTC"))
     return folder
 
 
 def example_store(folder: Path) -> Path:
-    """A store with the bundled example."""
+    """A store with the bundled example and a ledger."""
     with FolderStore(folder, create=True) as store:
-        logs = [LogFile(path) for path in sorted(EXAMPLE.iterdir())]
+        logs = [LogFile(path) for path in sorted(EXAMPLE.iterdir())] + [ledger(folder)]
         for log in naming_first(logs, None):
             ingest_log(store, log, ReadOptions(timezone="UTC"))
     return folder
