@@ -68,8 +68,13 @@ def test_an_id_that_returns_for_another_user_is_another_job():
 
 
 def test_unknown_counts_add_no_hours():
-    found = totals(table(attempt("1", n_gpus=None, n_cpus=None)))
-    assert (found.gpu_hours, found.cpu_hours, found.node_hours) == (0.0, 0.0, 1.0)
+    known, unknown = attempt("1"), attempt("2", n_gpus=None, n_cpus=None)
+    both, alone = totals(table(known, unknown)), totals(table(known))
+    assert (both.gpu_hours, both.cpu_hours) == (alone.gpu_hours, alone.cpu_hours)
+    assert both.node_hours == 2.0
+    # where no attempt names a count the hours are not known, which is not 0
+    found = totals(table(unknown))
+    assert (found.gpu_hours, found.cpu_hours, found.node_hours) == (None, None, 1.0)
 
 
 def test_an_empty_log_has_zeros_and_no_shares():
