@@ -26,6 +26,7 @@ from ettr.defaults import CONFIDENCE, LARGE_JOB_GPUS, LOOK_BACK_S
 from ettr.errors import StoreError
 from ettr.metrics.availability import Availability, Service, availability, service
 from ettr.metrics.clock_shifts import ClockShift, clock_shifts
+from ettr.metrics.event_census import event_census
 from ettr.metrics.exposure import Exposure, exposure
 from ettr.metrics.faults import FleetFaults
 from ettr.metrics.goodput import LOST_CAP_MIN, LostGoodput, lost_goodput
@@ -181,7 +182,18 @@ class Analysis:
     def logs_read(self) -> LogsRead:
         """Which kinds of logs the store holds."""
         t = self.tables
-        return logs_read(t["attempts"], t["events"], t["node_states"], t["progress"], self.taxonomy)
+        return logs_read(
+            t["attempts"],
+            t["events"],
+            t["node_states"],
+            t["progress"],
+            self.taxonomy,
+            self._event_census,
+        )
+
+    @cached_property
+    def _event_census(self) -> ibis.Table:
+        return event_census(self._table("events"))
 
     @cached_property
     def attribution(self) -> Attribution:
@@ -334,6 +346,7 @@ class Analysis:
             self.period,
             confidence=self.assumptions.confidence,
             spread=self.clustering.all_jobs.believed,
+            census=self._event_census,
         )
 
     @cached_property
@@ -475,8 +488,9 @@ class Analysis:
             self.failures,
             self.exposure.basis,
             self._assumed(),
-            unknown_checks(self._table("events"), self.taxonomy),
+            unknown_checks(self._table("events"), self.taxonomy, self._event_census),
             self.clock_shifts,
+            self._event_census,
         )
 
     @cached_property

@@ -24,6 +24,7 @@ from ettr.defaults import CONFIDENCE
 from ettr.estimates import Interval
 from ettr.estimates.exact import rate_interval
 from ettr.tables.ibis_time import epoch_s
+from ettr.tables.materialize import materialize
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 
 _DAY_S = int(SECONDS_PER_DAY)
@@ -133,8 +134,12 @@ def background(
         confidence: of the intervals, between 0 and 1.
     """
     window = window or Window()
-    runs = _quiet_runs(allocations, ends, window)
-    node_s = float(runs["quiet_s"].sum().to_pyarrow().as_py() or 0.0)
+    runs = materialize(_quiet_runs(allocations, ends, window))
+    used = runs.group_by("cluster", "node").aggregate(quiet_s=runs["quiet_s"].sum())
+    quiet_s = {
+        (row["cluster"], row["node"]): row["quiet_s"] for row in used.to_pyarrow().to_pylist()
+    }
+    node_s = float(sum(quiet_s.values()))
     hours = node_s / SECONDS_PER_HOUR
     met = _episodes_within(runs, folded)
     rows = (
@@ -151,7 +156,7 @@ def background(
         node_hours=hours,
         episodes=total,
         per_node_hour=rate_interval(total, hours, confidence),
-        index=_index_over_nodes(rows, runs, total, node_s),
+        index=_index_over_nodes(rows, quiet_s, total, node_s),
         mean_length_s=sum(row["length_s"] or 0.0 for row in rows) / total if total else 0.0,
         by_symptom=tuple(
             BackgroundRate(name, n, rate_interval(n, hours, confidence))
@@ -197,19 +202,19 @@ def _episodes_within(runs: Table, folded: Table) -> Table:
 
 
 def _index_over_nodes(
-    rows: Iterable[Mapping[str, object]], runs: Table, total: int, node_s: float
+    rows: Iterable[Mapping[str, object]],
+    quiet_s: Mapping[tuple[object, object], float],
+    total: int,
+    node_s: float,
 ) -> float:
     """Variance of the total over that of independent episodes, from the spread between nodes."""
     if total < 2 or not node_s:
         return 1.0
-    used = (
-        runs.group_by("cluster", "node").aggregate(quiet_s=runs.quiet_s.sum()).to_pyarrow()
-    ).to_pylist()
     counts: dict[tuple[object, object], int] = defaultdict(int)
     for row in rows:
         counts[row["cluster"], row["node"]] += int(str(row["n"]))
-    found = np.array([counts[row["cluster"], row["node"]] for row in used], dtype=np.float64)
-    expected = np.array([row["quiet_s"] for row in used]) * total / node_s
+    found = np.array([counts[node] for node in quiet_s], dtype=np.float64)
+    expected = np.array(list(quiet_s.values())) * total / node_s
     if expected.size < 2:
         return 1.0
     spread = float(np.sum((found - expected) ** 2)) / total
@@ -265,6 +270,7 @@ def _by_size_and_reach(attempts: Table, window: Window) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = (
         counted.aggregate(n=lambda t: t.count())
         .filter(lambda t: t.n_nodes > 0)
+        .order_by("n_nodes", "reach_s")
         .to_pyarrow()
         .to_pylist()
     )

@@ -59,24 +59,29 @@ class Coverage:
     holes: tuple[Hole, ...]
 
 
-def coverage(tables: dict[str, ibis.Table]) -> tuple[Coverage, ...]:
+def coverage(
+    tables: dict[str, ibis.Table], census: ibis.Table | None = None
+) -> tuple[Coverage, ...]:
     """Days covered by each source, and their holes.
 
     Args:
         tables: any of attempts, node_states, events and progress, by name.
+        census: of the events (`event_census`), where it is at hand; it saves reading them again.
     """
     found = []
     for name, column in _DAY_OF.items():
         if name not in tables:
             continue
         table = tables[name]
-        rows = (
-            table.mutate(day=(epoch_s(table[column]) // _DAY_S).cast("int64"))
-            .group_by("source", "day")
-            .aggregate(lambda t: t.count().name("rows"))
-            .to_pyarrow()
-            .to_pylist()
-        )
+        if name == "events" and census is not None:
+            counted = census.group_by("source", "day").aggregate(rows=census["events"].sum())
+        else:
+            counted = (
+                table.mutate(day=(epoch_s(table[column]) // _DAY_S).cast("int64"))
+                .group_by("source", "day")
+                .aggregate(lambda t: t.count().name("rows"))
+            )
+        rows = counted.to_pyarrow().to_pylist()
         by_source: dict[str, dict[date, int]] = defaultdict(dict)
         for row in rows:
             by_source[row["source"]][_EPOCH + timedelta(days=row["day"])] = int(row["rows"])

@@ -207,6 +207,19 @@ def _in_groups(parts: list[_Part], gap_s: float) -> Iterator[list[_Part]]:
 
 
 def _joined(parts: list[NodeError | Outage]) -> NodeFault:
+    only = parts[0]
+    if len(parts) == 1 and isinstance(only, NodeError):
+        # most faults by far
+        return NodeFault(
+            only.cluster,
+            only.node,
+            only.symptom,
+            only.start_s,
+            None,
+            is_over=True,
+            has_error=True,
+            has_outage=False,
+        )
     errors = [part for part in parts if isinstance(part, NodeError)]
     down = [part for part in parts if isinstance(part, Outage)]
     if errors:

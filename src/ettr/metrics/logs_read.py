@@ -46,6 +46,7 @@ def logs_read(
     node_states: ibis.Table,
     progress: ibis.Table,
     taxonomy: Taxonomy,
+    census: ibis.Table | None = None,
 ) -> LogsRead:
     """Which kinds of logs the tables came from.
 
@@ -55,8 +56,10 @@ def logs_read(
         node_states: states of nodes.
         progress: progress records.
         taxonomy: which checks and codes are understood.
+        census: of the events (`event_census`), where it is at hand.
     """
-    rows = events.select("check", "code").distinct().to_pyarrow().to_pylist()
+    kinds = events if census is None else census
+    rows = kinds.select("check", "code").distinct().to_pyarrow().to_pylist()
     pairs = [(row["check"], row["code"]) for row in rows if row["check"] != CONTROLLER_CHECK]
     understood = {check for check, code in pairs if taxonomy.knows(check, code)}
     return LogsRead(

@@ -106,6 +106,7 @@ def data_quality(
     assumptions: tuple[str, ...] = (),
     unknown_checks: tuple[UnknownCheck, ...] = (),
     shifts: tuple[ClockShift, ...] = (),
+    census: ibis.Table | None = None,
 ) -> DataQuality:
     """Rejects by reason, open jobs, gaps, clock skew, unknown nodes, and assumptions.
 
@@ -117,6 +118,7 @@ def data_quality(
             the files are added.
         unknown_checks: events of which the taxonomy knows nothing.
         shifts: constant shifts between the clocks of logs (`clock_shifts`).
+        census: of the events (`event_census`), where it is at hand.
     """
     read = _files(tables["files"])
     counts = first_row(_counts(tables["attempts"]))
@@ -134,7 +136,7 @@ def data_quality(
         rejected=_rejected(tables["rejects"]),
         running_attempts=int(counts["running"]),
         pending_attempts=int(counts["pending"]),
-        coverage=coverage({name: tables[name] for name in DATED_TABLES}),
+        coverage=coverage({name: tables[name] for name in DATED_TABLES}, census),
         clocks=_clocks(tables, failures, counts, shifts),
         nodes_not_in_inventory=len(unknown),
         nodes_not_in_inventory_first=tuple(unknown[:LISTED_NODES]),

@@ -15,6 +15,7 @@ from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
 from ettr.estimates import Interval
 from ettr.estimates.spread import Spread
+from ettr.metrics.event_census import event_census
 from ettr.metrics.instants import (
     Floats,
     Period,
@@ -99,6 +100,7 @@ def rate_trend(
     step_days: float = STEP_DAYS,
     confidence: float = CONFIDENCE,
     spread: Spread | None = None,
+    census: ibis.Table | None = None,
 ) -> RateTrend:
     """Failures per 1,000 node-days in a rolling window.
 
@@ -112,6 +114,7 @@ def rate_trend(
         step_days: distance of the points.
         confidence: of the intervals, between 0 and 1.
         spread: how the failures cluster; intervals are exact where None.
+        census: of the events (`event_census`), where it is at hand.
 
     Raises:
         UsageError: a length that is not positive.
@@ -135,9 +138,8 @@ def rate_trend(
         high_s = min(edges[place], end_s)
         total = part_rate(counts.total(), exposure_days, len(moments), confidence, spread)
         points.append(_point(low_s, high_s, counts, total))
-    return RateTrend(
-        window_days, step_days, above_gpus, confidence, tuple(points), check_markers(events)
-    )
+    markers = check_markers(events, census)
+    return RateTrend(window_days, step_days, above_gpus, confidence, tuple(points), markers)
 
 
 def _edges_s(period: Period, step_days: float) -> Floats:
@@ -232,16 +234,16 @@ NEW_BELOW = 0.04
 """A check is new where its silence before would have at most this chance."""
 
 
-def check_markers(events: ibis.Table) -> tuple[CheckMarker, ...]:
+def check_markers(events: ibis.Table, census: ibis.Table | None = None) -> tuple[CheckMarker, ...]:
     """When each check first reported, the earliest first.
 
     Of a check that has always run, each day with events is as likely before any moment as after it:
     that all n of them fall into the last r of s + r days has the chance (r / (s + r)) ** n. Days
     are counted and not events, since one fault may report a thousand times.
     """
-    daily = events.mutate(day=epoch_s(events["time"]) // int(SECONDS_PER_DAY))
-    daily = daily.group_by("check", "day").aggregate(
-        first=daily["time"].min(), last=daily["time"].max(), events=daily.count()
+    census = event_census(events) if census is None else census
+    daily = census.group_by("check", "day").aggregate(
+        first=census["first"].min(), last=census["last"].max(), events=census["events"].sum()
     )
     rows = (
         daily.group_by("check")
