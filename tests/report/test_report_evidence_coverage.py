@@ -85,6 +85,31 @@ def test_the_report_says_it(store: Path, tmp_path: Path):
 
 
 @pytest.mark.parametrize(
+    ("job_id", "grade", "silent_nodes", "sentence"),
+    [
+        ("1", "heard", [], "of its node arrived between 2026-03-04 and 2026-03-05"),
+        (
+            "2",
+            "silent",
+            ["n2"],
+            "No kernel message or health check of node n2 arrived between 2026-03-05 and "
+            "2026-03-06: “no error found” says nothing about it.",
+        ),
+        ("3", "uncovered", ["n1"], "arrived on 2026-03-15: no error could have been found"),
+        ("4", "uncovered", ["n1"], "arrived on 2026-03-16: no error could have been found"),
+        ("5", "uncovered", ["n2"], None),  # completed: there is nothing to explain
+    ],
+)
+def test_explain_says_whether_an_error_could_have_been_found(
+    store: Path, job_id: str, grade: str, silent_nodes: list[str], sentence: str | None
+):
+    (evidence,) = ettr("explain", store, job_id, "--json").json["evidence"]
+    assert (evidence["grade"], evidence["silent_nodes"]) == (grade, silent_nodes)
+    text = words(ettr("explain", store, job_id))
+    assert sentence in text if sentence else "evidence" not in text
+
+
+@pytest.mark.parametrize(
     ("rows", "expected"),
     [
         ({}, {0, 1, 2, 3}),

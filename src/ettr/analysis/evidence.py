@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from itertools import pairwise
 
 import ibis
@@ -21,6 +21,7 @@ import pyarrow as pa
 from ibis.expr.types import Table
 
 from ettr.analysis.analysis import Analysis
+from ettr.attribution.job_history import AttemptHistory, JobHistory
 from ettr.metrics.coverage import HOLE_CHANCE
 from ettr.metrics.instants import fetch, to_seconds
 from ettr.metrics.logs_read import CONTROLLER_CHECK
@@ -96,6 +97,67 @@ class EvidenceCoverage:
     kinds: tuple[KindOfEvidence, ...]
     unattributed: NoErrorFound
     failed: NoErrorFound
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptEvidence:
+    """Whether kernel messages or health checks of an attempt's nodes arrived around its end.
+
+    Attributes:
+        attempt_id: Of the attempt.
+        grade: heard, silent or uncovered, as `NoErrorFound` has them.
+        first_day: The UTC day before the end.
+        last_day: The UTC day of the end.
+        nodes: Nodes that the attempt is known to have held.
+        silent_nodes: Those without a row on either day.
+    """
+
+    attempt_id: str
+    grade: str
+    first_day: str
+    last_day: str
+    nodes: int
+    silent_nodes: tuple[str, ...]
+
+
+def evidence_of_job(analysis: Analysis, history: JobHistory) -> tuple[AttemptEvidence, ...]:
+    """Whether evidence of a job's nodes was arriving, for each attempt that ended."""
+    ended = {one: _day_of(one.end) for one in history.attempts if one.end is not None}
+    if not ended:
+        return ()
+    events = analysis.tables["events"]
+    own = (events["check"] != CONTROLLER_CHECK) & (events["cluster"] == history.cluster)
+    heard = _heard(events.filter(own), "time")
+    days = {day - before for day in ended.values() for before in (0, 1)}
+    names = {node for attempt in ended for node in attempt.nodes}
+    near = heard.filter(heard["day"].isin(sorted(days)) & heard["node"].isin(sorted(names)))
+    rows = fetch(near, "node", "day").to_pylist() if names else []
+    with_rows = {(row["node"], row["day"]) for row in rows}
+    by_day = _rows_by_day(heard).get(history.cluster, {})
+    uncovered = uncovered_days(by_day, *_period_days(analysis))
+    return tuple(
+        _attempt_evidence(attempt, day, with_rows, day in uncovered)
+        for attempt, day in ended.items()
+    )
+
+
+def _attempt_evidence(
+    attempt: AttemptHistory, day: int, with_rows: set[tuple[str, int]], is_uncovered: bool
+) -> AttemptEvidence:
+    silent = tuple(node for node in attempt.nodes if not {(node, day), (node, day - 1)} & with_rows)
+    n_nodes = len(attempt.nodes)
+    return AttemptEvidence(
+        attempt_id=attempt.attempt_id,
+        grade=_grade(n_nodes, n_nodes - len(silent), is_uncovered),
+        first_day=(_EPOCH + timedelta(days=day - 1)).isoformat(),
+        last_day=(_EPOCH + timedelta(days=day)).isoformat(),
+        nodes=n_nodes,
+        silent_nodes=silent,
+    )
+
+
+def _day_of(time: datetime) -> int:
+    return int(to_seconds(time) // _DAY_S)
 
 
 def evidence_coverage(analysis: Analysis) -> EvidenceCoverage:

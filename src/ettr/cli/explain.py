@@ -39,14 +39,17 @@ def explain(
     task; its id alone lists the tasks.
     """
     from ettr.analysis import Analysis
-    from ettr.report.document import plain
+    from ettr.analysis.evidence import evidence_of_job
+    from ettr.report.document import plain, plain_fields
     from ettr.report.job_history import job_history_text
     from ettr.store import open_store
 
     look_back_s = opt.limited_time_s("--look-back", look_back)
     with open_store(store) as opened:
-        history = Analysis(opened, explaining.assumptions()).explain(job, look_back_s)
+        analysis = Analysis(opened, explaining.assumptions())
+        history = analysis.explain(job, look_back_s)
+        evidence = evidence_of_job(analysis, history)
     if json:
-        say_json(plain(history))
+        say_json({**plain_fields(history), "evidence": plain(evidence)})
     else:
-        say(job_history_text(history))
+        say(job_history_text(history, evidence))

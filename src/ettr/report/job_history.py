@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from ettr.analysis.evidence import AttemptEvidence
 from ettr.attribution.job_history import AttemptHistory, JobHistory, ObservedEvent
 from ettr.report.numbers import counted, duration, moment
 from ettr.report.text import wrapped
@@ -19,8 +22,12 @@ _ROLES = {
 }
 
 
-def job_history_text(history: JobHistory) -> str:
-    """The job's attempts in order, each with what was observed around its end and the verdict."""
+def job_history_text(history: JobHistory, evidence: Iterable[AttemptEvidence] = ()) -> str:
+    """The job's attempts in order, each with what was observed around its end and the verdict.
+
+    Where no error explains an end, `evidence` says whether one could have been found.
+    """
+    arrived = {one.attempt_id: one for one in evidence}
     owner = f", {history.user}" if history.user else ""
     head = f"Job {history.job_id} on {history.cluster}: {history.name or 'unnamed'}{owner}"
     window = (
@@ -29,7 +36,10 @@ def job_history_text(history: JobHistory) -> str:
         f"{duration(history.window.after_s)} after it. Times are UTC."
     )
     parts = [f"{head}\n{'=' * len(head)}", wrapped(window)]
-    parts += [_attempt(place, attempt) for place, attempt in enumerate(history.attempts, 1)]
+    parts += [
+        _attempt(place, attempt, arrived.get(attempt.attempt_id))
+        for place, attempt in enumerate(history.attempts, 1)
+    ]
     roles = {one.role for attempt in history.attempts for one in attempt.observed}
     if roles:
         legend = "; ".join(f"[{role}] {words}" for role, words in _ROLES.items() if role in roles)
@@ -37,7 +47,7 @@ def job_history_text(history: JobHistory) -> str:
     return "\n\n".join(parts)
 
 
-def _attempt(place: int, attempt: AttemptHistory) -> str:
+def _attempt(place: int, attempt: AttemptHistory, evidence: AttemptEvidence | None) -> str:
     gpus = "unknown GPUs" if attempt.n_gpus is None else counted(attempt.n_gpus, "GPU")
     lines = [
         f"Attempt {place}: {attempt.state} ({attempt.where})",
@@ -56,8 +66,35 @@ def _attempt(place: int, attempt: AttemptHistory) -> str:
         )
         if len(verdict.causes) > 1:
             lines.append(f"  also seen  {', '.join(verdict.causes[1:])}")
+    has_cause = any(one.role == "cause" for one in attempt.observed)
+    if evidence is not None and attempt.kind is not None and not has_cause:
+        lines.append(f"  evidence   {_hung(_arrived(evidence))}")
     lines += [_observed(one) for one in attempt.observed]
     return "\n".join(lines)
+
+
+def _arrived(evidence: AttemptEvidence) -> str:
+    """What “no error found” means for the nodes of an attempt, in a sentence."""
+    days = f"between {evidence.first_day} and {evidence.last_day}"
+    if not evidence.nodes:
+        return "The attempt's nodes are not named: no error could have been found."
+    if evidence.grade == "uncovered":
+        return (
+            "No kernel message or health check of the whole cluster arrived on "
+            f"{evidence.last_day}: no error could have been found."
+        )
+    if not evidence.silent_nodes:
+        of_nodes = "its node" if evidence.nodes == 1 else f"all its {evidence.nodes:,} nodes"
+        return f"Kernel messages or health checks of {of_nodes} arrived {days}; none was an error."
+    silent = evidence.silent_nodes
+    shown = ", ".join(silent[:_NODES_SHOWN])
+    left = len(silent) - _NODES_SHOWN
+    names = f"{shown} and {left:,} more" if left > 0 else shown
+    node, pronoun = ("node", "it") if len(silent) == 1 else ("nodes", "them")
+    return (
+        f"No kernel message or health check of {node} {names} arrived {days}: “no error found” "
+        f"says nothing about {pronoun}."
+    )
 
 
 def _ran(attempt: AttemptHistory) -> str:
