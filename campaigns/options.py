@@ -193,7 +193,7 @@ def verdict(context: ForkServerContext, work: Path, words: list[str]) -> tuple[s
 def run(size: int) -> Table:
     """`size` values for each option and argument of each command; prints what went wrong."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["campaigns.kills_preloaded"])
+    context.set_forkserver_preload(["campaigns.options_preloaded"])
     names = ("answered", "refused", "could not", "traceback", "endless")
     rows = []
     with tempfile.TemporaryDirectory(prefix="ettr-options-") as folder:
