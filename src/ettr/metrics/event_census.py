@@ -12,18 +12,19 @@ _DAY_S = int(SECONDS_PER_DAY)
 KIND = ("source", "check", "code", "severity")
 
 
-def event_census(events: Table) -> Table:
-    """Events of each source, check, code, severity and UTC day, kept on the backend.
+def event_census(events: Table, kind: tuple[str, ...] = KIND) -> Table:
+    """Events of each kind and UTC day, kept on the backend.
 
-    Columns: `source`, `check`, `code`, `severity`, `day` (days since 1970), `events` (how many),
-    `first` and `last` (their times).
+    Columns: those of `kind`, `day` (days since 1970), `events` (how many), `first` and `last` (their
+    times).
 
     Args:
         events: the table `events`.
+        kind: the columns that make a kind.
     """
     daily = events.mutate(day=(epoch_s(events["time"]) // _DAY_S).cast("int64"))
     return materialize(
-        daily.group_by(*KIND, "day").aggregate(
+        daily.group_by(*kind, "day").aggregate(
             events=daily.count(), first=daily["time"].min(), last=daily["time"].max()
         )
     )

@@ -241,7 +241,7 @@ def check_markers(events: ibis.Table, census: ibis.Table | None = None) -> tuple
     that all n of them fall into the last r of s + r days has the chance (r / (s + r)) ** n. Days
     are counted and not events, since one fault may report a thousand times.
     """
-    census = event_census(events) if census is None else census
+    census = event_census(events, ("check",)) if census is None else census
     daily = census.group_by("check", "day").aggregate(
         first=census["first"].min(), last=census["last"].max(), events=census["events"].sum()
     )
