@@ -15,8 +15,8 @@ KIND = ("source", "check", "code", "severity")
 def event_census(events: Table, kind: tuple[str, ...] = KIND) -> Table:
     """Events of each kind and UTC day, kept on the backend.
 
-    Columns: those of `kind`, `day` (days since 1970), `events` (how many), `first` and `last` (their
-    times).
+    Columns: those of `kind`, `day` (days since 1970), `events` (how many), `first` and `last`
+    (times of the first and the last).
 
     Args:
         events: the table `events`.
