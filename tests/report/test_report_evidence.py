@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -96,3 +97,17 @@ def test_the_controllers_log_is_no_log_of_nodes(tmp_path: Path):
     files = [example / "sacct.psv", example / "slurmctld.log"]
     done = ettr("report", *files, "--timezone", "UTC", "-o", tmp_path / "r.html")
     assert "a lower bound: no logs of nodes" in words(done)
+
+
+def test_a_stored_rate_stays_a_lower_bound_where_a_run_is_planned_with_it(
+    accounting: Path, everything: Path, tmp_path: Path
+):
+    sentence = "The store's failure rate is a lower bound: no kernel messages or health checks"
+    size, page = ("--nodes", "64"), tmp_path / "planner.html"
+    assert sentence in words(ettr("plan", accounting, *size, "--html", page))
+    assert sentence in unescape(page.read_text("utf-8"))
+    assert sentence in ettr("plan", accounting, *size, "--json").json["assumptions"][0]
+    assert sentence in words(ettr("project", accounting, *size))
+    assert sentence in ettr("project", accounting, *size, "--json").json["notes"][0]
+    for command in ("plan", "project"):
+        assert "lower bound" not in words(ettr(command, everything, *size))

@@ -205,6 +205,7 @@ def _made(options: _Options, by_node: _NodeRate) -> RunPlan:
         domain_shares=schemes.domain_shares(),
         assumed=_assumed(times, schemes),
         assumptions=(
+            *(() if by_node.lower_bound is None else (by_node.lower_bound,)),
             *options.measured,
             *times.assumed(write_known=job is not None),
             *notes,
@@ -264,6 +265,7 @@ class _NodeRate:
     rate: PlanningRate
     gpus_per_node: int | None = None
     own: OwnFailures | None = None
+    lower_bound: str | None = None
 
 
 def _planning_rate(options: _Options) -> _NodeRate:
@@ -281,11 +283,13 @@ def _planning_rate(options: _Options) -> _NodeRate:
         return _NodeRate(counted_rate(evidence, interval, rating.confidence))
     from ettr.analysis import Analysis
     from ettr.analysis.planning import stored_rate
+    from ettr.report.cautions import rate_lower_bound
     from ettr.store import open_store
 
     with open_store(options.store) as opened:
-        stored = stored_rate(Analysis(opened, rating.assumptions()), opened.where)
-        return _NodeRate(stored.rate, stored.gpus_per_node, stored.own)
+        analysis = Analysis(opened, rating.assumptions())
+        stored = stored_rate(analysis, opened.where)
+        return _NodeRate(stored.rate, stored.gpus_per_node, stored.own, rate_lower_bound(analysis))
 
 
 def _show(made: RunPlan, html: Path | None, json: bool) -> None:

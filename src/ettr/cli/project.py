@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -222,8 +222,10 @@ def project(
         }
     )
     run_days, shape = q.days("--days", spare.days), times.shape(1)
-    evidence, chosen = (
-        _typed(counts, seen, rating, models) if store is None else _stored(store, rating, models)
+    evidence, chosen, lower_bound = (
+        (*_typed(counts, seen, rating, models), None)
+        if store is None
+        else _stored(store, rating, models)
     )
     gpus_per_node = scales.gpus_per_node or evidence.gpus_per_node or GPUS_PER_NODE
     found = project_fleet(
@@ -238,6 +240,8 @@ def project(
         confidence=rating.confidence,
         models=chosen,
     )
+    if lower_bound is not None:
+        found = replace(found, notes=(lower_bound, *found.notes))
     show("ettr-projection", found, projection_section, json)
 
 
@@ -255,14 +259,17 @@ def _typed(
 
 def _stored(
     store: str, rating: opt.Rating, models: ModelOptions
-) -> tuple[FleetEvidence, ChosenModels | None]:
+) -> tuple[FleetEvidence, ChosenModels | None, str | None]:
+    """What a store gives a projection, and why its rate is a lower bound where it is one."""
     from ettr.analysis import Analysis
     from ettr.analysis.fleet_evidence import evidence_to_plan_with, planned_above_gpus
     from ettr.analysis.model_choice import stored_spans
+    from ettr.report.cautions import rate_lower_bound
     from ettr.store import open_store
 
     with open_store(store) as opened:
         analysis = Analysis(opened, rating.assumptions())
         evidence = evidence_to_plan_with(analysis, opened.where)
         spans = stored_spans(analysis, planned_above_gpus(analysis))
-        return evidence, models.fitted(evidence, spans, rating.confidence)
+        fitted = models.fitted(evidence, spans, rating.confidence)
+        return evidence, fitted, rate_lower_bound(analysis)

@@ -46,12 +46,23 @@ def _exposure(analysis: Analysis) -> tuple[float, str]:
 
 def lower_bound(analysis: Analysis) -> str | None:
     """Why failures go uncounted, in a sentence; None where none is known to."""
+    why = _why_uncounted(analysis)
+    return None if why is None else f"These are lower bounds: {why}"
+
+
+def rate_lower_bound(analysis: Analysis) -> str | None:
+    """The same of the failure rate that a store gives a plan or a projection."""
+    why = _why_uncounted(analysis)
+    return None if why is None else f"The store's failure rate is a lower bound: {why}"
+
+
+def _why_uncounted(analysis: Analysis) -> str | None:
     logs = analysis.logs_read
     if not logs.failures_are_lower_bound:
         return _uncovered(analysis)
     return (
-        f"These are lower bounds: {_no_checks(logs)}, and without them a job that a node's fault "
-        "ended as FAILED does not count as a failure of the infrastructure."
+        f"{_no_checks(logs)}, and without them a job that a node's fault ended as FAILED does not "
+        "count as a failure of the infrastructure."
     )
 
 
@@ -61,7 +72,7 @@ def _uncovered(analysis: Analysis) -> str | None:
     if not failed:
         return None
     return (
-        f"These are lower bounds: {counted(failed, 'attempt')} ended FAILED while no kernel "
+        f"{counted(failed, 'attempt')} ended FAILED while no kernel "
         "messages or health checks of its cluster arrived, so that whether a node failed there "
         "cannot be known (see how sure the causes are)."
     )
