@@ -5,7 +5,8 @@ commit their older rows are taken out). The kill comes at a moment drawn over th
 same ingestion takes undisturbed and a tenth more; one in five in its first tenth, when a new store
 is made. Afterwards every table is read: all rows as before, all rows as an undisturbed ingestion
 leaves them, or anything else, which is mixed; a store that cannot be read is unusable. Then the
-dump is ingested again, and all tables are compared with those of the undisturbed ingestion.
+dump is ingested again, and all tables are compared with those of the undisturbed ingestion. An
+ingestion that ended before its kill is none of the draws.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 import multiprocessing
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -134,9 +136,12 @@ def outcome(kind: str, store: str, size: int, seed: int) -> tuple[str, ...]:
     with tempfile.TemporaryDirectory(prefix="ettr-kills-") as folder:
         bench = _Bench(Path(folder), kind, context)
         before, after, undisturbed_s = bench.measure(store)
-        for _ in range(size):
+        while counts["killed"] < size:
             moment_s = undisturbed_s * rng.uniform(0.0, 0.1 if rng.random() < 0.2 else 1.1)
-            counts["killed" if bench.killed(store, moment_s) else "ended"] += 1
+            if not bench.killed(store, moment_s):
+                counts["ended"] += 1
+                continue
+            counts["killed"] += 1
             left = verdict(bench.state(), before, after)
             bench.ingest()
             differs = bench.state() != after
@@ -172,13 +177,19 @@ class _Bench:
         return before, self.state(), median(times)
 
     def killed(self, store: str, after_s: float) -> bool:
-        """Ingest into the store as it was before and kill it; False where it had ended."""
+        """Ingest into the store as it was before and kill it; False where it had ended.
+
+        Raises:
+            RuntimeError: it ended in an error of its own.
+        """
         self._prepare(store)
         process = self._context.Process(target=ingest, args=(str(self._place), str(self._new)))
         process.start()
         process.join(after_s)
         process.kill()
         process.join()
+        if process.exitcode not in {0, -signal.SIGKILL}:
+            raise RuntimeError(f"the ingestion ended with exit status {process.exitcode}")
         return process.exitcode != 0
 
     def ingest(self) -> None:
