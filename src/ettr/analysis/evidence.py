@@ -148,7 +148,7 @@ def _attempt_evidence(
     n_nodes = len(attempt.nodes)
     return AttemptEvidence(
         attempt_id=attempt.attempt_id,
-        grade=_grade(n_nodes, n_nodes - len(silent), is_uncovered),
+        grade=_grade(n_nodes > 0, not silent, is_uncovered),
         first_day=(_EPOCH + timedelta(days=day - 1)).isoformat(),
         last_day=(_EPOCH + timedelta(days=day)).isoformat(),
         nodes=n_nodes,
@@ -295,8 +295,8 @@ def _no_error_found(
     }
     grades: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
     for row in rows:
-        uncovered = row["day"] in silent[row["cluster"]] or not row["named"]
-        grade = "heard" if row["all_heard"] else "uncovered" if uncovered else "silent"
+        is_uncovered = row["day"] in silent[row["cluster"]]
+        grade = _grade(row["named"], row["all_heard"], is_uncovered)
         grades[0 if row["node_failed"] else 1][grade] += int(row["n"])
     unattributed, failed = (
         NoErrorFound(count["heard"], count["silent"], count["uncovered"]) for count in grades
@@ -331,3 +331,13 @@ def _graded(attempts: Table, heard: Table, allocations: Table) -> Table:
         .group_by("cluster", "day", "node_failed", "named", "all_heard")
         .aggregate(lambda t: t.count().name("n"))
     )
+
+
+def _grade(is_named: bool, all_heard: bool | None, is_uncovered: bool) -> str:
+    """How much it means that nothing was found, as `NoErrorFound` has it.
+
+    `is_named`: whether any of its nodes is known; `all_heard`: whether each of them was heard.
+    """
+    if is_named and all_heard:
+        return "heard"
+    return "uncovered" if is_uncovered or not is_named else "silent"
