@@ -143,7 +143,7 @@ def test_what_the_exposure_rests_on_is_stated(tmp_path: Path):
         "attempts_counted": 1,
         "attempts_unknown": 0,
     }
-    assert any("The nodes of 1 attempts are not named" in line for line in quality["assumptions"])
+    assert any("The nodes of 1 attempt are not named" in line for line in quality["assumptions"])
 
 
 def test_attempts_that_say_nothing_of_nodes_are_counted_and_stated(tmp_path: Path):
@@ -157,7 +157,7 @@ def test_attempts_that_say_nothing_of_nodes_are_counted_and_stated(tmp_path: Pat
     assert set(exposures(report).values()) == {(1, 256.0)}
     quality = report["quality"]
     assert quality["exposure"]["attempts_unknown"] == 1
-    assert any("add no exposure" in line for line in quality["assumptions"])
+    assert any("it adds no exposure" in line for line in quality["assumptions"])
 
 
 def test_a_log_without_numbers_of_nodes_knows_the_size_of_its_jobs(tmp_path: Path):

@@ -24,11 +24,12 @@ from ettr.models.compare import funnel
 from ettr.report.document import plain
 from ettr.report.html import Card, Page, render
 from ettr.report.next_steps import next_steps
-from ettr.report.numbers import between, counted, duration, moment, number, percent, share_between
+from ettr.report.numbers import between, duration, moment, number, percent, share_between
 from ettr.report.section import Figure, Section, TextTable
 from ettr.report.sections.compare import compare_section
 from ettr.report.sections.models import node_funnel
 from ettr.report.text import WIDTH, section_text, table_text, wrapped
+from ettr.words import counted
 
 
 @pytest.mark.parametrize(

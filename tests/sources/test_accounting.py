@@ -67,7 +67,7 @@ def test_of_records_with_one_key_the_earlier_are_folded(store: Store, tmp_path: 
 def test_steps_are_folded_into_their_job_and_skipped_without_one(store: Store, tmp_path: Path):
     done = read_text(store, tmp_path, "sacct.psv", SACCT)
     assert counts(done) == {"read": 5, "kept": 1, "rejected": 1, "folded": 2, "skipped": 1}
-    assert "1 job steps do not follow their job in this log; they were skipped" in done.notes
+    assert "1 job step does not follow its job in this log; it was skipped" in done.notes
 
 
 @pytest.mark.parametrize("sample", samples(), ids=str)

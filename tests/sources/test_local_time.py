@@ -19,6 +19,7 @@ from ettr.sources.origin import HEAD_BYTES, Origin
 from ettr.sources.registry import named
 from ettr.sources.slurm.attempts import AttemptReader, rows_from_sacct_fields
 from ettr.tables.rows import Batch
+from ettr.words import by_number
 
 # the moment at which each zone's clocks go back, and by how much
 GO_BACK = {
@@ -62,7 +63,7 @@ def test_the_runtime_says_which_end_is_meant():
         | {"End": "2026-10-25T02:10:00", "ElapsedRaw": "6000"},
     )
     assert row["end"] == datetime(2026, 10, 25, 1, 10, tzinfo=UTC)
-    assert any("1 local times" in note and "its runtime" in note for note in notes)
+    assert any("1 local time lies" in note and "its runtime" in note for note in notes)
 
 
 def test_an_end_is_never_before_its_start():
@@ -133,7 +134,7 @@ def read(name: str, text: str, zone: str, folder: Path) -> tuple[list[datetime],
     for batch in batches:
         for note, n in batch.counted_notes.items():
             counted[note] = counted.get(note, 0) + n
-    return times, [note.format(n=n) for note, n in counted.items()]
+    return times, [by_number(note, n) for note, n in counted.items()]
 
 
 LINES = {
@@ -161,7 +162,7 @@ def test_lines_of_which_the_order_says_nothing_are_counted(name: str, tmp_path: 
     times, notes = read(name, text, "Europe/Berlin", tmp_path)
     assert times == [datetime(2026, 10, 25, 0, 30, tzinfo=UTC)]
     assert notes == [
-        "1 local times lie in the hour that Europe/Berlin has twice when its clocks go back; the "
+        "1 local time lies in the hour that Europe/Berlin has twice when its clocks go back; the "
         "first of the two was taken"
     ]
 

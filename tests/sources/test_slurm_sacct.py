@@ -204,7 +204,7 @@ def test_an_hour_that_occurs_twice_and_that_nothing_decides_is_noted(tmp_path):
     line = "8|PENDING|2026-10-25T02:30:00|Unknown|Unknown|0|None assigned|c\n"
     tables, _, notes = read(write(tmp_path, HEADER + line), ReadOptions(timezone="Europe/Berlin"))
     assert tables["attempts"]["submit"][0].as_py() == datetime(2026, 10, 25, 0, 30, tzinfo=UTC)
-    assert any("1 local times" in note and "first of the two" in note for note in notes)
+    assert any("1 local time lies" in note and "first of the two" in note for note in notes)
 
 
 def test_a_reused_job_id_is_another_attempt(tmp_path):

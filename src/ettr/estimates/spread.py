@@ -11,6 +11,7 @@ from ettr.errors import UsageError
 from ettr.estimates.exact import FailureRate
 from ettr.estimates.interval import Interval
 from ettr.units import HOURS_PER_DAY
+from ettr.words import counted
 
 SUSPECT = 0.25
 """Below this p-value the over-dispersed interval is the one to believe.
@@ -181,10 +182,9 @@ def _meaning(believed: Spread, both: list[Spread]) -> str:
             "independent failures."
         )
     failures = max(one.failures for one in both)
-    counted = "1 failure" if failures == 1 else f"{failures} failures"
     return (
-        f"Whether failures cluster cannot be known from {counted} alone: the intervals hold only "
-        "if failures are independent."
+        f"Whether failures cluster cannot be known from {counted(failures, 'failure')} alone: the "
+        "intervals hold only if failures are independent."
     )
 
 

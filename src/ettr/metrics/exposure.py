@@ -22,6 +22,7 @@ from ettr.metrics.instants import first_row
 from ettr.tables import ALLOCATIONS
 from ettr.tables.materialize import materialize
 from ettr.units import SECONDS_PER_HOUR
+from ettr.words import by_number
 
 _ROUNDING = 1e-9
 _OF_NODES = ("cluster", "node", "attempt_id", "start", "elapsed_s", "n_nodes")
@@ -51,13 +52,19 @@ class ExposureBasis:
         words = []
         if self.attempts_counted:
             words.append(
-                f"The nodes of {self.attempts_counted:,} attempts are not named: their exposure is "
-                "their number of nodes times their runtime."
+                by_number(
+                    "The nodes of {n} [attempt|attempts] are not named: [its|their] exposure is "
+                    "[its|their] number of nodes times [its|their] runtime.",
+                    self.attempts_counted,
+                )
             )
         if self.attempts_unknown:
             words.append(
-                f"{self.attempts_unknown:,} attempts that ran name no nodes and no number of "
-                "nodes: they add no exposure, so that rates come out too high."
+                by_number(
+                    "{n} [attempt that ran names|attempts that ran name] no nodes and no number of "
+                    "nodes: [it adds|they add] no exposure, so that rates come out too high.",
+                    self.attempts_unknown,
+                )
             )
         return tuple(words)
 

@@ -12,6 +12,7 @@ from ettr.plan.run import spell
 from ettr.plan.spares import spares_needed, standstill_share
 from ettr.projection.renewal import RepairLaw, failures_between
 from ettr.units import HOURS_PER_DAY, SECONDS_PER_DAY, SECONDS_PER_HOUR
+from ettr.words import by_number, counted
 
 EttrOfRate = Callable[[float], float]
 """ETTR of a job by its failures per day; falls as they rise."""
@@ -319,8 +320,8 @@ def _beyond(scale: Scale, seen: Seen) -> Iterator[str]:
         )
     if scale.n_nodes < seen.smallest_n_nodes:
         yield (
-            f"{scale.n_nodes:,} nodes are fewer than the smallest job seen "
-            f"({seen.smallest_n_nodes:,}): small jobs fail for other reasons too."
+            f"{by_number('{n} [node is|nodes are]', scale.n_nodes)} fewer than the smallest job "
+            f"seen ({seen.smallest_n_nodes:,}): small jobs fail for other reasons too."
         )
     if scale.gpus_per_node != seen.gpus_per_node:
         yield (
@@ -342,7 +343,7 @@ def _beyond(scale: Scale, seen: Seen) -> Iterator[str]:
 def _of_the_fit(first: Fit) -> Iterator[ProjectionWarning]:
     failures = first.rate.failures
     if failures < FEW_FAILURES:
-        seen = "1 failure is" if failures == 1 else f"{failures} failures are"
+        seen = by_number("{n} [failure is|failures are]", failures)
         yield ProjectionWarning(
             WarningKind.FEW_FAILURES,
             f"{seen} too few to know whether they cluster: the band holds only if they are "
@@ -371,14 +372,12 @@ def _meaning(
     warnings: Sequence[ProjectionWarning],
 ) -> str:
     over = f"{100 * confidence:g} % over all fitted models"
+    nodes = counted(scale.n_nodes, "node")
     if mttf.estimate is None:
-        text = (
-            f"On {scale.n_nodes:,} nodes the mean time to failure is at least "
-            f"{_spell_h(mttf.low)} ({over})"
-        )
+        text = f"On {nodes} the mean time to failure is at least {_spell_h(mttf.low)} ({over})"
     else:
         text = (
-            f"On {scale.n_nodes:,} nodes the mean time to failure is {_spell_h(mttf.estimate)} "
+            f"On {nodes} the mean time to failure is {_spell_h(mttf.estimate)} "
             f"({_spell_h(mttf.low)} to {_spell_h(mttf.high)}, {over})"
         )
     if ettr is not None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from ettr.analysis import Analysis
 from ettr.metrics.logs_read import LogsRead
-from ettr.report.numbers import counted, duration, number
+from ettr.report.numbers import duration, number
 from ettr.units import HOURS_PER_DAY, SECONDS_PER_DAY
+from ettr.words import counted
 
 FEW_NODE_DAYS = 5.0
 SHORT_LOG_H = 1.0

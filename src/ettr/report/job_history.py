@@ -6,8 +6,9 @@ from collections.abc import Iterable
 
 from ettr.analysis.evidence import AttemptEvidence
 from ettr.attribution.job_history import AttemptHistory, JobHistory, ObservedEvent
-from ettr.report.numbers import counted, duration, moment
+from ettr.report.numbers import duration, moment
 from ettr.report.text import wrapped
+from ettr.words import counted
 
 _NODES_SHOWN = 16
 _INDENT = " " * 13

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from ettr.analysis import Analysis
 from ettr.metrics.crash_loops import SAME_CAUSE, SAME_NODE
-from ettr.report.numbers import counted, duration, number, percent
+from ettr.report.numbers import duration, number, percent
 from ettr.taxonomy.symptoms import UNATTRIBUTED
 from ettr.units import SECONDS_PER_HOUR
+from ettr.words import counted
 
 MANY_UNEXPLAINED = 0.3
 MOST_STEPS = 6

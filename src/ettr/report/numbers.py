@@ -35,11 +35,6 @@ def number(value: float | None, digits: int = 3) -> str:
     return f"{value:,.{max(0, digits - integer_digits)}f}"
 
 
-def counted(count: int, noun: str, plural: str | None = None) -> str:
-    """A count with its noun in the singular or the plural: 1 run, 2 runs, 0 runs."""
-    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
-
-
 def by_confidence(counts: FailuresByConfidence | None) -> str:
     """How sure failures are: 3 high, 1 low, 2 named by the scheduler only; empty without any."""
     if counts is None or not counts.total:

@@ -16,7 +16,6 @@ from ettr.report.next_steps import next_steps
 from ettr.report.numbers import (
     between,
     by_confidence,
-    counted,
     duration,
     hours_between,
     moment,
@@ -26,6 +25,7 @@ from ettr.report.numbers import (
 from ettr.report.parts import PARTS, part_document
 from ettr.report.section import Section
 from ettr.units import SECONDS_PER_DAY
+from ettr.words import counted
 
 # called as each part begins, with its name and how many are done
 NOT_MEASURED = "not measured"

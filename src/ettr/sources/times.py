@@ -61,13 +61,15 @@ def utc_of_local(stamp: datetime, timezone: str, fold: int = 0) -> datetime:
     return stamp.replace(tzinfo=zone, fold=fold).astimezone(UTC)
 
 
-TWICE = "{{n}} local times lie in the hour that {zone} has twice when its clocks go back; "
+TWICE = (
+    "{{n}} local [time lies|times lie] in the hour that {zone} has twice when its clocks go back; "
+)
 BY_ORDER = TWICE + "the order of the lines says which is meant"
 BY_JOB = TWICE + "the job's other times and its runtime say which is meant"
 FIRST_TAKEN = TWICE + "the first of the two was taken"
 NEVER = (
-    "{{n}} local times lie in the hour that {zone} leaves out when its clocks go forward; they are "
-    "read as by a clock that had not gone forward yet"
+    "{{n}} local [time lies|times lie] in the hour that {zone} leaves out when its clocks go "
+    "forward; [it is|they are] read as by a clock that had not gone forward yet"
 )
 
 

@@ -14,6 +14,7 @@ from ettr.errors import AccountingError
 from ettr.store.base import Ingestion
 from ettr.tables import REJECTS, TABLES
 from ettr.tables.rows import NOT_RECORDS, Batch
+from ettr.words import by_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,7 @@ def write_batches(
         rows_skipped=counts["skipped"],
         rows=tuple(rows.items()),
         rejected=tuple(rejected.most_common()),
-        notes=(*notes, *(note.format(n=f"{n:,}") for note, n in counted_notes.items())),
+        notes=(*notes, *(by_number(note, n) for note, n in counted_notes.items())),
     )
     written.check()
     return written

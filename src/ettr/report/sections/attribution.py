@@ -10,8 +10,9 @@ from ettr.attribution.chance import CoOccurrences, FalseAttribution
 from ettr.metrics.logs_read import LogsRead
 from ettr.metrics.rates import PER_NODE_DAYS, RatesBySymptom
 from ettr.report.charts import heat_map
-from ettr.report.numbers import DASH, between, counted, number, percent, share_between
+from ettr.report.numbers import DASH, between, number, percent, share_between
 from ettr.report.section import Figure, Section, TextTable
+from ettr.words import counted
 
 _TITLE = "How sure the causes are"
 _NOT_MEASURED = (

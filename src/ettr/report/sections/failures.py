@@ -16,9 +16,10 @@ from ettr.report.charts import (
     time_markers,
     value_axis,
 )
-from ettr.report.numbers import between, by_confidence, counted, moment, number, percent
+from ettr.report.numbers import between, by_confidence, moment, number, percent
 from ettr.report.section import Figure, Section, TextTable
 from ettr.units import SECONDS_PER_DAY
+from ettr.words import counted
 
 _RATE_TITLE = "failures per 1,000 node-days"
 _MARKERS_SHOWN = 12

@@ -6,9 +6,10 @@ from ettr.defaults import CONFIDENCE
 from ettr.estimates.exact import FailureRate
 from ettr.metrics.faults import FleetFaults
 from ettr.report.charts import BarSeries, column_chart, value_axis
-from ettr.report.numbers import between, counted, hours_between, number, share_between
+from ettr.report.numbers import between, hours_between, number, share_between
 from ettr.report.section import Figure, Section, TextTable
 from ettr.report.sections.rate_intervals import intervals_table
+from ettr.words import counted
 
 
 def faults_section(faults: FleetFaults, confidence: float = CONFIDENCE) -> Section:

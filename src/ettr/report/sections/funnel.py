@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from ettr.models.compare import Funnel, FunnelPoint
 from ettr.report.charts import limit_line, line, log_axis, points
-from ettr.report.numbers import PER_NODE_DAYS, counted, number
+from ettr.report.numbers import PER_NODE_DAYS, number
 from ettr.report.section import Figure
+from ettr.words import counted
 
 
 def funnel_figure(

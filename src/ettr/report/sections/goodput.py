@@ -9,9 +9,10 @@ from ettr.metrics.crash_loops import SAME_CAUSE, SAME_NODE
 from ettr.metrics.goodput import CauseLoss, CrashLoop, LostGoodput, SizeLoss
 from ettr.metrics.preemptions import PreemptionLinks
 from ettr.report.charts import BarSeries, row_chart
-from ettr.report.numbers import counted, duration, number, percent, share_between
+from ettr.report.numbers import duration, number, percent, share_between
 from ettr.report.section import Figure, Section, TextTable
 from ettr.units import SECONDS_PER_HOUR
+from ettr.words import counted
 
 _HEADERS = ("failures", "in failed jobs", "preemptions", "in preempted jobs", "GPU-hours")
 

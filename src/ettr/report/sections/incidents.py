@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ettr.metrics.incidents import IncidentLedger, StatedLoss
-from ettr.report.numbers import counted, moment, number
+from ettr.report.numbers import moment, number
 from ettr.report.section import Section, TextTable
+from ettr.words import counted
 
 
 def incidents_section(ledger: IncidentLedger) -> Section:

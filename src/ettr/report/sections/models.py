@@ -7,10 +7,11 @@ import math
 from ettr.analysis.fleet import FleetModels
 from ettr.models.base import Fit
 from ettr.models.compare import Funnel, FunnelPoint
-from ettr.report.numbers import DASH, counted, number, p_value
+from ettr.report.numbers import DASH, number, p_value
 from ettr.report.section import Figure, Section, TextTable
 from ettr.report.sections.funnel import funnel_figure
 from ettr.report.sections.rate_intervals import intervals_table
+from ettr.words import counted
 
 _TITLE = "Do failures cluster"
 _ABOVE_OUTER_LIMIT = "above 99.8 %"

@@ -5,8 +5,9 @@ from __future__ import annotations
 from ettr.metrics.mttf import MttfBySize, SizeMttf
 from ettr.metrics.sizes import SIZE_ENDS, SizeUnit
 from ettr.report.charts import band, log_axis, points, size_axis
-from ettr.report.numbers import DASH, between, by_confidence, counted, finite, number
+from ettr.report.numbers import DASH, between, by_confidence, finite, number
 from ettr.report.section import Figure, Section, TextTable, Trace
+from ettr.words import counted
 
 _TITLE = "Time to failure by job size"
 

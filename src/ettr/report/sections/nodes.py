@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from ettr.metrics.availability import Availability
 from ettr.report.charts import BarSeries, row_chart
-from ettr.report.numbers import between, counted, duration, hours_between, number, percent
+from ettr.report.numbers import between, duration, hours_between, number, percent
 from ettr.report.section import Figure, Section, TextTable
 from ettr.units import SECONDS_PER_DAY
+from ettr.words import counted
 
 
 def nodes_section(fleet: Availability) -> Section:

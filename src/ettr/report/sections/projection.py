@@ -8,9 +8,10 @@ from ettr.analysis.projecting import ScalePoint, ScaleProjection
 from ettr.estimates.interval import Interval
 from ettr.plan.run import spell
 from ettr.report.charts import log_axis, point_line, share_axis, size_axis
-from ettr.report.numbers import DASH, between, counted, number, percent
+from ettr.report.numbers import DASH, between, number, percent
 from ettr.report.plan_numbers import ratio_between, time_between
 from ettr.report.section import Figure, Section, TextTable
+from ettr.words import counted
 
 _TITLE = "At larger scales"
 _UNKNOWN = Interval.unknown()

@@ -8,8 +8,9 @@ from datetime import date, timedelta
 from ettr.metrics.coverage import Coverage
 from ettr.metrics.quality import DataQuality
 from ettr.report.charts import dotted_line, log_axis
-from ettr.report.numbers import DASH, counted, moment, number, percent
+from ettr.report.numbers import DASH, moment, number, percent
 from ettr.report.section import Figure, Listing, Section, TextTable
+from ettr.words import counted
 
 _FEW_DAYS = 3
 _DAY_MS = 86_400_000

@@ -5,9 +5,10 @@ from __future__ import annotations
 from ettr.metrics.run_progress import ScheduledSplit
 from ettr.metrics.runs import JobRun, JobRuns, Scenario
 from ettr.report.charts import named_points, named_rows, share_axis
-from ettr.report.numbers import DASH, between, counted, duration, number, percent
+from ettr.report.numbers import DASH, between, duration, number, percent
 from ettr.report.section import Figure, Section, TextTable
 from ettr.units import SECONDS_PER_HOUR
+from ettr.words import counted
 
 _TITLE = "Effective training time"
 _FIGURE_RUNS = 40

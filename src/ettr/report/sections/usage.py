@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from ettr.metrics.sizes import SizeClass, SizeMix, SizeUnit
 from ettr.metrics.status import StatusMix, StatusShare
 from ettr.report.charts import BarSeries, column_chart, percent_axis
-from ettr.report.numbers import counted, number, percent
+from ettr.report.numbers import number, percent
 from ettr.report.section import Figure, Section, TextTable
+from ettr.words import counted
 
 _GPU_TIME = "GPU time"
 _NODE_TIME = "node time"

@@ -38,6 +38,7 @@ from ettr.sources.slurm.times import TimeColumns
 from ettr.tables import ATTEMPTS
 from ettr.tables.rows import DEFAULT_CLUSTER
 from ettr.units import MICROSECONDS_PER_SECOND
+from ettr.words import by_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,12 +282,12 @@ class AttemptReader:
     def notes(self) -> tuple[str, ...]:
         """What was assumed over all that was converted, one sentence each."""
         found = [
-            sentence.format(n=self._counts[key])
+            by_number(sentence, self._counts[key])
             for key, sentence in _NOTES.items()
             if self._counts[key]
         ]
         found += [
-            f"{n} values of {column} are unreadable and left empty"
+            by_number(f"{{n}} [value|values] of {column} [is|are] unreadable and left empty", n)
             for column, n in self._unreadable.items()
             if n
         ]
@@ -315,18 +316,22 @@ def _with_parts(records: JobRecords, ids: pa.Array) -> pa.Array:
 
 
 _NOTES = {
-    "no submit time": "{n} records have no submit time; their start time is used for it",
-    "resized": "{n} records repeat a submit time with a later start (resized jobs); their start "
-    "time is used for their submit time",
-    "repeated": "{n} records repeat an earlier one; the last counts",
-    "cluster": f"{{n}} records name no cluster; taken as {DEFAULT_CLUSTER} (--cluster names it)",
+    "no submit time": "{n} [record has|records have] no submit time; [its|their] start time is "
+    "used for it",
+    "resized": "{n} [record repeats|records repeat] a submit time with a later start (resized "
+    "jobs); [its|their] start time is used for [its|their] submit time",
+    "repeated": "{n} [record repeats|records repeat] an earlier one; the last counts",
+    "cluster": f"{{n}} [record names|records name] no cluster; taken as {DEFAULT_CLUSTER} "
+    "(--cluster names it)",
     "no node list": "no NodeList field: attempts have no nodes, exposure by node is not known",
-    "no elapsed time": "{n} attempts have nodes but no elapsed time; they add no exposure",
-    "node count differs": "{n} attempts have a number of nodes other than the length of their node "
-    "list; the list counts for exposure",
+    "no elapsed time": "{n} [attempt has|attempts have] nodes but no elapsed time; "
+    "[it adds|they add] no exposure",
+    "node count differs": "{n} [attempt has|attempts have] a number of nodes other than "
+    "the length of [its|their] node list; the list counts for exposure",
     "allocgres": "GPUs are taken from AllocGRES, as the log has no AllocTRES",
-    "steps": "{n} job steps are folded into their jobs",
-    "orphans": "{n} job steps do not follow their job in this log; they were skipped",
+    "steps": "{n} job [step is folded into its job|steps are folded into their jobs]",
+    "orphans": "{n} job [step does not follow its job|steps do not follow their job] in this log; "
+    "[it was|they were] skipped",
 }
 
 

@@ -20,6 +20,7 @@ from ettr.sources.times import has_local_times
 from ettr.tables import NODE_STATES
 from ettr.tables.rows import Batch
 from ettr.tables.text import text_of
+from ettr.words import by_number
 
 NAME = "slurm-events"
 _NAMES = {
@@ -208,13 +209,19 @@ class _NodeHistory:
         """Note what was assumed over the whole file."""
         if self._n_cluster_events:
             self._rows.note(
-                f"{self._n_cluster_events} events are about the whole cluster (its size, its "
-                "controller) and are no node's state"
+                by_number(
+                    "{n} [event is|events are] about the whole cluster (its size, its controller) "
+                    "and [is|are] no node's state",
+                    self._n_cluster_events,
+                )
             )
         if self._n_ends_by_duration:
             self._rows.note(
-                f"{self._n_ends_by_duration} events end where their duration says, as the log has "
-                "no end"
+                by_number(
+                    "{n} [event ends where its|events end where their] duration says, as the log "
+                    "has no end",
+                    self._n_ends_by_duration,
+                )
             )
         for sentence in self._times.notes():
             self._rows.note(sentence)

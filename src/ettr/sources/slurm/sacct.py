@@ -35,6 +35,7 @@ from ettr.sources.slurm.records import (
 )
 from ettr.tables.rows import Batch, Rejects
 from ettr.tables.text import text_of
+from ettr.words import by_number
 
 NAME = "slurm-sacct"
 CHUNK_BYTES = 8 << 20
@@ -378,20 +379,20 @@ def prints_local(head: bytes) -> bool:
 
 def _notes(counts: Counter[str], header: bytes | None, options: ReadOptions) -> tuple[str, ...]:
     found = [
-        text
+        by_number(text, counts[key])
         for key, text in (
             (
                 "repaired",
-                f"{counts['repaired']} records that line breaks or separators in a free "
-                "text had broken were put together again",
+                "{n} [record|records] that line breaks or separators in a free text had broken "
+                "[was|were] put together again",
             ),
             (
                 "disputed",
-                f"{counts['disputed']} of them lost their free texts, as it is not known "
-                "which of them held the separator",
+                "{n} of them lost [its|their] free texts, as it is not known which of them held "
+                "the separator",
             ),
-            ("headers", f"{counts['headers']} repeated headers were skipped"),
-            ("latin", f"{counts['latin']} texts are not UTF-8; read as Latin-1"),
+            ("headers", "{n} repeated [header was|headers were] skipped"),
+            ("latin", "{n} [text is|texts are] not UTF-8; read as Latin-1"),
         )
         if counts[key]
     ]

@@ -22,6 +22,7 @@ from ettr.sources.times import (
     utc_of_local,
 )
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_MINUTE
+from ettr.words import by_number
 
 _TIME = pa.timestamp("us", tz="UTC")
 _EARLIEST, _LATEST = pa.scalar(EARLIEST, _TIME), pa.scalar(LATEST, _TIME)
@@ -175,7 +176,7 @@ class TimeColumns:
             self._counts[FIRST_TAKEN] += len(fold) - fold.null_count
         self.folds = {}
         return tuple(
-            sentence.format(zone=self._timezone).format(n=f"{n:,}")
+            by_number(sentence.format(zone=self._timezone), n)
             for sentence, n in self._counts.items()
         )
 

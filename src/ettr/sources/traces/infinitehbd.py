@@ -19,6 +19,7 @@ from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
 from ettr.tables.rows import Batch
 from ettr.tables.text import clean
+from ettr.words import by_number, counted
 
 NAME = "infinitehbd"
 CLUSTER = "infinitehbd"
@@ -108,7 +109,7 @@ def _faults(rows: LogRows) -> tuple[list[_Fault], float]:
             )
     n_open = sum(len(waiting) for waiting in open_faults.values())
     if n_open:
-        rows.note(f"{n_open} faults had not ended when the trace did")
+        rows.note(f"{counted(n_open, 'fault')} had not ended when the trace did")
     return faults, last_day
 
 
@@ -148,7 +149,13 @@ def _add_nodes(rows: LogRows, failed: list[str], begin: datetime, end: datetime)
     n_others = (rows.options.n_nodes or 0) - len(failed)
     others = [f"unseen-{number:05d}" for number in range(1, n_others + 1)]
     if others:
-        rows.note(f"{n_others} nodes without a fault are not in the trace; they are named unseen-N")
+        rows.note(
+            by_number(
+                "{n} [node|nodes] without a fault [is|are] not in the trace; [it is|they are] "
+                "named unseen-N",
+                n_others,
+            )
+        )
     for node in (*failed, *others):
         rows.derive(
             "nodes",

@@ -17,6 +17,7 @@ from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
 from ettr.tables.rows import Batch
 from ettr.tables.text import clean, text_of
+from ettr.words import by_number
 
 NAME = "lanl"
 
@@ -199,11 +200,14 @@ def _add_down_intervals(rows: LogRows, outages: list[_Outage]) -> None:
             longest[key] = outage
     if n_same_start:
         rows.note(
-            f"{n_same_start} records share node and start with another; the longer of each is the "
-            "interval of DOWN, and the events keep all"
+            by_number(
+                "{n} [record shares|records share] node and start with another; the longer of each "
+                "is the interval of DOWN, and the events keep all",
+                n_same_start,
+            )
         )
     if n_without_node:
-        rows.note(f"{n_without_node} records name no node: events only")
+        rows.note(by_number("{n} [record names|records name] no node: events only", n_without_node))
     for outage in longest.values():
         rows.derive(
             "node_states",
