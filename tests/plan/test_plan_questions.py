@@ -10,6 +10,7 @@ import pytest
 
 from cli.program import ettr
 from ettr.errors import UsageError
+from ettr.estimates import Interval
 from ettr.estimates.exact import FailureRate
 from ettr.plan.deadline import TimeBudget, deadline_plan, sized
 from ettr.plan.intervals import with_best_interval
@@ -17,6 +18,7 @@ from ettr.plan.node_types import NodeType, mixed_rate
 from ettr.plan.run import PlannedRun
 
 DAY = 86400.0
+RATES = (("a", 0.1 / 1000), ("b", 6.5 / 1000), ("c", 0.3))
 RATE = ("--failures-per-1000-node-days", "6.5")
 RUN = PlannedRun(
     failures_per_node_day=6.5e-3,
@@ -191,6 +193,32 @@ class TestNodeTypes:
         rate = FailureRate(12, 3000.0).interval(0.9)
         assert mixed_rate([NodeType("a", 7, rate)]).low == pytest.approx(rate.low)
         assert mixed_rate([NodeType("a", 7, rate)]).high == pytest.approx(rate.high)
+
+    def test_a_type_without_a_failure_adds_nothing_to_the_estimate(self) -> None:
+        mixed = plan("--node-type", "a=1000@0/500", "--node-type", "b=1000@10/1000")
+        rate = mixed["rate"]["per_node_day"]
+        assert 1000 * rate["estimate"] == pytest.approx(5.0)
+        # half of the distances of the exact ends: 10/1000 [5.43, 16.96], 0/500 [0, 5.99]
+        assert 1000 * rate["low"] == pytest.approx(5.0 - 4.575 / 2, abs=0.01)
+        assert 1000 * rate["high"] == pytest.approx(
+            5.0 + (6.962**2 + 5.991**2) ** 0.5 / 2, abs=0.01
+        )
+
+    def test_no_failure_of_any_type_leaves_no_estimate(self) -> None:
+        types = ("--node-type", "a=10@0/500", "--node-type", "b=10@0/500")
+        mixed = plan(*types)
+        assert mixed["rate"]["per_node_day"]["estimate"] is None
+        assert mixed["rate"]["per_node_day"]["low"] == 0
+        assert mixed["mttf_h"]["estimate"] is None
+        text = ettr("plan", *types).out
+        assert "as nothing failed yet" in text
+        assert "at most" in text
+
+    def test_typed_rates_have_no_interval_however_they_round(self) -> None:
+        for n_nodes in range(1, 60):
+            typed = [NodeType(name, n_nodes, Interval(rate, rate, rate)) for name, rate in RATES]
+            mixed = mixed_rate(typed)
+            assert mixed.low == mixed.estimate == mixed.high
 
     def test_a_rate_is_given_once(self) -> None:
         done = ettr("plan", "--node-type", "a=64@6.5", *RATE)

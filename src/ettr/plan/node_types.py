@@ -25,14 +25,15 @@ class NodeType:
 
     @property
     def failures_per_day(self) -> float:
-        """Of all its nodes, at the estimate, or at the upper end where nothing failed yet."""
-        return self.n_nodes * (self.per_node_day.estimate or self.per_node_day.high)
+        """Of all its nodes, at the estimate; 0 where nothing failed yet."""
+        return self.n_nodes * (self.per_node_day.estimate or 0.0)
 
 
 def mixed_rate(types: Sequence[NodeType]) -> Interval:
     """Failure rate of the mean node of a mixed run, per day.
 
-    In a run in series the rates add: the mean over the nodes is all that the run depends on.
+    In a run in series the rates add: the mean over the nodes is all that the run depends on. A
+    type without a failure adds 0 to the estimate; where no type has one there is no estimate.
 
     Raises:
         UsageError: no type, or one without nodes.
@@ -46,8 +47,10 @@ def mixed_rate(types: Sequence[NodeType]) -> Interval:
     middle = sum(one.failures_per_day for one in types) / total
     below = above = 0.0
     for one in types:
-        share = one.n_nodes / total
-        rate = one.failures_per_day / one.n_nodes
+        share, rate = one.n_nodes / total, one.per_node_day.estimate or 0.0
         below += (share * (rate - one.per_node_day.low)) ** 2
         above += (share * (one.per_node_day.high - rate)) ** 2
-    return Interval(middle, max(0.0, middle - math.sqrt(below)), middle + math.sqrt(above))
+    high = middle + math.sqrt(above)
+    if not middle and high:
+        return Interval(None, 0.0, high)
+    return Interval(middle, max(0.0, middle - math.sqrt(below)), high)

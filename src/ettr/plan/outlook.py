@@ -103,12 +103,18 @@ def mixed_run_rate(types: Sequence[NodeType], confidence: float) -> PlanningRate
         UsageError: no type, or one without nodes.
     """
     listed = ", ".join(f"{one.n_nodes:,} of {one.name}" for one in types)
+    counted = any(one.per_node_day.low < one.per_node_day.high for one in types)
     return PlanningRate(
         mixed_rate(types),
         None,
         None,
-        f"The rate is that of the mean node of {listed}; in a run in series the rates add. Its "
-        "interval joins those of the types that were given with failures and node-days.",
+        f"The rate is that of the mean node of {listed}; in a run in series the rates add. "
+        + (
+            "Its interval joins those of the types that were given with failures and node-days."
+            if counted
+            else "It was typed in without its evidence, so nothing below has an interval; give "
+            "failures over node-days for one."
+        ),
         confidence,
     )
 

@@ -104,7 +104,9 @@ def _node_types_table(types: tuple[NodeType, ...]) -> TextTable:
                 number(PER_NODE_DAYS * one.per_node_day.low)
                 if one.per_node_day.low == one.per_node_day.high
                 else between(one.per_node_day.scaled(PER_NODE_DAYS)),
-                number(one.failures_per_day),
+                number(one.failures_per_day)
+                if one.per_node_day.estimate is not None
+                else f"at most {number(one.n_nodes * one.per_node_day.high)}",
                 percent(one.failures_per_day / total) if total else DASH,
             )
             for one in types
