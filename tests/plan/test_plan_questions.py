@@ -245,12 +245,31 @@ class TestTwoPlans:
             ("speed=9", "with an option among"),
             ("gpus=many", "is no number"),
             ("restart=5", "number with its unit"),
+            ("maintenance=4h/30d", "with an option among"),
+            ("phases=64:1d", "with an option among"),
+            ("gpu-hour-price=2USD", "with an option among"),
+            ("within=9d", "with an option among"),
+            ("explain=1", "with an option among"),
+            ("node-type=a=8@1", "with an option among"),
+            ("target=0.9", "with an option among"),
+            ("per-1000-node-days=3", "failures-per-1000-node-days,"),
+            ("step=2s", "changes nothing without --state-bytes"),
         ],
     )
     def test_a_wrong_pair_says_what_to_write(self, pair: str, says: str) -> None:
         done = ettr("plan", "--gpus", "64", *RATE, "--versus", pair)
         assert done.code == 2
         assert says in " ".join(done.err.split())
+
+    def test_an_option_has_one_value(self) -> None:
+        twice = ("--versus", "restart=1min", "--versus", "restart=2min")
+        done = ettr("plan", "--gpus", "64", *RATE, *twice)
+        assert done.code == 2
+        assert "restart has another value already" in " ".join(done.err.split())
+
+    def test_the_rate_goes_by_the_name_of_its_option(self) -> None:
+        both = plan("--gpus", "64", *RATE, "--versus", "failures-per-1000-node-days=3")
+        assert both["versus"]["plan"]["rate"]["per_node_day"]["estimate"] == pytest.approx(0.003)
 
 
 class TestFormulas:

@@ -96,6 +96,11 @@ class _Options:
         """The same with some options at other values, for a second plan."""
         groups = (self.size, self.rate, self.times, self.schemes, self.questions)
         size, rate, times, schemes, questions = overridden(groups, pairs)
+        if schemes != self.schemes and schemes.state_bytes is None:
+            raise UsageError(
+                f"--versus {' '.join(pairs)}: an option of the checkpoint schemes changes nothing "
+                "without --state-bytes; give it, with --step and --bandwidth"
+            )
         return replace(
             self, size=size, rate=rate, times=times, schemes=schemes, questions=questions
         )

@@ -212,31 +212,39 @@ def overridden(groups: tuple[OptionGroup, ...], pairs: list[str]) -> tuple[Any, 
         The groups in their order, each of its own type.
 
     Raises:
-        UsageError: one names no option of the groups, or a value cannot be understood.
+        UsageError: one names no option of the groups or one that two plans are not compared by, an
+            option comes twice, or a value cannot be understood.
     """
     known = {
-        field.name.replace("_", "-"): (place, field.name)
+        _FLAGS.get(field.name, field.name.replace("_", "-")): (place, field.name)
         for place, group in enumerate(groups)
-        if is_dataclass(group)
+        # a second plan shows no answers to questions of its own
+        if is_dataclass(group) and not isinstance(group, PlanQuestions)
         for field in fields(group)
     }
-    changed = list(groups)
+    changed, typed = list(groups), set[str]()
     for pair in pairs:
         name, equals, value = pair.partition("=")
-        name = _NAMES.get(name.strip().lstrip("-"), name.strip().lstrip("-"))
+        name = name.strip().lstrip("-")
         if not equals or name not in known:
-            listed = ", ".join(sorted(_NAMES.get(one, one) for one in known))
             raise UsageError(
                 f"--versus {pair!r}: write OPTION=VALUE, such as restart=1min, with an option "
-                f"among {listed}"
+                f"among {', '.join(sorted(known))}"
             )
+        if name in typed:
+            raise UsageError(
+                f"--versus {pair!r}: {name} has another value already; the second plan takes one "
+                "value of an option"
+            )
+        typed.add(name)
         place, field_name = known[name]
         to: dict[str, Any] = {field_name: _typed(changed[place], field_name, value, pair)}
         changed[place] = replace(changed[place], **to)
     return tuple(changed)
 
 
-_NAMES = {"failures-per-1000-node-days": "per-1000-node-days"}
+# of a field that is not called as its option is
+_FLAGS = {"per_1000_node_days": "failures-per-1000-node-days"}
 
 
 def _typed(group: OptionGroup, field_name: str, value: str, pair: str) -> object:
