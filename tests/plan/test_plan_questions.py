@@ -261,6 +261,24 @@ class TestTwoPlans:
         assert done.code == 2
         assert says in " ".join(done.err.split())
 
+    @pytest.mark.parametrize(
+        ("typed", "other"), [((), "days=3"), (("--days", "3"), "days=1000000")]
+    )
+    def test_both_columns_count_gpu_hours_over_one_period(
+        self, typed: tuple[str, ...], other: str
+    ) -> None:
+        done = ettr("plan", "--gpus", "64", *RATE, *typed, "--versus", other)
+        assert done.code == 0, done.err
+        (line,) = (one for one in done.out.splitlines() if one.startswith("GPU-hours held"))
+        *words, first, second = line.split()
+        hours = [float(one.replace(",", "")) for one in (first, second)]
+        if typed:
+            assert words[2:] == ["in", "the", "run"]
+            assert hours[1] > 64 * 24 * 1e6 > hours[0]
+        else:
+            assert words[2:] == ["a", "day"]
+            assert hours == pytest.approx([64 * 24, 64 * 24], rel=0.01)
+
     def test_an_option_has_one_value(self) -> None:
         twice = ("--versus", "restart=1min", "--versus", "restart=2min")
         done = ettr("plan", "--gpus", "64", *RATE, *twice)

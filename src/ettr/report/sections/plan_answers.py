@@ -62,13 +62,18 @@ def _versus_table(plan: RunPlan, second: SecondPlan) -> TextTable:
         best = next((scheme for scheme in one.schemes if scheme.usable), None)
         return DASH if best is None else f"{best.name} {ratio(best.ettr.estimate)}"
 
-    def held(one: RunPlan) -> str:
-        cost = one.answers.cost
-        return DASH if cost is None else number(cost.held_gpu_hours.estimate)
+    costs = [one.answers.cost for one in (plan, other)]
+    # a run without end is counted over a day, and a run with one next to it too
+    whole_runs = all(cost is None or cost.whole_run for cost in costs)
+    period = "in the run" if whole_runs else "a day"
 
-    def lost(one: RunPlan) -> str:
-        cost = one.answers.cost
-        return DASH if cost is None else number(cost.lost_gpu_hours.estimate)
+    def gpu_hours(name: str) -> Iterator[str]:
+        for cost in costs:
+            if cost is None:
+                yield DASH
+                continue
+            total = (cost.held_gpu_hours if name == "held" else cost.lost_gpu_hours).estimate
+            yield number(total if whole_runs or total is None else total / cost.days)
 
     rows = [
         ("nodes", f"{plan.run.n_nodes:,}", f"{other.run.n_nodes:,}"),
@@ -77,8 +82,7 @@ def _versus_table(plan: RunPlan, second: SecondPlan) -> TextTable:
         ("ETTR", ratio_between(plan.ettr), ratio_between(other.ettr)),
         ("first scheme", first(plan), first(other)),
         ("mean wall-clock", wallclock(plan), wallclock(other)),
-        (f"GPU-hours held {_period(plan.answers.cost)}", held(plan), held(other)),
-        (f"GPU-hours lost {_period(plan.answers.cost)}", lost(plan), lost(other)),
+        *((f"GPU-hours {name} {period}", *gpu_hours(name)) for name in ("held", "lost")),
     ]
     return TextTable(
         "Two plans",
@@ -86,10 +90,6 @@ def _versus_table(plan: RunPlan, second: SecondPlan) -> TextTable:
         tuple(row for row in rows if row[1:] != (DASH, DASH)),
         frozenset({1, 2}),
     )
-
-
-def _period(cost: Cost | None) -> str:
-    return "in the run" if cost is not None and cost.whole_run else "a day"
 
 
 def _node_types_table(types: tuple[NodeType, ...]) -> TextTable:
