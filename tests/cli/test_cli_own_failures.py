@@ -59,6 +59,23 @@ def test_bursts_are_simulated_and_the_exact_form_says_how_far_it_is_off(bursty: 
     assert "too low" in text
 
 
+@pytest.mark.parametrize("days", [(), ("--days", "30", "--within", "60d")])
+def test_the_verdict_on_a_target_is_that_of_the_simulation(
+    bursty: Path, days: tuple[str, ...]
+) -> None:
+    given = ("plan", bursty, "--gpus", "16384", "--write", "30s", *days)
+    found = ettr(*given, "--json").json
+    exact, simulated = found["ettr"]["estimate"], found["simulated"]["ettr"]
+    text = " ".join(ettr(*given, "--target", f"{(exact + simulated) / 2:.3f}").out.split())
+    assert "is reached by the simulated ETTR of" in text
+    assert "is missed" not in text
+    assert "changing one input at a time, by the exact form" in text
+    assert "Sensitivity of ETTR, by the exact form" in text
+    assert ("By the exact form, not the store's own failures:" in text) == bool(days)
+    close = " ".join(ettr(*given[:6], "--target", f"{simulated:.6f}").out.split())
+    assert "is reached cannot be told by the simulated ETTR" in close
+
+
 def test_a_run_of_finite_length_has_simulated_quantiles(bursty: Path) -> None:
     given = ("plan", bursty, "--gpus", "4096", "--write", "30s", "--days", "30d")
     found = ettr(*given, "--json").json["simulated"]

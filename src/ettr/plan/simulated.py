@@ -36,6 +36,14 @@ class SimulatedRun:
     draws: int
     seed: int
 
+    def run_ettr(self, productive_s: float) -> float:
+        """ETTR of the run, at its mean length; of the long run where it has no end.
+
+        Args:
+            productive_s: Work of the run; not used for the long run.
+        """
+        return self.ettr if self.mean_s is None else productive_s / self.mean_s
+
     @property
     def off_by(self) -> float:
         """Exact form less simulation."""

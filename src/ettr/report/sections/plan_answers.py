@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 from ettr.plan.cost import Cost
 from ettr.plan.deadline import DeadlinePlan, SizedRun
@@ -25,7 +26,9 @@ def answer_tables(plan: RunPlan) -> Iterator[TextTable]:
     if asked.node_types:
         yield _node_types_table(asked.node_types)
     if asked.deadline is not None:
-        yield _deadline_table(asked.deadline)
+        table = _deadline_table(asked.deadline)
+        form = "" if plan.simulated is None else ", by the exact form"
+        yield replace(table, title=f"{table.title}{form}")
     if asked.phases is not None:
         yield _phases_table(asked.phases, plan.gpus_per_node)
     if asked.maintenance is not None:
