@@ -230,6 +230,28 @@ class TestNodeTypes:
             mixed_rate([])
 
 
+class TestPaperForm:
+    @pytest.mark.parametrize(
+        ("times", "says"),
+        [
+            (("--write", "2h", "--restart", "0s"), "too high"),
+            (("--write", "0s", "--interval", "10min"), "too low"),
+            (("--restart", "4h"), "have no meaning from 1 up"),
+        ],
+    )
+    def test_a_plan_says_to_which_side_it_errs(self, times: tuple[str, ...], says: str) -> None:
+        given = ("--gpus", "100000", "--failures-per-1000-node-days", "6.5", *times)
+        found = plan(*given)
+        paper, exact = found["paper_ettr"], found["ettr"]["estimate"]
+        (caution,) = (one for one in found["cautions"] if "The paper's forms" in one)
+        assert says in caution
+        assert "pessimistic" not in caution
+        if paper is not None:
+            assert (paper > exact) == (says == "too high")
+            assert f"{paper:.3f}" in caution
+            assert f"{exact:.3f}" in caution
+
+
 class TestTwoPlans:
     def test_the_second_is_the_plan_with_other_options(self) -> None:
         given = ("--gpus", "16384", *RATE, "--write", "30s")

@@ -33,6 +33,8 @@ from ettr.units import HOURS_PER_DAY, SECONDS_PER_HOUR
 PER_NODE_DAYS = 1000.0
 """Failure rates are typed and printed per this many node-days."""
 
+_LARGE_LOST_SHARE = 0.4
+
 
 class Evidence(Protocol):
     """Failures, and the node-days in which they were seen: an `ettr.estimates` FailureRate."""
@@ -283,7 +285,7 @@ def plan_run(
         best_planned=best_planned,
         job=job,
         domain_shares=domain_shares or rate.domain_shares,
-        cautions=(*cautions(run), *_endless(run)),
+        cautions=(*cautions(run), *_paper_errs(run), *_endless(run)),
         assumptions=(*assumptions, *_scheme_assumptions(job, rate, domain_shares)),
         answers=answers(run, ettr, asked or Questions(), best_planned=best_planned),
     )
@@ -361,6 +363,25 @@ def _schemes(
     of_node = NodeRate.of(rate.per_node_day, rate.design_per_node_day)
     ranked = rank_by_shares(job, of_node, by_domain)
     return tuple(map(shown, ranked)), standing(job, of_node, by_domain, ranked, assumed)
+
+
+def _paper_errs(run: PlannedRun) -> tuple[str, ...]:
+    """By how much the paper's form errs for this run, where the share lost is large."""
+    if run.lost_share < _LARGE_LOST_SHARE:
+        return ()
+    paper, exact = second_form_where_valid(run), exact_ettr(run)
+    if paper is None:
+        errs = "have no meaning from 1 up"
+    else:
+        side = "high" if paper > exact else "low"
+        errs = (
+            f"are right only where it is small: the second gives {paper:.3f}, "
+            f"{abs(paper - exact):.3f} too {side}"
+        )
+    return (
+        f"λ(u0 + Δt/2) is {run.lost_share:.2f}. The paper's forms {errs}; use the exact form, "
+        f"which gives {exact:.3f}.",
+    )
 
 
 def _endless(run: PlannedRun) -> tuple[str, ...]:

@@ -103,7 +103,7 @@ class PlannedRun(RunShape):
 
     @property
     def lost_share(self) -> float:
-        """λ(u0 + Δt/2): first-order share of time lost; the paper's forms err from 0.4 up."""
+        """λ(u0 + Δt/2): first-order share of time lost; the paper's forms need a small one."""
         return self.failures_per_s * (self.restart_s + self.interval_s / 2.0)
 
 
@@ -184,11 +184,6 @@ def cautions(run: PlannedRun) -> tuple[str, ...]:
             f"A restart of {spell(run.restart_s)} is longer than the MTTF of "
             f"{spell(run.mttf_s)}: most restarts fail before the run trains again. "
             "Restart faster, or use fewer nodes."
-        )
-    if run.lost_share >= 0.4:
-        found.append(
-            f"λ(u0 + Δt/2) is {run.lost_share:.2f}: from about 0.4 up the paper's forms are "
-            "pessimistic; use the exact form."
         )
     return tuple(found)
 
