@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from ettr.analysis.clustering import FailureClustering
     from ettr.analysis.evidence import EvidenceCoverage
     from ettr.analysis.fleet import FleetModels
+    from ettr.analysis.node_names import OtherName
     from ettr.analysis.projecting import ScaleProjection
 
 FULL_WEEK_DAYS = 7.0
@@ -467,6 +468,13 @@ class Analysis:
         from ettr.analysis.node_faults import node_faults
 
         return node_faults(self)
+
+    @cached_property
+    def other_names(self) -> tuple[OtherName, ...]:
+        """Nodes whose events go by another name than their jobs."""
+        from ettr.analysis.node_names import other_names
+
+        return other_names(self)
 
     @cached_property
     def evidence(self) -> EvidenceCoverage:

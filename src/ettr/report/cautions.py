@@ -60,10 +60,22 @@ def rate_lower_bound(analysis: Analysis) -> str | None:
 def _why_uncounted(analysis: Analysis) -> str | None:
     logs = analysis.logs_read
     if not logs.failures_are_lower_bound:
-        return _uncovered(analysis)
+        return _named_otherwise(analysis) or _uncovered(analysis)
     return (
         f"{_no_checks(logs)}, and without them a job that a node's fault ended as FAILED does not "
         "count as a failure of the infrastructure."
+    )
+
+
+def _named_otherwise(analysis: Analysis) -> str | None:
+    """The same where errors lie on nodes under names that no job has."""
+    pairs = analysis.other_names if analysis.logs_read.jobs else ()
+    if not pairs:
+        return None
+    return (
+        f"kernel messages and health checks call {counted(len(pairs), 'node')} by another name "
+        f"than the jobs do ({pairs[0].in_events} for {pairs[0].in_jobs}), so that errors there "
+        "explain no failure. Write the names as in the accounting and ingest these logs again."
     )
 
 

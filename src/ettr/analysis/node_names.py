@@ -1,0 +1,55 @@
+"""Nodes whose logs and jobs give them different names: errors there explain no failure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ettr.metrics.instants import fetch
+
+if TYPE_CHECKING:
+    from ibis.expr.types import Table
+
+    from ettr.analysis.analysis import Analysis
+
+
+@dataclass(frozen=True, slots=True)
+class OtherName:
+    """One node under two names.
+
+    Attributes:
+        in_events: As kernel messages and health checks name it.
+        in_jobs: As the jobs' accounting names it.
+    """
+
+    in_events: str
+    in_jobs: str
+
+
+def other_names(analysis: Analysis) -> tuple[OtherName, ...]:
+    """Nodes of events that ran no job, and jobs' nodes with the same host name.
+
+    Host names are the part before the first dot, in lower case. A node that ran no job under
+    either name is not listed: it may have been idle.
+    """
+    events = _names(analysis.tables["events"], "node")
+    jobs = _names(analysis.tables["allocations"], "node")
+    by_host: dict[tuple[str, str], str] = {
+        (cluster, _host(node)): node for cluster, node in sorted(jobs)
+    }
+    strange = sorted(events - jobs)
+    return tuple(
+        OtherName(node, by_host[cluster, _host(node)])
+        for cluster, node in strange
+        if (cluster, _host(node)) in by_host
+    )
+
+
+def _names(table: Table, column: str) -> frozenset[tuple[str, str]]:
+    named = table.filter(table[column].notnull())
+    rows = fetch(named.select("cluster", column).distinct()).to_pylist()
+    return frozenset((row["cluster"], row[column]) for row in rows)
+
+
+def _host(node: str) -> str:
+    return node.partition(".")[0].lower()
