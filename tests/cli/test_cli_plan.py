@@ -286,3 +286,20 @@ class TestOneAnswer:
 def test_a_length_of_time_takes_its_unit_or_is_in_days(days: str) -> None:
     found = plan("--nodes", "100", *RSC_1, "--days", days)
     assert found["wallclock"]["productive_s"] == 54 * 86400
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--expert-share", "0.8", "--embedding-share", "0.9"), "add up to 1.7; give 1 or less"),
+        (("--replicas", "65"), "a run of 64 GPUs (8 nodes of 8) holds 64 copies at most"),
+        (("--replicas", "64"), ""),
+        (("--expert-share", "0.7", "--embedding-share", "0.3"), ""),
+    ],
+)
+def test_options_of_schemes_that_cannot_hold_together(options: tuple[str, ...], says: str) -> None:
+    job = ("--state-bytes", "1TB", "--step", "10s", "--bandwidth", "100GB/s")
+    rate = ("--failures-per-1000-node-days", "6.5")
+    done = ettr("plan", "--gpus", "64", *rate, *job, *options)
+    assert done.code == (2 if says else 0), done.err
+    assert says in " ".join(done.err.split())

@@ -174,7 +174,23 @@ class SchemeOptions(OptionGroup):
             "expert_share": self.expert_share,
         }
         known = {name: value for name, value in typed.items() if value is not None}
+        self._check_together(shape)
         return JobShape(**shape.shape_values(), **known)
+
+    def _check_together(self, shape: RunShape) -> None:
+        embeddings, experts = self.embedding_share or 0.0, self.expert_share or 0.0
+        # shares such as 0.7 and 0.3 need not add up to 1 exactly
+        if embeddings + experts > 1.0 + 1e-9:
+            raise UsageError(
+                f"--embedding-share {embeddings:g} and --expert-share {experts:g} are parts of one "
+                f"state and add up to {embeddings + experts:g}; give 1 or less together"
+            )
+        n_gpus = shape.n_nodes * shape.gpus_per_node
+        if self.replicas is not None and self.replicas > n_gpus:
+            raise UsageError(
+                f"--replicas {self.replicas:,}: a run of {n_gpus:,} GPUs ({shape.n_nodes:,} nodes "
+                f"of {shape.gpus_per_node}) holds {n_gpus:,} copies at most, one on each GPU"
+            )
 
     def domain_shares(self) -> dict[str, float] | None:
         """Share of failures by what they take down; None where not given.
