@@ -25,6 +25,18 @@ def test_a_longer_window_expects_more():
     assert forecast(counts, node_days=300.0).mean == pytest.approx(3 * forecast(counts).mean)
 
 
+def test_a_far_larger_fleet_is_no_surer_than_the_level():
+    rng = np.random.default_rng(3)
+    inside, draws = 0, 200
+    for _ in range(draws):
+        counts = Counts(rng.poisson(10.0, 20), np.full(20, 1000.0))
+        made = forecast(counts, 1e7)
+        # 10,000 times the nodes at the true rate
+        inside += made.low <= rng.poisson(1e5) <= made.high
+    # three standard errors below 90 %
+    assert inside / draws > 0.83
+
+
 def test_a_fleet_whose_level_moved_is_forecast_at_its_new_level():
     rng = np.random.default_rng(2)
     moved = np.concatenate([rng.poisson(50, 60), rng.poisson(10, 30)])

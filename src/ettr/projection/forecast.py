@@ -32,7 +32,8 @@ class Forecast:
         mean: Failures expected.
         low: Lower end of the band.
         high: Upper end; the failures seen fall in the band, ends included, with `confidence`.
-        index: Variance over mean of past one-window forecasts.
+        index: Variance over mean of past one-window forecasts; the band of a window larger than
+            those is wider, by the uncertainty of the level.
         half_life_windows: Windows after which the past counts half.
         confidence: Of the band.
     """
@@ -156,11 +157,27 @@ def forecast(
 
 def _forecast(seen: Floats, exposure: Floats, node_days: float, confidence: float) -> Forecast:
     rate, index, half_life = _fitted(seen, exposure)
-    law = _Law(rate * node_days, index)
+    law = _Law(rate * node_days, index + _level_index(exposure, rate, index, half_life, node_days))
     tail = (1.0 - confidence) / 2.0
     return Forecast(
         law.mean, law.quantile(tail), law.quantile(1.0 - tail), index, half_life, confidence
     )
+
+
+def _level_index(
+    exposure: Floats, rate: float, index: float, half_life: float, node_days: float
+) -> float:
+    """What the uncertain level adds to the index in a window larger than any of the past.
+
+    A level with a relative variance v adds v times the mean to the variance over the mean. The
+    index measures it at the size of the past windows; only what lies above is added.
+    """
+    beyond = rate * (node_days - float(exposure.max()))
+    if beyond <= 0:
+        return 0.0
+    weight = 0.5 ** (np.arange(exposure.size)[::-1] / half_life)
+    behind_level = rate * float(weight @ exposure)
+    return index / behind_level * beyond
 
 
 def rolling_forecasts(counts: Counts, confidence: float = CONFIDENCE) -> Calibration:
