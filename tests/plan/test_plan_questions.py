@@ -252,6 +252,14 @@ class TestPaperForm:
             assert f"{exact:.3f}" in caution
 
 
+@pytest.mark.parametrize("queue", [(), ("--queue", "1h")])
+def test_a_queue_after_every_failure_is_stated_with_the_schemes(queue: tuple[str, ...]) -> None:
+    job = ("--state-bytes", "1TB", "--step", "10s", "--bandwidth", "100GB/s")
+    found = plan("--gpus", "64", *RATE, *job, *queue)
+    says = any("waits --queue after every failure" in one for one in found["assumptions"])
+    assert says == bool(queue)
+
+
 class TestTwoPlans:
     def test_the_second_is_the_plan_with_other_options(self) -> None:
         given = ("--gpus", "16384", *RATE, "--write", "30s")

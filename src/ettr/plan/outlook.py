@@ -34,6 +34,11 @@ PER_NODE_DAYS = 1000.0
 """Failure rates are typed and printed per this many node-days."""
 
 _LARGE_LOST_SHARE = 0.4
+_QUEUED_ALWAYS = (
+    "Every scheme waits --queue after every failure: those that keep their nodes, such as "
+    "system-level just in time after a process failure or hot swap, do better than shown here if "
+    "only a new allocation waits."
+)
 
 
 class Evidence(Protocol):
@@ -404,11 +409,12 @@ def _scheme_assumptions(
         f"{job.device_bytes_per_s / 1e9:g} GB/s to its memory and has {job.host_bytes / 1e9:g} GB "
         "of it for checkpoints (--network, --device, --host-memory)."
     )
+    always = (machines,) if not job.queue_s else (machines, _QUEUED_ALWAYS)
     if domain_shares is not None:
-        return (machines,)
+        return always
     share = rate.blamed_share
     return (
-        machines,
+        *always,
         "Every failure is assumed to take down one node (--failure-shares changes that)."
         if share is None
         else f"{100 * share:.0f} % of failures blame a node; the others are assumed to take down "
