@@ -6,7 +6,7 @@ same ingestion takes undisturbed and a tenth more; one in five in its first tent
 is made. Afterwards every table is read: all rows as before, all rows as an undisturbed ingestion
 leaves them, or anything else, which is mixed; a store that cannot be read is unusable. Then the
 dump is ingested again, and all tables are compared with those of the undisturbed ingestion. An
-ingestion that ended before its kill is none of the draws.
+ingestion that ended before its kill is not a draw.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ def _verdict(plan: RunPlan, target: float) -> str:
     by = f"by the simulated ETTR of {ratio(ettr)}"
     if abs(ettr - target) <= error:
         return (
-            f"Whether the target of {number(target)} is reached cannot be told {by} ± {error:.3f}."
+            f"Whether the target of {number(target)} is reached is undecided {by} ± {error:.3f}."
         )
     return f"The target of {number(target)} is {'reached' if ettr > target else 'missed'} {by}."
 
