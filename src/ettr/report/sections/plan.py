@@ -113,9 +113,7 @@ def _verdict(plan: RunPlan, target: float) -> str:
     ettr, error = simulated.run_ettr(plan.run.productive_s), 2.0 * simulated.ettr_error
     by = f"by the simulated ETTR of {ratio(ettr)}"
     if abs(ettr - target) <= error:
-        return (
-            f"Whether the target of {number(target)} is reached is undecided {by} ± {error:.3f}."
-        )
+        return f"Whether the target of {number(target)} is reached is undecided {by} ± {error:.3f}."
     return f"The target of {number(target)} is {'reached' if ettr > target else 'missed'} {by}."
 
 
