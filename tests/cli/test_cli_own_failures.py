@@ -73,7 +73,7 @@ def test_the_verdict_on_a_target_is_that_of_the_simulation(
     assert "Sensitivity of ETTR, by the exact form" in text
     assert ("By the exact form, not the store's own failures:" in text) == bool(days)
     close = " ".join(ettr(*given[:6], "--target", f"{simulated:.6f}").out.split())
-    assert "is reached cannot be told by the simulated ETTR" in close
+    assert "is too near to call by the simulated ETTR" in close
 
 
 def test_a_run_of_finite_length_has_simulated_quantiles(bursty: Path) -> None:

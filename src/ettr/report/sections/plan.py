@@ -11,12 +11,11 @@ from ettr.plan.run import spell
 from ettr.plan.simulated import SimulatedRun
 from ettr.plan.standing import Standing
 from ettr.plan.wallclock import WallclockQuantiles
-from ettr.report.numbers import DASH, PER_NODE_DAYS, between, number, percent
+from ettr.report.numbers import DASH, PER_NODE_DAYS, between, counted, number, percent
 from ettr.report.plan_numbers import ratio, ratio_between, time_between
 from ettr.report.section import Section, TextTable
 from ettr.report.sections.plan_answers import answer_notes, answer_tables
 from ettr.units import SECONDS_PER_HOUR
-from ettr.words import counted
 
 _STRONGEST = 3
 _CALLED = {
@@ -113,7 +112,7 @@ def _verdict(plan: RunPlan, target: float) -> str:
     ettr, error = simulated.run_ettr(plan.run.productive_s), 2.0 * simulated.ettr_error
     by = f"by the simulated ETTR of {ratio(ettr)}"
     if abs(ettr - target) <= error:
-        return f"Whether the target of {number(target)} is reached is undecided {by} ± {error:.3f}."
+        return f"The target of {number(target)} is too near to call {by} ± {error:.3f}."
     return f"The target of {number(target)} is {'reached' if ettr > target else 'missed'} {by}."
 
 
