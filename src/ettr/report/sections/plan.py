@@ -11,11 +11,12 @@ from ettr.plan.run import spell
 from ettr.plan.simulated import SimulatedRun
 from ettr.plan.standing import Standing
 from ettr.plan.wallclock import WallclockQuantiles
-from ettr.report.numbers import DASH, PER_NODE_DAYS, between, counted, number, percent
+from ettr.report.numbers import DASH, PER_NODE_DAYS, between, number, percent
 from ettr.report.plan_numbers import ratio, ratio_between, time_between
 from ettr.report.section import Section, TextTable
 from ettr.report.sections.plan_answers import answer_notes, answer_tables
 from ettr.units import SECONDS_PER_HOUR
+from ettr.words import counted
 
 _STRONGEST = 3
 _CALLED = {
