@@ -5,6 +5,7 @@ import importlib
 import pytest
 
 from campaigns import Table
+from campaigns.damage import KINDS, SIZE
 
 pytestmark = pytest.mark.slow
 
@@ -23,9 +24,11 @@ def test_a_killed_ingestion_leaves_no_mixture() -> None:
 
 
 def test_damage_to_a_store_is_never_silent() -> None:
-    for kind, whole, refused, other, error, crash in twentieth("damage").rows:
+    rows = twentieth("damage").rows
+    assert [row[0] for row in rows] == list(KINDS)
+    for kind, whole, refused, other, error, crash in rows:
         assert (int(other), int(error), int(crash)) == (0, 0, 0), kind
-        assert int(whole) + int(refused) == 20
+        assert int(whole) + int(refused) == SIZE // 20
 
 
 def test_absurd_values_end_in_a_sentence_for_every_option_there_is() -> None:

@@ -24,8 +24,10 @@ def test_two_overlapping_kills_cost_at_most_the_steps_since_the_full_checkpoint(
 ) -> None:
     (script,) = re.findall(r"```python\n(# train.py\n.*?)```", PAGE.read_text("utf-8"), re.S)
     assert script.count(LOOP) == 1
-    # what the page has, and a line that says from which step a generation goes on
-    noted = script.replace(LOOP, f'    print("goes on after", step, flush=True)\n{LOOP}')
+    # what the page has, and a line that says from which step a generation goes on: one write a
+    # line, because unbuffered ranks that share a pipe mix the pieces of theirs
+    line = 'print(f"goes on after {step}\\n", end="", flush=True)'
+    noted = script.replace(LOOP, f"    {line}\n{LOOP}")
     (tmp_path / "train.py").write_text(noted)
     command = "from ettr.cli.main import main; main()"
     words = ["elastic", "-n", "4", "--spares", "1", "--", sys.executable, "train.py"]
