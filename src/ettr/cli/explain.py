@@ -9,6 +9,7 @@ import typer
 from ettr.cli import options as opt
 from ettr.cli import quantities as q
 from ettr.cli.output import say, say_json
+from ettr.cli.time_rules import limited_time_s
 from ettr.defaults import LOOK_BACK_S
 
 
@@ -44,7 +45,7 @@ def explain(
     from ettr.report.job_history import job_history_text
     from ettr.store import open_store
 
-    look_back_s = opt.limited_time_s("--look-back", look_back)
+    look_back_s = limited_time_s("--look-back", look_back)
     with open_store(store) as opened:
         analysis = Analysis(opened, explaining.assumptions())
         history = analysis.explain(job, look_back_s)

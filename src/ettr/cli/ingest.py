@@ -9,6 +9,7 @@ import typer
 
 from ettr.cli import options as opt
 from ettr.cli import quantities as q
+from ettr.cli.file_options import Reading, existing_files
 from ettr.cli.output import say, say_json
 from ettr.cli.reading import ingest_all
 
@@ -22,7 +23,7 @@ def ingest(
         list[Path], typer.Argument(metavar="FILE...", help="Logs to read; - is standard input.")
     ],
     *,
-    reading: opt.Reading,
+    reading: Reading,
     readable_by: Annotated[
         str | None,
         typer.Option(
@@ -47,7 +48,7 @@ def ingest(
 
     options = reading.read_options()
     access = None if readable_by is None else q.one_of("--readable-by", readable_by, Access)
-    there = opt.existing_files(files)  # first, so that a slip makes no store
+    there = existing_files(files)  # first, so that a slip makes no store
     with open_store(store, create=True, readable_by=access) as opened:
         done = ingest_all(opened, there, options, reading.source)
     if json:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ettr.cli import quantities as q
+from ettr.cli import time_rules as times
 from ettr.cli.groups import OptionGroup
 from ettr.cli.inputs import Input, needs
-from ettr.cli.limits import LONGEST_MIN, LONGEST_PATTERN, MOST_GPUS_PER_NODE, MOST_NODES, shortened
+from ettr.cli.limits import LONGEST_MIN, LONGEST_PATTERN, MOST_GPUS_PER_NODE, shortened
 from ettr.defaults import (
     BURST_GAP_S,
     CONFIDENCE,
@@ -21,19 +22,12 @@ from ettr.defaults import (
     PREEMPTION_TOLERANCE_S,
     PREEMPTION_WINDOW_S,
     STICKY_GAP_S,
-    WINDOW_AFTER_S,
-    WINDOW_BEFORE_S,
 )
 from ettr.errors import UsageError
-from ettr.units import SECONDS_PER_DAY
 
 if TYPE_CHECKING:
     from ettr.analysis import Assumptions
     from ettr.metrics.runs import CheckpointAssumptions
-    from ettr.sources.base import ReadOptions
-
-LONGEST_WINDOW_S = 366 * SECONDS_PER_DAY
-USUAL_WINDOW = f"{WINDOW_BEFORE_S:g},{WINDOW_AFTER_S:g}"
 
 StoreArgument = Annotated[
     str,
@@ -55,97 +49,6 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of 
 
 
 @dataclass(frozen=True, slots=True)
-class Reading(OptionGroup):
-    """Properties of the files to read that the files do not state."""
-
-    source: Annotated[
-        str | None,
-        typer.Option(
-            "--source", metavar="NAME", help="Format of the files; recognised by content if absent."
-        ),
-        needs(Input.FILES),
-    ] = None
-    fields: Annotated[
-        str | None,
-        typer.Option(
-            "--fields",
-            metavar="LIST",
-            help="Column names of a dump without a header, comma-separated.",
-        ),
-        needs(Input.FILES),
-    ] = None
-    timezone: Annotated[
-        str | None,
-        typer.Option(
-            "--timezone",
-            metavar="ZONE",
-            help="Zone of local times in the logs, such as Europe/Zurich.",
-        ),
-        needs(Input.FILES),
-    ] = None
-    nodes: Annotated[
-        int | None,
-        typer.Option(
-            "--nodes",
-            metavar="N",
-            min=1,
-            max=MOST_NODES,
-            help="Nodes in the fleet, where the log lacks it.",
-        ),
-        needs(Input.FILES),
-    ] = None
-    gpus_per_node: LoggedGpusPerNodeOption = None
-    cluster: Annotated[
-        str | None,
-        typer.Option(
-            "--cluster", metavar="NAME", help="The cluster's name, where the log lacks it."
-        ),
-        needs(Input.FILES),
-    ] = None
-    start: Annotated[
-        str | None,
-        typer.Option(
-            "--start",
-            metavar="TIME",
-            help="When the log begins (ISO 8601 with zone), for stamps without year or date.",
-        ),
-        needs(Input.FILES),
-    ] = None
-    table: Annotated[
-        str | None,
-        typer.Option("--table", metavar="NAME", help="Table that a CSV or Parquet file holds."),
-        needs(Input.FILES),
-    ] = None
-    columns: Annotated[
-        str | None,
-        typer.Option(
-            "--columns", metavar="MAP", help="Its columns as ours=theirs pairs, comma-separated."
-        ),
-        needs(Input.FILES),
-    ] = None
-
-    def read_options(self) -> ReadOptions:
-        """The same, checked, as the sources take it.
-
-        Raises:
-            UsageError: an option cannot be understood.
-        """
-        from ettr.sources.base import ReadOptions
-
-        fields = self.fields
-        return ReadOptions(
-            timezone=self.timezone,
-            cluster=self.cluster,
-            fields=tuple(name.strip() for name in fields.split(",")) if fields else None,
-            n_nodes=self.nodes,
-            gpus_per_node=self.gpus_per_node,
-            column_map=_column_map(self.columns),
-            table=self.table,
-            start=None if self.start is None else q.moment("--start", self.start),
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class Judging(OptionGroup):
     """The taxonomy that log lines are read with."""
 
@@ -156,7 +59,7 @@ class Judging(OptionGroup):
             metavar="FILE",
             help="TOML or CSV file whose rows override the taxonomy's.",
         ),
-        needs(Input.STORE, Input.FILES),
+        times.OF_LOGS,
     ] = None
     believe: Annotated[
         str | None,
@@ -165,7 +68,7 @@ class Judging(OptionGroup):
             metavar="VENDOR",
             help="Whose verdict on XID codes decides; nvidia if absent.",
         ),
-        needs(Input.STORE, Input.FILES),
+        times.OF_LOGS,
     ] = None
 
     def check(self) -> None:
@@ -188,44 +91,12 @@ class Judging(OptionGroup):
 class Explaining(Judging):
     """The same, and the window in which an event explains an end."""
 
-    window: Annotated[
-        str | None,
-        typer.Option(
-            "--window",
-            metavar="BEFORE,AFTER",
-            help="Time before and after a job's end in which an event explains it, in seconds or "
-            f"with units; {USUAL_WINDOW} if absent.",
-        ),
-        needs(Input.STORE, Input.FILES),
-    ] = None
-    burst_gap: Annotated[
-        str,
-        typer.Option(
-            "--burst-gap",
-            metavar="TIME",
-            help="Silence after which the same error on a node begins a new episode.",
-        ),
-        needs(Input.STORE, Input.FILES),
-    ] = q.typed_time(BURST_GAP_S)
-    sticky_gap: Annotated[
-        str,
-        typer.Option(
-            "--sticky-gap",
-            metavar="TIME",
-            help="The same for errors that repeat until somebody acts.",
-        ),
-        needs(Input.STORE, Input.FILES),
-    ] = q.typed_time(STICKY_GAP_S)
-    log_tolerance: Annotated[
-        str,
-        typer.Option(
-            "--log-tolerance",
-            metavar="TIME",
-            help="Farthest from a job's end that a line of the controller's log or a node's state "
-            "may say how it ended.",
-        ),
-        needs(Input.STORE, Input.FILES),
-    ] = q.typed_time(LOG_TOLERANCE_S)
+    window: Annotated[str | None, times.WINDOW, times.OF_LOGS] = None
+    burst_gap: Annotated[str, times.BURST_GAP, times.OF_LOGS] = q.typed_time(BURST_GAP_S)
+    sticky_gap: Annotated[str, times.STICKY_GAP, times.OF_LOGS] = q.typed_time(STICKY_GAP_S)
+    log_tolerance: Annotated[str, times.LOG_TOLERANCE, times.OF_LOGS] = q.typed_time(
+        LOG_TOLERANCE_S
+    )
 
     def assumptions(self, gpus_per_node: int | None = None) -> Assumptions:
         """Assumptions that the analysis cannot read from the logs, checked.
@@ -234,20 +105,14 @@ class Explaining(Judging):
             UsageError: an option cannot be understood.
         """
         from ettr.analysis import Assumptions
-        from ettr.attribution import FoldingRules, LogMatching, Window
 
         self.check()
         return Assumptions(
             taxonomy_file=self.taxonomy,
             believe=self.believe,
-            window=Window()
-            if self.window is None
-            else Window(*_two_times("--window", self.window)),
-            folding=FoldingRules(
-                burst_gap_s=limited_time_s("--burst-gap", self.burst_gap),
-                sticky_gap_s=limited_time_s("--sticky-gap", self.sticky_gap),
-            ),
-            matching=LogMatching(limited_time_s("--log-tolerance", self.log_tolerance)),
+            window=times.window(self.window),
+            folding=times.folding_rules(self.burst_gap, self.sticky_gap),
+            matching=times.log_matching(self.log_tolerance),
             gpus_per_node=gpus_per_node,
         )
 
@@ -261,7 +126,7 @@ class Rating(Explaining):
         typer.Option(
             "--above-gpus", metavar="N", min=0, help="Large jobs have more GPUs than this."
         ),
-        needs(Input.STORE, Input.FILES),
+        times.OF_LOGS,
         needs(Input.LARGE_JOBS),
     ] = LARGE_JOB_GPUS
     confidence: Annotated[
@@ -282,7 +147,7 @@ class Rating(Explaining):
             min=1,
             help="Nodes in the fleet, where the logs do not name them all.",
         ),
-        needs(Input.STORE, Input.FILES),
+        times.OF_LOGS,
     ] = None
 
     def assumptions(self, gpus_per_node: int | None = None) -> Assumptions:
@@ -336,22 +201,10 @@ class AnalysisOptions(Rating):
             help="Time a checkpoint stops training, of runs that report none.",
         ),
     ] = None
-    preemption_window: Annotated[
-        str,
-        typer.Option(
-            "--preemption-window",
-            metavar="TIME",
-            help="Longest time from a preemption to the restart that it made room for.",
-        ),
-    ] = q.typed_time(PREEMPTION_WINDOW_S)
-    preemption_tolerance: Annotated[
-        str,
-        typer.Option(
-            "--preemption-tolerance",
-            metavar="TIME",
-            help="Farthest from a preempted job's end that the controller's line about it may lie.",
-        ),
-    ] = q.typed_time(PREEMPTION_TOLERANCE_S)
+    preemption_window: Annotated[str, times.PREEMPTION_WINDOW] = q.typed_time(PREEMPTION_WINDOW_S)
+    preemption_tolerance: Annotated[str, times.PREEMPTION_TOLERANCE] = q.typed_time(
+        PREEMPTION_TOLERANCE_S
+    )
 
     def assumptions(self, gpus_per_node: int | None = None) -> Assumptions:
         """Assumptions that the analysis cannot read from the logs, checked.
@@ -359,17 +212,13 @@ class AnalysisOptions(Rating):
         Raises:
             UsageError: an option cannot be understood.
         """
-        from ettr.metrics.preemptions import PreemptionRule
         from ettr.metrics.stitching import RunRule
 
         made = replace(
             Rating.assumptions(self, gpus_per_node),
             run_rule=RunRule(comment_pattern=_pattern("--run-id", self.run_id)),
             checkpoints=_checkpoints(self.checkpoint_min, self.restart_min, self.save_min),
-            preemption=PreemptionRule(
-                limited_time_s("--preemption-window", self.preemption_window),
-                limited_time_s("--preemption-tolerance", self.preemption_tolerance),
-            ),
+            preemption=times.preemption_rule(self.preemption_window, self.preemption_tolerance),
         )
         if self.checkpoint_min is None:
             return made
@@ -382,35 +231,6 @@ class MetricOptions(AnalysisOptions):
     """The same, and the size of a node; a metric offers those that it depends on."""
 
     gpus_per_node: LoggedGpusPerNodeOption = None
-
-
-def _column_map(columns: str | None) -> dict[str, str] | None:
-    if columns is None:
-        return None
-    pairs = [pair.partition("=") for pair in columns.split(",")]
-    wrong = [ours for ours, equals, theirs in pairs if not (ours and equals and theirs)]
-    if wrong:
-        raise UsageError(
-            f"--columns {columns!r}: {wrong[0]!r} is no ours=theirs pair; "
-            "write --columns node=host,time=ts"
-        )
-    return {ours.strip(): theirs.strip() for ours, _, theirs in pairs}
-
-
-def existing_files(files: list[Path]) -> list[Path]:
-    """The files, all of them there; `-` is standard input.
-
-    Raises:
-        UsageError: some are not, or standard input is named twice; the message names each.
-    """
-    from ettr.sources.spool import STDIN, is_there
-
-    absent = [str(path) for path in files if not is_there(path)]
-    if absent:
-        raise UsageError(f"no such file: {', '.join(absent)}")
-    if files.count(STDIN) > 1:
-        raise UsageError("- is named twice; standard input can be read once")
-    return files
 
 
 def _pattern(option: str, text: str | None) -> str | None:
@@ -456,42 +276,3 @@ def _checkpoints(
         if minutes is not None and minutes > LONGEST_MIN:
             raise UsageError(f"{option} {minutes:g}: give {LONGEST_MIN} minutes (a year) at most")
     return CheckpointAssumptions().narrowed(interval_min, restart_min, save_min)
-
-
-def _two_times(option: str, text: str) -> tuple[float, float]:
-    """Two lengths of time in seconds, each a bare number of them or with its unit: `10min,300`."""
-    try:
-        first, second = (_bare_or_time(option, part) for part in text.split(","))
-    except ValueError:
-        first = second = math.nan
-    # lengths below 0 are refused where a window is made
-    if not max(abs(first), abs(second)) <= LONGEST_WINDOW_S or math.isnan(second):
-        raise UsageError(
-            f"{option} {text!r}: give two numbers of seconds, such as {USUAL_WINDOW}, none above "
-            f"{LONGEST_WINDOW_S:.0f}, or two times with their unit, such as 10min,5min"
-        )
-    return first, second
-
-
-def limited_time_s(option: str, text: str) -> float:
-    """A length of time of up to a year, in seconds.
-
-    Raises:
-        UsageError: it is longer, or cannot be understood.
-    """
-    length_s = q.seconds(option, text)
-    if length_s > LONGEST_WINDOW_S:
-        raise UsageError(
-            f"{option} {text}: give {LONGEST_WINDOW_S / SECONDS_PER_DAY:.0f}d at most, such as 5min"
-        )
-    return length_s
-
-
-def _bare_or_time(option: str, text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        try:
-            return q.seconds(option, text)
-        except UsageError as error:
-            raise ValueError(text) from error

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ettr.cli import options as opt
+from ettr.cli.file_options import Reading, existing_files
 from ettr.cli.inputs import Input, TypedOptions, needs
 from ettr.cli.output import check_writable, complain, progress_bar, say, say_json
 from ettr.cli.reading import ingest_all
@@ -40,7 +41,7 @@ def report(
         bool, typer.Option("--json", help="Print JSON with the same numbers; write no HTML.")
     ] = False,
     *,
-    reading: opt.Reading,
+    reading: Reading,
     analysing: opt.AnalysisOptions,
     typed: TypedOptions,
 ) -> None:
@@ -135,7 +136,7 @@ def _opened(what: list[str], options: ReadOptions, source: str | None) -> Iterat
         with open_store(what[0]) as store:
             yield store
         return
-    files = opt.existing_files([Path(name) for name in what])
+    files = existing_files([Path(name) for name in what])
     with (
         tempfile.TemporaryDirectory(prefix="ettr-") as folder,
         open_store(Path(folder) / "store", create=True) as store,

@@ -1,0 +1,141 @@
+"""Options of the commands that read log files: what the files do not state themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ettr.cli import quantities as q
+from ettr.cli.groups import OptionGroup
+from ettr.cli.inputs import Input, needs
+from ettr.cli.limits import MOST_NODES
+from ettr.cli.options import LoggedGpusPerNodeOption
+from ettr.errors import UsageError
+
+if TYPE_CHECKING:
+    from ettr.sources.base import ReadOptions
+
+OF_FILES = needs(Input.FILES)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading(OptionGroup):
+    """Properties of the files to read that the files do not state."""
+
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--source", metavar="NAME", help="Format of the files; recognised by content if absent."
+        ),
+        OF_FILES,
+    ] = None
+    fields: Annotated[
+        str | None,
+        typer.Option(
+            "--fields",
+            metavar="LIST",
+            help="Column names of a dump without a header, comma-separated.",
+        ),
+        OF_FILES,
+    ] = None
+    timezone: Annotated[
+        str | None,
+        typer.Option(
+            "--timezone",
+            metavar="ZONE",
+            help="Zone of local times in the logs, such as Europe/Zurich.",
+        ),
+        OF_FILES,
+    ] = None
+    nodes: Annotated[
+        int | None,
+        typer.Option(
+            "--nodes",
+            metavar="N",
+            min=1,
+            max=MOST_NODES,
+            help="Nodes in the fleet, where the log lacks it.",
+        ),
+        OF_FILES,
+    ] = None
+    gpus_per_node: LoggedGpusPerNodeOption = None
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            "--cluster", metavar="NAME", help="The cluster's name, where the log lacks it."
+        ),
+        OF_FILES,
+    ] = None
+    start: Annotated[
+        str | None,
+        typer.Option(
+            "--start",
+            metavar="TIME",
+            help="When the log begins (ISO 8601 with zone), for stamps without year or date.",
+        ),
+        OF_FILES,
+    ] = None
+    table: Annotated[
+        str | None,
+        typer.Option("--table", metavar="NAME", help="Table that a CSV or Parquet file holds."),
+        OF_FILES,
+    ] = None
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            "--columns", metavar="MAP", help="Its columns as ours=theirs pairs, comma-separated."
+        ),
+        OF_FILES,
+    ] = None
+
+    def read_options(self) -> ReadOptions:
+        """The same, checked, as the sources take it.
+
+        Raises:
+            UsageError: an option cannot be understood.
+        """
+        from ettr.sources.base import ReadOptions
+
+        fields = self.fields
+        return ReadOptions(
+            timezone=self.timezone,
+            cluster=self.cluster,
+            fields=tuple(name.strip() for name in fields.split(",")) if fields else None,
+            n_nodes=self.nodes,
+            gpus_per_node=self.gpus_per_node,
+            column_map=_column_map(self.columns),
+            table=self.table,
+            start=None if self.start is None else q.moment("--start", self.start),
+        )
+
+
+def existing_files(files: list[Path]) -> list[Path]:
+    """The files, all of them there; `-` is standard input.
+
+    Raises:
+        UsageError: some are not, or standard input is named twice; the message names each.
+    """
+    from ettr.sources.spool import STDIN, is_there
+
+    absent = [str(path) for path in files if not is_there(path)]
+    if absent:
+        raise UsageError(f"no such file: {', '.join(absent)}")
+    if files.count(STDIN) > 1:
+        raise UsageError("- is named twice; standard input can be read once")
+    return files
+
+
+def _column_map(columns: str | None) -> dict[str, str] | None:
+    if columns is None:
+        return None
+    pairs = [pair.partition("=") for pair in columns.split(",")]
+    wrong = [ours for ours, equals, theirs in pairs if not (ours and equals and theirs)]
+    if wrong:
+        raise UsageError(
+            f"--columns {columns!r}: {wrong[0]!r} is no ours=theirs pair; "
+            "write --columns node=host,time=ts"
+        )
+    return {ours.strip(): theirs.strip() for ours, _, theirs in pairs}
