@@ -1,0 +1,66 @@
+"""The raw texts of a made-up site, read as a user reads his own: what was planted is found."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.program import ettr
+from synthetic.site import SYMPTOMS, SitePlan, SiteTruth, write_site
+
+PLAN = SitePlan(nodes=160, days=30, lemons=3, maintenance_day=20)
+LOGS = ("sacct.psv", "events.psv", "kernel.log", "slurmctld.log", "nodes.txt")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, SiteTruth]:
+    folder = tmp_path_factory.mktemp("site")
+    truth = write_site(folder, PLAN, seed=0)
+    store = folder / "store"
+    done = ettr("ingest", store, *(folder / name for name in LOGS), "--timezone", "UTC")
+    assert done.code == 0, done.err
+    return store, truth
+
+
+def shown(command: str, store: Path) -> Any:
+    done = ettr(command, store, "--json")
+    assert done.code == 0, done.err
+    return done.json
+
+
+def test_every_planted_failure_is_found_with_its_symptom_and_node(site):
+    store, truth = site
+    rows = shown("failures", store)["rows"]
+    found = Counter((row["job_id"], row["node"], row["symptom"]) for row in rows)
+    planted = Counter((one.job, one.node, one.symptom) for one in truth.failures)
+    assert planted.total() >= 25
+    assert set(SYMPTOMS) - {"unattributed"} <= {symptom for _, _, symptom in planted}
+    assert found == planted
+
+
+def test_exposure_is_the_nodes_time_in_jobs(site):
+    store, truth = site
+    rate = shown("failures", store)["all_jobs"]
+    assert rate["node_days"] == pytest.approx(truth.node_s.total() / 86400, rel=1e-9)
+
+
+def test_the_maintenance_window_is_planned_and_fails_no_job(site):
+    store, truth = site
+    reasons = {row["reason_class"]: row for row in shown("nodes", store)["by_reason"]}
+    assert reasons["maintenance"]["is_planned"]
+    assert 0 < reasons["maintenance"]["nodes"] <= len(truth.maintenance_nodes)
+    unplanned = sum(row["outages"] for row in reasons.values() if not row["is_planned"])
+    assert unplanned == len(truth.failures)
+
+
+def test_preemptions_name_the_job_they_made_room_for(site):
+    store, truth = site
+    assert truth.preempted
+    states = {row["state"]: row["attempts"] for row in shown("status", store)["states"]}
+    assert states["PREEMPTED"] == len(truth.preempted)
+    assert states["OUT_OF_MEMORY"] == sum(
+        count for (_, state), count in truth.user_failures.items() if state == "OUT_OF_MEMORY"
+    )
