@@ -368,7 +368,7 @@ class _Site:
 
 
 def write_site(folder: Path, plan: SitePlan | None = None, seed: int = 0) -> SiteTruth:
-    """Write sacct.psv, events.psv, kernel.log, slurmctld.log, nodes.txt, topology.conf; the truth."""
+    """Write the texts (sacct, events, kernel, slurmctld, nodes, topology) and return the truth."""
     site = _Site(plan or SitePlan(), seed)
     site.run()
     lines = {name: [text for _, text in sorted(rows)] for name, rows in site.texts.items()}
