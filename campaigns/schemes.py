@@ -2,7 +2,7 @@
 
 Jobs of 64, 2,048, 16,384 and 131,072 GPUs with 1, 5, 10 and 20 TB of state, 6.5 failures per 1,000
 node-days (process .2, node .7, rack .05, whole job .05), steps of 10 s, restarts of 5 min, waits
-of 30 s; each at four rates of the storage, once with 16 replicas and once without any and with a
+of 2 min; each at four rates of the storage, once with 16 replicas and once without any and with a
 writer that alone reaches a quarter of that rate. Each scheme is played at the interval that the
 planner chooses, from the sentences of docs/explanation/checkpoint-schemes.md and not from its
 class. Schemes that get nowhere, with an ETTR under .001 by both, are left out.
@@ -14,7 +14,7 @@ standard errors of the difference; `otherwise`: those that the planner ranks the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
@@ -53,7 +53,7 @@ class Job:
     step_s: float = 10.0
     restart_s: float = 300.0
     replace_s: float = 60.0
-    queue_s: float = 30.0
+    queue_s: float = 120.0
     durable_s: float = 3600.0
     network: float = 50e9
     device: float = 100e9
@@ -92,12 +92,16 @@ class Job:
 
 @dataclass(frozen=True)
 class After:
-    """What follows a failure: where training goes on, time down, and work to be made good."""
+    """What follows a failure: where training goes on, time down, and work to be made good.
+
+    `waits`: for the scheduler or for a node, first.
+    """
 
     level: int
     down_s: float
     redo_s: float = 0.0
     redo_share: float = 0.0
+    waits: bool = True
 
 
 @dataclass(frozen=True)
@@ -129,8 +133,12 @@ def descriptions(job: Job) -> dict[str, Played]:
     def one_step(down_s: float, redo_s: float = 0.0) -> After:
         return After(ON, down_s, job.step_s + redo_s)
 
+    def held(after: After, redo_s: float = 0.0) -> After:
+        """The same without a wait: the nodes stay, a standby one comes in, or the others go on."""
+        return replace(after, waits=False, redo_s=after.redo_s + redo_s)
+
     kept = 1 - job.experts * 7 / 8
-    own_disk = After(BACK, job.restart_s)
+    in_place = held(After(BACK, job.restart_s))
     peers = After(BACK, job.restart_s + job.peer_s)
     decoded = After(BACK, job.restart_s + 6 * job.part / job.network + job.peer_s)
     user = one_step(job.restart_s + job.write_s + job.read_s)
@@ -147,37 +155,37 @@ def descriptions(job: Job) -> dict[str, Played]:
         "asynchronous": Played((reload,) * 4, job.copy_s, job.write_s),
         "concurrent": Played((reload,) * 4, job.copy_s + 0.3 * job.step_s, job.write_s),
         "in-memory copies": Played(
-            (own_disk, peers, peers, deep),
+            (in_place, peers, peers, deep),
             lag_s=job.copy_s + job.step_s + job.part / job.network,
             **in_memory,
         ),
         "in-memory erasure code": Played(
-            (own_disk, decoded, deep, deep), 0.0, job.copy_s + job.part / job.network, **in_memory
+            (in_place, decoded, deep, deep), 0.0, job.copy_s + job.part / job.network, **in_memory
         ),
-        "partial recovery": healed(mended, mended, mended),
+        "partial recovery": healed(held(mended), mended, mended),
         "embedding parity": Played(
-            (rebuilt, rebuilt, reload, reload), job.copy_s, job.write_s, 0.02
+            (held(rebuilt), rebuilt, reload, reload), job.copy_s, job.write_s, 0.02
         ),
         "partial experts": Played(
-            (After(BACK, job.restart_s + job.copy_s), deep, deep, deep),
+            (held(After(BACK, job.restart_s + job.copy_s)), deep, deep, deep),
             kept * job.copy_s,
             durable_lag_s=kept * job.write_s,
         ),
     }
     if job.replicas == 1:
         found["logging and replay"] = Played(
-            (replayed, replayed, reload, reload), job.copy_s, job.write_s, 0.01
+            (held(replayed), replayed, reload, reload), job.copy_s, job.write_s, 0.01
         )
         return found
     return found | {
-        "logging and replay": healed(copied, copied, reload),
+        "logging and replay": healed(held(copied), copied, reload),
         "just in time": healed(user, user, user),
-        "system-level just in time": healed(one_step(10.0 + job.peer_s), moved, moved),
-        "hot swap": healed(swapped, swapped, reload),
-        "replica restart": healed(absent, absent, absent),
-        "communicator edit": healed(edited, edited, reload),
-        "peer recovery": healed(one_step(150.0), one_step(150.0), reload),
-        "checkpointless": healed(one_step(120.0), one_step(120.0), reload),
+        "system-level just in time": healed(held(one_step(10.0 + job.peer_s)), moved, moved),
+        "hot swap": healed(held(swapped), held(swapped), reload),
+        "replica restart": healed(held(absent), *(held(absent, job.queue_s / job.replicas),) * 2),
+        "communicator edit": healed(held(edited), held(edited, job.queue_s / job.nodes), reload),
+        "peer recovery": healed(held(one_step(150.0)), one_step(150.0), reload),
+        "checkpointless": healed(held(one_step(120.0)), held(one_step(120.0)), reload),
     }
 
 
@@ -242,9 +250,13 @@ def played_ettr(
     per_s = job.nodes * PER_NODE_DAY / DAY_S
     shares = np.array(list(SHARES.values()))
     # the slower of two at the deeper of two levels
-    order = sorted(range(4), key=lambda i: (scheme.after[i].level, scheme.after[i].down_s))
+    waits = [job.queue_s * after.waits for after in scheme.after]
+    order = sorted(
+        range(4), key=lambda i: (scheme.after[i].level, waits[i] + scheme.after[i].down_s)
+    )
     place = np.argsort(order)
     down_s = np.array([scheme.after[i].down_s for i in order])
+    wait_s = np.array([waits[i] for i in order])
     levels = np.array([scheme.after[i].level for i in order])
     runs = Runs(scheme, interval_s, n_runs)
     start_clock = start_kept = np.zeros(n_runs)
@@ -258,7 +270,7 @@ def played_ettr(
         while down.size:
             until_s = rng.exponential(1 / per_s, down.size)
             needed_s = down_s[worst[down]]
-            runs.clock_s[down] += job.queue_s + np.minimum(until_s, needed_s)
+            runs.clock_s[down] += wait_s[worst[down]] + np.minimum(until_s, needed_s)
             down = down[until_s < needed_s]
             worst[down] = np.maximum(worst[down], place[rng.choice(4, down.size, p=shares)])
         runs.go_on(levels[worst], first)

@@ -36,14 +36,18 @@ def played_ettr(at: Levels, n_failures: int, rng: np.random.Generator) -> tuple[
         durable = max(durable, usable // n * n)
         first = last = at.kinds[rng.choice(len(rates), p=rates / rates.sum())]
         while True:
-            clock += at.queue_s
+            clock += at.queue_s * last.waits
             until_s = rng.exponential(1 / rates.sum())
             if until_s >= last.restart_s:
                 clock += last.restart_s
                 break
             clock += until_s
             other = at.kinds[rng.choice(len(rates), p=rates / rates.sum())]
-            last = max(last, other, key=lambda kind: (DEPTHS[kind.level], kind.restart_s))
+            last = max(
+                last,
+                other,
+                key=lambda kind: (DEPTHS[kind.level], at.queue_s * kind.waits + kind.restart_s),
+            )
         if last.level is SOFT:
             staleness_s = (place - light * length_s) * at.interval_s / length_s
             debts.append((place, first.lost_s + first.lost_staleness_share * staleness_s))
@@ -65,6 +69,13 @@ def kinds_of(*kinds: tuple[RecoveryLevel, float, float] | FailureKind) -> tuple[
 
 
 ALL = kinds_of((SOFT, 1e-3, 20), (LIGHT, 1e-3, 60), (DEEP, 2e-4, 200))
+HALF_WAIT = kinds_of(
+    FailureKind(SOFT, 1e-3, 100, lost_s=20, waits=False),
+    FailureKind(SOFT, 1e-3, 20, lost_s=20),
+    FailureKind(LIGHT, 4e-4, 300, waits=False),
+    FailureKind(LIGHT, 4e-4, 200),
+    FailureKind(DEEP, 1e-4, 300),
+)
 OWN = kinds_of(
     FailureKind(SOFT, 5e-4, 200, lost_s=20),
     FailureKind(SOFT, 1e-3, 10, lost_staleness_share=0.3),
@@ -87,6 +98,8 @@ OWN = kinds_of(
         Levels(60, 2, 0, 10, 5, 4, 200, ALL, 5),
         Levels(60, 2, 0, 30, 5, 0, 400, ALL),
         Levels(200, 2, 0, 20, 1, 0, 150, ALL),
+        # recoveries that wait and others that do not, at each level
+        Levels(200, 2, 0, 20, 3, 0, 150, HALF_WAIT, 150),
     ],
 )
 def test_closed_form_is_what_is_played(at: Levels) -> None:
@@ -108,7 +121,13 @@ RATES = st.floats(1e-300, 10.0) | st.just(0.0)
 TIMES = st.floats(0.0, 1e6)
 KINDS = st.lists(
     st.builds(
-        FailureKind, st.sampled_from(list(RecoveryLevel)), RATES, TIMES, TIMES, st.floats(0, 1)
+        FailureKind,
+        st.sampled_from(list(RecoveryLevel)),
+        RATES,
+        TIMES,
+        TIMES,
+        st.floats(0, 1),
+        st.booleans(),
     ),
     max_size=4,
 ).map(tuple)

@@ -252,12 +252,57 @@ class TestPaperForm:
             assert f"{exact:.3f}" in caution
 
 
-@pytest.mark.parametrize("queue", [(), ("--queue", "1h")])
-def test_a_queue_after_every_failure_is_stated_with_the_schemes(queue: tuple[str, ...]) -> None:
-    job = ("--state-bytes", "1TB", "--step", "10s", "--bandwidth", "100GB/s")
-    found = plan("--gpus", "64", *RATE, *job, *queue)
-    says = any("waits --queue after every failure" in one for one in found["assumptions"])
-    assert says == bool(queue)
+JOB = ("--state-bytes", "1TB", "--step", "10s", "--bandwidth", "100GB/s", "--replicas", "4")
+IN_PLACE = {
+    "process": {
+        "in-memory copies",
+        "in-memory erasure code",
+        "system-level just in time",
+        "hot swap",
+        "checkpointless",
+        "replica restart",
+        "communicator edit",
+        "peer recovery",
+        "logging and replay",
+        "partial recovery",
+        "embedding parity",
+        "partial experts",
+    },
+    # a standby node is at hand
+    "node": {"hot swap", "checkpointless"},
+    "rack": set(),
+    "job": set(),
+}
+
+
+class TestQueue:
+    @staticmethod
+    def ettr_by_scheme(fails: str, *queue: str) -> dict[str, float]:
+        found = plan(
+            *("--gpus", "4096", *RATE, *JOB, "--embedding-share", "0.5", "--expert-share", "0.5"),
+            *("--failure-shares", f"{fails}=1", *queue),
+        )
+        return {one["name"]: one["ettr"]["estimate"] for one in found["schemes"] if one["usable"]}
+
+    @pytest.mark.parametrize("fails", list(IN_PLACE))
+    def test_only_recoveries_that_wait_for_something_are_charged(self, fails: str) -> None:
+        at_once, queued = self.ettr_by_scheme(fails), self.ettr_by_scheme(fails, "--queue", "1h")
+        assert IN_PLACE[fails] == {
+            name for name, ettr in at_once.items() if queued[name] == pytest.approx(ettr, rel=1e-9)
+        }
+
+    def test_a_recovery_that_trains_on_loses_the_absent_part(self) -> None:
+        at_once, queued = self.ettr_by_scheme("node"), self.ettr_by_scheme("node", "--queue", "1h")
+        per_s = 512 * 6.5e-3 / 86400
+        for name, absent_share in (("replica restart", 1 / 4), ("communicator edit", 1 / 512)):
+            assert 1 - queued[name] / at_once[name] == pytest.approx(
+                per_s * 3600 * absent_share, rel=0.05
+            )
+
+    @pytest.mark.parametrize("queue", [(), ("--queue", "1h")])
+    def test_who_waits_is_stated_with_the_schemes(self, queue: tuple[str, ...]) -> None:
+        found = plan("--gpus", "64", *RATE, *JOB, *queue)
+        assert any("--queue counts where" in one for one in found["assumptions"]) == bool(queue)
 
 
 class TestTwoPlans:
@@ -355,3 +400,34 @@ def test_the_interval_of_a_budget_follows_the_size() -> None:
     held = deadline_plan(RUN, replace(budget, keep_interval=True)).smallest
     assert held is not None
     assert held.interval_s == RUN.interval_s
+
+
+class TestDurablePeriod:
+    @staticmethod
+    def plan_with(*given: str) -> dict[str, Any]:
+        storage = ("--step", "10s", "--bandwidth", "20GB/s", "--host-memory", "10TB")
+        return plan("--gpus", "4096", *RATE, *storage, *given)
+
+    def test_it_is_a_whole_number_of_intervals_and_the_plan_says_which(self) -> None:
+        # a copy takes 1,000 s at 100 MB/s, so that intervals are long
+        slow = ("--state-bytes", "51.2TB", "--device", "100MB/s", "--durable-every", "100min")
+        found = self.plan_with(*slow)
+        (copies,) = (one for one in found["schemes"] if one["name"] == "in-memory copies")
+        intervals = copies["durable_every_s"] / copies["interval_s"]
+        assert intervals == pytest.approx(round(intervals)) == round(6000 / copies["interval_s"])
+        assert copies["durable_every_s"] != pytest.approx(6000, rel=0.005)
+        (note,) = (one for one in found["assumptions"] if one.startswith("--durable-every 1.67 h"))
+        assert "whole number of checkpoint intervals" in note
+        assert "in-memory copies" in note
+
+    def test_none_overtakes_its_own_write(self) -> None:
+        found = self.plan_with("--state-bytes", "100TB", "--durable-every", "1h")
+        assert any("a durable checkpoint takes 1.39 h to write" in x for x in found["assumptions"])
+
+    def test_nothing_is_said_where_it_is_as_asked(self) -> None:
+        found = self.plan_with("--state-bytes", "1TB", "--durable-every", "1h")
+        assert not any("--durable-every" in one for one in found["assumptions"])
+        assert {one["name"] for one in found["schemes"] if one["durable_every_s"] is not None} == {
+            "in-memory copies",
+            "in-memory erasure code",
+        }

@@ -112,10 +112,10 @@ def test_costs_of_memory_and_storage() -> None:
 def test_one_formula_joins_rollback_and_iteration_cost() -> None:
     # with ι as dear as the staleness itself, partial recovery loses what a rollback loses
     interval_s = 600.0
-    rollback = lost_by_domain_s(Asynchronous().terms(JOB), interval_s)[Domain.NODE]
+    rollback = lost_by_domain_s(Asynchronous().terms(JOB), JOB, interval_s)[Domain.NODE]
     for share in (0.05, 0.3, 1.0):
         terms = PartialRecovery(iteration_cost_share=share).terms(JOB)
-        lost = lost_by_domain_s(terms, interval_s)[Domain.NODE]
+        lost = lost_by_domain_s(terms, JOB, interval_s)[Domain.NODE]
         assert lost == pytest.approx(share * rollback)
         assert lost == pytest.approx(share * (interval_s / 2 + JOB.persist_s))
 

@@ -46,6 +46,7 @@ def times(terms: Terms) -> dict[str, float]:
     for domain, response in terms.responses.items():
         found[f"restart_s of {domain}"] = response.restart_s
         found[f"lost_s of {domain}"] = response.lost_s
+        found[f"absent_share of {domain}"] = response.absent_share
     return found
 
 
@@ -61,6 +62,7 @@ def choices(terms: Terms) -> dict[str, object]:
     for domain, response in terms.responses.items():
         found[f"level of {domain}"] = response.level
         found[f"lost_staleness_share of {domain}"] = response.lost_staleness_share
+        found[f"waits of {domain}"] = response.waits
     return found
 
 
@@ -148,5 +150,5 @@ def test_the_page_knows_every_number_of_the_terms() -> None:
     assert {field.name for field in fields(Terms)} == known | {
         name for name in times(terms) if " of " not in name
     }
-    of_response = {"level", "restart_s", "lost_s", "lost_staleness_share"}
+    of_response = {"level", "restart_s", "lost_s", "lost_staleness_share", "waits", "absent_share"}
     assert {field.name for field in fields(terms.responses[Domain.NODE])} == of_response

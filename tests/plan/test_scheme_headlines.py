@@ -65,7 +65,7 @@ def test_cpr_without_repeated_work() -> None:
 def test_scar_s_saving_is_one_less_its_iteration_cost(share: float, saved: float) -> None:
     job = JobShape(n_nodes=64, state_bytes=1e12, step_s=1.0, storage_bytes_per_s=100e9)
     lost = [
-        lost_by_domain_s(scheme.terms(job), 600.0)[Domain.NODE]
+        lost_by_domain_s(scheme.terms(job), job, 600.0)[Domain.NODE]
         for scheme in (Asynchronous(), PartialRecovery(share))
     ]
     assert 100 * (1 - lost[1] / lost[0]) == pytest.approx(saved)
@@ -125,7 +125,7 @@ def test_gemini_s_recovery() -> None:
     def wasted_s(scheme: Scheme, interval_s: float) -> float:
         terms = scheme.terms(job)
         load_s = terms.responses[Domain.NODE].restart_s - job.restart_s
-        return lost_by_domain_s(terms, interval_s)[Domain.NODE] + load_s
+        return lost_by_domain_s(terms, job, interval_s)[Domain.NODE] + load_s
 
     stored, in_memory = wasted_s(Asynchronous(), 480.0), wasted_s(MemoryCopies(), 62.0)
     assert (stored, in_memory) == (pytest.approx(1200.0), printed("97"))

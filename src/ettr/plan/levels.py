@@ -3,8 +3,8 @@
 A failure recovers to one of three levels. *Soft*: training goes on where it was, and some work may
 have to be made good. *Light*: training goes back to the last light checkpoint that can be used.
 *Deep*: to the last durable one, taken with every n-th light one. Any failure may strike whenever
-the run holds its nodes, in a recovery too, which then starts again as the slower of the two at the
-deeper of the two levels.
+the run holds its nodes, in a recovery too, which then starts again as the slower of the two, its
+wait included, at the deeper of the two levels.
 """
 
 import math
@@ -35,6 +35,7 @@ class FailureKind:
         lost_s: For soft failures: work to be made good.
         lost_staleness_share: For soft failures: work to be made good, as a share of the work since
             the last usable light checkpoint.
+        waits: Whether the run waits before its recovery, for the scheduler or for a node.
     """
 
     level: RecoveryLevel
@@ -42,6 +43,7 @@ class FailureKind:
     restart_s: float = 0.0
     lost_s: float = 0.0
     lost_staleness_share: float = 0.0
+    waits: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ class Levels:
         durable_stall_s: Training stops so long for each durable one, in addition.
         durable_lag_s: From its stall until it can be used; not before the light one can.
         kinds: Of failures.
-        queue_s: Mean wait after each failure; nothing fails meanwhile.
+        queue_s: Mean wait of the recoveries that wait; nothing fails meanwhile.
     """
 
     interval_s: float
@@ -186,10 +188,14 @@ def _folded(at: Levels) -> _Failures:
 
     **Source**: first-step analysis over the kinds, the slowest of the deepest first.
     """
+
+    def wait_s(kind: FailureKind) -> float:
+        return at.queue_s if kind.waits else 0.0
+
     # a kind that never strikes would only order the others
     kinds = sorted(
         (kind for kind in at.kinds if kind.per_s > 0),
-        key=lambda kind: (_DEPTH[kind.level], kind.restart_s),
+        key=lambda kind: (_DEPTH[kind.level], wait_s(kind) + kind.restart_s),
     )
     total = sum(kind.per_s for kind in kinds)
     lost = stale = 0.0
@@ -204,7 +210,7 @@ def _folded(at: Levels) -> _Failures:
         if left <= 0:
             # it fails again before it ends, to the precision of a float
             return _Failures(0.0, 0.0, math.inf, 0.0, 0.0)
-        mean_s = (at.queue_s + fails / total + fails * later_s / total) / left
+        mean_s = (wait_s(kind) + fails / total + fails * later_s / total) / left
         ends_at = {
             level: (ends * (level is kind.level) + fails * later_per_level / total) / left
             for level, later_per_level in later.items()

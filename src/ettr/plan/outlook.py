@@ -22,6 +22,7 @@ from ettr.plan.questions import Answers, Questions, answers
 from ettr.plan.ranking import NodeRate, SchemeChoice, rank_by_shares, shown
 from ettr.plan.renewal import TimeShares, ettr_by_rate, exact_ettr, time_shares
 from ettr.plan.run import PlannedRun, RunShape, cautions
+from ettr.plan.scheme_notes import scheme_notes
 from ettr.plan.schemes import Domain, JobShape
 from ettr.plan.sensitivity import Sensitivity, sensitivities
 from ettr.plan.simulated import SimulatedRun
@@ -34,11 +35,6 @@ PER_NODE_DAYS = 1000.0
 """Failure rates are typed and printed per this many node-days."""
 
 _LARGE_LOST_SHARE = 0.4
-_QUEUED_ALWAYS = (
-    "Every scheme waits --queue after every failure: those that keep their nodes, such as "
-    "system-level just in time after a process failure or hot swap, do better than shown here if "
-    "only a new allocation waits."
-)
 
 
 class Evidence(Protocol):
@@ -291,7 +287,7 @@ def plan_run(
         job=job,
         domain_shares=domain_shares or rate.domain_shares,
         cautions=(*cautions(run), *_paper_errs(run), *_endless(run)),
-        assumptions=(*assumptions, *_scheme_assumptions(job, rate, domain_shares)),
+        assumptions=(*assumptions, *_of_schemes(job, schemes, rate, domain_shares)),
         answers=answers(run, ettr, asked or Questions(), best_planned=best_planned),
     )
 
@@ -398,25 +394,14 @@ def _endless(run: PlannedRun) -> tuple[str, ...]:
     )
 
 
-def _scheme_assumptions(
-    job: JobShape | None, rate: PlanningRate, domain_shares: dict[str, float] | None
+def _of_schemes(
+    job: JobShape | None,
+    schemes: Sequence[SchemeChoice],
+    rate: PlanningRate,
+    shares: dict[str, float] | None,
 ) -> tuple[str, ...]:
-    """Assumptions behind the ranking of schemes, a sentence each; empty without a job."""
     if job is None:
         return ()
-    machines = (
-        f"For the schemes a node sends {job.network_bytes_per_s / 1e9:g} GB/s to its peers, copies "
-        f"{job.device_bytes_per_s / 1e9:g} GB/s to its memory and has {job.host_bytes / 1e9:g} GB "
-        "of it for checkpoints (--network, --device, --host-memory)."
-    )
-    always = (machines,) if not job.queue_s else (machines, _QUEUED_ALWAYS)
-    if domain_shares is not None:
-        return always
-    share = rate.blamed_share
-    return (
-        *always,
-        "Every failure is assumed to take down one node (--failure-shares changes that)."
-        if share is None
-        else f"{100 * share:.0f} % of failures blame a node; the others are assumed to take down "
-        "the whole job (--failure-shares changes that).",
+    return scheme_notes(
+        job, schemes, blamed_share=rate.blamed_share, shares_given=shares is not None
     )

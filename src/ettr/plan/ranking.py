@@ -10,6 +10,7 @@ from ettr.plan.levels import Levels, best_levels, levels_ettr
 from ettr.plan.run import spell
 from ettr.plan.schemes import SCHEMES, Domain, JobShape, Scheme, Terms, terms_for
 from ettr.plan.schemes.levels_of_terms import (
+    durable_every_s,
     expected_lost_s,
     levels_of,
     longest_interval_s,
@@ -82,7 +83,7 @@ def _ranked(scheme: Scheme, job: JobShape, per_day: FailuresPerDay) -> Ranked:
         longest_interval_s(terms),
     )
     low, high = (levels_ettr(levels_of(terms, job, at, interval_s)) for at in (at_high, at_low))
-    lost = lost_by_domain_s(terms, interval_s)
+    lost = lost_by_domain_s(terms, job, interval_s)
     mean_lost_s = expected_lost_s(lost, at_estimate)
     return Ranked(
         scheme,
@@ -114,7 +115,11 @@ def _why(scheme: Scheme, terms: Terms, at: Levels, lost_s: float, ettr: float) -
 
 @dataclass(frozen=True, slots=True)
 class SchemeChoice:
-    """A scheme as a plan shows it: what it gives a job, what it needs, and why."""
+    """A scheme as a plan shows it: what it gives a job, what it needs, and why.
+
+    `durable_every_s` is the productive time between durable checkpoints, for a scheme that takes
+    them apart from the others: whole intervals, as near as can be to the period asked for.
+    """
 
     name: str
     source: str
@@ -124,6 +129,7 @@ class SchemeChoice:
     interval_s: float | None
     stall_s: float
     lost_s: float | None
+    durable_every_s: float | None
     survives: tuple[str, ...]
     host_bytes: float
     storage_bytes: float
@@ -188,6 +194,7 @@ def shown(one: Ranked) -> SchemeChoice:
         interval_s=one.interval_s,
         stall_s=terms.stall_s,
         lost_s=one.lost_s,
+        durable_every_s=None if one.interval_s is None else durable_every_s(terms, one.interval_s),
         survives=tuple(str(domain) for domain in terms.survives),
         host_bytes=terms.host_bytes,
         storage_bytes=terms.storage_bytes,

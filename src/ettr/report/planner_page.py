@@ -103,6 +103,8 @@ def _scheme(scheme: Scheme, job: JobShape, shares: dict[str, float]) -> dict[str
                 "restart": _numbers(terms.restart_s[domain]),
                 "lost": _numbers(terms.lost_s[domain]),
                 "lost_staleness_share": response.lost_staleness_share,
+                "waits": response.waits,
+                "absent": _numbers(terms.absent_share[domain]),
             }
             for domain, response in terms.fixed.responses.items()
         ],

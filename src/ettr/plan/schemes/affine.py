@@ -40,6 +40,7 @@ class AffineTerms:
         host_bytes: Likewise.
         restart_s: Of the response to each failure.
         lost_s: Likewise.
+        absent_share: Likewise.
     """
 
     fixed: Terms
@@ -51,6 +52,7 @@ class AffineTerms:
     host_bytes: Affine
     restart_s: Mapping[Domain, Affine]
     lost_s: Mapping[Domain, Affine]
+    absent_share: Mapping[Domain, Affine]
 
     def at(self, job: JobShape) -> Terms:
         """The terms for the nodes and the restart time of `job`, all else as it was fitted."""
@@ -66,6 +68,8 @@ class AffineTerms:
                     value(self.restart_s[domain]),
                     value(self.lost_s[domain]),
                     response.lost_staleness_share,
+                    response.waits,
+                    value(self.absent_share[domain]),
                 )
                 for domain, response in self.fixed.responses.items()
             },
@@ -110,4 +114,5 @@ def affine_terms(scheme: Scheme, job: JobShape) -> AffineTerms:
         host_bytes=fitted(lambda terms: terms.host_bytes),
         restart_s={d: of_response(lambda one: one.restart_s, d) for d in Domain},
         lost_s={d: of_response(lambda one: one.lost_s, d) for d in Domain},
+        absent_share={d: of_response(lambda one: one.absent_share, d) for d in Domain},
     )

@@ -152,12 +152,18 @@ class Response:
         lost_s: Work to be made good, for soft failures, that does not depend on the interval.
         lost_staleness_share: Work to be made good, for soft failures, as a share of the work since
             the last checkpoint that can be used: half an interval and the lag, on average.
+        waits: Whether the job waits first: it goes back to the scheduler, or stands still until it
+            has another node. Not where it keeps its nodes, or has a standby one.
+        absent_share: For soft failures after which the others train on: share of the work that is
+            lost while a node is awaited.
     """
 
     level: RecoveryLevel
     restart_s: float
     lost_s: float = 0.0
     lost_staleness_share: float = 0.0
+    waits: bool = True
+    absent_share: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,10 +223,10 @@ class Scheme(ABC):
     Contract, which the planner page relies on (`ettr.plan.schemes.affine`) and which
     tests/plan/test_scheme_contract.py checks for every scheme of `SCHEMES`:
 
-    - Every time and `host_bytes` in `Terms` is c0 + c1 / n_nodes + c2 * restart_s, where the three
-      may depend on everything else in the job.
+    - Every time, `host_bytes` and `absent_share` in `Terms` is c0 + c1 / n_nodes + c2 * restart_s,
+      where the three may depend on everything else in the job.
     - `shortest_interval_s` is such a value, or one step if that is longer.
-    - All else (levels, slowdown, shares, `durable_period_s`, `min_nodes`, `storage_bytes`,
+    - All else (levels, waits, slowdown, shares, `durable_period_s`, `min_nodes`, `storage_bytes`,
       `obstacle`) depends on neither nodes nor restart.
 
     A scheme that needs another shape (the logarithm of the nodes, say) changes the page first.

@@ -25,5 +25,5 @@ class Checkpointless(Scheme):
 
     def terms(self, job: JobShape) -> Terms:
         """Terms of the scheme for `job`."""
-        recovered = Response(RecoveryLevel.SOFT, self.recovery_s, lost_s=job.step_s)
+        recovered = Response(RecoveryLevel.SOFT, self.recovery_s, lost_s=job.step_s, waits=False)
         return healing_terms(job, dict.fromkeys((Domain.PROCESS, Domain.NODE), recovered))

@@ -1,6 +1,6 @@
 """The lost node is cut out of the communicators, and the others take over its part."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ettr.plan.schemes.base import Domain, JobShape, RecoveryLevel, Response, Scheme, Terms
 from ettr.plan.schemes.replica_healing import healing_terms
@@ -23,7 +23,8 @@ class CommunicatorEdit(Scheme):
     assumptions = (
         "`edit_s` is the published bound, taken to hold at any size; `replan_s` is assumed; the "
         "part of the lost node comes from a replica at the network rate of one node; until a new "
-        "node joins, after --replace, the work of one node is lost; one step is repeated."
+        "node joins, after --queue and --replace, the work of one node is lost; one step is "
+        "repeated."
     )
     assumed = ("replan_s",)
 
@@ -33,5 +34,7 @@ class CommunicatorEdit(Scheme):
             RecoveryLevel.SOFT,
             self.replan_s + 2 * self.edit_s + job.fetch_s,
             lost_s=job.step_s + job.replace_s / job.n_nodes,
+            waits=False,
         )
-        return healing_terms(job, dict.fromkeys((Domain.PROCESS, Domain.NODE), edited))
+        awaiting = replace(edited, absent_share=1.0 / job.n_nodes)
+        return healing_terms(job, {Domain.PROCESS: edited, Domain.NODE: awaiting})

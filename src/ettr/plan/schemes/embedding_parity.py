@@ -1,6 +1,6 @@
 """Parity over the shards of embedding tables, kept up to date with every step."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ettr.plan.schemes.base import Domain, JobShape, RecoveryLevel, Response, Scheme, Terms
 
@@ -32,7 +32,7 @@ class EmbeddingParity(Scheme):
         tables = job.embedding_share * job.shard_bytes
         return Terms(
             responses={
-                Domain.PROCESS: rebuilt,
+                Domain.PROCESS: replace(rebuilt, waits=False),
                 Domain.NODE: rebuilt,
                 Domain.RACK: back,
                 Domain.JOB: back,

@@ -26,5 +26,7 @@ class HotSwap(Scheme):
 
     def terms(self, job: JobShape) -> Terms:
         """Terms of the scheme for `job`."""
-        swapped = Response(RecoveryLevel.SOFT, self.swap_s + job.fetch_s, lost_s=job.step_s)
+        swapped = Response(
+            RecoveryLevel.SOFT, self.swap_s + job.fetch_s, lost_s=job.step_s, waits=False
+        )
         return healing_terms(job, dict.fromkeys((Domain.PROCESS, Domain.NODE), swapped))

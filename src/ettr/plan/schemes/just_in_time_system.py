@@ -26,7 +26,9 @@ class JustInTimeSystem(Scheme):
 
     def terms(self, job: JobShape) -> Terms:
         """Terms of the scheme for `job`."""
-        in_place = Response(RecoveryLevel.SOFT, self.recover_s + job.fetch_s, lost_s=job.step_s)
+        in_place = Response(
+            RecoveryLevel.SOFT, self.recover_s + job.fetch_s, lost_s=job.step_s, waits=False
+        )
         moved = Response(
             RecoveryLevel.SOFT, job.replace_s + self.recover_s + job.fetch_s, lost_s=job.step_s
         )

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 
 from ettr.plan.levels import FailureKind, Levels, RecoveryLevel
-from ettr.plan.schemes.base import Domain, JobShape, Terms
+from ettr.plan.schemes.base import Domain, JobShape, Response, Terms
 from ettr.units import SECONDS_PER_DAY
 
 LONGEST_INTERVAL_S = 7 * SECONDS_PER_DAY
@@ -34,8 +34,9 @@ def levels_of(
                 response.level,
                 per_s.get(domain, 0.0),
                 response.restart_s,
-                response.lost_s,
+                _fixed_loss_s(response, job),
                 response.lost_staleness_share,
+                response.waits,
             )
             for domain, response in terms.responses.items()
         ),
@@ -43,9 +44,23 @@ def levels_of(
     )
 
 
+def _fixed_loss_s(response: Response, job: JobShape) -> float:
+    """Work to be made good whatever the interval: that of absent nodes included."""
+    return response.lost_s + response.absent_share * job.queue_s
+
+
 def n_light_per_durable(terms: Terms, interval_s: float) -> int:
     """Light checkpoints from one durable one to the next: the whole number nearest the period."""
     return max(1, math.floor(terms.durable_period_s / interval_s + 0.5))
+
+
+def durable_every_s(terms: Terms, interval_s: float) -> float | None:
+    """Productive time between durable checkpoints: the whole intervals nearest to their period.
+
+    None for a scheme that has no such period.
+    """
+    apart = terms.two_levels and terms.durable_period_s > 0
+    return n_light_per_durable(terms, interval_s) * interval_s if apart else None
 
 
 def longest_interval_s(terms: Terms) -> float:
@@ -53,7 +68,7 @@ def longest_interval_s(terms: Terms) -> float:
     return terms.durable_period_s or LONGEST_INTERVAL_S
 
 
-def lost_by_domain_s(terms: Terms, interval_s: float) -> dict[Domain, float]:
+def lost_by_domain_s(terms: Terms, job: JobShape, interval_s: float) -> dict[Domain, float]:
     """Expected work lost in a failure, by what failed: to first order, half of what is unsaved.
 
     **Source**: derived in docs/explanation/checkpoint-schemes.md.
@@ -63,7 +78,8 @@ def lost_by_domain_s(terms: Terms, interval_s: float) -> dict[Domain, float]:
     lost = {}
     for domain, response in terms.responses.items():
         if response.level is RecoveryLevel.SOFT:
-            lost[domain] = response.lost_s + response.lost_staleness_share * staleness_s
+            fixed_s = _fixed_loss_s(response, job)
+            lost[domain] = fixed_s + response.lost_staleness_share * staleness_s
         else:
             lost[domain] = staleness_s if response.level is RecoveryLevel.LIGHT else durable_s
     return lost

@@ -1,6 +1,6 @@
 """Traffic between stages is logged; only the lost part is computed again."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ettr.plan.schemes.base import Domain, JobShape, RecoveryLevel, Response, Scheme, Terms
 
@@ -42,7 +42,7 @@ class LoggingReplay(Scheme):
         log_bytes = job.logged_bytes_per_step * logged_s / job.step_s
         return Terms(
             responses={
-                Domain.PROCESS: repaired,
+                Domain.PROCESS: replace(repaired, waits=False),
                 Domain.NODE: repaired,
                 Domain.RACK: back,
                 Domain.JOB: back,

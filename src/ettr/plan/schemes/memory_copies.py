@@ -31,10 +31,12 @@ class MemoryCopies(Scheme):
         """Terms of the scheme for `job`."""
         send_s = (self.n_copies - 1) * job.shard_bytes / job.network_bytes_per_s
         from_memory = Response(RecoveryLevel.LIGHT, job.restart_s + job.fetch_s)
+        # the job keeps its nodes, whose memory is all that it needs
+        in_place = Response(RecoveryLevel.LIGHT, job.restart_s, waits=False)
         durable = Response(RecoveryLevel.DEEP, job.full_restart_s)
         return Terms(
             responses={
-                Domain.PROCESS: Response(RecoveryLevel.LIGHT, job.restart_s),
+                Domain.PROCESS: in_place,
                 Domain.NODE: from_memory if self.n_copies > 1 else durable,
                 Domain.RACK: from_memory if self.n_copies > 1 and self.spans_racks else durable,
                 Domain.JOB: durable,

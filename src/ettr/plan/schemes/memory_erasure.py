@@ -34,12 +34,14 @@ class MemoryErasure(Scheme):
         # the new node reads its group, and the replicas that it holds
         decode_bytes = (self.group_nodes - 2) * job.shard_bytes + job.held_bytes
         durable = Response(RecoveryLevel.DEEP, job.full_restart_s)
+        # the job keeps its nodes, whose memory is all that it needs
+        in_place = Response(RecoveryLevel.LIGHT, job.restart_s, waits=False)
         rebuilt = Response(
             RecoveryLevel.LIGHT, job.restart_s + decode_bytes / job.network_bytes_per_s
         )
         return Terms(
             responses={
-                Domain.PROCESS: Response(RecoveryLevel.LIGHT, job.restart_s),
+                Domain.PROCESS: in_place,
                 Domain.NODE: rebuilt,
                 Domain.RACK: rebuilt if self.spans_racks else durable,
                 Domain.JOB: durable,

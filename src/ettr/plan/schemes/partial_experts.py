@@ -27,7 +27,7 @@ class PartialExperts(Scheme):
         """Terms of the scheme for `job`."""
         share = 1.0 - job.expert_share * (1.0 - self.saved_share)
         write_s = share * job.write_alone_s
-        from_memory = Response(RecoveryLevel.LIGHT, job.restart_s + job.snapshot_s)
+        from_memory = Response(RecoveryLevel.LIGHT, job.restart_s + job.snapshot_s, waits=False)
         from_storage = Response(RecoveryLevel.DEEP, job.full_restart_s)
         return Terms(
             responses={

@@ -1,6 +1,6 @@
 """Only what was lost is restored; the others keep what they have learnt."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ettr.plan.schemes.base import Domain, JobShape, RecoveryLevel, Response, Scheme, Terms
 
@@ -38,6 +38,7 @@ class PartialRecovery(Scheme):
             lost_staleness_share=self.iteration_cost_share,
         )
         responses = dict.fromkeys((Domain.PROCESS, Domain.NODE, Domain.RACK), mended)
+        responses[Domain.PROCESS] = replace(mended, waits=False)
         responses[Domain.JOB] = Response(RecoveryLevel.LIGHT, job.full_restart_s)
         return Terms(
             responses=responses,

@@ -1,6 +1,6 @@
 """State from a peer and new communicators, in a time that does not grow with the job."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ettr.plan.schemes.base import Domain, JobShape, RecoveryLevel, Response, Scheme, Terms
 from ettr.plan.schemes.replica_healing import healing_terms
@@ -20,10 +20,12 @@ class PeerRecovery(Scheme):
     source = "FlashRecovery (150 s on 4,800 devices)"
     assumptions = (
         "The 150 s published hold at any size and state, as the paper claims constant time; one "
-        "step is repeated; the loss of a rack goes back to a checkpoint."
+        "step is repeated; for a lost node another is awaited; the loss of a rack goes back to a "
+        "checkpoint."
     )
 
     def terms(self, job: JobShape) -> Terms:
         """Terms of the scheme for `job`."""
         recovered = Response(RecoveryLevel.SOFT, self.recovery_s, lost_s=job.step_s)
-        return healing_terms(job, dict.fromkeys((Domain.PROCESS, Domain.NODE), recovered))
+        in_place = replace(recovered, waits=False)
+        return healing_terms(job, {Domain.PROCESS: in_place, Domain.NODE: recovered})

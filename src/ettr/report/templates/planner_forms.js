@@ -36,8 +36,9 @@ const forms = (function () {
 
   // failures with their recoveries folded in; null where a recovery never ends
   function folded(at) {
+    const wait = (kind) => kind.waits ? at.queue : 0, time = (kind) => wait(kind) + kind.restart;
     const kinds = at.kinds.filter((kind) => kind.rate > 0)
-      .sort((a, b) => DEPTH[a.level] - DEPTH[b.level] || a.restart - b.restart);
+      .sort((a, b) => DEPTH[a.level] - DEPTH[b.level] || time(a) - time(b));
     const total = kinds.reduce((sum, kind) => sum + kind.rate, 0);
     let lost = 0, stale = 0, laterRate = 0, laterTime = 0;
     const later = { soft: 0, light: 0, deep: 0 };
@@ -45,7 +46,7 @@ const forms = (function () {
       const ends = Math.exp(-total * kind.restart), fails = -Math.expm1(-total * kind.restart);
       const left = (laterRate + (total - laterRate) * ends) / total;
       if (!(left > 0)) { return null; }
-      const mean = (at.queue + fails / total + fails * laterTime / total) / left, endsAt = {};
+      const mean = (wait(kind) + fails / total + fails * laterTime / total) / left, endsAt = {};
       for (const level in later) {
         endsAt[level] = (ends * (level === kind.level) + fails * later[level] / total) / left;
       }
@@ -130,7 +131,8 @@ const forms = (function () {
       // on one node the loss of the node or of its rack is that of the job
       const as = s.nodes === 1 && (r.domain === "node" || r.domain === "rack") ? whole : r;
       return { level: as.level, rate: r.share * s.rate, restart: value(as.restart),
-        lost: value(as.lost), stale: as.lost_staleness_share };
+        lost: value(as.lost) + value(as.absent) * s.queue, stale: as.lost_staleness_share,
+        waits: as.waits };
     });
     return { interval, stall: value(scheme.stall), slowdown: scheme.slowdown, lag: value(scheme.lag),
       nLight: Math.max(1, Math.floor(scheme.durable_period_s / interval + 0.5)),
