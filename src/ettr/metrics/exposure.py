@@ -19,6 +19,7 @@ import ibis
 from ibis.expr.types import Table
 
 from ettr.metrics.instants import first_row
+from ettr.metrics.selected import counted
 from ettr.tables import ALLOCATIONS
 from ettr.tables.materialize import materialize
 from ettr.units import SECONDS_PER_HOUR
@@ -75,8 +76,8 @@ class Exposure:
 
     Attributes:
         by_attempt: One row an attempt, kept on the backend: `start`, `end`, `elapsed_s`, `n_nodes`,
-            `n_gpus` as in `attempts`, `named` (whether its nodes are) and `node_s`, node-seconds,
-            null where unknown.
+            `n_gpus` as in `attempts`, `belongs` (whether it counts as an attempt, or adds time
+            alone), `named` (whether its nodes are) and `node_s`, node-seconds, null where unknown.
         by_node: One row an attempt and node, as in `allocations`: `cluster`, `node`, `attempt_id`,
             `start`, `elapsed_s`, and `n_nodes`, 1. Of an attempt that names no nodes there is one
             row with `node` null and `n_nodes` its number of nodes.
@@ -105,6 +106,7 @@ def exposure(attempts: Table, allocations: Table) -> Exposure:
             "elapsed_s",
             "n_nodes",
             "n_gpus",
+            belongs=counted(joined),
             named=joined.held_s.notnull(),
             node_s=ibis.coalesce(joined.held_s, joined.elapsed_s * joined.n_nodes),
         )

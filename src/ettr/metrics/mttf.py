@@ -21,6 +21,7 @@ from ettr.metrics.confidences import FailuresByConfidence, failures_by_confidenc
 from ettr.metrics.instants import fetch, seconds_of
 from ettr.metrics.rates import PER_NODE_DAYS, EstimatedRate
 from ettr.metrics.run_progress import JobKey, with_cluster
+from ettr.metrics.selected import n_counted
 from ettr.metrics.sizes import (
     UNKNOWN_SIZE,
     SizeClass,
@@ -136,7 +137,7 @@ def _held_by_size(ran: ibis.Table, unit: SizeUnit) -> list[dict[str, float]]:
         ran.mutate(size_end=size_end(ran[unit.column]), run_s=ran["elapsed_s"].fill_null(0.0))
         .group_by("size_end")
         .aggregate(
-            lambda t: t.count().name("attempts"),
+            lambda t: n_counted(t).name("attempts"),
             lambda t: t["run_s"].sum().name("job_s"),
             lambda t: t["node_s"].sum().fill_null(0.0).name("node_s"),
         )

@@ -9,6 +9,7 @@ from enum import StrEnum
 import ibis
 
 from ettr.metrics.instants import first_row
+from ettr.metrics.selected import n_counted, node_share
 from ettr.metrics.status import share
 from ettr.units import SECONDS_PER_HOUR
 
@@ -120,12 +121,14 @@ def size_mix(attempts: ibis.Table, unit: SizeUnit = SizeUnit.GPUS) -> SizeMix:
     ran = attempts.filter(attempts["start"].notnull())
     elapsed_s = ran["elapsed_s"].fill_null(0.0)
     rows = (
-        ran.mutate(size_end=size_end(ran[unit.column]), run_s=elapsed_s)
+        ran.mutate(
+            size_end=size_end(ran[unit.column]), run_s=elapsed_s, held_s=elapsed_s * node_share(ran)
+        )
         .group_by("size_end")
         .aggregate(
-            lambda t: t.count().name("attempts"),
-            lambda t: (t["run_s"] * t["n_gpus"]).sum().fill_null(0.0).name("gpu_s"),
-            lambda t: (t["run_s"] * t["n_nodes"]).sum().fill_null(0.0).name("node_s"),
+            lambda t: n_counted(t).name("attempts"),
+            lambda t: (t["held_s"] * t["n_gpus"]).sum().fill_null(0.0).name("gpu_s"),
+            lambda t: (t["held_s"] * t["n_nodes"]).sum().fill_null(0.0).name("node_s"),
             lambda t: t["run_s"].sum().fill_null(0.0).name("job_s"),
         )
         .to_pyarrow()

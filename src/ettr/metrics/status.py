@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import ibis
 
+from ettr.metrics.selected import n_counted, node_share
 from ettr.units import SECONDS_PER_HOUR
 
 
@@ -31,13 +32,13 @@ class StatusMix:
 
 def status_mix(attempts: ibis.Table) -> StatusMix:
     """Attempts, GPU-hours and node-hours by state; states not ended yet stand as they are."""
-    elapsed_s = attempts["elapsed_s"].fill_null(0.0)
+    held_s = attempts["elapsed_s"].fill_null(0.0) * node_share(attempts)
     rows = (
         attempts.group_by("state")
         .aggregate(
-            attempts=attempts.count(),
-            gpu_s=(elapsed_s * attempts["n_gpus"]).sum().fill_null(0.0),
-            node_s=(elapsed_s * attempts["n_nodes"]).sum().fill_null(0.0),
+            attempts=n_counted(attempts),
+            gpu_s=(held_s * attempts["n_gpus"]).sum().fill_null(0.0),
+            node_s=(held_s * attempts["n_nodes"]).sum().fill_null(0.0),
         )
         .to_pyarrow()
         .to_pylist()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import ibis
 
 from ettr.metrics.instants import first_row
+from ettr.metrics.selected import counted, n_counted, node_share
 from ettr.units import SECONDS_PER_HOUR
 
 
@@ -44,7 +45,7 @@ def totals(attempts: ibis.Table, accounted: ibis.Table | None = None) -> Totals:
     parts = attempts if accounted is None else accounted
     # one that never ran has no hours whatever it would have held
     parts = parts.filter(parts["elapsed_s"] > 0)
-    run_s = parts["elapsed_s"]
+    run_s = parts["elapsed_s"] * node_share(parts)
     sums = parts.aggregate(
         ran=parts.count(),
         cpu_s=(run_s * parts["n_cpus"]).sum(),
@@ -52,12 +53,15 @@ def totals(attempts: ibis.Table, accounted: ibis.Table | None = None) -> Totals:
         gpu_s=(run_s * parts["n_gpus"]).sum(),
     )
     jobs = (
-        attempts.filter(~never_ran).select("cluster", "job_id", "user", "name").distinct().count()
+        attempts.filter(~never_ran & counted(attempts))
+        .select("cluster", "job_id", "user", "name")
+        .distinct()
+        .count()
     )
     row = first_row(sums)
     return Totals(
         jobs=int(jobs.to_pyarrow().as_py()),
-        attempts=int(attempts.count().to_pyarrow().as_py()),
+        attempts=int(n_counted(attempts).to_pyarrow().as_py()),
         cpu_hours=_hours(row["cpu_s"], row["ran"]),
         node_hours=_hours(row["node_s"], row["ran"]),
         gpu_hours=_hours(row["gpu_s"], row["ran"]),

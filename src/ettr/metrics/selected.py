@@ -1,0 +1,220 @@
+"""The rows that a selection is about: what ran, clipped at the ends of the period, and what ended.
+
+Hours belong to the period in which they ran, to the microsecond. An attempt, with its end and all
+that it lost, belongs to the period in which it ended; one that is still open to that of the end of
+the logs. So the parts of a partition of the rows add up to the whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import ibis
+from ibis.expr.types import (
+    BooleanValue,
+    FloatingValue,
+    IntegerScalar,
+    IntegerValue,
+    NumericValue,
+    Table,
+    TimestampValue,
+)
+
+from ettr.selection import Selection
+from ettr.tables.ibis_time import epoch_us
+from ettr.units import MICROSECONDS_PER_SECOND
+
+BELONGS, NODE_SHARE = "belongs", "node_share"
+_MOMENT = "timestamp('UTC', 6)"
+
+
+@dataclass(frozen=True, slots=True)
+class SelectedJobs:
+    """What ran of a selection.
+
+    Attributes:
+        attempts: Those that ran or ended in the period, with `start`, `end`, `elapsed_s` and
+            `suspended_s` clipped to it. Added columns, where anything is left out: `belongs`,
+            whether it ended in the period, and `node_share`, the part of its nodes that is chosen.
+        allocations: The same attempts on the chosen nodes, clipped likewise.
+    """
+
+    attempts: Table
+    allocations: Table
+
+
+def counted(rows: Table) -> BooleanValue:
+    """Whether an attempt counts as one, rather than adding hours alone."""
+    return rows[BELONGS] if BELONGS in rows.columns else ibis.literal(True)
+
+
+def n_counted(rows: Table) -> IntegerScalar:
+    """How many attempts count as one."""
+    return rows[BELONGS].sum().fill_null(0) if BELONGS in rows.columns else rows.count()
+
+
+def node_share(rows: Table) -> NumericValue:
+    """The part of an attempt's nodes that is selected; its hours count so far."""
+    return rows[NODE_SHARE] if NODE_SHARE in rows.columns else ibis.literal(1.0)
+
+
+def selected_jobs(
+    attempts: Table, allocations: Table, nodes: Table, selection: Selection, logs_end: datetime
+) -> SelectedJobs:
+    """The attempts of a selection and the nodes that they held.
+
+    Args:
+        attempts: all attempts.
+        allocations: all allocations.
+        nodes: the inventory, which knows GPU types.
+        selection: which rows.
+        logs_end: when an attempt that is still open is taken to end.
+    """
+    if selection.is_everything:
+        return SelectedJobs(attempts, allocations)
+    chosen, held = of_jobs(attempts, selection), allocations
+    if selection.of_jobs:
+        held = held.semi_join(chosen, "attempt_id")
+    if selection.of_nodes:
+        held = on_nodes(held, nodes, selection)
+        chosen = chosen.inner_join(_shares(allocations, held), "attempt_id")
+    else:
+        chosen = chosen.mutate(**{NODE_SHARE: ibis.literal(1.0)})
+    if not selection.has_period:
+        return SelectedJobs(chosen.mutate(**{BELONGS: ibis.literal(True)}), held)
+    return SelectedJobs(
+        _clipped(chosen, selection, logs_end), _clipped(held, selection, logs_end).drop(BELONGS)
+    )
+
+
+def of_jobs(attempts: Table, selection: Selection) -> Table:
+    """The attempts of the selected partitions, accounts, users, QOS and clusters, at any time."""
+    for column, names in selection.of_jobs.items():
+        attempts = attempts.filter(attempts[column].isin(names).fill_null(False))
+    return attempts
+
+
+def on_nodes(rows: Table, nodes: Table, selection: Selection) -> Table:
+    """Rows with the columns `cluster` and `node`, of the chosen nodes alone."""
+    if selection.node:
+        rows = rows.filter(rows["node"].isin(selection.node).fill_null(False))
+    if selection.gpu_type:
+        typed = nodes.filter(nodes["gpu_type"].isin(selection.gpu_type).fill_null(False))
+        rows = rows.semi_join(typed.select("cluster", "node").distinct(), ["cluster", "node"])
+    return rows
+
+
+def in_period(time: TimestampValue, selection: Selection) -> BooleanValue:
+    """Whether a moment lies in the period: not before its start, and before its end."""
+    inside: BooleanValue = ibis.literal(True)
+    if selection.since is not None:
+        inside &= time >= _literal(selection.since)
+    if selection.until is not None:
+        inside &= time < _literal(selection.until)
+    return inside
+
+
+def selected_ends(
+    ends: Table, attempts: Table, allocations: Table, nodes: Table, selection: Selection
+) -> Table:
+    """The interruptions or failures of a selection, each whole in the period in which it ended.
+
+    Of chosen nodes it is the failures that blame one of them, or that blame no single node while
+    the job held no other; of interruptions, which blame none, those of jobs that ran there.
+
+    Args:
+        ends: rows of `interruptions`, `failures`, or of the endings behind them.
+        attempts: all attempts.
+        allocations: all allocations.
+        nodes: the inventory.
+        selection: which rows.
+    """
+    if selection.has_period:
+        ends = ends.filter(in_period(ends["end"], selection))
+    if selection.of_jobs:
+        ends = ends.semi_join(of_jobs(attempts, selection), "attempt_id")
+    if not selection.of_nodes:
+        return ends
+    shares = _shares(allocations, on_nodes(allocations, nodes, selection))
+    if "node" not in ends.columns:
+        return ends.semi_join(shares, "attempt_id")
+    blamed = on_nodes(ends, nodes, selection)
+    alone = shares.filter(shares[NODE_SHARE] == 1.0)
+    unblamed = ends.filter(ends["node"].isnull()).semi_join(alone, "attempt_id")
+    return ibis.union(*(rows.cast(ends.schema()) for rows in (blamed, unblamed)))
+
+
+def _shares(allocations: Table, held: Table) -> Table:
+    """By attempt, the part of its nodes that is held; attempts without any are left out."""
+    whole = allocations.group_by("attempt_id").aggregate(lambda t: t.count().name("n_all"))
+    some = held.group_by("attempt_id").aggregate(lambda t: t.count().name("n_some"))
+    met = some.inner_join(whole, "attempt_id")
+    return met.select(
+        "attempt_id", **{NODE_SHARE: met["n_some"].cast("float64") / met["n_all"].cast("float64")}
+    )
+
+
+def _clipped(rows: Table, selection: Selection, logs_end: datetime) -> Table:
+    """Attempts or allocations with the time that they ran within the period."""
+    suspended = "suspended_s" in rows.columns
+    begin_us = epoch_us(rows["start"])
+    ran_s = rows["elapsed_s"]
+    if suspended:
+        ran_s = ran_s + rows["suspended_s"].fill_null(0.0)
+    open_us = begin_us + (ran_s * MICROSECONDS_PER_SECOND).round().cast("int64")
+    timed = rows.mutate(
+        begin_us=begin_us,
+        finish_us=epoch_us(rows["end"]).fill_null(open_us),
+        **{BELONGS: in_period(rows["end"].fill_null(_literal(logs_end)), selection)},
+    )
+    timed = timed.mutate(
+        inside_us=ibis.greatest(
+            _least_us(timed["finish_us"], selection.until)
+            - _greatest_us(timed["begin_us"], selection.since),
+            0,
+        ).fill_null(0)
+    )
+    some = timed.filter(timed[BELONGS] | (timed["inside_us"] > 0))
+    share = _inside_share(some)
+    parts = {"elapsed_s": some["elapsed_s"] * share}
+    if suspended:
+        parts["suspended_s"] = some["suspended_s"] * share
+    if selection.since is not None:
+        # least: one that ended at the very start of the period
+        parts["start"] = ibis.greatest(some["start"], _literal(selection.since))
+        parts["start"] = ibis.cases(
+            (some["start"].isnull(), ibis.null(_MOMENT)), else_=parts["start"]
+        )
+    if selection.until is not None:
+        until = _literal(selection.until)
+        over = some["finish_us"] > _us_of(selection.until)
+        parts["end"] = ibis.cases((over.fill_null(False), until), else_=some["end"])
+    return some.mutate(**parts).drop("begin_us", "finish_us", "inside_us")
+
+
+def _inside_share(rows: Table) -> FloatingValue:
+    """The part of an attempt's time that lies in the period; of a moment, all or nothing."""
+    span_us = (rows["finish_us"] - rows["begin_us"]).cast("float64")
+    return ibis.cases(
+        ((span_us > 0).fill_null(False), rows["inside_us"].cast("float64") / span_us),
+        (rows[BELONGS], 1.0),
+        else_=0.0,
+    )
+
+
+def _us_of(moment: datetime) -> int:
+    """Microseconds from 1970 to a moment with a zone."""
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
+def _least_us(value: IntegerValue, until: datetime | None) -> IntegerValue:
+    return value if until is None else ibis.least(value, _us_of(until))
+
+
+def _greatest_us(value: IntegerValue, since: datetime | None) -> IntegerValue:
+    return value if since is None else ibis.greatest(value, _us_of(since))
+
+
+def _literal(moment: datetime) -> TimestampValue:
+    return ibis.literal(moment, type=_MOMENT)

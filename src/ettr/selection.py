@@ -1,0 +1,95 @@
+"""Which rows an answer is about: a period, and jobs and nodes by name.
+
+Evidence is always read whole: a selection picks failures and exposure, and never changes a verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from ettr.errors import UsageError
+
+JOB_COLUMNS = ("partition", "account", "user", "qos", "cluster")
+"""The filters that are columns of `attempts`."""
+_LABELS = {"gpu_type": "GPU type", "qos": "QOS"}
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The rows that an answer is about; what is not given does not restrict.
+
+    Several names of one filter are alternatives, several filters must all hold.
+
+    Attributes:
+        since: Start of the period, which belongs to it; with a zone.
+        until: End of the period, which does not belong to it; with a zone.
+        partition: Of the job; likewise account, user, qos and cluster.
+        node: Nodes on which time counts and which failures blame.
+        gpu_type: The same by the GPU type that the inventory gives to a node.
+
+    Raises:
+        UsageError: a time without a zone, or a period that ends before it begins.
+    """
+
+    since: datetime | None = None
+    until: datetime | None = None
+    partition: tuple[str, ...] = ()
+    account: tuple[str, ...] = ()
+    user: tuple[str, ...] = ()
+    qos: tuple[str, ...] = ()
+    cluster: tuple[str, ...] = ()
+    node: tuple[str, ...] = ()
+    gpu_type: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("since", "until"):
+            moment = getattr(self, name)
+            if moment is not None and moment.tzinfo is None:
+                raise UsageError(f"{name} {moment}: has no zone; give one, such as tzinfo=UTC")
+        if self.since is not None and self.until is not None and self.since >= self.until:
+            raise UsageError(
+                f"the period from {_utc(self.since)} until {_utc(self.until)} holds no time; give "
+                "an end later than the start"
+            )
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether nothing is left out."""
+        return not (self.has_period or self.of_jobs or self.of_nodes)
+
+    @property
+    def has_period(self) -> bool:
+        """Whether a start or an end is given."""
+        return self.since is not None or self.until is not None
+
+    @property
+    def of_jobs(self) -> dict[str, tuple[str, ...]]:
+        """The filters by columns of `attempts` that are given, with their names."""
+        return {name: getattr(self, name) for name in JOB_COLUMNS if getattr(self, name)}
+
+    @property
+    def of_nodes(self) -> bool:
+        """Whether nodes are chosen, by name or by GPU type."""
+        return bool(self.node or self.gpu_type)
+
+    @property
+    def words(self) -> str:
+        """What is selected, in words; empty for everything."""
+        return ", ".join(self._words())
+
+    def _words(self) -> Iterator[str]:
+        if self.since is not None:
+            yield f"from {_utc(self.since)} UTC"
+        if self.until is not None:
+            yield f"until before {_utc(self.until)} UTC"
+        for name in (*JOB_COLUMNS, "node", "gpu_type"):
+            if names := getattr(self, name):
+                yield f"{_LABELS.get(name, name)} {' or '.join(names)}"
+
+
+def _utc(moment: datetime) -> str:
+    """The moment in UTC, no more precise than it is."""
+    text = moment.astimezone(UTC).replace(tzinfo=None).isoformat(" ")
+    return text.removesuffix(" 00:00:00")
