@@ -208,3 +208,24 @@ def test_entries_that_are_damaged_are_named(tmp_path: Path) -> None:
     path.write_bytes(b'{"job_name": "\xff\xfe"}\n')
     with pytest.raises(SourceError, match="it is no UTF-8 text"):
         read_google_goodput_file(path)
+
+
+@pytest.mark.parametrize("every", [1, 10])
+def test_entries_of_every_tenth_step_give_the_goodput_of_all(every: int) -> None:
+    """1,000 steps of a second after 100 s of starting; 20 s of a stall within step 500."""
+    entries = [{"job_name": "j", "job_start_time": 0.0}]
+    for step in range(0, 1000, every):
+        late = 20.0 if step > 500 else 0.0
+        entries.append(
+            {"job_name": "j", "step_start_time": 100.0 + step + late, "step_count": step}
+        )
+        if step == 500:
+            for end, time_s in (("start", 600.5), ("end", 620.5)):
+                entries.append({"custom_badput_event_type": "hang", "job_name": "j"})
+                entries[-1][f"custom_badput_event_{end}_time"] = time_s
+    entries.append({"job_name": "j", "job_end_time": 1120.0})
+    split = goodput_of_events(read_google_goodput(entries))
+    assert (split.productive_s, split.stall_s, split.restart_s) == (1000.0, 20.0, 100.0)
+    assert split.productive_low_s == 1000.0
+    # Before the first entry nothing but the time of the start is left for steps.
+    assert split.productive_high_s == 1000.0 if every == 1 else split.productive_high_s <= 1100.0

@@ -31,7 +31,8 @@ class ScheduledSplit:
     rest: waits for a failure to be noticed, gaps in the record.
 
     `productive_low_h` and `productive_high_h` bound the productive time. `at_risk_h` is the part of
-    `productive_h` that a failure of a run that still goes on would lose.
+    `productive_h` that a failure of a run that still goes on would lose. `unrecorded_steps` ran, as
+    later numbers show, and have no line.
     """
 
     productive_h: float
@@ -46,6 +47,7 @@ class ScheduledSplit:
     productive_low_h: float
     productive_high_h: float
     at_risk_h: float
+    unrecorded_steps: int
 
     @property
     def scheduled_h(self) -> float:
@@ -181,4 +183,5 @@ def _in_hours(split: WallClockSplit) -> ScheduledSplit:
         productive_low_h=split.productive_low_us / _US_PER_HOUR,
         productive_high_h=split.productive_high_us / _US_PER_HOUR,
         at_risk_h=split.at_risk_us / _US_PER_HOUR,
+        unrecorded_steps=split.unrecorded_steps,
     )

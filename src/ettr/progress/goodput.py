@@ -30,10 +30,10 @@ class GoodputSplit:
     before the very first step.
 
     `productive_low_s` and `productive_high_s` bound the productive time; they are equal to it where
-    every step has a duration, no two overlap, and the record says what was saved. `unlogged_s` of
-    `restart_s` may have been finished steps that were redone: a log of Google's does not say of the
-    step in flight at a disruption. The counts at the end say what was odd about the record, as in
-    `WallClockSplit`.
+    every step has a line with a duration, no two overlap, and the record says what was saved.
+    `unlogged_s` of `restart_s` may have been finished steps that were redone: a log of Google's
+    does not say of the step in flight at a disruption. The counts at the end say what was odd about
+    the record, as in `WallClockSplit`.
     """
 
     wall_s: float
@@ -54,6 +54,7 @@ class GoodputSplit:
     steps: int
     redone_steps: int
     unsaved_steps: int
+    unrecorded_steps: int
     saves: int
     restores: int
     restarts: int

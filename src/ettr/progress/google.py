@@ -2,7 +2,8 @@
 
 Its entries are dictionaries that mark moments: a job's start and end, the start of each step, begin
 and end of initialisation, preparation, data loading and of events that the user names. A step is
-done when the next one starts, or the job ends.
+done when the next one starts, or the job ends; where entries of steps are missing (every tenth is
+logged), all of them are done when the next entry starts.
 
 The log does not say whether the step in flight at a disruption was finished. If the next job goes
 on behind it, it was; it is then taken to have lasted as long as the step before it. Else its time
@@ -66,15 +67,16 @@ class _Walk:
         else:
             yield event
 
-    def finish_step(self, time_s: float) -> Iterator[ProgressEvent]:
+    def finish_step(self, time_s: float, last: int | None = None) -> Iterator[ProgressEvent]:
+        """The step in flight is over, with those up to `last` that have no entry of their own."""
         if self.step is None:
             return
         (number, begin_s), self.step = self.step, None
-        self.reached = number
+        self.reached = number if last is None else last
         # Where the clock was set back within a step, its length is not known.
         length_s = time_s - begin_s if time_s >= begin_s else None
         if length_s is not None:
-            self.lengths_s.append(length_s)
+            self.lengths_s.append(length_s / (self.reached - number + 1))
         yield self.event("step", time_s, length_s)
 
     def start_job(self, time_s: float) -> Iterator[ProgressEvent]:
@@ -184,8 +186,8 @@ def _events_of(walk: _Walk, entry: dict[str, Any]) -> Iterator[ProgressEvent]:
     elif "step_start_time" in entry:
         time_s, number = _time_s(entry, "step_start_time"), _step_of(entry)
         yield from walk.settle_cut(number)
-        if walk.step is not None and number == walk.step[0] + 1:
-            yield from walk.finish_step(time_s)
+        if walk.step is not None and number > walk.step[0]:
+            yield from walk.finish_step(time_s, number - 1)
         walk.step = (number, time_s)
     elif "job_end_time" in entry:
         time_s = _time_s(entry, "job_end_time")

@@ -93,6 +93,12 @@ class KeptSteps:
         self._total_us -= lost_us
         return lost, lost_us
 
+    def durations_us(self) -> tuple[int, int]:
+        """The median and the longest of the steps with a duration; 0 where there are none."""
+        lines = zip(self._spent_us, self._represents, strict=True)
+        timed = sorted(spent_us for spent_us, count in lines if spent_us and not count)
+        return (timed[len(timed) // 2], timed[-1]) if timed else (0, 0)
+
     def times(self, saved: int) -> tuple[StepTime, StepTime]:
         """Time of the steps up to `saved`, and of those above it."""
         place = bisect_right(self._numbers, saved)

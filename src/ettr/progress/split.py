@@ -4,6 +4,8 @@ There is one definition, for a live run, for a file and for `ettr runs`:
 
 - An event takes the time that its duration covers, as far as no event before it took it; a save
   within a step thus splits the step, and durations that overlap count once.
+- Steps that ran without a line (every tenth is logged, or lines were lost) take time that no event
+  covers, as `ettr.progress.missing_steps` says; how much of it, is left open.
 - A step without a duration takes the time since the event before it. What the median pace of such
   steps does not bear out goes to `idle`, or to `restart` for the first step after a start.
 - Time that no event takes is `restart` before a `start` or `restart`, and from there (or from the
@@ -30,6 +32,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ettr.progress.kept_steps import KeptSteps, StepTime
+from ettr.progress.missing_steps import Gap, MissingSteps, MissingTimes
 from ettr.progress.timeline import FOREVER_US, AttemptTimeline, ScheduledAttempt
 
 _BEGINNINGS = ("start", "restart")
@@ -55,9 +58,12 @@ class WallClockSplit:
 
     The parts from `productive_us` to `idle_us` add up to `wall_us`. `productive_low_us` and
     `productive_high_us` bound the productive time where the record does not fix it: steps without
-    durations, durations that overlap, suspended time that may lie within steps, a record without
-    any save of a run that was interrupted. `at_risk_us` is what a failure now would lose of
+    a line or a duration, durations that overlap, suspended time that may lie within steps, a record
+    without any save of a run that was interrupted. `at_risk_us` is what a failure now would lose of
     `productive_us`, `first_start_us` the part of `restart_us` before the very first step.
+
+    `steps`, `redone_steps` and `unsaved_steps` count lines; `unrecorded_steps` ran without one, as
+    later numbers show.
 
     Events: `repeats` were there already, `out_of_order` came late and took only what was left,
     `clock_set_back` were dated before an event that they certainly followed; from there on all
@@ -82,6 +88,7 @@ class WallClockSplit:
     steps: int
     redone_steps: int
     unsaved_steps: int
+    unrecorded_steps: int
     steps_in_attempts: int
     saves: int
     restores: int
@@ -101,7 +108,9 @@ class WallClockSplitter:
     def __init__(self, attempts: Iterable[ScheduledAttempt] | None = None) -> None:
         self._timeline = None if attempts is None else AttemptTimeline(attempts)
         self._kept = KeptSteps()
-        self._saved = _NOTHING_SAVED
+        self._missing = MissingSteps()
+        self._idle_before_us = self._restart_before_us = 0
+        self._saved = self._reached = _NOTHING_SAVED
         self._saves = self._restores = 0
         self._position: int | None = None
         self._last_us = self._settled_us = -FOREVER_US
@@ -111,6 +120,7 @@ class WallClockSplitter:
         self._shift_us = self._overlap_us = 0
         self._first_start_us: int | None = None
         self._redone_us = self._redone_steps = self._restarts = self._steps_in_attempts = 0
+        self._unrecorded_steps = 0
         self._repeats = self._out_of_order = self._clock_set_back = 0
         self._beginning, self._ended = True, False
 
@@ -145,17 +155,23 @@ class WallClockSplitter:
         """Where the time went, up to the last event or the end of the last attempt."""
         complete = self._ended or state is RunState.COMPLETED
         lost = state is RunState.INTERRUPTED and not complete
-        saved, exposed = self._kept.times(_EVERYTHING_SAVED if complete else self._saved)
+        limit = _EVERYTHING_SAVED if complete else self._saved
+        saved, exposed = self._kept.times(limit)
         kept = exposed if not lost else StepTime()
-        productive_us = saved.typical_us + kept.typical_us
         saves_known = self._saves + self._restores > 0
         high_us = saved.claimed_us + (kept if saves_known else exposed).claimed_us
         closed = (
             self._timeline.closed(self._last_us) if self._timeline else AttemptTimeline.nothing()
         )
         spent, within_us = closed.spent_us, closed.suspended_in_steps_us
-        spent["restart"] += saved.start_up_us + exposed.start_up_us
+        missing = self._missing_times(limit, spent)
+        high_us += missing.saved.most_us
+        high_us += 0 if lost and saves_known else missing.exposed.most_us
+        spent["idle"] -= missing.idle_us
+        spent["restart"] += saved.start_up_us + exposed.start_up_us - missing.restart_us
         idle_us = saved.idle_us + exposed.idle_us
+        at_risk_us = kept.typical_us + (0 if lost else missing.exposed.likely_us)
+        productive_us = saved.typical_us + missing.saved.likely_us + at_risk_us
         # Suspended time for which no other time was left lies within steps, of whatever kind.
         from_idle_us = min(within_us, idle_us)
         from_steps_us = min(within_us - from_idle_us, productive_us)
@@ -163,8 +179,8 @@ class WallClockSplitter:
         return WallClockSplit(
             wall_us=closed.wall_us,
             productive_us=productive_us - from_steps_us,
-            redone_us=self._redone_us,
-            unsaved_us=exposed.typical_us - kept.typical_us,
+            redone_us=self._redone_us + missing.redone.likely_us,
+            unsaved_us=exposed.typical_us + missing.exposed.likely_us - at_risk_us,
             save_us=spent["save"],
             restore_us=spent["restore"],
             stall_us=spent["stall"],
@@ -173,12 +189,13 @@ class WallClockSplitter:
             idle_us=spent["idle"] + idle_us - from_idle_us,
             productive_low_us=max(low_us, 0),
             productive_high_us=high_us,
-            at_risk_us=kept.typical_us,
+            at_risk_us=at_risk_us,
             overlap_us=self._overlap_us,
-            first_start_us=self._first_start_us or 0,
+            first_start_us=max((self._first_start_us or 0) - missing.first_restart_us, 0),
             steps=saved.steps + kept.steps,
             redone_steps=self._redone_steps,
             unsaved_steps=exposed.steps - kept.steps,
+            unrecorded_steps=self._unrecorded_steps + missing.steps,
             steps_in_attempts=self._steps_in_attempts,
             saves=self._saves,
             restores=self._restores,
@@ -187,6 +204,20 @@ class WallClockSplitter:
             out_of_order=self._out_of_order,
             clock_set_back=self._clock_set_back,
         )
+
+    def _missing_times(self, saved: int, spent_us: dict[str, int]) -> MissingTimes:
+        """Time of the steps without a line, within what idle and restart time is left."""
+        known = [n for n in (self._kept.last, self._missing.last) if n is not None]
+        tail = None
+        if known and self._reached > max(known):
+            # A save or the end names steps after the last line.
+            count, (idle_us, _) = self._reached - max(known), self._free_us(spent_us)
+            tail = Gap(self._reached + 1, count, idle_us, 0)
+        if tail is None and not self._missing:
+            return MissingTimes()
+        usual_us, longest_us = self._kept.durations_us()
+        times = self._missing.times(saved, len(self._kept), usual_us, longest_us, tail)
+        return times.within(spent_us["idle"], spent_us["restart"])
 
     def _record_from(self, begin_us: int) -> AttemptTimeline:
         self._last_us = begin_us
@@ -224,6 +255,7 @@ class WallClockSplitter:
         self._out_of_order += 1
         if event == "step":
             self._kept.insert(step, 0)
+            self._missing.remove(step)
         elif event == "save":
             self._save(step)
         return None
@@ -244,21 +276,58 @@ class WallClockSplitter:
             last = kept.last
         starting = timeline.starting
         own_us = timeline.take_step(before_us, time_us, duration_us)
-        if self._first_start_us is None:
-            self._first_start_us = timeline.spent_us["restart"]
         if duration_us is not None:
             kept.append(step, own_us)
             # A step that began before the one before it was over: one of the two is wrong.
             self._overlap_us += max(self._settled_us - time_us + duration_us, 0)
+            if last is None or step > last + 1:
+                self._miss_before(timeline, step, last)
         else:
-            since = self._position
-            if since is None or since >= step:
-                since = last
-            elif last is not None:
-                since = max(since, last)
+            since = self._since(step, last)
             kept.append_line(step, own_us, since, starting=starting)
+            if since is not None and not starting:
+                self._unrecorded_steps += step - since - 1
+        spent_us = timeline.spent_us
+        self._idle_before_us, self._restart_before_us = spent_us["idle"], spent_us["restart"]
+        if self._first_start_us is None:
+            self._first_start_us = spent_us["restart"]
         self._steps_in_attempts += timeline.holds(time_us)
         self._position, self._beginning, self._ended = None, False, False
+
+    def _since(self, step: int, last: int | None) -> int | None:
+        """The number that the steps before a line follow; None where it is not known."""
+        since = self._position
+        if since is None or since >= step:
+            return last
+        return since if last is None else max(since, last)
+
+    def _miss_before(self, timeline: AttemptTimeline, step: int, last: int | None) -> None:
+        """Keep the steps without a line before that of `step`, with the time left for them."""
+        missing, since = self._missing, self._since(step, last)
+        idle_us, restart_us = self._free_us(timeline.spent_us)
+        first = self._first_start_us is None
+        if since is None:
+            if step > 1:
+                missing.append(step, None, idle_us, restart_us, first=first)
+            return
+        base = max((n for n in (last, missing.last) if n is not None), default=since)
+        if since > base:
+            # They ran before the run began again, and were saved.
+            count = since - base
+            before_us = idle_us if restart_us else idle_us * count // (step - 1 - base)
+            missing.append(since + 1, count, before_us, 0, first=False)
+            idle_us, base = idle_us - before_us, since
+        if step - 1 > base:
+            missing.append(step, step - 1 - base, idle_us, restart_us, first=first)
+        elif step <= base:
+            missing.remove(step)
+
+    def _free_us(self, spent_us: dict[str, int]) -> tuple[int, int]:
+        """Idle and restart time since the last step that no event covered."""
+        return (
+            max(spent_us["idle"] - self._idle_before_us, 0),
+            max(spent_us["restart"] - self._restart_before_us, 0),
+        )
 
     def _do_other(
         self,
@@ -278,6 +347,8 @@ class WallClockSplitter:
             self._position = step
         elif event == "save":
             self._save(step)
+        elif event == "end":
+            self._reached = max(self._reached, step)
         elif event == "restore":
             # What was restored can be restored again, and what was saved later is of another past.
             self._go_back_to(step)
@@ -286,13 +357,19 @@ class WallClockSplitter:
         self._beginning = begins
         bucket = {"start": "restart", "end": "idle"}.get(event, event)
         timeline.spent_us[bucket] += own_us
+        if bucket == "restart":
+            self._restart_before_us += own_us
+        elif bucket == "idle":
+            self._idle_before_us += own_us
         self._ended = event == "end" or (self._ended and event in ("save", "stall"))
 
     def _save(self, step: int) -> None:
-        self._saved = max(self._saved, step)
+        self._saved, self._reached = max(self._saved, step), max(self._reached, step)
         self._saves += 1
 
     def _go_back_to(self, step: int) -> None:
         lost, lost_us = self._kept.drop_above(step)
+        self._missing.drop_above(step)
+        self._reached = min(self._reached, step)
         self._redone_steps += lost
         self._redone_us += lost_us

@@ -79,7 +79,7 @@ def measured_by(split: GoodputSplit) -> MeasuredRun:
     The restart is all the time from the last event before a failure until the run goes on, less the
     restore: what a failure costs besides lost steps, whether or not an event carries its duration.
     """
-    steps = split.steps + split.redone_steps + split.unsaved_steps
+    steps = split.steps + split.redone_steps + split.unsaved_steps + split.unrecorded_steps
     restarting_s = split.restart_s - split.first_start_s
     stepping_s = split.productive_s + split.redone_s + split.unsaved_s
     return MeasuredRun(

@@ -8,11 +8,12 @@ from ettr.report.charts import named_points, named_rows, share_axis
 from ettr.report.numbers import DASH, between, duration, number, percent
 from ettr.report.section import Figure, Section, TextTable
 from ettr.units import SECONDS_PER_HOUR
-from ettr.words import counted
+from ettr.words import by_number, counted
 
 _TITLE = "Effective training time"
 _FIGURE_RUNS = 40
 _NAME_LENGTH = 24
+_NAMED_RUNS = 3
 _MEASURED = "progress"
 _BASES = {_MEASURED: "measured", "assumed": "assumed"}
 _SPLIT_HEADERS = (
@@ -68,6 +69,7 @@ def recorded_runs_section(runs: JobRuns) -> Section:
     notes = (
         "A run ended where its record says so; of any other (UNKNOWN) the work after the last "
         "checkpoint counts as lost.",
+        *_unrecorded(runs),
     )
     return Section("runs", _TITLE, lead, (), (table, _split_table(runs.runs)), notes)
 
@@ -115,6 +117,7 @@ def _notes(runs: JobRuns) -> tuple[str, ...]:
         "their time limit or that their owner cancelled. Failures are those of them that the "
         "infrastructure caused.",
     ]
+    notes += _unrecorded(runs)
     if runs.measured_runs == runs.runs_found:
         return tuple(notes)
     given = runs.assumptions
@@ -132,6 +135,26 @@ def _notes(runs: JobRuns) -> tuple[str, ...]:
             "is known of its ETTR; means leave it out."
         )
     return tuple(notes)
+
+
+def _unrecorded(runs: JobRuns) -> list[str]:
+    """That records leave out steps, which their ETTR can only estimate."""
+    sparse = [run for run in runs.runs if run.split is not None and run.split.unrecorded_steps]
+    if not sparse:
+        return []
+    return [
+        by_number("In the [record|records] of {n} measured [run|runs] ", len(sparse))
+        + f"({_named(sparse)}) steps are missing: not every step was logged, or lines were lost. "
+        "The low end of such an ETTR counts the recorded durations only, the high end also the "
+        "time between the lines as far as missing steps can have filled it; the estimate gives "
+        "each missing step the usual duration where there is time for it."
+    ]
+
+
+def _named(runs: list[JobRun]) -> str:
+    names = [_label(run) for run in runs[:_NAMED_RUNS]]
+    more = len(runs) - len(names)
+    return ", ".join(names) + (f" and {counted(more, 'more run')}" if more else "")
 
 
 def _case(case: Scenario) -> str:
