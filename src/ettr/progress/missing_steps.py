@@ -86,7 +86,7 @@ class MissingTimes:
         return MissingTimes(saved, exposed, redone, self.first_restart_us, self.steps)
 
 
-class Gap(NamedTuple):
+class StepGap(NamedTuple):
     """Missing steps before the line of step `number`, and the free time before it."""
 
     number: int
@@ -94,7 +94,7 @@ class Gap(NamedTuple):
     idle_us: int
     restart_us: int
 
-    def split(self, step: int) -> tuple[Gap | None, Gap | None]:
+    def split(self, step: int) -> tuple[StepGap | None, StepGap | None]:
         """Those up to `step` and those above it, the free time by their number."""
         below = min(max(step - (self.number - self.steps) + 1, 0), self.steps)
         if self.steps == _NOT_KNOWN or below in (0, self.steps):
@@ -102,8 +102,8 @@ class Gap(NamedTuple):
         idle_us = self.idle_us * below // self.steps
         restart_us = self.restart_us * below // self.steps
         return (
-            Gap(step + 1, below, idle_us, restart_us),
-            Gap(
+            StepGap(step + 1, below, idle_us, restart_us),
+            StepGap(
                 self.number,
                 self.steps - below,
                 self.idle_us - idle_us,
@@ -118,7 +118,7 @@ class MissingSteps:
     def __init__(self) -> None:
         self._kept: array[int] = array("q")
         self._dropped: array[int] = array("q")
-        self._first: Gap | None = None
+        self._first: StepGap | None = None
 
     def __len__(self) -> int:
         return (len(self._kept) + len(self._dropped)) // _FIELDS
@@ -138,7 +138,7 @@ class MissingSteps:
                 first step after a start.
             first: whether it is the very first line.
         """
-        gap = Gap(number, _NOT_KNOWN if count is None else count, idle_us, restart_us)
+        gap = StepGap(number, _NOT_KNOWN if count is None else count, idle_us, restart_us)
         if first:
             self._first = gap
         self._kept.extend(gap)
@@ -156,7 +156,7 @@ class MissingSteps:
     def drop_above(self, step: int) -> None:
         """The run went back to `step`: what lies above it was in vain."""
         while self._kept and self._kept[-_FIELDS] > step + 1:
-            gap = Gap(*self._kept[-_FIELDS:])
+            gap = StepGap(*self._kept[-_FIELDS:])
             del self._kept[-_FIELDS:]
             below, above = gap.split(step)
             if above is not None:
@@ -166,7 +166,7 @@ class MissingSteps:
                 return
 
     def times(
-        self, saved: int, lines: int, usual_us: int, longest_us: int, tail: Gap | None = None
+        self, saved: int, lines: int, usual_us: int, longest_us: int, tail: StepGap | None = None
     ) -> MissingTimes:
         """What is known of the time of all.
 
@@ -180,7 +180,7 @@ class MissingSteps:
         counts = sorted(gap.steps for gap in kept if gap.steps > 0)
         middle = lines // 2 - (lines - len(counts))
         usual_count = counts[middle] if 0 <= middle < len(counts) else 0
-        pace = _Pace.of((*kept, *_gaps(self._dropped)), usual_us, longest_us)
+        pace = _MissingPace.of((*kept, *_gaps(self._dropped)), usual_us, longest_us)
         below, above = MissingTime(), MissingTime()
         steps = 0
         for gap in kept:
@@ -198,38 +198,40 @@ class MissingSteps:
         return MissingTimes(below, above, redone, begun.restart_us, steps)
 
 
-def _gaps(flat: array[int]) -> Iterator[Gap]:
+def _gaps(flat: array[int]) -> Iterator[StepGap]:
     values = iter(flat)
-    return map(Gap, values, values, values, values)
+    return map(StepGap, values, values, values, values)
 
 
-def _with_count(gap: Gap, usual: int) -> Gap:
+def _with_count(gap: StepGap, usual: int) -> StepGap:
     """The gap before a first line of any step is as large as others are."""
     if gap.steps != _NOT_KNOWN:
         return gap
     return gap._replace(steps=min(usual, max(gap.number - 1, 0)))
 
 
-class _Pace(NamedTuple):
+class _MissingPace(NamedTuple):
     """How long missing steps are taken to be; `usual_us` is 0 where durations cover them."""
 
     usual_us: int
     longest_us: int
 
     @staticmethod
-    def of(gaps: Iterable[Gap], usual_us: int, longest_us: int) -> _Pace:
+    def of(gaps: Iterable[StepGap], usual_us: int, longest_us: int) -> _MissingPace:
         paces = sorted(
             gap.idle_us // gap.steps for gap in gaps if gap.steps > 0 and not gap.restart_us
         )
         had_us = paces[len(paces) // 2] if paces else usual_us
-        return _Pace(min(usual_us, had_us) if had_us >= _LEAST_SHARE * usual_us else 0, longest_us)
+        return _MissingPace(
+            min(usual_us, had_us) if had_us >= _LEAST_SHARE * usual_us else 0, longest_us
+        )
 
-    def fits(self, gap: Gap) -> bool:
+    def fits(self, gap: StepGap) -> bool:
         """Whether the steps have the time they need; it is asked where starting up needs some."""
         needed_us, free_us = gap.steps * self.usual_us, gap.idle_us + gap.restart_us
         return not gap.restart_us or 0 < needed_us * _LEAST_SHARE <= free_us
 
-    def time(self, gap: Gap) -> MissingTime:
+    def time(self, gap: StepGap) -> MissingTime:
         likely_us = gap.steps * self.usual_us if self.fits(gap) else 0
         idle_us = min(likely_us, gap.idle_us)
         restart_us = min(likely_us - idle_us, gap.restart_us)

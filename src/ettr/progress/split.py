@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ettr.progress.kept_steps import KeptSteps, StepTime
-from ettr.progress.missing_steps import Gap, MissingSteps, MissingTimes
+from ettr.progress.missing_steps import StepGap, MissingSteps, MissingTimes
 from ettr.progress.timeline import FOREVER_US, AttemptTimeline, ScheduledAttempt
 
 _BEGINNINGS = ("start", "restart")
@@ -212,7 +212,7 @@ class WallClockSplitter:
         if known and self._reached > max(known):
             # A save or the end names steps after the last line.
             count, (idle_us, _) = self._reached - max(known), self._free_us(spent_us)
-            tail = Gap(self._reached + 1, count, idle_us, 0)
+            tail = StepGap(self._reached + 1, count, idle_us, 0)
         if tail is None and not self._missing:
             return MissingTimes()
         usual_us, longest_us = self._kept.durations_us()
