@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ettr.progress.kept_steps import KeptSteps, StepTime
-from ettr.progress.missing_steps import StepGap, MissingSteps, MissingTimes
+from ettr.progress.missing_steps import MissingSteps, MissingTimes, StepGap
 from ettr.progress.timeline import FOREVER_US, AttemptTimeline, ScheduledAttempt
 
 _BEGINNINGS = ("start", "restart")
