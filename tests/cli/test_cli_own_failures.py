@@ -71,9 +71,26 @@ def test_the_verdict_on_a_target_is_that_of_the_simulation(
     assert "is missed" not in text
     assert "changing one input at a time, by the exact form" in text
     assert "Sensitivity of ETTR, by the exact form" in text
-    assert ("By the exact form, not the store's own failures:" in text) == bool(days)
+    assert ("Simulated with the store's own failures: To end within" in text) == bool(days)
     close = " ".join(ettr(*given[:6], "--target", f"{simulated:.6f}").out.split())
     assert "is too near to call by the simulated ETTR" in close
+
+
+def test_a_time_budget_is_answered_by_the_simulation(bursty: Path) -> None:
+    """Failures of one moment cost one restart: fewer nodes do than the exact form asks for."""
+    given = ("plan", bursty, "--gpus", "16384", "--write", "30s", "--days", "30", "--within", "33d")
+    found = ettr(*given, "--json").json["answers"]["deadline"]
+    rate = ettr(*given, "--json").json["rate"]["per_node_day"]["estimate"]
+    typed = ("--failures-per-1000-node-days", f"{1000 * rate!r}")
+    exact = ettr("plan", *typed, *given[2:], "--gpus-per-node", "8", "--json").json["answers"]
+    assert (found["simulated"], exact["deadline"]["simulated"]) == (True, False)
+    assert found["smallest"]["n_nodes"] < 0.97 * exact["deadline"]["smallest"]["n_nodes"]
+    assert found["smallest"]["chance"] >= 0.9
+    assert 0 < found["smallest"]["chance_error"] < 0.05
+    assert exact["deadline"]["smallest"]["chance_error"] is None
+    text = " ".join(ettr(*given).out.split())
+    assert "Time budget of 33 d, simulated with the store's own failures" in text
+    assert "Intervals are the best by the exact form" in text
 
 
 def test_a_run_of_finite_length_has_simulated_quantiles(bursty: Path) -> None:

@@ -13,9 +13,11 @@ from ettr.analysis.node_faults import faults_of
 from ettr.errors import UsageError
 from ettr.metrics.instants import Floats, fetch, seconds_of, to_seconds
 from ettr.models.registry import law_of_age
+from ettr.plan.deadline import DeadlinePlan
 from ettr.plan.run import PlannedRun
 from ettr.plan.simulated import SimulatedRun
 from ettr.projection.failure_laws import AgeingNodes, FailureLaw, ReplayedTimeline
+from ettr.projection.simulated_deadline import simulated_deadline
 from ettr.projection.simulated_run import simulated_run
 from ettr.units import SECONDS_PER_DAY
 
@@ -44,6 +46,15 @@ class OwnFailures:
         if run.failures_per_s <= 0:
             return None
         return simulated_run(run, self._law(run), self.why)
+
+    def deadline(self, exact: DeadlinePlan, run: PlannedRun) -> DeadlinePlan:
+        """The answer to a time budget under this law.
+
+        Args:
+            exact: That of the exact form.
+            run: As planned.
+        """
+        return exact if run.failures_per_s <= 0 else simulated_deadline(exact, run, self._law)
 
     def _law(self, run: PlannedRun) -> FailureLaw:
         if self.timeline is not None:

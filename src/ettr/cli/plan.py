@@ -218,7 +218,16 @@ def _made(options: _Options, by_node: _NodeRate) -> RunPlan:
         ),
         asked=asked,
     )
-    return made if by_node.own is None else replace(made, simulated=by_node.own.simulated(made.run))
+    return made if by_node.own is None else _simulated(made, by_node.own)
+
+
+def _simulated(made: RunPlan, own: OwnFailures) -> RunPlan:
+    """The plan with the answers of a store whose failures are not as the exact form has them."""
+    deadline = made.answers.deadline
+    if deadline is not None:
+        answers = replace(made.answers, deadline=own.deadline(deadline, made.run))
+        made = replace(made, answers=answers)
+    return replace(made, simulated=own.simulated(made.run))
 
 
 def _shape(size: rates.RunSize, times: PlanTimes, gpus_per_node: int) -> RunShape:

@@ -60,6 +60,8 @@ class SizedRun:
         mean_s: Expected wall-clock; infinite where it will not end.
         chance: Probability to end within the budget.
         ettr: Expected.
+        chance_error: Standard error of `chance` where it is a share of simulated runs; None where
+            it is exact.
     """
 
     n_nodes: int
@@ -69,6 +71,7 @@ class SizedRun:
     mean_s: float
     chance: float
     ettr: float
+    chance_error: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,7 @@ class DeadlinePlan:
         as_planned: The run at the size planned.
         smallest: The fewest nodes that end in time; None where no size does.
         likeliest: Of the sizes tried, the one most likely to end in time.
+        simulated: Whether the chances are those of a simulation with a store's own failures.
     """
 
     budget: TimeBudget
@@ -88,6 +92,7 @@ class DeadlinePlan:
     as_planned: SizedRun
     smallest: SizedRun | None
     likeliest: SizedRun
+    simulated: bool = False
 
     @property
     def sentence(self) -> str:
@@ -95,20 +100,27 @@ class DeadlinePlan:
         within, chance = spell(self.budget.within_s), f"{100 * self.budget.chance:g} %"
         if self.smallest is None:
             best = self.likeliest
+            odds = _odds(best)
             remedy = "Fail less, restart or write faster, or give it more time."
             if math.isinf(best.mean_s):
                 return f"No size that was tried ends at all. {remedy}"
             return (
                 f"No size ends within {within} with {chance}: the likeliest, {best.n_nodes:,} "
-                f"nodes, does with {100 * best.chance:.3g} % (mean {spell(best.mean_s)}). {remedy}"
+                f"nodes, does with {odds} (mean {spell(best.mean_s)}). {remedy}"
             )
         one = self.smallest
         spares = "" if one.spares is None else f" and {one.spares:,} spares"
         return (
             f"To end within {within} with {chance} the work needs {one.n_nodes:,} nodes{spares} "
             f"and a checkpoint every {spell(one.interval_s)}; at the size planned it ends in time "
-            f"with {100 * self.as_planned.chance:.3g} %."
+            f"with {_odds(self.as_planned)}."
         )
+
+
+def _odds(one: SizedRun) -> str:
+    """The chance to end in time, with two standard errors where it is simulated."""
+    error = "" if one.chance_error is None else f" ± {200 * one.chance_error:.1g}"
+    return f"{100 * one.chance:.3g}{error} %"
 
 
 def deadline_plan(run: PlannedRun, budget: TimeBudget) -> DeadlinePlan:
@@ -152,12 +164,17 @@ def _fewest(
     return sized(run, enough, work, budget)
 
 
-def sized(run: PlannedRun, n_nodes: int, work_node_s: float, budget: TimeBudget) -> SizedRun:
-    """The work on so many nodes: its interval, its spares, and its chance to end in time."""
+def at_size(run: PlannedRun, n_nodes: int, work_node_s: float, budget: TimeBudget) -> PlannedRun:
+    """The work on so many nodes, saved at the best interval of that size unless one is kept."""
     at = replace(run, n_nodes=n_nodes, productive_s=work_node_s / n_nodes)
     if not budget.keep_interval and at.write_s and at.failures_per_s:
-        at = with_best_interval(at)
-    spares = None
+        return with_best_interval(at)
+    return at
+
+
+def sized(run: PlannedRun, n_nodes: int, work_node_s: float, budget: TimeBudget) -> SizedRun:
+    """The work on so many nodes: its interval, its spares, and its chance to end in time."""
+    at, spares = at_size(run, n_nodes, work_node_s, budget), None
     if budget.repair_s is not None:
         failures_per_day = at.failures_per_node_day * n_nodes
         offered = failures_per_day * budget.repair_s / SECONDS_PER_DAY

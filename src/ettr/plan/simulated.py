@@ -60,7 +60,7 @@ class SimulatedRun:
         )
         return (
             f"{self.why} The exact form assumes independent failures at a constant rate: with the "
-            f"store's own failures the long-run ETTR is {self.ettr:.3f} ± {error:.3f} (simulated, "
+            f"store's own failures the long-run ETTR is {self.ettr:.3f} ± {error:.1g} (simulated, "
             f"two standard errors), the exact form says {self.exact_ettr:.3f}, {off}. Of the "
             f"intervals tried {spell(self.best_interval_s)} is the best, with {self.best_ettr:.3f}."
         )

@@ -99,8 +99,8 @@ def _lead(plan: RunPlan) -> str:
             f"{band.low:.3f} to {band.high:.3f} over rate and assumptions."
         )
     if plan.answers.deadline is not None:
-        form = "" if plan.simulated is None else " By the exact form, not the store's own failures:"
-        lead += f"{form} {plan.answers.deadline.sentence}"
+        by = " Simulated with the store's own failures:" if plan.answers.deadline.simulated else ""
+        lead += f"{by} {plan.answers.deadline.sentence}"
     return lead if plan.target is None else f"{lead} {_verdict(plan, plan.target)}"
 
 

@@ -27,7 +27,7 @@ def answer_tables(plan: RunPlan) -> Iterator[TextTable]:
         yield _node_types_table(asked.node_types)
     if asked.deadline is not None:
         table = _deadline_table(asked.deadline)
-        form = "" if plan.simulated is None else ", by the exact form"
+        form = ", simulated with the store's own failures" if asked.deadline.simulated else ""
         yield replace(table, title=f"{table.title}{form}")
     if asked.phases is not None:
         yield _phases_table(asked.phases, plan.gpus_per_node)
@@ -41,10 +41,13 @@ def answer_notes(plan: RunPlan) -> Iterator[str]:
     """The formulas, and what the answers assume, a sentence each."""
     yield from plan.answers.formulas
     if plan.answers.deadline is not None:
+        simulated = plan.answers.deadline.simulated
+        failures = "the store's own" if simulated else "independent"
         yield (
-            "The time budget takes the failure rate as it is estimated, failures as independent, "
+            f"The time budget takes the failure rate as it is estimated, failures as {failures}, "
             "and the work as taking less time on more nodes in proportion; spares are those with "
             "which the run has all its nodes for 99 % of the time, the rest it waits."
+            + (" Intervals are the best by the exact form." if simulated else "")
         )
     if plan.answers.phases is not None:
         yield "Every phase has the write, restart and queue of the run as planned."
@@ -127,7 +130,9 @@ def _deadline_table(plan: DeadlinePlan) -> TextTable:
             spell(one.interval_s),
             spell(one.mean_s) if math.isfinite(one.mean_s) else "will not end",
             ratio(one.ettr),
-            percent(one.chance),
+            percent(one.chance)
+            if one.chance_error is None
+            else f"{percent(one.chance)} ± {percent(2.0 * one.chance_error)}",
         )
 
     rows = [row("as planned", plan.as_planned)]
