@@ -38,7 +38,13 @@ from ettr.metrics.preemptions import PreemptionRule, preemption_links
 from ettr.metrics.quality import DataQuality, data_quality
 from ettr.metrics.rates import RatesBySymptom, failure_rates
 from ettr.metrics.run_progress import with_cluster
-from ettr.metrics.runs import MIN_SCHEDULED_H, CheckpointAssumptions, JobRuns, job_runs
+from ettr.metrics.runs import (
+    LISTED_RUNS,
+    MIN_SCHEDULED_H,
+    CheckpointAssumptions,
+    JobRuns,
+    job_runs,
+)
 from ettr.metrics.sizes import SizeMix, SizeUnit, main_size_unit, size_mix
 from ettr.metrics.status import StatusMix, status_mix
 from ettr.metrics.stitching import RunJobs, RunRule, jobs_of_runs
@@ -378,10 +384,14 @@ class Analysis:
 
         Where there are no jobs, the runs are those that progress records name.
         """
+        return self.runs_listed(LISTED_RUNS)
+
+    def runs_listed(self, listed: int) -> JobRuns:
+        """The same, with so many runs listed and measured by their progress."""
         if not self.logs_read.jobs:
             from ettr.analysis.without_jobs import recorded_runs
 
-            return recorded_runs(self)
+            return recorded_runs(self, listed)
         long_enough_h = MIN_SCHEDULED_H if self.period.days >= FULL_WEEK_DAYS else 0.0
         large_enough = MIN_GPUS if self.totals.attempts > SMALL_SITE_ATTEMPTS else 1
         return job_runs(
@@ -393,6 +403,7 @@ class Analysis:
             assumptions=self.assumptions.checkpoints,
             min_scheduled_h=long_enough_h,
             min_gpus=large_enough if self.size_unit is SizeUnit.GPUS else 0,
+            listed=listed,
         )
 
     @cached_property

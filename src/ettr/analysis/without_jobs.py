@@ -91,11 +91,12 @@ def _attempt(
     }
 
 
-def recorded_runs(analysis: Analysis) -> JobRuns:
+def recorded_runs(analysis: Analysis, listed: int) -> JobRuns:
     """The runs that progress records name, with what they measure.
 
     How long a run waited before its first event is not known: its ETTR has an upper end alone, and
     `ettr_without_queue_ratio` is the productive share of the time from the first event to the last.
+    So many are `listed`.
     """
     attempts, progress = _recorded_attempts(analysis.tables["progress"])
     given = analysis.assumptions
@@ -106,6 +107,7 @@ def recorded_runs(analysis: Analysis) -> JobRuns:
         assumptions=given.checkpoints,
         min_scheduled_h=MIN_SCHEDULED_H if analysis.period.days >= FULL_WEEK_DAYS else 0.0,
         min_gpus=0,
+        listed=listed,
     )
     runs = tuple(_without_queue(run) for run in found.runs)
     return replace(found, runs=runs, by_size=())

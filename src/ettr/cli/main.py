@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, cast
 
 import typer
 
-from ettr import __version__
 from ettr.cli.groups import flattened
 from ettr.cli.help import PanelGroup, PlainCommand
 from ettr.cli.limits import check_words
 from ettr.cli.output import complain, complain_of_use
 from ettr.errors import EttrError
+from ettr.version import __version__
 
 if TYPE_CHECKING:
     import click

@@ -186,7 +186,7 @@ def availability(
     """
     if fleet is None:
         fleet = service(nodes, node_states, period, allocations)
-    found = [cut for o in outages(node_states, period, taxonomy) if (cut := _within(o, fleet))]
+    found = outages_in_service(node_states, period, taxonomy, fleet)
     busy_h = _busy_hours(found, allocations)
     unplanned = [o for o in found if not o.is_planned]
     planned_h = sum(o.hours for o in found if o.is_planned)
@@ -213,6 +213,20 @@ def availability(
         fleet_is_known=fleet.is_known,
     )
     return measured if has_rows(node_states) else _without_outages(measured)
+
+
+def outages_in_service(
+    node_states: ibis.Table, period: Period, taxonomy: Taxonomy, fleet: Service
+) -> list[Outage]:
+    """Outages of all nodes in order of node and start, each cut to the node's time in service.
+
+    Args:
+        node_states: scheduler states of the nodes.
+        period: open states are cut at its end.
+        taxonomy: classes of reasons.
+        fleet: nodes and their time in service.
+    """
+    return [cut for o in outages(node_states, period, taxonomy) if (cut := _within(o, fleet))]
 
 
 def _without_outages(fleet: Availability) -> Availability:

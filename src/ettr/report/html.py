@@ -75,17 +75,17 @@ def _plotly() -> str:
 def _figure(figure: Figure) -> dict[str, object]:
     return {
         "slug": figure.slug,
-        "data": [_escaped(trace) for trace in figure.traces],
-        "layout": _escaped(figure.layout),
+        "data": [escaped(trace) for trace in figure.traces],
+        "layout": escaped(figure.layout),
     }
 
 
-def _escaped(value: object, is_text: bool = False) -> object:
+def escaped(value: object, is_text: bool = False) -> object:
     """Plotly reads some HTML in its texts; all of ours is text, with line breaks of our own."""
     if isinstance(value, dict):
-        return {key: _escaped(item, is_text or key in _TEXT_KEYS) for key, item in value.items()}
+        return {key: escaped(item, is_text or key in _TEXT_KEYS) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_escaped(item, is_text) for item in value]
+        return [escaped(item, is_text) for item in value]
     if isinstance(value, str) and is_text:
         return html.escape(harmless(value), quote=False).replace("\n", "<br>")
     return value

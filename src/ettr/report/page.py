@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ettr import __version__
 from ettr.analysis import Analysis
 from ettr.estimates import Interval
 from ettr.metrics.availability import Availability
@@ -25,6 +24,7 @@ from ettr.report.numbers import (
 from ettr.report.parts import PARTS, part_document
 from ettr.report.section import Section
 from ettr.units import SECONDS_PER_DAY
+from ettr.version import __version__
 from ettr.words import counted
 
 # called as each part begins, with its name and how many are done

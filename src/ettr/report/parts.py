@@ -27,10 +27,13 @@ class ReportPart:
     Attributes:
         result: What the JSON document holds under the part's key.
         sections: What a reader sees; empty where the part is for programs only.
+        main: The list in the part that CSV and data frames have one row an entry of; empty where
+            the part itself is one row.
     """
 
     result: Callable[[Analysis], object]
     sections: Callable[[Analysis], tuple[Section, ...]] = _no_sections
+    main: str = ""
 
 
 NO_JOBS = (
@@ -177,10 +180,13 @@ PARTS: dict[str, ReportPart] = {
             "rows": a.failure_rows,
         },
         _of_jobs("failures", "How often it fails, and why", _failures),
+        "by_symptom",
     ),
-    "mttf": ReportPart(lambda a: a.mttf, _mttf),
-    "goodput": ReportPart(lambda a: a.goodput, _of_jobs("goodput", "What failures cost", _goodput)),
-    "runs": ReportPart(lambda a: a.runs, _runs),
+    "mttf": ReportPart(lambda a: a.mttf, _mttf, "classes"),
+    "goodput": ReportPart(
+        lambda a: a.goodput, _of_jobs("goodput", "What failures cost", _goodput), "by_cause"
+    ),
+    "runs": ReportPart(lambda a: a.runs, _runs, "runs"),
     "attribution": ReportPart(
         lambda a: {
             "co_occurrence": a.co_occurrence,
@@ -190,16 +196,22 @@ PARTS: dict[str, ReportPart] = {
         },
         _of_jobs("attribution", "How sure the causes are", _attribution),
     ),
-    "models": ReportPart(lambda a: a.models, _of_jobs("models", "Do failures cluster", _models)),
-    "projection": ReportPart(lambda a: a.projection, _projection),
-    "planning": ReportPart(
-        lambda a: a.checkpoint_advice, _of_jobs("planning", "Checkpoint interval", _planning)
+    "models": ReportPart(
+        lambda a: a.models, _of_jobs("models", "Do failures cluster", _models), "worst_nodes"
     ),
-    "nodes": ReportPart(lambda a: {**plain_fields(a.nodes), "faults": a.faults}, _nodes),
+    "projection": ReportPart(lambda a: a.projection, _projection, "points"),
+    "planning": ReportPart(
+        lambda a: a.checkpoint_advice,
+        _of_jobs("planning", "Checkpoint interval", _planning),
+        "sizes",
+    ),
+    "nodes": ReportPart(
+        lambda a: {**plain_fields(a.nodes), "faults": a.faults}, _nodes, "by_reason"
+    ),
     "incidents": ReportPart(lambda a: a.incidents, _incidents),
-    "status": ReportPart(lambda a: a.status, _of_jobs("status", "How jobs end", _status)),
-    "sizes": ReportPart(lambda a: a.sizes, _of_jobs("sizes", "Job sizes", _sizes)),
-    "quality": ReportPart(lambda a: a.quality, _quality),
+    "status": ReportPart(lambda a: a.status, _of_jobs("status", "How jobs end", _status), "states"),
+    "sizes": ReportPart(lambda a: a.sizes, _of_jobs("sizes", "Job sizes", _sizes), "classes"),
+    "quality": ReportPart(lambda a: a.quality, _quality, "files"),
     "assumptions": ReportPart(lambda a: a.assumptions),
 }
 """The parts by their keys in the JSON document, in the order of the page."""

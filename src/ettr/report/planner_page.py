@@ -11,12 +11,12 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from ettr import __version__
 from ettr.plan.outlook import PER_NODE_DAYS, RunPlan
 from ettr.plan.schemes import SCHEMES, Domain, JobShape, Scheme
 from ettr.plan.schemes.affine import Affine, affine_terms
 from ettr.plan.schemes.base import checked
 from ettr.report.jinja import environment, script_json
+from ettr.version import __version__
 
 ASSUMED_TARGET = 0.9
 TYPED = "typed write time"

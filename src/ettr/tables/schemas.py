@@ -479,4 +479,85 @@ FAILURES = Table(
     ),
 )
 
-DERIVED: dict[str, Table] = {table.name: table for table in (INTERRUPTIONS, FAILURES)}
+
+def _bounded(name: str, means: str, null: str) -> tuple[Column, ...]:
+    """A number with its two ends."""
+    return (
+        _float(name, means, null),
+        _float(f"{name}_low", f"lower end of `{name}`", "no lower end is known"),
+        _float(f"{name}_high", f"upper end of `{name}`", "no upper end is known"),
+    )
+
+
+_RUN_TIME = "known from progress records alone"
+RUNS = Table(
+    "runs",
+    "a training run over its requeues and resubmissions",
+    ("cluster", "job_ids"),
+    (
+        _CLUSTER,
+        _string("name", "name of its jobs", "the log has none"),
+        _string("user", "whose it is", "the log has none"),
+        _string("job_ids", "its jobs, comma-separated"),
+        _int("jobs", "how many jobs"),
+        _int("attempts", "how many attempts"),
+        _int("interruptions", "attempts that ended against the owner's wish", _RUN_TIME),
+        _int("failures", "those of them that the infrastructure caused", _RUN_TIME),
+        _int("n_gpus", "GPUs of its largest attempt", "the log does not say"),
+        _int("n_nodes", "nodes of its largest attempt", "the log does not say"),
+        _time("first_eligible", "when it could first have started"),
+        _time("end", "when its last attempt ended"),
+        _string("last_state", "end state of its last attempt"),
+        _float("wallclock_h", "from `first_eligible` to `end`", _RUN_TIME),
+        _float("queue_h", "hours in the queue", _RUN_TIME),
+        _float("scheduled_h", "hours that it held its nodes"),
+        _float("suspended_h", "hours of those that it was suspended"),
+        _float("between_h", "hours neither queued nor scheduled", _RUN_TIME),
+        _float("gpu_hours", "GPU-hours held", "its GPUs are not known"),
+        _string("basis", "progress: measured; assumed: a band over assumptions"),
+        *_bounded("ettr_ratio", "productive over wallclock time", "cannot be known"),
+        *_bounded("ettr_without_queue_ratio", "productive over scheduled time", "cannot be known"),
+        *_bounded("productive_h", "productive hours", "cannot be known"),
+    ),
+)
+
+OUTAGES = Table(
+    "outages",
+    "one outage of one node while it was in service; overlapping states are one",
+    ("cluster", "node", "start"),
+    (
+        _CLUSTER,
+        _string("node", "the node"),
+        _time("start", "when it began"),
+        _time("end", "when it was over", "not over when the logs end"),
+        _float("hours", "how long it lasted, or has lasted so far"),
+        Column("is_planned", Kind.BOOL, "whether all its states are planned"),
+        _string("reason_class", "class of its reason: the first that the taxonomy knows"),
+        _string("reason", "its first reason as written", "none was given"),
+    ),
+)
+
+NODE_SUMMARY = Table(
+    "node_summary",
+    "one node over the time of the logs",
+    ("cluster", "node"),
+    (
+        _CLUSTER,
+        _string("node", "the node"),
+        _float("in_service_h", "hours in service", "no log says that it was in service"),
+        _float("node_days", "days that jobs ran on it: its exposure", "no log holds jobs"),
+        _int("failures", "failures that blame it", "no log holds jobs"),
+        _float(
+            "expected_failures",
+            "its exposure at the rate of failures blamed on nodes of the fleet",
+            "nothing ran on any node",
+        ),
+        _int("unplanned_outages", "unplanned outages", "no log holds states of nodes"),
+        _float("unplanned_h", "hours of them", "no log holds states of nodes"),
+        _float("planned_h", "hours of planned outages", "no log holds states of nodes"),
+    ),
+)
+
+DERIVED: dict[str, Table] = {
+    table.name: table for table in (INTERRUPTIONS, FAILURES, RUNS, OUTAGES, NODE_SUMMARY)
+}

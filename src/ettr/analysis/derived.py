@@ -1,0 +1,165 @@
+"""The derived tables, for export and for whoever goes on with them: tables in, tables out."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any
+
+import ibis
+import pyarrow as pa
+
+from ettr.analysis.analysis import Analysis
+from ettr.analysis.fleet import node_counts
+from ettr.errors import UsageError
+from ettr.estimates import Interval
+from ettr.metrics.availability import outages_in_service
+from ettr.metrics.outages import Outage
+from ettr.metrics.runs import JobRun
+from ettr.tables import DERIVED, TABLES
+from ettr.tables.schemas import NODE_SUMMARY, OUTAGES, RUNS
+from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
+
+Row = dict[str, Any]
+_EVERY_RUN = 1 << 40
+
+
+def named_table(analysis: Analysis, name: str) -> ibis.Table:
+    """A stored or derived table of a store, with the columns of its schema.
+
+    Stored tables are as the analysis reads them: the parts of a heterogeneous job are one job, and
+    who cancelled a job is known where any log says it.
+
+    Raises:
+        UsageError: there is no such table.
+    """
+    if name in TABLES:
+        return analysis.tables[name]
+    if name not in DERIVED:
+        raise UsageError(f"no table named {name!r}; there are: {', '.join((*TABLES, *DERIVED))}")
+    return _derived()[name](analysis)
+
+
+@cache
+def _derived() -> dict[str, Callable[[Analysis], ibis.Table]]:
+    return {
+        "interruptions": lambda analysis: analysis.attribution.interruptions,
+        "failures": lambda analysis: analysis.failures,
+        "runs": lambda analysis: ibis.memtable(runs_table(analysis)),
+        "outages": lambda analysis: ibis.memtable(outages_table(analysis)),
+        "node_summary": lambda analysis: ibis.memtable(node_summary(analysis)),
+    }
+
+
+def runs_table(analysis: Analysis) -> pa.Table:
+    """The table `runs`: every run, those beyond the report's list too."""
+    rows = [_run_row(run) for run in analysis.runs_listed(_EVERY_RUN).runs]
+    if not analysis.gpus_are_known:
+        rows = [{**row, "gpu_hours": None} for row in rows]
+    return RUNS.check(pa.Table.from_pylist(rows, RUNS.arrow_schema))
+
+
+def outages_table(analysis: Analysis) -> pa.Table:
+    """The table `outages`."""
+    rows = [_outage_row(one) for one in _outages(analysis)]
+    return OUTAGES.check(pa.Table.from_pylist(rows, OUTAGES.arrow_schema))
+
+
+def node_summary(analysis: Analysis) -> pa.Table:
+    """The table `node_summary`: every node that a log names, and what is known of it."""
+    exposed = analysis.exposure.by_node
+    used = (
+        exposed.filter(exposed["node"].notnull())
+        .group_by("cluster", "node")
+        .aggregate(node_s=(exposed["elapsed_s"] * exposed["n_nodes"]).sum())
+        .to_pyarrow()
+        .to_pylist()
+    )
+    days = {(r["cluster"], r["node"]): (r["node_s"] or 0.0) / SECONDS_PER_DAY for r in used}
+    blamed = analysis.failures.filter(analysis.failures["node"].notnull())
+    counted = (
+        blamed.group_by("cluster", "node").aggregate(n=blamed.count()).to_pyarrow().to_pylist()
+    )
+    failed = {(r["cluster"], r["node"]): int(r["n"]) for r in counted}
+    total_days = sum(days.values())
+    counts = node_counts(exposed, analysis.failures)
+    per_day = (
+        float(counts.failures.sum()) / total_days
+        if counts is not None and counts.unit == "node" and total_days
+        else None
+    )
+    out = _by_node(_outages(analysis)) if analysis.logs_read.node_states else None
+    spans_s, has_jobs = analysis.fleet.spans_s, analysis.logs_read.jobs
+    rows = [
+        {
+            "cluster": cluster,
+            "node": node,
+            "in_service_h": _hours(spans_s.get((cluster, node))),
+            "node_days": days.get((cluster, node), 0.0) if has_jobs else None,
+            "failures": failed.get((cluster, node), 0) if has_jobs else None,
+            "expected_failures": None
+            if per_day is None
+            else per_day * days.get((cluster, node), 0.0),
+            **_outage_sums(None if out is None else out[cluster, node]),
+        }
+        for cluster, node in sorted({*spans_s, *days, *failed})
+    ]
+    return NODE_SUMMARY.check(pa.Table.from_pylist(rows, NODE_SUMMARY.arrow_schema))
+
+
+def _outages(analysis: Analysis) -> list[Outage]:
+    states = analysis.tables["node_states"]
+    return outages_in_service(states, analysis.period, analysis.taxonomy, analysis.fleet)
+
+
+def _by_node(found: list[Outage]) -> dict[tuple[str, str], list[Outage]]:
+    groups: dict[tuple[str, str], list[Outage]] = defaultdict(list)
+    for one in found:
+        groups[one.cluster, one.node].append(one)
+    return groups
+
+
+def _outage_sums(found: list[Outage] | None) -> Row:
+    if found is None:
+        return dict.fromkeys(("unplanned_outages", "unplanned_h", "planned_h"))
+    unplanned = [one for one in found if not one.is_planned]
+    return {
+        "unplanned_outages": len(unplanned),
+        "unplanned_h": sum(one.hours for one in unplanned),
+        "planned_h": sum(one.hours for one in found if one.is_planned),
+    }
+
+
+def _hours(span_s: tuple[float, float] | None) -> float | None:
+    return None if span_s is None else (span_s[1] - span_s[0]) / SECONDS_PER_HOUR
+
+
+def _outage_row(one: Outage) -> Row:
+    return {
+        "cluster": one.cluster,
+        "node": one.node,
+        "start": datetime.fromtimestamp(one.start_s, UTC),
+        "end": None if one.is_open else datetime.fromtimestamp(one.end_s, UTC),
+        "hours": one.hours,
+        "is_planned": one.is_planned,
+        "reason_class": one.reason_class,
+        "reason": one.reason,
+    }
+
+
+def _run_row(run: JobRun) -> Row:
+    row: Row = {
+        name: getattr(run, name)
+        for name in RUNS.names
+        if hasattr(run, name) and not isinstance(getattr(run, name), (Interval, tuple))
+    }
+    row["job_ids"] = ",".join(run.job_ids)
+    for name in ("ettr_ratio", "ettr_without_queue_ratio", "productive_h"):
+        bounds: Interval = getattr(run, name)
+        row[name] = bounds.estimate
+        row[f"{name}_low"] = bounds.low if math.isfinite(bounds.low) else None
+        row[f"{name}_high"] = bounds.high if math.isfinite(bounds.high) else None
+    return row

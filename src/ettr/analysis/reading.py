@@ -1,0 +1,78 @@
+"""Log files read into a store, and what a reader must know of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from pathlib import Path
+
+from ettr.analysis.analysis import Analysis
+from ettr.sources.base import ReadOptions
+from ettr.sources.ingest import (
+    Ingested,
+    Progress,
+    ingest_log,
+    naming_first,
+    refuse_idle_options,
+)
+from ettr.sources.registry import all_sources
+from ettr.sources.spool import log_file
+from ettr.store import Store
+
+
+def _no_progress() -> AbstractContextManager[Progress]:
+    return nullcontext(lambda _what, _done: None)
+
+
+def ingest_all(
+    store: Store,
+    files: Sequence[Path],
+    options: ReadOptions,
+    source: str | None,
+    complain: Callable[[str], None],
+    progress: Callable[[], AbstractContextManager[Progress]] = _no_progress,
+) -> list[Ingested]:
+    """Read each file into the store.
+
+    Files that name their cluster come first, so that those which do not can take it from them. What
+    comes through standard input and pipes is kept in temporary files until all are read.
+
+    Args:
+        store: Where the rows go.
+        files: The logs.
+        options: What the user said about them.
+        source: Their format; recognised by content if None.
+        complain: Takes each note, a sentence.
+        progress: Opened for each log.
+
+    Raises:
+        SourceError: a log cannot be read as a known format.
+        UsageError: an option is missing or wrong.
+        StoreError: the store cannot be written.
+    """
+    done = []
+    with ExitStack() as spools:
+        logs = [spools.enter_context(log_file(path, complain)) for path in files]
+        refuse_idle_options(logs, options, source)
+        for log in naming_first(logs, source):
+            with progress() as advance:
+                one = ingest_log(store, log, options, source, advance)
+            for note in one.notes:
+                complain(f"{one.name}: {note}")
+            done.append(one)
+    complain_of_clocks(store, complain)
+    return done
+
+
+def complain_of_clocks(store: Store, complain: Callable[[str], None]) -> None:
+    """A loud sentence for each pair of logs in the store whose clocks differ by a constant."""
+    known = all_sources()
+    names = {file.source for file in store.files()} & set(known)
+    tables = [set(known[name].tables) for name in names]
+    if not (
+        any("attempts" in some for some in tables)
+        and any(some & {"events", "node_states", "progress"} for some in tables)
+    ):
+        return
+    for shift in Analysis(store).clock_shifts:
+        complain(shift.sentence)

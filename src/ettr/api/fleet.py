@@ -1,0 +1,235 @@
+"""A store opened for analysis, or logs read into a temporary one."""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from contextlib import ExitStack
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from ettr.analysis import Analysis, Assumptions
+from ettr.analysis.derived import named_table
+from ettr.api.result import Result
+from ettr.errors import UsageError
+from ettr.files import write_text
+from ettr.report.parts import PARTS, part_document
+from ettr.store import open_store
+from ettr.tables import DERIVED, TABLES
+
+if TYPE_CHECKING:
+    from ettr.analysis.checkpoint_advice import CheckpointAdvice
+    from ettr.analysis.fleet import FleetModels
+    from ettr.api.outside import IbisTable
+    from ettr.metrics.availability import Availability
+    from ettr.metrics.goodput import LostGoodput
+    from ettr.metrics.mttf import MttfBySize
+    from ettr.metrics.quality import DataQuality
+    from ettr.metrics.rates import RatesBySymptom
+    from ettr.metrics.runs import JobRuns
+    from ettr.metrics.sizes import SizeMix
+    from ettr.metrics.status import StatusMix
+    from ettr.metrics.totals import Totals
+    from ettr.sources.ingest import Ingested
+
+ValueT = TypeVar("ValueT")
+
+
+class Fleet:
+    """What a store says of its fleet; each result is computed when it is first asked for.
+
+    Close it when done, or use it in a `with` statement.
+    """
+
+    def __init__(
+        self,
+        analysis: Analysis,
+        name: str,
+        opened: ExitStack,
+        ingested: tuple[Ingested, ...] = (),
+    ) -> None:
+        self.analysis = analysis
+        self.name = name
+        self.ingested = ingested
+        self._opened = opened
+
+    def __enter__(self) -> Fleet:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._opened.__exit__(kind, error, trace)
+
+    def close(self) -> None:
+        """Give the store back; a temporary one is removed."""
+        self._opened.close()
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Names of the tables, stored and derived."""
+        return (*TABLES, *DERIVED)
+
+    def table(self, name: str) -> IbisTable:
+        """A stored or derived table as a plain Ibis expression.
+
+        Raises:
+            UsageError: there is no such table.
+        """
+        return cast("IbisTable", named_table(self.analysis, name))
+
+    @cached_property
+    def totals(self) -> Result[Totals]:
+        """Jobs, attempts and hours."""
+        return self._part("totals", self.analysis.totals)
+
+    @cached_property
+    def status(self) -> Result[StatusMix]:
+        """How jobs end."""
+        return self._part("status", self.analysis.status)
+
+    @cached_property
+    def sizes(self) -> Result[SizeMix]:
+        """Job sizes."""
+        return self._part("sizes", self.analysis.sizes)
+
+    @cached_property
+    def failures(self) -> Result[RatesBySymptom]:
+        """Failures per 1,000 node-days by symptom; `table("failures")` has each of them."""
+        return self._part("failures", self.analysis.rates)
+
+    @cached_property
+    def mttf(self) -> Result[MttfBySize]:
+        """Time to failure by job size."""
+        return self._part("mttf", self.analysis.mttf)
+
+    @cached_property
+    def runs(self) -> Result[JobRuns]:
+        """Job runs and their ETTR."""
+        return self._part("runs", self.analysis.runs)
+
+    @cached_property
+    def goodput(self) -> Result[LostGoodput]:
+        """GPU-hours lost to failures."""
+        return self._part("goodput", self.analysis.goodput)
+
+    @cached_property
+    def nodes(self) -> Result[Availability]:
+        """Node availability, repair times, capacity lost."""
+        return self._part("nodes", self.analysis.nodes)
+
+    @cached_property
+    def models(self) -> Result[FleetModels]:
+        """Whether failures cluster, and which model fits."""
+        return self._part("models", self.analysis.models)
+
+    @cached_property
+    def planning(self) -> Result[CheckpointAdvice | None]:
+        """The best checkpoint interval for each size of run."""
+        return self._part("planning", self.analysis.checkpoint_advice)
+
+    @cached_property
+    def quality(self) -> Result[DataQuality]:
+        """How far the logs can be trusted."""
+        return self._part("quality", self.analysis.quality)
+
+    def write_report(self, path: str | Path) -> None:
+        """Write the whole report as one HTML file."""
+        from ettr.report.html import render
+        from ettr.report.page import page
+
+        write_text(Path(path), render(page(self.analysis)))
+
+    def _part(self, name: str, value: ValueT) -> Result[ValueT]:
+        return Result(
+            value,
+            PARTS[name].main,
+            lambda: part_document(name, self.analysis),
+            lambda: PARTS[name].sections(self.analysis),
+        )
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the answers of the report, without their tables."""
+        from ettr.report.cautions import cautions
+        from ettr.report.notebook import cards_html
+        from ettr.report.page import cards
+
+        return cards_html(self.name, cautions(self.analysis), cards(self.analysis))
+
+
+def open_fleet(
+    store: str | Path, *, assumptions: Assumptions | None = None, name: str | None = None
+) -> Fleet:
+    """Open a store that `ettr ingest` made.
+
+    Args:
+        store: A folder, a file ending in .duckdb, or postgres://USER@HOST/DB.
+        assumptions: What the logs cannot say; the defaults where None.
+        name: What to call the fleet in comparisons; the place of the store where None.
+
+    Raises:
+        StoreError: it is not there, or is something else.
+    """
+    with ExitStack() as stack:
+        opened = stack.enter_context(open_store(store))
+        return Fleet(Analysis(opened, assumptions), name or opened.where, stack.pop_all())
+
+
+def read_logs(
+    *files: str | Path,
+    timezone: str | None = None,
+    cluster: str | None = None,
+    source: str | None = None,
+    gpus_per_node: int | None = None,
+    assumptions: Assumptions | None = None,
+    name: str | None = None,
+) -> Fleet:
+    """Read logs into a temporary store, which goes when the fleet is closed.
+
+    What was read and what was refused is in `ingested`; records that could not be read, and what a
+    reader should know of a log, are warnings too.
+
+    Args:
+        files: Logs, compressed or not.
+        timezone: Zone of local times in them, such as Europe/Zurich.
+        cluster: The cluster's name, where a log lacks it.
+        source: Format of the files; recognised by content where None.
+        gpus_per_node: GPUs of a node, where a log lacks it.
+        assumptions: What the logs cannot say; the defaults where None.
+        name: What to call the fleet in comparisons.
+
+    Raises:
+        SourceError: a log cannot be read as a known format.
+        UsageError: no file, or an argument is missing or wrong.
+    """
+    from ettr.analysis.reading import ingest_all
+    from ettr.sources.base import ReadOptions
+
+    paths = [Path(file) for file in files]
+    absent = [str(path) for path in paths if not path.exists()]
+    if not paths or absent:
+        raise UsageError(f"no such file: {', '.join(absent)}" if absent else "no file to read")
+    options = ReadOptions(timezone=timezone, cluster=cluster, gpus_per_node=gpus_per_node)
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ettr-"))
+        store = stack.enter_context(open_store(Path(folder) / "store", create=True))
+        ingested = tuple(ingest_all(store, paths, options, source, _warn))
+        _warn_of_rejects(ingested)
+        named = name or ", ".join(path.name for path in paths)
+        return Fleet(Analysis(store, assumptions), named, stack.pop_all(), ingested)
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, UserWarning, stacklevel=4)
+
+
+def _warn_of_rejects(ingested: tuple[Ingested, ...]) -> None:
+    for one in ingested:
+        if one.rows_rejected:
+            why = ", ".join(f"{count:,} {reason}" for reason, count in one.rejected)
+            _warn(f"{one.name}: {one.rows_rejected:,} of {one.rows_read:,} records rejected: {why}")

@@ -1,0 +1,284 @@
+"""What the front door answers of several fleets, or of a run that is planned."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeVar
+
+from ettr.api.fleet import Fleet
+from ettr.api.result import Result
+from ettr.defaults import CONFIDENCE, GPUS_PER_NODE, RESTART_S, WRITE_S
+from ettr.errors import UsageError
+from ettr.report.rows import document_of
+from ettr.units import SECONDS_PER_DAY
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ettr.analysis.comparing import FleetComparison
+    from ettr.analysis.fleet_evidence import FleetEvidence
+    from ettr.analysis.own_failures import OwnFailures
+    from ettr.analysis.projecting import ScaleProjection
+    from ettr.plan.outlook import PlanningRate, RunPlan
+    from ettr.plan.schemes import JobShape
+    from ettr.report.section import Section
+
+ValueT = TypeVar("ValueT")
+
+
+def plan_run(
+    fleet: Fleet | None = None,
+    *,
+    gpus: int | None = None,
+    nodes: int | None = None,
+    gpus_per_node: int | None = None,
+    failures: int | None = None,
+    node_days: float | None = None,
+    failures_per_1000_node_days: float | None = None,
+    productive_days: float | None = None,
+    write_s: float | None = None,
+    restart_s: float | None = None,
+    queue_s: float = 0.0,
+    interval_s: float | None = None,
+    target: float | None = None,
+    job: JobShape | None = None,
+    confidence: float = CONFIDENCE,
+) -> Result[RunPlan]:
+    """The outlook of a run: MTTF, ETTR with a band, checkpoint interval, what reaches a target.
+
+    The failure rate is that of `fleet`, or of `failures` in `node_days`, or typed in alone.
+
+    Args:
+        fleet: Whose failure rate to plan with.
+        gpus: GPUs of the run; or
+        nodes: nodes of the run.
+        gpus_per_node: Of a node; those seen in the fleet, else 8, where None.
+        failures: Seen, with
+        node_days: the exposure in which they were.
+        failures_per_1000_node_days: A rate without evidence, so nothing has an interval.
+        productive_days: Productive time needed; without end where None.
+        write_s: How long a checkpoint stops training; where None 300, which the plan then states
+            as an assumption.
+        restart_s: From an attempt's start until it trains; likewise.
+        queue_s: Mean wait at first and after a failure.
+        interval_s: Productive time between checkpoints; the best where None.
+        target: ETTR wanted.
+        job: What the checkpoint schemes are ranked for.
+        confidence: Of the interval of a rate from counts; a fleet has its own.
+
+    Raises:
+        UsageError: no failure rate or more than one, or values that no run can have.
+    """
+    from ettr.plan import outlook
+    from ettr.plan.run import RunShape, run_nodes
+    from ettr.report.sections.plan import plan_section
+
+    _one_way(fleet, failures, node_days, failures_per_1000_node_days)
+    source = _planning_rate(fleet, failures, node_days, failures_per_1000_node_days, confidence)
+    per_node = gpus_per_node or source.gpus_per_node or GPUS_PER_NODE
+    shape = RunShape(
+        run_nodes(gpus, nodes, per_node),
+        write_s=WRITE_S if write_s is None else write_s,
+        restart_s=RESTART_S if restart_s is None else restart_s,
+        queue_s=queue_s,
+        gpus_per_node=per_node,
+        productive_s=math.inf if productive_days is None else productive_days * SECONDS_PER_DAY,
+    )
+    made = outlook.plan_run(
+        shape,
+        source.rate,
+        interval_s=interval_s,
+        n_gpus=gpus,
+        target=target,
+        job=job,
+        assumptions=(*source.cautions, *_assumed(write_s, restart_s)),
+    )
+    if source.own is not None:
+        made = replace(made, simulated=source.own.simulated(made.run))
+    return Result(
+        made,
+        "schemes" if made.schemes else "intervals",
+        lambda: document_of(outlook.without_ends(made)),
+        lambda: (plan_section(made),),
+    )
+
+
+def _assumed(write_s: float | None, restart_s: float | None) -> tuple[str, ...]:
+    """The times that were not given, a sentence each."""
+    return tuple(
+        f"{name} not given: {assumed_s:g} s, as Kokolis et al. (HPCA 2025) assume."
+        for name, given, assumed_s in (
+            ("write_s", write_s, WRITE_S),
+            ("restart_s", restart_s, RESTART_S),
+        )
+        if given is None
+    )
+
+
+def project(
+    fleet: Fleet | None = None,
+    *,
+    gpus: Sequence[int] | None = None,
+    gpus_per_node: int | None = None,
+    failures: int | None = None,
+    node_days: float | None = None,
+    seen_nodes: int | None = None,
+    write_s: float = WRITE_S,
+    restart_s: float = RESTART_S,
+    queue_s: float = 0.0,
+    interval_s: float | None = None,
+    spares: int = 0,
+    repair_days: float | None = None,
+    run_days: float | None = None,
+    confidence: float = CONFIDENCE,
+) -> Result[ScaleProjection]:
+    """A fleet's failures at other scales: MTTF and ETTR with bands, spares and warnings.
+
+    Args:
+        fleet: What has been seen; or
+        failures: failures in
+        node_days: an exposure, in jobs of
+        seen_nodes: so many nodes.
+        gpus: The scales; powers of two from the largest job seen up where None.
+        gpus_per_node: Of the planned nodes; those seen, else 8, where None.
+        write_s: How long a checkpoint stops training.
+        restart_s: From an attempt's start until it trains.
+        queue_s: Mean wait at first and after a failure.
+        interval_s: Between checkpoints; the best at each scale where None.
+        spares: Nodes held ready.
+        repair_days: Mean time until a failed node is back.
+        run_days: Length of the run.
+        confidence: Of the intervals of counts; a fleet has its own.
+
+    Raises:
+        UsageError: neither or both of a fleet and counts, or values that no run can have.
+    """
+    from ettr.analysis.fleet_evidence import evidence_to_plan_with, typed_evidence
+    from ettr.analysis.projecting import project_fleet, scales_for, scales_of_gpus
+    from ettr.plan.run import RunShape
+    from ettr.report.cautions import rate_lower_bound
+    from ettr.report.sections.projection import projection_section
+
+    _one_way(fleet, failures, node_days, None)
+    bound = None
+    if fleet is None:
+        counted, days = _counts(failures, node_days)
+        evidence = typed_evidence("the fleet", counted, days, seen_nodes)
+    else:
+        evidence = evidence_to_plan_with(fleet.analysis, fleet.name)
+        bound = rate_lower_bound(fleet.analysis)
+        confidence = fleet.analysis.assumptions.confidence
+    per_node = gpus_per_node or evidence.gpus_per_node or GPUS_PER_NODE
+    found = project_fleet(
+        evidence,
+        scales_for(evidence, per_node) if gpus is None else scales_of_gpus(gpus, per_node),
+        RunShape(1, write_s=write_s, restart_s=restart_s, queue_s=queue_s),
+        interval_s=interval_s,
+        gpus_per_node=per_node,
+        spares=spares,
+        repair_days=repair_days,
+        run_days=run_days,
+        confidence=confidence,
+    )
+    if bound is not None:
+        found = replace(found, notes=(bound, *found.notes))
+    return _result(found, "points", projection_section)
+
+
+def compare(
+    *fleets: Fleet | tuple[str, int, float],
+    all_jobs: bool = False,
+    confidence: float = CONFIDENCE,
+) -> Result[FleetComparison]:
+    """Which of several fleets fails more often: ratios with exact intervals and tests.
+
+    Args:
+        fleets: Two or more, each opened, or a name with its failures and node-days.
+        all_jobs: Count small jobs too, not only large ones.
+        confidence: Of the intervals.
+
+    Raises:
+        UsageError: fewer than two fleets, two of one name, or one without exposure.
+    """
+    from ettr.analysis.comparing import compare_fleets
+    from ettr.analysis.fleet_evidence import fleet_evidence, typed_evidence
+    from ettr.analysis.fleet_parts import common_above_gpus
+    from ettr.report.sections.compare import compare_section
+
+    opened = [one.analysis for one in fleets if isinstance(one, Fleet)]
+    above = None
+    if opened and not all_jobs:
+        above = common_above_gpus(opened, max(one.assumptions.above_gpus for one in opened))
+
+    def evidence(one: Fleet | tuple[str, int, float]) -> FleetEvidence:
+        if isinstance(one, Fleet):
+            return fleet_evidence(one.analysis, one.name, above_gpus=above)
+        return typed_evidence(*one)
+
+    found = compare_fleets([evidence(one) for one in fleets], confidence)
+    return _result(found, "fleets", compare_section)
+
+
+def _result(value: ValueT, main: str, section: Callable[[ValueT], Section]) -> Result[ValueT]:
+    return Result(value, main, lambda: document_of(value), lambda: (section(value),))
+
+
+def _one_way(
+    fleet: Fleet | None, failures: int | None, node_days: float | None, typed: float | None
+) -> None:
+    ways = [fleet is not None, failures is not None or node_days is not None, typed is not None]
+    if sum(ways) != 1:
+        raise UsageError(
+            f"{'more than one' if any(ways) else 'no'} failure rate: give a fleet, or failures "
+            "with node_days, or (for a plan) failures_per_1000_node_days"
+        )
+
+
+def _counts(failures: int | None, node_days: float | None) -> tuple[int, float]:
+    if failures is None or node_days is None:
+        raise UsageError("failures and node_days go together; give both")
+    if failures < 0 or not 0 < node_days < math.inf:
+        raise UsageError(
+            f"{failures} failures in {node_days:g} node-days; give 0 or more failures and more "
+            "than 0 node-days"
+        )
+    return failures, node_days
+
+
+@dataclass(frozen=True, slots=True)
+class _RateSource:
+    """A failure rate, the GPUs of the nodes it was seen on, its law, and what to say of it."""
+
+    rate: PlanningRate
+    gpus_per_node: int | None = None
+    own: OwnFailures | None = None
+    cautions: tuple[str, ...] = ()
+
+
+def _planning_rate(
+    fleet: Fleet | None,
+    failures: int | None,
+    node_days: float | None,
+    typed: float | None,
+    confidence: float,
+) -> _RateSource:
+    from ettr.plan.outlook import counted_rate, typed_rate
+
+    if typed is not None:
+        return _RateSource(typed_rate(typed))
+    if fleet is not None:
+        from ettr.analysis.planning import stored_rate
+        from ettr.report.cautions import rate_lower_bound
+
+        stored = stored_rate(fleet.analysis, fleet.name)
+        bound = rate_lower_bound(fleet.analysis)
+        said = () if bound is None else (bound,)
+        return _RateSource(stored.rate, stored.gpus_per_node, stored.own, said)
+    from ettr.estimates.exact import FailureRate
+    from ettr.estimates.interval import check_confidence
+
+    check_confidence(confidence)
+    evidence = FailureRate(*_counts(failures, node_days))
+    return _RateSource(counted_rate(evidence, evidence.interval(confidence), confidence))

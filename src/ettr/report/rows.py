@@ -1,0 +1,207 @@
+"""Lists of a result as flat rows: a column for each number, for CSV and data frames.
+
+The columns follow from the types of the result, so that they are the same whatever the data. The
+values are those of the JSON document: what the logs do not bear is null there and here.
+
+An interval `x` becomes the columns `x`, `x_low` and `x_high`; a field `b` of an object `a` becomes
+`a_b` (a field `a_b` of it stays `a_b`); a list becomes the text of its JSON.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from datetime import datetime
+from enum import Enum
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, TypeAlias, Union, cast, get_args, get_origin, get_type_hints
+
+from ettr.estimates.interval import Interval
+from ettr.report.document import JsonValue, plain_fields
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from _typeshed import DataclassInstance
+
+Scalar: TypeAlias = bool | int | float | str | datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class FlatColumn:
+    """One column: its name, the keys that lead to its value, and the type of what is there.
+
+    `kind` is bool, int, float, datetime or str; any other value becomes the text of its JSON.
+    """
+
+    name: str
+    keys: tuple[str, ...]
+    kind: type
+
+
+@dataclass(frozen=True, slots=True)
+class FlatRows:
+    """Rows of one list of a result."""
+
+    columns: tuple[FlatColumn, ...]
+    rows: tuple[tuple[Scalar, ...], ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns."""
+        return tuple(column.name for column in self.columns)
+
+    def to_arrow(self) -> pa.Table:
+        """The rows as an Arrow table, typed also where there is no row."""
+        import pyarrow as pa
+
+        arrow = {
+            bool: pa.bool_(),
+            int: pa.int64(),
+            float: pa.float64(),
+            datetime: pa.timestamp("us", "UTC"),
+        }
+        schema = pa.schema([(c.name, arrow.get(c.kind, pa.string())) for c in self.columns])
+        return pa.Table.from_pylist(
+            [dict(zip(self.names, row, strict=True)) for row in self.rows], schema
+        )
+
+
+def flat_columns(of: type) -> tuple[FlatColumn, ...]:
+    """The columns of a list whose entries are of this frozen dataclass."""
+    return tuple(_columns(of, (), ""))
+
+
+def flat_rows(of: type, entries: JsonValue) -> FlatRows:
+    """The entries of a list of the JSON document as rows.
+
+    Args:
+        of: The frozen dataclass of one entry.
+        entries: As the document holds them; null is no entries.
+    """
+    columns = flat_columns(of)
+    listed = entries if isinstance(entries, list) else []
+    return FlatRows(columns, tuple(tuple(_value(one, c) for c in columns) for one in listed))
+
+
+def rows_of(result: DataclassInstance, document: JsonValue, name: str) -> FlatRows:
+    """A list of a result as rows, with the values that its document has.
+
+    Args:
+        result: A frozen result.
+        document: The result as JSON holds it.
+        name: Of the field that is the list; empty for the result itself as one row.
+    """
+    if not name:
+        return flat_rows(type(result), [document])
+    keys = {field.name: field.metadata.get("json", field.name) for field in fields(result)}
+    entries = document.get(keys[name]) if isinstance(document, dict) else None
+    return flat_rows(lists_of(type(result))[name], entries)
+
+
+def lists_of(result: type) -> dict[str, type]:
+    """The fields of a result that are lists of frozen dataclasses, with the type of an entry."""
+    if not is_dataclass(result):
+        return {}
+    hints = _hints(result)
+    found: dict[str, type] = {}
+    for field in fields(result):
+        args = get_args(hints[field.name])
+        if get_origin(hints[field.name]) in {tuple, list} and args and isinstance(args[0], type):
+            entry: type = args[0]
+            if is_dataclass(entry):
+                found[field.name] = entry
+    return found
+
+
+def _hints(of: type) -> dict[str, object]:
+    """The types of the fields; `object` where a name is imported for type checkers only."""
+    absent: dict[str, object] = {}
+    while True:
+        try:
+            return get_type_hints(of, localns=absent)
+        except NameError as error:
+            absent[str(error.name)] = object
+
+
+def summary_rows(document: JsonValue) -> FlatRows:
+    """Any document as two columns: the path of each value, and the value as text or number."""
+    columns = (FlatColumn("key", (), str), FlatColumn("value", (), object))
+    return FlatRows(columns, tuple(_leaves(document, "")))
+
+
+def document_of(result: object) -> JsonValue:
+    """A result as its JSON document; null for none."""
+    return plain_fields(cast("DataclassInstance", result)) if is_dataclass(result) else None
+
+
+def _leaves(value: JsonValue, path: str) -> Iterator[tuple[str, Scalar]]:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _leaves(item, f"{path}.{key}" if path else key)
+    elif isinstance(value, list):
+        for place, item in enumerate(value):
+            yield from _leaves(item, f"{path}[{place}]")
+    else:
+        yield path, value
+
+
+def _dataclass(of: type) -> type[DataclassInstance]:
+    if not is_dataclass(of):
+        raise TypeError(f"{of.__name__}: is no dataclass, so its columns are not known")
+    return of
+
+
+def _columns(of: type, keys: tuple[str, ...], prefix: str) -> Iterator[FlatColumn]:
+    hints = _hints(of)
+    for field in fields(_dataclass(of)):
+        kind = _without_none(hints[field.name])
+        path = (*keys, str(field.metadata.get("json", field.name)))
+        # the class of sizes `size` has `size_from`, not `size_size_from`
+        name = field.name if field.name.startswith(prefix) else f"{prefix}{field.name}"
+        if kind is Interval:
+            yield FlatColumn(name, (*path, "estimate"), float)
+            yield FlatColumn(f"{name}_low", (*path, "low"), float)
+            yield FlatColumn(f"{name}_high", (*path, "high"), float)
+        elif isinstance(kind, type) and is_dataclass(kind):
+            yield from _columns(kind, path, f"{name}_")
+        else:
+            yield FlatColumn(name, path, _scalar(kind))
+
+
+def _without_none(hint: object) -> object:
+    """The type without `| None`; a union of several stays as it is."""
+    if get_origin(hint) in {Union, UnionType}:
+        left = [one for one in get_args(hint) if one is not NoneType]
+        return left[0] if len(left) == 1 else hint
+    return hint
+
+
+def _scalar(hint: object) -> type:
+    if not isinstance(hint, type) or get_origin(hint) is not None:
+        return object
+    if issubclass(hint, Enum):
+        return str
+    return hint if hint in {bool, int, float, str, datetime} else object
+
+
+def _value(entry: JsonValue, column: FlatColumn) -> Scalar:
+    value = entry
+    for key in column.keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    if value is None:
+        return None
+    if column.kind is datetime and isinstance(value, str):
+        return datetime.fromisoformat(value)
+    if column.kind is float and isinstance(value, int):
+        return float(value)
+    return json.dumps(value) if isinstance(value, (list, dict)) else value
+
+
+def json_rows(entries: Sequence[dict[str, JsonValue]]) -> FlatRows:
+    """Entries of which only the JSON is known, all with the same keys, as rows."""
+    names = list(dict.fromkeys(key for entry in entries for key in entry))
+    columns = tuple(FlatColumn(name, (name,), object) for name in names)
+    return FlatRows(
+        columns, tuple(tuple(_value(entry, column) for column in columns) for entry in entries)
+    )

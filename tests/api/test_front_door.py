@@ -1,0 +1,250 @@
+"""`import ettr`: what it loads, what its results hold, and the types that a user's script sees."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+import ettr
+from cli.program import EVENTS, KERNEL, SACCT, TOTALS, write_logs
+from ettr.errors import StoreError, UsageError
+from ettr.report.rows import flat_columns, lists_of
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = (
+    "totals",
+    "status",
+    "sizes",
+    "failures",
+    "mttf",
+    "runs",
+    "goodput",
+    "nodes",
+    "models",
+    "planning",
+    "quality",
+)
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    return write_logs(tmp_path_factory.mktemp("logs"))
+
+
+@pytest.fixture(scope="module")
+def fleet(logs: list[Path]) -> Iterator[ettr.Fleet]:
+    with ettr.read(*logs, timezone="UTC", name="small") as opened:
+        yield opened
+
+
+def test_no_front_door_function_has_the_name_of_a_package():
+    package = Path(ettr.__file__).parent
+    packages = {place.parent.name for place in package.glob("*/__init__.py")}
+    functions = set(ettr.__all__) - {"checkpoint", "progress"}
+    assert not functions & packages
+    assert {"checkpoint", "progress"} <= packages
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'plan_runs'"):
+        ettr.plan_runs  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_every_name_of_the_front_door_can_be_had():
+    assert {name for name in ettr.__all__ if getattr(ettr, name) is not None} == set(ettr.__all__)
+    assert set(ettr.__all__) <= set(dir(ettr))
+
+
+def test_a_store_is_opened_and_closed(logs: list[Path], tmp_path: Path):
+    with pytest.raises(StoreError, match="no store"):
+        ettr.open(tmp_path / "absent")
+    with pytest.raises(UsageError, match="no such file"):
+        ettr.read(tmp_path / "absent.psv")
+    with pytest.raises(UsageError, match="timezone"):
+        ettr.read(logs[1])
+
+
+def test_totals_are_those_of_the_logs(fleet: ettr.Fleet):
+    (row,) = fleet.totals.to_pyarrow().to_pylist()
+    assert row == pytest.approx(TOTALS)
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_each_result_has_rows_text_html_and_the_figures_of_the_report(name: str, fleet: ettr.Fleet):
+    result = getattr(fleet, name)
+    for rows in (None, *result.lists):
+        arrow = result.to_pyarrow(rows)
+        assert result.to_pandas(rows).shape == (arrow.num_rows, len(arrow.column_names))
+        assert result.to_polars(rows).shape == (arrow.num_rows, len(arrow.column_names))
+    for slug in result.figures:
+        assert result.plot(slug).data
+    assert "<script" not in result._repr_html_()
+    assert isinstance(result.to_dict(), dict)
+
+
+def test_a_frame_has_the_interval_of_each_number(fleet: ettr.Fleet):
+    frame = fleet.failures.to_pandas()
+    cause = frame[frame["symptom"] == "gpu-unavailable"].iloc[0]
+    assert cause["all_jobs_failures"] == 1
+    assert cause["all_jobs_node_days"] == pytest.approx(TOTALS["node_hours"] / 24)
+    low, high = (cause[f"all_jobs_per_1000_node_days_{end}"] for end in ("low", "high"))
+    assert low < cause["all_jobs_per_1000_node_days"] < high
+
+
+def test_columns_of_a_result_are_named_once():
+    from ettr.analysis.comparing import FleetComparison
+    from ettr.metrics.goodput import LostGoodput
+    from ettr.metrics.mttf import MttfBySize
+    from ettr.metrics.rates import RatesBySymptom
+    from ettr.metrics.runs import JobRuns
+
+    for result in (FleetComparison, LostGoodput, MttfBySize, RatesBySymptom, JobRuns):
+        for entry in lists_of(result).values():
+            names = [column.name for column in flat_columns(entry)]
+            assert len(names) == len(set(names))
+            assert len(names) >= len(fields(entry))  # type: ignore[arg-type]
+
+
+def test_what_the_logs_do_not_bear_is_null_in_a_frame(tmp_path: Path):
+    """Without any state of nodes outages are not measured, and 0 would say there were none."""
+    sacct = tmp_path / "sacct.psv"
+    sacct.write_text(SACCT)
+    with ettr.read(sacct, timezone="UTC") as alone:
+        (row,) = alone.nodes.to_pyarrow("").to_pylist()
+        assert row["nodes"] == 4
+        assert row["unplanned_node_hours"] is None
+        summary = alone.table("node_summary").to_pyarrow().to_pylist()
+        assert {one["unplanned_outages"] for one in summary} == {None}
+
+
+def test_a_list_or_figure_that_is_not_there_is_named(fleet: ettr.Fleet):
+    with pytest.raises(UsageError, match="no list named 'class'; there are: classes, line"):
+        fleet.mttf.to_pandas("class")
+    with pytest.raises(UsageError, match="no figure named 'pie'; there are: mttf"):
+        fleet.mttf.plot("pie")
+    with pytest.raises(UsageError, match="no table named 'jobs'; there are: nodes, attempts"):
+        fleet.table("jobs")
+
+
+def test_tables_are_plain_ibis(fleet: ettr.Fleet):
+    import ibis
+
+    attempts = fleet.table("attempts")
+    assert isinstance(attempts, ibis.Table)
+    counted = attempts.group_by("state").count().to_pyarrow().to_pylist()
+    assert {row["state"] for row in counted} >= {"COMPLETED", "NODE_FAIL"}
+    (outage,) = fleet.table("outages").to_pyarrow().to_pylist()
+    assert (outage["node"], outage["hours"], outage["is_planned"]) == ("n1", 6.0, False)
+    nodes = {row["node"]: row for row in fleet.table("node_summary").to_pyarrow().to_pylist()}
+    assert nodes["n1"]["node_days"] == pytest.approx((24 + 12) / 24)
+    assert nodes["n1"]["failures"] == 1
+    assert sum(row["expected_failures"] for row in nodes.values()) == pytest.approx(1.0)
+
+
+def test_records_that_could_not_be_read_are_warned_of(tmp_path: Path):
+    bad = tmp_path / "sacct.psv"
+    bad.write_text(SACCT.replace("2026-03-03T04:00:00|7200", "yesterday|7200"))
+    with pytest.warns(UserWarning, match=r"1 of 6 records rejected: 1 bad-timestamp"):
+        opened = ettr.read(bad, timezone="UTC")
+    opened.close()
+
+
+def test_html_of_a_log_is_escaped(tmp_path: Path):
+    sacct = tmp_path / "sacct.psv"
+    sacct.write_text(SACCT.replace("|tune|", "|<img src=x onerror=alert(1)>|"))
+    with ettr.read(sacct, timezone="UTC", name="<b>x</b>") as hostile:
+        for html in (hostile.runs._repr_html_(), hostile._repr_html_()):
+            assert "<img" not in html
+            assert "<b>" not in html
+
+
+def test_a_plan_is_that_of_the_command():
+    """Llama 3: 419 interruptions in 54 days on 2,048 nodes."""
+    plan = ettr.plan_run(gpus=16384, failures=419, node_days=2048 * 54)
+    assert plan.value.mttf_h.estimate == pytest.approx(54 * 24 / 419)
+    assert any("write_s not given" in one for one in plan.value.assumptions)
+    assert plan.figures == ()
+    typed = ettr.plan_run(gpus=16384, failures_per_1000_node_days=3.79)
+    assert typed.to_dict()["ettr"] == {
+        "estimate": pytest.approx(typed.value.ettr.estimate),
+        "low": None,
+        "high": None,
+    }
+    with pytest.raises(UsageError, match="no failure rate"):
+        ettr.plan_run(gpus=8)
+    with pytest.raises(UsageError, match="more than one failure rate"):
+        ettr.plan_run(gpus=8, failures=1, node_days=10, failures_per_1000_node_days=6.5)
+
+
+def test_projection_and_comparison(fleet: ettr.Fleet):
+    scales = ettr.project(failures=30, node_days=5000, gpus=[1024, 4096], seen_nodes=64)
+    sizes = [row["size"] for row in scales.to_pyarrow().to_pylist()]
+    assert sizes == [1024, 4096]
+    compared = ettr.compare(fleet, ("old", 30, 5000))
+    assert [row["name"] for row in compared.to_pyarrow().to_pylist()] == ["small", "old"]
+    assert compared.value.pairs[0].ratio.p_value < 0.1  # 1 in 3 node-days against 30 in 5,000
+
+
+def test_the_sample_logs_are_what_the_tests_take_them_for():
+    assert KERNEL.count("Xid") == 1
+    assert EVENTS.count("DOWN") == 1
+
+
+SCRIPT = """\
+import ettr
+
+with ettr.open("site") as fleet:
+    rates = fleet.failures
+    for cause in rates.value.by_symptom:
+        rate = cause.all_jobs.per_1000_node_days
+        print(cause.symptom, cause.all_jobs.failures, rate.low, rate.high)
+    frame = rates.to_pandas()
+    polars = fleet.mttf.to_polars("line")
+    arrow = fleet.runs.to_pyarrow()
+    print(len(frame), polars.height, arrow.num_rows)
+    rates.plot().write_html("failures.html")
+    failures = fleet.table("failures")
+    ended = failures.filter(failures["n_gpus"] > 8).group_by("symptom").count()
+    print(len(ended.to_pandas()))
+    plan = ettr.plan_run(fleet, gpus=1024, target=0.9)
+    print(plan.value.ettr.estimate, plan.value.mttf_h.low)
+    for need in plan.value.requirements:
+        print(need.name)
+    scales = ettr.project(fleet, gpus=[1024, 4096])
+    for point in scales.value.points:
+        print(point.size, point.projection.mttf_h.estimate)
+    compared = ettr.compare(fleet, ("old", 30, 5000.0))
+    print(compared.value.pairs[0].ratio.p_value)
+    recorder = ettr.progress.ProgressRecorder("progress.jsonl", run="gpt-7b")
+    recorder.close()
+    fleet.write_report("report.html")
+reveal_type(rates)
+reveal_type(frame)
+reveal_type(polars)
+reveal_type(failures)
+reveal_type(plan.value.ettr.estimate)
+reveal_type(ettr.checkpoint.RunningCheckpoint)
+"""
+
+
+@pytest.mark.slow
+def test_no_any_reaches_a_users_script(tmp_path: Path):
+    script = tmp_path / "script.py"
+    script.write_text(f"# mypy: disallow-any-expr\n{SCRIPT}")
+    # from the root of the checkout, where `make lint` has left what mypy knows of the package
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", script],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    revealed = [line for line in done.stdout.splitlines() if "Revealed type" in line]
+    assert done.returncode == 0, done.stdout
+    assert len(revealed) == SCRIPT.count("reveal_type")
+    assert not any("Any" in line for line in revealed), revealed
