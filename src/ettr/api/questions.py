@@ -274,8 +274,8 @@ def _planning_rate(
 
         stored = stored_rate(fleet.analysis, fleet.name)
         bound = rate_lower_bound(fleet.analysis)
-        said = () if bound is None else (bound,)
-        return _RateSource(stored.rate, stored.gpus_per_node, stored.own, said)
+        cautions = () if bound is None else (bound,)
+        return _RateSource(stored.rate, stored.gpus_per_node, stored.own, cautions)
     from ettr.estimates.exact import FailureRate
     from ettr.estimates.interval import check_confidence
 
