@@ -2,6 +2,7 @@
 
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
@@ -114,6 +115,57 @@ def test_a_group_next_to_the_default_one_is_over_with_it(group):
     assert not second.over()
     group.append("a rank was lost")
     assert second.over()
+
+
+@pytest.mark.parametrize("name", ["all_gather_into_tensor", "reduce_scatter_tensor", "all_reduce"])
+def test_what_dtensor_calls_can_be_abandoned_too(name):
+    """As torch calls it from C++, with a peer that does not take part."""
+    from torch._C._distributed_c10d import _register_process_group, _unregister_process_group
+
+    store, lost = dist.HashStore(), []
+    with ThreadPoolExecutor(2) as pool:
+        made = [
+            pool.submit(
+                AbortableGloo, store, rank, 2, timedelta(seconds=300), lambda: bool(lost)
+            )
+            for rank in range(2)
+        ]
+        first, second = (one.result() for one in made)
+    _register_process_group("pair", first)
+    operation = getattr(torch.ops._c10d_functional, name)
+    options = {"all_reduce": ("sum", "pair"), "reduce_scatter_tensor": ("sum", 2, "pair")}
+    pending = operation(torch.ones(4), *options.get(name, (2, "pair")))
+    lost.append("the peer")
+    with pytest.raises(RuntimeError, match="a rank was lost"):
+        torch.ops._c10d_functional.wait_tensor(pending)
+    _unregister_process_group("pair")
+    second.abort()
+    first.abort()
+    first.detach()
+
+
+def test_a_reduce_scatter_gives_each_rank_its_part():
+    store = dist.HashStore()
+
+    def of(rank: int) -> list[list[float]]:
+        group = AbortableGloo(store, rank, 2, timedelta(seconds=300), lambda: False)
+        rows = torch.arange(6.0).view(6, 1) * (rank + 1)
+        single, listed, largest = (torch.zeros(3, 1) for _ in range(3))
+        group._reduce_scatter_base(single, rows).wait()
+        options = dist.ReduceScatterOptions()
+        options.reduceOp = dist.ReduceOp.MAX
+        group._reduce_scatter_base(largest, rows, options).wait()
+        work = group.reduce_scatter([listed], [[rows[:3], rows[3:]]])
+        work.wait()
+        listed += 1
+        assert work.is_completed()
+        assert work.wait(), "and a second wait changes nothing"
+        return [one.flatten().tolist() for one in (single, largest, listed)]
+
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(of, range(2))
+    assert first == [[0.0, 3.0, 6.0], [0.0, 2.0, 4.0], [1.0, 4.0, 7.0]]
+    assert second == [[9.0, 12.0, 15.0], [6.0, 8.0, 10.0], [10.0, 13.0, 16.0]]
 
 
 def test_sharded_and_replicated_models_train_over_it(group):

@@ -5,6 +5,11 @@ under way; whoever waits for that one waits for the whole timeout, and no call e
 (`docs/how-to/regroup-after-a-loss.md`). So here nobody waits in gloo for long: `wait` checks the
 generation again and again, and abandons the operation once the generation is over. A background
 thread holds what gloo still keeps of it until gloo's own timeout has passed.
+
+Every operation is started without Python's lock. DTensor's own collectives (`full_tensor`, the norm
+of clipping) would start gloo's with it held, and wait there for a mutex under which gloo's thread
+releases the tensors of the operation before, for which it needs Python's lock: neither goes on
+(torch 2.13, plain gloo too).
 """
 
 from __future__ import annotations
@@ -25,7 +30,7 @@ if TYPE_CHECKING:
 NAME = "ettr_gloo"
 _POLL = timedelta(milliseconds=50)
 
-# What torch's Python calls on a group -> what gloo calls it. The last two are the newer names.
+# What torch calls on a group -> what gloo calls it. The last one is a newer name.
 _COLLECTIVES = {
     "allgather": "allgather",
     "_allgather_base": "_allgather_base",
@@ -38,12 +43,11 @@ _COLLECTIVES = {
     "broadcast": "broadcast",
     "gather": "gather",
     "reduce": "reduce",
-    "reduce_scatter": "reduce_scatter",
-    "_reduce_scatter_base": "_reduce_scatter_base",
     "scatter": "scatter",
     "all_gather_single": "_allgather_base",
-    "reduce_scatter_single": "_reduce_scatter_base",
 }
+# What DTensor calls; gloo has no such names in Python, a plain group over it has.
+_OF_TENSORS = ("all_gather_single_coalesced", "allgather_into_tensor_coalesced")
 
 
 class GenerationOverError(RuntimeError):
@@ -108,6 +112,45 @@ class AbortableWork(dist.Work):
         return self._inner.get_future()
 
 
+class AbortableReduceScatter(dist.Work):
+    """A reduce-scatter whose wait also ends with the generation.
+
+    The wait of gloo's own knows no limit but the group's. It is an all-reduce of which each rank
+    keeps its part; here the all-reduce can be abandoned.
+
+    Args:
+        outputs: this rank's part of each tensor, copied once all are reduced.
+    """
+
+    def __init__(
+        self, reduced: list[AbortableWork], outputs: list[Tensor], parts: list[Tensor]
+    ) -> None:
+        super().__init__()
+        self._reduced, self._outputs, self._parts = reduced, outputs, parts
+
+    def wait(self, timeout: timedelta = timedelta(0)) -> bool:
+        """Wait for the operation.
+
+        Args:
+            timeout: 0: that of the group.
+
+        Raises:
+            GenerationOverError: the generation ended before the operation did.
+            RuntimeError: the operation failed, or has not ended in time.
+        """
+        for work in self._reduced:
+            work.wait(timeout)
+        for output, part in zip(self._outputs, self._parts, strict=True):
+            output.copy_(part.view_as(output))
+        self._reduced, self._parts = [], []  # what follows may change the outputs
+        self._outputs = []
+        return True
+
+    def is_completed(self) -> bool:
+        """Whether it has ended well; the outputs are then written."""
+        return all(work.is_completed() for work in self._reduced) and self.wait()
+
+
 class AbortableGloo(dist.ProcessGroup):
     """A process group over gloo; collectives return work that can be aborted, the rest is gloo's.
 
@@ -121,10 +164,33 @@ class AbortableGloo(dist.ProcessGroup):
         super().__init__(rank, size)  # type: ignore[call-arg]
         self.over, self.abandoned = over, list[dist.Work]()
         self._gloo = dist.ProcessGroupGloo(store, rank, size, timeout=timeout)
+        self._plain = dist.ProcessGroup(rank, size)  # type: ignore[call-arg]
         # Sends, receives, names, timeouts: the base class finds them here.
         kind = dist.ProcessGroup.BackendType.GLOO
-        self._register_backend(torch.device("cpu"), kind, self._gloo)
-        self._set_default_backend(kind)
+        for group in (self, self._plain):
+            group._register_backend(torch.device("cpu"), kind, self._gloo)
+            group._set_default_backend(kind)
+
+    def reduce_and_scatter(
+        self,
+        outputs: list[Tensor],
+        inputs: list[Tensor],
+        options: dist.ReduceScatterOptions | None = None,
+    ) -> AbortableReduceScatter:
+        """Reduce tensors over all ranks; each keeps its part of the first dimension.
+
+        Args:
+            outputs: receive the parts.
+            inputs: as many tensors, each as long as all its parts.
+            options: None: a sum.
+        """
+        of_all = dist.AllreduceOptions()
+        if options is not None:
+            of_all.reduceOp, of_all.timeout = options.reduceOp, options.timeout
+        whole = [one.detach().clone(memory_format=torch.contiguous_format) for one in inputs]
+        reduced = [AbortableWork(self._gloo.allreduce([one], of_all), self) for one in whole]
+        parts = [one.view(-1).chunk(self.size())[self.rank()] for one in whole]
+        return AbortableReduceScatter(reduced, outputs, parts)
 
     def detach(self) -> None:
         """Release gloo without waiting for abandoned operations; call it before the end."""
@@ -165,12 +231,43 @@ def _outlast(gloo: dist.ProcessGroupGloo, works: list[dist.Work]) -> None:
             continue  # it has ended, which is all that matters here
 
 
-def _abortable(name: str) -> Callable[..., AbortableWork]:
+def _abortable(of: str, name: str) -> Callable[..., AbortableWork]:
     def call(self: AbortableGloo, *args: object, **options: object) -> AbortableWork:
-        return AbortableWork(getattr(self._gloo, name)(*args, **options), self)
+        return AbortableWork(getattr(getattr(self, of), name)(*args, **options), self)
 
     return call
 
 
+def _reduce_scatter_one(
+    self: AbortableGloo,
+    output: Tensor,
+    whole: Tensor,
+    options: dist.ReduceScatterOptions | None = None,
+) -> AbortableReduceScatter:
+    return self.reduce_and_scatter([output], [whole], options)
+
+
+def _reduce_scatter_lists(
+    self: AbortableGloo,
+    outputs: list[Tensor],
+    inputs: list[list[Tensor]],
+    options: dist.ReduceScatterOptions | None = None,
+) -> AbortableReduceScatter:
+    return self.reduce_and_scatter(outputs, [torch.stack(parts) for parts in inputs], options)
+
+
+_REDUCE_SCATTERS = {
+    "reduce_scatter": _reduce_scatter_lists,
+    "_reduce_scatter_base": _reduce_scatter_one,
+    "reduce_scatter_single": _reduce_scatter_one,
+    "reduce_scatter_tensor_coalesced": AbortableGloo.reduce_and_scatter,
+    "reduce_scatter_single_coalesced": AbortableGloo.reduce_and_scatter,
+}
+
 for _name, _gloo_name in _COLLECTIVES.items():
-    setattr(AbortableGloo, _name, _abortable(_gloo_name))
+    setattr(AbortableGloo, _name, _abortable("_gloo", _gloo_name))
+for _name in _OF_TENSORS:
+    if hasattr(dist.ProcessGroup, _name):
+        setattr(AbortableGloo, _name, _abortable("_plain", _name))
+for _name, _reduce_scatter in _REDUCE_SCATTERS.items():
+    setattr(AbortableGloo, _name, _reduce_scatter)
