@@ -125,9 +125,7 @@ def test_what_dtensor_calls_can_be_abandoned_too(name):
     store, lost = dist.HashStore(), []
     with ThreadPoolExecutor(2) as pool:
         made = [
-            pool.submit(
-                AbortableGloo, store, rank, 2, timedelta(seconds=300), lambda: bool(lost)
-            )
+            pool.submit(AbortableGloo, store, rank, 2, timedelta(seconds=300), lambda: bool(lost))
             for rank in range(2)
         ]
         first, second = (one.result() for one in made)
