@@ -188,7 +188,8 @@ class AbortableGloo(dist.ProcessGroup):
         if options is not None:
             of_all.reduceOp, of_all.timeout = options.reduceOp, options.timeout
         whole = [one.detach().clone(memory_format=torch.contiguous_format) for one in inputs]
-        reduced = [AbortableWork(self._gloo.allreduce([one], of_all), self) for one in whole]
+        start = self._gloo.allreduce  # type: ignore[attr-defined]
+        reduced = [AbortableWork(start([one], of_all), self) for one in whole]
         parts = [one.view(-1).chunk(self.size())[self.rank()] for one in whole]
         return AbortableReduceScatter(reduced, outputs, parts)
 
