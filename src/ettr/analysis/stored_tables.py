@@ -1,0 +1,54 @@
+"""The tables of a store as an analysis takes them: one cluster, whole jobs, who cancelled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ibis.expr.types import Table
+
+from ettr.analysis.assumptions import Assumptions
+from ettr.attribution.cancellations import with_cancellers
+from ettr.store import Store
+from ettr.tables import TABLES
+from ettr.tables.het_jobs import WholeJobs, whole_jobs
+from ettr.tables.unnamed_clusters import with_one_cluster
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTables:
+    """The tables of a store by name.
+
+    Attributes:
+        parts: As the logs have them: one row for each part of a heterogeneous job.
+        jobs: The same with whole jobs, and the ids under which their parts go.
+        tables: What every stage reads: whole jobs, and who cancelled one wherever any log says it.
+        taken_cluster: The cluster whose rows those were taken for that name none, if any were.
+    """
+
+    parts: Mapping[str, Table]
+    jobs: WholeJobs
+    tables: dict[str, Table]
+    taken_cluster: str | None
+
+
+def stored_tables(store: Store, given: Assumptions) -> StoredTables:
+    """The tables of a store under what was assumed of it."""
+    named, taken_cluster = with_one_cluster({name: store.table(name) for name in TABLES})
+    parts = _with_gpus(named, given.gpus_per_node)
+    jobs = whole_jobs(parts)
+    attempts = with_cancellers(jobs.tables["attempts"], jobs.tables["events"], given.matching)
+    return StoredTables(parts, jobs, {**jobs.tables, "attempts": attempts}, taken_cluster)
+
+
+def _with_gpus(tables: dict[str, Table], per_node: float | None) -> dict[str, Table]:
+    """The same tables, where GPUs that no log names are those of a given node."""
+    if per_node is None:
+        return tables
+    attempts, held = tables["attempts"], tables["allocations"]
+    counted = (attempts["n_nodes"] * per_node).round().cast("int64")
+    return {
+        **tables,
+        "attempts": attempts.mutate(n_gpus=attempts["n_gpus"].coalesce(counted)),
+        "allocations": held.mutate(n_gpus=held["n_gpus"].fill_null(float(per_node))),
+    }
