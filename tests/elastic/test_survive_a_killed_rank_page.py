@@ -17,6 +17,12 @@ pytest.importorskip("torch")
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "tutorials" / "survive-a-killed-rank.md"
 LOOP = "    while step < STEPS:"
+# In one write: with PYTHONUNBUFFERED `print` writes each of its arguments by itself, and the ranks
+# share the pipe.
+NOTE = """\
+    note = f"slot {generation.slot} of {generation.number} goes on after {step}\\n"
+    print(note, end="", flush=True)
+"""
 
 
 def test_two_overlapping_kills_cost_at_most_the_steps_since_the_full_checkpoint(
@@ -24,10 +30,8 @@ def test_two_overlapping_kills_cost_at_most_the_steps_since_the_full_checkpoint(
 ) -> None:
     (script,) = re.findall(r"```python\n(# train.py\n.*?)```", PAGE.read_text("utf-8"), re.S)
     assert script.count(LOOP) == 1
-    # what the page has, and a line that says from which step a generation goes on: one write a
-    # line, because unbuffered ranks that share a pipe mix the pieces of theirs
-    line = 'print(f"goes on after {step}\\n", end="", flush=True)'
-    noted = script.replace(LOOP, f"    {line}\n{LOOP}")
+    # what the page has, and a line that says from which step a generation goes on
+    noted = script.replace(LOOP, NOTE + LOOP)
     (tmp_path / "train.py").write_text(noted)
     command = "from ettr.cli.main import main; main()"
     words = ["elastic", "-n", "4", "--spares", "1", "--", sys.executable, "train.py"]
@@ -50,7 +54,11 @@ def test_two_overlapping_kills_cost_at_most_the_steps_since_the_full_checkpoint(
         finally:
             job.kill()
     assert job.returncode == 0, printed
-    steps = [int(step) for step in re.findall(r"goes on after (\d+)", printed)]
-    assert steps[:4] == [0] * 4
-    assert len(steps) >= 8
-    assert min(steps[4:]) >= 20, "no rank has begun at 0 again"
+    notes = re.findall(r"slot (\d) of (\d+) goes on after (\d+)\n", printed)
+    first = {slot: int(step) for slot, generation, step in notes if generation == "1"}
+    assert first == dict.fromkeys("0123", 0)
+    newest = max(int(generation) for _, generation, _ in notes)
+    last = {slot: int(step) for slot, generation, step in notes if int(generation) == newest}
+    assert last.keys() == first.keys(), "every rank of the last generation has trained"
+    later = [int(step) for _, generation, step in notes if generation != "1"]
+    assert min(later) >= 20, "no rank has begun at 0 again"
