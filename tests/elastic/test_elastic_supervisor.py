@@ -1,5 +1,6 @@
 """What the supervisor concludes from heartbeats, and when ranks may leave: without ranks."""
 
+import socket
 import subprocess
 from dataclasses import replace
 from types import SimpleNamespace
@@ -135,6 +136,13 @@ def test_a_spare_that_was_stopped_is_judged_as_soon_as_it_is_a_rank():
     assert not heard.supervisor.find_hung()
     heard.now_s += 0.4
     assert heard.supervisor.find_hung().keys() == {"w1"}
+
+
+def test_the_store_listens_where_the_ranks_are_and_nowhere_else():
+    port = Heard(1).supervisor.store.port
+    socket.create_connection(("127.0.0.1", port), timeout=5.0).close()
+    with pytest.raises(ConnectionRefusedError):  # another address of this machine
+        socket.create_connection(("127.0.0.2", port), timeout=5.0)
 
 
 def test_a_heartbeat_is_read_as_it_was_written():

@@ -18,7 +18,7 @@ ENV_STORE = "ETTR_ELASTIC_STORE"
 ENV_WORKER = "ETTR_ELASTIC_WORKER"
 ENV_PROTOCOL = "ETTR_ELASTIC_PROTOCOL"
 # Raised whenever keys or what stands under them change their meaning.
-PROTOCOL = "3"
+PROTOCOL = "4"
 
 
 class Cause(StrEnum):

@@ -14,7 +14,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from ettr.elastic.membership.rendezvous import ENV_PROTOCOL, ENV_STORE, PROTOCOL
-from ettr.elastic.supervision.channel import Channel, ChannelClosedError, Message
+from ettr.elastic.supervision.channel import (
+    Channel,
+    ChannelClosedError,
+    Message,
+    excerpt,
+    printable,
+    whole_number,
+)
+from ettr.elastic.supervision.handshake import check_proof, new_nonce, proof
 from ettr.elastic.supervision.node_identity import Meeting, NodeIdentity, with_interface
 from ettr.elastic.supervision.nodes import ProcessEnd, WorkerProcess, start_process
 from ettr.errors import UsageError
@@ -49,6 +57,14 @@ class AgentReport:
 class _Ended:
     finished: bool
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Greeting:
+    """What the supervisor has answered, and how it proves that it is the run's."""
+
+    answer: Message
+    expected_proof: str
 
 
 class _RefusedError(Exception):
@@ -145,9 +161,11 @@ class _Agent:
                 channel.send(kind="ping", number=number)
             for message in channel.receive(_POLL_S):
                 if message["kind"] == "pong":
-                    confirmed_s = max(confirmed_s, sent_s.pop(int(message["number"] or 0), 0.0))
+                    answered_s = sent_s.pop(whole_number(message, "number"), confirmed_s)
+                    confirmed_s = max(confirmed_s, answered_s)
                 elif message["kind"] == "end":
-                    return _Ended(bool(message.get("finished")), str(message.get("reason")))
+                    reason = printable(message.get("reason"))
+                    return _Ended(bool(message.get("finished")), reason)
                 else:
                     self._obey(message)
             self._report_ends()
@@ -177,34 +195,52 @@ class _Agent:
             raise ChannelClosedError("not connected")
         return self.channel
 
-    def _hello(self, end_s: float) -> Message:
+    def _hello(self, end_s: float) -> _Greeting:
         address = (self.meeting.host, self.meeting.port)
         channel = self.channel = Channel(socket.create_connection(address, _CONNECT_S))
+        challenge = self._answer(end_s)
+        nonce, own_nonce = str(challenge.get("nonce")), new_nonce()
+        if challenge["kind"] != "challenge":  # `_take_welcome` says what is wrong
+            return _Greeting(challenge, "")
         channel.send(
             kind="hello",
             protocol=PROTOCOL,
-            token=self.token,
+            nonce=own_nonce,
+            proof=proof(self.token, "agent", nonce, own_nonce),
             node=self.node.name,
             index=self.node.index,
             rack=self.node.rack,
             ranks=self.n_ranks,
         )
+        return _Greeting(self._answer(end_s), proof(self.token, "supervisor", nonce, own_nonce))
+
+    def _answer(self, end_s: float) -> Message:
         # A supervisor that is importing answers when it is ready.
-        while not (answers := channel.receive(_CONNECT_S)):
+        while not (answers := self._connected.receive(_CONNECT_S)):
             if time.monotonic() > end_s:
                 raise ChannelClosedError("no answer")
         return answers[0]
 
-    def _take_welcome(self, answer: Message) -> None:
-        if answer["kind"] != "welcome":
-            raise _RefusedError(str(answer.get("reason")))
-        self.lease_s = float(answer.get("lease_s") or 0.0)
+    def _take_welcome(self, greeting: _Greeting) -> None:
+        answer = greeting.answer
+        if answer["kind"] == "refused":
+            raise _RefusedError(printable(answer.get("reason")))
+        proven = greeting.expected_proof and check_proof(answer, greeting.expected_proof)
+        if answer["kind"] != "welcome" or not proven:
+            raise _RefusedError(
+                f"{self.meeting} is not the supervisor of this run: set the same "
+                f"ETTR_ELASTIC_TOKEN on every node"
+            )
+        store, lease_s = answer.get("store"), answer.get("lease_s")
+        if not isinstance(store, str) or not isinstance(lease_s, int | float) or not lease_s > 0:
+            raise ChannelClosedError(f"not a welcome: {excerpt(answer)}")
+        self.lease_s = float(lease_s)
         self.environment = {
             **with_interface(self.environment, self.meeting.host),
-            ENV_STORE: str(answer.get("store")),
+            ENV_STORE: store,
             ENV_PROTOCOL: PROTOCOL,
         }
-        self.on_event(f"joined the run at {self.meeting} as {answer.get('node')}")
+        self.on_event(f"joined the run at {self.meeting} as {printable(answer.get('node'))}")
 
     def _obey(self, message: Message) -> None:
         worker = str(message.get("worker"))

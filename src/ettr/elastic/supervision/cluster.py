@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ettr.elastic.supervision.agent import AgentReport, serve_node
+from ettr.elastic.supervision.handshake import check_node
 from ettr.elastic.supervision.node_identity import (
     Meeting,
     NodeIdentity,
@@ -16,7 +17,8 @@ from ettr.elastic.supervision.node_identity import (
     this_node,
 )
 from ettr.elastic.supervision.report import SupervisorOptions, SupervisorReport
-from ettr.elastic.supervision.supervisor import Gathering, supervise
+from ettr.elastic.supervision.run_store import Gathering
+from ettr.elastic.supervision.supervisor import supervise
 from ettr.errors import UsageError
 
 ENV_SECRET = "ETTR_ELASTIC_TOKEN"  # noqa: S105 its name
@@ -52,7 +54,8 @@ def node_setting(
         meeting, n_nodes, name, rack: where given, they count.
 
     Raises:
-        UsageError: several nodes and nowhere to meet; several tasks of a step on one node.
+        UsageError: several nodes and nowhere to meet; several tasks of a step on one node; a name
+            that is not short and plain.
     """
     node = this_node(environment, name, rack)
     if not in_slurm_step(environment):
@@ -61,7 +64,11 @@ def node_setting(
                 f"--nnodes {n_nodes}: give --rdzv HOST:PORT too, with a host that every node "
                 f"reaches; the node that has this address supervises"
             )
-        return None if meeting is None else NodeSetting(node, meeting, n_nodes or 1)
+        if meeting is None:
+            return None
+        check_node(node)
+        return NodeSetting(node, meeting, n_nodes or 1)
+    check_node(node)
     in_step = int(environment.get("SLURM_STEP_NUM_NODES", environment.get("SLURM_NNODES", "1")))
     if int(environment.get("SLURM_LOCALID", "0")) > 0:
         raise UsageError(
@@ -102,6 +109,8 @@ def run_node(
     listener = None if setting.supervises is False else listen(setting.meeting)
     if listener is not None:
         on_event(f"{setting.node.name} supervises the run at {setting.meeting}")
+        if not token:
+            on_event(f"{ENV_SECRET} is not set: whoever reaches {setting.meeting} can join the run")
         gathering = Gathering(setting.meeting, listener, setting.node, token)
         return supervise(
             command,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from ettr.errors import UsageError
 
+_LOOPBACK = "lo"
 _SIOCGIFADDR = 0x8915  # linux/sockios.h: the IPv4 address of an interface
 # Below the ephemeral ports of Linux; under Slurm the job's number picks one.
 _FIRST_PORT, _N_PORTS = 20_000, 10_000
@@ -104,7 +105,10 @@ def interface_towards(host: str) -> str | None:
 def with_interface(environment: Mapping[str, str], host: str) -> dict[str, str]:
     """The environment of ranks, with gloo on the interface that leads to a host."""
     result = dict(environment)
-    if "GLOO_SOCKET_IFNAME" not in result and (interface := interface_towards(host)):
+    # An address of loopback that is not the interface's own (Debian's 127.0.1.1 of the host name)
+    # is found on no interface.
+    loopback = _LOOPBACK if host.startswith("127.") else None
+    if "GLOO_SOCKET_IFNAME" not in result and (interface := interface_towards(host) or loopback):
         result["GLOO_SOCKET_IFNAME"] = interface
     return result
 

@@ -1,4 +1,4 @@
-"""The nodes of a run as its supervisor sees them: its own, and those whose agents have joined.
+"""A node of a run as its supervisor sees it: its own, or one whose agent has joined.
 
 An agent (`agent.py`) starts and ends processes where the supervisor cannot. Its lease decides who
 is lost: the agent ends its processes when the supervisor has not confirmed a ping for 0.6 of
@@ -8,23 +8,24 @@ broken network no slot is ever held twice. A connection that is closed loses the
 
 from __future__ import annotations
 
-import hmac
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ettr.elastic.membership.rendezvous import ENV_WORKER, PROTOCOL
-from ettr.elastic.supervision.channel import Channel, ChannelClosedError, Message
+from ettr.elastic.membership.rendezvous import ENV_WORKER
+from ettr.elastic.supervision.channel import (
+    Channel,
+    ChannelClosedError,
+    Message,
+    whole_number,
+)
 from ettr.elastic.supervision.node_identity import NodeIdentity
 from ettr.elastic.supervision.process_exit import ExitWatch
 
 LEASE_SHARE = 0.6
-_HELLO_S = 5.0
 _PUMP_S = 0.02
 
 
@@ -197,146 +198,20 @@ class RemoteNode:
         self.heard_s = time.monotonic()
         if message["kind"] == "ping":
             self.joined = True
-            self.channel.send(kind="pong", number=message.get("number"))
+            self.channel.send(kind="pong", number=whole_number(message, "number"))
             return
         process = self.processes.get(str(message.get("worker")))
         if process is None:
             return
         if message["kind"] == "started":
-            process.pid = int(message.get("pid") or 0)
+            process.pid = whole_number(message, "pid")
         elif message["kind"] == "ending":
             process.is_ending = True
         elif message["kind"] == "ended":
-            process.status = int(message.get("status") or 0)
+            process.status = whole_number(message, "status")
 
     def _guarded(self, action: Callable[[], object]) -> None:
         try:
             action()
-        except (ChannelClosedError, ValueError, TypeError) as error:
+        except ChannelClosedError as error:
             self.lose(str(error))
-
-
-class NodePool:
-    """All nodes of a run; lets agents join at any time.
-
-    Args:
-        local: the supervisor's own node.
-        listener: where agents connect; None: there is no other node.
-        store: HOST:PORT of the run's store, which agents pass to their processes.
-        token: the secret that an agent must know; empty: none.
-    """
-
-    def __init__(
-        self,
-        local: LocalNode,
-        *,
-        listener: socket.socket | None = None,
-        store: str = "",
-        timeout_s: float = 10.0,
-        token: str = "",
-        on_event: Callable[[str], None] = lambda _text: None,
-    ) -> None:
-        self.local, self.remote = local, list[RemoteNode]()
-        self._listener, self._store, self._timeout_s = listener, store, timeout_s
-        self._token, self._on_event = token, on_event
-        self._arriving: list[tuple[Channel, float]] = []
-        if listener is not None:
-            listener.setblocking(False)
-
-    @property
-    def alive(self) -> dict[str, Node]:
-        """The nodes that live, by name, in the order of the scheduler's numbers and of joining."""
-        joined = (node for node in self.remote if node.alive and node.joined)
-        nodes: list[Node] = [self.local, *joined]
-        last = len(nodes)
-        nodes.sort(key=lambda n: last if n.identity.index is None else n.identity.index)
-        return {node.identity.name: node for node in nodes}
-
-    def poll(self) -> None:
-        """Let agents join, and take in what they have sent."""
-        self._accept()
-        self._arriving = [one for one in self._arriving if self._still_arriving(*one)]
-        for node in self.remote:
-            if node.alive:
-                joined = node.joined
-                node.listen()
-                if node.joined and not joined:
-                    self._on_event(f"node {node.identity.name}: room for {node.n_ranks} ranks")
-                if not node.alive and joined:
-                    self._on_event(f"node {node.identity.name} is lost: {node.why_lost}")
-
-    def dismiss(self, *, finished: bool, reason: str) -> None:
-        """End all agents and let no more join."""
-        for node in self.remote:
-            node.dismiss(finished=finished, reason=reason)
-        for node in self.remote:
-            node.channel.close()
-        if self._listener is not None:
-            self._listener.close()
-
-    def _accept(self) -> None:
-        if self._listener is None:
-            return
-        with suppress(BlockingIOError):
-            connection, _ = self._listener.accept()
-            connection.setblocking(True)
-            self._arriving.append((Channel(connection), time.monotonic()))
-
-    def _still_arriving(self, channel: Channel, since_s: float) -> bool:
-        """Greet who has said something; a stranger that is silent is let go after a while."""
-        try:
-            messages = channel.receive()
-            if messages:
-                self._greet(channel, messages[0])
-                return False
-            if time.monotonic() - since_s > _HELLO_S:
-                raise ChannelClosedError("it said nothing")
-        except (ChannelClosedError, ValueError, TypeError) as error:
-            self._on_event(f"a connection was refused: {error}")
-            channel.close()
-            return False
-        return True
-
-    def _greet(self, channel: Channel, hello: Message) -> None:
-        refusal = self._refusal(hello)
-        if refusal is not None:
-            channel.send(kind="refused", reason=refusal)
-            raise ChannelClosedError(refusal)
-        identity = NodeIdentity(
-            self._unused_name(str(hello.get("node"))),
-            None if hello.get("index") is None else int(hello["index"] or 0),
-            None if hello.get("rack") is None else str(hello["rack"]),
-        )
-        channel.send(
-            kind="welcome",
-            node=identity.name,
-            store=self._store,
-            lease_s=self._timeout_s * LEASE_SHARE,
-        )
-        n_ranks = int(hello.get("ranks") or 0)
-        self.remote.append(
-            RemoteNode(identity, n_ranks, channel, self._timeout_s, time.monotonic())
-        )
-
-    def _refusal(self, hello: Message) -> str | None:
-        if hello["kind"] != "hello" or not hmac.compare_digest(
-            str(hello.get("token")).encode(), self._token.encode()
-        ):
-            return "not an agent of this run: set the same ETTR_ELASTIC_TOKEN on every node"
-        if hello.get("protocol") != PROTOCOL:
-            return (
-                f"it has version {hello.get('protocol')} of the elastic protocol, the supervisor "
-                f"{PROTOCOL}: run the same ettr on every node"
-            )
-        if hello.get("ranks") != self.local.n_ranks:
-            return (
-                f"it has --ranks {hello.get('ranks')}, the supervisor {self.local.n_ranks}: give "
-                f"the same --ranks on every node"
-            )
-        return None
-
-    def _unused_name(self, name: str) -> str:
-        used = {self.local.identity.name}
-        used |= {node.identity.name for node in self.remote if node.alive}
-        candidates = (name, *(f"{name}#{again}" for again in range(2, len(used) + 3)))
-        return next(candidate for candidate in candidates if candidate not in used)

@@ -10,32 +10,19 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ettr.elastic.membership import rendezvous
 from ettr.elastic.membership.rendezvous import Cause, Membership
 from ettr.elastic.supervision.hang_detector import HangDetector
-from ettr.elastic.supervision.node_identity import (
-    Meeting,
-    NodeIdentity,
-    this_node,
-    with_interface,
-)
-from ettr.elastic.supervision.nodes import LocalNode, NodePool
-from ettr.elastic.supervision.placement import (
-    Place,
-    UnplacedSlots,
-    first_membership,
-    next_membership,
-    place_lost,
-    sharing_a_node,
-)
+from ettr.elastic.supervision.node_identity import this_node, with_interface
+from ettr.elastic.supervision.node_pool import NodePool
+from ettr.elastic.supervision.nodes import LocalNode
+from ettr.elastic.supervision.regrouping import Regrouping
 from ettr.elastic.supervision.report import Loss, SupervisorOptions, SupervisorReport
+from ettr.elastic.supervision.run_store import LOOPBACK, Gathering, serve_store
+from ettr.elastic.supervision.staffing import Staffing
 from ettr.elastic.supervision.states import (
     RUN_TRANSITIONS,
     SupervisionState,
@@ -45,12 +32,8 @@ from ettr.elastic.supervision.states import (
 from ettr.elastic.supervision.worker_process import Roster, Worker
 from ettr.errors import UsageError
 
-if TYPE_CHECKING:
-    from torch._C._distributed_c10d import TCPStore
-
 _POLL_S = 0.01
 _HEARTBEAT_POLL_S = 0.25
-_SPARE_WAIT_S = 5.0  # a new generation that has made no step by then gets its spare all the same
 _ENDING_S = 120.0  # how long ranks may take to end after the training
 
 
@@ -84,23 +67,6 @@ def supervise(
     return supervisor.run()
 
 
-@dataclass(frozen=True, slots=True)
-class Gathering:
-    """How other nodes join a run.
-
-    Attributes:
-        meeting: Where; the host is this machine, by an address that all nodes reach.
-        listener: Listens there.
-        node: This machine.
-        token: The secret that agents must know; empty: none.
-    """
-
-    meeting: Meeting
-    listener: socket.socket
-    node: NodeIdentity
-    token: str = ""
-
-
 class Supervisor:
     """One supervised run; see `supervise`.
 
@@ -121,14 +87,13 @@ class Supervisor:
     ) -> None:
         self.state = SupervisionState.FORMING
         # Ranks of one machine meet on loopback, whatever its host name resolves to.
-        host = "127.0.0.1" if gathering is None else gathering.meeting.host
-        self.store = _serve(host)
+        host = LOOPBACK if gathering is None else gathering.meeting.host
+        self.store = serve_store(host)
         self._world = n_ranks * options.n_nodes
         workers = tuple(f"w{slot}" for slot in range(self._world))
         self.roster = Roster(Membership(1, workers, noticed_s=time.time()))
         self._detector = HangDetector(self.store, self.roster, options)
-        self._n_ranks, self._options = n_ranks, options
-        self._on_event, self._monotonic = on_event, monotonic
+        self._options, self._on_event, self._monotonic = options, on_event, monotonic
         ranks_environment = dict(os.environ if environment is None else environment)
         store = f"{host}:{self.store.port}"
         self._nodes = NodePool(
@@ -148,10 +113,18 @@ class Supervisor:
             token="" if gathering is None else gathering.token,
             on_event=on_event,
         )
+        self._staffing = Staffing(self.roster, self._nodes, options.spares)
+        self._regrouping = Regrouping(
+            self.store,
+            self.roster,
+            self._nodes,
+            self._staffing,
+            n_ranks=n_ranks,
+            node_wait_s=options.node_wait_s,
+            on_event=on_event,
+        )
         self._idle_failures = 0
-        self._newcomers: tuple[str, ...] = ()
-        self._unplaced = UnplacedSlots()
-        self._regrouped_s = self._listened_s = self._finishing_s = 0.0
+        self._listened_s = self._finishing_s = 0.0
 
     def run(self) -> SupervisorReport:
         """Start, watch, and leave no process behind."""
@@ -160,10 +133,8 @@ class Supervisor:
         try:
             reason = self._gather()
             if reason is None:
-                self.publish(self._first_membership())
-                for node in self.roster.membership.nodes:
-                    self._start(WorkerState.RANK, node)
-                self._restock(at_once=True)
+                self._regrouping.begin(self._options.n_nodes, self._monotonic())
+                self._staffing.restock(self._monotonic(), at_once=True)
                 reason = self._watch()
         finally:
             pids = tuple(worker.process.pid for worker in self.roster.workers.values())
@@ -177,14 +148,6 @@ class Supervisor:
             time.monotonic() - begin_s,
             reason,
         )
-
-    def publish(self, membership: Membership) -> None:
-        """Call the ranks to a generation."""
-        # The membership before the number, so that whoever sees the number finds it.
-        key = rendezvous.membership_key(membership.generation)
-        self.store.set(key, membership.to_json())
-        self.store.set(rendezvous.GENERATION, str(membership.generation))
-        self.roster.membership = membership
 
     def find_hung(self) -> dict[str, float]:
         """Read the heartbeats; ranks that hang -> for how many seconds."""
@@ -226,28 +189,10 @@ class Supervisor:
             lost: slot -> the worker that held it.
         """
         now_s = self._monotonic()
-        pending = self._unplaced.merged(
-            lost, cause, time.time() if noticed_s is None else noticed_s, hung_s, now_s
-        )
-        before = self.roster.membership
-        places = self._place(pending.slots)
-        if places is None:
-            if not self._unplaced.slots:
-                self.store.set(rendezvous.waiting_key(before.generation), "1")
-                slots = ", ".join(map(str, pending.slots))
-                self._on_event(f"no node has room for slots {slots}: waiting for one to join")
-            self._unplaced = pending
-            return
-        self._unplaced = UnplacedSlots()
-        newcomers = {slot: self._newcomer(place.node) for slot, place in places.items()}
-        for newcomer in newcomers.values():
-            newcomer.heard_s = now_s
-        names = {slot: newcomer.name for slot, newcomer in newcomers.items()}
-        self.publish(next_membership(before, pending, names, places))
-        self._say_regrouped(places)
-        self._regrouped_s = now_s
-        self._detector.regrouped(now_s)
-        self._newcomers = tuple(newcomer.name for newcomer in newcomers.values())
+        since_s = time.time() if noticed_s is None else noticed_s
+        pending = self._regrouping.unplaced.merged(lost, cause, since_s, hung_s, now_s)
+        if self._regrouping.regroup(pending, now_s):
+            self._detector.regrouped(now_s)
 
     def _gather(self) -> str | None:
         """Wait until enough nodes have joined; returns why the run is given up, or None."""
@@ -262,44 +207,13 @@ class Supervisor:
             time.sleep(_POLL_S)
         return None
 
-    def _first_membership(self) -> Membership:
-        nodes = [node.identity for node in self._nodes.alive.values()][: self._options.n_nodes]
-        membership, apart = first_membership(
-            self.roster.membership,
-            [node.name for node in nodes],
-            [node.rack or node.name for node in nodes],
-            self._n_ranks,
-        )
-        if len(nodes) > 1 and not apart:
-            self._on_event("some buddies share a rack: the loss of a rack loses both copies")
-        return membership
-
-    def _place(self, slots: Iterable[int]) -> dict[int, Place] | None:
-        """A place for each slot; None: there is not room for all."""
-        capacity = {name: node.n_ranks for name, node in self._nodes.alive.items()}
-        warm = Counter(spare.node for spare in self.roster.spares if not spare.exit.ending())
-        return place_lost(self.roster.membership, frozenset(slots), capacity, warm)
-
-    def _say_regrouped(self, places: Mapping[int, Place]) -> None:
-        membership = self.roster.membership
-        several = len(set(membership.nodes)) > 1
-        filled = ", ".join(
-            f"slot {slot}: {membership.workers[slot]}" + (f" on {place.node}" if several else "")
-            for slot, place in sorted(places.items())
-        )
-        self._on_event(f"generation {membership.generation}: {filled or 'all ranks'}")
-        together = sharing_a_node(membership.nodes, membership.buddy_stride)
-        if several and together:
-            slots = ", ".join(map(str, together))
-            self._on_event(f"slots {slots} share a node with their buddies: its loss loses both")
-
     def _watch(self) -> str | None:
         """Watch until the run has ended; returns why it was given up, or None."""
         while True:
             self._nodes.poll()
             dead = self._find_dead()
             self.roster.settle()
-            self._restock()
+            self._staffing.restock(self._monotonic())
             reason = self._act_on_failures(dead) or self._place_waiting()
             if reason is not None:
                 self._enter(SupervisionState.GAVE_UP)
@@ -315,7 +229,7 @@ class Supervisor:
             return None
         hung: dict[str, float] = {}
         due = self._monotonic() - self._listened_s >= _HEARTBEAT_POLL_S
-        if due and not self._unplaced.slots:
+        if due and not self._regrouping.unplaced.slots:
             self._listened_s = self._monotonic()
             hung = self.find_hung()
             if not (dead or hung) and self._detector.wait_for_nobody(self._monotonic()):
@@ -327,16 +241,10 @@ class Supervisor:
 
     def _place_waiting(self) -> str | None:
         """Give slots that wait for a node another chance; returns why the run is given up."""
-        waiting = self._unplaced
-        if not waiting.slots:
-            return None
-        if self._place(waiting.slots) is not None:
+        waiting = self._regrouping.unplaced
+        if waiting.slots and self._regrouping.has_room():
             self.regroup({}, waiting.cause, noticed_s=waiting.noticed_s, hung_s=waiting.hung_s)
-        elif self._monotonic() - waiting.since_s > self._options.node_wait_s:
-            slots = ", ".join(map(str, waiting.slots))
-            wait_s = self._options.node_wait_s
-            return f"no node with room for slots {slots} joined within {wait_s:g} s"
-        return None
+        return self._regrouping.waited_too_long(self._monotonic())
 
     def _find_dead(self) -> list[str]:
         # a slot that waits for a node still names the worker that it lost
@@ -382,7 +290,7 @@ class Supervisor:
         if status not in (-signal.SIGKILL, -signal.SIGTERM):
             return f"spare {spare.name} ended with status {status} before it had a slot"
         if spare.node in self._nodes.alive:
-            self._start(WorkerState.SPARE, spare.node)
+            self._staffing.start(WorkerState.SPARE, spare.node, self._monotonic())
         return None
 
     def _lose(self, worker: Worker, slot: int, cause: Cause, noticed_s: float) -> None:
@@ -399,40 +307,6 @@ class Supervisor:
         )
         self.roster.lose(worker, loss)
         self._on_event(f"slot {slot}: {worker.name} (pid {worker.process.pid}) {cause}")
-
-    def _newcomer(self, node: str) -> Worker:
-        """A warm spare of a node, or a process that is started there now."""
-        for spare in self.roster.spares:
-            if spare.node == node and not spare.exit.ending():
-                spare.enter(WorkerState.RANK)
-                return spare
-        return self._start(WorkerState.RANK, node)
-
-    def _start(self, state: WorkerState, node: str) -> Worker:
-        name = f"w{len(self.roster.workers)}"
-        worker = Worker.start(name, self._nodes.alive[node], state=state, now_s=self._monotonic())
-        self.roster.workers[name] = worker
-        return worker
-
-    def _restock(self, *, at_once: bool = False) -> None:
-        """Start a node's next spare once the newcomers before have made a step in their slots.
-
-        Its import takes a core for a second or more, which the regrouping must not wait for. A
-        node without ranks is a spare node, whose every place is kept warm.
-        """
-        in_use = self.roster.membership.nodes
-        for name, node in self._nodes.alive.items():
-            n_spares = sum(spare.node == name for spare in self.roster.spares)
-            wanted = self._options.spares if name in in_use else node.n_ranks
-            if n_spares >= wanted:
-                continue
-            if at_once or name not in in_use or self._newcomers_stepped():
-                self._start(WorkerState.SPARE, name)
-
-    def _newcomers_stepped(self) -> bool:
-        newcomers = [self.roster.workers[name] for name in self._newcomers]
-        stepped = all(worker.heartbeat.step >= 0 for worker in newcomers)
-        return stepped or self._monotonic() - self._regrouped_s > _SPARE_WAIT_S
 
     def _all_trained(self) -> bool:
         number = self.roster.membership.generation
@@ -464,10 +338,3 @@ class Supervisor:
 
     def _enter(self, state: SupervisionState) -> None:
         self.state = transition(self.state, state, RUN_TRANSITIONS, "the run")
-
-
-def _serve(host: str) -> TCPStore:
-    from torch.distributed import TCPStore  # type: ignore[attr-defined]
-
-    store: TCPStore = TCPStore(host, 0, is_master=True, wait_for_workers=False)
-    return store

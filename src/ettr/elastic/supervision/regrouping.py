@@ -1,0 +1,135 @@
+"""Call the ranks of a run to generations: the first, and one after each loss, its slots filled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from ettr.elastic.membership import rendezvous
+from ettr.elastic.membership.rendezvous import Membership
+from ettr.elastic.supervision.node_pool import NodePool
+from ettr.elastic.supervision.placement import (
+    Place,
+    UnplacedSlots,
+    first_membership,
+    next_membership,
+    place_lost,
+    sharing_a_node,
+)
+from ettr.elastic.supervision.staffing import Staffing
+from ettr.elastic.supervision.states import WorkerState
+from ettr.elastic.supervision.worker_process import Roster
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
+
+
+class Regrouping:
+    """Places slots on nodes and publishes generations.
+
+    Args:
+        n_ranks: of each node.
+        node_wait_s: how long lost slots wait for a node with room.
+
+    Attributes:
+        unplaced: Lost slots that wait for a node with room, and all ranks with them.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        roster: Roster,
+        nodes: NodePool,
+        staffing: Staffing,
+        *,
+        n_ranks: int,
+        node_wait_s: float,
+        on_event: Callable[[str], None],
+    ) -> None:
+        self.unplaced = UnplacedSlots()
+        self._store, self._roster, self._nodes, self._staffing = store, roster, nodes, staffing
+        self._n_ranks, self._node_wait_s, self._on_event = n_ranks, node_wait_s, on_event
+
+    def begin(self, n_nodes: int, now_s: float) -> None:
+        """Start the ranks on the nodes that have joined, and call the first generation."""
+        nodes = [node.identity for node in self._nodes.alive.values()][:n_nodes]
+        membership, apart = first_membership(
+            self._roster.membership,
+            [node.name for node in nodes],
+            [node.rack or node.name for node in nodes],
+            self._n_ranks,
+        )
+        if len(nodes) > 1 and not apart:
+            self._on_event("some buddies share a rack: the loss of a rank loses both copies")
+        self._publish(membership)
+        for node in membership.nodes:
+            self._staffing.start(WorkerState.RANK, node, now_s)
+
+    def regroup(self, pending: UnplacedSlots, now_s: float) -> bool:
+        """Fill lost slots and call all ranks to the next generation.
+
+        Slots for which no node has room wait, and all ranks with them.
+
+        Returns:
+            Whether a generation was called.
+        """
+        before = self._roster.membership
+        places = self._place(pending.slots)
+        if places is None:
+            self._wait(pending)
+            return False
+        self.unplaced = UnplacedSlots()
+        newcomers = {
+            slot: self._staffing.newcomer(place.node, now_s) for slot, place in places.items()
+        }
+        names = {slot: newcomer.name for slot, newcomer in newcomers.items()}
+        self._publish(next_membership(before, pending, names, places))
+        self._say_regrouped(places)
+        self._staffing.regrouped(tuple(names.values()), now_s)
+        return True
+
+    def has_room(self) -> bool:
+        """Whether the slots that wait could be placed now."""
+        return self._place(self.unplaced.slots) is not None
+
+    def waited_too_long(self, now_s: float) -> str | None:
+        """Why the run is given up for want of a node, or None."""
+        waiting = self.unplaced
+        if not waiting.slots or now_s - waiting.since_s <= self._node_wait_s:
+            return None
+        slots = ", ".join(map(str, waiting.slots))
+        return f"no node with room for slots {slots} joined within {self._node_wait_s:g} s"
+
+    def _publish(self, membership: Membership) -> None:
+        # The membership before the number, so that whoever sees the number finds it.
+        key = rendezvous.membership_key(membership.generation)
+        self._store.set(key, membership.to_json())
+        self._store.set(rendezvous.GENERATION, str(membership.generation))
+        self._roster.membership = membership
+
+    def _wait(self, pending: UnplacedSlots) -> None:
+        if not self.unplaced.slots:
+            generation = self._roster.membership.generation
+            self._store.set(rendezvous.waiting_key(generation), "1")
+            slots = ", ".join(map(str, pending.slots))
+            self._on_event(f"no node has room for slots {slots}: waiting for one to join")
+        self.unplaced = pending
+
+    def _place(self, slots: Iterable[int]) -> dict[int, Place] | None:
+        """A place for each slot; None: there is not room for all."""
+        capacity = {name: node.n_ranks for name, node in self._nodes.alive.items()}
+        warm = self._staffing.warm()
+        return place_lost(self._roster.membership, frozenset(slots), capacity, warm)
+
+    def _say_regrouped(self, places: Mapping[int, Place]) -> None:
+        membership = self._roster.membership
+        several = len(set(membership.nodes)) > 1
+        filled = ", ".join(
+            f"slot {slot}: {membership.workers[slot]}" + (f" on {place.node}" if several else "")
+            for slot, place in sorted(places.items())
+        )
+        self._on_event(f"generation {membership.generation}: {filled or 'all ranks'}")
+        together = sharing_a_node(membership.nodes, membership.buddy_stride)
+        if several and together:
+            slots = ", ".join(map(str, together))
+            self._on_event(f"slots {slots} share a node with their buddies: its loss loses both")
