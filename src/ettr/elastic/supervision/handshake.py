@@ -54,7 +54,7 @@ def proof(token: str, role: str, supervisor_nonce: str, agent_nonce: str) -> str
 
 
 def check_proof(message: Message, expected: str) -> bool:
-    """Whether a message carries a proof, in a time that does not tell how much of it is right."""
+    """Whether a message carries a proof, in a time that shows nothing of how much is right."""
     return hmac.compare_digest(ascii(message.get("proof")), ascii(expected))
 
 
@@ -90,7 +90,7 @@ def read_hello(message: Message, *, token: str, nonce: str, n_ranks: int) -> Hel
         )
     agent_nonce = message.get("nonce")
     if not isinstance(agent_nonce, str) or not re.fullmatch(r"[0-9a-f]{32}", agent_nonce):
-        raise RefusedHelloError("not an agent: its nonce is none")
+        raise RefusedHelloError("not an agent: it sends no nonce")
     if not check_proof(message, proof(token, "agent", nonce, agent_nonce)):
         raise RefusedHelloError(
             "not an agent of this run: set the same ETTR_ELASTIC_TOKEN on every node"

@@ -165,13 +165,13 @@ class NodePool:
             if time.monotonic() - arrival.since_s > _HELLO_S:
                 raise ChannelClosedError("it said nothing")
         except ChannelClosedError as error:
-            self._refuse(arrival.channel, str(error), tell=isinstance(error, RefusedHelloError))
+            self._refuse(arrival.channel, str(error), answer=isinstance(error, RefusedHelloError))
             return False
         return True
 
     def _greet(self, arrival: _Arrival, hello: Hello) -> None:
-        said = hello.identity
-        identity = NodeIdentity(self._unused_name(said.name), said.index, said.rack)
+        claimed = hello.identity
+        identity = NodeIdentity(self._unused_name(claimed.name), claimed.index, claimed.rack)
         arrival.channel.send(
             kind="welcome",
             node=identity.name,
@@ -186,8 +186,8 @@ class NodePool:
         self.remote.sort(key=self._rank)
         self._known[identity.name] = node
 
-    def _refuse(self, channel: Channel, reason: str, *, tell: bool = False) -> None:
-        if tell:
+    def _refuse(self, channel: Channel, reason: str, *, answer: bool = False) -> None:
+        if answer:
             with suppress(ChannelClosedError):
                 channel.send(kind="refused", reason=reason)
         channel.close()
