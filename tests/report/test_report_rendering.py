@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import math
+import re
+import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 from enum import Enum
@@ -120,14 +124,48 @@ def test_a_table_fits_its_columns_cuts_no_cell_and_says_how_many_rows_it_left_ou
         frozenset({1}),
         shown_rows=3,
     )
-    lines = table_text(table).splitlines()
+    lines = table_text(table, WIDTH).splitlines()
     assert lines[0] == "Nodes"
     assert lines[-1] == "... and 1 more row"
     assert lines[4].startswith("gpu-ä")
     assert lines[4].endswith(" 1")
     assert "".join(lines[6:-1]).count("x") == 200
     assert lines[6].endswith(" 3")
-    assert max(map(len, lines)) < WIDTH
+    assert max(map(len, lines)) <= WIDTH
+
+
+LONG = TextTable(
+    "",
+    ("fleet", "rate", "meaning"),
+    (("a" * 30, "6.51 [6.13, 6.91]", "No difference is shown. " * 8), ("b", "1", "short")),
+    frozenset({1}),
+)
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_a_table_is_as_wide_as_the_terminal_and_keeps_numbers_whole(width: int):
+    lines = table_text(LONG, width).splitlines()
+    assert max(map(len, lines)) <= width
+    if width < 200:
+        assert max(map(len, lines)) > width - 12
+    text = " ".join(lines)
+    assert "6.51 [6.13, 6.91]" in text
+    assert text.count("difference") == 8
+
+
+def test_a_table_in_a_pipe_has_a_line_for_each_row(capsys: pytest.CaptureFixture[str]):
+    head, rule, first, second = table_text(LONG).splitlines()
+    assert head.split() == ["fleet", "rate", "meaning"]
+    assert rule.count("  ") == 2
+    assert ("No difference is shown. " * 8).strip() in first
+    assert second.split() == ["b", "1", "short"]
+
+
+def test_the_width_is_that_of_the_terminal(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "70")
+    assert max(map(len, table_text(LONG).splitlines())) <= 70
+    assert max(map(len, wrapped("word " * 50).splitlines())) <= 70
 
 
 def test_a_section_as_text_leads_with_the_answer():
@@ -156,6 +194,24 @@ def test_a_card_parts_its_value_from_the_interval():
     card = Card("rate", "6.50 [1.20, 20]", "of it")
     assert (card.head, card.interval) == ("6.50", "[1.20, 20]")
     assert Card("rate", "7", "").interval == ""
+
+
+def test_only_the_pages_own_scripts_and_styles_are_allowed_to_count():
+    figure = Figure("f", "F", "It shows f.", ({"type": "bar", "x": ["a"], "y": [1]},))
+    html = render(page_of(sections=(Section("s", "S", "L", figures=(figure,)),)))
+    policy = html.partition('Content-Security-Policy" content="')[2].partition('"')[0]
+    assert "unsafe" not in policy
+    inline = re.findall(r"<(?:script|style)>(.*?)</(?:script|style)>", html, re.DOTALL)
+    assert len(inline) == 3
+    for text in inline:
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert f"'sha256-{digest}'" in policy
+
+
+def test_a_report_is_small_enough_to_be_mailed():
+    figure = Figure("f", "F", "It shows f.", ({"type": "bar", "x": ["a"], "y": [1]},))
+    html = render(page_of(sections=(Section("s", "S", "L", figures=(figure,)),)))
+    assert len(html.encode()) < 1_700_000
 
 
 def test_a_page_without_figures_carries_no_library():

@@ -56,19 +56,9 @@ def percent_axis() -> Axis:
     return {"ticksuffix": " %", "rangemode": "tozero"}
 
 
-def share_axis(title: str, *, right: bool = False) -> Axis:
-    """An axis of shares from 0 to 1; `right` sets it opposite to the first one."""
-    if not right:
-        return {"range": [0, 1.02], "title": {"text": title}}
-    return {
-        "overlaying": "y",
-        "side": "right",
-        "range": [0, 1],
-        "tickmode": "array",
-        "tickvals": [0, 0.2, 0.4, 0.6, 0.8, 1],
-        "showgrid": False,
-        "title": {"text": title},
-    }
+def share_axis(title: str) -> Axis:
+    """An axis of shares from 0 to 1."""
+    return {"range": [0, 1.02], "title": {"text": title}}
 
 
 def log_axis(title: str, values: Iterable[float | None]) -> Axis:
@@ -268,13 +258,8 @@ def dotted_line(name: str, x: Sequence[object], y: Sequence[float | None]) -> Tr
     return line(name, x, y, width=1) | {"mode": "lines+markers", "marker": {"size": 4}}
 
 
-def point_line(
-    name: str,
-    x: Sequence[float],
-    intervals: Sequence[Interval],
-    axis: str = "y",
-) -> Trace:
-    """A line through points with their intervals, on the axis named.
+def point_line(name: str, x: Sequence[float], intervals: Sequence[Interval]) -> Trace:
+    """A line through points with their intervals.
 
     Where no value has an estimate, the line runs through the lower ends, and its name says so.
     """
@@ -282,7 +267,7 @@ def point_line(
         values, ends = [one.estimate for one in intervals], interval_bars(intervals)
     else:
         name, values, ends = f"{name}, at least", [one.low for one in intervals], {}
-    trace = line(name, x, values) | {"mode": "lines+markers", "yaxis": axis}
+    trace = line(name, x, values) | {"mode": "lines+markers"}
     return trace | ({"error_y": ends} if ends else {})
 
 

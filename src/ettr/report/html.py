@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import html
 from dataclasses import dataclass
-from importlib import resources
 
 from markupsafe import Markup
 
 from ettr.report.characters import harmless
-from ettr.report.jinja import environment, script_json
+from ettr.report.jinja import content_policy, environment, own_file, script_json
 from ettr.report.section import Figure, Section
 
 _TEXT_KEYS = frozenset({"text", "hovertext", "name", "x", "y", "labels", "title", "ticktext"})
@@ -55,21 +54,24 @@ class Page:
 def render(page: Page) -> str:
     """The page as HTML."""
     figures = [figure for section in page.sections for figure in section.figures]
+    style = own_file("templates/report.css")
+    scripts = (plotly(), own_file("templates/report.js")) if figures else ()
     return (
         environment()
         .get_template("report.html.j2")
         .render(
             page=page,
+            policy=Markup(content_policy(scripts, [style])),  # noqa: S704 - of hashes only
+            style=style,
             figures=script_json([_figure(figure) for figure in figures]),
-            plotly=Markup(_plotly() if figures else ""),  # noqa: S704 - the library's own file
+            scripts=scripts,
         )
     )
 
 
-def _plotly() -> str:
-    """Plotly's own JavaScript, from the installed package."""
-    file = resources.files("plotly") / "package_data" / "plotly.min.js"
-    return file.read_text("utf-8").replace("</script", "<\\/script")
+def plotly() -> Markup:
+    """Plotly's bundle of bars, lines and heat maps, as published."""
+    return own_file("plotly/plotly-cartesian.min.js")
 
 
 def _figure(figure: Figure) -> dict[str, object]:

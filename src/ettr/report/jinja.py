@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
+from collections.abc import Iterable
+from importlib import resources
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from ettr.report.characters import cut, harmless
+
+_NOTHING = ""
+"""The text of the style element that Plotly adds, before it puts rules in one by one."""
 
 
 def environment() -> Environment:
@@ -35,6 +42,36 @@ def script_json(value: object) -> Markup:
     for char, code in (("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026")):
         text = text.replace(char, code)
     return Markup(text)  # noqa: S704 - just made safe
+
+
+def own_file(*names: str) -> Markup:
+    """Files of this package one after the other, as text of a script or style element."""
+    folder = resources.files("ettr.report")
+    text = "\n".join(folder.joinpath(name).read_text("utf-8") for name in names)
+    return Markup(text.replace("</script", "<\\/script"))  # noqa: S704 - the package's own file
+
+
+def content_policy(scripts: Iterable[str], styles: Iterable[str]) -> str:
+    """A content security policy: nothing is loaded, and only these inline texts count.
+
+    A script that came in from a log would not run, as its hash is not listed.
+
+    Source:
+        W3C, Content Security Policy Level 3, section 6.7.3.
+    """
+    return "; ".join(
+        (
+            "default-src 'none'",
+            f"script-src {_hashes(scripts)}",
+            f"style-src {_hashes((*styles, _NOTHING))}",
+            "img-src data: blob:",
+        )
+    )
+
+
+def _hashes(texts: Iterable[str]) -> str:
+    digests = (base64.b64encode(hashlib.sha256(text.encode()).digest()) for text in texts)
+    return " ".join(f"'sha256-{digest.decode()}'" for digest in digests) or "'none'"
 
 
 def with_code(text: str) -> Markup:

@@ -11,11 +11,13 @@ import math
 from dataclasses import replace
 from typing import Any
 
+from markupsafe import Markup
+
 from ettr.plan.outlook import PER_NODE_DAYS, RunPlan
 from ettr.plan.schemes import SCHEMES, Domain, JobShape, Scheme
 from ettr.plan.schemes.affine import Affine, affine_terms
 from ettr.plan.schemes.base import checked
-from ettr.report.jinja import environment, script_json
+from ettr.report.jinja import content_policy, environment, own_file, script_json
 from ettr.version import __version__
 
 ASSUMED_TARGET = 0.9
@@ -25,6 +27,8 @@ TYPED = "typed write time"
 def planner_html(plan: RunPlan) -> str:
     """The page as HTML, its sliders at the plan's run."""
     job = plan.job or assumed_job(plan)
+    style = own_file("templates/report.css", "templates/planner.css")
+    script = own_file("templates/planner_forms.js", "templates/planner.js")
     return (
         environment()
         .get_template("planner.html.j2")
@@ -33,6 +37,9 @@ def planner_html(plan: RunPlan) -> str:
             notes=_notes(plan, job),
             footer=f"ettr {__version__}. Nothing is loaded from anywhere; the file can be kept.",
             given=script_json(given(plan, job)),
+            policy=Markup(content_policy([script], [style])),  # noqa: S704 - of hashes only
+            style=style,
+            script=script,
         )
     )
 

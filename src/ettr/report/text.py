@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 import textwrap
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ettr.report.section import Section, TextTable
 
 WIDTH = 100
-CELL_WIDTH = 48
+"""Columns of running text at most: longer lines are hard to read."""
+LEAST_CELL_WIDTH = 16
+_GAP = "  "
+
+
+def screen_width() -> int | None:
+    """Columns of the terminal that stdout is; None where it is a pipe or a file."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def section_text(section: Section) -> str:
@@ -27,32 +36,63 @@ def joined(sections: Iterable[Section]) -> str:
 
 
 def wrapped(text: str, indent: str = "") -> str:
-    """Text in lines of at most `WIDTH` columns, broken at spaces only."""
-    return textwrap.fill(text, WIDTH, subsequent_indent=indent, break_on_hyphens=False)
+    """Text in lines of at most `WIDTH` columns or the terminal's, broken at spaces only."""
+    width = min(WIDTH, max(screen_width() or WIDTH, LEAST_CELL_WIDTH))
+    return textwrap.fill(text, width, subsequent_indent=indent, break_on_hyphens=False)
 
 
-def table_text(table: TextTable) -> str:
-    """A table in columns; a cell of more than `CELL_WIDTH` characters takes several lines."""
+def table_text(table: TextTable, width: int | None = None) -> str:
+    """A table in columns; where it is wider than `width`, long cells of words take several lines.
+
+    Nothing is cut: numbers stay on one line, and a row stays on one line in a pipe or a file.
+
+    Args:
+        table: What to set.
+        width: Columns to fit it into; those of the terminal by default, without limit in a pipe.
+    """
     shown = table.rows[: table.shown_rows]
-    grid = [[_lines(cell) for cell in row] for row in (table.headers, *shown)]
-    widths = [max(_columns(line) for row in grid for line in row[i]) for i in range(len(grid[0]))]
+    rows = [[" ".join(cell.splitlines()) for cell in row] for row in (table.headers, *shown)]
+    natural = [max(map(_columns, column)) for column in zip(*rows, strict=True)]
+    widths = _fitted(natural, table.numeric, width or screen_width())
+    grid = [
+        [_lines(cell, at_most) for cell, at_most in zip(row, widths, strict=True)] for row in rows
+    ]
+    widths = [max(_columns(line) for row in grid for line in row[i]) for i in range(len(widths))]
     lines = [line for row in grid for line in _row_lines(row, widths, table.numeric)]
-    lines.insert(max(map(len, grid[0])), "  ".join("-" * width for width in widths))
+    lines.insert(max(map(len, grid[0])), _GAP.join("-" * one for one in widths))
     if len(table.rows) > len(shown):
         left = len(table.rows) - len(shown)
         lines.append(f"... and {left:,} more row{'' if left == 1 else 's'}")
     return "\n".join([table.title, "", *lines] if table.title else lines)
 
 
-def _lines(cell: str) -> list[str]:
-    return textwrap.wrap(cell, CELL_WIDTH, break_on_hyphens=False) or [""]
+def _fitted(natural: Sequence[int], numeric: frozenset[int], width: int | None) -> list[int]:
+    """Widths of columns that fit: the widest columns of words give way first."""
+    widths = list(natural)
+    words = [i for i, one in enumerate(widths) if i not in numeric and one > LEAST_CELL_WIDTH]
+    if width is None or not words:
+        return widths
+    left = width - len(_GAP) * (len(widths) - 1) - sum(widths)
+    while left < 0:
+        widest = max(words, key=lambda i: widths[i])
+        if widths[widest] <= LEAST_CELL_WIDTH:
+            break
+        widths[widest] -= 1
+        left += 1
+    return widths
+
+
+def _lines(cell: str, width: int) -> list[str]:
+    if _columns(cell) <= width:
+        return [cell]
+    return textwrap.wrap(cell, max(width, 1), break_on_hyphens=False) or [""]
 
 
 def _row_lines(row: list[list[str]], widths: list[int], numeric: frozenset[int]) -> list[str]:
     height = max(map(len, row))
     padded = [lines + [""] * (height - len(lines)) for lines in row]
     return [
-        "  ".join(
+        _GAP.join(
             _set(padded[i][line], width, i in numeric) for i, width in enumerate(widths)
         ).rstrip()
         for line in range(height)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ettr.metrics.availability import Availability
+from collections import defaultdict
+
+from ettr.metrics.availability import Availability, ReasonOutages
 from ettr.report.charts import BarSeries, row_chart
 from ettr.report.numbers import between, duration, hours_between, number, percent
 from ettr.report.section import Figure, Section, TextTable
@@ -72,25 +74,37 @@ def _notes(fleet: Availability) -> list[str]:
 
 
 def _figure(fleet: Availability) -> Figure:
-    reasons = fleet.by_reason
+    hours: dict[str, float] = defaultdict(float)
+    for reason in fleet.by_reason:
+        hours[reason.reason_class] += reason.node_hours
+    labels = sorted(hours, key=lambda name: (-hours[name], name))
     return row_chart(
         "nodes",
         "Time out of service by reason",
         "Node-hours in which a node was down or drained, by class of the reason given.",
-        [reason.reason_class for reason in reasons],
+        labels,
         [
-            BarSeries(
-                "node-hours",
-                [reason.node_hours for reason in reasons],
-                [
-                    f"{number(reason.node_hours, 4)} node-hours\n"
-                    f"{counted(reason.outages, 'outage')} of {counted(reason.nodes, 'node')}"
-                    for reason in reasons
-                ],
-            )
+            _bars("unplanned", labels, [one for one in fleet.by_reason if not one.is_planned]),
+            _bars("planned", labels, [one for one in fleet.by_reason if one.is_planned]),
         ],
         axis_title="node-hours",
     )
+
+
+def _bars(name: str, labels: list[str], reasons: list[ReasonOutages]) -> BarSeries:
+    by_class = {reason.reason_class: reason for reason in reasons}
+
+    def hover(label: str) -> str:
+        reason = by_class.get(label)
+        return (
+            f"no {name} outage"
+            if reason is None
+            else f"{number(reason.node_hours, 4)} node-hours, {name}\n"
+            f"{counted(reason.outages, 'outage')} of {counted(reason.nodes, 'node')}"
+        )
+
+    values = [by_class[one].node_hours if one in by_class else None for one in labels]
+    return BarSeries(name, values, [hover(label) for label in labels])
 
 
 def _reasons(fleet: Availability) -> TextTable:

@@ -27,7 +27,7 @@ def projection_section(projection: ScaleProjection | None) -> Section:
     if any(point.projection.spares is not None for point in projection.points):
         tables.append(_spares_table(projection))
     return Section(
-        "projection", _TITLE, lead, (_figure(projection),), tuple(tables), _notes(projection)
+        "projection", _TITLE, lead, _figures(projection), tuple(tables), _notes(projection)
     )
 
 
@@ -125,26 +125,26 @@ def _drawn(intervals: list[Interval]) -> list[float | None]:
     return [end for one in intervals for end in (one.estimate, one.low, one.high)]
 
 
-def _figure(projection: ScaleProjection) -> Figure:
+def _figures(projection: ScaleProjection) -> tuple[Figure, Figure]:
+    """MTTF and ETTR, one above the other over the same sizes: two axes in one frame mislead."""
     sizes = [point.size for point in projection.points]
-    mttf = [point.projection.mttf_h for point in projection.points]
-    traces = []
-    for name, axis, intervals in (
-        ("MTTF, hours", "y", mttf),
-        ("ETTR", "y2", [point.projection.ettr for point in projection.points]),
-    ):
-        known = [interval or _UNKNOWN for interval in intervals]
-        traces.append(point_line(name, sizes, known, axis))
-    return Figure(
-        "projection",
-        "MTTF and ETTR by scale",
-        "MTTF on the left axis, ETTR on the right one. Upright lines reach from the lowest to the "
-        "highest end of all models.",
-        tuple(traces),
-        {
-            "xaxis": size_axis(projection.unit, [round(size) for size in sizes]),
-            "yaxis": log_axis("MTTF, hours", _drawn(mttf)),
-            "yaxis2": share_axis("ETTR", right=True),
-            "margin": {"r": 60},
-        },
+    ends = "Upright lines reach from the lowest to the highest end of all models."
+    mttf = [point.projection.mttf_h or _UNKNOWN for point in projection.points]
+    ettr = [point.projection.ettr or _UNKNOWN for point in projection.points]
+    across = size_axis(projection.unit, [round(size) for size in sizes])
+    return (
+        Figure(
+            "projection",
+            "MTTF by scale",
+            f"Hours to a failure of a job of each size. {ends}",
+            (point_line("MTTF, hours", sizes, mttf),),
+            {"xaxis": across, "yaxis": log_axis("MTTF, hours", _drawn(mttf))},
+        ),
+        Figure(
+            "projection-ettr",
+            "ETTR by scale",
+            f"Share of the wall clock in which a job of each size trains. {ends}",
+            (point_line("ETTR", sizes, ettr),),
+            {"xaxis": across, "yaxis": share_axis("ETTR")},
+        ),
     )
