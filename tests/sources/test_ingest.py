@@ -269,3 +269,17 @@ def test_ids_of_a_long_log_take_bounded_memory(monkeypatch: pytest.MonkeyPatch):
     end, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert end - middle < 300_000
+
+
+@pytest.mark.parametrize("codec", ["plain", *COMPRESS])
+def test_progress_names_the_log_and_counts_the_bytes_of_its_file(
+    store: Store, tmp_path: Path, codec: str
+):
+    data = (HEADER + "".join(row(number) for number in range(3000))).encode()
+    path = write(tmp_path, "sacct.psv", COMPRESS.get(codec, bytes)(data))
+    seen: list[tuple[str, int, int]] = []
+    done = ingest_file(
+        store, path, UTC_SAID, progress=lambda name, records, n: seen.append((name, records, n))
+    )
+    assert seen[0] == ("sacct.psv", 0, 0)
+    assert seen[-1] == ("sacct.psv", done.rows_read, path.stat().st_size)

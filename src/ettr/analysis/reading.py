@@ -20,8 +20,8 @@ from ettr.sources.spool import log_file
 from ettr.store import Store
 
 
-def _no_progress() -> AbstractContextManager[Progress]:
-    return nullcontext(lambda _what, _done: None)
+def _no_progress(_size_bytes: int, _place: str) -> AbstractContextManager[Progress]:
+    return nullcontext(lambda _name, _records, _bytes: None)
 
 
 def ingest_all(
@@ -30,7 +30,7 @@ def ingest_all(
     options: ReadOptions,
     source: str | None,
     complain: Callable[[str], None],
-    progress: Callable[[], AbstractContextManager[Progress]] = _no_progress,
+    progress: Callable[[int, str], AbstractContextManager[Progress]] = _no_progress,
 ) -> list[Ingested]:
     """Read each file into the store.
 
@@ -43,7 +43,7 @@ def ingest_all(
         options: What the user said about them.
         source: Their format; recognised by content if None.
         complain: Takes each note, a sentence.
-        progress: Opened for each log.
+        progress: Opened for each log, with the bytes of its file and its place as `2 of 7`.
 
     Raises:
         SourceError: a log cannot be read as a known format.
@@ -54,8 +54,9 @@ def ingest_all(
     with ExitStack() as spools:
         logs = [spools.enter_context(log_file(path, complain)) for path in files]
         refuse_idle_options(logs, options, source)
-        for log in naming_first(logs, source):
-            with progress() as advance:
+        for place, log in enumerate(naming_first(logs, source), 1):
+            size_bytes = log.path.stat().st_size
+            with progress(size_bytes, f"{place} of {len(logs)}") as advance:
                 one = ingest_log(store, log, options, source, advance)
             for note in one.notes:
                 complain(f"{one.name}: {note}")

@@ -103,3 +103,38 @@ def progress_bar(total: int, unit: str) -> Iterator[Callable[[str, int], None]]:
             bar.update(task, description=escape(harmless(what)), completed=done)
 
         yield advance
+
+
+@contextmanager
+def reading_bar(size_bytes: int, place: str) -> Iterator[Callable[[str, int, int], None]]:
+    """A bar on stderr over the bytes of one log; silent where stderr is no terminal.
+
+    Args:
+        size_bytes: of the log's file.
+        place: which of the logs it is, as `2 of 7`.
+
+    Yields:
+        A function of the log's name, the records and the bytes read so far.
+    """
+    if not sys.stderr.isatty():
+        yield lambda _name, _records, _bytes: None
+        return
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TextColumn("{task.fields[records]:,} records"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(place, total=size_bytes, records=0)
+
+        def advance(name: str, records: int, bytes_read: int) -> None:
+            words = f"{escape(harmless(name))} ({place})"
+            bar.update(task, description=words, completed=bytes_read, records=records)
+
+        yield advance

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ettr.cli.output import complain, progress_bar
+from ettr.cli.output import complain, reading_bar
 
 if TYPE_CHECKING:
     from ettr.sources.base import ReadOptions
@@ -19,6 +19,4 @@ def ingest_all(
     """Read each file into the store, with a bar on the terminal; notes go to stderr."""
     from ettr.analysis import reading
 
-    return reading.ingest_all(
-        store, files, options, source, complain, lambda: progress_bar(0, "records")
-    )
+    return reading.ingest_all(store, files, options, source, complain, reading_bar)

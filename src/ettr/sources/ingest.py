@@ -24,8 +24,8 @@ _FILE_ID_DIGITS = 20
 # options that say what a log is; a zone or a cluster given in vain harms nothing
 _READING_FLAGS = {"table": "--table", "column_map": "--columns"}
 
-# called with the log's name, and how many records have been read from it so far
-Progress = Callable[[str, int], None]
+# called with the log's name, and how many records and bytes of its file have been read so far
+Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def ingest_file(
         path: the file, plain or compressed; a FIFO; or `-` for standard input.
         options: what the user said about it.
         source_name: the format; recognised by content if None.
-        progress: called after each batch.
+        progress: called at the beginning and after each batch.
 
     Raises:
         SourceError: the log cannot be read as a known format.
@@ -86,6 +86,8 @@ def ingest_log(
     """Read one log into the store, as `ingest_file` does, once its bytes are in a file."""
     if log.path.is_dir():
         raise SourceError(f"{log}: is a folder; name the files in it")
+    if progress:
+        progress(log.name, 0, 0)
     head = head_of(log.path, log.label)
     if not head.strip():
         raise SourceError(f"{log}: is empty")
@@ -165,12 +167,14 @@ def _read_into(
 ) -> Ingested:
     def report(n_read: int) -> None:
         if progress:
-            progress(log.name, n_read)
+            progress(log.name, n_read, origin.meter.bytes_read)
 
     try:
         written = write_batches(ingestion, source.read(origin, options), report)
     except AccountingError as error:
         raise AccountingError(f"{log}: {source.name}: {error}") from error
+    if progress:
+        progress(log.name, written.rows_read, log.path.stat().st_size)
     if not written.rows_read:
         raise SourceError(f"{log}: holds no record of {source.name} ({source.title})")
     if forced and not written.rows_kept:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import lzma
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -30,6 +32,25 @@ _LOOKED_AT_BYTES = 4096
 _FEW = 0.2
 
 
+class ReadMeter:
+    """How far into its file a log has been read, compressed bytes where it is compressed."""
+
+    def __init__(self) -> None:
+        self._position: Callable[[], int] = lambda: 0
+        self._most_bytes = 0
+
+    def watch(self, position: Callable[[], int]) -> None:
+        """Ask this function for the position from now on."""
+        self._position = position
+
+    @property
+    def bytes_read(self) -> int:
+        """The furthest position so far: a log that is read twice does not go back."""
+        with contextlib.suppress(ValueError):  # closed: it was read as far as it had come
+            self._most_bytes = max(self._most_bytes, self._position())
+        return self._most_bytes
+
+
 @dataclass(frozen=True, slots=True)
 class Origin:
     """The bytes of one log, as often as they are needed, and what its rows call it.
@@ -42,6 +63,7 @@ class Origin:
         head: the first bytes, decompressed.
         label: what messages call the log where that is not the path: `stdin`, a FIFO's name.
         is_nameless: whether the name says nothing of what is in it, as `stdin`.
+        meter: how far it has been read.
     """
 
     path: Path
@@ -49,6 +71,7 @@ class Origin:
     head: bytes
     label: str = ""
     is_nameless: bool = False
+    meter: ReadMeter = field(default_factory=ReadMeter, compare=False, repr=False)
 
     def __str__(self) -> str:
         return self.label or str(self.path)
@@ -64,11 +87,11 @@ class Origin:
         Raises:
             SourceError: they cannot be opened.
         """
-        return open_bytes(self.path, self.label)
+        return open_bytes(self.path, self.label, self.meter)
 
 
-def open_bytes(path: Path, label: str = "") -> BinaryIO:
-    """Open a file for reading, decompressing by its first bytes.
+def open_bytes(path: Path, label: str = "", meter: ReadMeter | None = None) -> BinaryIO:
+    """Open a file for reading, decompressing by its first bytes; `meter` watches its position.
 
     Raises:
         SourceError: the file cannot be opened; named by its label, if it has one.
@@ -76,15 +99,37 @@ def open_bytes(path: Path, label: str = "") -> BinaryIO:
     try:
         with path.open("rb") as file:
             magic = file.read(6)
-        for prefix, codec in _MAGIC.items():
-            if magic.startswith(prefix):
-                if codec == "xz":
-                    return cast(BinaryIO, lzma.open(path, "rb"))
-                stream: BinaryIO = pa.input_stream(str(path), compression=codec)
-                return stream
-        return path.open("rb")
+        codec = next((codec for mark, codec in _MAGIC.items() if magic.startswith(mark)), None)
+        stream, position = _decompressed(path, codec)
     except OSError as error:
         raise SourceError(f"{label or path}: cannot be read: {error.strerror or error}") from error
+    if meter is not None:
+        meter.watch(position)
+    return stream
+
+
+def _decompressed(path: Path, codec: str | None) -> tuple[BinaryIO, Callable[[], int]]:
+    """The file's bytes, and a function for how many of its own bytes have been read."""
+    if codec is None:
+        plain = path.open("rb")
+        return plain, plain.tell
+    if codec == "xz":
+        packed = path.open("rb")
+        return cast(BinaryIO, _Xz(packed)), packed.tell
+    squeezed = pa.OSFile(str(path))
+    return pa.CompressedInputStream(squeezed, codec), squeezed.tell
+
+
+class _Xz(lzma.LZMAFile):
+    """Closes the file that it decompresses, too."""
+
+    def __init__(self, packed: BinaryIO) -> None:
+        super().__init__(packed)
+        self._packed = packed
+
+    def close(self) -> None:
+        super().close()
+        self._packed.close()
 
 
 def head_of(path: Path, label: str = "") -> bytes:
