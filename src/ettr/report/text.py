@@ -67,7 +67,7 @@ def table_text(table: TextTable, width: int | None = None) -> str:
 
 
 def _fitted(natural: Sequence[int], numeric: frozenset[int], width: int | None) -> list[int]:
-    """Widths of columns that fit: the widest columns of words give way first."""
+    """Widths of columns that fit: the widest columns of words are narrowed first."""
     widths = list(natural)
     words = [i for i, one in enumerate(widths) if i not in numeric and one > LEAST_CELL_WIDTH]
     if width is None or not words:
