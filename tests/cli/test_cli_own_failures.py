@@ -101,6 +101,19 @@ def test_a_run_of_finite_length_has_simulated_quantiles(bursty: Path) -> None:
     assert times[0] > 30 * 86400
 
 
+def test_a_node_of_another_size_keeps_its_rate_and_the_plan_says_so(even: Path) -> None:
+    given = ("plan", even, "--gpus", "1024", "--write", "30s")
+    as_seen, smaller = (
+        ettr(*given, "--json").json,
+        ettr(*given, "--gpus-per-node", "4", "--json").json,
+    )
+    assert smaller["run"]["n_nodes"] == 2 * as_seen["run"]["n_nodes"]
+    assert smaller["rate"] == as_seen["rate"]
+    (note,) = (one for one in smaller["assumptions"] if "nodes of 8 GPUs" in one)
+    assert "halve it with --failures-per-1000-node-days" in note
+    assert not any("nodes of 8 GPUs" in one for one in as_seen["assumptions"])
+
+
 def test_independent_failures_need_no_simulation(even: Path) -> None:
     found = ettr("plan", even, "--gpus", "16384", "--write", "30s", "--json").json
     assert found["simulated"] is None

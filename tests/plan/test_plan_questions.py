@@ -160,6 +160,41 @@ class TestPhases:
     def test_a_phase_has_gpus_and_a_time(self, phases: str) -> None:
         assert ettr("plan", "--gpus", "64", *RATE, "--phases", phases).code == 2
 
+    def test_each_phase_has_its_gpu_hours_and_its_price(self) -> None:
+        given = ("--gpus", "4096", *RATE, "--write", "1min", "--queue", "1h")
+        asked = ("--phases", "4096:10d,16384:5d", "--gpu-hour-price", "2USD")
+        phases = plan(*given, *asked)["answers"]["phases"]
+        for phase, gpus, days in zip(phases["phases"], ("4096", "16384"), ("10", "5"), strict=True):
+            alone = plan("--gpus", gpus, *given[2:], "--days", days)["answers"]["cost"]
+            assert phase["held_gpu_hours"] == pytest.approx(alone["held_gpu_hours"]["estimate"])
+        text = ettr("plan", *given, *asked).out
+        total = sum(phase["held_gpu_hours"] for phase in phases["phases"])
+        assert f"{2 * total:,.0f}" in text
+        assert "Cost of a day as planned, not of its phases" in text
+
+    def test_a_phase_that_will_not_end_says_so(self) -> None:
+        given = ("--gpus", "4096", *RATE, "--write", "10min", "--restart", "1h", "--days", "10")
+        text = ettr("plan", *given, "--phases", "4096:10d,1000000:1000d").out
+        assert "Phases of the run, of which one will not end" in text
+        assert re.search(r"1,000,000 +1,000 d .* will not end +– +0.000", text)
+
+
+class TestAbsurdRuns:
+    @pytest.mark.parametrize("gpus", ["1000000", "8"])
+    def test_no_number_is_longer_than_a_reader_counts(self, gpus: str) -> None:
+        given = ("--gpus", gpus, "--failures-per-1000-node-days", "1000", "--days", "10000")
+        times = ("--write", "10min", "--restart", "30min", "--interval", "1h", "--queue", "1d")
+        asked = ("--maintenance", "4h/30d", "--phases", "64:10d,131072:100d", "--within", "365d")
+        done = ettr("plan", *given, *times, *asked, "--gpu-hour-price", "2USD")
+        assert done.code == 0, done.err
+        assert not re.search(r"\d[\d,]{24}", done.out)
+
+    def test_a_run_that_will_not_end_has_no_cost(self) -> None:
+        given = ("--gpus", "1000000", "--failures-per-1000-node-days", "6.5", "--days", "54")
+        times = ("--write", "10min", "--gpu-hour-price", "2USD")
+        assert plan(*given, *times)["answers"]["cost"] is None
+        assert "No cost is given of a run that will not end" in ettr("plan", *given, *times).out
+
 
 class TestMaintenance:
     def test_a_stop_costs_its_length_a_write_and_a_restart(self) -> None:

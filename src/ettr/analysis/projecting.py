@@ -113,7 +113,16 @@ def project_fleet(
         oldest_days=chosen.oldest_days,
     )
     scales = [
-        Scale(nodes, per_node, spares, repair_days, run_days, chosen.ages_days) for nodes in n_nodes
+        Scale(
+            nodes,
+            per_node,
+            spares,
+            repair_days,
+            run_days,
+            chosen.ages_days,
+            queue_s=shape.queue_s,
+        )
+        for nodes in n_nodes
     ]
     points = tuple(_point(chosen.fits, scale, seen, shape, interval_s) for scale in scales)
     return _projection(evidence, chosen, shape, points, per_node, unit, confidence)

@@ -13,6 +13,7 @@ from ettr.cli.groups import OptionGroup
 from ettr.cli.limits import MOST_GPUS_PER_NODE
 from ettr.defaults import GPUS_PER_NODE, RESTART_S, WRITE_S
 from ettr.errors import UsageError
+from ettr.words import counted
 
 if TYPE_CHECKING:
     from ettr.estimates.exact import FailureRate
@@ -84,9 +85,21 @@ class RunSize(OptionGroup):
 
     def assumed(self, seen_gpus_per_node: int | None) -> tuple[str, ...]:
         """What was not typed and is therefore assumed, a sentence each."""
+        if self.gpus_per_node and seen_gpus_per_node not in (None, self.gpus_per_node):
+            return (_node_rate_of_another(seen_gpus_per_node or 0, self.gpus_per_node),)
         if self.gpus is None or self.gpus_per_node or seen_gpus_per_node:
             return ()
         return (f"--gpus-per-node not given: {GPUS_PER_NODE}.",)
+
+
+def _node_rate_of_another(seen: int, planned: int) -> str:
+    factor = planned / seen
+    times = {0.5: "halve it", 2.0: "double it"}.get(factor, f"take it {factor:.3g} times")
+    return (
+        f"The failure rate is that of nodes of {counted(seen, 'GPU')} and is taken as it is for "
+        f"nodes of {planned:,}: if failures go with GPUs rather than with nodes, {times} with "
+        "--failures-per-1000-node-days."
+    )
 
 
 @dataclass(frozen=True, slots=True)

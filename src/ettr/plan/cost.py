@@ -7,6 +7,7 @@ from ettr.errors import UsageError
 from ettr.estimates import Interval
 from ettr.plan.renewal import exact_ettr, time_shares
 from ettr.plan.run import PlannedRun
+from ettr.plan.wallclock import ends
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 
 
@@ -63,7 +64,7 @@ class Cost:
 
 
 def cost_of(run: PlannedRun, ettr: Interval, price: Price | None) -> Cost | None:
-    """Cost of a run; None where it makes no progress.
+    """Cost of a run; None where it makes no progress or will not end.
 
     Args:
         run: The run.
@@ -71,9 +72,9 @@ def cost_of(run: PlannedRun, ettr: Interval, price: Price | None) -> Cost | None
         price: Of a GPU-hour.
     """
     middle = exact_ettr(run)
-    if middle <= 0:
-        return None
     whole = math.isfinite(run.productive_s)
+    if middle <= 0 or (whole and not ends(run)):
+        return None
     gpus = run.n_nodes * run.gpus_per_node
     productive_s = run.productive_s if whole else middle * SECONDS_PER_DAY
     gpu_hours = gpus * productive_s / SECONDS_PER_HOUR

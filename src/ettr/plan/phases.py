@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ettr.errors import UsageError
+from ettr.estimates import Interval
+from ettr.plan.cost import Price, cost_of
 from ettr.plan.intervals import with_best_interval
 from ettr.plan.renewal import exact_ettr, expected_failures, expected_wallclock_s
 from ettr.plan.run import PlannedRun
@@ -30,6 +32,7 @@ class Phase:
         wallclock_s: Expected.
         expected_failures: Until it is done.
         ettr: Productive time over expected wall-clock.
+        held_gpu_hours: Expected, waits in the queue not included; infinite where it will not end.
     """
 
     n_nodes: int
@@ -38,6 +41,12 @@ class Phase:
     wallclock_s: float
     expected_failures: float
     ettr: float
+    held_gpu_hours: float
+
+    @property
+    def ends(self) -> bool:
+        """Whether it can be expected to end at all."""
+        return math.isfinite(self.held_gpu_hours)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +59,7 @@ class PhasedRun:
         expected_failures: Of all.
         ettr: GPU time that is productive over GPU time of all phases: large phases weigh more.
         gpu_hours: Expected, of all, waits included.
+        price: Of a GPU-hour, for which GPUs are held; None where not given.
     """
 
     phases: tuple[Phase, ...]
@@ -57,10 +67,20 @@ class PhasedRun:
     expected_failures: float
     ettr: float
     gpu_hours: float
+    price: Price | None = None
+
+    @property
+    def held_gpu_hours(self) -> float:
+        """Of all phases, waits in the queue not included; infinite where one will not end."""
+        return sum(phase.held_gpu_hours for phase in self.phases)
 
 
 def phased_run(
-    run: PlannedRun, lengths: Sequence[PhaseLength], *, keep_interval: bool
+    run: PlannedRun,
+    lengths: Sequence[PhaseLength],
+    *,
+    keep_interval: bool,
+    price: Price | None = None,
 ) -> PhasedRun:
     """The phases of a run, each with the write, restart, queue and failure rate of `run`.
 
@@ -68,6 +88,7 @@ def phased_run(
         run: Its nodes and its length are not used.
         lengths: Of the phases.
         keep_interval: Save at the interval of `run`, not at the best of each phase.
+        price: Of a GPU-hour.
 
     Raises:
         UsageError: no phase, or values that no run can have.
@@ -83,6 +104,7 @@ def phased_run(
         sum(phase.expected_failures for phase in phases),
         kept / node_s if math.isfinite(node_s) else 0.0,
         run.gpus_per_node * node_s / SECONDS_PER_HOUR,
+        price,
     )
 
 
@@ -90,11 +112,14 @@ def _phase(run: PlannedRun, length: PhaseLength, keep_interval: bool) -> Phase:
     at = replace(run, n_nodes=length.n_nodes, productive_s=length.productive_s)
     if not keep_interval and at.write_s and at.failures_per_s:
         at = with_best_interval(at)
+    ettr = exact_ettr(at)
+    cost = cost_of(at, Interval(ettr, ettr, ettr), None)
     return Phase(
         at.n_nodes,
         at.productive_s,
         at.interval_s,
         expected_wallclock_s(at),
         expected_failures(at),
-        exact_ettr(at),
+        ettr,
+        math.inf if cost is None else cost.held_gpu_hours.low,
     )

@@ -69,7 +69,7 @@ def answers(run: PlannedRun, ettr: Interval, asked: Questions, *, best_planned: 
     return Answers(
         cost=cost_of(run, ettr, asked.price),
         deadline=None if asked.budget is None else deadline_plan(run, asked.budget),
-        phases=phased_run(run, asked.phases, keep_interval=not best_planned)
+        phases=phased_run(run, asked.phases, keep_interval=not best_planned, price=asked.price)
         if asked.phases
         else None,
         maintenance=None if asked.maintenance is None else maintained(run, asked.maintenance),

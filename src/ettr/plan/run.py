@@ -9,6 +9,9 @@ from ettr.defaults import GPUS_PER_NODE, RESTART_S, WRITE_S
 from ettr.errors import UsageError
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR, SECONDS_PER_MINUTE
 
+_MOST_WRITTEN_OUT = 1e9
+"""Days from here up are printed by their power of ten."""
+
 
 @dataclass(frozen=True, slots=True)
 class RunShape:
@@ -197,5 +200,8 @@ def spell(duration_s: float) -> str:
     ):
         if duration_s >= unit_s:
             value = duration_s / unit_s
+            if value >= _MOST_WRITTEN_OUT:
+                mantissa, _, power = f"{value:.2e}".partition("e")
+                return f"{mantissa}e{int(power)} {name}"
             return f"{value:.3g} {name}" if value < 1000 else f"{value:,.0f} {name}"
     return f"{duration_s:.3g} s"

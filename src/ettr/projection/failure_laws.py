@@ -10,7 +10,7 @@ import numpy as np
 
 from ettr.errors import UsageError
 from ettr.models.data import Floats
-from ettr.units import SECONDS_PER_DAY
+from ettr.plan.run import spell
 
 
 class FailureLaw(Protocol):
@@ -78,10 +78,9 @@ class ReplayedTimeline:
     @property
     def words(self) -> str:
         """The law and what it assumes, in words."""
-        days = self.block_s / SECONDS_PER_DAY
         return (
-            f"blocks of {days:.3g} days of the store's own {self.failures_s.size:,} failures, "
-            "drawn at random; a run of another size meets a failure of a burst in proportion to "
+            f"blocks of {spell(self.block_s)} of the store's own {self.failures_s.size:,} "
+            "failures, drawn at random; a run of another size meets a failure of a burst in proportion to "
             "its nodes"
         )
 

@@ -30,6 +30,7 @@ class Scale:
         run_days: Length of the run; None for the long run.
         age_days: Clock of the nodes over the run (from, to), for models in which age matters.
         repair_law: What a repair does to that clock.
+        queue_s: Mean wait of the job after each failure, in which nothing fails.
     """
 
     n_nodes: int
@@ -39,6 +40,7 @@ class Scale:
     run_days: float | None = None
     age_days: tuple[float, float] | None = None
     repair_law: RepairLaw = RepairLaw.GOOD_AS_NEW
+    queue_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +127,8 @@ class Projection:
         ettr: The same for ETTR; None without a function for it. Time spent short of nodes counts as
             lost where spares and repair times are given.
         parameter_mttf_h: MTTF with the interval of the preferred model alone.
-        failures_in_run: Failures to expect in `run_days`, with a band for a single run.
+        failures_in_run: Failures to expect in `run_days`, with a band for a single run; none while
+            the job waits in the queue or for a repair.
         spares: None without a repair time.
         lines: What each model says, the preferred one first.
         warnings: Reasons to doubt it, each with its kind.
@@ -285,13 +288,24 @@ def _spares(scale: Scale, rate: Interval) -> Spares:
     )
 
 
+def _held_share(scale: Scale, rate: Interval) -> float:
+    """Share of a run's wall-clock in which it holds its nodes, at the rate planned with."""
+    per_node_day = rate.estimate or rate.high
+    if not math.isfinite(per_node_day):
+        return 1.0
+    waits = scale.n_nodes * per_node_day * scale.queue_s / SECONDS_PER_DAY
+    full = 1.0 if scale.repair_days is None else _full_share(scale, per_node_day)
+    # of waits for the scheduler and for a node, each is counted over the time without the other
+    return 1.0 / (1.0 + waits + (1.0 / full - 1.0 if full > 0 else math.inf))
+
+
 def _in_run(rate: Interval, fit: Fit, scale: Scale) -> Interval | None:
     """Failures in one run: the scatter of the run itself on top of that of the rate."""
     if scale.run_days is None or fit.rate.node_days <= 0:
         return None
     from scipy.stats import nbinom
 
-    exposure = scale.n_nodes * scale.run_days
+    exposure = scale.n_nodes * scale.run_days * _held_share(scale, rate)
     per_seen = (rate.estimate or 0.0) / (fit.rate.per_node_day or 1.0) or 1.0
     # half a failure more: the predictive law after Jeffreys' prior, never without scatter
     mean = (fit.rate.failures + 0.5) / fit.rate.node_days * per_seen * exposure

@@ -17,6 +17,8 @@ PER_NODE_DAYS = 1000.0
 """Rates are printed per so many node-days."""
 # below this a decimal fraction is all zeros: powers of ten are read faster
 _SMALLEST_DECIMAL = 1e-4
+# from here on nobody counts the digits
+_MOST_WRITTEN_OUT = 1e15
 _SMALLEST_P_VALUE = 1e-6
 
 
@@ -26,9 +28,10 @@ def number(value: float | None, digits: int = 3) -> str:
         return DASH
     if math.isinf(value):
         return "∞" if value > 0 else "-∞"
-    if isinstance(value, int) or (value == int(value) and abs(value) < 10**digits):
+    written_out = abs(value) < _MOST_WRITTEN_OUT
+    if written_out and (isinstance(value, int) or value == int(value) < 10**digits):
         return f"{int(value):,}"
-    if abs(value) < _SMALLEST_DECIMAL:
+    if abs(value) < _SMALLEST_DECIMAL or not written_out:
         mantissa, _, power = f"{value:.{digits - 1}e}".partition("e")
         return f"{mantissa}e{int(power)}"
     integer_digits = math.floor(math.log10(abs(value))) + 1

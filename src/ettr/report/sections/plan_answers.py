@@ -13,9 +13,12 @@ from ettr.plan.node_types import NodeType
 from ettr.plan.outlook import RunPlan, SecondPlan
 from ettr.plan.phases import PhasedRun
 from ettr.plan.run import spell
+from ettr.plan.wallclock import ends
 from ettr.report.numbers import DASH, PER_NODE_DAYS, between, number, percent
 from ettr.report.plan_numbers import ratio, ratio_between, time_between
 from ettr.report.section import TextTable
+
+NO_END = "will not end"
 
 
 def answer_tables(plan: RunPlan) -> Iterator[TextTable]:
@@ -32,9 +35,10 @@ def answer_tables(plan: RunPlan) -> Iterator[TextTable]:
     if asked.phases is not None:
         yield _phases_table(asked.phases, plan.gpus_per_node)
     if asked.maintenance is not None:
-        yield _maintenance_table(asked.maintenance)
+        yield _maintenance_table(asked.maintenance, ends=ends(plan.run))
     if asked.cost is not None:
-        yield _cost_table(asked.cost)
+        of_all = " as planned, not of its phases" if asked.phases is not None else ""
+        yield _cost_table(asked.cost, of_all)
 
 
 def answer_notes(plan: RunPlan) -> Iterator[str]:
@@ -51,6 +55,8 @@ def answer_notes(plan: RunPlan) -> Iterator[str]:
         )
     if plan.answers.phases is not None:
         yield "Every phase has the write, restart and queue of the run as planned."
+    if plan.answers.cost is None and math.isfinite(plan.run.productive_s):
+        yield "No cost is given of a run that will not end."
     if plan.answers.maintenance is not None:
         yield (
             "A planned stop costs a write before it, its length and a restart, and no work; the "
@@ -128,7 +134,7 @@ def _deadline_table(plan: DeadlinePlan) -> TextTable:
             f"{one.n_nodes:,}",
             DASH if one.spares is None else f"{one.spares:,}",
             spell(one.interval_s),
-            spell(one.mean_s) if math.isfinite(one.mean_s) else "will not end",
+            spell(one.mean_s) if math.isfinite(one.mean_s) else NO_END,
             ratio(one.ettr),
             percent(one.chance)
             if one.chance_error is None
@@ -150,42 +156,65 @@ def _deadline_table(plan: DeadlinePlan) -> TextTable:
 
 
 def _phases_table(run: PhasedRun, gpus_per_node: int) -> TextTable:
+    price = run.price
+
+    def money(gpu_hours: float) -> tuple[str, ...]:
+        if price is None:
+            return ()
+        return (number(gpu_hours * price.per_gpu_hour) if math.isfinite(gpu_hours) else DASH,)
+
     rows = [
         (
             f"{phase.n_nodes * gpus_per_node:,}",
             spell(phase.productive_s),
             spell(phase.interval_s),
-            spell(phase.wallclock_s),
-            number(phase.expected_failures),
+            spell(phase.wallclock_s) if phase.ends else NO_END,
+            number(phase.expected_failures) if phase.ends else DASH,
             ratio(phase.ettr),
+            number(phase.held_gpu_hours) if phase.ends else DASH,
+            *money(phase.held_gpu_hours),
         )
         for phase in run.phases
     ]
+    ends = math.isfinite(run.held_gpu_hours)
     rows.append(
-        ("all", DASH, DASH, spell(run.wallclock_s), number(run.expected_failures), ratio(run.ettr))
+        (
+            "all",
+            DASH,
+            DASH,
+            spell(run.wallclock_s) if ends else NO_END,
+            number(run.expected_failures) if ends else DASH,
+            ratio(run.ettr),
+            number(run.held_gpu_hours) if ends else DASH,
+            *money(run.held_gpu_hours),
+        )
     )
     return TextTable(
-        f"Phases of the run, {number(run.gpu_hours)} GPU-hours in all",
-        ("GPUs", "work", "interval", "mean wall-clock", "failures", "ETTR"),
+        f"Phases of the run, {number(run.gpu_hours)} GPU-hours in all"
+        if ends
+        else "Phases of the run, of which one will not end",
+        (
+            *("GPUs", "work", "interval", "mean wall-clock", "failures", "ETTR", "GPU-hours held"),
+            *(() if price is None else (price.currency,)),
+        ),
         tuple(rows),
-        frozenset(range(6)),
+        frozenset(range(8)),
     )
 
 
-def _maintenance_table(run: Maintained) -> TextTable:
+def _maintenance_table(run: Maintained, *, ends: bool) -> TextTable:
     rows = [
         ("share of time for it", percent(run.share)),
         ("ETTR with it", ratio(run.ettr)),
     ]
     if run.wallclock_s is not None:
-        ends = math.isfinite(run.wallclock_s)
-        rows.append(("mean wall-clock", spell(run.wallclock_s) if ends else "will not end"))
+        rows.append(("mean wall-clock", spell(run.wallclock_s) if ends else NO_END))
     plan = run.plan
     title = f"Planned maintenance of {spell(plan.length_s)} every {spell(plan.every_s)}"
     return TextTable(title, ("", "value"), tuple(rows), frozenset({1}))
 
 
-def _cost_table(cost: Cost) -> TextTable:
+def _cost_table(cost: Cost, which: str) -> TextTable:
     held, lost = cost.held_gpu_hours, cost.lost_gpu_hours
     price = cost.price
     headers = ["", "GPU-hours"] + ([] if price is None else [price.currency])
@@ -202,7 +231,7 @@ def _cost_table(cost: Cost) -> TextTable:
         money = cost.money(gpu_hours)
         cells = [what, number(gpu_hours)] + ([] if money is None else [number(money)])
         rows.append(tuple(cells))
-    length = f"the run ({number(cost.days)} days)" if cost.whole_run else "a day"
+    length = f"the run{which} ({number(cost.days)} days)" if cost.whole_run else f"a day{which}"
     return TextTable(
         f"Cost of {length}", tuple(headers), tuple(rows), frozenset(range(1, len(headers)))
     )

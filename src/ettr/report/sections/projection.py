@@ -40,6 +40,7 @@ def _notes(projection: ScaleProjection) -> tuple[str, ...]:
         f"({projection.jobs}). Intervals reach from the lowest to the highest end of "
         f"{_models(projection.models)} at {percent(projection.confidence, 2)}.",
         *_standstill(projection),
+        *_counted_while_held(projection),
         f"ETTR by the exact form with writes of {spell(projection.write_s)}, restarts of "
         f"{spell(projection.restart_s)} and a queue of {spell(projection.queue_s)}. The "
         f"checkpoint interval is the best one at the {chosen_at}.",
@@ -54,6 +55,18 @@ def _standstill(projection: ScaleProjection) -> tuple[str, ...]:
     return (
         "ETTR is that of the run while it has all its nodes, times the share of time covered by "
         "spares: nodes do not fail while the job waits for one.",
+    )
+
+
+def _counted_while_held(projection: ScaleProjection) -> tuple[str, ...]:
+    """Which part of the run fails, where it waits for anything."""
+    made = [point.projection for point in projection.points]
+    waits = projection.queue_s > 0 or any(one.spares is not None for one in made)
+    if not waits or all(one.failures_in_run is None for one in made):
+        return ()
+    return (
+        "Failures in the run are those while it holds its nodes: none while it waits in the queue "
+        "or for a repair.",
     )
 
 
