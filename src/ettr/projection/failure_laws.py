@@ -80,8 +80,8 @@ class ReplayedTimeline:
         """The law and what it assumes, in words."""
         return (
             f"blocks of {spell(self.block_s)} of the store's own {self.failures_s.size:,} "
-            "failures, drawn at random; a run of another size meets a failure of a burst in proportion to "
-            "its nodes"
+            "failures, drawn at random; a run of another size meets a failure of a burst in "
+            "proportion to its nodes"
         )
 
     def times_s(self, failures_per_s: float, horizon_s: float, rng: np.random.Generator) -> Floats:
