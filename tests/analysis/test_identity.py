@@ -77,8 +77,8 @@ def test_who_cancelled_is_read_from_the_controllers_log(tmp_path: Path):
     log += f"[{DAY}10:59:50.000] _slurm_rpc_kill_job: REQUEST_KILL_JOB JobId=19 uid 0\n"
     with site(tmp_path, sacct=HEAD + sacct, controller=log) as made:
         rows = made.tables["attempts"].to_pyarrow().to_pylist()
-        told = {row["job_id"]: row["cancelled_by"] for row in rows}
-        assert told == {
+        cancelled_by = {row["job_id"]: row["cancelled_by"] for row in rows}
+        assert cancelled_by == {
             "14": "0",
             "15": "34",
             "16": "1000",

@@ -11,14 +11,14 @@ from cli.program import ettr
 from printed_digits import printed
 
 
-def told(*args: str) -> str:
+def report_of(*args: str) -> str:
     done = ettr(*args)
     assert done.code == 0, done.err
     return done.out
 
 
 def plan(*args: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(told("plan", *args, "--json"))
+    found: dict[str, Any] = json.loads(report_of("plan", *args, "--json"))
     return found
 
 
@@ -35,7 +35,7 @@ class TestKokolis:
         assert found["mttf_h"]["estimate"] == printed(mttf_h)
 
     def test_mttf_in_words(self) -> None:
-        assert "MTTF 1.8 h" in told("plan", "--gpus", "16384", "--gpus-per-node", "8", *RSC_1)
+        assert "MTTF 1.8 h" in report_of("plan", "--gpus", "16384", "--gpus-per-node", "8", *RSC_1)
 
     def test_ten_second_writes(self) -> None:
         found = plan("--gpus", "12000", *RSC_1, "--restart", "5min", "--write", "10s")
@@ -105,7 +105,7 @@ def test_the_wall_clock_is_no_surer_than_its_rate() -> None:
     assert medians["low"] == pytest.approx(clock["productive_s"] / ettr["high"], rel=2e-3)
     assert medians["high"] == pytest.approx(clock["productive_s"] / ettr["low"], rel=2e-3)
     assert clock["mean_band_s"]["low"] < clock["mean_s"] < clock["mean_band_s"]["high"]
-    assert "at the ends of the failure rate" in told(
+    assert "at the ends of the failure rate" in report_of(
         "plan", *TestLlama3.SEEN, "--days", "54", "--write", "10s"
     )
 
@@ -136,7 +136,7 @@ def test_no_failure_yet_plans_with_the_upper_end() -> None:
     # the upper end at 90 % after nothing in T: -ln(0.05) / T
     assert found["mttf_h"]["low"] == pytest.approx(24 / (128 * 2.995732 / 5000), rel=1e-5)
     assert found["ettr"]["estimate"] is None
-    assert "or more, as nothing failed yet" in told("plan", *given)
+    assert "or more, as nothing failed yet" in report_of("plan", *given)
 
 
 JOB = ("--state-bytes", "5.6TB", "--step", "10s", "--bandwidth", "200GB/s")
@@ -148,7 +148,7 @@ def test_schemes_are_ranked_with_reasons() -> None:
     middles = [one["ettr"]["estimate"] for one in usable]
     assert middles == sorted(middles, reverse=True)
     assert all(one["ettr"]["low"] <= one["ettr"]["estimate"] for one in usable)
-    assert "cannot be used: " in told("plan", *given)
+    assert "cannot be used: " in report_of("plan", *given)
 
 
 def test_what_takes_the_whole_job_down_needs_durable_storage() -> None:
@@ -215,19 +215,19 @@ def test_wrong_use_says_what_to_change(args: tuple[str, ...], says: str) -> None
 
 
 def test_an_interval_beyond_the_mttf_is_told() -> None:
-    text = told("plan", "--gpus", "131072", *RSC_1, "--interval", "2h")
+    text = report_of("plan", "--gpus", "131072", *RSC_1, "--interval", "2h")
     assert "is longer than the MTTF of" in text
     assert "Shorten the interval" in " ".join(text.split())
 
 
 def test_a_target_that_nothing_reaches_alone() -> None:
-    text = told("plan", "--gpus", "131072", *RSC_1, "--interval", "2h", "--target", "0.99")
+    text = report_of("plan", "--gpus", "131072", *RSC_1, "--interval", "2h", "--target", "0.99")
     assert "not enough alone" in text
 
 
 def test_planner_page_is_one_file(tmp_path: Path) -> None:
     file = tmp_path / "planner.html"
-    text = told("plan", "--gpus", "16384", *RSC_1, "--html", str(file))
+    text = report_of("plan", "--gpus", "16384", *RSC_1, "--html", str(file))
     assert f"Planner page: {file}" in text
     page = file.read_text()
     assert "<script src" not in page
@@ -249,7 +249,7 @@ def test_the_folder_of_a_page_is_made(tmp_path: Path) -> None:
 
 
 def test_a_run_that_will_not_end() -> None:
-    text = told("plan", "--gpus", "131072", *RSC_1, "--interval", "10h", "--days", "30")
+    text = report_of("plan", "--gpus", "131072", *RSC_1, "--interval", "10h", "--days", "30")
     assert "it will not end" in text
 
 
@@ -272,14 +272,14 @@ class TestOneAnswer:
         assert found["run"]["interval_s"] == pytest.approx(synchronous["interval_s"], rel=1e-3)
         # 5.7 TB at 200 GB/s, and the copy of a node's share at 100 GB/s
         assert found["run"]["write_s"] == pytest.approx(5.7e12 / 200e9 + 5.7e12 / 2048 / 100e9)
-        text = " ".join(told("plan", *self.GIVEN, *self.STATE).split())
+        text = " ".join(report_of("plan", *self.GIVEN, *self.STATE).split())
         assert "--write not given: 28.5 s, the copy and the write of 5.7 TB at 200 GB/s" in text
         assert "--write not given: 5min" not in text
 
     def test_a_typed_write_stays_and_the_difference_is_named(self) -> None:
         typed = (*self.GIVEN, *self.STATE, "--write", "5min")
         assert plan(*typed)["run"]["write_s"] == 300.0
-        assert "leave --write out for one answer" in " ".join(told("plan", *typed).split())
+        assert "leave --write out for one answer" in " ".join(report_of("plan", *typed).split())
 
 
 @pytest.mark.parametrize("days", ["54", "54d", "1296h"])

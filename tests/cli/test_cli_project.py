@@ -21,7 +21,7 @@ TYPED = (
 )
 
 
-def told(*words: str) -> dict[str, Any]:
+def projection(*words: str) -> dict[str, Any]:
     done = ettr(*words, "--json")
     assert done.code == 0, done.err
     found: dict[str, Any] = done.json
@@ -30,7 +30,7 @@ def told(*words: str) -> dict[str, Any]:
 
 def test_typed_numbers_take_a_constant_rate():
     """Llama 3 405B: 419 failures in 54 days on 16,384 GPUs."""
-    named, plain = told(*TYPED, "--model", "constant"), told(*TYPED)
+    named, plain = projection(*TYPED, "--model", "constant"), projection(*TYPED)
     mttfs = [one["points"][0]["projection"]["mttf_h"] for one in (named, plain)]
     assert named["models"] == ["constant rate"]
     assert mttfs[0] == mttfs[1]

@@ -128,7 +128,7 @@ def test_ranking_of_a_dense_job_without_replicas() -> None:
     named = by_name(ranked)
     assert not named["just in time"].usable
     assert "train with two data-parallel copies" in named["just in time"].why
-    assert "give logged_bytes_per_step" in named["logging and replay"].why
+    assert "give --logged-bytes" in named["logging and replay"].why
     assert ettr_of(named["asynchronous"]) > ettr_of(named["synchronous"])
     for one in usable:
         assert one.ettr.low < ettr_of(one) < one.ettr.high < 1
@@ -306,7 +306,9 @@ def test_what_cannot_be_ranked_gets_a_sentence() -> None:
         rank(JOB, {})
     with pytest.raises(UsageError, match="low <= rate <= high"):
         rank(JOB, {Domain.NODE: Interval(1.0, 2.0, 3.0)})
-    with pytest.raises(UsageError, match=r"(?s)step_s: 0; give more than 0.*n_nodes: -1"):
+    with pytest.raises(
+        UsageError, match=r"(?s)--step \(step_s\): 0; give more than 0.*n_nodes: -1"
+    ):
         replace(JOB, step_s=0, n_nodes=-1)
     with pytest.raises(UsageError, match="a share is 1 at most"):
         replace(JOB, expert_share=1.5)

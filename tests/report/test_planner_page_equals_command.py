@@ -13,6 +13,7 @@ import pytest
 
 from ettr.plan.outlook import RunPlan, plan_run, typed_rate
 from ettr.plan.run import RunShape
+from ettr.plan.scheme_inputs import inputs_of, with_inputs
 from ettr.plan.schemes import Domain, JobShape
 from ettr.plan.state_run import run_with_state
 from ettr.report.planner_page import given
@@ -81,11 +82,18 @@ def drawn(rng: random.Random) -> RunPlan:
         logged_bytes_per_step=rng.choice([0.0, log(1e6, 1e12)]),
     )
     shape, _ = run_with_state(RunShape(**job.shape_values()), job, write_typed=False)
+    names = inputs_of()
+    inputs = {
+        names["hot-swap.swap"]: log(1.0, 600.0),
+        names["in-memory-copies.n-copies"]: rng.choice([1, 2, 3]),
+        names["in-memory-erasure-code.group-nodes"]: rng.choice([2, 4, 8]),
+    }
     return plan_run(
         shape,
         typed_rate(log(0.01, 1000.0)),
         job=job,
         domain_shares={key: share / total for key, share in shares.items()},
+        chosen=with_inputs(inputs),
     )
 
 

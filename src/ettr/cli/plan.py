@@ -217,6 +217,7 @@ def _made(options: _Options, by_node: _NodeRate) -> RunPlan:
             *size.assumed(seen_gpus_per_node),
         ),
         asked=asked,
+        chosen=schemes.chosen(),
     )
     return made if by_node.own is None else _simulated(made, by_node.own)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -249,6 +249,9 @@ _FLAGS = {"per_1000_node_days": "failures-per-1000-node-days"}
 
 def _typed(group: OptionGroup, field_name: str, value: str, pair: str) -> object:
     hint = get_type_hints(type(group))[field_name]
+    if any(get_origin(kind) is list for kind in get_args(hint)):
+        # one value more of an option that is repeatable
+        return [*(getattr(group, field_name) or ()), value]
     kinds = [kind for kind in get_args(hint) or (hint,) if kind is not type(None)]
     for kind in kinds:
         if kind in (int, float):

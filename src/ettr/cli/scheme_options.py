@@ -21,6 +21,7 @@ from ettr.errors import UsageError
 
 if TYPE_CHECKING:
     from ettr.plan.run import RunShape
+    from ettr.plan.scheme_inputs import ChosenSchemes, InputKind, InputValue, SchemeInput
     from ettr.plan.schemes import JobShape
 
 
@@ -140,6 +141,27 @@ class SchemeOptions(OptionGroup):
         needs(Input.STATE, Input.PLANNER_PAGE),
     ] = None
 
+    assume: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--assume",
+            metavar="SCHEME.INPUT=VALUE",
+            help="What a scheme takes, in place of what is published or assumed: "
+            "hot-swap.swap=55s; repeatable.",
+        ),
+        needs(Input.STATE),
+    ] = None
+
+    def chosen(self) -> ChosenSchemes:
+        """The schemes, with the inputs typed.
+
+        Raises:
+            UsageError: an input is unknown, or has a value that it cannot have.
+        """
+        from ettr.plan.scheme_inputs import with_inputs
+
+        return with_inputs(dict(map(_scheme_input, self.assume or ())))
+
     def job(self, shape: RunShape) -> JobShape | None:
         """The job that schemes are ranked for; None where no state is given.
 
@@ -204,3 +226,35 @@ class SchemeOptions(OptionGroup):
             return None
         names = tuple(domain.key for domain in Domain)
         return q.shares("--failure-shares", self.failure_shares, names)
+
+
+def _scheme_input(text: str) -> tuple[SchemeInput, InputValue]:
+    """An input of a scheme and its value, of `hot-swap.swap=55s`.
+
+    Raises:
+        UsageError: no scheme has it, or the value cannot be understood.
+    """
+    from ettr.plan.scheme_inputs import inputs_of, kind_of
+
+    known = inputs_of()
+    name, equals, value = (part.strip() for part in text.partition("="))
+    if not equals or name not in known:
+        raise UsageError(
+            f"--assume {text!r}: write SCHEME.INPUT=VALUE, such as hot-swap.swap=55s, with one of "
+            f"{', '.join(known)}"
+        )
+    return known[name], _input_value(name, value, kind_of(known[name]))
+
+
+def _input_value(name: str, text: str, kind: InputKind) -> InputValue:
+    from ettr.plan.scheme_inputs import InputKind
+
+    option = f"--assume {name}"
+    if kind is InputKind.TIME:
+        return q.seconds(option, text)
+    try:
+        if kind is InputKind.YES_OR_NO:
+            return {"yes": True, "no": False}[text]
+        return int(text) if kind is InputKind.WHOLE else float(text)
+    except (ValueError, KeyError):
+        raise UsageError(f"{option}={text}: give {kind}") from None

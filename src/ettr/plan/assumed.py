@@ -4,11 +4,13 @@ A range is where published systems lie, not an interval of confidence. An input 
 or has measured has no range here: it is taken as it is.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from ettr.plan.run import spell
+from ettr.plan.scheme_inputs import ASSUME, SchemeInput
 from ettr.plan.schemes import Domain, JobShape, Scheme
 from ettr.units import SECONDS_PER_HOUR, SECONDS_PER_MINUTE
 
@@ -44,6 +46,7 @@ class Assumption:
         high: Highest.
         why: Where the range comes from.
         two_valued: It is yes (1) or no (0), and nothing between.
+        whole: It is a whole number.
     """
 
     name: str
@@ -54,11 +57,14 @@ class Assumption:
     high: float
     why: str
     two_valued: bool = False
+    whole: bool = False
 
     def spelled(self, value: float) -> str:
         """A value of it, with its unit."""
         if self.two_valued:
             return "yes" if value else "no"
+        if self.whole and value != int(value):
+            return f"{math.floor(value)} to {math.ceil(value)}"
         return _SPELLED.get(self.name, spell if self.name.endswith("_s") else _plain)(value)
 
 
@@ -123,7 +129,10 @@ _STEADY_AT_MOST = 0.02
 
 
 def assumptions_of(
-    job: JobShape, schemes: Sequence[Scheme], assumed: frozenset[str]
+    job: JobShape,
+    schemes: Sequence[Scheme],
+    assumed: frozenset[str],
+    given: frozenset[SchemeInput] = frozenset(),
 ) -> tuple[Assumption, ...]:
     """The assumptions behind a ranking.
 
@@ -132,6 +141,7 @@ def assumptions_of(
         schemes: Those ranked; some of their inputs no source gives.
         assumed: Fields of `JobShape` that nobody gave, and `JOB_SHARE` where the shares were not
             given.
+        given: Inputs of schemes that somebody gave.
     """
     found = [
         Assumption(name, None, one.label, value, min(one.low, value), max(one.high, value), one.why)
@@ -152,7 +162,8 @@ def assumptions_of(
             )
         )
     for scheme in schemes:
-        found.extend(_of_scheme(scheme))
+        known = {one.field for one in given if one.scheme == scheme.name}
+        found.extend(one for one in _of_scheme(scheme) if one.name not in known)
     return tuple(found)
 
 
@@ -166,7 +177,7 @@ def _of_scheme(scheme: Scheme) -> Iterator[Assumption]:
             yield Assumption(
                 field.name,
                 scheme.name,
-                f"{field.name} of {scheme.name}",
+                _label(scheme, field.name),
                 value,
                 value / _FACTOR,
                 value * _FACTOR,
@@ -174,10 +185,15 @@ def _of_scheme(scheme: Scheme) -> Iterator[Assumption]:
             )
 
 
+def _label(scheme: Scheme, field: str) -> str:
+    """An input as it is typed."""
+    return f"{ASSUME} {SchemeInput(scheme.name, field).name}"
+
+
 def _ungiven(scheme: Scheme) -> Iterator[Assumption]:
     for name in scheme.assumed:
         given = getattr(scheme, name)
-        value, label = float(given), f"{name} of {scheme.name}"
+        value, label = float(given), _label(scheme, name)
         known = SCHEME_RANGES.get(name)
         if isinstance(given, bool):
             low, high, why = 0.0, 1.0, "a choice of the site"
@@ -190,7 +206,9 @@ def _ungiven(scheme: Scheme) -> Iterator[Assumption]:
         if name.endswith("share"):
             high = min(high, 1.0)
         ends = min(low, value), max(high, value)
-        yield Assumption(name, scheme.name, label, value, *ends, why, isinstance(given, bool))
+        two_valued = isinstance(given, bool)
+        whole = isinstance(given, int) and not two_valued
+        yield Assumption(name, scheme.name, label, value, *ends, why, two_valued, whole)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from ettr.plan.questions import Answers, Questions, answers
 from ettr.plan.ranking import NodeRate, SchemeChoice, rank_by_shares, shown
 from ettr.plan.renewal import TimeShares, ettr_by_rate, exact_ettr, time_shares
 from ettr.plan.run import PlannedRun, RunShape, cautions
+from ettr.plan.scheme_inputs import ChosenSchemes
 from ettr.plan.scheme_notes import scheme_notes
 from ettr.plan.schemes import Domain, JobShape
 from ettr.plan.sensitivity import Sensitivity, sensitivities
@@ -244,6 +245,7 @@ def plan_run(
     assumed: frozenset[str] = frozenset(),
     assumptions: tuple[str, ...] = (),
     asked: Questions | None = None,
+    chosen: ChosenSchemes | None = None,
 ) -> RunPlan:
     """The outlook of a run: MTTF, ETTR, checkpoint intervals and schemes, with bands.
 
@@ -258,11 +260,12 @@ def plan_run(
         assumed: Inputs of the ranking that were not given (`ettr.plan.assumed`).
         assumptions: Inputs that were not given and are assumed, one sentence each.
         asked: Questions besides.
+        chosen: Schemes to rank; all with their published or assumed inputs where None.
 
     Raises:
         UsageError: values that no run can have.
     """
-    schemes, stands_on = _schemes(job, rate, domain_shares, assumed)
+    schemes, stands_on = _schemes(job, rate, domain_shares, assumed, chosen or ChosenSchemes())
     run = planned(shape, rate.design_per_node_day, interval_s)
     best_planned, ettr = interval_s is None, ettr_band(run, rate.per_node_day)
     return RunPlan(
@@ -357,13 +360,15 @@ def _schemes(
     rate: PlanningRate,
     shares: dict[str, float] | None,
     assumed: frozenset[str],
+    chosen: ChosenSchemes,
 ) -> tuple[tuple[SchemeChoice, ...], Standing | None]:
     if job is None:
         return (), None
     by_domain = shares or rate.domain_shares or {Domain.NODE.key: 1.0}
     of_node = NodeRate.of(rate.per_node_day, rate.design_per_node_day)
-    ranked = rank_by_shares(job, of_node, by_domain)
-    return tuple(map(shown, ranked)), standing(job, of_node, by_domain, ranked, assumed)
+    ranked = rank_by_shares(job, of_node, by_domain, chosen.schemes)
+    stands_on = standing(job, of_node, by_domain, ranked, assumed, chosen.given)
+    return tuple(map(shown, ranked)), stands_on
 
 
 def _paper_errs(run: PlannedRun) -> tuple[str, ...]:

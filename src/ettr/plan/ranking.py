@@ -8,6 +8,7 @@ from ettr.errors import UsageError
 from ettr.estimates import Interval
 from ettr.plan.levels import Levels, best_levels, levels_ettr
 from ettr.plan.run import spell
+from ettr.plan.scheme_inputs import InputValue, values_of
 from ettr.plan.schemes import SCHEMES, Domain, JobShape, Scheme, Terms, terms_for
 from ettr.plan.schemes.levels_of_terms import (
     durable_every_s,
@@ -119,6 +120,7 @@ class SchemeChoice:
 
     `durable_every_s` is the productive time between durable checkpoints, for a scheme that takes
     them apart from the others: whole intervals, as near as can be to the period asked for.
+    `inputs` are the scheme's own.
     """
 
     name: str
@@ -135,6 +137,7 @@ class SchemeChoice:
     storage_bytes: float
     quality: str
     why: str
+    inputs: Mapping[str, InputValue]
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +165,10 @@ class NodeRate:
 
 
 def rank_by_shares(
-    job: JobShape, rate: NodeRate, shares: Mapping[str, float]
+    job: JobShape,
+    rate: NodeRate,
+    shares: Mapping[str, float],
+    schemes: Sequence[Scheme] = SCHEMES,
 ) -> tuple[Ranked, ...]:
     """The schemes for a job whose nodes fail at one rate, the best first.
 
@@ -170,6 +176,7 @@ def rank_by_shares(
         job: The job.
         rate: Of a node.
         shares: Share of the failures by what they take down (`Domain.key`).
+        schemes: To rank.
 
     Raises:
         UsageError: the rate is 0.
@@ -179,7 +186,7 @@ def rank_by_shares(
         factor = shares.get(domain.key, 0.0) * job.n_nodes
         return Interval(factor * rate.design, factor * rate.low, factor * rate.high)
 
-    return rank(job, {domain: of(domain) for domain in Domain})
+    return rank(job, {domain: of(domain) for domain in Domain}, schemes)
 
 
 def shown(one: Ranked) -> SchemeChoice:
@@ -200,4 +207,5 @@ def shown(one: Ranked) -> SchemeChoice:
         storage_bytes=terms.storage_bytes,
         quality=terms.quality,
         why=one.why,
+        inputs=values_of(one.scheme),
     )

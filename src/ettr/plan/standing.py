@@ -12,6 +12,7 @@ from ettr.estimates import Interval
 from ettr.plan.assumed import JOB_SHARE, Assumption, Setting, Shares, assumptions_of
 from ettr.plan.levels import ettr_by_interval
 from ettr.plan.ranking import NodeRate, Ranked
+from ettr.plan.scheme_inputs import SchemeInput
 from ettr.plan.schemes import Domain, JobShape, Terms, terms_for
 from ettr.plan.schemes.levels_of_terms import levels_of, longest_interval_s, n_light_per_durable
 from ettr.units import SECONDS_PER_DAY
@@ -114,8 +115,8 @@ class Standing:
         names = ", ".join(self.fixed_restart)
         return (
             f"The ETTR of {names} does not depend on --restart: after the failures counted here "
-            "they replace what failed, in the time of --replace. The other schemes restart the "
-            "whole job.",
+            "they replace what failed, in a time of their own or that of --replace. The other "
+            "schemes restart the whole job.",
         )
 
 
@@ -125,6 +126,7 @@ def standing(
     shares: Shares,
     ranked: Sequence[Ranked],
     assumed: frozenset[str],
+    given: frozenset[SchemeInput] = frozenset(),
 ) -> Standing:
     """What a ranking stands on.
 
@@ -134,8 +136,9 @@ def standing(
         shares: Of the failures by what they take down.
         ranked: Schemes as `ettr.plan.ranking.rank` gives them, the best first.
         assumed: Fields of `job` that nobody gave (see `assumptions_of`).
+        given: Inputs of schemes that somebody gave.
     """
-    assumptions = assumptions_of(job, [one.scheme for one in ranked], assumed)
+    assumptions = assumptions_of(job, [one.scheme for one in ranked], assumed, given)
     usable = [one for one in ranked if one.usable]
     bands: dict[str, Interval] = {}
     rests_on: dict[str, tuple[Assumption, ...]] = {}

@@ -82,8 +82,19 @@ def given(plan: RunPlan, job: JobShape) -> dict[str, Any]:
             "best": plan.best_planned,
             "scheme": TYPED,
         },
-        "schemes": [_scheme(scheme, job, shares) for scheme in SCHEMES],
+        "schemes": [_scheme(scheme, job, shares) for scheme in _schemes_of(plan)],
     }
+
+
+def _schemes_of(plan: RunPlan) -> tuple[Scheme, ...]:
+    """The schemes with the inputs that the plan ranks them with."""
+    planned = {one.name: one.inputs for one in plan.schemes}
+
+    def with_inputs(scheme: Any) -> Scheme:
+        made: Scheme = replace(scheme, **planned.get(scheme.name, {}))
+        return made
+
+    return tuple(map(with_inputs, SCHEMES))
 
 
 def _scheme(scheme: Scheme, job: JobShape, shares: dict[str, float]) -> dict[str, Any]:

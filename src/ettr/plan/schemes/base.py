@@ -28,6 +28,23 @@ __all__ = [
     "terms_for",
 ]
 
+_OPTIONS = {
+    "state_bytes": "--state-bytes",
+    "step_s": "--step",
+    "storage_bytes_per_s": "--bandwidth",
+    "network_bytes_per_s": "--network",
+    "device_bytes_per_s": "--device",
+    "host_bytes": "--host-memory",
+    "storage_space_bytes": "--storage-space",
+    "replace_s": "--replace",
+    "replicas": "--replicas",
+    "one_writer_share": "--one-writer-share",
+    "durable_period_s": "--durable-every",
+    "embedding_share": "--embedding-share",
+    "expert_share": "--expert-share",
+    "logged_bytes_per_step": "--logged-bytes",
+}
+"""Fields of a job by the options of `ettr plan` that set them, for messages."""
 _MAY_BE_ZERO = frozenset({"replace_s", "embedding_share", "expert_share", "logged_bytes_per_step"})
 
 
@@ -91,9 +108,9 @@ class JobShape(RunShape):
             value: float = getattr(self, name)
             if not (value >= 0 if name in _MAY_BE_ZERO else value > 0):
                 wanted = "0 or more" if name in _MAY_BE_ZERO else "more than 0"
-                yield f"{name}: {value}; give {wanted}"
+                yield f"{_OPTIONS[name]} ({name}): {value}; give {wanted}"
             if name.endswith("_share") and value > 1:
-                yield f"{name}: {value}; a share is 1 at most"
+                yield f"{_OPTIONS[name]} ({name}): {value}; a share is 1 at most"
         yield from RunShape.problems(self)
 
     @property

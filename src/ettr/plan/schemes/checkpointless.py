@@ -19,7 +19,7 @@ class Checkpointless(Scheme):
     name = "checkpointless"
     source = "SageMaker HyperPod checkpointless training (15-30 min cut to under 2 min)"
     assumptions = (
-        "`recovery_s` is the published upper bound, taken to hold at any size and state; one step "
+        "`recovery` is the published upper bound, taken to hold at any size and state; one step "
         "is repeated; spare nodes are at hand; the loss of a rack goes back to a checkpoint."
     )
 

@@ -21,7 +21,7 @@ class CommunicatorEdit(Scheme):
     name = "communicator edit"
     source = "ElasWave (communicators edited in under 1 s on 96 NPUs)"
     assumptions = (
-        "`edit_s` is the published bound, taken to hold at any size; `replan_s` is assumed; the "
+        "`edit` is the published bound, taken to hold at any size; `replan` is assumed; the "
         "part of the lost node comes from a replica at the network rate of one node; until a new "
         "node joins, after --queue and --replace, the work of one node is lost; one step is "
         "repeated."

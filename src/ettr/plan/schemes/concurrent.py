@@ -24,8 +24,8 @@ class Concurrent(Scheme):
     assumptions = (
         "Each checkpoint writes at the rate that one alone reaches and no more are under way than "
         "the storage serves at that rate, so they help only where one alone does not fill it "
-        "(one_writer_share under 1); the overhead published, 3 % at a checkpoint every 10 steps, "
-        "is one of each checkpoint, and the copy to memory comes on top; `most_under_way` is "
+        "(--one-writer-share under 1); the overhead published, 3 % at a checkpoint every 10 steps, "
+        "is one of each checkpoint, and the copy to memory comes on top; `most-under-way` is "
         "assumed."
     )
     assumed = ("most_under_way",)

@@ -19,7 +19,7 @@ class HotSwap(Scheme):
     name = "hot swap"
     source = "DeadPool (under 40 s on 512 A100); TorchPass"
     assumptions = (
-        "`swap_s` is DeadPool's published upper bound, taken to hold at any size; a standby node "
+        "`swap` is DeadPool's published upper bound, taken to hold at any size; a standby node "
         "is always at hand, which costs its GPU-hours, and gets its state from a replica; one "
         "step is repeated; the loss of a rack is more than the standby nodes replace."
     )

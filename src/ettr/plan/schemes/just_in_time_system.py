@@ -19,7 +19,7 @@ class JustInTimeSystem(Scheme):
     name = "system-level just in time"
     source = "Just-In-Time Checkpointing, transparent (Gupta et al., EuroSys 2024)"
     assumptions = (
-        "Published are a few seconds for each GPU and one step repeated; `recover_s` is assumed. A "
+        "Published are a few seconds for each GPU and one step repeated; `recover` is assumed. A "
         "lost node is replaced and gets its state from a replica; replicas lie in different racks."
     )
     assumed = ("recover_s",)

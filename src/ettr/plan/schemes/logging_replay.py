@@ -20,7 +20,7 @@ class LoggingReplay(Scheme):
     name = "logging and replay"
     source = "Swift (Zhong et al., arXiv 2302.06173; IEEE TPDS 2024)"
     assumptions = (
-        "`replay_share` and `slowdown` are assumed: measure them on the pipeline. Checkpoints go "
+        "`replay-share` and `slowdown` are assumed: measure them on the pipeline. Checkpoints go "
         "on during a replay, a further failure adds its own; each checkpoint drops the log before."
     )
     assumed = ("replay_share", "slowdown")
@@ -62,7 +62,7 @@ class LoggingReplay(Scheme):
 def _log_obstacle(job: JobShape) -> str | None:
     """Why a job without replicas cannot keep a log; None where it can."""
     if not job.logged_bytes_per_step:
-        return "there is neither a replica nor a log; give logged_bytes_per_step of a pipeline"
+        return "there is neither a replica nor a log; give --logged-bytes of a pipeline"
     log_bytes_per_s = job.logged_bytes_per_step / job.step_s
     if log_bytes_per_s > job.storage_bytes_per_s:
         return (

@@ -49,5 +49,5 @@ class PartialExperts(Scheme):
             ),
             obstacle=None
             if job.expert_share > 0
-            else "the state has no experts; give expert_share, or use asynchronous",
+            else "the state has no experts; give --expert-share, or use asynchronous",
         )

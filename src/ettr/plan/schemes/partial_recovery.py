@@ -25,9 +25,9 @@ class PartialRecovery(Scheme):
     name = "partial recovery"
     source = "SCAR (Qiao et al., ICML 2019); CPR (Maeng et al., MLSys 2021)"
     assumptions = (
-        "iteration_cost_share 0.3 was seen on one small transformer with a tuned learning rate and "
-        "a quarter lost, up to 0.7 with an untuned one: measure it on your model. The others live, "
-        "and their writes under way complete."
+        "`iteration-cost-share` 0.3 was seen on one small transformer with a tuned learning rate "
+        "and a quarter lost, up to 0.7 with an untuned one: measure it on your model. The others "
+        "live, and their writes under way complete."
     )
 
     def terms(self, job: JobShape) -> Terms:
