@@ -6,7 +6,7 @@ Evidence is always read whole: a selection picks failures and exposure, and neve
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from ettr.errors import UsageError
@@ -73,6 +73,23 @@ class Selection:
     def of_nodes(self) -> bool:
         """Whether nodes are chosen, by name or by GPU type."""
         return bool(self.node or self.gpu_type)
+
+    @property
+    def without_nodes(self) -> Selection:
+        """The same on any node."""
+        return replace(self, node=(), gpu_type=())
+
+    @property
+    def only_nodes(self) -> Selection:
+        """The same nodes at any time, of any job."""
+        return Selection(node=self.node, gpu_type=self.gpu_type)
+
+    def holds(self, time_s: float) -> bool:
+        """Whether a moment, in seconds since 1970, lies in the period."""
+        return not (
+            (self.since is not None and time_s < self.since.timestamp())
+            or (self.until is not None and time_s >= self.until.timestamp())
+        )
 
     @property
     def words(self) -> str:

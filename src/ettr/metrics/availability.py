@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -17,6 +17,7 @@ from ettr.metrics.instants import Period, fetch, floats_of, has_rows, seconds_of
 from ettr.metrics.outages import Outage, outages
 from ettr.metrics.status import share
 from ettr.metrics.survival import Durations, durations
+from ettr.selection import Selection
 from ettr.tables.ibis_time import epoch_s
 from ettr.taxonomy import Taxonomy
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
@@ -96,6 +97,15 @@ class Service:
         return sum(end_s - start_s for start_s, end_s in self.spans_s.values())
 
 
+@dataclass(frozen=True, slots=True)
+class WholeLogs:
+    """What the logs cover where only a selection of it is asked for."""
+
+    fleet: Service
+    period: Period
+    selection: Selection
+
+
 def service(
     nodes: ibis.Table,
     node_states: ibis.Table,
@@ -172,6 +182,7 @@ def availability(
     *,
     confidence: float = CONFIDENCE,
     fleet: Service | None = None,
+    logs: WholeLogs | None = None,
 ) -> Availability:
     """Time to repair with intervals, time out of service by reason, and capacity lost.
 
@@ -183,14 +194,19 @@ def availability(
         taxonomy: classes of reasons.
         confidence: of the intervals, between 0 and 1.
         fleet: nodes and their time in service; those that the first three tables name where None.
+        logs: where `fleet` and `period` are a part of what the logs cover, the whole. Hours out of
+            service are then those within the period, while an outage counts where it began, with
+            the whole time to its repair.
     """
     if fleet is None:
         fleet = service(nodes, node_states, period, allocations)
-    found = outages_in_service(node_states, period, taxonomy, fleet)
+    known = outages(node_states, logs.period if logs else period, taxonomy)
+    found = [cut for o in known if (cut := _within(o, fleet))]
+    begun = found if logs is None else _begun(known, fleet, logs)
     busy_h = _busy_hours(found, allocations)
-    unplanned = [o for o in found if not o.is_planned]
+    unplanned = [o for o in begun if not o.is_planned]
     planned_h = sum(o.hours for o in found if o.is_planned)
-    unplanned_h = sum(o.hours for o in unplanned)
+    unplanned_h = sum(o.hours for o in found if not o.is_planned)
     whole_h = fleet.node_s / SECONDS_PER_HOUR
     without = sum(np.isnan(gpus) for gpus in fleet.gpus.values())
     lost_h = [o.hours - busy for o, busy in zip(found, busy_h, strict=True)]
@@ -208,8 +224,8 @@ def availability(
         nodes_without_gpu_count=int(without),
         outages_per_1000_node_days=share(len(unplanned) * 1000.0, fleet.node_s / SECONDS_PER_DAY),
         repair_h=_lasting(unplanned, confidence),
-        by_reason=_by_reason(found, fleet, confidence),
-        worst_nodes=_worst(unplanned),
+        by_reason=_by_reason(found, begun, fleet, confidence),
+        worst_nodes=_worst(found, unplanned),
         fleet_is_known=fleet.is_known,
     )
     return measured if has_rows(node_states) else _without_outages(measured)
@@ -243,8 +259,21 @@ def _without_outages(fleet: Availability) -> Availability:
     )
 
 
+def _begun(known: Iterable[Outage], fleet: Service, logs: WholeLogs) -> list[Outage]:
+    """Whole outages of the fleet's nodes that begin in the selected period."""
+    return [
+        cut
+        for outage in known
+        if logs.selection.holds(outage.start_s)
+        and (outage.cluster, outage.node) in fleet.spans_s
+        and (cut := _within(outage, logs.fleet))
+    ]
+
+
 def _within(outage: Outage, fleet: Service) -> Outage | None:
-    """The part of an outage that lies in the node's time in service."""
+    """The part of an outage that lies in the node's time in service; None for other nodes."""
+    if (outage.cluster, outage.node) not in fleet.spans_s:
+        return None
     low_s, high_s = fleet.spans_s[outage.cluster, outage.node]
     start_s, end_s = max(outage.start_s, low_s), min(outage.end_s, high_s)
     if end_s < start_s:
@@ -272,9 +301,15 @@ def _gpu_hours(found: list[Outage], hours: list[float], fleet: Service) -> float
     return float(sum(h * (average if np.isnan(g) else g) for h, g in zip(hours, gpus, strict=True)))
 
 
-def _by_reason(found: list[Outage], fleet: Service, confidence: float) -> tuple[ReasonOutages, ...]:
+def _by_reason(
+    found: list[Outage], begun: list[Outage], fleet: Service, confidence: float
+) -> tuple[ReasonOutages, ...]:
+    """Counts and repair times of the outages that began, hours of all that were found."""
     groups: dict[tuple[bool, str], list[Outage]] = defaultdict(list)
+    hours: dict[tuple[bool, str], list[Outage]] = defaultdict(list)
     for outage in found:
+        hours[outage.is_planned, outage.reason_class].append(outage)
+    for outage in begun:
         groups[outage.is_planned, outage.reason_class].append(outage)
     rows = [
         ReasonOutages(
@@ -283,22 +318,28 @@ def _by_reason(found: list[Outage], fleet: Service, confidence: float) -> tuple[
             outages=len(members),
             still_open=sum(o.is_open for o in members),
             nodes=len({(o.cluster, o.node) for o in members}),
-            node_hours=sum(o.hours for o in members),
-            gpu_hours=_gpu_hours(members, [o.hours for o in members], fleet),
+            node_hours=sum(o.hours for o in hours[is_planned, name]),
+            gpu_hours=_gpu_hours(
+                hours[is_planned, name], [o.hours for o in hours[is_planned, name]], fleet
+            ),
             median_h=_lasting(members, confidence).median_h,
         )
-        for (is_planned, name), members in groups.items()
+        for is_planned, name in dict.fromkeys((*hours, *groups))
+        for members in [groups[is_planned, name]]
     ]
     return tuple(sorted(rows, key=lambda row: (row.is_planned, -row.node_hours, row.reason_class)))
 
 
-def _worst(found: list[Outage]) -> tuple[NodeOutages, ...]:
-    groups: dict[tuple[str, str], list[Outage]] = defaultdict(list)
+def _worst(found: list[Outage], begun: list[Outage]) -> tuple[NodeOutages, ...]:
+    """Unplanned outages of the nodes with most of them: those that began, and hours of all."""
+    count = Counter((outage.cluster, outage.node) for outage in begun)
+    hours: dict[tuple[str, str], float] = defaultdict(float)
     for outage in found:
-        groups[outage.cluster, outage.node].append(outage)
+        if not outage.is_planned:
+            hours[outage.cluster, outage.node] += outage.hours
     rows = [
-        NodeOutages(cluster, node, len(members), sum(o.hours for o in members))
-        for (cluster, node), members in groups.items()
+        NodeOutages(cluster, node, count[cluster, node], hours[cluster, node])
+        for cluster, node in dict.fromkeys((*hours, *count))
     ]
     rows.sort(key=lambda row: (-row.outages, -row.node_hours, row.cluster, row.node))
     return tuple(rows[:LISTED_NODES])

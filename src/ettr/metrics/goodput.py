@@ -119,6 +119,7 @@ def lost_goodput(
     attempts: ibis.Table | None = None,
     exposed: ibis.Table | None = None,
     runs: Mapping[str, RunJobs] | None = None,
+    chosen: ibis.Table | None = None,
 ) -> LostGoodput:
     """GPU-hours lost by cause and by size of the failed job, and the jobs that failed repeatedly.
 
@@ -132,6 +133,8 @@ def lost_goodput(
             ran, so that none counts as failing fast.
         runs: by attempt, the jobs of runs of several jobs (`jobs_of_runs`); a job that was
             submitted again counts as one with them.
+        chosen: failures that count, where not all do; the others only name the cause of the
+            preemptions in `links`.
 
     Raises:
         UsageError: a cap that is negative, or a crash loop of fewer than two failures.
@@ -161,7 +164,11 @@ def lost_goodput(
     for row in rows:
         own = (row["cluster"], row["job_id"])
         row["run"] = runs[row["attempt_id"]].last if row["attempt_id"] in runs else own
-    by_symptom, by_size, by_job = _losses(rows, links, cap_s)
+    counting = None
+    if chosen is not None:
+        counting = set(fetch(chosen, "attempt_id")["attempt_id"].to_pylist())
+    by_symptom, by_size, by_job = _losses(rows, links, cap_s, counting)
+    rows = [row for row in rows if counting is None or row["attempt_id"] in counting]
     repeated = {job: loss for job, loss in by_job.items() if loss.failures >= crash_loop_failures}
     first = sum(loss.first_gpu_s for loss in by_symptom.values()) / SECONDS_PER_HOUR
     second = sum(loss.second_gpu_s for loss in by_symptom.values()) / SECONDS_PER_HOUR
@@ -184,25 +191,26 @@ def lost_goodput(
 
 
 def _losses(
-    rows: list[dict[str, Any]], links: PreemptionLinks, cap_s: float
+    rows: list[dict[str, Any]], links: PreemptionLinks, cap_s: float, counting: set[str] | None
 ) -> tuple[dict[str, _Loss], dict[int, _Loss], dict[JobKey, _Loss]]:
     """The loss of each failure and of what it drove out, summed by symptom, size and job."""
     by_symptom: dict[str, _Loss] = defaultdict(_Loss)
     by_size: dict[int, _Loss] = defaultdict(_Loss)
     by_job: dict[JobKey, _Loss] = defaultdict(_Loss)
-    owners: dict[str, tuple[_Loss, ...]] = {}
+    by_id = {row["attempt_id"]: row for row in rows}
+
+    def of(row: dict[str, Any]) -> tuple[_Loss, ...]:
+        size = size_end_of(row["n_gpus"])
+        return by_symptom[row["symptom"]], by_size[size], by_job[row["run"]]
+
     for row in rows:
-        losses = (
-            by_symptom[row["symptom"]],
-            by_size[size_end_of(row["n_gpus"])],
-            by_job[row["run"]],
-        )
-        owners[row["attempt_id"]] = losses
-        for loss in losses:
+        if counting is not None and row["attempt_id"] not in counting:
+            continue
+        for loss in of(row):
             loss.failures += 1
             loss.first_gpu_s += min(row["elapsed_s"] or 0.0, cap_s) * (row["n_gpus"] or 0)
     for link in links.links:
-        for loss in owners[link.failed_attempt_id]:
+        for loss in of(by_id[link.failed_attempt_id]):
             loss.preemptions += 1
             loss.preempted_gpus += link.n_gpus
             loss.second_gpu_s += min(link.elapsed_s, cap_s) * link.n_gpus

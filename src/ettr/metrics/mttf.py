@@ -30,6 +30,7 @@ from ettr.metrics.sizes import (
     size_end,
     size_end_of,
 )
+from ettr.selection import Selection
 from ettr.units import HOURS_PER_DAY, SECONDS_PER_DAY, SECONDS_PER_HOUR
 
 LINE_ENDS = tuple(2**power for power in range(3, 18))
@@ -89,12 +90,13 @@ def mttf_by_size(
     gpus_per_node: float | None = None,
     confidence: float = CONFIDENCE,
     spread: Spread | None = None,
+    selection: Selection | None = None,
 ) -> MttfBySize:
     """MTTF of each size class, and the projected line.
 
     Args:
         attempts: all attempts.
-        exposed: the same with their node-seconds (`Exposure.by_attempt`).
+        exposed: those of the selection with their node-seconds (`Exposure.by_attempt`).
         failures: failures of the infrastructure.
         progress: events from inside the jobs; `restart` events are interruptions that the
             scheduler did not see.
@@ -104,6 +106,7 @@ def mttf_by_size(
             over the attempts that fill more than one node.
         confidence: of the intervals, between 0 and 1.
         spread: how all failures cluster; intervals are exact where None.
+        selection: of the exposure and the failures; everything where None.
 
     Source:
         Kokolis et al. (2025): MTTF = 1 / (N_nodes * r_f).
@@ -111,7 +114,12 @@ def mttf_by_size(
     ran = exposed.filter(exposed["start"].notnull())
     rows = _held_by_size(ran, unit)
     failed = Counter(size_end_of(n) for n in fetch(failures, unit.column)[unit.column].to_pylist())
-    restarted = Counter(size_end_of(n) for n in in_job_restarts(attempts, progress, unit))
+    sizes = (
+        restart.size
+        for restart in restarts_within_attempts(attempts, progress, exposed, unit)
+        if selection is None or selection.holds(restart.time_s)
+    )
+    restarted = Counter(size_end_of(size) for size in sizes)
     if unit is SizeUnit.GPUS and gpus_per_node is None:
         gpus_per_node = _gpus_per_node(ran)
     hours = sum(row["job_s"] for row in rows) / SECONDS_PER_HOUR
@@ -210,13 +218,37 @@ def _gpus_per_node(ran: ibis.Table) -> float | None:
     return float(ratio) if ratio else None
 
 
+@dataclass(frozen=True, slots=True)
+class InJobRestart:
+    """A restart within an attempt: when, in seconds since 1970, and the size of the job."""
+
+    time_s: float
+    size: int | None
+
+
 def in_job_restarts(
     attempts: ibis.Table, progress: ibis.Table, unit: SizeUnit = SizeUnit.GPUS
 ) -> list[int | None]:
-    """Size of the job at each restart within an attempt that its scheduler did not see.
+    """Size of the job at each restart within an attempt that its scheduler did not see."""
+    return [one.size for one in restarts_within_attempts(attempts, progress, attempts, unit)]
+
+
+def restarts_within_attempts(
+    attempts: ibis.Table,
+    progress: ibis.Table,
+    chosen: ibis.Table,
+    unit: SizeUnit = SizeUnit.GPUS,
+) -> list[InJobRestart]:
+    """Restarts within attempts that their scheduler did not see.
 
     A restart counts once, whichever ranks report it. The first event of an attempt that follows
     an earlier attempt of the same job is the echo of a requeue, and does not count.
+
+    Args:
+        attempts: all attempts.
+        progress: events from inside the jobs.
+        chosen: the attempts whose restarts are asked for.
+        unit: what a size counts.
     """
     key = ("cluster", "job_id")
     named = with_cluster(progress, attempts)
@@ -228,29 +260,38 @@ def in_job_restarts(
     if not reported.num_rows:
         return []
     started = attempts.filter(attempts["start"].notnull())
-    spans = fetch(started.semi_join(jobs, key), *key, "start", "end", unit.column)
-    by_job: dict[JobKey, list[tuple[float, float, int | None]]] = {}
+    of_jobs = started.semi_join(jobs, key)
+    spans = fetch(of_jobs, *key, "attempt_id", "start", "end", unit.column)
+    asked = set(spans["attempt_id"].to_pylist())
+    if chosen is not attempts:
+        asked &= set(
+            fetch(chosen.semi_join(of_jobs, "attempt_id"), "attempt_id")["attempt_id"].to_pylist()
+        )
+    by_job: dict[JobKey, list[tuple[float, float, int | None, bool]]] = {}
     ends = np.nan_to_num(seconds_of(spans["end"]), nan=np.inf)
     for row, start_s, end_s in zip(
         spans.drop(["start", "end"]).to_pylist(), seconds_of(spans["start"]), ends, strict=True
     ):
         by_job.setdefault((row["cluster"], row["job_id"]), []).append(
-            (start_s, end_s, row[unit.column])
+            (start_s, end_s, row[unit.column], row["attempt_id"] in asked)
         )
     by_time: dict[JobKey, list[tuple[float, str]]] = {}
     for row, time_s in zip(
         reported.drop("time").to_pylist(), seconds_of(reported["time"]), strict=True
     ):
         by_time.setdefault((row["cluster"], row["job_id"]), []).append((time_s, row["event"]))
-    sizes: list[int | None] = []
+    found: list[InJobRestart] = []
     for job, events in by_time.items():
         events.sort()
-        for place, (start_s, end_s, size) in enumerate(sorted(by_job.get(job, []), key=_start)):
-            inside = [event for time_s, event in events if start_s <= time_s <= end_s]
-            echo = place > 0 and inside[:1] == ["restart"]
-            sizes += [size] * (inside.count("restart") - echo)
-    return sizes
+        for place, span in enumerate(sorted(by_job.get(job, []), key=_start)):
+            start_s, end_s, size, is_asked = span
+            inside = [event for event in events if start_s <= event[0] <= end_s]
+            if place > 0 and inside and inside[0][1] == "restart":
+                del inside[0]
+            if is_asked:
+                found += [InJobRestart(t, size) for t, event in inside if event == "restart"]
+    return found
 
 
-def _start(span: tuple[float, float, int | None]) -> float:
+def _start(span: tuple[float, float, int | None, bool]) -> float:
     return span[0]

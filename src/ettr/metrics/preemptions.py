@@ -10,7 +10,7 @@ job of its run, where the owner submitted it again.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import ibis
 import numpy as np
@@ -20,7 +20,9 @@ from ettr.defaults import CONFIDENCE, PREEMPTION_TOLERANCE_S, PREEMPTION_WINDOW_
 from ettr.estimates import Interval
 from ettr.estimates.exact import share_interval
 from ettr.metrics.instants import fetch, seconds_of
+from ettr.metrics.selected import counted, in_period
 from ettr.metrics.stitching import RunJobs
+from ettr.selection import Selection
 from ettr.tables.ibis_time import epoch_s
 
 CLOCK_SLACK_S = 2
@@ -211,6 +213,47 @@ def preemption_links(
         named_by_log=named_by_log,
         rule_window_s=rule_window_s,
         rule_error=_rule_error(named, by_log, by_rule, confidence) if named_by_log else None,
+    )
+
+
+def selected_links(
+    links: PreemptionLinks,
+    preempted: ibis.Table,
+    failures: ibis.Table,
+    events: ibis.Table,
+    selection: Selection,
+) -> PreemptionLinks:
+    """The preemptions of a selection: the loss is that of the job that was preempted.
+
+    It belongs to the period in which that job had to go, and to the job's own partition, account
+    and user. Of chosen nodes it is what their failures drove out, wherever that ran.
+
+    Args:
+        links: all of them; the rule's error stays that over all of the log.
+        preempted: attempts of the selection on any node.
+        failures: those of the chosen nodes, at any time.
+        events: observations, among them those of the controller's log.
+        selection: which rows.
+    """
+    gone = preempted.filter(
+        (preempted["state"] == "PREEMPTED") & preempted["end"].notnull() & counted(preempted)
+    )
+    ids = {"attempt_id": sorted({link.attempt_id for link in links.links})}
+    asked = ibis.memtable(ids, schema={"attempt_id": "string"})
+    own = set(fetch(gone.semi_join(asked, "attempt_id"), "attempt_id")["attempt_id"].to_pylist())
+    caused = set(fetch(failures, "attempt_id")["attempt_id"].to_pylist())
+    lines = _preemption_lines(events)
+    lines = lines.filter(in_period(lines["time"], selection))
+    named = lines.semi_join(gone, ["cluster", "job_id"]).count()
+    return replace(
+        links,
+        links=tuple(
+            link
+            for link in links.links
+            if link.attempt_id in own and link.failed_attempt_id in caused
+        ),
+        preempted_attempts=int(gone.count().to_pyarrow().as_py()),
+        named_by_log=int(named.to_pyarrow().as_py()),
     )
 
 

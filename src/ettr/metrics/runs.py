@@ -29,6 +29,7 @@ from ettr.metrics.sizes import SizeClass, size_class, size_end_of
 from ettr.metrics.stitching import RunRule, stitched
 from ettr.progress.split import RunState
 from ettr.progress.timeline import ScheduledAttempt
+from ettr.selection import Selection
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_HOUR, SECONDS_PER_MINUTE
 
 MIN_SCHEDULED_H = 24.0
@@ -196,6 +197,8 @@ def job_runs(
     min_scheduled_h: float = MIN_SCHEDULED_H,
     min_gpus: int = MIN_GPUS,
     listed: int = LISTED_RUNS,
+    selection: Selection | None = None,
+    chosen: ibis.Table | None = None,
 ) -> JobRuns:
     """Runs and their ETTR.
 
@@ -209,6 +212,8 @@ def job_runs(
         min_scheduled_h: leave out runs that were scheduled for less.
         min_gpus: leave out attempts of fewer GPUs (0 keeps those without any).
         listed: how many runs to list and to measure by progress, by their GPU-hours.
+        selection: a run is taken whole in the period in which it ended; all runs where None.
+        chosen: only runs with one of these attempts.
 
     Raises:
         UsageError: a rule or assumptions that cannot be.
@@ -220,7 +225,7 @@ def job_runs(
     assumed.check()
     progress = with_cluster(progress, attempts)
     parts = stitched(attempts, progress, rule, min_gpus=min_gpus, min_scheduled_h=min_scheduled_h)
-    rows = _sums(parts, assumed, min_scheduled_h)
+    rows = _selected(_sums(parts, assumed, min_scheduled_h), parts, selection, chosen)
     rows.sort(key=lambda row: (-(row["gpu_s"] or 0.0), -row["scheduled_s"], row["first_id"]))
     keys = ibis.memtable(
         {name: [row[name] for row in rows[:listed]] for name in ("cluster", "run_key")},
@@ -276,6 +281,23 @@ def _sums(
     long = sums.filter(sums["scheduled_s"] >= min_scheduled_h * SECONDS_PER_HOUR)
     rows: list[dict[str, Any]] = long.to_pyarrow().to_pylist()
     return rows
+
+
+def _selected(
+    rows: list[dict[str, Any]],
+    parts: ibis.Table,
+    selection: Selection | None,
+    chosen: ibis.Table | None,
+) -> list[dict[str, Any]]:
+    """Runs that ended in the period, with one of the chosen attempts."""
+    if selection is not None:
+        rows = [row for row in rows if selection.holds(row["last_s"])]
+    if chosen is None:
+        return rows
+    names = ("cluster", "run_key", "run_part", "run_job")
+    found = fetch(parts.semi_join(chosen, "attempt_id").select(*names).distinct()).to_pylist()
+    keys = {tuple(row[name] for name in names) for row in found}
+    return [row for row in rows if tuple(row[name] for name in names) in keys]
 
 
 def _productive_s(parts: ibis.Table, cut: Any, case: Scenario) -> Any:
