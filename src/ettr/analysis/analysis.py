@@ -20,17 +20,18 @@ from ettr.attribution.chance import (
 )
 from ettr.attribution.job_history import JobHistory, explain
 from ettr.defaults import LOOK_BACK_S
-from ettr.metrics.availability import Availability, availability
+from ettr.metrics.availability import Availability, WholeLogs, availability
 from ettr.metrics.clock_shifts import ClockShift, clock_shifts
 from ettr.metrics.faults import FleetFaults
 from ettr.metrics.goodput import LostGoodput, lost_goodput
 from ettr.metrics.instants import has_rows
 from ettr.metrics.mttf import MttfBySize, mttf_by_size
-from ettr.metrics.preemptions import preemption_links
+from ettr.metrics.preemptions import preemption_links, selected_links
 from ettr.metrics.quality import DataQuality, data_quality
 from ettr.metrics.rates import RatesBySymptom, failure_rates
 from ettr.metrics.run_progress import with_cluster
 from ettr.metrics.runs import LISTED_RUNS, MIN_SCHEDULED_H, JobRuns, job_runs
+from ettr.metrics.selected import counted, of_jobs
 from ettr.metrics.sizes import SizeMix, SizeUnit, size_mix
 from ettr.metrics.status import StatusMix, status_mix
 from ettr.metrics.stitching import RunJobs, jobs_of_runs
@@ -66,17 +67,17 @@ class Analysis(SharedStages):
     @cached_property
     def co_occurrence(self) -> CoOccurrences:
         """Which symptoms come together in one failure."""
-        found = self.attribution
-        return co_occurrence(found.failures, found.observed, confidence=self.assumptions.confidence)
+        seen = self.attribution.observed
+        return co_occurrence(self.failures, seen, confidence=self.assumptions.confidence)
 
     @cached_property
     def false_attribution(self) -> FalseAttribution:
         """How often the window would blame a completed attempt."""
-        found = self.attribution
+        attempts = self.jobs.attempts
         chance = false_attribution(
-            self.tables["attempts"],
-            found.endings,
-            found.observed,
+            attempts.filter(counted(attempts)),
+            self.endings,
+            self.attribution.observed,
             self.assumptions.confidence,
         )
         expected = self.false_failures.all_jobs.expected_false.estimate
@@ -94,6 +95,7 @@ class Analysis(SharedStages):
             self.assumptions.above_gpus,
             found.window,
             self.assumptions.confidence,
+            chosen=None if self.selected is None else self.endings,
         )
 
     def explain(self, job_id: str, look_back_s: float = LOOK_BACK_S) -> JobHistory:
@@ -132,12 +134,12 @@ class Analysis(SharedStages):
     @cached_property
     def status(self) -> StatusMix:
         """How attempts end."""
-        return status_mix(self.tables["attempts"])
+        return status_mix(self.jobs.attempts)
 
     @cached_property
     def sizes(self) -> SizeMix:
         """Job sizes."""
-        return size_mix(self.tables["attempts"], self.size_unit)
+        return size_mix(self.jobs.attempts, self.size_unit)
 
     @cached_property
     def rates(self) -> RatesBySymptom:
@@ -182,6 +184,7 @@ class Analysis(SharedStages):
             gpus_per_node=self.assumptions.gpus_per_node,
             confidence=self.assumptions.confidence,
             spread=self.clustering.all_jobs.believed,
+            selection=self.selected,
         )
 
     @cached_property
@@ -201,41 +204,52 @@ class Analysis(SharedStages):
             from ettr.analysis.without_jobs import recorded_runs
 
             return recorded_runs(self, listed)
-        long_enough_h = MIN_SCHEDULED_H if self.period.days >= FULL_WEEK_DAYS else 0.0
+        long_enough_h = MIN_SCHEDULED_H if self.logs_period.days >= FULL_WEEK_DAYS else 0.0
         large_enough = MIN_GPUS if self.totals.attempts > SMALL_SITE_ATTEMPTS else 1
         return job_runs(
-            self.tables["attempts"],
+            of_jobs(self.tables["attempts"], self.selection),
             self.tables["progress"],
             interruptions=self.attribution.interruptions,
-            failures=self.failures,
+            failures=self.attribution.failures,
             rule=self.assumptions.run_rule,
             assumptions=self.assumptions.checkpoints,
             min_scheduled_h=long_enough_h,
             min_gpus=large_enough if self.size_unit is SizeUnit.GPUS else 0,
             listed=listed,
+            selection=self.selected,
+            chosen=self.jobs.attempts if self.selection.of_nodes else None,
         )
 
     @cached_property
     def goodput(self) -> LostGoodput:
         """GPU-hours lost, first and second order."""
-        t = self.tables
+        t, failures = self.tables, self.attribution.failures
         links = preemption_links(
             t["attempts"],
             t["allocations"],
-            self.failures,
+            failures,
             t["events"],
             runs=self._resubmitted,
             rule_window_s=self.assumptions.preemption.rule_window_s,
             log_tolerance_s=self.assumptions.preemption.log_tolerance_s,
             confidence=self.assumptions.confidence,
         )
+        if self.selected is not None:
+            links = selected_links(
+                links,
+                self._jobs_of(self.selection.without_nodes).attempts,
+                self._ends_of(failures, self.selection.only_nodes),
+                t["events"],
+                self.selection,
+            )
         return lost_goodput(
-            self.failures,
+            failures,
             links,
             cap_min=self.assumptions.lost_cap_min,
             attempts=t["attempts"],
             exposed=self.exposure.by_attempt,
             runs=self._resubmitted,
+            chosen=None if self.selected is None else self.failures,
         )
 
     @cached_property
@@ -246,7 +260,7 @@ class Analysis(SharedStages):
             attempts,
             with_cluster(self.tables["progress"], attempts),
             self.assumptions.run_rule,
-            self.failures,
+            self.attribution.failures,
         )
 
     @cached_property
@@ -261,6 +275,9 @@ class Analysis(SharedStages):
             self.taxonomy,
             confidence=self.assumptions.confidence,
             fleet=self.fleet,
+            logs=None
+            if self.selected is None
+            else WholeLogs(self.logs_fleet, self.logs_period, self.selection),
         )
 
     @cached_property

@@ -20,7 +20,7 @@ from ettr.metrics.availability import outages_in_service
 from ettr.metrics.outages import Outage
 from ettr.metrics.runs import JobRun
 from ettr.tables import DERIVED, TABLES
-from ettr.tables.schemas import NODE_SUMMARY, OUTAGES, RUNS
+from ettr.tables.schemas import INTERRUPTIONS, NODE_SUMMARY, OUTAGES, RUNS
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 
 Row = dict[str, Any]
@@ -30,7 +30,8 @@ _EVERY_RUN = 1 << 40
 def named_table(analysis: Analysis, name: str) -> ibis.Table:
     """A stored or derived table of a store, with the columns of its schema.
 
-    Stored tables are as the analysis reads them: the parts of a heterogeneous job are one job, and
+    Derived tables are those of the selection, outages cut at the ends of its period. Stored tables
+    are whole, since what lies beyond the ends is evidence. They are as the analysis reads them: the parts of a heterogeneous job are one job, and
     who cancelled a job is known where any log says it.
 
     Raises:
@@ -46,7 +47,7 @@ def named_table(analysis: Analysis, name: str) -> ibis.Table:
 @cache
 def _derived() -> dict[str, Callable[[Analysis], ibis.Table]]:
     return {
-        "interruptions": lambda analysis: analysis.attribution.interruptions,
+        "interruptions": lambda analysis: analysis.endings.select(*INTERRUPTIONS.names),
         "failures": lambda analysis: analysis.failures,
         "runs": lambda analysis: ibis.memtable(runs_table(analysis)),
         "outages": lambda analysis: ibis.memtable(outages_table(analysis)),
@@ -112,7 +113,7 @@ def node_summary(analysis: Analysis) -> pa.Table:
 
 def _outages(analysis: Analysis) -> list[Outage]:
     states = analysis.tables["node_states"]
-    return outages_in_service(states, analysis.period, analysis.taxonomy, analysis.fleet)
+    return outages_in_service(states, analysis.logs_period, analysis.taxonomy, analysis.fleet)
 
 
 def _by_node(found: list[Outage]) -> dict[tuple[str, str], list[Outage]]:

@@ -21,6 +21,7 @@ import pyarrow as pa
 from ibis.expr.types import Table
 
 from ettr.analysis.analysis import Analysis
+from ettr.analysis.selecting import last_day
 from ettr.attribution.job_history import AttemptHistory, JobHistory
 from ettr.metrics.coverage import HOLE_CHANCE
 from ettr.metrics.instants import fetch, to_seconds
@@ -213,7 +214,8 @@ def uncovered_days(rows: Mapping[int, int], first: int, last: int) -> set[int]:
 
 def _period_days(analysis: Analysis) -> tuple[int, int]:
     period = analysis.period
-    return int(to_seconds(period.start) // _DAY_S), int(to_seconds(period.end) // _DAY_S)
+    last = last_day(period, analysis.selection, SECONDS_PER_DAY)
+    return int(to_seconds(period.start) // _DAY_S), last
 
 
 def _kind(
@@ -224,6 +226,8 @@ def _kind(
 ) -> KindOfEvidence:
     first, last = _period_days(analysis)
     by_cluster = _rows_by_day(heard)
+    if analysis.selected is not None:
+        heard = heard.filter((heard["day"] >= first) & (heard["day"] <= last))
     heard_nodes, on_day = _of_fleet(heard, spans)
     uncovered = {
         cluster: uncovered_days(by_cluster.get(cluster, {}), first, last)
@@ -276,9 +280,9 @@ def _of_fleet(
 
 def _unexplained(analysis: Analysis) -> Table:
     """Hardware candidates in whose window no error was found."""
-    found = analysis.attribution
-    faults = found.observed.filter(found.observed.fault).select("attempt_id").distinct()
-    candidates = found.endings.filter(found.endings.kind == "hardware-candidate")
+    seen, ends = analysis.attribution.observed, analysis.endings
+    faults = seen.filter(seen.fault).select("attempt_id").distinct()
+    candidates = ends.filter(ends.kind == "hardware-candidate")
     return candidates.anti_join(faults, "attempt_id")
 
 

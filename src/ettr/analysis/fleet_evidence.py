@@ -264,7 +264,7 @@ def chosen_jobs(
     above_gpus: int | None = None,
 ) -> tuple[ibis.Table, ibis.Table]:
     """The attempts of some jobs, and their failures; arguments as for `fleet_evidence`."""
-    attempts = analysis.tables["attempts"]
+    attempts = analysis.jobs.attempts
     for column, names in (("partition", partition), ("cluster", cluster)):
         if names:
             wanted = attempts[column].isin(names).fill_null(False)

@@ -135,7 +135,7 @@ def forecast_failures(
 
 def _past(analysis: Analysis) -> _Past:
     """Failures of jobs where there are any jobs, else the faults that logs of nodes record."""
-    if analysis.totals.attempts:
+    if analysis.logs_read.jobs:
         times_s = seconds_of(fetch(analysis.failures, "end")["end"])
         return _Past("failures", times_s)
     faults, _ = faults_of(analysis)

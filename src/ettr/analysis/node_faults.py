@@ -33,15 +33,27 @@ def faults_of(analysis: Analysis) -> tuple[tuple[NodeFault, ...], bool]:
     in which an event explains an end. Those of machines outside the fleet do not count: there is no
     exposure for them.
     """
-    t = analysis.tables
-    recorded = recorded_faults(t["events"], analysis.period)
+    t, in_fleet = analysis.tables, analysis.fleet.spans_s
+    recorded = recorded_faults(t["events"], analysis.logs_period)
     if recorded:
-        return recorded, False
-    down = outages(t["node_states"], analysis.period, analysis.taxonomy)
+        return tuple(one for one in recorded if _is_selected(one, analysis)), False
+    down = outages(t["node_states"], analysis.logs_period, analysis.taxonomy)
     gap_s = analysis.assumptions.window.length_s
     found = observed_faults(_errors(analysis), down, gap_s)
-    in_fleet = analysis.fleet.spans_s
-    return tuple(one for one in found if (one.cluster, one.node) in in_fleet), True
+    here = (one for one in found if (one.cluster, one.node) in in_fleet)
+    return tuple(one for one in here if _is_selected(one, analysis)), True
+
+
+def _is_selected(fault: NodeFault, analysis: Analysis) -> bool:
+    """Whether a fault began in the selected period, on a selected node."""
+    chosen = analysis.selection
+    if chosen.is_everything:
+        return True
+    if not chosen.holds(fault.start_s) or (chosen.cluster and fault.cluster not in chosen.cluster):
+        return False
+    if fault.node is None:
+        return not (chosen.of_nodes or chosen.partition)
+    return (fault.cluster, fault.node) in analysis.fleet.spans_s
 
 
 def _errors(analysis: Analysis) -> Iterator[NodeError]:

@@ -11,6 +11,12 @@ from typing import TYPE_CHECKING
 import ibis
 
 from ettr.analysis.assumptions import Assumptions
+from ettr.analysis.selecting import (
+    SelectionHead,
+    selected_fleet,
+    selected_period,
+    selection_head,
+)
 from ettr.analysis.stored_tables import StoredTables, stored_tables
 from ettr.attribution import Attribution, attribute
 from ettr.errors import StoreError
@@ -20,9 +26,18 @@ from ettr.metrics.exposure import Exposure, exposure
 from ettr.metrics.incidents import IncidentLedger, incident_ledger
 from ettr.metrics.instants import Period, observed_period
 from ettr.metrics.logs_read import LogsRead, logs_read
+from ettr.metrics.selected import (
+    SelectedJobs,
+    in_period,
+    on_nodes,
+    selected_ends,
+    selected_jobs,
+)
 from ettr.metrics.sizes import SizeUnit, main_size_unit
 from ettr.metrics.totals import Totals, totals
+from ettr.selection import Selection
 from ettr.store import Store
+from ettr.tables.materialize import materialize
 from ettr.taxonomy import Taxonomy, load_taxonomy
 
 if TYPE_CHECKING:
@@ -30,11 +45,21 @@ if TYPE_CHECKING:
 
 
 class SharedStages:
-    """Stages over one store, each computed when it is first asked for and then kept."""
+    """Stages over one store, each computed when it is first asked for and then kept.
 
-    def __init__(self, store: Store, assumptions: Assumptions | None = None) -> None:
+    `tables`, `attribution` and what begins with `logs` are of all of the logs, so that no selection
+    changes a verdict; the rest is of the selection.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        assumptions: Assumptions | None = None,
+        selection: Selection | None = None,
+    ) -> None:
         self.store = store
         self.assumptions = assumptions or Assumptions()
+        self.selection = selection or Selection()
 
     @cached_property
     def stored(self) -> StoredTables:
@@ -52,8 +77,28 @@ class SharedStages:
         given = self.assumptions
         return load_taxonomy(given.taxonomy_file, believe=given.believe)
 
+    @property
+    def selected(self) -> Selection | None:
+        """The selection; None where nothing is left out."""
+        return None if self.selection.is_everything else self.selection
+
+    @cached_property
+    def selection_head(self) -> SelectionHead:
+        """The selection as the head of a report states it."""
+        return selection_head(self)
+
     @cached_property
     def period(self) -> Period:
+        """The part of the time that the logs cover which is selected.
+
+        Raises:
+            StoreError: the store holds no rows.
+        """
+        logs = self.logs_period
+        return selected_period(logs, self.selection) if self.selection.has_period else logs
+
+    @cached_property
+    def logs_period(self) -> Period:
         """The time that the logs cover.
 
         Raises:
@@ -68,9 +113,10 @@ class SharedStages:
             t["allocations"],
             t["progress"],
         )
-        if found is None and self.incidents is not None:
+        ledger = None if found is not None else incident_ledger(t["incidents"])
+        if ledger is not None:
             # a ledger is no log: it says when things happened only where no log does
-            found = Period(self.incidents.first, self.incidents.last)
+            found = Period(ledger.first, ledger.last)
         if found is None:
             raise StoreError(
                 f"{self.store.where}: holds no rows yet; `ettr ingest {self.store.where} FILE...` "
@@ -78,8 +124,14 @@ class SharedStages:
             )
         return found
 
-    @cached_property
+    @property
     def clusters(self) -> tuple[str, ...]:
+        """Names of the selected clusters in the logs."""
+        asked = self.selection.cluster
+        return tuple(name for name in self.logs_clusters if not asked or name in asked)
+
+    @cached_property
+    def logs_clusters(self) -> tuple[str, ...]:
         """Names of the clusters in the logs."""
         named = self._clusters_in("attempts", "nodes", "events", "incidents")
         return named or self._clusters_in("node_states", "allocations", "progress")
@@ -111,17 +163,31 @@ class SharedStages:
 
     @cached_property
     def incidents(self) -> IncidentLedger | None:
-        """What incident ledgers state; None where there is none."""
-        return incident_ledger(self.tables["incidents"])
+        """What incident ledgers state of the period, clusters and nodes; None where nothing."""
+        rows, chosen = self.tables["incidents"], self.selection
+        if chosen.has_period:
+            rows = rows.filter(in_period(rows["time"], chosen))
+        if chosen.cluster:
+            rows = rows.filter(rows["cluster"].isin(chosen.cluster).fill_null(False))
+        if chosen.of_nodes:
+            rows = on_nodes(rows, self.tables["nodes"], chosen)
+        return incident_ledger(rows)
 
     @cached_property
     def fleet(self) -> Service:
-        """Nodes and their time in service."""
+        """The selected nodes and their time in service."""
+        if self.selected is None:
+            return self.logs_fleet
+        return selected_fleet(self.logs_fleet, self.period, self.selection, self.tables)
+
+    @cached_property
+    def logs_fleet(self) -> Service:
+        """All nodes and their time in service."""
         t, given = self.tables, self.assumptions
         return service(
             t["nodes"],
             t["node_states"],
-            self.period,
+            self.logs_period,
             t["allocations"],
             t["events"],
             n_nodes=given.n_nodes,
@@ -134,9 +200,21 @@ class SharedStages:
         return self.fleet.is_known
 
     @cached_property
+    def jobs(self) -> SelectedJobs:
+        """The selected attempts and what they held, cut at the ends of the period."""
+        return self._jobs_of(self.selection)
+
+    def _jobs_of(self, selection: Selection) -> SelectedJobs:
+        t = self.tables
+        if selection.is_everything:
+            return SelectedJobs(t["attempts"], t["allocations"])
+        end = self.logs_period.end
+        return selected_jobs(t["attempts"], t["allocations"], t["nodes"], selection, end)
+
+    @cached_property
     def exposure(self) -> Exposure:
         """Node-time that jobs ran: the denominator of every failure rate."""
-        return exposure(self.tables["attempts"], self.tables["allocations"])
+        return exposure(self.jobs.attempts, self.jobs.allocations)
 
     @cached_property
     def attribution(self) -> Attribution:
@@ -155,8 +233,20 @@ class SharedStages:
 
     @cached_property
     def failures(self) -> ibis.Table:
-        """The table `failures`."""
-        return self.attribution.failures
+        """The selected rows of the table `failures`."""
+        return self._ends_of(self.attribution.failures, self.selection)
+
+    @cached_property
+    def endings(self) -> ibis.Table:
+        """The selected interruptions, with what the scheduler says of each end."""
+        return self._ends_of(self.attribution.endings, self.selection)
+
+    def _ends_of(self, ends: ibis.Table, selection: Selection) -> ibis.Table:
+        if selection.is_everything:
+            return ends
+        t = self.tables
+        found = selected_ends(ends, t["attempts"], t["allocations"], t["nodes"], selection)
+        return materialize(found)
 
     @cached_property
     def clustering(self) -> FailureClustering:
@@ -171,7 +261,17 @@ class SharedStages:
     @cached_property
     def totals(self) -> Totals:
         """Jobs, attempts and hours."""
-        return totals(self.tables["attempts"], self.stored.parts["attempts"])
+        parts = self.stored.parts
+        if self.selected is None:
+            return totals(self.tables["attempts"], parts["attempts"])
+        held = selected_jobs(
+            parts["attempts"],
+            parts["allocations"],
+            parts["nodes"],
+            self.selection,
+            self.logs_period.end,
+        )
+        return totals(self.jobs.attempts, held.attempts)
 
     @cached_property
     def size_unit(self) -> SizeUnit:

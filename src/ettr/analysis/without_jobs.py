@@ -22,6 +22,7 @@ from ettr.metrics.instants import fetch, floats_of, seconds_of, to_datetime
 from ettr.metrics.mttf import MttfBySize, projected_line
 from ettr.metrics.rates import EstimatedRate, estimated_rate
 from ettr.metrics.runs import MIN_SCHEDULED_H, JobRun, JobRuns, job_runs
+from ettr.metrics.selected import in_period
 from ettr.metrics.sizes import SizeUnit
 from ettr.models.data import Counts
 from ettr.tables import ATTEMPTS
@@ -98,14 +99,14 @@ def recorded_runs(analysis: Analysis, listed: int) -> JobRuns:
     `ettr_without_queue_ratio` is the productive share of the time from the first event to the last.
     So many are `listed`.
     """
-    attempts, progress = _recorded_attempts(analysis.tables["progress"])
+    attempts, progress = _recorded_attempts(selected_progress(analysis))
     given = analysis.assumptions
     found = job_runs(
         attempts,
         progress,
         rule=given.run_rule,
         assumptions=given.checkpoints,
-        min_scheduled_h=MIN_SCHEDULED_H if analysis.period.days >= FULL_WEEK_DAYS else 0.0,
+        min_scheduled_h=MIN_SCHEDULED_H if analysis.logs_period.days >= FULL_WEEK_DAYS else 0.0,
         min_gpus=0,
         listed=listed,
     )
@@ -127,6 +128,23 @@ def _without_queue(run: JobRun) -> JobRun:
         interruptions=None,
         ettr_ratio=bounded,
     )
+
+
+def selected_progress(analysis: Analysis) -> ibis.Table:
+    """The records of the runs that ended in the selected period, on the selected clusters.
+
+    Records name no partition, account, user or QOS and no nodes: none are of a selection by those.
+    """
+    progress, chosen = analysis.tables["progress"], analysis.selection
+    if chosen.of_nodes or chosen.of_jobs.keys() - {"cluster"}:
+        return progress.filter(ibis.literal(False))
+    if chosen.cluster:
+        progress = progress.filter(progress["cluster"].isin(chosen.cluster).fill_null(False))
+    if not chosen.has_period:
+        return progress
+    last = progress.group_by("run_id").aggregate(time=progress["time"].max())
+    ended = last.filter(in_period(last["time"], chosen))
+    return progress.semi_join(ended, "run_id")
 
 
 def recorded_restarts(progress: ibis.Table) -> int:
@@ -166,7 +184,7 @@ def mttf_without_jobs(analysis: Analysis) -> MttfBySize:
     per_node = gpus_of_a_node(analysis)
     between = Interval.unknown()
     if analysis.logs_read.progress:
-        restarts = recorded_restarts(analysis.tables["progress"])
+        restarts = recorded_restarts(selected_progress(analysis))
         between = mean_time_interval(restarts, recorded_hours(analysis), given.confidence)
     unit = SizeUnit.NODES if per_node is None else SizeUnit.GPUS
     return MttfBySize(
@@ -230,7 +248,7 @@ def _restart_counts(analysis: Analysis, name: str) -> Counts:
             "--fleet-nodes N"
         )
     rate = FailureRate(
-        recorded_restarts(analysis.tables["progress"]),
+        recorded_restarts(selected_progress(analysis)),
         recorded_hours(analysis) * n_nodes / HOURS_PER_DAY,
     )
     if not rate.node_days > 0:

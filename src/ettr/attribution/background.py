@@ -99,6 +99,7 @@ def false_failures_by_size(
     above_gpus: int,
     window: Window | None = None,
     confidence: float = CONFIDENCE,
+    chosen: Table | None = None,
 ) -> FalseFailuresBySize:
     """How many failures chance explains, of all jobs and of those of more than `above_gpus` GPUs.
 
@@ -110,8 +111,11 @@ def false_failures_by_size(
         above_gpus: large jobs hold more GPUs than this.
         window: the one that was used for `seen`.
         confidence: of the intervals, between 0 and 1.
+        chosen: the rows of `ends` that are asked about, where not all are: the rate of chance is
+            measured on all of the logs.
     """
     rate = background(allocations, ends, folded, window, confidence)
+    ends = ends if chosen is None else chosen
     every = false_failures(ends, seen, rate, window, confidence=confidence)
     large = false_failures(ends, seen, rate, window, above_gpus=above_gpus, confidence=confidence)
     return FalseFailuresBySize(rate, every, large)

@@ -11,16 +11,21 @@ import typer
 
 from ettr.cli import options as opt
 from ettr.cli import quantities as q
-from ettr.cli.groups import OptionGroup
+from ettr.cli.groups import Only, OptionGroup
 from ettr.cli.inputs import Input, TypedOptions, needs
 from ettr.cli.output import show
+from ettr.cli.selecting import Selecting
 from ettr.errors import UsageError
+from ettr.selection import Selection
 
 if TYPE_CHECKING:
     from ettr.analysis import Analysis
     from ettr.analysis.fleet_evidence import FleetEvidence
+    from ettr.analysis.selecting import SelectionHead
 
 
+_SELECTING = ("since", "until", "account", "user", "qos", "node", "gpu_type")
+"""Partitions and clusters cut the store instead (`Cut`)."""
 TypedFleet = tuple[str | None, int, float]
 """Name, failures and node-days of a fleet that was typed."""
 
@@ -41,7 +46,11 @@ class Cut(OptionGroup):
     ] = None
     before: Annotated[
         str | None,
-        typer.Option("--before", metavar="TIME", help="Of one store: the time before this."),
+        typer.Option(
+            "--before",
+            metavar="TIME",
+            help="Of one store: the time before this; without an offset it is UTC.",
+        ),
     ] = None
     after: Annotated[
         str | None, typer.Option("--after", metavar="TIME", help="And from this on.")
@@ -64,7 +73,7 @@ class Cut(OptionGroup):
             UsageError: a time cannot be understood.
         """
         given = [
-            q.moment(option, text)
+            q.utc_moment(option, text)
             for option, text in (("--before", self.before), ("--after", self.after))
             if text is not None
         ]
@@ -97,6 +106,7 @@ def compare(
         typer.Option("--all-jobs", help="Count small jobs too, not only large ones."),
         needs(Input.STORE),
     ] = False,
+    selecting: Annotated[Selecting, Only(*_SELECTING)],
     rating: opt.Rating,
     typed: TypedOptions,
     json: opt.JsonOption = False,
@@ -120,15 +130,24 @@ def compare(
     from ettr.analysis.comparing import compare_fleets
     from ettr.report.sections.compare import compare_section
 
-    fleets = _fleets(list(zip(what, numbers, strict=True)), cut, all_jobs, rating)
+    selection = selecting.selection()
+    named = list(zip(what, numbers, strict=True))
+    fleets, head = _fleets(named, cut, all_jobs, rating, selection)
     compared = compare_fleets(fleets, rating.confidence, paired=cut.moments() is not None)
-    show("ettr-comparison", compared, compare_section, json)
+    show("ettr-comparison", compared, compare_section, json, head)
 
 
 def _fleets(
-    named: list[tuple[str, TypedFleet | None]], cut: Cut, all_jobs: bool, rating: opt.Rating
-) -> list[FleetEvidence]:
-    """The fleets named, each a store or typed numbers, or the parts that one store is cut into."""
+    named: list[tuple[str, TypedFleet | None]],
+    cut: Cut,
+    all_jobs: bool,
+    rating: opt.Rating,
+    selection: Selection,
+) -> tuple[list[FleetEvidence], SelectionHead | None]:
+    """The fleets named, each a store or typed numbers, or the parts that one store is cut into.
+
+    And what is selected of the stores; None where numbers alone were typed.
+    """
     from ettr.analysis import Analysis
     from ettr.analysis.fleet_evidence import fleet_evidence, typed_evidence
     from ettr.analysis.fleet_parts import common_above_gpus
@@ -138,17 +157,20 @@ def _fleets(
         opened = {
             text: stack.enter_context(open_store(text)) for text, typed in named if typed is None
         }
-        stores = {text: Analysis(store, rating.assumptions()) for text, store in opened.items()}
+        stores = {
+            text: Analysis(store, rating.assumptions(), selection) for text, store in opened.items()
+        }
         above = None if all_jobs else common_above_gpus([*stores.values()], rating.above_gpus)
+        head = next((store.selection_head for store in stores.values()), None)
         if cut.options:
             (whole,) = stores.values()
-            return cut.fleets(whole, above)
+            return cut.fleets(whole, above), head
         return [
             fleet_evidence(stores[text], opened[text].where, above_gpus=above)
             if typed is None
             else typed_evidence(typed[0] or text, typed[1], typed[2])
             for text, typed in named
-        ]
+        ], head
 
 
 def _check_cut(cut: Cut, what: list[str], stores: list[str]) -> None:

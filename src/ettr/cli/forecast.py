@@ -10,6 +10,7 @@ from ettr.cli import options as opt
 from ettr.cli import quantities as q
 from ettr.cli.groups import Only
 from ettr.cli.output import show
+from ettr.cli.selecting import Selecting
 
 
 def forecast(
@@ -27,6 +28,7 @@ def forecast(
             "--nodes", metavar="N", help="Nodes that will run; those of the last window if absent."
         ),
     ] = None,
+    selecting: Selecting,
     rating: Annotated[
         opt.Rating,
         Only(
@@ -49,7 +51,7 @@ def forecast(
     lengths = [q.time_days("--ahead", part.strip()) for part in ahead.split(",")]
     q.positive("--nodes", nodes, "nodes")
     with open_store(store) as opened:
-        found = forecast_failures(
-            Analysis(opened, rating.assumptions()), opened.where, lengths, nodes
-        )
-    show("ettr-forecast", found, forecast_section, json)
+        analysis = Analysis(opened, rating.assumptions(), selecting.selection())
+        found = forecast_failures(analysis, opened.where, lengths, nodes)
+        head = analysis.selection_head
+    show("ettr-forecast", found, forecast_section, json, head)

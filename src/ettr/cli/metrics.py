@@ -11,7 +11,8 @@ from typing import Annotated
 
 from ettr.cli import options as opt
 from ettr.cli.groups import Only
-from ettr.cli.output import say, say_json
+from ettr.cli.output import say, say_json, say_selection
+from ettr.cli.selecting import Selecting
 
 
 def _metric(name: str, help_text: str, *options: str) -> Callable[..., None]:
@@ -20,20 +21,23 @@ def _metric(name: str, help_text: str, *options: str) -> Callable[..., None]:
     def command(
         store: opt.StoreArgument,
         *,
+        selecting: Selecting,
         metric: opt.MetricOptions,
         json: opt.JsonOption = False,
     ) -> None:
         from ettr.analysis import Analysis
+        from ettr.report.head import with_selection
         from ettr.report.parts import PARTS, part_document
         from ettr.report.text import joined
         from ettr.store import open_store
 
         assumptions = metric.assumptions(metric.gpus_per_node)
         with open_store(store) as opened:
-            analysis = Analysis(opened, assumptions)
+            analysis = Analysis(opened, assumptions, selecting.selection())
             if json:
-                say_json(part_document(name, analysis))
+                say_json(with_selection(part_document(name, analysis), analysis.selection_head))
             else:
+                say_selection(analysis.selection_head)
                 say(joined(PARTS[name].sections(analysis)))
 
     command.__doc__ = help_text

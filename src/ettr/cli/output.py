@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import click
     from _typeshed import DataclassInstance
 
+    from ettr.analysis.selecting import SelectionHead
     from ettr.report.section import Section
 
 LONGEST_MESSAGE = 3000
@@ -52,15 +53,40 @@ def say_json(document: Any) -> None:
     sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=True, allow_nan=False) + "\n")
 
 
-def show(name: str, found: ResultT, section: Callable[[ResultT], Section], as_json: bool) -> None:
-    """Print a result as text, or as a JSON document called `name`."""
-    from ettr.report.document import plain_fields
+def show(
+    name: str,
+    found: ResultT,
+    section: Callable[[ResultT], Section],
+    as_json: bool,
+    head: SelectionHead | None = None,
+) -> None:
+    """Print a result as text, or as a JSON document called `name`.
+
+    Args:
+        name: of the document's format.
+        found: the result.
+        section: makes text of it.
+        as_json: whether to print JSON.
+        head: the selection of the store that it rests on; None where it rests on none.
+    """
+    from ettr.report.document import plain, plain_fields
     from ettr.report.text import section_text
 
     if as_json:
-        say_json({"format": name, "version": 1, **plain_fields(found)})
-    else:
-        say(section_text(section(found)))
+        selection = {} if head is None else {"selection": plain(head)}
+        say_json({"format": name, "version": 1, **selection, **plain_fields(found)})
+        return
+    if head is not None:
+        say_selection(head)
+    say(section_text(section(found)))
+
+
+def say_selection(head: SelectionHead) -> None:
+    """Print what is selected and what its reader must know, where anything is left out."""
+    from ettr.report.head import selection_text
+
+    if text := selection_text(head):
+        say(f"{text}\n")
 
 
 def check_writable(option: str, output: Path) -> None:

@@ -17,6 +17,7 @@ from ettr.cli.measured_costs import MeasuredCosts, measured_costs
 from ettr.cli.output import check_writable, say, show
 from ettr.cli.plan_questions import PlanQuestions, node_type, overridden
 from ettr.cli.scheme_options import SchemeOptions
+from ettr.cli.selecting import Selecting
 from ettr.defaults import GPUS_PER_NODE
 from ettr.errors import UsageError
 from ettr.files import write_text
@@ -24,6 +25,7 @@ from ettr.units import SECONDS_PER_DAY
 
 if TYPE_CHECKING:
     from ettr.analysis.own_failures import OwnFailures
+    from ettr.analysis.selecting import SelectionHead
     from ettr.plan.outlook import PlanningRate, RunPlan
     from ettr.plan.run import RunShape
 
@@ -75,6 +77,7 @@ class _Options:
     schemes: SchemeOptions
     questions: PlanQuestions
     rating: opt.Rating
+    selecting: Selecting
     measured: tuple[str, ...] = ()
 
     def with_costs(self, costs: MeasuredCosts) -> _Options:
@@ -138,6 +141,7 @@ def plan(
         Path | None,
         typer.Option("--html", metavar="FILE.html", help="Write the planner page with sliders."),
     ] = None,
+    selecting: Selecting,
     rating: opt.Rating,
     typed: TypedOptions,
     json: opt.JsonOption = False,
@@ -149,7 +153,7 @@ def plan(
     """
     from ettr.plan.outlook import SecondPlan
 
-    options = _Options(store, size, rate, times, target, schemes, questions, rating)
+    options = _Options(store, size, rate, times, target, schemes, questions, rating, selecting)
     if measured is not None:
         options = options.with_costs(measured_costs(measured))
     _one_rate(options)
@@ -171,7 +175,7 @@ def plan(
         rate_differs = (other.rate, other.questions.node_type) != (rate, questions.node_type)
         second = _made(other, _planning_rate(other) if rate_differs else by_node)
         made = replace(made, versus=SecondPlan(tuple(versus), second))
-    _show(made, html, json)
+    _show(made, html, json, by_node.head)
 
 
 def _made(options: _Options, by_node: _NodeRate) -> RunPlan:
@@ -281,6 +285,7 @@ class _NodeRate:
     gpus_per_node: int | None = None
     own: OwnFailures | None = None
     lower_bound: str | None = None
+    head: SelectionHead | None = None
 
 
 def _planning_rate(options: _Options) -> _NodeRate:
@@ -302,12 +307,18 @@ def _planning_rate(options: _Options) -> _NodeRate:
     from ettr.store import open_store
 
     with open_store(options.store) as opened:
-        analysis = Analysis(opened, rating.assumptions())
+        analysis = Analysis(opened, rating.assumptions(), options.selecting.selection())
         stored = stored_rate(analysis, opened.where)
-        return _NodeRate(stored.rate, stored.gpus_per_node, stored.own, rate_lower_bound(analysis))
+        return _NodeRate(
+            stored.rate,
+            stored.gpus_per_node,
+            stored.own,
+            rate_lower_bound(analysis),
+            analysis.selection_head,
+        )
 
 
-def _show(made: RunPlan, html: Path | None, json: bool) -> None:
+def _show(made: RunPlan, html: Path | None, json: bool, head: SelectionHead | None) -> None:
     from ettr.plan.outlook import without_ends
     from ettr.report.sections.plan import plan_section
 
@@ -315,6 +326,6 @@ def _show(made: RunPlan, html: Path | None, json: bool) -> None:
         from ettr.report.planner_page import planner_html
 
         write_text(html, planner_html(made))
-    show("ettr-plan", without_ends(made) if json else made, plan_section, json)
+    show("ettr-plan", without_ends(made) if json else made, plan_section, json, head)
     if html is not None and not json:
         say(f"\nPlanner page: {html}")

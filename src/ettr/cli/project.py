@@ -15,6 +15,7 @@ from ettr.cli.groups import OptionGroup
 from ettr.cli.inputs import Input, TypedOptions, needs
 from ettr.cli.limits import MOST_GPUS_PER_NODE
 from ettr.cli.output import show
+from ettr.cli.selecting import Selecting
 from ettr.defaults import GPUS_PER_NODE
 from ettr.errors import UsageError
 from ettr.models.registry import LAWS_OF_AGE, MODELS
@@ -22,6 +23,7 @@ from ettr.models.registry import LAWS_OF_AGE, MODELS
 if TYPE_CHECKING:
     from ettr.analysis.fleet_evidence import FleetEvidence
     from ettr.analysis.model_choice import ChosenModels, Spans
+    from ettr.analysis.selecting import SelectionHead
 
 
 def _listed(names: Iterable[str], last: str) -> str:
@@ -199,6 +201,7 @@ def project(
     spare: SpareOptions,
     times: rates.RunTimes,
     models: ModelOptions,
+    selecting: Selecting,
     rating: opt.Rating,
     typed: TypedOptions,
     json: opt.JsonOption = False,
@@ -222,10 +225,10 @@ def project(
         }
     )
     run_days, shape = q.days("--days", spare.days), times.shape(1)
-    evidence, chosen, lower_bound = (
-        (*_typed(counts, seen, rating, models), None)
+    evidence, chosen, lower_bound, head = (
+        (*_typed(counts, seen, rating, models), None, None)
         if store is None
-        else _stored(store, rating, models)
+        else _stored(store, rating, models, selecting)
     )
     gpus_per_node = scales.gpus_per_node or evidence.gpus_per_node or GPUS_PER_NODE
     found = project_fleet(
@@ -242,7 +245,7 @@ def project(
     )
     if lower_bound is not None:
         found = replace(found, notes=(lower_bound, *found.notes))
-    show("ettr-projection", found, projection_section, json)
+    show("ettr-projection", found, projection_section, json, head)
 
 
 def _typed(
@@ -258,9 +261,9 @@ def _typed(
 
 
 def _stored(
-    store: str, rating: opt.Rating, models: ModelOptions
-) -> tuple[FleetEvidence, ChosenModels | None, str | None]:
-    """What a store gives a projection, and why its rate is a lower bound where it is one."""
+    store: str, rating: opt.Rating, models: ModelOptions, selecting: Selecting
+) -> tuple[FleetEvidence, ChosenModels | None, str | None, SelectionHead]:
+    """What a store gives a projection, why its rate is a lower bound if it is, what is selected."""
     from ettr.analysis import Analysis
     from ettr.analysis.fleet_evidence import evidence_to_plan_with, planned_above_gpus
     from ettr.analysis.model_choice import stored_spans
@@ -268,8 +271,8 @@ def _stored(
     from ettr.store import open_store
 
     with open_store(store) as opened:
-        analysis = Analysis(opened, rating.assumptions())
+        analysis = Analysis(opened, rating.assumptions(), selecting.selection())
         evidence = evidence_to_plan_with(analysis, opened.where)
         spans = stored_spans(analysis, planned_above_gpus(analysis))
         fitted = models.fitted(evidence, spans, rating.confidence)
-        return evidence, fitted, rate_lower_bound(analysis)
+        return evidence, fitted, rate_lower_bound(analysis), analysis.selection_head

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TypeVar
 
@@ -16,6 +16,7 @@ from ettr.cli.limits import check_number, shortened
 from ettr.errors import UsageError
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR, SECONDS_PER_MINUTE
 
+ValueT = TypeVar("ValueT")
 ChoiceT = TypeVar("ChoiceT", bound=StrEnum)
 
 _QUANTITY = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z]*)(/s)?\s*")
@@ -67,6 +68,11 @@ def time_days(option: str, text: str) -> float:
         UsageError: as `seconds` does.
     """
     return seconds(option, text) / SECONDS_PER_DAY
+
+
+def if_given(read: Callable[[str, str], ValueT], option: str, text: str | None) -> ValueT | None:
+    """What `read` makes of the text; None where the option is absent."""
+    return None if text is None else read(option, text)
 
 
 def if_typed(read: Callable[[str, str], float], option: str, text: str | None) -> float | None:
@@ -238,6 +244,26 @@ def moment(option: str, text: str) -> datetime:
             f"{option} {text!r}: lies outside {_FIRST_YEAR} to {_LAST_YEAR}; give a time of the log"
         )
     return found
+
+
+def utc_moment(option: str, text: str) -> datetime:
+    """A date or a time in UTC; without an offset it is taken as UTC.
+
+    Raises:
+        UsageError: it is malformed, or lies in no year of a log.
+    """
+    try:
+        found = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise UsageError(
+            f"{option} {shortened(text)!r}: give a date or a time, such as 2026-03-01 or "
+            "2026-03-01T06:00+02:00; without an offset it is UTC"
+        ) from None
+    if not _FIRST_YEAR <= found.year < _LAST_YEAR:
+        raise UsageError(
+            f"{option} {text!r}: lies outside {_FIRST_YEAR} to {_LAST_YEAR}; give a time of the log"
+        )
+    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
 
 
 def span_days(option: str, text: str) -> tuple[float, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,9 +13,11 @@ import typer
 
 from ettr.cli import options as opt
 from ettr.cli.file_options import Reading, existing_files
+from ettr.cli.groups import Only
 from ettr.cli.inputs import Input, TypedOptions, needs
 from ettr.cli.output import check_writable, complain, progress_bar, say, say_json
 from ettr.cli.reading import ingest_all
+from ettr.cli.selecting import Selecting
 from ettr.errors import UsageError
 from ettr.files import write_text
 
@@ -23,6 +25,10 @@ if TYPE_CHECKING:
     from ettr.analysis import Analysis
     from ettr.sources.base import ReadOptions
     from ettr.store import Store
+
+
+_READING = tuple(option.name for option in fields(Reading) if option.name != "cluster")
+"""Of the options on files; `--cluster` is that of the selection, and names the rows of files."""
 
 
 def report(
@@ -41,7 +47,8 @@ def report(
         bool, typer.Option("--json", help="Print JSON with the same numbers; write no HTML.")
     ] = False,
     *,
-    reading: Reading,
+    reading: Annotated[Reading, Only(*_READING)],
+    selecting: Selecting,
     analysing: opt.AnalysisOptions,
     typed: TypedOptions,
 ) -> None:
@@ -59,14 +66,17 @@ def report(
             Input.REPORT_PAGE: not json,
         }
     )
-    options = reading.read_options()
+    selection, options = selecting.selection(), reading.read_options()
+    if not store_given:
+        options = replace(options, cluster=_one_name(selection.cluster))
+        selection = replace(selection, cluster=())
     assumptions = analysing.assumptions(reading.gpus_per_node)
     if assumptions.n_nodes is None:
         assumptions = replace(assumptions, n_nodes=reading.nodes)
     if not json:
         check_writable("--output", output)
     with _opened(what, options, reading.source) as store:
-        analysis = Analysis(store, assumptions)
+        analysis = Analysis(store, assumptions, selection)
         if json:
             from ettr.report.page import document
             from ettr.report.parts import PARTS
@@ -76,6 +86,20 @@ def report(
             say_json(made)
         else:
             _write_page(analysis, output)
+
+
+def _one_name(clusters: tuple[str, ...]) -> str | None:
+    """The name that --cluster gives the jobs of log files; None where it is absent.
+
+    Raises:
+        UsageError: several names.
+    """
+    if len(clusters) > 1:
+        raise UsageError(
+            f"--cluster {', '.join(clusters)}: log files take one name, for rows that name none; "
+            "ingest them into a store to select among clusters"
+        )
+    return clusters[0] if clusters else None
 
 
 def _write_page(analysis: Analysis, output: Path) -> None:

@@ -40,7 +40,7 @@ def short_logs(analysis: Analysis) -> str | None:
 
 
 def _exposure(analysis: Analysis) -> tuple[float, str]:
-    if not analysis.totals.attempts and analysis.faults is not None:
+    if not analysis.logs_read.jobs and analysis.faults is not None:
         return analysis.faults.in_service.node_days, "in service"
     return analysis.rates.all_jobs.node_days, "of runtime"
 

@@ -40,10 +40,15 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A report before it is rendered; `caution` is what must be read before the numbers."""
+    """A report before it is rendered.
+
+    `selection` says what is left out, empty where nothing is; `caution` what must be read before
+    the numbers.
+    """
 
     title: str
     subtitle: str
+    selection: str
     caution: str | None
     cards: tuple[Card, ...]
     next_steps: tuple[str, ...]

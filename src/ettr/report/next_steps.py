@@ -36,7 +36,7 @@ def next_steps(analysis: Analysis) -> tuple[str, ...]:
 
 
 def _no_jobs(analysis: Analysis) -> Iterator[str]:
-    if not analysis.totals.attempts:
+    if not analysis.logs_read.jobs:
         yield (
             "These logs hold no jobs, so nothing here is about jobs. Add job accounting (`ettr "
             "sources` lists how to export it) to learn what the faults of the nodes cost."

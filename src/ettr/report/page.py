@@ -39,7 +39,7 @@ _WITHOUT_JOBS = ("nodes", "incidents", "runs", "mttf", "projection", "quality")
 def sections(analysis: Analysis, on_part: Progress | None = None) -> Iterator[Section]:
     """Every section of the report, in order."""
     names = list(PARTS)
-    if not analysis.totals.attempts:
+    if not analysis.logs_read.jobs:
         first = _without_jobs(analysis)
         names.sort(key=lambda name: first.index(name) if name in first else len(first))
     for n_done, name in enumerate(names):
@@ -67,6 +67,7 @@ def page(analysis: Analysis, on_part: Progress | None = None) -> Page:
             f"{moment(period.start)} to {moment(period.end)} UTC, "
             f"{duration(SECONDS_PER_DAY * period.days)}; {_what_ran(analysis)}"
         ),
+        selection=_selected(analysis),
         caution=cautions(analysis),
         cards=cards(analysis),
         next_steps=next_steps(analysis),
@@ -76,6 +77,12 @@ def page(analysis: Analysis, on_part: Progress | None = None) -> Page:
             "unless they say otherwise. Times are UTC."
         ),
     )
+
+
+def _selected(analysis: Analysis) -> str:
+    """The selection with what its reader must know; empty for all of a store."""
+    head = analysis.selection_head
+    return " ".join((head.sentence, *head.notes))
 
 
 def _what_ran(analysis: Analysis) -> str:
@@ -91,7 +98,7 @@ def _what_ran(analysis: Analysis) -> str:
 def cards(analysis: Analysis) -> tuple[Card, ...]:
     """The key numbers, each with its denominator; of jobs, of faults, or of both."""
     extrapolated = "; extrapolated, see above" if short_logs(analysis) else ""
-    made = list(_job_cards(analysis, extrapolated)) if analysis.totals.attempts else []
+    made = list(_job_cards(analysis, extrapolated)) if analysis.logs_read.jobs else []
     faults = analysis.faults
     if faults is not None and (faults.basis == "records" or not made):
         known = "" if faults.fleet_is_known else "; at most: the logs name only nodes with trouble"
@@ -221,6 +228,7 @@ def document(analysis: Analysis, on_part: Progress | None = None) -> dict[str, o
         "ettr": __version__,
         "clusters": list(analysis.clusters),
         "period": plain(analysis.period),
+        "selection": plain(analysis.selection_head),
     }
     for n_done, name in enumerate(PARTS):
         if on_part:

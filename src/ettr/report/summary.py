@@ -10,6 +10,8 @@ def summary_text(page: Page) -> str:
     """A screen of text that says what the report says first."""
     width = max((len(card.label) for card in page.cards), default=0)
     lines = [page.title, page.subtitle, ""]
+    if page.selection:
+        lines += [wrapped(page.selection), ""]
     if page.caution:
         lines += [wrapped(page.caution), ""]
     lines += [

@@ -1,0 +1,210 @@
+"""What a selection leaves of a store: its period, its fleet, and what its reader must know."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from ibis.expr.types import Table
+
+from ettr.metrics.availability import Service
+from ettr.metrics.instants import Period, fetch, to_seconds
+from ettr.metrics.selected import of_jobs
+from ettr.selection import Selection
+from ettr.words import by_number
+
+if TYPE_CHECKING:
+    from ettr.analysis.shared import SharedStages
+
+MOST_NAMED = 10
+NodeKey = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class SelectionHead:
+    """The selection as the head of a report states it; null is no restriction.
+
+    Attributes:
+        since: First moment of the period, in UTC.
+        until: First moment after the period, in UTC.
+        partition: Names of the filter; likewise those that follow.
+        is_everything: Whether nothing is left out.
+        words: The selection in words; empty where nothing is left out.
+        notes: What a reader must know of it, a sentence each.
+    """
+
+    since: datetime | None
+    until: datetime | None
+    partition: tuple[str, ...]
+    account: tuple[str, ...]
+    user: tuple[str, ...]
+    qos: tuple[str, ...]
+    cluster: tuple[str, ...]
+    node: tuple[str, ...]
+    gpu_type: tuple[str, ...]
+    is_everything: bool
+    words: str
+    notes: tuple[str, ...]
+
+    @property
+    def sentence(self) -> str:
+        """The selection in a sentence; empty where nothing is left out."""
+        return "" if self.is_everything else f"Selected: {self.words}."
+
+
+def selection_head(stages: SharedStages) -> SelectionHead:
+    """The selection of an analysis, with what its reader must know."""
+    chosen = stages.selection
+    return SelectionHead(
+        chosen.since,
+        chosen.until,
+        chosen.partition,
+        chosen.account,
+        chosen.user,
+        chosen.qos,
+        chosen.cluster,
+        chosen.node,
+        chosen.gpu_type,
+        chosen.is_everything,
+        chosen.words,
+        tuple(_notes(stages)),
+    )
+
+
+def selected_period(logs: Period, selection: Selection) -> Period:
+    """The part of the time that the logs cover which is selected; a moment where that is none."""
+
+    def within(moment: datetime | None, otherwise: datetime) -> datetime:
+        return otherwise if moment is None else min(max(moment, logs.start), logs.end)
+
+    start = within(selection.since, logs.start)
+    return Period(start, max(start, within(selection.until, logs.end)))
+
+
+def selected_fleet(
+    logs: Service, period: Period, selection: Selection, tables: Mapping[str, Table]
+) -> Service:
+    """The selected nodes in their time in service within the period.
+
+    Nodes are chosen by name, GPU type, cluster, and partition: those that the inventory gives to
+    the partition, and of nodes of which it gives none those that ran a job there. A node has no
+    user, account or QOS.
+
+    Args:
+        logs: all nodes over all of the logs.
+        period: the part of it that is selected.
+        selection: which nodes.
+        tables: the tables by name.
+    """
+    chosen = set(logs.spans_s)
+    if selection.cluster:
+        chosen = {key for key in chosen if key[0] in selection.cluster}
+    if selection.node:
+        chosen = {key for key in chosen if key[1] in selection.node}
+    if selection.gpu_type:
+        types = _column(tables["nodes"], "gpu_type")
+        chosen = {key for key in chosen if types.get(key) in selection.gpu_type}
+    if selection.partition:
+        chosen &= _of_partitions(selection.partition, tables)
+    first_s, last_s = to_seconds(period.start), to_seconds(period.end)
+    spans = {}
+    for key, (begin_s, end_s) in logs.spans_s.items():
+        low_s, high_s = max(begin_s, first_s), min(end_s, last_s)
+        if key in chosen and high_s > low_s:
+            spans[key] = (low_s, high_s)
+    return Service(spans, {key: logs.gpus[key] for key in spans}, logs.is_known)
+
+
+def _of_partitions(names: tuple[str, ...], tables: Mapping[str, Table]) -> set[NodeKey]:
+    listed = _column(tables["nodes"], "partitions")
+    found = {
+        key
+        for key, partitions in listed.items()
+        if partitions and set(names) & {one.strip() for one in partitions.split(",")}
+    }
+    ran = of_jobs(tables["attempts"], Selection(partition=names))
+    held = tables["allocations"].semi_join(ran, "attempt_id").select("cluster", "node").distinct()
+    worked = {(row["cluster"], row["node"]) for row in fetch(held).to_pylist()}
+    return found | {key for key in worked if not listed.get(key)}
+
+
+def _column(nodes: Table, name: str) -> dict[NodeKey, str | None]:
+    rows = fetch(nodes, "cluster", "node", name).to_pylist()
+    return {(row["cluster"], row["node"]): row[name] for row in rows}
+
+
+def _notes(stages: SharedStages) -> Iterator[str]:
+    chosen = stages.selection
+    if chosen.is_everything:
+        return
+    yield from _unknown_names(stages)
+    logs = stages.logs_period
+    if chosen.has_period and (
+        (chosen.since is not None and chosen.since > logs.end)
+        or (chosen.until is not None and chosen.until <= logs.start)
+    ):
+        yield "The logs hold nothing of that time."
+    if chosen.has_period:
+        yield (
+            "Hours are cut at the ends of the period; a job, a failure and all that it lost belong "
+            "to the period in which it ended, a run too. Causes are judged on all of the logs."
+        )
+    if chosen.of_nodes:
+        yield (
+            "Node-days are those of the selected nodes, and failures those that blame one of them. "
+            "What jobs ran and lost there is counted by their share of nodes, their size is whole."
+        )
+        without = _jobs_without_nodes(stages)
+        if without:
+            yield by_number(
+                "{n} [attempt that ran names|attempts that ran name] no nodes and [is|are] left "
+                "out.",
+                without,
+            )
+    if not stages.selection.of_jobs.keys() <= {"partition", "cluster"}:
+        yield (
+            "A node belongs to no user, account or QOS: figures on nodes, their outages and faults "
+            "are of all jobs."
+        )
+
+
+def _jobs_without_nodes(stages: SharedStages) -> int:
+    attempts = of_jobs(stages.tables["attempts"], stages.selection)
+    ran = attempts.filter(attempts["elapsed_s"] > 0)
+    without = ran.anti_join(stages.tables["allocations"], "attempt_id")
+    return int(without.count().to_pyarrow().as_py())
+
+
+def _unknown_names(stages: SharedStages) -> Iterator[str]:
+    """Names that the store does not know: nearly always a misspelling."""
+    given = {**stages.selection.of_jobs}
+    tables = dict.fromkeys(given, "attempts")
+    if stages.selection.node:
+        given["node"], tables["node"] = stages.selection.node, ""
+    if stages.selection.gpu_type:
+        given["gpu_type"], tables["gpu_type"] = stages.selection.gpu_type, "nodes"
+    for column, names in given.items():
+        if column == "cluster":
+            known = set(stages.logs_clusters)
+        elif column == "node":
+            known = {node for _, node in stages.logs_fleet.spans_s}
+        else:
+            rows = fetch(stages.tables[tables[column]].select(column).distinct())
+            known = {name for name in rows[column].to_pylist() if name is not None}
+        unknown = [name for name in names if name not in known]
+        if unknown:
+            what = column.replace("gpu_type", "GPU type").replace("qos", "QOS")
+            some = ", ".join(sorted(known)[:MOST_NAMED]) or "none"
+            more = f" and {len(known) - MOST_NAMED:,} more" if len(known) > MOST_NAMED else ""
+            yield f"The logs name no {what} {' and no '.join(unknown)}; they name {some}{more}."
+
+
+def last_day(period: Period, selection: Selection, day_s: float) -> int:
+    """The last day of the period, counted from 1970; an end at midnight takes no further day."""
+    end_s = to_seconds(period.end)
+    if selection.until is not None and end_s == to_seconds(selection.until):
+        return max(math.ceil(end_s / day_s) - 1, int(to_seconds(period.start) // day_s))
+    return int(end_s // day_s)

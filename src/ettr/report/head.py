@@ -1,0 +1,19 @@
+"""What an answer is about, before its first number."""
+
+from __future__ import annotations
+
+from ettr.analysis.selecting import SelectionHead
+from ettr.report.document import JsonValue, plain
+from ettr.report.text import wrapped
+
+
+def selection_text(head: SelectionHead) -> str:
+    """The selection and what its reader must know, as lines; empty for all of a store."""
+    if head.is_everything:
+        return ""
+    return "\n".join([wrapped(head.sentence), *(wrapped(f"* {note}", "  ") for note in head.notes)])
+
+
+def with_selection(part: JsonValue, head: SelectionHead) -> JsonValue:
+    """A part of the document with the selection that it is about, under `selection`."""
+    return {"selection": plain(head), **part} if isinstance(part, dict) else part
