@@ -154,8 +154,9 @@ def _notes(stages: SharedStages) -> Iterator[str]:
         )
     if chosen.of_nodes:
         yield (
-            "Node-days are those of the selected nodes, and failures those that blame one of them. "
-            "What jobs ran and lost there is counted by their share of nodes, their size is whole."
+            "Node-days are those of the selected nodes, and failures those that blame one of them; "
+            "such a failure costs what its whole job lost. Hours of jobs that also held other "
+            "nodes count by their share of nodes."
         )
         without = _jobs_without_nodes(stages)
         if without:

@@ -15,7 +15,7 @@ from ettr.words import counted
 def nodes_section(fleet: Availability) -> Section:
     """Where node time went, and how long repair takes."""
     if not fleet.in_service_node_hours:
-        return Section("nodes", "Nodes", "No node is named in the logs.")
+        return Section("nodes", "Nodes", "No node is known to have been in service.")
     return Section(
         "nodes",
         "Nodes",

@@ -20,7 +20,7 @@ def status_section(mix: StatusMix) -> Section:
     """How attempts end, by count and by the GPU time they held."""
     states = mix.states
     if not states:
-        return Section("status", "How jobs end", "No attempts in the logs.")
+        return Section("status", "How jobs end", "No attempts.")
     has_gpus = any(state.share_of_gpu_hours is not None for state in states)
     held = _GPU_TIME if has_gpus else _NODE_TIME
     shares = [
@@ -72,7 +72,7 @@ def sizes_section(mix: SizeMix) -> Section:
     """Job sizes by count and by the time they held."""
     classes = mix.classes
     if not classes:
-        return Section("sizes", "Job sizes", "No attempts in the logs.")
+        return Section("sizes", "Job sizes", "No attempts.")
     has_gpus = mix.size_unit == SizeUnit.GPUS
     unit, held = ("GPU", _GPU_TIME) if has_gpus else ("node", _NODE_TIME)
     shares = [one.share_of_gpu_hours if has_gpus else one.share_of_node_hours for one in classes]
