@@ -60,8 +60,8 @@ def test_what_typed_numbers_cannot_use_is_refused(words: tuple[str, ...], says: 
     [
         (("report", "{site}", "--timezone", "UTC"), "--timezone: needs log files\n"),
         (
-            ("report", "{site}", "--source", "slurm-sacct", "--cluster", "c"),
-            "--source, --cluster: needs log files\n",
+            ("report", "{site}", "--source", "slurm-sacct", "--nodes", "4"),
+            "--source, --nodes: needs log files\n",
         ),
         (
             ("report", "{site}", "--json", "-o", "page.html"),

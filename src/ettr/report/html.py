@@ -48,12 +48,12 @@ class Page:
 
     title: str
     subtitle: str
-    selection: str
     caution: str | None
     cards: tuple[Card, ...]
     next_steps: tuple[str, ...]
     sections: tuple[Section, ...]
     footer: str
+    selection: str = ""
 
 
 def render(page: Page) -> str:
