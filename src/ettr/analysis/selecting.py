@@ -75,7 +75,7 @@ def selection_head(stages: SharedStages) -> SelectionHead:
 
 
 def selected_period(logs: Period, selection: Selection) -> Period:
-    """The part of the time that the logs cover which is selected; a single moment where the two do not meet."""
+    """The selected part of the time that the logs cover; a moment where they do not meet."""
 
     def within(moment: datetime | None, otherwise: datetime) -> datetime:
         return otherwise if moment is None else min(max(moment, logs.start), logs.end)
