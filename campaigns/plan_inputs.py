@@ -4,7 +4,7 @@
 states of 1 MB to 100 TB, shares of 0 to 1 with tiny ones, times of 0 to days, options there or
 not. `sentence`: refused, with what to change. `traceback`: anything else; the text is printed for
 every fourth input, JSON and page are for all. `worse is better`: the same run with a failure rate,
-a write, a restart or a replacement 1.5 times as high or long, or half the spares of every tenth,
+a write, a restart, a wait or a replacement 1.5 times as high or long, or half the spares of every tenth,
 and an ETTR of the head or of a scheme that is higher by more than 1 in 10,000.
 `page differs`: ETTR and interval of the head, or ETTR and usability of a scheme, computed by the
 script of the page that `--html` wrote, against the command; it needs Node.js.
@@ -104,6 +104,7 @@ def drawn(rng: np.random.Generator) -> Options:
         "--embedding-share": share,
         "--expert-share": share,
         "--failure-shares": lambda: _shares(rng),
+        "--assume": lambda: f"hot-swap.swap={time(1, 1e4)}",
     }
     options |= {name: draw() for name, draw in sometimes.items() if rng.random() < 0.3}
     if rng.random() < 0.75:
@@ -136,6 +137,7 @@ def worse(options: Options, rng: np.random.Generator) -> Options:
             "--failures-per-1000-node-days",
             "--write",
             "--restart",
+            "--queue",
             "--replace",
             "--bandwidth",
         )
