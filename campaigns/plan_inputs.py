@@ -4,8 +4,8 @@
 states of 1 MB to 100 TB, shares of 0 to 1 with tiny ones, times of 0 to days, options there or
 not. `sentence`: refused, with what to change. `traceback`: anything else; the text is printed for
 every fourth input, JSON and page are for all. `worse is better`: the same run with a failure rate,
-a write, a restart, a wait or a replacement 1.5 times as high or long, or half the spares of every tenth,
-and an ETTR of the head or of a scheme that is higher by more than 1 in 10,000.
+a write, a restart, a wait or a replacement 1.5 times as high or long, or half the spares of every
+tenth, and an ETTR of the head or of a scheme that is higher by more than 1 in 10,000.
 `page differs`: ETTR and interval of the head, or ETTR and usability of a scheme, computed by the
 script of the page that `--html` wrote, against the command; it needs Node.js.
 """

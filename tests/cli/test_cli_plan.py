@@ -274,7 +274,7 @@ class TestOneAnswer:
         assert found["run"]["write_s"] == pytest.approx(5.7e12 / 200e9 + 5.7e12 / 2048 / 100e9)
         text = " ".join(report_of("plan", *self.GIVEN, *self.STATE).split())
         assert "--write not given: 28.5 s, the copy and the write of 5.7 TB at 200 GB/s" in text
-        assert "--write not given: 5min" not in text
+        assert "--write not given: 5 min" not in text
 
     def test_a_typed_write_stays_and_the_difference_is_named(self) -> None:
         typed = (*self.GIVEN, *self.STATE, "--write", "5min")

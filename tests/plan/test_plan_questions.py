@@ -422,6 +422,21 @@ class TestFormulas:
         ettr_by_hand = share * math.exp(-restart) / ((1 + queue) * math.expm1(load))
         assert ettr_by_hand == pytest.approx(found["ettr"]["estimate"], rel=1e-4)
 
+    def test_the_first_scheme_has_its_formula_too(self) -> None:
+        given = ("--gpus", "4096", *RATE, *JOB, "--queue", "5min", "--explain")
+        found = plan(*given, "--failure-shares", "process=0.5,node=0.4,job=0.1")
+        head, process, node, job = found["answers"]["formulas"][-4:]
+        assert head.startswith(found["schemes"][0]["name"].capitalize())
+        assert (process[:7], node[:4], job[:9]) == ("process", "node", "whole job")
+        # to first order the numbers in it give its figure, and nearly the exact one
+        numbers = re.search(r"= \(1 − (\S+)\) / \[\(1 \+ (\S+)\)\(1 \+ (\S+)\)\] = (\S+);", head)
+        assert numbers is not None
+        lost, overhead, waited, ettr_ = map(float, numbers.groups())
+        assert (1 - lost) / (1 + overhead) / (1 + waited) == pytest.approx(ettr_, abs=2e-4)
+        assert ettr_ == pytest.approx(found["schemes"][0]["ettr"]["estimate"], abs=0.003)
+        rates = [float(re.search(r"λ = (\S+)", line)[1]) for line in (process, node, job)]  # type: ignore[index]
+        assert sum(rates) == pytest.approx(512 * 6.5e-3 / 86400, rel=1e-3)
+
     def test_nothing_is_printed_unasked(self) -> None:
         assert plan("--gpus", "64", *RATE)["answers"]["formulas"] == []
 

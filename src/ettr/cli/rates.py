@@ -165,8 +165,10 @@ class RunTimes(OptionGroup):
         Args:
             write_known: The write follows from other inputs.
         """
+        from ettr.plan.run import spell
+
         return tuple(
-            f"{option} not given: {q.typed_time(assumed_s)}, as Kokolis et al. (HPCA 2025) assume."
+            f"{option} not given: {spell(assumed_s)}, as Kokolis et al. (HPCA 2025) assume."
             for option, known, assumed_s in (
                 ("--write", write_known or self.write is not None, WRITE_S),
                 ("--restart", self.restart is not None, RESTART_S),

@@ -22,6 +22,7 @@ from ettr.plan.questions import Answers, Questions, answers
 from ettr.plan.ranking import NodeRate, SchemeChoice, rank_by_shares, shown
 from ettr.plan.renewal import TimeShares, ettr_by_rate, exact_ettr, time_shares
 from ettr.plan.run import PlannedRun, RunShape, cautions
+from ettr.plan.scheme_formula import scheme_formula
 from ettr.plan.scheme_inputs import ChosenSchemes
 from ettr.plan.scheme_notes import scheme_notes
 from ettr.plan.schemes import Domain, JobShape
@@ -265,7 +266,7 @@ def plan_run(
     Raises:
         UsageError: values that no run can have.
     """
-    schemes, stands_on = _schemes(job, rate, domain_shares, assumed, chosen or ChosenSchemes())
+    schemes = _schemes(job, rate, domain_shares, assumed, chosen or ChosenSchemes())
     run = planned(shape, rate.design_per_node_day, interval_s)
     best_planned, ettr = interval_s is None, ettr_band(run, rate.per_node_day)
     return RunPlan(
@@ -284,14 +285,14 @@ def plan_run(
         sensitivities=sensitivities(run),
         target=target,
         requirements=_requirements(run, target, keep_best=best_planned),
-        schemes=schemes,
-        standing=stands_on,
+        schemes=schemes.choices,
+        standing=schemes.standing,
         best_planned=best_planned,
         job=job,
         domain_shares=domain_shares or rate.domain_shares,
         cautions=(*cautions(run), *_paper_errs(run), *_endless(run)),
-        assumptions=(*assumptions, *_of_schemes(job, schemes, rate, domain_shares)),
-        answers=answers(run, ettr, asked or Questions(), best_planned=best_planned),
+        assumptions=(*assumptions, *_of_schemes(job, schemes.choices, rate, domain_shares)),
+        answers=_answers(run, ettr, asked or Questions(), schemes, best_planned=best_planned),
     )
 
 
@@ -355,20 +356,41 @@ def _requirements(
     return () if target is None else requirements(run, target, keep_best=keep_best)
 
 
+@dataclass(frozen=True, slots=True)
+class _Schemes:
+    """A ranking: its rows, what it stands on, and the formula of its first place."""
+
+    choices: tuple[SchemeChoice, ...] = ()
+    standing: Standing | None = None
+    formula: tuple[str, ...] = ()
+
+
 def _schemes(
     job: JobShape | None,
     rate: PlanningRate,
     shares: dict[str, float] | None,
     assumed: frozenset[str],
     chosen: ChosenSchemes,
-) -> tuple[tuple[SchemeChoice, ...], Standing | None]:
+) -> _Schemes:
     if job is None:
-        return (), None
+        return _Schemes()
     by_domain = shares or rate.domain_shares or {Domain.NODE.key: 1.0}
     of_node = NodeRate.of(rate.per_node_day, rate.design_per_node_day)
     ranked = rank_by_shares(job, of_node, by_domain, chosen.schemes)
-    stands_on = standing(job, of_node, by_domain, ranked, assumed, chosen.given)
-    return tuple(map(shown, ranked)), stands_on
+    return _Schemes(
+        tuple(map(shown, ranked)),
+        standing(job, of_node, by_domain, ranked, assumed, chosen.given),
+        scheme_formula(ranked[0], job, of_node.design, by_domain),
+    )
+
+
+def _answers(
+    run: PlannedRun, ettr: Interval, asked: Questions, schemes: _Schemes, *, best_planned: bool
+) -> Answers:
+    made = answers(run, ettr, asked, best_planned=best_planned)
+    if not asked.formulas:
+        return made
+    return replace(made, formulas=(*made.formulas, *schemes.formula))
 
 
 def _paper_errs(run: PlannedRun) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ def run_with_state(
     """
     terms = Synchronous().terms(job)
     restart_s = terms.responses[Domain.JOB].restart_s
-    size = f"{job.state_bytes / 1e12:.3g} TB at {job.storage_bytes_per_s / 1e9:.3g} GB/s"
+    size = f"{_spelled_bytes(job.state_bytes)} at {_spelled_bytes(job.storage_bytes_per_s)}/s"
     notes = [
         f"The restart of {spell(restart_s)} is {spell(job.restart_s)} (--restart) and the load of "
         f"{size}."
@@ -40,3 +40,12 @@ def run_with_state(
             "--write out for one answer.",
         )
     return replace(shape, restart_s=restart_s), tuple(notes)
+
+
+def _spelled_bytes(n_bytes: float) -> str:
+    """A size in the unit that fits it: `800 GB`, `5.7 TB`."""
+    for unit_bytes, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB")):
+        if n_bytes >= unit_bytes:
+            value = n_bytes / unit_bytes
+            return f"{value:.3g} {name}" if value < 1000 else f"{value:,.0f} {name}"
+    return f"{n_bytes:.3g} B"

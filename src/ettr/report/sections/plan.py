@@ -78,7 +78,7 @@ def _lead(plan: RunPlan) -> str:
     ettr = (
         f"ETTR {ratio_between(plan.ettr)}"
         if plan.ettr.estimate is not None
-        else f"ETTR {ratio(plan.ettr.low)} or more, as nothing failed yet"
+        else f"ETTR {ratio(plan.ettr.low)} or more, as nothing failed yet,"
     )
     paper = (
         f"; the paper's form says {ratio(plan.paper_ettr)}" if plan.paper_ettr is not None else ""

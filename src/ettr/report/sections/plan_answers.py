@@ -54,7 +54,7 @@ def answer_notes(plan: RunPlan) -> Iterator[str]:
             + (" Intervals are the best by the exact form." if simulated else "")
         )
     if plan.answers.phases is not None:
-        yield "Every phase has the write, restart and queue of the run as planned."
+        yield "Every phase has the failure rate, write, restart and queue of the run as planned."
     if plan.answers.cost is None and math.isfinite(plan.run.productive_s):
         yield "No cost is given of a run that will not end."
     if plan.answers.maintenance is not None:
