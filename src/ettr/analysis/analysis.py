@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from ettr.analysis.fleet import FleetModels
     from ettr.analysis.node_names import OtherName
     from ettr.analysis.projecting import ScaleProjection
+    from ettr.metrics.node_records import NodeRecords
+    from ettr.metrics.recovery_times import SymptomTimes
 
 FULL_WEEK_DAYS = 7.0
 SMALL_SITE_ATTEMPTS = 200_000
@@ -279,6 +281,20 @@ class Analysis(SharedStages):
             if self.selected is None
             else WholeLogs(self.logs_fleet, self.logs_period, self.selection),
         )
+
+    @cached_property
+    def node_records(self) -> NodeRecords:
+        """Each node, and rates of the places they are in."""
+        from ettr.analysis.node_history import records_of
+
+        return records_of(self)
+
+    @cached_property
+    def recovery_times(self) -> tuple[SymptomTimes, ...]:
+        """From the first error to a node that works again, by symptom."""
+        from ettr.analysis.node_history import recovery_of
+
+        return recovery_of(self)
 
     @cached_property
     def faults(self) -> FleetFaults | None:

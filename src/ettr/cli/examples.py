@@ -19,6 +19,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "runs": ("ettr runs site", "ettr runs site --checkpoint-min 30"),
     "goodput": ("ettr goodput site",),
     "nodes": ("ettr nodes site",),
+    "node": ("ettr node site", "ettr node site node2"),
     "quality": ("ettr quality site",),
     "forecast": ("ettr forecast site", "ettr forecast site --ahead 1d,7d --nodes 64"),
     "plan": (

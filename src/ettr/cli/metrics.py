@@ -45,14 +45,14 @@ def _metric(name: str, help_text: str, *options: str) -> Callable[..., None]:
     return command
 
 
-_CAUSES = ("taxonomy", "believe", "window", "burst_gap", "sticky_gap", "log_tolerance")
+CAUSES = ("taxonomy", "believe", "window", "burst_gap", "sticky_gap", "log_tolerance")
 
 status = _metric("status", "How jobs end, by count and by the GPU time they held.", "gpus_per_node")
 sizes = _metric("sizes", "Job sizes, by count and by the GPU time they held.", "gpus_per_node")
 failures = _metric(
     "failures",
     "Failures per 1,000 node-days, by symptom and over time.",
-    *_CAUSES,
+    *CAUSES,
     "above_gpus",
     "confidence",
     "gpus_per_node",
@@ -60,7 +60,7 @@ failures = _metric(
 mttf = _metric(
     "mttf",
     "Time to failure by job size with exact intervals, and the projected line.",
-    *_CAUSES,
+    *CAUSES,
     "above_gpus",
     "confidence",
     "gpus_per_node",
@@ -69,7 +69,7 @@ mttf = _metric(
 runs = _metric(
     "runs",
     "Job runs over requeues and resubmissions, and the ETTR of each.",
-    *_CAUSES,
+    *CAUSES,
     "run_id",
     "checkpoint_min",
     "restart_min",
@@ -79,7 +79,7 @@ runs = _metric(
 goodput = _metric(
     "goodput",
     "GPU-hours lost to failures, by cause: in failed jobs, and in jobs preempted for them.",
-    *_CAUSES,
+    *CAUSES,
     "confidence",
     "checkpoint_min",
     "preemption_window",
@@ -89,7 +89,7 @@ goodput = _metric(
 nodes = _metric(
     "nodes",
     "Node availability: repair times, time in drain, capacity lost; faults of nodes.",
-    *_CAUSES,
+    *CAUSES,
     "confidence",
     "gpus_per_node",
     "fleet_nodes",
@@ -97,6 +97,6 @@ nodes = _metric(
 quality = _metric(
     "quality",
     "Data quality: rejects, open jobs, gaps, clock skew, assumptions.",
-    *_CAUSES,
+    *CAUSES,
     "above_gpus",
 )

@@ -132,11 +132,19 @@ def _nodes(analysis: Analysis) -> tuple[Section, ...]:
     from ettr.report.sections.faults import faults_section
     from ettr.report.sections.nodes import nodes_section
 
-    nodes = nodes_section(analysis.nodes)
+    nodes = (nodes_section(analysis.nodes), *_records(analysis))
     if analysis.faults is None:
-        return (nodes,)
+        return nodes
     faults = faults_section(analysis.faults, analysis.assumptions.confidence)
-    return (nodes, faults) if analysis.logs_read.jobs else (faults, nodes)
+    return (*nodes, faults) if analysis.logs_read.jobs else (faults, *nodes)
+
+
+def _records(analysis: Analysis) -> tuple[Section, ...]:
+    from ettr.report.sections.node_records import records_section
+
+    if not analysis.fleet.spans_s:
+        return ()
+    return (records_section(analysis.node_records, analysis.recovery_times),)
 
 
 def _incidents(analysis: Analysis) -> tuple[Section, ...]:
@@ -207,6 +215,9 @@ PARTS: dict[str, ReportPart] = {
     ),
     "nodes": ReportPart(
         lambda a: {**plain_fields(a.nodes), "faults": a.faults}, _nodes, "by_reason"
+    ),
+    "node_records": ReportPart(
+        lambda a: {**plain_fields(a.node_records), "recovery_times": a.recovery_times}
     ),
     "incidents": ReportPart(lambda a: a.incidents, _incidents),
     "status": ReportPart(lambda a: a.status, _of_jobs("status", "How jobs end", _status), "states"),

@@ -1,0 +1,44 @@
+"""`ettr node`: one node, or all nodes of a store."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ettr.cli import options as opt
+from ettr.cli.groups import Only
+from ettr.cli.metrics import CAUSES
+from ettr.cli.output import say, say_json, show
+
+
+def node(
+    store: opt.StoreArgument,
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[NAME]", help="The node, or CLUSTER/NODE; all nodes if absent."),
+    ] = None,
+    *,
+    metric: Annotated[opt.MetricOptions, Only(*CAUSES, "confidence", "fleet_nodes")],
+    json: opt.JsonOption = False,
+) -> None:
+    """Show a node: failures against expected ones, outages, XIDs, repairs, its rack and switch.
+
+    Without a name all nodes are listed, those first that have more failures than chance explains,
+    with the times from an error to a node that works again.
+    """
+    from ettr.analysis import Analysis
+    from ettr.analysis.node_history import node_history
+    from ettr.report.parts import part_document
+    from ettr.report.sections.node_records import node_section, records_section
+    from ettr.report.text import section_text
+    from ettr.store import open_store
+
+    with open_store(store) as opened:
+        analysis = Analysis(opened, metric.assumptions(None))
+        if name is not None:
+            show("ettr-node", node_history(analysis, name), node_section, json)
+        elif json:
+            say_json(part_document("node_records", analysis))
+        else:
+            say(section_text(records_section(analysis.node_records, analysis.recovery_times)))

@@ -1,0 +1,329 @@
+"""One record for each node, and failure rates of racks, pods and switches."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import ibis
+
+from ettr.defaults import CONFIDENCE
+from ettr.estimates import Interval
+from ettr.estimates.exact import FailureRate
+from ettr.metrics.availability import Service
+from ettr.metrics.instants import in_utc, to_datetime
+from ettr.metrics.outages import Outage
+from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
+
+NodeName = tuple[str, str]
+_PLACES = ("rack", "pod", "switch")
+_GPU_CHECKS = ("xid", "sxid")
+_PER_NODE_DAYS = 1000.0
+
+
+@dataclass(frozen=True, slots=True)
+class CodeCount:
+    """How often the kernel log of a node shows one code of its GPUs or NVSwitches."""
+
+    check: str
+    code: str
+    events: int
+    first: datetime
+    last: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonCount:
+    """The outages of a node with one class of reasons."""
+
+    reason_class: str
+    is_planned: bool
+    outages: int
+    hours: float
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRecord:
+    """What is known of one node; None where no log says it.
+
+    Attributes:
+        cluster: Its cluster.
+        node: Its name.
+        gpu_type: Model of its GPUs.
+        partitions: Its partitions, comma-separated.
+        rack: Where it is, likewise `pod` and `switch`.
+        pod: The group above its rack or leaf switch.
+        switch: Its leaf switch.
+        in_service_h: Hours in service in the time of the logs.
+        node_days: Days on which a job ran on it, as a number of whole days.
+        failures: Failures that are blamed on it.
+        expected_failures: Those that a node with as many node-days has on average.
+        chance: Probability that chance alone gives some node of the fleet so many more failures
+            than expected as this one has.
+        failed_attempts: Attempts that ended as a failure while they held it, whichever node is
+            blamed.
+        unplanned_outages: How often it was out of service unplanned.
+        unplanned_h: Hours of those.
+        planned_h: Hours of planned outages.
+        outages_by_reason: All outages by class of reason, most hours first.
+        codes: XIDs and SXIDs in its kernel log, most frequent first.
+        last_repair: When its latest unplanned outage ended.
+        is_out: Whether it is out of service when the logs end.
+    """
+
+    cluster: str
+    node: str
+    gpu_type: str | None
+    partitions: str | None
+    rack: str | None
+    pod: str | None
+    switch: str | None
+    in_service_h: float | None
+    node_days: float | None
+    failures: int | None
+    expected_failures: float | None
+    chance: float | None
+    failed_attempts: int | None
+    unplanned_outages: int | None
+    unplanned_h: float | None
+    planned_h: float | None
+    outages_by_reason: tuple[ReasonCount, ...]
+    codes: tuple[CodeCount, ...]
+    last_repair: datetime | None
+    is_out: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceRate:
+    """Failures blamed on the nodes of one rack, pod or switch; `chance` as for a node."""
+
+    kind: str
+    cluster: str
+    name: str
+    nodes: int
+    failures: int
+    node_days: float
+    per_1000_node_days: Interval
+    chance: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRecords:
+    """Every node, the most remarkable first, and the rates of the places they are in.
+
+    Attributes:
+        nodes: In order of `chance`, then failures, then hours out of service.
+        places: By kind in order of `chance`; empty where the inventory names no places.
+        blamed_failures: Failures that are blamed on one node.
+        failures: All failures.
+        with_node_states: Whether the logs hold outages.
+        with_codes: Whether they hold any XID or SXID.
+    """
+
+    nodes: tuple[NodeRecord, ...]
+    places: tuple[PlaceRate, ...]
+    blamed_failures: int
+    failures: int
+    with_node_states: bool
+    with_codes: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTables:
+    """The tables that node records are made of.
+
+    Attributes:
+        nodes: The inventory.
+        by_node: `Exposure.by_node`.
+        failures: The table `failures`.
+        allocations: Which attempts held which nodes.
+        events: Observations.
+    """
+
+    nodes: ibis.Table
+    by_node: ibis.Table
+    failures: ibis.Table
+    allocations: ibis.Table
+    events: ibis.Table
+
+
+def node_records(
+    tables: NodeTables,
+    fleet: Service,
+    outages: Sequence[Outage] | None,
+    *,
+    has_jobs: bool,
+    confidence: float = CONFIDENCE,
+) -> NodeRecords:
+    """Records of all nodes that any log names.
+
+    Args:
+        tables: what the logs hold.
+        fleet: nodes and their time in service.
+        outages: of all nodes, cut to their time in service; None where no log has states of nodes.
+        has_jobs: whether there is job accounting.
+        confidence: of the intervals, between 0 and 1.
+    """
+    days = _node_days(tables.by_node)
+    failed = _counted(tables.failures.filter(tables.failures["node"].notnull()))
+    held = _counted(tables.allocations.semi_join(tables.failures, "attempt_id"))
+    codes, inventory = _codes(tables.events), _inventory(tables.nodes)
+    out = None if outages is None else _by_node(outages)
+    names = sorted({*fleet.spans_s, *days, *failed, *codes})
+    blamed, total_days = sum(failed.values()), sum(days.values())
+    shares = {name: days.get(name, 0.0) / total_days if total_days else 0.0 for name in names}
+    records = [
+        NodeRecord(
+            cluster=name[0],
+            node=name[1],
+            **inventory.get(name, dict.fromkeys(_INVENTORY)),
+            in_service_h=_span_h(fleet.spans_s.get(name)),
+            node_days=days.get(name, 0.0) if has_jobs else None,
+            failures=failed.get(name, 0) if has_jobs else None,
+            expected_failures=blamed * shares[name] if has_jobs and total_days else None,
+            chance=_chance(failed.get(name, 0), blamed, shares[name], len(days)),
+            failed_attempts=held.get(name, 0) if has_jobs else None,
+            codes=codes.get(name, ()),
+            **_outage_facts(None if out is None else out.get(name, [])),
+        )
+        for name in names
+    ]
+    records.sort(key=_rank)
+    return NodeRecords(
+        nodes=tuple(records),
+        places=tuple(_places(records, confidence)) if has_jobs else (),
+        blamed_failures=blamed,
+        failures=int(tables.failures.count().to_pyarrow().as_py()),
+        with_node_states=outages is not None,
+        with_codes=bool(codes),
+    )
+
+
+def _rank(record: NodeRecord) -> tuple[float, int, float, str, str]:
+    return (
+        1.0 if record.chance is None else record.chance,
+        -(record.failures or 0),
+        -(record.unplanned_h or 0.0),
+        record.cluster,
+        record.node,
+    )
+
+
+def _node_days(by_node: ibis.Table) -> dict[NodeName, float]:
+    ran = by_node.filter(by_node["node"].notnull() & (by_node["elapsed_s"] > 0))
+    rows = ran.group_by("cluster", "node").aggregate(s=(ran["elapsed_s"] * ran["n_nodes"]).sum())
+    return {_name(row): row["s"] / SECONDS_PER_DAY for row in _rows(rows)}
+
+
+def _counted(rows: ibis.Table) -> dict[NodeName, int]:
+    counts = rows.group_by("cluster", "node").aggregate(n=rows.count())
+    return {_name(row): int(row["n"]) for row in _rows(counts)}
+
+
+def _rows(table: ibis.Table) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = table.to_pyarrow().to_pylist()
+    return rows
+
+
+def _name(row: Mapping[str, Any]) -> NodeName:
+    return row["cluster"], row["node"]
+
+
+def _codes(events: ibis.Table) -> dict[NodeName, tuple[CodeCount, ...]]:
+    of_gpus = events.filter(
+        events["check"].isin(_GPU_CHECKS) & events["node"].notnull() & events["code"].notnull()
+    )
+    counts = of_gpus.group_by("cluster", "node", "check", "code").aggregate(
+        n=of_gpus.count(), first=of_gpus["time"].min(), last=of_gpus["time"].max()
+    )
+    by_node: dict[NodeName, list[CodeCount]] = defaultdict(list)
+    for row in _rows(counts):
+        first, last = in_utc(row["first"]), in_utc(row["last"])
+        by_node[_name(row)].append(CodeCount(row["check"], row["code"], row["n"], first, last))
+    return {
+        name: tuple(sorted(found, key=lambda one: (-one.events, one.check, one.code)))
+        for name, found in by_node.items()
+    }
+
+
+_INVENTORY = ("gpu_type", "partitions", *_PLACES)
+
+
+def _inventory(nodes: ibis.Table) -> dict[NodeName, dict[str, str | None]]:
+    rows = _rows(nodes.select("cluster", "node", *(set(_INVENTORY) & set(nodes.columns))))
+    return {_name(row): {name: row.get(name) for name in _INVENTORY} for row in rows}
+
+
+def _by_node(outages: Iterable[Outage]) -> dict[NodeName, list[Outage]]:
+    groups: dict[NodeName, list[Outage]] = defaultdict(list)
+    for one in outages:
+        groups[one.cluster, one.node].append(one)
+    return groups
+
+
+def _span_h(span_s: tuple[float, float] | None) -> float | None:
+    return None if span_s is None else (span_s[1] - span_s[0]) / SECONDS_PER_HOUR
+
+
+def _outage_facts(found: list[Outage] | None) -> dict[str, Any]:
+    """The fields of a record that outages fill; None for all where none are in the logs."""
+    if found is None:
+        unknown = ("unplanned_outages", "unplanned_h", "planned_h", "last_repair", "is_out")
+        return {**dict.fromkeys(unknown), "outages_by_reason": ()}
+    unplanned = [one for one in found if not one.is_planned]
+    ended_s = [one.end_s for one in unplanned if not one.is_open]
+    by_reason: dict[tuple[str, bool], list[float]] = defaultdict(list)
+    for one in found:
+        by_reason[one.reason_class, one.is_planned].append(one.hours)
+    reasons = [ReasonCount(*key, len(hours), sum(hours)) for key, hours in by_reason.items()]
+    return {
+        "unplanned_outages": len(unplanned),
+        "unplanned_h": sum(one.hours for one in unplanned),
+        "planned_h": sum(one.hours for one in found if one.is_planned),
+        "outages_by_reason": tuple(sorted(reasons, key=lambda one: (-one.hours, one.reason_class))),
+        "last_repair": to_datetime(max(ended_s)) if ended_s else None,
+        "is_out": any(one.is_open for one in found),
+    }
+
+
+def _chance(failures: int, total: int, share: float, compared: int) -> float | None:
+    """Probability of so many failures or more on one of several nodes if all are alike.
+
+    Given their total, the failures of one node are binomial with its share of the node-days.
+
+    Source:
+        Przyborowski and Wilenski (1940), Biometrika 31; Bonferroni's bound for the number of nodes.
+    """
+    if not total or share <= 0:
+        return None
+    from scipy.special import betainc
+
+    tail = float(betainc(failures, total - failures + 1.0, share)) if failures else 1.0
+    return min(1.0, compared * tail)
+
+
+def _places(records: Sequence[NodeRecord], confidence: float) -> Iterable[PlaceRate]:
+    for kind in _PLACES:
+        groups: dict[NodeName, list[NodeRecord]] = defaultdict(list)
+        for record in records:
+            name = getattr(record, kind)
+            if name is not None:
+                groups[record.cluster, name].append(record)
+        total = sum(one.failures or 0 for group in groups.values() for one in group)
+        days = sum(one.node_days or 0.0 for group in groups.values() for one in group)
+        rates = []
+        for (cluster, name), group in groups.items():
+            failures = sum(one.failures or 0 for one in group)
+            node_days = sum(one.node_days or 0.0 for one in group)
+            per_1000 = FailureRate(failures, node_days).interval(confidence).scaled(_PER_NODE_DAYS)
+            chance = _chance(failures, total, node_days / days if days else 0.0, len(groups))
+            rates.append(
+                PlaceRate(kind, cluster, name, len(group), failures, node_days, per_1000, chance)
+            )
+        rates.sort(
+            key=lambda one: (1.0 if one.chance is None else one.chance, one.cluster, one.name)
+        )
+        yield from rates

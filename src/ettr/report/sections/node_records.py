@@ -1,0 +1,265 @@
+"""Every node; from an error to a node that works again; racks, pods and switches; one node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from ettr.analysis.node_history import NodeHistory
+from ettr.metrics.node_records import NodeRecord, NodeRecords, PlaceRate
+from ettr.metrics.recovery_times import SPANS, SpanTimes, SymptomTimes
+from ettr.metrics.survival import Durations
+from ettr.report.numbers import DASH, between, hours_between, moment, number, p_value
+from ettr.report.section import Section, TextTable
+from ettr.words import counted
+
+UNLIKELY = 0.01
+_PERCENTILES = (0.5, 0.9)
+_CODES_SHOWN = 4
+_SHOWN = 20
+_PLURAL = {"rack": "racks", "pod": "pods", "switch": "switches"}
+_DEFINITIONS = (
+    "Of failures that are blamed on one node. Detect: from the first error in the evidence to the "
+    "end of the attempt. Drain: from that end to the node's next unplanned outage, within a day. "
+    "Requeue: from that end to the start of the job's next attempt, queue included. Repair: how "
+    "long that outage lasted. Return: from that end to the start of the next attempt on the node. "
+    "What had not happened when the logs ended counts as lasting at least so long (Kaplan-Meier); "
+    "a node that was not drained within a day counts as one that takes at least a day. Intervals "
+    "hold for failures that are independent of each other."
+)
+
+
+def records_section(records: NodeRecords, times: Iterable[SymptomTimes]) -> Section:
+    """The table of all nodes, rates by place, and times from error to return."""
+    tables = (_nodes_table(records), *_place_tables(records.places), *_time_tables(times))
+    notes = [*_notes(records)]
+    if any(table.title.startswith("Time to") for table in tables):
+        notes.append(_DEFINITIONS)
+    return Section("node-records", "Each node", _lead(records), (), tables, tuple(notes))
+
+
+def _lead(records: NodeRecords) -> str:
+    unlikely = [one for one in records.nodes if one.chance is not None and one.chance < UNLIKELY]
+    if all(one.chance is None for one in records.nodes):
+        return "No failure is blamed on a node, so that no node can be compared with the others."
+    blamed = f"{counted(records.blamed_failures, 'failure')} of {records.failures:,}"
+    if not unlikely:
+        return f"{blamed} are blamed on a node. No node has more than chance explains."
+    names = ", ".join(f"{one.node} ({one.failures})" for one in unlikely[:3])
+    more = f" and {len(unlikely) - 3:,} more" if len(unlikely) > 3 else ""
+    return (
+        f"{blamed} are blamed on a node. {counted(len(unlikely), 'node')} "
+        f"{'has' if len(unlikely) == 1 else 'have'} more than chance explains: {names}{more}. "
+        "`ettr node STORE NAME` shows one."
+    )
+
+
+def _notes(records: NodeRecords) -> Iterator[str]:
+    yield (
+        "Expected: the failures that a node with as many node-days has on average. Chance: the "
+        "probability that chance alone gives some node of the fleet so many (binomial, times the "
+        "number of nodes that ran jobs)."
+    )
+    if not records.with_node_states:
+        yield "Outages are not measured: the logs hold no states of nodes."
+    if not records.with_codes:
+        yield "XIDs are not measured, or there were none: the logs hold no XID or SXID."
+    if not records.places:
+        yield "Racks, pods and switches are not known: ingest Slurm's topology.conf."
+
+
+def _nodes_table(records: NodeRecords, title: str = "All nodes") -> TextTable:
+    headers = (
+        *("cluster", "node", "node-days", "failures", "expected", "chance", "failed attempts"),
+        *("outages", "hours out", "reasons", "XIDs", "last repair", "now"),
+    )
+    rows = tuple(_node_row(one) for one in records.nodes)
+    return TextTable(title, headers, rows, frozenset({2, 3, 4, 5, 6, 7, 8}), _SHOWN)
+
+
+def _node_row(one: NodeRecord) -> tuple[str, ...]:
+    reasons = ", ".join(f"{r.reason_class} {r.outages}" for r in one.outages_by_reason)
+    codes = ", ".join(f"{c.check} {c.code}: {c.events}" for c in one.codes[:_CODES_SHOWN])
+    return (
+        one.cluster,
+        one.node,
+        number(one.node_days),
+        number(one.failures),
+        number(one.expected_failures),
+        DASH if one.chance is None else p_value(one.chance),
+        number(one.failed_attempts),
+        number(one.unplanned_outages),
+        number(one.unplanned_h),
+        reasons,
+        codes + (", ..." if len(one.codes) > _CODES_SHOWN else ""),
+        moment(one.last_repair),
+        {True: "out", False: "in service", None: DASH}[one.is_out],
+    )
+
+
+def _place_tables(places: tuple[PlaceRate, ...]) -> Iterator[TextTable]:
+    for kind, plural in _PLURAL.items():
+        of_kind = [one for one in places if one.kind == kind]
+        if of_kind:
+            yield _place_table(f"Failures by {kind} ({len(of_kind)} {plural})", of_kind)
+
+
+def _place_table(title: str, places: Iterable[PlaceRate]) -> TextTable:
+    headers = (
+        "cluster",
+        "place",
+        "nodes",
+        "failures",
+        "node-days",
+        "per 1,000 node-days",
+        "chance",
+    )
+    rows = tuple(
+        (
+            one.cluster,
+            f"{one.kind} {one.name}",
+            number(one.nodes),
+            number(one.failures),
+            number(one.node_days, 4),
+            between(one.per_1000_node_days),
+            DASH if one.chance is None else p_value(one.chance),
+        )
+        for one in places
+    )
+    return TextTable(title, headers, rows, frozenset({2, 3, 4, 5, 6}), _SHOWN)
+
+
+def _time_tables(times: Iterable[SymptomTimes]) -> Iterator[TextTable]:
+    by_symptom = list(times)
+    for place, span in enumerate(SPANS):
+        rows = tuple(_time_row(one, one.spans[place]) for one in by_symptom)
+        if rows:
+            yield TextTable(
+                f"Time to {span}, by symptom",
+                ("symptom", "measured", "not ended", "not measured", "median", "90th percentile"),
+                rows,
+                frozenset(range(1, 6)),
+            )
+
+
+def _time_row(one: SymptomTimes, span: SpanTimes) -> tuple[str, ...]:
+    return (
+        one.symptom or "all",
+        number(span.times.count),
+        number(span.times.still_open),
+        number(span.not_measured),
+        *(_percentile(span.times, level) for level in _PERCENTILES),
+    )
+
+
+def _percentile(times: Durations, level: float) -> str:
+    hours = next((one.hours for one in times.quantiles if one.level == level), None)
+    return "not measured" if hours is None else hours_between(hours)
+
+
+def node_section(history: NodeHistory) -> Section:
+    """One node."""
+    one = history.record
+    known = (one.gpu_type, one.partitions and f"partitions {one.partitions}", *_places(one))
+    where = ", ".join(words for words in known if words)
+    title = f"Node {one.node} of {one.cluster}{': ' if where else ''}{where}"
+    tables = (
+        _failure_table(history),
+        _outage_table(history),
+        _code_table(one),
+        _place_table("The places it is in", history.places),
+    )
+    return Section("node", title, _node_lead(history), (), tables, tuple(_node_notes(history)))
+
+
+def _places(one: NodeRecord) -> tuple[str | None, ...]:
+    named = (("rack", one.rack), ("pod", one.pod), ("switch", one.switch))
+    return tuple(f"{kind} {name}" for kind, name in named if name)
+
+
+def _node_lead(history: NodeHistory) -> str:
+    one = history.record
+    words = []
+    if one.failures is None:
+        words.append("Failures are not measured: the logs hold no job accounting.")
+    else:
+        words.append(
+            f"{counted(one.failures, 'failure')} {'is' if one.failures == 1 else 'are'} blamed on "
+            f"it in {number(one.node_days)} node-days, where {number(one.expected_failures)} are "
+            f"expected; {counted(one.failed_attempts or 0, 'attempt')} ended as a failure while "
+            "holding it."
+        )
+    if one.chance is not None and one.failures:
+        verdict = "More than chance explains" if one.chance < UNLIKELY else "Chance may explain it"
+        words.append(
+            f"{verdict}: among {counted(history.nodes_compared, 'node')} one has so many with "
+            f"probability {p_value(one.chance)}."
+        )
+    if one.unplanned_outages is not None:
+        repaired = f"; last repaired {moment(one.last_repair)}" if one.last_repair else ""
+        words.append(
+            f"Out of service unplanned {counted(one.unplanned_outages, 'time')}, "
+            f"{number(one.unplanned_h)} h of {number(one.in_service_h)} h in service{repaired}. "
+            f"When the logs end it is {'out of service' if one.is_out else 'in service'}."
+        )
+    return " ".join(words)
+
+
+def _node_notes(history: NodeHistory) -> Iterator[str]:
+    if history.outages is None:
+        yield "Outages are not measured: the logs hold no states of nodes."
+    if not history.record.codes:
+        yield "No XID or SXID of it is in the logs."
+    if history.failures:
+        yield "`ettr explain STORE JOB` shows the evidence behind a failure."
+
+
+def _failure_table(history: NodeHistory) -> TextTable:
+    return TextTable(
+        "Attempts that ended as a failure while they held it",
+        ("ended", "job", "user", "state", "nodes", "cause", "confidence", "blamed on"),
+        tuple(
+            (
+                moment(one.end),
+                one.job_id,
+                one.user or DASH,
+                one.state,
+                number(one.n_nodes),
+                one.symptom,
+                one.confidence,
+                "it" if one.blamed == history.record.node else one.blamed or "no single node",
+            )
+            for one in history.failures
+        ),
+        frozenset({4}),
+    )
+
+
+def _outage_table(history: NodeHistory) -> TextTable:
+    return TextTable(
+        "Outages",
+        ("began", "ended", "hours", "planned", "class", "reason"),
+        tuple(
+            (
+                moment(one.start),
+                "not ended" if one.end is None else moment(one.end),
+                number(one.hours),
+                "yes" if one.is_planned else "no",
+                one.reason_class,
+                one.reason or DASH,
+            )
+            for one in history.outages or ()
+        ),
+        frozenset({2}),
+    )
+
+
+def _code_table(record: NodeRecord) -> TextTable:
+    return TextTable(
+        "XIDs and SXIDs",
+        ("check", "code", "lines", "first", "last"),
+        tuple(
+            (one.check, one.code, number(one.events), moment(one.first), moment(one.last))
+            for one in record.codes
+        ),
+        frozenset({2}),
+    )
