@@ -141,6 +141,19 @@ def test_the_planted_lemons_come_first(site: tuple[Path, SiteTruth]):
     assert worst["chance"] == pytest.approx(min(1.0, ran * tail), rel=1e-6)
 
 
+def test_a_selection_has_its_own_nodes_and_failures(site: tuple[Path, SiteTruth]):
+    store, truth = site
+    cut = "2026-07-16"
+    early, late = (
+        ettr("node", store, option, cut, "--json").json for option in ("--until", "--since")
+    )
+    for node in truth.lemons:
+        halves = [next(n for n in half["nodes"] if n["node"] == node) for half in (early, late)]
+        assert sum(n["failures"] for n in halves) == sum(one.node == node for one in truth.failures)
+    [only] = ettr("node", store, "--node", min(truth.lemons), "--json").json["nodes"]
+    assert only["node"] == min(truth.lemons)
+
+
 def test_repairs_are_as_long_as_planted(site: tuple[Path, SiteTruth]):
     store, _ = site
     for one in records(store)["recovery_times"][1:]:

@@ -8,8 +8,8 @@ from datetime import datetime
 
 from ettr.analysis.analysis import Analysis
 from ettr.errors import UsageError
-from ettr.metrics.availability import outages_in_service
-from ettr.metrics.instants import in_utc, to_datetime
+from ettr.metrics.availability import Service, outages_in_service
+from ettr.metrics.instants import Period, in_utc, to_datetime
 from ettr.metrics.node_records import (
     NodeRecord,
     NodeRecords,
@@ -64,42 +64,45 @@ class NodeHistory:
 
 
 def records_of(analysis: Analysis) -> NodeRecords:
-    """Every node of a store."""
-    t = analysis.tables
+    """Every selected node, with what is selected of it."""
+    t, events = analysis.tables, analysis.tables["events"]
+    if analysis.selected is not None:
+        start, end = analysis.period.start, analysis.period.end
+        events = events.filter(events["time"].between(start, end))
     return node_records(
         NodeTables(
-            t["nodes"],
-            analysis.exposure.by_node,
-            analysis.failures,
-            t["allocations"],
-            t["events"],
+            t["nodes"], analysis.exposure.by_node, analysis.failures, t["allocations"], events
         ),
         analysis.fleet,
-        _outages(analysis),
+        _outages(analysis, analysis.period, analysis.fleet),
+        only_fleet=analysis.selected is not None,
         has_jobs=analysis.logs_read.jobs,
         confidence=analysis.assumptions.confidence,
     )
 
 
 def recovery_of(analysis: Analysis) -> tuple[SymptomTimes, ...]:
-    """From the first error to a node that works again, by symptom."""
+    """From the first error to a node that works again, by symptom.
+
+    Of the selected failures; what followed them is read beyond the ends of a period.
+    """
     t = analysis.tables
     return recovery_times(
         analysis.failures,
         t["attempts"],
         t["allocations"],
         t["events"],
-        _outages(analysis),
-        analysis.period,
+        _outages(analysis, analysis.logs_period, analysis.logs_fleet),
+        analysis.logs_period,
         analysis.assumptions.confidence,
     )
 
 
-def _outages(analysis: Analysis) -> list[Outage] | None:
+def _outages(analysis: Analysis, period: Period, fleet: Service) -> list[Outage] | None:
     if not analysis.logs_read.node_states:
         return None
     states = analysis.tables["node_states"]
-    return outages_in_service(states, analysis.period, analysis.taxonomy, analysis.fleet)
+    return outages_in_service(states, period, analysis.taxonomy, fleet)
 
 
 def node_history(analysis: Analysis, name: str) -> NodeHistory:
@@ -114,7 +117,7 @@ def node_history(analysis: Analysis, name: str) -> NodeHistory:
     """
     records = analysis.node_records
     record = _named(records.nodes, name)
-    outages = _outages(analysis)
+    outages = _outages(analysis, analysis.period, analysis.fleet)
     places = {("rack", record.rack), ("pod", record.pod), ("switch", record.switch)}
     return NodeHistory(
         record,

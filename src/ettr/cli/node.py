@@ -9,7 +9,8 @@ import typer
 from ettr.cli import options as opt
 from ettr.cli.groups import Only
 from ettr.cli.metrics import CAUSES
-from ettr.cli.output import say, say_json, show
+from ettr.cli.output import say, say_json, say_selection
+from ettr.cli.selecting import Selecting
 
 
 def node(
@@ -19,6 +20,7 @@ def node(
         typer.Argument(metavar="[NAME]", help="The node, or CLUSTER/NODE; all nodes if absent."),
     ] = None,
     *,
+    selecting: Selecting,
     metric: Annotated[opt.MetricOptions, Only(*CAUSES, "confidence", "fleet_nodes")],
     json: opt.JsonOption = False,
 ) -> None:
@@ -29,16 +31,27 @@ def node(
     """
     from ettr.analysis import Analysis
     from ettr.analysis.node_history import node_history
+    from ettr.report.document import plain_fields
+    from ettr.report.head import with_selection
     from ettr.report.parts import part_document
     from ettr.report.sections.node_records import node_section, records_section
     from ettr.report.text import section_text
     from ettr.store import open_store
 
     with open_store(store) as opened:
-        analysis = Analysis(opened, metric.assumptions(None))
-        if name is not None:
-            show("ettr-node", node_history(analysis, name), node_section, json)
-        elif json:
-            say_json(part_document("node_records", analysis))
+        analysis = Analysis(opened, metric.assumptions(None), selecting.selection())
+        history = None if name is None else node_history(analysis, name)
+        if json:
+            part = (
+                part_document("node_records", analysis)
+                if history is None
+                else {"format": "ettr-node", "version": 1, **plain_fields(history)}
+            )
+            say_json(with_selection(part, analysis.selection_head))
+            return
+        say_selection(analysis.selection_head)
+        if history is None:
+            section = records_section(analysis.node_records, analysis.recovery_times)
         else:
-            say(section_text(records_section(analysis.node_records, analysis.recovery_times)))
+            section = node_section(history)
+        say(section_text(section))

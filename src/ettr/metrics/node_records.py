@@ -117,16 +117,16 @@ class NodeRecords:
     Attributes:
         nodes: In order of `chance`, then failures, then hours out of service.
         places: By kind in order of `chance`; empty where the inventory names no places.
-        blamed_failures: Failures that are blamed on one node.
-        failures: All failures.
+        blamed_failures: Failures that are blamed on one node; None without job accounting.
+        failures: All failures; None likewise.
         with_node_states: Whether the logs hold outages.
         with_codes: Whether they hold any XID or SXID.
     """
 
     nodes: tuple[NodeRecord, ...]
     places: tuple[PlaceRate, ...]
-    blamed_failures: int
-    failures: int
+    blamed_failures: int | None
+    failures: int | None
     with_node_states: bool
     with_codes: bool
 
@@ -156,6 +156,7 @@ def node_records(
     outages: Sequence[Outage] | None,
     *,
     has_jobs: bool,
+    only_fleet: bool = False,
     confidence: float = CONFIDENCE,
 ) -> NodeRecords:
     """Records of all nodes that any log names.
@@ -165,6 +166,7 @@ def node_records(
         fleet: nodes and their time in service.
         outages: of all nodes, cut to their time in service; None where no log has states of nodes.
         has_jobs: whether there is job accounting.
+        only_fleet: leave out nodes that are not in `fleet`, such as those that are not selected.
         confidence: of the intervals, between 0 and 1.
     """
     days = _node_days(tables.by_node)
@@ -172,8 +174,9 @@ def node_records(
     held = _counted(tables.allocations.semi_join(tables.failures, "attempt_id"))
     codes, inventory = _codes(tables.events), _inventory(tables.nodes)
     out = None if outages is None else _by_node(outages)
-    names = sorted({*fleet.spans_s, *days, *failed, *codes})
-    blamed, total_days = sum(failed.values()), sum(days.values())
+    names = sorted({*fleet.spans_s, *(() if only_fleet else (*days, *failed, *codes))})
+    blamed = sum(failed.get(name, 0) for name in names)
+    total_days = sum(days.get(name, 0.0) for name in names)
     shares = {name: days.get(name, 0.0) / total_days if total_days else 0.0 for name in names}
     records = [
         NodeRecord(
@@ -195,10 +198,10 @@ def node_records(
     return NodeRecords(
         nodes=tuple(records),
         places=tuple(_places(records, confidence)) if has_jobs else (),
-        blamed_failures=blamed,
-        failures=int(tables.failures.count().to_pyarrow().as_py()),
+        blamed_failures=blamed if has_jobs else None,
+        failures=int(tables.failures.count().to_pyarrow().as_py()) if has_jobs else None,
         with_node_states=outages is not None,
-        with_codes=bool(codes),
+        with_codes=bool(codes.keys() & set(names)),
     )
 
 

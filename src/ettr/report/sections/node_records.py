@@ -39,6 +39,8 @@ def records_section(records: NodeRecords, times: Iterable[SymptomTimes]) -> Sect
 
 def _lead(records: NodeRecords) -> str:
     unlikely = [one for one in records.nodes if one.chance is not None and one.chance < UNLIKELY]
+    if records.blamed_failures is None or records.failures is None:
+        return "Failures of nodes are not measured: the logs hold no job accounting."
     if all(one.chance is None for one in records.nodes):
         return "No failure is blamed on a node, so that no node can be compared with the others."
     blamed = f"{counted(records.blamed_failures, 'failure')} of {records.failures:,}"
