@@ -344,5 +344,15 @@ def test_symptoms_that_come_together(connection: ibis.BaseBackend) -> None:
     assert ("xid 79", "xid 74") in {(p.symptom, p.other) for p in finer.pairs}
 
 
+def test_what_a_job_leaves_behind_is_no_cause_of_its_end(connection: ibis.BaseBackend) -> None:
+    """A node is drained since processes of the job that FAILED did not die."""
+    cluster = Cluster()
+    cluster.attempt("1", "FAILED", end_s=END_S)
+    cluster.state("n1", "DRAIN", "Kill task failed", END_S + 60)
+    cluster.attempt("2", "FAILED", ("n2",), end_s=END_S)
+    cluster.state("n2", "DRAIN", "NHC: check_hw_ib: link down", END_S + 60)
+    assert set(by_job(cluster.on(connection).attribute().failures)) == {"2"}
+
+
 def test_the_clock_of_these_tests() -> None:
     assert (at(60) - at(0)).total_seconds() == 60

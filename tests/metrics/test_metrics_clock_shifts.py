@@ -168,3 +168,19 @@ def test_the_sentence_is_in_ingest_text_page_and_json(tmp_path: Path):
     assert words in " ".join(told.out.split())
     assert words in page.read_text()
     assert words in " ".join(ettr("quality", folder / "store").out.split())
+
+
+def test_an_hour_that_occurs_twice_is_no_wrong_clock(tmp_path: Path):
+    """The job's runtime says that its end is the second 02:10; of the node nothing says which."""
+    job = (
+        "JobID|JobName|User|Cluster|State|Submit|Start|End|ElapsedRaw|NNodes|NodeList|AllocTRES\n"
+        "1|j|ann|c|NODE_FAIL|2026-10-25T01:30:00|2026-10-25T01:30:00|2026-10-25T02:10:00|6000|1|"
+        "n1|gres/gpu=8\n"
+    )
+    states = (
+        "Cluster|NodeName|TimeStart|TimeEnd|State|Reason|User\n"
+        "c|n1|2026-10-25T02:10:00|2026-10-25T12:00:00|DOWN*|Not responding|slurm(1)\n"
+    )
+    zone = "Europe/Berlin"
+    with site(tmp_path, sacct=(job, zone), events=(states, zone)) as made:
+        assert made.clock_shifts == ()

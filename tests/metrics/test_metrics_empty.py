@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
+import pyarrow as pa
 import pytest
 
 from ettr.metrics.availability import availability, service
@@ -21,6 +22,7 @@ from ettr.metrics.status import status_mix
 from ettr.metrics.totals import totals
 from ettr.metrics.trend import rate_trend
 from ettr.report.document import plain
+from ettr.tables import ATTEMPTS
 from ettr.taxonomy import load_taxonomy
 from synthetic.cluster import ClusterPlan, build_cluster
 from synthetic.tables import on_duckdb
@@ -79,3 +81,18 @@ def test_nothing_was_observed_in_an_empty_store():
         )
         is None
     )
+
+
+def test_the_period_holds_the_runtime_that_counts_of_a_running_job():
+    """Dumped two hours after its start; no other log goes on beyond the start."""
+    start = datetime(2026, 3, 1, tzinfo=UTC)
+    ends = ({"elapsed_s": 7200.0, "end": None}, {"elapsed_s": 60.0, "end": start})
+    rows = [
+        dict.fromkeys(ATTEMPTS.names)
+        | {"cluster": "c", "attempt_id": f"c/{n}", "job_id": str(n), "state": "RUNNING"}
+        | {"submit": start, "start": start, "source": "t", "file_id": "t", "line": 1, **end}
+        for n, end in enumerate(ends)
+    ]
+    attempts = pa.Table.from_pylist(rows, schema=ATTEMPTS.arrow_schema)
+    period = observed_period(on_duckdb({"attempts": attempts})["attempts"])
+    assert (period.start, period.end) == (start, start + timedelta(hours=2))

@@ -38,8 +38,16 @@ def accounting(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The node of the job that ended FAILED passed a check at that time."""
     names = ("sacct.psv", "kernel.log", "events.psv")
-    return store_of(tmp_path_factory.mktemp("evidence") / "all", *names)
+    store = store_of(tmp_path_factory.mktemp("evidence") / "all", *names)
+    checks = store.parent / "checks.csv"
+    checks.write_text(
+        "cluster,node,time,check,code,severity\nc,n4,2026-03-03T00:59:30Z,nvidia smi gpu_num,,ok\n"
+    )
+    done = ettr("ingest", store, checks, "--cluster", "c")
+    assert done.code == 0, done.err
+    return store
 
 
 def words(done: Done) -> str:
@@ -87,8 +95,18 @@ def test_nothing_of_that_is_said_where_the_logs_are_there(everything: Path, tmp_
         assert phrase not in text
     document: Any = ettr("report", everything, "--json").json
     assert document["failures"]["is_lower_bound"] is False
-    assert document["logs"]["node_checks"] == ["xid"]
+    assert document["logs"]["node_checks"] == ["nvidia smi gpu_num", "xid"]
     assert document["nodes"]["unplanned_node_hours"] == 6.0
+
+
+def test_a_job_that_failed_where_nothing_arrived_makes_a_lower_bound(tmp_path: Path):
+    """The kernel's log holds a line of n1 alone; job 4 ended FAILED on n4."""
+    store = store_of(tmp_path / "kernel", "sacct.psv", "kernel.log", "events.psv")
+    document: Any = ettr("report", store, "--json").json
+    assert document["attribution"]["evidence"]["failed"]["silent"] == 1
+    assert document["failures"]["is_lower_bound"] is True
+    text = words(ettr("failures", store))
+    assert "1 attempt ended FAILED on a node from which no kernel message" in text
 
 
 def test_the_controllers_log_is_no_log_of_nodes(tmp_path: Path):

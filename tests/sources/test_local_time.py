@@ -301,3 +301,31 @@ def test_logs_of_many_nodes_one_behind_the_other_are_of_one_year(tmp_path: Path)
     (batch,) = named("kernel-xid").read(origin, ReadOptions(timezone="UTC"))
     found = [row["time"].date() for row in batch.tables["events"].to_pylist()]
     assert found == days * 3
+
+
+def test_a_node_state_whose_hour_nothing_decides_is_counted(tmp_path: Path):
+    """It begins in the hour that occurs twice, and lasts until noon: either hour fits."""
+    path = tmp_path / "events"
+    path.write_text(
+        "Cluster|NodeName|TimeStart|TimeEnd|State|Reason|User\n"
+        "c|n1|2026-10-25T02:10:00|2026-10-25T12:00:00|DOWN*|Not responding|slurm(1)\n"
+        "c|n2|2026-10-25T02:10:00|Unknown|DOWN*|Not responding|slurm(1)\n"
+    )
+    origin = Origin(path, "f", path.read_bytes())
+    (batch,) = named("slurm-events").read(origin, ReadOptions(timezone="Europe/Berlin"))
+    starts = [row["start"] for row in batch.tables["node_states"].to_pylist()]
+    assert starts == [datetime(2026, 10, 25, 0, 10, tzinfo=UTC)] * 2
+    (note,) = batch.notes
+    assert note.startswith("2 local times lie in the hour that Europe/Berlin has twice")
+    assert note.endswith("the first of the two was taken")
+
+
+def test_a_line_of_nhc_without_a_host_names_no_node(tmp_path: Path):
+    path = tmp_path / "n17.log"
+    path.write_text(
+        "2026-03-02T12:00:00+00:00 nhc nhc[17]: ERROR: nhc: Health check failed: check_x: bad\n"
+        "2026-03-02T12:00:00+00:00 n3 nhc[17]: ERROR: nhc: Health check failed: check_x: bad\n"
+    )
+    origin = Origin(path, "f", path.read_bytes())
+    (batch,) = named("nhc").read(origin, ReadOptions())
+    assert [row["node"] for row in batch.tables["events"].to_pylist()] == ["n17", "n3"]

@@ -98,7 +98,7 @@ def test_rank_puts_high_severity_checks_first_and_every_critical_before_a_warnin
         ("NHC: something new", "nhc", None, False),
         ("[HC] gpu lost", "health-check", "gpu-unavailable", False),
         ("Not responding [slurm@2024-01-01T00:00:00]", "not-responding", None, False),
-        ("Kill task failed", "kill-task-failed", "system-services", False),
+        ("Kill task failed", "kill-task-failed", None, False),
         ("Node unexpectedly rebooted", "unexpected-reboot", "node-hardware", False),
         (
             "gres/gpu count reported lower than configured (7 < 8)",

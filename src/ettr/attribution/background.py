@@ -299,6 +299,8 @@ def _expected(
     known = (rate.index * max(rate.episodes, 1)) ** 0.5 / rate.node_hours / SECONDS_PER_HOUR
     variance += (slope * known) ** 2
     low, high = _count_interval(mean, variance, confidence)
+    # The ends are whole counts: of a mean far below 1 both may be 0, and the mean lies between.
+    low, high = min(low, mean), max(high, mean)
     return Interval(min(mean, float(on_evidence)), min(low, on_evidence), min(high, on_evidence))
 
 

@@ -216,8 +216,9 @@ def _shifts(
     cluster: str, pairs: Sequence[_Pair], files: dict[str, tuple[str, str, str | None]]
 ) -> list[ClockShift]:
     """The shifts that several of the things have in common, those in agreement left out."""
-    compared = len({pair.line for pair in pairs})
     agree = {pair.line for pair in pairs if abs(pair.shift_s) <= NEAR_S}
+    pairs = [pair for pair in pairs if pair.line in agree or not _is_twice(pair, files)]
+    compared = len({pair.line for pair in pairs})
     left = [pair for pair in pairs if pair.line not in agree]
     found = []
     for _ in range(_MOST_SHIFTS):
@@ -235,6 +236,27 @@ def _shifts(
             _shift(cluster, shift_s, middle_s, (compared, len(taken)), (ids[0], ids[1]), files)
         )
     return found
+
+
+def _is_twice(pair: _Pair, files: dict[str, tuple[str, str, str | None]]) -> bool:
+    """Whether either moment was read from a local time that its zone has twice.
+
+    Which of the two was meant may have been a guess, so it shows no shift of a clock.
+    """
+    moments_s = (pair.time_s, pair.time_s - pair.shift_s)
+    for file_id, moment_s in zip(pair.files, moments_s, strict=True):
+        zone = files[file_id][2] if file_id in files else None
+        if zone is not None:
+            local = to_datetime(moment_s).astimezone(ZoneInfo(zone)).replace(tzinfo=None)
+            if _utc_offset_s(local, zone, 0) != _utc_offset_s(local, zone, 1):
+                return True
+    return False
+
+
+def _utc_offset_s(local: datetime, zone: str, fold: int) -> float:
+    """Seconds by which a local time lies ahead of UTC, at its first or second occurrence."""
+    offset = local.replace(tzinfo=ZoneInfo(zone), fold=fold).utcoffset()
+    return (offset or timedelta()).total_seconds()
 
 
 def _most_common(pairs: Sequence[_Pair]) -> list[_Pair]:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ettr.tables.ibis_time import epoch_s
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY
 
 Floats = npt.NDArray[np.float64]
@@ -85,7 +86,9 @@ def observed_period(
 ) -> Period | None:
     """The time from the first to the last moment that any table names; None for empty tables.
 
-    Where the inventory says from when to when its nodes were in service, those moments count too.
+    An attempt that has not ended reaches to its start plus the runtime that accounting gave it,
+    since that runtime counts. Where the inventory says from when to when its nodes were in service,
+    those moments count too.
 
     Args:
         attempts: the table `attempts`; likewise the next three.
@@ -103,6 +106,7 @@ def observed_period(
     if nodes is not None:
         moments.append((nodes, ("in_service_from", "in_service_to")))
     seen = [moment for table, names in moments for moment in _moments(table, names)]
+    seen += _runtime_so_far(attempts)
     if not seen:
         known = ("start", "end", "time")
         seen = [
@@ -114,6 +118,14 @@ def observed_period(
         return None
     whole = [in_utc(moment) for moment in seen]
     return Period(min(whole), max(whole))
+
+
+def _runtime_so_far(attempts: ibis.Table) -> list[datetime]:
+    """The last moment up to which the runtime of attempts without an end counts."""
+    going_on = attempts.filter(attempts["end"].isnull() & attempts["start"].notnull())
+    until_s = epoch_s(going_on["start"]).cast("float64") + going_on["elapsed_s"].cast("float64")
+    last_s = first_row(going_on.aggregate(last_s=until_s.max()))["last_s"]
+    return [] if last_s is None else [to_datetime(last_s)]
 
 
 def _moments(table: ibis.Table, names: tuple[str, ...]) -> list[datetime]:

@@ -60,7 +60,7 @@ def rate_lower_bound(analysis: Analysis) -> str | None:
 def _why_uncounted(analysis: Analysis) -> str | None:
     logs = analysis.logs_read
     if not logs.failures_are_lower_bound:
-        return _named_otherwise(analysis) or _uncovered(analysis)
+        return _named_otherwise(analysis) or _unheard(analysis)
     return (
         f"{_no_checks(logs)}, and without them a job that a node's fault ended as FAILED does not "
         "count as a failure of the infrastructure."
@@ -79,15 +79,28 @@ def _named_otherwise(analysis: Analysis) -> str | None:
     )
 
 
-def _uncovered(analysis: Analysis) -> str | None:
-    """The same where logs of nodes were read and did not arrive all the time."""
-    failed = analysis.evidence.failed.uncovered if analysis.logs_read.jobs else 0
-    if not failed:
+def _unheard(analysis: Analysis) -> str | None:
+    """The same where logs of nodes were read and may not be those of all nodes at all times."""
+    if not analysis.logs_read.jobs:
+        return None
+    failed = analysis.evidence.failed
+    words = []
+    if failed.uncovered:
+        words.append(
+            f"{counted(failed.uncovered, 'attempt')} ended FAILED while no kernel messages or "
+            "health checks of its cluster arrived"
+        )
+    if failed.silent:
+        words.append(
+            f"{counted(failed.silent, 'attempt')} ended FAILED on a node from which no kernel "
+            "message or health check arrived on that day or the day before (all was well there, or "
+            "its log is missing)"
+        )
+    if not words:
         return None
     return (
-        f"{counted(failed, 'attempt')} ended FAILED while no kernel "
-        "messages or health checks of its cluster arrived, so that whether a node failed there "
-        "cannot be known (see how sure the causes are)."
+        f"{', and '.join(words)}. Whether a node failed there cannot be known (see how sure the "
+        "causes are)."
     )
 
 

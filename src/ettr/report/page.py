@@ -193,7 +193,7 @@ def _mttf_card(mttf: MttfBySize) -> Card:
         f"Mean time to failure of a job of {largest.size.label} "
         f"{mttf.size_unit.replace('gpus', 'GPUs')}",
         hours_between(largest.projected_mttf_h),
-        "from the rate per node-day; at that size the scheduler saw "
+        "from the rate per node-day; at that size there were "
         f"{counted(largest.failures, 'failure')} in {number(largest.job_hours, 4)} job-hours",
     )
 
@@ -203,7 +203,7 @@ def _bound(analysis: Analysis) -> str:
     if analysis.logs_read.failures_are_lower_bound:
         return "; a lower bound: no logs of nodes"
     if lower_bound(analysis):
-        return "; a lower bound: logs of nodes did not arrive all the time"
+        return "; a lower bound: logs of nodes did not arrive from all of them all the time"
     return ""
 
 

@@ -36,7 +36,7 @@ def mttf_section(mttf: MttfBySize) -> Section:
 def mttf_without_jobs_section(mttf: MttfBySize) -> Section:
     """What is known of times to failure where the logs hold no jobs."""
     unit = "GPUs" if mttf.size_unit == SizeUnit.GPUS else "nodes"
-    lead = "Not measured: the logs hold no job accounting, so what the scheduler saw is not known."
+    lead = "Not measured: the logs hold no job accounting, so how often jobs fail is not known."
     restarts = between(mttf.interruption_mttf_h)
     if restarts != DASH:
         lead += f" Recorded runs went {restarts} h between restarts, whatever their cause."
@@ -74,13 +74,13 @@ def _lead(mttf: MttfBySize) -> str:
     if failures:
         lead = (
             f"Over jobs of all sizes, {between(mttf.scheduler_mttf_h)} job-hours passed for each "
-            f"failure that the scheduler saw ({counted(failures, 'failure')} in "
+            f"failure ({counted(failures, 'failure')} in "
             f"{number(job_hours, 5)} job-hours; by confidence {by_confidence(mttf.by_confidence)})"
         )
     else:
         lead = (
-            f"The scheduler saw no failure in {number(job_hours, 5)} job-hours of jobs of all "
-            f"sizes: MTTF {between(mttf.scheduler_mttf_h)} h"
+            f"No failure was found in {number(job_hours, 5)} job-hours of jobs of all sizes: "
+            f"MTTF {between(mttf.scheduler_mttf_h)} h"
         )
     restarts = _restarts(mttf)
     if not restarts:

@@ -44,6 +44,7 @@ _HEALTHY = re.compile(r"healthy\b", re.IGNORECASE)
 _FAULT_CODE = re.compile(r"FaultCode:\s*(NHC(?:\d{4}|NA))\b")
 _CHECK_WORD = re.compile(r"\b(check_\w+)")
 _HOST = re.compile(r"^\s*([A-Za-z0-9][\w.-]*)\s+([\w./-]+)(?:\[\d+\])?:")
+_PROGRAMS = ("nhc", "nhc-wrapper", "nhc-genconf")
 _MARKS = (b"Health check failed", b"NHC", b"nhc", b"atchdog", b" | ", b":healthy:")
 
 
@@ -117,7 +118,9 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
 def _host(text: str) -> str | None:
     found = _HOST.match(text)
     # the program's name without its folder
-    return found[1] if found and "nhc" in found[2].rpartition("/")[2] else None
+    if not found or "nhc" not in found[2].rpartition("/")[2]:
+        return None
+    return None if found[1].lower() in _PROGRAMS else found[1]
 
 
 def _observation(text: str) -> dict[str, Any] | None:
