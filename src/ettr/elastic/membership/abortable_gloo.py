@@ -4,7 +4,8 @@ When a connection breaks, gloo reports it to all pending operations except the o
 under way; whoever waits for that one waits for the whole timeout, and no call ends the wait
 (`docs/how-to/regroup-after-a-loss.md`). So here nobody waits in gloo for long: `wait` checks the
 generation again and again, and abandons the operation once the generation is over. A background
-thread holds what gloo still keeps of it until gloo's own timeout has passed.
+thread holds what gloo still keeps of it until gloo's own timeout has passed. Sends and receives are
+in `abortable_transfer.py`.
 
 Every operation is started without Python's lock. DTensor's own collectives (`full_tensor`, the norm
 of clipping) would start gloo's with it held, and wait there for a mutex under which gloo's thread
@@ -23,12 +24,20 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from ettr.elastic.membership.abortable_transfer import (
+    AbortableTransfer,
+    GenerationOverError,
+    TransferWaiters,
+)
+
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store, _DistributedBackendOptions
     from torch.futures import Future
 
 NAME = "ettr_gloo"
 _POLL = timedelta(milliseconds=50)
+# So many operations are remembered before those that have ended are forgotten.
+_MOST_UNFINISHED = 64
 
 # What torch calls on a group -> what gloo calls it. The last one is a newer name.
 _COLLECTIVES = {
@@ -50,16 +59,13 @@ _COLLECTIVES = {
 _OF_TENSORS = ("all_gather_single_coalesced", "allgather_into_tensor_coalesced")
 
 
-class GenerationOverError(RuntimeError):
-    """A collective was abandoned because its generation is over."""
-
-
 class AbortableWork(dist.Work):
     """A gloo operation whose wait also ends with the generation."""
 
     def __init__(self, inner: dist.Work, group: AbortableGloo) -> None:
         super().__init__()
         self._inner, self._group = inner, group
+        group.issued(inner)
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
         """Wait for the operation.
@@ -84,7 +90,6 @@ class AbortableWork(dist.Work):
                 if timeout and waited >= timeout:
                     raise
             if self._group.over():
-                self._group.abandoned.append(self._inner)
                 raise GenerationOverError("a rank was lost during a collective")
 
     def is_completed(self) -> bool:
@@ -152,7 +157,7 @@ class AbortableReduceScatter(dist.Work):
 
 
 class AbortableGloo(dist.ProcessGroup):
-    """A process group over gloo; collectives return work that can be aborted, the rest is gloo's.
+    """A process group over gloo whose collectives, sends and receives can be aborted.
 
     Args:
         over: whether the generation of the group is over.
@@ -162,10 +167,11 @@ class AbortableGloo(dist.ProcessGroup):
         self, store: Store, rank: int, size: int, timeout: timedelta, over: Callable[[], bool]
     ) -> None:
         super().__init__(rank, size)  # type: ignore[call-arg]
-        self.over, self.abandoned = over, list[dist.Work]()
+        self.over, self._waiters = over, TransferWaiters()
+        self._unfinished = list[dist.Work]()
         self._gloo = dist.ProcessGroupGloo(store, rank, size, timeout=timeout)
         self._plain = dist.ProcessGroup(rank, size)  # type: ignore[call-arg]
-        # Sends, receives, names, timeouts: the base class finds them here.
+        # Names and timeouts: the base class finds them here.
         kind = dist.ProcessGroup.BackendType.GLOO
         for group in (self, self._plain):
             group._register_backend(torch.device("cpu"), kind, self._gloo)
@@ -193,18 +199,37 @@ class AbortableGloo(dist.ProcessGroup):
         parts = [one.view(-1).chunk(self.size())[self.rank()] for one in whole]
         return AbortableReduceScatter(reduced, outputs, parts)
 
+    @property
+    def collective_timeout(self) -> timedelta:
+        """How long an operation waits; in a group of the script's own as in the default one."""
+        default = dist.group.WORLD
+        if isinstance(default, AbortableGloo) and default is not self:
+            return default.collective_timeout
+        timeout: timedelta = self._gloo.options._timeout
+        return timeout
+
+    def issued(self, work: dist.Work) -> None:
+        """Remember a collective until it has ended, whether or not anybody waits for it."""
+        if len(self._unfinished) >= _MOST_UNFINISHED:
+            self._unfinished = [one for one in self._unfinished if not one.is_completed()]
+        self._unfinished.append(work)
+
+    def transfer(self, work: dist.Work) -> AbortableTransfer:
+        """A send or receive of this group, which can be aborted."""
+        return AbortableTransfer(work, self._waiters, lambda: self.collective_timeout, self.over)
+
     def detach(self) -> None:
-        """Release gloo without waiting for abandoned operations; call it before the end."""
-        if not self.abandoned:
+        """Release gloo without waiting for operations that have not ended; call it at the end."""
+        self._waiters.close()
+        unfinished = [work for work in self._unfinished if not work.is_completed()]
+        self._unfinished.clear()
+        if not unfinished:
             return
-        # gloo's destructor waits for all operations: another thread holds it until they are over.
+        # gloo's destructor waits for all operations, also for those that nobody has waited for (an
+        # all-gather ahead of its layer): another thread holds it until they are over.
         threading.Thread(
-            target=_outlast,
-            args=(self._gloo, list(self.abandoned)),
-            name="ettr-abandoned",
-            daemon=True,
+            target=_outlast, args=(self._gloo, unfinished), name="ettr-abandoned", daemon=True
         ).start()
-        self.abandoned.clear()
 
 
 def register() -> str:
@@ -235,6 +260,13 @@ def _outlast(gloo: dist.ProcessGroupGloo, works: list[dist.Work]) -> None:
 def _abortable(of: str, name: str) -> Callable[..., AbortableWork]:
     def call(self: AbortableGloo, *args: object, **options: object) -> AbortableWork:
         return AbortableWork(getattr(getattr(self, of), name)(*args, **options), self)
+
+    return call
+
+
+def _transfer(name: str) -> Callable[..., AbortableTransfer]:
+    def call(self: AbortableGloo, *args: object, **options: object) -> AbortableTransfer:
+        return self.transfer(getattr(self._gloo, name)(*args, **options))
 
     return call
 
@@ -272,3 +304,5 @@ for _name in _OF_TENSORS:
         setattr(AbortableGloo, _name, _abortable("_plain", _name))
 for _name, _reduce_scatter in _REDUCE_SCATTERS.items():
     setattr(AbortableGloo, _name, _reduce_scatter)
+for _name in ("send", "recv", "recv_anysource"):
+    setattr(AbortableGloo, _name, _transfer(_name))

@@ -7,7 +7,7 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from ettr.elastic.membership.mesh_identity import distinguish_meshes
+from ettr.elastic.membership.mesh_identity import distinguish_meshes, take_groups_from_meshes
 from ettr.elastic.membership.timeouts import Timeouts
 
 if TYPE_CHECKING:
@@ -72,6 +72,7 @@ def destroy() -> None:
             group.detach()
     with suppress(Exception):
         dist.destroy_process_group()
+    take_groups_from_meshes()
 
 
 def device() -> str:
@@ -108,6 +109,7 @@ def warm_up() -> None:
     import torch
     import torch.distributed.checkpoint
     import torch.distributed.fsdp
+    import torch.distributed.nn.functional  # before there is a group: its defaults would keep it
     from torch.distributed.device_mesh import init_device_mesh  # noqa: F401
 
     parameter = torch.nn.Parameter(torch.zeros(2))
