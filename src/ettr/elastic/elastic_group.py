@@ -64,9 +64,9 @@ class _Trained(Generic[ResultT]):
 
 @dataclass(frozen=True, slots=True)
 class _BrokenOff:
-    """A generation was broken off; the traceback as text, which holds no reference to the model."""
+    """A generation was broken off; the traceback holds no frame, and so no model."""
 
-    traceback: str
+    traceback: traceback.TracebackException
 
 
 class ElasticGroup:
@@ -151,6 +151,7 @@ class ElasticGroup:
             RankFailedError: training failed, and not because a rank was lost.
         """
         process_group.warm_up()
+        process_group.rehearse()
         try:
             return self._run(train)
         finally:
@@ -224,7 +225,10 @@ class ElasticGroup:
             self._wait_for_all(membership, slot)
         except RuntimeError as error:  # gloo, NCCL and the store raise its subclasses
             self._failed_s = self.last_failed_s = self._failed_s or time.time()
-            outcome = _BrokenOff("".join(traceback.format_exception(error)))
+            # Its lines of source are read when somebody is to see them; survivors are in a hurry.
+            outcome = _BrokenOff(
+                traceback.TracebackException.from_exception(error, lookup_lines=False)
+            )
             self._enter(RankState.FAILED)
         if generation is not None:
             generation.end()
@@ -260,7 +264,9 @@ class ElasticGroup:
             following = rendezvous.membership_key(membership.generation + 1)
             control_store.wait_for_key(self._control, following)
 
-    def _wait_for_next(self, membership: Membership, failure: str) -> Membership:
+    def _wait_for_next(
+        self, membership: Membership, failure: traceback.TracebackException
+    ) -> Membership:
         """The generation that follows a failure.
 
         Raises:
@@ -282,12 +288,12 @@ class ElasticGroup:
                 self._enter(RankState.REPORTED)
                 self._control.set(rendezvous.failed_key(membership.generation, self.worker), "1")
                 slot = membership.slot_of(self.worker)
-                print(f"ettr: slot {slot}: {failure}", file=sys.stderr)
+                print(f"ettr: slot {slot}: {''.join(failure.format())}", file=sys.stderr)
             time.sleep(_POLL_S)
         self._enter(RankState.GAVE_UP)
         raise RankFailedError(
             f"training failed and no rank was lost within {self._timeouts.regroup_s:g} s:\n"
-            f"{failure}"
+            f"{''.join(failure.format())}"
         )
 
     def _newest(self) -> Membership:
