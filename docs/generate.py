@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 import re
 import sys
 import tomllib
@@ -21,6 +22,7 @@ import typer.main
 
 from ettr.cli.help import REST
 from ettr.cli.main import COMMANDS, build_app
+from ettr.report.json_schema import report_schema
 from ettr.sources.registry import all_sources
 from ettr.sources.spool import SPOOL_LIMIT_BYTES
 from ettr.tables import DERIVED, TABLES, Column, Table
@@ -39,6 +41,7 @@ def pages() -> dict[str, str]:
         "reference/commands.md": _commands(),
         "reference/sources.md": _sources(),
     }
+    schema = json.dumps(report_schema(), indent=1) + "\n"
     parts = {
         "how-to/README.md": {
             "sources": _source_index(),
@@ -48,6 +51,9 @@ def pages() -> dict[str, str]:
         "explanation/architecture.md": {"floors": _floors(), "rooms": _rooms()},
     }
     return {
+        # shipped with the package, and published next to the page that explains its keys
+        "reference/report.schema.json": schema,
+        "../src/ettr/report/report.schema.json": schema,
         **{name: f"{MADE}\n{text.rstrip()}\n" for name, text in whole.items()},
         **{
             name: _with_parts((DOCS / name).read_text("utf-8"), made)

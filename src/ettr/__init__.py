@@ -23,11 +23,13 @@ if TYPE_CHECKING:
     from ettr.api.fleet import read_logs as read
     from ettr.api.questions import compare, plan_run, project
     from ettr.api.result import Result
+    from ettr.selection import Selection
 
 __all__ = [
     "Assumptions",
     "Fleet",
     "Result",
+    "Selection",
     "__version__",
     "checkpoint",
     "compare",
@@ -42,6 +44,7 @@ _PLACE_OF = {
     "Assumptions": ("analysis", "Assumptions"),
     "Fleet": ("api.fleet", "Fleet"),
     "Result": ("api.result", "Result"),
+    "Selection": ("selection", "Selection"),
     "compare": ("api.questions", "compare"),
     "open": ("api.fleet", "open_fleet"),
     "plan_run": ("api.questions", "plan_run"),

@@ -237,6 +237,11 @@ class SharedStages:
         return self._ends_of(self.attribution.failures, self.selection)
 
     @cached_property
+    def interruptions(self) -> ibis.Table:
+        """The selected rows of the table `interruptions`."""
+        return self._ends_of(self.attribution.interruptions, self.selection)
+
+    @cached_property
     def endings(self) -> ibis.Table:
         """The selected interruptions, with what the scheduler says of each end."""
         return self._ends_of(self.attribution.endings, self.selection)

@@ -16,6 +16,7 @@ from ettr.api.result import Result
 from ettr.errors import UsageError
 from ettr.files import write_text
 from ettr.report.parts import PARTS, part_document
+from ettr.selection import Selection
 from ettr.store import open_store
 from ettr.tables import DERIVED, TABLES
 
@@ -163,13 +164,18 @@ class Fleet:
 
 
 def open_fleet(
-    store: str | Path, *, assumptions: Assumptions | None = None, name: str | None = None
+    store: str | Path,
+    *,
+    assumptions: Assumptions | None = None,
+    selection: Selection | None = None,
+    name: str | None = None,
 ) -> Fleet:
     """Open a store that `ettr ingest` made.
 
     Args:
         store: A folder, a file ending in .duckdb, or postgres://USER@HOST/DB.
         assumptions: What the logs cannot say; the defaults where None.
+        selection: What the results are about: a period, partitions, users, nodes; all where None.
         name: What to call the fleet in comparisons; the place of the store where None.
 
     Raises:
@@ -177,7 +183,9 @@ def open_fleet(
     """
     with ExitStack() as stack:
         opened = stack.enter_context(open_store(store))
-        return Fleet(Analysis(opened, assumptions), name or opened.where, stack.pop_all())
+        return Fleet(
+            Analysis(opened, assumptions, selection), name or opened.where, stack.pop_all()
+        )
 
 
 def read_logs(
@@ -187,6 +195,7 @@ def read_logs(
     source: str | None = None,
     gpus_per_node: int | None = None,
     assumptions: Assumptions | None = None,
+    selection: Selection | None = None,
     name: str | None = None,
 ) -> Fleet:
     """Read logs into a temporary store, which goes when the fleet is closed.
@@ -201,6 +210,7 @@ def read_logs(
         source: Format of the files; recognised by content where None.
         gpus_per_node: GPUs of a node, where a log lacks it.
         assumptions: What the logs cannot say; the defaults where None.
+        selection: What the results are about: a period, partitions, users, nodes; all where None.
         name: What to call the fleet in comparisons.
 
     Raises:
@@ -221,7 +231,7 @@ def read_logs(
         ingested = tuple(ingest_all(store, paths, options, source, _warn))
         _warn_of_rejects(ingested)
         named = name or ", ".join(path.name for path in paths)
-        return Fleet(Analysis(store, assumptions), named, stack.pop_all(), ingested)
+        return Fleet(Analysis(store, assumptions, selection), named, stack.pop_all(), ingested)
 
 
 def _warn(text: str) -> None:

@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from ettr.cli import options as opt
-from ettr.cli.output import say, say_json
+from ettr.cli.output import say
+from ettr.cli.printing import Printing
 
 
 def catalog(
@@ -19,7 +20,7 @@ def catalog(
     ] = False,
     *,
     judging: opt.Judging,
-    json: opt.JsonOption = False,
+    printing: Printing,
 ) -> None:
     """Show the XID catalogue: the verdict of each vendor, with its source.
 
@@ -34,9 +35,9 @@ def catalog(
     rows = taxonomy.catalog_rows(code=code, conflicts_only=conflicts)
     if code is not None and not rows:
         raise UsageError(f"XID {code} is not in the catalogue; `ettr catalog` lists those that are")
-    if json:
-        say_json(rows)
-    elif code is not None:
+    if printing.listed(rows):
+        return
+    if code is not None:
         for key, value in rows[0].items():
             say(f"{key:<20} {'-' if value is None else value}")
     else:

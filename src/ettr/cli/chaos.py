@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ettr.cli import options as opt
 from ettr.cli.groups import OptionGroup
-from ettr.cli.output import complain, say, say_json
+from ettr.cli.output import complain, say
+from ettr.cli.printing import Printing
 from ettr.files import write_text
 from ettr.units import SECONDS_PER_DAY
 
@@ -69,7 +69,8 @@ def chaos(
         float | None, typer.Option(metavar="SECONDS", help="End the command after so long.")
     ] = None,
     report: Annotated[Path | None, typer.Option(help="Write the report there, as JSON.")] = None,
-    json: opt.JsonOption = False,
+    *,
+    printing: Printing,
 ) -> None:
     """Run CMD and do it harm: kill, stop, flip bits, cut files, fill the disk.
 
@@ -79,6 +80,7 @@ def chaos(
     """
     from ettr.chaos.run import run
     from ettr.chaos.schedule import ChaosPlan, Fault, schedule
+    from ettr.report.document import plain
 
     faults = schedule(
         when.seed,
@@ -99,9 +101,7 @@ def chaos(
     document = outcome.as_dict() | {"seed": when.seed, "every_s": when.every}
     if report is not None:
         write_text(report, json_.dumps(document, indent=2) + "\n")
-    if json:
-        say_json(document)
-    else:
+    if not printing.summary(plain(document)):
         _print(outcome)
     if not outcome.survived:
         raise typer.Exit(1)

@@ -13,7 +13,7 @@ from ettr.cli import options as opt
 from ettr.cli import quantities as q
 from ettr.cli.groups import Only, OptionGroup
 from ettr.cli.inputs import Input, TypedOptions, needs
-from ettr.cli.output import show
+from ettr.cli.printing import Printing
 from ettr.cli.selecting import Selecting
 from ettr.errors import UsageError
 from ettr.selection import Selection
@@ -109,7 +109,7 @@ def compare(
     selecting: Annotated[Selecting, Only(*_SELECTING)],
     rating: opt.Rating,
     typed: TypedOptions,
-    json: opt.JsonOption = False,
+    printing: Printing,
 ) -> None:
     """Compare failure rates: ratio with its exact interval and test, by symptom, funnel plot.
 
@@ -134,7 +134,7 @@ def compare(
     named = list(zip(what, numbers, strict=True))
     fleets, head = _fleets(named, cut, all_jobs, rating, selection)
     compared = compare_fleets(fleets, rating.confidence, paired=cut.moments() is not None)
-    show("ettr-comparison", compared, compare_section, json, head)
+    printing.show("ettr-comparison", compared, compare_section, "fleets", head)
 
 
 def _fleets(

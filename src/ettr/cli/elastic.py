@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ettr.cli import options as opt
-from ettr.cli.output import complain, say, say_json
+from ettr.cli.output import complain, say
+from ettr.cli.printing import Printing
 
 if TYPE_CHECKING:
     from ettr.elastic.supervision.agent import AgentReport
@@ -68,7 +68,8 @@ def elastic(
     node_wait: Annotated[
         float, typer.Option(metavar="SECONDS", help="How long to wait for a node to join.")
     ] = 600.0,
-    json: opt.JsonOption = False,
+    *,
+    printing: Printing,
 ) -> None:
     """Run CMD as a number of ranks on this node; one that dies is replaced, the rest live on.
 
@@ -103,25 +104,25 @@ def elastic(
         else run_node(context.args, ranks, setting, options=options, on_event=complain)
     )
     if isinstance(report, SupervisorReport):
-        _say_run(report, json=json)
+        _say_run(report, printing)
     else:
-        _say_node(report, json=json)
+        _say_node(report, printing)
     if not report.finished:
         raise typer.Exit(1)
 
 
-def _say_run(report: SupervisorReport, *, json: bool) -> None:
-    if json:
-        say_json(
-            {
-                "finished": report.finished,
-                "reason": report.reason,
-                "ranks": report.world,
-                "generations": report.generations,
-                "wall_s": round(report.wall_s, 3),
-                "losses": [asdict(loss) for loss in report.losses],
-            }
-        )
+def _say_run(report: SupervisorReport, printing: Printing) -> None:
+    from ettr.report.document import plain
+
+    document = {
+        "finished": report.finished,
+        "reason": report.reason,
+        "ranks": report.world,
+        "generations": report.generations,
+        "wall_s": round(report.wall_s, 3),
+        "losses": [asdict(loss) for loss in report.losses],
+    }
+    if printing.summary(plain(document)):
         return
     for loss in report.losses:
         say(f"lost slot {loss.slot} (pid {loss.pid}, {loss.cause}) at step {loss.step}")
@@ -129,9 +130,10 @@ def _say_run(report: SupervisorReport, *, json: bool) -> None:
     say(f"{ended}; {len(report.losses)} lost, {report.wall_s:.1f} s")
 
 
-def _say_node(report: AgentReport, *, json: bool) -> None:
-    if json:
-        say_json({"finished": report.finished, **asdict(report)})
+def _say_node(report: AgentReport, printing: Printing) -> None:
+    from ettr.report.document import plain
+
+    if printing.summary(plain({"finished": report.finished, **asdict(report)})):
         return
     ended = "trained to the end" if report.finished else f"gave up: {report.reason}"
     cut_off = f"; cut off {report.n_fenced} times" if report.n_fenced else ""

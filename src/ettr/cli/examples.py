@@ -10,6 +10,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "ingest": ("ettr ingest site sacct.psv kernel.log --timezone Europe/Zurich",),
     "explain": ("ettr explain site 17", "ettr explain site 17 --window 300,120"),
+    "export": (
+        "ettr export site --to site-tables.duckdb",
+        "ettr export site --table failures --to failures.csv",
+    ),
     "sources": ("ettr sources",),
     "catalog": ("ettr catalog 79", "ettr catalog --conflicts"),
     "status": ("ettr status site",),

@@ -9,6 +9,7 @@ import typer
 from ettr.cli import options as opt
 from ettr.cli import quantities as q
 from ettr.cli.output import say, say_json
+from ettr.cli.printing import Printing, say_csv
 from ettr.cli.time_rules import limited_time_s
 from ettr.defaults import LOOK_BACK_S
 
@@ -32,7 +33,7 @@ def explain(
             help="How long before the job's first end an episode of errors may have begun.",
         ),
     ] = q.typed_time(LOOK_BACK_S),
-    json: opt.JsonOption = False,
+    printing: Printing,
 ) -> None:
     """Show one job's history: attempts, nodes, events in the window, verdict, evidence.
 
@@ -43,6 +44,7 @@ def explain(
     from ettr.analysis.evidence import evidence_of_job
     from ettr.report.document import plain, plain_fields
     from ettr.report.job_history import job_history_text
+    from ettr.report.rows import rows_of
     from ettr.store import open_store
 
     look_back_s = limited_time_s("--look-back", look_back)
@@ -50,7 +52,10 @@ def explain(
         analysis = Analysis(opened, explaining.assumptions())
         history = analysis.explain(job, look_back_s)
         evidence = evidence_of_job(analysis, history)
-    if json:
-        say_json({**plain_fields(history), "evidence": plain(evidence)})
+    document = plain_fields(history)
+    if printing.csv:
+        say_csv(rows_of(history, document, "attempts"))
+    elif printing.json:
+        say_json({**document, "evidence": plain(evidence)})
     else:
         say(job_history_text(history, evidence))

@@ -9,7 +9,7 @@ import typer
 from ettr.cli import options as opt
 from ettr.cli import quantities as q
 from ettr.cli.groups import Only
-from ettr.cli.output import show
+from ettr.cli.printing import Printing
 from ettr.cli.selecting import Selecting
 
 
@@ -36,7 +36,7 @@ def forecast(
             *("burst_gap", "sticky_gap", "log_tolerance", "confidence"),
         ),
     ],
-    json: opt.JsonOption = False,
+    printing: Printing,
 ) -> None:
     """Forecast failures: how many will come, with bands, and how often such bands held.
 
@@ -54,4 +54,4 @@ def forecast(
         analysis = Analysis(opened, rating.assumptions(), selecting.selection())
         found = forecast_failures(analysis, opened.where, lengths, nodes)
         head = analysis.selection_head
-    show("ettr-forecast", found, forecast_section, json, head)
+    printing.show("ettr-forecast", found, forecast_section, "ahead", head)

@@ -10,7 +10,8 @@ import typer
 from ettr.cli import options as opt
 from ettr.cli import quantities as q
 from ettr.cli.file_options import Reading, existing_files
-from ettr.cli.output import say, say_json
+from ettr.cli.output import say
+from ettr.cli.printing import Printing
 from ettr.cli.reading import ingest_all
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def ingest(
             "existing store keeps what it has.",
         ),
     ] = None,
-    json: opt.JsonOption = False,
+    printing: Printing,
 ) -> None:
     """Read logs into a store; made if it is not there.
 
@@ -42,8 +43,7 @@ def ingest(
     the four are printed. What comes through a pipe (`sacct ... | ettr ingest STORE -`) is kept in a
     temporary file while it is read.
     """
-    from dataclasses import asdict
-
+    from ettr.report.document import plain_fields
     from ettr.store import Access, open_store
 
     options = reading.read_options()
@@ -51,9 +51,7 @@ def ingest(
     there = existing_files(files)  # first, so that a slip makes no store
     with open_store(store, create=True, readable_by=access) as opened:
         done = ingest_all(opened, there, options, reading.source)
-    if json:
-        say_json([asdict(one) for one in done])
-    else:
+    if not printing.listed([plain_fields(one) for one in done]):
         for one in done:
             say(_line(one))
 

@@ -30,6 +30,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("From logs to answers", "report", "report"),
     ("From logs to answers", "ingest", "ingest"),
     ("From logs to answers", "explain", "explain"),
+    ("From logs to answers", "export", "export"),
     ("From logs to answers", "sources", "sources"),
     ("From logs to answers", "catalog", "catalog"),
     ("One metric at a time", "status", "metrics"),

@@ -11,7 +11,8 @@ from typing import Annotated
 
 from ettr.cli import options as opt
 from ettr.cli.groups import Only
-from ettr.cli.output import say, say_json, say_selection
+from ettr.cli.output import complain_of_selection, say, say_json, say_selection
+from ettr.cli.printing import Printing, say_csv
 from ettr.cli.selecting import Selecting
 
 
@@ -23,19 +24,23 @@ def _metric(name: str, help_text: str, *options: str) -> Callable[..., None]:
         *,
         selecting: Selecting,
         metric: opt.MetricOptions,
-        json: opt.JsonOption = False,
+        printing: Printing,
     ) -> None:
         from ettr.analysis import Analysis
         from ettr.report.head import with_selection
-        from ettr.report.parts import PARTS, part_document
+        from ettr.report.parts import PARTS, part_document, part_rows
         from ettr.report.text import joined
         from ettr.store import open_store
 
         assumptions = metric.assumptions(metric.gpus_per_node)
         with open_store(store) as opened:
             analysis = Analysis(opened, assumptions, selecting.selection())
-            if json:
-                say_json(with_selection(part_document(name, analysis), analysis.selection_head))
+            head = analysis.selection_head
+            if printing.csv:
+                complain_of_selection(head)
+                say_csv(part_rows(name, analysis))
+            elif printing.json:
+                say_json(with_selection(part_document(name, analysis), head))
             else:
                 say_selection(analysis.selection_head)
                 say(joined(PARTS[name].sections(analysis)))

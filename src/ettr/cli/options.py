@@ -45,7 +45,6 @@ LoggedGpusPerNodeOption = Annotated[
         help="GPUs in a node, where the log lacks it.",
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,21 +8,17 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from ettr.errors import UsageError
 from ettr.report.characters import harmless
 
 if TYPE_CHECKING:
     import click
-    from _typeshed import DataclassInstance
 
     from ettr.analysis.selecting import SelectionHead
-    from ettr.report.section import Section
 
 LONGEST_MESSAGE = 3000
-
-ResultT = TypeVar("ResultT", bound="DataclassInstance")
 
 
 def say(text: str = "") -> None:
@@ -53,40 +49,20 @@ def say_json(document: Any) -> None:
     sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=True, allow_nan=False) + "\n")
 
 
-def show(
-    name: str,
-    found: ResultT,
-    section: Callable[[ResultT], Section],
-    as_json: bool,
-    head: SelectionHead | None = None,
-) -> None:
-    """Print a result as text, or as a JSON document called `name`.
-
-    Args:
-        name: of the document's format.
-        found: the result.
-        section: makes text of it.
-        as_json: whether to print JSON.
-        head: the selection of the store that it rests on; None where it rests on none.
-    """
-    from ettr.report.document import plain, plain_fields
-    from ettr.report.text import section_text
-
-    if as_json:
-        selection = {} if head is None else {"selection": plain(head)}
-        say_json({"format": name, "version": 1, **selection, **plain_fields(found)})
-        return
-    if head is not None:
-        say_selection(head)
-    say(section_text(section(found)))
-
-
 def say_selection(head: SelectionHead) -> None:
     """Print what is selected and what its reader must know, where anything is left out."""
     from ettr.report.head import selection_text
 
     if text := selection_text(head):
         say(f"{text}\n")
+
+
+def complain_of_selection(head: SelectionHead) -> None:
+    """Print the same to stderr, for a form of output that has no head."""
+    from ettr.report.head import selection_text
+
+    if text := selection_text(head):
+        complain(text)
 
 
 def check_writable(option: str, output: Path) -> None:

@@ -14,8 +14,9 @@ from ettr.cli import quantities as q
 from ettr.cli import rates
 from ettr.cli.inputs import Input, TypedOptions
 from ettr.cli.measured_costs import MeasuredCosts, measured_costs
-from ettr.cli.output import check_writable, say, show
+from ettr.cli.output import check_writable, say
 from ettr.cli.plan_questions import PlanQuestions, node_type, overridden
+from ettr.cli.printing import Printing
 from ettr.cli.scheme_options import SchemeOptions
 from ettr.cli.selecting import Selecting
 from ettr.defaults import GPUS_PER_NODE
@@ -144,7 +145,7 @@ def plan(
     selecting: Selecting,
     rating: opt.Rating,
     typed: TypedOptions,
-    json: opt.JsonOption = False,
+    printing: Printing,
 ) -> None:
     """Plan a run: MTTF, ETTR with a band, checkpoint interval and scheme, what reaches a target.
 
@@ -175,7 +176,7 @@ def plan(
         rate_differs = (other.rate, other.questions.node_type) != (rate, questions.node_type)
         second = _made(other, _planning_rate(other) if rate_differs else by_node)
         made = replace(made, versus=SecondPlan(tuple(versus), second))
-    _show(made, html, json, by_node.head)
+    _show(made, html, printing, by_node.head)
 
 
 def _made(options: _Options, by_node: _NodeRate) -> RunPlan:
@@ -318,7 +319,7 @@ def _planning_rate(options: _Options) -> _NodeRate:
         )
 
 
-def _show(made: RunPlan, html: Path | None, json: bool, head: SelectionHead | None) -> None:
+def _show(made: RunPlan, html: Path | None, printing: Printing, head: SelectionHead | None) -> None:
     from ettr.plan.outlook import without_ends
     from ettr.report.sections.plan import plan_section
 
@@ -326,6 +327,7 @@ def _show(made: RunPlan, html: Path | None, json: bool, head: SelectionHead | No
         from ettr.report.planner_page import planner_html
 
         write_text(html, planner_html(made))
-    show("ettr-plan", without_ends(made) if json else made, plan_section, json, head)
-    if html is not None and not json:
+    shown = made if printing.as_text else without_ends(made)
+    printing.show("ettr-plan", shown, plan_section, head=head)
+    if html is not None and printing.as_text:
         say(f"\nPlanner page: {html}")

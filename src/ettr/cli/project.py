@@ -14,7 +14,7 @@ from ettr.cli import rates
 from ettr.cli.groups import OptionGroup
 from ettr.cli.inputs import Input, TypedOptions, needs
 from ettr.cli.limits import MOST_GPUS_PER_NODE
-from ettr.cli.output import show
+from ettr.cli.printing import Printing
 from ettr.cli.selecting import Selecting
 from ettr.defaults import GPUS_PER_NODE
 from ettr.errors import UsageError
@@ -204,7 +204,7 @@ def project(
     selecting: Selecting,
     rating: opt.Rating,
     typed: TypedOptions,
-    json: opt.JsonOption = False,
+    printing: Printing,
 ) -> None:
     """Project failures to other scales: MTTF and ETTR with bands, spares, and warnings.
 
@@ -245,7 +245,7 @@ def project(
     )
     if lower_bound is not None:
         found = replace(found, notes=(lower_bound, *found.notes))
-    show("ettr-projection", found, projection_section, json, head)
+    printing.show("ettr-projection", found, projection_section, "points", head)
 
 
 def _typed(

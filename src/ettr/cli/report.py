@@ -15,7 +15,8 @@ from ettr.cli import options as opt
 from ettr.cli.file_options import Reading, existing_files
 from ettr.cli.groups import Only
 from ettr.cli.inputs import Input, TypedOptions, needs
-from ettr.cli.output import check_writable, complain, progress_bar, say, say_json
+from ettr.cli.output import check_writable, complain, progress_bar, say
+from ettr.cli.printing import Printing
 from ettr.cli.reading import ingest_all
 from ettr.cli.selecting import Selecting
 from ettr.errors import UsageError
@@ -46,6 +47,9 @@ def report(
     json: Annotated[
         bool, typer.Option("--json", help="Print JSON with the same numbers; write no HTML.")
     ] = False,
+    csv: Annotated[
+        bool, typer.Option("--csv", help="Print the same as two columns, key and value.")
+    ] = False,
     *,
     reading: Annotated[Reading, Only(*_READING)],
     selecting: Selecting,
@@ -58,12 +62,13 @@ def report(
     """
     from ettr.analysis import Analysis
 
+    printing = Printing(json=json, csv=csv)
     store_given = _is_one_store(what)
     typed.check(
         {
             Input.STORE: store_given,
             Input.FILES: not store_given,
-            Input.REPORT_PAGE: not json,
+            Input.REPORT_PAGE: printing.as_text,
         }
     )
     selection, options = selecting.selection(), reading.read_options()
@@ -73,17 +78,18 @@ def report(
     assumptions = analysing.assumptions(reading.gpus_per_node)
     if assumptions.n_nodes is None:
         assumptions = replace(assumptions, n_nodes=reading.nodes)
-    if not json:
+    if printing.as_text:
         check_writable("--output", output)
     with _opened(what, options, reading.source) as store:
         analysis = Analysis(store, assumptions, selection)
-        if json:
+        if not printing.as_text:
+            from ettr.report.document import plain
             from ettr.report.page import document
             from ettr.report.parts import PARTS
 
             with progress_bar(len(PARTS), "parts") as advance:
                 made = document(analysis, advance)
-            say_json(made)
+            printing.summary(plain(made))
         else:
             _write_page(analysis, output)
 

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from ettr.cli import options as opt
-from ettr.cli.output import say, say_json
+from ettr.cli.output import say
+from ettr.cli.printing import Printing
 
 
-def sources(json: opt.JsonOption = False) -> None:
+def sources(printing: Printing) -> None:
     """List the log formats that can be read, and how to get each."""
     from ettr.sources.registry import all_sources
 
     found = list(all_sources().values())
-    if json:
-        say_json(
-            [
-                {
-                    "name": source.name,
-                    "title": source.title,
-                    "tables": list(source.tables),
-                    "needs_timezone": source.local_time,
-                    "how_to_get": source.how_to_get,
-                }
-                for source in found
-            ]
-        )
+    if printing.listed(
+        [
+            {
+                "name": source.name,
+                "title": source.title,
+                "tables": list(source.tables),
+                "needs_timezone": source.local_time,
+                "how_to_get": source.how_to_get,
+            }
+            for source in found
+        ]
+    ):
         return
     width = max(len(source.name) for source in found)
     for source in found:

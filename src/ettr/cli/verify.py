@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ettr.cli import options as opt
-from ettr.cli.output import say, say_json
+from ettr.cli.output import say
+from ettr.cli.printing import Printing
 
 if TYPE_CHECKING:
     from ettr.checkpoint import BadBlock, BlockAge
@@ -35,7 +35,8 @@ def verify(
     each_block: Annotated[
         bool, typer.Option("--each-block", help="Metrics of every block, not only of slots.")
     ] = False,
-    json: opt.JsonOption = False,
+    *,
+    printing: Printing,
 ) -> None:
     """Check every record of a checkpoint and print the ages of its blocks; exit 1 if one is lost.
 
@@ -52,20 +53,18 @@ def verify(
         write_metrics(metrics, text)
     if prometheus:
         say(text.rstrip())
-    elif json:
-        say_json(
-            {
-                "root": str(root),
-                "blocks": len(checked.ages),
-                "unsaved": len(checked.ages) - len(steps),
-                "oldest_step": min(steps, default=None),
-                "newest_step": max(steps, default=None),
-                "superseded_slots": list(checked.superseded_slots),
-                "damaged": [asdict(finding) for finding in checked.damaged],
-                "lost": checked.lost,
-            }
-        )
-    else:
+    elif not printing.summary(
+        {
+            "root": str(root),
+            "blocks": len(checked.ages),
+            "unsaved": len(checked.ages) - len(steps),
+            "oldest_step": min(steps, default=None),
+            "newest_step": max(steps, default=None),
+            "superseded_slots": list(checked.superseded_slots),
+            "damaged": [asdict(finding) for finding in checked.damaged],
+            "lost": checked.lost,
+        }
+    ):
         for line in _lines(checked):
             say(line)
     if checked.lost:

@@ -7,11 +7,12 @@ that prints one of them loads neither the others nor what computes them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 
 from ettr.analysis import Analysis
 from ettr.report.cautions import lower_bound, short_logs
 from ettr.report.document import JsonValue, plain, plain_fields
+from ettr.report.rows import FlatRows, rows_of
 from ettr.report.section import Section
 from ettr.report.withheld import borne
 
@@ -175,6 +176,20 @@ def part_document(name: str, analysis: Analysis) -> JsonValue:
     """What the JSON document holds under a part's key: null where the logs bear no figure."""
     return borne(name, plain(PARTS[name].result(analysis)), analysis)
 
+
+def part_rows(name: str, analysis: Analysis) -> FlatRows:
+    """The main list of a part as rows; no rows where there is no result."""
+    value = _VALUES.get(name, PARTS[name].result)(analysis)
+    if not is_dataclass(value) or isinstance(value, type):
+        return FlatRows((), ())
+    return rows_of(value, part_document(name, analysis), PARTS[name].main)
+
+
+_VALUES: dict[str, Callable[[Analysis], object]] = {
+    "failures": lambda a: a.rates,
+    "nodes": lambda a: a.nodes,
+}
+"""The result whose list is the main one, where a part joins several."""
 
 PARTS: dict[str, ReportPart] = {
     "totals": ReportPart(lambda a: a.totals),

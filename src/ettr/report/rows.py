@@ -103,7 +103,7 @@ def lists_of(result: type) -> dict[str, type]:
     """The fields of a result that are lists of frozen dataclasses, with the type of an entry."""
     if not is_dataclass(result):
         return {}
-    hints = _hints(result)
+    hints = field_types(result)
     found: dict[str, type] = {}
     for field in fields(result):
         args = get_args(hints[field.name])
@@ -114,14 +114,23 @@ def lists_of(result: type) -> dict[str, type]:
     return found
 
 
-def _hints(of: type) -> dict[str, object]:
-    """The types of the fields; `object` where a name is imported for type checkers only."""
-    absent: dict[str, object] = {}
+def field_types(of: type, names: dict[str, object] | None = None) -> dict[str, object]:
+    """The types of the fields of a dataclass.
+
+    Args:
+        of: The dataclass.
+        names: What names mean that its module imports for type checkers only; `object` where they
+            are not among these.
+    """
+    absent = dict(names or {})
     while True:
         try:
-            return get_type_hints(of, localns=absent)
+            return dict(get_type_hints(of, localns=absent))
         except NameError as error:
-            absent[str(error.name)] = object
+            name = str(error.name)
+            if name in absent:
+                raise
+            absent[name] = object
 
 
 def summary_rows(document: JsonValue) -> FlatRows:
@@ -153,7 +162,7 @@ def _dataclass(of: type) -> type[DataclassInstance]:
 
 
 def _columns(of: type, keys: tuple[str, ...], prefix: str) -> Iterator[FlatColumn]:
-    hints = _hints(of)
+    hints = field_types(of)
     for field in fields(_dataclass(of)):
         kind = _without_none(hints[field.name])
         path = (*keys, str(field.metadata.get("json", field.name)))

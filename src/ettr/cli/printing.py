@@ -1,0 +1,108 @@
+"""How a command prints what it found: as text, as JSON, or as CSV."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from ettr.cli.groups import OptionGroup
+from ettr.cli.output import complain_of_selection, say, say_json, say_selection
+from ettr.errors import UsageError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+    from ettr.analysis.selecting import SelectionHead
+    from ettr.report.document import JsonValue
+    from ettr.report.rows import FlatRows
+    from ettr.report.section import Section
+
+ResultT = TypeVar("ResultT", bound="DataclassInstance")
+
+
+@dataclass(frozen=True, slots=True)
+class Printing(OptionGroup):
+    """Forms other than text."""
+
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False
+    csv: Annotated[bool, typer.Option("--csv", help="Print CSV instead of text.")] = False
+
+    def __post_init__(self) -> None:
+        """Accept one form at a time.
+
+        Raises:
+            UsageError: both are given.
+        """
+        if self.json and self.csv:
+            raise UsageError("--json and --csv: a command prints one form; give one of them")
+
+    @property
+    def as_text(self) -> bool:
+        """Whether text is asked for."""
+        return not (self.json or self.csv)
+
+    def show(
+        self,
+        name: str,
+        found: ResultT,
+        section: Callable[[ResultT], Section],
+        main: str = "",
+        head: SelectionHead | None = None,
+    ) -> None:
+        """Print a result as text, as a JSON document, or as CSV.
+
+        Args:
+            name: Of the document's format.
+            found: The result.
+            section: Makes text of it.
+            main: The list that is the CSV; where empty, two columns, key and value.
+            head: The selection of the store that it rests on; None where it rests on none.
+        """
+        from ettr.report.document import plain, plain_fields
+        from ettr.report.rows import rows_of, summary_rows
+        from ettr.report.text import section_text
+
+        if self.as_text:
+            if head is not None:
+                say_selection(head)
+            say(section_text(section(found)))
+            return
+        document = plain_fields(found)
+        if self.csv:
+            if head is not None:
+                complain_of_selection(head)
+            say_csv(rows_of(found, document, main) if main else summary_rows(document))
+        else:
+            selection = {} if head is None else {"selection": plain(head)}
+            say_json({"format": name, "version": 1, **selection, **document})
+
+    def summary(self, document: JsonValue) -> bool:
+        """Print a document as JSON or as two columns; False where text is asked for."""
+        from ettr.report.rows import summary_rows
+
+        if self.csv:
+            say_csv(summary_rows(document))
+        elif self.json:
+            say_json(document)
+        return not self.as_text
+
+    def listed(self, entries: Sequence[dict[str, JsonValue]]) -> bool:
+        """Print a list as JSON or with one row an entry; False where text is asked for."""
+        from ettr.report.rows import json_rows
+
+        if self.csv:
+            say_csv(json_rows(entries))
+        elif self.json:
+            say_json(list(entries))
+        return not self.as_text
+
+
+def say_csv(rows: FlatRows) -> None:
+    """Print rows as CSV to stdout."""
+    from ettr.report.csv_text import csv_text
+
+    sys.stdout.write(csv_text(rows))

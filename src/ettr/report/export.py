@@ -1,0 +1,166 @@
+"""Tables as files that other programs read: Parquet, CSV, a DuckDB file."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import pyarrow as pa
+
+from ettr.analysis import Analysis
+from ettr.analysis.derived import named_table
+from ettr.errors import UsageError
+from ettr.files import DRAFT_ENDING, written_whole
+from ettr.report.csv_text import write_header, write_rows
+from ettr.selection import Selection
+from ettr.tables import DERIVED, TABLES
+
+PLACE_OF_TABLE = "{table}"
+ENDINGS = (".parquet", ".csv", ".duckdb")
+_ROWS_AT_ONCE = 100_000
+_OF_JOBS = frozenset({"interruptions", "failures"})
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedTable:
+    """One table in a file.
+
+    Attributes:
+        table: Its name.
+        rows: How many rows it has.
+        file: Where it lies.
+        not_measured: Why no row does not mean that there was nothing; None where it does.
+    """
+
+    table: str
+    rows: int
+    file: str
+    not_measured: str | None
+
+
+def check_target(to: str, tables: Sequence[str], selection: Selection) -> tuple[str, ...]:
+    """The tables to write; where none is named, all of a store and the derived of a selection.
+
+    Raises:
+        UsageError: a stored table of a selection, an unknown table or ending, several tables for a
+            file that holds one, or a DuckDB file that is there already.
+    """
+    every = (*TABLES, *DERIVED)
+    unknown = [name for name in tables if name not in every]
+    if unknown:
+        raise UsageError(f"no table named {unknown[0]!r}; there are: {', '.join(every)}")
+    path = Path(to)
+    if path.suffix not in ENDINGS:
+        raise UsageError(f"--to {to}: give a name that ends in {', '.join(ENDINGS)}")
+    whole = [name for name in tables if name in TABLES]
+    if whole and not selection.is_everything:
+        raise UsageError(
+            f"--table {whole[0]}: a stored table is exported whole, so that --since and the like "
+            f"do not apply; leave them out, or name a derived table: {', '.join(DERIVED)}"
+        )
+    chosen = tuple(dict.fromkeys(tables)) or (every if selection.is_everything else tuple(DERIVED))
+    if path.suffix == ".duckdb":
+        if path.exists():
+            raise UsageError(
+                f"--to {to}: is there already, and may be a store; remove it or give another name"
+            )
+    elif len(chosen) > 1 and PLACE_OF_TABLE not in to:
+        raise UsageError(
+            f"--to {to}: a {path.suffix[1:]} file holds one table and {len(chosen)} are asked for; "
+            f"name one with --table, or give a name with {PLACE_OF_TABLE} in it, such as "
+            f"{path.with_name(f'{PLACE_OF_TABLE}{path.suffix}')}"
+        )
+    return chosen
+
+
+def export(analysis: Analysis, to: str, tables: Sequence[str]) -> list[ExportedTable]:
+    """Write tables to a file, or one file each; a file is written whole or not at all.
+
+    Args:
+        analysis: Of the store.
+        to: The file; a place for the table's name in it makes one file a table.
+        tables: Their names, as `check_target` gives them.
+
+    Raises:
+        OSError: a file cannot be written.
+    """
+    ending = Path(to).suffix
+    Path(to).parent.mkdir(parents=True, exist_ok=True)
+    if ending == ".duckdb":
+        counts = _write_duckdb(analysis, Path(to), tables)
+        return [_exported(analysis, name, n, to) for name, n in counts.items()]
+    done = []
+    for name in tables:
+        file = to.replace(PLACE_OF_TABLE, name)
+        with written_whole(Path(file)) as out:
+            write = _write_csv if ending == ".csv" else _write_parquet
+            done.append(_exported(analysis, name, write(analysis, name, out), file))
+    return done
+
+
+def _exported(analysis: Analysis, name: str, n_rows: int, file: str) -> ExportedTable:
+    logs = analysis.logs_read
+    reason = None
+    if name in _OF_JOBS and not logs.jobs:
+        reason = "no log holds jobs"
+    elif name == "runs" and not (logs.jobs or logs.progress):
+        reason = "no log holds jobs or progress"
+    elif name == "outages" and not logs.node_states:
+        reason = "no log holds states of nodes"
+    return ExportedTable(name, n_rows, file, reason)
+
+
+def _rows(analysis: Analysis, name: str) -> pa.Table:
+    """The rows of a table in the types of its schema, in memory: Ibis cannot stream DuckDB 2's."""
+    schema = _schema(name)
+    return named_table(analysis, name).select(*schema.names).to_pyarrow().cast(schema)
+
+
+def _schema(name: str) -> pa.Schema:
+    return (TABLES | DERIVED)[name].arrow_schema
+
+
+def _write_parquet(analysis: Analysis, name: str, out: BinaryIO) -> int:
+    import pyarrow.parquet as pq
+
+    rows = _rows(analysis, name)
+    pq.write_table(rows, out, compression="zstd")
+    n_rows: int = rows.num_rows
+    return n_rows
+
+
+def _write_csv(analysis: Analysis, name: str, out: BinaryIO) -> int:
+    rows = _rows(analysis, name)
+    text = io.TextIOWrapper(out, encoding="utf-8", newline="")
+    write_header(text, rows.column_names)
+    for batch in rows.to_batches(_ROWS_AT_ONCE):
+        columns = [batch.column(place).to_pylist() for place in range(batch.num_columns)]
+        write_rows(text, zip(*columns, strict=True))
+    text.detach()
+    n_rows: int = rows.num_rows
+    return n_rows
+
+
+def _write_duckdb(analysis: Analysis, path: Path, tables: Sequence[str]) -> dict[str, int]:
+    import duckdb
+
+    draft = path.with_name(f".{os.urandom(8).hex()}{DRAFT_ENDING}")
+    counts = {}
+    try:
+        with closing(duckdb.connect(str(draft))) as database:
+            for name in tables:
+                rows = _rows(analysis, name)
+                database.register("rows_of_a_table", rows)
+                database.execute(f'CREATE TABLE "{name}" AS SELECT * FROM rows_of_a_table')  # noqa: S608 - of ours
+                database.unregister("rows_of_a_table")
+                counts[name] = rows.num_rows
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+    return counts
