@@ -9,7 +9,8 @@ import typer
 from ettr.cli import options as opt
 from ettr.cli.groups import Only
 from ettr.cli.metrics import CAUSES
-from ettr.cli.output import say, say_json, say_selection
+from ettr.cli.output import complain_of_selection, say, say_json, say_selection
+from ettr.cli.printing import Printing, say_csv
 from ettr.cli.selecting import Selecting
 
 
@@ -22,7 +23,7 @@ def node(
     *,
     selecting: Selecting,
     metric: Annotated[opt.MetricOptions, Only(*CAUSES, "confidence", "fleet_nodes")],
-    json: opt.JsonOption = False,
+    printing: Printing,
 ) -> None:
     """Show a node: failures against expected ones, outages, XIDs, repairs, its rack and switch.
 
@@ -33,7 +34,8 @@ def node(
     from ettr.analysis.node_history import node_history
     from ettr.report.document import plain_fields
     from ettr.report.head import with_selection
-    from ettr.report.parts import part_document
+    from ettr.report.parts import part_document, part_rows
+    from ettr.report.rows import summary_rows
     from ettr.report.sections.node_records import node_section, records_section
     from ettr.report.text import section_text
     from ettr.store import open_store
@@ -41,7 +43,12 @@ def node(
     with open_store(store) as opened:
         analysis = Analysis(opened, metric.assumptions(None), selecting.selection())
         history = None if name is None else node_history(analysis, name)
-        if json:
+        if printing.csv:
+            complain_of_selection(analysis.selection_head)
+            rows = part_rows("node_records", analysis)
+            say_csv(rows if history is None else summary_rows(plain_fields(history)))
+            return
+        if printing.json:
             part = (
                 part_document("node_records", analysis)
                 if history is None

@@ -74,8 +74,10 @@ def _parts() -> dict[str, tuple[object, dict[str, object]]]:
     from ettr.metrics.instants import Period
     from ettr.metrics.logs_read import LogsRead
     from ettr.metrics.mttf import MttfBySize
+    from ettr.metrics.node_records import NodeRecords
     from ettr.metrics.quality import DataQuality
     from ettr.metrics.rates import RatesBySymptom
+    from ettr.metrics.recovery_times import SymptomTimes
     from ettr.metrics.runs import JobRuns
     from ettr.metrics.sizes import SizeMix
     from ettr.metrics.status import StatusMix
@@ -113,6 +115,7 @@ def _parts() -> dict[str, tuple[object, dict[str, object]]]:
         "projection": (ScaleProjection | None, {}),
         "planning": (CheckpointAdvice | None, {}),
         "nodes": (Availability, {"faults": FleetFaults | None}),
+        "node_records": (NodeRecords, {"recovery_times": tuple[SymptomTimes, ...]}),
         "incidents": (IncidentLedger | None, {}),
         "status": (StatusMix, {}),
         "sizes": (SizeMix, {}),

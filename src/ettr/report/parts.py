@@ -188,6 +188,7 @@ def part_rows(name: str, analysis: Analysis) -> FlatRows:
 _VALUES: dict[str, Callable[[Analysis], object]] = {
     "failures": lambda a: a.rates,
     "nodes": lambda a: a.nodes,
+    "node_records": lambda a: a.node_records,
 }
 """The result whose list is the main one, where a part joins several."""
 
@@ -232,7 +233,8 @@ PARTS: dict[str, ReportPart] = {
         lambda a: {**plain_fields(a.nodes), "faults": a.faults}, _nodes, "by_reason"
     ),
     "node_records": ReportPart(
-        lambda a: {**plain_fields(a.node_records), "recovery_times": a.recovery_times}
+        lambda a: {**plain_fields(a.node_records), "recovery_times": a.recovery_times},
+        main="nodes",
     ),
     "incidents": ReportPart(lambda a: a.incidents, _incidents),
     "status": ReportPart(lambda a: a.status, _of_jobs("status", "How jobs end", _status), "states"),
