@@ -308,27 +308,47 @@ def best_levels(
 ) -> tuple[float, float]:
     """The interval between two bounds with the highest ETTR, and that ETTR.
 
-    The search is over the logarithm of the interval, on a coarse grid and then by golden section.
-
     Args:
         at_interval: The run at an interval in seconds.
         lowest_s: Shortest interval to try.
         highest_s: Longest; the shortest is tried where it is longer than this.
     """
+    return best_interval(lambda at_s: levels_ettr(at_interval(at_s)), lowest_s, highest_s)
+
+
+def best_interval(
+    ettr_at: Callable[[float], float], lowest_s: float, highest_s: float
+) -> tuple[float, float]:
+    """The interval between two bounds with the highest ETTR, and that ETTR.
+
+    The search is over the logarithm of the interval, on a coarse grid and then by golden section.
+
+    Args:
+        ettr_at: ETTR by the interval in seconds.
+        lowest_s: Shortest interval to try.
+        highest_s: Longest; the shortest is tried where it is longer than this.
+    """
 
     def ettr(log_s: float) -> float:
-        return levels_ettr(at_interval(math.exp(log_s)))
+        return ettr_at(math.exp(log_s))
 
     low, high = math.log(lowest_s), math.log(max(highest_s, lowest_s))
     grid = [low + (high - low) * i / 24 for i in range(25)]
-    peak = max(range(25), key=lambda i: ettr(grid[i]))
+    at_grid = [ettr(log_s) for log_s in grid]
+    peak = max(range(25), key=at_grid.__getitem__)
     low, high = grid[max(peak - 1, 0)], grid[min(peak + 1, 24)]
     golden = (math.sqrt(5.0) - 1.0) / 2.0
+    left, right = high - golden * (high - low), low + golden * (high - low)
+    at_left, at_right = ettr(left), ettr(right)
     for _ in range(40):
-        left, right = high - golden * (high - low), low + golden * (high - low)
-        if ettr(left) >= ettr(right):
-            high = right
+        if at_left >= at_right:
+            high, right, at_right = right, left, at_left
+            left = high - golden * (high - low)
+            at_left = ettr(left)
         else:
-            low = left
-    best = max((grid[peak], (low + high) / 2.0), key=ettr)
+            low, left, at_left = left, right, at_right
+            right = low + golden * (high - low)
+            at_right = ettr(right)
+    middle = (low + high) / 2.0
+    best = middle if ettr(middle) > at_grid[peak] else grid[peak]
     return math.exp(best), ettr(best)

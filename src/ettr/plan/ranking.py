@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ettr.errors import UsageError
 from ettr.estimates import Interval
-from ettr.plan.levels import Levels, best_levels, levels_ettr
+from ettr.plan.levels import Levels, best_interval, ettr_by_interval, levels_ettr
 from ettr.plan.run import spell
 from ettr.plan.scheme_inputs import InputValue, values_of
 from ettr.plan.schemes import SCHEMES, Domain, JobShape, Scheme, Terms, terms_for
@@ -16,6 +16,7 @@ from ettr.plan.schemes.levels_of_terms import (
     levels_of,
     longest_interval_s,
     lost_by_domain_s,
+    n_light_per_durable,
 )
 from ettr.units import SECONDS_PER_DAY
 
@@ -78,8 +79,9 @@ def _ranked(scheme: Scheme, job: JobShape, per_day: FailuresPerDay) -> Ranked:
     at_estimate = {d: (rate.estimate or 0.0) / SECONDS_PER_DAY for d, rate in per_day.items()}
     at_low = {d: rate.low / SECONDS_PER_DAY for d, rate in per_day.items()}
     at_high = {d: rate.high / SECONDS_PER_DAY for d, rate in per_day.items()}
-    interval_s, ettr = best_levels(
-        lambda at_s: levels_of(terms, job, at_estimate, at_s),
+    by_interval = ettr_by_interval(levels_of(terms, job, at_estimate, terms.shortest_interval_s))
+    interval_s, ettr = best_interval(
+        lambda at_s: by_interval(at_s, n_light_per_durable(terms, at_s)),
         terms.shortest_interval_s,
         longest_interval_s(terms),
     )

@@ -5,7 +5,7 @@ site that knows them would choose; the ends of the failure rate keep it.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ettr.estimates import Interval
@@ -21,7 +21,7 @@ _NOTICED = 0.0005
 """A scheme rests on an assumption whose range moves its ETTR by so much: the last digit printed."""
 _LEVEL = 0.001
 _TRIED = (0.3, 1.0)
-_BISECTIONS = 14
+_BISECTIONS = 12
 _GOLDEN_STEPS = 12
 
 
@@ -142,17 +142,19 @@ def standing(
     usable = [one for one in ranked if one.usable]
     bands: dict[str, Interval] = {}
     rests_on: dict[str, tuple[Assumption, ...]] = {}
+    concerning: dict[str, tuple[Assumption, ...]] = {}
     for one in usable:
         name = one.scheme.name
         setting = Setting(one.scheme, job, shares)
-        bands[name], rests_on[name] = _band(setting, rate, one, assumptions)
+        concerning[name] = tuple(each for each in assumptions if _concerns(each, setting))
+        bands[name], rests_on[name] = _band(setting, rate, one, concerning[name])
     return Standing(
         usable[0].scheme.name if usable else None,
         _lead(usable),
         assumptions,
         bands,
         rests_on,
-        _turning_points(job, rate.design, shares, usable, assumptions),
+        _turning_points(job, rate.design, shares, usable, assumptions, concerning),
         tuple(one.scheme.name for one in usable if _restart_free(one, job, rate.design, shares)),
     )
 
@@ -235,7 +237,7 @@ def _band(
     """ETTR with all assumptions at their worse ends and at their better ones, rate included.
 
     The ends are chosen one after the other, each with the others already chosen: a restart costs
-    nothing until some failures take down the whole job.
+    nothing until some failures take down the whole job. All of the assumptions concern the scheme.
     """
     middle = one.ettr.estimate or 0.0
     worst = best = _End(middle, setting)
@@ -246,8 +248,6 @@ def _band(
     moves: list[tuple[float, Assumption]] = []
     # what fails decides which of the costs count
     for assumption in sorted(assumptions, key=lambda each: each.name != JOB_SHARE):
-        if not _concerns(assumption, setting):
-            continue
 
         def moved(begin: _End, of: Assumption = assumption) -> list[_End]:
             ends = (begin.setting.under(of, end) for end in {of.low, of.high} - {of.value})
@@ -292,15 +292,26 @@ class _Contest:
     def leader(self, assumption: Assumption, value: float) -> str | None:
         """The scheme with the highest ETTR of those that can be used; None where none can."""
         best, name = self.best_other
+        for scheme, ettr in self._ettrs(assumption, value):
+            if ettr > best:
+                best, name = ettr, scheme
+        return name
+
+    def against(self, first: str, assumption: Assumption, value: float) -> "_Contest":
+        """The same between one scheme and those that are ahead of it at a value."""
+        ettrs = dict(self._ettrs(assumption, value))
+        least = ettrs.get(first, -1.0)
+        kept = {name for name, ettr in ettrs.items() if name == first or ettr > least}
+        concerned = tuple(one for one in self.concerned if one[0].scheme.name in kept)
+        return replace(self, concerned=concerned)
+
+    def _ettrs(self, assumption: Assumption, value: float) -> Iterator[tuple[str, float]]:
         for setting, interval_s in self.concerned:
             at = setting.under(assumption, value)
             terms = terms_for(at.scheme, at.job)
-            if terms.obstacle is not None:
-                continue
-            ettr = _retuned(at, terms, self.per_node_day, interval_s)[1]
-            if ettr > best:
-                best, name = ettr, setting.scheme.name
-        return name
+            if terms.obstacle is None:
+                ettr = _retuned(at, terms, self.per_node_day, interval_s)[1]
+                yield setting.scheme.name, ettr
 
 
 def _turning_points(
@@ -309,13 +320,14 @@ def _turning_points(
     shares: Shares,
     usable: Sequence[Ranked],
     assumptions: Sequence[Assumption],
+    concerning: Mapping[str, tuple[Assumption, ...]],
 ) -> tuple[TurningPoint, ...]:
     if len(usable) < 2:
         return ()
     first = usable[0].scheme.name
     found = []
     for assumption in assumptions:
-        contest = _contest(job, per_node_day, shares, usable, assumption)
+        contest = _contest(job, per_node_day, shares, usable, assumption, concerning)
         for end in {assumption.low, assumption.high} - {assumption.value}:
             point = _turning_point(contest, first, assumption, end) if contest.concerned else None
             if point is not None:
@@ -329,12 +341,13 @@ def _contest(
     shares: Shares,
     usable: Sequence[Ranked],
     assumption: Assumption,
+    concerning: Mapping[str, tuple[Assumption, ...]],
 ) -> _Contest:
     concerned: list[tuple[Setting, float | None]] = []
     best_other: tuple[float, str | None] = (-1.0, None)
     for one in usable:
         setting = Setting(one.scheme, job, shares)
-        if _concerns(assumption, setting):
+        if assumption in concerning[one.scheme.name]:
             concerned.append((setting, one.interval_s))
         else:
             best_other = max(
@@ -361,6 +374,8 @@ def _turning_point(
     lost = next((share for share in tried if not holds(share)), None)
     if lost is None:
         return None
+    # who is ahead there has overtaken on the way; the others need not be asked again
+    contest = contest.against(first, assumption, value_at(lost))
     kept = max((share for share in _TRIED if share < lost), default=0.0)
     for _ in range(0 if assumption.two_valued else _BISECTIONS):
         middle = (kept + lost) / 2.0

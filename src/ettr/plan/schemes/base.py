@@ -276,10 +276,13 @@ def checked(terms: Terms, job: JobShape) -> Terms:
 
     On a job of one node the loss of the node, or of its rack, is that of the whole job.
     """
+    obstacle = terms.obstacle or _lacking(terms, job)
+    if job.n_nodes > 1 and obstacle == terms.obstacle:
+        return terms
     responses = dict(terms.responses)
     if job.n_nodes == 1:
         responses |= dict.fromkeys((Domain.NODE, Domain.RACK), responses[Domain.JOB])
-    return replace(terms, responses=responses, obstacle=terms.obstacle or _lacking(terms, job))
+    return replace(terms, responses=responses, obstacle=obstacle)
 
 
 def _lacking(terms: Terms, job: JobShape) -> str | None:
