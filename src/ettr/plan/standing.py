@@ -301,7 +301,7 @@ class _Contest:
         """The same between one scheme and those that are ahead of it at a value."""
         ettrs = dict(self._ettrs(assumption, value))
         least = ettrs.get(first, -1.0)
-        kept = {name for name, ettr in ettrs.items() if name == first or ettr > least}
+        kept = {first, *(name for name, ettr in ettrs.items() if ettr > least)}
         concerned = tuple(one for one in self.concerned if one[0].scheme.name in kept)
         return replace(self, concerned=concerned)
 
