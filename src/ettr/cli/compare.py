@@ -106,6 +106,10 @@ def compare(
         typer.Option("--all-jobs", help="Count small jobs too, not only large ones."),
         needs(Input.STORE),
     ] = False,
+    published: Annotated[
+        bool,
+        typer.Option("--published", help="One fleet against rates that others have published."),
+    ] = False,
     selecting: Annotated[Selecting, Only(*_SELECTING)],
     rating: opt.Rating,
     typed: TypedOptions,
@@ -120,6 +124,8 @@ def compare(
     numbers = [q.failures_over_node_days(text) for text in what]
     stores = [text for text, known in zip(what, numbers, strict=True) if known is None]
     _check_cut(cut, what, stores)
+    if published and (cut.options or len(what) != 1):
+        raise UsageError("--published sets one fleet against published ones; give exactly one")
     typed.check(
         {
             Input.STORE: bool(stores),
@@ -133,6 +139,14 @@ def compare(
     selection = selecting.selection()
     named = list(zip(what, numbers, strict=True))
     fleets, head = _fleets(named, cut, all_jobs, rating, selection)
+    if published:
+        from ettr.analysis.published import compare_with_published
+        from ettr.report.sections.published import published_section
+
+        (fleet,) = fleets
+        beside = compare_with_published(fleet, rating.confidence)
+        printing.show("ettr-published", beside, published_section, "published", head)
+        return
     compared = compare_fleets(fleets, rating.confidence, paired=cut.moments() is not None)
     printing.show("ettr-comparison", compared, compare_section, "fleets", head)
 
