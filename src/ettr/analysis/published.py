@@ -1,6 +1,6 @@
 """Failure rates that others have published, and a fleet against each of them.
 
-No two of them count the same: what each counts stands beside its number. Where only a rate was
+No two of them count the same: what each counts stands next to its number. Where only a rate was
 published it has no interval, since nobody outside knows how many failures are behind it.
 """
 
@@ -121,7 +121,7 @@ class AgainstPublished:
 
 @dataclass(frozen=True, slots=True)
 class PublishedComparison:
-    """A fleet beside published ones; rates per 1,000 node-days."""
+    """A fleet next to published ones; rates per 1,000 node-days."""
 
     name: str
     jobs: str

@@ -144,8 +144,8 @@ def compare(
         from ettr.report.sections.published import published_section
 
         (fleet,) = fleets
-        beside = compare_with_published(fleet, rating.confidence)
-        printing.show("ettr-published", beside, published_section, "published", head)
+        compared_with = compare_with_published(fleet, rating.confidence)
+        printing.show("ettr-published", compared_with, published_section, "published", head)
         return
     compared = compare_fleets(fleets, rating.confidence, paired=cut.moments() is not None)
     printing.show("ettr-comparison", compared, compare_section, "fleets", head)

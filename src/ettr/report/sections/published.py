@@ -1,4 +1,4 @@
-"""A fleet beside published ones."""
+"""A fleet next to published ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def published_section(found: PublishedComparison) -> Section:
     rows = [_row(one) for one in found.published]
     return Section(
         "published",
-        "Beside published fleets",
+        "Next to published fleets",
         f"{found.name} has {between(found.per_1000_node_days)} failures per 1,000 node-days "
         f"({found.failures:,} in {number(found.node_days, 5)} node-days; {found.jobs}).",
         tables=(
