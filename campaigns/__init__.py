@@ -20,6 +20,7 @@ NAMES = (
     "kills",
     "long-lines",
     "new-checks",
+    "node-kills",
     "options",
     "projections",
     "plan-inputs",

@@ -138,7 +138,16 @@ def test_a_spare_that_was_stopped_is_judged_as_soon_as_it_is_a_rank():
     assert heard.supervisor.find_hung().keys() == {"w1"}
 
 
-def test_the_store_listens_where_the_ranks_are_and_nowhere_else():
+@pytest.mark.parametrize("takes_listeners", [True, False])
+def test_the_store_listens_where_the_ranks_are_and_nowhere_else(monkeypatch, takes_listeners):
+    made = torch.distributed.TCPStore
+
+    def served(*args, use_libuv: bool, **options):
+        if use_libuv and not takes_listeners:
+            raise RuntimeError("the libuv backend takes no listen fd")
+        return made(*args, use_libuv=use_libuv, **options)
+
+    monkeypatch.setattr(torch.distributed, "TCPStore", served)
     port = Heard(1).supervisor.store.port
     socket.create_connection(("127.0.0.1", port), timeout=5.0).close()
     with pytest.raises(ConnectionRefusedError):  # another address of this machine

@@ -39,9 +39,20 @@ def serve_store(host: str) -> TCPStore:
     """
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-    listener = socket.create_server((host, 0), backlog=_BACKLOG)
-    port = listener.getsockname()[1]
-    store: TCPStore = TCPStore(
-        host, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach()
-    )
-    return store
+    def serve(*, use_libuv: bool) -> TCPStore:
+        listener = socket.create_server((host, 0), backlog=_BACKLOG)
+        port = listener.getsockname()[1]
+        store: TCPStore = TCPStore(
+            host,
+            port,
+            is_master=True,
+            wait_for_workers=False,
+            master_listen_fd=listener.detach(),
+            use_libuv=use_libuv,
+        )
+        return store
+
+    try:
+        return serve(use_libuv=True)
+    except RuntimeError:  # before torch 2.8 libuv's server takes no listener
+        return serve(use_libuv=False)
