@@ -13,7 +13,7 @@ from cli.program import EVENTS, SACCT, ettr, write_logs
 from ettr.metrics.survival import durations
 from synthetic.site import SYMPTOMS, SitePlan, SiteTruth, write_site
 
-LOGS = ("sacct.psv", "events.psv", "kernel.log", "slurmctld.log", "nodes.txt")
+LOGS = ("sacct.psv", "events.psv", "kernel.log", "slurmctld.log", "topology.conf", "nodes.txt")
 
 
 def stored(folder: Path, *files: Path) -> Path:
@@ -152,6 +152,23 @@ def test_a_selection_has_its_own_nodes_and_failures(site: tuple[Path, SiteTruth]
         assert sum(n["failures"] for n in halves) == sum(one.node == node for one in truth.failures)
     [only] = ettr("node", store, "--node", min(truth.lemons), "--json").json["nodes"]
     assert only["node"] == min(truth.lemons)
+
+
+def test_racks_of_the_topology_have_rates_that_add_up(site: tuple[Path, SiteTruth]):
+    store, truth = site
+    found = records(store)
+    # read before the inventory and after it, a node has what each of them knows
+    assert all(one["gpu_type"] and one["switch"] and one["pod"] for one in found["nodes"])
+    leaves = [one for one in found["places"] if one["kind"] == "switch"]
+    assert len(leaves) == 10
+    assert sum(one["nodes"] for one in leaves) == 160
+    assert sum(one["failures"] for one in leaves) == len(truth.failures)
+    days = sum(one["node_days"] for one in found["nodes"])
+    assert sum(one["node_days"] for one in leaves) == pytest.approx(days)
+    name = found["nodes"][0]["node"]
+    history = ettr("node", store, name, "--json").json
+    assert [one["kind"] for one in history["places"]] == ["pod", "switch"]
+    assert "switch leaf" in ettr("node", store, name).out
 
 
 def test_repairs_are_as_long_as_planted(site: tuple[Path, SiteTruth]):

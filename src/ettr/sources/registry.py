@@ -16,6 +16,7 @@ MODULES: tuple[str, ...] = (
     "slurm.events",
     "slurm.slurmctld",
     "slurm.inventory",
+    "slurm.topology",
     "slurm.jobs",
     "node_health.kernel_xid",
     "node_health.gcm",

@@ -23,8 +23,8 @@ from ettr.store.integrity import may_be_corruption, ran_short
 from ettr.tables import FILES, TABLES, Table
 
 STORE_FORMAT = "ettr-store"
-# 2: attempts hold what was requested, and a step of progress may be null. A store of version 1 is
-# read as it is; its next ingestion makes it one of version 2.
+# 2: attempts hold what was requested, nodes their switch, and a step of progress may be null. A
+# store of version 1 is read as it is; its next ingestion makes it one of version 2.
 STORE_VERSION = 2
 
 
