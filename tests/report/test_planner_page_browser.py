@@ -193,6 +193,52 @@ def test_a_slider_moves_everything_at_once(page: Any) -> None:
     assert value(page, "ettr") == pytest.approx(before["ettr"], rel=1e-9)
 
 
+def test_a_field_takes_the_exact_value_and_refuses_what_is_none(page: Any) -> None:
+    page.locator("#field-restart_s").fill("2min")
+    page.locator("#field-restart_s").press("Enter")
+    mttf_s = 86400 / (419 / 110592 * 2048)
+    interval_s = exact_interval_s(30.0, mttf_s)
+    run = PlannedRun(419 / 110592, 2048, interval_s, write_s=30.0, restart_s=120.0)
+    assert value(page, "ettr") == pytest.approx(exact_ettr(run), rel=1e-6)
+    page.locator("#field-write_s").fill("soon")
+    page.locator("#field-write_s").press("Enter")
+    assert page.locator("#field-write_s").get_attribute("aria-invalid") == "true"
+    assert value(page, "ettr") == pytest.approx(exact_ettr(run), rel=1e-6)
+
+
+def test_an_address_brings_back_both_plans(browser: Any, page: Any) -> None:
+    page.locator("#keep").click()
+    page.locator("#field-write_s").fill("5s")
+    page.locator("#field-write_s").press("Enter")
+    page.locator("#field-price").fill("2.5")
+    page.locator("#field-price").press("Enter")
+    shown = page.locator("#cost").inner_text()
+    assert page.locator("#cost-head").inner_text().split("\t")[1:] == ["this plan", "plan kept"]
+    days = [float(one) for one in page.locator("#cost").get_attribute("data-days").split()]
+    assert days[0] == pytest.approx(30.0 / value(page, "ettr"), rel=1e-6)
+    assert days[1] > days[0]
+    other = browser.new_page()
+    other.goto(page.url)
+    assert other.locator("#cost").inner_text() == shown
+    other.close()
+    page.locator("#drop").click()
+    assert page.locator("#cost-head").inner_text().split() == ["this", "plan"]
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_no_table_of_the_page_is_cut(page: Any, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 844})
+    page.locator("#keep").click()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.emulate_media(media="print")
+    page.set_viewport_size({"width": 703, "height": 1000})
+    cut = (
+        "[...document.querySelectorAll('table, canvas, .card')].filter(part => "
+        "part.getBoundingClientRect().right > document.documentElement.clientWidth + 1).length"
+    )
+    assert page.evaluate(cut) == 0
+
+
 def test_own_interval_leaves_the_best(page: Any) -> None:
     best = value(page, "ettr")
     slider = page.locator("#slider-interval_s")

@@ -11,12 +11,15 @@ from typing import Any
 
 import pytest
 
+from ettr.plan.cost import Price
 from ettr.plan.outlook import RunPlan, plan_run, typed_rate
+from ettr.plan.questions import Questions
+from ettr.plan.renewal import time_shares
 from ettr.plan.run import RunShape
 from ettr.plan.scheme_inputs import inputs_of, with_inputs
 from ettr.plan.schemes import Domain, JobShape
 from ettr.plan.state_run import run_with_state
-from ettr.report.planner_page import given
+from ettr.report.planner_page import assumed_job, given
 
 SCRIPT = """
 const cases = JSON.parse(require("fs").readFileSync(0, "utf8"));
@@ -27,6 +30,7 @@ console.log(JSON.stringify(cases.map((given) => {
   const share = forms.optimalShare(rate * s.write_s), interval = share / rate;
   return {
     interval,
+    held: forms.heldShare(rate, s.queue_s),
     ettr: forms.longRun(rate, interval, s.write_s, s.restart_s + given.load_s, s.queue_s),
     schemes: given.schemes.map((one) => {
       const obstacle = forms.obstacle(one, inner, given.host_bytes);
@@ -122,6 +126,57 @@ def test_the_head_is_equal(both: list[tuple[RunPlan, dict[str, Any]]]) -> None:
     for plan, page in both:
         assert page["interval"] == pytest.approx(plan.run.interval_s, rel=1e-6)
         assert page["ettr"] == pytest.approx(plan.ettr.estimate, rel=1e-6, abs=1e-12)
+
+
+def test_gpus_are_held_for_the_same_share(both: list[tuple[RunPlan, dict[str, Any]]]) -> None:
+    for plan, page in both:
+        if plan.ettr.estimate:
+            assert page["held"] == pytest.approx(1.0 - time_shares(plan.run).queued, rel=1e-9)
+
+
+def test_the_cost_of_a_long_run_is_the_command_s() -> None:
+    run = RunShape(2048, write_s=30.0, restart_s=600.0, queue_s=300.0, productive_s=540 * 86400.0)
+    plan = plan_run(run, typed_rate(6.5), asked=Questions(price=Price(2.5, "USD")))
+    cost = plan.answers.cost
+    assert cost is not None
+    assert plan.ettr.estimate is not None
+    share = time_shares(plan.run)
+    held = 2048 * 8 * 24 * (540 / plan.ettr.estimate) * (1.0 - share.queued)
+    # what the page shows of a long run, the command computes for one of this length
+    assert held == pytest.approx(cost.held_gpu_hours.estimate, rel=1e-3)
+    page = given(plan, assumed_job(plan))
+    assert page["state"]["days"] == 540.0
+    assert (page["state"]["price"], page["currency"]) == (2.5, "USD")
+
+
+STATES = """
+const state = { gpus: 16384, per_1000: 6.5, interval_s: 600, write_s: 30, restart_s: 120,
+  queue_s: 0, target: 0.9, days: 54, price: null, best: true, scheme: "typed write time" };
+const kept = Object.assign({}, state, { write_s: 5, price: 2.5, best: false, scheme: "a & b=c" });
+const names = [state.scheme, kept.scheme];
+console.log(JSON.stringify({
+  there: planState.fromHash("#" + planState.toHash(state, kept), state, names), state, kept,
+  wrong: planState.fromHash("#gpus=-1&write_s=x&scheme=none&queue_s=60", state, names),
+  parsed: [["restart_s", "2min"], ["restart_s", "1.5 h"], ["gpus", "16,384"], ["restart_s", "2"],
+    ["queue_s", "0"], ["per_1000", "6.5"], ["gpus", "2 min"], ["write_s", "abc"], ["write_s", ""]]
+    .map(([name, text]) => planState.parsed(name, text)),
+}));
+"""
+
+
+def test_the_address_keeps_both_plans_and_fields_take_units() -> None:
+    file = resources.files("ettr.report") / "templates" / "planner_state.js"
+    done = subprocess.run(
+        [str(node()), "-e", file.read_text("utf-8") + STATES],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    found = json.loads(done.stdout)
+    assert found["there"] == {"state": found["state"], "kept": found["kept"]}
+    assert found["wrong"] == {"state": {**found["state"], "queue_s": 60}, "kept": None}
+    assert found["parsed"] == [120, 5400, 16384, None, 0, 6.5, None, None, None]
 
 
 def test_every_scheme_is_equal(both: list[tuple[RunPlan, dict[str, Any]]]) -> None:

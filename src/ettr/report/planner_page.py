@@ -18,9 +18,12 @@ from ettr.plan.schemes import SCHEMES, Domain, JobShape, Scheme
 from ettr.plan.schemes.affine import Affine, affine_terms
 from ettr.plan.schemes.base import checked
 from ettr.report.jinja import content_policy, environment, own_file, script_json
+from ettr.units import SECONDS_PER_DAY
 from ettr.version import __version__
 
 ASSUMED_TARGET = 0.9
+ASSUMED_DAYS = 30.0
+_SCRIPTS = ("planner_forms", "planner_state", "planner")
 TYPED = "typed write time"
 
 
@@ -28,12 +31,12 @@ def planner_html(plan: RunPlan) -> str:
     """The page as HTML, its sliders at the plan's run."""
     job = plan.job or assumed_job(plan)
     style = own_file("templates/report.css", "templates/planner.css")
-    script = own_file("templates/planner_forms.js", "templates/planner.js")
+    script = own_file(*(f"templates/{name}.js" for name in _SCRIPTS))
     return (
         environment()
         .get_template("planner.html.j2")
         .render(
-            subtitle="Move a slider: MTTF, ETTR, the best interval and the target line follow.",
+            subtitle="Move a slider or type a value: everything follows.",
             notes=_notes(plan, job),
             footer=f"ettr {__version__}. Nothing is loaded from anywhere; the file can be kept.",
             given=script_json(given(plan, job)),
@@ -59,6 +62,8 @@ def given(plan: RunPlan, job: JobShape) -> dict[str, Any]:
     """What the page starts from."""
     run, band = plan.run, plan.rate.per_node_day
     shares = plan.domain_shares or {Domain.NODE.key: 1.0}
+    cost = None if plan.answers is None else plan.answers.cost
+    price = None if cost is None else cost.price
     known = band.low < band.high and math.isfinite(band.high) and band.low > 0
     return {
         "gpus_per_node": plan.gpus_per_node,
@@ -81,7 +86,12 @@ def given(plan: RunPlan, job: JobShape) -> dict[str, Any]:
             "target": plan.target or ASSUMED_TARGET,
             "best": plan.best_planned,
             "scheme": TYPED,
+            "days": run.productive_s / SECONDS_PER_DAY
+            if math.isfinite(run.productive_s)
+            else ASSUMED_DAYS,
+            "price": None if price is None else price.per_gpu_hour,
         },
+        "currency": "" if price is None else price.currency,
         "schemes": [_scheme(scheme, job, shares) for scheme in _schemes_of(plan)],
     }
 

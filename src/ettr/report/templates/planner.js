@@ -9,15 +9,9 @@
     ["restart_s", "restart time", 1, 7200, true], ["queue_s", "queue time", 1, DAY, true],
   ];
   const STEPS = 1000;
-  let state;
+  let state, kept = null;
 
-  function spell(s) {
-    if (!isFinite(s)) { return "∞"; }
-    for (const [unit, name] of [[DAY, "d"], [3600, "h"], [60, "min"]]) {
-      if (s >= unit) { return +(s / unit).toPrecision(3) + " " + name; }
-    }
-    return +s.toPrecision(3) + " s";
-  }
+  const spell = planState.spell;
   const written = (name, value) => name === "gpus" ? Math.round(value).toLocaleString("en")
     : name === "per_1000" ? String(+value.toPrecision(3)) : spell(value);
   const scheme = (s) => given.schemes.find((one) => one.name === s.scheme) || null;
@@ -79,6 +73,7 @@
     const gap = now - state.target;
     put("target-state", gap >= 0 ? "reached" : "missed", gap,
       (gap >= 0 ? "by " : "short by ") + Math.abs(gap).toFixed(4) + " of " + state.target.toFixed(3));
+    showCost();
     const rows = [["per_1000", "failures per 1,000 node-days"], ["write_s", "write time"], ["restart_s", "restart time"], ["queue_s", "queue time"]];
     byId("needs").replaceChildren(...rows.filter(([name]) => name !== "write_s" || !scheme(state)).map(([name, words]) => {
       const most = atMost(state, name), row = document.createElement("tr");
@@ -93,6 +88,53 @@
       row.dataset.value = most === null ? "" : String(most);
       return row;
     }));
+  }
+
+  // wall clock, GPU-hours and money of a plan in the long run; null where they cannot be known
+  function cost(s) {
+    const share = ettr(s);
+    if (!(share > 0) || forbidden(s)) { return { ettr: share, days: null, held: null, lost: null }; }
+    const days = s.days / share, gpus = nodes(s) * given.gpus_per_node;
+    // how often a scheme waits in the queue depends on the kind of failure
+    const held = scheme(s) && s.queue_s > 0 ? null : gpus * 24 * days * (scheme(s) ? 1 : forms.heldShare(rate(s), s.queue_s));
+    return { ettr: share, days, held, lost: held === null ? null : held - gpus * 24 * s.days };
+  }
+  const count = (value) => value === null ? "–" : Math.round(value).toLocaleString("en");
+  const money = (hours, s) => hours === null || s.price === null ? "–"
+    : count(hours * s.price) + (given.currency ? " " + given.currency : "");
+
+  function showCost() {
+    const plans = kept ? [state, kept] : [state], costs = plans.map(cost);
+    const rows = [
+      ["scheme", plans.map((s) => s.scheme)],
+      ["GPUs", plans.map((s) => count(s.gpus))],
+      ["failures per 1,000 node-days", plans.map((s) => written("per_1000", s.per_1000))],
+      ["checkpoint every", plans.map((s) => spell(interval(s)))],
+      ["write, restart, queue", plans.map((s) => [s.write_s, s.restart_s, s.queue_s].map(spell).join(", "))],
+      ["MTTF", plans.map((s) => spell(1 / rate(s)))],
+      ["ETTR", costs.map((one) => one.ettr.toFixed(4))],
+      ["productive days", plans.map((s) => String(s.days))],
+      ["wall-clock days", costs.map((one) => one.days === null ? "–" : one.days.toFixed(2))],
+      ["GPU-hours", costs.map((one) => count(one.held))],
+      ["of them lost", costs.map((one) => count(one.lost))],
+      ["money", costs.map((one, i) => money(one.held, plans[i]))],
+      ["of it lost", costs.map((one, i) => money(one.lost, plans[i]))],
+    ];
+    byId("cost-head").replaceChildren(...["", "this plan"].concat(kept ? ["plan kept"] : []).map((text, i) => cellOf("th", text, i > 0)));
+    byId("cost").replaceChildren(...rows.map(([name, values]) => {
+      const row = document.createElement("tr");
+      row.dataset.name = name;
+      row.append(cellOf("td", name, false), ...values.map((text) => cellOf("td", text, true)));
+      return row;
+    }));
+    byId("cost").dataset.days = costs.map((one) => one.days).join(" ");
+    byId("cost").dataset.held = costs.map((one) => one.held).join(" ");
+  }
+  function cellOf(kind, text, number) {
+    const cell = document.createElement(kind);
+    cell.textContent = text;
+    if (number) { cell.className = "n"; }
+    return cell;
   }
 
   const mix = (a, b, t) => a.map((v, i) => Math.round(v + (b[i] - v) * t));
@@ -219,10 +261,11 @@
   }
 
   // why the scheme cannot be used at this size; null where it can, or none is chosen
-  function obstacle() {
-    const one = scheme(state);
-    return one && forms.obstacle(one, inner(state), given.host_bytes);
+  function forbidden(s) {
+    const one = scheme(s);
+    return one && forms.obstacle(one, inner(s), given.host_bytes);
   }
+  const obstacle = () => forbidden(state);
 
   function showScheme() {
     const one = scheme(state), why = obstacle();
@@ -235,13 +278,20 @@
   function show() {
     for (const [name] of SLIDERS) {
       const value = name === "interval_s" ? interval(state) : state[name];
-      byId("shown-" + name).textContent = written(name, value);
+      field(name).value = written(name, value);
+      field(name).removeAttribute("aria-invalid");
       if (name === "interval_s" && state.best) { byId("slider-interval_s").value = position(name, value); }
     }
-    byId("shown-target").textContent = state.target.toFixed(3);
+    for (const name of ["target", "days", "price"]) {
+      field(name).value = state[name] === null ? "" : String(state[name]);
+      field(name).removeAttribute("aria-invalid");
+    }
     showNumbers();
     showScheme();
     showContour();
+    const address = "#" + planState.toHash(state, kept);
+    if (address !== location.hash) { history.replaceState(null, "", address); }
+    byId("drop").hidden = kept === null;
     root.dataset.shown = String(Number(root.dataset.shown || 0) + 1);
   }
 
@@ -260,15 +310,34 @@
     return Number(raw.toPrecision(3));
   }
 
-  function slider(name, words, min, max, step) {
-    const label = document.createElement("label");
+  const field = (name) => byId("field-" + name);
+  // a field takes the exact value that a slider has no step for
+  function input(name, words, unit) {
+    const label = document.createElement("label"), text = document.createElement("span");
+    const box = document.createElement("input");
     label.className = "slider";
-    label.innerHTML = "<span></span><output></output><input type=range>";
-    label.children[0].textContent = words;
-    label.children[1].id = "shown-" + name;
-    Object.assign(label.children[2], { id: "slider-" + name, min, max, step });
+    text.textContent = words;
+    Object.assign(box, { id: "field-" + name, type: "text", inputMode: "decimal", autocomplete: "off", placeholder: unit || "" });
+    box.setAttribute("aria-label", words);
+    box.addEventListener("change", function () {
+      const value = name === "price" && !box.value.trim() ? null : planState.parsed(name, box.value);
+      if (value !== null ? !planState.allowed(name, value) : name !== "price" || box.value.trim()) {
+        box.setAttribute("aria-invalid", "true");
+        return;
+      }
+      if (name === "interval_s") { state.best = byId("best").checked = false; }
+      start(Object.assign({}, state, { [name]: name === "gpus" ? Math.round(value) : value }), kept);
+    });
+    label.append(text, box);
     byId("sliders").append(label);
-    return label.children[2];
+    return label;
+  }
+  function slider(name, words, min, max, step) {
+    const label = input(name, words), range = document.createElement("input");
+    Object.assign(range, { id: "slider-" + name, type: "range", min, max, step });
+    range.setAttribute("aria-label", words);
+    label.append(range);
+    return range;
   }
   for (const [name, words] of SLIDERS) {
     slider(name, words, 0, STEPS, "any").addEventListener("input", function (event) {
@@ -281,6 +350,8 @@
     state.target = Number(event.target.value);
     show();
   });
+  input("days", "productive days", "days");
+  input("price", "price of a GPU-hour" + (given.currency ? ", " + given.currency : ""), "none");
   byId("best").addEventListener("change", function () {
     state.interval_s = interval(state);
     state.best = byId("best").checked;
@@ -295,8 +366,9 @@
   });
   byId("axis").addEventListener("change", show);
 
-  function start(from) {
+  function start(from, next) {
     state = Object.assign({}, from);
+    kept = next || null;
     for (const [name] of SLIDERS) { byId("slider-" + name).value = position(name, state[name]); }
     byId("slider-target").value = state.target;
     byId("best").checked = state.best;
@@ -304,6 +376,8 @@
     show();
   }
   byId("reset").addEventListener("click", () => start(given.state));
+  byId("keep").addEventListener("click", () => start(state, Object.assign({}, state)));
+  byId("drop").addEventListener("click", () => start(state));
   byId("theme").addEventListener("click", function () {
     const dark = root.dataset.theme ? root.dataset.theme === "dark"
       : window.matchMedia("(prefers-color-scheme: dark)").matches;
@@ -314,5 +388,11 @@
   window.addEventListener("resize", showContour);
   // exact values may be set from outside, as a slider has steps
   root.addEventListener("plan", (event) => start(Object.assign({}, given.state, event.detail)));
-  start(given.state);
+  const names = ["typed write time", ...given.schemes.map((one) => one.name)];
+  function follow() {
+    const there = planState.fromHash(location.hash, given.state, names);
+    start(there.state, there.kept);
+  }
+  window.addEventListener("hashchange", follow);
+  follow();
 })();

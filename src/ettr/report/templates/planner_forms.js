@@ -170,5 +170,8 @@ const forms = (function () {
       ? "it needs " + (needs / 1e9).toPrecision(3) + " GB of a node's memory; use more nodes" : null;
   }
 
-  return { longRun, optimalShare, paper, levels, schemeLevels, schemeBest, affine, obstacle };
+  // share of the wall clock in which GPUs are held: each failure of the time held waits once
+  const heldShare = (rate, queue) => 1 / (1 + rate * queue);
+
+  return { longRun, heldShare, optimalShare, paper, levels, schemeLevels, schemeBest, affine, obstacle };
 })();
