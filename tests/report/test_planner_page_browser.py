@@ -198,7 +198,13 @@ def test_a_field_takes_the_exact_value_and_refuses_what_is_none(page: Any) -> No
     page.locator("#field-restart_s").press("Enter")
     mttf_s = 86400 / (419 / 110592 * 2048)
     interval_s = exact_interval_s(30.0, mttf_s)
-    run = PlannedRun(419 / 110592, 2048, interval_s, write_s=30.0, restart_s=120.0)
+    run = PlannedRun(
+        failures_per_node_day=419 / 110592,
+        n_nodes=2048,
+        interval_s=interval_s,
+        write_s=30.0,
+        restart_s=120.0,
+    )
     assert value(page, "ettr") == pytest.approx(exact_ettr(run), rel=1e-6)
     page.locator("#field-write_s").fill("soon")
     page.locator("#field-write_s").press("Enter")
