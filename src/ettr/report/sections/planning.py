@@ -57,7 +57,7 @@ def _table(advice: CheckpointAdvice) -> TextTable:
                 ratio(one.ettr_at_hourly),
                 number(one.gpu_hours_gained),
             )
-            for one in advice.sizes
+            for one in sorted(advice.sizes, key=lambda one: one.n_nodes)
         ),
         frozenset(range(1, 8)),
     )

@@ -56,7 +56,7 @@ def _whole_lines(origin: Origin) -> Iterator[tuple[int, str]]:
 
 
 @dataclass(slots=True)
-class _Node:
+class _PlacedNode:
     """Where one node is, and the line that says it first."""
 
     line: int
@@ -69,7 +69,7 @@ class _Places:
 
     def __init__(self, rows: LogRows) -> None:
         self._rows, self._expand = rows, NodeLists()
-        self._nodes: dict[str, _Node] = {}
+        self._nodes: dict[str, _PlacedNode] = {}
         self._above: dict[str, list[str]] = defaultdict(list)
         self._lines: list[int] = []
 
@@ -100,7 +100,7 @@ class _Places:
         if below:
             return  # the nodes that `scontrol` lists with it are those of the switches below
         for name in nodes:
-            node = self._nodes.setdefault(name, _Node(number))
+            node = self._nodes.setdefault(name, _PlacedNode(number))
             if "switchname" in keys:
                 node.switch = keys["switchname"]
             else:
