@@ -20,7 +20,7 @@ def logs(*, days: float, node_days: float, attempts: int = 1, faults: float | No
     start = datetime(2026, 1, 1, tzinfo=UTC)
     return SimpleNamespace(
         period=SimpleNamespace(start=start, end=start + timedelta(days=days), days=days),
-        totals=SimpleNamespace(attempts=attempts),
+        logs_read=SimpleNamespace(jobs=attempts > 0),
         rates=SimpleNamespace(all_jobs=SimpleNamespace(node_days=node_days)),
         faults=None
         if faults is None
