@@ -63,7 +63,9 @@ def test_the_example_says_so_at_the_top_and_at_the_rate(tmp_path: Path):
     done = ettr("report", *files, "--timezone", "UTC", "-o", page)
     assert done.code == 0, done.err
     assert done.out.index("The logs span") < done.out.index("Failures per 1,000 node-days")
-    assert "node-days of runtime; extrapolated, see above" in " ".join(done.out.split())
+    card = " ".join(done.out.split()).partition("Failures per 1,000 node-days")[2]
+    assert "node-days of runtime; a lower bound: no logs arrived from some nodes" in card
+    assert "; extrapolated, see above" in card
     html = page.read_text("utf-8")
     assert html.index('class="caution"') < html.index('class="card"')
     assert ettr("ingest", store, *files, "--timezone", "UTC").code == 0

@@ -203,7 +203,7 @@ def _bound(analysis: Analysis) -> str:
     if analysis.logs_read.failures_are_lower_bound:
         return "; a lower bound: no logs of nodes"
     if lower_bound(analysis):
-        return "; a lower bound: logs of nodes did not arrive from all of them all the time"
+        return "; a lower bound: no logs arrived from some nodes on which jobs ended FAILED"
     return ""
 
 
