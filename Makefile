@@ -23,9 +23,9 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 
 # torch first and by its exact version, so that no other requirement chooses another. Which build it
 # is, with CUDA or without, is what pip's index has: nothing here needs CUDA
-setup-all: setup ## the environment with the extras: torch, torchft, Spark, PostgreSQL
+setup-all: setup ## the environment with the extras: torch, trainers, torchft, Spark, PostgreSQL
 	$(PIP) install --constraint constraints.txt torch==2.13.0
-	$(PIP) install --constraint constraints.txt --editable '.[dev,torch,torchft,spark,postgres]'
+	$(PIP) install --constraint constraints.txt --editable '.[dev,dev-torch,torch,torchft,adapters,spark,postgres]'
 
 report: setup ## a report of the bundled example, in out/report.html
 	$(BIN)/ettr report examples/slurm/* --timezone UTC --output $(OUT)/report.html

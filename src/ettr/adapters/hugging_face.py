@@ -1,0 +1,181 @@
+"""A running checkpoint and a progress record for `transformers.Trainer`.
+
+    saver = TrainerCheckpoint("/local/ckpt", run="gpt", progress="progress.jsonl")
+    saver.train(trainer)        # instead of trainer.train(): resumes, or begins
+
+Epochs, batches that were used, and logs go on by the Trainer's own way of resuming. It reads them
+from a folder `checkpoint-N`; here it is given a folder with its state only, and what it would load
+from further files there (weights, moments, scheduler, random states) comes from the running
+checkpoint.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from transformers import Trainer, TrainerCallback
+from transformers.trainer_callback import ExportableState, TrainerState
+from transformers.trainer_utils import TrainOutput
+
+from ettr.adapters.loop import CheckpointedRun, rank_of_process
+from ettr.checkpoint import CheckpointError, RandomStates, saved_objects
+from ettr.errors import UsageError
+
+_LOADERS = ("_load_from_checkpoint", "_load_optimizer_and_scheduler", "_load_scaler")
+_LOADS_RANDOM_STATES = "_load_rng_state"
+_STATE_FILE = "trainer_state.json"
+_POSITION = "trainer"
+
+
+class _OtherStepError(Exception):
+    """The checkpoint was resumed at another step than the Trainer was."""
+
+
+class _Position:
+    """The Trainer's state as JSON: steps, epochs, logs, and states of other callbacks."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self.trainer = trainer
+        self.restored: str | None = None
+
+    def state_dict(self) -> dict[str, str]:
+        state: TrainerState = self.trainer.state
+        for callback in self.trainer.callback_handler.callbacks:
+            if isinstance(callback, ExportableState):
+                state.stateful_callbacks[type(callback).__name__] = callback.state()
+        return {"state": json.dumps(dataclasses.asdict(state))}
+
+    def load_state_dict(self, state: Mapping[str, str]) -> None:
+        self.restored = state["state"]
+
+
+class TrainerCheckpoint(TrainerCallback):  # type: ignore[misc]
+    """Saves and records a Trainer's run; `train` resumes it.
+
+    Args:
+        root: folder of the running checkpoint.
+        run: name of the run, the same over restarts.
+        progress: file of the progress record; None: nothing is recorded.
+        options: of `CheckpointedRun` and `RunningCheckpoint`.
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        *,
+        run: str,
+        progress: str | os.PathLike[str] | None = None,
+        **options: Any,
+    ) -> None:
+        self._root, self._options = root, {"run": run, "progress": progress, **options}
+        self._run: CheckpointedRun | None = None
+        self._trainer: Trainer | None = None
+        self._position: str | None = None
+        self._random = RandomStates()
+        self._resumed_random: dict[str, Any] = {}
+
+    def train(self, trainer: Trainer) -> TrainOutput:
+        """Train from the newest complete step of the checkpoint, or from the beginning.
+
+        Raises:
+            UsageError: this version of transformers resumes in another way.
+            CheckpointError: there is something, and it cannot be resumed from.
+        """
+        if lacking := [n for n in (*_LOADERS, _LOADS_RANDOM_STATES) if not hasattr(trainer, n)]:
+            raise UsageError(
+                f"transformers.Trainer has no {', '.join(lacking)}: this version resumes in a way "
+                f"that is not known here; versions 5.23 and near to it are"
+            )
+        self._trainer, self._position = trainer, self._saved_position()
+        if self not in trainer.callback_handler.callbacks:
+            trainer.add_callback(self)
+        while True:
+            try:
+                with _resuming(trainer, self._position, self._load_random) as folder:
+                    return trainer.train(resume_from_checkpoint=folder)
+            except _OtherStepError:
+                continue  # `_position` is now that of the step which was restored
+            finally:
+                if self._run is not None:
+                    self._run.close()
+
+    def on_train_begin(self, args: Any, state: TrainerState, control: Any, **live: Any) -> None:
+        """Everything is built: restore it, or begin."""
+        if self._trainer is None:
+            raise UsageError("TrainerCheckpoint: call saver.train(trainer), which resumes")
+        position = _Position(self._trainer)
+        parts = {
+            "model": live["model"],
+            "optimizer": getattr(live["optimizer"], "optimizer", live["optimizer"]),
+            "lrs": live["lr_scheduler"],
+            _POSITION: position,
+            "random": self._random,
+        }
+        scaler = getattr(self._trainer.accelerator, "scaler", None)
+        self._run = CheckpointedRun(
+            self._root, {**parts, "scaler": scaler} if scaler else parts, **self._options
+        )
+        start = self._run.begin()
+        self._resumed_random = self._random.state_dict()
+        if _on_any_rank(start.step != state.global_step):
+            self._position = position.restored
+            raise _OtherStepError
+
+    def on_step_end(self, args: Any, state: TrainerState, control: Any, **live: Any) -> None:
+        """An update was made."""
+        if self._run is not None:
+            self._run.done(state.global_step)
+
+    def on_train_end(self, args: Any, state: TrainerState, control: Any, **live: Any) -> None:
+        """Training is over."""
+        if self._run is not None:
+            self._run.end(state.global_step)
+
+    def _saved_position(self) -> str | None:
+        slot = self._options.get("slot")
+        try:
+            saved = saved_objects(self._root, slot=rank_of_process() if slot is None else slot)
+        except CheckpointError:
+            return None  # nothing there, or nothing to be read: `begin` says which
+        position: str | None = saved[_POSITION].values["state"] if _POSITION in saved else None
+        return position
+
+    def _load_random(self, *_checkpoint: object) -> None:
+        self._random.load_state_dict(self._resumed_random)
+
+
+@contextmanager
+def _resuming(trainer: Trainer, position: str | None, load_random: Any) -> Iterator[str | None]:
+    """A folder for the Trainer to resume from; None: it begins."""
+    if position is None or json.loads(position)["global_step"] == 0:
+        yield None
+        return
+    for name in _LOADERS:
+        setattr(trainer, name, lambda *_args, **_options: None)
+    setattr(trainer, _LOADS_RANDOM_STATES, load_random)
+    try:
+        with tempfile.TemporaryDirectory(prefix="ettr-trainer-") as folder:
+            (Path(folder) / _STATE_FILE).write_text(position, encoding="utf-8")
+            yield folder
+    finally:
+        for name in (*_LOADERS, _LOADS_RANDOM_STATES):
+            delattr(trainer, name)
+
+
+def _on_any_rank(said: bool) -> bool:
+    """Whether it holds on one rank at least."""
+    if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
+        return said
+    ballot = torch.tensor([int(said)])
+    ballot = ballot.cuda() if dist.get_backend() == "nccl" else ballot
+    dist.all_reduce(ballot, op=dist.ReduceOp.MAX)
+    return bool(ballot.item())

@@ -1,0 +1,132 @@
+"""A running checkpoint and a progress record for Lightning's `Trainer`.
+
+    saver = LightningCheckpoint("/local/ckpt", run="gpt", progress="progress.jsonl")
+    trainer = Trainer(callbacks=[saver], ...)
+    trainer.fit(module)                     # resumes, or begins
+
+Lightning puts a loader back to the middle of an epoch only if it has `state_dict` (torchdata's
+`StatefulDataLoader`). With other loaders rounds are saved at the end of each epoch.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+from ettr.adapters.loop import CheckpointedRun
+from ettr.checkpoint import RandomStates
+from ettr.errors import UsageError
+
+try:
+    from lightning.pytorch import Callback, LightningModule, Trainer
+except ImportError:  # the same under its older name
+    from pytorch_lightning import Callback, LightningModule, Trainer
+
+
+class _Loops:
+    """Where Lightning is: epochs, batches, optimizer steps, and loaders that can say it."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self.trainer = trainer
+
+    def state_dict(self) -> dict[str, Any]:
+        return dict(self.trainer.fit_loop.state_dict())
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.trainer.fit_loop.load_state_dict(dict(state))
+
+
+class LightningCheckpoint(Callback):  # type: ignore[misc]
+    """Resumes, saves and records `Trainer.fit`.
+
+    Args:
+        root: folder of the running checkpoint.
+        run: name of the run, the same over restarts.
+        progress: file of the progress record; None: nothing is recorded.
+        options: of `CheckpointedRun` and `RunningCheckpoint`.
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        *,
+        run: str,
+        progress: str | os.PathLike[str] | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        self._root, self._options = root, {"run": run, "progress": progress, **options}
+        self._run: CheckpointedRun | None = None
+        self._in_epochs = True
+        self._last_step = 0
+        self._random = RandomStates()
+        self._resumed_random: dict[str, Any] | None = None
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Everything but the loaders is built: restore it, or begin."""
+        if trainer.ckpt_path:
+            raise UsageError(
+                f"fit: ckpt_path={str(trainer.ckpt_path)!r} and a running checkpoint were given; "
+                f"give one of them to resume from"
+            )
+        every = self._options.get("every_steps", 10)
+        state: dict[str, object] = {"model": pl_module}
+        state |= {f"optimizer{i}": one for i, one in enumerate(trainer.optimizers)}
+        configs = trainer.lr_scheduler_configs
+        state |= {f"lrs{i}": config.scheduler for i, config in enumerate(configs)}
+        scaler = getattr(trainer.precision_plugin, "scaler", None)
+        state |= {"scaler": scaler} if scaler is not None else {}
+        state |= {"loops": _Loops(trainer), "random": self._random}
+        # A round is due whenever `done` is called: which steps those are is decided here.
+        options = {**self._options, "every_steps": 1, "slot": trainer.global_rank}
+        self._run, self._every_steps = CheckpointedRun(self._root, state, **options), every
+        start = self._run.begin()
+        self._last_step = start.step
+        self._resumed_random = self._random.state_dict() if start.resumed else None
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """The loaders are there: whether they can be put back to the middle of an epoch."""
+        loaders = trainer.fit_loop._combined_loader.flattened
+        plain = [type(one).__name__ for one in loaders if not hasattr(one, "state_dict")]
+        self._in_epochs = not plain
+        if plain:
+            warnings.warn(
+                f"{', '.join(plain)}: has no state_dict, so the checkpoint is saved at the end of "
+                f"each epoch only; give a torchdata.stateful_dataloader.StatefulDataLoader",
+                stacklevel=2,
+            )
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Before the loaders draw their seeds: the random states of the end of an epoch."""
+        if self._resumed_random is not None:
+            self._random.load_state_dict(self._resumed_random)
+
+    def on_train_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: object, batch_idx: int
+    ) -> None:
+        """In the middle of an epoch loaders have drawn their seeds once more."""
+        if self._resumed_random is not None and batch_idx > 0:
+            self._random.load_state_dict(self._resumed_random)
+        self._resumed_random = None
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, *batch: object
+    ) -> None:
+        """A batch was used; an update was made unless gradients are accumulated."""
+        step = trainer.global_step
+        if self._run is not None and step != self._last_step:
+            self._last_step = step
+            due = step % self._every_steps == 0 if self._in_epochs else trainer.is_last_batch
+            self._run.done(step, save=due)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Training is over."""
+        if self._run is not None:
+            self._run.end(trainer.global_step)
+
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Finish what is being written."""
+        if self._run is not None:
+            self._run.close()

@@ -1,0 +1,57 @@
+"""Each adapter with its real library: killed, started again, and equal to the unbroken run."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
+pytest.importorskip("torch")
+
+from ettr.progress import goodput_of_file  # noqa: E402
+
+STEPS, DIES_AT = 24, 17
+NEEDED = {
+    "plain": ("torchdata",),
+    "torchtitan": ("torchdata",),
+    "hugging-face": ("transformers", "accelerate"),
+    "lightning": ("lightning", "torchdata"),
+    "lightning-plain-loader": ("lightning", "torchdata"),
+}
+
+
+def run(name: str, out: Path, *, die_at: int = 0, seed: int = 0) -> None:
+    """A script of `framework_scripts` in a process of its own, forked from one with its imports."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torch", "adapters.framework_scripts"])
+    from adapters import framework_scripts
+
+    words = [name, "--out", str(out), "--steps", str(STEPS)]
+    words += ["--die-at", str(die_at), "--seed", str(seed)]
+    process = context.Process(target=framework_scripts.main, args=(words,))
+    process.start()
+    process.join(300)
+    assert process.exitcode == (-signal.SIGKILL if die_at else 0)
+
+
+@pytest.mark.parametrize("name", NEEDED)
+def test_a_killed_run_goes_on_and_ends_as_the_unbroken_one(name: str, tmp_path: Path) -> None:
+    for module in NEEDED[name]:
+        pytest.importorskip(module)
+    run(name, tmp_path / "unbroken")
+    killed = tmp_path / "killed"
+    run(name, killed, die_at=DIES_AT)
+    run(name, killed, seed=5)  # the state is the checkpoint's, not the seed's
+    began, resumed = map(int, (killed / "started.txt").read_text().split())
+    assert began == 0
+    assert 0 < resumed <= DIES_AT
+    model = (tmp_path / "unbroken" / "final.safetensors").read_bytes()
+    assert (killed / "final.safetensors").read_bytes() == model
+    split = goodput_of_file(killed / "progress.jsonl")
+    assert split.redone_steps == DIES_AT - resumed
+    run(name, killed, seed=6)  # a run that is over stays as it is
+    assert (killed / "started.txt").read_text().split()[2:] in ([], [str(STEPS)])
+    assert (killed / "final.safetensors").read_bytes() == model
