@@ -25,6 +25,7 @@ NAMES = (
     "projections",
     "plan-inputs",
     "published",
+    "recipe-kills",
     "schemes",
     "spares",
     "steps",

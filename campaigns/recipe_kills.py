@@ -183,7 +183,7 @@ def row(
     steps: int = N_STEPS,
     compiler: str = "aot_eager",
 ) -> Row:
-    """`size` kills of one layout, recovered in one way, beside a job that is left alone."""
+    """`size` kills of one layout, recovered in one way, next to a job that is left alone."""
     rng = random.Random(seed)  # noqa: S311
 
     def made(name: str, kills: int) -> Job:

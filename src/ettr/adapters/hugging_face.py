@@ -171,11 +171,11 @@ def _resuming(trainer: Trainer, position: str | None, load_random: Any) -> Itera
             delattr(trainer, name)
 
 
-def _on_any_rank(said: bool) -> bool:
+def _on_any_rank(here: bool) -> bool:
     """Whether it holds on one rank at least."""
     if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
-        return said
-    ballot = torch.tensor([int(said)])
+        return here
+    ballot = torch.tensor([int(here)])
     ballot = ballot.cuda() if dist.get_backend() == "nccl" else ballot
     dist.all_reduce(ballot, op=dist.ReduceOp.MAX)
     return bool(ballot.item())
