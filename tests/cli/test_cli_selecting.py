@@ -149,3 +149,24 @@ def test_the_period_of_the_report_is_that_of_the_selection(site: Path):
     period = document["period"]
     begin, end = (datetime.fromisoformat(period[name]) for name in ("start", "end"))
     assert (end - begin).total_seconds() == 12 * 3600
+
+
+def test_failures_are_listed_with_what_they_cost_and_the_lines_behind_their_cause(site: Path):
+    listed = shown("failures", site, "--list", *NOON)
+    (one,) = listed["failures"]
+    assert {name: one[name] for name in ("time", "job_id", "user", "nodes", "node", "symptom")} == {
+        "time": "2026-03-02T12:00:00Z",
+        "job_id": "2",
+        "user": "bob",
+        "nodes": "n1",
+        "node": "n1",
+        "symptom": "gpu-unavailable",
+    }
+    assert one["lost_gpu_hours"] == pytest.approx(0.5 * 8)
+    assert (one["file"], one["line"]) == ("sacct.psv", 3)
+    places = {(line["file"], line["line"]) for line in one["evidence"]}
+    assert ("kernel.log", 1) in places
+    text = ettr("failures", site, "--list").out
+    assert "kernel.log:1 xid 79" in " ".join(text.split())
+    assert shown("failures", site, "--list", "--user", "eve")["failures"] == []
+    assert "No failures." in ettr("failures", site, "--list", "--user", "eve").out

@@ -42,6 +42,7 @@ from ettr.tables import FAILURES
 if TYPE_CHECKING:
     from ettr.analysis.checkpoint_advice import CheckpointAdvice
     from ettr.analysis.evidence import EvidenceCoverage
+    from ettr.analysis.failure_list import FailureList
     from ettr.analysis.fleet import FleetModels
     from ettr.analysis.node_names import OtherName
     from ettr.analysis.projecting import ScaleProjection
@@ -65,6 +66,13 @@ class Analysis(SharedStages):
         found = self.failures.order_by("end", "attempt_id").to_pyarrow()
         rows: list[dict[str, Any]] = found.cast(FAILURES.arrow_schema).to_pylist()
         return rows
+
+    @cached_property
+    def failure_list(self) -> FailureList:
+        """Each failure with whose it was, what it lost, and the log lines behind its cause."""
+        from ettr.analysis.failure_list import failure_list
+
+        return failure_list(self)
 
     @cached_property
     def co_occurrence(self) -> CoOccurrences:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated
 
+import typer
+
 from ettr.cli import options as opt
 from ettr.cli.groups import Only
 from ettr.cli.output import complain_of_selection, say, say_json, say_selection
@@ -26,42 +28,62 @@ def _metric(name: str, help_text: str, *options: str) -> Callable[..., None]:
         metric: opt.MetricOptions,
         printing: Printing,
     ) -> None:
-        from ettr.analysis import Analysis
-        from ettr.report.head import with_selection
-        from ettr.report.parts import PARTS, part_document, part_rows
-        from ettr.report.text import joined
-        from ettr.store import open_store
-
-        assumptions = metric.assumptions(metric.gpus_per_node)
-        with open_store(store) as opened:
-            analysis = Analysis(opened, assumptions, selecting.selection())
-            head = analysis.selection_head
-            if printing.csv:
-                complain_of_selection(head)
-                say_csv(part_rows(name, analysis))
-            elif printing.json:
-                say_json(with_selection(part_document(name, analysis), head))
-            else:
-                say_selection(analysis.selection_head)
-                say(joined(PARTS[name].sections(analysis)))
+        _print_part(name, store, selecting, metric, printing)
 
     command.__doc__ = help_text
     command.__annotations__["metric"] = Annotated[opt.MetricOptions, Only(*options)]
     return command
 
 
+def _print_part(
+    name: str, store: str, selecting: Selecting, metric: opt.MetricOptions, printing: Printing
+) -> None:
+    """Print one part of the report of a selection."""
+    from ettr.analysis import Analysis
+    from ettr.report.head import with_selection
+    from ettr.report.parts import PARTS, part_document, part_rows
+    from ettr.report.text import joined
+    from ettr.store import open_store
+
+    assumptions = metric.assumptions(metric.gpus_per_node)
+    with open_store(store) as opened:
+        analysis = Analysis(opened, assumptions, selecting.selection())
+        head = analysis.selection_head
+        if printing.csv:
+            complain_of_selection(head)
+            say_csv(part_rows(name, analysis))
+        elif printing.json:
+            say_json(with_selection(part_document(name, analysis), head))
+        else:
+            say_selection(head)
+            say(joined(PARTS[name].sections(analysis)))
+
+
 CAUSES = ("taxonomy", "believe", "window", "burst_gap", "sticky_gap", "log_tolerance")
 
 status = _metric("status", "How jobs end, by count and by the GPU time they held.", "gpus_per_node")
 sizes = _metric("sizes", "Job sizes, by count and by the GPU time they held.", "gpus_per_node")
-failures = _metric(
-    "failures",
-    "Failures per 1,000 node-days, by symptom and over time.",
-    *CAUSES,
-    "above_gpus",
-    "confidence",
-    "gpus_per_node",
-)
+
+
+def failures(
+    store: opt.StoreArgument,
+    *,
+    listed: Annotated[
+        bool,
+        typer.Option(
+            "--list", help="List each failure: when, whose, where, why, its cost and its log lines."
+        ),
+    ] = False,
+    selecting: Selecting,
+    metric: Annotated[
+        opt.MetricOptions, Only(*CAUSES, "above_gpus", "confidence", "gpus_per_node")
+    ],
+    printing: Printing,
+) -> None:
+    """Failures per 1,000 node-days, by symptom and over time; with --list one by one."""
+    _print_part("failure_list" if listed else "failures", store, selecting, metric, printing)
+
+
 mttf = _metric(
     "mttf",
     "Time to failure by job size with exact intervals, and the projected line.",

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from ettr.report.characters import harmless
+from ettr.report.characters import cut, harmless
 from ettr.report.jinja import content_policy, environment, own_file, script_json
-from ettr.report.section import Figure, Section
+from ettr.report.section import Figure, Section, TextTable
 
+LONGEST_CELL = 300
 _TEXT_KEYS = frozenset({"text", "hovertext", "name", "x", "y", "labels", "title", "ticktext"})
 
 
@@ -60,18 +61,32 @@ def render(page: Page) -> str:
     """The page as HTML."""
     figures = [figure for section in page.sections for figure in section.figures]
     style = own_file("templates/report.css")
+    paged = [one for section in page.sections for one in section.tables if one.slug and one.rows]
     scripts = (plotly(), own_file("templates/report.js")) if figures else ()
+    tables_script = own_file("templates/tables.js") if paged else Markup("")
     return (
         environment()
         .get_template("report.html.j2")
         .render(
             page=page,
-            policy=Markup(content_policy(scripts, [style])),  # noqa: S704 - of hashes only
+            policy=Markup(content_policy((*scripts, tables_script), [style])),  # noqa: S704 - of hashes only
             style=style,
             figures=script_json([_figure(figure) for figure in figures]),
             scripts=scripts,
+            tables=script_json([_table(table) for table in paged]),
+            tables_script=tables_script,
         )
     )
+
+
+def _table(table: TextTable) -> dict[str, object]:
+    """A table for the script that shows it in parts; the script sets each cell as text."""
+    return {
+        "slug": table.slug,
+        "title": table.title,
+        "numeric": sorted(table.numeric),
+        "rows": [[harmless(cut(cell, LONGEST_CELL)) for cell in row] for row in table.rows],
+    }
 
 
 def plotly() -> Markup:

@@ -68,6 +68,12 @@ def _failures(analysis: Analysis) -> tuple[Section, ...]:
     )
 
 
+def _failure_list(analysis: Analysis) -> tuple[Section, ...]:
+    from ettr.report.sections.failure_list import failure_list_section
+
+    return (failure_list_section(analysis.failure_list),)
+
+
 def _mttf(analysis: Analysis) -> tuple[Section, ...]:
     from ettr.report.sections.mttf import mttf_section, mttf_without_jobs_section
 
@@ -205,6 +211,11 @@ PARTS: dict[str, ReportPart] = {
         },
         _of_jobs("failures", "How often it fails, and why", _failures),
         "by_symptom",
+    ),
+    "failure_list": ReportPart(
+        lambda a: a.failure_list,
+        _of_jobs("failure-list", "Failures one by one", _failure_list),
+        "failures",
     ),
     "mttf": ReportPart(lambda a: a.mttf, _mttf, "classes"),
     "goodput": ReportPart(

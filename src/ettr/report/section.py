@@ -10,13 +10,17 @@ Layout = dict[str, object]
 
 @dataclass(frozen=True, slots=True)
 class TextTable:
-    """Rows of text; columns that `numeric` names by place are set flush right."""
+    """Rows of text; columns that `numeric` names by place are set flush right.
+
+    A table with a `slug` may be long: the page shows a part of it at a time, sorted and filtered.
+    """
 
     title: str
     headers: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     numeric: frozenset[int] = frozenset()
     shown_rows: int = 50
+    slug: str = ""
 
 
 @dataclass(frozen=True, slots=True)

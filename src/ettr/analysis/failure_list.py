@@ -1,0 +1,179 @@
+"""Each failure with whose it was, what it lost, and the log lines behind its cause."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import ibis
+from ibis.expr.types import Table
+
+from ettr.analysis.analysis import Analysis
+from ettr.attribution.episodes import state_id
+from ettr.metrics.instants import fetch, in_utc
+from ettr.units import SECONDS_PER_HOUR, SECONDS_PER_MINUTE
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceLine:
+    """One record of a log: `file` and `line` (1 is the first) are where it stands."""
+
+    file: str
+    line: int
+    time: datetime
+    node: str | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListedFailure:
+    """One failure.
+
+    Attributes:
+        time: When the attempt ended.
+        cluster: Of the job; likewise partition, account, user, qos and name, null where not known.
+        job_id: The job.
+        attempt_id: The attempt, to find it in `failures`.
+        state: How the scheduler says that it ended.
+        nodes: The nodes of the attempt as the log writes them; null where it names none.
+        n_nodes: How many they were.
+        n_gpus: Its GPUs; null where the log does not say.
+        node: The node blamed; null where no single one can be.
+        symptom: The leading cause.
+        domain: Hardware, system, user or unknown.
+        confidence: How sure the cause is: high, medium, low or none.
+        lost_gpu_hours: What the attempt lost, at most the cap; null where its GPUs are not known.
+        preempted_gpu_hours: What jobs lost that were preempted so that this one could restart.
+        file: The accounting's file, and
+        line: its line on which the attempt stands.
+        evidence: What speaks for the cause, the strongest first.
+    """
+
+    time: datetime
+    cluster: str
+    job_id: str
+    attempt_id: str
+    name: str | None
+    user: str | None
+    account: str | None
+    partition: str | None
+    qos: str | None
+    state: str
+    nodes: str | None
+    n_nodes: int | None
+    n_gpus: int | None
+    node: str | None
+    symptom: str
+    domain: str
+    confidence: str
+    lost_gpu_hours: float | None
+    preempted_gpu_hours: float
+    file: str
+    line: int
+    evidence: tuple[EvidenceLine, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FailureList:
+    """The failures in order of time; each loses at most `cap_min` minutes of its GPUs."""
+
+    cap_min: float
+    failures: tuple[ListedFailure, ...]
+
+
+def failure_list(analysis: Analysis) -> FailureList:
+    """The failures of the selection, each with its evidence down to file and line."""
+    rows = analysis.failure_rows
+    cap_s = analysis.assumptions.lost_cap_min * SECONDS_PER_MINUTE
+    files = _file_names(analysis.tables["files"])
+    owners = _owners(analysis, rows)
+    lines = _evidence(analysis, rows, files)
+    driven_out: dict[str, float] = defaultdict(float)
+    for link in analysis.goodput.preemption_links.links:
+        lost_s = min(link.elapsed_s, cap_s) * link.n_gpus
+        driven_out[link.failed_attempt_id] += lost_s / SECONDS_PER_HOUR
+    return FailureList(
+        analysis.assumptions.lost_cap_min,
+        tuple(
+            _listed(row, owners[row["attempt_id"]], cap_s, driven_out, files, lines) for row in rows
+        ),
+    )
+
+
+def _listed(
+    row: Mapping[str, Any],
+    owner: Mapping[str, Any],
+    cap_s: float,
+    driven_out: Mapping[str, float],
+    files: Mapping[str, str],
+    lines: Mapping[str, EvidenceLine],
+) -> ListedFailure:
+    gpus, elapsed_s = row["n_gpus"], row["elapsed_s"] or 0.0
+    ids = (row["evidence"] or "").split(",")
+    return ListedFailure(
+        time=in_utc(row["end"]),
+        **{name: row[name] for name in ("cluster", "job_id", "attempt_id", "state", "node")},
+        **{name: row[name] for name in ("symptom", "domain", "confidence", "n_nodes", "n_gpus")},
+        **{name: owner[name] for name in ("name", "user", "account", "partition", "qos")},
+        nodes=owner["node_list"],
+        lost_gpu_hours=None if gpus is None else min(elapsed_s, cap_s) * gpus / SECONDS_PER_HOUR,
+        preempted_gpu_hours=driven_out.get(row["attempt_id"], 0.0),
+        file=files.get(owner["file_id"], owner["file_id"]),
+        line=owner["line"],
+        evidence=tuple(lines[one] for one in ids if one in lines),
+    )
+
+
+def _file_names(files: Table) -> dict[str, str]:
+    rows = fetch(files, "file_id", "name").to_pylist()
+    return {row["file_id"]: row["name"] for row in rows}
+
+
+def _owners(analysis: Analysis, rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """By attempt, what the accounting says of it."""
+    asked = _ids("attempt_id", (row["attempt_id"] for row in rows))
+    attempts = analysis.tables["attempts"].semi_join(asked, "attempt_id")
+    found = fetch(
+        attempts,
+        *("attempt_id", "name", "user", "account", "partition", "qos", "node_list"),
+        *("file_id", "line"),
+    )
+    return {row["attempt_id"]: row for row in found.to_pylist()}
+
+
+def _evidence(
+    analysis: Analysis, rows: Iterable[Mapping[str, Any]], files: Mapping[str, str]
+) -> dict[str, EvidenceLine]:
+    """The records behind the failures, events and states of nodes, by id."""
+    ids = {one for row in rows for one in (row["evidence"] or "").split(",") if one}
+    asked = _ids("event_id", ids)
+    events, states = analysis.tables["events"], analysis.tables["node_states"]
+    seen = fetch(
+        events.semi_join(asked, "event_id"),
+        *("event_id", "node", "time", "check", "code", "message", "file_id", "line"),
+    ).to_pylist()
+    stated = states.mutate(event_id=state_id(states)).semi_join(asked, "event_id")
+    for row in fetch(
+        stated, "event_id", "node", "start", "state", "reason", "file_id", "line"
+    ).to_pylist():
+        seen.append(
+            {**row, "time": row["start"], "check": row["state"], "code": None}
+            | {"message": row["reason"]}
+        )
+    return {
+        row["event_id"]: EvidenceLine(
+            file=files.get(row["file_id"], row["file_id"]),
+            line=row["line"],
+            time=in_utc(row["time"]),
+            node=row["node"],
+            text=" ".join(part for part in (row["check"], row["code"], row["message"]) if part),
+        )
+        for row in seen
+    }
+
+
+def _ids(name: str, ids: Iterable[str]) -> Table:
+    return ibis.memtable({name: sorted(set(ids))}, schema={name: "string"})
