@@ -62,6 +62,7 @@ def _parts() -> dict[str, tuple[object, dict[str, object]]]:
     from ettr.analysis import Assumptions
     from ettr.analysis.checkpoint_advice import CheckpointAdvice
     from ettr.analysis.evidence import EvidenceCoverage
+    from ettr.analysis.failure_list import FailureList
     from ettr.analysis.fleet import FleetModels
     from ettr.analysis.projecting import ScaleProjection
     from ettr.analysis.selecting import SelectionHead
@@ -99,6 +100,7 @@ def _parts() -> dict[str, tuple[object, dict[str, object]]]:
                 "rows": FAILURES,
             },
         ),
+        "failure_list": (FailureList, {}),
         "mttf": (MttfBySize, {}),
         "goodput": (LostGoodput, {}),
         "runs": (JobRuns, {}),
