@@ -87,9 +87,9 @@ def test_what_a_store_cannot_use_is_refused(words: tuple[str, ...], says: str, s
         ("status", "--window"),
         ("sizes", "--confidence"),
         ("status", "--run-id"),
-        ("failures", "--checkpoint-min"),
+        ("failures", "--interval"),
         ("runs", "--above-gpus"),
-        ("nodes", "--checkpoint-min"),
+        ("nodes", "--interval"),
         ("goodput", "--above-gpus"),
     ],
 )

@@ -73,7 +73,7 @@ def test_runs_too_short_to_say_are_counted_once(tmp_path: Path):
 def test_a_known_checkpoint_interval_moves_what_a_failure_can_lose(one_run: Path):
     """One failure of 16 GPUs after 23 h loses half of the interval."""
     assert shown("goodput", one_run)["first_order_gpu_hours"] == pytest.approx(8.0)
-    known = shown("goodput", one_run, "--checkpoint-min", 20)
+    known = shown("goodput", one_run, "--interval", "20min")
     assert known["cap_min"] == 10.0
     assert known["first_order_gpu_hours"] == pytest.approx(16 / 6)
 
@@ -86,11 +86,11 @@ def test_a_run_that_writes_a_third_of_its_time_lies_in_the_band_of_its_own_times
     )
     (usual,) = shown("runs", store)["runs"]
     assert usual["ettr_ratio"]["low"] > 0.9
-    assert "--save-min" in ettr("runs", store).out
-    times = ("--checkpoint-min", 15, "--save-min", 5)
+    assert "--write" in ettr("runs", store).out
+    times = ("--interval", "15min", "--write", "5min")
     (known,) = shown("runs", store, *times)["runs"]
     assert known["ettr_ratio"]["low"] == pytest.approx((96 - 0.25) / 96 * 2 / 3)
     assert known["ettr_ratio"]["high"] == pytest.approx((96 - 1 / 60) / 96 * 2 / 3)
-    refused = ettr("runs", store, "--checkpoint-min", 15, "--save-min", 15)
+    refused = ettr("runs", store, "--interval", "15min", "--write", "15min")
     assert refused.code == 2
     assert "above the save time" in " ".join(refused.err.split())

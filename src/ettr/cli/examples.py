@@ -20,7 +20,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "sizes": ("ettr sizes site",),
     "failures": ("ettr failures site", "ettr failures site --above-gpus 256 --confidence 0.95"),
     "mttf": ("ettr mttf site --json",),
-    "runs": ("ettr runs site", "ettr runs site --checkpoint-min 30"),
+    "runs": ("ettr runs site", "ettr runs site --interval 30min"),
     "goodput": ("ettr goodput site",),
     "nodes": ("ettr nodes site",),
     "node": ("ettr node site", "ettr node site node2"),

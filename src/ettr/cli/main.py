@@ -14,7 +14,7 @@ import typer
 
 from ettr.cli.groups import flattened
 from ettr.cli.help import PanelGroup, PlainCommand
-from ettr.cli.limits import check_words
+from ettr.cli.limits import check_withdrawn, check_words
 from ettr.cli.output import complain, complain_of_use
 from ettr.errors import EttrError
 from ettr.version import __version__
@@ -105,6 +105,7 @@ def main() -> None:
     """Run the command line and exit with its status."""
     try:
         check_words(sys.argv[1:])
+        check_withdrawn(sys.argv[1:])
         # outside standalone mode an exit comes back as its status
         app = build_app(_named(sys.argv[1:]))
         status = app(prog_name="ettr", standalone_mode=False)

@@ -98,9 +98,9 @@ runs = _metric(
     "Job runs over requeues and resubmissions, and the ETTR of each.",
     *CAUSES,
     "run_id",
-    "checkpoint_min",
-    "restart_min",
-    "save_min",
+    "interval",
+    "restart",
+    "write",
     "gpus_per_node",
 )
 goodput = _metric(
@@ -108,7 +108,7 @@ goodput = _metric(
     "GPU-hours lost to failures, by cause: in failed jobs, and in jobs preempted for them.",
     *CAUSES,
     "confidence",
-    "checkpoint_min",
+    "interval",
     "preemption_window",
     "preemption_tolerance",
     "gpus_per_node",

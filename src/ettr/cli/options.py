@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +12,7 @@ from ettr.cli import quantities as q
 from ettr.cli import time_rules as times
 from ettr.cli.groups import OptionGroup
 from ettr.cli.inputs import Input, needs
-from ettr.cli.limits import LONGEST_MIN, LONGEST_PATTERN, MOST_GPUS_PER_NODE, shortened
+from ettr.cli.limits import LONGEST_PATTERN, MOST_GPUS_PER_NODE, shortened
 from ettr.defaults import (
     BURST_GAP_S,
     CONFIDENCE,
@@ -24,10 +23,10 @@ from ettr.defaults import (
     STICKY_GAP_S,
 )
 from ettr.errors import UsageError
+from ettr.units import SECONDS_PER_MINUTE
 
 if TYPE_CHECKING:
     from ettr.analysis import Assumptions
-    from ettr.metrics.runs import CheckpointAssumptions
 
 StoreArgument = Annotated[
     str,
@@ -178,25 +177,23 @@ class AnalysisOptions(Rating):
             help="Jobs whose comment matches are one run for each text of the first group.",
         ),
     ] = None
-    checkpoint_min: Annotated[
-        float | None,
+    interval: Annotated[
+        str | None,
         typer.Option(
-            "--checkpoint-min",
-            metavar="MINUTES",
-            help="Checkpoint interval of runs that report none; failures lose half of it.",
+            "--interval",
+            metavar="TIME",
+            help="Between checkpoints of runs that report none; failures lose half of it.",
         ),
     ] = None
-    restart_min: Annotated[
-        float | None,
-        typer.Option(
-            "--restart-min", metavar="MINUTES", help="Restart time of runs that report none."
-        ),
+    restart: Annotated[
+        str | None,
+        typer.Option("--restart", metavar="TIME", help="Restart time of runs that report none."),
     ] = None
-    save_min: Annotated[
-        float | None,
+    write: Annotated[
+        str | None,
         typer.Option(
-            "--save-min",
-            metavar="MINUTES",
+            "--write",
+            metavar="TIME",
             help="Time a checkpoint stops training, of runs that report none.",
         ),
     ] = None
@@ -213,16 +210,20 @@ class AnalysisOptions(Rating):
         """
         from ettr.metrics.stitching import RunRule
 
+        interval_s, restart_s, write_s = (
+            q.if_typed(times.limited_time_s, f"--{name}", getattr(self, name))
+            for name in ("interval", "restart", "write")
+        )
         made = replace(
             Rating.assumptions(self, gpus_per_node),
             run_rule=RunRule(comment_pattern=_pattern("--run-id", self.run_id)),
-            checkpoints=_checkpoints(self.checkpoint_min, self.restart_min, self.save_min),
+            checkpoints=times.checkpoints(interval_s, restart_s, write_s),
             preemption=times.preemption_rule(self.preemption_window, self.preemption_tolerance),
         )
-        if self.checkpoint_min is None:
+        if interval_s is None:
             return made
         # a failure finds half of the interval unsaved on average
-        return replace(made, lost_cap_min=self.checkpoint_min / 2.0)
+        return replace(made, lost_cap_min=interval_s / SECONDS_PER_MINUTE / 2.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,25 +254,3 @@ def _pattern(option: str, text: str | None) -> str | None:
             "expression in the syntax of RE2, which has no back-references"
         ) from error
     return text
-
-
-def _checkpoints(
-    interval_min: float | None, restart_min: float | None, save_min: float | None
-) -> CheckpointAssumptions:
-    """The band of scenarios, narrowed by what the user knows."""
-    from ettr.metrics.runs import CheckpointAssumptions
-
-    q.positive("--checkpoint-min", interval_min, "minutes")
-    for option, minutes in (("--restart-min", restart_min), ("--save-min", save_min)):
-        if minutes is not None and not 0 <= minutes < math.inf:
-            raise UsageError(
-                f"{option} {minutes:g}: give a number of minutes, 0 or more, or leave it out"
-            )
-    for option, minutes in (
-        ("--checkpoint-min", interval_min),
-        ("--restart-min", restart_min),
-        ("--save-min", save_min),
-    ):
-        if minutes is not None and minutes > LONGEST_MIN:
-            raise UsageError(f"{option} {minutes:g}: give {LONGEST_MIN} minutes (a year) at most")
-    return CheckpointAssumptions().narrowed(interval_min, restart_min, save_min)

@@ -12,11 +12,12 @@ from ettr.cli import quantities as q
 from ettr.cli.inputs import Input, needs
 from ettr.defaults import WINDOW_AFTER_S, WINDOW_BEFORE_S
 from ettr.errors import UsageError
-from ettr.units import SECONDS_PER_DAY
+from ettr.units import SECONDS_PER_DAY, SECONDS_PER_MINUTE
 
 if TYPE_CHECKING:
     from ettr.attribution import FoldingRules, LogMatching, Window
     from ettr.metrics.preemptions import PreemptionRule
+    from ettr.metrics.runs import CheckpointAssumptions
 
 LONGEST_TIME_S = 366 * SECONDS_PER_DAY
 USUAL_WINDOW = f"{WINDOW_BEFORE_S:g},{WINDOW_AFTER_S:g}"
@@ -90,6 +91,24 @@ def preemption_rule(longest: str, tolerance: str) -> PreemptionRule:
         limited_time_s("--preemption-window", longest),
         limited_time_s("--preemption-tolerance", tolerance),
     )
+
+
+def checkpoints(
+    interval_s: float | None, restart_s: float | None, write_s: float | None
+) -> CheckpointAssumptions:
+    """The band of scenarios of runs that report no progress, narrowed by what is known.
+
+    Raises:
+        UsageError: an interval of 0, or not above the time of a write.
+    """
+    from ettr.metrics.runs import CheckpointAssumptions
+
+    q.positive("--interval", interval_s, "seconds")
+    interval_min, restart_min, save_min = (
+        None if length_s is None else length_s / SECONDS_PER_MINUTE
+        for length_s in (interval_s, restart_s, write_s)
+    )
+    return CheckpointAssumptions().narrowed(interval_min, restart_min, save_min)
 
 
 def limited_time_s(option: str, text: str) -> float:

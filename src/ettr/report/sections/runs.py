@@ -126,7 +126,7 @@ def _notes(runs: JobRuns) -> tuple[str, ...]:
         f"{_case(given.worst)}; for the estimate {_case(given.middle)}; at best "
         f"{_case(given.best)}. A run that spends more than "
         f"{percent(given.worst.save_min / given.worst.checkpoint_interval_min, 2)} of its time in "
-        "saving lies below that range: give its times (--checkpoint-min, --save-min), or record "
+        "saving lies below that range: give its times (--interval, --write), or record "
         "its progress."
     )
     if runs.unknown_runs:
