@@ -170,3 +170,21 @@ def test_failures_are_listed_with_what_they_cost_and_the_lines_behind_their_caus
     assert "kernel.log:1 xid 79" in " ".join(text.split())
     assert shown("failures", site, "--list", "--user", "eve")["failures"] == []
     assert "No failures." in ettr("failures", site, "--list", "--user", "eve").out
+
+
+def test_failures_of_users_are_those_without_a_fault_of_a_node(site: Path):
+    """Job 4 of eve fails with exit code 1 after an hour on a node of 8 GPUs; job 2 was a node's."""
+    found = shown("user-failures", site)
+    assert (found["attempts"], found["gpu_hours"]) == (1, pytest.approx(8.0))
+    names = {key: [group["name"] for group in found[key]] for key in found if key.startswith("by_")}
+    assert names == {
+        "by_state": ["FAILED"],
+        "by_user": ["eve"],
+        "by_account": [None],
+        "by_exit": ["exit code 1"],
+        "by_node": ["n4"],
+    }
+    text = " ".join(ettr("user-failures", site).out.split())
+    assert "1 attempt failed for reasons of the job itself. They held 8 GPU-hours" in text
+    assert "Most are of user eve: 1 of 1." in text
+    assert shown("user-failures", site, "--user", "ann")["attempts"] == 0

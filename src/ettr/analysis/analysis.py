@@ -37,6 +37,7 @@ from ettr.metrics.status import StatusMix, status_mix
 from ettr.metrics.stitching import RunJobs, jobs_of_runs
 from ettr.metrics.trend import RateTrend, rate_trend
 from ettr.metrics.unknown_checks import unknown_checks
+from ettr.metrics.user_failures import UserFailures, user_failures
 from ettr.tables import FAILURES
 
 if TYPE_CHECKING:
@@ -145,6 +146,11 @@ class Analysis(SharedStages):
     def status(self) -> StatusMix:
         """How attempts end."""
         return status_mix(self.jobs.attempts)
+
+    @cached_property
+    def user_failures(self) -> UserFailures:
+        """Failures of the users' own making."""
+        return user_failures(self.jobs.attempts, self.jobs.allocations, self.attribution.failures)
 
     @cached_property
     def sizes(self) -> SizeMix:

@@ -18,7 +18,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "catalog": ("ettr catalog 79", "ettr catalog --conflicts"),
     "status": ("ettr status site",),
     "sizes": ("ettr sizes site",),
-    "failures": ("ettr failures site", "ettr failures site --above-gpus 256 --confidence 0.95"),
+    "failures": (
+        "ettr failures site --list --since 2026-03-01",
+        "ettr failures site --above-gpus 256 --confidence 0.95",
+    ),
+    "user-failures": ("ettr user-failures site --since 2026-03-01",),
     "mttf": ("ettr mttf site --json",),
     "runs": ("ettr runs site", "ettr runs site --interval 30min"),
     "goodput": ("ettr goodput site",),

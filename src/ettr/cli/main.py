@@ -36,6 +36,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("One metric at a time", "status", "metrics"),
     ("One metric at a time", "sizes", "metrics"),
     ("One metric at a time", "failures", "metrics"),
+    ("One metric at a time", "user-failures", "metrics"),
     ("One metric at a time", "mttf", "metrics"),
     ("One metric at a time", "runs", "metrics"),
     ("One metric at a time", "goodput", "metrics"),
@@ -90,7 +91,7 @@ def build_app(only: str | None = None) -> typer.Typer:
         if only in (None, name):
             module = importlib.import_module(f"ettr.cli.{module_name}")
             settings = getattr(module, "SETTINGS", {}).get(name, {})
-            command = flattened(getattr(module, name))
+            command = flattened(getattr(module, name.replace("-", "_")))
             app.command(name, cls=PlainCommand, rich_help_panel=panel, **settings)(command)
     return app
 

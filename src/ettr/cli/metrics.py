@@ -62,6 +62,12 @@ def _print_part(
 CAUSES = ("taxonomy", "believe", "window", "burst_gap", "sticky_gap", "log_tolerance")
 
 status = _metric("status", "How jobs end, by count and by the GPU time they held.", "gpus_per_node")
+user_failures = _metric(
+    "user_failures",
+    "Failures of users' own making by user, account, exit code and node, and what they held.",
+    *CAUSES,
+    "gpus_per_node",
+)
 sizes = _metric("sizes", "Job sizes, by count and by the GPU time they held.", "gpus_per_node")
 
 

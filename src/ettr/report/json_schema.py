@@ -84,6 +84,7 @@ def _parts() -> dict[str, tuple[object, dict[str, object]]]:
     from ettr.metrics.status import StatusMix
     from ettr.metrics.totals import Totals
     from ettr.metrics.trend import RateTrend
+    from ettr.metrics.user_failures import UserFailures
     from ettr.models.direction import RateDirection
 
     return {
@@ -120,6 +121,7 @@ def _parts() -> dict[str, tuple[object, dict[str, object]]]:
         "node_records": (NodeRecords, {"recovery_times": tuple[SymptomTimes, ...]}),
         "incidents": (IncidentLedger | None, {}),
         "status": (StatusMix, {}),
+        "user_failures": (UserFailures, {}),
         "sizes": (SizeMix, {}),
         "quality": (DataQuality, {}),
         "assumptions": (Assumptions, {}),

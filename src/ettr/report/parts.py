@@ -166,6 +166,13 @@ def _status(analysis: Analysis) -> tuple[Section, ...]:
     return (status_section(analysis.status),)
 
 
+def _user_failures(analysis: Analysis) -> tuple[Section, ...]:
+    from ettr.report.sections.user_failures import user_failures_section
+
+    hours = analysis.totals.gpu_hours if analysis.gpus_are_known else None
+    return (user_failures_section(analysis.user_failures, hours),)
+
+
 def _sizes(analysis: Analysis) -> tuple[Section, ...]:
     from ettr.report.sections.usage import sizes_section
 
@@ -249,6 +256,11 @@ PARTS: dict[str, ReportPart] = {
     ),
     "incidents": ReportPart(lambda a: a.incidents, _incidents),
     "status": ReportPart(lambda a: a.status, _of_jobs("status", "How jobs end", _status), "states"),
+    "user_failures": ReportPart(
+        lambda a: a.user_failures,
+        _of_jobs("user-failures", "Failures of users' jobs", _user_failures),
+        "by_user",
+    ),
     "sizes": ReportPart(lambda a: a.sizes, _of_jobs("sizes", "Job sizes", _sizes), "classes"),
     "quality": ReportPart(lambda a: a.quality, _quality, "files"),
     "assumptions": ReportPart(lambda a: a.assumptions),

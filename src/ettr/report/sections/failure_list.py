@@ -69,10 +69,10 @@ def _nodes(one: ListedFailure) -> str:
 
 
 def _lines(one: ListedFailure) -> str:
-    said = [_line(line) for line in one.evidence[:_MOST_LINES]]
+    lines = [_line(line) for line in one.evidence[:_MOST_LINES]]
     if len(one.evidence) > _MOST_LINES:
-        said.append(f"{len(one.evidence) - _MOST_LINES:,} more")
-    return "; ".join([f"{one.state} {one.file}:{one.line}", *said])
+        lines.append(f"{len(one.evidence) - _MOST_LINES:,} more")
+    return "; ".join([f"{one.state} {one.file}:{one.line}", *lines])
 
 
 def _line(line: EvidenceLine) -> str:

@@ -1,0 +1,128 @@
+"""Failures of the users' own making: whose they are, how they ended, where, and what they held."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import ibis
+from ibis.expr.types import Table
+
+from ettr.metrics.instants import fetch
+from ettr.metrics.selected import counted
+from ettr.metrics.status import share
+from ettr.units import SECONDS_PER_HOUR
+
+STATES = ("FAILED", "OUT_OF_MEMORY", "TIMEOUT", "DEADLINE")
+LISTED = 20
+
+
+@dataclass(frozen=True, slots=True)
+class FailureGroup:
+    """Failures of users that share something, and the GPU-hours that those attempts held.
+
+    Attributes:
+        name: What they share; null where the log has none.
+        attempts: How many.
+        share_of_attempts: Of all failures of users.
+        gpu_hours: What they held; those whose GPUs are not known add none.
+    """
+
+    name: str | None
+    attempts: int
+    share_of_attempts: float | None
+    gpu_hours: float
+
+
+@dataclass(frozen=True, slots=True)
+class UserFailures:
+    """Attempts that ended FAILED, OUT_OF_MEMORY, TIMEOUT or DEADLINE, without a fault of the site.
+
+    Each list is in order of attempts and holds the first `listed` of its groups.
+
+    Attributes:
+        attempts: All of them.
+        gpu_hours: What they held.
+        by_state: By end state.
+        by_user: By owner.
+        by_account: By account.
+        by_exit: By exit code of the batch script, or the signal that ended it.
+        by_node: Of those that ran on one node alone, by node.
+        one_node_attempts: How many ran on one node alone.
+        listed: Most groups of one list.
+    """
+
+    attempts: int
+    gpu_hours: float
+    by_state: tuple[FailureGroup, ...]
+    by_user: tuple[FailureGroup, ...]
+    by_account: tuple[FailureGroup, ...]
+    by_exit: tuple[FailureGroup, ...]
+    by_node: tuple[FailureGroup, ...]
+    one_node_attempts: int
+    listed: int
+
+
+def user_failures(
+    attempts: Table, allocations: Table, failures: Table, listed: int = LISTED
+) -> UserFailures:
+    """Failures of users by state, user, account, exit code and node.
+
+    Attempts for which attribution found a cause in the infrastructure do not count, nor do those
+    that a user cancelled.
+
+    Args:
+        attempts: attempts of a selection.
+        allocations: which nodes they held.
+        failures: failures of the infrastructure.
+        listed: the most groups of one list.
+    """
+    own = attempts.filter(attempts["state"].isin(STATES) & counted(attempts))
+    own = own.anti_join(failures, "attempt_id")
+    held_s = own["elapsed_s"].fill_null(0.0) * own["n_gpus"].fill_null(0)
+    own = own.mutate(gpu_s=held_s, exit=_exit(own))
+    alone = allocations.select("attempt_id", "node").semi_join(own, "attempt_id")
+    single = alone.group_by("attempt_id").aggregate(
+        lambda t: t.count().name("n"), lambda t: t["node"].max().name("only_node")
+    )
+    single = single.filter(single["n"] == 1)
+    on_one = own.inner_join(single, "attempt_id").select("attempt_id", "only_node", "gpu_s")
+    by_state = _groups(own, "state", listed)
+    total = sum(one.attempts for one in by_state)
+    one_node = int(on_one.count().to_pyarrow().as_py())
+    return UserFailures(
+        attempts=total,
+        gpu_hours=sum(one.gpu_hours for one in by_state),
+        by_state=by_state,
+        by_user=_groups(own, "user", listed),
+        by_account=_groups(own, "account", listed),
+        by_exit=_groups(own, "exit", listed),
+        by_node=_groups(on_one, "only_node", listed),
+        one_node_attempts=one_node,
+        listed=listed,
+    )
+
+
+def _exit(rows: Table) -> ibis.expr.types.StringValue:
+    """The exit code, or the signal where one ended it."""
+    signal = ibis.literal("signal ") + rows["exit_signal"].cast("string")
+    code = ibis.literal("exit code ") + rows["exit_code"].cast("string")
+    return ibis.cases(((rows["exit_signal"] > 0).fill_null(False), signal), else_=code)
+
+
+def _groups(rows: Table, column: str, listed: int) -> tuple[FailureGroup, ...]:
+    found = fetch(
+        rows.group_by(column).aggregate(
+            lambda t: t.count().name("n"), lambda t: t["gpu_s"].sum().name("gpu_s")
+        )
+    ).to_pylist()
+    found.sort(key=lambda row: (-row["n"], row[column] is None, row[column] or ""))
+    total = sum(row["n"] for row in found)
+    return tuple(
+        FailureGroup(
+            row[column],
+            int(row["n"]),
+            share(row["n"], total),
+            float(row["gpu_s"] or 0.0) / SECONDS_PER_HOUR,
+        )
+        for row in found[:listed]
+    )

@@ -1,0 +1,77 @@
+"""Failures of the users' own making, whose they are and what they held."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ettr.metrics.user_failures import FailureGroup, UserFailures
+from ettr.report.numbers import DASH, number, percent
+from ettr.report.section import Section, TextTable
+from ettr.words import counted
+
+_MOST = 0.5
+
+
+def user_failures_section(found: UserFailures, gpu_hours: float | None) -> Section:
+    """Failures of users; `gpu_hours` is what ran in all, None if unknown."""
+    if not found.attempts:
+        return Section("user-failures", "Failures of users' jobs", "No failures of users' jobs.")
+    known = gpu_hours is not None
+    return Section(
+        "user-failures",
+        "Failures of users' jobs",
+        " ".join(_lead(found, gpu_hours)),
+        tables=tuple(
+            _table(title, name, groups, known)
+            for title, name, groups in (
+                ("Failures of users by end state", "state", found.by_state),
+                ("Failures by user", "user", found.by_user),
+                ("Failures by account", "account", found.by_account),
+                ("Failures by exit code", "exit code or signal", found.by_exit),
+                ("Failures of jobs on one node, by node", "node", found.by_node),
+            )
+        ),
+        notes=(
+            "Attempts that ended FAILED, OUT_OF_MEMORY, TIMEOUT or DEADLINE and for which no fault "
+            "of a node was found. A list has the "
+            f"{found.listed} largest groups; GPU-hours are those that the attempts held. A time "
+            "limit that was reached may be meant so.",
+        ),
+    )
+
+
+def _lead(found: UserFailures, gpu_hours: float | None) -> Iterator[str]:
+    held = ""
+    if gpu_hours:
+        part = percent(found.gpu_hours / gpu_hours)
+        held = f" They held {number(found.gpu_hours)} GPU-hours, {part} of all that ran."
+    yield f"{counted(found.attempts, 'attempt')} failed for reasons of the job itself.{held}"
+    for groups, what, total in (
+        (found.by_user, "user", found.attempts),
+        (found.by_node, "node", found.one_node_attempts),
+    ):
+        first = groups[0] if groups else None
+        if first is not None and first.name and (first.share_of_attempts or 0.0) > _MOST:
+            whole = "" if what == "user" else " on one node alone"
+            yield (
+                f"Most{whole} are of {what} {first.name}: {first.attempts:,} of {total:,}."
+                if what == "user"
+                else f"Most of those{whole} are on {first.name}: {first.attempts:,} of {total:,}."
+            )
+
+
+def _table(title: str, name: str, groups: tuple[FailureGroup, ...], gpus_known: bool) -> TextTable:
+    return TextTable(
+        title,
+        (name, "attempts", "share", "GPU-hours"),
+        tuple(
+            (
+                one.name or DASH,
+                number(one.attempts),
+                percent(one.share_of_attempts),
+                number(one.gpu_hours, 4) if gpus_known else DASH,
+            )
+            for one in groups
+        ),
+        frozenset({1, 2, 3}),
+    )
