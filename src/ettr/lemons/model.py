@@ -1,0 +1,290 @@
+"""Which nodes are lemons: a gamma bulk with a point mass, averaged over what is not known.
+
+Node i fails at the rate μ θ_i per node-day. θ is gamma with mean 1 and shape a for ordinary nodes (a
+infinite: all alike), and k for a share p of lemons. A failure whose culprit is named counts for that
+node; one that only names the job's nodes adds log(R + θ), where R is the sum of the others' posterior
+means. Further counts (signals) have a base rate and a ratio on lemons of their own, found from the
+nodes' posteriors in turn. Shape, ratio and share are not estimated but averaged over a grid, each
+setting weighted by its likelihood: with the best setting alone the tail of a spread-out fleet is
+called lemons.
+
+What a lemon is follows from the grid: a node of a separate group whose rate is at least `MIN_RATIO`
+times the mean of the others. A fleet that is merely unequal has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+from scipy.special import logsumexp
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+MIN_RATIO = 5.0
+"""The smallest rate of a lemon, as a multiple of the mean of the other nodes."""
+SPREAD_SHAPES = np.array([np.inf, 32.0, 16.0, 8.0, 4.0, 2.5, 1.6, 1.0, 0.6])
+"""Shapes of the gamma bulk; its standard deviation over its mean is shape ** -0.5."""
+SHAPE_PRIOR = np.array([20.0, 9.0, 2.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0])
+"""Weights of the shapes before the data. Nearly equal nodes are thought likelier: chosen so that
+what is stated holds up to a spread of one half (docs/results/campaigns/lemons.md)."""
+RATIOS = np.exp(np.linspace(np.log(MIN_RATIO), np.log(80.0), 13))
+SHARES = np.exp(np.linspace(np.log(0.001), np.log(0.05), 10))
+LEMONS_EXIST = 0.8
+"""Probability before the data that a fleet has such a group at all."""
+_THETA = np.unique(
+    np.concatenate([np.exp(np.linspace(np.log(0.02), np.log(5.0), 44)), [1.0], RATIOS])
+)
+_SHARED_ROUNDS = 4
+_SIGNAL_ROUNDS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class SharedFailure:
+    """A failure whose culprit no log names: the job's nodes, as positions in the fleet."""
+
+    nodes: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCounts:
+    """What is known of each node of one stratum (same role and hardware).
+
+    Attributes:
+        exposure_node_days: Shape (nodes,), over 0.
+        named: Failures of which the node is the named culprit, shape (nodes,).
+        shared: Failures without a named culprit.
+        signals: Further counts by name, each of shape (nodes,).
+    """
+
+    exposure_node_days: Floats
+    named: Floats
+    shared: Sequence[SharedFailure] = ()
+    signals: Mapping[str, Floats] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SignalRatio:
+    """How much more often a signal is seen on lemons than on other nodes."""
+
+    base_per_node_day: float
+    ratio: float
+
+
+@dataclass(frozen=True, slots=True)
+class LemonFit:
+    """Posterior probabilities, and the model they come from.
+
+    Attributes:
+        posterior: Probability that each node is a lemon, shape (nodes,).
+        failures: Expected number of failures that each node caused, named and shared.
+        expected: Failures expected of an ordinary node with its exposure.
+        bulk_per_node_day: Mean rate of the ordinary nodes.
+        ratio: Posterior mean of the lemons' rate over that.
+        share: Posterior mean of the share of lemons.
+        spread: Posterior mean of the standard deviation of ordinary nodes' rates over their mean.
+        log_evidence: Log of how much likelier the counts are with a separate group than without.
+        signals: Base rate and ratio of each signal.
+    """
+
+    posterior: Floats
+    failures: Floats
+    expected: Floats
+    bulk_per_node_day: float
+    ratio: float
+    share: float
+    spread: float
+    log_evidence: float
+    signals: Mapping[str, SignalRatio]
+
+
+@dataclass(frozen=True, slots=True)
+class _Average:
+    """One pass over the grid."""
+
+    posterior: Floats
+    mean_theta: Floats
+    bulk_per_node_day: float
+    ratio: float
+    share: float
+    spread: float
+    log_evidence: float
+
+
+def fit_lemons(counts: NodeCounts) -> LemonFit:
+    """Probability that each node is a lemon.
+
+    Args:
+        counts: of one stratum; its nodes are comparable but for what is sought.
+
+    Raises:
+        ValueError: shapes differ, a count is negative, or an exposure is not over 0.
+    """
+    _check(counts)
+    shared = _Pairs(counts)
+    signals = {name: np.asarray(one, float) for name, one in (counts.signals or {}).items()}
+    average = _settled(counts, shared, np.zeros(len(counts.named)))
+    ratios: dict[str, SignalRatio] = {}
+    for _ in range(_SIGNAL_ROUNDS if signals else 0):
+        favours = np.zeros(len(counts.named))
+        for name, seen in signals.items():
+            ratios[name], gain = _signal(seen, counts.exposure_node_days, average.posterior)
+            favours += gain
+        average = _settled(counts, shared, favours, average.mean_theta)
+    return LemonFit(
+        posterior=average.posterior,
+        failures=counts.named + shared.blame(average.mean_theta),
+        expected=average.bulk_per_node_day * counts.exposure_node_days,
+        bulk_per_node_day=average.bulk_per_node_day,
+        ratio=average.ratio,
+        share=average.share,
+        spread=average.spread,
+        log_evidence=average.log_evidence,
+        signals=ratios,
+    )
+
+
+def _check(counts: NodeCounts) -> None:
+    columns = (counts.named, *(counts.signals or {}).values())
+    if any(len(column) != len(counts.exposure_node_days) for column in columns):
+        raise ValueError("every count needs one value a node")
+    if not len(counts.exposure_node_days) or not np.all(counts.exposure_node_days > 0):
+        raise ValueError("every node needs an exposure over 0: leave out nodes that ran nothing")
+    if any(not np.all(np.asarray(column) >= 0) for column in columns):
+        raise ValueError("counts are 0 or more")
+
+
+class _Pairs:
+    """The nodes of shared failures, flat: one entry for each failure and node."""
+
+    def __init__(self, counts: NodeCounts) -> None:
+        self.nodes = len(counts.named)
+        sizes = [len(one.nodes) for one in counts.shared]
+        self.failure = np.repeat(np.arange(len(sizes)), sizes)
+        self.node = (
+            np.concatenate([one.nodes for one in counts.shared]) if sizes else np.zeros(0, np.int64)
+        )
+        self.total = len(sizes)
+
+    def others(self, mean_theta: Floats) -> Floats:
+        """For each entry the sum of the rates of the job's other nodes."""
+        own = mean_theta[self.node]
+        return np.bincount(self.failure, own, self.total)[self.failure] - own
+
+    def log_rates(self, mean_theta: Floats) -> Floats:
+        """Sum over a node's shared failures of log((R + θ) / (R + 1)), shape (nodes, thetas)."""
+        made = np.zeros((self.nodes, len(_THETA)))
+        if self.total:
+            others = self.others(mean_theta)[:, None]
+            np.add.at(made, self.node, np.log((others + _THETA) / (others + 1)))
+        return made
+
+    def blame(self, mean_theta: Floats) -> Floats:
+        """Each shared failure divided over its job's nodes by their rates, summed by node."""
+        if not self.total:
+            return np.zeros(self.nodes)
+        own = mean_theta[self.node]
+        return np.bincount(self.node, own / (self.others(mean_theta) + own), self.nodes)
+
+
+def _settled(
+    counts: NodeCounts, shared: _Pairs, favours: Floats, start: Floats | None = None
+) -> _Average:
+    """The average over the grid; with shared failures once more for the rates that it gives."""
+    theta = np.ones(len(counts.named)) if start is None else start
+    average = _average(counts, shared, favours, theta)
+    for _ in range(_SHARED_ROUNDS if shared.total else 0):
+        average = _average(counts, shared, favours, average.mean_theta)
+    return average
+
+
+def _average(counts: NodeCounts, shared: _Pairs, favours: Floats, theta: Floats) -> _Average:
+    """Average over shapes, ratios and shares, weighted by their likelihood."""
+    log_rate = counts.named[:, None] * np.log(_THETA) + shared.log_rates(theta)
+    failures = counts.named + shared.blame(theta)
+    rate = max(failures.sum(), 0.5) / counts.exposure_node_days.sum()
+    prior = SHAPE_PRIOR / SHAPE_PRIOR.sum()
+    bulk = _bulk_weights()
+    plain, _, _ = _cell(log_rate, counts, failures, rate, bulk)
+    without = float(logsumexp(plain.sum(axis=0), b=prior))
+    cells = []
+    for share in SHARES:
+        for ratio in RATIOS:
+            base = rate / (1 + share * (ratio - 1))
+            ordinary, means, by_theta = _cell(log_rate, counts, failures, base, bulk)
+            lemon = by_theta[:, np.searchsorted(_THETA, ratio)]
+            spike = np.log(share) + (lemon + favours)[:, None]
+            both = np.logaddexp(np.log1p(-share) + ordinary, spike)
+            cells.append((base, share, ratio, both.sum(axis=0), np.exp(spike - both), means))
+    weights = np.array([cell[3] for cell in cells]) + np.log(prior) - np.log(len(cells))
+    evidence = float(logsumexp(weights))
+    weights = np.exp(weights - evidence)
+    posterior, mean_theta = np.zeros(len(failures)), np.zeros(len(failures))
+    for weight, (_, _, ratio, _, lemon_share, means) in zip(weights, cells, strict=True):
+        posterior += lemon_share @ weight
+        mean_theta += (lemon_share * ratio + (1 - lemon_share) * means) @ weight
+    by_cell = weights.sum(axis=1)
+    exist = 1 / (1 + (1 / LEMONS_EXIST - 1) * np.exp(min(without - evidence, 700.0)))
+    return _Average(
+        posterior=posterior * exist,
+        mean_theta=mean_theta,
+        bulk_per_node_day=float(by_cell @ [cell[0] for cell in cells]),
+        ratio=float(by_cell @ [cell[2] for cell in cells]),
+        share=float(by_cell @ [cell[1] for cell in cells]),
+        spread=float(weights.sum(axis=0) @ SPREAD_SHAPES**-0.5),
+        log_evidence=evidence - without,
+    )
+
+
+def _cell(
+    log_rate: Floats, counts: NodeCounts, failures: Floats, base: float, bulk: Floats
+) -> tuple[Floats, Floats, Floats]:
+    """Log-likelihoods at one base rate: of the bulk by shape, its mean θ, and by θ."""
+    by_theta = log_rate + (failures * np.log(base))[:, None]
+    by_theta -= base * counts.exposure_node_days[:, None] * _THETA
+    top = by_theta.max(axis=1, keepdims=True)
+    likelihood = np.exp(by_theta - top)
+    ordinary = np.maximum(likelihood @ bulk, 1e-300)
+    means = (likelihood @ (bulk * _THETA[:, None])) / ordinary
+    return np.log(ordinary) + top, means, by_theta
+
+
+def _bulk_weights() -> Floats:
+    """Probability of each θ for each shape, shape (thetas, shapes)."""
+    edges = np.sqrt(_THETA[1:] * _THETA[:-1])
+    columns = []
+    for shape in SPREAD_SHAPES:
+        if np.isinf(shape):
+            columns.append((_THETA == 1.0).astype(float))
+        else:
+            below = stats.gamma.cdf(edges, shape, scale=1 / shape)
+            columns.append(np.diff(np.concatenate([[0.0], below, [1.0]])))
+    return np.stack(columns, axis=1)
+
+
+def _signal(seen: Floats, exposure: Floats, posterior: Floats) -> tuple[SignalRatio, Floats]:
+    """A signal's base rate and ratio, and by how much (log) it favours each node as a lemon.
+
+    The ratio is a posterior mean under a gamma prior of mean 1 and the weight of one count, so that a
+    signal that says nothing moves nothing; ordinary nodes vary by the dispersion of the signal.
+    """
+    ordinary = 1 - posterior
+    base = max((ordinary * seen).sum(), 0.5) / max((ordinary * exposure).sum(), 1e-12)
+    on_lemons = (posterior * exposure).sum() * base
+    ratio = max(1.0, ((posterior * seen).sum() + 1) / (on_lemons + 1))
+    expected = base * exposure
+    excess = (ordinary * ((seen - expected) ** 2 - seen)).sum()
+    shape = (ordinary * expected**2).sum() / max(excess, 1e-9)
+    return SignalRatio(float(base), float(ratio)), _gain(seen, expected, ratio, min(shape, 1e6))
+
+
+def _gain(seen: Floats, expected: Floats, ratio: float, shape: float) -> Floats:
+    """Log-likelihood of negative binomial counts at `ratio` times what is expected, less at once."""
+    # a lemon's own spread is that of the others: its mean is larger, its shape the same
+    scale, lemon = expected / shape, ratio * expected / shape
+    gain: Floats = seen * np.log(ratio) - (seen + shape) * (np.log1p(lemon) - np.log1p(scale))
+    return gain
