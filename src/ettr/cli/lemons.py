@@ -1,0 +1,44 @@
+"""`ettr lemons`: nodes that fail their jobs again and again, with what speaks against each."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ettr.cli import options as opt
+from ettr.cli import quantities as q
+from ettr.cli.groups import Only
+from ettr.cli.output import show
+
+
+def lemons(
+    store: opt.StoreArgument,
+    *,
+    false_discovery: Annotated[
+        float,
+        typer.Option(
+            "--false-discovery",
+            metavar="SHARE",
+            help="Largest expected share of ordinary nodes among the claimed ones.",
+        ),
+    ] = 0.1,
+    rating: Annotated[
+        opt.Rating,
+        Only(*("taxonomy", "believe", "window"), *("burst_gap", "sticky_gap", "log_tolerance")),
+    ],
+    json: opt.JsonOption = False,
+) -> None:
+    """Rank nodes by the probability that they are lemons, and claim those that stand out.
+
+    A lemon fails several times as often as comparable nodes do. Probabilities allow for unequal
+    exposure, unequal nodes, bursts, and failures of which no log names the culprit.
+    """
+    from ettr.analysis import Analysis
+    from ettr.report.sections.lemons import lemons_section
+    from ettr.store import open_store
+
+    q.share("--false-discovery", false_discovery)
+    with open_store(store) as opened:
+        found = Analysis(opened, rating.assumptions()).lemons_at(false_discovery)
+    show("ettr-lemons", found, lemons_section, json)

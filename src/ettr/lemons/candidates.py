@@ -1,0 +1,211 @@
+"""Which nodes a site should look at, what speaks against each, and what cannot be told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+from ettr.lemons.claims import claimed, time_to_decide
+from ettr.lemons.fleet import NodeFailure, Stratum
+from ettr.lemons.model import MIN_RATIO, LemonFit, fit_lemons
+from ettr.words import by_number
+
+MIN_NODES = 20
+"""Fewer comparable nodes do not show what is ordinary."""
+FALSE_DISCOVERY = 0.10
+
+
+@dataclass(frozen=True, slots=True)
+class LemonCandidate:
+    """One node and what speaks for its being a lemon.
+
+    Attributes:
+        cluster: Of the node.
+        node: Its name.
+        hardware: The nodes it is compared with; None where the inventory does not say.
+        posterior: Probability that it is a lemon.
+        claimed: Whether it belongs to the claimed nodes.
+        failures: Failures it caused, a burst counted in parts; of failures without a named culprit
+            the part that the model gives it.
+        named: Failures that name it, each counted whole.
+        expected: Failures of an ordinary node with the same exposure.
+        exposure_node_days: Node-days of runtime.
+        claim_days: Further days of exposure until it would be claimed, if it is a lemon.
+        clear_days: Further days until it would be cleared, if it is an ordinary node.
+        first_s: First failure that names it, in seconds since 1970; None without one.
+        last_s: The last one.
+        jobs: The failures that name it, in order of time.
+    """
+
+    cluster: str
+    node: str
+    hardware: str | None
+    posterior: float
+    claimed: bool
+    failures: float
+    named: int
+    expected: float
+    exposure_node_days: float
+    claim_days: float
+    clear_days: float
+    first_s: float | None
+    last_s: float | None
+    jobs: tuple[NodeFailure, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedNodes:
+    """A group of nodes that are compared with each other, and its model.
+
+    Attributes:
+        cluster: Of the nodes.
+        hardware: What they have in common.
+        nodes: How many.
+        node_days: Their runtime.
+        failures: Failures in it, named and shared; bursts in parts.
+        shared: Those of which no log names the culprit.
+        bursts: Bursts that were folded.
+        bulk_per_1000_node_days: Rate of the ordinary nodes.
+        ratio: Rate of lemons over that, if there are any.
+        spread: Standard deviation of the ordinary nodes' rates over their mean.
+        log_evidence: Log of how much likelier the counts are with a separate group of lemons.
+    """
+
+    cluster: str
+    hardware: str | None
+    nodes: int
+    node_days: float
+    failures: float
+    shared: int
+    bursts: int
+    bulk_per_1000_node_days: float
+    ratio: float
+    spread: float
+    log_evidence: float
+
+
+@dataclass(frozen=True, slots=True)
+class LemonReport:
+    """The answer of `ettr lemons`.
+
+    Attributes:
+        candidates: Most probable first: the claimed nodes and those that follow.
+        groups: What they were compared within.
+        false_discovery: Largest expected share of ordinary nodes among the claimed.
+        min_ratio: What a lemon is: so many times the mean rate of the ordinary nodes.
+        notes: What a reader must know.
+    """
+
+    candidates: tuple[LemonCandidate, ...]
+    groups: tuple[ComparedNodes, ...]
+    false_discovery: float
+    min_ratio: float
+    notes: tuple[str, ...]
+
+
+def lemon_report(
+    fleet: Sequence[Stratum], false_discovery: float = FALSE_DISCOVERY, listed: int = 20
+) -> LemonReport:
+    """Candidates of a fleet. Claims are made within each group, so that their error holds there.
+
+    Args:
+        fleet: the groups of nodes.
+        false_discovery: of the claims.
+        listed: how many candidates at least, claimed or not.
+    """
+    large = [group for group in fleet if len(group.nodes) >= MIN_NODES]
+    small = [group for group in fleet if len(group.nodes) < MIN_NODES]
+    fits = [fit_lemons(group.counts) for group in large]
+    every = sorted(
+        chain.from_iterable(
+            _candidates(group, fit, false_discovery) for group, fit in zip(large, fits, strict=True)
+        ),
+        key=lambda one: (-one.posterior, -one.failures, one.cluster, one.node),
+    )
+    kept = max(listed, sum(one.claimed for one in every))
+    return LemonReport(
+        tuple(one for one in every[:kept] if one.claimed or one.failures > 0),
+        tuple(_compared(group, fit) for group, fit in zip(large, fits, strict=True)),
+        false_discovery,
+        MIN_RATIO,
+        tuple(_notes(large, small)),
+    )
+
+
+def _candidates(group: Stratum, fit: LemonFit, false_discovery: float) -> list[LemonCandidate]:
+    chosen = claimed(fit.posterior, false_discovery)
+    made = []
+    for at, name in enumerate(group.nodes):
+        decide = time_to_decide(fit, float(fit.posterior[at]))
+        times_s = [one.end_s for one in group.named[at]]
+        made.append(
+            LemonCandidate(
+                group.cluster,
+                name,
+                group.hardware,
+                float(fit.posterior[at]),
+                bool(chosen[at]),
+                float(fit.failures[at]),
+                len(times_s),
+                float(fit.expected[at]),
+                float(group.counts.exposure_node_days[at]),
+                decide.claim_days,
+                decide.clear_days,
+                min(times_s, default=None),
+                max(times_s, default=None),
+                group.named[at],
+            )
+        )
+    return made
+
+
+def _compared(group: Stratum, fit: LemonFit) -> ComparedNodes:
+    return ComparedNodes(
+        group.cluster,
+        group.hardware,
+        len(group.nodes),
+        float(group.counts.exposure_node_days.sum()),
+        float(fit.failures.sum()),
+        len(group.counts.shared),
+        group.bursts,
+        1000 * fit.bulk_per_node_day,
+        fit.ratio,
+        fit.spread,
+        fit.log_evidence,
+    )
+
+
+def _notes(large: Sequence[Stratum], small: Sequence[Stratum]) -> list[str]:
+    notes = [
+        f"A lemon is a node of a separate group that fails at least {MIN_RATIO:.0f} times as often as "
+        "the ordinary nodes do on average. A fleet whose nodes are merely unequal has none.",
+    ]
+    left_out = sum(len(group.nodes) for group in small)
+    if left_out:
+        notes.append(
+            by_number(
+                "{n} [node is|nodes are] not judged: fewer than "
+                f"{MIN_NODES} comparable nodes ran jobs.",
+                left_out,
+            )
+        )
+    shared = sum(len(group.counts.shared) for group in large)
+    if shared:
+        notes.append(
+            by_number(
+                "{n} [failure names|failures name] no culprit and [is|are] shared among the nodes of "
+                "[its|their] job by the model; slurmctld.log and health checks name more of them.",
+                shared,
+            )
+        )
+    bursts = sum(group.bursts for group in large)
+    if bursts:
+        notes.append(
+            by_number(
+                "{n} [burst|bursts] over several nodes within minutes [counts|count] as one failure "
+                "of what the nodes share.",
+                bursts,
+            )
+        )
+    return notes

@@ -1,0 +1,84 @@
+"""Nodes that may be lemons, and what they were compared with."""
+
+from __future__ import annotations
+
+from ettr.lemons.candidates import LemonReport
+from ettr.report.numbers import DASH, number, percent
+from ettr.report.section import Section, TextTable
+from ettr.words import by_number
+
+
+def lemons_section(report: LemonReport) -> Section:
+    """The claim in a sentence, the candidates, the groups."""
+    return Section(
+        "lemons", "Lemon nodes", _lead(report), (), (_nodes(report), _groups(report)), report.notes
+    )
+
+
+def _lead(report: LemonReport) -> str:
+    if not report.groups:
+        return (
+            "Cannot tell: no group of comparable nodes is large enough, or no log names the nodes "
+            "of the jobs."
+        )
+    named = [one.node for one in report.candidates if one.claimed]
+    judged = by_number("{n} [node|nodes]", sum(group.nodes for group in report.groups))
+    if not named:
+        return f"No lemon is claimed among {judged}."
+    words = by_number("{n} [node is claimed|nodes are claimed]", len(named))
+    return (
+        f"{words} among {judged}: {', '.join(named[:20])}{', ...' if len(named) > 20 else ''}. Of the "
+        f"claimed at most {percent(report.false_discovery, 2)} are expected to be ordinary nodes."
+    )
+
+
+def _nodes(report: LemonReport) -> TextTable:
+    return TextTable(
+        "Candidates",
+        (
+            *("cluster", "node", "probability", "claimed", "failures", "expected"),
+            *("node-days", "jobs failed", "days to claim", "days to clear"),
+        ),
+        tuple(
+            (
+                one.cluster,
+                one.node,
+                number(one.posterior, 2),
+                "yes" if one.claimed else "no",
+                number(one.failures, 3),
+                number(one.expected, 2),
+                number(one.exposure_node_days, 4),
+                number(len({job.job_id for job in one.jobs})),
+                DASH if one.claimed else number(one.claim_days, 2),
+                number(one.clear_days, 2),
+            )
+            for one in report.candidates
+        ),
+        frozenset({2, *range(4, 10)}),
+    )
+
+
+def _groups(report: LemonReport) -> TextTable:
+    return TextTable(
+        "Compared nodes",
+        (
+            *("cluster", "hardware", "nodes", "node-days", "failures", "without culprit"),
+            *("ordinary per 1,000 node-days", "lemons, times that", "spread", "log evidence"),
+        ),
+        tuple(
+            (
+                one.cluster,
+                one.hardware or DASH,
+                number(one.nodes),
+                number(one.node_days),
+                number(one.failures),
+                number(one.shared),
+                number(one.bulk_per_1000_node_days, 3),
+                number(one.ratio, 2),
+                number(one.spread, 2),
+                number(one.log_evidence, 3),
+            )
+            for one in report.groups
+        ),
+        frozenset(range(2, 10)),
+    )
