@@ -28,3 +28,5 @@ DEVICE_BYTES_PER_S = 100e9
 HOST_BYTES = 500e9
 REPLACE_S = 60.0
 DURABLE_PERIOD_S = 3600.0
+# largest expected share of ordinary nodes among those that are claimed to be lemons
+FALSE_DISCOVERY = 0.1

@@ -64,3 +64,15 @@ def test_preemptions_name_the_job_they_made_room_for(site):
     assert states["OUT_OF_MEMORY"] == sum(
         count for (_, state), count in truth.user_failures.items() if state == "OUT_OF_MEMORY"
     )
+
+
+def test_claimed_lemons_are_planted_ones(site):
+    store, truth = site
+    report = shown("lemons", store)
+    claimed = {row["node"] for row in report["candidates"] if row["claimed"]}
+    assert claimed
+    assert claimed <= truth.lemons
+    planted = Counter(one.node for one in truth.failures)
+    for row in report["candidates"]:
+        assert row["named"] == len(row["jobs"]) == planted[row["node"]]
+        assert row["failures"] == pytest.approx(row["named"]), "each culprit is named here"

@@ -19,7 +19,7 @@ from ettr.attribution.chance import (
     false_attribution,
 )
 from ettr.attribution.job_history import JobHistory, explain
-from ettr.defaults import LOOK_BACK_S
+from ettr.defaults import FALSE_DISCOVERY, LOOK_BACK_S
 from ettr.metrics.availability import Availability, WholeLogs, availability
 from ettr.metrics.clock_shifts import ClockShift, clock_shifts
 from ettr.metrics.faults import FleetFaults
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from ettr.analysis.fleet import FleetModels
     from ettr.analysis.node_names import OtherName
     from ettr.analysis.projecting import ScaleProjection
+    from ettr.lemons.candidates import LemonReport
     from ettr.metrics.node_records import NodeRecords
     from ettr.metrics.recovery_times import SymptomTimes
 
@@ -295,6 +296,16 @@ class Analysis(SharedStages):
             if self.selected is None
             else WholeLogs(self.logs_fleet, self.logs_period, self.selection),
         )
+
+    def lemons(self, false_discovery: float = FALSE_DISCOVERY) -> LemonReport:
+        """Nodes that may be lemons.
+
+        Args:
+            false_discovery: largest expected share of ordinary nodes among the claimed.
+        """
+        from ettr.analysis.lemon_nodes import lemons_of
+
+        return lemons_of(self, false_discovery)
 
     @cached_property
     def node_records(self) -> NodeRecords:

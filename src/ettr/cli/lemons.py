@@ -7,9 +7,10 @@ from typing import Annotated
 import typer
 
 from ettr.cli import options as opt
-from ettr.cli import quantities as q
 from ettr.cli.groups import Only
 from ettr.cli.output import show
+from ettr.defaults import FALSE_DISCOVERY
+from ettr.errors import UsageError
 
 
 def lemons(
@@ -22,7 +23,7 @@ def lemons(
             metavar="SHARE",
             help="Largest expected share of ordinary nodes among the claimed ones.",
         ),
-    ] = 0.1,
+    ] = FALSE_DISCOVERY,
     rating: Annotated[
         opt.Rating,
         Only(*("taxonomy", "believe", "window"), *("burst_gap", "sticky_gap", "log_tolerance")),
@@ -38,7 +39,10 @@ def lemons(
     from ettr.report.sections.lemons import lemons_section
     from ettr.store import open_store
 
-    q.share("--false-discovery", false_discovery)
+    if not 0 < false_discovery < 1:
+        raise UsageError(
+            f"--false-discovery {false_discovery}: give a share between 0 and 1, not either end"
+        )
     with open_store(store) as opened:
-        found = Analysis(opened, rating.assumptions()).lemons_at(false_discovery)
+        found = Analysis(opened, rating.assumptions()).lemons(false_discovery)
     show("ettr-lemons", found, lemons_section, json)

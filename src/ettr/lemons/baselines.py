@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from scipy import stats
+from scipy.special import expit
 
 from ettr.lemons.model import Floats
 
@@ -27,16 +28,16 @@ def poisson_tail(failures: Floats, exposure_node_days: Floats, false_discovery: 
 
 
 def two_points(failures: Floats, exposure_node_days: Floats, rounds: int = 200) -> Claimed:
-    """A mixture of two rates by expectation maximization; claims where lemon is likelier than not."""
-    rate = failures.sum() / exposure_node_days.sum()
+    """A mixture of two rates by expectation maximization; claims what is likelier than not."""
+    rate = max(failures.sum(), 0.5) / exposure_node_days.sum()
     low, high, share = 0.5 * rate, 10 * rate, 0.02
     posterior = np.zeros(len(failures))
     for _ in range(rounds):
         one = np.log(share) + stats.poisson.logpmf(failures, high * exposure_node_days)
         other = np.log1p(-share) + stats.poisson.logpmf(failures, low * exposure_node_days)
-        posterior = 1 / (1 + np.exp(np.clip(other - one, -700, 700)))
+        posterior = expit(one - other)
         share = float(np.clip(posterior.mean(), 1e-6, 0.5))
-        high = max((posterior @ failures) / max(posterior @ exposure_node_days, 1e-12), 1e-12)
+        high = max((posterior @ failures) / max(posterior @ exposure_node_days, 1e-12), 1e-6)
         ordinary = 1 - posterior
-        low = max((ordinary @ failures) / max(ordinary @ exposure_node_days, 1e-12), 1e-12)
+        low = max((ordinary @ failures) / max(ordinary @ exposure_node_days, 1e-12), 1e-6)
     return np.asarray(posterior > 0.5)

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 
+from ettr.defaults import FALSE_DISCOVERY
 from ettr.lemons.claims import claimed, time_to_decide
-from ettr.lemons.fleet import NodeFailure, Stratum
+from ettr.lemons.fleet import IDLE_OUTAGES, NodeFailure, Stratum
 from ettr.lemons.model import MIN_RATIO, LemonFit, fit_lemons
 from ettr.words import by_number
 
 MIN_NODES = 20
 """Fewer comparable nodes do not show what is ordinary."""
-FALSE_DISCOVERY = 0.10
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,7 @@ class LemonCandidate:
         failures: Failures it caused, a burst counted in parts; of failures without a named culprit
             the part that the model gives it.
         named: Failures that name it, each counted whole.
+        idle_outages: Unplanned outages that ended no job; None where no log says.
         expected: Failures of an ordinary node with the same exposure.
         exposure_node_days: Node-days of runtime.
         claim_days: Further days of exposure until it would be claimed, if it is a lemon.
@@ -45,6 +46,7 @@ class LemonCandidate:
     claimed: bool
     failures: float
     named: int
+    idle_outages: int | None
     expected: float
     exposure_node_days: float
     claim_days: float
@@ -135,7 +137,7 @@ def lemon_report(
 
 def _candidates(group: Stratum, fit: LemonFit, false_discovery: float) -> list[LemonCandidate]:
     chosen = claimed(fit.posterior, false_discovery)
-    made = []
+    made, idle = [], (group.counts.signals or {}).get(IDLE_OUTAGES)
     for at, name in enumerate(group.nodes):
         decide = time_to_decide(fit, float(fit.posterior[at]))
         times_s = [one.end_s for one in group.named[at]]
@@ -148,6 +150,7 @@ def _candidates(group: Stratum, fit: LemonFit, false_discovery: float) -> list[L
                 bool(chosen[at]),
                 float(fit.failures[at]),
                 len(times_s),
+                None if idle is None else int(idle[at]),
                 float(fit.expected[at]),
                 float(group.counts.exposure_node_days[at]),
                 decide.claim_days,
@@ -178,8 +181,9 @@ def _compared(group: Stratum, fit: LemonFit) -> ComparedNodes:
 
 def _notes(large: Sequence[Stratum], small: Sequence[Stratum]) -> list[str]:
     notes = [
-        f"A lemon is a node of a separate group that fails at least {MIN_RATIO:.0f} times as often as "
-        "the ordinary nodes do on average. A fleet whose nodes are merely unequal has none.",
+        f"A lemon is a node of a separate group that fails at least {MIN_RATIO:.0f} times as often "
+        "as the ordinary nodes do on average. A fleet whose nodes are merely unequal has none.",
+        "The days to decide are lower bounds, for a node that runs jobs all day.",
     ]
     left_out = sum(len(group.nodes) for group in small)
     if left_out:
@@ -194,8 +198,8 @@ def _notes(large: Sequence[Stratum], small: Sequence[Stratum]) -> list[str]:
     if shared:
         notes.append(
             by_number(
-                "{n} [failure names|failures name] no culprit and [is|are] shared among the nodes of "
-                "[its|their] job by the model; slurmctld.log and health checks name more of them.",
+                "{n} [failure names|failures name] no culprit: the model shares [it|them] among "
+                "the nodes of the job. slurmctld.log and health checks name more culprits.",
                 shared,
             )
         )
@@ -203,8 +207,8 @@ def _notes(large: Sequence[Stratum], small: Sequence[Stratum]) -> list[str]:
     if bursts:
         notes.append(
             by_number(
-                "{n} [burst|bursts] over several nodes within minutes [counts|count] as one failure "
-                "of what the nodes share.",
+                "{n} [burst|bursts] over several nodes within minutes [counts|count] as one "
+                "failure of what the nodes share.",
                 bursts,
             )
         )

@@ -10,6 +10,8 @@ from ettr.lemons.model import Floats, LemonFit
 
 CLAIM_AT, CLEAR_AT = 0.9, 0.01
 """Probabilities at which a node counts as decided: a lemon, or none."""
+LEAST_PROBABLE = 0.3
+"""No node below it is claimed, however sure the others are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +27,9 @@ class TimeToDecide:
     clear_days: float
 
 
-def claimed(posterior: Floats, false_discovery: float) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def claimed(
+    posterior: Floats, false_discovery: float
+) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Which nodes to claim: the most probable ones, while the expected share of good nodes fits.
 
     The share of ordinary nodes among the claimed is the mean of 1 - posterior over them (Müller et
@@ -41,15 +45,15 @@ def claimed(posterior: Floats, false_discovery: float) -> np.ndarray[tuple[int],
     chosen = np.zeros(len(posterior), dtype=np.bool_)
     if len(fitting):
         chosen[order[: fitting[-1] + 1]] = True
-    return chosen
+    return chosen & (posterior >= LEAST_PROBABLE)
 
 
 def time_to_decide(fit: LemonFit, posterior: float) -> TimeToDecide:
     """How long until the log-odds of a node, which runs jobs all day, reach a decision.
 
     Each failure adds log(k) to them and each day takes (k - 1) μ: a drift of μ (k log k - k + 1) a
-    day for a lemon and of μ (log k - k + 1) for an ordinary node (Wald's sequential test). The spread
-    of ordinary nodes makes both longer: these are lower bounds.
+    day for a lemon and of μ (log k - k + 1) for an ordinary node (Wald's sequential test). Unequal
+    ordinary nodes make both longer: these are lower bounds.
     """
     now = _log_odds(min(max(posterior, 1e-12), 1 - 1e-12))
     ratio, rate = fit.ratio, fit.bulk_per_node_day

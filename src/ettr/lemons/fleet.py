@@ -1,13 +1,13 @@
 """A store's failures by node, stratum by stratum: what the model of lemons is fitted to.
 
-Nodes are compared within a cluster and a kind of hardware: the group that the inventory names, else
-the GPU model, else all. Failures of several nodes at nearly the same moment, more than chance brings
-together, are one event of what they share: each of its nodes has a part of one failure.
+Nodes are compared within a cluster and a kind of hardware: the group that the inventory names, or
+the GPU model, or all. Failures of several nodes at nearly the same moment, more than chance brings
+together, are one event of what they share: each of the nodes has a part of one failure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,9 +19,12 @@ from ettr.lemons.model import Floats, NodeCounts, SharedFailure
 from ettr.tables.schemas import FAILURES
 from ettr.units import SECONDS_PER_DAY
 
+IDLE_OUTAGES = "outages without a failed job"
 BURST_GAP_S = 600.0
 BURST_NODES = 3
 BURST_CHANCE = 1e-3
+SAME_S = 3600.0
+"""An outage and a failure of one node this close to each other are one event."""
 NodeName = tuple[str, str]
 
 
@@ -59,7 +62,11 @@ class Stratum:
 
 
 def strata(
-    exposed: ibis.Table, failures: ibis.Table, allocations: ibis.Table, inventory: ibis.Table
+    exposed: ibis.Table,
+    failures: ibis.Table,
+    allocations: ibis.Table,
+    inventory: ibis.Table,
+    outage_starts_s: Mapping[NodeName, Sequence[float]] | None = None,
 ) -> tuple[Stratum, ...]:
     """The fleet by cluster and hardware; nodes that ran no job are left out.
 
@@ -68,6 +75,8 @@ def strata(
         failures: the table `failures`.
         allocations: the table `allocations`, for the nodes of failures that blame none.
         inventory: the table `nodes`.
+        outage_starts_s: when each node went out of service unplanned, in seconds since 1970; None
+            where no log says. Those that ended no job become a signal.
     """
     days = _node_days(exposed)
     kinds = _kinds(inventory)
@@ -78,7 +87,7 @@ def strata(
     listed = rows.to_pylist()
     placed = _nodes_of(failures, allocations)
     return tuple(
-        _stratum(cluster, kind, nodes, days, listed, placed)
+        _stratum(cluster, kind, nodes, days, listed, placed, outage_starts_s)
         for (cluster, kind), nodes in groups.items()
     )
 
@@ -116,6 +125,7 @@ def _stratum(
     days: dict[NodeName, float],
     rows: Sequence[dict[str, Any]],
     placed: dict[str, list[NodeName]],
+    outage_starts_s: Mapping[NodeName, Sequence[float]] | None,
 ) -> Stratum:
     place = {node: position for position, node in enumerate(nodes)}
     exposure = np.array([days[node] for node in nodes])
@@ -134,14 +144,24 @@ def _stratum(
         if row["node"] is None and at:
             shared.append(SharedFailure(np.array(at, dtype=np.int64)))
     totals = np.array([sum(one.weight for one in failures) for failures in named])
+    signals = {}
+    if outage_starts_s is not None:
+        idle = [_idle(outage_starts_s.get(node, ()), named[place[node]]) for node in nodes]
+        signals[IDLE_OUTAGES] = np.array(idle, dtype=np.float64)
     return Stratum(
         cluster,
         kind,
         tuple(name for _, name in nodes),
-        NodeCounts(exposure, totals, tuple(shared)),
+        NodeCounts(exposure, totals, tuple(shared), signals),
         tuple(tuple(one) for one in named),
         bursts,
     )
+
+
+def _idle(starts_s: Sequence[float], failures: Sequence[NodeFailure]) -> int:
+    """How many of a node's outages began far from the end of any job that it failed."""
+    ends_s = [one.end_s for one in failures]
+    return sum(all(abs(start_s - end_s) > SAME_S for end_s in ends_s) for start_s in starts_s)
 
 
 def _failure(row: dict[str, Any], weight: float) -> NodeFailure:

@@ -1,12 +1,12 @@
 """Which nodes are lemons: a gamma bulk with a point mass, averaged over what is not known.
 
-Node i fails at the rate μ θ_i per node-day. θ is gamma with mean 1 and shape a for ordinary nodes (a
-infinite: all alike), and k for a share p of lemons. A failure whose culprit is named counts for that
-node; one that only names the job's nodes adds log(R + θ), where R is the sum of the others' posterior
-means. Further counts (signals) have a base rate and a ratio on lemons of their own, found from the
-nodes' posteriors in turn. Shape, ratio and share are not estimated but averaged over a grid, each
-setting weighted by its likelihood: with the best setting alone the tail of a spread-out fleet is
-called lemons.
+Node i fails at the rate μ θ_i per node-day. θ is gamma with mean 1 and shape a for ordinary nodes
+(a infinite: all alike), and k for a share p of lemons. A failure whose culprit is named counts for
+that node; one that only names the job's nodes is divided among them by their posterior mean rates
+(expectation maximization over the culprit). Further counts (signals) have a base rate and a ratio
+on lemons of their own, found from the nodes' posteriors in turn. Shape, ratio and share are not
+estimated but averaged over a grid, each setting weighted by its likelihood: with the best setting
+alone the tail of a spread-out fleet is called lemons.
 
 What a lemon is follows from the grid: a node of a separate group whose rate is at least `MIN_RATIO`
 times the mean of the others. A fleet that is merely unequal has none.
@@ -31,7 +31,7 @@ SPREAD_SHAPES = np.array([np.inf, 32.0, 16.0, 8.0, 4.0, 2.5, 1.6, 1.0, 0.6])
 """Shapes of the gamma bulk; its standard deviation over its mean is shape ** -0.5."""
 SHAPE_PRIOR = np.array([20.0, 9.0, 2.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0])
 """Weights of the shapes before the data. Nearly equal nodes are thought likelier: chosen so that
-what is stated holds up to a spread of one half (docs/results/campaigns/lemons.md)."""
+what is stated holds up to a spread of one half."""
 RATIOS = np.exp(np.linspace(np.log(MIN_RATIO), np.log(80.0), 13))
 SHARES = np.exp(np.linspace(np.log(0.001), np.log(0.05), 10))
 LEMONS_EXIST = 0.8
@@ -173,22 +173,17 @@ class _Pairs:
     def others(self, mean_theta: Floats) -> Floats:
         """For each entry the sum of the rates of the job's other nodes."""
         own = mean_theta[self.node]
-        return np.bincount(self.failure, own, self.total)[self.failure] - own
-
-    def log_rates(self, mean_theta: Floats) -> Floats:
-        """Sum over a node's shared failures of log((R + θ) / (R + 1)), shape (nodes, thetas)."""
-        made = np.zeros((self.nodes, len(_THETA)))
-        if self.total:
-            others = self.others(mean_theta)[:, None]
-            np.add.at(made, self.node, np.log((others + _THETA) / (others + 1)))
-        return made
+        sums = np.bincount(self.failure, own, self.total)[self.failure]
+        return np.asarray(sums - own, dtype=np.float64)
 
     def blame(self, mean_theta: Floats) -> Floats:
         """Each shared failure divided over its job's nodes by their rates, summed by node."""
         if not self.total:
+            # bincount of nothing would be whole numbers
             return np.zeros(self.nodes)
         own = mean_theta[self.node]
-        return np.bincount(self.node, own / (self.others(mean_theta) + own), self.nodes)
+        parts = np.bincount(self.node, own / (self.others(mean_theta) + own), self.nodes)
+        return np.asarray(parts, dtype=np.float64)
 
 
 def _settled(
@@ -204,8 +199,8 @@ def _settled(
 
 def _average(counts: NodeCounts, shared: _Pairs, favours: Floats, theta: Floats) -> _Average:
     """Average over shapes, ratios and shares, weighted by their likelihood."""
-    log_rate = counts.named[:, None] * np.log(_THETA) + shared.log_rates(theta)
     failures = counts.named + shared.blame(theta)
+    log_rate = failures[:, None] * np.log(_THETA)
     rate = max(failures.sum(), 0.5) / counts.exposure_node_days.sum()
     prior = SHAPE_PRIOR / SHAPE_PRIOR.sum()
     bulk = _bulk_weights()
@@ -269,8 +264,8 @@ def _bulk_weights() -> Floats:
 def _signal(seen: Floats, exposure: Floats, posterior: Floats) -> tuple[SignalRatio, Floats]:
     """A signal's base rate and ratio, and by how much (log) it favours each node as a lemon.
 
-    The ratio is a posterior mean under a gamma prior of mean 1 and the weight of one count, so that a
-    signal that says nothing moves nothing; ordinary nodes vary by the dispersion of the signal.
+    The ratio is a posterior mean under a gamma prior of mean 1 and the weight of one count, so that
+    a signal that says nothing moves nothing; ordinary nodes vary by the dispersion of the signal.
     """
     ordinary = 1 - posterior
     base = max((ordinary * seen).sum(), 0.5) / max((ordinary * exposure).sum(), 1e-12)
@@ -283,7 +278,7 @@ def _signal(seen: Floats, exposure: Floats, posterior: Floats) -> tuple[SignalRa
 
 
 def _gain(seen: Floats, expected: Floats, ratio: float, shape: float) -> Floats:
-    """Log-likelihood of negative binomial counts at `ratio` times what is expected, less at once."""
+    """Log-likelihood ratio of negative binomial counts: `ratio` times what is expected, or that."""
     # a lemon's own spread is that of the others: its mean is larger, its shape the same
     scale, lemon = expected / shape, ratio * expected / shape
     gain: Floats = seen * np.log(ratio) - (seen + shape) * (np.log1p(lemon) - np.log1p(scale))

@@ -7,6 +7,8 @@ from ettr.report.numbers import DASH, number, percent
 from ettr.report.section import Section, TextTable
 from ettr.words import by_number
 
+LISTED = 20
+
 
 def lemons_section(report: LemonReport) -> Section:
     """The claim in a sentence, the candidates, the groups."""
@@ -26,9 +28,10 @@ def _lead(report: LemonReport) -> str:
     if not named:
         return f"No lemon is claimed among {judged}."
     words = by_number("{n} [node is claimed|nodes are claimed]", len(named))
+    shown = ", ".join(named[:LISTED]) + (", ..." if len(named) > LISTED else "")
     return (
-        f"{words} among {judged}: {', '.join(named[:20])}{', ...' if len(named) > 20 else ''}. Of the "
-        f"claimed at most {percent(report.false_discovery, 2)} are expected to be ordinary nodes."
+        f"{words} among {judged}: {shown}. At most {percent(report.false_discovery, 2)} of them "
+        "are expected to be ordinary nodes."
     )
 
 
@@ -37,7 +40,7 @@ def _nodes(report: LemonReport) -> TextTable:
         "Candidates",
         (
             *("cluster", "node", "probability", "claimed", "failures", "expected"),
-            *("node-days", "jobs failed", "days to claim", "days to clear"),
+            *("idle outages", "node-days", "jobs failed", "days to claim", "days to clear"),
         ),
         tuple(
             (
@@ -47,6 +50,7 @@ def _nodes(report: LemonReport) -> TextTable:
                 "yes" if one.claimed else "no",
                 number(one.failures, 3),
                 number(one.expected, 2),
+                DASH if one.idle_outages is None else number(one.idle_outages),
                 number(one.exposure_node_days, 4),
                 number(len({job.job_id for job in one.jobs})),
                 DASH if one.claimed else number(one.claim_days, 2),
@@ -54,7 +58,7 @@ def _nodes(report: LemonReport) -> TextTable:
             )
             for one in report.candidates
         ),
-        frozenset({2, *range(4, 10)}),
+        frozenset({2, *range(4, 11)}),
     )
 
 

@@ -1,0 +1,34 @@
+"""Lemons of a store: its failures by node, the nodes' outages, and the model's answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ettr.lemons.candidates import LemonReport, lemon_report
+from ettr.lemons.fleet import strata
+from ettr.metrics.outages import outages
+
+if TYPE_CHECKING:
+    from ettr.analysis.shared import SharedStages
+
+
+def lemons_of(stages: SharedStages, false_discovery: float) -> LemonReport:
+    """Nodes of a store that may be lemons.
+
+    Args:
+        stages: of the store.
+        false_discovery: largest expected share of ordinary nodes among the claimed.
+    """
+    tables = stages.tables
+    down: dict[tuple[str, str], list[float]] = {}
+    for one in outages(tables["node_states"], stages.period, stages.taxonomy):
+        if not one.is_planned:
+            down.setdefault((one.cluster, one.node), []).append(one.start_s)
+    fleet = strata(
+        stages.exposure.by_node,
+        stages.failures,
+        tables["allocations"],
+        tables["nodes"],
+        down if stages.logs_read.node_states else None,
+    )
+    return lemon_report(fleet, false_discovery)
