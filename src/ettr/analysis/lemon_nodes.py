@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ettr.lemons.candidates import LemonReport, lemon_report
 from ettr.lemons.fleet import strata
+from ettr.metrics.instants import to_seconds
 from ettr.metrics.outages import outages
 
 if TYPE_CHECKING:
@@ -20,9 +21,10 @@ def lemons_of(stages: SharedStages, false_discovery: float) -> LemonReport:
         false_discovery: largest expected share of ordinary nodes among the claimed.
     """
     tables = stages.tables
+    first_s, last_s = to_seconds(stages.period.start), to_seconds(stages.period.end)
     down: dict[tuple[str, str], list[float]] = {}
     for one in outages(tables["node_states"], stages.period, stages.taxonomy):
-        if not one.is_planned:
+        if not one.is_planned and first_s <= one.start_s < last_s:
             down.setdefault((one.cluster, one.node), []).append(one.start_s)
     fleet = strata(
         stages.exposure.by_node,

@@ -9,6 +9,7 @@ import typer
 from ettr.cli import options as opt
 from ettr.cli.groups import Only
 from ettr.cli.output import show
+from ettr.cli.selecting import Selecting
 from ettr.defaults import FALSE_DISCOVERY
 from ettr.errors import UsageError
 
@@ -24,6 +25,7 @@ def lemons(
             help="Largest expected share of ordinary nodes among the claimed ones.",
         ),
     ] = FALSE_DISCOVERY,
+    selecting: Selecting,
     rating: Annotated[
         opt.Rating,
         Only(*("taxonomy", "believe", "window"), *("burst_gap", "sticky_gap", "log_tolerance")),
@@ -44,5 +46,6 @@ def lemons(
             f"--false-discovery {false_discovery}: give a share between 0 and 1, not either end"
         )
     with open_store(store) as opened:
-        found = Analysis(opened, rating.assumptions()).lemons(false_discovery)
-    show("ettr-lemons", found, lemons_section, json)
+        analysis = Analysis(opened, rating.assumptions(), selecting.selection())
+        found, head = analysis.lemons(false_discovery), analysis.selection_head
+    show("ettr-lemons", found, lemons_section, json, head)
