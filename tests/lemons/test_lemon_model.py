@@ -114,5 +114,5 @@ def test_failures_of_one_node_in_a_row_are_no_burst():
     ("days", "failures"), [([1.0, 0.0], [0.0, 0.0]), ([1.0], [0.0, 1.0]), ([1.0], [-1.0])]
 )
 def test_counts_that_cannot_be_are_refused(days, failures):
-    with pytest.raises(ValueError, match="node|0 or more"):
+    with pytest.raises(ValueError, match=r"node|0 or more"):
         fit_lemons(NodeCounts(np.array(days), np.array(failures)))
