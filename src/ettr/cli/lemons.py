@@ -8,7 +8,7 @@ import typer
 
 from ettr.cli import options as opt
 from ettr.cli.groups import Only
-from ettr.cli.output import show
+from ettr.cli.printing import Printing
 from ettr.cli.selecting import Selecting
 from ettr.defaults import FALSE_DISCOVERY
 from ettr.errors import UsageError
@@ -30,7 +30,7 @@ def lemons(
         opt.Rating,
         Only(*("taxonomy", "believe", "window"), *("burst_gap", "sticky_gap", "log_tolerance")),
     ],
-    json: opt.JsonOption = False,
+    printing: Printing,
 ) -> None:
     """Rank nodes by the probability that they are lemons, and claim those that stand out.
 
@@ -48,4 +48,4 @@ def lemons(
     with open_store(store) as opened:
         analysis = Analysis(opened, rating.assumptions(), selecting.selection())
         found, head = analysis.lemons(false_discovery), analysis.selection_head
-    show("ettr-lemons", found, lemons_section, json, head)
+    printing.show("ettr-lemons", found, lemons_section, "candidates", head)
