@@ -28,6 +28,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "goodput": ("ettr goodput site",),
     "nodes": ("ettr nodes site",),
     "node": ("ettr node site", "ettr node site node2"),
+    "lemons": ("ettr lemons site",),
     "quality": ("ettr quality site",),
     "forecast": ("ettr forecast site", "ettr forecast site --ahead 1d,7d --nodes 64"),
     "plan": (
