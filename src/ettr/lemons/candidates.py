@@ -1,4 +1,4 @@
-"""Which nodes a site should look at, what speaks against each, and what cannot be told."""
+"""Which nodes a site should look at, what speaks against each, and what is undecided."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import chain
 
 from ettr.defaults import FALSE_DISCOVERY
 from ettr.lemons.claims import claimed, time_to_decide
-from ettr.lemons.fleet import IDLE_OUTAGES, NodeFailure, Stratum
+from ettr.lemons.fleet import IDLE_OUTAGES, BlamedFailure, Stratum
 from ettr.lemons.model import MIN_RATIO, LemonFit, fit_lemons
 from ettr.words import by_number
 
@@ -53,7 +53,7 @@ class LemonCandidate:
     clear_days: float
     first_s: float | None
     last_s: float | None
-    jobs: tuple[NodeFailure, ...]
+    jobs: tuple[BlamedFailure, ...]
 
 
 @dataclass(frozen=True, slots=True)

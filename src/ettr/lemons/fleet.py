@@ -29,7 +29,7 @@ NodeName = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class NodeFailure:
+class BlamedFailure:
     """A failure, as far as a node's history needs it. `weight` is below 1 within a burst."""
 
     job_id: str
@@ -57,7 +57,7 @@ class Stratum:
     hardware: str | None
     nodes: tuple[str, ...]
     counts: NodeCounts
-    named: tuple[tuple[NodeFailure, ...], ...]
+    named: tuple[tuple[BlamedFailure, ...], ...]
     bursts: int
 
 
@@ -135,7 +135,7 @@ def _stratum(
         [row["node"] for row in own],
         len(own) / exposure.sum() * len(nodes),
     )
-    named: list[list[NodeFailure]] = [[] for _ in nodes]
+    named: list[list[BlamedFailure]] = [[] for _ in nodes]
     for row, weight in zip(own, weights.tolist(), strict=True):
         named[place[cluster, row["node"]]].append(_failure(row, weight))
     shared = []
@@ -158,14 +158,14 @@ def _stratum(
     )
 
 
-def _idle(starts_s: Sequence[float], failures: Sequence[NodeFailure]) -> int:
+def _idle(starts_s: Sequence[float], failures: Sequence[BlamedFailure]) -> int:
     """How many of a node's outages began far from the end of any job that it failed."""
     ends_s = [one.end_s for one in failures]
     return sum(all(abs(start_s - end_s) > SAME_S for end_s in ends_s) for start_s in starts_s)
 
 
-def _failure(row: dict[str, Any], weight: float) -> NodeFailure:
-    return NodeFailure(
+def _failure(row: dict[str, Any], weight: float) -> BlamedFailure:
+    return BlamedFailure(
         row["job_id"],
         row["attempt_id"],
         row["end"].timestamp(),

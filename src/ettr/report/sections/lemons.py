@@ -20,7 +20,7 @@ def lemons_section(report: LemonReport) -> Section:
 def _lead(report: LemonReport) -> str:
     if not report.groups:
         return (
-            "Cannot tell: no group of comparable nodes is large enough, or no log names the nodes "
+            "Not measured: no group of comparable nodes is large enough, or no log names the nodes "
             "of the jobs."
         )
     named = [one.node for one in report.candidates if one.claimed]
