@@ -10,7 +10,8 @@ import pytest
 
 from ettr.metrics.availability import availability, service
 from ettr.metrics.exposure import exposure
-from ettr.metrics.faults import fleet_faults, recorded_faults
+from ettr.metrics.faults import fleet_faults
+from ettr.metrics.faults_of_nodes import recorded_faults
 from ettr.metrics.goodput import lost_goodput
 from ettr.metrics.instants import Period, observed_period
 from ettr.metrics.mttf import mttf_by_size

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 from ettr.metrics.availability import availability, service
-from ettr.metrics.faults import fleet_faults, recorded_faults
+from ettr.metrics.faults import fleet_faults
+from ettr.metrics.faults_of_nodes import recorded_faults
 from ettr.metrics.instants import Period, observed_period
 from ettr.metrics.outages import outages
 from ettr.metrics.survival import durations

@@ -295,6 +295,7 @@ class Analysis(SharedStages):
             logs=None
             if self.selected is None
             else WholeLogs(self.logs_fleet, self.logs_period, self.selection),
+            down=self.outages,
         )
 
     def lemons(self, false_discovery: float = FALSE_DISCOVERY) -> LemonReport:
@@ -358,6 +359,7 @@ class Analysis(SharedStages):
             unknown_checks(self.tables["events"], self.taxonomy, self.event_census),
             self.clock_shifts,
             self.event_census,
+            self.job_nodes,
         )
 
     @cached_property
@@ -379,7 +381,7 @@ class Analysis(SharedStages):
         from ettr.analysis.fleet import fleet_models
 
         return fleet_models(
-            self.exposure.by_node,
+            self.clustering.every.counts,
             self.failures,
             self.assumptions.confidence,
             self.clustering.all_jobs,

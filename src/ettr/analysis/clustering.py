@@ -26,12 +26,41 @@ NODE = "node"
 
 
 @dataclass(frozen=True, slots=True)
-class FailureClustering:
-    """Spread of the failures of all jobs, and of the large ones; the direction is of all jobs."""
+class FailuresOfSize:
+    """Failures of all jobs, or of those of more than some number of GPUs.
 
-    all_jobs: FleetSpread
-    large_jobs: FleetSpread
+    Attributes:
+        counts: By node, with the exposure; None where nothing ran.
+        spread: How they cluster.
+    """
+
+    counts: Counts | None
+    spread: FleetSpread
+
+
+@dataclass(frozen=True, slots=True)
+class FailureClustering:
+    """Spread of the failures of all jobs, and of the large ones; the direction is of all jobs.
+
+    Attributes:
+        every: Failures of all jobs.
+        large: Those of large jobs; None where no large job failed.
+        direction: Of the rate of all jobs.
+    """
+
+    every: FailuresOfSize
+    large: FailuresOfSize | None
     direction: RateDirection
+
+    @property
+    def all_jobs(self) -> FleetSpread:
+        """How the failures of all jobs cluster."""
+        return self.every.spread
+
+    @property
+    def large_jobs(self) -> FleetSpread:
+        """How those of large jobs cluster; where none failed, those of all jobs."""
+        return (self.large or self.every).spread
 
 
 def failure_clustering(
@@ -62,13 +91,13 @@ def failure_clustering(
         node_days = cumulative_node_days(exposure.by_attempt, edges_s, above)
         return FailureTimeline(times / SECONDS_PER_DAY, edges_s / SECONDS_PER_DAY, node_days)
 
-    def spread(line: FailureTimeline, above: int | None) -> FleetSpread:
-        return of_fleet(line, node_counts(*_of_size(exposure, failures, above)), confidence)
+    def of_size(line: FailureTimeline, above: int | None) -> FailuresOfSize:
+        counts = node_counts(*_of_size(exposure, failures, above))
+        return FailuresOfSize(counts, of_fleet(line, counts, confidence))
 
     line = calendar(times_s, None)
-    every = spread(line, None)
-    of_large = spread(calendar(times_s[large], above_gpus), above_gpus) if large.any() else every
-    return FailureClustering(every, of_large, rate_direction(line, confidence))
+    of_large = of_size(calendar(times_s[large], above_gpus), above_gpus) if large.any() else None
+    return FailureClustering(of_size(line, None), of_large, rate_direction(line, confidence))
 
 
 def of_fleet(

@@ -13,7 +13,6 @@ import ibis
 import pyarrow as pa
 
 from ettr.analysis.analysis import Analysis
-from ettr.analysis.fleet import node_counts
 from ettr.errors import UsageError
 from ettr.estimates import Interval
 from ettr.metrics.availability import outages_in_service
@@ -87,7 +86,7 @@ def node_summary(analysis: Analysis) -> pa.Table:
     )
     failed = {(r["cluster"], r["node"]): int(r["n"]) for r in counted}
     total_days = sum(days.values())
-    counts = node_counts(exposed, analysis.failures)
+    counts = analysis.clustering.every.counts
     per_day = (
         float(counts.failures.sum()) / total_days
         if counts is not None and counts.unit == "node" and total_days
@@ -113,8 +112,7 @@ def node_summary(analysis: Analysis) -> pa.Table:
 
 
 def _outages(analysis: Analysis) -> list[Outage]:
-    states = analysis.tables["node_states"]
-    return outages_in_service(states, analysis.logs_period, analysis.taxonomy, analysis.fleet)
+    return outages_in_service(analysis.outages, analysis.fleet)
 
 
 def _by_node(found: list[Outage]) -> dict[tuple[str, str], list[Outage]]:

@@ -318,26 +318,26 @@ def _graded(attempts: Table, heard: Table, allocations: Table) -> Table:
             "attempt_id", "cluster", "node_failed", day=epoch_s(attempts["end"]) // _DAY_S
         )
     )
-    held = allocations.select("attempt_id", "cluster", "node")
-    nodes = held.join(ended.select("attempt_id", "day"), "attempt_id").distinct()
-    days = heard.select("cluster", "node", "day")
-    near = ibis.union(days, days.mutate(day=days["day"] + 1), distinct=True)
-    met = nodes.left_join(near.mutate(is_heard=True), ["cluster", "node", "day"])
-    # the same node twice in one attempt counts once
-    per_node = met.group_by("attempt_id", "node").aggregate(is_heard=met["is_heard"].count() > 0)
-    per_node = per_node.filter(per_node["node"].notnull())
-    per = per_node.group_by("attempt_id").aggregate(
-        nodes=per_node.count(), heard=per_node["is_heard"].sum()
+    held = allocations.filter(allocations["node"].notnull())
+    held = held.select("attempt_id", "cluster", "node")
+    nodes = materialize(held.join(ended.select("attempt_id", "day"), "attempt_id"))
+    days, key = heard.select("cluster", "node", "day"), ["cluster", "node", "day"]
+    unheard = nodes.anti_join(days, key)
+    unheard = unheard.mutate(day=unheard["day"] - 1).anti_join(days, key)
+    named, silent = (
+        table.select("attempt_id").distinct().mutate(**{flag: True})
+        for table, flag in ((nodes, "named"), (unheard, "silent"))
     )
-    graded = ended.left_join(per, "attempt_id")
+    graded = ended.left_join(named, "attempt_id").drop("attempt_id_right")
+    graded = graded.left_join(silent, "attempt_id")
     return (
-        graded.mutate(named=graded["nodes"].notnull(), all_heard=graded["heard"] >= graded["nodes"])
+        graded.mutate(named=graded["named"].notnull(), all_heard=graded["silent"].isnull())
         .group_by("cluster", "day", "node_failed", "named", "all_heard")
         .aggregate(lambda t: t.count().name("n"))
     )
 
 
-def _grade(is_named: bool, all_heard: bool | None, is_uncovered: bool) -> str:
+def _grade(is_named: bool, all_heard: bool, is_uncovered: bool) -> str:
     """How much it means that nothing was found, as `NoErrorFound` has it.
 
     `is_named`: whether any of its nodes is known; `all_heard`: whether each of them was heard.

@@ -61,7 +61,7 @@ class FleetModels:
 
 
 def fleet_models(
-    exposed_nodes: ibis.Table,
+    counts: Counts | None,
     failures: ibis.Table,
     confidence: float = CONFIDENCE,
     clustering: FleetSpread | None = None,
@@ -69,7 +69,7 @@ def fleet_models(
     """Dispersion over nodes, bursts over time, and the models that fit.
 
     Args:
-        exposed_nodes: which nodes ran what for how long (`Exposure.by_node`).
+        counts: failures and exposure of each node (`node_counts`); None where nothing ran.
         failures: failures of the infrastructure; those that blame no node count in the rate of the
             fleet, not of any node.
         confidence: of the intervals, between 0 and 1.
@@ -77,7 +77,6 @@ def fleet_models(
     """
     from ettr.models.select import compare_models
 
-    counts = node_counts(exposed_nodes, failures)
     if counts is None:
         return FleetModels(None, None, (), None, (), ())
     times = failures.select("end").to_pyarrow()["end"].cast("int64").to_numpy()

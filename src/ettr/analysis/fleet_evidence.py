@@ -11,13 +11,19 @@ import numpy as np
 import pyarrow as pa
 
 from ettr.analysis.analysis import Analysis
-from ettr.analysis.clustering import calendar_edges, edges_between, of_fleet, timeline
+from ettr.analysis.clustering import (
+    FailuresOfSize,
+    calendar_edges,
+    edges_between,
+    of_fleet,
+    timeline,
+)
 from ettr.analysis.fleet import FLEET, node_counts
 from ettr.errors import UsageError
 from ettr.estimates.exact import FailureRate
 from ettr.estimates.spread import FleetSpread, Spread
 from ettr.metrics.confidences import FailuresByConfidence, failures_by_confidence
-from ettr.metrics.instants import Floats, first_row, floats_of, seconds_of
+from ettr.metrics.instants import Floats, first_row, floats_of, has_rows, seconds_of
 from ettr.metrics.trend import cumulative_node_days
 from ettr.models.before_after import cut_at
 from ettr.models.data import Counts, Labels
@@ -112,15 +118,30 @@ def fleet_evidence(
         UsageError: no such job has run.
     """
     chosen, failures = chosen_jobs(analysis, partition, cluster, others, above_gpus)
-    exposed = analysis.exposure.by_node.semi_join(chosen, "attempt_id")
-    counts = node_counts(exposed, failures)
-    if counts is None:
+    whole = None if partition or cluster else _of_all_partitions(analysis, above_gpus)
+    shown = _shown(analysis, chosen, failures) if whole is None else whole
+    if shown.counts is None:
         raise UsageError(_nothing(analysis, name, above_gpus))
-    found = _evidence(analysis, name, counts, failures, chosen, above_gpus)
+    found = _evidence(analysis, name, shown.counts, failures, chosen, above_gpus)
+    return replace(found, spread=shown.spread)
+
+
+def _of_all_partitions(analysis: Analysis, above_gpus: int | None) -> FailuresOfSize | None:
+    """What the analysis knows already of all jobs, or of the large ones."""
+    if analysis.selected is not None:
+        return None
+    if above_gpus is None:
+        return analysis.clustering.every
+    return analysis.clustering.large if above_gpus == analysis.assumptions.above_gpus else None
+
+
+def _shown(analysis: Analysis, chosen: ibis.Table, failures: ibis.Table) -> FailuresOfSize:
+    """Failures of some jobs by node, and how they cluster."""
+    counts = node_counts(analysis.exposure.by_node.semi_join(chosen, "attempt_id"), failures)
     edges_s = calendar_edges(analysis.period)
     held = analysis.exposure.by_attempt.semi_join(chosen, "attempt_id")
     line = timeline(failures, edges_s, cumulative_node_days(held, edges_s))
-    return replace(found, spread=of_fleet(line, counts, analysis.assumptions.confidence))
+    return FailuresOfSize(counts, of_fleet(line, counts, analysis.assumptions.confidence))
 
 
 def evidence_to_plan_with(analysis: Analysis, name: str) -> FleetEvidence:
@@ -316,12 +337,12 @@ def _evidence(
 def _sizes(analysis: Analysis, attempts: ibis.Table) -> tuple[int | None, int | None]:
     """Nodes of the smallest and the largest job; nodes named count where no number is known."""
     ran = attempts.filter(attempts["elapsed_s"] > 0)
-    named = analysis.exposure.by_node.semi_join(ran.filter(ran["n_nodes"].isnull()), "attempt_id")
-    counted = named.group_by("attempt_id").aggregate(n_nodes=named["n_nodes"].sum())
-    known = ran.filter(ran["n_nodes"] > 0)
-    nodes = ibis.union(
-        known.select("n_nodes"), counted.select(n_nodes=counted["n_nodes"].cast("int64"))
-    )
+    nodes = ran.filter(ran["n_nodes"] > 0).select("n_nodes")
+    uncounted = ran.filter(ran["n_nodes"].isnull())
+    if has_rows(uncounted):
+        named = analysis.exposure.by_node.semi_join(uncounted, "attempt_id")
+        counted = named.group_by("attempt_id").aggregate(n_nodes=named["n_nodes"].sum())
+        nodes = ibis.union(nodes, counted.select(n_nodes=counted["n_nodes"].cast("int64")))
     row = first_row(nodes.aggregate(least=nodes["n_nodes"].min(), most=nodes["n_nodes"].max()))
     return _int(row["least"]), _int(row["most"])
 

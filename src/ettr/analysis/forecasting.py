@@ -139,13 +139,13 @@ def _past(analysis: Analysis) -> _Past:
         times_s = seconds_of(fetch(analysis.failures, "end")["end"])
         return _Past("failures", times_s)
     faults, _ = faults_of(analysis)
-    if not faults:
+    if not len(faults):
         raise UsageError(
             f"{analysis.store.where}: holds no jobs and no faults, so there is nothing to "
             "forecast; ingest job accounting (`ettr sources` lists how to export it)"
         )
     spans_s = np.array(list(analysis.fleet.spans_s.values()), dtype=np.float64)
-    return _Past("faults", np.array([fault.start_s for fault in faults]), spans_s)
+    return _Past("faults", faults.start_s, spans_s)
 
 
 def _ahead(

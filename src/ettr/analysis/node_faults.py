@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pyarrow as pa
 
@@ -11,21 +9,14 @@ from ettr.analysis.analysis import Analysis
 from ettr.analysis.clustering import fault_clustering
 from ettr.errors import UsageError
 from ettr.estimates.spread import FleetSpread
-from ettr.metrics.faults import (
-    FleetFaults,
-    NodeError,
-    NodeFault,
-    fleet_faults,
-    observed_faults,
-    recorded_faults,
-)
-from ettr.metrics.instants import Floats, fetch, seconds_of, to_datetime
-from ettr.metrics.outages import outages
+from ettr.metrics.faults import FleetFaults, fleet_faults
+from ettr.metrics.faults_of_nodes import NodeFaults, NodeKey, observed_faults, recorded_faults
+from ettr.metrics.instants import Floats, fetch, to_datetime
 from ettr.models.data import Counts
 from ettr.units import SECONDS_PER_DAY
 
 
-def faults_of(analysis: Analysis) -> tuple[tuple[NodeFault, ...], bool]:
+def faults_of(analysis: Analysis) -> tuple[NodeFaults, bool]:
     """The faults of a store's nodes, and whether they are put together from errors and outages.
 
     A log that records faults decides; an outage that it names is the same fault again. Errors and
@@ -33,38 +24,32 @@ def faults_of(analysis: Analysis) -> tuple[tuple[NodeFault, ...], bool]:
     in which an event explains an end. Those of machines outside the fleet do not count: there is no
     exposure for them.
     """
-    t, in_fleet = analysis.tables, analysis.fleet.spans_s
-    recorded = recorded_faults(t["events"], analysis.logs_period)
-    if recorded:
-        return tuple(one for one in recorded if _is_selected(one, analysis)), False
-    down = outages(t["node_states"], analysis.logs_period, analysis.taxonomy)
-    gap_s = analysis.assumptions.window.length_s
-    found = observed_faults(_errors(analysis), down, gap_s)
-    here = (one for one in found if (one.cluster, one.node) in in_fleet)
-    return tuple(one for one in here if _is_selected(one, analysis)), True
-
-
-def _is_selected(fault: NodeFault, analysis: Analysis) -> bool:
-    """Whether a fault began in the selected period, on a selected node."""
     chosen = analysis.selection
-    if chosen.is_everything:
-        return True
-    if not chosen.holds(fault.start_s) or (chosen.cluster and fault.cluster not in chosen.cluster):
-        return False
-    if fault.node is None:
-        return not (chosen.of_nodes or chosen.partition)
-    return (fault.cluster, fault.node) in analysis.fleet.spans_s
-
-
-def _errors(analysis: Analysis) -> Iterator[NodeError]:
+    recorded = recorded_faults(analysis.tables["events"], analysis.logs_period)
+    if len(recorded):
+        return (recorded if chosen.is_everything else _selected(recorded, analysis)), False
     episodes = analysis.attribution.episodes
-    rows = fetch(episodes, "cluster", "node", "symptom", "rank", "first", "last")
-    firsts_s, lasts_s = seconds_of(rows["first"]).tolist(), seconds_of(rows["last"]).tolist()
-    named = [rows[name].to_pylist() for name in ("cluster", "node", "symptom", "rank")]
-    for cluster, node, symptom, rank, first_s, last_s in zip(
-        *named, firsts_s, lasts_s, strict=True
-    ):
-        yield NodeError(cluster, node, symptom, rank, first_s, last_s)
+    errors = fetch(episodes, "cluster", "node", "symptom", "rank", "first", "last")
+    found = observed_faults(errors, analysis.outages, analysis.assumptions.window.length_s)
+    in_fleet = analysis.fleet.spans_s
+    here = found.of_nodes([node in in_fleet for node in found.nodes])
+    return (here if chosen.is_everything else _selected(here, analysis)), True
+
+
+def _selected(faults: NodeFaults, analysis: Analysis) -> NodeFaults:
+    """The faults that began in the selected period, on selected nodes."""
+    chosen, in_fleet = analysis.selection, analysis.fleet.spans_s
+
+    def is_selected(cluster: str, node: str | None) -> bool:
+        if chosen.cluster and cluster not in chosen.cluster:
+            return False
+        if node is None:
+            return not (chosen.of_nodes or chosen.partition)
+        return (cluster, node) in in_fleet
+
+    here = faults.of_nodes([is_selected(cluster, node) for cluster, node in faults.nodes])
+    inside = np.array([chosen.holds(start_s) for start_s in here.start_s.tolist()], dtype=np.bool_)
+    return here.only(inside)
 
 
 def node_faults(analysis: Analysis) -> FleetFaults | None:
@@ -73,7 +58,7 @@ def node_faults(analysis: Analysis) -> FleetFaults | None:
     confidence = analysis.assumptions.confidence
     fleet, period = analysis.fleet, analysis.period
 
-    def spread_of(starts_s: Floats, counts: dict[tuple[str, str | None], int]) -> FleetSpread:
+    def spread_of(starts_s: Floats, counts: dict[NodeKey, int]) -> FleetSpread:
         return fault_clustering(starts_s, counts, fleet, period, confidence)
 
     clustered = spread_of if fleet.node_s > 0 else None
@@ -94,7 +79,11 @@ def fault_counts(analysis: Analysis, name: str) -> Counts:
     """
     fleet = analysis.fleet
     faults, _ = faults_of(analysis)
-    if not faults and not analysis.logs_read.node_checks and not analysis.logs_read.node_states:
+    if (
+        not len(faults)
+        and not analysis.logs_read.node_checks
+        and not analysis.logs_read.node_states
+    ):
         raise UsageError(f"{name}: no job has run and no fault of a node is recorded")
     if not fleet.is_known:
         raise UsageError(
@@ -108,9 +97,7 @@ def fault_counts(analysis: Analysis, name: str) -> Counts:
             f"{name}: the logs span no time, so there is no exposure; give logs of more than one "
             "moment"
         )
-    owned: dict[tuple[str, str | None], int] = {}
-    for fault in faults:
-        owned[fault.cluster, fault.node] = owned.get((fault.cluster, fault.node), 0) + 1
+    owned = faults.by_node
     served = node_days > 0
     counts = np.array([owned.get(node, 0) for node in fleet.spans_s])
     names = np.array([f"{cluster}/{node}" for cluster, node in fleet.spans_s])
@@ -126,12 +113,13 @@ def fault_tables(analysis: Analysis) -> tuple[pa.Table, pa.Table]:
     """
     moment = pa.timestamp("us", tz="UTC")
     faults, _ = faults_of(analysis)
-    placed = [fault for fault in faults if fault.node is not None]
+    named = faults.of_nodes([node is not None for _, node in faults.nodes])
+    names = [f"{cluster}/{node}" for cluster, node in named.nodes]
     ended = pa.table(
         {
-            "end": pa.array([to_datetime(fault.start_s) for fault in placed], moment),
-            "node": pa.array([f"{fault.cluster}/{fault.node}" for fault in placed], pa.string()),
-            "symptom": pa.array([fault.category for fault in placed], pa.string()),
+            "end": pa.array([to_datetime(start_s) for start_s in named.start_s], moment),
+            "node": pa.array([names[place] for place in named.node], pa.string()),
+            "symptom": pa.array(named.category, pa.string()),
         }
     )
     spans = analysis.fleet.spans_s

@@ -17,7 +17,7 @@ from ettr.metrics.node_records import (
     PlaceRate,
     node_records,
 )
-from ettr.metrics.outages import Outage
+from ettr.metrics.outages import Outage, outages
 from ettr.metrics.recovery_times import SymptomTimes, recovery_times
 
 _SIMILAR = 5
@@ -101,8 +101,10 @@ def recovery_of(analysis: Analysis) -> tuple[SymptomTimes, ...]:
 def _outages(analysis: Analysis, period: Period, fleet: Service) -> list[Outage] | None:
     if not analysis.logs_read.node_states:
         return None
-    states = analysis.tables["node_states"]
-    return outages_in_service(states, period, analysis.taxonomy, fleet)
+    known = analysis.outages
+    if period != analysis.logs_period:
+        known = outages(analysis.tables["node_states"], period, analysis.taxonomy)
+    return outages_in_service(known, fleet)
 
 
 def node_history(analysis: Analysis, name: str) -> NodeHistory:

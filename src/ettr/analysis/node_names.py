@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ettr.metrics.instants import fetch
+from ettr.metrics.availability import named_nodes
 
 if TYPE_CHECKING:
-    from ibis.expr.types import Table
-
     from ettr.analysis.analysis import Analysis
 
 
@@ -32,8 +30,7 @@ def other_names(analysis: Analysis) -> tuple[OtherName, ...]:
     Host names are the part before the first dot, in lower case. A node that ran no job under
     either name is not listed: it may have been idle.
     """
-    events = _names(analysis.tables["events"], "node")
-    jobs = _names(analysis.tables["allocations"], "node")
+    events, jobs = named_nodes(analysis.tables["events"]), analysis.job_nodes
     by_host: dict[tuple[str, str], str] = {
         (cluster, _host(node)): node for cluster, node in sorted(jobs)
     }
@@ -43,12 +40,6 @@ def other_names(analysis: Analysis) -> tuple[OtherName, ...]:
         for cluster, node in strange
         if (cluster, _host(node)) in by_host
     )
-
-
-def _names(table: Table, column: str) -> frozenset[tuple[str, str]]:
-    named = table.filter(table[column].notnull())
-    rows = fetch(named.select("cluster", column).distinct()).to_pylist()
-    return frozenset((row["cluster"], row[column]) for row in rows)
 
 
 def _host(node: str) -> str:

@@ -109,7 +109,7 @@ def _moments_s(analysis: Analysis, above_gpus: int | None) -> Floats:
         _, failures = chosen_jobs(analysis, above_gpus=above_gpus)
         return seconds_of(fetch(failures, "end")["end"])
     faults, _ = faults_of(analysis)
-    return np.array([fault.start_s for fault in faults], dtype=np.float64)
+    return faults.start_s
 
 
 def _ageing(

@@ -20,12 +20,13 @@ from ettr.analysis.selecting import (
 from ettr.analysis.stored_tables import StoredTables, stored_tables
 from ettr.attribution import Attribution, attribute
 from ettr.errors import StoreError
-from ettr.metrics.availability import Service, service
+from ettr.metrics.availability import Service, named_nodes, service
 from ettr.metrics.event_census import event_census
 from ettr.metrics.exposure import Exposure, exposure
 from ettr.metrics.incidents import IncidentLedger, incident_ledger
 from ettr.metrics.instants import Period, observed_period
 from ettr.metrics.logs_read import LogsRead, logs_read
+from ettr.metrics.outages import Outage, outages
 from ettr.metrics.selected import (
     SelectedJobs,
     in_period,
@@ -108,7 +109,7 @@ class SharedStages:
         found = observed_period(
             t["attempts"],
             t["node_states"],
-            t["events"],
+            self.event_census,
             t["nodes"],
             t["allocations"],
             t["progress"],
@@ -174,6 +175,11 @@ class SharedStages:
         return incident_ledger(rows)
 
     @cached_property
+    def job_nodes(self) -> frozenset[tuple[str, str]]:
+        """Cluster and name of each node that ran a job."""
+        return named_nodes(self.tables["allocations"])
+
+    @cached_property
     def fleet(self) -> Service:
         """The selected nodes and their time in service."""
         if self.selected is None:
@@ -190,9 +196,15 @@ class SharedStages:
             self.logs_period,
             t["allocations"],
             t["events"],
+            worked=self.job_nodes,
             n_nodes=given.n_nodes,
             gpus_per_node=given.gpus_per_node,
         )
+
+    @cached_property
+    def outages(self) -> tuple[Outage, ...]:
+        """Outages of all nodes in all of the logs, also outside their time in service."""
+        return outages(self.tables["node_states"], self.logs_period, self.taxonomy)
 
     @property
     def fleet_is_known(self) -> bool:
@@ -229,6 +241,7 @@ class SharedStages:
             rules=self.assumptions.folding,
             window=self.assumptions.window,
             matching=self.assumptions.matching,
+            kinds=self.event_census,
         )
 
     @cached_property

@@ -235,7 +235,7 @@ def counts_without_jobs(
     return (
         counts,
         FAULTS,
-        dict(Counter(fault.category for fault in faults)),
+        dict(Counter(faults.category.tolist())),
         None if rates is None else rates.clustering,
     )
 

@@ -197,10 +197,11 @@ def _episodes_within(runs: Table, folded: Table) -> Table:
         length_s=(epoch_s(folded["last"]) - epoch_s(folded["first"])).cast("float64"),
         day=epoch_s(folded["first"]) // _DAY_S,
     )
-    near = runs.semi_join(began, ["cluster", "node"])
-    days = near.mutate(
-        day=ibis.range(epoch_s(near.start) // _DAY_S, epoch_s(near.until) // _DAY_S + 1, 1).unnest()
-    )
+    begun = runs.mutate(day=epoch_s(runs.start) // _DAY_S, last_day=epoch_s(runs.until) // _DAY_S)
+    # most runs end on the day on which they began: only the others are on a list of days
+    longer = begun.filter(begun.last_day > begun.day)
+    later = longer.mutate(day=ibis.range(longer.day + 1, longer.last_day + 1, 1).unnest())
+    days = ibis.union(begun, later, distinct=False)
     met = began.join(days, ["cluster", "node", "day"])
     return met.filter((met.began > met.start) & (met.began <= met.until))
 

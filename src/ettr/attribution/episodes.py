@@ -29,17 +29,30 @@ _HOUR_US = int(SECONDS_PER_HOUR) * MICROSECONDS_PER_SECOND
 
 
 def observations(
-    events: Table, node_states: Table, taxonomy: Taxonomy, rules: FoldingRules | None = None
+    events: Table,
+    node_states: Table,
+    taxonomy: Taxonomy,
+    rules: FoldingRules | None = None,
+    kinds: Table | None = None,
 ) -> Table:
     """Everything observed that can explain or place a failure: events, and node states.
 
     A node state is seen once, when it began: its reason was true then, and a repair takes days.
     `stretch` counts pieces of time of the burst gap's length: two observations of one thing in one
     stretch belong to one episode.
+
+    Args:
+        events: the table `events`.
+        node_states: the table `node_states`.
+        taxonomy: judges what was observed.
+        rules: the gaps.
+        kinds: every `check`, `code` and `severity` of the events, where a small table of them is at
+            hand.
     """
     rules = rules or FoldingRules()
+    known = events if kinds is None else kinds
     keyed = events.filter(events.node.notnull()).mutate(code_key=events.code.fill_null(NO_CODE))
-    judged = keyed.join(verdicts(events, taxonomy, rules), ["check", "code_key", "severity"])
+    judged = keyed.join(verdicts(known, taxonomy, rules), ["check", "code_key", "severity"])
     seen = judged.mutate(
         until=ibis.greatest(judged.time, judged.time_end.fill_null(judged.time)),
         entity_key=judged.entity.fill_null(WHOLE_NODE),

@@ -54,14 +54,16 @@ def attribute(
     rules: FoldingRules | None = None,
     window: Window | None = None,
     matching: LogMatching | None = None,
+    kinds: Table | None = None,
 ) -> Attribution:
     """Interruptions, episodes, what was observed in the window, and failures.
 
     Folded segments and what was observed are small next to the events, and kept on the backend as
-    long as the result is.
+    long as the result is. `kinds` holds every `check`, `code` and `severity` of the events, where a
+    small table of them is at hand.
     """
     rules, window = rules or FoldingRules(), window or Window()
-    seen = observations(events, node_states, taxonomy, rules)
+    seen = observations(events, node_states, taxonomy, rules, kinds)
     parts = materialize(segments(seen, rules))
     explanatory = explanatory_segments(parts, rules)
     met = materialize(observed(explanatory, seen, allocations, window))

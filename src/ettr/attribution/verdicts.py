@@ -55,14 +55,19 @@ def is_fault(verdict: Verdict | None, rules: FoldingRules) -> bool:
     return rules.count_lone_sympathetic if verdict.sympathetic else verdict.is_node_fault
 
 
-def verdicts(events: Table, taxonomy: Taxonomy, rules: FoldingRules | None = None) -> Table:
+def verdicts(kinds: Table, taxonomy: Taxonomy, rules: FoldingRules | None = None) -> Table:
     """Faults among the distinct observations: check, code_key, severity, symptom, domain, rank, ...
 
     `fault` is false in rows kept for another end: `down` ones place a failure, and others show that
     a sympathetic code was not alone.
+
+    Args:
+        kinds: the table `events`, or any that holds each `check`, `code` and `severity` of it.
+        taxonomy: judges them.
+        rules: whether a lone sympathetic code counts.
     """
     rules = rules or FoldingRules()
-    distinct = events.select("check", "code", "severity").distinct().to_pyarrow().to_pylist()
+    distinct = kinds.select("check", "code", "severity").distinct().to_pyarrow().to_pylist()
     judged = [
         (key, taxonomy.classify(key["check"], key["code"], key["severity"])) for key in distinct
     ]

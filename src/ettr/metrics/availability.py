@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -113,6 +113,7 @@ def service(
     allocations: ibis.Table | None = None,
     events: ibis.Table | None = None,
     *,
+    worked: frozenset[tuple[str, str]] | None = None,
     n_nodes: int | None = None,
     gpus_per_node: float | None = None,
 ) -> Service:
@@ -125,6 +126,7 @@ def service(
         allocations: which nodes worked when.
         events: observations; the nodes that they name count where no inventory and no job names
             any.
+        worked: nodes of the allocations (`named_nodes`), where they are at hand.
         n_nodes: how many nodes there are, where the logs do not name them all.
         gpus_per_node: of nodes whose GPUs no log names.
 
@@ -141,10 +143,11 @@ def service(
         low_s = max(begin_s, first_s)
         spans[name] = (low_s, max(min(end_s, last_s), low_s))
     gpus = dict(zip(names, floats_of(rows["n_gpus"]).tolist(), strict=True))
-    worked = set() if allocations is None else _named(allocations)
-    troubled = _named(node_states)
+    if worked is None:
+        worked = frozenset() if allocations is None else named_nodes(allocations)
+    troubled = named_nodes(node_states)
     if events is not None and not names and not worked:
-        troubled |= _named(events)
+        troubled |= named_nodes(events)
     for name in sorted(worked | troubled):
         spans.setdefault(name, (first_s, last_s))
         gpus.setdefault(name, float("nan"))
@@ -156,10 +159,10 @@ def service(
     return Service(spans, gpus, bool(names or worked or n_nodes is not None))
 
 
-def _named(table: ibis.Table) -> set[tuple[str, str]]:
-    """The nodes that a table names."""
+def named_nodes(table: ibis.Table) -> frozenset[tuple[str, str]]:
+    """The nodes that a table names, as cluster and node."""
     seen = fetch(table.filter(table["node"].notnull()).select("cluster", "node").distinct())
-    return set(zip(seen["cluster"].to_pylist(), seen["node"].to_pylist(), strict=True))
+    return frozenset(zip(seen["cluster"].to_pylist(), seen["node"].to_pylist(), strict=True))
 
 
 def _unnamed(named: Collection[tuple[str, str]], n_nodes: int | None) -> list[tuple[str, str]]:
@@ -183,6 +186,7 @@ def availability(
     confidence: float = CONFIDENCE,
     fleet: Service | None = None,
     logs: WholeLogs | None = None,
+    down: Sequence[Outage] | None = None,
 ) -> Availability:
     """Time to repair with intervals, time out of service by reason, and capacity lost.
 
@@ -197,11 +201,14 @@ def availability(
         logs: where `fleet` and `period` are a part of what the logs cover, the whole. Hours out of
             service are then those within the period, while an outage counts where it began, with
             the whole time to its repair.
+        down: outages of all nodes in all of the logs (`outages`), where they are at hand.
     """
     if fleet is None:
         fleet = service(nodes, node_states, period, allocations)
-    known = outages(node_states, logs.period if logs else period, taxonomy)
-    found = [cut for o in known if (cut := _within(o, fleet))]
+    known = down
+    if known is None:
+        known = outages(node_states, logs.period if logs else period, taxonomy)
+    found = outages_in_service(known, fleet)
     begun = found if logs is None else _begun(known, fleet, logs)
     busy_h = _busy_hours(found, allocations)
     unplanned = [o for o in begun if not o.is_planned]
@@ -231,18 +238,14 @@ def availability(
     return measured if has_rows(node_states) else _without_outages(measured)
 
 
-def outages_in_service(
-    node_states: ibis.Table, period: Period, taxonomy: Taxonomy, fleet: Service
-) -> list[Outage]:
-    """Outages of all nodes in order of node and start, each cut to the node's time in service.
+def outages_in_service(down: Iterable[Outage], fleet: Service) -> list[Outage]:
+    """Outages in their order, each cut to its node's time in service.
 
     Args:
-        node_states: scheduler states of the nodes.
-        period: open states are cut at its end.
-        taxonomy: classes of reasons.
+        down: outages of all nodes (`outages`).
         fleet: nodes and their time in service.
     """
-    return [cut for o in outages(node_states, period, taxonomy) if (cut := _within(o, fleet))]
+    return [cut for outage in down if (cut := _within(outage, fleet))]
 
 
 def _without_outages(fleet: Availability) -> Availability:
@@ -377,17 +380,13 @@ def _busy_hours(found: list[Outage], allocations: ibis.Table) -> list[float]:
     order = np.lexsort((floats_of(rows["start_s"]), floats_of(rows["place"])))
     places = floats_of(rows["place"])[order].astype(int)
     starts_s, ends_s = floats_of(rows["start_s"])[order], floats_of(rows["end_s"])[order]
+    spans_s = np.array([(outage.start_s, outage.end_s) for outage in found])[places]
+    starts_s, ends_s = (np.clip(moments, *spans_s.T) for moments in (starts_s, ends_s))
     cuts = [0, *(np.flatnonzero(places[1:] != places[:-1]) + 1).tolist(), len(places)]
     for low, high in pairwise(cuts):
         if high > low:
-            outage = found[places[low]]
-            busy[places[low]] = (
-                _covered_s(
-                    np.clip(starts_s[low:high], outage.start_s, outage.end_s),
-                    np.clip(ends_s[low:high], outage.start_s, outage.end_s),
-                )
-                / SECONDS_PER_HOUR
-            )
+            covered_s = _covered_s(starts_s[low:high], ends_s[low:high])
+            busy[places[low]] = covered_s / SECONDS_PER_HOUR
     return busy
 
 

@@ -16,7 +16,7 @@ def event_census(events: Table, kind: tuple[str, ...] = KIND) -> Table:
     """Events of each kind and UTC day, kept on the backend.
 
     Columns: those of `kind`, `day` (days since 1970), `events` (how many), `first` and `last`
-    (times of the first and the last).
+    (times of the first and the last), `first_end` and `last_end` (the same of `time_end`).
 
     Args:
         events: the table `events`.
@@ -25,6 +25,10 @@ def event_census(events: Table, kind: tuple[str, ...] = KIND) -> Table:
     daily = events.mutate(day=(epoch_s(events["time"]) // _DAY_S).cast("int64"))
     return materialize(
         daily.group_by(*kind, "day").aggregate(
-            events=daily.count(), first=daily["time"].min(), last=daily["time"].max()
+            events=daily.count(),
+            first=daily["time"].min(),
+            last=daily["time"].max(),
+            first_end=daily["time_end"].min(),
+            last_end=daily["time_end"].max(),
         )
     )

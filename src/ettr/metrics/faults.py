@@ -1,18 +1,16 @@
 """Fault rates of a fleet: how often its nodes break, whether or not a job ran on them.
 
-Some logs record faults as such, each with its end (`recorded_faults`). From others they are put
-together: the critical errors and unplanned outages of one node that follow each other within a gap
-are one fault (`observed_faults`).
+Some logs record faults as such, each with its end (`faults_of_nodes.recorded_faults`). From others
+they are put together: the critical errors and unplanned outages of one node that follow each other
+within a gap are one fault (`faults_of_nodes.observed_faults`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from itertools import groupby
 
-import ibis
 import numpy as np
 
 from ettr.defaults import CONFIDENCE
@@ -20,54 +18,11 @@ from ettr.estimates import Interval
 from ettr.estimates.exact import share_interval
 from ettr.estimates.spread import FleetSpread, Spread
 from ettr.metrics.availability import Service
-from ettr.metrics.instants import Floats, Period, fetch, seconds_of, to_seconds
-from ettr.metrics.outages import Outage
+from ettr.metrics.faults_of_nodes import Flags, NodeFaults, NodeKey
+from ettr.metrics.instants import Floats
 from ettr.metrics.rates import PER_NODE_DAYS, EstimatedRate, estimated_rate, part_rate
 from ettr.metrics.survival import Durations, durations
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
-
-FAULT_CHECKS = ("infinitehbd", "lanl", "fault")
-"""Checks of which each event is one fault; `fault` is for tables of a site's own."""
-UNKNOWN_CATEGORY = "unknown"
-_WITH_ENDS = frozenset({"infinitehbd", "lanl"})
-"""Sources that record ends: there a fault without one is not over. Elsewhere it is a moment."""
-
-
-@dataclass(frozen=True, slots=True)
-class NodeFault:
-    """One fault of one node, times in seconds since 1970.
-
-    Attributes:
-        cluster: Of the node.
-        node: Which; None where the log names none.
-        category: What kind of fault.
-        start_s: When it began.
-        down_s: How long the node was out of service for it so far; None where no log says.
-        is_over: Whether that time has ended.
-        has_error: Whether an error of the node was seen.
-        has_outage: Whether the node went out of service.
-    """
-
-    cluster: str
-    node: str | None
-    category: str
-    start_s: float
-    down_s: float | None
-    is_over: bool
-    has_error: bool
-    has_outage: bool
-
-
-@dataclass(frozen=True, slots=True)
-class NodeError:
-    """One episode of a critical error of a node, times in seconds since 1970."""
-
-    cluster: str
-    node: str
-    symptom: str
-    rank: int
-    start_s: float
-    end_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,125 +76,12 @@ class FleetFaults:
     fleet_is_known: bool = True
 
 
-SpreadOfFaults = Callable[[Floats, dict[tuple[str, str | None], int]], FleetSpread]
+SpreadOfFaults = Callable[[Floats, dict[NodeKey, int]], FleetSpread]
 """From when faults began (seconds since 1970) and how many each node had, to their spread."""
 
 
-def recorded_faults(
-    events: ibis.Table, period: Period, checks: tuple[str, ...] = FAULT_CHECKS
-) -> tuple[NodeFault, ...]:
-    """The faults of logs that record faults, each with its category: its code up to a slash.
-
-    Args:
-        events: observations; each of the named checks is one fault, with its end where it is over.
-        period: a fault that is not over has lasted until its end.
-        checks: which checks record faults. Raw messages such as XIDs are not among them: one
-            fault may write any number of them.
-    """
-    recorded = events.filter(events["check"].isin(list(checks)))
-    rows = fetch(recorded, "cluster", "node", "code", "source", "time", "time_end")
-    starts_s, ends_s = seconds_of(rows["time"]), seconds_of(rows["time_end"])
-    until_s = to_seconds(period.end)
-    return tuple(
-        NodeFault(
-            cluster,
-            node,
-            (code or UNKNOWN_CATEGORY).split("/", 1)[0] or UNKNOWN_CATEGORY,
-            start_s,
-            _down_s(start_s, end_s, until_s, has_ends=source in _WITH_ENDS),
-            is_over=not np.isnan(end_s),
-            has_error=True,
-            has_outage=False,
-        )
-        for cluster, node, code, source, start_s, end_s in zip(
-            *(rows[name].to_pylist() for name in ("cluster", "node", "code", "source")),
-            starts_s.tolist(),
-            ends_s.tolist(),
-            strict=True,
-        )
-    )
-
-
-def _down_s(start_s: float, end_s: float, until_s: float, *, has_ends: bool) -> float | None:
-    if not np.isnan(end_s):
-        return max(end_s - start_s, 0.0)
-    return max(until_s - start_s, 0.0) if has_ends else None
-
-
-def observed_faults(
-    errors: Iterable[NodeError], outages: Iterable[Outage], gap_s: float
-) -> tuple[NodeFault, ...]:
-    """Faults put together from errors and unplanned outages of nodes, in order of node and time.
-
-    What follows on one node within `gap_s` of what came before belongs to the same fault. Its
-    category is the symptom of its strongest error; without any, the class of the outage's reason.
-
-    Args:
-        errors: episodes of critical errors.
-        outages: outages of nodes; planned ones are no faults.
-        gap_s: the longest silence within one fault, in seconds.
-    """
-    seen: list[NodeError | Outage] = [*errors]
-    seen += [outage for outage in outages if not outage.is_planned]
-    parts: list[_Part] = [
-        (one.cluster, one.node, one.start_s, max(one.start_s, one.end_s), one) for one in seen
-    ]
-    parts.sort(key=lambda part: part[:4])
-    return tuple(
-        _joined([part[4] for part in members])
-        for _, own in groupby(parts, key=lambda part: part[:2])
-        for members in _in_groups(list(own), gap_s)
-    )
-
-
-_Part = tuple[str, str, float, float, NodeError | Outage]
-
-
-def _in_groups(parts: list[_Part], gap_s: float) -> Iterator[list[_Part]]:
-    group, reach_s = [parts[0]], parts[0][3]
-    for part in parts[1:]:
-        if part[2] > reach_s + gap_s:
-            yield group
-            group = []
-        group.append(part)
-        reach_s = max(reach_s, part[3])
-    yield group
-
-
-def _joined(parts: list[NodeError | Outage]) -> NodeFault:
-    only = parts[0]
-    if len(parts) == 1 and isinstance(only, NodeError):
-        # most faults by far
-        return NodeFault(
-            only.cluster,
-            only.node,
-            only.symptom,
-            only.start_s,
-            None,
-            is_over=True,
-            has_error=True,
-            has_outage=False,
-        )
-    errors = [part for part in parts if isinstance(part, NodeError)]
-    down = [part for part in parts if isinstance(part, Outage)]
-    if errors:
-        category = min(errors, key=lambda error: (error.rank, error.start_s)).symptom
-    else:
-        category = down[0].reason_class
-    return NodeFault(
-        parts[0].cluster,
-        parts[0].node,
-        category,
-        min(part.start_s for part in parts),
-        sum(outage.end_s - outage.start_s for outage in down) if down else None,
-        is_over=not any(outage.is_open for outage in down),
-        has_error=bool(errors),
-        has_outage=bool(down),
-    )
-
-
 def fleet_faults(
-    faults: tuple[NodeFault, ...],
+    faults: NodeFaults,
     fleet: Service,
     *,
     confidence: float = CONFIDENCE,
@@ -249,17 +91,16 @@ def fleet_faults(
     """Fault rates by category, and time to repair of each fault; None without any fault.
 
     Args:
-        faults: as `recorded_faults` or `observed_faults` gives them.
+        faults: of its nodes.
         fleet: nodes and their time in service (`availability.service`).
         confidence: of the intervals, between 0 and 1.
         spread_of: how faults cluster; the intervals are exact where None.
         observed: whether they were put together from errors and outages.
     """
-    if not faults:
+    if not len(faults):
         return None
-    starts_s = np.array([fault.start_s for fault in faults])
-    owners = Counter((fault.cluster, fault.node) for fault in faults)
-    clustering = None if spread_of is None else spread_of(starts_s, dict(owners))
+    counts = faults.by_node
+    clustering = None if spread_of is None else spread_of(faults.start_s, counts)
     spread = None if clustering is None else clustering.believed
     node_days = fleet.node_s / SECONDS_PER_DAY
     total = estimated_rate(len(faults), node_days, confidence, spread)
@@ -270,9 +111,9 @@ def fleet_faults(
         node_mtbf_days=_mtbf_days(total, fleet.is_known),
         in_service=_bounded(total, fleet.is_known),
         by_category=tuple(part if fleet.is_known else _bounded_part(part) for part in parts),
-        repair_h=_repair(faults, confidence),
-        gap_variation=_variation(np.diff(np.sort(starts_s))),
-        node_dispersion=_dispersion(owners, fleet) if fleet.is_known else None,
+        repair_h=_repair(faults.down_s, faults.is_over, confidence),
+        gap_variation=_variation(np.diff(np.sort(faults.start_s))),
+        node_dispersion=_dispersion(counts, fleet) if fleet.is_known else None,
         clustering=clustering,
         basis="observed" if observed else "records",
         evidence=_evidence(faults) if observed else None,
@@ -280,20 +121,19 @@ def fleet_faults(
     )
 
 
-def _evidence(faults: tuple[NodeFault, ...]) -> FaultEvidence:
+def _evidence(faults: NodeFaults) -> FaultEvidence:
+    both = faults.has_error & faults.has_outage
     return FaultEvidence(
-        error_and_outage=sum(fault.has_error and fault.has_outage for fault in faults),
-        error_only=sum(fault.has_error and not fault.has_outage for fault in faults),
-        outage_only=sum(not fault.has_error for fault in faults),
+        error_and_outage=int(both.sum()),
+        error_only=int((faults.has_error & ~both).sum()),
+        outage_only=int((~faults.has_error).sum()),
     )
 
 
-def _repair(faults: Iterable[NodeFault], confidence: float) -> Durations:
+def _repair(down_s: Floats, is_over: Flags, confidence: float) -> Durations:
     """Repair times of the faults of which a log says how long the node was away."""
-    known = [fault for fault in faults if fault.down_s is not None]
-    hours = np.array([(fault.down_s or 0.0) / SECONDS_PER_HOUR for fault in known])
-    over = np.array([fault.is_over for fault in known], dtype=np.bool_)
-    return durations(hours, over, confidence)
+    known = ~np.isnan(down_s)
+    return durations(down_s[known] / SECONDS_PER_HOUR, is_over[known], confidence)
 
 
 def _bounded(rate: EstimatedRate, is_known: bool) -> EstimatedRate:
@@ -313,22 +153,25 @@ def _bounded_part(part: CategoryFaults) -> CategoryFaults:
 
 
 def _by_category(
-    faults: tuple[NodeFault, ...],
+    faults: NodeFaults,
     total: EstimatedRate,
     confidence: float,
     spread: Spread | None,
 ) -> tuple[CategoryFaults, ...]:
     """The faults of each category, the most frequent first."""
-    counts = Counter(fault.category for fault in faults)
-    return tuple(
-        CategoryFaults(
-            category=name,
-            share=share_interval(count, total.failures, confidence),
-            in_service=part_rate(count, total.node_days, total.failures, confidence, spread),
-            repair_h=_repair([one for one in faults if one.category == name], confidence),
+    counts = Counter(faults.category.tolist())
+    found = []
+    for name, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
+        own = faults.category == name
+        found.append(
+            CategoryFaults(
+                category=name,
+                share=share_interval(count, total.failures, confidence),
+                in_service=part_rate(count, total.node_days, total.failures, confidence, spread),
+                repair_h=_repair(faults.down_s[own], faults.is_over[own], confidence),
+            )
         )
-        for name, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    )
+    return tuple(found)
 
 
 def _mtbf_days(rate: EstimatedRate, is_known: bool) -> Interval:
@@ -344,9 +187,9 @@ def _variation(gaps_s: Floats) -> float | None:
     return float(gaps_s.std(ddof=1) / gaps_s.mean())
 
 
-def _dispersion(owners: Counter[tuple[str, str | None]], fleet: Service) -> float | None:
+def _dispersion(faults: Mapping[NodeKey, int], fleet: Service) -> float | None:
     """Variance over mean of the faults of each node, nodes without any included."""
-    counts = np.array([owners[name] for name in fleet.spans_s], dtype=float)
+    counts = np.array([faults.get(node, 0) for node in fleet.spans_s], dtype=float)
     if len(counts) < 2 or counts.mean() <= 0:
         return None
     return float(counts.var(ddof=1) / counts.mean())

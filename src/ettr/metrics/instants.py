@@ -93,7 +93,7 @@ def observed_period(
     Args:
         attempts: the table `attempts`; likewise the next three.
         node_states: scheduler states of nodes.
-        events: observations.
+        events: observations, or what is known of them by day (`event_census`).
         nodes: the inventory.
         otherwise: tables with `time`, or with `start` and `end`, that count where those above name
             no moment at all.
@@ -102,7 +102,8 @@ def observed_period(
     if node_states is not None:
         moments.append((node_states, ("start", "end")))
     if events is not None:
-        moments.append((events, ("time", "time_end")))
+        of_events = ("time", "time_end", "first", "last", "first_end", "last_end")
+        moments.append((events, tuple(name for name in of_events if name in events.columns)))
     if nodes is not None:
         moments.append((nodes, ("in_service_from", "in_service_to")))
     seen = [moment for table, names in moments for moment in _moments(table, names)]

@@ -24,6 +24,7 @@ from ettr.metrics.selected import counted, in_period
 from ettr.metrics.stitching import RunJobs
 from ettr.selection import Selection
 from ettr.tables.ibis_time import epoch_s
+from ettr.tables.materialize import materialize
 
 CLOCK_SLACK_S = 2
 
@@ -344,7 +345,15 @@ def _links_by_rule(
     again = ibis.memtable(
         {"attempt_id": [r.attempt_id for r in restarts]}, schema={"attempt_id": "string"}
     ).distinct()
-    starts = allocations.semi_join(again, "attempt_id")
+    gone = attempts.filter(attempts["state"] == "PREEMPTED").select("attempt_id")
+    # one pass over all allocations; what is left of them is small
+    asked = ibis.union(gone, again.cast(gone.schema()), distinct=True)
+    held = materialize(
+        allocations.semi_join(asked, "attempt_id").select(
+            "cluster", "node", "attempt_id", "start", "end"
+        )
+    )
+    starts = held.semi_join(again, "attempt_id")
     starts = starts.select(
         "cluster", "node", restart_id=starts["attempt_id"], start_s=epoch_s(starts["start"])
     )
@@ -354,16 +363,14 @@ def _links_by_rule(
         starts.mutate(bucket=(starts["start_s"] // width).cast("int64") + step)
         for step in (-1, 0, 1)
     ]
-    ends = allocations.filter(allocations["end"].notnull())
+    ends = held.semi_join(gone, "attempt_id").filter(lambda t: t["end"].notnull())
     ends = ends.select("cluster", "node", "attempt_id", end_s=epoch_s(ends["end"]))
     ends = ends.mutate(bucket=(ends["end_s"] // width).cast("int64"))
     met = ends.inner_join(ibis.union(*near), ["cluster", "node", "bucket"])
     met = met.filter(
         (met["end_s"] <= met["start_s"] + CLOCK_SLACK_S) & (met["start_s"] - met["end_s"] <= width)
     )
-    gone = attempts.filter(attempts["state"] == "PREEMPTED").select("attempt_id")
-    near_restart = met.select("attempt_id", "restart_id").distinct()
-    pairs = fetch(near_restart.semi_join(gone, "attempt_id"), "attempt_id", "restart_id")
+    pairs = fetch(met.select("attempt_id", "restart_id").distinct())
     found: dict[str, Restart] = {}
     for attempt, restart_id in zip(
         pairs["attempt_id"].to_pylist(), pairs["restart_id"].to_pylist(), strict=True

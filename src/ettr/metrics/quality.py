@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import ibis
 import numpy as np
 
+from ettr.metrics.availability import named_nodes
 from ettr.metrics.clock_shifts import ClockShift
 from ettr.metrics.coverage import Coverage, coverage
 from ettr.metrics.exposure import ExposureBasis
-from ettr.metrics.instants import fetch, first_row, seconds_of
+from ettr.metrics.instants import fetch, first_row, in_utc, seconds_of
 from ettr.metrics.status import share
 from ettr.metrics.unknown_checks import UnknownCheck
 from ettr.tables.ibis_time import epoch_s
@@ -107,6 +109,7 @@ def data_quality(
     unknown_checks: tuple[UnknownCheck, ...] = (),
     shifts: tuple[ClockShift, ...] = (),
     census: ibis.Table | None = None,
+    job_nodes: frozenset[tuple[str, str]] | None = None,
 ) -> DataQuality:
     """Rejects by reason, open jobs, gaps, clock skew, unknown nodes, and assumptions.
 
@@ -119,12 +122,14 @@ def data_quality(
         unknown_checks: events of which the taxonomy knows nothing.
         shifts: constant shifts between the clocks of logs (`clock_shifts`).
         census: of the events (`event_census`), where it is at hand.
+        job_nodes: nodes that ran jobs (`named_nodes`), where they are at hand.
     """
     read = _files(tables["files"])
     counts = first_row(_counts(tables["attempts"]))
     started = int(counts["started"])
     allocations = tables["allocations"]
-    unknown = _not_in_inventory(allocations, tables["nodes"])
+    worked = named_nodes(allocations) if job_nodes is None else job_nodes
+    unknown = sorted(node for _, node in worked - named_nodes(tables["nodes"]))
     held_s = allocations["elapsed_s"].sum().to_pyarrow().as_py() or 0.0
     notes = dict.fromkeys(note for file in read for note in file.notes)
     return DataQuality(
@@ -155,12 +160,6 @@ def data_quality(
 def _sum_known(counts: list[int | None]) -> int | None:
     known = [count for count in counts if count is not None]
     return sum(known) if len(known) == len(counts) else None
-
-
-def _not_in_inventory(allocations: ibis.Table, nodes: ibis.Table) -> list[str]:
-    """Nodes that ran jobs and are not in the inventory."""
-    used = allocations.select("cluster", "node").distinct()
-    return sorted(fetch(used.anti_join(nodes, ["cluster", "node"]), "node")["node"].to_pylist())
 
 
 def _files(files: ibis.Table) -> tuple[FileQuality, ...]:
@@ -228,24 +227,14 @@ def _counts(attempts: ibis.Table) -> ibis.Table:
 def _clocks(
     tables: Mapping[str, ibis.Table],
     failures: ibis.Table,
-    counts: Mapping[str, object],
+    counts: Mapping[str, Any],
     shifts: tuple[ClockShift, ...],
 ) -> Clocks:
-    attempts, events = tables["attempts"], tables["events"]
-    before = after = 0
-    if counts["first"] is not None:
-        edges = attempts.aggregate(
-            first=attempts["start"].min(),
-            last=ibis.greatest(attempts["end"].max(), attempts["start"].max()),
-        )
-        outside = events.cross_join(edges)
-        row = first_row(
-            outside.aggregate(
-                before=(outside["time"] < outside["first"]).sum().fill_null(0),
-                after=(outside["time"] > outside["last"]).sum().fill_null(0),
-            )
-        )
-        before, after = int(row["before"]), int(row["after"])
+    events = tables["events"]
+    first, last = counts["first"], counts["last"]
+    # filters, not sums: an engine skips the blocks of rows that lie between the two moments
+    before = 0 if first is None else _rows(events.filter(events["time"] < in_utc(first)))
+    after = 0 if last is None else _rows(events.filter(events["time"] > in_utc(last)))
     lags_s = node_down_lags_s(failures, tables["node_states"])
     return Clocks(
         attempts_started_before_submit=_int(counts["early"]),
@@ -257,6 +246,10 @@ def _clocks(
         node_down_pairs=len(lags_s),
         shifts=shifts,
     )
+
+
+def _rows(table: ibis.Table) -> int:
+    return int(table.count().to_pyarrow().as_py())
 
 
 def _int(value: object) -> int:

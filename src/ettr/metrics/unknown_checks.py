@@ -11,6 +11,7 @@ from typing import Any
 
 import ibis
 
+from ettr.metrics.event_census import event_census
 from ettr.metrics.instants import in_utc
 from ettr.taxonomy import Taxonomy, parse_xid_code
 from ettr.taxonomy.rules import lowered
@@ -63,15 +64,9 @@ def unknown_checks(
         taxonomy: the rules.
         census: of the events (`event_census`), where it is at hand.
     """
-    kinds = events if census is None else census
-    troubles = events.filter(events["severity"] != "ok")
-    pairs = (
-        kinds.filter(kinds["severity"] != "ok")
-        .select("check", "code")
-        .distinct()
-        .to_pyarrow()
-        .to_pylist()
-    )
+    kinds = event_census(events) if census is None else census
+    troubles, kinds = (table.filter(table["severity"] != "ok") for table in (events, kinds))
+    pairs = kinds.select("check", "code").distinct().to_pyarrow().to_pylist()
     known: dict[str, bool] = defaultdict(bool)
     strange: dict[str, list[str | None]] = defaultdict(list)
     for pair in pairs:
@@ -83,7 +78,11 @@ def unknown_checks(
         one
         for check, codes in sorted(strange.items())
         for one in _of_check(
-            troubles.filter(troubles["check"] == check), check, codes, known[check]
+            troubles.filter(troubles["check"] == check),
+            kinds.filter(kinds["check"] == check),
+            check,
+            codes,
+            partly_known=known[check],
         )
     ]
     return tuple(
@@ -95,15 +94,24 @@ def unknown_checks(
 
 
 def _of_check(
-    events: ibis.Table, check: str, codes: list[str | None], partly_known: bool
+    events: ibis.Table,
+    kinds: ibis.Table,
+    check: str,
+    codes: list[str | None],
+    *,
+    partly_known: bool,
 ) -> Iterator[UnknownCheck]:
-    if not partly_known and not lowered(check).startswith(_XID):
-        rows = _counted(events.mutate(code=ibis.literal(ANY_CODE if any(codes) else "")))
-    else:
-        named = [code for code in codes if code is not None]
-        without = events["code"].isnull() if None in codes else ibis.literal(False)
-        rows = _counted(events.filter(events["code"].isin(named).fill_null(False) | without))
-    for row in rows[:LISTED_CODES]:
+    named = [code for code in codes if code is not None]
+
+    def keyed(table: ibis.Table) -> ibis.Table:
+        """Rows of the unknown codes; as one code where none of the check's is known."""
+        if not partly_known and not lowered(check).startswith(_XID):
+            return table.mutate(code=ibis.literal(ANY_CODE if any(codes) else ""))
+        without = table["code"].isnull() if None in codes else ibis.literal(False)
+        unknown = table.filter(table["code"].isin(named).fill_null(False) | without)
+        return unknown.mutate(code=unknown["code"].fill_null(""))
+
+    for row in _counted(keyed(events), keyed(kinds))[:LISTED_CODES]:
         code = row["code"] or None
         yield UnknownCheck(
             check=check,
@@ -117,30 +125,24 @@ def _of_check(
         )
 
 
-def _counted(events: ibis.Table) -> list[Mapping[str, Any]]:
-    # node by node first: distinct names over all events cost several times as much
-    by_node = (
-        events.mutate(code=events["code"].fill_null(""))
-        .group_by("code", "cluster", "node")
-        .aggregate(
-            lambda t: t.count().name("events"),
-            lambda t: (t["severity"] == "critical").sum().name("critical_events"),
-            lambda t: t["time"].min().name("first"),
-            lambda t: t["time"].max().name("last"),
-        )
+def _counted(events: ibis.Table, kinds: ibis.Table) -> list[Mapping[str, Any]]:
+    """Events and nodes of each code, the most critical first; only nodes need the events."""
+    # distinct rows first: distinct names within groups cost several times as much
+    places = events.select("code", "cluster", "node").distinct()
+    nodes = places.group_by("code").aggregate(
+        lambda t: (t["cluster"] + "/" + t["node"]).count().name("nodes")
     )
-    rows: list[Mapping[str, Any]] = (
-        by_node.group_by("code")
-        .aggregate(
-            lambda t: t["events"].sum().name("events"),
-            lambda t: t["critical_events"].sum().name("critical_events"),
-            lambda t: (t["cluster"] + "/" + t["node"]).count().name("nodes"),
-            lambda t: t["first"].min().name("first"),
-            lambda t: t["last"].max().name("last"),
-        )
-        .to_pyarrow()
-        .to_pylist()
+    summed = kinds.group_by("code").aggregate(
+        lambda t: t["events"].sum().name("events"),
+        lambda t: t["events"].sum(where=t["severity"] == "critical").name("critical_events"),
+        lambda t: t["first"].min().name("first"),
+        lambda t: t["last"].max().name("last"),
     )
+    on_nodes = {row["code"]: row["nodes"] for row in nodes.to_pyarrow().to_pylist()}
+    rows: list[Mapping[str, Any]] = [
+        {**row, "critical_events": row["critical_events"] or 0, "nodes": on_nodes[row["code"]]}
+        for row in summed.to_pyarrow().to_pylist()
+    ]
     return sorted(rows, key=lambda row: (-row["critical_events"], -row["events"], row["code"]))
 
 
