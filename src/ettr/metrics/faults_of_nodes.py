@@ -144,7 +144,7 @@ def observed_faults(errors: pa.Table, outages: Sequence[Outage], gap_s: float) -
         outages: outages of nodes; planned ones are no faults.
         gap_s: the longest silence within one fault, in seconds.
     """
-    parts = _Parts.of(errors, [outage for outage in outages if not outage.is_planned])
+    parts = _ErrorsAndOutages.of(errors, [outage for outage in outages if not outage.is_planned])
     begins = parts.begins(gap_s)
     (first,) = np.nonzero(begins)
     fault = np.cumsum(begins) - 1
@@ -166,7 +166,7 @@ def observed_faults(errors: pa.Table, outages: Sequence[Outage], gap_s: float) -
 
 
 @dataclass(frozen=True, slots=True)
-class _Parts:
+class _ErrorsAndOutages:
     """Errors and outages in order of node, start and end; columns of one length."""
 
     nodes: tuple[NodeKey, ...]
@@ -180,7 +180,7 @@ class _Parts:
     down_s: Floats
 
     @staticmethod
-    def of(errors: pa.Table, outages: Sequence[Outage]) -> _Parts:
+    def of(errors: pa.Table, outages: Sequence[Outage]) -> _ErrorsAndOutages:
         n_errors, n_outages = errors.num_rows, len(outages)
         nodes, node = _distinct(
             *(
@@ -198,7 +198,7 @@ class _Parts:
         ranks = floats_of(errors["rank"]).astype(np.int64)
         is_outage = np.repeat([False, True], [n_errors, n_outages])
         order = np.lexsort((end_s, start_s, node))
-        return _Parts(
+        return _ErrorsAndOutages(
             nodes=nodes,
             node=node[order],
             start_s=start_s[order],
