@@ -14,7 +14,7 @@ What has not happened when the logs end counts as lasting at least until then (K
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -62,6 +62,7 @@ class _Failure:
 
     cluster: str
     node: str
+    attempt_id: str
     job_id: str
     symptom: str
     start_s: float
@@ -72,6 +73,10 @@ class _Failure:
     @property
     def place(self) -> tuple[str, str]:
         return self.cluster, self.node
+
+    @property
+    def job(self) -> tuple[str, str]:
+        return self.cluster, self.job_id
 
 
 def recovery_times(
@@ -101,9 +106,8 @@ def recovery_times(
     _detect(blamed, events)
     if outages is not None:
         _drain_and_repair(blamed, outages, last_s)
-    jobs, nodes = _starts_of_jobs(attempts, failures), _starts_on_nodes(allocations, failures)
-    _next(blamed, "requeue", lambda one: (one.cluster, one.job_id), jobs, last_s)
-    _next(blamed, "return", lambda one: one.place, nodes, last_s)
+    _requeue(blamed, _starts_of_jobs(attempts, failures), last_s)
+    _return(blamed, _next_on_node(allocations, failures), last_s)
     by_symptom: dict[str, list[_Failure]] = defaultdict(list)
     for one in blamed:
         by_symptom[one.symptom].append(one)
@@ -117,15 +121,14 @@ def recovery_times(
 def _blamed(failures: ibis.Table) -> list[_Failure]:
     rows = fetch(
         failures.filter(failures["node"].notnull()),
-        *("cluster", "node", "job_id", "symptom", "start", "end", "evidence"),
+        *(*_WORDS, "start", "end", "evidence"),
     )
-    columns = [rows[name].to_pylist() for name in ("cluster", "node", "job_id", "symptom")]
     starts_s, ends_s = (seconds_of(rows[name]).tolist() for name in ("start", "end"))
     evidence = [(text or "").split(",") for text in rows["evidence"].to_pylist()]
     return [
-        _Failure(cluster, node, job, symptom, start_s, end_s, [one for one in ids if one])
-        for cluster, node, job, symptom, start_s, end_s, ids in zip(
-            *columns, starts_s, ends_s, evidence, strict=True
+        _Failure(cluster, node, attempt, job, symptom, start_s, end_s, [one for one in ids if one])
+        for cluster, node, attempt, job, symptom, start_s, end_s, ids in zip(
+            *(rows[name].to_pylist() for name in _WORDS), starts_s, ends_s, evidence, strict=True
         )
     ]
 
@@ -167,6 +170,7 @@ def _drain_and_repair(blamed: list[_Failure], outages: Sequence[Outage], last_s:
             failure.spans["repair"] = (out.end_s - out.start_s, not out.is_open)
 
 
+_WORDS = ("cluster", "node", "attempt_id", "job_id", "symptom")
 _Starts = dict[tuple[str, str], Floats]
 
 
@@ -175,42 +179,62 @@ def _starts_of_jobs(attempts: ibis.Table, failures: ibis.Table) -> _Starts:
     of_failed = attempts.semi_join(failures, ["cluster", "job_id"])
     # what was cancelled in the queue never started and waits no longer
     of_failed = of_failed.filter(of_failed["start"].notnull() | of_failed["end"].isnull())
-    return _sorted_starts(of_failed, "job_id")
-
-
-def _starts_on_nodes(allocations: ibis.Table, failures: ibis.Table) -> _Starts:
-    """When each attempt on a node that failed started."""
-    return _sorted_starts(allocations.semi_join(failures, ["cluster", "node"]), "node")
-
-
-def _sorted_starts(table: ibis.Table, key: str) -> _Starts:
-    rows = fetch(table, "cluster", key, "start")
+    rows = fetch(of_failed, "cluster", "job_id", "start")
     starts_s = np.nan_to_num(seconds_of(rows["start"]), nan=np.inf)
     groups: dict[tuple[str, str], list[float]] = defaultdict(list)
     for cluster, name, start_s in zip(
-        rows["cluster"].to_pylist(), rows[key].to_pylist(), starts_s.tolist(), strict=True
+        rows["cluster"].to_pylist(), rows["job_id"].to_pylist(), starts_s.tolist(), strict=True
     ):
         groups[cluster, name].append(start_s)
     return {name: np.sort(np.array(found)) for name, found in groups.items()}
 
 
-def _next(
-    blamed: list[_Failure],
-    span: str,
-    key: Callable[[_Failure], tuple[str, str]],
-    starts_s: _Starts,
-    last_s: float,
-) -> None:
+def _next_on_node(allocations: ibis.Table, failures: ibis.Table) -> dict[str, float]:
+    """By failed attempt, when the next one began on the node that is blamed.
+
+    The backend finds it: a large site has millions of allocations on nodes that have failed.
+    """
+    ended = failures.filter(failures["node"].notnull()).select(
+        "cluster", "node", "attempt_id", began="start", ended="end"
+    )
+    held = allocations.select("cluster", "node", next_start="start")
+    both = ended.inner_join(held, ["cluster", "node"])
+    # an attempt of no length is not its own next one
+    no_length = (both["began"] == both["ended"]).fill_null(False)
+    later = (both["next_start"] > both["ended"]) | (
+        (both["next_start"] == both["ended"]) & ~no_length
+    )
+    after = both.filter(later)
+    rows = fetch(
+        after.group_by("attempt_id").aggregate(first=after["next_start"].min()),
+        *("attempt_id", "first"),
+    )
+    return dict(
+        zip(rows["attempt_id"].to_pylist(), seconds_of(rows["first"]).tolist(), strict=True)
+    )
+
+
+def _requeue(blamed: list[_Failure], starts_s: _Starts, last_s: float) -> None:
     """The first start at or after each failure; a job that never came back was not requeued."""
     for failure in blamed:
-        found = starts_s.get(key(failure), np.array([]))
+        found = starts_s.get(failure.job, np.array([]))
         # an attempt of no length is not its own next one
         side: Literal["left", "right"] = "right" if failure.start_s == failure.end_s else "left"
         place = int(np.searchsorted(found, failure.end_s, side=side))
-        if place < len(found) and np.isfinite(found[place]):
-            failure.spans[span] = (float(found[place]) - failure.end_s, True)
-        elif span == "return" or place < len(found):
-            failure.spans[span] = (max(last_s - failure.end_s, 0.0), False)
+        if place < len(found):
+            is_over = bool(np.isfinite(found[place]))
+            until_s = float(found[place]) if is_over else last_s
+            failure.spans["requeue"] = (max(until_s - failure.end_s, 0.0), is_over)
+
+
+def _return(blamed: list[_Failure], next_s: dict[str, float], last_s: float) -> None:
+    for failure in blamed:
+        until_s = next_s.get(failure.attempt_id)
+        failure.spans["return"] = (
+            (max(last_s - failure.end_s, 0.0), False)
+            if until_s is None
+            else (until_s - failure.end_s, True)
+        )
 
 
 def _times(symptom: str | None, members: list[_Failure], confidence: float) -> SymptomTimes:

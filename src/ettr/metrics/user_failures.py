@@ -10,6 +10,7 @@ from ibis.expr.types import Table
 from ettr.metrics.instants import fetch
 from ettr.metrics.selected import counted
 from ettr.metrics.status import share
+from ettr.tables.materialize import materialize
 from ettr.units import SECONDS_PER_HOUR
 
 STATES = ("FAILED", "OUT_OF_MEMORY", "TIMEOUT", "DEADLINE")
@@ -79,13 +80,16 @@ def user_failures(
     own = attempts.filter(attempts["state"].isin(STATES) & counted(attempts))
     own = own.anti_join(failures, "attempt_id")
     held_s = own["elapsed_s"].fill_null(0.0) * own["n_gpus"].fill_null(0)
-    own = own.mutate(gpu_s=held_s, exit=_exit(own))
+    # computed once: each list below is a group of the same rows
+    own = materialize(
+        own.select("attempt_id", "state", "user", "account", gpu_s=held_s, exit=_exit(own))
+    )
     alone = allocations.select("attempt_id", "node").semi_join(own, "attempt_id")
     single = alone.group_by("attempt_id").aggregate(
         lambda t: t.count().name("n"), lambda t: t["node"].max().name("only_node")
     )
     single = single.filter(single["n"] == 1)
-    on_one = own.inner_join(single, "attempt_id").select("attempt_id", "only_node", "gpu_s")
+    on_one = materialize(own.inner_join(single, "attempt_id").select("only_node", "gpu_s"))
     by_state = _groups(own, "state", listed)
     total = sum(one.attempts for one in by_state)
     one_node = int(on_one.count().to_pyarrow().as_py())

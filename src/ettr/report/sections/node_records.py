@@ -137,7 +137,7 @@ def _time_tables(times: Iterable[SymptomTimes]) -> Iterator[TextTable]:
         if rows:
             yield TextTable(
                 f"Time to {span}, by symptom",
-                ("symptom", "measured", "not ended", "not measured", "median", "90th percentile"),
+                ("symptom", "measured", "not ended", "unknown", "median", "90th percentile"),
                 rows,
                 frozenset(range(1, 6)),
             )
