@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ettr.metrics.user_failures import FailureGroup, UserFailures
 from ettr.report.numbers import DASH, number, percent
@@ -33,7 +33,7 @@ def user_failures_section(found: UserFailures, gpu_hours: float | None) -> Secti
         ),
         notes=(
             "Attempts that ended FAILED, OUT_OF_MEMORY, TIMEOUT or DEADLINE and for which no fault "
-            "of a node was found. A list has the "
+            "of a node was found; where logs of nodes are missing, such faults are among them. A list has the "
             f"{found.listed} largest groups; GPU-hours are those that the attempts held. A time "
             "limit that was reached may be meant so.",
         ),
@@ -45,19 +45,20 @@ def _lead(found: UserFailures, gpu_hours: float | None) -> Iterator[str]:
     if gpu_hours:
         part = percent(found.gpu_hours / gpu_hours)
         held = f" They held {number(found.gpu_hours)} GPU-hours, {part} of all that ran."
-    yield f"{counted(found.attempts, 'attempt')} failed for reasons of the job itself.{held}"
-    for groups, what, total in (
-        (found.by_user, "user", found.attempts),
-        (found.by_node, "node", found.one_node_attempts),
-    ):
-        first = groups[0] if groups else None
-        if first is not None and first.name and (first.share_of_attempts or 0.0) > _MOST:
-            whole = "" if what == "user" else " on one node alone"
-            yield (
-                f"Most{whole} are of {what} {first.name}: {first.attempts:,} of {total:,}."
-                if what == "user"
-                else f"Most of those{whole} are on {first.name}: {first.attempts:,} of {total:,}."
-            )
+    words = counted(found.attempts, "attempt")
+    yield f"{words} failed without a failure of the infrastructure in the logs.{held}"
+    yield from _first("of user", found.by_user, found.attempts, "")
+    yield from _first("on", found.by_node, found.one_node_attempts, " of those on one node alone")
+
+
+def _first(where: str, groups: Sequence[FailureGroup], total: int, of_what: str) -> Iterator[str]:
+    """Whose are most, or the most of one."""
+    if not groups or not groups[0].name:
+        return
+    first = groups[0]
+    most = "Most" if (first.share_of_attempts or 0.0) > _MOST else "The largest part"
+    verb = "are" if most == "Most" else "is"
+    yield f"{most}{of_what} {verb} {where} {first.name}: {first.attempts:,} of {total:,}."
 
 
 def _table(title: str, name: str, groups: tuple[FailureGroup, ...], gpus_known: bool) -> TextTable:
