@@ -33,9 +33,9 @@ def user_failures_section(found: UserFailures, gpu_hours: float | None) -> Secti
         ),
         notes=(
             "Attempts that ended FAILED, OUT_OF_MEMORY, TIMEOUT or DEADLINE and for which no fault "
-            "of a node was found; where logs of nodes are missing, such faults are among them. A "
-            f"list has the {found.listed} largest groups; GPU-hours are those that the attempts held. A time "
-            "limit that was reached may be meant so.",
+            "of a node was found; where logs of nodes are missing, such faults are among them. "
+            f"Lists have the {found.listed} largest groups; GPU-hours are those that the attempts "
+            "held. A time limit that was reached may be meant so.",
         ),
     )
 
