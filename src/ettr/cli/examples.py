@@ -41,8 +41,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "compare": (
         "ettr compare old=30/5000 new=12/6000",
-        "ettr compare site other-site --all-jobs",
-        "ettr compare ours=30/5000 --published",
+        "ettr compare site --published",
     ),
     "verify": ("ettr verify checkpoints --step 12000",),
     "elastic": ("ettr elastic --ranks 4 -- python train.py",),
