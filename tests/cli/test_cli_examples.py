@@ -25,13 +25,12 @@ TUTORIAL = ROOT / "docs" / "tutorials" / "survive-a-killed-rank.md"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the logs of the examples and two stores made from them."""
+    """A folder with the logs of the examples and a store made from them."""
     place = tmp_path_factory.mktemp("examples")
     for log in LOGS.iterdir():
         shutil.copy(log, place)
     done = ettr("ingest", place / "site", *sorted(LOGS.iterdir()), "--timezone", "UTC")
     assert done.code == 0, done.err
-    shutil.copytree(place / "site", place / "other-site")
     return place
 
 
