@@ -76,3 +76,15 @@ def test_claimed_lemons_are_planted_ones(site):
     for row in report["candidates"]:
         assert row["named"] == len(row["jobs"]) == planted[row["node"]]
         assert row["failures"] == pytest.approx(row["named"]), "each culprit is named here"
+
+
+def test_without_a_failure_nothing_is_said_of_lemons(tmp_path: Path):
+    write_site(tmp_path, SitePlan(nodes=40, days=5, failures_per_1000_node_days=0.001, lemons=1))
+    done = ettr("ingest", tmp_path / "store", tmp_path / "sacct.psv", "--timezone", "UTC")
+    assert done.code == 0, done.err
+    report = shown("lemons", tmp_path / "store")
+    assert report["candidates"] == []
+    for group in report["groups"]:
+        assert group["failures"] == 0
+        assert group["bulk_per_1000_node_days"] is None
+    assert "No failure" in ettr("lemons", tmp_path / "store").out

@@ -68,7 +68,8 @@ class ComparedNodes:
         failures: Failures in it, named and shared; bursts in parts.
         shared: Those of which no log names the culprit.
         bursts: Bursts that were folded.
-        bulk_per_1000_node_days: Rate of the ordinary nodes.
+        bulk_per_1000_node_days: Rate of the ordinary nodes; None, as all that follow, where none
+            failed.
         ratio: Rate of lemons over that, if there are any.
         spread: Standard deviation of the ordinary nodes' rates over their mean.
         log_evidence: Log of how much likelier the counts are with a separate group of lemons.
@@ -81,10 +82,10 @@ class ComparedNodes:
     failures: float
     shared: int
     bursts: int
-    bulk_per_1000_node_days: float
-    ratio: float
-    spread: float
-    log_evidence: float
+    bulk_per_1000_node_days: float | None
+    ratio: float | None
+    spread: float | None
+    log_evidence: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +165,7 @@ def _candidates(group: Stratum, fit: LemonFit, false_discovery: float) -> list[L
 
 
 def _compared(group: Stratum, fit: LemonFit) -> ComparedNodes:
+    failed = bool(fit.failures.sum() > 0)
     return ComparedNodes(
         group.cluster,
         group.hardware,
@@ -172,10 +174,10 @@ def _compared(group: Stratum, fit: LemonFit) -> ComparedNodes:
         float(fit.failures.sum()),
         len(group.counts.shared),
         group.bursts,
-        1000 * fit.bulk_per_node_day,
-        fit.ratio,
-        fit.spread,
-        fit.log_evidence,
+        1000 * fit.bulk_per_node_day if failed else None,
+        fit.ratio if failed else None,
+        fit.spread if failed else None,
+        fit.log_evidence if failed else None,
     )
 
 

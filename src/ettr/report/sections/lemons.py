@@ -25,6 +25,8 @@ def _lead(report: LemonReport) -> str:
         )
     named = [one.node for one in report.candidates if one.claimed]
     judged = by_number("{n} [node|nodes]", sum(group.nodes for group in report.groups))
+    if not any(group.failures for group in report.groups):
+        return f"No failure of {judged} to compare."
     if not named:
         return f"No lemon is claimed among {judged}."
     words = by_number("{n} [node is claimed|nodes are claimed]", len(named))
@@ -33,6 +35,10 @@ def _lead(report: LemonReport) -> str:
         f"{words} among {judged}: {shown}. At most {percent(report.false_discovery, 2)} of them "
         "are expected to be ordinary nodes."
     )
+
+
+def _known(value: float | None, digits: int) -> str:
+    return DASH if value is None else number(value, digits)
 
 
 def _nodes(report: LemonReport) -> TextTable:
@@ -77,10 +83,10 @@ def _groups(report: LemonReport) -> TextTable:
                 number(one.node_days),
                 number(one.failures),
                 number(one.shared),
-                number(one.bulk_per_1000_node_days, 3),
-                number(one.ratio, 2),
-                number(one.spread, 2),
-                number(one.log_evidence, 3),
+                _known(one.bulk_per_1000_node_days, 3),
+                _known(one.ratio, 2),
+                _known(one.spread, 2),
+                _known(one.log_evidence, 3),
             )
             for one in report.groups
         ),
