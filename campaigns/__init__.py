@@ -18,6 +18,7 @@ NAMES = (
     "false-attribution",
     "fuzz",
     "kills",
+    "lemons",
     "long-lines",
     "new-checks",
     "node-kills",

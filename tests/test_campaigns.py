@@ -157,3 +157,20 @@ def test_no_mutant_ends_in_a_traceback_or_loses_a_record_in_silence() -> None:
 def test_lines_of_a_megabyte_are_read_by_every_source() -> None:
     rows = twentieth("long-lines").rows
     assert len({row[0] for row in rows}) == len(rows) >= 18
+
+
+def test_lemons_are_claimed_and_ordinary_nodes_are_left_alone() -> None:
+    from campaigns import lemons
+
+    equal = ("no lemon", "no lemon, spread 0.5", "no lemon, 4 rack bursts")
+    unequal, found = "no lemon, spread 1", ("20 times", "40 times", "20 times, 50% named")
+    table = lemons.run(lemons.SIZE // 20, frozenset((*equal, unequal, *found)))
+    rows = {row[:2]: row for row in table.rows}
+    # 5 fleets of 24 lemons each; the whole table has recall .975, .642, .40 and an error of .01
+    assert float(rows["40 times", "ettr"][2]) >= 0.9
+    assert float(rows["20 times", "ettr"][2]) >= 0.5
+    assert float(rows["20 times, 50% named", "ettr"][2]) >= 0.2
+    assert float(rows["20 times", "ettr"][4]) <= 0.25
+    for fleet in equal:
+        assert float(rows[fleet, "ettr"][5]) <= 0.2
+    assert float(rows[unequal, "two points"][5]) >= 0.8, "the spread must show the trap"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from scipy import stats
-from scipy.special import expit
+from scipy.special import expit, logit
 
 from ettr.lemons.model import Floats
 
@@ -33,11 +33,16 @@ def two_points(failures: Floats, exposure_node_days: Floats, rounds: int = 200) 
     low, high, share = 0.5 * rate, 10 * rate, 0.02
     posterior = np.zeros(len(failures))
     for _ in range(rounds):
-        one = np.log(share) + stats.poisson.logpmf(failures, high * exposure_node_days)
-        other = np.log1p(-share) + stats.poisson.logpmf(failures, low * exposure_node_days)
-        posterior = expit(one - other)
+        # of parts of failures too, of which a Poisson probability does not exist
+        gain = failures * np.log(high / low) - (high - low) * exposure_node_days
+        posterior = expit(logit(share) + gain)
         share = float(np.clip(posterior.mean(), 1e-6, 0.5))
-        high = max((posterior @ failures) / max(posterior @ exposure_node_days, 1e-12), 1e-6)
-        ordinary = 1 - posterior
-        low = max((ordinary @ failures) / max(ordinary @ exposure_node_days, 1e-12), 1e-6)
+        high = _rate(posterior, failures, exposure_node_days)
+        low = _rate(1 - posterior, failures, exposure_node_days)
     return np.asarray(posterior > 0.5)
+
+
+def _rate(weights: Floats, failures: Floats, exposure_node_days: Floats) -> float:
+    """Weighted failures per node-day, kept off the ends at which a likelihood is nothing."""
+    exposed = max(float(np.dot(weights, exposure_node_days)), 1e-12)
+    return float(np.clip(float(np.dot(weights, failures)) / exposed, 1e-6, 1e3))
