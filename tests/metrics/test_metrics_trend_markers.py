@@ -21,7 +21,8 @@ def events(**days_by_check):
     ]
     schema = {"check": "string", "time": "timestamp('UTC', 6)"}
     checks, times = zip(*rows, strict=True)
-    return ibis.memtable({"check": checks, "time": times}, schema=schema)
+    rows = ibis.memtable({"check": checks, "time": times}, schema=schema)
+    return rows.mutate(time_end=rows["time"])
 
 
 def new_checks(**days_by_check):
