@@ -22,7 +22,7 @@ from ettr.plan.run import RunShape
 from ettr.units import HOURS_PER_DAY
 
 TITLE = "Projections when failures come in bursts or from few nodes"
-SIZE = 400
+SIZE = 2000
 SEEN_NODES, SEEN_DAYS, RUN_NODES, RUN_DAYS = 256, 60.0, 2048, 30.0
 EDGES = np.linspace(0.0, SEEN_DAYS, 121)
 Failures = tuple[NDArray[np.float64], NDArray[np.int64]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ettr.lemons.candidates import LemonReport, lemon_report
-from ettr.lemons.fleet import strata
+from ettr.lemons.fleet import strata, unplaced_failures
 from ettr.metrics.instants import to_seconds
 from ettr.metrics.outages import outages
 
@@ -33,4 +33,5 @@ def lemons_of(stages: SharedStages, false_discovery: float) -> LemonReport:
         tables["nodes"],
         down if stages.logs_read.node_states else None,
     )
-    return lemon_report(fleet, false_discovery)
+    unplaced = unplaced_failures(stages.exposure.by_node, stages.failures, tables["allocations"])
+    return lemon_report(fleet, unplaced, false_discovery)

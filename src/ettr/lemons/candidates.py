@@ -8,7 +8,7 @@ from itertools import chain
 
 from ettr.defaults import FALSE_DISCOVERY
 from ettr.lemons.claims import claimed, time_to_decide
-from ettr.lemons.fleet import IDLE_OUTAGES, BlamedFailure, Stratum
+from ettr.lemons.fleet import IDLE_OUTAGES, BlamedFailure, Stratum, UnplacedFailures
 from ettr.lemons.model import MIN_RATIO, LemonFit, fit_lemons
 from ettr.words import by_number
 
@@ -98,6 +98,7 @@ class LemonReport:
         false_discovery: Largest expected share of ordinary nodes among the claimed.
         min_ratio: What a lemon is: so many times the mean rate of the ordinary nodes.
         notes: What a reader must know.
+        unplaced: Failures that none of the groups holds.
     """
 
     candidates: tuple[LemonCandidate, ...]
@@ -105,15 +106,20 @@ class LemonReport:
     false_discovery: float
     min_ratio: float
     notes: tuple[str, ...]
+    unplaced: UnplacedFailures
 
 
 def lemon_report(
-    fleet: Sequence[Stratum], false_discovery: float = FALSE_DISCOVERY, listed: int = 20
+    fleet: Sequence[Stratum],
+    unplaced: UnplacedFailures,
+    false_discovery: float = FALSE_DISCOVERY,
+    listed: int = 20,
 ) -> LemonReport:
     """Candidates of a fleet. Claims are made within each group, so that their error holds there.
 
     Args:
         fleet: the groups of nodes.
+        unplaced: failures that none of them holds.
         false_discovery: of the claims.
         listed: how many candidates at least, claimed or not.
     """
@@ -132,7 +138,8 @@ def lemon_report(
         tuple(_compared(group, fit) for group, fit in zip(large, fits, strict=True)),
         false_discovery,
         MIN_RATIO,
-        tuple(_notes(large, small)),
+        (*_notes(large, small), *_unplaced_notes(unplaced)),
+        unplaced,
     )
 
 
@@ -189,10 +196,12 @@ def _notes(large: Sequence[Stratum], small: Sequence[Stratum]) -> list[str]:
     ]
     left_out = sum(len(group.nodes) for group in small)
     if left_out:
+        failed = sum(_failures_in(group) for group in small)
         notes.append(
             by_number(
                 "{n} [node is|nodes are] not judged: fewer than "
-                f"{MIN_NODES} comparable nodes ran jobs.",
+                f"{MIN_NODES} comparable nodes ran jobs. "
+                + by_number("{n} [failure is|failures are] theirs.", failed),
                 left_out,
             )
         )
@@ -212,6 +221,33 @@ def _notes(large: Sequence[Stratum], small: Sequence[Stratum]) -> list[str]:
                 "{n} [burst|bursts] over several nodes within minutes [counts|count] as one "
                 "failure of what the nodes share.",
                 bursts,
+            )
+        )
+    return notes
+
+
+def _failures_in(group: Stratum) -> int:
+    return sum(len(named) for named in group.named) + len(group.counts.shared)
+
+
+def _unplaced_notes(unplaced: UnplacedFailures) -> list[str]:
+    """What the probabilities leave out, and how to bring it in."""
+    notes = []
+    if unplaced.blame_unexposed_node:
+        notes.append(
+            by_number(
+                "{n} [failure blames a node|failures blame nodes] on which no log shows a running "
+                "job, and [is|are] not counted here. Ingest accounting with NodeList; `ettr "
+                "quality` shows names that differ between logs.",
+                unplaced.blame_unexposed_node,
+            )
+        )
+    if unplaced.without_nodes:
+        notes.append(
+            by_number(
+                "{n} [failure blames|failures blame] no node and no log names the nodes of [its "
+                "job|their jobs]: not counted here. Ingest accounting with NodeList.",
+                unplaced.without_nodes,
             )
         )
     return notes

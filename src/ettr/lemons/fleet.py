@@ -61,6 +61,38 @@ class Stratum:
     bursts: int
 
 
+@dataclass(frozen=True, slots=True)
+class UnplacedFailures:
+    """Failures that speak for or against no node of the groups.
+
+    Attributes:
+        blame_unexposed_node: They blame a node on which no log shows that a job ran.
+        without_nodes: They blame no node, and no log names a node of their job with exposure.
+    """
+
+    blame_unexposed_node: int
+    without_nodes: int
+
+
+def unplaced_failures(
+    exposed: ibis.Table, failures: ibis.Table, allocations: ibis.Table
+) -> UnplacedFailures:
+    """How many failures `strata` can put on no node; each of the others is in a stratum.
+
+    Args:
+        exposed: `Exposure.by_node`.
+        failures: the table `failures`.
+        allocations: the table `allocations`.
+    """
+    days, placed = _node_days(exposed), _nodes_of(failures, allocations)
+    rows = failures.select("attempt_id", "cluster", "node").to_pyarrow().to_pylist()
+    nobody = [row["attempt_id"] for row in rows if row["node"] is None]
+    return UnplacedFailures(
+        sum(row["node"] is not None and (row["cluster"], row["node"]) not in days for row in rows),
+        sum(not any(node in days for node in placed.get(one, ())) for one in nobody),
+    )
+
+
 def strata(
     exposed: ibis.Table,
     failures: ibis.Table,

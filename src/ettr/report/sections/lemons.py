@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from ettr.lemons.candidates import LemonReport
 from ettr.report.numbers import DASH, number, percent
 from ettr.report.section import Section, TextTable
@@ -26,6 +28,8 @@ def _lead(report: LemonReport) -> str:
     named = [one.node for one in report.candidates if one.claimed]
     judged = by_number("{n} [node|nodes]", sum(group.nodes for group in report.groups))
     if not any(group.failures for group in report.groups):
+        if any(dataclasses.astuple(report.unplaced)):
+            return f"Not measured: no failure can be put on one of {judged} (see the notes)."
         return f"No failure of {judged} to compare."
     if not named:
         return f"No lemon is claimed among {judged}."

@@ -1,0 +1,145 @@
+"""A whole array: its tasks with how each ended, where a job id is that of an array."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from ibis.expr.types import Table
+
+from ettr.analysis.analysis import Analysis
+from ettr.errors import UsageError
+from ettr.metrics.instants import has_rows
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayTask:
+    """One task of an array.
+
+    Attributes:
+        job_id: As the scheduler shows it, such as 7_1.
+        attempts: How many; more than one where it was requeued.
+        state: End state of the last attempt.
+        start: When the first attempt started; None if it never did.
+        end: When the last attempt ended; None if it has not.
+        n_gpus: Of the last attempt; None where the log does not say.
+        elapsed_s: Seconds that its attempts ran.
+        failures: Attempts that the infrastructure failed.
+        symptom: Leading cause of the last of them; None without one.
+        node: Node blamed for that; None where none is.
+    """
+
+    job_id: str
+    attempts: int
+    state: str
+    start: datetime | None
+    end: datetime | None
+    n_gpus: int | None
+    elapsed_s: float
+    failures: int
+    symptom: str | None
+    node: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class EndState:
+    """How many tasks ended so."""
+
+    state: str
+    tasks: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobArray:
+    """An array: its tasks in order, and how many ended in which state."""
+
+    cluster: str
+    array_job_id: str
+    name: str | None
+    user: str | None
+    states: tuple[EndState, ...]
+    failures: int
+    tasks: tuple[ArrayTask, ...]
+
+
+def job_array(analysis: Analysis, job_id: str) -> JobArray | None:
+    """The array of that id; None where a job has the id itself, or no array has it.
+
+    Args:
+        analysis: of the store.
+        job_id: such as 7, or cluster/7 where several clusters share the id.
+
+    Raises:
+        UsageError: several clusters have an array of that id.
+    """
+    cluster, _, plain = job_id.rpartition("/")
+    attempts = analysis.tables["attempts"]
+    if cluster:
+        attempts = attempts.filter(attempts["cluster"] == cluster)
+    tasks = attempts.filter((attempts["array_job_id"] == plain).fill_null(False))
+    if has_rows(attempts.filter(attempts["job_id"] == plain)) or not has_rows(tasks):
+        return None
+    clusters = sorted({row["cluster"] for row in _listed(tasks, "cluster")})
+    if len(clusters) > 1:
+        forms = ", ".join(f"{name}/{plain}" for name in clusters)
+        raise UsageError(f"array {plain} is in {len(clusters)} clusters; say which: {forms}")
+    return _array(plain, tasks, analysis.failures)
+
+
+def _listed(table: Table, *columns: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = table.select(*columns).distinct().to_pyarrow().to_pylist()
+    return rows
+
+
+def _array(array_job_id: str, attempts: Table, failures: Table) -> JobArray:
+    order = attempts.order_by("submit", "attempt_id").to_pyarrow().to_pylist()
+    failed = failures.semi_join(attempts, "attempt_id").order_by("end", "attempt_id")
+    verdicts = {row["attempt_id"]: row for row in failed.to_pyarrow().to_pylist()}
+    by_task: dict[str, list[dict[str, Any]]] = {}
+    for row in order:
+        by_task.setdefault(row["job_id"], []).append(row)
+    tasks = tuple(
+        _task(job_id, rows, [verdicts[one] for one in _ids(rows) if one in verdicts])
+        for job_id, rows in sorted(by_task.items(), key=lambda one: _place(one[0]))
+    )
+    states = Counter(task.state for task in tasks)
+    last = order[-1]
+    return JobArray(
+        cluster=last["cluster"],
+        array_job_id=array_job_id,
+        name=last["name"],
+        user=last["user"],
+        states=tuple(EndState(state, n) for state, n in states.most_common()),
+        failures=len(verdicts),
+        tasks=tasks,
+    )
+
+
+def _ids(rows: list[dict[str, Any]]) -> list[str]:
+    return [row["attempt_id"] for row in rows]
+
+
+def _place(job_id: str) -> tuple[int, str]:
+    """Tasks by number; what is pending is one row, such as 7_[3-9], by its first number."""
+    first = job_id.rpartition("_")[2].strip("[]").split("-")[0].split(",")[0]
+    return (int(first) if first.isdecimal() else 0, job_id)
+
+
+def _task(job_id: str, rows: list[dict[str, Any]], verdicts: list[dict[str, Any]]) -> ArrayTask:
+    last = rows[-1]
+    starts = [row["start"] for row in rows if row["start"] is not None]
+    verdict = verdicts[-1] if verdicts else None
+    return ArrayTask(
+        job_id=job_id,
+        attempts=len(rows),
+        state=last["state"],
+        start=min(starts, default=None),
+        end=last["end"],
+        n_gpus=last["n_gpus"],
+        elapsed_s=sum(row["elapsed_s"] or 0.0 for row in rows),
+        failures=len(verdicts),
+        symptom=None if verdict is None else verdict["symptom"],
+        node=None if verdict is None else verdict["node"],
+    )
