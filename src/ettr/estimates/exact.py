@@ -6,11 +6,13 @@ All intervals are two-sided and hold their nominal confidence for every count, z
 import math
 from dataclasses import dataclass
 
-from scipy.special import betaincinv, gammaincinv
-
 from ettr.defaults import CONFIDENCE
 from ettr.estimates.interval import Interval, check_confidence
+from ettr.estimates.poisson_mean import mean_above, mean_below
 from ettr.units import HOURS_PER_DAY
+
+# Above this count the sums of the Poisson tails take longer than the import of SciPy.
+_MOST_SUMMED = 100_000
 
 
 def poisson_interval(count: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
@@ -23,8 +25,11 @@ def poisson_interval(count: int, confidence: float = CONFIDENCE) -> tuple[float,
     """
     check_confidence(confidence)
     tail = (1.0 - confidence) / 2.0
-    low = float(gammaincinv(count, tail)) if count else 0.0
-    return low, float(gammaincinv(count + 1, 1.0 - tail))
+    if count > _MOST_SUMMED:
+        from scipy.special import gammainccinv, gammaincinv
+
+        return float(gammaincinv(count, tail)), float(gammainccinv(count + 1, tail))
+    return (mean_below(count, tail) if count else 0.0), mean_above(count, tail)
 
 
 def share_interval(part: int, whole: int, confidence: float = CONFIDENCE) -> Interval:
@@ -33,6 +38,8 @@ def share_interval(part: int, whole: int, confidence: float = CONFIDENCE) -> Int
     Source:
         Clopper and Pearson (1934), Biometrika 26.
     """
+    from scipy.special import betaincinv
+
     check_confidence(confidence)
     if not whole:
         return Interval(None, 0.0, 1.0)
