@@ -120,12 +120,13 @@ def plain() -> None:
         if batches is None:
             started(step - 1)
             batches = iter(loader)
+        else:
+            die_after(step - 1)  # here it is recorded too
         optimizer.zero_grad()
         model(**next(batches))["loss"].backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         lrs.step()
-        die_after(step)
     if batches is None:
         started(CHOSEN.steps)
     finish(model)

@@ -37,6 +37,7 @@ from ettr.checkpoint.slots.record_selection import (
     open_checkpoint,
 )
 from ettr.checkpoint.state import State, as_state
+from ettr.checkpoint.tensors.objects import ObjectRecord
 from ettr.checkpoint.tensors.regions import Region, intersection, n_elements, region_of
 from ettr.checkpoint.tensors.shards import PARAM, Shard
 from ettr.checkpoint.tensors.tensor_slices import (
@@ -91,37 +92,81 @@ def restore(
         CheckpointError: no checkpoint, no consistent step, a value of another shape or type, or one
             that is not restored; an object that does not take its state.
     """
+    options = _RestoreOptions(
+        slot, mode, step, objects_of, check, allow_missing, cast, reached_step, drill
+    )
+    return _restore(root, state, options)[0]
+
+
+def restore_for_resume(
+    root: str | os.PathLike[str],
+    state: State,
+    *,
+    slot: str | None,
+    mode: str,
+    step: int | None,
+) -> tuple[RestoreReport, Mapping[str, ObjectRecord]]:
+    """As `restore`; and object -> the record that it was restored from.
+
+    Raises:
+        CheckpointError: as `restore`.
+    """
+    report, objects = _restore(root, state, _RestoreOptions(slot, mode, step))
+    return report, objects.record_of
+
+
+@dataclass(frozen=True, slots=True)
+class _RestoreOptions:
+    """The options of `restore`."""
+
+    slot: int | str | tuple[int, ...] | None
+    mode: str
+    step: int | None
+    objects_of: int | str | tuple[int, ...] | None = None
+    check: bool = True
+    allow_missing: bool = False
+    cast: bool = False
+    reached_step: int | None = None
+    drill: bool = False
+
+
+def _restore(
+    root: str | os.PathLike[str],
+    state: State | nn.Module | Mapping[str, object],
+    options: _RestoreOptions,
+) -> tuple[RestoreReport, ObjectChoice]:
     begin = time.perf_counter()
-    _check_mode(mode, step)
+    _check_mode(options.mode, options.step)
     target = as_state(state)
     target.materialise()
     live = target.shards()
-    before = [shard.parameter.clone() for shard in live] if drill else None
+    before = [shard.parameter.clone() for shard in live] if options.drill else None
     with ExitStack() as stack:
-        checkpoint = open_checkpoint(stack, root, _slot_name(root, slot))
-        wanted = _Wanted(mode, step, _has_objects(target))
-        plan = _plan(checkpoint, live, wanted, PayloadReader(check=check))
-        objects = _choose_objects(target, checkpoint, plan, _slot_name(root, objects_of))
-        if objects.reasons and not allow_missing:  # before anything is overwritten
+        checkpoint = open_checkpoint(stack, root, _slot_name(root, options.slot))
+        wanted = _Wanted(options.mode, options.step, _has_objects(target))
+        plan = _plan(checkpoint, live, wanted, PayloadReader(check=options.check))
+        objects = _choose_objects(target, checkpoint, plan, _slot_name(root, options.objects_of))
+        if objects.reasons and not options.allow_missing:  # before anything is overwritten
             raise CheckpointError(_not_accounted(root, objects))
         if target.groups():
             warn_of_old_format(root, checkpoint)
-        copied = _copy_all(plan, checkpoint, live, cast=cast)
-        perturbation = _perturbation(checkpoint, copied, live, before, reached_step)
-    if not allow_missing:
+        copied = _copy_all(plan, checkpoint, live, cast=options.cast)
+        perturbation = _perturbation(checkpoint, copied, live, before, options.reached_step)
+    if not options.allow_missing:
         _raise_if_missing(root, copied.coverage, checkpoint.damaged)
     fresh_moments = _settle_step_counts(target, copied.coverage)
     objects.load(target)
-    return _report(
+    report = _report(
         plan,
         copied,
         objects,
         fell_back=tuple(replace(bad, lost=False) for bad in checkpoint.damaged),
         fresh_moments=fresh_moments,
-        reached_step=reached_step,
+        reached_step=options.reached_step,
         perturbation=perturbation,
         restore_s=time.perf_counter() - begin,
     )
+    return report, objects
 
 
 def restorable_steps(

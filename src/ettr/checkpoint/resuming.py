@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,12 +13,13 @@ import torch.distributed as dist
 
 from ettr.checkpoint.errors import CheckpointError
 from ettr.checkpoint.restore_report import RestoreReport
-from ettr.checkpoint.restoring import restorable_steps, restore
+from ettr.checkpoint.restoring import restorable_steps, restore_for_resume
 from ettr.checkpoint.slots.earlier_records import EarlierRecords, steps_of
 from ettr.checkpoint.slots.ownership import slot_of
 from ettr.checkpoint.slots.reader import open_slot, slot_names
 from ettr.checkpoint.slots.record_selection import MODES
 from ettr.checkpoint.state import State
+from ettr.checkpoint.tensors.objects import ObjectRecord
 from ettr.errors import UsageError
 
 _LOG = logging.getLogger("ettr.checkpoint")
@@ -140,17 +141,21 @@ def start_run(
     state: State,
     question: StartQuestion,
     keep: Callable[[], Path | None],
-) -> Start:
+) -> tuple[Start, Mapping[str, ObjectRecord]]:
     """Resume or begin, and log which and why; all ranks of a group do the same.
 
     Args:
         keep: moves aside what the slot holds.
+
+    Returns:
+        The start; and object -> the record that it was restored from.
 
     Raises:
         UsageError: an option is out of range.
         CheckpointError: see `RunningCheckpoint.resume_or_begin`; on all ranks, if on one.
     """
     offer = _own_offer(root, state, question)
+    restored: Mapping[str, ObjectRecord] = {}
     agreed = _agreed(root, offer, question.mode)
     if offer.found is None or not agreed.resumes:
         kept = keep() if offer.found is not None and offer.found.anything else None
@@ -160,7 +165,9 @@ def start_run(
             reason = f"{root} held {offer.found}, now in {kept}"
         start = Start(0, False, reason)
     else:
-        report = restore(root, state, slot=offer.found.slot, mode=question.mode, step=agreed.step)
+        report, restored = restore_for_resume(
+            root, state, slot=offer.found.slot, mode=question.mode, step=agreed.step
+        )
         where = "all slots" if offer.found.slot is None else f"slot {offer.found.slot}"
         reason = f"{root}, {where}: {report}"
         newest = offer.found.steps[1] if offer.found.steps else agreed.reached
@@ -168,7 +175,7 @@ def start_run(
             reason += f"; blocks of later steps, up to {newest}, are given up"
         start = Start(agreed.reached, True, reason, report)
     _LOG.warning("%s", start)
-    return start
+    return start, restored
 
 
 @dataclass(frozen=True, slots=True)

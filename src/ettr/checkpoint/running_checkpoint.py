@@ -37,7 +37,7 @@ from ettr.checkpoint.slots.earlier_records import EarlierRecords, keep_aside
 from ettr.checkpoint.slots.ownership import slot_folder, slot_of
 from ettr.checkpoint.slots.session import SlotOptions, SlotSession
 from ettr.checkpoint.state import State, as_state
-from ettr.checkpoint.tensors.objects import encode_objects
+from ettr.checkpoint.tensors.objects import ObjectRecord, encode_objects
 from ettr.checkpoint.verification import BlockAge
 from ettr.errors import EttrError, UsageError
 
@@ -142,6 +142,8 @@ class RunningCheckpoint(AbstractContextManager["RunningCheckpoint"]):
         self._closed = False
         self._error: str | None = None
         self._warned: str | None = None
+        # Objects that were just restored: some know their state only once the loop runs.
+        self._restored: Mapping[str, ObjectRecord] = {}
         self._session = self._open(generation, len(self._objects(0)))
 
     def _open(self, generation: int | None, objects_bytes: int) -> SlotSession:
@@ -156,7 +158,7 @@ class RunningCheckpoint(AbstractContextManager["RunningCheckpoint"]):
         )
 
     def _objects(self, step: int) -> bytes:
-        return encode_objects(self._state.objects(), self._state.groups(), step)
+        return encode_objects(self._state.objects(), self._state.groups(), step, self._restored)
 
     @property
     def generation(self) -> int:
@@ -206,7 +208,7 @@ class RunningCheckpoint(AbstractContextManager["RunningCheckpoint"]):
             existing,
             must_exist,
         )
-        start = start_run(
+        start, self._restored = start_run(
             self._root,
             self._state,
             question,
@@ -219,6 +221,8 @@ class RunningCheckpoint(AbstractContextManager["RunningCheckpoint"]):
             raise
         except CheckpointError as error:
             _LOG.warning("%s; older copies remain, training goes on", error)
+        finally:
+            self._restored = {}
         return start
 
     def step(self, step: int) -> StepReport:

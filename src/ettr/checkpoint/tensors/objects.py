@@ -26,6 +26,8 @@ _ALIGN = 16
 _STATE = "state"
 GROUPS = "groups"
 OBJECT = "object"
+# Of torchdata's StatefulDataLoader.
+_BEFORE_FIRST_BATCH = ("_iterator", "_initial_iter_for_state_dict", "next_iter_state")
 # How an optimizer computes, not what: the live optimizer was built for the devices it has now.
 _NOT_RESTORED = frozenset({"params", "foreach", "fused", "capturable", "differentiable"})
 
@@ -84,17 +86,24 @@ class ObjectRecord:
 
 
 def encode_objects(
-    objects: Mapping[str, Stateful], groups: Sequence[LiveGroup], step: int
+    objects: Mapping[str, Stateful],
+    groups: Sequence[LiveGroup],
+    step: int,
+    restored: Mapping[str, ObjectRecord] | None = None,
 ) -> bytes:
     """The record of a slot's objects and parameter groups; empty without any.
+
+    Args:
+        restored: object -> the record from which it has just been restored; it is not asked then.
 
     Raises:
         UsageError: some state cannot be saved; object and value are named.
     """
     items: dict[tuple[str, str], bytes] = {}
+    restored = restored or {}
     for name, one in objects.items():
-        state = {_STATE: one.state_dict()}
-        items[OBJECT, name] = encode(state, step, where=f"object {name!r}: ")
+        state = restored[name].state(name) if name in restored else state_of(one)
+        items[OBJECT, name] = encode({_STATE: state}, step, where=f"object {name!r}: ")
     if groups:
         described = [
             {
@@ -105,6 +114,31 @@ def encode_objects(
         ]
         items[GROUPS, GROUPS] = encode({_STATE: described}, step, where="parameter groups: ")
     return pack_objects(ObjectRecord(step, items))
+
+
+def state_of(one: Stateful) -> dict[str, Any]:
+    """What `state_dict` returns; asking changes nothing that the training loop would notice.
+
+    Asked before its first batch, a StatefulDataLoader of torchdata makes the iterator that the loop
+    then gets: with the sampler's epoch of now, before the loop has called `set_epoch`; and it draws
+    seeds. Both are undone, by attributes: `load_state_dict` of a subclass may do more.
+    """
+    if not all(hasattr(one, name) for name in _BEFORE_FIRST_BATCH):
+        return one.state_dict()
+    before = {name: getattr(one, name) for name in _BEFORE_FIRST_BATCH}
+    if before["_iterator"] is not None:
+        return one.state_dict()
+    sampler = getattr(one, "sampler", None)
+    own = {getattr(one, "generator", None), getattr(sampler, "generator", None)}
+    generators = [torch.default_generator, *(g for g in own if isinstance(g, torch.Generator))]
+    random_states = [generator.get_state() for generator in generators]
+    try:
+        return one.state_dict()
+    finally:
+        for name, value in before.items():
+            setattr(one, name, value)
+        for generator, random_state in zip(generators, random_states, strict=True):
+            generator.set_state(random_state)
 
 
 def pack_objects(record: ObjectRecord) -> bytes:
