@@ -18,6 +18,7 @@ from ettr.metrics.trend import check_markers
 TITLE = "Markers of new checks"
 SIZE = 2000
 DAYS, MONTH = 180.0, 30.0
+WHEN = "timestamp('UTC', 6)"
 START = np.datetime64(datetime(2026, 1, 1, tzinfo=UTC).replace(tzinfo=None), "us")
 
 
@@ -34,9 +35,10 @@ def share_called_new(
     events = ibis.memtable(
         {
             "time": START + (days * 86_400e6).astype("timedelta64[us]"),
+            "time_end": np.full(days.size, np.datetime64("NaT", "us")),
             "check": np.concatenate(names).tolist(),
         },
-        schema={"time": "timestamp('UTC', 6)", "check": "string"},
+        schema={"time": WHEN, "time_end": WHEN, "check": "string"},
     )
     markers = [one for one in check_markers(events) if one.check != "always"]
     return sum(one.is_new for one in markers) / len(markers), len(markers)

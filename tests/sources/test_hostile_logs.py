@@ -301,6 +301,18 @@ def is_one_document(sample: Sample) -> bool:
         return False
 
 
+@pytest.mark.parametrize("unit", [b"1", b"SwitchName=", b"\\", b"SwitchName=s1 Nodes=a"])
+def test_a_line_of_a_megabyte_in_a_topology_ends_and_costs_itself(
+    tmp_path: Path, unit: bytes
+) -> None:
+    path = tmp_path / "topology.conf"
+    good = b"SwitchName=s0 Nodes=n[1-2]\n"
+    path.write_bytes(good + unit * ((1 << 20) // len(unit)) + b"\n")
+    batches = read(SOURCES["slurm-topology"], path)
+    check(batches)
+    assert {row["node"] for row in rows_of(batches, "nodes")} >= {"n1", "n2"}
+
+
 @pytest.mark.parametrize("name", ["lanl", "table"])
 def test_a_cell_of_a_megabyte_is_one_reject(tmp_path: Path, name: str) -> None:
     sample = {"lanl": "records.csv", "table": "site.csv"}[name]

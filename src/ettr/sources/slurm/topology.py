@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ettr.sources.base import ReadOptions, Source
-from ettr.sources.lines import first_texts, numbered_texts
+from ettr.sources.lines import LINE_LIMIT_BYTES, first_texts, numbered_texts
 from ettr.sources.log_rows import LogRows
 from ettr.sources.node_lists import NodeLists
 from ettr.sources.origin import Origin
@@ -19,7 +19,6 @@ from ettr.tables.rows import Batch
 
 NAME = "slurm-topology"
 _RECORD = re.compile(r"\s*(?:SwitchName|BlockName|AggregatedBlock)=\S", re.IGNORECASE)
-_PAIR = re.compile(r"(\w+)=(\S+)")
 _SETTING = re.compile(r"\s*BlockSizes=", re.IGNORECASE)
 
 
@@ -41,12 +40,12 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
 
 
 def _whole_lines(origin: Origin) -> Iterator[tuple[int, str]]:
-    """Lines without comments; one that ends in a backslash goes on in the next."""
+    """Lines without comments; one that ends in a backslash goes on in the next, up to a limit."""
     first, text = 0, ""
     for number, line in numbered_texts(origin):
         first = first if text else number
         text += line.partition("#")[0].rstrip()
-        if text.endswith("\\"):
+        if text.endswith("\\") and len(text) < LINE_LIMIT_BYTES:
             text = text[:-1]
             continue
         yield first, text
@@ -79,7 +78,9 @@ class _Places:
         if not line.strip() or _SETTING.match(line):
             self._rows.count_skipped()
             return
-        keys = {key.lower(): value for key, value in _PAIR.findall(line)}
+        # not by a regex: without an equals sign its time would grow as the square of the line
+        pairs = (word.partition("=") for word in line.split())
+        keys = {key.lower(): value for key, _, value in pairs if value}
         if not _RECORD.match(line):
             self._rows.reject(number, "bad-topology", "names no switch and no block", line)
             return
