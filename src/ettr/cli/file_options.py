@@ -91,6 +91,28 @@ class Reading(OptionGroup):
         OF_FILES,
     ] = None
 
+    job: Annotated[
+        str | None,
+        typer.Option(
+            "--job", metavar="ID", help="Job that a log of a training run is of, where it lacks it."
+        ),
+        OF_FILES,
+    ] = None
+    run_name: Annotated[
+        str | None,
+        typer.Option(
+            "--run-name", metavar="NAME", help="The training run, where the log lacks it."
+        ),
+        OF_FILES,
+    ] = None
+    series: Annotated[
+        str | None,
+        typer.Option(
+            "--series", metavar="NAME", help="Metric whose points are the steps of the training."
+        ),
+        OF_FILES,
+    ] = None
+
     def read_options(self) -> ReadOptions:
         """The same, checked, as the sources take it.
 
@@ -109,6 +131,9 @@ class Reading(OptionGroup):
             column_map=_column_map(self.columns),
             table=self.table,
             start=None if self.start is None else q.moment("--start", self.start),
+            job=self.job,
+            run=self.run_name,
+            series=self.series,
         )
 
 

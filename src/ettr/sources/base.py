@@ -28,6 +28,9 @@ class ReadOptions:
     column_map: dict[str, str] | None = None
     table: str | None = None
     start: datetime | None = None
+    job: str | None = None
+    run: str | None = None
+    series: str | None = None
     # not what the user said: the store's only cluster, for records that name none
     default_cluster: str | None = None
 

@@ -22,7 +22,13 @@ _CHUNK_BYTES = 1 << 20
 _FILE_ID_DIGITS = 20
 
 # options that say what a log is; a zone or a cluster given in vain harms nothing
-_READING_FLAGS = {"table": "--table", "column_map": "--columns"}
+_READING_FLAGS = {
+    "table": "--table",
+    "column_map": "--columns",
+    "job": "--job",
+    "run": "--run-name",
+    "series": "--series",
+}
 
 # called with the log's name, and how many records and bytes of its file have been read so far
 Progress = Callable[[str, int, int], None]

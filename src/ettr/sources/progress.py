@@ -74,7 +74,7 @@ def _row(line: bytes, options: ReadOptions) -> dict[str, Any]:
     return {
         "run_id": event.run,
         "cluster": event.cluster or options.unnamed_cluster,
-        "job_id": event.job,
+        "job_id": event.job or options.job,
         "rank": event.rank,
         "time": time,
         "event": event.event,
@@ -98,6 +98,7 @@ SOURCE = Source(
     tables=(NAME,),
     matches=matches,
     read=read,
+    options=("--job", "--cluster"),
     how_to_get="written by ettr.progress.ProgressRecorder in the training loop",
     guide="record-progress.md",
 )

@@ -1,0 +1,157 @@
+"""Steps of a training run from a log that was not made for it: when each was reached, no more.
+
+A point of a metric says that its step was done by then. It does not say how long the step took,
+what was saved, or when the run began; so rows carry no duration (unless the log has one), and
+`ettr.progress.split` gives the productive time as a band.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+
+import pyarrow as pa
+
+from ettr.errors import UsageError
+from ettr.progress.events import MAX_STEP
+from ettr.sources.base import ReadOptions
+from ettr.sources.limits import LONGEST_S
+from ettr.sources.lines import chunks
+from ettr.sources.log_rows import LogRows
+from ettr.sources.origin import Origin
+from ettr.tables.rows import Batch
+from ettr.tables.text import clean
+
+TABLE = "progress"
+# the options of `ettr ingest` that every log of a training run takes
+RUN_OPTIONS = ("--job", "--run-name", "--cluster")
+
+_BACK = (
+    "{n} [time|times] the number of the step goes back; [it is|each is] taken for a return to an "
+    "earlier checkpoint"
+)
+
+
+class StepRows(LogRows):
+    """Collects the steps of one run of one log, each at the first record that names it."""
+
+    def __init__(
+        self,
+        source: str,
+        origin: Origin,
+        options: ReadOptions,
+        *,
+        run: str | None = None,
+        job: str | None = None,
+        cluster: str | None = None,
+    ) -> None:
+        """Rows of the run, job and cluster that the log names, else those that the user named.
+
+        Raises:
+            UsageError: nobody names the run.
+        """
+        super().__init__(source, origin, options)
+        self.run_id = clean(run) or self._run_name()
+        self.job_id = clean(job) or clean(options.job)
+        self._cluster = clean(cluster)
+        self._last: dict[int, int] = {}
+        self._n_steps = self._n_same = 0
+        self._counts: Counter[str] = Counter()
+        if self.job_id is None:
+            self.note(
+                "the log names no scheduler job, and --job was not given: `ettr runs` cannot join "
+                "these steps with accounting; read the log again with --job ID"
+            )
+        elif options.job and self.job_id != options.job:
+            self.note(f"the log names job {self.job_id}; --job {options.job} was not used")
+
+    def _run_name(self) -> str:
+        """What the user calls the run, else what the file is called."""
+        if name := clean(self.options.run):
+            return name
+        stem = None if self.origin.is_nameless else clean(Path(str(self.origin)).stem)
+        if stem is None:
+            raise UsageError(
+                f"{self.origin}: names no training run; say which with --run-name NAME"
+            )
+        self.note(f"the run was named {stem!r} after the file; --run-name gives it another name")
+        return stem
+
+    def keep(
+        self,
+        line: int,
+        step: int,
+        time: datetime,
+        duration_s: float | None = None,
+        *,
+        rank: int = 0,
+        raw: str = "",
+    ) -> None:
+        """Keep a step, reject one that cannot be, or fold a record of the step before it."""
+        if not 0 <= step <= MAX_STEP:
+            self.reject(line, "bad-number", f"step is {step}", raw)
+        elif duration_s is not None and not 0 <= duration_s <= LONGEST_S:
+            self.reject(line, "bad-duration", f"duration_s is {duration_s}", raw)
+        elif step == self._last.get(rank):
+            # a second metric of the step, or its validation: the step was done before
+            self._n_same += 1
+            self.count_folded()
+        else:
+            self._n_steps += 1
+            self._counts[_BACK] += step < self._last.get(rank, 0)
+            self._last[rank] = step
+            self.add_event("step", line, step, time, duration_s, rank=rank)
+
+    def add_event(
+        self,
+        event: str,
+        line: int,
+        step: int,
+        time: datetime,
+        duration_s: float | None = None,
+        *,
+        rank: int = 0,
+    ) -> None:
+        """Keep one event of `ettr.progress.events`."""
+        self.add(
+            TABLE,
+            line=line,
+            cluster=self._cluster,
+            run_id=self.run_id,
+            job_id=self.job_id,
+            rank=rank,
+            time=time,
+            event=event,
+            step=step,
+            duration_s=duration_s,
+        )
+
+    def last_batch(self) -> Batch:
+        """What was collected since the last batch, where no other follows."""
+        if self._n_steps == 1 and self._n_same:
+            self.note(
+                "all records name one step, as of a metric that is logged without its step; they "
+                "say nothing of how the training went on"
+            )
+        return self.batch()
+
+    def batch(self, **more: pa.Table) -> Batch:
+        """What was collected since the last batch."""
+        made = super().batch(**more)
+        counts = {key: n for key, n in self._counts.items() if n}
+        self._counts.clear()
+        return replace(made, counted_notes={**made.counted_notes, **counts})
+
+
+def ends_with_line(origin: Origin) -> bool:
+    """Whether the last line of a log is whole; of a number that is cut off nobody sees it.
+
+    Raises:
+        SourceError: the file is corrupt or truncated.
+    """
+    last = b""
+    for chunk in chunks(origin):
+        last = chunk[-1:]
+    return last in (b"", b"\n")
