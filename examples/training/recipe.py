@@ -267,7 +267,14 @@ def main() -> None:
             running=options.out / "running",
             full=options.out / "full",
             full_every_steps=options.full_every,
-            recovery=RecoveryPolicy(allowed=allowed),
+            recovery=RecoveryPolicy(
+                allowed=allowed,
+                # Of any age and at any predicted cost: without these a rollback may be predicted
+                # to cost less, and is then taken.
+                iteration_cost_share=0.0,
+                max_relative_perturbation=math.inf,
+                max_stale_steps=math.inf,
+            ),
         )
     recorder = ProgressRecorder(options.out / f"progress-{os.getpid()}.jsonl", run="recipe")
     group = group_from_env(protection, recorder=recorder)

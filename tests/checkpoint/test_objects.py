@@ -95,6 +95,38 @@ def test_the_next_30_steps_are_those_of_the_unbroken_run(tmp_path: Path, schedul
         assert second.train(50, 80, checkpoint) == expected
 
 
+def test_a_gradient_scaler_goes_on_with_its_scale_and_its_count(tmp_path: Path) -> None:
+    """One step of the loss is infinite: it is skipped and halves the scale, before and after."""
+
+    def steps(run: Run, scaler, first: int, last: int) -> list[tuple[float, float]]:
+        records = []
+        for step in range(first + 1, last + 1):
+            data = torch.randn(8, 4, generator=torch.Generator().manual_seed(step))
+            data[0] = float("inf") if step in (6, 13) else data[0]
+            run.optimizer.zero_grad()
+            scaler.scale(run.model(data).square().mean()).backward()
+            scaler.unscale_(run.optimizer)
+            nn.utils.clip_grad_norm_(run.model.parameters(), 1.0)
+            scaler.step(run.optimizer)
+            scaler.update()
+            records.append((scaler.get_scale(), run.model[0].weight.sum().item()))
+        return records
+
+    def built(seed: int) -> tuple[Run, torch.amp.GradScaler]:
+        return Run("StepLR", seed), torch.amp.GradScaler("cpu", init_scale=64.0, growth_interval=4)
+
+    run, scaler = built(1)
+    with RunningCheckpoint(tmp_path, {**run.state, "scaler": scaler}, policy="full") as checkpoint:
+        scales = {scale for scale, _ in steps(run, scaler, 0, 10)}
+        checkpoint.save_all(10)
+    assert scales == {64.0, 128.0}
+    unbroken = steps(run, scaler, 10, 20)
+    assert len({scale for scale, _ in unbroken}) > 1
+    run, scaler = built(2)
+    restore(tmp_path, {**run.state, "scaler": scaler}, mode="consistent")
+    assert steps(run, scaler, 10, 20) == unbroken
+
+
 def test_parameter_groups_come_back_without_a_dictionary(tmp_path: Path) -> None:
     run = Run("ExponentialLR", 0)
     run.train(0, 5)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -26,8 +25,8 @@ from transformers import Trainer, TrainerCallback
 from transformers.trainer_callback import ExportableState, TrainerState
 from transformers.trainer_utils import TrainOutput
 
-from ettr.adapters.loop import CheckpointedRun, rank_of_process
-from ettr.checkpoint import CheckpointError, RandomStates, saved_objects
+from ettr.adapters.loop import CheckpointedRun, FrameworkCallback, rank_of_process
+from ettr.checkpoint import CheckpointError, saved_objects
 from ettr.errors import UsageError
 
 _LOADERS = ("_load_from_checkpoint", "_load_optimizer_and_scheduler", "_load_scaler")
@@ -58,30 +57,14 @@ class _Position:
         self.restored = state["state"]
 
 
-class TrainerCheckpoint(TrainerCallback):  # type: ignore[misc]
+class TrainerCheckpoint(FrameworkCallback, TrainerCallback):  # type: ignore[misc]
     """Saves and records a Trainer's run; `train` resumes it.
 
-    Args:
-        root: folder of the running checkpoint.
-        run: name of the run, the same over restarts.
-        progress: file of the progress record; None: nothing is recorded.
-        options: of `CheckpointedRun` and `RunningCheckpoint`.
+    It is built as `FrameworkCallback` is.
     """
 
-    def __init__(
-        self,
-        root: str | os.PathLike[str],
-        *,
-        run: str,
-        progress: str | os.PathLike[str] | None = None,
-        **options: Any,
-    ) -> None:
-        self._root, self._options = root, {"run": run, "progress": progress, **options}
-        self._run: CheckpointedRun | None = None
-        self._trainer: Trainer | None = None
-        self._position: str | None = None
-        self._random = RandomStates()
-        self._resumed_random: dict[str, Any] = {}
+    _trainer: Trainer | None = None
+    _position: str | None = None
 
     def train(self, trainer: Trainer) -> TrainOutput:
         """Train from the newest complete step of the checkpoint, or from the beginning.
@@ -150,7 +133,8 @@ class TrainerCheckpoint(TrainerCallback):  # type: ignore[misc]
         return position
 
     def _load_random(self, *_checkpoint: object) -> None:
-        self._random.load_state_dict(self._resumed_random)
+        if self._resumed_random is not None:
+            self._random.load_state_dict(self._resumed_random)
 
 
 @contextmanager

@@ -10,13 +10,11 @@ Lightning puts a loader back to the middle of an epoch only if it has `state_dic
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from ettr.adapters.loop import CheckpointedRun
-from ettr.checkpoint import RandomStates
+from ettr.adapters.loop import CheckpointedRun, FrameworkCallback
 from ettr.errors import UsageError
 
 try:
@@ -38,31 +36,14 @@ class _Loops:
         self.trainer.fit_loop.load_state_dict(dict(state))
 
 
-class LightningCheckpoint(Callback):  # type: ignore[misc]
+class LightningCheckpoint(FrameworkCallback, Callback):  # type: ignore[misc]
     """Resumes, saves and records `Trainer.fit`.
 
-    Args:
-        root: folder of the running checkpoint.
-        run: name of the run, the same over restarts.
-        progress: file of the progress record; None: nothing is recorded.
-        options: of `CheckpointedRun` and `RunningCheckpoint`.
+    It is built as `FrameworkCallback` is.
     """
 
-    def __init__(
-        self,
-        root: str | os.PathLike[str],
-        *,
-        run: str,
-        progress: str | os.PathLike[str] | None = None,
-        **options: Any,
-    ) -> None:
-        super().__init__()
-        self._root, self._options = root, {"run": run, "progress": progress, **options}
-        self._run: CheckpointedRun | None = None
-        self._in_epochs = True
-        self._last_step = 0
-        self._random = RandomStates()
-        self._resumed_random: dict[str, Any] | None = None
+    _in_epochs = True
+    _last_step = 0
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Everything but the loaders is built: restore it, or begin."""

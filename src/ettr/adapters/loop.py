@@ -17,7 +17,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from ettr.checkpoint import RunningCheckpoint, Start, StepReport
+from ettr.checkpoint import RandomStates, RunningCheckpoint, Start, StepReport
 from ettr.progress import ProgressRecorder
 
 
@@ -138,6 +138,32 @@ class CheckpointedRun(AbstractContextManager["CheckpointedRun"]):
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+class FrameworkCallback:
+    """What the callbacks of all frameworks have; the framework's own class is the other base.
+
+    Args:
+        root: folder of the running checkpoint.
+        run: name of the run, the same over restarts.
+        progress: file of the progress record; None: nothing is recorded.
+        options: of `CheckpointedRun` and `RunningCheckpoint`.
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        *,
+        run: str,
+        progress: str | os.PathLike[str] | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        self._root = root
+        self._options: dict[str, Any] = {"run": run, "progress": progress, **options}
+        self._run: CheckpointedRun | None = None
+        self._random = RandomStates()
+        self._resumed_random: dict[str, Any] | None = None
 
 
 def rank_of_process() -> int:

@@ -9,8 +9,8 @@ in `abortable_transfer.py`.
 
 Every operation is started without Python's lock. DTensor's own collectives (`full_tensor`, the norm
 of clipping) would start gloo's with it held, and wait there for a mutex under which gloo's thread
-releases the tensors of the operation before, for which it needs Python's lock: neither goes on
-(torch 2.13, plain gloo too).
+releases the tensors of the operation before, for which it needs Python's lock: neither goes on.
+Seen with torch 2.13, where gloo ran inside this group.
 """
 
 from __future__ import annotations
