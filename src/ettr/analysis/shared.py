@@ -36,6 +36,7 @@ from ettr.metrics.selected import (
 )
 from ettr.metrics.sizes import SizeUnit, main_size_unit
 from ettr.metrics.totals import Totals, totals
+from ettr.plan.cost import Price
 from ettr.selection import Selection
 from ettr.store import Store
 from ettr.tables.materialize import materialize
@@ -57,8 +58,10 @@ class SharedStages:
         store: Store,
         assumptions: Assumptions | None = None,
         selection: Selection | None = None,
+        price: Price | None = None,
     ) -> None:
         self.store = store
+        self.price = price
         self.assumptions = assumptions or Assumptions()
         self.selection = selection or Selection()
 

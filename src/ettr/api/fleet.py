@@ -15,7 +15,7 @@ from ettr.analysis.derived import named_table
 from ettr.api.result import Result
 from ettr.errors import UsageError
 from ettr.files import write_text
-from ettr.report.parts import PARTS, part_document
+from ettr.report.parts import PARTS, part_document, part_sections
 from ettr.selection import Selection
 from ettr.store import open_store
 from ettr.tables import DERIVED, TABLES
@@ -151,7 +151,7 @@ class Fleet:
             value,
             PARTS[name].main,
             lambda: part_document(name, self.analysis),
-            lambda: PARTS[name].sections(self.analysis),
+            lambda: part_sections(name, self.analysis),
         )
 
     def _repr_html_(self) -> str:

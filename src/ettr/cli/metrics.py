@@ -7,15 +7,24 @@ options that its numbers depend on.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ettr.cli import options as opt
 from ettr.cli.groups import Only
 from ettr.cli.output import complain_of_selection, say, say_json, say_selection
+from ettr.cli.pricing import Pricing
 from ettr.cli.printing import Printing, say_csv
 from ettr.cli.selecting import Selecting
+from ettr.errors import UsageError
+
+if TYPE_CHECKING:
+    from ettr.plan.cost import Price
+
+
+_WITHOUT_GPU_HOURS = ("mttf", "quality")
+"""Metrics in which there is nothing to put a price on."""
 
 
 def _metric(name: str, help_text: str, *options: str) -> Callable[..., None]:
@@ -26,37 +35,46 @@ def _metric(name: str, help_text: str, *options: str) -> Callable[..., None]:
         *,
         selecting: Selecting,
         metric: opt.MetricOptions,
+        pricing: Pricing,
         printing: Printing,
     ) -> None:
-        _print_part(name, store, selecting, metric, printing)
+        _print_part(name, store, selecting, metric, printing, pricing.price())
 
     command.__doc__ = help_text
     command.__annotations__["metric"] = Annotated[opt.MetricOptions, Only(*options)]
+    if name in _WITHOUT_GPU_HOURS:
+        command.__annotations__["pricing"] = Annotated[Pricing, Only()]
     return command
 
 
 def _print_part(
-    name: str, store: str, selecting: Selecting, metric: opt.MetricOptions, printing: Printing
+    name: str,
+    store: str,
+    selecting: Selecting,
+    metric: opt.MetricOptions,
+    printing: Printing,
+    price: Price | None,
 ) -> None:
     """Print one part of the report of a selection."""
     from ettr.analysis import Analysis
     from ettr.report.head import with_selection
-    from ettr.report.parts import PARTS, part_document, part_rows
+    from ettr.report.money import with_price
+    from ettr.report.parts import part_document, part_rows, part_sections
     from ettr.report.text import joined
     from ettr.store import open_store
 
     assumptions = metric.assumptions(metric.gpus_per_node)
     with open_store(store) as opened:
-        analysis = Analysis(opened, assumptions, selecting.selection())
+        analysis = Analysis(opened, assumptions, selecting.selection(), price)
         head = analysis.selection_head
         if printing.csv:
             complain_of_selection(head)
             say_csv(part_rows(name, analysis))
         elif printing.json:
-            say_json(with_selection(part_document(name, analysis), head))
+            say_json(with_selection(with_price(part_document(name, analysis), price), head))
         else:
             say_selection(head)
-            say(joined(PARTS[name].sections(analysis)))
+            say(joined(part_sections(name, analysis)))
 
 
 CAUSES = ("taxonomy", "believe", "window", "burst_gap", "sticky_gap", "log_tolerance")
@@ -84,10 +102,18 @@ def failures(
     metric: Annotated[
         opt.MetricOptions, Only(*CAUSES, "above_gpus", "confidence", "gpus_per_node")
     ],
+    pricing: Pricing,
     printing: Printing,
 ) -> None:
     """Failures per 1,000 node-days, by symptom and over time; with --list one by one."""
-    _print_part("failure_list" if listed else "failures", store, selecting, metric, printing)
+    price = pricing.price()
+    if price is not None and not listed:
+        raise UsageError(
+            "--gpu-hour-price: rates by symptom hold no GPU-hours; give --list as well, or ask "
+            "`ettr goodput`"
+        )
+    part = "failure_list" if listed else "failures"
+    _print_part(part, store, selecting, metric, printing, price)
 
 
 mttf = _metric(

@@ -10,11 +10,11 @@ import typer
 
 from ettr.cli import quantities as q
 from ettr.cli.groups import OptionGroup
+from ettr.cli.pricing import PriceOption, price
 from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
 
 if TYPE_CHECKING:
-    from ettr.plan.cost import Price
     from ettr.plan.maintenance import MaintenancePlan
     from ettr.plan.node_types import NodeType
     from ettr.plan.phases import PhaseLength
@@ -25,10 +25,7 @@ if TYPE_CHECKING:
 class PlanQuestions(OptionGroup):
     """What is asked of a plan besides its ETTR."""
 
-    gpu_hour_price: Annotated[
-        str | None,
-        typer.Option("--gpu-hour-price", metavar="PRICE", help="Of a GPU-hour: 2.50USD."),
-    ] = None
+    gpu_hour_price: PriceOption = None
     within: Annotated[
         str | None,
         typer.Option(
@@ -115,23 +112,6 @@ class PlanQuestions(OptionGroup):
             node_types=tuple(node_type(text, confidence) for text in self.node_type or ()),
             formulas=self.explain,
         )
-
-
-def price(text: str) -> Price:
-    """A price of a GPU-hour such as `2.50USD`.
-
-    Raises:
-        UsageError: it is malformed or has no currency.
-    """
-    from ettr.plan.cost import Price
-
-    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]{3})\s*", text)
-    if match is None:
-        raise UsageError(
-            f"--gpu-hour-price {text!r}: give a number and the three letters of its currency, such "
-            "as 2.50USD"
-        )
-    return Price(float(match[1]), match[2].upper())
 
 
 def phase_lengths(text: str, gpus_per_node: int) -> tuple[PhaseLength, ...]:

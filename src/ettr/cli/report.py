@@ -16,6 +16,7 @@ from ettr.cli.file_options import Reading, existing_files
 from ettr.cli.groups import Only
 from ettr.cli.inputs import Input, TypedOptions, needs
 from ettr.cli.output import check_writable, complain, progress_bar, say
+from ettr.cli.pricing import Pricing
 from ettr.cli.printing import Printing
 from ettr.cli.reading import ingest_all
 from ettr.cli.selecting import Selecting
@@ -54,6 +55,7 @@ def report(
     reading: Annotated[Reading, Only(*_READING)],
     selecting: Selecting,
     analysing: opt.AnalysisOptions,
+    pricing: Pricing,
     typed: TypedOptions,
 ) -> None:
     """Write a reliability report: how often it fails, why, at which size, what it costs.
@@ -71,6 +73,7 @@ def report(
             Input.REPORT_PAGE: printing.as_text,
         }
     )
+    price = pricing.price()
     selection, options = selecting.selection(), reading.read_options()
     if not store_given:
         options = replace(options, cluster=_one_name(selection.cluster))
@@ -81,7 +84,7 @@ def report(
     if printing.as_text:
         check_writable("--output", output)
     with _opened(what, options, reading.source) as store:
-        analysis = Analysis(store, assumptions, selection)
+        analysis = Analysis(store, assumptions, selection, price)
         if not printing.as_text:
             from ettr.report.document import plain
             from ettr.report.page import document

@@ -11,6 +11,7 @@ from ettr.metrics.mttf import MttfBySize
 from ettr.report.cautions import cautions, lower_bound, short_logs
 from ettr.report.document import REPORT_FORMAT, REPORT_VERSION, plain
 from ettr.report.html import Card, Page
+from ettr.report.money import money, price_words
 from ettr.report.next_steps import next_steps
 from ettr.report.numbers import (
     between,
@@ -21,7 +22,7 @@ from ettr.report.numbers import (
     number,
     percent,
 )
-from ettr.report.parts import PARTS, part_document
+from ettr.report.parts import PARTS, part_document, part_sections
 from ettr.report.section import Section
 from ettr.units import SECONDS_PER_DAY
 from ettr.version import __version__
@@ -45,7 +46,7 @@ def sections(analysis: Analysis, on_part: Progress | None = None) -> Iterator[Se
     for n_done, name in enumerate(names):
         if on_part:
             on_part(name, n_done)
-        yield from PARTS[name].sections(analysis)
+        yield from part_sections(name, analysis)
 
 
 def _without_jobs(analysis: Analysis) -> tuple[str, ...]:
@@ -65,7 +66,7 @@ def page(analysis: Analysis, on_part: Progress | None = None) -> Page:
         title=f"Reliability of {', '.join(analysis.clusters) or 'a fleet'}",
         subtitle=(
             f"{moment(period.start)} to {moment(period.end)} UTC, "
-            f"{duration(SECONDS_PER_DAY * period.days)}; {_what_ran(analysis)}"
+            f"{duration(SECONDS_PER_DAY * period.days)}; {_what_ran(analysis)}{_price(analysis)}"
         ),
         selection=_selected(analysis),
         caution=cautions(analysis),
@@ -83,6 +84,10 @@ def _selected(analysis: Analysis) -> str:
     """The selection with what its reader must know; empty for all of a store."""
     head = analysis.selection_head
     return " ".join((head.sentence, *head.notes))
+
+
+def _price(analysis: Analysis) -> str:
+    return "" if analysis.price is None else f", at {price_words(analysis.price)}"
 
 
 def _what_ran(analysis: Analysis) -> str:
@@ -178,7 +183,8 @@ def _job_cards(analysis: Analysis, extrapolated: str) -> Iterator[Card]:
     yield Card(
         "GPU-hours lost to failures",
         number(total),
-        f"{percent(total / ran if ran else None)} of {number(ran, 6)} that ran"
+        (f"{money(analysis.price, total)}; " if analysis.price else "")
+        + f"{percent(total / ran if ran else None)} of {number(ran, 6)} that ran"
         + ("; a lower bound: some failures name no GPUs" if lost.failures_without_gpus else ""),
     )
 
@@ -229,6 +235,7 @@ def document(analysis: Analysis, on_part: Progress | None = None) -> dict[str, o
         "clusters": list(analysis.clusters),
         "period": plain(analysis.period),
         "selection": plain(analysis.selection_head),
+        **({} if analysis.price is None else {"price": plain(analysis.price)}),
     }
     for n_done, name in enumerate(PARTS):
         if on_part:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, is_dataclass
 from ettr.analysis import Analysis
 from ettr.report.cautions import lower_bound, short_logs
 from ettr.report.document import JsonValue, plain, plain_fields
+from ettr.report.money import priced, rows_with_costs, with_costs
 from ettr.report.rows import FlatRows, rows_of
 from ettr.report.section import Section
 from ettr.report.withheld import borne
@@ -185,9 +186,22 @@ def _quality(analysis: Analysis) -> tuple[Section, ...]:
     return (quality_section(analysis.quality),)
 
 
+_OF_NO_JOBS = ("nodes", "incidents")
+"""Parts whose GPU-hours rest on no job."""
+
+
+def part_sections(name: str, analysis: Analysis) -> tuple[Section, ...]:
+    """What a reader sees of a part, with money next to GPU-hours where they have a price."""
+    made = PARTS[name].sections(analysis)
+    if analysis.price is None or not (name in _OF_NO_JOBS or analysis.gpus_are_known):
+        return made
+    return tuple(priced(section, analysis.price) for section in made)
+
+
 def part_document(name: str, analysis: Analysis) -> JsonValue:
     """What the JSON document holds under a part's key: null where the logs bear no figure."""
-    return borne(name, plain(PARTS[name].result(analysis)), analysis)
+    part = borne(name, plain(PARTS[name].result(analysis)), analysis)
+    return with_costs(part, analysis.price)
 
 
 def part_rows(name: str, analysis: Analysis) -> FlatRows:
@@ -195,7 +209,8 @@ def part_rows(name: str, analysis: Analysis) -> FlatRows:
     value = _VALUES.get(name, PARTS[name].result)(analysis)
     if not is_dataclass(value) or isinstance(value, type):
         return FlatRows((), ())
-    return rows_of(value, part_document(name, analysis), PARTS[name].main)
+    rows = rows_of(value, part_document(name, analysis), PARTS[name].main)
+    return rows_with_costs(rows, analysis.price)
 
 
 _VALUES: dict[str, Callable[[Analysis], object]] = {

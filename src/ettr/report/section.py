@@ -8,6 +8,10 @@ Trace = dict[str, object]
 Layout = dict[str, object]
 
 
+GpuHours = tuple[int, tuple[float | None, ...]]
+"""A column of a table that counts GPU-hours, by place, and its values unrounded, a row each."""
+
+
 @dataclass(frozen=True, slots=True)
 class TextTable:
     """Rows of text; columns that `numeric` names by place are set flush right.
@@ -21,6 +25,7 @@ class TextTable:
     numeric: frozenset[int] = frozenset()
     shown_rows: int = 50
     slug: str = ""
+    gpu_hours: tuple[GpuHours, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +52,10 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One section: a lead that gives the answer first, then the evidence."""
+    """One section: a lead that gives the answer first, then the evidence.
+
+    `gpu_hours` are the totals that the lead is about, each with what it counts.
+    """
 
     slug: str
     title: str
@@ -56,3 +64,4 @@ class Section:
     tables: tuple[TextTable, ...] = ()
     notes: tuple[str, ...] = ()
     listings: tuple[Listing, ...] = ()
+    gpu_hours: tuple[tuple[str, float | None], ...] = ()

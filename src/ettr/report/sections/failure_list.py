@@ -32,6 +32,10 @@ def failure_list_section(found: FailureList) -> Section:
         )
         if found.failures
         else (),
+        gpu_hours=(
+            ("lost in the failed jobs", sum(one.lost_gpu_hours or 0.0 for one in found.failures)),
+            ("in preempted jobs", sum(one.preempted_gpu_hours for one in found.failures)),
+        ),
     )
 
 
@@ -43,6 +47,10 @@ def failure_table(found: FailureList) -> TextTable:
         tuple(_row(one) for one in found.failures),
         frozenset({6, 7}),
         shown_rows=len(found.failures),
+        gpu_hours=(
+            (6, tuple(one.lost_gpu_hours for one in found.failures)),
+            (7, tuple(one.preempted_gpu_hours for one in found.failures)),
+        ),
         slug="failures",
     )
 

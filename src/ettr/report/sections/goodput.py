@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 
 from ettr.metrics.crash_loops import SAME_CAUSE, SAME_NODE
@@ -10,7 +10,7 @@ from ettr.metrics.goodput import CauseLoss, CrashLoop, LostGoodput, SizeLoss
 from ettr.metrics.preemptions import PreemptionLinks
 from ettr.report.charts import BarSeries, row_chart
 from ettr.report.numbers import duration, number, percent, share_between
-from ettr.report.section import Figure, Section, TextTable
+from ettr.report.section import Figure, GpuHours, Section, TextTable
 from ettr.units import SECONDS_PER_HOUR
 from ettr.words import counted
 
@@ -25,12 +25,14 @@ def goodput_section(lost: LostGoodput, gpu_hours: float | None) -> Section:
             ("symptom", *_HEADERS),
             tuple((one.symptom, *_loss_cells(one)) for one in lost.by_cause),
             frozenset(range(1, 6)),
+            gpu_hours=_loss_hours(lost.by_cause),
         ),
         TextTable(
             "GPU-hours lost by size of the failed job",
             ("GPUs", *_HEADERS),
             tuple((one.size.label, *_loss_cells(one)) for one in lost.by_size),
             frozenset(range(6)),
+            gpu_hours=_loss_hours(lost.by_size),
         ),
         _repeated_table(lost),
     )
@@ -59,6 +61,16 @@ def goodput_section(lost: LostGoodput, gpu_hours: float | None) -> Section:
         (_figure(lost),) if lost.by_cause else (),
         tables,
         tuple(notes),
+        gpu_hours=_totals(lost) if gpu_hours else (),
+    )
+
+
+def _totals(lost: LostGoodput) -> tuple[tuple[str, float], ...]:
+    first, second = lost.first_order_gpu_hours, lost.second_order_gpu_hours
+    return (
+        ("lost to failures", first + second),
+        ("of it in the failed jobs", first),
+        ("in preempted jobs", second),
     )
 
 
@@ -97,6 +109,14 @@ def _figure(lost: LostGoodput) -> Figure:
             series("in preempted jobs", attrgetter("second_order_gpu_hours")),
         ],
         axis_title="GPU-hours lost",
+    )
+
+
+def _loss_hours(losses: Sequence[CauseLoss | SizeLoss]) -> tuple[GpuHours, ...]:
+    return (
+        (2, tuple(one.first_order_gpu_hours for one in losses)),
+        (4, tuple(one.second_order_gpu_hours for one in losses)),
+        (5, tuple(one.gpu_hours for one in losses)),
     )
 
 
@@ -156,6 +176,7 @@ def _repeated_table(lost: LostGoodput) -> TextTable:
             for loop in lost.crash_loops
         ),
         frozenset(range(1, 8)),
+        gpu_hours=((7, tuple(loop.lost_gpu_hours for loop in lost.crash_loops)),),
     )
 
 

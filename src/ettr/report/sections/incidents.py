@@ -28,12 +28,14 @@ def incidents_section(ledger: IncidentLedger) -> Section:
                 ("kind", "incidents", "hours lost, stated", "GPU-hours lost, stated", "no hours"),
                 tuple((one.kind, *_cells(one.stated)) for one in ledger.by_kind),
                 frozenset(range(1, 5)),
+                gpu_hours=((3, tuple(one.stated.lost_gpu_hours for one in ledger.by_kind)),),
             ),
         ),
         (
             "These hours are as people wrote them down. They are part of no other number of this "
             "report, and an incident may also be a failure that is counted there.",
         ),
+        gpu_hours=(("lost, as stated", total.lost_gpu_hours),),
     )
 
 

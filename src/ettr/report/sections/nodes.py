@@ -23,6 +23,7 @@ def nodes_section(fleet: Availability) -> Section:
         (_figure(fleet),) if fleet.by_reason else (),
         (_reasons(fleet), _worst(fleet)),
         tuple(_notes(fleet)),
+        gpu_hours=(("of capacity lost to outages", fleet.lost_gpu_hours),),
     )
 
 
@@ -134,6 +135,7 @@ def _reasons(fleet: Availability) -> TextTable:
             for reason in fleet.by_reason
         ),
         frozenset(range(2, 8)),
+        gpu_hours=((6, tuple(reason.gpu_hours for reason in fleet.by_reason)),),
     )
 
 

@@ -34,6 +34,7 @@ def planning_section(advice: CheckpointAdvice | None) -> Section:
 
 
 def _table(advice: CheckpointAdvice) -> TextTable:
+    ordered = sorted(advice.sizes, key=lambda one: one.n_nodes)
     return TextTable(
         "Best checkpoint interval by size of run",
         (
@@ -57,7 +58,11 @@ def _table(advice: CheckpointAdvice) -> TextTable:
                 ratio(one.ettr_at_hourly),
                 number(one.gpu_hours_gained),
             )
-            for one in sorted(advice.sizes, key=lambda one: one.n_nodes)
+            for one in ordered
         ),
         frozenset(range(1, 8)),
+        gpu_hours=(
+            (2, tuple(one.gpu_hours for one in ordered)),
+            (7, tuple(one.gpu_hours_gained for one in ordered)),
+        ),
     )

@@ -253,6 +253,7 @@ def _by_size(runs: JobRuns) -> TextTable:
             for size in runs.by_size
         ),
         frozenset(range(7)),
+        gpu_hours=((3, tuple(size.gpu_hours for size in runs.by_size)),),
     )
 
 

@@ -45,7 +45,15 @@ def status_section(mix: StatusMix) -> Section:
         held,
         shares,
     )
-    return Section("status", "How jobs end", lead, (figure,), (_status_table(states),))
+    total = sum(state.gpu_hours for state in states)
+    return Section(
+        "status",
+        "How jobs end",
+        lead,
+        (figure,),
+        (_status_table(states),),
+        gpu_hours=(("held in all", total),),
+    )
 
 
 def _status_table(states: tuple[StatusShare, ...]) -> TextTable:
@@ -65,6 +73,7 @@ def _status_table(states: tuple[StatusShare, ...]) -> TextTable:
             for state in states
         ),
         frozenset(range(1, 7)),
+        gpu_hours=((3, tuple(state.gpu_hours for state in states)),),
     )
 
 
@@ -124,6 +133,7 @@ def _sizes_table(mix: SizeMix, unit: str) -> TextTable:
             for one in mix.classes
         ),
         frozenset(range(8)),
+        gpu_hours=((4, tuple(one.gpu_hours for one in mix.classes)),),
     )
 
 

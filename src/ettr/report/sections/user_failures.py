@@ -37,6 +37,7 @@ def user_failures_section(found: UserFailures, gpu_hours: float | None) -> Secti
             f"Lists have the {found.listed} largest groups; GPU-hours are those that the attempts "
             "held. A time limit that was reached may be meant so.",
         ),
+        gpu_hours=(("held by them", found.gpu_hours),),
     )
 
 
@@ -75,4 +76,5 @@ def _table(title: str, name: str, groups: tuple[FailureGroup, ...], gpus_known: 
             for one in groups
         ),
         frozenset({1, 2, 3}),
+        gpu_hours=((3, tuple(one.gpu_hours for one in groups)),),
     )
