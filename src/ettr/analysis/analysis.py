@@ -38,6 +38,7 @@ from ettr.metrics.stitching import RunJobs, jobs_of_runs
 from ettr.metrics.trend import RateTrend, rate_trend
 from ettr.metrics.unknown_checks import unknown_checks
 from ettr.metrics.user_failures import UserFailures, user_failures
+from ettr.selection import Selection
 from ettr.tables import FAILURES
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from ettr.analysis.failure_list import FailureList
     from ettr.analysis.fleet import FleetModels
     from ettr.analysis.node_names import OtherName
+    from ettr.analysis.previous import PeriodTrend
     from ettr.analysis.projecting import ScaleProjection
     from ettr.lemons.candidates import LemonReport
     from ettr.metrics.node_records import NodeRecords
@@ -61,6 +63,19 @@ class Analysis(SharedStages):
 
     A single metric costs only the stages that it needs; a report asks for all of them.
     """
+
+    def of(self, selection: Selection) -> Analysis:
+        """The same logs under another selection; what all of the logs say is not computed again."""
+        made = Analysis(self.store, self.assumptions, selection, self.price)
+        made.take_stages_of(self)
+        return made
+
+    @cached_property
+    def previous(self) -> PeriodTrend | None:
+        """The latest period against the one before it; None where the logs hold no jobs."""
+        from ettr.analysis.previous import period_trend
+
+        return period_trend(self)
 
     @cached_property
     def failure_rows(self) -> list[dict[str, Any]]:

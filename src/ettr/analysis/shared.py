@@ -46,6 +46,13 @@ if TYPE_CHECKING:
     from ettr.analysis.clustering import FailureClustering
 
 
+_OF_ALL_LOGS = (
+    *("stored", "taxonomy", "logs_period", "logs_clusters", "event_census", "logs_read"),
+    *("job_nodes", "logs_fleet", "outages", "attribution", "size_unit", "_resubmitted"),
+)
+"""Stages that no selection changes."""
+
+
 class SharedStages:
     """Stages over one store, each computed when it is first asked for and then kept.
 
@@ -64,6 +71,12 @@ class SharedStages:
         self.price = price
         self.assumptions = assumptions or Assumptions()
         self.selection = selection or Selection()
+
+    def take_stages_of(self, other: SharedStages) -> None:
+        """Take over what another analysis of the same store has computed of all of its logs."""
+        for name in _OF_ALL_LOGS:
+            if name in other.__dict__:
+                self.__dict__[name] = other.__dict__[name]
 
     @cached_property
     def stored(self) -> StoredTables:

@@ -13,6 +13,7 @@ from ettr.cli import options as opt
 from ettr.cli import quantities as q
 from ettr.cli.groups import Only, OptionGroup
 from ettr.cli.inputs import Input, TypedOptions, needs
+from ettr.cli.pricing import Pricing
 from ettr.cli.printing import Printing
 from ettr.cli.selecting import Selecting
 from ettr.errors import UsageError
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from ettr.analysis import Analysis
     from ettr.analysis.fleet_evidence import FleetEvidence
     from ettr.analysis.selecting import SelectionHead
+    from ettr.plan.cost import Price
 
 
 _SELECTING = ("since", "until", "account", "user", "qos", "node", "gpu_type")
@@ -55,6 +57,14 @@ class Cut(OptionGroup):
     after: Annotated[
         str | None, typer.Option("--after", metavar="TIME", help="And from this on.")
     ] = None
+    previous: Annotated[
+        bool,
+        typer.Option(
+            "--previous",
+            help="Of one store: the period of --since and --until, else the last 30 days, against "
+            "the one before.",
+        ),
+    ] = False
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -63,6 +73,7 @@ class Cut(OptionGroup):
             "--partition": self.partition,
             "--cluster": self.cluster,
             "--before/--after": self.before or self.after,
+            "--previous": self.previous,
         }
         return tuple(name for name, value in given.items() if value)
 
@@ -112,6 +123,7 @@ def compare(
     ] = False,
     selecting: Annotated[Selecting, Only(*_SELECTING)],
     rating: opt.Rating,
+    pricing: Pricing,
     typed: TypedOptions,
     printing: Printing,
 ) -> None:
@@ -136,7 +148,12 @@ def compare(
     from ettr.analysis.comparing import compare_fleets
     from ettr.report.sections.compare import compare_section
 
-    selection = selecting.selection()
+    selection, price = selecting.selection(), pricing.price()
+    if cut.previous:
+        _show_previous(what[0], selection, price, rating, all_jobs, printing)
+        return
+    if price is not None:
+        raise UsageError("--gpu-hour-price: failure rates hold no GPU-hours; give --previous too")
     named = list(zip(what, numbers, strict=True))
     fleets, head = _fleets(named, cut, all_jobs, rating, selection)
     if published:
@@ -149,6 +166,31 @@ def compare(
         return
     compared = compare_fleets(fleets, rating.confidence, paired=cut.moments() is not None)
     printing.show("ettr-comparison", compared, compare_section, "fleets", head)
+
+
+def _show_previous(
+    where: str,
+    selection: Selection,
+    price: Price | None,
+    rating: opt.Rating,
+    all_jobs: bool,
+    printing: Printing,
+) -> None:
+    """Print a period of a store against the one before it."""
+    from ettr.analysis import Analysis
+    from ettr.analysis.fleet_parts import common_above_gpus
+    from ettr.analysis.previous import period_trend
+    from ettr.report.sections.previous import previous_section
+    from ettr.store import open_store
+
+    with open_store(where) as store:
+        analysis = Analysis(store, rating.assumptions(), selection, price)
+        above = None if all_jobs else common_above_gpus([analysis], rating.above_gpus)
+        trend = period_trend(analysis, above)
+        if trend is None:
+            raise UsageError(f"{where}: holds no job accounting, so no period can be compared")
+        head = analysis.selection_head
+    printing.show("ettr-periods", trend, previous_section, "", head, price)
 
 
 def _fleets(

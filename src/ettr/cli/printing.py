@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
     from ettr.analysis.selecting import SelectionHead
+    from ettr.plan.cost import Price
     from ettr.report.document import JsonValue
     from ettr.report.rows import FlatRows
     from ettr.report.section import Section
@@ -52,6 +53,7 @@ class Printing(OptionGroup):
         section: Callable[[ResultT], Section],
         main: str = "",
         head: SelectionHead | None = None,
+        price: Price | None = None,
     ) -> None:
         """Print a result as text, as a JSON document, or as CSV.
 
@@ -61,17 +63,19 @@ class Printing(OptionGroup):
             section: Makes text of it.
             main: The list that is the CSV; where empty, two columns, key and value.
             head: The selection of the store that it rests on; None where it rests on none.
+            price: Of a GPU-hour, for money next to GPU-hours; None for none.
         """
         from ettr.report.document import plain, plain_fields
+        from ettr.report.money import priced, with_costs, with_price
         from ettr.report.rows import rows_of, summary_rows
         from ettr.report.text import section_text
 
         if self.as_text:
             if head is not None:
                 say_selection(head)
-            say(section_text(section(found)))
+            say(section_text(priced(section(found), price)))
             return
-        document = plain_fields(found)
+        document = with_price(with_costs(plain_fields(found), price), price)
         if self.csv:
             if head is not None:
                 complain_of_selection(head)

@@ -4,6 +4,7 @@ All intervals are two-sided and hold their nominal confidence for every count, z
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ettr.defaults import CONFIDENCE
@@ -30,6 +31,35 @@ def poisson_interval(count: int, confidence: float = CONFIDENCE) -> tuple[float,
 
         return float(gammaincinv(count, tail)), float(gammainccinv(count + 1, tail))
     return (mean_below(count, tail) if count else 0.0), mean_above(count, tail)
+
+
+def sum_interval(
+    losses: Sequence[float], dispersion: float = 1.0, confidence: float = CONFIDENCE
+) -> Interval:
+    """The sum of what random events lost, with an interval of its expectation.
+
+    The number of events is taken as Poisson, or as varying `dispersion` times as much; how much an
+    event loses is as varied as it was. Without a loss the upper end is not known.
+
+    Args:
+        losses: What each event lost, none negative.
+        dispersion: Variance of the number of events over its mean, at least 1.
+        confidence: Of the interval.
+
+    Source:
+        Fay and Feuer (1997), Statistics in Medicine 16: gamma interval of a weighted sum of
+        Poisson counts.
+    """
+    check_confidence(confidence)
+    tail, total = (1.0 - confidence) / 2.0, math.fsum(losses)
+    if total <= 0:
+        return Interval(total, 0.0, math.inf)
+    spread = dispersion * math.fsum(one * one for one in losses)
+    largest = dispersion * max(losses)
+    above, wide = total + largest, spread + largest * largest
+    low = spread / total * float(gammaincinv(total * total / spread, tail))
+    high = wide / above * float(gammaincinv(above * above / wide, 1.0 - tail))
+    return Interval(total, low, high)
 
 
 def share_interval(part: int, whole: int, confidence: float = CONFIDENCE) -> Interval:

@@ -190,6 +190,25 @@ def lost_goodput(
     )
 
 
+def loss_of_each(failures: ibis.Table, links: PreemptionLinks, cap_min: float) -> list[float]:
+    """GPU-hours that each failure lost, jobs preempted for its sake included; in no order.
+
+    Args:
+        failures: the failures that count.
+        links: preemptions that failures caused; those of other failures stand for themselves.
+        cap_min: the most that one interruption loses, in minutes.
+    """
+    cap_s = cap_min * SECONDS_PER_MINUTE
+    lost_gpu_s = {
+        row["attempt_id"]: min(row["elapsed_s"] or 0.0, cap_s) * (row["n_gpus"] or 0)
+        for row in fetch(failures, "attempt_id", "elapsed_s", "n_gpus").to_pylist()
+    }
+    for link in links.links:
+        lost = min(link.elapsed_s, cap_s) * link.n_gpus
+        lost_gpu_s[link.failed_attempt_id] = lost_gpu_s.get(link.failed_attempt_id, 0.0) + lost
+    return [lost / SECONDS_PER_HOUR for lost in lost_gpu_s.values()]
+
+
 def _losses(
     rows: list[dict[str, Any]], links: PreemptionLinks, cap_s: float, counting: set[str] | None
 ) -> tuple[dict[str, _Loss], dict[int, _Loss], dict[JobKey, _Loss]]:

@@ -64,6 +64,7 @@ def _parts() -> dict[str, tuple[object, dict[str, object]]]:
     from ettr.analysis.evidence import EvidenceCoverage
     from ettr.analysis.failure_list import FailureList
     from ettr.analysis.fleet import FleetModels
+    from ettr.analysis.previous import PeriodTrend
     from ettr.analysis.projecting import ScaleProjection
     from ettr.analysis.selecting import SelectionHead
     from ettr.attribution.background import FalseFailuresBySize
@@ -101,6 +102,7 @@ def _parts() -> dict[str, tuple[object, dict[str, object]]]:
                 "rows": FAILURES,
             },
         ),
+        "previous": (PeriodTrend | None, {}),
         "failure_list": (FailureList, {}),
         "mttf": (MttfBySize, {}),
         "goodput": (LostGoodput, {}),

@@ -72,9 +72,16 @@ def with_costs(part: JsonValue, price: Price | None) -> JsonValue:
     made: dict[str, JsonValue] = {}
     for key, value in part.items():
         made[key] = with_costs(value, price)
-        if _counts_gpu_hours(key) and not isinstance(value, (dict, list, str)):
-            made[f"{key}_cost"] = None if value is None else value * price.per_gpu_hour
+        if _counts_gpu_hours(key):
+            made[f"{key}_cost"] = _cost_of(value, price)
     return made
+
+
+def _cost_of(value: JsonValue, price: Price) -> JsonValue:
+    """Money of a number of GPU-hours, or of an object of several such as an estimate's bounds."""
+    if isinstance(value, dict):
+        return {key: _cost_of(one, price) for key, one in value.items()}
+    return value * price.per_gpu_hour if isinstance(value, (int, float)) else None
 
 
 def with_price(part: JsonValue, price: Price | None) -> JsonValue:

@@ -69,6 +69,12 @@ def _failures(analysis: Analysis) -> tuple[Section, ...]:
     )
 
 
+def _previous(analysis: Analysis) -> tuple[Section, ...]:
+    from ettr.report.sections.previous import previous_section
+
+    return () if analysis.previous is None else (previous_section(analysis.previous),)
+
+
 def _failure_list(analysis: Analysis) -> tuple[Section, ...]:
     from ettr.report.sections.failure_list import failure_list_section
 
@@ -233,6 +239,10 @@ PARTS: dict[str, ReportPart] = {
         },
         _of_jobs("failures", "How often it fails, and why", _failures),
         "by_symptom",
+    ),
+    "previous": ReportPart(
+        lambda a: a.previous,
+        _of_jobs("previous", "This period against the one before", _previous),
     ),
     "failure_list": ReportPart(
         lambda a: a.failure_list,

@@ -29,7 +29,17 @@ _GIVEN = frozenset(
 )
 """Keys of what was given or assumed: known whatever the logs hold."""
 _OF_JOBS = frozenset(
-    {"totals", "failures", "failure_list", "user_failures", "goodput", "models", "status", "sizes"}
+    {
+        "totals",
+        "failures",
+        "previous",
+        "failure_list",
+        "user_failures",
+        "goodput",
+        "models",
+        "status",
+        "sizes",
+    }
 )
 _QUALITY_OF_JOBS = frozenset(
     {

@@ -23,7 +23,7 @@ from ettr.report.sections.funnel import funnel_figure
 def compare_section(comparison: FleetComparison) -> Section:
     """The verdicts first, then rates, ratios and symptoms."""
     lead = " ".join(pair.ratio.meaning for pair in comparison.pairs)
-    tables = [_rates_table(comparison), _ratios_table(comparison.pairs)]
+    tables = [_rates_table(comparison), ratios_table(comparison.pairs)]
     if len(comparison.pairs) == 1 and comparison.pairs[0].by_symptom:
         tables.append(_symptoms_table(comparison.pairs[0]))
     figures: tuple[Figure, ...] = ()
@@ -87,7 +87,8 @@ def _ends(ratio: RateRatio) -> tuple[float, float]:
     return ratio.low, ratio.high
 
 
-def _ratios_table(pairs: tuple[FleetPair, ...]) -> TextTable:
+def ratios_table(pairs: tuple[FleetPair, ...]) -> TextTable:
+    """The ratio of each pair, by what is assumed of the clustering of failures."""
     rows = []
     for pair in pairs:
         assumed = [("independent", "independent", pair.independent)]

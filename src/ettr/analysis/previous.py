@@ -1,0 +1,165 @@
+"""A period against the one before: failures, what they cost, whether it is getting better."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+from ettr.analysis.analysis import Analysis
+from ettr.analysis.comparing import FleetComparison, compare_fleets
+from ettr.analysis.fleet_evidence import periods
+from ettr.estimates.exact import sum_interval
+from ettr.estimates.interval import Interval
+from ettr.metrics.goodput import loss_of_each
+from ettr.metrics.instants import Period
+from ettr.models.direction import Direction
+
+USUAL_DAYS = 30.0
+"""Length of the period where none is selected."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeriodFigures:
+    """What one period holds.
+
+    Attributes:
+        start: First moment of it, in UTC.
+        end: First moment after it, in UTC.
+        measured_days: Of it, the days that the logs cover.
+        failures: Failures of the infrastructure.
+        node_days: Exposure in which they were.
+        per_1000_node_days: Their rate, with an interval that admits clustering.
+        ran_gpu_hours: What ran; None where the logs do not say.
+        lost_gpu_hours: Lost to failures, jobs preempted for their sake included. The interval is of
+            what such a period loses on average. None where no GPUs are known.
+        lost_share: Lost over ran; None likewise.
+    """
+
+    start: datetime
+    end: datetime
+    measured_days: float
+    failures: int
+    node_days: float
+    per_1000_node_days: Interval
+    ran_gpu_hours: float | None
+    lost_gpu_hours: Interval | None
+    lost_share: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class PeriodTrend:
+    """A period and the one of the same length before it.
+
+    Attributes:
+        this: The period.
+        before: The one before; None where the logs hold no job of it.
+        direction: Better or worse where the interval of the ratio of rates leaves 1 out, and
+            whether failures cluster is known; None where nothing can be compared.
+        comparison: The comparison of both; None likewise.
+        meaning: In a sentence.
+    """
+
+    this: PeriodFigures
+    before: PeriodFigures | None
+    direction: Direction | None
+    comparison: FleetComparison | None
+    meaning: str
+
+
+def latest_period(analysis: Analysis) -> Period:
+    """The selected period; of logs of which none is selected, the last 30 days."""
+    chosen, logs = analysis.selection, analysis.logs_period
+    if chosen.has_period:
+        end = chosen.until or logs.end
+        return Period(min(chosen.since or logs.start, end), end)
+    return Period(max(logs.start, logs.end - timedelta(days=USUAL_DAYS)), logs.end)
+
+
+def period_trend(analysis: Analysis, above_gpus: int | None = None) -> PeriodTrend | None:
+    """The latest period against the one before it; None where the logs hold no jobs.
+
+    The same nodes are compared with themselves where they ran in both periods, and the interval
+    admits failures that come in bursts (`compare_fleets`).
+
+    Args:
+        analysis: Of a store; its period is the one asked about.
+        above_gpus: Compare the rates in jobs of more GPUs only; None takes all jobs.
+    """
+    if not analysis.logs_read.jobs:
+        return None
+    period = latest_period(analysis)
+    earlier = Period(period.start - (period.end - period.start), period.start)
+    until = analysis.selection.until
+    this = _figures(_within(analysis, period.start, until), period)
+    before = None
+    if earlier.end > analysis.logs_period.start:
+        before = _figures(_within(analysis, earlier.start, earlier.end), earlier)
+    if before is None or not before.node_days:
+        words = f"No data before {_date(period.start)}: there is nothing to compare with."
+        return PeriodTrend(this, None, None, None, words)
+    if not this.node_days:
+        words = f"No job ran from {_date(period.start)} on: there is nothing to compare."
+        return PeriodTrend(this, before, None, None, words)
+    both = _within(analysis, earlier.start, until)
+    early, late = periods(both, "the fleet", period.start, period.start, above_gpus=above_gpus)
+    compared = compare_fleets(
+        [replace(late, name="this period"), replace(early, name="the period before")],
+        analysis.assumptions.confidence,
+        paired=True,
+    )
+    direction = _direction(compared)
+    return PeriodTrend(this, before, direction, compared, _meaning(direction, compared))
+
+
+def _within(analysis: Analysis, since: datetime, until: datetime | None) -> Analysis:
+    """The analysis of a part of the time; with the end of the logs, where no end is given."""
+    return analysis.of(replace(analysis.selection, since=since, until=until))
+
+
+def _figures(part: Analysis, period: Period) -> PeriodFigures:
+    spread = part.clustering.all_jobs.believed
+    confidence = part.assumptions.confidence
+    rate = part.rates.all_jobs
+    ran = lost = None
+    if part.gpus_are_known:
+        ran = part.totals.gpu_hours
+        losses = loss_of_each(
+            part.failures, part.goodput.preemption_links, part.assumptions.lost_cap_min
+        )
+        lost = sum_interval(losses, spread.inflation(confidence), confidence)
+    return PeriodFigures(
+        start=period.start.astimezone(UTC),
+        end=period.end.astimezone(UTC),
+        measured_days=part.period.days,
+        failures=rate.failures,
+        node_days=rate.node_days,
+        per_1000_node_days=rate.per_1000_node_days,
+        ran_gpu_hours=ran,
+        lost_gpu_hours=lost,
+        lost_share=lost.estimate / ran if lost and ran and lost.estimate is not None else None,
+    )
+
+
+def _direction(compared: FleetComparison) -> Direction:
+    (pair,) = compared.pairs
+    if any(fleet.clustered == "unknown" for fleet in compared.fleets):
+        return Direction.UNDECIDED
+    if pair.ratio.high < 1.0:
+        return Direction.BETTER
+    return Direction.WORSE if pair.ratio.low > 1.0 else Direction.UNDECIDED
+
+
+def _meaning(direction: Direction, compared: FleetComparison) -> str:
+    (pair,) = compared.pairs
+    if direction is not Direction.UNDECIDED:
+        return f"It is getting {direction.value}: {pair.ratio.meaning}"
+    unknown = any(fleet.clustered == "unknown" for fleet in compared.fleets)
+    known = ""
+    if unknown and "cluster" not in pair.ratio.meaning:
+        known = " Too few failed to know whether failures cluster: this holds if they do not."
+    return f"Whether it is getting better is undecided: {pair.ratio.meaning}{known}"
+
+
+def _date(moment: datetime) -> str:
+    text = f"{moment.astimezone(UTC):%Y-%m-%d %H:%M}"
+    return text.removesuffix(" 00:00")
