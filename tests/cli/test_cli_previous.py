@@ -15,7 +15,8 @@ from ettr.estimates.exact import poisson_interval, sum_interval
 ORIGIN = datetime(2026, 3, 1, tzinfo=UTC)
 N_NODES, GPUS = 20, 8
 HEADER = (
-    "Cluster|JobID|JobName|User|State|ExitCode|Submit|Start|End|ElapsedRaw|NNodes|NodeList|AllocTRES"
+    "Cluster|JobID|JobName|User|State|ExitCode|Submit|Start|End|ElapsedRaw|NNodes|NodeList"
+    "|AllocTRES"
 )
 
 

@@ -54,6 +54,8 @@ def sum_interval(
     tail, total = (1.0 - confidence) / 2.0, math.fsum(losses)
     if total <= 0:
         return Interval(total, 0.0, math.inf)
+    from scipy.special import gammaincinv
+
     spread = dispersion * math.fsum(one * one for one in losses)
     largest = dispersion * max(losses)
     above, wide = total + largest, spread + largest * largest
