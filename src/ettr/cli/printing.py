@@ -66,7 +66,7 @@ class Printing(OptionGroup):
             price: Of a GPU-hour, for money next to GPU-hours; None for none.
         """
         from ettr.report.document import plain, plain_fields
-        from ettr.report.money import priced, with_costs, with_price
+        from ettr.report.money import object_with_costs, priced
         from ettr.report.rows import rows_of, summary_rows
         from ettr.report.text import section_text
 
@@ -75,13 +75,15 @@ class Printing(OptionGroup):
                 say_selection(head)
             say(section_text(priced(section(found), price)))
             return
-        document = with_price(with_costs(plain_fields(found), price), price)
+        document = object_with_costs(plain_fields(found), price)
         if self.csv:
             if head is not None:
                 complain_of_selection(head)
             say_csv(rows_of(found, document, main) if main else summary_rows(document))
         else:
             selection = {} if head is None else {"selection": plain(head)}
+            if price is not None:
+                selection["price"] = plain(price)
             say_json({"format": name, "version": 1, **selection, **document})
 
     def summary(self, document: JsonValue) -> bool:

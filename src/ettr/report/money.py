@@ -63,11 +63,16 @@ def with_costs(part: JsonValue, price: Price | None) -> JsonValue:
 
     Null where the GPU-hours are; unchanged without a price.
     """
-    if price is None:
+    if isinstance(part, dict):
+        return object_with_costs(part, price)
+    if price is None or not isinstance(part, list):
         return part
-    if isinstance(part, list):
-        return [with_costs(one, price) for one in part]
-    if not isinstance(part, dict):
+    return [with_costs(one, price) for one in part]
+
+
+def object_with_costs(part: dict[str, JsonValue], price: Price | None) -> dict[str, JsonValue]:
+    """The same of an object."""
+    if price is None:
         return part
     made: dict[str, JsonValue] = {}
     for key, value in part.items():

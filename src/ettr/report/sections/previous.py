@@ -32,7 +32,7 @@ def previous_section(trend: PeriodTrend) -> Section:
             (7, tuple(_estimate(one.lost_gpu_hours) for one in figures)),
         ),
     )
-    tables = (table,)
+    tables: tuple[TextTable, ...] = (table,)
     if trend.comparison is not None:
         tables += (ratios_table(trend.comparison.pairs),)
     return Section("previous", _TITLE, trend.meaning, (), tables, tuple(_notes(trend)))
