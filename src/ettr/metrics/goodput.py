@@ -191,11 +191,11 @@ def lost_goodput(
 
 
 def loss_of_each(failures: ibis.Table, links: PreemptionLinks, cap_min: float) -> list[float]:
-    """GPU-hours that each failure lost, jobs preempted for its sake included; in no order.
+    """GPU-hours that each failure lost, jobs preempted for its sake included, in the order of the rows.
 
     Args:
         failures: the failures that count.
-        links: preemptions that failures caused; those of other failures stand for themselves.
+        links: preemptions that failures caused; a failure that is not among them adds its own.
         cap_min: the most that one interruption loses, in minutes.
     """
     cap_s = cap_min * SECONDS_PER_MINUTE
