@@ -191,7 +191,7 @@ def lost_goodput(
 
 
 def loss_of_each(failures: ibis.Table, links: PreemptionLinks, cap_min: float) -> list[float]:
-    """GPU-hours that each failure lost, jobs preempted for its sake included, in the order of the rows.
+    """GPU-hours that each failure lost, with those of jobs preempted for its sake.
 
     Args:
         failures: the failures that count.
