@@ -79,6 +79,10 @@ def bases(work: Path) -> dict[str, list[list[str]]]:
             ["ingest", str(work / "{new}.duckdb"), *logs, *local],
         ],
         "explain": [["explain", site, "4"]],
+        "export": [
+            ["export", site, "--to", str(work / "{new}.duckdb")],
+            ["export", site, "--table", "failures", "--to", str(work / "{new}.csv")],
+        ],
         "plan": [
             ["plan", site, "--gpus", "1024"],
             ["plan", "--gpus", "1024", *counts, *state],
