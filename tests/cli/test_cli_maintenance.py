@@ -65,3 +65,42 @@ def test_a_fault_before_the_maintenance_is_a_failure_all_the_same(tmp_path: Path
 )
 def test_what_broke_is_a_failure_whatever_was_written(tmp_path: Path, lines: list[str]):
     assert failures(tmp_path, *lines) == 1
+
+
+@pytest.mark.parametrize("reason", ["rebooted", "GSP timeout, reboot", "maintenance"])
+def test_an_outage_that_ended_a_job_is_unplanned_whatever_was_written(tmp_path: Path, reason: str):
+    line = f"alpha|n1|{END}|{BACK}|DOWN*|{reason}|slurm(64030)"
+    assert failures(tmp_path, line) == 1
+    by_reason = ettr("nodes", tmp_path / "store", "--json").json["by_reason"]
+    assert [(one["is_planned"], one["outages"]) for one in by_reason] == [(False, 1)]
+
+
+def test_a_silent_node_that_ran_no_job_is_planned_as_its_reason_says(tmp_path: Path):
+    line = "alpha|n2|2026-11-01T12:00:00|2026-11-01T12:30:00|DOWN*|maintenance|root(0)"
+    assert failures(tmp_path, line) == 1, "the NODE_FAIL of the other node"
+    by_reason = ettr("nodes", tmp_path / "store", "--json").json["by_reason"]
+    assert [one["is_planned"] for one in by_reason] == [True]
+
+
+def test_what_ended_for_planned_work_is_explained_so(tmp_path: Path):
+    assert failures(tmp_path, f"alpha|n1|{END}|{BACK}|DOWN|maintenance|root(0)") == 0
+    text = " ".join(ettr("explain", tmp_path / "store", "17").out.split())
+    assert "taken down for planned work" in text
+    assert "a failure of the infrastructure with or without a check" not in text
+
+
+def test_explain_says_who_cancelled_and_what_was_made_of_it(tmp_path: Path):
+    rows = [
+        f"{job}|a|u|c|{state}|2026-11-01T10:00:00|2026-11-01T10:00:00|2026-11-01T11:00:00|3600|1|"
+        f"n{job}|gres/gpu=8"
+        for job, state in ((1, "CANCELLED by 0"), (2, "CANCELLED by 1001"), (3, "CANCELLED"))
+    ]
+    (tmp_path / "sacct.psv").write_text(JOBS.splitlines()[0] + "\n" + "\n".join(rows) + "\n")
+    ettr("ingest", tmp_path / "store", tmp_path / "sacct.psv", "--timezone", "UTC")
+    endings = [
+        " ".join(ettr("explain", tmp_path / "store", job).out.split()) for job in ("1", "2", "3")
+    ]
+    assert "Cancelled by 0, the system's user: an operator's act." in endings[0]
+    assert "Cancelled by 1001" in endings[1]
+    assert "an operator's act" not in endings[1]
+    assert "no log names by whom" in endings[2]

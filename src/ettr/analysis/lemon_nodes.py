@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from ettr.lemons.candidates import LemonReport, lemon_report
 from ettr.lemons.fleet import strata, unplaced_failures
 from ettr.metrics.instants import to_seconds
-from ettr.metrics.outages import outages
 
 if TYPE_CHECKING:
     from ettr.analysis.shared import SharedStages
@@ -23,7 +22,7 @@ def lemons_of(stages: SharedStages, false_discovery: float) -> LemonReport:
     tables = stages.tables
     first_s, last_s = to_seconds(stages.period.start), to_seconds(stages.period.end)
     down: dict[tuple[str, str], list[float]] = {}
-    for one in outages(tables["node_states"], stages.period, stages.taxonomy):
+    for one in stages.outages_in(stages.period):
         if not one.is_planned and first_s <= one.start_s < last_s:
             down.setdefault((one.cluster, one.node), []).append(one.start_s)
     fleet = strata(

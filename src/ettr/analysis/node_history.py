@@ -17,7 +17,7 @@ from ettr.metrics.node_records import (
     PlaceRate,
     node_records,
 )
-from ettr.metrics.outages import Outage, outages
+from ettr.metrics.outages import Outage
 from ettr.metrics.recovery_times import SymptomTimes, recovery_times
 
 _SIMILAR = 5
@@ -103,7 +103,7 @@ def _outages(analysis: Analysis, period: Period, fleet: Service) -> list[Outage]
         return None
     known = analysis.outages
     if period != analysis.logs_period:
-        known = outages(analysis.tables["node_states"], period, analysis.taxonomy)
+        known = analysis.outages_in(period)
     return outages_in_service(known, fleet)
 
 

@@ -19,14 +19,15 @@ from ettr.analysis.selecting import (
 )
 from ettr.analysis.stored_tables import StoredTables, stored_tables
 from ettr.attribution import Attribution, attribute
+from ettr.attribution.rules import LogMatching
 from ettr.errors import StoreError
 from ettr.metrics.availability import Service, named_nodes, service
 from ettr.metrics.event_census import event_census
 from ettr.metrics.exposure import Exposure, exposure
 from ettr.metrics.incidents import IncidentLedger, incident_ledger
-from ettr.metrics.instants import Period, observed_period
+from ettr.metrics.instants import Period, fetch, observed_period, seconds_of
 from ettr.metrics.logs_read import LogsRead, logs_read
-from ettr.metrics.outages import Outage, outages
+from ettr.metrics.outages import Outage, outages, unplanned_where_jobs_ended
 from ettr.metrics.selected import (
     SelectedJobs,
     in_period,
@@ -220,7 +221,28 @@ class SharedStages:
     @cached_property
     def outages(self) -> tuple[Outage, ...]:
         """Outages of all nodes in all of the logs, also outside their time in service."""
-        return outages(self.tables["node_states"], self.logs_period, self.taxonomy)
+        return self.outages_in(self.logs_period)
+
+    def outages_in(self, period: Period) -> tuple[Outage, ...]:
+        """The same of a period: open ones are cut at its end."""
+        found = outages(self.tables["node_states"], period, self.taxonomy)
+        if not any(one.is_planned and one.silent_from_s for one in found):
+            return found
+        ends = self.attribution.endings
+        failed = ends.filter(ends["node_failed"]).select("attempt_id", ended="end")
+        held = self.tables["allocations"].join(failed, "attempt_id")
+        rows = fetch(held.filter(held["node"].notnull()), "cluster", "node", "ended")
+        matching = self.assumptions.matching or LogMatching()
+        return unplanned_where_jobs_ended(
+            found,
+            zip(
+                rows["cluster"].to_pylist(),
+                rows["node"].to_pylist(),
+                seconds_of(rows["ended"]).tolist(),
+                strict=True,
+            ),
+            matching.tolerance_s,
+        )
 
     @property
     def fleet_is_known(self) -> bool:

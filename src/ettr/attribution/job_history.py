@@ -15,7 +15,9 @@ from typing import Any
 import ibis
 from ibis.expr.types import BooleanValue, Column, Table
 
+from ettr.attribution.endings import NODE_FAIL, ROOT
 from ettr.attribution.episodes import NODE_STATE, state_id
+from ettr.attribution.maintenance import OPERATOR
 from ettr.attribution.pipeline import Attribution, attribute
 from ettr.attribution.rules import Confidence, FoldingRules, LogMatching, Window
 from ettr.attribution.verdicts import SLURMCTLD
@@ -322,12 +324,12 @@ def _attempt(
     run: _Row, logs: _JobLogs, judged: _Judged, lines: _LogLines, window: Window
 ) -> AttemptHistory:
     attempt_id = run["attempt_id"]
-    entry = lines.taxonomy.states.get(run["state"])
+    kind = judged.kinds.get(attempt_id)
     return AttemptHistory(
         attempt_id=attempt_id,
         state=run["state"],
-        kind=judged.kinds.get(attempt_id),
-        reason=entry.reason if entry else "An end state that the taxonomy does not know.",
+        kind=kind,
+        reason=_reason(run, kind, lines.taxonomy),
         submit=run["submit"],
         start=run["start"],
         end=run["end"],
@@ -338,6 +340,32 @@ def _attempt(
         verdict=_verdict(judged.failures.get(attempt_id)),
         observed=_observed(run, logs, judged, lines, window),
     )
+
+
+def _reason(run: _Row, kind: str | None, taxonomy: Taxonomy) -> str:
+    """What the end state means, and where it can mean several things, which was taken."""
+    if run["state"] == "CANCELLED":
+        return _who_cancelled(run["cancelled_by"], kind == OPERATOR)
+    if kind == OPERATOR and run["state"] == NODE_FAIL:
+        return (
+            "A node was taken down for planned work while the job ran: an operator's act, no "
+            "failure of the infrastructure."
+        )
+    entry = taxonomy.states.get(run["state"])
+    return entry.reason if entry else "An end state that the taxonomy does not know."
+
+
+def _who_cancelled(uid: str | None, by_operator: bool) -> str:
+    if by_operator and uid in ROOT:
+        return f"Cancelled by {uid}, the system's user: an operator's act."
+    if by_operator:
+        return f"Cancelled by {uid}, who cancelled jobs of several users: an operator's act."
+    if uid is None:
+        return (
+            "Cancelled, and no log names by whom: taken as its owner's wish. The controller's log "
+            "(slurmctld.log) names who asked."
+        )
+    return f"Cancelled by {uid}, of whom no log shows that it is another's: taken as its owner."
 
 
 def _verdict(row: _Row | None) -> FailureVerdict | None:

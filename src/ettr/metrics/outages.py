@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 import ibis
 
@@ -13,6 +15,7 @@ from ettr.units import SECONDS_PER_HOUR
 
 OUT_STATES = ("DOWN", "ERROR", "DRAIN", "FAIL", "INVAL", "NOT_RESPONDING", "REBOOT_ISSUED")
 PLANNED_STATES = ("MAINT",)
+NOT_RESPONDING = "NOT_RESPONDING"
 _VAGUE_CLASSES = ("none", "other")
 
 
@@ -21,6 +24,7 @@ class Outage:
     """One outage of one node. `is_open`: not over when the log was taken.
 
     The class of its reason is the first that the catalogue knows among those given for its parts.
+    `silent_from_s`: when the node went down because it no longer answered (`DOWN*`).
     """
 
     cluster: str
@@ -31,6 +35,7 @@ class Outage:
     is_planned: bool
     reason_class: str
     reason: str | None
+    silent_from_s: tuple[float, ...] = ()
 
     @property
     def hours(self) -> float:
@@ -45,6 +50,7 @@ class _Part:
     is_open: bool
     state: str
     reason: str | None
+    is_silent: bool
 
 
 def outages(node_states: ibis.Table, period: Period, taxonomy: Taxonomy) -> tuple[Outage, ...]:
@@ -59,21 +65,23 @@ def outages(node_states: ibis.Table, period: Period, taxonomy: Taxonomy) -> tupl
         taxonomy: classes of reasons.
     """
     wanted = node_states.filter(node_states["state"].isin([*OUT_STATES, *PLANNED_STATES]))
-    rows = fetch(wanted, "cluster", "node", "state", "reason", "start", "end")
+    rows = fetch(wanted, "cluster", "node", "state", "reason", "flags", "start", "end")
     last_s = to_seconds(period.end)
     by_node: dict[tuple[str, str], list[_Part]] = {}
-    for cluster, node, state, reason, start_s, end_s in zip(
+    for cluster, node, state, reason, flags, start_s, end_s in zip(
         rows["cluster"].to_pylist(),
         rows["node"].to_pylist(),
         rows["state"].to_pylist(),
         rows["reason"].to_pylist(),
+        rows["flags"].to_pylist(),
         seconds_of(rows["start"]).tolist(),
         seconds_of(rows["end"]).tolist(),
         strict=True,
     ):
         is_open = math.isnan(end_s)
         until_s = max(last_s if is_open else end_s, start_s)
-        part = _Part(start_s, until_s, is_open, state, reason)
+        is_silent = state == "DOWN" and NOT_RESPONDING in (flags or "")
+        part = _Part(start_s, until_s, is_open, state, reason, is_silent)
         by_node.setdefault((cluster, node), []).append(part)
     known: dict[str, tuple[str, bool]] = {}
     found: list[Outage] = []
@@ -120,4 +128,31 @@ def _outage(
         is_planned=all(planned),
         reason_class=definite[0] if definite else ("other" if given else "none"),
         reason=given[0] if given else None,
+        silent_from_s=tuple(part.start_s for part in parts if part.is_silent),
+    )
+
+
+def unplanned_where_jobs_ended(
+    found: Iterable[Outage], ends: Iterable[tuple[str, str, float]], tolerance_s: float
+) -> tuple[Outage, ...]:
+    """The same outages; one that took a job with it is not planned, whatever was written later.
+
+    Args:
+        found: outages.
+        ends: cluster, node and second since 1970 at which a failed node ended a job there.
+        tolerance_s: how far from such an end the node may have gone silent, in seconds.
+    """
+    ended: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for cluster, node, end_s in ends:
+        ended[cluster, node].append(end_s)
+    return tuple(
+        replace(one, is_planned=False)
+        if one.is_planned
+        and any(
+            abs(end_s - silent_s) <= tolerance_s
+            for end_s in ended.get((one.cluster, one.node), ())
+            for silent_s in one.silent_from_s
+        )
+        else one
+        for one in found
     )

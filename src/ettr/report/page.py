@@ -169,7 +169,7 @@ def _job_cards(analysis: Analysis, extrapolated: str) -> Iterator[Card]:
     )
     if rate.failures:
         yield _direction_card(analysis)
-    yield _mttf_card(analysis.mttf)
+    yield _mttf_card(analysis.mttf, bool(bound))
     if not analysis.gpus_are_known:
         yield Card(
             "GPU-hours lost to failures",
@@ -189,18 +189,24 @@ def _job_cards(analysis: Analysis, extrapolated: str) -> Iterator[Card]:
     )
 
 
-def _mttf_card(mttf: MttfBySize) -> Card:
-    """The MTTF at the largest size that ran: one over all sizes says how many small jobs ran."""
+def _mttf_card(mttf: MttfBySize, uncounted: bool) -> Card:
+    """The MTTF at the largest size that ran: one over all sizes says how many small jobs ran.
+
+    `uncounted`: whether failures go uncounted, so that it can only be too long.
+    """
     ran = [one for one in mttf.classes if one.job_hours > 0]
     if not ran:
-        return Card("Mean time to failure of a job", "not measured", "no job ran")
-    largest = ran[-1]
+        return Card("Mean time to failure of a job", NOT_MEASURED, "no job ran")
+    largest = max(
+        ran, key=lambda one: one.size.size_to or 0
+    )  # where a size is not known it has none
     return Card(
         f"Mean time to failure of a job of {largest.size.label} "
         f"{mttf.size_unit.replace('gpus', 'GPUs')}",
         hours_between(largest.projected_mttf_h),
         "from the rate per node-day; at that size there were "
-        f"{counted(largest.failures, 'failure')} in {number(largest.job_hours, 4)} job-hours",
+        f"{counted(largest.failures, 'failure')} in {number(largest.job_hours, 4)} job-hours"
+        + ("; an upper bound: failures go uncounted" if uncounted else ""),
     )
 
 
