@@ -324,6 +324,11 @@ class Analysis(SharedStages):
         return lemons_of(self, false_discovery)
 
     @cached_property
+    def lemon_nodes(self) -> LemonReport:
+        """The same at the share of ordinary nodes that is usual."""
+        return self.lemons()
+
+    @cached_property
     def node_records(self) -> NodeRecords:
         """Each node, and rates of the places they are in."""
         from ettr.analysis.node_history import records_of

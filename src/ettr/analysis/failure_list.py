@@ -88,9 +88,9 @@ def failure_list(analysis: Analysis) -> FailureList:
     """The failures of the selection, each with its evidence down to file and line."""
     rows = analysis.failure_rows
     cap_s = analysis.assumptions.lost_cap_min * SECONDS_PER_MINUTE
-    files = _file_names(analysis.tables["files"])
-    owners = _owners(analysis, rows)
-    lines = _evidence(analysis, rows, files)
+    files = file_names(analysis.tables["files"])
+    owners = owners_of(analysis, rows)
+    lines = evidence_lines(analysis, rows, files)
     driven_out: dict[str, float] = defaultdict(float)
     for link in analysis.goodput.preemption_links.links:
         lost_s = min(link.elapsed_s, cap_s) * link.n_gpus
@@ -127,12 +127,13 @@ def _listed(
     )
 
 
-def _file_names(files: Table) -> dict[str, str]:
+def file_names(files: Table) -> dict[str, str]:
+    """Names of ingested files by their keys."""
     rows = fetch(files, "file_id", "name").to_pylist()
     return {row["file_id"]: row["name"] for row in rows}
 
 
-def _owners(analysis: Analysis, rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+def owners_of(analysis: Analysis, rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """By attempt, what the accounting says of it."""
     asked = _ids("attempt_id", (row["attempt_id"] for row in rows))
     attempts = analysis.tables["attempts"].semi_join(asked, "attempt_id")
@@ -144,7 +145,7 @@ def _owners(analysis: Analysis, rows: Iterable[Mapping[str, Any]]) -> dict[str, 
     return {row["attempt_id"]: row for row in found.to_pylist()}
 
 
-def _evidence(
+def evidence_lines(
     analysis: Analysis, rows: Iterable[Mapping[str, Any]], files: Mapping[str, str]
 ) -> dict[str, EvidenceLine]:
     """The records behind the failures, events and states of nodes, by id."""

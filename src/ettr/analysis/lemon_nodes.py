@@ -5,19 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ettr.lemons.candidates import LemonReport, lemon_report
-from ettr.lemons.fleet import strata, unplaced_failures
+from ettr.lemons.fleet import NodeName, strata, unplaced_failures
 from ettr.metrics.instants import to_seconds
 
 if TYPE_CHECKING:
     from ettr.analysis.shared import SharedStages
 
 
-def lemons_of(stages: SharedStages, false_discovery: float) -> LemonReport:
+def lemons_of(
+    stages: SharedStages, false_discovery: float, asked: NodeName | None = None
+) -> LemonReport:
     """Nodes of a store that may be lemons.
 
     Args:
         stages: of the store.
         false_discovery: largest expected share of ordinary nodes among the claimed.
+        asked: a node to list whatever its rank is.
     """
     tables = stages.tables
     first_s, last_s = to_seconds(stages.period.start), to_seconds(stages.period.end)
@@ -33,4 +36,4 @@ def lemons_of(stages: SharedStages, false_discovery: float) -> LemonReport:
         down if stages.logs_read.node_states else None,
     )
     unplaced = unplaced_failures(stages.exposure.by_node, stages.failures, tables["allocations"])
-    return lemon_report(fleet, unplaced, false_discovery)
+    return lemon_report(fleet, unplaced, false_discovery, asked=asked)

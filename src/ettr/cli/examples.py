@@ -28,7 +28,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "goodput": ("ettr goodput site",),
     "nodes": ("ettr nodes site",),
     "node": ("ettr node site", "ettr node site node2"),
-    "lemons": ("ettr lemons site",),
+    "lemons": ("ettr lemons site", "ettr lemons site node2 --output node2.html"),
     "quality": ("ettr quality site",),
     "forecast": ("ettr forecast site", "ettr forecast site --ahead 1d,7d --nodes 64"),
     "plan": (

@@ -2,21 +2,51 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ettr.cli import options as opt
 from ettr.cli.groups import Only
-from ettr.cli.printing import Printing
+from ettr.cli.output import (
+    check_writable,
+    complain_of_selection,
+    say,
+    say_json,
+    say_selection,
+)
+from ettr.cli.printing import Printing, say_csv
 from ettr.cli.selecting import Selecting
 from ettr.defaults import FALSE_DISCOVERY
 from ettr.errors import UsageError
+from ettr.files import write_text
+
+if TYPE_CHECKING:
+    from ettr.analysis.lemon_evidence import LemonEvidence
+    from ettr.analysis.selecting import SelectionHead
 
 
 def lemons(
     store: opt.StoreArgument,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[NODE]",
+            help="Write the evidence on this node, or CLUSTER/NODE, as a page and as JSON.",
+        ),
+    ] = None,
     *,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE.html",
+            help="With NODE: the page; the JSON file next to it has the same name.",
+        ),
+    ] = None,
     false_discovery: Annotated[
         float,
         typer.Option(
@@ -36,6 +66,10 @@ def lemons(
 
     A lemon fails several times as often as comparable nodes do. Probabilities allow for unequal
     exposure, unequal nodes, bursts, and failures of which no log names the culprit.
+
+    With NODE: its failed jobs and their log lines, what the other nodes of those jobs did, what
+    checks saw, and since when. Files are lemon-CLUSTER-NODE.html and .json if --output is absent.
+    With --json or --csv it is printed instead.
     """
     from ettr.analysis import Analysis
     from ettr.report.sections.lemons import lemons_section
@@ -45,7 +79,56 @@ def lemons(
         raise UsageError(
             f"--false-discovery {false_discovery}: give a share between 0 and 1, not either end"
         )
+    _check_output(name, output, printing)
     with open_store(store) as opened:
         analysis = Analysis(opened, rating.assumptions(), selecting.selection())
+        if name is not None:
+            from ettr.analysis.lemon_evidence import lemon_evidence
+
+            evidence = lemon_evidence(analysis, name, false_discovery)
+            _show_evidence(evidence, analysis.selection_head, output, printing)
+            return
         found, head = analysis.lemons(false_discovery), analysis.selection_head
     printing.show("ettr-lemons", found, lemons_section, "candidates", head)
+
+
+def _check_output(name: str | None, output: Path | None, printing: Printing) -> None:
+    if output is None:
+        return
+    if name is None:
+        raise UsageError(f"--output {output}: only the evidence on one node is written; name it")
+    if not printing.as_text:
+        raise UsageError(f"--output {output}: --json and --csv print and write no file; leave out")
+    if output.suffix != ".html":
+        raise UsageError(f"--output {output}: give a file name ending in .html")
+    check_writable("--output", output)
+
+
+def _show_evidence(
+    evidence: LemonEvidence, head: SelectionHead, output: Path | None, printing: Printing
+) -> None:
+    from ettr.analysis.lemon_evidence import FailedJob
+    from ettr.report.head import selection_text, with_selection
+    from ettr.report.html import render
+    from ettr.report.lemon_page import evidence_document, evidence_file, evidence_page
+    from ettr.report.rows import flat_rows
+    from ettr.report.sections.lemon_evidence import verdict_section
+    from ettr.report.text import section_text
+
+    found = evidence_document(evidence)
+    if printing.csv:
+        complain_of_selection(head)
+        say_csv(flat_rows(FailedJob, found["jobs"]))
+        return
+    document = with_selection(found, head)
+    if printing.json:
+        say_json(document)
+        return
+    page = output or Path(evidence_file(evidence.cluster, evidence.node))
+    write_text(page, render(evidence_page(evidence, selection_text(head))))
+    data = page.with_suffix(".json")
+    write_text(data, json.dumps(document, indent=2, allow_nan=False) + "\n")
+    say_selection(head)
+    say(section_text(verdict_section(evidence)))
+    say()
+    say(f"Evidence: {page} and {data}")

@@ -8,7 +8,13 @@ from itertools import chain
 
 from ettr.defaults import FALSE_DISCOVERY
 from ettr.lemons.claims import claimed, time_to_decide
-from ettr.lemons.fleet import IDLE_OUTAGES, BlamedFailure, Stratum, UnplacedFailures
+from ettr.lemons.fleet import (
+    IDLE_OUTAGES,
+    BlamedFailure,
+    NodeName,
+    Stratum,
+    UnplacedFailures,
+)
 from ettr.lemons.model import MIN_RATIO, LemonFit, fit_lemons
 from ettr.words import by_number
 
@@ -114,6 +120,7 @@ def lemon_report(
     unplaced: UnplacedFailures,
     false_discovery: float = FALSE_DISCOVERY,
     listed: int = 20,
+    asked: NodeName | None = None,
 ) -> LemonReport:
     """Candidates of a fleet. Claims are made within each group, so that their error holds there.
 
@@ -122,6 +129,7 @@ def lemon_report(
         unplaced: failures that none of them holds.
         false_discovery: of the claims.
         listed: how many candidates at least, claimed or not.
+        asked: a node to list whatever its rank is.
     """
     large = [group for group in fleet if len(group.nodes) >= MIN_NODES]
     small = [group for group in fleet if len(group.nodes) < MIN_NODES]
@@ -134,7 +142,12 @@ def lemon_report(
     )
     kept = max(listed, sum(one.claimed for one in every))
     return LemonReport(
-        tuple(one for one in every[:kept] if one.claimed or one.failures > 0),
+        tuple(
+            one
+            for rank, one in enumerate(every)
+            if (rank < kept and (one.claimed or one.failures > 0))
+            or (one.cluster, one.node) == asked
+        ),
         tuple(_compared(group, fit) for group, fit in zip(large, fits, strict=True)),
         false_discovery,
         MIN_RATIO,

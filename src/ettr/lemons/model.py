@@ -40,7 +40,9 @@ _THETA = np.unique(
     np.concatenate([np.exp(np.linspace(np.log(0.02), np.log(5.0), 44)), [1.0], RATIOS])
 )
 _SHARED_ROUNDS = 4
-_SIGNAL_ROUNDS = 6
+_SIGNAL_ROUNDS = 10
+_SETTLED = 2e-3
+"""Rounds end where no probability changes by more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,14 +129,16 @@ def fit_lemons(counts: NodeCounts) -> LemonFit:
     _check(counts)
     shared = _Pairs(counts)
     signals = {name: np.asarray(one, float) for name, one in (counts.signals or {}).items()}
-    average = _settled(counts, shared, np.zeros(len(counts.named)))
+    average = _settled(counts, shared)
     ratios: dict[str, SignalRatio] = {}
     for _ in range(_SIGNAL_ROUNDS if signals else 0):
         favours = np.zeros(len(counts.named))
         for name, seen in signals.items():
             ratios[name], gain = _signal(seen, counts.exposure_node_days, average.posterior)
             favours += gain
-        average = _settled(counts, shared, favours, average.mean_theta)
+        before, average = average, _average(counts, shared, favours, average.mean_theta)
+        if _is_settled(before, average):
+            break
     return LemonFit(
         posterior=average.posterior,
         failures=counts.named + shared.blame(average.mean_theta),
@@ -186,15 +190,19 @@ class _Pairs:
         return np.asarray(parts, dtype=np.float64)
 
 
-def _settled(
-    counts: NodeCounts, shared: _Pairs, favours: Floats, start: Floats | None = None
-) -> _Average:
-    """The average over the grid; with shared failures once more for the rates that it gives."""
-    theta = np.ones(len(counts.named)) if start is None else start
-    average = _average(counts, shared, favours, theta)
+def _settled(counts: NodeCounts, shared: _Pairs) -> _Average:
+    """The average over the grid; with shared failures again with the rates that it gives."""
+    nothing = np.zeros(len(counts.named))
+    average = _average(counts, shared, nothing, np.ones(len(counts.named)))
     for _ in range(_SHARED_ROUNDS if shared.total else 0):
-        average = _average(counts, shared, favours, average.mean_theta)
+        before, average = average, _average(counts, shared, nothing, average.mean_theta)
+        if _is_settled(before, average):
+            break
     return average
+
+
+def _is_settled(before: _Average, after: _Average) -> bool:
+    return bool(np.abs(after.posterior - before.posterior).max() < _SETTLED)
 
 
 def _average(counts: NodeCounts, shared: _Pairs, favours: Floats, theta: Floats) -> _Average:

@@ -69,6 +69,7 @@ def _parts() -> dict[str, tuple[object, dict[str, object]]]:
     from ettr.analysis.selecting import SelectionHead
     from ettr.attribution.background import FalseFailuresBySize
     from ettr.attribution.chance import CoOccurrences, FalseAttribution
+    from ettr.lemons.candidates import LemonReport
     from ettr.metrics.availability import Availability
     from ettr.metrics.faults import FleetFaults
     from ettr.metrics.goodput import LostGoodput
@@ -121,6 +122,7 @@ def _parts() -> dict[str, tuple[object, dict[str, object]]]:
         "planning": (CheckpointAdvice | None, {}),
         "nodes": (Availability, {"faults": FleetFaults | None}),
         "node_records": (NodeRecords, {"recovery_times": tuple[SymptomTimes, ...]}),
+        "lemons": (LemonReport, {}),
         "incidents": (IncidentLedger | None, {}),
         "status": (StatusMix, {}),
         "user_failures": (UserFailures, {}),

@@ -9,7 +9,7 @@ from ettr.metrics.crash_loops import SAME_CAUSE, SAME_NODE
 from ettr.report.numbers import duration, number, percent
 from ettr.taxonomy.symptoms import UNATTRIBUTED
 from ettr.units import SECONDS_PER_HOUR
-from ettr.words import counted
+from ettr.words import by_number, counted
 
 MANY_UNEXPLAINED = 0.3
 MOST_STEPS = 6
@@ -25,6 +25,7 @@ def next_steps(analysis: Analysis) -> tuple[str, ...]:
             _quality,
             _missing_logs,
             _costliest,
+            _lemons,
             _repeated_failures,
             _unexplained,
             _no_progress,
@@ -95,6 +96,22 @@ def _costliest(analysis: Analysis) -> Iterator[str]:
         )
 
 
+def _lemons(analysis: Analysis) -> Iterator[str]:
+    claimed = [one for one in analysis.lemon_nodes.candidates if one.claimed]
+    if not claimed:
+        return
+    named = ", ".join(
+        f"{one.node} ({number(one.failures)} failures, {number(one.expected, 2)} expected)"
+        for one in claimed[:MOST_NAMED]
+    )
+    more = f" and {len(claimed) - MOST_NAMED:,} more" if len(claimed) > MOST_NAMED else ""
+    yield (
+        f"{by_number('{n} [node is|nodes are] claimed as lemons', len(claimed))}: {named}{more}. "
+        "Take them out of service and test them; `ettr lemons STORE NODE` writes the evidence for "
+        "a ticket."
+    )
+
+
 def _repeated_failures(analysis: Analysis) -> Iterator[str]:
     """The costliest job whose failures chance does not explain; a large healthy one is no loop."""
     loops = [loop for loop in analysis.goodput.crash_loops if loop.patterns]
@@ -155,6 +172,8 @@ def _no_progress(analysis: Analysis) -> Iterator[str]:
 def _concentrated(analysis: Analysis) -> Iterator[str]:
     believed = analysis.clustering.all_jobs.believed
     if believed.is_clustered and believed.over == "nodes":
+        if any(one.claimed for one in analysis.lemon_nodes.candidates):
+            return
         yield "A few nodes have far more failures than chance gives: check those with the most."
     elif believed.is_clustered:
         yield (

@@ -161,6 +161,12 @@ def _records(analysis: Analysis) -> tuple[Section, ...]:
     return (records_section(analysis.node_records, analysis.recovery_times),)
 
 
+def _lemons(analysis: Analysis) -> tuple[Section, ...]:
+    from ettr.report.sections.lemons import lemons_section
+
+    return (lemons_section(analysis.lemon_nodes),)
+
+
 def _incidents(analysis: Analysis) -> tuple[Section, ...]:
     from ettr.report.sections.incidents import incidents_section
 
@@ -278,6 +284,9 @@ PARTS: dict[str, ReportPart] = {
     "node_records": ReportPart(
         lambda a: {**plain_fields(a.node_records), "recovery_times": a.recovery_times},
         main="nodes",
+    ),
+    "lemons": ReportPart(
+        lambda a: a.lemon_nodes, _of_jobs("lemons", "Lemon nodes", _lemons), "candidates"
     ),
     "incidents": ReportPart(lambda a: a.incidents, _incidents),
     "status": ReportPart(lambda a: a.status, _of_jobs("status", "How jobs end", _status), "states"),

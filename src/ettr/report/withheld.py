@@ -17,9 +17,11 @@ _GIVEN = frozenset(
         "assumptions",
         "cap_min",
         "confidence",
+        "false_discovery",
         "gap_h",
         "gpus_per_node",
         "min_gpus",
+        "min_ratio",
         "min_scheduled_h",
         "published_below",
         "rule_window_s",
@@ -39,6 +41,7 @@ _OF_JOBS = frozenset(
         "models",
         "status",
         "sizes",
+        "lemons",
     }
 )
 _QUALITY_OF_JOBS = frozenset(

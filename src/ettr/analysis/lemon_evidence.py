@@ -1,0 +1,387 @@
+"""What speaks for and against one node: the content of a ticket to the vendor of a node.
+
+The failed jobs with their log lines, what the other nodes of the same jobs did, what checks saw,
+the outages, and since when the node has been failing.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import ibis
+import numpy as np
+from ibis.expr.types import Table
+from scipy import stats
+
+from ettr.analysis.analysis import Analysis
+from ettr.analysis.failure_list import EvidenceLine, evidence_lines, file_names, owners_of
+from ettr.analysis.lemon_nodes import lemons_of
+from ettr.analysis.node_history import NodeOutage, node_history
+from ettr.estimates import Interval
+from ettr.estimates.exact import rate_interval
+from ettr.lemons.candidates import ComparedNodes, LemonCandidate, LemonReport
+from ettr.lemons.onset import onset
+from ettr.metrics.instants import Period, fetch, in_utc, to_datetime
+from ettr.units import SECONDS_PER_DAY
+
+PER_NODE_DAYS = 1000.0
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class FailedJob:
+    """An attempt that ended as a failure while it held the node.
+
+    Attributes:
+        time: When it ended.
+        job_id: Its job.
+        attempt_id: The attempt.
+        user: Whose it was; None where the log does not say.
+        state: How the scheduler says that it ended.
+        n_nodes: Its nodes.
+        n_gpus: Its GPUs.
+        symptom: The leading cause.
+        confidence: How sure the cause is.
+        names: The node that the failure names; None where it names none.
+        weight: What it counts for against this node: 1, less within a burst over several nodes; 0
+            where it names another node, None where it names none and is divided by the model.
+        other_nodes: Other nodes of the attempt; None where no log names its nodes.
+        other_nodes_with_errors: Those of them with an error in the window around its end.
+        file: The accounting's file, and
+        line: its line on which the attempt stands.
+        evidence: Log lines behind the cause, the strongest first.
+    """
+
+    time: datetime
+    job_id: str
+    attempt_id: str
+    user: str | None
+    state: str
+    n_nodes: int | None
+    n_gpus: int | None
+    symptom: str
+    confidence: str
+    names: str | None
+    weight: float | None
+    other_nodes: int | None
+    other_nodes_with_errors: tuple[str, ...]
+    file: str
+    line: int
+    evidence: tuple[EvidenceLine, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NeighbourNodes:
+    """The other nodes of the jobs that this node failed, over the whole time of the logs.
+
+    Attributes:
+        nodes: How many different ones.
+        node_days: Their runtime.
+        failures: Failures that name one of them.
+        per_1000_node_days: Their rate.
+    """
+
+    nodes: int
+    node_days: float
+    failures: int
+    per_1000_node_days: Interval
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedThing:
+    """What one check said of the node, or of one part of it.
+
+    Attributes:
+        check: What observed it.
+        code: The observation within that check.
+        severity: As the source says.
+        entity: GPU, port or the like; None for the node as a whole.
+        symptom: What the taxonomy makes of it; None where it is no sign of a cause.
+        events: How often.
+        first: The first time.
+        last: The last time.
+        file: File of the last one, and
+        line: its line.
+    """
+
+    check: str
+    code: str | None
+    severity: str
+    entity: str | None
+    symptom: str | None
+    events: int
+    first: datetime
+    last: datetime
+    file: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOnset:
+    """Since when the node fails so often, if it is a lemon.
+
+    Attributes:
+        from_start: Probability that it did from the beginning of its exposure on.
+        low: Lower end of the interval of the moment.
+        median: Its median.
+        high: Upper end.
+    """
+
+    from_start: float
+    low: datetime
+    median: datetime
+    high: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class LemonEvidence:
+    """What speaks for and against one node.
+
+    Attributes:
+        cluster: Of the node.
+        node: Its name.
+        gpu_type: Model of its GPUs; None, as all that follow, where no log says.
+        rack: Where it is.
+        switch: Its leaf switch.
+        period: Time of the logs, or the part of it that is selected.
+        candidate: What the model says; None where it does not judge the node.
+        why_not_judged: Why it does not; None where it does.
+        group: The nodes that it is compared with.
+        false_discovery: Largest expected share of ordinary nodes among claimed ones.
+        min_ratio: What a lemon is: so many times the mean rate of the ordinary nodes.
+        per_1000_node_days: Rate of the failures that name it; None without a runtime.
+        ordinary_chance: Probability that an ordinary node has as many failures in the same runtime.
+        onset: Since when; None without a failure that names it.
+        jobs: Failures of jobs that held it, in order of time; None where no log holds jobs.
+        neighbours: Other nodes of the jobs of several nodes that it failed; None without any.
+        checks: What checks and kernel logs say of it, the most frequent first; None where none of
+            any node was read.
+        outages: When it was out of service; None where no log holds states of nodes.
+    """
+
+    cluster: str
+    node: str
+    gpu_type: str | None
+    rack: str | None
+    switch: str | None
+    period: Period
+    candidate: LemonCandidate | None
+    why_not_judged: str | None
+    group: ComparedNodes | None
+    false_discovery: float
+    min_ratio: float
+    per_1000_node_days: Interval | None
+    ordinary_chance: float | None
+    onset: NodeOnset | None
+    jobs: tuple[FailedJob, ...] | None
+    neighbours: NeighbourNodes | None
+    checks: tuple[CheckedThing, ...] | None
+    outages: tuple[NodeOutage, ...] | None
+
+
+def lemon_evidence(analysis: Analysis, name: str, false_discovery: float) -> LemonEvidence:
+    """Everything that the logs hold for and against a node.
+
+    Args:
+        analysis: of the store.
+        name: of the node; with its cluster, `CLUSTER/NODE`, where several have it.
+        false_discovery: largest expected share of ordinary nodes among the claimed.
+
+    Raises:
+        UsageError: no log names such a node, or nodes of several clusters have the name.
+    """
+    history = node_history(analysis, name)
+    record = history.record
+    node = (record.cluster, record.node)
+    report = lemons_of(analysis, false_discovery, asked=node)
+    candidate = next((one for one in report.candidates if (one.cluster, one.node) == node), None)
+    group = None if candidate is None else _group(report, candidate)
+    logs = analysis.logs_read
+    jobs = _failed_jobs(analysis, node, candidate) if logs.jobs else None
+    confidence = analysis.assumptions.confidence
+    return LemonEvidence(
+        *node,
+        record.gpu_type,
+        record.rack,
+        record.switch,
+        analysis.period,
+        candidate,
+        None if candidate is not None else _why_not(analysis, record.node_days),
+        group,
+        false_discovery,
+        report.min_ratio,
+        None
+        if candidate is None
+        else rate_interval(
+            candidate.named, candidate.exposure_node_days, confidence, PER_NODE_DAYS
+        ),
+        _ordinary_chance(candidate, group),
+        _onset(analysis, candidate, group),
+        jobs,
+        _neighbours(analysis, node, jobs or ()),
+        _checks(analysis, node) if logs.node_checks else None,
+        history.outages,
+    )
+
+
+def _why_not(analysis: Analysis, node_days: float | None) -> str:
+    if not analysis.logs_read.jobs:
+        return "the logs hold no jobs, so that neither failed jobs nor a runtime are known"
+    if not node_days:
+        return "no job ran on it"
+    return "too few nodes are comparable with it"
+
+
+def _group(report: LemonReport, one: LemonCandidate) -> ComparedNodes | None:
+    same = (one.cluster, one.hardware)
+    return next((group for group in report.groups if (group.cluster, group.hardware) == same), None)
+
+
+def _ordinary_chance(one: LemonCandidate | None, group: ComparedNodes | None) -> float | None:
+    """Negative binomial: a gamma rate with the spread of the ordinary nodes."""
+    if one is None or group is None or group.spread is None:
+        return None
+    weight = sum(job.weight for job in one.jobs)
+    if group.spread <= 0:
+        return float(stats.poisson.sf(np.floor(weight) - 1, one.expected))
+    shape = group.spread**-2
+    return float(stats.nbinom.sf(np.floor(weight) - 1, shape, shape / (shape + one.expected)))
+
+
+def _failed_jobs(
+    analysis: Analysis, node: tuple[str, str], candidate: LemonCandidate | None
+) -> tuple[FailedJob, ...]:
+    cluster, name = node
+    held = analysis.tables["allocations"]
+    on_node = held.filter((held["cluster"] == cluster) & (held["node"] == name))
+    failures = analysis.failures.semi_join(on_node, "attempt_id")
+    rows = failures.order_by("end", "attempt_id").to_pyarrow().to_pylist()
+    owners, files = owners_of(analysis, rows), file_names(analysis.tables["files"])
+    lines = evidence_lines(analysis, rows, files)
+    ids = ibis.memtable(
+        {"attempt_id": [row["attempt_id"] for row in rows]}, schema={"attempt_id": "string"}
+    )
+    others = _by_attempt(held.semi_join(ids, "attempt_id"), name)
+    seen = analysis.attribution.observed
+    errors = _by_attempt(seen.filter(seen.fault).semi_join(ids, "attempt_id"), name)
+    jobs = () if candidate is None else candidate.jobs
+    weights = {job.attempt_id: job.weight for job in jobs}
+    made = []
+    for row in rows:
+        attempt_id, owner = row["attempt_id"], owners[row["attempt_id"]]
+        made.append(
+            FailedJob(
+                time=in_utc(row["end"]),
+                **{key: row[key] for key in ("job_id", "attempt_id", "state", "n_nodes", "n_gpus")},
+                **{key: row[key] for key in ("symptom", "confidence")},
+                user=owner["user"],
+                names=row["node"],
+                weight=None
+                if row["node"] is None
+                else weights.get(attempt_id, 1.0)
+                if row["node"] == name
+                else 0.0,
+                other_nodes=len(others[attempt_id]),
+                other_nodes_with_errors=tuple(sorted(errors[attempt_id])),
+                file=files.get(owner["file_id"], owner["file_id"]),
+                line=owner["line"],
+                evidence=tuple(
+                    lines[one] for one in (row["evidence"] or "").split(",") if one in lines
+                ),
+            )
+        )
+    return tuple(made)
+
+
+def _by_attempt(rows: Table, but: str) -> defaultdict[str, set[str]]:
+    """The nodes of each attempt, without one of them."""
+    made: defaultdict[str, set[str]] = defaultdict(set)
+    for row in rows.select("attempt_id", "node").distinct().to_pyarrow().to_pylist():
+        if row["node"] != but:
+            made[row["attempt_id"]].add(row["node"])
+    return made
+
+
+def _neighbours(
+    analysis: Analysis, node: tuple[str, str], jobs: Sequence[FailedJob]
+) -> NeighbourNodes | None:
+    cluster, name = node
+    failed = [job.attempt_id for job in jobs if job.names == name and job.other_nodes]
+    if not failed:
+        return None
+    ids = ibis.memtable({"attempt_id": failed}, schema={"attempt_id": "string"})
+    held = analysis.tables["allocations"].semi_join(ids, "attempt_id")
+    others = held.filter(held["node"] != name).select("node").distinct()
+    exposed = analysis.exposure.by_node
+    ran = exposed.filter(exposed["cluster"] == cluster).semi_join(others, "node")
+    node_s = ran["elapsed_s"].sum().to_pyarrow().as_py() or 0.0
+    failures = analysis.failures
+    blamed = failures.filter(failures["cluster"] == cluster).semi_join(others, "node")
+    count = int(blamed.count().to_pyarrow().as_py())
+    days = node_s / SECONDS_PER_DAY
+    rate = rate_interval(count, days, analysis.assumptions.confidence, PER_NODE_DAYS)
+    return NeighbourNodes(int(others.count().to_pyarrow().as_py()), days, count, rate)
+
+
+def _checks(analysis: Analysis, node: tuple[str, str]) -> tuple[CheckedThing, ...]:
+    cluster, name = node
+    events, period = analysis.tables["events"], analysis.period
+    mine = events.filter((events["cluster"] == cluster) & (events["node"] == name))
+    if analysis.selected is not None:
+        mine = mine.filter(mine["time"].between(period.start, period.end))
+    files = file_names(analysis.tables["files"])
+    same: dict[tuple[str | None, ...], list[Row]] = defaultdict(list)
+    columns = ("check", "code", "severity", "entity")
+    for row in fetch(mine, *columns, "time", "file_id", "line").to_pylist():
+        same[tuple(row[key] for key in columns)].append(row)
+    made = (_checked(rows, files, analysis) for rows in same.values())
+    return tuple(sorted(made, key=lambda one: (-one.events, one.check, str(one.code), one.first)))
+
+
+def _checked(rows: Iterable[Row], files: Mapping[str, str], analysis: Analysis) -> CheckedThing:
+    ordered = sorted(rows, key=lambda row: (row["time"], row["line"]))
+    last = ordered[-1]
+    verdict = analysis.taxonomy.classify(last["check"], last["code"], last["severity"])
+    return CheckedThing(
+        **{key: last[key] for key in ("check", "code", "severity", "entity", "line")},
+        symptom=None if verdict is None else verdict.symptom,
+        events=len(ordered),
+        first=in_utc(ordered[0]["time"]),
+        last=in_utc(last["time"]),
+        file=files.get(last["file_id"], last["file_id"]),
+    )
+
+
+def _onset(
+    analysis: Analysis, one: LemonCandidate | None, group: ComparedNodes | None
+) -> NodeOnset | None:
+    if one is None or group is None or not one.jobs or group.bulk_per_1000_node_days is None:
+        return None
+    exposed = analysis.exposure.by_node
+    mine = exposed.filter((exposed["cluster"] == one.cluster) & (exposed["node"] == one.node))
+    rows = mine.filter(mine["elapsed_s"] > 0).select("start", "elapsed_s").to_pyarrow().to_pylist()
+    times_s, days = _exposure_by_time(rows)
+    since = onset(
+        np.interp([job.end_s for job in one.jobs], times_s, days),
+        np.array([job.weight for job in one.jobs]),
+        float(days[-1]),
+        group.bulk_per_1000_node_days / PER_NODE_DAYS,
+        analysis.assumptions.confidence,
+    )
+    moments = np.interp([since.low_days, since.median_days, since.high_days], days, times_s)
+    return NodeOnset(since.from_start, *(to_datetime(float(one)) for one in moments))
+
+
+def _exposure_by_time(rows: Sequence[Row]) -> tuple[np.ndarray, np.ndarray]:
+    """Moments in seconds since 1970, and the node-days of exposure until each of them."""
+    starts = np.array([in_utc(row["start"]).timestamp() for row in rows])
+    ends = starts + np.array([row["elapsed_s"] for row in rows])
+    times = np.concatenate([starts, ends])
+    order = np.argsort(times, kind="stable")
+    running = np.cumsum(np.repeat([1.0, -1.0], len(rows))[order])
+    passed = np.diff(times[order]) * running[:-1] / SECONDS_PER_DAY
+    return times[order], np.concatenate([[0.0], np.cumsum(passed)])

@@ -1,0 +1,165 @@
+"""`ettr lemons STORE NODE`: the page for a ticket, from logs that mean harm too."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cli.program import Done, ettr
+from ettr.lemons.onset import onset
+from ettr.report.lemon_page import evidence_file
+
+HEADER = (
+    "Cluster|JobID|JobName|User|State|ExitCode|Submit|Eligible|Start|End|ElapsedRaw|NNodes|NodeList"
+    "|AllocTRES"
+)
+FIRST = datetime(2026, 3, 1)
+DAYS, NODES, BAD, FAILED_DAYS = 28, 30, 7, (15, 17, 18, 20, 22, 23, 25, 26)
+"""Node n7 fails its job on each of these days and on no day before."""
+HOSTILE = "<script>alert(1)</script>"
+
+
+def _job(number: int, node: int, day: int) -> str:
+    fails = node == BAD and day in FAILED_DAYS
+    start, hours = FIRST + timedelta(days=day), 12 if fails else 20
+    end = start + timedelta(hours=hours)
+    times = "|".join(f"{time:%Y-%m-%dT%H:%M:%S}" for time in (start, start, start, end))
+    state = "NODE_FAIL" if fails else "COMPLETED"
+    user = HOSTILE if fails else "ann"
+    nodes, count = (f"n[{node},30]", 2) if fails and day == 22 else (f"n{node}", 1)
+    tres = f"node={count},gres/gpu={8 * count}"
+    return f"c|{number}|train|{user}|{state}|0:0|{times}|{3600 * hours}|{count}|{nodes}|{tres}"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of 30 nodes; one fails half of its jobs of the second fortnight."""
+    place = tmp_path_factory.mktemp("evidence")
+    jobs = [(node, day) for day in range(DAYS) for node in range(1, NODES + 1)]
+    rows = [_job(number, *job) for number, job in enumerate(jobs, 1)]
+    (place / "sacct.psv").write_text("\n".join([HEADER, *rows]) + "\n", encoding="utf-8")
+    kernel = [
+        f"{FIRST + timedelta(days=day, hours=11, minutes=58):%Y-%m-%dT%H:%M:%S}+00:00 n{BAD} "
+        f"kernel: NVRM: Xid (PCI:0000:3b:00): 79, pid=1, name={HOSTILE}, GPU has fallen off the bus."
+        for day in FAILED_DAYS[:-1]
+    ]
+    (place / "kernel.log").write_text("\n".join(kernel) + "\n", encoding="utf-8")
+    down = (
+        "Cluster|NodeName|TimeStart|TimeEnd|State|Reason|User\n"
+        f"c|n{BAD}|2026-03-16T12:00:00|2026-03-16T18:00:00|DOWN*|{HOSTILE}|slurm(64030)\n"
+    )
+    (place / "events.psv").write_text(down, encoding="utf-8")
+    logs = (place / name for name in ("sacct.psv", "kernel.log", "events.psv"))
+    done = ettr("ingest", place / "store", *logs, "--timezone", "UTC")
+    assert done.code == 0, done.err
+    return place
+
+
+@pytest.fixture(scope="module")
+def written(folder: Path) -> tuple[Done, Path]:
+    page = folder / "n7.html"
+    return ettr("lemons", folder / "store", f"n{BAD}", "--output", page), page
+
+
+def test_the_page_and_its_json_say_what_speaks_against_the_node(written: tuple[Done, Path]):
+    done, page = written
+    assert done.code == 0, done.err
+    assert "Claimed as a lemon" in done.out
+    found = json.loads(page.with_suffix(".json").read_text("utf-8"))
+    assert found["candidate"]["claimed"]
+    assert found["candidate"]["expected"] < 1
+    own = [job for job in found["jobs"] if job["names"] == f"n{BAD}"]
+    assert len(own) == len(FAILED_DAYS)
+    # each failed job leads back to its line of the accounting and to the XID before its end
+    rows = (page.parent / "sacct.psv").read_text("utf-8").splitlines()
+    for job in own:
+        assert job["file"] == "sacct.psv"
+        assert rows[job["line"] - 1].split("|")[1] == job["job_id"]
+    assert sum(line["file"] == "kernel.log" for job in own for line in job["evidence"]) >= 7
+    assert found["neighbours"]["nodes"] == 1
+    assert found["neighbours"]["failures"] == 0
+    assert any(one["code"] == "79" and one["events"] == 7 for one in found["checks"])
+    assert len(found["outages"]) == 1
+
+
+def test_the_onset_is_dated(written: tuple[Done, Path]):
+    found = json.loads(written[1].with_suffix(".json").read_text("utf-8"))["onset"]
+    low, high = (datetime.fromisoformat(found[name][:19]) for name in ("low", "high"))
+    assert low <= FIRST + timedelta(days=14) <= high + timedelta(days=1)
+    assert low > FIRST + timedelta(days=7)
+    assert found["from_start"] < 0.1
+
+
+def test_nothing_from_a_log_runs_in_the_page(written: tuple[Done, Path]):
+    page = written[1].read_text("utf-8")
+    assert HOSTILE not in page
+    assert "&lt;script&gt;alert(1)" in page
+    assert "<script" not in page
+    assert "default-src 'none'" in html.unescape(page)
+    assert not re.search(r'(src|href)="(?!#)', page)
+
+
+def test_a_good_node_is_left_alone(folder: Path):
+    found = ettr("lemons", folder / "store", "n3", "--json").json
+    assert not found["candidate"]["claimed"]
+    assert found["onset"] is None
+    assert found["jobs"] == []
+
+
+def test_the_report_names_the_claimed_node(folder: Path):
+    document = ettr("report", folder / "store", "--json").json
+    assert [one["node"] for one in document["lemons"]["candidates"] if one["claimed"]] == ["n7"]
+    assert any("n7" in step and "lemons STORE NODE" in step for step in document["next_steps"])
+
+
+def test_without_jobs_nothing_is_judged(folder: Path, tmp_path: Path):
+    assert ettr("ingest", tmp_path / "store", folder / "events.psv", "--timezone", "UTC").code == 0
+    found = ettr("lemons", tmp_path / "store", "n7", "--json").json
+    assert found["candidate"] is None
+    assert found["jobs"] is None
+    assert len(found["outages"]) == 1
+    done = ettr("lemons", tmp_path / "store", "n7", "-o", tmp_path / "n7.html")
+    assert "not measured" in done.out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--output", "x.html"), "name it"),
+        (("n7", "--output", "x.pdf"), "ending in .html"),
+        (("n7", "--json", "--output", "x.html"), "write no file"),
+        (("n77",), "similar names"),
+    ],
+)
+def test_wrong_use_is_explained(folder: Path, words: tuple[str, ...], message: str):
+    done = ettr("lemons", folder / "store", *words)
+    assert done.code == 2
+    assert message in done.err
+
+
+@pytest.mark.parametrize("node", ["../../etc/passwd", "a/b", "x" * 500, ".hidden", "a\nb", "ü"])
+def test_a_file_name_stays_in_its_folder(node: str):
+    name = evidence_file("c", node)
+    assert re.fullmatch(r"lemon-[A-Za-z0-9._-]{1,100}\.html", name)
+    assert name != evidence_file("c", node + "2")
+
+
+def test_an_onset_in_the_middle_is_told_from_one_at_the_beginning():
+    rng = np.random.default_rng(1)
+    late, always = np.sort(rng.uniform(14, 28, 8)), np.sort(rng.uniform(0, 28, 8))
+    ones = np.ones(8)
+    found = onset(late, ones, 28.0, 0.0065)
+    assert found.low_days <= 14.0 <= found.high_days + 1
+    assert found.from_start < 0.1
+    assert onset(always, ones, 28.0, 0.0065).from_start > 0.4
+
+
+def test_an_onset_needs_a_failure():
+    with pytest.raises(ValueError, match="a failure"):
+        onset(np.zeros(0), np.zeros(0), 28.0, 0.0065)
