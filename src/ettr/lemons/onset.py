@@ -43,8 +43,8 @@ def onset(
 ) -> Onset:
     """The moment from which on a node fails k times as often as ordinary nodes; before, as they do.
 
-    k is averaged, its logarithm evenly spread from `MIN_RATIO` on. Half of the probability before the data is
-    on the beginning of the logs, the rest is spread evenly over the exposure.
+    k is averaged, its logarithm evenly spread from `MIN_RATIO` on. Half of the probability before
+    the data is on the beginning of the logs, the rest is spread evenly over the exposure.
 
     Args:
         failure_days: exposure of the node until each of its failures, in days.
