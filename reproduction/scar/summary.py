@@ -367,7 +367,9 @@ def _saving(arm: ArmSummary | None) -> str:
     if arm.trials < FEWEST:
         return f"{_percent(arm.saving)} % (no interval)"
     low, high = _percent(arm.saving_low), _percent(arm.saving_high)
-    return f"{_percent(arm.saving)} % ({low} to {high})"
+    # More than the whole cost cannot be saved: the rest is noise of the measure.
+    mark = " †" if round(100 * arm.saving) > 100 else ""
+    return f"{_percent(arm.saving)} % ({low} to {high}){mark}"
 
 
 def _percent(share: float) -> str:

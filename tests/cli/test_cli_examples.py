@@ -19,7 +19,7 @@ from ettr.cli.main import COMMANDS
 ROOT = Path(__file__).resolve().parents[2]
 LOGS = ROOT / "examples" / "slurm"
 NAMES = [name for _, name, _ in COMMANDS]
-TRAINING = ("verify", "elastic", "chaos")
+TRAINING = ("verify", "elastic", "chaos", "measure-recovery")
 TUTORIAL = ROOT / "docs" / "tutorials" / "survive-a-killed-rank.md"
 
 
@@ -81,6 +81,7 @@ def test_an_example_of_the_training_side_runs(example: str, tmp_path: Path) -> N
         rc.wait()
     (script,) = re.findall(r"```python\n# train.py\n(.*?)```", TUTORIAL.read_text("utf-8"), re.S)
     (tmp_path / "train.py").write_text(script.replace("STEPS = 200", "STEPS = 4"))
+    shutil.copy(ROOT / "tests" / "contraction.py", tmp_path / "model.py")
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     done = subprocess.run(
         shlex.split(example),

@@ -20,6 +20,12 @@ if TYPE_CHECKING:
     from ettr.checkpoint.export import Export, export_dcp, export_safetensors
     from ettr.checkpoint.object_selection import saved_objects
     from ettr.checkpoint.perturbation import Perturbation
+    from ettr.checkpoint.recovery_cost import (
+        CostShare,
+        RecoveryCosts,
+        RecoveryExperiment,
+        measure_recovery,
+    )
     from ettr.checkpoint.restore_report import RestoreReport
     from ettr.checkpoint.restoring import restore
     from ettr.checkpoint.resuming import Start
@@ -48,10 +54,13 @@ __all__ = [
     "CheckedReader",
     "CheckedWriter",
     "CheckpointError",
+    "CostShare",
     "Export",
     "FencedError",
     "Perturbation",
     "RandomStates",
+    "RecoveryCosts",
+    "RecoveryExperiment",
     "RestoreReport",
     "RunningCheckpoint",
     "SavedValues",
@@ -66,6 +75,7 @@ __all__ = [
     "export_dcp",
     "export_safetensors",
     "fence",
+    "measure_recovery",
     "prometheus_text",
     "read_values",
     "restore",
@@ -85,10 +95,13 @@ _MODULE_OF = {
     "Budget": "rounds.budget",
     "CheckedReader": "dcp",
     "CheckedWriter": "dcp",
+    "CostShare": "recovery_cost",
     "Export": "export",
     "POLICIES": "rounds.selection",
     "Perturbation": "perturbation",
     "RandomStates": "tensors.rng",
+    "RecoveryCosts": "recovery_cost",
+    "RecoveryExperiment": "recovery_cost",
     "RestoreReport": "restore_report",
     "RunningCheckpoint": "running_checkpoint",
     "SavedValues": "tensors.typed_values",
@@ -103,6 +116,7 @@ _MODULE_OF = {
     "export_dcp": "export",
     "export_safetensors": "export",
     "fence": "slots.ownership",
+    "measure_recovery": "recovery_cost",
     "prometheus_text": "age_metrics",
     "read_values": "tensors.typed_values",
     "restore": "restoring",

@@ -51,6 +51,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("Training", "verify", "verify"),
     ("Training", "elastic", "elastic"),
     ("Training", "chaos", "chaos"),
+    ("Training", "measure-recovery", "measure_recovery"),
 )
 
 

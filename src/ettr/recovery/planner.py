@@ -90,8 +90,8 @@ class RecoveryPolicy:
         allowed: Sources that may be used; the composite only where it is named.
         iteration_cost_share: Iterations that a partial recovery costs, as a share of the mean age
             of the restored blocks. 0.3 was measured on one small transformer with AdamW, a tuned
-            learning rate and a quarter lost; up to 0.7 with an untuned one. Measure it on your
-            model.
+            learning rate and a quarter lost; up to 0.7 with an untuned one. `ettr
+            measure-recovery` measures both on your model.
         composite_cost_share: The same where every shard is restored; not measured, but twice the
             other: for all shards ‖δ‖ is √4 times what it is for a quarter of them.
         contraction: Factor c, 0 < c < 1, by which one iteration shortens the distance ‖x − x*‖ to
