@@ -59,6 +59,14 @@ VALUES = (
 )
 
 
+def flight_records(work: Path) -> str:
+    """A folder with the flight record of one rank that called nothing."""
+    folder = work / "records"
+    folder.mkdir(exist_ok=True)
+    (folder / "rank_0").write_text('{"version":"2.10"}')
+    return str(folder)
+
+
 def bases(work: Path) -> dict[str, list[list[str]]]:
     """For each command, words with which it works; `{new}` is a new name in each run."""
     site, page = str(work / "site"), str(work / "{new}.html")
@@ -78,11 +86,11 @@ def bases(work: Path) -> dict[str, list[list[str]]]:
             ["ingest", str(work / "{new}"), str(trace), "--nodes", "400"],
             ["ingest", str(work / "{new}.duckdb"), *logs, *local],
         ],
-        "explain": [["explain", site, "4"]],
         "export": [
             ["export", site, "--to", str(work / "{new}.duckdb")],
             ["export", site, "--table", "failures", "--to", str(work / "{new}.csv")],
         ],
+        "explain": [["explain", site, "4"], ["explain", "--flight", flight_records(work)]],
         "plan": [
             ["plan", site, "--gpus", "1024"],
             ["plan", "--gpus", "1024", *counts, *state],

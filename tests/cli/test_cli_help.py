@@ -59,7 +59,7 @@ def test_commands_stand_under_headings_and_in_whole_sentences():
     ("name", "usage"),
     [
         ("report", "ettr report [OPTIONS] STORE | FILE..."),
-        ("explain", "ettr explain [OPTIONS] STORE JOB"),
+        ("explain", "ettr explain [OPTIONS] [STORE] [JOB]"),
         ("plan", "ettr plan [OPTIONS] [STORE]"),
         ("catalog", "ettr catalog [OPTIONS] [XID]"),
         ("elastic", "ettr elastic [OPTIONS] -- CMD..."),

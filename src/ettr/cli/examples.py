@@ -9,7 +9,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "ettr report site --output march.html",
     ),
     "ingest": ("ettr ingest site sacct.psv kernel.log --timezone Europe/Zurich",),
-    "explain": ("ettr explain site 17", "ettr explain site 17 --window 300,120"),
+    "explain": (
+        "ettr explain site 17",
+        "ettr explain site 17 --window 300,120",
+        "ettr explain --flight records/ --nodes 'node[1-4]'",
+    ),
     "export": (
         "ettr export site --to site-tables.duckdb",
         "ettr export site --table failures --to failures.csv",

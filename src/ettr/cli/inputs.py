@@ -28,6 +28,7 @@ class Input(StrEnum):
     PLANNER_PAGE = "--html"
     REPORT_PAGE = "an HTML page (no --json)"
     REPAIR = "--repair"
+    FLIGHT = "--flight"
     MODEL_OF_AGE = "--model weibull or --model lognormal"
     LARGE_JOBS = "large jobs alone (no --all-jobs)"
 

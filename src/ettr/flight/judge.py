@@ -1,0 +1,216 @@
+"""From the calls of all ranks to a verdict: who holds the job up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from ettr.errors import UsageError
+from ettr.flight.calls import GroupCalls
+from ettr.flight.ends import after_the_end
+from ettr.flight.folder import FlightFolder
+from ettr.flight.lateness import LATE_S, late_ranks
+from ettr.flight.verdict import Culprit, FlightVerdict, StuckCollective, VerdictKind
+from ettr.flight.waits import Evidence, WaitingCall, sizes_text, waiting_calls
+
+_MOST_LISTED = 64
+
+_BECAUSE = {
+    VerdictKind.MISSING: "did not start it, and waits for nobody",
+    VerdictKind.MISMATCH: "called something else than the others",
+    VerdictKind.LATE: "was the last to start it",
+    VerdictKind.NO_RECORD: "left no record: killed, stopped, or unable to write one",
+}
+
+
+def judge(
+    folder: FlightFolder, ranks: int | None = None, nodes: Mapping[int, str] | None = None
+) -> FlightVerdict:
+    """The verdict on the records of a folder.
+
+    Waits are followed from rank to rank and from group to group: a rank that did not start a
+    collective because it waits in another one is no culprit, those it waits for are.
+
+    Args:
+        folder: the records.
+        ranks: how many ranks the job had, where the records do not say.
+        nodes: the node of each rank, where the records do not say.
+
+    Raises:
+        UsageError: there are records of more ranks.
+    """
+    at_least = 1 + max(folder.records)
+    if ranks is not None and ranks < at_least:
+        raise UsageError(f"--ranks {ranks}: there is a record of rank {at_least - 1}")
+    stated = max(filter(None, (ranks, folder.world_size)), default=None)
+    world_size = None if stated is None else max(stated, at_least)
+    evidence = Evidence(folder.records, world_size, folder.table.groups())
+    stuck = _stuck(evidence)
+    reasons = _limits(folder, evidence, world_size)
+    late = late_ranks(evidence)
+    ended = None if any(one.culprits for one in stuck) else after_the_end(evidence)
+    if any(one.kind is VerdictKind.CIRCULAR or one.culprits for one in stuck):
+        kind = next(
+            (one.kind for one in stuck if one.kind is not VerdictKind.ALL_INSIDE), stuck[0].kind
+        )
+        because = _because(stuck)
+    elif ended is not None:
+        kind, because = ended.kind, dict.fromkeys(ended.culprits, _BECAUSE[VerdictKind.NO_RECORD])
+        reasons = (*ended.reasons, *reasons)
+        stuck = (*ended.stuck, *stuck)
+    elif stuck:
+        kind, because = stuck[0].kind, {}
+        if kind is VerdictKind.CANNOT_TELL:
+            reasons = (_overwritten(stuck[0]), *reasons)
+    elif late:
+        kind, because = VerdictKind.LATE, {late[0].rank: f"started {late[0].longest_s:.1f} s late"}
+    else:
+        kind, because = VerdictKind.NOTHING_HANGS, {}
+    node_of = _nodes(folder, nodes)
+    return FlightVerdict(
+        verdict=kind,
+        culprits=tuple(Culprit(rank, node_of(rank), because[rank]) for rank in sorted(because)),
+        stuck=stuck[:_MOST_LISTED],
+        late=tuple(one.on(node_of(one.rank)) for one in late[:_MOST_LISTED]),
+        world_size=world_size,
+        records=len(folder.records),
+        without_record=evidence.absent_from_job,
+        reasons=reasons,
+        superseded=folder.superseded,
+        refused=len(folder.refused),
+        unreadable_entries=sum(one.unreadable_entries for one in folder.records.values())
+        + folder.table.entries_left_out,
+    )
+
+
+def _nodes(folder: FlightFolder, stated: Mapping[int, str] | None) -> Callable[[int], str | None]:
+    def node_of(rank: int) -> str | None:
+        if stated is not None and rank in stated:
+            return stated[rank]
+        record = folder.records.get(rank)
+        return record.node if record is not None else None
+
+    return node_of
+
+
+def _stuck(evidence: Evidence) -> tuple[StuckCollective, ...]:
+    """The first call of each group that waits for somebody; if none does, those that are open."""
+    waits = waiting_calls(evidence)
+    blocked = [one for one in waits if one.blockers]
+    edges: dict[int, set[int]] = {}
+    for one in blocked:
+        for rank in one.waiting:
+            edges.setdefault(rank, set()).update(one.blockers - {rank})
+    first: dict[int, WaitingCall] = {}
+    for one in blocked or waits:
+        first.setdefault(id(one.group), one)
+    found = [_judged(one, edges, evidence) for one in first.values()]
+    # groups that wait for a culprit of their own come before those that it holds up elsewhere
+    return tuple(
+        sorted(found, key=lambda one: (not set(one.culprits) & _of_its_own(one), one.group))
+    )
+
+
+def _of_its_own(stuck: StuckCollective) -> set[int]:
+    return {*stuck.missing, *stuck.mismatched, *stuck.without_record}
+
+
+def _judged(one: WaitingCall, edges: Mapping[int, set[int]], evidence: Evidence) -> StuckCollective:
+    present, absent, circle = roots(one.blockers - one.mismatched, edges, evidence.is_absent)
+    if one.mismatched:
+        kind, culprits = VerdictKind.MISMATCH, set(one.mismatched)
+    elif present:
+        kind, culprits = VerdictKind.MISSING, present
+    elif absent:
+        kind, culprits = VerdictKind.NO_RECORD, absent
+    elif circle:
+        kind, culprits = VerdictKind.CIRCULAR, set()
+    elif one.overwritten:
+        kind, culprits = VerdictKind.CANNOT_TELL, set()
+    elif one.call.lag_s >= LATE_S:
+        kind, culprits = VerdictKind.LATE, {one.call.last_rank}
+    else:
+        kind, culprits = VerdictKind.ALL_INSIDE, set()
+    return StuckCollective(
+        kind=kind,
+        group=one.group.name,
+        description=one.group.description,
+        members=None if one.group.members is None else len(one.group.members),
+        seq=one.seq,
+        name=one.call.signature.name,
+        sizes=sizes_text(one.call.signature),
+        started=tuple(sorted(one.call.ranks)),
+        waiting=tuple(sorted(one.waiting)),
+        missing=tuple(sorted(one.missing)),
+        mismatched=tuple(sorted(one.mismatched)),
+        without_record=tuple(sorted(one.absent)),
+        overwritten=tuple(sorted(one.overwritten)),
+        calls=one.called(),
+        waited_s=one.waited_s,
+        culprits=tuple(sorted(culprits)),
+    )
+
+
+def roots(
+    blockers: Iterable[int],
+    edges: Mapping[int, set[int]],
+    is_absent: Callable[[int], bool],
+) -> tuple[set[int], set[int], set[int]]:
+    """Whom a wait leads to in the end.
+
+    Returns:
+        Ranks with a record that wait for nobody; ranks without a record; and every rank on the
+        way, which is a circle where the first two are empty.
+    """
+    present: set[int] = set()
+    absent: set[int] = set()
+    visited: set[int] = set()
+    ahead = list(blockers)
+    while ahead:
+        rank = ahead.pop()
+        if rank in visited:
+            continue
+        visited.add(rank)
+        if is_absent(rank):
+            absent.add(rank)
+        elif edges.get(rank):
+            ahead.extend(edges[rank])
+        else:
+            present.add(rank)
+    return present, absent, visited
+
+
+def _because(stuck: Iterable[StuckCollective]) -> dict[int, str]:
+    because: dict[int, str] = {}
+    for one in stuck:
+        for rank in one.culprits:
+            because.setdefault(rank, _BECAUSE[one.kind])
+    return because
+
+
+def _overwritten(stuck: StuckCollective) -> str:
+    ranks = ", ".join(map(str, stuck.overwritten[:16]))
+    return (
+        f"the records of ranks {ranks} no longer reach back to their calls of group "
+        f"{stuck.group}; a larger TORCH_FR_BUFFER_SIZE keeps more"
+    )
+
+
+def _limits(folder: FlightFolder, evidence: Evidence, world_size: int | None) -> tuple[str, ...]:
+    """What limits the verdict, whatever it is."""
+    limits = []
+    if world_size is None:
+        highest = max(folder.records)
+        limits.append(
+            f"no record says how many ranks there were: a rank above {highest} that left none "
+            "would go unnoticed; state the number with --ranks"
+        )
+    unknown = sum(one.members is None and not _is_default(one) for one in evidence.groups)
+    if unknown:
+        limits.append(
+            f"members of {unknown} groups are not recorded: a member that never called is unknown"
+        )
+    return tuple(limits)
+
+
+def _is_default(group: GroupCalls) -> bool:
+    return group.description == "default_pg"

@@ -1,0 +1,67 @@
+"""PyTorch's JSON at speed: one regular expression for an entry in the layout that it writes.
+
+PyTorch writes keys in order and no spaces. A file that deviates anywhere is left to the parser of
+the standard library, which takes twice as long.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+
+from ettr.flight.entries import Entry, Signature, Signatures, signature_of
+
+_TEXT = r'"([^"\\\x00-\x1f]{0,200})"'
+_INT = r"(\d{1,19})"
+_ENTRY = re.compile(
+    rf'\{{"collective_seq_id":{_INT},(?:"duration_ms":[\d.e+-]+,)?'
+    r'"input_dtypes":(\[[^][]*\]),"input_sizes":([][\d,]*),"is_p2p":(true|false),"op_id":\d+,'
+    rf'"output_dtypes":(\[[^][]*\]),"output_sizes":([][\d,]*),"p2p_seq_id":{_INT},"pg_id":\d+,'
+    rf'"process_group":\[{_TEXT},{_TEXT}\],"profiling_name":{_TEXT},"record_id":{_INT},'
+    rf'"retired":(true|false),"state":{_TEXT},"thread_id":"[^"\\]*","thread_name":"[^"\\]*",'
+    rf'"time_created_ns":{_INT},"time_discovered_completed_ns":\d+,'
+    rf'"time_discovered_started_ns":\d+,"timeout_ms":{_INT}\}}(,?)'
+)
+_BEGIN = '"entries":['
+
+
+def read_layout(
+    text: str, signatures: Signatures
+) -> tuple[Mapping[str, object], list[Entry]] | None:
+    """The record without its entries, and the entries; None where the layout is another.
+
+    A field with a value that PyTorch does not write is another layout, too.
+    """
+    try:
+        return _read_layout(text, signatures)
+    except ValueError:
+        return None
+
+
+def _read_layout(
+    text: str, signatures: Signatures
+) -> tuple[Mapping[str, object], list[Entry]] | None:
+    begin = text.find(_BEGIN)
+    entries: list[Entry] = []
+    place = begin + len(_BEGIN)
+    more = begin >= 0
+    while more and (matched := _ENTRY.match(text, place)):
+        seq, in_types, in_sizes, is_p2p, out_types, out_sizes, p2p_seq, *rest = matched.groups()
+        group, description, name, record_id, retired, state, created, timeout, comma = rest
+        texts = (name, in_types, in_sizes, out_types, out_sizes)
+        signature = signatures.of_text(*texts) or _signature(texts, signatures)
+        p2p = is_p2p == "true"
+        number = int(p2p_seq if p2p else seq)
+        fields = (group, description, number, p2p, signature, retired == "true", state)
+        entries.append(Entry(*fields, int(created), int(timeout), int(record_id)))
+        place, more = matched.end(), comma == ","
+    if not entries or more or text[place : place + 1] != "]":
+        return None
+    head = json.loads(f"{text[:begin]}{_BEGIN}]{text[place + 1 :]}")
+    return (head, entries) if isinstance(head, dict) and head.get("entries") == [] else None
+
+
+def _signature(texts: tuple[str, ...], signatures: Signatures) -> Signature:
+    name, *shapes = texts
+    return signatures.keep(signature_of(name, *map(json.loads, shapes)), texts)
