@@ -83,8 +83,8 @@ def explain(
     """Show one job's history: attempts, nodes, events in the window, verdict, evidence.
 
     A heterogeneous job is one job, whichever of its parts is named. The id of an array lists its
-    tasks with how each ended; a task's id explains it. With --flight, the flight records of a job that hangs say
-    which rank started no collective that others wait in.
+    tasks with how each ended; a task's id explains it. With --flight, the records of
+    a job that hangs say which rank the others wait for.
     """
     typed.check({Input.STORE: store is not None, Input.FLIGHT: flight is not None})
     if flight is not None:
