@@ -12,8 +12,7 @@ import io
 import pickle
 import pickletools
 import re
-from collections.abc import Callable
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 # The operations that make builtins, with their arguments, but for strings. A tuple may not be put
 # into the memo: tuples that hold each other many times would take for ever to hash. Indices of the
@@ -42,16 +41,20 @@ class _NoClasses(pickle.Unpickler):
         raise pickle.UnpicklingError(f"it names {module_name}.{global_name}")
 
 
-class _FewOpcodes(pickle._Unpickler):  # type: ignore[misc,name-defined]
+class _FewOpcodes(pickle._Unpickler):
     """The unpickler in Python with the allowed opcodes, and text as the only key of a dict."""
 
     dispatch = {  # noqa: RUF012 - as its base class has it
-        ord(one.code.encode("latin-1")): pickle._Unpickler.dispatch[  # type: ignore[attr-defined]
-            ord(one.code.encode("latin-1"))
-        ]
-        for one in pickletools.opcodes
-        if one.name in _ALLOWED
+        code: load
+        for code, load in pickle._Unpickler.dispatch.items()
+        if code in {ord(one.code) for one in pickletools.opcodes if one.name in _ALLOWED}
     }
+    stack: list[object]
+
+    if TYPE_CHECKING:
+
+        def pop_mark(self) -> list[object]:
+            """The items since the last mark."""
 
     def load_setitems(self) -> None:
         items = self.pop_mark()
@@ -67,8 +70,8 @@ class _FewOpcodes(pickle._Unpickler):  # type: ignore[misc,name-defined]
             raise pickle.UnpicklingError("a key is no text")
         target.update(zip(items[::2], items[1::2], strict=True))
 
-    dispatch[pickle.SETITEM[0]] = load_setitem
-    dispatch[pickle.SETITEMS[0]] = load_setitems
+    dispatch[pickle.SETITEM[0]] = load_setitem  # type: ignore[assignment]
+    dispatch[pickle.SETITEMS[0]] = load_setitems  # type: ignore[assignment]
 
     def find_class(self, module_name: str, global_name: str, /) -> NoReturn:
         raise pickle.UnpicklingError(f"it names {module_name}.{global_name}")
@@ -80,12 +83,10 @@ def load_builtins(data: bytes) -> object:
     Raises:
         ValueError: the bytes are no such pickle; says what is wrong with them.
     """
-    load: Callable[[io.BufferedReader], pickle.Unpickler] = (
-        _NoClasses if _is_plain(data) else _FewOpcodes
-    )
+    unpickler = _NoClasses if _is_plain(data) else _FewOpcodes
     try:
         # buffered: the unpickler in C asks for single bytes otherwise
-        return load(io.BufferedReader(io.BytesIO(data))).load()
+        return unpickler(io.BufferedReader(io.BytesIO(data))).load()
     except _BROKEN as error:
         raise ValueError(_reason(error)) from None
 
