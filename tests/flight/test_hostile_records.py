@@ -53,7 +53,7 @@ BAD: dict[str, bytes] = {
     "a set": pickle.dumps({1, 2}, 4),
     "a place of the memo far away": b"\x80\x02]r\xff\xff\xff\x7f.",
     "a longer text than the file": b"\x80\x02X\xff\xff\xff\x7fa.",
-    "keys that hash for ever": nested_key(2),
+    "keys that take exponential time": nested_key(2),
     "the same, protocol 4": nested_key(4),
     "no stack": b"\x80\x02.",
     "items of nothing": b"\x80\x02(u.",

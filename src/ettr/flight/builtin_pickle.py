@@ -15,7 +15,7 @@ import re
 from typing import TYPE_CHECKING, NoReturn
 
 # The operations that make builtins, with their arguments, but for strings. A tuple may not be put
-# into the memo: tuples that hold each other many times would take for ever to hash. Indices of the
+# into the memo: tuples that hold each other many times hash in exponential time. Indices of the
 # memo end at 2^20, as the unpickler makes room for all below; integers have nine bytes.
 _RUN = re.compile(
     rb"(?:h.|[(N\x88\x89\]})aesu]+|[\x85-\x87t](?![qr\x94\x95])|[qK].|M..|J....|\x8a[\x00]"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ettr.flight.calls import Call, GroupCalls
 from ettr.flight.verdict import StuckCollective, VerdictKind
-from ettr.flight.waits import Evidence, sizes_text
+from ettr.flight.waits import FlightEvidence, sizes_text
 
 # calls that end on a rank only after every member has made them
 _NEED_ALL = (
@@ -30,7 +30,7 @@ class Ending:
     reasons: tuple[str, ...]
 
 
-def after_the_end(evidence: Evidence) -> Ending | None:
+def after_the_end(evidence: FlightEvidence) -> Ending | None:
     """What is left to say where the last call was given up; None where nothing shows that."""
     for group in evidence.groups:
         members = evidence.members(group)
@@ -50,7 +50,7 @@ def after_the_end(evidence: Evidence) -> Ending | None:
     return None
 
 
-def _given_up(call: Call, behind: tuple[int, ...], evidence: Evidence) -> bool:
+def _given_up(call: Call, behind: tuple[int, ...], evidence: FlightEvidence) -> bool:
     """Whether the call ended on some ranks although others never made it."""
     later = [rank for rank in behind if not evidence.is_older(rank, call)]
     records = [evidence.records[rank] for rank in call.ranks]
@@ -66,7 +66,7 @@ def _needs_all(call: Call) -> bool:
 
 
 def _ending(
-    evidence: Evidence,
+    evidence: FlightEvidence,
     group: GroupCalls,
     seq: int,
     call: Call,
@@ -77,9 +77,9 @@ def _ending(
     written_ns = max((one for one in times if one is not None), default=call.first_ns)
     elapsed_s, timeout_s = (written_ns - call.first_ns) / 1e9, call.timeout_ms / 1e3
     timed_out = bool(timeout_s) and elapsed_s >= timeout_s
-    told = absent and not timed_out
+    known = absent and not timed_out
     stuck = StuckCollective(
-        kind=VerdictKind.NO_RECORD if told else VerdictKind.CANNOT_TELL,
+        kind=VerdictKind.NO_RECORD if known else VerdictKind.UNKNOWN,
         group=group.name,
         description=group.description,
         members=None if group.members is None else len(group.members),
@@ -94,9 +94,9 @@ def _ending(
         overwritten=(),
         calls=(),
         waited_s=None,
-        culprits=absent if told else (),
+        culprits=absent if known else (),
     )
-    reasons = () if told else (_after(stuck, timeout_s if timed_out else None),)
+    reasons = () if known else (_after(stuck, timeout_s if timed_out else None),)
     return Ending(stuck.kind, stuck.culprits, (stuck,), reasons)
 
 

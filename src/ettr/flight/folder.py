@@ -35,7 +35,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class RankRecord:
-    """What is kept of one rank's record beside its calls."""
+    """What is kept of one rank's record in addition to its calls."""
 
     rank: int
     file: str
@@ -132,8 +132,8 @@ def _no_collection() -> Iterator[None]:
 
 def _files(root: Path, refused: list[Refusal], depth: int = 0) -> Iterator[_File]:
     folders = []
-    with os.scandir(root) as found:
-        for entry in sorted(found, key=lambda one: one.name)[:MOST_RECORDS]:
+    with os.scandir(root) as listing:
+        for entry in sorted(listing, key=lambda one: one.name)[:MOST_RECORDS]:
             if entry.name.startswith("."):
                 continue
             if entry.is_dir(follow_symlinks=False):

@@ -10,7 +10,7 @@ from ettr.flight.ends import after_the_end
 from ettr.flight.folder import FlightFolder
 from ettr.flight.lateness import LATE_S, late_ranks
 from ettr.flight.verdict import Culprit, FlightVerdict, StuckCollective, VerdictKind
-from ettr.flight.waits import Evidence, WaitingCall, sizes_text, waiting_calls
+from ettr.flight.waits import FlightEvidence, WaitingCall, sizes_text, waiting_calls
 
 _MOST_LISTED = 64
 
@@ -43,7 +43,7 @@ def judge(
         raise UsageError(f"--ranks {ranks}: there is a record of rank {at_least - 1}")
     stated = max(filter(None, (ranks, folder.world_size)), default=None)
     world_size = None if stated is None else max(stated, at_least)
-    evidence = Evidence(folder.records, world_size, folder.table.groups())
+    evidence = FlightEvidence(folder.records, world_size, folder.table.groups())
     stuck = _stuck(evidence)
     reasons = _limits(folder, evidence, world_size)
     late = late_ranks(evidence)
@@ -59,7 +59,7 @@ def judge(
         stuck = (*ended.stuck, *stuck)
     elif stuck:
         kind, because = stuck[0].kind, {}
-        if kind is VerdictKind.CANNOT_TELL:
+        if kind is VerdictKind.UNKNOWN:
             reasons = (_overwritten(stuck[0]), *reasons)
     elif late:
         kind, because = VerdictKind.LATE, {late[0].rank: f"started {late[0].longest_s:.1f} s late"}
@@ -92,7 +92,7 @@ def _nodes(folder: FlightFolder, stated: Mapping[int, str] | None) -> Callable[[
     return node_of
 
 
-def _stuck(evidence: Evidence) -> tuple[StuckCollective, ...]:
+def _stuck(evidence: FlightEvidence) -> tuple[StuckCollective, ...]:
     """The first call of each group that waits for somebody; if none does, those that are open."""
     waits = waiting_calls(evidence)
     blocked = [one for one in waits if one.blockers]
@@ -114,7 +114,9 @@ def _of_its_own(stuck: StuckCollective) -> set[int]:
     return {*stuck.missing, *stuck.mismatched, *stuck.without_record}
 
 
-def _judged(one: WaitingCall, edges: Mapping[int, set[int]], evidence: Evidence) -> StuckCollective:
+def _judged(
+    one: WaitingCall, edges: Mapping[int, set[int]], evidence: FlightEvidence
+) -> StuckCollective:
     present, absent, circle = roots(one.blockers - one.mismatched, edges, evidence.is_absent)
     if one.mismatched:
         kind, culprits = VerdictKind.MISMATCH, set(one.mismatched)
@@ -125,7 +127,7 @@ def _judged(one: WaitingCall, edges: Mapping[int, set[int]], evidence: Evidence)
     elif circle:
         kind, culprits = VerdictKind.CIRCULAR, set()
     elif one.overwritten:
-        kind, culprits = VerdictKind.CANNOT_TELL, set()
+        kind, culprits = VerdictKind.UNKNOWN, set()
     elif one.call.lag_s >= LATE_S:
         kind, culprits = VerdictKind.LATE, {one.call.last_rank}
     else:
@@ -195,7 +197,9 @@ def _overwritten(stuck: StuckCollective) -> str:
     )
 
 
-def _limits(folder: FlightFolder, evidence: Evidence, world_size: int | None) -> tuple[str, ...]:
+def _limits(
+    folder: FlightFolder, evidence: FlightEvidence, world_size: int | None
+) -> tuple[str, ...]:
     """What limits the verdict, whatever it is."""
     limits = []
     if world_size is None:

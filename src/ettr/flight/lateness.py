@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ettr.flight.verdict import LateRank
-from ettr.flight.waits import Evidence
+from ettr.flight.waits import FlightEvidence
 
 # clocks of nodes agree to milliseconds; shorter waits are every job's
 LATE_S = 1.0
@@ -42,7 +42,7 @@ class Late:
         return replace(self.found, node=node)
 
 
-def late_ranks(evidence: Evidence) -> list[Late]:
+def late_ranks(evidence: FlightEvidence) -> list[Late]:
     """Ranks that were last by a second or more, those that cost the most time first.
 
     The first call of a group is left out: ranks do not start up together.

@@ -16,7 +16,7 @@ class VerdictKind(StrEnum):
     ALL_INSIDE = "all inside"
     LATE = "late"
     NOTHING_HANGS = "nothing hangs"
-    CANNOT_TELL = "cannot tell"
+    UNKNOWN = "cannot tell"
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ class WaitingCall:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class FlightEvidence:
     """The records and the calls, with what follows from both."""
 
     records: Mapping[int, RankRecord]
@@ -132,7 +132,7 @@ class Evidence:
         return (written_ns - call.first_ns) / 1e9 < least_s
 
 
-def waiting_calls(evidence: Evidence) -> list[WaitingCall]:
+def waiting_calls(evidence: FlightEvidence) -> list[WaitingCall]:
     """Of each group and rank the oldest call that has not ended, in order of sequence numbers."""
     found = []
     for group in evidence.groups:
@@ -152,7 +152,7 @@ def waiting_calls(evidence: Evidence) -> list[WaitingCall]:
 
 
 def _collective(
-    evidence: Evidence,
+    evidence: FlightEvidence,
     group: GroupCalls,
     seq: int,
     call: Call,
@@ -180,7 +180,7 @@ def _collective(
     )
 
 
-def _peers(evidence: Evidence, group: GroupCalls, seq: int, call: Call) -> WaitingCall:
+def _peers(evidence: FlightEvidence, group: GroupCalls, seq: int, call: Call) -> WaitingCall:
     """A send or receive that has not ended waits for its peer, unless that is in it as well."""
     members = sorted(evidence.members(group))
     peers = {

@@ -22,7 +22,7 @@ _HEADLINES = {
     "network, or a device; the records name no rank.",
     VerdictKind.LATE: "No rank is missing. One came late.",
     VerdictKind.NOTHING_HANGS: "Nothing hangs in these records.",
-    VerdictKind.CANNOT_TELL: "Cannot tell.",
+    VerdictKind.UNKNOWN: "These records do not show what holds the job up.",
 }
 
 
