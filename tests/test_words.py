@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 INSTEAD = {
     # "cannot tell" is what a verdict is called
-    r"told|(?<!cannot )tells?|telling|untold": "reports, says, shows, records; distinguished; unknown",
+    r"told|(?<!cannot )tells?|telling|untold": "reports, says, records; distinguished; unknown",
     r"anew": "again, from the start, new",
     r"beside": "next to, compared with, in addition to, along with",
     r"none that": "no ... that",
