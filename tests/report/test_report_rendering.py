@@ -25,6 +25,7 @@ from ettr.metrics.crash_loops import FailureBurst
 from ettr.metrics.goodput import CrashLoop
 from ettr.metrics.logs_read import LogsRead
 from ettr.models.compare import funnel
+from ettr.report.answers import Answer
 from ettr.report.document import plain
 from ettr.report.html import Card, Page, render
 from ettr.report.next_steps import next_steps
@@ -126,7 +127,7 @@ def test_a_table_fits_its_columns_cuts_no_cell_and_says_how_many_rows_it_left_ou
     )
     lines = table_text(table, WIDTH).splitlines()
     assert lines[0] == "Nodes"
-    assert lines[-1] == "... and 1 more row"
+    assert lines[-1] == "... and 1 more row; --json has all"
     assert lines[4].startswith("gpu-ä")
     assert lines[4].endswith(" 1")
     assert "".join(lines[6:-1]).count("x") == 200
@@ -446,6 +447,7 @@ def test_names_that_are_markup_stay_text_in_the_page_and_in_its_figures():
     )
     card = Card(HOSTILE, HOSTILE, HOSTILE)
     page = page_of(
+        answers=(Answer(HOSTILE, HOSTILE, HOSTILE),),
         title=HOSTILE,
         subtitle=HOSTILE,
         cards=(card,),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar, overload
 
 from ettr.api.fleet import Fleet
 from ettr.api.result import Result
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ettr.analysis.fleet_evidence import FleetEvidence
     from ettr.analysis.own_failures import OwnFailures
     from ettr.analysis.projecting import ScaleProjection
+    from ettr.analysis.published import PublishedComparison
     from ettr.plan.outlook import PlanningRate, RunPlan
     from ettr.plan.schemes import JobShape
     from ettr.report.section import Section
@@ -187,20 +188,42 @@ def project(
     return _result(found, "points", projection_section)
 
 
+@overload
 def compare(
     *fleets: Fleet | tuple[str, int, float],
     all_jobs: bool = False,
     confidence: float = CONFIDENCE,
-) -> Result[FleetComparison]:
+    published: Literal[False] = False,
+) -> Result[FleetComparison]: ...
+
+
+@overload
+def compare(
+    *fleets: Fleet | tuple[str, int, float],
+    all_jobs: bool = False,
+    confidence: float = CONFIDENCE,
+    published: Literal[True],
+) -> Result[PublishedComparison]: ...
+
+
+def compare(
+    *fleets: Fleet | tuple[str, int, float],
+    all_jobs: bool = False,
+    confidence: float = CONFIDENCE,
+    published: bool = False,
+) -> Result[FleetComparison] | Result[PublishedComparison]:
     """Which of several fleets fails more often: ratios with exact intervals and tests.
 
     Args:
-        fleets: Two or more, each opened, or a name with its failures and node-days.
+        fleets: Two or more, each opened, or a name with its failures and node-days; exactly one
+            with `published`.
         all_jobs: Count small jobs too, not only large ones.
         confidence: Of the intervals.
+        published: Set one fleet against the rates that others have published.
 
     Raises:
-        UsageError: fewer than two fleets, two of one name, or one without exposure.
+        UsageError: fewer than two fleets, two of one name, or one without exposure; more than one
+            with `published`.
     """
     from ettr.analysis.comparing import compare_fleets
     from ettr.analysis.fleet_evidence import fleet_evidence, typed_evidence
@@ -217,8 +240,23 @@ def compare(
             return fleet_evidence(one.analysis, one.name, above_gpus=above)
         return typed_evidence(*one)
 
+    if published:
+        return _with_published([evidence(one) for one in fleets], confidence)
     found = compare_fleets([evidence(one) for one in fleets], confidence)
     return _result(found, "fleets", compare_section)
+
+
+def _with_published(
+    fleets: Sequence[FleetEvidence], confidence: float
+) -> Result[PublishedComparison]:
+    from ettr.analysis.published import compare_with_published
+    from ettr.report.sections.published import published_section
+
+    if len(fleets) != 1:
+        raise UsageError(
+            f"{len(fleets)} fleets: published=True sets one against others; give exactly one"
+        )
+    return _result(compare_with_published(fleets[0], confidence), "published", published_section)
 
 
 def _result(value: ValueT, main: str, section: Callable[[ValueT], Section]) -> Result[ValueT]:

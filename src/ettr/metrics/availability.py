@@ -334,7 +334,7 @@ def _by_reason(
 
 
 def _worst(found: list[Outage], begun: list[Outage]) -> tuple[NodeOutages, ...]:
-    """Unplanned outages of the nodes with most of them: those that began, and hours of all."""
+    """The nodes longest out of service unplanned: outages that began, and hours of all."""
     count = Counter((outage.cluster, outage.node) for outage in begun)
     hours: dict[tuple[str, str], float] = defaultdict(float)
     for outage in found:
@@ -344,7 +344,7 @@ def _worst(found: list[Outage], begun: list[Outage]) -> tuple[NodeOutages, ...]:
         NodeOutages(cluster, node, count[cluster, node], hours[cluster, node])
         for cluster, node in dict.fromkeys((*hours, *count))
     ]
-    rows.sort(key=lambda row: (-row.outages, -row.node_hours, row.cluster, row.node))
+    rows.sort(key=lambda row: (-row.node_hours, -row.outages, row.cluster, row.node))
     return tuple(rows[:LISTED_NODES])
 
 

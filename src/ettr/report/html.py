@@ -11,11 +11,17 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from ettr.report.answers import Answer
 from ettr.report.characters import cut, harmless
 from ettr.report.jinja import content_policy, environment, own_file, script_json
 from ettr.report.section import Figure, Section, TextTable
 
 LONGEST_CELL = 300
+ROWS_A_PAGE = 25
+"""Of a table that is shown page by page; its script has the same number."""
+ROWS_SHOWN = 1000
+ROWS_PRINTED = 40
+"""Most rows of one table on paper."""
 _TEXT_KEYS = frozenset({"text", "hovertext", "name", "x", "y", "labels", "title", "ticktext"})
 
 
@@ -55,6 +61,7 @@ class Page:
     sections: tuple[Section, ...]
     footer: str
     selection: str = ""
+    answers: tuple[Answer, ...] = ()
 
 
 def render(page: Page) -> str:
@@ -75,6 +82,9 @@ def render(page: Page) -> str:
             scripts=scripts,
             tables=script_json([_table(table) for table in paged]),
             tables_script=tables_script,
+            rows_a_page=ROWS_A_PAGE,
+            rows_shown=ROWS_SHOWN,
+            rows_printed=ROWS_PRINTED,
         )
     )
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, TypeAlias, Union, get_args, get_origin
 
+from ettr.report.answers import Answer
 from ettr.report.document import REPORT_FORMAT, REPORT_VERSION
 from ettr.report.rows import field_types
 from ettr.tables import FAILURES
@@ -44,6 +45,7 @@ def report_schema() -> Schema:
         "version": {"const": REPORT_VERSION},
         "ettr": {"type": "string"},
         "clusters": {"type": "array", "items": {"type": "string"}},
+        "summary": {"type": "array", "items": made.of(Answer)},
         "next_steps": {"type": "array", "items": {"type": "string"}},
     }
     return {

@@ -8,6 +8,7 @@ from ettr.analysis import Analysis
 from ettr.estimates import Interval
 from ettr.metrics.availability import Availability
 from ettr.metrics.mttf import MttfBySize
+from ettr.report.answers import NOT_MEASURED, five_lines, largest_size
 from ettr.report.cautions import cautions, lower_bound, short_logs
 from ettr.report.document import REPORT_FORMAT, REPORT_VERSION, plain
 from ettr.report.html import Card, Page
@@ -29,8 +30,6 @@ from ettr.version import __version__
 from ettr.words import counted
 
 # called as each part begins, with its name and how many are done
-NOT_MEASURED = "not measured"
-
 Progress = Callable[[str, int], None]
 
 _WITHOUT_JOBS = ("nodes", "incidents", "runs", "mttf", "projection", "quality")
@@ -61,6 +60,7 @@ def _without_jobs(analysis: Analysis) -> tuple[str, ...]:
 def page(analysis: Analysis, on_part: Progress | None = None) -> Page:
     """The whole report before it is rendered."""
     rendered = tuple(sections(analysis, on_part))
+    steps = next_steps(analysis)
     period = analysis.period
     return Page(
         title=f"Reliability of {', '.join(analysis.clusters) or 'a fleet'}",
@@ -71,7 +71,8 @@ def page(analysis: Analysis, on_part: Progress | None = None) -> Page:
         selection=_selected(analysis),
         caution=cautions(analysis),
         cards=cards(analysis),
-        next_steps=next_steps(analysis),
+        next_steps=steps,
+        answers=five_lines(analysis, steps),
         sections=rendered,
         footer=(
             f"ettr {__version__}. Intervals are at {percent(analysis.assumptions.confidence, 2)} "
@@ -194,12 +195,9 @@ def _mttf_card(mttf: MttfBySize, uncounted: bool) -> Card:
 
     `uncounted`: whether failures go uncounted, so that it can only be too long.
     """
-    ran = [one for one in mttf.classes if one.job_hours > 0]
-    if not ran:
-        return Card("Mean time to failure of a job", NOT_MEASURED, "no job ran")
-    largest = max(
-        ran, key=lambda one: one.size.size_to or 0
-    )  # where a size is not known it has none
+    largest = largest_size(mttf.classes)
+    if largest is None:
+        return Card("Mean time to failure of a job", NOT_MEASURED, "no job of known size ran")
     return Card(
         f"Mean time to failure of a job of {largest.size.label} "
         f"{mttf.size_unit.replace('gpus', 'GPUs')}",
@@ -247,5 +245,7 @@ def document(analysis: Analysis, on_part: Progress | None = None) -> dict[str, o
         if on_part:
             on_part(name, n_done)
         made[name] = part_document(name, analysis)
-    made["next_steps"] = list(next_steps(analysis))
+    steps = next_steps(analysis)
+    made["summary"] = [plain(one) for one in five_lines(analysis, steps)]
+    made["next_steps"] = list(steps)
     return made

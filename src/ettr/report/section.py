@@ -17,6 +17,7 @@ class TextTable:
     """Rows of text; columns that `numeric` names by place are set flush right.
 
     A table with a `slug` may be long: the page shows a part of it at a time, sorted and filtered.
+    `lists_all` is the command that prints all of its rows, for paper, which gets the first ones.
     """
 
     title: str
@@ -25,6 +26,7 @@ class TextTable:
     numeric: frozenset[int] = frozenset()
     shown_rows: int = 50
     slug: str = ""
+    lists_all: str = ""
     gpu_hours: tuple[GpuHours, ...] = ()
 
 

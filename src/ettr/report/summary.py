@@ -14,6 +14,10 @@ def summary_text(page: Page) -> str:
         lines += [wrapped(page.selection), ""]
     if page.caution:
         lines += [wrapped(page.caution), ""]
+    for one in page.answers:
+        detail = f" ({one.detail})" if one.detail else ""
+        lines.append(wrapped(f"{one.question}: {one.answer}{detail}", "  "))
+    lines += [""] if page.answers else []
     lines += [
         wrapped(f"{card.label:<{width}}  {card.value}  ({card.detail})", " " * (width + 2))
         for card in page.cards

@@ -62,8 +62,13 @@ def table_text(table: TextTable, width: int | None = None) -> str:
     lines.insert(max(map(len, grid[0])), _GAP.join("-" * one for one in widths))
     if len(table.rows) > len(shown):
         left = len(table.rows) - len(shown)
-        lines.append(f"... and {left:,} more row{'' if left == 1 else 's'}")
+        lines.append(f"... and {left:,} more row{'' if left == 1 else 's'}; {_where_all(table)}")
     return "\n".join([table.title, "", *lines] if table.title else lines)
+
+
+def _where_all(table: TextTable) -> str:
+    """How to see the rows that a terminal is spared."""
+    return f"`{table.lists_all}` lists all" if table.lists_all else "--json has all"
 
 
 def _fitted(natural: Sequence[int], numeric: frozenset[int], width: int | None) -> list[int]:

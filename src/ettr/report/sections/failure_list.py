@@ -52,6 +52,7 @@ def failure_table(found: FailureList) -> TextTable:
             (7, tuple(one.preempted_gpu_hours for one in found.failures)),
         ),
         slug="failures",
+        lists_all="ettr failures STORE --list",
     )
 
 

@@ -75,7 +75,10 @@ def _nodes_table(records: NodeRecords, title: str = "All nodes") -> TextTable:
         *("outages", "hours out", "reasons", "XIDs", "last repair", "now"),
     )
     rows = tuple(_node_row(one) for one in records.nodes)
-    return TextTable(title, headers, rows, frozenset({2, 3, 4, 5, 6, 7, 8}), _SHOWN)
+    numeric = frozenset({2, 3, 4, 5, 6, 7, 8})
+    return TextTable(
+        title, headers, rows, numeric, _SHOWN, slug="nodes", lists_all="ettr node STORE --csv"
+    )
 
 
 def _node_row(one: NodeRecord) -> tuple[str, ...]:

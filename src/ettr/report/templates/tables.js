@@ -5,7 +5,8 @@
   const all = JSON.parse(document.getElementById("tables").textContent);
 
   function value(text) {
-    const number = Number(text.replace(/,/g, ""));
+    // a bound such as "< 1e-6" sorts as the number that it names
+    const number = Number(text.replace(/,/g, "").replace(/^[<>≤≥] /, ""));
     return text === "" || Number.isNaN(number) ? null : number;
   }
 

@@ -1,0 +1,171 @@
+"""Five lines for whoever pays: cost, trend, MTTF at the largest size, worst nodes, what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from ettr.analysis import Analysis
+from ettr.analysis.previous import USUAL_DAYS, PeriodFigures, PeriodTrend
+from ettr.metrics.mttf import SizeMttf
+from ettr.metrics.node_records import NodeRecord
+from ettr.report.cautions import lower_bound
+from ettr.report.money import money
+from ettr.report.numbers import (
+    between,
+    duration,
+    hours_between,
+    moment,
+    number,
+    p_value,
+    percent,
+)
+from ettr.units import SECONDS_PER_DAY
+from ettr.words import counted
+
+NOT_MEASURED = "not measured"
+UNLIKELY = 0.01
+"""Below this chance a node has more failures than chance explains."""
+_NAMED = 3
+_NO_JOBS = "the logs hold no job accounting"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One line: the question, the answer, and what it rests on."""
+
+    question: str
+    answer: str
+    detail: str = ""
+
+
+def five_lines(analysis: Analysis, steps: Sequence[str]) -> tuple[Answer, ...]:
+    """What a manager asks first, each with its denominator.
+
+    Args:
+        analysis: Of the store.
+        steps: What to do next, the first thing first.
+    """
+    return (
+        _cost(analysis),
+        _trend(analysis),
+        _mttf(analysis),
+        _worst_nodes(analysis),
+        Answer("What to do first", steps[0] if steps else "Nothing stands out."),
+    )
+
+
+def _cost(analysis: Analysis) -> Answer:
+    trend = analysis.previous
+    if trend is None:
+        return Answer("Lost to failures", NOT_MEASURED, _NO_JOBS)
+    this = trend.this
+    question = f"Lost to failures, {_period_words(analysis, this)}"
+    if this.lost_gpu_hours is None or this.ran_gpu_hours is None:
+        return Answer(question, NOT_MEASURED, "no job names its GPUs: say --gpus-per-node")
+    answer = f"{between(this.lost_gpu_hours)} GPU-hours"
+    if analysis.price is not None:
+        answer += f", {money(analysis.price, this.lost_gpu_hours.estimate, 3)}"
+    bound = "; a lower bound, see the failures" if lower_bound(analysis) else ""
+    return Answer(
+        question,
+        answer,
+        f"{percent(this.lost_share)} of {number(this.ran_gpu_hours, 5)} that ran, in "
+        f"{counted(this.failures, 'failure')} from {_date(this.start)} to {_date(this.end)} UTC"
+        f"{bound}; the interval is of what such a period loses on average, at most "
+        f"{number(analysis.assumptions.lost_cap_min)} min of work a failure",
+    )
+
+
+def _date(time: datetime) -> str:
+    return moment(time).removesuffix(" 00:00:00")
+
+
+def _period_words(analysis: Analysis, this: PeriodFigures) -> str:
+    if analysis.selection.has_period:
+        return "selected period"
+    days = (this.end - this.start).total_seconds() / SECONDS_PER_DAY
+    if days < USUAL_DAYS:
+        return f"all {duration(SECONDS_PER_DAY * days)} of the logs"
+    return f"last {number(days)} days"
+
+
+def _trend(analysis: Analysis) -> Answer:
+    trend, question = analysis.previous, "Is it getting better?"
+    if trend is None:
+        return Answer(question, NOT_MEASURED, _NO_JOBS)
+    if trend.direction is None or trend.before is None:
+        within = analysis.clustering.direction
+        return Answer(
+            question,
+            f"{'no data before' if trend.before is None else 'nothing to compare'}",
+            f"{trend.meaning} Within the logs: {within.meaning}",
+        )
+    return Answer(question, trend.direction.value, f"{trend.meaning} {_both(trend)}")
+
+
+def _both(trend: PeriodTrend) -> str:
+    """Rates and shares of the period and of the one before."""
+    words = [
+        f"{between(one.per_1000_node_days)} failures per 1,000 node-days ({one.failures:,} in "
+        f"{number(one.node_days, 5)})"
+        + ("" if one.lost_share is None else f" and {percent(one.lost_share)} of GPU-hours lost")
+        for one in (trend.this, trend.before)
+        if one is not None
+    ]
+    return f"Now {words[0]}; before {words[-1]}."
+
+
+def largest_size(classes: Sequence[SizeMttf]) -> SizeMttf | None:
+    """The class of the largest jobs of known size that ran; None where none did."""
+    ran = [one for one in classes if one.job_hours > 0 and one.size.size_from is not None]
+    return ran[-1] if ran else None
+
+
+def _mttf(analysis: Analysis) -> Answer:
+    mttf = analysis.mttf
+    largest = largest_size(mttf.classes)
+    if largest is None:
+        return Answer("MTTF at the largest size run", NOT_MEASURED, "no job of known size ran")
+    unit = mttf.size_unit.replace("gpus", "GPUs")
+    seen = (
+        f"{counted(largest.failures, 'failure')} in {number(largest.job_hours, 4)} job-hours at "
+        "that size"
+    )
+    if largest.failures:
+        seen += f", {hours_between(largest.scheduler_mttf_h)} between them"
+    rate = mttf.rate_used
+    return Answer(
+        f"MTTF at the largest size run, {largest.size.label} {unit}",
+        hours_between(largest.projected_mttf_h)
+        if rate.node_days > 0
+        else hours_between(largest.scheduler_mttf_h),
+        f"from {between(rate.per_1000_node_days)} failures per 1,000 node-days; {seen}",
+    )
+
+
+def _worst_nodes(analysis: Analysis) -> Answer:
+    records, question = analysis.node_records, f"The {_NAMED} worst nodes"
+    if records.blamed_failures is None:
+        return Answer(question, NOT_MEASURED, _NO_JOBS)
+    compared = [one for one in records.nodes if one.chance is not None and one.failures]
+    worst = compared[:_NAMED]
+    ran = sum(one.chance is not None for one in records.nodes)
+    total = f"{counted(records.blamed_failures, 'failure')} blamed on {counted(ran, 'node')}"
+    if not worst:
+        return Answer(question, "none", f"no failure is blamed on a node; {counted(ran, 'node')}")
+    unlikely = [one for one in worst if one.chance is not None and one.chance < UNLIKELY]
+    rows = "; ".join(_node(one) for one in unlikely or worst)
+    if not unlikely:
+        return Answer(question, "none stands out", f"chance explains the most: {rows}; of {total}")
+    more = "" if len(unlikely) == _NAMED else "; the others are within chance"
+    return Answer(question, ", ".join(one.node for one in unlikely), f"{rows}; of {total}{more}")
+
+
+def _node(one: NodeRecord) -> str:
+    chance = "" if one.chance is None else f", chance {p_value(one.chance)}"
+    return (
+        f"{one.node}: {counted(one.failures or 0, 'failure')} where "
+        f"{number(one.expected_failures)} are expected{chance}"
+    )
