@@ -197,6 +197,26 @@ def test_a_card_parts_its_value_from_the_interval():
     assert Card("rate", "7", "").interval == ""
 
 
+def test_paper_gets_the_first_rows_of_a_long_table_and_the_command_that_lists_all():
+    rows = tuple((str(n),) for n in range(60))
+    tables = (
+        TextTable("short", ("n",), rows[:40]),
+        TextTable("long", ("n",), rows, lists_all="ettr node STORE --csv"),
+    )
+    html = render(page_of(sections=(Section("s", "S", "L", tables=tables),)))
+    assert html.count('class="unprinted"') == 20
+    assert html.count("Printed:") == 1
+    assert "Printed: 40 of 60 rows. <code>ettr node STORE --csv</code> lists all" in html
+
+
+def test_the_page_begins_with_its_answers():
+    answers = (Answer("Lost to failures", "12 [3, 20] GPU-hours", "of 400 that ran"),)
+    html = render(page_of(answers=answers))
+    assert html.index("12 [3, 20] GPU-hours") < html.index("<nav")
+    assert "of 400 that ran" in html
+    assert 'class="answers"' not in render(page_of())
+
+
 def test_only_the_pages_own_scripts_and_styles_are_allowed_to_count():
     figure = Figure("f", "F", "It shows f.", ({"type": "bar", "x": ["a"], "y": [1]},))
     html = render(page_of(sections=(Section("s", "S", "L", figures=(figure,)),)))

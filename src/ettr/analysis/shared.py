@@ -37,7 +37,6 @@ from ettr.metrics.selected import (
 )
 from ettr.metrics.sizes import SizeUnit, main_size_unit
 from ettr.metrics.totals import Totals, totals
-from ettr.plan.cost import Price
 from ettr.selection import Selection
 from ettr.store import Store
 from ettr.tables.materialize import materialize
@@ -45,6 +44,7 @@ from ettr.taxonomy import Taxonomy, load_taxonomy
 
 if TYPE_CHECKING:
     from ettr.analysis.clustering import FailureClustering
+    from ettr.plan.cost import Price
 
 
 _OF_ALL_LOGS = (

@@ -102,7 +102,9 @@ def _trend(analysis: Analysis) -> Answer:
             f"{'no data before' if trend.before is None else 'nothing to compare'}",
             f"{trend.meaning} Within the logs: {within.meaning}",
         )
-    return Answer(question, trend.direction.value, f"{trend.meaning} {_both(trend)}")
+    (pair,) = trend.comparison.pairs if trend.comparison else (None,)
+    tested = trend.meaning if pair is None else pair.ratio.meaning
+    return Answer(question, trend.direction.value, f"{tested} {_both(trend)}")
 
 
 def _both(trend: PeriodTrend) -> str:

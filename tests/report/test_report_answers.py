@@ -1,0 +1,59 @@
+"""The five lines at the head of a report, on a site whose losses are counted by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.program import EVENTS, KERNEL, SACCT, ettr
+
+LINES = (
+    "Lost to failures, all 2.17 d of the logs",
+    "Is it getting better?",
+    "MTTF at the largest size run, 9-16 GPUs",
+    "The 3 worst nodes",
+    "What to do first",
+)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("answers")
+    files = []
+    for name, text in (("sacct.psv", SACCT), ("kernel.log", KERNEL), ("events.psv", EVENTS)):
+        files.append(folder / name)
+        files[-1].write_text(text)
+    done = ettr("ingest", folder / "store", *files, "--timezone", "UTC")
+    assert done.code == 0, done.err
+    return folder / "store"
+
+
+def test_each_line_has_its_denominator_and_what_is_not_known_is_not_a_number(store: Path):
+    done = ettr("report", store, "--json", "--gpu-hour-price", "2USD")
+    document: dict[str, Any] = done.json
+    lines = {one["question"]: one for one in document["summary"]}
+    assert tuple(lines) == LINES
+    # job 2 held 8 GPUs and lost half an hour of them; 584 GPU-hours ran
+    cost = lines[LINES[0]]
+    assert cost["answer"].startswith("4 [")
+    assert cost["answer"].endswith("GPU-hours, 8 USD")
+    assert "of 584 that ran, in 1 failure from 2026-03-01 to " in cost["detail"]
+    trend = lines[LINES[1]]
+    assert trend["answer"] == "no data before"
+    assert "No data before 2026-03-01" in trend["detail"]
+    # no failure at that size: the time comes from the rate per node-day, and says so
+    assert "0 failures in 24 job-hours at that size" in lines[LINES[2]]["detail"]
+    assert lines[LINES[3]]["answer"] == "none stands out"
+    assert "n1: 1 failure where" in lines[LINES[3]]["detail"]
+    assert lines[LINES[4]]["answer"] == document["next_steps"][0]
+
+
+def test_without_jobs_every_line_says_not_measured(tmp_path: Path):
+    (tmp_path / "kernel.log").write_text(KERNEL)
+    done = ettr("report", tmp_path / "kernel.log", "--json", "--cluster", "c")
+    assert done.code == 0, done.err
+    answers = [one["answer"] for one in done.json["summary"]]
+    assert answers[:4] == ["not measured"] * 4
+    assert done.json["previous"] is None
