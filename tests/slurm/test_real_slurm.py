@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,15 @@ def day(tmp_path_factory: pytest.TempPathFactory) -> tuple[Story, Path]:
         with slurm_cluster(Path(folder)) as cluster:
             story = play(cluster)
             capture(cluster, story, logs)
+            since = f"{datetime.now(UTC) - timedelta(days=1):%Y-%m-%d}"
+            program = str(Path(sys.executable).with_name("ettr"))
+            cluster.command(program, "collect", str(collected(logs)), "--since", since, "--run")
     return story, logs
+
+
+def collected(logs: Path) -> Path:
+    """What `ettr collect` wrote of the same day."""
+    return logs.with_name("collected")
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +64,22 @@ def store(day: tuple[Story, Path], tmp_path_factory: pytest.TempPathFactory) -> 
 def report(store: Path) -> dict[str, Any]:
     document: dict[str, Any] = json.loads(ettr("report", str(store), "--json"))
     return document
+
+
+def test_collect_writes_the_same_attempts_and_outages(
+    day: tuple[Story, Path], store: Path, tmp_path: Path
+) -> None:
+    files = sorted(collected(day[1]).iterdir())
+    assert [path.name.split("-")[0] for path in files] == ["events", "nodes", "sacct"]
+    ettr("ingest", str(tmp_path / "site"), *map(str, files), "--timezone", "UTC")
+    tables = {"attempts": ["attempt_id", "state"], "node_states": ["node", "state", "start"]}
+    with open_store(store) as by_hand, open_store(tmp_path / "site") as by_command:
+        for table, columns in tables.items():
+            wanted, found = (
+                sorted(map(str, one.table(table).select(*columns).to_pyarrow().to_pylist()))
+                for one in (by_hand, by_command)
+            )
+            assert found == wanted
 
 
 def job(store: Path, job_id: str) -> dict[str, Any]:

@@ -29,6 +29,7 @@ _WrongUse = cast("type[click.ClickException]", typer.BadParameter.__mro__[2])
 COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("From logs to answers", "report", "report"),
     ("From logs to answers", "ingest", "ingest"),
+    ("From logs to answers", "collect", "collect"),
     ("From logs to answers", "explain", "explain"),
     ("From logs to answers", "export", "export"),
     ("From logs to answers", "sources", "sources"),

@@ -1,0 +1,129 @@
+"""The commands that write a site's logs of a period, as lists of words."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from ettr.errors import UsageError
+
+# times in UTC and in the one form that is read, whatever the site's shells set
+ENVIRONMENT = {"TZ": "UTC", "SLURM_TIME_FORMAT": "standard"}
+# a longer period is asked for in pieces, as one answer of slurmdbd is held in memory
+LONGEST_PIECE = timedelta(days=31)
+
+_CLUSTER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,63}")
+_EVENT_FORMAT = "Format=Cluster,NodeName,TimeStart,TimeEnd,State,Reason,User"
+
+
+@dataclass(frozen=True, slots=True)
+class CollectCommand:
+    """A command whose output is a log.
+
+    Attributes:
+        words: the program and its arguments.
+        file_name: where its output goes, below the folder.
+        is_needed: whether a site without it has no complete logs; else its failure is a note.
+        holds: words that an answer of use has; empty: any answer.
+    """
+
+    words: tuple[str, ...]
+    file_name: str
+    is_needed: bool = True
+    holds: str = ""
+
+    def shell_line(self, folder: Path) -> str:
+        """The command as a line of a shell script, each word quoted.
+
+        The file has another name until it is whole.
+        """
+        settings = " ".join(f"{name}={value}" for name, value in ENVIRONMENT.items())
+        draft, target = (
+            shlex.quote(str(folder / name)) for name in (f".{self.file_name}.part", self.file_name)
+        )
+        return f"{settings} {shlex.join(self.words)} > {draft} && mv {draft} {target}"
+
+
+def collect_commands(
+    since: datetime, until: datetime, cluster: str | None = None
+) -> tuple[CollectCommand, ...]:
+    """What to run, in this order; accounting last, since its end says where the next time begins.
+
+    Args:
+        since: start of the period, with a zone.
+        until: its end.
+        cluster: the cluster asked for; None: that of the machine on which the commands run.
+
+    Raises:
+        UsageError: the period holds no time, or the cluster's name is none.
+    """
+    if since >= until:
+        raise UsageError(
+            f"the period from {_time(since)} until {_time(until)} holds no time; give a --since "
+            "before --until"
+        )
+    if cluster is not None and not _CLUSTER.fullmatch(cluster):
+        raise UsageError(
+            f"--cluster {cluster[:80]!r}: give the name of a cluster as sacctmgr shows it, of "
+            "letters, digits, dots, dashes and underscores"
+        )
+    of_cluster = () if cluster is None else ("-M", cluster)
+    of_events = () if cluster is None else (f"Clusters={cluster}",)
+    name = "" if cluster is None else f"{cluster}-"
+    period = f"{name}{_stamp(since)}-{_stamp(until)}"
+    events = ("sacctmgr", "-P", "show", "event", *of_events, f"Start={_time(since)}")
+    return (
+        CollectCommand((*events, f"End={_time(until)}", _EVENT_FORMAT), f"events-{period}.psv"),
+        CollectCommand(
+            ("scontrol", *of_cluster, "show", "node"), f"nodes-{name}{_stamp(until)}.txt"
+        ),
+        CollectCommand(
+            ("scontrol", *of_cluster, "show", "topology"),
+            f"topology-{name}{_stamp(until)}.txt",
+            is_needed=False,
+            holds="SwitchName=",
+        ),
+        *(
+            CollectCommand(
+                ("sacct", *of_cluster, "-a", "-D", "-P", *_span(begin, end), "-o", "ALL"),
+                f"sacct-{name}{_stamp(begin)}-{_stamp(end)}.psv",
+            )
+            for begin, end in _pieces(since, until)
+        ),
+    )
+
+
+def by_hand(since: datetime) -> tuple[tuple[str, str], ...]:
+    """What no command on this machine writes: what it is, and how to get it."""
+    return (
+        (
+            "kernel log of each node",
+            f"journalctl -k -o json --no-pager --since '{since:%Y-%m-%d %H:%M:%S} UTC' > NODE.json",
+        ),
+        (
+            "log of slurmctld, whose path this prints; its stamps are in the controller's zone",
+            "scontrol show config | grep SlurmctldLogFile",
+        ),
+    )
+
+
+def _pieces(since: datetime, until: datetime) -> list[tuple[datetime, datetime]]:
+    begins = [since]
+    while begins[-1] + LONGEST_PIECE < until:
+        begins.append(begins[-1] + LONGEST_PIECE)
+    return list(zip(begins, [*begins[1:], until], strict=True))
+
+
+def _span(begin: datetime, end: datetime) -> tuple[str, ...]:
+    return "-S", _time(begin), "-E", _time(end)
+
+
+def _time(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%dT%H:%M:%S}"
+
+
+def _stamp(moment: datetime) -> str:
+    return f"{moment:%Y%m%dT%H%M%SZ}"
