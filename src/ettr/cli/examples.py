@@ -14,6 +14,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "ettr explain site 17 --window 300,120",
         "ettr explain --flight records/ --nodes 'node[1-4]'",
     ),
+    "collect": ("ettr collect logs --since 2026-03-01", "ettr collect logs --store site"),
     "export": (
         "ettr export site --to site-tables.duckdb",
         "ettr export site --table failures --to failures.csv",
