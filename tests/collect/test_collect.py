@@ -150,6 +150,23 @@ def test_a_site_without_a_topology_has_the_other_logs(
     assert names == ["events", "nodes", "sacct"]
 
 
+@pytest.mark.parametrize("how", ["run", "print"])
+def test_a_period_without_a_record_leaves_no_file_that_cannot_be_read(
+    tmp_path: Path, site: Callable[..., list[list[str]]], how: str
+):
+    header = EVENTS.splitlines()[0] + "\n"
+    site(sacctmgr=header)
+    done = ettr("collect", tmp_path / "logs", *MARCH, *(["--run"] if how == "run" else []))
+    assert done.code == 0
+    if how == "print":
+        subprocess.run(["/bin/sh"], input=done.out, text=True, check=True)
+    else:
+        assert "sacctmgr: no record" in done.err
+    files = sorted((tmp_path / "logs").glob("*"))
+    assert [path.name.split("-")[0] for path in files] == ["nodes", "sacct", "topology"]
+    assert ettr("ingest", tmp_path / "store", *files, "--timezone", "UTC").code == 0
+
+
 def test_a_command_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     done = ettr("collect", tmp_path / "logs", *MARCH, "--run")

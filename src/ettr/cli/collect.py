@@ -119,8 +119,7 @@ def _say_script(
     say("umask 077")
     say(f"mkdir -p -- {shlex.quote(str(folder))} || exit 1")
     for command in commands:
-        end = "|| exit 1" if command.is_needed else "|| true"
-        say(f"{command.shell_line(folder)} {end}")
+        say("\n".join(command.shell_lines(folder)))
     for what, how in by_hand(period.since):
         say(f"# {what}:\n#   {how}")
     say(f"# then: {_ingest(folder, store)}")

@@ -28,23 +28,35 @@ class CollectCommand:
         file_name: where its output goes, below the folder.
         is_needed: whether a site without it has no complete logs; else its failure is a note.
         holds: words that an answer of use has; empty: any answer.
+        has_header: whether the first line names columns, so that an answer of one line is of no
+            record.
     """
 
     words: tuple[str, ...]
     file_name: str
     is_needed: bool = True
     holds: str = ""
+    has_header: bool = False
 
-    def shell_line(self, folder: Path) -> str:
-        """The command as a line of a shell script, each word quoted.
+    def shell_lines(self, folder: Path) -> list[str]:
+        """The command as lines of a shell script, each word quoted.
 
-        The file has another name until it is whole.
+        The file has another name until it is whole, and is left out where it is of no use.
         """
         settings = " ".join(f"{name}={value}" for name, value in ENVIRONMENT.items())
         draft, target = (
             shlex.quote(str(folder / name)) for name in (f".{self.file_name}.part", self.file_name)
         )
-        return f"{settings} {shlex.join(self.words)} > {draft} && mv {draft} {target}"
+        failed = "exit 1" if self.is_needed else "true"
+        is_of_use = f"[ -s {draft} ]"
+        if self.holds:
+            is_of_use = f"grep -q {shlex.quote(self.holds)} {draft}"
+        elif self.has_header:
+            is_of_use = f'[ "$(wc -l < {draft})" -gt 1 ]'
+        return [
+            f"{settings} {shlex.join(self.words)} > {draft} || {failed}",
+            f"if {is_of_use}; then mv {draft} {target}; else rm {draft}; fi",
+        ]
 
 
 def collect_commands(
@@ -58,7 +70,7 @@ def collect_commands(
         cluster: the cluster asked for; None: that of the machine on which the commands run.
 
     Raises:
-        UsageError: the period holds no time, or the cluster's name is none.
+        UsageError: the period holds no time, or no cluster can have the name.
     """
     if since >= until:
         raise UsageError(
@@ -76,7 +88,11 @@ def collect_commands(
     period = f"{name}{_stamp(since)}-{_stamp(until)}"
     events = ("sacctmgr", "-P", "show", "event", *of_events, f"Start={_time(since)}")
     return (
-        CollectCommand((*events, f"End={_time(until)}", _EVENT_FORMAT), f"events-{period}.psv"),
+        CollectCommand(
+            (*events, f"End={_time(until)}", _EVENT_FORMAT),
+            f"events-{period}.psv",
+            has_header=True,
+        ),
         CollectCommand(
             ("scontrol", *of_cluster, "show", "node"), f"nodes-{name}{_stamp(until)}.txt"
         ),
@@ -90,6 +106,7 @@ def collect_commands(
             CollectCommand(
                 ("sacct", *of_cluster, "-a", "-D", "-P", *_span(begin, end), "-o", "ALL"),
                 f"sacct-{name}{_stamp(begin)}-{_stamp(end)}.psv",
+                has_header=True,
             )
             for begin, end in _pieces(since, until)
         ),

@@ -27,12 +27,16 @@ class CollectError(EttrError):
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """The outcome of one command: its file and the file's size, or why there is none."""
+    """The outcome of one command: its file's size, or why there is no file.
+
+    `is_empty` says that the command succeeded, and that the period holds no record.
+    """
 
     command: CollectCommand
     path: Path
     size_bytes: int | None = None
     failure: str = ""
+    is_empty: bool = False
 
 
 def collect(
@@ -65,6 +69,8 @@ def collect(
             )
         if one.failure:
             complain(f"{one.failure}; left out")
+        elif one.is_empty:
+            complain(f"{command.words[0]}: no record from then; {command.file_name} is left out")
         done.append(one)
     return done
 
@@ -82,13 +88,13 @@ def _run(command: CollectCommand, folder: Path, environment: Mapping[str, str]) 
                 check=False,
             )
             size_bytes = os.fstat(file.fileno()).st_size
-            said = process.stderr.decode("utf-8", "replace").strip()[:_LONGEST_MESSAGE]
+            message = process.stderr.decode("utf-8", "replace").strip()[:_LONGEST_MESSAGE]
             if process.returncode:
                 raise CollectError(
-                    f"{program}: ended with status {process.returncode}{said and f': {said}'}"
+                    f"{program}: ended with status {process.returncode}{message and f': {message}'}"
                 )
             if not size_bytes:
-                raise CollectError(f"{program}: printed nothing{said and f', but: {said}'}")
+                raise CollectError(f"{program}: printed nothing{message and f', but: {message}'}")
     except FileNotFoundError as error:
         if error.filename != program:
             raise
@@ -100,7 +106,15 @@ def _run(command: CollectCommand, folder: Path, environment: Mapping[str, str]) 
         return Collected(
             command, path, failure=f"{program}: what it printed has no {command.holds} in it"
         )
+    if command.has_header and not _has_second_line(path):
+        path.unlink()
+        return Collected(command, path, is_empty=True)
     return Collected(command, path, size_bytes)
+
+
+def _has_second_line(path: Path) -> bool:
+    with path.open("rb") as file:
+        return bool(file.readline() and file.readline().strip())
 
 
 def _holds(path: Path, words: bytes) -> bool:
