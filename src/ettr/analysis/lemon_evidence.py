@@ -48,7 +48,7 @@ class FailedJob:
         confidence: How sure the cause is.
         names: The node that the failure names; None where it names none.
         weight: What it counts for against this node: 1, less within a burst over several nodes; 0
-            where it names another node, None where it names none and is divided by the model.
+            where it names another node or ended before a repair, None where it names none and is divided by the model.
         other_nodes: Other nodes of the attempt; None where no log names its nodes.
         other_nodes_with_errors: Those of them with an error in the window around its end.
         file: The accounting's file, and
@@ -282,7 +282,7 @@ def _failed_jobs(
                 names=row["node"],
                 weight=None
                 if row["node"] is None
-                else weights.get(attempt_id, 1.0)
+                else weights.get(attempt_id, 1.0 if candidate is None else 0.0)
                 if row["node"] == name
                 else 0.0,
                 other_nodes=len(others[attempt_id]),
@@ -365,14 +365,17 @@ def _onset(
     mine = exposed.filter((exposed["cluster"] == one.cluster) & (exposed["node"] == one.node))
     rows = mine.filter(mine["elapsed_s"] > 0).select("start", "elapsed_s").to_pyarrow().to_pylist()
     times_s, days = _exposure_by_time(rows)
+    # what a node did before a repair is no part of its record
+    before = max(0.0, float(days[-1]) - one.exposure_node_days)
     since = onset(
-        np.interp([job.end_s for job in one.jobs], times_s, days),
+        np.interp([job.end_s for job in one.jobs], times_s, days) - before,
         np.array([job.weight for job in one.jobs]),
-        float(days[-1]),
+        one.exposure_node_days,
         group.bulk_per_1000_node_days / PER_NODE_DAYS,
         analysis.assumptions.confidence,
     )
-    moments = np.interp([since.low_days, since.median_days, since.high_days], days, times_s)
+    since_days = np.array([since.low_days, since.median_days, since.high_days])
+    moments = np.interp(before + since_days, days, times_s)
     return NodeOnset(since.from_start, *(to_datetime(float(one)) for one in moments))
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ettr.analysis.lemon_signals import fleet_signals
 from ettr.lemons.candidates import LemonReport, lemon_report
-from ettr.lemons.fleet import NodeName, strata, unplaced_failures
-from ettr.metrics.instants import to_seconds
+from ettr.lemons.fleet import strata, unplaced_failures
+from ettr.lemons.signals import NodeName
 
 if TYPE_CHECKING:
     from ettr.analysis.shared import SharedStages
@@ -22,18 +23,8 @@ def lemons_of(
         false_discovery: largest expected share of ordinary nodes among the claimed.
         asked: a node to list whatever its rank is.
     """
-    tables = stages.tables
-    first_s, last_s = to_seconds(stages.period.start), to_seconds(stages.period.end)
-    down: dict[tuple[str, str], list[float]] = {}
-    for one in stages.outages_in(stages.period):
-        if not one.is_planned and first_s <= one.start_s < last_s:
-            down.setdefault((one.cluster, one.node), []).append(one.start_s)
-    fleet = strata(
-        stages.exposure.by_node,
-        stages.failures,
-        tables["allocations"],
-        tables["nodes"],
-        down if stages.logs_read.node_states else None,
-    )
-    unplaced = unplaced_failures(stages.exposure.by_node, stages.failures, tables["allocations"])
-    return lemon_report(fleet, unplaced, false_discovery, asked=asked)
+    tables, signals = stages.tables, fleet_signals(stages)
+    exposed = stages.exposure.by_node
+    fleet = strata(exposed, stages.failures, tables["allocations"], tables["nodes"], signals)
+    unplaced = unplaced_failures(exposed, stages.failures, tables["allocations"])
+    return lemon_report(fleet, unplaced, false_discovery, asked=asked, signals=signals.by_node)

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
 from ettr.defaults import FALSE_DISCOVERY
 from ettr.lemons.claims import claimed, time_to_decide
-from ettr.lemons.fleet import (
-    IDLE_OUTAGES,
-    BlamedFailure,
-    NodeName,
-    Stratum,
-    UnplacedFailures,
-)
-from ettr.lemons.model import MIN_RATIO, LemonFit, fit_lemons
+from ettr.lemons.fleet import BlamedFailure, Stratum, UnplacedFailures
+from ettr.lemons.model import MIN_RATIO, LemonFit, SignalRatio, fit_lemons
+from ettr.lemons.signals import OUTAGES, NodeName, NodeSignals
 from ettr.words import by_number
 
 MIN_NODES = 20
@@ -43,6 +38,7 @@ class LemonCandidate:
         first_s: First failure that names it, in seconds since 1970; None without one.
         last_s: The last one.
         jobs: The failures that name it, in order of time.
+        signals: What else speaks for it; None where no log could show any.
     """
 
     cluster: str
@@ -60,6 +56,25 @@ class LemonCandidate:
     first_s: float | None
     last_s: float | None
     jobs: tuple[BlamedFailure, ...]
+    signals: NodeSignals | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedSignal:
+    """What a signal is worth in a group of nodes.
+
+    Attributes:
+        name: Of the signal.
+        count: How often it was seen, echoes of failures left out.
+        per_1000_node_days: Its rate on ordinary nodes; None where it was not seen.
+        ratio: How much more often lemons have it, 1 where that cannot be told; None where it was
+            not seen.
+    """
+
+    name: str
+    count: int
+    per_1000_node_days: float | None
+    ratio: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +94,7 @@ class ComparedNodes:
         ratio: Rate of lemons over that, if there are any.
         spread: Standard deviation of the ordinary nodes' rates over their mean.
         log_evidence: Log of how much likelier the counts are with a separate group of lemons.
+        signals: Further counts, and what they are worth.
     """
 
     cluster: str
@@ -92,6 +108,7 @@ class ComparedNodes:
     ratio: float | None
     spread: float | None
     log_evidence: float | None
+    signals: tuple[LearnedSignal, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +138,7 @@ def lemon_report(
     false_discovery: float = FALSE_DISCOVERY,
     listed: int = 20,
     asked: NodeName | None = None,
+    signals: Mapping[NodeName, NodeSignals] | None = None,
 ) -> LemonReport:
     """Candidates of a fleet. Claims are made within each group, so that their error holds there.
 
@@ -130,13 +148,15 @@ def lemon_report(
         false_discovery: of the claims.
         listed: how many candidates at least, claimed or not.
         asked: a node to list whatever its rank is.
+        signals: of the nodes, to show.
     """
     large = [group for group in fleet if len(group.nodes) >= MIN_NODES]
     small = [group for group in fleet if len(group.nodes) < MIN_NODES]
     fits = [fit_lemons(group.counts) for group in large]
     every = sorted(
         chain.from_iterable(
-            _candidates(group, fit, false_discovery) for group, fit in zip(large, fits, strict=True)
+            _candidates(group, fit, false_discovery, signals or {})
+            for group, fit in zip(large, fits, strict=True)
         ),
         key=lambda one: (-one.posterior, -one.failures, one.cluster, one.node),
     )
@@ -156,10 +176,17 @@ def lemon_report(
     )
 
 
-def _candidates(group: Stratum, fit: LemonFit, false_discovery: float) -> list[LemonCandidate]:
+def _candidates(
+    group: Stratum,
+    fit: LemonFit,
+    false_discovery: float,
+    signals: Mapping[NodeName, NodeSignals],
+) -> list[LemonCandidate]:
     chosen = claimed(fit.posterior, false_discovery)
-    made, idle = [], (group.counts.signals or {}).get(IDLE_OUTAGES)
+    made, idle = [], (group.counts.signals or {}).get(OUTAGES)
     for at, name in enumerate(group.nodes):
+        if name in group.earlier:
+            continue
         decide = time_to_decide(fit, float(fit.posterior[at]))
         times_s = [one.end_s for one in group.named[at]]
         made.append(
@@ -179,6 +206,7 @@ def _candidates(group: Stratum, fit: LemonFit, false_discovery: float) -> list[L
                 min(times_s, default=None),
                 max(times_s, default=None),
                 group.named[at],
+                signals.get((group.cluster, name)),
             )
         )
     return made
@@ -198,7 +226,17 @@ def _compared(group: Stratum, fit: LemonFit) -> ComparedNodes:
         fit.ratio if failed else None,
         fit.spread if failed else None,
         fit.log_evidence if failed else None,
+        tuple(
+            _learned(name, float((group.counts.signals or {})[name].sum()), one)
+            for name, one in fit.signals.items()
+        ),
     )
+
+
+def _learned(name: str, count: float, one: SignalRatio) -> LearnedSignal:
+    if not count:
+        return LearnedSignal(name, 0, None, None)
+    return LearnedSignal(name, int(count), 1000 * one.base_per_node_day, one.ratio)
 
 
 def _notes(large: Sequence[Stratum], small: Sequence[Stratum]) -> list[str]:
@@ -225,6 +263,15 @@ def _notes(large: Sequence[Stratum], small: Sequence[Stratum]) -> list[str]:
                 "{n} [failure names|failures name] no culprit: the model shares [it|them] among "
                 "the nodes of the job. slurmctld.log and health checks name more culprits.",
                 shared,
+            )
+        )
+    repaired = sum(len(group.earlier) for group in large)
+    if repaired:
+        notes.append(
+            by_number(
+                "{n} [history ends|histories end] with a repair or a new serial number: what a "
+                "node did before it is not held against it.",
+                repaired,
             )
         )
     bursts = sum(group.bursts for group in large)

@@ -8,7 +8,9 @@ together, are one event of what they share: each of the nodes has a part of one 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any
 
 import ibis
@@ -16,16 +18,13 @@ import numpy as np
 from scipy import stats
 
 from ettr.lemons.model import Floats, NodeCounts, SharedFailure
+from ettr.lemons.signals import FleetSignals, NodeName, Times, apart
 from ettr.tables.schemas import FAILURES
 from ettr.units import SECONDS_PER_DAY
 
-IDLE_OUTAGES = "outages without a failed job"
 BURST_GAP_S = 600.0
 BURST_NODES = 3
 BURST_CHANCE = 1e-3
-SAME_S = 3600.0
-"""An outage and a failure of one node this close to each other are one event."""
-NodeName = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +50,7 @@ class Stratum:
         counts: What the model is fitted to.
         named: For each node the failures that blame it.
         bursts: How many bursts were folded.
+        earlier: Names that stand for what a node was before a repair.
     """
 
     cluster: str
@@ -59,6 +59,7 @@ class Stratum:
     counts: NodeCounts
     named: tuple[tuple[BlamedFailure, ...], ...]
     bursts: int
+    earlier: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,7 @@ def strata(
     failures: ibis.Table,
     allocations: ibis.Table,
     inventory: ibis.Table,
-    outage_starts_s: Mapping[NodeName, Sequence[float]] | None = None,
+    signals: FleetSignals | None = None,
 ) -> tuple[Stratum, ...]:
     """The fleet by cluster and hardware; nodes that ran no job are left out.
 
@@ -107,21 +108,86 @@ def strata(
         failures: the table `failures`.
         allocations: the table `allocations`, for the nodes of failures that blame none.
         inventory: the table `nodes`.
-        outage_starts_s: when each node went out of service unplanned, in seconds since 1970; None
-            where no log says. Those that ended no job become a signal.
+        signals: of the nodes, and their repairs: a node and what it was before are two nodes.
     """
-    days = _node_days(exposed)
+    lives = _Lives({} if signals is None else signals.repairs_s)
+    days = lives.split_days(exposed, _node_days(exposed))
     kinds = _kinds(inventory)
     groups: dict[tuple[str, str | None], list[NodeName]] = {}
     for node in sorted(days):
-        groups.setdefault((node[0], kinds.get(node)), []).append(node)
+        groups.setdefault((node[0], kinds.get(lives.whole(node))), []).append(node)
     rows = failures.order_by("end", "attempt_id").to_pyarrow().cast(FAILURES.arrow_schema)
-    listed = rows.to_pylist()
-    placed = _nodes_of(failures, allocations)
+    listed = [lives.of_failure(row) for row in rows.to_pylist()]
+    ends_s = {row["attempt_id"]: row["end"].timestamp() for row in listed}
+    placed = {
+        attempt_id: [lives.at(node, ends_s[attempt_id]) for node in nodes]
+        for attempt_id, nodes in _nodes_of(failures, allocations).items()
+    }
+    times_s = {} if signals is None else signals.times_s
+    moved = {name: lives.of_times(times) for name, times in times_s.items()}
     return tuple(
-        _stratum(cluster, kind, nodes, days, listed, placed, outage_starts_s)
+        replace(
+            _stratum(cluster, kind, nodes, days, listed, placed, moved),
+            earlier=frozenset(name for _, name in nodes if lives.is_earlier((cluster, name))),
+        )
         for (cluster, kind), nodes in groups.items()
     )
+
+
+class _Lives:
+    """A node before and after a repair: two names, of which the later one is the node's own."""
+
+    def __init__(self, repairs_s: Times) -> None:
+        self._repairs_s = repairs_s
+        self._whole: dict[NodeName, NodeName] = {}
+
+    def at(self, node: NodeName, time_s: float) -> NodeName:
+        """The node as it was at that moment."""
+        later = [one for one in self._repairs_s.get(node, ()) if one >= time_s]
+        if not later:
+            return node
+        day = datetime.fromtimestamp(min(later), UTC).strftime("%Y-%m-%d %H:%M:%S")
+        earlier = (node[0], f"{node[1]} until {day}")
+        self._whole[earlier] = node
+        return earlier
+
+    def whole(self, node: NodeName) -> NodeName:
+        """The node that a name of an earlier life belongs to."""
+        return self._whole.get(node, node)
+
+    def is_earlier(self, node: NodeName) -> bool:
+        return node in self._whole
+
+    def of_failure(self, row: dict[str, Any]) -> dict[str, Any]:
+        if row["node"] is None:
+            return row
+        return {**row, "node": self.at((row["cluster"], row["node"]), row["end"].timestamp())[1]}
+
+    def of_times(self, times_s: Times) -> dict[NodeName, list[float]]:
+        made: dict[NodeName, list[float]] = {}
+        for node, some in times_s.items():
+            for time_s in some:
+                made.setdefault(self.at(node, time_s), []).append(time_s)
+        return made
+
+    def split_days(self, exposed: ibis.Table, days: dict[NodeName, float]) -> dict[NodeName, float]:
+        """Node-days by life; those of a job that ran across a repair are divided at it."""
+        split = {node: some for node, some in days.items() if node not in self._repairs_s}
+        for node in days.keys() & self._repairs_s.keys():
+            mine = exposed.filter((exposed["cluster"] == node[0]) & (exposed["node"] == node[1]))
+            held = mine.filter(mine["elapsed_s"] > 0).select("start", "elapsed_s")
+            cuts_s = sorted(self._repairs_s[node])
+            for row in held.to_pyarrow().to_pylist():
+                start = row["start"]
+                # Spark hands out times in UTC without saying so
+                start_s = (start if start.tzinfo else start.replace(tzinfo=UTC)).timestamp()
+                end_s = start_s + row["elapsed_s"]
+                edges_s = [start_s, *(cut for cut in cuts_s if start_s < cut < end_s), end_s]
+                for first_s, last_s in pairwise(edges_s):
+                    # the middle lies in one life; an edge may be a repair
+                    life = self.at(node, (first_s + last_s) / 2)
+                    split[life] = split.get(life, 0.0) + (last_s - first_s) / SECONDS_PER_DAY
+        return split
 
 
 def _node_days(exposed: ibis.Table) -> dict[NodeName, float]:
@@ -157,7 +223,7 @@ def _stratum(
     days: dict[NodeName, float],
     rows: Sequence[dict[str, Any]],
     placed: dict[str, list[NodeName]],
-    outage_starts_s: Mapping[NodeName, Sequence[float]] | None,
+    times_s: Mapping[str, Times],
 ) -> Stratum:
     place = {node: position for position, node in enumerate(nodes)}
     exposure = np.array([days[node] for node in nodes])
@@ -176,10 +242,16 @@ def _stratum(
         if row["node"] is None and at:
             shared.append(SharedFailure(np.array(at, dtype=np.int64)))
     totals = np.array([sum(one.weight for one in failures) for failures in named])
-    signals = {}
-    if outage_starts_s is not None:
-        idle = [_idle(outage_starts_s.get(node, ()), named[place[node]]) for node in nodes]
-        signals[IDLE_OUTAGES] = np.array(idle, dtype=np.float64)
+    signals = {
+        name: np.array(
+            [
+                apart(name, some.get(node, ()), [one.end_s for one in named[place[node]]])
+                for node in nodes
+            ],
+            dtype=np.float64,
+        )
+        for name, some in times_s.items()
+    }
     return Stratum(
         cluster,
         kind,
@@ -188,12 +260,6 @@ def _stratum(
         tuple(tuple(one) for one in named),
         bursts,
     )
-
-
-def _idle(starts_s: Sequence[float], failures: Sequence[BlamedFailure]) -> int:
-    """How many of a node's outages began far from the end of any job that it failed."""
-    ends_s = [one.end_s for one in failures]
-    return sum(all(abs(start_s - end_s) > SAME_S for end_s in ends_s) for start_s in starts_s)
 
 
 def _failure(row: dict[str, Any], weight: float) -> BlamedFailure:

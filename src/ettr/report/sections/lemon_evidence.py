@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ettr.analysis.lemon_evidence import CheckedThing, FailedJob, LemonEvidence
+from ettr.analysis.lemon_signals import SERIAL, TICKET
 from ettr.lemons.claims import CLEAR_AT
 from ettr.report.numbers import DASH, between, duration, moment, number, p_value, percent
 from ettr.report.section import Section, TextTable
@@ -16,6 +17,7 @@ LISTED = 200
 """Rows of a table at most; the JSON file has all of them."""
 SURE = 0.999
 """A probability is not shown nearer to 1, nor to 0: the model is not that good."""
+_RECORDS = (TICKET, SERIAL)
 _MOST_NAMES = 5
 _MOST_LINES = 3
 
@@ -94,6 +96,7 @@ def _meaning(evidence: LemonEvidence) -> Iterator[str]:
         )
     yield from _since(evidence)
     yield from _others(evidence)
+    yield from _signals(evidence)
 
 
 def _since(evidence: LemonEvidence) -> Iterator[str]:
@@ -121,6 +124,24 @@ def chance_of(posterior: float) -> str:
     if posterior > SURE:
         return f"over {number(SURE)}"
     return f"below {number(1 - SURE, 1)}" if posterior < 1 - SURE else number(posterior, 2)
+
+
+def _signals(evidence: LemonEvidence) -> Iterator[str]:
+    one = evidence.candidate
+    if one is None or one.signals is None:
+        return
+    signals = one.signals
+    named = (
+        ("jobs whose owners exclude it", signals.excluded_by_jobs),
+        ("users who do", signals.excluded_by_users),
+        ("XID episodes", signals.xid_episodes),
+        ("tickets", signals.tickets),
+        ("unplanned outages", signals.outages),
+        ("NODE_FAIL of jobs of several nodes", signals.multi_node_failures),
+        ("NODE_FAIL of jobs on it alone", signals.single_node_failures),
+    )
+    words = (f"{name} {NOT_MEASURED if n is None else number(n)}" for name, n in named)
+    yield f"Signals: {', '.join(words)}."
 
 
 def _jobs(evidence: LemonEvidence) -> Section:
@@ -177,8 +198,10 @@ def _checks(evidence: LemonEvidence) -> Section:
         return Section(
             "checks", title, "Not measured: no kernel messages or health checks were read."
         )
-    passed = sum(one.events for one in evidence.checks if one.severity == "ok")
-    failed = [one for one in evidence.checks if one.severity != "ok"]
+    passed = sum(
+        one.events for one in evidence.checks if one.severity == "ok" and one.check not in _RECORDS
+    )
+    failed = [one for one in evidence.checks if one.severity != "ok" or one.check in _RECORDS]
     lead = (
         f"{counted(sum(one.events for one in failed), 'observation')} of "
         f"{counted(len(failed), 'kind')}, and {counted(passed, 'passed check')}."

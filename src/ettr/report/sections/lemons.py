@@ -15,7 +15,12 @@ LISTED = 20
 def lemons_section(report: LemonReport) -> Section:
     """The claim in a sentence, the candidates, the groups."""
     return Section(
-        "lemons", "Lemon nodes", _lead(report), (), (_nodes(report), _groups(report)), report.notes
+        "lemons",
+        "Lemon nodes",
+        _lead(report),
+        (),
+        (_nodes(report), _signals(report), _groups(report), _learned(report)),
+        report.notes,
     )
 
 
@@ -69,6 +74,53 @@ def _nodes(report: LemonReport) -> TextTable:
             for one in report.candidates
         ),
         frozenset({2, *range(4, 11)}),
+    )
+
+
+def _signals(report: LemonReport) -> TextTable:
+    return TextTable(
+        "Signals of the candidates",
+        (
+            *("cluster", "node", "jobs that exclude it", "their users", "XID episodes", "tickets"),
+            *("outages", "NODE_FAIL of several nodes", "of it alone", "share of jobs on it alone"),
+        ),
+        tuple(
+            (
+                one.cluster,
+                one.node,
+                number(one.signals.excluded_by_jobs),
+                number(one.signals.excluded_by_users),
+                number(one.signals.xid_episodes),
+                number(one.signals.tickets),
+                number(one.signals.outages),
+                number(one.signals.multi_node_failures),
+                number(one.signals.single_node_failures),
+                percent(one.signals.single_node_failure_rate, 2),
+            )
+            for one in report.candidates
+            if one.signals is not None
+        ),
+        frozenset(range(2, 10)),
+    )
+
+
+def _learned(report: LemonReport) -> TextTable:
+    return TextTable(
+        "What signals are worth",
+        ("cluster", "hardware", "signal", "seen", "ordinary per 1,000 node-days", "lemons, times"),
+        tuple(
+            (
+                group.cluster,
+                group.hardware or DASH,
+                one.name,
+                number(one.count),
+                _known(one.per_1000_node_days, 3),
+                _known(one.ratio, 2),
+            )
+            for group in report.groups
+            for one in group.signals
+        ),
+        frozenset({3, 4, 5}),
     )
 
 

@@ -1,0 +1,204 @@
+"""Signals of a store's nodes beyond the failures: what users, kernels, tickets and outages say."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sized
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from ettr.lemons.signals import (
+    EXCLUSIONS,
+    OUTAGES,
+    TICKETS,
+    XID_EPISODES,
+    FleetSignals,
+    NodeName,
+    NodeSignals,
+)
+from ettr.metrics.instants import fetch, has_rows, in_utc, to_seconds
+from ettr.sources.node_lists import NodeLists
+
+if TYPE_CHECKING:
+    from ettr.analysis.shared import SharedStages
+
+TICKET, SERIAL = "ticket", "serial"
+"""Checks of events that are tickets, and that report a node's serial number as their code."""
+REPAIRED = ("repaired", "replaced")
+"""Codes of tickets after whose end the node counts as another one."""
+_NODE_FAIL = "NODE_FAIL"
+_TimesOf = dict[NodeName, list[float]]
+
+
+def fleet_signals(stages: SharedStages) -> FleetSignals:
+    """Signals of the selected period.
+
+    Args:
+        stages: of the store.
+    """
+    logs = stages.logs_read
+    tickets, repairs = _tickets(stages)
+    excluded = _exclusions(stages)
+    times: dict[str, _TimesOf | None] = {
+        OUTAGES: _outages(stages) if logs.node_states else None,
+        XID_EPISODES: _xid_episodes(stages),
+        TICKETS: tickets,
+        EXCLUSIONS: None if excluded is None else _independent(stages, excluded),
+    }
+    attempts = _attempts_by_node(stages)
+    jobs = _votes(excluded, 1)
+    users = _votes(excluded, 0)
+    xids, down = times[XID_EPISODES], times[OUTAGES]
+    counted = (jobs, xids, tickets, down)
+    nodes = {*attempts, *(node for one in counted for node in one or ())}
+    by_node = {}
+    for node in nodes:
+        multi, single, alone = attempts.get(node, (0, 0, 0))
+        by_node[node] = NodeSignals(
+            excluded_by_jobs=_count(jobs, node),
+            excluded_by_users=_count(users, node),
+            xid_episodes=_count(xids, node),
+            tickets=_count(tickets, node),
+            outages=_count(down, node),
+            multi_node_failures=multi,
+            single_node_failures=single,
+            single_node_attempts=alone,
+            single_node_failure_rate=single / alone if alone else None,
+        )
+    known = {name: one for name, one in times.items() if one is not None}
+    return FleetSignals(known, by_node, repairs)
+
+
+def _count(of_nodes: Mapping[NodeName, Sized] | None, node: NodeName) -> int | None:
+    return None if of_nodes is None else len(of_nodes.get(node, ()))
+
+
+def _inside(stages: SharedStages, time_s: float) -> bool:
+    return to_seconds(stages.period.start) <= time_s <= to_seconds(stages.period.end)
+
+
+def _outages(stages: SharedStages) -> _TimesOf:
+    down: _TimesOf = defaultdict(list)
+    for one in stages.outages_in(stages.period):
+        if not one.is_planned and _inside(stages, one.start_s):
+            down[one.cluster, one.node].append(one.start_s)
+    return down
+
+
+def _xid_episodes(stages: SharedStages) -> _TimesOf | None:
+    """Episodes of XIDs that the taxonomy takes for faults; None where no log holds an XID."""
+    events = stages.tables["events"]
+    if not has_rows(events.filter(events["check"] == "xid")):
+        return None
+    episodes = stages.attribution.episodes
+    made: _TimesOf = defaultdict(list)
+    rows = fetch(episodes.filter(episodes["check"] == "xid"), "cluster", "node", "first")
+    for row in rows.to_pylist():
+        time_s = in_utc(row["first"]).timestamp()
+        if row["node"] is not None and _inside(stages, time_s):
+            made[row["cluster"], row["node"]].append(time_s)
+    return made
+
+
+def _tickets(stages: SharedStages) -> tuple[_TimesOf | None, _TimesOf]:
+    """When tickets were opened (None: no log holds any), and when nodes were changed."""
+    events = stages.tables["events"]
+    mine = events.filter(events["check"].isin((TICKET, SERIAL)) & events["node"].notnull())
+    columns = ("cluster", "node", "check", "code", "entity", "time", "time_end")
+    rows = fetch(mine, *columns).to_pylist()
+    opened: _TimesOf = defaultdict(list)
+    changed: _TimesOf = defaultdict(list)
+    serials: dict[NodeName, list[tuple[float, str]]] = defaultdict(list)
+    for row in rows:
+        node, time_s = (row["cluster"], row["node"]), in_utc(row["time"]).timestamp()
+        if row["check"] == SERIAL:
+            # a part with another number leaves the node what it was
+            if row["entity"] is None and row["code"] is not None:
+                serials[node].append((time_s, row["code"]))
+            continue
+        if _inside(stages, time_s):
+            opened[node].append(time_s)
+        if (row["code"] or "").lower() in REPAIRED:
+            changed[node].append(in_utc(row["time_end"] or row["time"]).timestamp())
+    for node, reported in serials.items():
+        for (_, before), (time_s, after) in pairwise(sorted(reported)):
+            if after != before:
+                changed[node].append(time_s)
+    has_tickets = any(row["check"] == TICKET for row in rows)
+    return (opened if has_tickets else None), {n: sorted(t) for n, t in changed.items()}
+
+
+_Exclusions = dict[NodeName, list[tuple[str | None, str, float]]]
+
+
+def _exclusions(stages: SharedStages) -> _Exclusions | None:
+    """For each node who excluded it, in which job, and when; None where no log says it of any."""
+    attempts = stages.tables["attempts"]
+    listed = attempts.filter(attempts["excluded_nodes"].notnull())
+    if not has_rows(listed):
+        return None
+    names = NodeLists()
+    made: _Exclusions = defaultdict(list)
+    columns = ("cluster", "user", "job_id", "excluded_nodes", "submit")
+    for row in fetch(listed, *columns).to_pylist():
+        time_s = in_utc(row["submit"]).timestamp()
+        if _inside(stages, time_s):
+            for node in names(row["excluded_nodes"]) or ():
+                made[row["cluster"], node].append((row["user"], row["job_id"], time_s))
+    return made
+
+
+def _votes(excluded: _Exclusions | None, place: int) -> dict[NodeName, set[object]] | None:
+    """Different users (0) or jobs (1) that excluded each node."""
+    if excluded is None:
+        return None
+    return {node: {one[place] for one in some} for node, some in excluded.items()}
+
+
+def _independent(stages: SharedStages, excluded: _Exclusions) -> _TimesOf:
+    """When each user first excluded a node, unless it had failed a job of that user before.
+
+    One vote a user, however many jobs carry the same list; after a failed job the vote repeats what
+    is counted as a failure.
+    """
+    attempts = stages.tables["attempts"].select("attempt_id", "user")
+    failures = stages.failures
+    named = failures.filter(failures["node"].notnull()).left_join(attempts, "attempt_id")
+    failed: dict[tuple[NodeName, str | None], float] = {}
+    for row in fetch(named, "cluster", "node", "user", "end").to_pylist():
+        key = ((row["cluster"], row["node"]), row["user"])
+        end_s = in_utc(row["end"]).timestamp()
+        failed[key] = min(failed.get(key, end_s), end_s)
+    made: _TimesOf = {}
+    for node, votes in excluded.items():
+        first: dict[str | None, float] = {}
+        for user, _, time_s in votes:
+            first[user] = min(first.get(user, time_s), time_s)
+        made[node] = sorted(
+            time_s
+            for user, time_s in first.items()
+            if failed.get((node, user), time_s + 1.0) > time_s
+        )
+    return made
+
+
+def _attempts_by_node(stages: SharedStages) -> dict[NodeName, tuple[int, int, int]]:
+    """NODE_FAILs of several nodes, NODE_FAILs on the node alone, and attempts on it alone."""
+    attempts = stages.jobs.attempts
+    kinds = attempts.select(
+        "attempt_id",
+        alone=(attempts["n_nodes"] == 1).fill_null(False),
+        failed=attempts["state"] == _NODE_FAIL,
+    )
+    relevant = kinds.filter(kinds["alone"] | kinds["failed"])
+    held = stages.tables["allocations"].select("attempt_id", "cluster", "node")
+    met = held.join(relevant, "attempt_id")
+    summed = met.group_by("cluster", "node").agg(
+        multi=(met["failed"] & ~met["alone"]).sum(),
+        single=(met["failed"] & met["alone"]).sum(),
+        alone=met["alone"].sum(),
+    )
+    return {
+        (row["cluster"], row["node"]): (int(row["multi"]), int(row["single"]), int(row["alone"]))
+        for row in summed.filter(summed["node"].notnull()).to_pyarrow().to_pylist()
+    }

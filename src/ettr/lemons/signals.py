@@ -1,0 +1,101 @@
+"""What else speaks for a node's being a lemon: signals with their times, and repairs.
+
+The paper counts seven things for each node. Those that are failures of jobs themselves (NODE_FAIL
+of one node and of several) are counted by the model as failures and shown here only. The others
+become further counts, as far as they are not echoes of a failure that is counted already.
+
+Source:
+    Kokolis et al. (2025), section on lemon nodes: excluded jobs, XIDs, tickets, times out of
+    service, NODE_FAIL of jobs of several nodes and of one, and the rate of the latter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ettr.units import SECONDS_PER_DAY
+
+NodeName = tuple[str, str]
+Times = Mapping[NodeName, Sequence[float]]
+
+OUTAGES = "outages without a failed job"
+XID_EPISODES = "XID episodes without a failed job"
+TICKETS = "tickets without a failed job"
+EXCLUSIONS = "users who excluded it without a failed job of theirs"
+SAME_S = 3600.0
+"""A signal and a failure of one node this close to each other are one event."""
+TICKET_AFTER_S = 3 * SECONDS_PER_DAY
+"""A ticket so soon after a failure of the node is about it."""
+_ECHO_S: Mapping[str, tuple[float, float]] = {
+    OUTAGES: (SAME_S, SAME_S),
+    XID_EPISODES: (SAME_S, SAME_S),
+    TICKETS: (SAME_S, TICKET_AFTER_S),
+}
+"""How long before and after a failure a signal is its echo."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSignals:
+    """The paper's seven signals of one node; None where no log could show one.
+
+    Attributes:
+        excluded_by_jobs: Jobs whose owners excluded it.
+        excluded_by_users: Owners of those.
+        xid_episodes: XIDs, repetitions folded.
+        tickets: Tickets about it.
+        outages: Unplanned times out of service.
+        multi_node_failures: Attempts of several nodes with it among them that ended as NODE_FAIL.
+        single_node_failures: Attempts on it alone that ended as NODE_FAIL.
+        single_node_attempts: Attempts on it alone.
+        single_node_failure_rate: The former over the latter; None without any.
+    """
+
+    excluded_by_jobs: int | None
+    excluded_by_users: int | None
+    xid_episodes: int | None
+    tickets: int | None
+    outages: int | None
+    multi_node_failures: int
+    single_node_failures: int
+    single_node_attempts: int
+    single_node_failure_rate: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class FleetSignals:
+    """Signals of all nodes.
+
+    Attributes:
+        times_s: For each signal that a log can show, when each node had it, in seconds since 1970;
+            nodes without are absent.
+        by_node: The paper's signals of the nodes that have any.
+        repairs_s: When a repair, a replacement or a new serial number ended a node's history.
+    """
+
+    times_s: Mapping[str, Times]
+    by_node: Mapping[NodeName, NodeSignals]
+    repairs_s: Times
+
+
+def apart(name: str, times_s: Iterable[float], failures_s: Sequence[float]) -> int:
+    """How many of a node's signals are not the echo of a failure that names it.
+
+    Args:
+        name: of the signal.
+        times_s: when the node had it, in seconds since 1970.
+        failures_s: when failures that name the node ended.
+    """
+    if name not in _ECHO_S:
+        return sum(1 for _ in times_s)
+    before_s, after_s = _ECHO_S[name]
+    return sum(
+        all(not -before_s <= time_s - failure_s <= after_s for failure_s in failures_s)
+        for time_s in times_s
+    )
+
+
+def last_before(times_s: Sequence[float], end_s: float) -> float | None:
+    """The latest repair up to a moment; None where there was none."""
+    earlier = [time_s for time_s in times_s if time_s <= end_s]
+    return max(earlier, default=None)
