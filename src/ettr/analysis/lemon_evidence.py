@@ -48,7 +48,8 @@ class FailedJob:
         confidence: How sure the cause is.
         names: The node that the failure names; None where it names none.
         weight: What it counts for against this node: 1, less within a burst over several nodes; 0
-            where it names another node or ended before a repair, None where it names none and is divided by the model.
+            where it names another node or ended before a repair; None where it names none and is
+            divided by the model.
         other_nodes: Other nodes of the attempt; None where no log names its nodes.
         other_nodes_with_errors: Those of them with an error in the window around its end.
         file: The accounting's file, and
