@@ -67,7 +67,7 @@ class LearnedSignal:
         name: Of the signal.
         count: How often it was seen, echoes of failures left out.
         per_1000_node_days: Its rate on ordinary nodes; None where it was not seen.
-        ratio: How much more often lemons have it, 1 where that cannot be told; None where it was
+        ratio: How much more often lemons have it, 1 where that is unknown; None where it was
             not seen.
     """
 

@@ -50,7 +50,7 @@ class Stratum:
         counts: What the model is fitted to.
         named: For each node the failures that blame it.
         bursts: How many bursts were folded.
-        earlier: Names that stand for what a node was before a repair.
+        earlier: Names of nodes as they were before a repair.
     """
 
     cluster: str
