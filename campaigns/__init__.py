@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 NAMES = (
     "checkpoint-damage",
+    "ckpt-chaos",
     "clustering",
     "damage",
     "direction",
