@@ -42,6 +42,8 @@ from ettr.selection import Selection
 from ettr.tables import FAILURES
 
 if TYPE_CHECKING:
+    from ibis.expr.types import Table
+
     from ettr.analysis.checkpoint_advice import CheckpointAdvice
     from ettr.analysis.evidence import EvidenceCoverage
     from ettr.analysis.failure_list import FailureList
@@ -90,6 +92,13 @@ class Analysis(SharedStages):
         from ettr.analysis.failure_list import failure_list
 
         return failure_list(self)
+
+    @cached_property
+    def evidence_events(self) -> Table:
+        """The events that failures rest on, found in one pass for all that show them."""
+        from ettr.analysis.failure_list import evidence_events
+
+        return evidence_events(self)
 
     @cached_property
     def co_occurrence(self) -> CoOccurrences:

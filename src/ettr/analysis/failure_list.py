@@ -14,6 +14,7 @@ from ibis.expr.types import Table
 from ettr.analysis.analysis import Analysis
 from ettr.attribution.episodes import state_id
 from ettr.metrics.instants import fetch, in_utc
+from ettr.tables.materialize import materialize
 from ettr.units import SECONDS_PER_HOUR, SECONDS_PER_MINUTE
 
 
@@ -149,13 +150,9 @@ def evidence_lines(
     analysis: Analysis, rows: Iterable[Mapping[str, Any]], files: Mapping[str, str]
 ) -> dict[str, EvidenceLine]:
     """The records behind the failures, events and states of nodes, by id."""
-    ids = {one for row in rows for one in (row["evidence"] or "").split(",") if one}
-    asked = _ids("event_id", ids)
-    events, states = analysis.tables["events"], analysis.tables["node_states"]
-    seen = fetch(
-        events.semi_join(asked, "event_id"),
-        *("event_id", "node", "time", "check", "code", "message", "file_id", "line"),
-    ).to_pylist()
+    asked = _ids("event_id", _evidence_ids(rows))
+    states = analysis.tables["node_states"]
+    seen = fetch(analysis.evidence_events).to_pylist()
     stated = states.mutate(event_id=state_id(states)).semi_join(asked, "event_id")
     for row in fetch(
         stated, "event_id", "node", "start", "state", "reason", "file_id", "line"
@@ -174,6 +171,22 @@ def evidence_lines(
         )
         for row in seen
     }
+
+
+def evidence_events(analysis: Analysis) -> Table:
+    """The events that failures of the selection rest on, kept on the backend.
+
+    Columns: `event_id`, `node`, `time`, `check`, `code`, `message`, `file_id`, `line`.
+    """
+    asked = _ids("event_id", _evidence_ids(analysis.failure_rows))
+    events = analysis.tables["events"].semi_join(asked, "event_id")
+    return materialize(
+        events.select("event_id", "node", "time", "check", "code", "message", "file_id", "line")
+    )
+
+
+def _evidence_ids(rows: Iterable[Mapping[str, Any]]) -> set[str]:
+    return {one for row in rows for one in (row["evidence"] or "").split(",") if one}
 
 
 def _ids(name: str, ids: Iterable[str]) -> Table:

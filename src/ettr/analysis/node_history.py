@@ -91,7 +91,7 @@ def recovery_of(analysis: Analysis) -> tuple[SymptomTimes, ...]:
         analysis.failures,
         t["attempts"],
         t["allocations"],
-        t["events"],
+        analysis.evidence_events,
         _outages(analysis, analysis.logs_period, analysis.logs_fleet),
         analysis.logs_period,
         analysis.assumptions.confidence,

@@ -138,14 +138,18 @@ def background(
         confidence: of the intervals, between 0 and 1.
     """
     window = window or Window()
-    runs = materialize(_quiet_runs(allocations, ends, window))
+    suspects = ends.filter(ends.kind == HARDWARE_CANDIDATE).select("attempt_id", suspect=True)
+    ran = _runs(allocations)
+    runs = _quiet(ran, suspects, window)
     used = runs.group_by("cluster", "node").aggregate(quiet_s=runs["quiet_s"].sum())
     quiet_s = {
         (row["cluster"], row["node"]): row["quiet_s"] for row in used.to_pyarrow().to_pylist()
     }
     node_s = float(sum(quiet_s.values()))
     hours = node_s / SECONDS_PER_HOUR
-    met = _episodes_within(runs, folded)
+    # only the few runs that an episode began in are looked at again
+    met = _quiet(_episodes_within(ran, folded), suspects, window)
+    met = met.filter(met.began <= met.until)
     rows = (
         met.group_by("cluster", "node", "symptom")
         .aggregate(n=met.count(), length_s=met["length_s"].sum())
@@ -169,17 +173,21 @@ def background(
     )
 
 
-def _quiet_runs(allocations: Table, ends: Table, window: Window) -> Table:
-    """Node by node, the part of each run whose episodes can have ended nothing."""
+def _runs(allocations: Table) -> Table:
+    """Node by node, the runs that took time."""
     ran = allocations.filter(
         allocations.start.notnull() & allocations.end.notnull() & (allocations.elapsed_s > 0)
     )
-    suspects = ends.filter(ends.kind == HARDWARE_CANDIDATE).select("attempt_id", suspect=True)
-    runs = ran.left_join(suspects, "attempt_id")
+    return ran.select("cluster", "node", "attempt_id", "start", "end")
+
+
+def _quiet(runs: Table, suspects: Table, window: Window) -> Table:
+    """Of each run, the part up to `until` whose episodes can have ended nothing."""
+    runs = runs.left_join(suspects, "attempt_id")
     until = ibis.cases(
         (runs.suspect.notnull(), runs.end - seconds(window.before_s)), else_=runs.end
     )
-    runs = runs.select("cluster", "node", "start", until=until)
+    runs = runs.mutate(until=until)
     quiet_s = (epoch_s(runs.until) - epoch_s(runs.start)).cast("float64")
     return runs.mutate(quiet_s=quiet_s).filter(lambda t: t.quiet_s > 0)
 
@@ -197,13 +205,13 @@ def _episodes_within(runs: Table, folded: Table) -> Table:
         length_s=(epoch_s(folded["last"]) - epoch_s(folded["first"])).cast("float64"),
         day=epoch_s(folded["first"]) // _DAY_S,
     )
-    begun = runs.mutate(day=epoch_s(runs.start) // _DAY_S, last_day=epoch_s(runs.until) // _DAY_S)
+    begun = runs.mutate(day=epoch_s(runs.start) // _DAY_S, last_day=epoch_s(runs.end) // _DAY_S)
     # most runs end on the day on which they began: only the others are on a list of days
     longer = begun.filter(begun.last_day > begun.day)
     later = longer.mutate(day=ibis.range(longer.day + 1, longer.last_day + 1, 1).unnest())
     days = ibis.union(begun, later, distinct=False)
-    met = began.join(days, ["cluster", "node", "day"])
-    return met.filter((met.began > met.start) & (met.began <= met.until))
+    met = materialize(began).join(days, ["cluster", "node", "day"])
+    return met.filter((met.began > met.start) & (met.began <= met.end))
 
 
 def _index_over_nodes(

@@ -9,6 +9,7 @@ from ettr.attribution.rules import LogMatching, seconds
 from ettr.attribution.verdicts import SLURMCTLD
 from ettr.tables import INTERRUPTIONS
 from ettr.tables.ibis_time import epoch_us
+from ettr.tables.materialize import materialize
 from ettr.taxonomy import Taxonomy
 from ettr.units import MICROSECONDS_PER_SECOND
 
@@ -131,17 +132,20 @@ def _cancelled_by_others(ended: Table) -> Table:
 
 def _controller_reports(attempts: Table, events: Table, matching: LogMatching) -> Table:
     """What slurmctld.log says about the end of an attempt: at most one line for each attempt."""
-    lines = events.filter(
-        (events.check == SLURMCTLD)
-        & events.code.isin([*NODE_FAILED, PREEMPTED])
-        & events.job_id.notnull()
-    ).select(
-        "cluster",
-        reported_job="job_id",
-        reported_code="code",
-        reported_node="node",
-        reported_event="event_id",
-        reported_time="time",
+    # Few lines of all events: with their number known, the engine hashes them and not the attempts.
+    lines = materialize(
+        events.filter(
+            (events.check == SLURMCTLD)
+            & events.code.isin([*NODE_FAILED, PREEMPTED])
+            & events.job_id.notnull()
+        ).select(
+            "cluster",
+            reported_job="job_id",
+            reported_code="code",
+            reported_node="node",
+            reported_event="event_id",
+            reported_time="time",
+        )
     )
     ends = attempts.filter(attempts.end.notnull()).select(
         "cluster", "attempt_id", "job_id", "job_id_raw", "start", "end", "submit"

@@ -20,7 +20,9 @@ from ibis.expr.types import Table
 
 from ettr.metrics.instants import Floats, fetch, seconds_of, to_datetime
 from ettr.metrics.run_progress import with_cluster
-from ettr.units import SECONDS_PER_HOUR, SECONDS_PER_MINUTE
+from ettr.tables.ibis_time import epoch_us
+from ettr.tables.materialize import materialize
+from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_HOUR, SECONDS_PER_MINUTE
 
 NEAR_S = 2 * SECONDS_PER_MINUTE
 """Two logs that are at most so far apart agree: ends are noticed late, clocks drift."""
@@ -170,7 +172,7 @@ def _controller_pairs(tables: dict[str, Table]) -> dict[str, list[_Pair]]:
     raw = raw.select("cluster", "state", "end", job_id="job_id_raw", end_file="file_id")
     # every job has an id, not every job a raw one: a union wants both to be such as may be null
     both = ibis.union(*(some.cast({"job_id": "string"}) for some in (ends, raw)))
-    met = lines.limit(_MOST_LINES).inner_join(both, ["cluster", "job_id"])
+    met = materialize(lines.limit(_MOST_LINES)).inner_join(both, ["cluster", "job_id"])
     columns = ("cluster", "line", "job_id", "code", "state", "time", "end", "line_file", "end_file")
     return _pairs(met.select(*columns), "job_id")
 
@@ -188,23 +190,24 @@ def _node_pairs(tables: dict[str, Table]) -> dict[str, list[_Pair]]:
     ends = held.inner_join(failed, "attempt_id")
     down = node_states.filter(node_states.state == "DOWN")
     down = down.select("cluster", "node", time="start", line_file="file_id")
-    met = ends.inner_join(down, ["cluster", "node"])
+    met = materialize(ends).inner_join(down, ["cluster", "node"])
+    # a node has been down many times: the engine leaves out what is too far away to be the same
+    off_us = epoch_us(met.time) - epoch_us(met.ended)
+    met = met.filter(off_us.abs() <= int(_NODE_REACH_S * MICROSECONDS_PER_SECOND))
     met = met.mutate(code=ibis.literal("NODE_FAIL"), state=ibis.literal("NODE_FAIL"))
     # the end of the attempt is the line here: it has one node that went down, of maybe many
     columns = ("cluster", "node", "code", "state", "time", "line_file", "end_file")
-    return _pairs(
-        met.select(*columns, end="ended", line="attempt_id"), "node", reach_s=_NODE_REACH_S
-    )
+    return _pairs(met.select(*columns, end="ended", line="attempt_id"), "node")
 
 
-def _pairs(met: Table, thing: str, reach_s: float | None = None) -> dict[str, list[_Pair]]:
+def _pairs(met: Table, thing: str) -> dict[str, list[_Pair]]:
     rows = fetch(met)
     shifts_s = seconds_of(rows["time"]) - seconds_of(rows["end"])
     found: dict[str, list[_Pair]] = defaultdict(list)
     for row, time_s, shift_s in zip(
         rows.drop(["time", "end"]).to_pylist(), seconds_of(rows["time"]), shifts_s, strict=True
     ):
-        if row["state"] in _ENDS[row["code"]] and (reach_s is None or abs(shift_s) <= reach_s):
+        if row["state"] in _ENDS[row["code"]]:
             files = (row["line_file"], row["end_file"])
             found[row["cluster"]].append(
                 _Pair(row["line"], row[thing], float(shift_s), float(time_s), files)

@@ -84,12 +84,13 @@ def user_failures(
     own = materialize(
         own.select("attempt_id", "state", "user", "account", gpu_s=held_s, exit=_exit(own))
     )
-    alone = allocations.select("attempt_id", "node").semi_join(own, "attempt_id")
-    single = alone.group_by("attempt_id").aggregate(
-        lambda t: t.count().name("n"), lambda t: t["node"].max().name("only_node")
+    held = allocations.select("attempt_id", "node").inner_join(own, "attempt_id")
+    single = held.group_by("attempt_id").aggregate(
+        lambda t: t.count().name("n"),
+        lambda t: t["node"].max().name("only_node"),
+        lambda t: t["gpu_s"].max().name("gpu_s"),
     )
-    single = single.filter(single["n"] == 1)
-    on_one = materialize(own.inner_join(single, "attempt_id").select("only_node", "gpu_s"))
+    on_one = materialize(single.filter(single["n"] == 1).select("only_node", "gpu_s"))
     by_state = _groups(own, "state", listed)
     total = sum(one.attempts for one in by_state)
     one_node = int(on_one.count().to_pyarrow().as_py())
