@@ -24,9 +24,24 @@ Run = Callable[[Path, Path, int, int, int], float]
 ANCHOR_ROWS_PER_S = 100_000
 ANCHOR_TIMES_ARROW = 4.6
 INTEGERS = (
-    "AllocCPUS AllocNodes AssocID CPUTimeRAW DBIndex ElapsedRaw GID JobIDRaw NCPUS NNodes Priority "
-    "QOSRAW ReqCPUS ReqNodes ResvCPURAW TimelimitRaw UID"
-).split()
+    "AllocCPUS",
+    "AllocNodes",
+    "AssocID",
+    "CPUTimeRAW",
+    "DBIndex",
+    "ElapsedRaw",
+    "GID",
+    "JobIDRaw",
+    "NCPUS",
+    "NNodes",
+    "Priority",
+    "QOSRAW",
+    "ReqCPUS",
+    "ReqNodes",
+    "ResvCPURAW",
+    "TimelimitRaw",
+    "UID",
+)
 TIMES = ("Eligible", "End", "Start", "Submit")
 FIELDS = (
     "Account AdminComment AllocCPUS AllocNodes AllocTRES AssocID AveCPU AveCPUFreq AveDiskRead "
