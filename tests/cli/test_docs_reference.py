@@ -70,7 +70,8 @@ def test_an_argument_that_may_be_left_out_stands_in_brackets(generate: Any):
     assert "\nettr plan [STORE] [OPTIONS]\n" in page
     assert "\nettr catalog [XID] [OPTIONS]\n" in page
     assert "\nettr explain [STORE] [JOB] [OPTIONS]\n" in page
-    assert "\nettr lemons STORE [OPTIONS]\n" in page
+    assert "\nettr lemons STORE [NODE] [OPTIONS]\n" in page
+    assert "\nettr mttf STORE [OPTIONS]\n" in page
 
 
 def documented() -> set[str]:

@@ -35,8 +35,8 @@ def export(
 ) -> None:
     """Export tables, stored and derived, to Parquet, CSV or a DuckDB file.
 
-    Derived are interruptions, failures, runs, outages and node_summary: what dashboards and
-    notebooks want. Text in a CSV never begins like a formula.
+    Derived are interruptions, failures, blame, runs, outages and node_summary: what dashboards
+    and notebooks want. Text in a CSV never begins like a formula.
     """
     from ettr.analysis import Analysis
     from ettr.report import export as exporting

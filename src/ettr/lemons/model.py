@@ -91,6 +91,7 @@ class LemonFit:
         spread: Posterior mean of the standard deviation of ordinary nodes' rates over their mean.
         log_evidence: Log of how much likelier the counts are with a separate group than without.
         signals: Base rate and ratio of each signal.
+        mean_theta: Posterior mean of each node's rate over the ordinary nodes' mean.
     """
 
     posterior: Floats
@@ -102,6 +103,7 @@ class LemonFit:
     spread: float
     log_evidence: float
     signals: Mapping[str, SignalRatio]
+    mean_theta: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +151,7 @@ def fit_lemons(counts: NodeCounts) -> LemonFit:
         spread=average.spread,
         log_evidence=average.log_evidence,
         signals=ratios,
+        mean_theta=average.mean_theta,
     )
 
 

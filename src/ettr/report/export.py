@@ -23,7 +23,7 @@ from ettr.tables import DERIVED, TABLES
 PLACE_OF_TABLE = "{table}"
 ENDINGS = (".parquet", ".csv", ".duckdb")
 _ROWS_AT_ONCE = 100_000
-_OF_JOBS = frozenset({"interruptions", "failures"})
+_OF_JOBS = frozenset({"interruptions", "failures", "blame"})
 
 
 @dataclass(frozen=True, slots=True)

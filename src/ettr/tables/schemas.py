@@ -491,6 +491,24 @@ FAILURES = Table(
 )
 
 
+BLAME = Table(
+    "blame",
+    "a node's part of one failure; the weights of an attempt sum to one",
+    ("cluster", "attempt_id", "node"),
+    (
+        _CLUSTER,
+        _string("attempt_id", "the attempt that failed"),
+        _string("node", "the node", "no node of the attempt is to blame"),
+        _float("weight", "its part of the failure, from 0 to 1"),
+        _string(
+            "basis",
+            "named: a log names the node; burst: what the nodes of a burst share; shared: divided "
+            "by the model of lemons; nobody: no log names the attempt's nodes",
+        ),
+    ),
+)
+
+
 def _bounded(name: str, means: str, null: str) -> tuple[Column, ...]:
     """A number with its two ends."""
     return (
@@ -570,5 +588,5 @@ NODE_SUMMARY = Table(
 )
 
 DERIVED: dict[str, Table] = {
-    table.name: table for table in (INTERRUPTIONS, FAILURES, RUNS, OUTAGES, NODE_SUMMARY)
+    table.name: table for table in (INTERRUPTIONS, FAILURES, BLAME, RUNS, OUTAGES, NODE_SUMMARY)
 }

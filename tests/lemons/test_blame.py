@@ -1,0 +1,67 @@
+"""The table `blame`: weights of each failure over the nodes of its attempt sum to one."""
+
+from __future__ import annotations
+
+import csv
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from cli.program import ettr
+from ettr.lemons.blame import BURST, NAMED, NOBODY, SHARED, PlacedFailure, blame
+
+HEAD = "JobID|JobName|User|Cluster|State|Submit|Start|End|ElapsedRaw|NNodes|NodeList|AllocTRES"
+RAN = [
+    f"{1 + node}|a|u|c|COMPLETED|2026-01-01T00:00:00|2026-01-01T00:00:00|2026-01-11T00:00:00"
+    f"|864000|1|n{node}|gres/gpu=8"
+    for node in range(25)
+]
+FAILED = [
+    f"{job}|a|u|c|NODE_FAIL|2026-01-11T00:00:00|2026-01-11T00:00:00|2026-01-1{day}T00:00:00"
+    f"|{86_400 * (day - 1)}|{count}|{nodes}|gres/gpu={8 * count}"
+    for job, day, count, nodes in (
+        (50, 2, 1, "n3"),
+        (51, 4, 1, "n3"),
+        (52, 6, 4, "n[3-6]"),
+        (53, 8, 1, "None assigned"),
+    )
+]
+
+
+def test_the_exported_table_sums_to_the_failures(tmp_path: Path):
+    (tmp_path / "sacct.psv").write_text("\n".join([HEAD, *RAN, *FAILED]) + "\n")
+    done = ettr("ingest", tmp_path / "store", tmp_path / "sacct.psv", "--timezone", "UTC")
+    assert done.code == 0, done.err
+    to = tmp_path / "blame.csv"
+    done = ettr("export", tmp_path / "store", "--table", "blame", "--to", to)
+    assert done.code == 0, done.err
+    with to.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    by_job = defaultdict(list)
+    for row in rows:
+        by_job[row["attempt_id"].split("@")[0]].append(row)
+    assert set(by_job) == {"c/50", "c/51", "c/52", "c/53"}
+    for some in by_job.values():
+        assert sum(float(row["weight"]) for row in some) == pytest.approx(1.0)
+    assert [(row["node"], row["basis"]) for row in by_job["c/50"]] == [("n3", NAMED)]
+    assert [(row["node"], row["basis"]) for row in by_job["c/53"]] == [("", NOBODY)]
+    shared = {row["node"]: float(row["weight"]) for row in by_job["c/52"]}
+    assert shared.keys() == {"n3", "n4", "n5", "n6"}
+    # the node that failed twice alone is the likelier culprit; the others are alike
+    assert shared["n3"] > 1.5 * shared["n4"]
+    assert shared["n4"] == pytest.approx(shared["n6"], rel=0.05)
+
+
+def test_what_a_burst_shares_is_no_nodes_fault():
+    [node, nobody] = blame([PlacedFailure("c", "a", "n1", ("n1", "n2"))], {}, {"a": 0.25})
+    assert (node.node, node.weight, node.basis) == ("n1", 0.25, NAMED)
+    assert (nobody.node, nobody.weight, nobody.basis) == (None, 0.75, BURST)
+
+
+def test_without_any_rate_the_nodes_share_alike():
+    made = blame([PlacedFailure("c", "a", None, ("n1", "n2"))], {}, {})
+    assert [(one.node, one.weight, one.basis) for one in made] == [
+        ("n1", 0.5, SHARED),
+        ("n2", 0.5, SHARED),
+    ]
