@@ -33,7 +33,7 @@ SEED = 7
 LIMIT_S = 120.0
 MEMORY_BYTES = 6 << 30
 LONGEST_MESSAGE = 4000
-LOGS = Path(__file__).resolve().parents[1] / "examples" / "slurm"
+LOGS = Path(__file__).resolve().parents[1] / "tests" / "data" / "bad_morning"
 SAMPLES = Path(__file__).resolve().parents[1] / "tests" / "samples"
 
 VALUES = (

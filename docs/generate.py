@@ -311,7 +311,8 @@ def _sources() -> str:
         "[How to add a source](../how-to/add-a-source.md).",
     ]
     for source in all_sources().values():
-        lines = [f"## {source.name}", f"{source.title}. Fills {', '.join(source.tables)}."]
+        fills = f" Fills {', '.join(source.tables)}." if source.tables else ""
+        lines = [f"## {source.name}", f"{source.title}.{fills}"]
         if source.local_time:
             lines.append("May print local time without a zone: then `--timezone` is asked for.")
         if source.options:

@@ -27,7 +27,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore"),
 ]
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "slurm"
+EXAMPLE = Path(__file__).resolve().parents[1] / "data" / "bad_morning"
 PLAN = ClusterPlan(
     days=6.0,
     work_s=86400,

@@ -49,7 +49,7 @@ def test_every_help_page_ends_with_its_examples(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("example", EXAMPLES["forecast"])
-def test_a_past_of_91_seconds_is_too_short_to_forecast_a_week(
+def test_a_past_of_a_day_is_too_short_to_forecast_a_week(
     example: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)

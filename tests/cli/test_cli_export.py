@@ -18,7 +18,7 @@ from ettr.report.csv_text import cell
 from ettr.report.json_schema import published_schema, report_schema
 from ettr.tables import DERIVED, TABLES
 
-EXAMPLE = sorted((Path(__file__).resolve().parents[2] / "examples" / "slurm").iterdir())
+EXAMPLE = sorted((Path(__file__).resolve().parents[1] / "data" / "bad_morning").iterdir())
 
 
 def rows_of(text: str) -> list[dict[str, str]]:

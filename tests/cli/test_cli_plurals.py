@@ -16,7 +16,7 @@ NOUNS = (
     "lines|minutes|nodes|outages|records|rows|runs|steps|stamps|texts|values|windows"
 )
 PLURAL_OF_ONE = re.compile(rf"(?<![\w.,=/:-])1 (?:job |local |repeated |unplanned )?(?:{NOUNS})\b")
-EXAMPLE = Path(__file__).parents[2] / "examples" / "slurm"
+EXAMPLE = Path(__file__).parents[1] / "data" / "bad_morning"
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,7 @@ def out_of_order(hops: list[str], calls: list[str]) -> list[str]:
     return wrong
 
 
-LOGS = ROOT / "examples" / "slurm"
+LOGS = ROOT / "tests" / "data" / "bad_morning"
 INGEST = ["ingest", "site", "--timezone", "UTC"]
 
 

@@ -12,7 +12,7 @@ import pytest
 from cli.program import ettr, write_logs
 from ettr.report.cautions import short_logs
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "slurm"
+EXAMPLE = Path(__file__).parents[1] / "data" / "bad_morning"
 
 
 def logs(*, days: float, node_days: float, attempts: int = 1, faults: float | None = None) -> Any:

@@ -111,7 +111,7 @@ def test_a_job_that_failed_where_nothing_arrived_makes_a_lower_bound(tmp_path: P
 
 def test_the_controllers_log_is_no_log_of_nodes(tmp_path: Path):
     """It says which node was lost, and nothing of the jobs that failed by themselves."""
-    example = Path(__file__).parents[2] / "examples" / "slurm"
+    example = Path(__file__).parents[1] / "data" / "bad_morning"
     files = [example / "sacct.psv", example / "slurmctld.log"]
     done = ettr("report", *files, "--timezone", "UTC", "-o", tmp_path / "r.html")
     assert "a lower bound: no logs of nodes" in words(done)

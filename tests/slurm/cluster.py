@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -102,12 +102,18 @@ START_NODE = 'mount --bind "$1" /etc/hosts; hostname "$2"; exec slurmd -D -N "$2
 
 @dataclass
 class SlurmCluster:
-    """A running cluster; made by `slurm_cluster`."""
+    """A running cluster; made by `slurm_cluster`.
+
+    `settings` are lines of slurm.conf in place of those of the same name; `variables` are
+    added to the environment of every daemon, command and job.
+    """
 
     run: Path
-    n_nodes: int
+    nodes: Sequence[str]
     base_port: int
     cgroup: bool
+    settings: str = ""
+    variables: Mapping[str, str] = field(default_factory=dict)
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     @property
@@ -121,10 +127,11 @@ class SlurmCluster:
             "TZ": "UTC",
             # named by variables, so that no path of the machine stands in the accounting
             "TRAIN": f"{sys.executable} {Path(__file__).with_name('train_job.py')}",
+            **self.variables,
         }
 
-    def command(self, *words: str, text: str | None = None) -> str:
-        """Run a Slurm command and return what it prints."""
+    def command(self, *words: str, text: str | None = None, user: str | None = None) -> str:
+        """Run a Slurm command, as root or as a user, and return what it prints."""
         done = subprocess.run(
             words,
             env=self.environment,
@@ -133,16 +140,18 @@ class SlurmCluster:
             text=True,
             check=False,
             cwd=self.run / "jobs",
+            user=user,
         )
         if done.returncode:
-            raise RuntimeError(f"{' '.join(words)}: {done.stderr.strip() or done.stdout.strip()}")
+            what = done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}"
+            raise RuntimeError(f"{' '.join(words)}: {what}")
         return done.stdout
 
-    def submit(self, name: str, *options: str, wrap: str) -> str:
+    def submit(self, name: str, *options: str, wrap: str, user: str | None = None) -> str:
         """Submit a batch job and return its id."""
         output = str(self.run / "jobs" / "%x-%j.out")
         words = ("sbatch", "--parsable", "-o", output, "--open-mode=append", "-J", name)
-        return self.command(*words, *options, "--wrap", wrap).strip()
+        return self.command(*words, *options, "--wrap", wrap, user=user).strip()
 
     def submit_heterogeneous(self, name: str, *parts: Sequence[str], script: str) -> str:
         """Submit a job of several parts, each with its own options, and return the leader's id."""
@@ -222,7 +231,9 @@ class SlurmCluster:
             "proctrack": "proctrack/cgroup" if self.cgroup else "proctrack/linuxproc",
         }
         etc = self.run / "etc"
-        (etc / "slurm.conf").write_text(SLURM_CONF.format(**values) + self._nodes_conf(values))
+        (etc / "slurm.conf").write_text(
+            self._general_conf(values) + self._nodes_conf(values) + self.settings
+        )
         dbd = etc / "slurmdbd.conf"
         dbd.write_text(SLURMDBD_CONF.format(**values))
         dbd.chmod(0o600)
@@ -232,26 +243,32 @@ class SlurmCluster:
             if not device.exists():
                 subprocess.run(("mknod", str(device), "c", "1", "3"), check=True)
         (etc / "gres.conf").write_text(
-            f"NodeName=node[1-{self.n_nodes}] Name=gpu Type=h100 "
+            f"NodeName={','.join(self.nodes)} Name=gpu Type=h100 "
             f"File={self.run}/dev/nvidia[0-{GPUS_PER_NODE - 1}]\n"
         )
         cgroup = "CgroupAutomount=no\n"
         if self.cgroup:
             cgroup += "CgroupPlugin=cgroup/v1\nConstrainRAMSpace=yes\nConstrainCores=no\n"
         (etc / "cgroup.conf").write_text(cgroup)
-        names = "".join(f"127.0.0.1 node{i}\n" for i in range(1, self.n_nodes + 1))
+        names = "".join(f"127.0.0.1 {node}\n" for node in self.nodes)
         known = Path("/etc/hosts").read_text() + f"127.0.0.1 {values['host']}\n"
         (etc / "hosts").write_text(known + names)
 
+    def _general_conf(self, values: dict[str, object]) -> str:
+        """The settings of all clusters, without those that this one sets itself."""
+        own = {line.partition("=")[0] for line in self.settings.splitlines()}
+        lines = SLURM_CONF.format(**values).splitlines(keepends=True)
+        return "".join(line for line in lines if line.partition("=")[0] not in own)
+
     def _nodes_conf(self, values: dict[str, object]) -> str:
         nodes = "".join(
-            f"NodeName=node{i} NodeHostname={values['host']} NodeAddr=127.0.0.1 "
+            f"NodeName={node} NodeHostname={values['host']} NodeAddr=127.0.0.1 "
             f"Port={self.base_port + 100 + i} CPUs=16 Sockets=1 CoresPerSocket=16 "
             f"ThreadsPerCore=1 RealMemory=64000 Gres=gpu:h100:{GPUS_PER_NODE} State=UNKNOWN\n"
-            for i in range(1, self.n_nodes + 1)
+            for i, node in enumerate(self.nodes, start=1)
         )
         partition = (
-            f"PartitionName=train Nodes=node[1-{self.n_nodes}] Default=YES MaxTime=INFINITE "
+            f"PartitionName=train Nodes={','.join(self.nodes)} Default=YES MaxTime=INFINITE "
             "DefaultTime=10 State=UP OverSubscribe=NO\n"
         )
         return nodes + partition
@@ -266,9 +283,9 @@ class SlurmCluster:
         self._quietly("sacctmgr", "-i", "-Q", "add", "cluster", CLUSTER)
         self._start("slurmctld", "slurmctld", "-D")
         wait_until(lambda: self._answers("scontrol", "ping"), 180, "slurmctld")
-        for index in range(1, self.n_nodes + 1):
-            self.start_node(f"node{index}")
-        wait_until(self._all_idle, 180, f"{self.n_nodes} idle nodes")
+        for node in self.nodes:
+            self.start_node(node)
+        wait_until(self._all_idle, 180, f"{len(self.nodes)} idle nodes")
         self._add_accounts()
 
     def _start_munge(self) -> None:
@@ -362,20 +379,23 @@ class SlurmCluster:
 
     def _all_idle(self) -> bool:
         idle = self.command("sinfo", "-h", "-N", "-t", "idle", "-o", "%N").split()
-        return len(set(idle)) == self.n_nodes
+        return len(set(idle)) == len(self.nodes)
 
     def stop(self) -> None:
         """Stop every daemon, the nodes first."""
         self._quietly("scancel", "-Q", "--full", "-p", "train")
-        order = [name for name in self.processes if name.startswith("node")]
+        order = [name for name in self.processes if name in self.nodes]
         order += ["slurmctld", "slurmdbd", "mariadbd", "munged"]
         for name in order:
             process = self.processes.pop(name, None)
             if process is None:
                 continue
-            process.terminate()
+            if name in self.nodes:
+                process.kill()  # and its slurmd with it: unshare does not hand on a SIGTERM
+            else:
+                process.terminate()
             try:
-                process.wait(timeout=5 if name.startswith("node") else 20)
+                process.wait(timeout=20)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait(timeout=20)
@@ -396,9 +416,15 @@ def memory_cgroup() -> bool:
 
 
 @contextmanager
-def slurm_cluster(run: Path, n_nodes: int = 6, base_port: int = 17500) -> Iterator[SlurmCluster]:
+def slurm_cluster(
+    run: Path,
+    nodes: Sequence[str] = tuple(f"node{i}" for i in range(1, 7)),
+    base_port: int = 17500,
+    settings: str = "",
+    variables: Mapping[str, str] | None = None,
+) -> Iterator[SlurmCluster]:
     """Start a cluster in the folder `run`, and stop it at the end."""
-    cluster = SlurmCluster(run, n_nodes, base_port, memory_cgroup())
+    cluster = SlurmCluster(run, nodes, base_port, memory_cgroup(), settings, variables or {})
     try:
         cluster.start()
         yield cluster

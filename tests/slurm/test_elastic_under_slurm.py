@@ -35,7 +35,9 @@ def cluster() -> Iterator[SlurmCluster]:
     # a folder that MariaDB's own user may enter, which those of pytest are not
     with tempfile.TemporaryDirectory(prefix="site-") as folder:
         Path(folder).chmod(0o755)
-        with slurm_cluster(Path(folder), n_nodes=3, base_port=18500) as made:
+        with slurm_cluster(
+            Path(folder), nodes=("node1", "node2", "node3"), base_port=18500
+        ) as made:
             yield made
 
 

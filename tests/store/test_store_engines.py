@@ -27,7 +27,7 @@ def in_folder(folder: Path, *words: str | Path) -> Done:
         os.chdir(before)
 
 
-EXAMPLE = sorted((Path(__file__).resolve().parents[2] / "examples" / "slurm").iterdir())
+EXAMPLE = sorted((Path(__file__).resolve().parents[1] / "data" / "bad_morning").iterdir())
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore"),
 ]
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "slurm"
+EXAMPLE = Path(__file__).resolve().parents[1] / "data" / "bad_morning"
 METRICS = ("status", "sizes", "failures", "mttf", "runs", "goodput", "nodes", "quality")
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from ettr.analysis.analysis import Analysis
 from ettr.analysis.fleet_evidence import FleetEvidence, evidence_to_plan_with
 from ettr.analysis.model_choice import ChosenModels
+from ettr.analysis.published import PER_NODE_DAYS, PUBLISHED
 from ettr.defaults import GPUS_PER_NODE
 from ettr.errors import UsageError
 from ettr.estimates import Interval
@@ -24,15 +25,23 @@ from ettr.projection.scale import Projection, Scale, Seen, project
 
 LARGEST_GPUS = 131_072
 REPORT_SCALES = 6
+# the first published fleet: its rate is the one that most papers quote
+_PUBLISHED = PUBLISHED[0]
+_PUBLISHED_RATE = _PUBLISHED.per_1000_node_days or 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class ScalePoint:
-    """One scale: its size in GPUs (nodes where there are none), and the interval of its ETTR."""
+    """One scale: its size in GPUs (nodes where there are none), and the interval of its ETTR.
+
+    `ettr_at_published` is the ETTR of the same run at the published rate that the projection names,
+    with the best interval at that rate.
+    """
 
     size: float
     interval_s: float | None
     projection: Projection
+    ettr_at_published: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +62,8 @@ class ScaleProjection:
         confidence: Of the intervals of each model.
         points: The scales, in the order given.
         notes: What is assumed, one sentence each.
+        published: Whose published rate stands next to the fleet's.
+        published_per_1000_node_days: That rate, of nodes of 8 GPUs.
     """
 
     name: str
@@ -68,6 +79,8 @@ class ScaleProjection:
     confidence: float
     points: tuple[ScalePoint, ...]
     notes: tuple[str, ...]
+    published: str
+    published_per_1000_node_days: float
 
 
 def project_fleet(
@@ -151,6 +164,8 @@ def _projection(
         confidence=confidence,
         points=points,
         notes=_notes(evidence, chosen.notes),
+        published=_PUBLISHED.name,
+        published_per_1000_node_days=_PUBLISHED_RATE,
     )
 
 
@@ -242,7 +257,11 @@ def _point(
         replace(shape, n_nodes=scale.n_nodes), (rate.estimate or rate.high) * growth, interval_s
     )
     made = project(fits, scale, seen, ettr_by_rate(run))
-    return ScalePoint(scale.n_nodes * scale.gpus_per_node, run.interval_s, made)
+    size = scale.n_nodes * scale.gpus_per_node
+    per_node_day = _PUBLISHED_RATE / PER_NODE_DAYS * scale.gpus_per_node / GPUS_PER_NODE
+    elsewhere = planned(replace(shape, n_nodes=scale.n_nodes), per_node_day, interval_s)
+    at_published = ettr_by_rate(elsewhere)(per_node_day * scale.n_nodes)
+    return ScalePoint(size, run.interval_s, made, at_published)
 
 
 def _notes(evidence: FleetEvidence, meanings: tuple[str, ...]) -> tuple[str, ...]:

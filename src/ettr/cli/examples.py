@@ -10,8 +10,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "ingest": ("ettr ingest site sacct.psv kernel.log --timezone Europe/Zurich",),
     "explain": (
-        "ettr explain site 17",
-        "ettr explain site 17 --window 300,120",
+        "ettr explain site 2",
+        "ettr explain site 2 --window 1200,300",
         "ettr explain --flight records/ --nodes 'node[1-4]'",
     ),
     "collect": ("ettr collect logs --since 2026-03-01", "ettr collect logs --store site"),
@@ -32,8 +32,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "runs": ("ettr runs site", "ettr runs site --interval 30min"),
     "goodput": ("ettr goodput site",),
     "nodes": ("ettr nodes site",),
-    "node": ("ettr node site", "ettr node site node2"),
-    "lemons": ("ettr lemons site", "ettr lemons site node2 --output node2.html"),
+    "node": ("ettr node site", "ettr node site gpu11"),
+    "lemons": ("ettr lemons site", "ettr lemons site gpu11 --output gpu11.html"),
     "quality": ("ettr quality site",),
     "forecast": ("ettr forecast site", "ettr forecast site --ahead 1d,7d --nodes 64"),
     "plan": (

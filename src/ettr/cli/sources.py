@@ -27,6 +27,7 @@ def sources(printing: Printing) -> None:
     width = max(len(source.name) for source in found)
     for source in found:
         zone = "; needs --timezone" if source.local_time else ""
-        say(f"{source.name:<{width}}  {source.title} -> {', '.join(source.tables)}{zone}")
+        fills = f" -> {', '.join(source.tables)}" if source.tables else ""
+        say(f"{source.name:<{width}}  {source.title}{fills}{zone}")
         if source.how_to_get:
             say(f"{'':<{width}}  get it: {source.how_to_get}")

@@ -18,6 +18,7 @@ from ettr.metrics.instants import fetch, first_row, in_utc, seconds_of
 from ettr.metrics.status import share
 from ettr.metrics.unknown_checks import UnknownCheck
 from ettr.tables.ibis_time import epoch_s
+from ettr.tables.rows import SITE_NOTE
 from ettr.units import SECONDS_PER_HOUR, SECONDS_PER_MINUTE
 
 ELAPSED_SLACK_S = SECONDS_PER_MINUTE
@@ -99,6 +100,8 @@ class DataQuality:
     exposure: ExposureBasis
     assumptions: tuple[str, ...]
     unknown_checks: tuple[UnknownCheck, ...] = ()
+    # texts of the site on its own logs (source `note`)
+    site_notes: tuple[str, ...] = ()
 
 
 def data_quality(
@@ -131,7 +134,10 @@ def data_quality(
     worked = named_nodes(allocations) if job_nodes is None else job_nodes
     unknown = sorted(node for _, node in worked - named_nodes(tables["nodes"]))
     held_s = allocations["elapsed_s"].sum().to_pyarrow().as_py() or 0.0
-    notes = dict.fromkeys(note for file in read for note in file.notes)
+    notes = dict.fromkeys(note for file in read if file.source != SITE_NOTE for note in file.notes)
+    site_notes = dict.fromkeys(
+        note for file in read if file.source == SITE_NOTE for note in file.notes
+    )
     return DataQuality(
         rows_read=sum(file.rows_read for file in read),
         rows_rejected=sum(file.rows_rejected for file in read),
@@ -154,6 +160,7 @@ def data_quality(
         exposure=exposure,
         assumptions=(*assumptions, *exposure.sentences, *notes),
         unknown_checks=unknown_checks,
+        site_notes=tuple(site_notes),
     )
 
 

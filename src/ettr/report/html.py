@@ -49,8 +49,8 @@ class Card:
 class Page:
     """A report before it is rendered.
 
-    `selection` says what is left out, empty where nothing is; `caution` what must be read before
-    the numbers.
+    `selection` says what is left out, empty where nothing is; `site_notes` are the site's own
+    texts on its logs; `caution` is what must be read before the numbers.
     """
 
     title: str
@@ -62,6 +62,7 @@ class Page:
     footer: str
     selection: str = ""
     answers: tuple[Answer, ...] = ()
+    site_notes: tuple[str, ...] = ()
 
 
 def render(page: Page) -> str:

@@ -69,6 +69,7 @@ def page(analysis: Analysis, on_part: Progress | None = None) -> Page:
             f"{duration(SECONDS_PER_DAY * period.days)}; {_what_ran(analysis)}{_price(analysis)}"
         ),
         selection=_selected(analysis),
+        site_notes=analysis.quality.site_notes,
         caution=cautions(analysis),
         cards=cards(analysis),
         next_steps=steps,

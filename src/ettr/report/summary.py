@@ -12,6 +12,8 @@ def summary_text(page: Page) -> str:
     lines = [page.title, page.subtitle, ""]
     if page.selection:
         lines += [wrapped(page.selection), ""]
+    for note in page.site_notes:
+        lines += [wrapped(note), ""]
     if page.caution:
         lines += [wrapped(page.caution), ""]
     for one in page.answers:

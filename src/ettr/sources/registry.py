@@ -33,6 +33,7 @@ MODULES: tuple[str, ...] = (
     "incidents",
     "pbs",
     "flux",
+    "note",
     "traces.infinitehbd",
     "traces.lanl",
     "table",

@@ -24,6 +24,8 @@ Cell = str | int | float | bool | datetime | None
 Row = dict[str, Cell]
 
 TEXT_LIMIT = 500
+# the source whose files hold no rows but a text of the site on its own logs
+SITE_NOTE = "note"
 DEFAULT_CLUSTER = "cluster"
 BATCH_ROWS = 200_000
 BATCH_RECORDS = 2_000_000

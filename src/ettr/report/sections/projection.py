@@ -7,7 +7,7 @@ import re
 from ettr.analysis.projecting import ScalePoint, ScaleProjection
 from ettr.estimates.interval import Interval
 from ettr.plan.run import spell
-from ettr.report.charts import log_axis, point_line, share_axis, size_axis
+from ettr.report.charts import limit_line, log_axis, point_line, share_axis, size_axis
 from ettr.report.numbers import DASH, between, number, percent
 from ettr.report.plan_numbers import ratio_between, time_between
 from ettr.report.section import Figure, Section, TextTable
@@ -88,7 +88,7 @@ def _table(projection: ScaleProjection) -> TextTable:
     in_gpus = projection.unit != "nodes"
     headers = (
         *((projection.unit, "nodes") if in_gpus else ("nodes",)),
-        *("MTTF", "checkpoint every", "ETTR"),
+        *("MTTF", "checkpoint every", "ETTR", f"ETTR at {_published(projection)}"),
         *(("failures in the run",) if timed else ()),
     )
 
@@ -101,6 +101,7 @@ def _table(projection: ScaleProjection) -> TextTable:
             time_between(made.mttf_h),
             DASH if point.interval_s is None else spell(point.interval_s),
             ratio_between(made.ettr),
+            number(point.ettr_at_published, 3),
             *((DASH if count is None else between(count),) if timed else ()),
         )
 
@@ -108,8 +109,13 @@ def _table(projection: ScaleProjection) -> TextTable:
         "MTTF and ETTR by scale",
         headers,
         tuple(row(point) for point in projection.points),
-        frozenset(range(6)),
+        frozenset(range(7)),
     )
+
+
+def _published(projection: ScaleProjection) -> str:
+    """The published rate in a few words."""
+    return f"{projection.published}'s {number(projection.published_per_1000_node_days, 3)}"
 
 
 def _spares_table(projection: ScaleProjection) -> TextTable:
@@ -144,6 +150,7 @@ def _figures(projection: ScaleProjection) -> tuple[Figure, Figure]:
     ends = "Upright lines reach from the lowest to the highest end of all models."
     mttf = [point.projection.mttf_h or _UNKNOWN for point in projection.points]
     ettr = [point.projection.ettr or _UNKNOWN for point in projection.points]
+    published = [point.ettr_at_published for point in projection.points]
     across = size_axis(projection.unit, [round(size) for size in sizes])
     return (
         Figure(
@@ -156,8 +163,14 @@ def _figures(projection: ScaleProjection) -> tuple[Figure, Figure]:
         Figure(
             "projection-ettr",
             "ETTR by scale",
-            f"Share of the wall clock in which a job of each size trains. {ends}",
-            (point_line("ETTR", sizes, ettr),),
+            f"Share of the wall clock in which a job of each size trains, at the fleet's own rate "
+            f"and at {_published(projection)} failures per 1,000 node-days, as published. {ends}",
+            (
+                point_line("ETTR", sizes, ettr),
+                limit_line(
+                    f"at {_published(projection)}", sizes, published, "dash", in_legend=True
+                ),
+            ),
             {"xaxis": across, "yaxis": share_axis("ETTR")},
         ),
     )
