@@ -165,6 +165,7 @@ def _add_accounts(cluster, accounts: dict[str, str]) -> None:  # type: ignore[no
 
 def _write(cluster, truth, out: Path) -> None:  # type: ignore[no-untyped-def]
     from day.play import patiently
+
     from slurm.scenario import EVENT_FIELDS, EVENTS, SACCT, SACCT_FIELDS
 
     out.mkdir(parents=True, exist_ok=True)
