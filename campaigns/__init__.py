@@ -17,6 +17,7 @@ NAMES = (
     "damage",
     "direction",
     "false-attribution",
+    "flight-records",
     "fuzz",
     "kills",
     "lemons",

@@ -174,3 +174,11 @@ def test_lemons_are_claimed_and_ordinary_nodes_are_left_alone() -> None:
     for fleet in equal:
         assert float(rows[fleet, "ettr"][5]) <= 0.2
     assert float(rows[unequal, "two points"][5]) >= 0.8, "the spread must show the trap"
+
+
+@pytest.mark.torch
+def test_the_rank_that_hangs_stops_dies_or_is_slow_is_named() -> None:
+    pytest.importorskip("torch")
+    *rows, total = twentieth("flight-records").rows
+    assert len(rows) == 6
+    assert total[1] == total[2], rows

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ettr.elastic.backends import ElasticBackend, available_backends
     from ettr.elastic.elastic_group import ElasticGroup
     from ettr.elastic.errors import EvictedError, RankFailedError
+    from ettr.elastic.flight import FlightWatcher
     from ettr.elastic.generation import Generation
     from ettr.elastic.membership.timeouts import Timeouts
     from ettr.elastic.protection import Protection
@@ -33,6 +34,7 @@ __all__ = [
     "ElasticBackend",
     "ElasticGroup",
     "EvictedError",
+    "FlightWatcher",
     "Generation",
     "Loss",
     "Protection",
@@ -52,6 +54,7 @@ _MODULE_OF = {
     "ElasticBackend": "backends",
     "ElasticGroup": "elastic_group",
     "EvictedError": "errors",
+    "FlightWatcher": "flight",
     "Generation": "generation",
     "Loss": "supervision.report",
     "Protection": "protection",
