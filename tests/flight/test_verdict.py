@@ -166,6 +166,21 @@ def test_a_watcher_that_wrote_nothing_this_time_counts_as_no_record(tmp_path: Pa
     assert (found.verdict, culprits(found)) == ("no record", [2])
 
 
+@pytest.mark.parametrize(("reason", "kind"), [("moved", "no record"), ("stall", "missing")])
+def test_a_watcher_whose_record_is_of_an_earlier_pause(
+    tmp_path: Path, reason: str, kind: str
+) -> None:
+    """Rank 2 paused before collective 6. It went on and was stopped, or it never went on."""
+    records = {}
+    for rank, document in one_missing().items():
+        seconds = 6.5 if rank == 2 else 9
+        facts = {"rank": rank, "world_size": 4, "after_s": 1.5, "reason": "stall"}
+        facts |= {"written_ns": BEGAN_NS + int(seconds * 1e9)}
+        records[rank] = document | {"ettr": facts | ({"reason": reason} if rank == 2 else {})}
+    found = verdict(tmp_path, records)
+    assert (found.verdict, culprits(found)) == (kind, [2])
+
+
 def test_late_is_not_missing(tmp_path: Path) -> None:
     records = {
         rank: record([entry(seq, after_s=5.5 * (rank == 1 and seq == 4)) for seq in range(1, 6)])

@@ -88,11 +88,13 @@ class CallTable:
         """Add the calls of one rank."""
         mine: dict[tuple[str, str], GroupCalls] = {}
         for entry in entries:
-            key = entry[:2]
-            group = mine.get(key)
+            name, description, seq, is_p2p, signature, retired, state, created_ns, timeout, _ = (
+                entry
+            )
+            group = mine.get((name, description))
             if group is None:
-                group = mine[key] = self._group(*key, members_of)
-            seq, is_p2p = entry.seq, entry.is_p2p
+                group = self._group(name, description, members_of)
+                mine[name, description] = group
             calls = group.p2p if is_p2p else group.calls
             call = calls.get(seq)
             if call is None:
@@ -100,10 +102,20 @@ class CallTable:
                     self.entries_left_out += 1
                     continue
                 self._n_calls += 1
-                call = calls[seq] = Call(entry.signature, entry.created_ns)
-            _note(call, rank, entry)
-            if not is_p2p:
-                group.newest[rank] = max(seq, group.newest.get(rank, -1))
+                call = calls[seq] = Call(signature, created_ns)
+            ended = state == COMPLETED or (retired and signature.name.startswith(STATELESS))
+            if not ended or signature is not call.signature or rank in call.ranks[-1:]:
+                _note(call, rank, entry, ended=ended)
+            else:
+                call.ranks.append(rank)
+            if created_ns < call.first_ns:
+                call.first_ns = created_ns
+            elif created_ns >= call.last_ns:
+                call.last_ns, call.last_rank = created_ns, rank
+            if timeout and (timeout < call.timeout_ms or not call.timeout_ms):
+                call.timeout_ms = timeout
+            if not is_p2p and seq > group.newest.get(rank, -1):
+                group.newest[rank] = seq
 
     def _group(
         self, name: str, description: str, members_of: Mapping[str, tuple[int, ...]]
@@ -115,12 +127,10 @@ class CallTable:
         return self._groups[key]
 
 
-def _note(call: Call, rank: int, entry: Entry) -> None:
-    """Add one rank's entry to the call; of a coalesced call a rank has several."""
-    name = entry.signature.name
-    ended = entry.state == COMPLETED or (entry.retired and name.startswith(STATELESS))
+def _note(call: Call, rank: int, entry: Entry, *, ended: bool) -> None:
+    """Add a rank to a call where it is not as on the others, or not for the first time."""
     if call.ranks and call.ranks[-1] == rank:
-        # only the last entry of a coalesced call has a state of its own
+        # of the entries of a coalesced call only the last has a state of its own
         if ended and call.open and call.open[-1] == rank:
             call.open.pop()
         return
@@ -131,12 +141,6 @@ def _note(call: Call, rank: int, entry: Entry) -> None:
         if call.others is None:
             call.others = {}
         call.others[rank] = entry.signature
-    created_ns = entry.created_ns
-    call.first_ns = min(call.first_ns, created_ns)
-    if created_ns >= call.last_ns:
-        call.last_ns, call.last_rank = created_ns, rank
-    if entry.timeout_ms:
-        call.timeout_ms = min(call.timeout_ms or entry.timeout_ms, entry.timeout_ms)
 
 
 def _merge(known: GroupCalls, other: GroupCalls) -> None:

@@ -52,7 +52,7 @@ class Signatures:
         # the last one of each name, with the lists that it was made of
         self.last: dict[str, tuple[list[object], Signature]] = {}
 
-    def of_text(self, *texts: str) -> Signature | None:
+    def of_text(self, texts: tuple[str, ...]) -> Signature | None:
         """That of five texts of PyTorch's JSON, if they were met before."""
         return self._by_text.get(texts)
 

@@ -117,7 +117,11 @@ def _of_its_own(stuck: StuckCollective) -> set[int]:
 def _judged(
     one: WaitingCall, edges: Mapping[int, set[int]], evidence: FlightEvidence
 ) -> StuckCollective:
-    present, absent, circle = roots(one.blockers - one.mismatched, edges, evidence.is_absent)
+    present, absent, circle = roots(
+        one.blockers - one.mismatched,
+        edges,
+        lambda rank: rank in one.absent or evidence.is_absent(rank),
+    )
     if one.mismatched:
         kind, culprits = VerdictKind.MISMATCH, set(one.mismatched)
     elif present:

@@ -119,6 +119,16 @@ class FlightEvidence:
         known_ns = self.records[rank].known_ns
         return known_ns is not None and known_ns < call.first_ns
 
+    def would_have_written(self, rank: int, call: Call) -> bool:
+        """Whether the rank's watcher, had it lived and moved, had time to write since the call."""
+        after_s = self.records[rank].after_s
+        newest_ns = self.newest_ns
+        return (
+            after_s is not None
+            and newest_ns is not None
+            and (newest_ns - call.first_ns) / 1e9 >= after_s
+        )
+
     def in_flight(self, call: Call) -> bool:
         """Whether the ranks in the call have not waited long enough to call it a hang."""
         records = [self.records[rank] for rank in call.open]
@@ -167,14 +177,18 @@ def _collective(
         rank for rank in behind if rank not in group.newest and evidence.records[rank].wrapped
     }
     older = {rank for rank in behind - overwritten if evidence.is_older(rank, call)}
+    watched = {rank for rank in older if evidence.would_have_written(rank, call)}
+    # it went on after an earlier stall, and wrote nothing of this one
+    silent = {rank for rank in watched if evidence.records[rank].reason == "moved"}
+    older -= watched
     return WaitingCall(
         group=group,
         seq=seq,
         call=call,
         waiting=frozenset(waiting),
-        missing=frozenset(behind - overwritten - older),
+        missing=frozenset(behind - overwritten - older - silent),
         mismatched=frozenset(minority(call)),
-        absent=absent,
+        absent=absent | silent,
         overwritten=frozenset(overwritten | older),
         waited_s=evidence.waited_s(call),
     )
