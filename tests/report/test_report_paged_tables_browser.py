@@ -25,14 +25,15 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
             f"job-{i}",
             HOSTILE if i == 4321 else f"user{i % 97:02d}",
             "–" if i == N_ROWS - 1 else f"{i * 7919 % N_ROWS:,}",
+            "< 1e-6" if i == 5000 else f"{0.001 + i / N_ROWS:.2g}",
         )
         for i in range(N_ROWS)
     ]
     table = TextTable(
         "Failures",
-        ("time", "job", "user", "GPU-hours"),
+        ("time", "job", "user", "GPU-hours", "chance"),
         tuple(rows),
-        frozenset({3}),
+        frozenset({3, 4}),
         slug="failures",
     )
     section = Section("failure-list", "Failures", "Many.", tables=(table,))
@@ -71,6 +72,12 @@ def test_a_click_on_a_head_sorts_all_rows_and_not_only_those_shown(page):
     for _ in range(2):
         page.click("#table-failures th:nth-child(4) button")
         assert "–" not in column(page, 4)
+
+
+def test_a_bound_sorts_as_the_number_that_it_names(page):
+    for _ in range(2):
+        page.click("#table-failures th:nth-child(5) button")
+    assert column(page, 5)[0] == "< 1e-6"
 
 
 def test_words_filter_in_any_column_and_pages_follow(page):

@@ -138,12 +138,13 @@ def _mttf(analysis: Analysis) -> Answer:
     if largest.failures:
         seen += f", {hours_between(largest.scheduler_mttf_h)} between them"
     rate = mttf.rate_used
+    bound = "; an upper bound: failures go uncounted" if lower_bound(analysis) else ""
     return Answer(
         f"MTTF at the largest size run, {largest.size.label} {unit}",
         hours_between(largest.projected_mttf_h)
         if rate.node_days > 0
         else hours_between(largest.scheduler_mttf_h),
-        f"from {between(rate.per_1000_node_days)} failures per 1,000 node-days; {seen}",
+        f"from {between(rate.per_1000_node_days)} failures per 1,000 node-days; {seen}{bound}",
     )
 
 
