@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from ettr.analysis import Analysis
 from ettr.estimates import Interval
@@ -129,10 +129,9 @@ def _cards_without_faults(analysis: Analysis) -> Iterator[Card]:
     if analysis.logs_read.progress:
         measured = [run for run in analysis.runs.runs if run.split is not None]
         hours = sum(run.scheduled_h for run in measured)
-        productive_h = sum(run.productive_h.estimate or 0.0 for run in measured)
         yield Card(
             "Effective training time without queue",
-            percent(productive_h / hours if hours else None),
+            _share_of([run.productive_h for run in measured], hours),
             f"of {number(hours, 5)} h in {counted(len(measured), 'recorded run')}; the queue is "
             "not measured: no job accounting",
         )
@@ -146,6 +145,20 @@ def _cards_without_faults(analysis: Analysis) -> Iterator[Card]:
         NOT_MEASURED,
         "no job accounting and no faults of nodes: `ettr sources` lists how to export them",
     )
+
+
+def _share_of(parts_h: Sequence[Interval], hours: float) -> str:
+    """The sum of those hours as a share; two ends where one of them has no estimate."""
+    if not hours:
+        return NOT_MEASURED
+    low, high = (
+        sum(ends) / hours for ends in zip(*((p.low, p.high) for p in parts_h), strict=True)
+    )
+    known = [part.estimate for part in parts_h if part.estimate is not None]
+    if len(known) < len(parts_h):
+        return f"{percent(low)} to {percent(high)}"
+    estimate = percent(sum(known) / hours)
+    return estimate if low == high else f"{estimate} [{percent(low)}, {percent(high)}]"
 
 
 def _outage_card(nodes: Availability) -> Card:
