@@ -13,7 +13,7 @@ pytest.importorskip("torch")
 
 from ettr.progress import goodput_of_file  # noqa: E402
 
-STEPS, DIES_AT = 24, 17
+STEPS, DIES_AT, DIES_EARLY_AT = 24, 17, 2
 NEEDED = {
     "plain": ("torchdata",),
     "torchtitan": ("torchdata",),
@@ -55,3 +55,8 @@ def test_a_killed_run_goes_on_and_ends_as_the_unbroken_one(name: str, tmp_path: 
     run(name, killed, seed=6)  # a run that is over stays as it is
     assert (killed / "started.txt").read_text().split()[2:] in ([], [str(STEPS)])
     assert (killed / "final.safetensors").read_bytes() == model
+    early = tmp_path / "early"  # before the first round: it resumes from the state of step 0
+    run(name, early, die_at=DIES_EARLY_AT)
+    run(name, early, seed=7)
+    assert (early / "started.txt").read_text().split() == ["0", "0"]
+    assert (early / "final.safetensors").read_bytes() == model

@@ -65,7 +65,8 @@ class LightningCheckpoint(FrameworkCallback, Callback):  # type: ignore[misc]
         self._run, self._every_steps = CheckpointedRun(self._root, state, **options), every
         start = self._run.begin()
         self._last_step = start.step
-        self._resumed_random = self._random.state_dict() if start.resumed else None
+        # From step 0 loaders and epochs draw what they drew in the run that was killed.
+        self._resumed_random = self._random.state_dict() if start.step > 0 else None
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """The loaders are there: whether they can be put back to the middle of an epoch."""
