@@ -248,3 +248,12 @@ def test_no_any_reaches_a_users_script(tmp_path: Path):
     assert done.returncode == 0, done.stdout
     assert len(revealed) == SCRIPT.count("reveal_type")
     assert not any("Any" in line for line in revealed), revealed
+
+
+def test_a_fleet_stands_next_to_published_ones():
+    made = ettr.compare(("ours", 30, 5000.0), published=True)
+    frame = made.to_pandas()
+    assert {"RSC-1", "RSC-2"} <= set(frame["name"])
+    assert made.value.per_1000_node_days.estimate == pytest.approx(6.0)
+    with pytest.raises(UsageError, match="give exactly one"):
+        ettr.compare(("a", 30, 5000.0), ("b", 10, 5000.0), published=True)
