@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ettr.errors import SourceError, UsageError
 from ettr.sources.base import ReadOptions
 from ettr.sources.limits import MOST_NODES
-from ettr.sources.node_lists import expand_nodes
+from ettr.sources.node_lists import NodeLists, expand_nodes, listed_nodes
 from ettr.sources.origin import HEAD_BYTES, Origin
 from ettr.sources.slurm import events as slurm_events
 from ettr.sources.slurm import inventory as slurm_inventory
@@ -192,3 +192,26 @@ def test_node_lists(text, names):
 def test_what_is_no_node_list_is_refused_without_asking_anyone(text):
     with pytest.raises(ValueError, match=r"no list of nodes|absurd|names no node"):
         expand_nodes(text)
+
+
+@pytest.mark.parametrize("text", ["[1-2]10000000000", "n[001-010,015]010000000000"])
+def test_a_number_that_is_too_large_for_clustershell_makes_no_list(text: str) -> None:
+    with pytest.raises(ValueError, match="no list of nodes"):
+        expand_nodes(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("n1", 1),
+        ("a,b,a", 3),
+        ("n[1-4,6-8]", 7),
+        ("n[08-11]", 4),
+        ("r[1-2]n[1-3]", 6),
+        ("n[5-2]", 1),
+    ],
+)
+def test_a_list_is_counted_alike_by_its_text_and_from_memory(text: str, count: int) -> None:
+    lists = NodeLists()
+    assert listed_nodes(text) == count
+    assert [lists.listed(text), lists.listed(text)] == [count, count]

@@ -18,6 +18,8 @@ _PLAIN = re.compile(r"[A-Za-z0-9_.\-]+(?:,[A-Za-z0-9_.\-]+)*")
 
 # names by prefix and width, so that overlapping lists share them
 Families = dict[tuple[str, int], list[str]]
+# first and last number and the width of each range
+Ranges = list[tuple[int, int, int]]
 
 
 def expand_nodes(text: str, families: Families | None = None) -> tuple[str, ...]:
@@ -31,18 +33,19 @@ def expand_nodes(text: str, families: Families | None = None) -> tuple[str, ...]
     """
     if _PLAIN.fullmatch(text):
         return tuple(dict.fromkeys(text.split(",")))
-    if (match := _ONE_FOLD.fullmatch(text)) and (
-        names := _one_fold(match[1], match[2], {} if families is None else families)
-    ):
-        return names
+    if fold := _fold(text):
+        return _names(*fold, {} if families is None else families)
     return _by_clustershell(text)
 
 
-def _one_fold(prefix: str, ranges: str, families: Families) -> tuple[str, ...] | None:
-    """Names of `prefix[ranges]`; None where ClusterShell must decide what it means."""
-    numbers = _numbers(ranges)
-    if numbers is None:
-        return None
+def _fold(text: str) -> tuple[str, Ranges] | None:
+    """Prefix and ranges of `prefix[ranges]`; None where ClusterShell must decide."""
+    match = _ONE_FOLD.fullmatch(text)
+    numbers = _numbers(match[2]) if match else None
+    return (match[1], numbers) if match and numbers else None
+
+
+def _names(prefix: str, numbers: Ranges, families: Families) -> tuple[str, ...]:
     names: list[str] = []
     for first, last, width in numbers:
         family = families.setdefault((prefix, width), [])
@@ -52,9 +55,9 @@ def _one_fold(prefix: str, ranges: str, families: Families) -> tuple[str, ...] |
     return tuple(names) if len(numbers) == 1 else tuple(dict.fromkeys(names))
 
 
-def _numbers(ranges: str) -> list[tuple[int, int, int]] | None:
+def _numbers(ranges: str) -> Ranges | None:
     """First and last number and the width of each range; None where it is not plain."""
-    numbers: list[tuple[int, int, int]] = []
+    numbers: Ranges = []
     for part in ranges.split(","):
         low, dash, high = part.partition("-")
         if not dash:
@@ -84,7 +87,7 @@ def _by_clustershell(text: str) -> tuple[str, ...]:
         if len(nodes) > MOST_NODES:
             raise ValueError(f"{text[:80]!r} names an absurd number of nodes")
         names = tuple(nodes)
-    except (NodeSetException, ArithmeticError, IndexError, TypeError) as error:
+    except (NodeSetException, ArithmeticError, AssertionError, IndexError, TypeError) as error:
         raise ValueError(f"{text[:80]!r} is no list of nodes: {error}") from error
     if not names:
         raise ValueError(f"{text[:80]!r} names no node")
@@ -93,6 +96,8 @@ def _by_clustershell(text: str) -> tuple[str, ...]:
 
 def listed_nodes(text: str) -> int:
     """How many nodes a list names, those named twice counted twice, without expanding it."""
+    if "[" not in text and "]" not in text:
+        return text.count(",") + 1
     total, of_name, in_brackets, is_inside = 0, 1, 0, False
     for piece in _PIECES.findall(text):
         if piece == "[":
@@ -116,28 +121,47 @@ def _n_numbers(text: str) -> int:
 
 
 class NodeLists:
-    """Expands each distinct list once."""
+    """Reads and expands each distinct list once."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[str, ...] | None] = {}
+        self._folds: dict[str, tuple[str, Ranges] | None] = {}
         self._families: Families = {}
         self._kept = 0
 
     def is_list(self, text: str) -> bool:
         """Whether the text is a list of nodes; most are known for one without expanding them."""
-        if (match := _ONE_FOLD.fullmatch(text)) and _numbers(match[2]):
-            return True
-        return self(text) is not None
+        return self._fold(text) is not None or self(text) is not None
+
+    def listed(self, text: str) -> int:
+        """How many nodes a list names, as `listed_nodes` counts them."""
+        fold = self._fold(text)
+        if fold is None:
+            return listed_nodes(text)
+        return sum(last - first + 1 for first, last, _ in fold[1])
 
     def __call__(self, text: str) -> tuple[str, ...] | None:
         """The names, or None where the text is no list of nodes."""
         if text not in self._known:
-            if self._kept > _MOST_KEPT:
-                self._known, self._families, self._kept = {}, {}, 0
+            self._make_room()
+            fold = self._fold(text)
             try:
-                names = expand_nodes(text, self._families)
+                names = _names(*fold, self._families) if fold else expand_nodes(text)
             except ValueError:
                 names = None
             self._known[text] = names
             self._kept += 1 + len(names or ())
         return self._known[text]
+
+    def _fold(self, text: str) -> tuple[str, Ranges] | None:
+        if "[" not in text:
+            return None
+        if text not in self._folds:
+            self._make_room()
+            fold = self._folds[text] = _fold(text)
+            self._kept += 1 + len(fold[1] if fold else ())
+        return self._folds[text]
+
+    def _make_room(self) -> None:
+        if self._kept > _MOST_KEPT:
+            self._known, self._folds, self._families, self._kept = {}, {}, {}, 0

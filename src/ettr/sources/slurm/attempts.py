@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from ettr.errors import SourceError
 from ettr.sources.base import ReadOptions
 from ettr.sources.limits import LONGEST_S, MOST_GPUS_PER_NODE, MOST_NODES
-from ettr.sources.node_lists import NodeLists, listed_nodes
+from ettr.sources.node_lists import NodeLists
 from ettr.sources.slurm import fields as words
 from ettr.sources.slurm.allocations import allocations_of, attempt_ids
 from ettr.sources.slurm.columns import FLOAT, INT, TEXT, JobRecords, mapped, matches
@@ -87,7 +87,7 @@ class AttemptReader:
         self._source, self._file_id = source, file_id
         self._cluster, self._default_cluster = options.cluster, options.default_cluster
         self._times = TimeColumns(options.timezone, what)
-        self._node_lists = NodeLists()
+        self.node_lists = NodeLists()
         self._counts: Counter[str] = Counter()
         self._unreadable: Counter[str] = Counter()
         self._has_gpus = False
@@ -114,7 +114,7 @@ class AttemptReader:
         if len(job_at) != len(ids):
             where = pa.array(job_at)
             columns = {name: column.take(where) for name, column in columns.items()}
-        records = JobRecords(columns, len(job_at), self._times, self._node_lists)
+        records = JobRecords(columns, len(job_at), self._times, self.node_lists)
         table = self._attempts(records, steps, lines[job_at])
         bad += [Bad(int(job_at[i]), reason, detail) for i, reason, detail in records.bad()]
         table, repeated = self._without_repeats(table.filter(pa.array(~records.is_bad)))
@@ -122,7 +122,7 @@ class AttemptReader:
         orphans = int(is_step.sum()) - steps.folded
         self._counts["steps"] += steps.folded
         self._counts["orphans"] += orphans
-        made = allocations_of(table, self._node_lists)
+        made = allocations_of(table, self.node_lists)
         self._counts["no elapsed time"] += made.without_elapsed
         self._counts["node count differs"] += made.node_count_differs
         return Converted(table, made.rows, tuple(bad), steps.folded + repeated, orphans)
@@ -236,7 +236,7 @@ class AttemptReader:
         above = pc.greater(asked, MOST_GPUS_PER_NODE * MOST_NODES).fill_null(False)
         self._unreadable["requested_gpus"] += pc.sum(above).as_py() or 0
         out["requested_gpus"] = pc.if_else(above, None, asked)
-        listed, _ = mapped(out["node_list"], listed_nodes, INT)
+        listed, _ = mapped(out["node_list"], records.node_lists.listed, INT)
         named = pc.if_else(pc.greater(n_nodes, 0), pc.add(pc.multiply(n_nodes, 2), 64), MOST_NODES)
         longer = pc.greater(listed, named).fill_null(False)
         records.reject(longer, "bad-node-list", "nodelist")

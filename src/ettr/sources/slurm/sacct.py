@@ -17,7 +17,7 @@ from pyarrow import csv
 
 from ettr.errors import SourceError, UsageError
 from ettr.sources.base import ReadOptions, Source
-from ettr.sources.node_lists import listed_nodes
+from ettr.sources.node_lists import NodeLists
 from ettr.sources.origin import READ_ERRORS, Origin
 from ettr.sources.slurm import fields as words
 from ettr.sources.slurm.attempts import AttemptReader, need_fields
@@ -67,7 +67,7 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
             for block, first_line in _blocks(file, layout, str(origin))
         )
         for part in _ahead(parsed):
-            for piece in _pieces(part):
+            for piece in _pieces(part, reader.node_lists):
                 yield _batch(piece, layout, reader, origin.file_id)
     yield Batch({}, 0, notes=(*reader.notes(), *_notes(counts, header, options)))
 
@@ -123,7 +123,7 @@ def _parse(
     return _Parsed(records, columns, first_line, headers)
 
 
-def _pieces(part: _Parsed) -> Iterator[_Parsed]:
+def _pieces(part: _Parsed, node_lists: NodeLists) -> Iterator[_Parsed]:
     """The block in pieces whose node lists make rows that fit in memory; most often it is one."""
     lists = part.columns.get("nodelist")
     n = len(part.records.line)
@@ -131,7 +131,8 @@ def _pieces(part: _Parsed) -> Iterator[_Parsed]:
         yield part
         return
     codes = lists.dictionary_encode()
-    sizes = np.array([listed_nodes(text) for text in codes.dictionary.to_pylist()], dtype=np.int64)
+    listed = codes.dictionary.to_pylist()
+    sizes = np.array([node_lists.listed(text) for text in listed], dtype=np.int64)
     named = np.cumsum(sizes[codes.indices.to_numpy()])
     if named[-1] <= _MOST_ALLOCATIONS:
         yield part
