@@ -50,6 +50,12 @@ def verdict(evidence: LemonEvidence) -> str:
             f"Whether it is a lemon is {NOT_MEASURED}: {evidence.why_not_judged}. What checks and "
             "the scheduler saw is below."
         )
+    if evidence.group is not None and not evidence.group.failures:
+        return (
+            f"Nothing speaks against it: none of the {counted(evidence.group.nodes, 'node')} it is "
+            "compared with has a failure, in "
+            f"{number(evidence.group.node_days, 4)} node-days."
+        )
     against = (
         f"{number(one.failures, 3)} failures against {number(one.expected, 2)} of an ordinary node "
         f"in {number(one.exposure_node_days, 4)} node-days"
@@ -81,7 +87,7 @@ def _meaning(evidence: LemonEvidence) -> Iterator[str]:
             "It belongs to a set of claimed nodes, of which at most "
             f"{percent(evidence.false_discovery, 2)} are expected to be ordinary."
         )
-    if evidence.per_1000_node_days is not None:
+    if evidence.per_1000_node_days is not None and group.bulk_per_1000_node_days is not None:
         chance = evidence.ordinary_chance
         yield (
             f"{by_number('{n} [failure names|failures name] it', one.named)}: "
