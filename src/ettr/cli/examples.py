@@ -10,7 +10,6 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "ingest": ("ettr ingest site sacct.psv kernel.log --timezone Europe/Zurich",),
     "explain": (
-        "ettr explain site 2",
         "ettr explain site 2 --window 1200,300",
         "ettr explain --flight records/ --nodes 'node[1-4]'",
     ),
