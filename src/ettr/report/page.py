@@ -155,7 +155,7 @@ def _share_of(parts_h: Sequence[Interval], hours: float) -> str:
         sum(ends) / hours for ends in zip(*((p.low, p.high) for p in parts_h), strict=True)
     )
     known = [part.estimate for part in parts_h if part.estimate is not None]
-    if len(known) < len(parts_h):
+    if len(known) < len(parts_h) or (low <= 0.0 and high >= 1.0):  # anything may be true
         return f"{percent(low)} to {percent(high)}"
     estimate = percent(sum(known) / hours)
     return estimate if low == high else f"{estimate} [{percent(low)}, {percent(high)}]"
