@@ -289,6 +289,7 @@ def analysis(**given: Any) -> Any:
         runs=SimpleNamespace(
             runs_found=given.get("runs", 0), measured_runs=given.get("measured", 0)
         ),
+        lemon_nodes=SimpleNamespace(candidates=given.get("lemons", ())),
         clustering=SimpleNamespace(
             all_jobs=SimpleNamespace(
                 believed=SimpleNamespace(
@@ -383,6 +384,13 @@ def test_the_costliest_crash_loop_is_named():
 def test_failures_of_few_nodes_send_to_the_nodes():
     (step,) = next_steps(analysis(clustered="nodes"))
     assert "A few nodes" in step
+
+
+def test_claimed_lemons_are_named_in_place_of_the_advice_to_look_for_them():
+    lemons = [SimpleNamespace(node="n7", claimed=True, failures=8.0, expected=0.2)]
+    steps = next_steps(analysis(clustered="nodes", lemons=lemons))
+    assert any("n7 (8 failures, 0.20 expected)" in step for step in steps)
+    assert not any("A few nodes" in step for step in steps)
 
 
 def test_missing_logs_are_asked_for_before_costs_are_named():
