@@ -11,7 +11,6 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "ingest": ("ettr ingest site sacct.psv kernel.log --timezone Europe/Zurich",),
     "explain": (
         "ettr explain site 2 --window 1200,300",
-        "ettr explain --flight records/ --nodes 'node[1-4]'",
     ),
     "collect": ("ettr collect logs --since 2026-03-01", "ettr collect logs --store site"),
     "export": (
