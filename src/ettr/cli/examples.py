@@ -9,9 +9,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "ettr report site --output march.html",
     ),
     "ingest": ("ettr ingest site sacct.psv kernel.log --timezone Europe/Zurich",),
-    "explain": (
-        "ettr explain site 2 --window 1200,300",
-    ),
+    "explain": ("ettr explain site 2 --window 1200,300",),
     "collect": ("ettr collect logs --since 2026-03-01", "ettr collect logs --store site"),
     "export": (
         "ettr export site --to site-tables.duckdb",
