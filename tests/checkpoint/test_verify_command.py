@@ -5,10 +5,8 @@ import re
 from pathlib import Path
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
-from ettr.cli.verify import verify
+from cli.program import Done, ettr
 
 pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
@@ -16,21 +14,18 @@ torch = pytest.importorskip("torch")
 from ettr.checkpoint import RunningCheckpoint  # noqa: E402
 
 
-@pytest.fixture
-def call():
-    app = typer.Typer()
-    app.command()(verify)
-    return lambda *args: CliRunner().invoke(app, [str(a) for a in args])
+def verify(*words: str | Path) -> Done:
+    return ettr("verify", *words)
 
 
-def test_whole_damaged_and_lost(tmp_path: Path, call) -> None:
+def test_whole_damaged_and_lost(tmp_path: Path) -> None:
     with RunningCheckpoint(tmp_path, {"w": torch.ones(8)}, policy="full") as rc:
         for step in (1, 2):
             rc.step(step)
             rc.wait()
         geometry = rc._session.writer.slot.geometry
-    done = call(tmp_path)
-    assert (done.exit_code, done.stdout) == (
+    done = verify(tmp_path)
+    assert (done.code, done.out) == (
         0,
         "1 blocks, steps 2 to 2\nevery record is intact\n",
     )
@@ -39,18 +34,18 @@ def test_whole_damaged_and_lost(tmp_path: Path, call) -> None:
     for place, (exit_code, word) in enumerate([(0, "the older copy is intact"), (1, "LOST")]):
         raw[geometry.offset(0, 1 - place) + 70] ^= 1
         path.write_bytes(raw)
-        done = call(tmp_path)
-        assert done.exit_code == exit_code
-        assert word in done.stdout
-    found = json.loads(call(tmp_path, "--json").stdout)
+        done = verify(tmp_path)
+        assert done.code == exit_code
+        assert word in done.out
+    found = json.loads(verify(tmp_path, "--json").out)
     assert (found["lost"], found["blocks"], len(found["damaged"])) == (2, 1, 2)
-    text = call(tmp_path, "--prometheus", "--step", 10).stdout
+    text = verify(tmp_path, "--prometheus", "--step", "10").out
     assert 'ettr_checkpoint_block_age_max_steps{slot="0"} 8' in text
     assert 'ettr_checkpoint_records_lost{slot="0"} 2' in text
     assert "block_age_steps" not in text
 
 
-def test_the_age_of_each_block_goes_to_a_file(tmp_path: Path, call) -> None:
+def test_the_age_of_each_block_goes_to_a_file(tmp_path: Path) -> None:
     """The lines are those of Prometheus' text format; its own parser is not needed to see that."""
     state = {'odd"name\\of\na.tensor': torch.ones(6), "b": torch.ones(2, 2)}
     with RunningCheckpoint(
@@ -60,8 +55,8 @@ def test_the_age_of_each_block_goes_to_a_file(tmp_path: Path, call) -> None:
         rc.wait()
     target = tmp_path / "out" / "ettr.prom"
     target.parent.mkdir()
-    done = call(tmp_path / "rc", "--metrics", target, "--step", 10, "--each-block")
-    assert (done.exit_code, done.stdout[:8]) == (0, "3 blocks")
+    done = verify(tmp_path / "rc", "--metrics", target, "--step", "10", "--each-block")
+    assert (done.code, done.out[:8]) == (0, "3 blocks")
     assert [path.name for path in target.parent.iterdir()] == ["ettr.prom"]
     lines = target.read_text().splitlines()
     name = r'ettr_checkpoint_block_age_steps{slot="0",tensor="odd\"name\\of\na.tensor",offsets='
