@@ -74,5 +74,5 @@ def test_the_script_of_the_page_is_killed_and_goes_on(tmp_path: Path) -> None:
     run(results["killed"], 1, 37)
     found, said = run(results["killed"], 2, 0)
     step = int(re.findall(r"the run resumes after step (\d+):", said)[0])
-    assert step in (20, 30), "every ten steps, the last perhaps under way"
+    assert step in (10, 20, 30), "every ten steps; a round is left out while one is under way"
     assert found == expected[step:], "losses and learning rates, dropout included"
