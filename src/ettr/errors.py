@@ -29,6 +29,10 @@ class SourceError(EttrError):
     """A file cannot be read as the log it should be."""
 
 
+class NoRecordError(SourceError):
+    """A file is a log of a known format, and holds no record."""
+
+
 class StoreError(EttrError):
     """A store cannot be opened, read or written."""
 

@@ -245,3 +245,9 @@ def test_an_empty_folder_is_an_error(tmp_path: Path) -> None:
         read_folder(tmp_path)
     with pytest.raises(UsageError, match="no such folder"):
         read_folder(tmp_path / "absent")
+
+
+def test_recorders_that_were_all_empty_show_nothing(tmp_path: Path) -> None:
+    found = verdict(tmp_path, {rank: record([]) for rank in range(4)})
+    assert (found.verdict, culprits(found)) == ("cannot tell", [])
+    assert "records without entries" in found.reasons[0]

@@ -184,3 +184,29 @@ def test_an_hour_that_occurs_twice_is_no_wrong_clock(tmp_path: Path):
     zone = "Europe/Berlin"
     with site(tmp_path, sacct=(job, zone), events=(states, zone)) as made:
         assert made.clock_shifts == ()
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo", "Pacific/Honolulu"])
+@pytest.mark.parametrize(
+    ("shift_h", "words"), [(24.0, "a date is off by 1 day."), (-24.0, "1 day.")]
+)
+def test_a_single_outage_a_day_away_advises_no_zone_that_does_not_exist(
+    tmp_path: Path, zone: str, shift_h: float, words: str
+):
+    """Zones lie from UTC-12:00 to UTC+14:00."""
+    (job, *_), (outage, *_) = (text().splitlines()[1:] for text in (sacct, events))
+    heads = [text().splitlines()[0] for text in (sacct, events)]
+    day = stamp(end_of(11), shift_h * 3600), stamp(end_of(11), shift_h * 3600 + 600)
+    outage = "|".join([*outage.split("|")[:2], *day, *outage.split("|")[4:]])
+    texts = {"sacct": (f"{heads[0]}\n{job}\n", zone), "events": (f"{heads[1]}\n{outage}\n", zone)}
+    with site(tmp_path, **texts) as made:
+        (shift,) = made.clock_shifts
+        assert all(-12 <= fix.utc_offset_h <= 14 for fix in shift.remedies)
+        assert (words in shift.sentence) == (not shift.remedies)
+        assert bool(shift.remedies) == (zone == "Pacific/Honolulu")
+
+
+def test_a_single_job_farther_away_than_any_two_zones_shows_no_shift(tmp_path: Path):
+    log = controller(40 * 3600).splitlines(keepends=True)[0]
+    with site(tmp_path, sacct=(sacct(), "UTC"), controller=(log, "UTC")) as made:
+        assert made.clock_shifts == ()

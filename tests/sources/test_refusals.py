@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ettr.analysis.reading import ingest_all
 from ettr.errors import SourceError, UsageError
 from ettr.sources.base import ReadOptions
 from ettr.sources.ingest import ingest_file, refuse_idle_options
@@ -162,3 +163,50 @@ def test_bytes_of_latin_1_are_read_as_such(tmp_path: Path):
     path.write_bytes((head + row).encode("latin-1"))
     (attempt,) = rows_of(read_all(named("slurm-sacct"), path, UTC), "attempts")
     assert attempt["name"] == "réglage"
+
+
+XID = (
+    "[Tue Feb  3 12:00:%02d 2026] NVRM: Xid (PCI:0000:07:00): 79, pid=1, "
+    "GPU has fallen off the bus.\n"
+)
+EVENT = '{"v":1,"run":"r","job":"1","time":1770000000,"event":"step","step":1,"duration_s":1}\n'
+
+
+@pytest.mark.parametrize("foreign", [EVENT, "03/01/2026 10:00:00;Q;101.atlas;queue=gpu\n"])
+@pytest.mark.parametrize("place", [0, 1, 29])
+def test_a_line_that_a_job_wrote_into_a_kernel_log_makes_it_no_other_log(
+    store: Store, tmp_path: Path, foreign: str, place: int
+):
+    lines = [XID % second for second in range(30)]
+    lines.insert(place, foreign)
+    path = tmp_path / "n1.log"
+    path.write_text("".join(lines))
+    done = ingest_file(store, path, UTC)
+    assert (done.source, done.rows_kept) == ("kernel-xid", 30)
+
+
+def test_a_log_of_which_nothing_was_kept_is_a_loud_note(store: Store, tmp_path: Path):
+    path = tmp_path / "sacct.psv"
+    path.write_text(SACCT + GOOD.replace("2026-", "1926-"))
+    (note,) = [one for one in ingest_file(store, path, UTC).notes if "NO RECORD" in one]
+    assert note == (
+        "NO RECORD WAS KEPT: it was read as slurm-sacct, and of 1 record 1 could not be used "
+        "(1 bad-timestamp); if it is another kind of log, name that with --source"
+    )
+
+
+@pytest.mark.parametrize("text", [SACCT, ""])
+def test_a_dump_without_rows_is_a_note_among_others_and_an_error_alone(
+    store: Store, tmp_path: Path, text: str
+):
+    empty, more, full = (tmp_path / name for name in ("empty.psv", "more.psv", "full.psv"))
+    empty.write_text(text)
+    more.write_text(text)
+    full.write_text(SACCT + GOOD)
+    said: list[str] = []
+    with pytest.raises(SourceError, match=r"holds no record of slurm-sacct|is empty"):
+        ingest_all(store, [empty, more], UTC, None, said.append)
+    assert (said, store.files()) == ([], ())
+    (done,) = ingest_all(store, [empty, full], UTC, None, said.append)
+    assert done.rows_kept == 1
+    assert [one.startswith(str(empty)) for one in said if "nothing was stored" in one] == [True]

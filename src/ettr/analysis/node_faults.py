@@ -14,6 +14,7 @@ from ettr.metrics.faults_of_nodes import NodeFaults, NodeKey, observed_faults, r
 from ettr.metrics.instants import Floats, fetch, to_datetime
 from ettr.models.data import Counts
 from ettr.units import SECONDS_PER_DAY
+from ettr.words import counted
 
 
 def faults_of(analysis: Analysis) -> tuple[NodeFaults, bool]:
@@ -87,8 +88,8 @@ def fault_counts(analysis: Analysis, name: str) -> Counts:
         raise UsageError(f"{name}: no job has run and no fault of a node is recorded")
     if not fleet.is_known:
         raise UsageError(
-            f"{name}: the logs name only the {len(fleet.spans_s)} nodes that had trouble; say with "
-            "--fleet-nodes N how many there are, or ingest the inventory (`scontrol show node`)"
+            f"{name}: the logs name only the {counted(len(fleet.spans_s), 'node')} that had trouble; "
+            "say with --fleet-nodes N how many there are, or ingest the inventory (`scontrol show node`)"
         )
     spans = np.array(list(fleet.spans_s.values()), dtype=np.float64).reshape(-1, 2)
     node_days = (spans[:, 1] - spans[:, 0]) / SECONDS_PER_DAY

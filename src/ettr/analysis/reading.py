@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 
 from ettr.analysis.analysis import Analysis
+from ettr.errors import NoRecordError
 from ettr.sources.base import ReadOptions
 from ettr.sources.ingest import (
     Ingested,
@@ -46,21 +47,31 @@ def ingest_all(
         progress: Opened for each log, with the bytes of its file and its place as `2 of 7`.
 
     Raises:
-        SourceError: a log cannot be read as a known format.
+        SourceError: a log cannot be read as a known format, or none of them holds a record. One
+            without a record among others is a note.
         UsageError: an option is missing or wrong.
         StoreError: the store cannot be written.
     """
     done = []
+    empty: list[NoRecordError] = []
     with ExitStack() as spools:
         logs = [spools.enter_context(log_file(path, complain)) for path in files]
         refuse_idle_options(logs, options, source)
         for place, log in enumerate(naming_first(logs, source), 1):
             size_bytes = log.path.stat().st_size
             with progress(size_bytes, f"{place} of {len(logs)}") as advance:
-                one = ingest_log(store, log, options, source, advance)
+                try:
+                    one = ingest_log(store, log, options, source, advance)
+                except NoRecordError as error:
+                    empty.append(error)
+                    continue
             for note in one.notes:
                 complain(f"{one.name}: {note}")
             done.append(one)
+    if empty and not done:
+        raise empty[0]
+    for error in empty:
+        complain(f"{error}; nothing was stored of it")
     complain_of_clocks(store, complain)
     return done
 

@@ -14,6 +14,11 @@ from ettr.flight.waits import FlightEvidence, WaitingCall, sizes_text, waiting_c
 
 _MOST_LISTED = 64
 
+_WITHOUT_ENTRIES = (
+    "all of them are records without entries that can be read, which show neither a hang nor its "
+    "absence: set TORCH_FR_BUFFER_SIZE above 0 (TORCH_NCCL_TRACE_BUFFER_SIZE in older versions), "
+    "and look whether these processes made any collective call"
+)
 _BECAUSE = {
     VerdictKind.MISSING: "did not start it, and waits for nobody",
     VerdictKind.MISMATCH: "called something else than the others",
@@ -63,6 +68,8 @@ def judge(
             reasons = (_overwritten(stuck[0]), *reasons)
     elif late:
         kind, because = VerdictKind.LATE, {late[0].rank: f"started {late[0].longest_s:.1f} s late"}
+    elif not any(group.calls for group in evidence.groups):
+        kind, because, reasons = VerdictKind.UNKNOWN, {}, (_WITHOUT_ENTRIES, *reasons)
     else:
         kind, because = VerdictKind.NOTHING_HANGS, {}
     node_of = _nodes(folder, nodes)

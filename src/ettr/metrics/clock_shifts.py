@@ -22,14 +22,22 @@ from ettr.metrics.instants import Floats, fetch, seconds_of, to_datetime
 from ettr.metrics.run_progress import with_cluster
 from ettr.tables.ibis_time import epoch_us
 from ettr.tables.materialize import materialize
-from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_HOUR, SECONDS_PER_MINUTE
+from ettr.units import (
+    MICROSECONDS_PER_SECOND,
+    SECONDS_PER_DAY,
+    SECONDS_PER_HOUR,
+    SECONDS_PER_MINUTE,
+)
+from ettr.words import counted
 
 NEAR_S = 2 * SECONDS_PER_MINUTE
 """Two logs that are at most so far apart agree: ends are noticed late, clocks drift."""
 _SPREAD_S = SECONDS_PER_MINUTE
 _LEAST_SHARE = 0.05
 _MOST_LINES = 20_000
-_NODE_REACH_S = 26 * SECONDS_PER_HOUR  # no zone is farther from another
+# the zones that exist, as the hours by which their local times lie ahead of UTC
+_WEST_H, _EAST_H = -12.0, 14.0
+_NODE_REACH_S = (_EAST_H - _WEST_H) * SECONDS_PER_HOUR
 _MOST_SHIFTS = 4
 # a single job says something only where the shift is that of a zone
 _ZONE_STEP_S, _ZONE_SLACK_S = 30 * SECONDS_PER_MINUTE, 10.0
@@ -112,7 +120,7 @@ class ClockShift:
         action = (
             f"Was a log read with a wrong --timezone? Read again {fixes}, they agree."
             if fixes
-            else "No time zone was assumed for either, so a clock was wrong."
+            else _without_zone(self.shift_s)
         )
         return (
             f"CLOCKS DISAGREE: on {self.cluster}, {self.source} lies {size} {way} "
@@ -120,6 +128,14 @@ class ClockShift:
             f"{', '.join(self.files[:4])}{' and more' if len(self.files) > 4 else ''}). Causes, "
             f"lost time and ETTR that join the two are wrong or missing. {action}"
         )
+
+
+def _without_zone(shift_s: float) -> str:
+    """What is left where no time zone explains a shift."""
+    days = round(shift_s / SECONDS_PER_DAY)
+    if days and abs(shift_s - days * SECONDS_PER_DAY) <= NEAR_S:
+        return f"No time zone explains that: a date is off by {counted(abs(days), 'day')}."
+    return "No time zone explains that, so a clock was wrong."
 
 
 def _offset_text(hours: float) -> str:
@@ -283,6 +299,8 @@ def _most_common(pairs: Sequence[_Pair]) -> list[_Pair]:
 
 def _is_zone_step(shift_s: float) -> bool:
     steps = round(shift_s / _ZONE_STEP_S)
+    if abs(shift_s) > _NODE_REACH_S + _ZONE_SLACK_S:
+        return False
     return steps != 0 and abs(shift_s - steps * _ZONE_STEP_S) <= _ZONE_SLACK_S
 
 
@@ -299,7 +317,7 @@ def _shift(
     sides = [sorted({files.get(each, unknown) for each in side}, key=str) for side in ids]
     source, against = (", ".join(sorted({file[1] for file in side})) for side in sides)
     moment = to_datetime(time_s)
-    remedies = [
+    zones = [
         _remedy(file[1], file[2], moment + timedelta(seconds=at_s), change_s)
         for side, at_s, change_s in zip(sides, (0.0, -shift_s), (shift_s, -shift_s), strict=True)
         for file in side
@@ -313,12 +331,12 @@ def _shift(
         compared=counts[0],
         agreeing=counts[1],
         files=tuple(dict.fromkeys(file[0] for side in sides for file in side)),
-        remedies=tuple(dict.fromkeys(remedies)),
+        remedies=tuple(dict.fromkeys(zone for zone in zones if zone is not None)),
     )
 
 
-def _remedy(source: str, timezone: str, moment: datetime, change_s: float) -> ZoneRemedy:
-    """With which zone a log would lie `change_s` earlier.
+def _remedy(source: str, timezone: str, moment: datetime, change_s: float) -> ZoneRemedy | None:
+    """With which zone a log would lie `change_s` earlier; None where no zone is so far off.
 
     A local time read with offset o is the moment local - o: it moves earlier as o grows.
     """
@@ -326,12 +344,15 @@ def _remedy(source: str, timezone: str, moment: datetime, change_s: float) -> Zo
     quarter_s = 15 * SECONDS_PER_MINUTE
     change_s = round(change_s / quarter_s) * quarter_s
     right = read + timedelta(seconds=change_s)
+    right_h = right.total_seconds() / SECONDS_PER_HOUR
+    if not _WEST_H <= right_h <= _EAST_H:
+        return None
     known = tuple(
         name
         for name in _KNOWN_ZONES
         if (moment - timedelta(seconds=change_s)).astimezone(ZoneInfo(name)).utcoffset() == right
     )
-    return ZoneRemedy(source, timezone, right.total_seconds() / SECONDS_PER_HOUR, known)
+    return ZoneRemedy(source, timezone, right_h, known)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from ettr.errors import AccountingError, SourceError, UsageError
+from ettr.errors import AccountingError, NoRecordError, SourceError, UsageError
 from ettr.sources.base import ReadOptions, Source
 from ettr.sources.origin import Origin, head_of
 from ettr.sources.registry import LEAST_SCORE, all_sources, named, recognise
 from ettr.sources.spool import LogFile, log_file
 from ettr.store import Ingestion, Store, Written, write_batches
+from ettr.words import counted
 
 _CHUNK_BYTES = 1 << 20
 _FILE_ID_DIGITS = 20
@@ -96,7 +97,7 @@ def ingest_log(
         progress(log.name, 0, 0)
     head = head_of(log.path, log.label)
     if not head.strip():
-        raise SourceError(f"{log}: is empty")
+        raise NoRecordError(f"{log}: is empty")
     source = named(source_name) if source_name else _recognised(head, log.name, options)
     _check_options(log, source, options, head)
     file_id = _file_id(log.path, source, options.table)
@@ -182,9 +183,10 @@ def _read_into(
     if progress:
         progress(log.name, written.rows_read, log.path.stat().st_size)
     if not written.rows_read:
-        raise SourceError(f"{log}: holds no record of {source.name} ({source.title})")
+        raise NoRecordError(f"{log}: holds no record of {source.name} ({source.title})")
     if forced and not written.rows_kept:
         _refuse_rowless(log, origin, source, written)
+    notes = (*_nothing_kept(source, written), *written.notes)
     ingestion.commit(
         {
             "name": log.name,
@@ -196,7 +198,7 @@ def _read_into(
             "rows_skipped": written.rows_skipped,
             "timezone": options.timezone if source.local_time else None,
             "options": options_text,
-            "notes": "\n".join(written.notes) or None,
+            "notes": "\n".join(notes) or None,
         }
     )
     return Ingested(
@@ -210,7 +212,22 @@ def _read_into(
         rows_folded=written.rows_folded,
         rows=written.rows,
         rejected=written.rejected,
-        notes=written.notes,
+        notes=notes,
+    )
+
+
+def _nothing_kept(source: Source, written: Written) -> tuple[str, ...]:
+    """A loud note where all that a log held as its format was rejected.
+
+    A log whose records were all skipped by design is fine: nothing failed.
+    """
+    if written.rows_kept or written.rows_folded or not written.rows_rejected:
+        return ()
+    why = ", ".join(f"{count:,} {reason}" for reason, count in written.rejected)
+    return (
+        f"NO RECORD WAS KEPT: it was read as {source.name}, and of "
+        f"{counted(written.rows_read, 'record')} {written.rows_rejected:,} could not be used "
+        f"({why}); if it is another kind of log, name that with --source",
     )
 
 

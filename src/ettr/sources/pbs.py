@@ -29,6 +29,8 @@ _RECORD = re.compile(
 _FIELD = re.compile(r'(?<![\w.])([A-Za-z_][\w.]*)=("(?:[^"\\]|\\.)*"|\S*)')
 _JOB = re.compile(r"(?P<number>\d+(?P<index>\[\d*\])?)(?:\.(?P<server>\S+))?")
 _VNODE_GPUS = re.compile(r"\bngpus=(\d+)")
+# the score of a log of other lines with such a record among them, which a job can have written
+_AMONG_OTHERS = 0.51
 _CLOCK = re.compile(r"(\d+):(\d\d):(\d\d)")
 # kinds of record that say how an attempt ended, and that it began
 _ENDS, _BEGINS, _DELETED = {"E": "ended", "R": "rerun"}, "S", "D"
@@ -53,11 +55,11 @@ class _JobRecord:
 
 
 def matches(head: bytes, name: str) -> float:
-    """1 where a line of the first bytes is a record of the accounting log."""
-    for line in first_texts(head):
-        found = _RECORD.match(line)
-        if found and _JOB.fullmatch(found["job"]) and (found["kind"] in "QSEDRACT"):
-            return 1.0
+    """1 where a line of the first bytes is a record of a job, and half of them are records."""
+    lines = first_texts(head)
+    records = [found for line in lines if (found := _RECORD.match(line))]
+    if any(_JOB.fullmatch(one["job"]) and one["kind"] in "QSEDRACT" for one in records):
+        return 1.0 if len(records) >= 0.5 * len(lines) else _AMONG_OTHERS
     return 0.0
 
 

@@ -22,15 +22,17 @@ NAME = "progress"
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LOOKED_AT_LINES = 20
+# the score of a log of other lines with an event among them, which a job can have written
+_AMONG_OTHERS = 0.51
 
 
 def matches(head: bytes, name: str) -> float:
-    """1 where one of the first lines is a progress event, else 0."""
-    for line in head.split(b"\n")[:_LOOKED_AT_LINES]:
-        known = looks_like_event(line)
-        if known is not None:
-            return float(known)
-    return 0.0
+    """1 where at least half of the first lines are events, little more than 0.5 where some are."""
+    lines = [line for line in head.split(b"\n")[:_LOOKED_AT_LINES] if line.strip()]
+    known = [like for line in lines if (like := looks_like_event(line)) is not None]
+    if not known or not known[0]:
+        return 0.0
+    return 1.0 if sum(known) >= 0.5 * len(lines) else _AMONG_OTHERS
 
 
 def read(file: Origin, options: ReadOptions) -> Iterator[Batch]:
