@@ -87,9 +87,10 @@ def fault_counts(analysis: Analysis, name: str) -> Counts:
     ):
         raise UsageError(f"{name}: no job has run and no fault of a node is recorded")
     if not fleet.is_known:
+        nodes = counted(len(fleet.spans_s), "node")
         raise UsageError(
-            f"{name}: the logs name only the {counted(len(fleet.spans_s), 'node')} that had trouble; "
-            "say with --fleet-nodes N how many there are, or ingest the inventory (`scontrol show node`)"
+            f"{name}: the logs name only the {nodes} that had trouble; say with --fleet-nodes N "
+            "how many there are, or ingest the inventory (`scontrol show node`)"
         )
     spans = np.array(list(fleet.spans_s.values()), dtype=np.float64).reshape(-1, 2)
     node_days = (spans[:, 1] - spans[:, 0]) / SECONDS_PER_DAY
