@@ -104,3 +104,16 @@ def test_explain_says_who_cancelled_and_what_was_made_of_it(tmp_path: Path):
     assert "Cancelled by 1001" in endings[1]
     assert "an operator's act" not in endings[1]
     assert "no log names by whom" in endings[2]
+
+
+def test_the_node_that_fell_silent_under_several_is_named_whatever_was_written(tmp_path: Path):
+    """The outage's reason reads as planned work; its flag says that the node was silent."""
+    (tmp_path / "jobs.psv").write_text(JOBS.replace("|1|n1|", "|3|n[1,3-4]|"))
+    (tmp_path / "events.psv").write_text(
+        f"{HEAD}alpha|n3|{END}|{BACK}|DOWN*|maintenance: ticket 4711|slurm(64030)\n"
+        f"alpha|n4|{END}|{BACK}|DRAIN|maintenance|root(0)\n"
+    )
+    logs = (tmp_path / "jobs.psv", tmp_path / "events.psv")
+    assert ettr("ingest", tmp_path / "store", *logs, "--timezone", "UTC").code == 0
+    (row,) = ettr("failures", tmp_path / "store", "--json").json["rows"]
+    assert (row["job_id"], row["node"]) == ("17", "n3")

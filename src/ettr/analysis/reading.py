@@ -70,8 +70,8 @@ def ingest_all(
             done.append(one)
     if empty and not done:
         raise empty[0]
-    for error in empty:
-        complain(f"{error}; nothing was stored of it")
+    for each in empty:
+        complain(f"{each}; nothing was stored of it")
     complain_of_clocks(store, complain)
     return done
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import ibis
 from ibis.expr.types import Table
 
+from ettr.attribution.maintenance import NOT_RESPONDING
 from ettr.attribution.rules import FoldingRules
 from ettr.attribution.verdicts import NO_CODE, NO_REASON, reasons, verdicts
 from ettr.tables.ibis_time import epoch_us
@@ -59,6 +60,9 @@ def observations(
     ).select(*_EVENT, "entity_key", "time", "until", *_SAID)
     keyed = node_states.mutate(reason_key=node_states.reason.fill_null(NO_REASON))
     classed = keyed.join(reasons(node_states, taxonomy), "reason_key")
+    # a node that fell silent went down, whatever its reason says; one taken down for work did not
+    silent = (classed.state == DOWN) & classed.flags.fill_null("").contains(NOT_RESPONDING)
+    classed = classed.filter(~classed.planned | silent)
     stated = classed.mutate(
         event_id=state_id(classed),
         check=ibis.literal(NODE_STATE),

@@ -36,6 +36,7 @@ _REASONS = pa.schema(
         pa.field("domain", pa.string()),
         pa.field("rank", pa.int64()),
         pa.field("fault", pa.bool_()),
+        pa.field("planned", pa.bool_()),
     ]
 )
 SLURMCTLD = "slurmctld"
@@ -97,25 +98,26 @@ def verdicts(kinds: Table, taxonomy: Taxonomy, rules: FoldingRules | None = None
 
 
 def reasons(node_states: Table, taxonomy: Taxonomy) -> Table:
-    """Distinct unplanned reasons of node states: reason_key, reason_class, symptom, fault, ...
+    """Distinct reasons of node states: reason_key, reason_class, symptom, fault, planned, ...
 
-    `symptom` is null where the reason names none: the node was out and nobody says why.
+    `symptom` is null where the reason names none: the node was out and nobody says why. One that
+    reads as planned work names no fault.
     """
     distinct = node_states.select("reason").distinct().to_pyarrow().column("reason").to_pylist()
     rows = []
     for reason in distinct:
         verdict = taxonomy.classify_reason(reason or NO_REASON)
-        if verdict.is_planned:
-            continue
-        symptom = taxonomy.symptoms.get(verdict.symptom or "")
+        named = None if verdict.is_planned else verdict.symptom
+        symptom = taxonomy.symptoms.get(named or "")
         rows.append(
             {
                 "reason_key": reason or NO_REASON,
                 "reason_class": verdict.reason_class,
                 "symptom": symptom.slug if symptom else None,
-                "domain": taxonomy.domain(verdict.symptom),
+                "domain": taxonomy.domain(named),
                 "rank": symptom.rank if symptom else LAST_RANK,
                 "fault": symptom is not None and symptom.slug not in BLAMELESS,
+                "planned": verdict.is_planned,
             }
         )
     return ibis.memtable(pa.Table.from_pylist(rows, schema=_REASONS))
