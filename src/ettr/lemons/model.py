@@ -211,7 +211,7 @@ def _is_settled(before: _Average, after: _Average) -> bool:
 def _average(counts: NodeCounts, shared: _Pairs, favours: Floats, theta: Floats) -> _Average:
     """Average over shapes, ratios and shares, weighted by their likelihood."""
     failures = counts.named + shared.blame(theta)
-    log_rate = failures[:, None] * np.log(_THETA)
+    log_rate = np.log(_THETA)[:, None] * failures
     rate = max(failures.sum(), 0.5) / counts.exposure_node_days.sum()
     prior = SHAPE_PRIOR / SHAPE_PRIOR.sum()
     bulk = _bulk_weights()
@@ -222,7 +222,7 @@ def _average(counts: NodeCounts, shared: _Pairs, favours: Floats, theta: Floats)
         for ratio in RATIOS:
             base = rate / (1 + share * (ratio - 1))
             ordinary, means, by_theta = _cell(log_rate, counts, failures, base, bulk)
-            lemon = by_theta[:, np.searchsorted(_THETA, ratio)]
+            lemon = by_theta[np.searchsorted(_THETA, ratio)]
             spike = np.log(share) + (lemon + favours)[:, None]
             both = np.logaddexp(np.log1p(-share) + ordinary, spike)
             cells.append((base, share, ratio, both.sum(axis=0), np.exp(spike - both), means))
@@ -250,16 +250,22 @@ def _average(counts: NodeCounts, shared: _Pairs, favours: Floats, theta: Floats)
 def _cell(
     log_rate: Floats, counts: NodeCounts, failures: Floats, base: float, bulk: Floats
 ) -> tuple[Floats, Floats, Floats]:
-    """Log-likelihoods at one base rate: of the bulk by shape, its mean θ, and by θ."""
-    by_theta = log_rate + (failures * np.log(base))[:, None]
-    by_theta -= base * counts.exposure_node_days[:, None] * _THETA
-    top = by_theta.max(axis=1, keepdims=True)
-    likelihood = np.exp(by_theta - top)
+    """Log-likelihoods at one base rate: of the bulk by shape, its mean θ, and by θ.
+
+    Shapes (nodes, shapes) twice, then (thetas, nodes).
+    """
+    by_theta = log_rate + failures * np.log(base)
+    by_theta -= base * counts.exposure_node_days * _THETA[:, None]
+    top = by_theta.max(axis=0)
+    likelihood = by_theta - top
+    np.exp(likelihood, out=likelihood)
     # einsum, not @: products this small are slower on several threads, and far slower where the
-    # machine is busy
-    ordinary = np.maximum(np.einsum("nt,ts->ns", likelihood, bulk), 1e-300)
-    means = np.einsum("nt,ts->ns", likelihood, bulk * _THETA[:, None]) / ordinary
-    return np.log(ordinary) + top, means, by_theta
+    # machine is busy. Nodes come last, since einsum is fast where its innermost loop is long.
+    both = np.concatenate([bulk, bulk * _THETA[:, None]], axis=1)
+    sums = np.einsum("tn,ts->sn", likelihood, both)
+    ordinary = np.ascontiguousarray(np.maximum(sums[: bulk.shape[1]], 1e-300).T)
+    means = np.ascontiguousarray(sums[bulk.shape[1] :].T) / ordinary
+    return np.log(ordinary) + top[:, None], means, by_theta
 
 
 def _bulk_weights() -> Floats:
