@@ -25,8 +25,14 @@ from ettr.metrics.clock_shifts import ClockShift, clock_shifts
 from ettr.metrics.faults import FleetFaults
 from ettr.metrics.goodput import LostGoodput, lost_goodput
 from ettr.metrics.instants import has_rows
-from ettr.metrics.mttf import MttfBySize, mttf_by_size
-from ettr.metrics.preemptions import preemption_links, selected_links
+from ettr.metrics.mttf import MttfBySize, gpus_of_a_node, mttf_by_size
+from ettr.metrics.preemptions import (
+    Preemption,
+    PreemptionLinks,
+    preemption_links,
+    selected_links,
+    selected_preemptions,
+)
 from ettr.metrics.quality import DataQuality, data_quality
 from ettr.metrics.rates import RatesBySymptom, failure_rates
 from ettr.metrics.run_progress import with_cluster
@@ -229,6 +235,14 @@ class Analysis(SharedStages):
         )
 
     @cached_property
+    def gpus_per_node(self) -> float | None:
+        """`mttf.gpus_per_node`, without the rest of it."""
+        if not self.logs_read.jobs or "mttf" in self.__dict__:
+            return self.mttf.gpus_per_node
+        given = self.assumptions.gpus_per_node
+        return gpus_of_a_node(self.exposure.by_attempt, self.size_unit, given)
+
+    @cached_property
     def runs(self) -> JobRuns:
         """Job runs and their ETTR.
 
@@ -264,33 +278,51 @@ class Analysis(SharedStages):
     @cached_property
     def goodput(self) -> LostGoodput:
         """GPU-hours lost, first and second order."""
-        t, failures = self.tables, self.attribution.failures
-        links = preemption_links(
-            t["attempts"],
-            t["allocations"],
-            failures,
-            t["events"],
-            runs=self._resubmitted,
-            rule_window_s=self.assumptions.preemption.rule_window_s,
-            log_tolerance_s=self.assumptions.preemption.log_tolerance_s,
-            confidence=self.assumptions.confidence,
-        )
+        failures, links = self.attribution.failures, self.logs_preemptions
         if self.selected is not None:
             links = selected_links(
                 links,
-                self._jobs_of(self.selection.without_nodes).attempts,
-                self._ends_of(failures, self.selection.only_nodes),
-                t["events"],
+                *self._preempted_and_failed(),
+                self.tables["events"],
                 self.selection,
             )
         return lost_goodput(
             failures,
             links,
             cap_min=self.assumptions.lost_cap_min,
-            attempts=t["attempts"],
+            attempts=self.tables["attempts"],
             exposed=self.exposure.by_attempt,
             runs=self._resubmitted,
             chosen=None if self.selected is None else self.failures,
+        )
+
+    @cached_property
+    def logs_preemptions(self) -> PreemptionLinks:
+        """Preemptions that failures caused, in all of the logs."""
+        t, given = self.tables, self.assumptions
+        return preemption_links(
+            t["attempts"],
+            t["allocations"],
+            self.attribution.failures,
+            t["events"],
+            runs=self._resubmitted,
+            rule_window_s=given.preemption.rule_window_s,
+            log_tolerance_s=given.preemption.log_tolerance_s,
+            confidence=given.confidence,
+        )
+
+    @cached_property
+    def preemptions(self) -> tuple[Preemption, ...]:
+        """Preemptions that failures caused, of the selection."""
+        if self.selected is None:
+            return self.logs_preemptions.links
+        return selected_preemptions(self.logs_preemptions, *self._preempted_and_failed())
+
+    def _preempted_and_failed(self) -> tuple[Table, Table]:
+        """Attempts of the selection on any node, and failures of its nodes at any time."""
+        return (
+            self._jobs_of(self.selection.without_nodes).attempts,
+            self._ends_of(self.attribution.failures, self.selection.only_nodes),
         )
 
     @cached_property

@@ -100,6 +100,15 @@ def failure_clustering(
     return FailureClustering(of_size(line, None), of_large, rate_direction(line, confidence))
 
 
+def clustering_of_all(
+    exposure: Exposure, failures: ibis.Table, period: Period, confidence: float = CONFIDENCE
+) -> FleetSpread:
+    """`failure_clustering(...).all_jobs`, without that of large jobs; arguments as there."""
+    edges_s = calendar_edges(period)
+    line = timeline(failures, edges_s, cumulative_node_days(exposure.by_attempt, edges_s))
+    return of_fleet(line, node_counts(exposure.by_node, failures), confidence)
+
+
 def of_fleet(
     timeline: FailureTimeline, counts: Counts | None, confidence: float = CONFIDENCE
 ) -> FleetSpread:

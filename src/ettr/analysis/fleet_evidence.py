@@ -122,7 +122,8 @@ def fleet_evidence(
     shown = _shown(analysis, chosen, failures) if whole is None else whole
     if shown.counts is None:
         raise UsageError(_nothing(analysis, name, above_gpus))
-    found = _evidence(analysis, name, shown.counts, failures, chosen, above_gpus)
+    sizes = _sizes(analysis, chosen)
+    found = _evidence(analysis, name, shown.counts, failures, sizes, above_gpus)
     return replace(found, spread=shown.spread)
 
 
@@ -222,7 +223,7 @@ def periods(
     failures = failed.select("end", "cluster", "node", "symptom", "confidence").to_pyarrow()
     early = cut_at(failures, exposed, before)[0]
     late = cut_at(failures, exposed, after)[1]
-    found = []
+    sizes, found = _sizes(analysis, chosen), []
     for when, (some_failures, some_exposed) in (
         (f"before {before:%Y-%m-%d %H:%M}", early),
         (f"after {after:%Y-%m-%d %H:%M}", late),
@@ -231,7 +232,7 @@ def periods(
         counts = node_counts(ibis.memtable(some_exposed), struck) if some_exposed.num_rows else None
         if counts is None:
             raise UsageError(f"{name} {when}: no job ran; choose a moment within the logs")
-        evidence = _evidence(analysis, when, counts, struck, chosen, above_gpus)
+        evidence = _evidence(analysis, when, counts, struck, sizes, above_gpus)
         line = timeline(struck, *_exposure_over_time(some_exposed))
         spread = of_fleet(line, counts, analysis.assumptions.confidence)
         found.append(replace(evidence, spread=spread))
@@ -316,11 +317,11 @@ def _evidence(
     name: str,
     counts: Counts,
     failures: ibis.Table,
-    attempts: ibis.Table,
+    sizes: tuple[int | None, int | None],
     above_gpus: int | None,
 ) -> FleetEvidence:
     symptoms = Counter(failures.select("symptom").to_pyarrow()["symptom"].to_pylist())
-    smallest, largest = _sizes(analysis, attempts)
+    smallest, largest = sizes
     return FleetEvidence(
         name=name,
         counts=counts,
@@ -328,7 +329,7 @@ def _evidence(
         jobs="all jobs" if above_gpus is None else f"jobs of more than {above_gpus} GPUs",
         largest_n_nodes=largest,
         smallest_n_nodes=smallest,
-        gpus_per_node=analysis.mttf.gpus_per_node,
+        gpus_per_node=analysis.gpus_per_node,
         span_days=analysis.period.days,
         by_confidence=failures_by_confidence(failures),
     )

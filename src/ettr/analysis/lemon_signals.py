@@ -79,7 +79,8 @@ def _inside(stages: SharedStages, time_s: float) -> bool:
 
 def _outages(stages: SharedStages) -> _TimesOf:
     down: _TimesOf = defaultdict(list)
-    for one in stages.outages_in(stages.period):
+    whole = stages.period == stages.logs_period
+    for one in stages.outages if whole else stages.outages_in(stages.period):
         if not one.is_planned and _inside(stages, one.start_s):
             down[one.cluster, one.node].append(one.start_s)
     return down

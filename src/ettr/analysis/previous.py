@@ -6,12 +6,14 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from ettr.analysis.analysis import Analysis
+from ettr.analysis.clustering import clustering_of_all
 from ettr.analysis.comparing import FleetComparison, compare_fleets
 from ettr.analysis.fleet_evidence import periods
 from ettr.estimates.exact import sum_interval
 from ettr.estimates.interval import Interval
 from ettr.metrics.goodput import loss_of_each
 from ettr.metrics.instants import Period
+from ettr.metrics.rates import failure_rates
 from ettr.models.direction import Direction
 
 USUAL_DAYS = 30.0
@@ -87,6 +89,8 @@ def period_trend(analysis: Analysis, above_gpus: int | None = None) -> PeriodTre
     """
     if not analysis.logs_read.jobs:
         return None
+    if analysis.gpus_are_known:
+        _ = analysis.logs_preemptions  # of all of the logs: both periods take it over
     period = latest_period(analysis)
     earlier = Period(period.start - (period.end - period.start), period.start)
     until = analysis.selection.until
@@ -117,16 +121,16 @@ def _within(analysis: Analysis, since: datetime, until: datetime | None) -> Anal
 
 
 def _figures(part: Analysis, period: Period) -> PeriodFigures:
-    spread = part.clustering.all_jobs.believed
     confidence = part.assumptions.confidence
-    rate = part.rates.all_jobs
+    clustering = clustering_of_all(part.exposure, part.failures, part.period, confidence)
+    rate = failure_rates(
+        part.exposure.by_attempt, part.failures, confidence=confidence, all_jobs=clustering
+    ).all_jobs
     ran = lost = None
     if part.gpus_are_known:
-        ran = part.totals.gpu_hours
-        losses = loss_of_each(
-            part.failures, part.goodput.preemption_links, part.assumptions.lost_cap_min
-        )
-        lost = sum_interval(losses, spread.inflation(confidence), confidence)
+        ran = part.ran_gpu_hours
+        losses = loss_of_each(part.failures, part.preemptions, part.assumptions.lost_cap_min)
+        lost = sum_interval(losses, clustering.believed.inflation(confidence), confidence)
     return PeriodFigures(
         start=period.start.astimezone(UTC),
         end=period.end.astimezone(UTC),

@@ -36,7 +36,7 @@ from ettr.metrics.selected import (
     selected_jobs,
 )
 from ettr.metrics.sizes import SizeUnit, main_size_unit
-from ettr.metrics.totals import Totals, totals
+from ettr.metrics.totals import Totals, gpu_hours_of, totals
 from ettr.selection import Selection
 from ettr.store import Store
 from ettr.tables.materialize import materialize
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 _OF_ALL_LOGS = (
     *("stored", "taxonomy", "logs_period", "logs_clusters", "event_census", "logs_read"),
     *("job_nodes", "logs_fleet", "outages", "attribution", "size_unit", "_resubmitted"),
+    *("logs_preemptions", "gpus_are_known"),
 )
 """Stages that no selection changes."""
 
@@ -317,17 +318,20 @@ class SharedStages:
     @cached_property
     def totals(self) -> Totals:
         """Jobs, attempts and hours."""
-        parts = self.stored.parts
-        if self.selected is None:
-            return totals(self.tables["attempts"], parts["attempts"])
-        held = selected_jobs(
-            parts["attempts"],
-            parts["allocations"],
-            parts["nodes"],
-            self.selection,
-            self.logs_period.end,
+        return totals(self.jobs.attempts, self._accounted())
+
+    @cached_property
+    def ran_gpu_hours(self) -> float | None:
+        """`totals.gpu_hours`, without the rest of them."""
+        return gpu_hours_of(self._accounted())
+
+    def _accounted(self) -> ibis.Table:
+        """The selected attempts, with the parts of heterogeneous jobs apart."""
+        parts, end = self.stored.parts, self.logs_period.end
+        attempts, allocations, nodes = (
+            parts[name] for name in ("attempts", "allocations", "nodes")
         )
-        return totals(self.jobs.attempts, held.attempts)
+        return selected_jobs(attempts, allocations, nodes, self.selection, end).attempts
 
     @cached_property
     def size_unit(self) -> SizeUnit:

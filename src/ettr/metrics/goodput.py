@@ -8,7 +8,7 @@ checkpoints.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,7 @@ from ettr.metrics.crash_loops import (
     repeated_failures,
 )
 from ettr.metrics.instants import fetch
-from ettr.metrics.preemptions import PreemptionLinks
+from ettr.metrics.preemptions import Preemption, PreemptionLinks
 from ettr.metrics.sizes import SizeClass, size_class, size_end_of
 from ettr.metrics.status import share
 from ettr.metrics.stitching import RunJobs
@@ -190,12 +190,14 @@ def lost_goodput(
     )
 
 
-def loss_of_each(failures: ibis.Table, links: PreemptionLinks, cap_min: float) -> list[float]:
+def loss_of_each(
+    failures: ibis.Table, preemptions: Iterable[Preemption], cap_min: float
+) -> list[float]:
     """GPU-hours that each failure lost, with those of jobs preempted for its sake.
 
     Args:
         failures: the failures that count.
-        links: preemptions that failures caused; a failure that is not among them adds its own.
+        preemptions: those that failures caused; a failure that is not among them adds its own.
         cap_min: the most that one interruption loses, in minutes.
     """
     cap_s = cap_min * SECONDS_PER_MINUTE
@@ -203,7 +205,7 @@ def loss_of_each(failures: ibis.Table, links: PreemptionLinks, cap_min: float) -
         row["attempt_id"]: min(row["elapsed_s"] or 0.0, cap_s) * (row["n_gpus"] or 0)
         for row in fetch(failures, "attempt_id", "elapsed_s", "n_gpus").to_pylist()
     }
-    for link in links.links:
+    for link in preemptions:
         lost = min(link.elapsed_s, cap_s) * link.n_gpus
         lost_gpu_s[link.failed_attempt_id] = lost_gpu_s.get(link.failed_attempt_id, 0.0) + lost
     return [lost / SECONDS_PER_HOUR for lost in lost_gpu_s.values()]

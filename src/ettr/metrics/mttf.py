@@ -120,8 +120,7 @@ def mttf_by_size(
         if selection is None or selection.holds(restart.time_s)
     )
     restarted = Counter(size_end_of(size) for size in sizes)
-    if unit is SizeUnit.GPUS and gpus_per_node is None:
-        gpus_per_node = _gpus_per_node(ran)
+    gpus_per_node = gpus_of_a_node(exposed, unit, gpus_per_node)
     hours = sum(row["job_s"] for row in rows) / SECONDS_PER_HOUR
     interrupted = failed.total() + restarted.total()
     return MttfBySize(
@@ -211,7 +210,11 @@ def _class(
     )
 
 
-def _gpus_per_node(ran: ibis.Table) -> float | None:
+def gpus_of_a_node(exposed: ibis.Table, unit: SizeUnit, given: float | None) -> float | None:
+    """What turns GPUs into nodes; arguments and result as for `mttf_by_size`."""
+    if unit is not SizeUnit.GPUS or given is not None:
+        return given
+    ran = exposed.filter(exposed["start"].notnull())
     whole = ran.filter((ran["n_nodes"] > 1) & (ran["n_gpus"] > 0))
     whole = whole if whole.count().to_pyarrow().as_py() else ran.filter(ran["n_gpus"] > 0)
     ratio = (whole["n_gpus"].sum() / whole["n_nodes"].sum()).to_pyarrow().as_py()

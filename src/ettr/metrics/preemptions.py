@@ -236,26 +236,38 @@ def selected_links(
         events: observations, among them those of the controller's log.
         selection: which rows.
     """
-    gone = preempted.filter(
-        (preempted["state"] == "PREEMPTED") & preempted["end"].notnull() & counted(preempted)
-    )
-    ids = {"attempt_id": sorted({link.attempt_id for link in links.links})}
-    asked = ibis.memtable(ids, schema={"attempt_id": "string"})
-    own = set(fetch(gone.semi_join(asked, "attempt_id"), "attempt_id")["attempt_id"].to_pylist())
-    caused = set(fetch(failures, "attempt_id")["attempt_id"].to_pylist())
+    gone = _preempted(preempted)
     lines = _preemption_lines(events)
     lines = lines.filter(in_period(lines["time"], selection))
     named = lines.semi_join(gone, ["cluster", "job_id"]).count()
     return replace(
         links,
-        links=tuple(
-            link
-            for link in links.links
-            if link.attempt_id in own and link.failed_attempt_id in caused
-        ),
+        links=selected_preemptions(links, preempted, failures),
         preempted_attempts=int(gone.count().to_pyarrow().as_py()),
         named_by_log=int(named.to_pyarrow().as_py()),
     )
+
+
+def selected_preemptions(
+    links: PreemptionLinks, preempted: ibis.Table, failures: ibis.Table
+) -> tuple[Preemption, ...]:
+    """The links that `selected_links` keeps, without its counts; arguments as there."""
+    if not links.links:
+        return ()
+    ids = {"attempt_id": sorted({link.attempt_id for link in links.links})}
+    asked = ibis.memtable(ids, schema={"attempt_id": "string"})
+    gone = _preempted(preempted).semi_join(asked, "attempt_id")
+    own = set(fetch(gone, "attempt_id")["attempt_id"].to_pylist())
+    caused = set(fetch(failures, "attempt_id")["attempt_id"].to_pylist())
+    return tuple(
+        link for link in links.links if link.attempt_id in own and link.failed_attempt_id in caused
+    )
+
+
+def _preempted(attempts: ibis.Table) -> ibis.Table:
+    """Attempts of a selection that were preempted within it."""
+    gone = (attempts["state"] == "PREEMPTED") & attempts["end"].notnull()
+    return attempts.filter(gone & counted(attempts))
 
 
 def _preemption_lines(events: ibis.Table) -> ibis.Table:

@@ -68,6 +68,14 @@ def totals(attempts: ibis.Table, accounted: ibis.Table | None = None) -> Totals:
     )
 
 
+def gpu_hours_of(accounted: ibis.Table) -> float | None:
+    """GPU-hours alone, as `totals` sums them over attempts as the log has them."""
+    ran = accounted.filter(accounted["elapsed_s"] > 0)
+    gpu_s = (ran["elapsed_s"] * node_share(ran) * ran["n_gpus"]).sum()
+    row = first_row(ran.aggregate(ran=ran.count(), gpu_s=gpu_s))
+    return _hours(row["gpu_s"], row["ran"])
+
+
 def _hours(seconds: float | None, ran: int) -> float | None:
     """Hours of the attempts that ran; unknown where none of them names its count."""
     if seconds is None:
