@@ -117,3 +117,25 @@ def test_the_node_that_fell_silent_under_several_is_named_whatever_was_written(t
     assert ettr("ingest", tmp_path / "store", *logs, "--timezone", "UTC").code == 0
     (row,) = ettr("failures", tmp_path / "store", "--json").json["rows"]
     assert (row["job_id"], row["node"]) == ("17", "n3")
+
+
+@pytest.mark.parametrize(
+    ("held", "words", "gpu_hours"),
+    [
+        ("gres/gpu=8", "2 nodes without a GPU count in an inventory count with the most GPUs", 8.0),
+        ("cpu=8", "2 nodes without a GPU count: GPU-hours are not known.", None),
+    ],
+)
+def test_without_an_inventory_outages_count_the_gpus_that_jobs_held(
+    tmp_path: Path, held: str, words: str, gpu_hours: float | None
+):
+    """One hour of a node on which a job held eight GPUs."""
+    (tmp_path / "jobs.psv").write_text(JOBS.replace("gres/gpu=8", held))
+    (tmp_path / "events.psv").write_text(f"{HEAD}alpha|n1|{END}|{BACK}|DOWN*|x|slurm(64030)\n")
+    logs = (tmp_path / "jobs.psv", tmp_path / "events.psv")
+    assert ettr("ingest", tmp_path / "store", *logs, "--timezone", "UTC").code == 0
+    nodes = ettr("nodes", tmp_path / "store", "--json").json
+    assert (nodes["lost_gpu_hours"], nodes["by_reason"][0]["gpu_hours"]) == (gpu_hours, gpu_hours)
+    text = " ".join(ettr("nodes", tmp_path / "store").out.split())
+    assert words in text
+    assert "1 failure of 1 is blamed on a node" in text

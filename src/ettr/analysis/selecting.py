@@ -115,7 +115,8 @@ def selected_fleet(
         low_s, high_s = max(begin_s, first_s), min(end_s, last_s)
         if key in chosen and high_s > low_s:
             spans[key] = (low_s, high_s)
-    return Service(spans, {key: logs.gpus[key] for key in spans}, logs.is_known)
+    gpus = {key: logs.gpus[key] for key in spans}
+    return Service(spans, gpus, logs.is_known, logs.gpus_of_jobs & spans.keys())
 
 
 def _of_partitions(names: tuple[str, ...], tables: Mapping[str, Table]) -> set[NodeKey]:

@@ -58,7 +58,9 @@ class Availability:
     runs its last jobs: `draining_with_jobs_node_hours` of the outages were not lost, so lost
     capacity is the outages less that time. `repair_h` is over unplanned outages. Where
     `fleet_is_known` is false only nodes with trouble are named: `nodes` and
-    `in_service_node_hours` are lower bounds, shares and rates upper bounds.
+    `in_service_node_hours` are lower bounds, shares and rates upper bounds. Of the
+    `nodes_without_gpu_count`, which no inventory describes, `nodes_with_gpus_of_jobs` count with
+    the most GPUs that one job held there.
     """
 
     nodes: int
@@ -72,6 +74,7 @@ class Availability:
     lost_node_hours: float | None
     lost_gpu_hours: float | None
     nodes_without_gpu_count: int
+    nodes_with_gpus_of_jobs: int
     outages_per_1000_node_days: float | None
     repair_h: Durations
     by_reason: tuple[ReasonOutages, ...]
@@ -84,12 +87,13 @@ class Service:
     """When each node was in service, in seconds since 1970, and its GPUs (NaN: not known).
 
     `is_known` is false where only nodes with trouble are named, in states or events: how many
-    others there were is not known.
+    others there were is not known. `gpus_of_jobs` are the nodes whose GPUs only jobs show.
     """
 
     spans_s: dict[tuple[str, str], tuple[float, float]]
     gpus: dict[tuple[str, str], float]
     is_known: bool = True
+    gpus_of_jobs: frozenset[tuple[str, str]] = frozenset()
 
     @property
     def node_s(self) -> float:
@@ -156,7 +160,25 @@ def service(
         gpus[name] = float("nan")
     if gpus_per_node is not None:
         gpus = {name: gpus_per_node if np.isnan(n) else n for name, n in gpus.items()}
-    return Service(spans, gpus, bool(names or worked or n_nodes is not None))
+    of_jobs: dict[tuple[str, str], float] = {}
+    if allocations is not None and any(np.isnan(gpus[name]) for name in worked):
+        of_jobs = {
+            name: n for name, n in _gpus_held(allocations).items() if np.isnan(gpus.get(name, 0.0))
+        }
+    is_known = bool(names or worked or n_nodes is not None)
+    return Service(spans, gpus | of_jobs, is_known, frozenset(of_jobs))
+
+
+def _gpus_held(allocations: ibis.Table) -> dict[tuple[str, str], float]:
+    """The most GPUs that one job held on each node; empty where no job is known to have held any.
+
+    Jobs can share a node, so that it may have more.
+    """
+    held = allocations.filter(allocations["n_gpus"].notnull() & allocations["node"].notnull())
+    rows = fetch(held.group_by("cluster", "node").aggregate(n_gpus=held["n_gpus"].max()))
+    most = floats_of(rows["n_gpus"]).tolist()
+    names = zip(rows["cluster"].to_pylist(), rows["node"].to_pylist(), strict=True)
+    return dict(zip(names, most, strict=True)) if any(most) else {}
 
 
 def named_nodes(table: ibis.Table) -> frozenset[tuple[str, str]]:
@@ -215,7 +237,7 @@ def availability(
     planned_h = sum(o.hours for o in found if o.is_planned)
     unplanned_h = sum(o.hours for o in found if not o.is_planned)
     whole_h = fleet.node_s / SECONDS_PER_HOUR
-    without = sum(np.isnan(gpus) for gpus in fleet.gpus.values())
+    without = sum(np.isnan(gpus) for gpus in fleet.gpus.values()) + len(fleet.gpus_of_jobs)
     lost_h = [o.hours - busy for o, busy in zip(found, busy_h, strict=True)]
     measured = Availability(
         nodes=len(fleet.spans_s),
@@ -229,6 +251,7 @@ def availability(
         lost_node_hours=sum(lost_h),
         lost_gpu_hours=_gpu_hours(found, lost_h, fleet),
         nodes_without_gpu_count=int(without),
+        nodes_with_gpus_of_jobs=len(fleet.gpus_of_jobs),
         outages_per_1000_node_days=share(len(unplanned) * 1000.0, fleet.node_s / SECONDS_PER_DAY),
         repair_h=_lasting(unplanned, confidence),
         by_reason=_by_reason(found, begun, fleet, confidence),

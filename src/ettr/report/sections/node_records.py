@@ -43,13 +43,14 @@ def _lead(records: NodeRecords) -> str:
         return "Failures of nodes are not measured: the logs hold no job accounting."
     if all(one.chance is None for one in records.nodes):
         return "No failure is blamed on a node, so that no node can be compared with the others."
-    blamed = f"{counted(records.blamed_failures, 'failure')} of {records.failures:,}"
+    verb = "is" if records.blamed_failures == 1 else "are"
+    blamed = f"{counted(records.blamed_failures, 'failure')} of {records.failures:,} {verb}"
     if not unlikely:
-        return f"{blamed} are blamed on a node. No node has more than chance explains."
+        return f"{blamed} blamed on a node. No node has more than chance explains."
     names = ", ".join(f"{one.node} ({one.failures})" for one in unlikely[:3])
     more = f" and {len(unlikely) - 3:,} more" if len(unlikely) > 3 else ""
     return (
-        f"{blamed} are blamed on a node. {counted(len(unlikely), 'node')} "
+        f"{blamed} blamed on a node. {counted(len(unlikely), 'node')} "
         f"{'has' if len(unlikely) == 1 else 'have'} more than chance explains: {names}{more}. "
         "`ettr node STORE NAME` shows one."
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 
 from ettr.metrics.availability import Availability, ReasonOutages
 from ettr.report.charts import BarSeries, row_chart
@@ -54,6 +55,27 @@ def _lead(fleet: Availability) -> str:
     return f"{lead}. Capacity lost to outages, planned ones included: {lost}."
 
 
+def _gpu_counts(fleet: Availability) -> Iterator[str]:
+    """What the GPU-hours of nodes rest on that no inventory describes."""
+    wanted = "Give --gpus-per-node, or ingest an inventory."
+    of_jobs = fleet.nodes_with_gpus_of_jobs
+    if of_jobs:
+        yield (
+            f"{counted(of_jobs, 'node')} without a GPU count in an inventory "
+            f"{'counts' if of_jobs == 1 else 'count'} with the most GPUs that one job held there; "
+            f"a node that jobs share may have more. {wanted}"
+        )
+    unknown = fleet.nodes_without_gpu_count - of_jobs
+    if unknown and fleet.lost_gpu_hours is None:
+        yield f"{counted(unknown, 'node')} without a GPU count: GPU-hours are not known. {wanted}"
+    elif unknown:
+        yield (
+            f"{counted(unknown, 'node')} without a GPU count: in GPU-hours "
+            f"{'it counts' if unknown == 1 else 'they count'} as the average of the others. "
+            f"{wanted}"
+        )
+
+
 def _notes(fleet: Availability) -> list[str]:
     notes = []
     if fleet.draining_with_jobs_node_hours:
@@ -61,11 +83,7 @@ def _notes(fleet: Availability) -> list[str]:
             f"{number(fleet.draining_with_jobs_node_hours, 4)} node-hours of the outages were not "
             "lost: the nodes were draining and still ran their last jobs."
         )
-    if fleet.nodes_without_gpu_count:
-        notes.append(
-            f"{counted(fleet.nodes_without_gpu_count, 'node')} without a GPU count: GPU-hours "
-            "leave them out. Give --gpus-per-node, or ingest an inventory."
-        )
+    notes += _gpu_counts(fleet)
     if fleet.repair_h.still_open:
         notes.append(
             f"{counted(fleet.repair_h.still_open, 'outage')} had not ended when the logs did: "
