@@ -210,3 +210,32 @@ def test_a_dump_without_rows_is_a_note_among_others_and_an_error_alone(
     (done,) = ingest_all(store, [empty, full], UTC, None, said.append)
     assert done.rows_kept == 1
     assert [one.startswith(str(empty)) for one in said if "nothing was stored" in one] == [True]
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "JobID|State|Start|Submit|End|ElapsedRaw|NNodes|NodeList|AllocTRES\n",
+        "Cluster|JobIDRaw|State|Submit\n",
+        "JobID,State,Submit,Start,End\n",
+    ],
+)
+def test_two_dumps_of_other_columns_in_one_file_are_a_loud_note(
+    store: Store, tmp_path: Path, header: str
+):
+    path = tmp_path / "sacct.psv"
+    path.write_text(SACCT + GOOD + header + GOOD.replace("1|F", "2|F", 1))
+    (note,) = [one for one in ingest_file(store, path, UTC).notes if "COLUMNS" in one]
+    assert note.startswith("1 MORE HEADER WITH OTHER COLUMNS: what follows was read by the columns")
+
+
+def test_a_job_that_names_itself_like_a_header_and_a_repeated_header_are_none(
+    store: Store, tmp_path: Path
+):
+    path = tmp_path / "sacct.psv"
+    named = "JobID|State|Submit|Start|End|JobName\n"
+    row = "1|FAILED|2026-01-01T00:00:00|2026-01-01T00:00:00|2026-01-01T01:00:00|JobID\n"
+    path.write_text(named + row + named + row.replace("1", "2", 1))
+    done = ingest_file(store, path, UTC)
+    assert done.rows_kept == 2
+    assert not [one for one in done.notes if "COLUMNS" in one]

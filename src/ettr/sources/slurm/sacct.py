@@ -47,6 +47,8 @@ _HEADER = re.compile(rb"[A-Za-z]\w*([^\w\s%,.]{1,3}|\t|,|\x1f)[A-Za-z]")
 _JOB_FIRST = re.compile(rb"\d+(?:_(?:\d+|\[[^\]]*\]))?(?:\+\d+)?(?:\.\w+)?(\|#|\||\^|\t|\x1f)")
 _ISO = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
 _ZONED_ISO = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)(?!\d)")
+_JOB_ID = b"JobID"
+_HEADER_SHARE = 0.8
 _BOMS = (b"\xff\xfe", b"\xfe\xff")
 
 
@@ -110,6 +112,7 @@ def _parse(
     records = split_records(block, layout, header)
     headers = records.headers - (first_line == 1 and header is not None)
     counts["headers"] += headers
+    counts["other_headers"] += _other_headers(block, layout, header)
     counts["repaired"] += records.repaired
     counts["disputed"] += records.disputed
     columns: dict[str, pa.Array] = {}
@@ -228,6 +231,23 @@ def _decoded(column: pa.Array, counts: Counter[str]) -> pa.Array:
         values = codes.dictionary.to_pylist()
         counts["latin"] += sum(not _is_utf8(value) for value in values)
         return pa.array(map(text_of, values), pa.string()).take(codes.indices)
+
+
+def _other_headers(block: bytes, layout: RecordLayout, header: bytes | None) -> int:
+    """How many lines are headers of other columns than the first line's: of another dump."""
+    own = {header, (header or b"").removeprefix(b"\xef\xbb\xbf")}
+    count, at = 0, block.find(_JOB_ID)
+    while at >= 0:
+        begin = block.rfind(b"\n", 0, at) + 1
+        end = block.find(b"\n", at)
+        line = block[begin : end if end >= 0 else len(block)]
+        if block[at - 1 : at] in {b"", b"\n", layout.mark} and line not in own:
+            # a dump of another form may have another separator, too
+            parts = [line.split(mark) for mark in (layout.mark, b"|", b",")]
+            names = [part.decode("utf-8", "replace").lower() for part in max(parts, key=len)]
+            count += len(names) > 1 and known_share(names) >= _HEADER_SHARE
+        at = block.find(_JOB_ID, begin + len(line))
+    return count
 
 
 def _blocks(file: BinaryIO, layout: RecordLayout, name: str) -> Iterator[tuple[bytes, int]]:
@@ -391,6 +411,11 @@ def _notes(counts: Counter[str], header: bytes | None, options: ReadOptions) -> 
                 "disputed",
                 "{n} of them lost [its|their] free texts, as it is not known which of them held "
                 "the separator",
+            ),
+            (
+                "other_headers",
+                "{n} MORE [HEADER|HEADERS] WITH OTHER COLUMNS: what follows was read by the columns"
+                " of the first line and may be wrong; split the file there and ingest each part",
             ),
             ("headers", "{n} repeated [header was|headers were] skipped"),
             ("latin", "{n} [text is|texts are] not UTF-8; read as Latin-1"),
