@@ -324,14 +324,15 @@ def test_each_step_names_a_number_and_an_action():
     )
     assert [step.split(" ")[0] for step in steps] == [
         "3",
-        "infiniband-link",
+        "Failures",
         "Job",
         "These",
         "No",
         "Failures",
     ]
     assert "3 of 1,000 records could not be read" in steps[0]
-    assert "300 GPU-hours, 25 % of what failures cost, in 4 failures" in steps[1]
+    assert "without a known cause cost most: 900 GPU-hours, 75 % of what" in steps[1]
+    assert "infiniband-link costs most: 300 GPU-hours, 25 % of what failures cost, in 4" in steps[1]
     assert "`ettr explain STORE 7`" in steps[2]
     assert "no cause for 9 of 13 failures" in steps[3]
     assert "switch, file system, power" in steps[5]
@@ -407,6 +408,13 @@ def test_missing_logs_are_asked_for_before_costs_are_named():
         "No states of nodes were read",
         "gpu-memory costs most: 300 GPU-hours",
     ]
+
+
+def test_what_is_not_explained_is_not_passed_over_for_a_small_known_cause():
+    causes = [("unattributed", 900.0, 9), ("gpu-memory", 100.0, 2)]
+    (step,) = next_steps(analysis(causes=causes))
+    assert step.startswith("Failures without a known cause cost most: 900 GPU-hours, 90 %")
+    assert "Of the known causes gpu-memory costs most: 100 GPU-hours, 10 %" in step
 
 
 def test_few_unexplained_failures_ask_for_no_more_logs():

@@ -85,15 +85,25 @@ def _missing_logs(analysis: Analysis) -> Iterator[str]:
 
 
 def _costliest(analysis: Analysis) -> Iterator[str]:
-    causes = [c for c in analysis.goodput.by_cause if c.symptom != UNATTRIBUTED and c.gpu_hours]
-    if causes:
-        worst = max(causes, key=lambda cause: cause.gpu_hours)
-        total = sum(c.gpu_hours for c in analysis.goodput.by_cause)
-        yield (
-            f"{worst.symptom} costs most: {number(worst.gpu_hours)} GPU-hours, "
-            f"{percent(worst.gpu_hours / total)} of what failures cost, in "
-            f"{counted(worst.failures, 'failure')}. Start there."
-        )
+    causes = [cause for cause in analysis.goodput.by_cause if cause.gpu_hours]
+    known = [cause for cause in causes if cause.symptom != UNATTRIBUTED]
+    if not known:
+        return
+    costliest, total = max(causes, key=lambda c: c.gpu_hours), sum(c.gpu_hours for c in causes)
+    worst = max(known, key=lambda c: c.gpu_hours)
+    cost = (
+        f"{number(worst.gpu_hours)} GPU-hours, {percent(worst.gpu_hours / total)} of what failures "
+        f"cost, in {counted(worst.failures, 'failure')}"
+    )
+    if costliest is worst:
+        yield f"{worst.symptom} costs most: {cost}. Start there."
+        return
+    yield (
+        f"Failures without a known cause cost most: {number(costliest.gpu_hours)} GPU-hours, "
+        f"{percent(costliest.gpu_hours / total)} of what failures cost, in "
+        f"{counted(costliest.failures, 'failure')}: find the logs of their nodes. Of the known "
+        f"causes {worst.symptom} costs most: {cost}."
+    )
 
 
 def _lemons(analysis: Analysis) -> Iterator[str]:
