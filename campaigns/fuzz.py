@@ -253,7 +253,9 @@ def load_sample(source: str, twin: Path, folder: Path) -> Sample:
     if "start" in given:
         given["start"] = datetime.fromisoformat(given["start"])
     options = ReadOptions(**({"timezone": "UTC"} | given))
-    data = _long(path.read_bytes())
+    data = path.read_bytes()
+    if named(source).tables:  # others, a note of the site, hold no records
+        data = _long(data)
     whole = folder / f"whole-{path.name}"
     whole.write_bytes(data)
     kept = read_sample(whole, source, options)
