@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,13 +24,26 @@ def costs(value: object) -> list[str]:
     return [key for one in value for key in costs(one)] if isinstance(value, list) else []
 
 
+def both_of(hours: Any, cost: Any) -> list[tuple[float | None, float | None]]:
+    """The pair, or those of the estimate and of both ends of its interval."""
+    if not isinstance(hours, dict):
+        return [(hours, cost)]
+    assert cost.keys() == hours.keys() == {"estimate", "low", "high"}
+    return [(hours[key], cost[key]) for key in hours]
+
+
 def pairs(value: object) -> list[tuple[float | None, float | None]]:
     """GPU-hours and their money, wherever both stand."""
     if isinstance(value, list):
         return [pair for one in value for pair in pairs(one)]
     if not isinstance(value, dict):
         return []
-    own = [(value[key.removesuffix("_cost")], value[key]) for key in value if key.endswith("_cost")]
+    own = [
+        pair
+        for key in value
+        if key.endswith("_cost")
+        for pair in both_of(value[key.removesuffix("_cost")], value[key])
+    ]
     return own + [pair for one in value.values() for pair in pairs(one)]
 
 
