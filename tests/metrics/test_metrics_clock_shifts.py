@@ -210,3 +210,11 @@ def test_a_single_job_farther_away_than_any_two_zones_shows_no_shift(tmp_path: P
     log = controller(40 * 3600).splitlines(keepends=True)[0]
     with site(tmp_path, sacct=(sacct(), "UTC"), controller=(log, "UTC")) as made:
         assert made.clock_shifts == ()
+
+
+def test_progress_that_fits_several_zones_is_taken_for_a_whole_hour(tmp_path: Path):
+    """The record stops 40 minutes before its job does: 4.5 hours fit as well as the true 5."""
+    record = "".join(progress(5 * 3600.0).splitlines(keepends=True)[:-40])
+    with site(tmp_path, sacct=(sacct(), "UTC"), progress=(record, "UTC")) as made:
+        (shift,) = made.clock_shifts
+        assert shift.shift_s == 5 * 3600

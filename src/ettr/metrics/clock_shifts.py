@@ -487,4 +487,6 @@ def _common_shift(spans: Sequence[ProgressSpan]) -> float:
     low, high = (low, high) if np.isfinite(low) else (high, high)
     steps = np.arange(np.ceil(low / _ZONE_STEP_S), np.floor(high / _ZONE_STEP_S) + 1) * _ZONE_STEP_S
     steps = steps[steps != 0]
-    return float(steps[np.argmin(np.abs(steps))]) if len(steps) else (low + high) / 2
+    # few zones lie half an hour off the others: a whole hour where one fits, the least of those
+    by_rank = sorted(steps.tolist(), key=lambda step: (step % SECONDS_PER_HOUR != 0, abs(step)))
+    return by_rank[0] if by_rank else (low + high) / 2
