@@ -214,7 +214,11 @@ def periods(
             f"before {before.isoformat()} and after {after.isoformat()} overlap; give a moment for "
             "--before that is no later than that for --after"
         )
-    chosen, failed = chosen_jobs(analysis, (), (), False, above_gpus)
+    # attempts of the selection as the exposure has them already, rather than once more
+    chosen = analysis.exposure.by_attempt
+    if above_gpus is not None:
+        chosen = chosen.filter(chosen["n_gpus"] > above_gpus)
+    failed = analysis.failures.semi_join(chosen, "attempt_id")
     exposed = (
         analysis.exposure.by_node.semi_join(chosen, "attempt_id")
         .select("cluster", "node", "start", "elapsed_s", "n_nodes")
