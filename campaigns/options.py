@@ -28,7 +28,7 @@ from typing import Any
 from campaigns import Table
 
 TITLE = "Absurd values of options"
-SIZE = 3
+SIZE = 2
 SEED = 7
 LIMIT_S = 120.0
 MEMORY_BYTES = 6 << 30
