@@ -243,7 +243,7 @@ def _notes(large: Sequence[Stratum], small: Sequence[Stratum]) -> list[str]:
     notes = [
         f"A lemon is a node of a separate group that fails at least {MIN_RATIO:.0f} times as often "
         "as the ordinary nodes do on average. A fleet whose nodes are merely unequal has none.",
-        "The days to decide are lower bounds, for a node that runs jobs all day.",
+        "The days to decide are for a node that runs jobs all day; others take longer.",
     ]
     left_out = sum(len(group.nodes) for group in small)
     if left_out:
