@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -90,7 +91,13 @@ def test_outages_that_no_log_records_are_not_measured(accounting: Path, tmp_path
 
 
 def test_nothing_of_that_is_said_where_the_logs_are_there(everything: Path, tmp_path: Path):
-    text = report(everything, tmp_path) + (tmp_path / "report.html").read_text("utf-8")
+    text = report(everything, tmp_path)
+    page = (tmp_path / "report.html").read_text("utf-8")
+    # four nodes are too few to compare them with each other, whatever the logs hold
+    lemons = re.search(r'<section id="lemons">.*?</section>', page, re.DOTALL)
+    assert lemons is not None
+    assert "fewer than 20 comparable nodes" in lemons[0]
+    text += page.replace(lemons[0], "")
     for phrase in ("lower bound:", "lower bounds", "ot measured", "go uncounted"):
         assert phrase not in text
     document: Any = ettr("report", everything, "--json").json
