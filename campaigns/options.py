@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import multiprocessing
 import os
 import random
@@ -133,17 +134,20 @@ def typed(command: Any, value: str) -> Iterator[tuple[str, list[str]]]:
             yield max(param.opts, key=len), [f"{max(param.opts, key=len)}={value}"]
 
 
-def cases(work: Path, draws: int) -> dict[str, list[tuple[str, list[str]]]]:
+def cases(work: Path, draws: int, one_in: int) -> dict[str, list[tuple[str, list[str]]]]:
     """For each command what is run: the name of the option or argument, and all words."""
     known, drawn = bases(work), {}
     for name, command in commands().items():
         rng = random.Random(f"{SEED} {name}")  # noqa: S311
         words = known.get(name) or [[name, str(work / "site")]]
-        drawn[name] = [
+        every = [
             (what, _with(rng.choice(words), extra, what, command))
             for value in rng.sample(VALUES, min(draws, len(VALUES)))
             for what, extra in typed(command, value)
         ]
+        names = sorted({what for what, _ in every})
+        some = set(rng.sample(names, math.ceil(len(names) / one_in)))
+        drawn[name] = [(what, words) for what, words in every if what in some]
     return drawn
 
 
@@ -202,8 +206,11 @@ def verdict(context: ForkServerContext, work: Path, words: list[str]) -> tuple[s
     return "traceback", message[-1500:]
 
 
-def run(size: int) -> Table:
-    """`size` values for each option and argument of each command; prints what went wrong."""
+def run(size: int, one_in: int = 1) -> Table:
+    """`size` values for each option and argument of each command; prints what went wrong.
+
+    `one_in` n: only an n-th of the options and arguments of each command.
+    """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["campaigns.options_preloaded"])
     names = ("answered", "refused", "could not", "traceback", "endless")
@@ -212,7 +219,7 @@ def run(size: int) -> Table:
         work = Path(folder)
         logs = [str(path) for path in sorted(LOGS.iterdir())]
         verdict(context, work, ["ingest", str(work / "site"), *logs, "--timezone", "UTC"])
-        for name, drawn in cases(work, size).items():
+        for name, drawn in cases(work, size, one_in).items():
             counts: Counter[str] = Counter()
             for _, words in drawn:
                 what, message = verdict(context, work, words)

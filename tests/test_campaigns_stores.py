@@ -31,11 +31,12 @@ def test_damage_to_a_store_is_never_silent() -> None:
         assert int(whole) + int(refused) == SIZE // 20
 
 
-def test_absurd_values_end_in_a_sentence_for_every_option_there_is() -> None:
-    from campaigns.options import commands, typed
+def test_absurd_values_end_in_a_sentence_for_every_command_there_is() -> None:
+    from campaigns.options import commands, run, typed
 
-    rows = twentieth("options").rows
+    rows = run(1, one_in=5).rows
     assert {row[0] for row in rows} == set(commands())
     for command, options, *counts in rows:
-        assert int(options) == len(dict(typed(commands()[command], "x"))), command
+        every = len(dict(typed(commands()[command], "x")))
+        assert every <= 5 * int(options) < every + 5, command
         assert counts[3:] == ["0", "0"], command
