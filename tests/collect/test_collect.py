@@ -113,6 +113,25 @@ def test_a_script_whose_command_fails_leaves_no_file_of_it(
     assert not list((tmp_path / "logs").glob("sacct*"))
 
 
+def test_a_script_says_which_files_have_no_record(
+    tmp_path: Path, site: Callable[..., list[list[str]]]
+):
+    """The folder's name begins with a dash, as an option does."""
+    site(sacctmgr="Cluster|NodeName|TimeStart\n", scontrol_topology="no topology plugin\n")
+    script = ettr("collect", "./-logs", *MARCH).out
+    done = subprocess.run(
+        ["/bin/sh"], input=script, text=True, check=True, capture_output=True, cwd=tmp_path
+    )
+    assert {path.name for path in (tmp_path / "-logs").iterdir()} == {
+        "nodes-20260305T060000Z.txt",
+        "sacct-20260301T000000Z-20260305T060000Z.psv",
+    }
+    assert done.stderr.splitlines() == [
+        "sacctmgr: no record from then; events-20260301T000000Z-20260305T060000Z.psv is left out",
+        "scontrol: no record from then; topology-20260305T060000Z.txt is left out",
+    ]
+
+
 def test_a_link_of_a_files_name_is_replaced_and_not_followed(
     tmp_path: Path, site: Callable[..., list[list[str]]]
 ):

@@ -170,6 +170,24 @@ def test_the_job_that_the_log_names_wins_and_the_user_hears_of_it(tmp_path: Path
     assert "--job 17 was not used" in " ".join(batches[-1].notes)
 
 
+@pytest.mark.parametrize(
+    ("order", "n_returns"),
+    [((1, 2, 3, 4), []), ((2, 1, 4, 3), []), ((1, 2, 3, -2, -3, 4), [1])],
+)
+def test_lines_out_of_order_are_no_return_to_an_earlier_step(
+    tmp_path: Path, order: tuple[int, ...], n_returns: list[int]
+):
+    """A negative number is that step made again, after all others."""
+    path = tmp_path / "m.jsonl"
+    path.write_text(
+        "".join(
+            f'{{"step": {abs(n)}, "timestamp": {T0 + (n if n > 0 else 10 - n)}}}\n' for n in order
+        )
+    )
+    counts = [batch.counted_notes for batch in read_all(named("metrics"), path, JOB)]
+    assert [n for one in counts for note, n in one.items() if "goes back" in note] == n_returns
+
+
 SACCT = (
     "JobID|Cluster|JobName|User|State|Submit|Start|End|ElapsedRaw|NNodes|NodeList|AllocTRES\n"
     "17|c|train|ann|COMPLETED|2026-03-01T10:00:00|2026-03-01T10:00:00|2026-03-03T10:00:00|172800|2|"

@@ -48,14 +48,15 @@ class CollectCommand:
             shlex.quote(str(folder / name)) for name in (f".{self.file_name}.part", self.file_name)
         )
         failed = "exit 1" if self.is_needed else "true"
+        nothing = shlex.quote(f"{self.words[0]}: no record from then; {self.file_name} is left out")
         is_of_use = f"[ -s {draft} ]"
         if self.holds:
-            is_of_use = f"grep -q {shlex.quote(self.holds)} {draft}"
+            is_of_use = f"grep -q -e {shlex.quote(self.holds)} -- {draft}"
         elif self.has_header:
             is_of_use = f'[ "$(wc -l < {draft})" -gt 1 ]'
         return [
             f"{settings} {shlex.join(self.words)} > {draft} || {failed}",
-            f"if {is_of_use}; then mv {draft} {target}; else rm {draft}; fi",
+            f"if {is_of_use}; then mv -- {draft} {target}; else rm -- {draft}; echo {nothing} >&2; fi",
         ]
 
 

@@ -56,7 +56,8 @@ class StepRows(LogRows):
         self.run_id = clean(run) or self._run_name()
         self.job_id = clean(job) or clean(options.job)
         self._cluster = clean(cluster)
-        self._last: dict[int, int] = {}
+        # of each rank the step and the time of the last record
+        self._last: dict[int, tuple[int, datetime]] = {}
         self._n_steps = self._n_same = 0
         self._counts: Counter[str] = Counter()
         if self.job_id is None:
@@ -94,14 +95,16 @@ class StepRows(LogRows):
             self.reject(line, "bad-number", f"step is {step}", raw)
         elif duration_s is not None and not 0 <= duration_s <= LONGEST_S:
             self.reject(line, "bad-duration", f"duration_s is {duration_s}", raw)
-        elif step == self._last.get(rank):
+        elif rank in self._last and step == self._last[rank][0]:
             # a second metric of the step, or its validation: the step was done before
             self._n_same += 1
             self.count_folded()
         else:
             self._n_steps += 1
-            self._counts[_BACK] += step < self._last.get(rank, 0)
-            self._last[rank] = step
+            before = self._last.get(rank, (step, time))
+            # lines out of order, as several writers leave them, have earlier times too
+            self._counts[_BACK] += step < before[0] and time >= before[1]
+            self._last[rank] = step, time
             self.add_event("step", line, step, time, duration_s, rank=rank)
 
     def add_event(
