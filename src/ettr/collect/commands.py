@@ -56,7 +56,8 @@ class CollectCommand:
             is_of_use = f'[ "$(wc -l < {draft})" -gt 1 ]'
         return [
             f"{settings} {shlex.join(self.words)} > {draft} || {failed}",
-            f"if {is_of_use}; then mv -- {draft} {target}; else rm -- {draft}; echo {nothing} >&2; fi",
+            f"if {is_of_use}; then mv -- {draft} {target}",
+            f"else rm -- {draft}; echo {nothing} >&2; fi",
         ]
 
 
