@@ -10,15 +10,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from ettr.checkpoint.errors import CheckpointError
+from ettr.checkpoint.rounds.copy_threads import CopyThreads, Piece
 from ettr.checkpoint.slots.format import HEADER_BYTES
-from ettr.checkpoint.slots.layout import SlotLayout, aligned
+from ettr.checkpoint.slots.layout import BlockSpec, Component, SlotLayout, aligned
 from ettr.checkpoint.slots.plan import SlotPlan
-from ettr.checkpoint.tensors.tensor_slices import block_view, copy_in_this_thread, pack_number
+from ettr.checkpoint.tensors.regions import split_dim
+from ettr.checkpoint.tensors.shards import Shard
+from ettr.checkpoint.tensors.tensor_slices import block_view, pack_number
 
 _ALIGN = 64
+_MOST_COPY_THREADS = 4  # more do not make memory faster
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +45,16 @@ class Staging:
         self._buffer = torch.zeros(self.capacity_bytes, dtype=torch.uint8, pin_memory=cuda)
         self._buffer.fill_(1)  # zeros may be pages that do not exist yet
         self.memory = self._buffer.numpy().data
+        self._bytes: NDArray[np.uint8] = self._buffer.numpy()
         self._views: dict[torch.dtype, Tensor] = {}
         self._cuda = cuda
+        # As many as torch may use: a launcher that gives each rank one core says so to torch.
+        threads = 1 if cuda else min(torch.get_num_threads(), _MOST_COPY_THREADS)
+        self._copy_threads = CopyThreads(threads - 1)
+
+    def close(self) -> None:
+        """End the threads that help to copy."""
+        self._copy_threads.close()
 
     def stage(
         self, plan: SlotPlan, blocks: Sequence[int], reserved: Mapping[int, bytes]
@@ -52,7 +67,8 @@ class Staging:
         """
         staged: list[StagedBlock] = []
         copies: list[tuple[Tensor, Tensor]] = []
-        live: dict[tuple[int, str], Tensor | float] = {}
+        pieces: list[Piece] = []
+        live: dict[tuple[int, str], _Live] = {}
         offset = 0
         for block in blocks:
             length = HEADER_BYTES + plan.layout.payload_bytes(block)
@@ -66,20 +82,26 @@ class Staging:
             for component, at, n_bytes in plan.layout.components(block):
                 place = (spec.tensor, component.name)
                 if place not in live:
-                    live[place] = shard.value(component.name)
-                value = live[place]
-                if not isinstance(value, Tensor):
+                    live[place] = _Live(shard, component)
+                of_block = live[place]
+                value = of_block.value
+                if of_block.flat is not None:
+                    begin = of_block.offset(spec)
+                    target = self._bytes[base + at : base + at + n_bytes]
+                    pieces.append((target, of_block.flat[begin : begin + n_bytes]))
+                elif not isinstance(value, Tensor):
                     pack_number(component, self.memory, base + at, value)
-                    continue
-                if component.kind == "sliced":
-                    value = block_view(value, shard, spec.offsets, spec.sizes)
-                copies.append((self.typed(value, base + at, n_bytes), value))
+                else:
+                    if component.kind == "sliced":
+                        value = block_view(value, shard, spec.offsets, spec.sizes)
+                    copies.append((self.typed(value, base + at, n_bytes), value))
+        self._copy_threads.copy(pieces)
         return staged, self._copy(copies)
 
     def _copy(self, copies: list[tuple[Tensor, Tensor]]) -> torch.cuda.Event | None:
         if not self._cuda:
             for target, source in copies:
-                copy_in_this_thread(target, source)
+                target.copy_(source)
             return None
         if not copies:
             return None
@@ -103,6 +125,37 @@ class Staging:
 
     def _put(self, offset: int, length: int, data: bytes) -> None:
         self.memory[offset : offset + length] = data.ljust(length, b"\0")
+
+
+class _Live:
+    """A live component of a shard: its value, and its bytes where they lie in a row on the CPU.
+
+    Raises:
+        CheckpointError: it is not of the size that was planned.
+    """
+
+    def __init__(self, shard: Shard, component: Component) -> None:
+        self.value = shard.value(component.name)
+        self.flat: NDArray[np.uint8] | None = None
+        self._shard, self._sliced = shard, component.kind == "sliced"
+        if not isinstance(self.value, Tensor):
+            return
+        planned = component.n_bytes(shard.sizes)
+        if self.value.nbytes != planned:
+            raise CheckpointError(
+                f"{shard.spec.fqn}: {component.name} has {self.value.nbytes} bytes, and "
+                f"{planned} were planned for it; it was replaced while the round began"
+            )
+        self._dim = split_dim(shard.sizes)
+        self._row_bytes = planned // shard.sizes[self._dim] if shard.sizes else planned
+        if self.value.is_cpu and self.value.is_contiguous():
+            self.flat = self.value.view(-1).view(torch.uint8).numpy()
+
+    def offset(self, spec: BlockSpec) -> int:
+        """Where the bytes of a block begin; blocks are cut along the first dimension with rows."""
+        if not self._sliced or not spec.offsets:
+            return 0
+        return (spec.offsets[self._dim] - self._shard.offsets[self._dim]) * self._row_bytes
 
 
 def record_bytes(layout: SlotLayout, block: int) -> int:

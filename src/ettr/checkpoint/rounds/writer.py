@@ -155,6 +155,7 @@ class RoundWriter:
             self._end = True
             self._condition.notify_all()
         self._thread.join()
+        self._staging.close()
         self.slot.close()
 
     def _run(self) -> None:
