@@ -9,6 +9,7 @@ import numpy as np
 from ettr.estimates import Interval
 from ettr.models.base import FailureModel, Fit
 from ettr.models.data import Counts, Lifetimes
+from ettr.models.law import LifeLaw
 from ettr.models.log_location_scale import LogLocationScale
 from ettr.report.document import plain
 from ettr.units import SECONDS_PER_DAY
@@ -42,6 +43,7 @@ def check_counts(model: FailureModel[Counts]) -> None:
     data = counts()
     fit = model.fit(data)
     _check(fit, data)
+    _check_samples(model.law(fit))
     _check_wider(fit, model.fit(data, 0.99))
     _check_again(fit, model.fit(data))
     _check_nothing_failed(model.fit(Counts(np.zeros(NODES), data.exposure_node_days)))
@@ -52,6 +54,7 @@ def check_lifetimes(model: FailureModel[Lifetimes]) -> None:
     data = lifetimes()
     fit = model.fit(data)
     _check(fit, data)
+    _check_samples(model.law(fit))
     _check_wider(fit, model.fit(data, 0.99))
     _check_again(fit, model.fit(data))
     _check_nothing_failed(model.fit(Lifetimes(data.duration_s, np.zeros(data.duration_s.size))))
@@ -99,6 +102,16 @@ def _check(fit: Fit, data: Counts | Lifetimes) -> None:
     assert fit.meaning.endswith(".")
     assert fit.assumptions
     assert plain(fit)
+
+
+def _check_samples(law: LifeLaw) -> None:
+    """The hazard that a life has gone through is exponential of mean 1, from any age on."""
+    for age_days in (0.0, 10.0):
+        age_s = age_days * SECONDS_PER_DAY
+        ends_s = age_s + law.sample(2000, np.random.default_rng(8), age_s)
+        gone = law.cumulative_hazard(ends_s) - law.cumulative_hazard(np.array([age_s]))
+        assert abs(float(gone.mean()) - 1.0) < 4.0 / math.sqrt(2000)
+        assert abs(float(np.mean(gone < math.log(2.0))) - 0.5) < 4.0 * 0.5 / math.sqrt(2000)
 
 
 def _check_interval(interval: Interval) -> None:

@@ -1,17 +1,20 @@
 """One small abstract class behind every failure model, and the frozen result of a fit."""
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
 from ettr.estimates import Interval
 from ettr.estimates.exact import FailureRate
 from ettr.models.data import Floats, Lifetimes, at_risk
+from ettr.models.law import LifeLaw
 
 DataT_contra = TypeVar("DataT_contra", contravariant=True)
 
@@ -133,6 +136,73 @@ class FailureModel(ABC, Generic[DataT_contra]):
     @abstractmethod
     def fit(self, data: DataT_contra, confidence: float = CONFIDENCE) -> Fit:
         """The model fitted to `data` by maximum likelihood, with intervals at `confidence`."""
+
+    @abstractmethod
+    def law_of(self, values: Mapping[str, float]) -> LifeLaw:
+        """The law with these values of its parameters, by name and in the units of a fit.
+
+        Raises:
+            UsageError: a parameter is absent, unknown, or has a value that cannot be.
+        """
+
+    def law(self, fit: Fit) -> LifeLaw:
+        """The law of a fit of this model, at the estimates.
+
+        Raises:
+            UsageError: a parameter is not known, as where nothing failed.
+        """
+        values: dict[str, float] = {}
+        for parameter in fit.parameters:
+            if parameter.estimate is None:
+                raise UsageError(
+                    f"{fit.model}: {parameter.name} is not known from {fit.rate.failures} "
+                    "failures, so nothing can be drawn; give data with failures, or a value"
+                )
+            values[parameter.name] = parameter.estimate
+        return self.law_of(values)
+
+    def sample(self, fit: Fit, n: int, rng: np.random.Generator, age_s: ArrayLike = 0.0) -> Floats:
+        """Times until n nodes fail by a fit, in seconds, shape (n,); see `LifeLaw.sample`.
+
+        Args:
+            fit: Of this model.
+            n: How many.
+            rng: Source of randomness.
+            age_s: Age to which the nodes have survived, one for all or shape (n,).
+
+        Raises:
+            UsageError: a parameter is not known, or an age is negative.
+        """
+        return self.law(fit).sample(n, rng, age_s)
+
+
+def checked_values(
+    model: str, values: Mapping[str, float], names: tuple[str, ...], *, may_be_zero: bool = False
+) -> tuple[float, ...]:
+    """The values of a law's parameters in the order of `names`.
+
+    Args:
+        model: Name of the model, for messages.
+        values: By name.
+        names: All that the law has.
+        may_be_zero: Whether 0 is a value.
+
+    Raises:
+        UsageError: names every parameter that is absent, unknown, or cannot be.
+    """
+    problems = [f"{name}: absent" for name in names if name not in values]
+    problems += [
+        f"{name}: unknown; {model} has {', '.join(names)}" for name in values if name not in names
+    ]
+    for name in names:
+        value = values.get(name, 1.0)
+        if not (0 <= value < math.inf if may_be_zero else 0 < value < math.inf):
+            problems.append(
+                f"{name}: {value:g}; give a number {'of 0 or more' if may_be_zero else 'above 0'}"
+            )
+    if problems:
+        raise UsageError(f"not a {model} law:" + "".join(f"\n  {line}" for line in problems))
+    return tuple(float(values[name]) for name in names)
 
 
 def age_test(

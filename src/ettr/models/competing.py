@@ -1,15 +1,49 @@
 """Competing risks: each symptom has its own clock, and the first to ring ends the span."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
 from ettr.models.base import FailureModel, Fit, Parameter, age_test, verdict
 from ettr.models.constant import ConstantRate
 from ettr.models.data import Floats, Lifetimes
+from ettr.models.law import LifeLaw
+
+
+@dataclass(frozen=True, slots=True)
+class CompetingLife(LifeLaw):
+    """The first of several clocks to ring, one a symptom.
+
+    Attributes:
+        by_symptom: The law of each, by symptom.
+    """
+
+    by_symptom: tuple[tuple[str, LifeLaw], ...]
+
+    def cumulative_hazard(self, clock_s: Floats) -> Floats:
+        """Expected failures up to an age in seconds, of all symptoms."""
+        total = np.zeros_like(np.asarray(clock_s, dtype=np.float64))
+        for _, law in self.by_symptom:
+            total = total + law.cumulative_hazard(clock_s)
+        return total
+
+    def sample_by_symptom(
+        self, n: int, rng: np.random.Generator, age_s: ArrayLike = 0.0
+    ) -> tuple[Floats, NDArray[np.int64]]:
+        """Times until n nodes fail, in seconds, and the place of the symptom in `by_symptom`.
+
+        Args:
+            n: How many.
+            rng: Source of randomness.
+            age_s: Age to which the nodes have survived, one for all or shape (n,).
+        """
+        clocks = np.stack([law.sample(n, rng, age_s) for _, law in self.by_symptom])
+        return clocks.min(axis=0), np.argmin(clocks, axis=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +106,27 @@ class CompetingRisks(FailureModel[Lifetimes]):
             confidence=confidence,
             cumulative_hazard=cumulative_hazard,
             parts=parts,
+        )
+
+    def law_of(self, values: Mapping[str, float]) -> CompetingLife:
+        """The law by a constant rate of each symptom, per node-day."""
+        constant = ConstantRate()
+        return CompetingLife(
+            tuple((symptom, constant.law_of({"rate": rate})) for symptom, rate in values.items())
+        )
+
+    def law(self, fit: Fit) -> CompetingLife:
+        """The law of a fit: that of each symptom, at the estimates; never of one not seen.
+
+        Raises:
+            UsageError: the fit has no parts.
+        """
+        if not fit.parts:
+            raise UsageError(f"{fit.model} has no symptoms; fit CompetingRisks")
+        return CompetingLife(
+            tuple(
+                (symptom, self.inner.law(part)) for symptom, part in fit.parts if part.rate.failures
+            )
         )
 
 

@@ -1,16 +1,46 @@
 """Constant failure rate: the exact answer, right at every count."""
 
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
 from ettr.defaults import CONFIDENCE
 from ettr.estimates.exact import FailureRate
-from ettr.models.base import FailureModel, Fit, GoodnessOfFit, Parameter, age_test, verdict
+from ettr.models.base import (
+    FailureModel,
+    Fit,
+    GoodnessOfFit,
+    Parameter,
+    age_test,
+    checked_values,
+    verdict,
+)
 from ettr.models.data import Counts, Floats, Lifetimes
 from ettr.models.dispersion import dispersion
+from ettr.models.law import LifeLaw
 from ettr.plan.run import spell
 from ettr.units import HOURS_PER_DAY, SECONDS_PER_DAY
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantLife(LifeLaw):
+    """Exponential lives: the age of a node says nothing of its future.
+
+    Attributes:
+        per_s: Failures of a node per second of use.
+    """
+
+    per_s: float
+
+    def cumulative_hazard(self, clock_s: Floats) -> Floats:
+        """Expected failures up to an age in seconds."""
+        return self.per_s * clock_s
+
+    def clock_at(self, hazard: Floats) -> Floats:
+        """The age in seconds at which the cumulative hazard reaches a value."""
+        return hazard / self.per_s if self.per_s else np.where(hazard > 0, np.inf, 0.0)
 
 
 class ConstantRate(FailureModel[Lifetimes | Counts]):
@@ -51,6 +81,11 @@ class ConstantRate(FailureModel[Lifetimes | Counts]):
             confidence=confidence,
             cumulative_hazard=cumulative_hazard,
         )
+
+    def law_of(self, values: Mapping[str, float]) -> ConstantLife:
+        """The law by `rate`, per node-day."""
+        (rate,) = checked_values(self.name, values, ("rate",), may_be_zero=True)
+        return ConstantLife(rate / SECONDS_PER_DAY)
 
 
 def _counts_likelihood(counts: Counts) -> float | None:

@@ -1,8 +1,8 @@
 """Nodes whose failure rates differ: a gamma law over nodes, negative binomial counts."""
 
 import math
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,17 +16,80 @@ from ettr.models.base import (
     Fit,
     GoodnessOfFit,
     Parameter,
+    checked_values,
     chi_square_tail,
     verdict,
 )
 from ettr.models.data import Counts, Floats
 from ettr.models.dispersion import spread_index
+from ettr.models.law import LifeLaw
+from ettr.units import SECONDS_PER_DAY
 
 SPREAD = "spread"
 """Name of the parameter: how much the rates of nodes differ."""
 _SPREAD_UNIT = "squared coefficient of variation"
 _LOG_SPREAD = (-12.0, 7.0)
 """Where the logarithm of the spread is searched: from none to one node in a thousand failing."""
+
+
+@dataclass(frozen=True, slots=True)
+class GammaMixedLife(LifeLaw):
+    """Exponential lives at a rate that each node keeps: a node of which nothing is known.
+
+    A node that has survived for long is likely to be a good one, so that the hazard falls with age
+    although no node gets better; after a failure a node still has its own rate (`node_factors`).
+
+    Attributes:
+        per_s: Mean failures of a node per second of use, over the nodes.
+        spread: Squared coefficient of variation of the rates of nodes.
+    """
+
+    per_s: float
+    spread: float
+
+    def cumulative_hazard(self, clock_s: Floats) -> Floats:
+        """Expected failures up to an age in seconds, of nodes that all reach it.
+
+        Source:
+            Lomax (1954), Journal of the American Statistical Association 49.
+        """
+        if not self.spread:
+            return self.per_s * clock_s
+        return np.log1p(self.spread * self.per_s * clock_s) / self.spread
+
+    def clock_at(self, hazard: Floats) -> Floats:
+        """The age in seconds at which the cumulative hazard reaches a value."""
+        if not self.per_s:
+            return np.where(hazard > 0, np.inf, 0.0)
+        if not self.spread:
+            return hazard / self.per_s
+        with np.errstate(over="ignore"):
+            return np.expm1(self.spread * hazard) / (self.spread * self.per_s)
+
+    def mean_s(self) -> float:
+        """Mean life of a node of which nothing is known; infinite from a spread of 1 on."""
+        return (
+            1.0 / (self.per_s * (1.0 - self.spread))
+            if self.spread < 1.0 and self.per_s
+            else math.inf
+        )
+
+    def node_factors(self, n: int, rng: np.random.Generator) -> Floats:
+        """Rates of n nodes over their mean, shape (n,)."""
+        return rng.gamma(1.0 / self.spread, self.spread, n) if self.spread else np.ones(n)
+
+    def sample_in_service(self, n: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
+        """Times since n nodes last failed, and until they fail, in seconds.
+
+        Each node fails at its own rate for good, so both are exponential at that rate.
+        """
+        with np.errstate(divide="ignore"):
+            mean_s = 1.0 / (self.per_s * self.node_factors(n, rng))
+        return mean_s * rng.standard_exponential(n), mean_s * rng.standard_exponential(n)
+
+    def of_node(self) -> LifeLaw:
+        """The law of a node at the mean rate: without spread."""
+        return replace(self, spread=0.0)
 
 
 class GammaMixed(FailureModel[Counts]):
@@ -86,6 +149,11 @@ class GammaMixed(FailureModel[Counts]):
             confidence=confidence,
             dispersion=max(1.0, index),
         )
+
+    def law_of(self, values: Mapping[str, float]) -> GammaMixedLife:
+        """The law by `rate`, per node-day, and `spread`, a squared coefficient of variation."""
+        rate, spread = checked_values(self.name, values, ("rate", SPREAD), may_be_zero=True)
+        return GammaMixedLife(rate / SECONDS_PER_DAY, spread)
 
 
 def _unknown(name: str, rate: FailureRate, placed: int, data: Counts, confidence: float) -> Fit:

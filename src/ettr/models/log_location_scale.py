@@ -6,13 +6,17 @@ below some thirty failures. Long tables are folded into cells of nearly equal lo
 the estimates by less than a thousandth of their interval.
 """
 
+from __future__ import annotations
+
 import math
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ettr.defaults import CONFIDENCE
+from ettr.errors import UsageError
 from ettr.estimates import Interval
 from ettr.estimates.exact import FailureRate
 from ettr.estimates.spread import inflated_interval
@@ -22,10 +26,12 @@ from ettr.models.base import (
     Fit,
     Parameter,
     age_test,
+    checked_values,
     verdict,
 )
 from ettr.models.data import Floats, Lifetimes
 from ettr.models.dispersion import spread_index
+from ettr.models.law import LifeLaw
 
 _CELLS = 2048
 _LOG_SCALE = (-4.0, 4.0)
@@ -41,6 +47,14 @@ class LogLocationScale(FailureModel[Lifetimes]):
     @abstractmethod
     def cumulative(self, z: Floats) -> Floats:
         """Cumulative hazard at standardised log clock `z`."""
+
+    def standardised_at(self, hazard: Floats) -> Floats | None:
+        """Standardised log clock at which the cumulative hazard reaches values above 0.
+
+        None where the law has no inverse in closed form: it is then found by bisection.
+        """
+        del hazard
+        return None
 
     @abstractmethod
     def hazard(self, z: Floats) -> Floats:
@@ -111,6 +125,40 @@ class LogLocationScale(FailureModel[Lifetimes]):
             cumulative_hazard=cumulative_hazard,
         )
 
+    def law_of(self, values: Mapping[str, float]) -> LogLocationScaleLife:
+        """The law by the parameters that its fits have: one in seconds, one without unit."""
+        fit = self._nothing(FailureRate(0, 1.0), CONFIDENCE)
+        known = checked_values(self.name, values, tuple(p.name for p in fit.parameters))
+        given = tuple(
+            replace(parameter, estimate=value, low=value, high=value)
+            for parameter, value in zip(fit.parameters, known, strict=True)
+        )
+        (place_s,) = (one.estimate for one in given if one.unit == "s")
+        scale = self.log_scale(replace(fit, parameters=given)).estimate
+        if place_s is None or scale is None:
+            raise UsageError(f"{self.name} has no scale at {dict(values)}; give values above 0")
+        return LogLocationScaleLife(self, math.log(place_s), scale)
+
+    def law_with_mean(self, form: float, mean_s: float) -> LogLocationScaleLife:
+        """The law with a mean life and a value of its parameter without unit (shape, sigma).
+
+        Args:
+            form: That parameter.
+            mean_s: Mean life of a new node, in seconds.
+
+        Raises:
+            UsageError: a value that cannot be, or one so extreme that the law has no mean.
+        """
+        names = self._nothing(FailureRate(0, 1.0), CONFIDENCE).parameters
+        unit = self.law_of({one.name: 1.0 if one.unit == "s" else form for one in names})
+        unit_mean_s = unit.mean_s()
+        if not (0 < mean_s < math.inf and 0 < unit_mean_s < math.inf):
+            raise UsageError(
+                f"{self.name} lives of mean {mean_s:g} s at {form:g} cannot be; give a positive "
+                "mean and a form that is less extreme"
+            )
+        return replace(unit, location=math.log(mean_s / unit_mean_s))
+
     def _nothing(self, rate: FailureRate, confidence: float) -> Fit:
         return Fit(
             model=self.name,
@@ -140,6 +188,35 @@ class LogLocationScale(FailureModel[Lifetimes]):
         seen = np.bincount(group, data.observed).astype(np.float64)
         index, degrees = spread_index(seen, expected)
         return (index, degrees) if index > 1.0 and degrees else (1.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class LogLocationScaleLife(LifeLaw):
+    """Lives whose logarithm has a law of a location and a scale.
+
+    Attributes:
+        form: The law.
+        location: Of the logarithm of the life in seconds.
+        scale: Of the same.
+    """
+
+    form: LogLocationScale
+    location: float
+    scale: float
+
+    def cumulative_hazard(self, clock_s: Floats) -> Floats:
+        """Expected failures up to an age in seconds."""
+        return _at(self.form, np.asarray(clock_s, dtype=np.float64), self.location, self.scale)
+
+    def clock_at(self, hazard: Floats) -> Floats:
+        """The age in seconds at which the cumulative hazard reaches a value."""
+        hazard = np.asarray(hazard, dtype=np.float64)
+        positive = hazard > 0
+        z = self.form.standardised_at(np.where(positive, hazard, 1.0))
+        if z is None:
+            return LifeLaw.clock_at(self, hazard)
+        with np.errstate(over="ignore"):
+            return np.where(positive, np.exp(self.location + self.scale * z), 0.0)
 
 
 def exponential(log_interval: Interval) -> Interval:

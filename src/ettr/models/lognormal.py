@@ -26,6 +26,13 @@ class Lognormal(LogLocationScale):
         result: Floats = -log_ndtr(-z)
         return result
 
+    def standardised_at(self, hazard: Floats) -> Floats:
+        """Standardised log clock at which the cumulative hazard reaches values above 0."""
+        from scipy.special import ndtri_exp
+
+        result: Floats = -ndtri_exp(-hazard)
+        return result
+
     def hazard(self, z: Floats) -> Floats:
         """Its derivative in `z`."""
         return np.exp(self.log_hazard(z))

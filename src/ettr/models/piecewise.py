@@ -1,7 +1,7 @@
 """Failure rate that steps: constant between change points, and the change points found."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ettr.defaults import CONFIDENCE
+from ettr.errors import UsageError
 from ettr.estimates import Interval
 from ettr.estimates.exact import FailureRate
 from ettr.estimates.spread import SUSPECT, Spread
@@ -18,11 +19,13 @@ from ettr.models.base import (
     Fit,
     Parameter,
     age_test,
+    checked_values,
     chi_square_tail,
     verdict,
 )
 from ettr.models.clustering import WINDOWS_DAYS
 from ettr.models.data import Floats, Lifetimes, at_risk
+from ettr.models.law import LifeLaw
 from ettr.units import SECONDS_PER_DAY
 
 _CANDIDATES = 300
@@ -31,6 +34,34 @@ LEAST_NEIGHBOURS = 24
 """Windows at least, so that the two pairs around a step weigh little among the others."""
 MOST_WINDOWS = 20_000
 """Windows on the clock at most; shorter ones than these leave are not tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class SteppedLife(LifeLaw):
+    """A hazard that is constant between steps; the last rate goes on.
+
+    Attributes:
+        steps_s: Ages at which the rate changes, ascending, in seconds.
+        per_s: Failures of a node per second before the first step, after it, and so on.
+    """
+
+    steps_s: tuple[float, ...]
+    per_s: tuple[float, ...]
+
+    def cumulative_hazard(self, clock_s: Floats) -> Floats:
+        """Expected failures up to an age in seconds."""
+        starts_s = np.array([0.0, *self.steps_s])
+        return _stepped_hazard(starts_s, np.array(self.per_s))(clock_s)
+
+    def clock_at(self, hazard: Floats) -> Floats:
+        """The age in seconds at which the cumulative hazard reaches a value."""
+        starts_s, per_s = np.array([0.0, *self.steps_s]), np.array(self.per_s)
+        past = np.concatenate(([0.0], np.cumsum(np.diff(starts_s) * per_s[:-1])))
+        # at a step it is reached before it: in a piece without failures it never grows
+        piece = np.maximum(np.searchsorted(past, hazard, side="left") - 1, 0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            within_s = (hazard - past[piece]) / per_s[piece]
+        return starts_s[piece] + np.where(hazard <= past[piece], 0.0, within_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +134,22 @@ class PiecewiseConstant(FailureModel[Lifetimes]):
             confidence=confidence,
             cumulative_hazard=hazard,
         )
+
+    def law_of(self, values: Mapping[str, float]) -> SteppedLife:
+        """The law by `rate 1`, `rate 2`, ... per node-day, and `step 1`, ... in seconds."""
+        n_steps = sum(name.startswith("step ") for name in values)
+        names = (
+            *(f"rate {i}" for i in range(1, n_steps + 2)),
+            *(f"step {i}" for i in range(1, n_steps + 1)),
+        )
+        known = checked_values(self.name, values, names, may_be_zero=True)
+        steps_s = known[n_steps + 1 :]
+        if any(later <= earlier for earlier, later in pairwise((0.0, *steps_s))):
+            raise UsageError(
+                f"not a {self.name} law: steps at {', '.join(f'{s:g}' for s in steps_s)} s; give "
+                "them above 0 and ascending"
+            )
+        return SteppedLife(steps_s, tuple(r / SECONDS_PER_DAY for r in known[: n_steps + 1]))
 
 
 def _named(name: str, unit: str, intervals: Iterable[Interval]) -> Iterator[Parameter]:

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
+
+from ettr.errors import UsageError
 
 if TYPE_CHECKING:
-    from ettr.models.base import FailureModel
+    from ettr.models.base import FailureModel, Fit
     from ettr.models.data import Counts, Lifetimes
+    from ettr.models.law import LifeLaw
     from ettr.models.log_location_scale import LogLocationScale
 
 SIMPLEST = "constant"
@@ -55,6 +58,39 @@ def lifetime_models() -> tuple[FailureModel[Lifetimes], ...]:
     return tuple(
         cast("FailureModel[Lifetimes]", _load(place)) for place in (COUNT_MODELS[SIMPLEST], *places)
     )
+
+
+def model_of_key(key: str) -> FailureModel[Any]:
+    """The model by its key in `MODELS`.
+
+    Raises:
+        UsageError: there is none.
+    """
+    places = {**COUNT_MODELS, **LAWS_OF_AGE, **CALENDAR_MODELS}
+    if key not in places:
+        raise UsageError(f"model {key!r} is unknown; give one of {', '.join(MODELS)}")
+    return cast("FailureModel[Any]", _load(places[key]))
+
+
+def model_key(name: str) -> str:
+    """The key in `MODELS` of the model that fits call `name`.
+
+    Raises:
+        UsageError: it is not registered.
+    """
+    for key in MODELS:
+        if model_of_key(key).name == name:
+            return key
+    raise UsageError(f"{name} is no registered model by itself; those are {', '.join(MODELS)}")
+
+
+def life_law(fit: Fit) -> LifeLaw:
+    """The law of a fit of a registered model, to draw lives from.
+
+    Raises:
+        UsageError: the model is not registered, or a parameter is not known.
+    """
+    return model_of_key(model_key(fit.model)).law(fit)
 
 
 def _load(place: str) -> object:

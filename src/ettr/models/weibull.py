@@ -21,6 +21,10 @@ class Weibull(LogLocationScale):
         """Cumulative hazard at standardised log clock `z`."""
         return np.exp(z)
 
+    def standardised_at(self, hazard: Floats) -> Floats:
+        """Standardised log clock at which the cumulative hazard reaches values above 0."""
+        return np.log(hazard)
+
     def hazard(self, z: Floats) -> Floats:
         """Its derivative in `z`."""
         return np.exp(z)
