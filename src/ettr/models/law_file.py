@@ -33,7 +33,7 @@ def write_fit(path: Path, fit: Fit, source: str) -> None:
     Args:
         path: Replaced if it is there.
         fit: Of a model in `ettr.models.registry`, without parts.
-        source: What it was fitted to, in words; stands beside each value.
+        source: What it was fitted to, in words; written with each value.
 
     Raises:
         UsageError: the model is not registered, or a parameter has a unit that files do not know.
