@@ -2,13 +2,23 @@
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
+from traceback import TracebackException
 
 import pytest
 
 pytest.importorskip("torch")
 
+import torch
+import torch.distributed as dist
+from torch.distributed import HashStore
+
+from ettr.checkpoint import FencedError
 from ettr.elastic import SupervisorOptions, supervise
+from ettr.elastic.membership.own_error import OwnError, own_error
+from ettr.elastic.membership.rendezvous import own_error_key
+from ettr.elastic.supervision.own_errors import OwnErrors
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
@@ -23,6 +33,8 @@ def train(generation):
     (folder / f"seen-{generation.number}-{generation.slot}-{os.getpid()}").touch()
     if how == "broken":
         raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+    if how == "assertion":
+        assert generation.slot < 0, "no slot is below 0"
     first = generation.number == 1
     if first and generation.slot == 1:
         raise RuntimeError("its collective has run into the timeout")
@@ -74,9 +86,76 @@ def test_who_leaves_a_generation_late_is_not_replaced(tmp_path):
     assert pids(tmp_path, report.generations) == pids(tmp_path, 1)
 
 
-def test_a_script_that_fails_on_every_rank_ends_the_run_and_is_heard(tmp_path, capfd):
-    report = run(tmp_path, "broken", max_idle_failures=2)
+@pytest.mark.parametrize(
+    ("how", "words"), [("broken", "mat1 and mat2 shapes"), ("assertion", "no slot is below 0")]
+)
+def test_a_script_that_fails_on_every_rank_ends_the_run_in_words(tmp_path, capfd, how, words):
+    # tried once more, and not as often as a failure without a known reason
+    report = run(tmp_path, how, max_idle_failures=9)
     assert not report.finished
-    assert "3 failures in a row without a step" in report.reason
-    assert report.losses == ()
-    assert "mat1 and mat2 shapes" in capfd.readouterr().err
+    assert "the script failed by the same error" in report.reason
+    assert words in report.reason
+    assert f"{tmp_path}/rank.py, line " in report.reason
+    assert words in capfd.readouterr().err  # and the traceback is there
+    tried = {path.name.split("-")[1] for path in tmp_path.glob("seen-*")}
+    assert len(tried) <= 3
+
+
+REPORTED = OwnError(1, 0, 12, "ValueError at train.py, line 3", "ValueError: no")
+
+
+def verdict(*events: tuple[list[OwnError], list[str], int]) -> str | None:
+    """What is said of three slots after (reports, ended workers, generation) in turn."""
+    store = HashStore()
+    errors = OwnErrors(store)
+    for reports, ended, generation in events:
+        for error in reports:
+            store.set(own_error_key(f"w{error.slot}"), error.to_json())
+        errors.listen([f"w{slot}" for slot in range(3)], ended, generation)
+    return errors.reason(3)
+
+
+def test_one_error_on_several_slots_in_two_generations_is_the_scripts():
+    again = [replace(REPORTED, generation=2, slot=slot) for slot in (0, 1)]
+    reason = verdict(([REPORTED], ["w0"], 1), (again, ["w0", "w1"], 2))
+    assert "generations 1, 2, on slots 0, 1" in reason
+    assert "ValueError: no (ValueError at train.py, line 3)" in reason
+
+
+@pytest.mark.parametrize(
+    ("second", "ended"),
+    [
+        (replace(REPORTED, generation=2), ["w0"]),  # one slot alone: its device may be bad
+        (replace(REPORTED, slot=1), ["w1"]),  # one generation: it is tried once more
+        (replace(REPORTED, generation=2, slot=1, step=13), ["w1"]),  # a step was made since
+        (replace(REPORTED, generation=2, slot=1, place="elsewhere"), ["w1"]),
+        (replace(REPORTED, generation=2, slot=1), ["w1", "w2"]),  # w2 was killed: a consequence
+    ],
+)
+def test_whatever_may_have_another_reason_is_tried_again(second, ended):
+    assert verdict(([REPORTED], ["w0"], 1), ([second], ended, 2)) is None
+
+
+def failed(action):
+    """What a rank reports of an error."""
+    try:
+        action()
+    except Exception as error:
+        failure = TracebackException.from_exception(error)
+        return own_error(type(error), failure, generation=1, slot=0, step=3)
+
+
+def test_errors_that_a_peer_or_a_disk_may_have_caused_are_not_reported():
+    def raises(error):
+        raise error
+
+    def collective():
+        dist.barrier()  # without a group
+
+    assert failed(lambda: raises(KeyError("lr"))).text == "KeyError: 'lr'"
+    assert failed(lambda: torch.ones(2, 3) @ torch.ones(2, 3)).step == 3
+    assert failed(collective) is None
+    assert failed(lambda: raises(OSError("stale file handle"))) is None
+    assert failed(lambda: raises(RuntimeError("[pair.cc:144] Connection closed by peer"))) is None
+    assert failed(lambda: raises(RuntimeError("CUDA error: an illegal memory access"))) is None
+    assert failed(lambda: raises(FencedError("another process has this slot"))) is None

@@ -26,6 +26,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
@@ -35,6 +36,7 @@ from ettr.elastic.errors import EvictedError, RankFailedError
 from ettr.elastic.generation import Generation
 from ettr.elastic.membership import control_store, process_group, rendezvous
 from ettr.elastic.membership.heartbeat import HeartbeatThread
+from ettr.elastic.membership.own_error import OwnError, own_error
 from ettr.elastic.membership.rendezvous import Membership
 from ettr.elastic.membership.timeouts import Timeouts
 from ettr.elastic.protection import Protection
@@ -67,6 +69,7 @@ class _BrokenOff:
     """A generation was broken off; the traceback holds no frame, and so no model."""
 
     traceback: traceback.TracebackException
+    own_error: OwnError | None
 
 
 class ElasticGroup:
@@ -110,6 +113,7 @@ class ElasticGroup:
             abort=process_group.make_nccl_abort(),
         )
         self._failed_s: float | None = None
+        self._reported_own_error = False
 
     @classmethod
     def from_env(
@@ -205,13 +209,14 @@ class ElasticGroup:
                 return outcome.result
             # Outside of the except block: its traceback held the model and, through it, the group.
             gc.collect()
-            membership = self._wait_for_next(membership, outcome.traceback)
+            membership = self._wait_for_next(membership, outcome)
 
     def _attempt(
         self, membership: Membership, slot: int, train: Callable[[Generation], ResultT]
     ) -> _Trained[ResultT] | _BrokenOff:
         number = membership.generation
         self._enter(RankState.FORMING)
+        self._withdraw_own_error()
         self._heartbeat.enter(number)
         generation: Generation | None = None
         outcome: _Trained[ResultT] | _BrokenOff
@@ -225,11 +230,11 @@ class ElasticGroup:
             self._wait_for_all(membership, slot)
         except RuntimeError as error:  # gloo, NCCL and the store raise its subclasses
             self._failed_s = self.last_failed_s = self._failed_s or time.time()
-            # Its lines of source are read when somebody is to see them; survivors are in a hurry.
-            outcome = _BrokenOff(
-                traceback.TracebackException.from_exception(error, lookup_lines=False)
-            )
+            outcome = self._broken_off(error, membership, slot)
             self._enter(RankState.FAILED)
+        except (Exception, SystemExit) as error:
+            self._report_own_error(self._broken_off(error, membership, slot))
+            raise
         if generation is not None:
             generation.end()
         process_group.destroy()
@@ -264,9 +269,7 @@ class ElasticGroup:
             following = rendezvous.membership_key(membership.generation + 1)
             control_store.wait_for_key(self._control, following)
 
-    def _wait_for_next(
-        self, membership: Membership, failure: traceback.TracebackException
-    ) -> Membership:
+    def _wait_for_next(self, membership: Membership, failure: _BrokenOff) -> Membership:
         """The generation that follows a failure.
 
         Raises:
@@ -286,15 +289,41 @@ class ElasticGroup:
                 # No process seems to have died: the cause may be the script, and its user must
                 # see it.
                 self._enter(RankState.REPORTED)
+                self._report_own_error(failure)
                 self._control.set(rendezvous.failed_key(membership.generation, self.worker), "1")
-                slot = membership.slot_of(self.worker)
-                print(f"ettr: slot {slot}: {''.join(failure.format())}", file=sys.stderr)
+                slot, lines = membership.slot_of(self.worker), failure.traceback.format()
+                print(f"ettr: slot {slot}: {''.join(lines)}", file=sys.stderr)
             time.sleep(_POLL_S)
         self._enter(RankState.GAVE_UP)
         raise RankFailedError(
             f"training failed and no rank was lost within {self._timeouts.regroup_s:g} s:\n"
-            f"{''.join(failure.format())}"
+            f"{''.join(failure.traceback.format())}"
         )
+
+    def _broken_off(self, error: BaseException, membership: Membership, slot: int) -> _BrokenOff:
+        # Its lines of source are read when somebody is to see them; survivors are in a hurry.
+        failure = traceback.TracebackException.from_exception(error, lookup_lines=False)
+        own = own_error(
+            type(error),
+            failure,
+            generation=membership.generation,
+            slot=slot,
+            step=self._heartbeat.step,
+        )
+        return _BrokenOff(failure, own)
+
+    def _report_own_error(self, failure: _BrokenOff) -> None:
+        if failure.own_error is None:
+            return
+        self._reported_own_error = True
+        with suppress(RuntimeError):  # without a supervisor the error itself is what matters
+            self._control.set(rendezvous.own_error_key(self.worker), failure.own_error.to_json())
+
+    def _withdraw_own_error(self) -> None:
+        # Or it would explain a death in a later generation.
+        if self._reported_own_error:
+            self._control.set(rendezvous.own_error_key(self.worker), "")
+            self._reported_own_error = False
 
     def _newest(self) -> Membership:
         number = int(self._control.get(rendezvous.GENERATION))

@@ -71,6 +71,11 @@ class HeartbeatThread:
         self._step = step
 
     @property
+    def step(self) -> int:
+        """The last step that was made; -1: none."""
+        return self._step
+
+    @property
     def newest(self) -> int:
         """The newest generation that this process has seen; 0: none yet."""
         return self._newest

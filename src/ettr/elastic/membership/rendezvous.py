@@ -139,6 +139,11 @@ def failed_key(generation: int, worker: str) -> str:
     return f"ettr/failed/{generation}/{worker}"
 
 
+def own_error_key(worker: str) -> str:
+    """Where a worker leaves an error of the script's own; empty: a new generation has begun."""
+    return f"ettr/own-error/{worker}"
+
+
 def trained_key(generation: int, slot: int) -> str:
     """Set by a rank that has trained to the end."""
     return f"ettr/trained/{generation}/{slot}"

@@ -19,6 +19,7 @@ from ettr.elastic.supervision.hang_detector import HangDetector
 from ettr.elastic.supervision.node_identity import this_node, with_interface
 from ettr.elastic.supervision.node_pool import NodePool
 from ettr.elastic.supervision.nodes import LocalNode
+from ettr.elastic.supervision.own_errors import OwnErrors
 from ettr.elastic.supervision.regrouping import Regrouping
 from ettr.elastic.supervision.report import Loss, SupervisorOptions, SupervisorReport
 from ettr.elastic.supervision.run_store import LOOPBACK, Gathering, serve_store
@@ -93,6 +94,7 @@ class Supervisor:
         workers = tuple(f"w{slot}" for slot in range(self._world))
         self.roster = Roster(Membership(1, workers, noticed_s=time.time()))
         self._detector = HangDetector(self.store, self.roster, options)
+        self._own_errors = OwnErrors(self.store)
         self._options, self._on_event, self._monotonic = options, on_event, monotonic
         ranks_environment = dict(os.environ if environment is None else environment)
         store = f"{host}:{self.store.port}"
@@ -233,7 +235,7 @@ class Supervisor:
             self._listened_s = self._monotonic()
             hung = self.find_hung()
             if not (dead or hung) and self._detector.wait_for_nobody(self._monotonic()):
-                reason = self.count_failure()
+                reason = self._script_fails() or self.count_failure()
                 if reason is None:
                     self.regroup({}, Cause.NETWORK)
                 return reason
@@ -276,11 +278,16 @@ class Supervisor:
         if len(self.roster.losses) > self._options.max_failures:
             n_allowed = self._options.max_failures
             return f"{len(self.roster.losses)} failures; {n_allowed} are allowed"
-        reason = self.count_failure()
+        reason = self._script_fails(slots.values()) or self.count_failure()
         if reason is None:
             cause, hung_s = (Cause.HUNG, max(hung.values())) if hung else (Cause.DIED, 0.0)
             self.regroup(slots, cause, noticed_s=noticed_s, hung_s=hung_s)
         return reason
+
+    def _script_fails(self, ended: Iterable[str] = ()) -> str | None:
+        """Why further generations are of no use, or None."""
+        self._own_errors.listen(self.roster.workers, ended, self.roster.membership.generation)
+        return self._own_errors.reason(self._world)
 
     def _replace_spare(self, spare: Worker) -> str | None:
         status = spare.process.wait()
