@@ -4,6 +4,7 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ettr.errors import EttrError
@@ -13,7 +14,7 @@ from reproduction.scar.experiments import EXPERIMENTS, Experiment, movielens
 from reproduction.scar.overhead import overhead
 from reproduction.scar.trials import prepare, settings_record, trial
 
-CONTROLS = {"full": 5, "large": 2}
+CONTROLS = {"full": 5, "headline": 5, "large": 2}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -23,6 +24,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if asked.movielens:
         chosen.append(movielens(asked.movielens))
     try:
+        if asked.pool:
+            from reproduction.scar.seeds import write_pooled
+
+            write_pooled(asked.pool, asked.out)
+            return 0
         for experiment in chosen:
             if asked.trials:
                 _run(experiment, asked)
@@ -42,6 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(experiment: Experiment, asked: argparse.Namespace) -> None:
     """The controls and the trials of one experiment that are not on disk yet."""
+    settings = replace(experiment.settings, seed=asked.seed)
+    if asked.headline:
+        settings = replace(settings, grid="headline")
     path, count = asked.out / f"{experiment.name}.jsonl", asked.trials
     done = sum(record["kind"] == "trial" for record in results.read(path))
     if done >= count:
@@ -49,7 +58,7 @@ def _run(experiment: Experiment, asked: argparse.Namespace) -> None:
         return
     begun = time.monotonic()
     workload = experiment.build(asked.data, asked.every)
-    prepared = prepare(workload, experiment.settings)
+    prepared = prepare(workload, settings)
     head = {
         **settings_record(workload, prepared),
         "ours": experiment.ours.format(
@@ -64,7 +73,7 @@ def _run(experiment: Experiment, asked: argparse.Namespace) -> None:
     for _number, record in results.missing(
         path,
         "control",
-        CONTROLS[experiment.settings.grid],
+        CONTROLS[settings.grid],
         lambda number: controls(prepared, number),
     ):
         _say(f"{experiment.name}: control at T={record['T']} {'holds' if record['ok'] else record}")
@@ -87,6 +96,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--minutes", type=float, default=60, help="at most, per experiment")
     parser.add_argument(
         "--every", type=int, default=1, help="take every n-th document of the two large corpora"
+    )
+    parser.add_argument("--seed", type=int, default=1, help="of runs, failures and lost sets")
+    parser.add_argument(
+        "--headline",
+        action="store_true",
+        help="the arms of the first table only, and the priority of RunningCheckpoint itself",
+    )
+    parser.add_argument(
+        "--pool", type=Path, nargs="+", help="only write a table over the results in these folders"
     )
     parser.add_argument("--only", nargs="*", help="names of experiments")
     parser.add_argument("--movielens", type=Path, help="a MovieLens ratings file of yours")

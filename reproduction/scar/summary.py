@@ -132,7 +132,7 @@ def write_summary(out: Path) -> bool:
     lines = [asdict(arm) for s in summaries for arm in s.arms.values()]
     stale = stale_rows(out)
     lines += [{"experiment": "gpt", **row} for row in stale]
-    text = "".join(json.dumps(_rounded(line)) + "\n" for line in lines)
+    text = "".join(json.dumps(rounded(line)) + "\n" for line in lines)
     (out / "summary.jsonl").write_text(text, encoding="utf-8")
     tables = table(summaries) + late_table(found) + grid_table(summaries) + stale_table(stale)
     (out / "table.md").write_text(tables, encoding="utf-8")
@@ -157,7 +157,7 @@ def table(summaries: Iterable[ExperimentSummary]) -> str:
         base = s.arms[TRADITIONAL]
         again = s.arms.get("again")
         cells = [s.name, str(base.trials), f"{base.cost:.1f}"]
-        cells += [_saving(s.arms.get(key)) for key in columns.values()]
+        cells += [saving_text(s.arms.get(key)) for key in columns.values()]
         noise = (
             f"{again.cost:+.1f} ({again.cost_low:+.1f} to {again.cost_high:+.1f})" if again else "0"
         )
@@ -215,7 +215,7 @@ def grid_table(summaries: Iterable[ExperimentSummary]) -> str:
             *((f"{lost} % lost", f"partial/{{}}/{lost}") for lost in (25, 50, 75)),
             *((f"{lost} % lost, by owner", f"partial/{{}}/{lost}/owner") for lost in (25, 50, 75)),
         ):
-            cells = [_saving(s.arms.get(key.format(saving))) for saving in savings]
+            cells = [saving_text(s.arms.get(key.format(saving))) for saving in savings]
             rows.append(f"| {s.name} | {restored} | " + " | ".join(cells) + " |")
     return "\n".join(rows) + "\n" if len(rows) > 2 else ""
 
@@ -361,7 +361,8 @@ def _panel(s: ExperimentSummary) -> Panel:
     return Panel(f"{s.name} ({base.trials} trials)", base.cost, groups)
 
 
-def _saving(arm: ArmSummary | None) -> str:
+def saving_text(arm: ArmSummary | None) -> str:
+    """A saving with its interval, for a table; empty where there is none."""
     if arm is None or arm.saving is None or arm.saving_low is None or arm.saving_high is None:
         return ""
     if arm.trials < FEWEST:
@@ -397,5 +398,6 @@ def _arms(record: results.Record) -> dict[str, list[float]]:
     return arms
 
 
-def _rounded(line: Mapping[str, object]) -> dict[str, object]:
+def rounded(line: Mapping[str, object]) -> dict[str, object]:
+    """A line of results with floats to four places."""
     return {k: round(v, 4) if isinstance(v, float) else v for k, v in line.items()}

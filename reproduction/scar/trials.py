@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ettr.errors import UsageError
 from reproduction.scar.checkpoint_replay import POLICIES, Checkpointing, saved_at, stored
+from reproduction.scar.shipped import shipped_at
 from reproduction.scar.workload import (
     CleanRun,
     Ints,
@@ -25,6 +26,7 @@ from reproduction.scar.workload import (
 )
 
 LOST = (0.25, 0.5, 0.75)
+_STREAMS_OF_A_SEED, _TRIALS_OF_A_SEED = 1000, 100_000  # further apart than any are used
 OWNERS = 8  # ranks that hold the units, in contiguous blocks, for the lost sets by owner
 
 
@@ -34,11 +36,12 @@ class Settings:
 
     iterations: int  # κ0: the threshold is the clean loss there
     interval: int  # C
-    grid: str  # "full", or "large": half lost, by nothing, full, and two policies at 1/8
+    grid: str  # "full", "headline" or "large"; see `arms`
     streams: int = 1  # clean runs, taken in turn
     smooth: int = 1  # iterations averaged before the loss is compared
     failures: int = 2  # the geometric p is failures / iterations
     cap: int = 5  # a trial is censored at cap · κ0
+    seed: int = 1  # of the clean runs, the failures and the lost sets
 
     @property
     def failure_chance(self) -> float:
@@ -86,11 +89,22 @@ class Outcome:
 
 
 def arms(grid: str) -> list[Arm]:
-    """The arms that have to be run; full recovery of a full checkpoint is known without running."""
+    """The arms that have to be run; full recovery of a full checkpoint is known without running.
+
+    `large`: half lost, by nothing, full, and two policies at 1/8. `headline`: those of the first
+    table, and the priority that is shipped. `full`: all but that one.
+    """
     nothing, whole = Checkpointing("none"), Checkpointing("full")
     eighths = [Checkpointing(policy, 8) for policy in POLICIES]
     if grid == "large":
         return [Arm("partial", saving, 0.5) for saving in (nothing, whole, *eighths[:2])]
+    if grid == "headline":
+        shipped = Checkpointing("shipped", 8)
+        return [
+            *(Arm("partial", whole, p) for p in LOST),
+            *(Arm("partial", saving, 0.5) for saving in (nothing, *eighths, shipped)),
+            *(Arm("full", saving) for saving in (eighths[0], shipped)),
+        ]
     running = [Checkpointing(policy, parts) for parts in (2, 4, 8) for policy in POLICIES]
     return [
         *(Arm("full", saving) for saving in running),
@@ -105,8 +119,9 @@ def prepare(workload: Workload, settings: Settings) -> Prepared:
     Raises:
         UsageError: a clean run does not come down to the threshold.
     """
+    first = _STREAMS_OF_A_SEED * (settings.seed - 1)
     runs = tuple(
-        clean_run(workload, stream, settings.iterations, settings.smooth)
+        clean_run(workload, first + stream, settings.iterations, settings.smooth)
         for stream in range(settings.streams)
     )
     threshold = float(np.mean([run.smoothed()[settings.iterations] for run in runs]))
@@ -122,7 +137,12 @@ def prepare(workload: Workload, settings: Settings) -> Prepared:
         kappas.append(_interpolated(int(below[0]), smoothed, threshold))
     savings = {arm.saving.key: arm.saving for arm in arms(settings.grid)}
     ages = tuple(
-        {key: saved_at(workload, run, how, settings.interval) for key, how in savings.items()}
+        {
+            key: (shipped_at if how.policy == "shipped" else saved_at)(
+                workload, run, how, settings.interval
+            )
+            for key, how in savings.items()
+        }
         for run in runs
     )
     return Prepared(workload, settings, runs, threshold, tuple(kappas), ages)
@@ -132,7 +152,7 @@ def trial(prepared: Prepared, number: int) -> dict[str, object]:
     """One failure under every arm, as a record that can be written as one line of JSON."""
     settings, stream = prepared.settings, number % prepared.settings.streams
     run, kappa = prepared.runs[stream], prepared.kappas[stream]
-    rng = keyed(number, 1009)
+    rng = keyed(number + _TRIALS_OF_A_SEED * (settings.seed - 1), 1009)
     last = min(settings.iterations, math.floor(kappa)) - 1
     at = failure_iteration(rng, settings.failure_chance, last)
     units = prepared.workload.offsets.size - 1
@@ -166,7 +186,7 @@ def trial(prepared: Prepared, number: int) -> dict[str, object]:
     return {
         "kind": "trial",
         "trial": number,
-        "stream": stream,
+        "stream": run.stream,
         "T": at,
         "arms": {
             key: [round(o.cost, 4), int(o.censored), float(f"{o.perturbation:.5g}")]
