@@ -1,7 +1,7 @@
 """The policy as it is shipped: a clean run is saved by `RunningCheckpoint` itself, to a disk.
 
-It scores a step before the round and beside the loop, by blocks, within a budget of bytes, and
-writes slot files. The replay of `checkpoint_replay` scores the very iteration that it saves.
+It scores a step before the round, in a thread of its own, by blocks and within a budget of bytes,
+and writes slot files. The replay of `checkpoint_replay` scores the very iteration that it saves.
 """
 
 import tempfile
