@@ -25,7 +25,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 # is, with CUDA or without, is what pip's index has: nothing here needs CUDA
 setup-all: setup ## the environment with the extras: torch, trainers, torchft, Spark, PostgreSQL
 	$(PIP) install --constraint constraints.txt torch==2.13.0
-	$(PIP) install --constraint constraints.txt --editable '.[dev,dev-torch,torch,torchft,adapters,spark,postgres]'
+	$(PIP) install --constraint constraints.txt --editable '.[dev,dev-torch,torch,torchft,adapters,spark,postgres,sim]'
 
 report: setup ## a report of the bundled example, in out/report.html
 	$(BIN)/ettr report examples/slurm/* --timezone UTC --output $(OUT)/report.html

@@ -63,6 +63,7 @@ HEAVY = ("torch", "scipy.stats", "pandas", "plotly", "ibis", "duckdb", "pyarrow"
         ("ettr.chaos.run", ("numpy", "scipy", *HEAVY)),
         ("ettr.checkpoint", ("numpy", "scipy", *HEAVY)),
         ("ettr.elastic", ("numpy", "scipy", *HEAVY)),
+        ("ettr.sim.scenario", ("scipy.stats", "pandas", "ibis", "duckdb", "plotly", *TRAINING)),
         ("ettr.tables", ("torch", "scipy.stats", "pandas", "ibis", "duckdb", *TRAINING)),
         ("ettr.analysis", ("torch", "scipy.stats", "lifelines", *TRAINING)),
         ("ettr.report.html", ("torch", "scipy.stats", "plotly", *TRAINING)),

@@ -83,7 +83,7 @@ class LifeLaw(ABC):
         Source:
             Cox (1962), Renewal Theory, section 5.2: ages have a density in proportion to survival.
         """
-        clock_s, lived_s = self._service()
+        clock_s, lived_s = self.service_ages()
         age = np.interp(rng.random(n) * lived_s[-1], lived_s, clock_s)
         return age, self.sample(n, rng, age)
 
@@ -91,10 +91,14 @@ class LifeLaw(ABC):
         """Mean life of a new node, in seconds; infinite where it never ends."""
         if not math.isfinite(float(self.clock_at(np.array([_LARGEST_HAZARD]))[0])):
             return math.inf
-        return float(self._service()[1][-1])
+        return float(self.service_ages()[1][-1])
 
-    def _service(self) -> tuple[Floats, Floats]:
-        """A grid of ages, and the integral of survival up to each: the mean life at the end."""
+    def service_ages(self) -> tuple[Floats, Floats]:
+        """A grid of ages, and the integral of survival up to each: the mean life at the end.
+
+        Raises:
+            UsageError: the mean life is infinite.
+        """
         ends = self.clock_at(np.array([_SMALLEST_HAZARD, _LARGEST_HAZARD]))
         if not math.isfinite(float(ends[1])):
             raise UsageError(

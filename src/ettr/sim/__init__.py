@@ -1,0 +1,1 @@
+"""Runs simulated event by event, for what closed forms do not hold: ages, bursts, spares."""

@@ -1,0 +1,53 @@
+"""Compilation of the simulator's loops, by numba where it is installed (`ettr[sim]`).
+
+The same functions run either way and give the same numbers; a test compares them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TypeVar, cast
+
+_SWITCH = "NUMBA_DISABLE_JIT"
+
+FunctionT = TypeVar("FunctionT", bound=Callable[..., object])
+
+
+def compiled(function: FunctionT) -> FunctionT:
+    """The function compiled for others that are."""
+    return _compiled(function, kept=False)
+
+
+def compiled_entry(function: FunctionT) -> FunctionT:
+    """The function through which Python enters compiled ones, kept on disk with them.
+
+    It takes plain tuples and shares a file with all that it calls: numba reads what it has kept
+    before it looks at the age of that file, fails if a class is gone, and knows no other file.
+    """
+    return _compiled(function, kept=True)
+
+
+def _compiled(function: FunctionT, *, kept: bool) -> FunctionT:
+    try:
+        from numba import njit
+    except ImportError:
+        return function
+    compiler = cast("Callable[..., Callable[[FunctionT], FunctionT]]", njit)
+    # no function here makes an array, so none needs counts of references: four times faster
+    uncounted = {"_nrt": False}
+    for options in ({"cache": kept, **uncounted}, uncounted):
+        # no folder for the cache can be written, or this numba does not know an option
+        with suppress(RuntimeError, KeyError):
+            return compiler(**options)(function)
+    return compiler()(function)
+
+
+def engine_name() -> str:
+    """How the loops run here."""
+    try:
+        from numba import __version__
+    except ImportError:
+        return "interpreted"
+    return "interpreted" if os.environ.get(_SWITCH, "0") != "0" else f"numba {__version__}"

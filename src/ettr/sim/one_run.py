@@ -1,0 +1,328 @@
+"""One run simulated until its ETTR, or its length, is known as well as was asked for."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ettr.errors import UsageError
+from ettr.estimates import Interval
+from ettr.plan.renewal import TimeShares
+from ettr.sim import engine
+from ettr.sim.compiled import engine_name
+from ettr.sim.engine import Course, Draws, Floats, Replica, play
+from ettr.sim.scenario import RunScenario, course_of
+from ettr.sim.streams import stream
+from ettr.units import SECONDS_PER_DAY
+
+Flags = NDArray[np.bool_]
+Z90 = 1.6448536269514722
+"""Standard errors to either side of a mean that hold 90 %."""
+_FIRST_REPLICAS = 32
+_MOST_FAILURES = 1_000_000
+"""Failures at which one replica is given up."""
+_LEAST_FOR_QUANTILES = 256
+_FAILURES_A_REPLICA = 300
+_WARM_UP_SHARE = 0.2
+_MANY_FAILURES = 400_000
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """How well to know the result, and how long to try.
+
+    Attributes:
+        ettr_error: Standard error of the ETTR at which to stop.
+        most_replicas: Replicas at most.
+        most_failures: Failures in all replicas at most, which bounds the time.
+    """
+
+    ettr_error: float = 0.001
+    most_replicas: int = 4096
+    most_failures: int = _MANY_FAILURES
+
+
+@dataclass(frozen=True, slots=True)
+class ShortShares:
+    """Shares of the wall-clock that the exact form does not know.
+
+    Attributes:
+        detecting: From failures until they are noticed.
+        short_of_nodes: The job stood still for want of nodes.
+    """
+
+    detecting: float
+    short_of_nodes: float
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedLengths:
+    """Wall-clock of a run of finite length.
+
+    Attributes:
+        mean_s: Mean.
+        mean_error_s: Its standard error.
+        each_s: Of each replica, ascending.
+    """
+
+    mean_s: float
+    mean_error_s: float
+    each_s: tuple[float, ...]
+
+    def quantile_s(self, share: float) -> float:
+        """The wall-clock within which that share of the replicas ended."""
+        return float(np.quantile(self.each_s, share))
+
+
+@dataclass(frozen=True, slots=True)
+class RunOutcome:
+    """What a simulated run comes to.
+
+    Attributes:
+        ettr: Productive over wall-clock time.
+        ettr_error: Its standard error over replicas.
+        shares: Where the wall-clock goes; with `short`, they sum to 1.
+        short: The shares that `shares` has no place for.
+        failures_per_node_day: Failures over the time in which nodes were in use.
+        lengths: Of a run of finite length; None for the long run.
+        replicas: Runs simulated.
+        failures: In all of them.
+        unfinished: Replicas given up, of a run of finite length.
+        precise: Whether the precision asked for was reached.
+        seed: Of the random streams.
+        engine: How the loop ran.
+    """
+
+    ettr: float
+    ettr_error: float
+    shares: TimeShares
+    short: ShortShares
+    failures_per_node_day: float
+    lengths: SimulatedLengths | None
+    replicas: int
+    failures: int
+    unfinished: int
+    precise: bool
+    seed: int
+    engine: str
+
+    @property
+    def interval(self) -> Interval:
+        """ETTR with an interval of 90 % for the simulation alone, not for its inputs."""
+        return Interval(
+            self.ettr, self.ettr - Z90 * self.ettr_error, self.ettr + Z90 * self.ettr_error
+        )
+
+
+def simulate_run(
+    scenario: RunScenario,
+    seed: int,
+    precision: Precision = Precision(),
+    horizon_s: float | None = None,
+) -> RunOutcome:
+    """A run simulated by its scenario, in replicas that double until it is known well enough.
+
+    A long run is watched from a fifth of the horizon on; one whose nodes have a given age, which
+    changes, from its beginning. A run of finite length has 256 replicas at least. A replica that
+    gets neither to its end nor to the horizon within a million failures is given up, and counted.
+
+    Args:
+        scenario: The run.
+        seed: Of the random streams; the same gives the same result.
+        precision: When to stop.
+        horizon_s: How long to watch a long run, in each replica; if None, 300 failures of a fleet
+            in use for long.
+
+    Raises:
+        UsageError: a horizon that is no time, or a law under which nothing can be said.
+    """
+    watched = Watch.of(scenario, horizon_s)
+    rows = np.empty((0, engine.N_ROW))
+    ended = np.empty(0, dtype=np.bool_)
+    while True:
+        target = min(max(_FIRST_REPLICAS, 2 * ended.size), precision.most_replicas)
+        more = [watched.replica(seed, number) for number in range(ended.size, target)]
+        rows = np.concatenate([rows, np.array([row for row, _ in more])])
+        ended = np.concatenate([ended, np.array([over for _, over in more])])
+        outcome = _outcome(scenario, rows, ended, seed)
+        known = outcome.lengths is None or ended.size >= _LEAST_FOR_QUANTILES
+        precise = known and outcome.ettr_error <= precision.ettr_error
+        if (
+            precise
+            or target == precision.most_replicas
+            or outcome.failures >= precision.most_failures
+        ):
+            return replace(outcome, precise=precise)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Watch:
+    """A scenario made ready to be played again and again.
+
+    Attributes:
+        scenario: The run.
+        course: What the loop plays.
+        marks_s: Moments at which it is looked at; none for a run of finite length.
+        ages: A grid of ages and the integral of survival up to each, of a fleet in use for long.
+    """
+
+    scenario: RunScenario
+    course: Course
+    marks_s: Floats
+    ages: tuple[Floats, Floats] | None
+
+    @classmethod
+    def of(cls, scenario: RunScenario, horizon_s: float | None = None) -> Watch:
+        """Ready a scenario, its life scaled for bursts."""
+        course = course_of(scenario)
+        if scenario.bursts is not None:
+            # own failures rarer by the size of a burst: the clock of a life runs slower
+            later = math.log(scenario.bursts.mean_size)
+            course = course._replace(life=course.life._replace(begin=course.life.begin + later))
+        ages = None
+        node = scenario.life.of_node()
+        if scenario.age_s is None:
+            ages = node.service_ages()
+        marks_s = np.empty(0)
+        if math.isinf(scenario.productive_s):
+            marks_s = _marks_s(scenario, horizon_s)
+        return cls(scenario, course, marks_s, ages)
+
+    def replica(self, seed: int, number: int) -> tuple[Floats, bool]:
+        """One replica: its row, counted from the first mark on, and whether it got to its end."""
+        scenario, total = self.scenario, self.scenario.total_nodes
+        fleet = stream(seed, "fleet", number)
+        factor = scenario.life.node_factors(total, fleet)
+        age_s = np.full(total, scenario.age_s or 0.0)
+        if self.ages is not None:
+            grid_s, lived_s = self.ages
+            age_s = np.interp(fleet.random(total) * lived_s[-1], lived_s, grid_s)
+            if scenario.bursts is not None:
+                age_s = age_s * scenario.bursts.mean_size
+        state = _begin(factor, age_s, self.marks_s)
+        draws = Draws(*(stream(seed, name, number) for name in Draws._fields))
+        ended = play(self.course, state, draws, _MOST_FAILURES)
+        if self.marks_s.size == 0:
+            return _last_row(state), ended
+        row = state.rows[-1].copy()
+        if self.marks_s.size > 1:
+            row -= state.rows[0]
+        return row, ended
+
+
+def _marks_s(scenario: RunScenario, horizon_s: float | None) -> Floats:
+    if horizon_s is None and scenario.age_s is not None:
+        raise UsageError(
+            "nodes of a given age grow older, so there is no long run; give the length of the run, "
+            "or a horizon"
+        )
+    if horizon_s is None:
+        mean_s = scenario.life.of_node().mean_s() / scenario.n_nodes
+        recovery_s = scenario.start_restart_s + scenario.levels.queue_s + scenario.detection_s
+        horizon_s = _FAILURES_A_REPLICA * (mean_s + recovery_s)
+        if scenario.repair_time is not None:
+            horizon_s = max(horizon_s, 20.0 * scenario.repair_time.mean_s)
+    if not 0 < horizon_s < math.inf:
+        raise UsageError(
+            f"a run without end is watched for {horizon_s:g} s; give a horizon above 0, or a "
+            "finite length of the run"
+        )
+    if scenario.age_s is not None:
+        return np.array([horizon_s])
+    return np.array([_WARM_UP_SHARE * horizon_s, horizon_s])
+
+
+def _begin(factor: Floats, age_s: Floats, marks_s: Floats) -> Replica:
+    """All nodes ready, nothing done."""
+    total = factor.size
+    count = np.zeros(engine.N_COUNTS, dtype=np.int64)
+    count[engine.SPARES] = total
+    at = np.zeros(engine.N_AT)
+    at[engine.BURST_S] = math.inf
+    outside = np.full(total, -1, dtype=np.int64)
+    return Replica(
+        at=at,
+        tally=count,
+        factor=factor,
+        age_s=age_s,
+        since_s=np.zeros(total),
+        due_s=np.full(total, math.inf),
+        active=np.zeros(total, dtype=np.int64),
+        active_place=outside,
+        back_s=np.full(total, math.inf),
+        away=np.zeros(total, dtype=np.int64),
+        away_place=outside.copy(),
+        spare=np.arange(total, dtype=np.int64),
+        debt_place_s=np.zeros(engine.MOST_DEBTS),
+        debt_s=np.zeros(engine.MOST_DEBTS),
+        marks_s=marks_s,
+        rows=np.zeros((marks_s.size, engine.N_ROW)),
+    )
+
+
+def _last_row(state: Replica) -> Floats:
+    at, row = state.at, np.zeros(engine.N_ROW)
+    row[engine.ROW_WALL] = at[engine.WALL_S]
+    row[engine.ROW_PLACE] = at[engine.PLACE_S]
+    row[engine.ROW_OWED] = at[engine.OWED_S]
+    row[engine.ROW_QUEUED : engine.ROW_FAILURES] = at[engine.QUEUED_S : engine.TRAINING_S + 1]
+    row[engine.ROW_FAILURES] = state.tally[engine.FAILURES]
+    return row
+
+
+def _outcome(scenario: RunScenario, rows: Floats, ended: Flags, seed: int) -> RunOutcome:
+    finite = math.isfinite(scenario.productive_s)
+    wall_s, failures = rows[:, engine.ROW_WALL], rows[:, engine.ROW_FAILURES]
+    n = rows.shape[0]
+    kept = scenario.levels.interval_s / scenario.levels.length_s
+    work_s = rows[:, engine.ROW_PLACE] * kept - rows[:, engine.ROW_OWED]
+    if finite:
+        work_s = np.where(ended, scenario.productive_s, 0.0)
+    sums = rows.sum(axis=0)
+    total_s = float(wall_s.sum())
+    ettr = float(work_s.sum()) / total_s
+    # of a ratio of means, by the delta method
+    error = float(np.std(work_s - ettr * wall_s, ddof=1)) * math.sqrt(n) / total_s
+    in_use_s = float(
+        sums[engine.ROW_RESTARTING] + sums[engine.ROW_DETECTING] + sums[engine.ROW_TRAINING]
+    )
+    return RunOutcome(
+        ettr=ettr,
+        ettr_error=error,
+        shares=_shares(sums, float(work_s.sum())),
+        short=ShortShares(
+            float(sums[engine.ROW_DETECTING]) / total_s, float(sums[engine.ROW_SHORT]) / total_s
+        ),
+        failures_per_node_day=float(failures.sum())
+        / (scenario.n_nodes * in_use_s / SECONDS_PER_DAY),
+        lengths=_lengths(wall_s, ended) if finite else None,
+        replicas=n,
+        failures=int(failures.sum()),
+        unfinished=int(n - ended.sum()),
+        precise=False,
+        seed=seed,
+        engine=engine_name(),
+    )
+
+
+def _shares(sums: Floats, work_s: float) -> TimeShares:
+    place_s, owed_s = float(sums[engine.ROW_PLACE]), float(sums[engine.ROW_OWED])
+    total_s = float(sums[engine.ROW_WALL])
+    return TimeShares(
+        productive=work_s / total_s,
+        writing=(place_s - owed_s - work_s) / total_s,
+        lost=(float(sums[engine.ROW_TRAINING]) - place_s + owed_s) / total_s,
+        restarting=float(sums[engine.ROW_RESTARTING]) / total_s,
+        queued=float(sums[engine.ROW_QUEUED]) / total_s,
+    )
+
+
+def _lengths(wall_s: Floats, ended: Flags) -> SimulatedLengths:
+    """Of the replicas; one that was given up counts as endless."""
+    each_s = np.sort(np.where(ended, wall_s, math.inf))
+    mean_s = float(each_s.mean())
+    error_s = float(np.std(each_s, ddof=1)) / math.sqrt(each_s.size) if ended.all() else math.inf
+    return SimulatedLengths(mean_s, error_s, tuple(map(float, each_s)))
