@@ -148,20 +148,20 @@ class RunScenario:
         ages = "of all ages" if self.age_s is None else f"{spell(self.age_s)} old"
         if self.age_s == 0.0:
             ages = "new"
-        told = [f"nodes {ages} when the run begins", self.node_repair.words]
+        clauses = [f"nodes {ages} when the run begins", self.node_repair.words]
         if self.repair_time is not None:
             kind = "each" if self.repair_time.law is None else "on average"
-            told.append(
+            clauses.append(
                 f"repairs take {spell(self.repair_time.mean_s)} {kind}, {self.spares:,} spares"
             )
         if self.bursts is not None and self.bursts.mean_size > 1.0:
-            told.append(
+            clauses.append(
                 f"failures in bursts of {self.bursts.mean_size:g} on average, "
                 f"{spell(self.bursts.gap_s)} apart"
             )
         if self.detection_s:
-            told.append(f"each is noticed after {spell(self.detection_s)}")
-        return "; ".join(told)
+            clauses.append(f"each is noticed after {spell(self.detection_s)}")
+        return "; ".join(clauses)
 
 
 def plain_run(
