@@ -30,6 +30,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from ettr.checkpoint.errors import CheckpointError, FencedError
+from ettr.checkpoint.left_out import GradientWatch, warn_of_schedulers
 from ettr.checkpoint.resuming import Start, StartQuestion, start_run
 from ettr.checkpoint.rounds.budget import Budget, BudgetAccount
 from ettr.checkpoint.slots.durable_io import Disk
@@ -137,6 +138,7 @@ class RunningCheckpoint(AbstractContextManager["RunningCheckpoint"]):
         self.skipped_rounds = 0
         self._root, self._state, self._disk = root, as_state(state), disk
         self._newer, self._owns_steps = newer, False
+        self._gradients = GradientWatch(self._state)
         self._account = BudgetAccount(self.budget)
         self._rng, self._clock = np.random.default_rng(seed), clock
         self._closed = False
@@ -215,6 +217,7 @@ class RunningCheckpoint(AbstractContextManager["RunningCheckpoint"]):
             keep=lambda: keep_aside(self.folder, before=self.generation),
         )
         self._owns_steps = True
+        warn_of_schedulers(self._state, start.step)
         try:
             self.save_all(start.step)
         except FencedError:
@@ -245,6 +248,7 @@ class RunningCheckpoint(AbstractContextManager["RunningCheckpoint"]):
         writer.raise_if_fenced()
         self._check_newer(step)
         writer.reached_step = step
+        self._gradients.look(step)
         if step % every_steps:
             if self.policy == "priority" and (step + 1) % every_steps == 0:
                 writer.score_soon(step)

@@ -13,6 +13,7 @@ from typing import Any
 
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import _get_fqns
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from ettr.checkpoint.errors import CheckpointError
 from ettr.checkpoint.tensors.objects import Stateful
@@ -49,6 +50,11 @@ def model_tensors(model: nn.Module) -> dict[str, TensorPlace]:
         if raw_name.rpartition(".")[2] == _EXTRA_STATE:
             continue  # an object of its own: see `extra_states`
         name = _canonical(model, raw_name)
+        if isinstance(value, UninitializedBuffer | UninitializedParameter):
+            raise CheckpointError(
+                f"{name} of a lazy module has no size yet; run one batch through the model before "
+                f"the checkpoint is made, or the run resumed"
+            )
         if not isinstance(value, Tensor):
             raise CheckpointError(
                 f"{name}: a hook of the model's state dictionary added a {type(value).__name__}; "

@@ -1,0 +1,80 @@
+"""What a training loop keeps outside of its checkpoint, where that can be seen: it is warned of.
+
+A checkpoint holds what it was given. A scheduler that was not given begins again at step 0 after a
+resume, and gradients that wait for an update are in no checkpoint.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import torch
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+
+from ettr.checkpoint.state import State, TrainingState
+
+_LOG = logging.getLogger("ettr.checkpoint")
+
+
+def warn_of_schedulers(state: State, step: int) -> None:
+    """Warn of optimizers whose scheduler was made before the resume and is no part of the state."""
+    if not isinstance(state, TrainingState) or not step:
+        return
+    if any(_is_scheduler(one) for one in state.objects().values()):
+        return
+    for optimizer in state.optimizers:
+        if getattr(optimizer.step, "_wrapped_by_lr_sched", False):
+            _LOG.warning(
+                "a scheduler was made for %s and is not in the dictionary of the checkpoint: it "
+                'stands at its beginning, and the run at step %d; add it, as "lrs": scheduler',
+                type(optimizer).__name__,
+                step,
+            )
+            return
+
+
+def _is_scheduler(one: object) -> bool:
+    """Whether it is a scheduler, or keeps one, as the wrappers of libraries do."""
+    kinds = (LRScheduler, ReduceLROnPlateau)
+    return isinstance(one, kinds) or any(
+        isinstance(held, kinds) for held in getattr(one, "__dict__", {}).values()
+    )
+
+
+class GradientWatch:
+    """Warns, once, where `step` is called while gradients are being accumulated."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        # Identity and version of one parameter of each optimizer.
+        self._last: list[tuple[int, int]] = []
+        self._silent = not isinstance(state, TrainingState)
+
+    def look(self, step: int) -> None:
+        """Compare a parameter of each optimizer that has gradients with itself at the last call."""
+        if self._silent or not isinstance(self._state, TrainingState):
+            return
+        first = map(_first_with_gradient, self._state.optimizers)
+        now = [(id(waiting), waiting._version) for waiting in first if waiting is not None]
+        if not now or now != self._last:
+            self._last = now
+            return
+        self._silent = True
+        if any(isinstance(one, torch.amp.GradScaler) for one in self._state.objects().values()):
+            return  # it leaves out updates
+        _LOG.warning(
+            "step %d: parameters have not changed since the last call and their gradients wait for "
+            "an update; gradients are in no checkpoint. Call `step` after the optimizer's, and "
+            "count updates",
+            step,
+        )
+
+
+def _first_with_gradient(optimizer: torch.optim.Optimizer) -> torch.Tensor | None:
+    for group in optimizer.param_groups:
+        if group.get("fused"):
+            continue  # torch's fused kernels count no version
+        for parameter in group["params"]:
+            if isinstance(parameter, torch.Tensor) and parameter.grad is not None:
+                return parameter
+    return None

@@ -1,0 +1,127 @@
+"""What a loop keeps outside of its checkpoint is warned of, where it can be seen."""
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from torch import nn
+from torch.optim.lr_scheduler import LinearLR, ReduceLROnPlateau
+
+from ettr.checkpoint import Budget, CheckpointError, RunningCheckpoint
+
+pytestmark = pytest.mark.torch
+
+
+def trained(**options) -> dict:
+    model = nn.Linear(4, 4)
+    return {"model": model, "optimizer": torch.optim.AdamW(model.parameters(), **options)}
+
+
+def accumulate(state: dict) -> None:
+    state["model"](torch.ones(2, 4)).square().mean().backward()
+
+
+def save(root: Path, state: dict, step: int) -> None:
+    with RunningCheckpoint(root, state) as checkpoint:
+        accumulate(state)
+        state["optimizer"].step()
+        checkpoint.save_all(step)
+
+
+def resume(root: Path, state: dict) -> None:
+    with RunningCheckpoint(root, state) as checkpoint:
+        assert checkpoint.resume_or_begin().step == 7
+
+
+@pytest.mark.parametrize("scheduler", [LinearLR, ReduceLROnPlateau])
+def test_a_scheduler_that_was_forgotten_is_warned_of_at_the_resume(
+    tmp_path: Path, caplog, scheduler
+) -> None:
+    save(tmp_path, trained(), 7)
+    state = trained()
+    scheduler(state["optimizer"])
+    resume(tmp_path, state)
+    forgotten_at_the_resume = [m for m in caplog.messages if "a scheduler was made" in m]
+    if scheduler is ReduceLROnPlateau:  # it does not count the optimizer's steps: not to be seen
+        assert not forgotten_at_the_resume
+        return
+    (message,) = forgotten_at_the_resume
+    assert "AdamW" in message
+    assert "the run at step 7" in message
+
+
+class Wrapper:
+    """A scheduler as accelerate wraps it."""
+
+    def __init__(self, scheduler) -> None:
+        self.scheduler = scheduler
+
+    def state_dict(self) -> dict:
+        return self.scheduler.state_dict()
+
+    def load_state_dict(self, state: dict) -> None:
+        self.scheduler.load_state_dict(state)
+
+
+@pytest.mark.parametrize("wrap", [lambda scheduler: scheduler, Wrapper])
+def test_one_that_was_given_is_not(tmp_path: Path, caplog, wrap) -> None:
+    for _ in range(2):
+        state = trained()
+        state["lrs"] = wrap(LinearLR(state["optimizer"]))
+        if not list(tmp_path.iterdir()):
+            save(tmp_path, state, 7)
+    resume(tmp_path, state)
+    assert not [m for m in caplog.messages if "scheduler" in m]
+
+
+def test_gradients_that_are_accumulated_are_warned_of_once(tmp_path: Path, caplog) -> None:
+    state = trained()
+    with RunningCheckpoint(tmp_path, state, budget=Budget(fraction=1)) as checkpoint:
+        for step in range(1, 9):
+            accumulate(state)
+            if step % 4 == 0:
+                state["optimizer"].step()
+                state["optimizer"].zero_grad()
+            checkpoint.step(step)
+    (message,) = caplog.messages
+    assert message.startswith("step 2: parameters have not changed since the last call")
+
+
+@pytest.mark.parametrize("options", [{}, {"fused": True}, {"foreach": True}])
+@pytest.mark.parametrize("keep_gradients", [True, False])
+def test_a_loop_that_updates_at_each_step_is_not_warned(
+    tmp_path: Path, caplog, options, keep_gradients
+) -> None:
+    state = trained(**options)
+    with RunningCheckpoint(tmp_path, state, budget=Budget(fraction=1)) as checkpoint:
+        for step in range(1, 6):
+            state["optimizer"].zero_grad(set_to_none=not keep_gradients)
+            accumulate(state)
+            state["optimizer"].step()
+            if not keep_gradients:
+                state["optimizer"].zero_grad()
+            checkpoint.step(step)
+    assert caplog.messages == []
+
+
+def test_an_optimizer_that_takes_turns_with_another_is_not_warned_of(
+    tmp_path: Path, caplog
+) -> None:
+    both = {"first": trained(), "second": trained()}
+    state = {f"{n} {k}": one for n, parts in both.items() for k, one in parts.items()}
+    with RunningCheckpoint(tmp_path, state, budget=Budget(fraction=1)) as checkpoint:
+        accumulate(both["first"])  # of the generator, whose turn comes last
+        for step in range(1, 6):
+            accumulate(both["second"])
+            both["second"]["optimizer"].step()
+            checkpoint.step(step)
+    assert caplog.messages == []
+
+
+def test_a_lazy_module_that_has_no_size_yet_is_refused(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.LazyLinear(3))
+    with pytest.raises(CheckpointError, match=r"0\.weight of a lazy module has no size yet"):
+        RunningCheckpoint(tmp_path, {"model": model})
