@@ -30,3 +30,5 @@ REPLACE_S = 60.0
 DURABLE_PERIOD_S = 3600.0
 # largest expected share of ordinary nodes among those that are claimed to be lemons
 FALSE_DISCOVERY = 0.1
+# how long a node that is claimed to be a lemon is out of service
+DRAIN_DAYS = 7.0

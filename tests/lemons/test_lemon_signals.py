@@ -104,6 +104,7 @@ def test_tickets_are_counted_where_any_were_read(folder: Path):
 def test_the_echo_of_a_failure_is_no_further_signal():
     failures_s = [100_000.0]
     near, far = 100_000.0 + SAME_S, 100_000.0 + SAME_S + 1
-    assert apart(OUTAGES, [near, far], failures_s) == 1
-    assert apart(TICKETS, [far, 100_000.0 + TICKET_AFTER_S + 1], failures_s) == 1
-    assert apart(EXCLUSIONS, [near], failures_s) == 1
+    assert apart(OUTAGES, [near, far], failures_s) == (far,)
+    late = 100_000.0 + TICKET_AFTER_S + 1
+    assert apart(TICKETS, [far, late], failures_s) == (late,)
+    assert apart(EXCLUSIONS, [near], failures_s) == (near,)

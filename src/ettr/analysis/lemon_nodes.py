@@ -2,36 +2,87 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ettr.analysis.lemon_signals import fleet_signals
 from ettr.lemons.candidates import LemonReport, lemon_report
-from ettr.lemons.fleet import Stratum, strata, unplaced_failures
+from ettr.lemons.fault_fleet import fault_strata
+from ettr.lemons.fleet import Stratum, UnplacedFailures, node_kinds, strata, unplaced_failures
 from ettr.lemons.signals import FleetSignals, NodeName
 
 if TYPE_CHECKING:
+    from ettr.analysis.analysis import Analysis
     from ettr.analysis.shared import SharedStages
+
+BY_FAULTS = (
+    "The logs hold no jobs: failures are faults of nodes, and node-days are those in service."
+)
 
 
 def lemons_of(
-    stages: SharedStages, false_discovery: float, asked: NodeName | None = None
+    stages: Analysis, false_discovery: float, asked: NodeName | None = None
 ) -> LemonReport:
-    """Nodes of a store that may be lemons.
+    """Nodes of a store that may be lemons: by failures of jobs, without jobs by faults of nodes.
 
     Args:
         stages: of the store.
         false_discovery: largest expected share of ordinary nodes among the claimed.
         asked: a node to list whatever its rank is.
     """
+    if not stages.logs_read.jobs:
+        return _by_faults(stages, false_discovery, asked)
     fleet, signals = fleet_of(stages)
     exposed, allocations = stages.exposure.by_node, stages.tables["allocations"]
     unplaced = unplaced_failures(exposed, stages.failures, allocations)
     return lemon_report(fleet, unplaced, false_discovery, asked=asked, signals=signals.by_node)
 
 
-def fleet_of(stages: SharedStages) -> tuple[tuple[Stratum, ...], FleetSignals]:
-    """The nodes of a store in groups that are comparable, and their signals."""
+def _by_faults(analysis: Analysis, false_discovery: float, asked: NodeName | None) -> LemonReport:
+    fleet = fault_fleet_of(analysis)
+    found = lemon_report(fleet, UnplacedFailures(0, 0), false_discovery, asked=asked)
+    return replace(found, notes=(*found.notes, BY_FAULTS))
+
+
+def fleet_of(
+    stages: SharedStages, edges_s: Sequence[float] = ()
+) -> tuple[tuple[Stratum, ...], FleetSignals]:
+    """The nodes of a store in groups that are comparable, and their signals.
+
+    Args:
+        stages: of the store.
+        edges_s: of the cells by which the exposure is cut, in seconds since 1970.
+    """
     tables, signals = stages.tables, fleet_signals(stages)
     exposed = stages.exposure.by_node
-    groups = strata(exposed, stages.failures, tables["allocations"], tables["nodes"], signals)
+    groups = strata(
+        exposed, stages.failures, tables["allocations"], tables["nodes"], signals, edges_s
+    )
     return groups, signals
+
+
+def fault_fleet_of(analysis: Analysis, edges_s: Sequence[float] = ()) -> tuple[Stratum, ...]:
+    """The nodes of a store without jobs: faults by time in service. None where no log names all.
+
+    Args:
+        analysis: of the store.
+        edges_s: as for `fleet_of`.
+    """
+    from ettr.analysis.node_faults import faults_of
+
+    fleet = analysis.fleet
+    if not fleet.is_known:
+        return ()
+    faults, _ = faults_of(analysis)
+    listed = [
+        ((cluster, node), start_s, category)
+        for (cluster, node), start_s, category in zip(
+            (faults.nodes[place] for place in faults.node.tolist()),
+            faults.start_s.tolist(),
+            faults.category.tolist(),
+            strict=True,
+        )
+        if node is not None
+    ]
+    return fault_strata(fleet.spans_s, listed, node_kinds(analysis.tables["nodes"]), edges_s)

@@ -19,7 +19,7 @@ from ettr.cli.output import (
 )
 from ettr.cli.printing import Printing, say_csv
 from ettr.cli.selecting import Selecting
-from ettr.defaults import FALSE_DISCOVERY
+from ettr.defaults import DRAIN_DAYS, FALSE_DISCOVERY
 from ettr.errors import UsageError
 from ettr.files import write_text
 
@@ -55,6 +55,35 @@ def lemons(
             help="Largest expected share of ordinary nodes among the claimed ones.",
         ),
     ] = FALSE_DISCOVERY,
+    back_test: Annotated[
+        bool,
+        typer.Option(
+            "--back-test",
+            help="Score the claims on what the nodes did next: fit on one period, score on the "
+            "one after it, window after window.",
+        ),
+    ] = False,
+    fit_days: Annotated[
+        float | None,
+        typer.Option(
+            metavar="DAYS",
+            help="With --back-test: length of each fit.  [default: 28, at most half of the logs]",
+        ),
+    ] = None,
+    score_days: Annotated[
+        float | None,
+        typer.Option(
+            metavar="DAYS",
+            help="With --back-test: length of each score.  [default: 28, at most half of the logs]",
+        ),
+    ] = None,
+    drain_days: Annotated[
+        float,
+        typer.Option(
+            metavar="DAYS",
+            help="With --back-test: how long a claimed node is out of service.",
+        ),
+    ] = DRAIN_DAYS,
     selecting: Selecting,
     rating: Annotated[
         opt.Rating,
@@ -70,6 +99,8 @@ def lemons(
     With NODE: its failed jobs and their log lines, what the other nodes of those jobs did, what
     checks saw, and since when. Files are lemon-CLUSTER-NODE.html and .json if --output is absent.
     With --json or --csv it is printed instead.
+
+    With --back-test: what claimed nodes did afterwards, and what jobs would have been spared.
     """
     from ettr.analysis import Analysis
     from ettr.report.sections.lemons import lemons_section
@@ -80,6 +111,7 @@ def lemons(
             f"--false-discovery {false_discovery}: give a share between 0 and 1, not either end"
         )
     _check_output(name, output, printing)
+    _check_back_test(back_test, name, fit_days, score_days)
     with open_store(store) as opened:
         analysis = Analysis(opened, rating.assumptions(), selecting.selection())
         if name is not None:
@@ -88,8 +120,26 @@ def lemons(
             evidence = lemon_evidence(analysis, name, false_discovery)
             _show_evidence(evidence, analysis.selection_head, output, printing)
             return
+        if back_test:
+            from ettr.analysis.back_test import lemon_back_test
+            from ettr.report.sections.lemon_back_test import back_test_section
+
+            scored = lemon_back_test(analysis, false_discovery, fit_days, score_days, drain_days)
+            head = analysis.selection_head
+            printing.show("ettr-lemons-back-test", scored, back_test_section, "sizes", head)
+            return
         found, head = analysis.lemons(false_discovery), analysis.selection_head
     printing.show("ettr-lemons", found, lemons_section, "candidates", head)
+
+
+def _check_back_test(
+    back_test: bool, name: str | None, fit_days: float | None, score_days: float | None
+) -> None:
+    if back_test and name is not None:
+        raise UsageError(f"--back-test {name}: it scores the claims of all nodes; leave one out")
+    for flag, days in (("--fit-days", fit_days), ("--score-days", score_days)):
+        if days is not None and not back_test:
+            raise UsageError(f"{flag} {days:g}: only --back-test has windows; give it too")
 
 
 def _check_output(name: str | None, output: Path | None, printing: Printing) -> None:

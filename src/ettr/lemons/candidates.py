@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 
 from ettr.defaults import FALSE_DISCOVERY
 from ettr.lemons.claims import claimed, time_to_decide
-from ettr.lemons.fleet import BlamedFailure, Stratum, UnplacedFailures
+from ettr.lemons.fleet import BlamedFailure, Stratum, UnplacedFailures, without_nodes
 from ettr.lemons.model import MIN_RATIO, LemonFit, SignalRatio, fit_lemons
+from ettr.lemons.roles import role_names
 from ettr.lemons.signals import OUTAGES, NodeName, NodeSignals
 from ettr.words import by_number
 
@@ -39,6 +41,8 @@ class LemonCandidate:
         last_s: The last one.
         jobs: The failures that name it, in order of time.
         signals: What else speaks for it; None where no log could show any.
+        has_role: Whether nodes of its name stand out in several clusters: that is what they do, and
+            none of them is claimed.
     """
 
     cluster: str
@@ -57,6 +61,7 @@ class LemonCandidate:
     last_s: float | None
     jobs: tuple[BlamedFailure, ...]
     signals: NodeSignals | None = None
+    has_role: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,14 +157,18 @@ def lemon_report(
     """
     large = [group for group in fleet if len(group.nodes) >= MIN_NODES]
     small = [group for group in fleet if len(group.nodes) < MIN_NODES]
-    fits = [fit_lemons(group.counts) for group in large]
-    every = sorted(
-        chain.from_iterable(
-            _candidates(group, fit, false_discovery, signals or {})
-            for group, fit in zip(large, fits, strict=True)
-        ),
-        key=lambda one: (-one.posterior, -one.failures, one.cluster, one.node),
-    )
+    judged = large
+    fits, every = _judged(judged, false_discovery, signals or {})
+    roles = _roles(every, judged)
+    if roles:
+        # a front end that fails thirty times as often hides those that fail ten times as often
+        judged = [without_nodes(group, roles) for group in large]
+        with_role = [
+            replace(one, claimed=False, has_role=True) for one in every if one.node in roles
+        ]
+        fits, every = _judged(judged, false_discovery, signals or {})
+        every += with_role
+    every.sort(key=lambda one: (-one.posterior, -one.failures, one.cluster, one.node))
     kept = max(listed, sum(one.claimed for one in every))
     return LemonReport(
         tuple(
@@ -168,12 +177,43 @@ def lemon_report(
             if (rank < kept and (one.claimed or one.failures > 0))
             or (one.cluster, one.node) == asked
         ),
-        tuple(_compared(group, fit) for group, fit in zip(large, fits, strict=True)),
+        tuple(_compared(group, fit) for group, fit in zip(judged, fits, strict=True)),
         false_discovery,
         MIN_RATIO,
-        (*_notes(large, small), *_unplaced_notes(unplaced)),
+        (*_notes(large, small), *_role_notes(every), *_unplaced_notes(unplaced)),
         unplaced,
     )
+
+
+def _judged(
+    groups: Sequence[Stratum], false_discovery: float, signals: Mapping[NodeName, NodeSignals]
+) -> tuple[list[LemonFit], list[LemonCandidate]]:
+    fits = [fit_lemons(group.counts) for group in groups]
+    every = chain.from_iterable(
+        _candidates(group, fit, false_discovery, signals)
+        for group, fit in zip(groups, fits, strict=True)
+    )
+    return fits, list(every)
+
+
+def _roles(candidates: Sequence[LemonCandidate], groups: Sequence[Stratum]) -> frozenset[str]:
+    """Names of nodes that stand out in several clusters."""
+    nodes = Counter[str]()
+    for group in groups:
+        nodes[group.cluster] += len(group.nodes)
+    return role_names([(one.cluster, one.node) for one in candidates if one.claimed], nodes)
+
+
+def _role_notes(candidates: Iterable[LemonCandidate]) -> list[str]:
+    clusters: dict[str, list[str]] = {}
+    for one in candidates:
+        if one.has_role:
+            clusters.setdefault(one.node, []).append(one.cluster)
+    return [
+        f"Node {node} stands out in {', '.join(sorted(some))}: a role is likelier than a defect of "
+        "each, and it is not claimed. Give it a hardware_group of its own in the inventory."
+        for node, some in sorted(clusters.items())
+    ]
 
 
 def _candidates(
@@ -205,7 +245,7 @@ def _candidates(
                 decide.clear_days,
                 min(times_s, default=None),
                 max(times_s, default=None),
-                group.named[at],
+                tuple(job for job in group.named[at] if job.attempt_id),
                 signals.get((group.cluster, name)),
             )
         )

@@ -8,7 +8,7 @@ together, are one event of what they share: each of the nodes has a part of one 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
@@ -19,6 +19,7 @@ from scipy import stats
 
 from ettr.lemons.model import Floats, NodeCounts, SharedFailure
 from ettr.lemons.signals import FleetSignals, NodeName, Times, apart
+from ettr.tables.ibis_time import epoch_s
 from ettr.tables.schemas import FAILURES
 from ettr.units import SECONDS_PER_DAY
 
@@ -51,6 +52,10 @@ class Stratum:
         named: For each node the failures that blame it.
         bursts: How many bursts were folded.
         earlier: Names of nodes as they were before a repair.
+        shared: Attempt and end in seconds since 1970 of each of `counts.shared`.
+        signals_s: For each signal, when each node had it.
+        cells_node_days: Node-days by cell of time, shape (nodes, cells); no cell where no edges
+            were given.
     """
 
     cluster: str
@@ -60,6 +65,9 @@ class Stratum:
     named: tuple[tuple[BlamedFailure, ...], ...]
     bursts: int
     earlier: frozenset[str] = frozenset()
+    shared: tuple[tuple[str, float], ...] = ()
+    signals_s: Mapping[str, tuple[tuple[float, ...], ...]] = field(default_factory=dict)
+    cells_node_days: Floats = field(default_factory=lambda: np.zeros((0, 0)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +108,7 @@ def strata(
     allocations: ibis.Table,
     inventory: ibis.Table,
     signals: FleetSignals | None = None,
+    edges_s: Sequence[float] = (),
 ) -> tuple[Stratum, ...]:
     """The fleet by cluster and hardware; nodes that ran no job are left out.
 
@@ -109,10 +118,15 @@ def strata(
         allocations: the table `allocations`, for the nodes of failures that blame none.
         inventory: the table `nodes`.
         signals: of the nodes, and their repairs: a node and what it was before are two nodes.
+        edges_s: of the cells of `Stratum.cells_node_days`, in order, in seconds since 1970.
     """
     lives = _Lives({} if signals is None else signals.repairs_s)
     days = lives.split_days(exposed, _node_days(exposed))
-    kinds = _kinds(inventory)
+    cells = [
+        lives.split_days(_cut(exposed, *cell), _node_days(_cut(exposed, *cell)))
+        for cell in pairwise(edges_s)
+    ]
+    kinds = node_kinds(inventory)
     groups: dict[tuple[str, str | None], list[NodeName]] = {}
     for node in sorted(days):
         groups.setdefault((node[0], kinds.get(lives.whole(node))), []).append(node)
@@ -129,8 +143,42 @@ def strata(
         replace(
             _stratum(cluster, kind, nodes, days, listed, placed, moved),
             earlier=frozenset(name for _, name in nodes if lives.is_earlier((cluster, name))),
+            cells_node_days=np.array(
+                [[cell.get(node, 0.0) for cell in cells] for node in nodes], dtype=np.float64
+            ),
         )
         for (cluster, kind), nodes in groups.items()
+    )
+
+
+def without_nodes(group: Stratum, names: frozenset[str]) -> Stratum:
+    """The group without some of its nodes; failures shared with them are the others' alone."""
+    (kept,) = np.nonzero([name not in names for name in group.nodes])
+    if len(kept) == len(group.nodes):
+        return group
+    place = np.full(len(group.nodes), -1)
+    place[kept] = np.arange(len(kept))
+    counts, shared = group.counts, []
+    for at, one in zip(group.shared, group.counts.shared, strict=True):
+        nodes = place[one.nodes]
+        if (nodes >= 0).any():
+            shared.append((at, SharedFailure(nodes[nodes >= 0])))
+    signals = {name: seen[kept] for name, seen in (counts.signals or {}).items()}
+    return replace(
+        group,
+        nodes=tuple(group.nodes[at] for at in kept),
+        counts=NodeCounts(
+            counts.exposure_node_days[kept],
+            counts.named[kept],
+            tuple(one for _, one in shared),
+            signals,
+        ),
+        named=tuple(group.named[at] for at in kept),
+        shared=tuple(at for at, _ in shared),
+        signals_s={n: tuple(some[at] for at in kept) for n, some in group.signals_s.items()},
+        cells_node_days=group.cells_node_days[kept]
+        if group.cells_node_days.size
+        else np.zeros((0, 0)),
     )
 
 
@@ -198,7 +246,18 @@ def _node_days(exposed: ibis.Table) -> dict[NodeName, float]:
     }
 
 
-def _kinds(inventory: ibis.Table) -> dict[NodeName, str | None]:
+def _cut(exposed: ibis.Table, from_s: float, to_s: float) -> ibis.Table:
+    """The parts of the exposure within a cell of time."""
+    start_s = epoch_s(exposed["start"])
+    end_s = start_s + exposed["elapsed_s"]
+    begun_s, ended_s = ibis.greatest(start_s, from_s), ibis.least(end_s, to_s)
+    inside = exposed.mutate(begun_s=begun_s, elapsed_s=ended_s - begun_s)
+    inside = inside.filter(inside["elapsed_s"] > 0)
+    return inside.mutate(start=inside["begun_s"].cast("int64").as_timestamp("s")).drop("begun_s")
+
+
+def node_kinds(inventory: ibis.Table) -> dict[NodeName, str | None]:
+    """What the nodes are compared by: the group that the inventory names, or the GPU model."""
     columns = inventory.select("cluster", "node", "hardware_group", "gpu_type").to_pyarrow()
     return {
         (row["cluster"], row["node"]): row["hardware_group"] or row["gpu_type"]
@@ -236,21 +295,23 @@ def _stratum(
     named: list[list[BlamedFailure]] = [[] for _ in nodes]
     for row, weight in zip(own, weights.tolist(), strict=True):
         named[place[cluster, row["node"]]].append(_failure(row, weight))
-    shared = []
+    shared, shared_at = [], []
     for row in rows:
         at = [place[node] for node in placed.get(row["attempt_id"], []) if node in place]
         if row["node"] is None and at:
             shared.append(SharedFailure(np.array(at, dtype=np.int64)))
+            shared_at.append((row["attempt_id"], row["end"].timestamp()))
     totals = np.array([sum(one.weight for one in failures) for failures in named])
-    signals = {
-        name: np.array(
-            [
-                apart(name, some.get(node, ()), [one.end_s for one in named[place[node]]])
-                for node in nodes
-            ],
-            dtype=np.float64,
+    signals_s = {
+        name: tuple(
+            apart(name, some.get(node, ()), [one.end_s for one in named[place[node]]])
+            for node in nodes
         )
         for name, some in times_s.items()
+    }
+    signals = {
+        name: np.array([len(some) for some in by_node], dtype=np.float64)
+        for name, by_node in signals_s.items()
     }
     return Stratum(
         cluster,
@@ -259,6 +320,8 @@ def _stratum(
         NodeCounts(exposure, totals, tuple(shared), signals),
         tuple(tuple(one) for one in named),
         bursts,
+        shared=tuple(shared_at),
+        signals_s=signals_s,
     )
 
 

@@ -78,8 +78,8 @@ class FleetSignals:
     repairs_s: Times
 
 
-def apart(name: str, times_s: Iterable[float], failures_s: Sequence[float]) -> int:
-    """How many of a node's signals are not the echo of a failure that names it.
+def apart(name: str, times_s: Iterable[float], failures_s: Sequence[float]) -> tuple[float, ...]:
+    """Those of a node's signals that are not the echo of a failure that names it.
 
     Args:
         name: of the signal.
@@ -87,11 +87,12 @@ def apart(name: str, times_s: Iterable[float], failures_s: Sequence[float]) -> i
         failures_s: when failures that name the node ended.
     """
     if name not in _ECHO_S:
-        return sum(1 for _ in times_s)
+        return tuple(times_s)
     before_s, after_s = _ECHO_S[name]
-    return sum(
-        all(not -before_s <= time_s - failure_s <= after_s for failure_s in failures_s)
+    return tuple(
+        time_s
         for time_s in times_s
+        if all(not -before_s <= time_s - failure_s <= after_s for failure_s in failures_s)
     )
 
 

@@ -30,7 +30,12 @@ def _lead(report: LemonReport) -> str:
             "Not measured: no group of comparable nodes is large enough, or no log names the nodes "
             "of the jobs."
         )
-    named = [one.node for one in report.candidates if one.claimed]
+    several = len({group.cluster for group in report.groups}) > 1
+    named = [
+        f"{one.cluster}/{one.node}" if several else one.node
+        for one in report.candidates
+        if one.claimed
+    ]
     judged = by_number("{n} [node|nodes]", sum(group.nodes for group in report.groups))
     if not any(group.failures for group in report.groups):
         if any(dataclasses.astuple(report.unplaced)):

@@ -1,0 +1,279 @@
+"""The back-test of a store's lemons: its windows, scores, and what jobs would have been spared."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import ibis
+import numpy as np
+
+from ettr.analysis.lemon_nodes import fault_fleet_of, fleet_of
+from ettr.errors import UsageError
+from ettr.lemons.back_test import Claim, Scores, back_test
+from ettr.lemons.fleet import Stratum
+from ettr.lemons.history import Window, edges_of, sliding_windows
+from ettr.lemons.uplift import FalseAccusations, SizeUplift, false_accusations, size_uplift
+from ettr.metrics.instants import fetch, in_utc, to_seconds
+from ettr.metrics.sizes import SizeUnit, size_class, size_end, size_end_of
+from ettr.tables.ibis_time import epoch_s
+from ettr.units import SECONDS_PER_DAY
+
+if TYPE_CHECKING:
+    from ettr.analysis.analysis import Analysis
+
+USUAL_DAYS = 28.0
+"""Days of the fit and of the score where the logs have room for both: the paper's snapshot."""
+MAX_WINDOWS = 120
+ALL_SIZES = (None, None)
+JOBS, FAULTS = "jobs", "faults"
+
+
+@dataclass(frozen=True, slots=True)
+class LemonBackTest:
+    """The answer of `ettr lemons --back-test`.
+
+    Attributes:
+        basis: `jobs` where failures are those of jobs, `faults` in logs without jobs.
+        fit_days: Length of the period of each fit.
+        score_days: Length of the period that follows, and by which windows slide.
+        false_discovery: Of the claims.
+        confidence: Of the intervals.
+        scores: Claims and what followed.
+        size_unit: What sizes of jobs count: `gpus` or `nodes`.
+        all_sizes: Failures of jobs of any size with and without the claimed nodes; None in logs
+            without jobs.
+        sizes: The same by size of the job.
+        price: What it costs to be wrong; None in logs without jobs.
+        notes: What a reader must know.
+    """
+
+    basis: str
+    fit_days: float
+    score_days: float
+    false_discovery: float
+    confidence: float
+    scores: Scores
+    size_unit: str
+    all_sizes: SizeUplift | None
+    sizes: tuple[SizeUplift, ...]
+    price: FalseAccusations | None
+    notes: tuple[str, ...]
+
+
+def lemon_back_test(
+    analysis: Analysis,
+    false_discovery: float,
+    fit_days: float | None,
+    score_days: float | None,
+    drain_days: float,
+) -> LemonBackTest:
+    """Fits on one period and scores on the next, by sliding windows.
+
+    Args:
+        analysis: of the store.
+        false_discovery: largest expected share of ordinary nodes among the claimed.
+        fit_days: of each fit; None for 28, or half of the logs where they are shorter.
+        score_days: of each score; None for 28, or what is left.
+        drain_days: how long a claimed node is out of service.
+
+    Raises:
+        UsageError: the windows do not fit into the logs, or are too many.
+    """
+    fit_days, score_days, windows = _windows(analysis, fit_days, score_days)
+    edges_s = edges_of(windows)
+    of_jobs = analysis.logs_read.jobs
+    fleet = fleet_of(analysis, edges_s)[0] if of_jobs else fault_fleet_of(analysis, edges_s)
+    confidence = analysis.assumptions.confidence
+    scores, claims = back_test(fleet, windows, false_discovery, confidence)
+    every, price = None, None
+    sizes: list[SizeUplift] = []
+    if of_jobs:
+        every, *sizes = _uplift(analysis, fleet, windows, claims, scores)
+        price = false_accusations(
+            drain_days, scores.claims, scores.lemon_share, every.failures, every.fall
+        )
+    return LemonBackTest(
+        JOBS if of_jobs else FAULTS,
+        fit_days,
+        score_days,
+        false_discovery,
+        confidence,
+        scores,
+        analysis.size_unit.value,
+        every,
+        tuple(sizes),
+        price,
+        tuple(_notes(scores, of_jobs, false_discovery)),
+    )
+
+
+def _windows(
+    analysis: Analysis, fit_days: float | None, score_days: float | None
+) -> tuple[float, float, tuple[Window, ...]]:
+    period = analysis.period
+    if fit_days is None:
+        left = period.days - (score_days or 0.0)
+        fit_days = min(_usual(period.days), left) if left > 0 else _usual(period.days)
+    if score_days is None:
+        score_days = min(_usual(period.days), max(period.days - fit_days, SECONDS_PER_DAY**-1))
+    start_s, end_s = to_seconds(period.start), to_seconds(period.end)
+    if not (fit_days > 0 and score_days > 0 and fit_days + score_days <= period.days + 1e-6):
+        raise UsageError(
+            f"the logs span {period.days:.4g} days: too few for a fit of {fit_days:.4g} days and a "
+            f"score of {score_days:.4g} days; give shorter --fit-days and --score-days"
+        )
+    if (period.days - fit_days) / score_days > MAX_WINDOWS:
+        raise UsageError(
+            f"--score-days {score_days:.4g} makes more than {MAX_WINDOWS} windows of "
+            f"{period.days:.4g} days; give a longer one, or select a period"
+        )
+    return fit_days, score_days, sliding_windows(start_s, end_s, fit_days, score_days)
+
+
+def _usual(days: float) -> float:
+    return min(USUAL_DAYS, days / 2)
+
+
+def _uplift(
+    analysis: Analysis,
+    fleet: Sequence[Stratum],
+    windows: Sequence[Window],
+    claims: Sequence[Claim],
+    scores: Scores,
+) -> list[SizeUplift]:
+    """Failures with and without the claimed nodes: of all jobs first, then by size."""
+    unit, scored = analysis.size_unit, _Scored(windows, claims)
+    attempts = _attempts(analysis, scored, unit)
+    sizes = _sizes_of_failures(analysis, unit)
+    failures: defaultdict[int, float] = defaultdict(float)
+    of_claimed: defaultdict[int, float] = defaultdict(float)
+    for end_s, size in sizes.values():
+        failures[size] += scored.window_at(end_s) is not None
+    for attempt_id, name, end_s, weight in _blamed(fleet):
+        if attempt_id in sizes and scored.rate(name, end_s) is not None:
+            of_claimed[sizes[attempt_id][1]] += weight
+    ordinary = _ordinary(analysis, scored, unit)
+    clustered = max(1.0, _dispersion(scores))
+    confidence, rng = analysis.assumptions.confidence, np.random.default_rng(0)
+    known = sorted({*attempts, *failures, *ordinary}, key=lambda end: (end < 0, end))
+
+    def made(size: tuple[int | None, int | None], ends: Iterable[int]) -> SizeUplift:
+        ended, failed, own, others = (
+            float(sum(column.get(end, 0) for end in ends))
+            for column in (attempts, failures, of_claimed, ordinary)
+        )
+        return size_uplift(size, int(ended), failed, own, others, clustered, rng, confidence)
+
+    every = made(ALL_SIZES, known)
+    by_size = [made((size_class(end).size_from, size_class(end).size_to), [end]) for end in known]
+    return [every, *by_size]
+
+
+def _dispersion(scores: Scores) -> float:
+    seen = np.array([one.later_failures for one in scores.nodes])
+    expected = np.array([one.later_expected for one in scores.nodes])
+    if len(seen) < 2 or not seen.sum() or not (expected > 0).all():
+        return 1.0
+    mean = expected * seen.sum() / expected.sum()
+    return float(((seen - mean) ** 2 / mean).sum() / (len(seen) - 1))
+
+
+class _Scored:
+    """The scored periods, and which nodes were claimed for each."""
+
+    def __init__(self, windows: Sequence[Window], claims: Sequence[Claim]) -> None:
+        self.starts_s = [one.fit_to_s for one in windows]
+        self.end_s = windows[-1].score_to_s
+        self.claims = {(one.window, one.cluster, one.node): one for one in claims}
+
+    def window_at(self, time_s: float) -> int | None:
+        """The window in whose scored period a moment lies; None before and after all of them."""
+        at = int(np.searchsorted(self.starts_s, time_s)) - 1
+        return at if at >= 0 and time_s <= self.end_s else None
+
+    def rate(self, node: tuple[str, str], time_s: float) -> float | None:
+        """The others' rate where the node was claimed for that moment, else None."""
+        one = self.claims.get((self.window_at(time_s), *node))  # type: ignore[arg-type]
+        return None if one is None else one.others_per_node_day
+
+
+def _attempts(analysis: Analysis, scored: _Scored, unit: SizeUnit) -> dict[int, int]:
+    attempts = analysis.jobs.attempts
+    end_s = epoch_s(attempts["end"])
+    ended = attempts.filter(
+        attempts["start"].notnull() & (end_s > scored.starts_s[0]) & (end_s <= scored.end_s)
+    )
+    counted = ended.group_by(size_end=size_end(ended[unit.column])).agg(n=ended.count())
+    return {row["size_end"]: int(row["n"]) for row in counted.to_pyarrow().to_pylist()}
+
+
+def _sizes_of_failures(analysis: Analysis, unit: SizeUnit) -> dict[str, tuple[float, int]]:
+    rows = fetch(analysis.failures, "attempt_id", "end", unit.column).to_pylist()
+    return {
+        row["attempt_id"]: (in_utc(row["end"]).timestamp(), size_end_of(row[unit.column]))
+        for row in rows
+    }
+
+
+def _blamed(fleet: Sequence[Stratum]) -> Iterable[tuple[str, tuple[str, str], float, float]]:
+    """Attempt, node, end and weight of each failure that a node had, or shares in equal parts."""
+    for group in fleet:
+        for name, some in zip(group.nodes, group.named, strict=True):
+            for one in some:
+                yield one.attempt_id, (group.cluster, name), one.end_s, one.weight
+        for (attempt_id, end_s), shared in zip(group.shared, group.counts.shared, strict=True):
+            for at in shared.nodes:
+                yield attempt_id, (group.cluster, group.nodes[at]), end_s, 1 / len(shared.nodes)
+
+
+def _ordinary(analysis: Analysis, scored: _Scored, unit: SizeUnit) -> dict[int, float]:
+    """Failures of ordinary nodes with the exposure of the claimed ones, by size of the job."""
+    claimed = sorted({(cluster, node) for _, cluster, node in scored.claims})
+    made: defaultdict[int, float] = defaultdict(float)
+    if not claimed:
+        return made
+    names = ibis.memtable(
+        {"cluster": [one for one, _ in claimed], "node": [one for _, one in claimed]}
+    )
+    held = analysis.exposure.by_node.semi_join(names, ["cluster", "node"])
+    sizes = analysis.jobs.attempts.select("attempt_id", size=unit.column)
+    columns = ("cluster", "node", "start", "elapsed_s", "size")
+    rows = held.select("attempt_id", *columns[:-1]).left_join(sizes, "attempt_id")
+    bounds = [*scored.starts_s, scored.end_s]
+    for row in fetch(rows, *columns).to_pylist():
+        start_s = in_utc(row["start"]).timestamp()
+        end_s = start_s + (row["elapsed_s"] or 0.0)
+        for number, (from_s, to_s) in enumerate(pairwise(bounds)):
+            one = scored.claims.get((number, row["cluster"], row["node"]))
+            days = (min(end_s, to_s) - max(start_s, from_s)) / SECONDS_PER_DAY
+            if one is not None and days > 0:
+                made[size_end_of(row["size"])] += days * one.others_per_node_day
+    return made
+
+
+def _notes(scores: Scores, of_jobs: bool, false_discovery: float) -> list[str]:
+    what = "failures of jobs" if of_jobs else "faults, by node-days in service"
+    notes = [
+        f"Counted are {what} in the period after each fit; those without a culprit count in equal "
+        "parts for the nodes of the job. No log says which nodes are lemons: a claim is scored by "
+        "what the node did afterwards. A node repaired meanwhile looks like a wrong claim.",
+        "The intervals allow for nodes that differ; those of the share that failed again take "
+        "claims on one node in several windows as independent, and are too narrow there.",
+    ]
+    if scores.lemon_share.high < 1 - false_discovery:
+        notes.insert(
+            0,
+            f"The claims do not hold here: at most {scores.lemon_share.high:.0%} of the claimed "
+            f"nodes went on failing as lemons do, where {1 - false_discovery:.0%} are stated to be "
+            "lemons. Nodes may fail in spells, or were repaired. Judge them by longer periods.",
+        )
+    if scores.claims > scores.scored:
+        notes.append(
+            f"{scores.claims - scores.scored} of {scores.claims} claims are not scored: the node "
+            "ran nothing afterwards."
+        )
+    return notes

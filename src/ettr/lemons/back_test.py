@@ -1,0 +1,436 @@
+"""Would the claims have been right? Fit on one period, score on the next, window after window.
+
+A claimed node is scored by what it did afterwards: failures in the following period against those
+that the other nodes of its group and period, with its exposure, had. Whether a node was a lemon no
+log says; what the logs say is whether it went on failing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from ettr.defaults import CONFIDENCE
+from ettr.estimates import Interval
+from ettr.estimates.exact import share_interval
+from ettr.lemons.candidates import MIN_NODES
+from ettr.lemons.claims import claimed
+from ettr.lemons.fleet import Stratum
+from ettr.lemons.history import GroupHistory, Window, edges_of
+from ettr.lemons.model import Floats, Ints, LemonFit, fit_lemons
+from ettr.lemons.roles import role_names
+
+POSTERIOR_BINS = (0.0, 0.01, 0.1, 0.3, 0.6, 0.9, 1.0)
+_TINY = 1e-12
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class WindowScore:
+    """One window: what was claimed in it, and what the claimed nodes did afterwards.
+
+    Attributes:
+        fit_from_s: Beginning of the period of the fit, in seconds since 1970.
+        fit_to_s: Its end, from which on is scored.
+        score_to_s: End of the scored period.
+        nodes: Nodes that were judged.
+        claimed: How many of them were claimed.
+        claimed_node_days: Runtime of the claimed nodes in the scored period.
+        claimed_failures: Their failures there.
+        claimed_expected: Failures of other nodes with that runtime.
+        other_node_days: Runtime of the nodes that were not claimed.
+        other_failures: Their failures.
+    """
+
+    fit_from_s: float
+    fit_to_s: float
+    score_to_s: float
+    nodes: int
+    claimed: int
+    claimed_node_days: float
+    claimed_failures: float
+    claimed_expected: float
+    other_node_days: float
+    other_failures: float
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedBefore:
+    """A node that was claimed in one window or several, and what followed."""
+
+    cluster: str
+    node: str
+    windows: int
+    later_node_days: float
+    later_failures: float
+    later_expected: float
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationBin:
+    """Nodes of like posterior: failures that their rates predicted, and those that followed.
+
+    Attributes:
+        posterior_from: Least posterior of the bin.
+        posterior_to: Its end.
+        nodes: Node and window pairs that ran in the scored period.
+        mean_posterior: Of those; None where there are none.
+        predicted: Failures that the fitted rates predict, their sum over all nodes of a window and
+            group that of the failures that followed.
+        failures: Those that followed.
+        ratio: Failures over predicted ones.
+    """
+
+    posterior_from: float
+    posterior_to: float
+    nodes: int
+    mean_posterior: float | None
+    predicted: float
+    failures: float
+    ratio: Interval
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A node claimed in one window, and the rate of the others in the period scored."""
+
+    window: int
+    cluster: str
+    node: str
+    others_per_node_day: float
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """Claims and what followed, over all windows.
+
+    Attributes:
+        windows: In order of time.
+        claims: Node and window pairs that were claimed.
+        scored: Those of which the node ran in the scored period; the others show nothing.
+        failed_again: Share of those with a failure there (the precision).
+        failed_by_chance: The same share expected of ordinary nodes; None without a scored claim.
+        caught: Share of all later failures that were of claimed nodes (the recall).
+        lift: Their later failures over those of the others, by the same exposure.
+        lemon_share: Share of lemons among the claims that the lift implies, if lemons go on
+            failing as often as they did; bounds alone where the lift has no estimate.
+        calibration: By posterior.
+        nodes: Claimed nodes, those of most later failures first.
+        roles: Names that were claimed in several clusters at once: a role, not scored.
+    """
+
+    windows: tuple[WindowScore, ...]
+    claims: int
+    scored: int
+    failed_again: Interval
+    failed_by_chance: float | None
+    caught: Interval
+    lift: Interval
+    lemon_share: Interval
+    calibration: tuple[CalibrationBin, ...]
+    nodes: tuple[ClaimedBefore, ...]
+    roles: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Scored:
+    """Nodes of one group in one window, a column for each fact."""
+
+    window: int
+    names: tuple[tuple[str, str], ...]
+    posterior: Floats
+    is_claimed: Flags
+    ratio: float
+    days: Floats
+    failures: Floats
+    expected: Floats
+    predicted: Floats
+
+
+def back_test(
+    fleet: Sequence[Stratum],
+    windows: Sequence[Window],
+    false_discovery: float,
+    confidence: float = CONFIDENCE,
+) -> tuple[Scores, tuple[Claim, ...]]:
+    """Scores of the claims that each window would have made, and the claims.
+
+    Args:
+        fleet: groups with node-days in the cells between the windows' edges.
+        windows: at least one.
+        false_discovery: of the claims.
+        confidence: of the intervals.
+    """
+    histories = [GroupHistory(group, edges_of(windows)) for group in fleet]
+    parts: list[_Scored] = []
+    with_roles: set[str] = set()
+    for number, window in enumerate(windows):
+        fits = [_Fitted.of(history, window, false_discovery) for history in histories]
+        made = [one for one in fits if one is not None]
+        roles = _roles(made)
+        if roles:
+            # a front end that fails thirty times as often hides those that fail ten times as often
+            fits = [_Fitted.of(history, window, false_discovery, roles) for history in histories]
+            made = [one for one in fits if one is not None]
+        with_roles |= roles
+        parts += [_scored(one, number, window) for one in made]
+    scores = _scores(parts, windows, confidence)
+    return replace(scores, roles=tuple(sorted(with_roles))), tuple(_claims(parts))
+
+
+@dataclass(frozen=True, slots=True)
+class _Fitted:
+    """What one group's fit on one window says."""
+
+    history: GroupHistory
+    kept: Ints
+    fit: LemonFit
+    is_claimed: Flags
+
+    @staticmethod
+    def of(
+        history: GroupHistory,
+        window: Window,
+        false_discovery: float,
+        without: frozenset[str] = frozenset(),
+    ) -> _Fitted | None:
+        kept, counts = history.counts(window.fit_from_s, window.fit_to_s, without)
+        if len(kept) < MIN_NODES:
+            return None
+        fit = fit_lemons(counts)
+        return _Fitted(history, kept, fit, claimed(fit.posterior, false_discovery))
+
+    @property
+    def names(self) -> tuple[tuple[str, str], ...]:
+        """Cluster and name of the nodes of the fit."""
+        group = self.history.group
+        return tuple((group.cluster, group.nodes[at]) for at in self.kept)
+
+
+def _roles(fits: Sequence[_Fitted]) -> frozenset[str]:
+    nodes: Counter[str] = Counter()
+    chosen = []
+    for one in fits:
+        nodes[one.history.group.cluster] += len(one.kept)
+        chosen += [one.names[at] for at in np.flatnonzero(one.is_claimed)]
+    return role_names(chosen, nodes)
+
+
+def _scored(fitted: _Fitted, number: int, window: Window) -> _Scored:
+    history, names, chosen = fitted.history, fitted.names, fitted.is_claimed
+    days = history.node_days(window.fit_to_s, window.score_to_s)[fitted.kept]
+    failures = history.failures(window.fit_to_s, window.score_to_s)[fitted.kept]
+    # failures of a node without exposure cannot be compared
+    failures = np.where(days > 0, failures, 0.0)
+    others = failures[~chosen].sum() / max(days[~chosen].sum(), _TINY)
+    predicted = days * fitted.fit.mean_theta
+    return _Scored(
+        number,
+        names,
+        fitted.fit.posterior,
+        chosen,
+        fitted.fit.ratio,
+        days,
+        failures,
+        others * days,
+        predicted * failures.sum() / max(predicted.sum(), _TINY),
+    )
+
+
+def _claims(parts: Sequence[_Scored]) -> list[Claim]:
+    made = []
+    for part in parts:
+        others = part.days[~part.is_claimed].sum()
+        rate = float(part.failures[~part.is_claimed].sum() / max(others, _TINY))
+        for at in np.flatnonzero(part.is_claimed):
+            made.append(Claim(part.window, *part.names[at], rate))
+    return made
+
+
+def _scores(parts: Sequence[_Scored], windows: Sequence[Window], confidence: float) -> Scores:
+    seen = sum(part.failures.sum() for part in parts)
+    claimed_rows = [
+        (part.names[at], part.days[at], part.failures[at], part.expected[at], part.ratio)
+        for part in parts
+        for at in np.flatnonzero(part.is_claimed)
+    ]
+    ran = [row for row in claimed_rows if row[1] > 0]
+    again = sum(row[2] > 0 for row in ran)
+    by_node = _by_node(claimed_rows)
+    of_claimed = float(sum(row[2] for row in ran))
+    expected = float(sum(row[3] for row in ran))
+    lift = rate_ratio(
+        of_claimed,
+        expected,
+        float(seen) - of_claimed,
+        _dispersion([(one.later_failures, one.later_expected) for one in by_node]),
+        _dispersion_of_others(parts),
+        confidence,
+    )
+    return Scores(
+        tuple(_window(number, one, parts) for number, one in enumerate(windows)),
+        len(claimed_rows),
+        len(ran),
+        share_interval(again, len(ran), confidence),
+        float(np.mean([1 - np.exp(-row[3]) for row in ran])) if ran else None,
+        share_interval_of_parts(of_claimed, float(seen), _dispersion_of_others(parts), confidence),
+        lift,
+        _implied(lift, float(np.mean([row[4] for row in ran])) if ran else None),
+        tuple(_calibration(parts, confidence)),
+        tuple(by_node),
+    )
+
+
+def _window(number: int, window: Window, parts: Sequence[_Scored]) -> WindowScore:
+    mine = [part for part in parts if part.window == number]
+
+    def total(column: str, of_claimed: bool) -> float:
+        return float(sum(getattr(one, column)[one.is_claimed == of_claimed].sum() for one in mine))
+
+    return WindowScore(
+        window.fit_from_s,
+        window.fit_to_s,
+        window.score_to_s,
+        sum(len(part.names) for part in mine),
+        sum(int(part.is_claimed.sum()) for part in mine),
+        total("days", True),
+        total("failures", True),
+        total("expected", True),
+        total("days", False),
+        total("failures", False),
+    )
+
+
+def _by_node(
+    rows: Sequence[tuple[tuple[str, str], float, float, float, float]],
+) -> list[ClaimedBefore]:
+    sums: dict[tuple[str, str], list[float]] = {}
+    for name, days, failures, expected, _ in rows:
+        own = sums.setdefault(name, [0, 0.0, 0.0, 0.0])
+        for at, value in enumerate((1, days, failures, expected)):
+            own[at] += value
+    made = [
+        ClaimedBefore(*name, int(own[0]), float(own[1]), float(own[2]), float(own[3]))
+        for name, own in sums.items()
+    ]
+    return sorted(made, key=lambda one: (-one.later_failures, one.cluster, one.node))
+
+
+def _dispersion(pairs: Sequence[tuple[float, float]]) -> float:
+    """Variance over mean of counts whose means are as expected but for a factor; 1 or more."""
+    seen = np.array([one for one, _ in pairs])
+    expected = np.array([one for _, one in pairs])
+    if len(pairs) < 2 or not seen.sum() or not expected.sum():
+        return 1.0
+    mean = expected * seen.sum() / expected.sum()
+    known = mean > 0
+    if known.sum() < 2:
+        return 1.0
+    pearson = ((seen - mean)[known] ** 2 / mean[known]).sum() / (known.sum() - 1)
+    return max(1.0, float(pearson))
+
+
+def _dispersion_of_others(parts: Sequence[_Scored]) -> float:
+    rows = [
+        (part.failures[at], part.expected[at])
+        for part in parts
+        for at in np.flatnonzero(~part.is_claimed & (part.days > 0))
+    ]
+    return _dispersion(rows)
+
+
+def rate_ratio(
+    count: float,
+    expected: float,
+    others: float,
+    dispersion: float = 1.0,
+    dispersion_of_others: float = 1.0,
+    confidence: float = CONFIDENCE,
+) -> Interval:
+    """A count over what the rate of others makes of its exposure, with its interval.
+
+    Given the sum of both counts one of them is binomial; Clopper and Pearson's interval of its
+    share becomes one of the ratio. Counts that vary more than Poisson's are worth fewer: each is
+    divided by its dispersion.
+
+    Args:
+        count: failures of the nodes in question.
+        expected: the others' rate times the exposure of those.
+        others: failures of the others.
+        dispersion: variance over mean of the counts of the nodes in question, 1 or more.
+        dispersion_of_others: the same of the others.
+        confidence: of the interval.
+    """
+    own, rest = count / dispersion, others / dispersion_of_others
+    if not expected > 0 or not others > 0:
+        return Interval(None, 0.0, np.inf)
+    tail = (1 - confidence) / 2
+    low = float(stats.beta.ppf(tail, own, rest + 1)) if own > 0 else 0.0
+    high = float(stats.beta.ppf(1 - tail, own + 1, rest))
+    scale = rest * dispersion / expected
+    return Interval(
+        count / expected, low / (1 - low) * scale, high / (1 - high) * scale if high < 1 else np.inf
+    )
+
+
+def share_interval_of_parts(
+    part: float, whole: float, dispersion: float, confidence: float
+) -> Interval:
+    """Share of one sum in another, where failures come in parts and in clusters."""
+    if not whole > 0:
+        return Interval(None, 0.0, 1.0)
+    own, rest = part / dispersion, max(0.0, whole - part) / dispersion
+    tail = (1 - confidence) / 2
+    low = float(stats.beta.ppf(tail, own, rest + 1)) if own > 0 else 0.0
+    high = float(stats.beta.ppf(1 - tail, own + 1, rest)) if rest > 0 else 1.0
+    return Interval(part / whole, low, high)
+
+
+def _implied(lift: Interval, ratio: float | None) -> Interval:
+    """π of π k + (1 - π) = lift, kept between 0 and 1."""
+    if ratio is None or lift.estimate is None:
+        return Interval(None, 0.0, 1.0)
+
+    def share(value: float) -> float:
+        return float(np.clip((value - 1) / (ratio - 1), 0.0, 1.0))
+
+    return Interval(share(lift.estimate), share(lift.low), share(lift.high))
+
+
+def _calibration(parts: Sequence[_Scored], confidence: float) -> list[CalibrationBin]:
+    if not parts:
+        return []
+    columns = ("posterior", "days", "predicted", "failures")
+    posterior, days, predicted, failures = (
+        np.concatenate([getattr(part, name) for part in parts]) for name in columns
+    )
+    total = float(failures.sum())
+    made = []
+    for low, high in pairwise(POSTERIOR_BINS):
+        last = high == POSTERIOR_BINS[-1]
+        inside = (posterior >= low) & ((posterior <= high) if last else (posterior < high))
+        inside &= days > 0
+        seen, foreseen = float(failures[inside].sum()), float(predicted[inside].sum())
+        dispersion = _dispersion(
+            list(zip(failures[inside].tolist(), predicted[inside].tolist(), strict=True))
+        )
+        # the sum over all bins is given: each is a share of it
+        share = share_interval_of_parts(seen, total, dispersion, confidence)
+        made.append(
+            CalibrationBin(
+                low,
+                high,
+                int(inside.sum()),
+                float(posterior[inside].mean()) if inside.any() else None,
+                foreseen,
+                seen,
+                share.scaled(total / foreseen) if foreseen > 0 else Interval.unknown(),
+            )
+        )
+    return made
