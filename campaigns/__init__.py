@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 NAMES = (
     "checkpoint-damage",
+    "causes",
     "ckpt-chaos",
     "clustering",
     "damage",

@@ -176,6 +176,15 @@ def test_lemons_are_claimed_and_ordinary_nodes_are_left_alone() -> None:
     assert float(rows[unequal, "two points"][5]) >= 0.8, "the spread must show the trap"
 
 
+def test_stated_causes_are_the_planted_ones_as_often_as_stated() -> None:
+    rows = {row[:2]: [float(one) for one in row[2:]] for row in twentieth("causes").rows}
+    for cause in ("shared", "system_software", "user_program"):
+        _, stated, true, error = rows[cause, "all"]
+        assert abs(stated - true) <= 0.01 + 3 * error, cause
+    assert rows["node_hardware", "0.9 to 0.98"][2] >= 0.9
+    assert rows["user_program", "0.98 to 1"][2] >= 0.98
+
+
 @pytest.mark.torch
 def test_the_rank_that_hangs_stops_dies_or_is_slow_is_named() -> None:
     pytest.importorskip("torch")

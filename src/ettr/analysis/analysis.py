@@ -50,6 +50,7 @@ from ettr.tables import FAILURES
 if TYPE_CHECKING:
     from ibis.expr.types import Table
 
+    from ettr.analysis.causes import CauseSummary
     from ettr.analysis.checkpoint_advice import CheckpointAdvice
     from ettr.analysis.evidence import EvidenceCoverage
     from ettr.analysis.failure_list import FailureList
@@ -368,6 +369,13 @@ class Analysis(SharedStages):
     def lemon_nodes(self) -> LemonReport:
         """The same at the share of ordinary nodes that is usual."""
         return self.lemons()
+
+    @cached_property
+    def causes(self) -> CauseSummary | None:
+        """Totals of the causes of interruptions; None where `ettr causes` takes too long."""
+        from ettr.analysis.causes import cause_summary
+
+        return cause_summary(self)
 
     @cached_property
     def node_records(self) -> NodeRecords:

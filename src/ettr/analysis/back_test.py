@@ -15,7 +15,7 @@ from ettr.analysis.lemon_nodes import fault_fleet_of, fleet_of
 from ettr.errors import UsageError
 from ettr.lemons.back_test import Claim, Scores, back_test
 from ettr.lemons.fleet import Stratum
-from ettr.lemons.history import Window, edges_of, sliding_windows
+from ettr.lemons.history import FitWindow, edges_of, sliding_windows
 from ettr.lemons.uplift import FalseAccusations, SizeUplift, false_accusations, size_uplift
 from ettr.metrics.instants import fetch, in_utc, to_seconds
 from ettr.metrics.sizes import SizeUnit, size_class, size_end, size_end_of
@@ -113,7 +113,7 @@ def lemon_back_test(
 
 def _windows(
     analysis: Analysis, fit_days: float | None, score_days: float | None
-) -> tuple[float, float, tuple[Window, ...]]:
+) -> tuple[float, float, tuple[FitWindow, ...]]:
     period = analysis.period
     if fit_days is None:
         left = period.days - (score_days or 0.0)
@@ -141,12 +141,12 @@ def _usual(days: float) -> float:
 def _uplift(
     analysis: Analysis,
     fleet: Sequence[Stratum],
-    windows: Sequence[Window],
+    windows: Sequence[FitWindow],
     claims: Sequence[Claim],
     scores: Scores,
 ) -> list[SizeUplift]:
     """Failures with and without the claimed nodes: of all jobs first, then by size."""
-    unit, scored = analysis.size_unit, _Scored(windows, claims)
+    unit, scored = analysis.size_unit, _ScoredPeriods(windows, claims)
     attempts = _attempts(analysis, scored, unit)
     sizes = _sizes_of_failures(analysis, unit)
     failures: defaultdict[int, float] = defaultdict(float)
@@ -182,10 +182,10 @@ def _dispersion(scores: Scores) -> float:
     return float(((seen - mean) ** 2 / mean).sum() / (len(seen) - 1))
 
 
-class _Scored:
+class _ScoredPeriods:
     """The scored periods, and which nodes were claimed for each."""
 
-    def __init__(self, windows: Sequence[Window], claims: Sequence[Claim]) -> None:
+    def __init__(self, windows: Sequence[FitWindow], claims: Sequence[Claim]) -> None:
         self.starts_s = [one.fit_to_s for one in windows]
         self.end_s = windows[-1].score_to_s
         self.claims = {(one.window, one.cluster, one.node): one for one in claims}
@@ -201,7 +201,7 @@ class _Scored:
         return None if one is None else one.others_per_node_day
 
 
-def _attempts(analysis: Analysis, scored: _Scored, unit: SizeUnit) -> dict[int, int]:
+def _attempts(analysis: Analysis, scored: _ScoredPeriods, unit: SizeUnit) -> dict[int, int]:
     attempts = analysis.jobs.attempts
     end_s = epoch_s(attempts["end"])
     ended = attempts.filter(
@@ -230,7 +230,7 @@ def _blamed(fleet: Sequence[Stratum]) -> Iterable[tuple[str, tuple[str, str], fl
                 yield attempt_id, (group.cluster, group.nodes[at]), end_s, 1 / len(shared.nodes)
 
 
-def _ordinary(analysis: Analysis, scored: _Scored, unit: SizeUnit) -> dict[int, float]:
+def _ordinary(analysis: Analysis, scored: _ScoredPeriods, unit: SizeUnit) -> dict[int, float]:
     """Failures of ordinary nodes with the exposure of the claimed ones, by size of the job."""
     claimed = sorted({(cluster, node) for _, cluster, node in scored.claims})
     made: defaultdict[int, float] = defaultdict(float)

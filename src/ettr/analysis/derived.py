@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from ettr.analysis.analysis import Analysis
 from ettr.analysis.blame import blame_table
+from ettr.analysis.causes import causes_table
 from ettr.errors import UsageError
 from ettr.estimates import Interval
 from ettr.metrics.availability import outages_in_service
@@ -51,6 +52,7 @@ def _derived() -> dict[str, Callable[[Analysis], ibis.Table]]:
         "interruptions": lambda analysis: analysis.endings.select(*INTERRUPTIONS.names),
         "failures": lambda analysis: analysis.failures,
         "blame": lambda analysis: ibis.memtable(blame_table(analysis)),
+        "causes": lambda analysis: ibis.memtable(causes_table(analysis)),
         "runs": lambda analysis: ibis.memtable(runs_table(analysis)),
         "outages": lambda analysis: ibis.memtable(outages_table(analysis)),
         "node_summary": lambda analysis: ibis.memtable(node_summary(analysis)),

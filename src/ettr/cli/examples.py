@@ -23,13 +23,17 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "ettr failures site --list --since 2026-03-01",
         "ettr failures site --above-gpus 256 --confidence 0.95",
     ),
+    "causes": ("ettr causes site", "ettr causes site --believe aws"),
     "user-failures": ("ettr user-failures site --since 2026-03-01",),
     "mttf": ("ettr mttf site --json",),
     "runs": ("ettr runs site", "ettr runs site --interval 30min"),
     "goodput": ("ettr goodput site",),
     "nodes": ("ettr nodes site",),
     "node": ("ettr node site", "ettr node site gpu11"),
-    "lemons": ("ettr lemons site", "ettr lemons site gpu11 --output gpu11.html"),
+    "lemons": (
+        "ettr lemons site --back-test",
+        "ettr lemons site gpu11 --output gpu11.html",
+    ),
     "quality": ("ettr quality site",),
     "forecast": ("ettr forecast site", "ettr forecast site --ahead 1d,7d --nodes 64"),
     "plan": (

@@ -37,6 +37,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("One metric at a time", "status", "metrics"),
     ("One metric at a time", "sizes", "metrics"),
     ("One metric at a time", "failures", "metrics"),
+    ("One metric at a time", "causes", "causes"),
     ("One metric at a time", "user-failures", "metrics"),
     ("One metric at a time", "mttf", "metrics"),
     ("One metric at a time", "runs", "metrics"),

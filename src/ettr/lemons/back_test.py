@@ -22,7 +22,7 @@ from ettr.estimates.exact import share_interval
 from ettr.lemons.candidates import MIN_NODES
 from ettr.lemons.claims import claimed
 from ettr.lemons.fleet import Stratum
-from ettr.lemons.history import GroupHistory, Window, edges_of
+from ettr.lemons.history import FitWindow, GroupHistory, edges_of
 from ettr.lemons.model import Floats, Ints, LemonFit, fit_lemons
 from ettr.lemons.roles import role_names
 
@@ -155,7 +155,7 @@ class _Scored:
 
 def back_test(
     fleet: Sequence[Stratum],
-    windows: Sequence[Window],
+    windows: Sequence[FitWindow],
     false_discovery: float,
     confidence: float = CONFIDENCE,
 ) -> tuple[Scores, tuple[Claim, ...]]:
@@ -196,7 +196,7 @@ class _Fitted:
     @staticmethod
     def of(
         history: GroupHistory,
-        window: Window,
+        window: FitWindow,
         false_discovery: float,
         without: frozenset[str] = frozenset(),
     ) -> _Fitted | None:
@@ -222,7 +222,7 @@ def _roles(fits: Sequence[_Fitted]) -> frozenset[str]:
     return role_names(chosen, nodes)
 
 
-def _scored(fitted: _Fitted, number: int, window: Window) -> _Scored:
+def _scored(fitted: _Fitted, number: int, window: FitWindow) -> _Scored:
     history, names, chosen = fitted.history, fitted.names, fitted.is_claimed
     days = history.node_days(window.fit_to_s, window.score_to_s)[fitted.kept]
     failures = history.failures(window.fit_to_s, window.score_to_s)[fitted.kept]
@@ -253,7 +253,7 @@ def _claims(parts: Sequence[_Scored]) -> list[Claim]:
     return made
 
 
-def _scores(parts: Sequence[_Scored], windows: Sequence[Window], confidence: float) -> Scores:
+def _scores(parts: Sequence[_Scored], windows: Sequence[FitWindow], confidence: float) -> Scores:
     seen = sum(part.failures.sum() for part in parts)
     claimed_rows = [
         (part.names[at], part.days[at], part.failures[at], part.expected[at], part.ratio)
@@ -287,7 +287,7 @@ def _scores(parts: Sequence[_Scored], windows: Sequence[Window], confidence: flo
     )
 
 
-def _window(number: int, window: Window, parts: Sequence[_Scored]) -> WindowScore:
+def _window(number: int, window: FitWindow, parts: Sequence[_Scored]) -> WindowScore:
     mine = [part for part in parts if part.window == number]
 
     def total(column: str, of_claimed: bool) -> float:

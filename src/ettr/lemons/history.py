@@ -13,7 +13,7 @@ from ettr.units import SECONDS_PER_DAY
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class FitWindow:
     """A period to fit on, and the one right after it to score on, in seconds since 1970."""
 
     fit_from_s: float
@@ -23,7 +23,7 @@ class Window:
 
 def sliding_windows(
     start_s: float, end_s: float, fit_days: float, score_days: float
-) -> tuple[Window, ...]:
+) -> tuple[FitWindow, ...]:
     """Windows that slide by the length of the scored period, so that no failure is scored twice.
 
     The last one ends with the logs; what does not fill a window at their beginning is left out.
@@ -33,12 +33,12 @@ def sliding_windows(
     to_s = end_s
     # a second is forgiven: logs end with their last record
     while to_s - score_s - fit_s >= start_s - 1.0:
-        made.append(Window(max(start_s, to_s - score_s - fit_s), to_s - score_s, to_s))
+        made.append(FitWindow(max(start_s, to_s - score_s - fit_s), to_s - score_s, to_s))
         to_s -= score_s
     return tuple(reversed(made))
 
 
-def edges_of(windows: Sequence[Window]) -> tuple[float, ...]:
+def edges_of(windows: Sequence[FitWindow]) -> tuple[float, ...]:
     """The moments at which some window begins or ends, in order."""
     moments = {one.fit_from_s for one in windows} | {one.fit_to_s for one in windows}
     return tuple(sorted(moments | {one.score_to_s for one in windows}))

@@ -62,6 +62,7 @@ def report_schema() -> Schema:
 def _parts() -> dict[str, tuple[object, dict[str, object]]]:
     """The type of each part, and the keys that are added to it."""
     from ettr.analysis import Assumptions
+    from ettr.analysis.causes import CauseSummary
     from ettr.analysis.checkpoint_advice import CheckpointAdvice
     from ettr.analysis.evidence import EvidenceCoverage
     from ettr.analysis.failure_list import FailureList
@@ -107,6 +108,7 @@ def _parts() -> dict[str, tuple[object, dict[str, object]]]:
         ),
         "previous": (PeriodTrend | None, {}),
         "failure_list": (FailureList, {}),
+        "causes": (CauseSummary | None, {}),
         "mttf": (MttfBySize, {}),
         "goodput": (LostGoodput, {}),
         "runs": (JobRuns, {}),

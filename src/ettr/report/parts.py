@@ -167,6 +167,12 @@ def _lemons(analysis: Analysis) -> tuple[Section, ...]:
     return (lemons_section(analysis.lemon_nodes),)
 
 
+def _causes(analysis: Analysis) -> tuple[Section, ...]:
+    from ettr.report.sections.causes import causes_section
+
+    return (causes_section(analysis.causes),)
+
+
 def _incidents(analysis: Analysis) -> tuple[Section, ...]:
     from ettr.report.sections.incidents import incidents_section
 
@@ -254,6 +260,9 @@ PARTS: dict[str, ReportPart] = {
         lambda a: a.failure_list,
         _of_jobs("failure-list", "Failures one by one", _failure_list),
         "failures",
+    ),
+    "causes": ReportPart(
+        lambda a: a.causes, _of_jobs("causes", "Causes of interruptions", _causes), "totals"
     ),
     "mttf": ReportPart(lambda a: a.mttf, _mttf, "classes"),
     "goodput": ReportPart(

@@ -42,6 +42,7 @@ _OF_JOBS = frozenset(
         "status",
         "sizes",
         "lemons",
+        "causes",
     }
 )
 _QUALITY_OF_JOBS = frozenset(

@@ -508,6 +508,34 @@ BLAME = Table(
     ),
 )
 
+CAUSES_TABLE = Table(
+    "causes",
+    "an interruption, preemptions left out, and the probabilities of its causes, which sum to one",
+    ("attempt_id",),
+    (
+        _CLUSTER,
+        _string("attempt_id", "the attempt"),
+        _string("job_id", "its job"),
+        _string("user", "its owner", "the log has none"),
+        _time("end", "when it ended"),
+        _string("state", "end state"),
+        _string(
+            "evidence",
+            "leading symptom, or a sign: node-failed, oom, operator, failed (nothing was seen)",
+        ),
+        _string("confidence", "that of `failures`", "it is not in `failures`"),
+        _float("node_hardware", "probability that hardware of one of its nodes was the cause"),
+        _float("shared", "that network, storage or another thing that nodes share was"),
+        _float("system_software", "that software of the system was"),
+        _float("user_program", "that the user's own program was"),
+        _float("operator", "that an operator was"),
+        _float("unknown", "that something else was"),
+        _string("likeliest", "the cause of the highest probability"),
+        _string("node", "likeliest culprit among its nodes", "no node is known"),
+        _float("node_probability", "probability that the hardware of `node` was the cause"),
+    ),
+)
+
 
 def _bounded(name: str, means: str, null: str) -> tuple[Column, ...]:
     """A number with its two ends."""
@@ -588,5 +616,6 @@ NODE_SUMMARY = Table(
 )
 
 DERIVED: dict[str, Table] = {
-    table.name: table for table in (INTERRUPTIONS, FAILURES, BLAME, RUNS, OUTAGES, NODE_SUMMARY)
+    table.name: table
+    for table in (INTERRUPTIONS, FAILURES, BLAME, CAUSES_TABLE, RUNS, OUTAGES, NODE_SUMMARY)
 }

@@ -1,0 +1,463 @@
+"""The ledger of causes of a store: every interruption with the probabilities of its causes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import ibis
+import numpy as np
+import pyarrow as pa
+from scipy.special import ndtri
+
+from ettr.attribution.endings import OUT_OF_MEMORY, PREEMPTION, USER_FAILURE
+from ettr.attribution.ledger import (
+    BY_OPERATOR,
+    CAUSES,
+    FAILED,
+    NODE_FAILED,
+    Interruptions,
+    LedgerFit,
+    evidence_table,
+    fit_ledger,
+)
+from ettr.attribution.ledger import OUT_OF_MEMORY as MEMORY_SIGN
+from ettr.attribution.shared_bursts import burst_odds
+from ettr.estimates import Interval
+from ettr.metrics.instants import fetch, floats_of, in_utc, seconds_of
+from ettr.tables.schemas import CAUSES_TABLE
+from ettr.taxonomy import UNATTRIBUTED
+from ettr.units import SECONDS_PER_DAY
+
+if TYPE_CHECKING:
+    from ettr.analysis.analysis import Analysis
+
+OPERATOR = "operator"
+REPORTED_UP_TO = 100_000
+"""Interruptions beyond which a report leaves the ledger to its own command."""
+_DIGITS = "[0-9]+"
+
+
+@dataclass(frozen=True, slots=True)
+class CauseTotal:
+    """One cause over all interruptions.
+
+    Attributes:
+        cause: Which.
+        expected: Sum of its probabilities.
+        share: Of all interruptions; the interval is that of independent causes with these
+            probabilities, and does not hold what the model may have wrong.
+        likeliest: Interruptions of which it is the likeliest cause.
+        by_default: Sum of its probabilities with the catalogue as shipped; None where that is the
+            one in use.
+    """
+
+    cause: str
+    expected: float
+    share: Interval
+    likeliest: int
+    by_default: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CausedInterruption:
+    """One interruption and the probabilities of its causes, which sum to one.
+
+    Attributes:
+        cluster: Of the attempt.
+        attempt_id: The attempt.
+        job_id: Its job.
+        user: Its owner; None where the log has none.
+        end: When it ended.
+        state: How the scheduler says that it ended.
+        evidence: The leading symptom, or a sign: node-failed, oom, operator, failed (no sign).
+        confidence: The word that `ettr failures` has for it; None where it is not a failure there.
+        node_hardware: Probability that the hardware of one of its nodes was the cause.
+        shared: That network, storage or another thing that nodes share was.
+        system_software: That software of the system was.
+        user_program: That the user's own program was.
+        operator: That an operator was.
+        unknown: That something else was.
+        likeliest: The likeliest cause.
+        node: The likeliest culprit among its nodes; None where none is known.
+        node_probability: Probability that its hardware was the cause.
+    """
+
+    cluster: str
+    attempt_id: str
+    job_id: str
+    user: str | None
+    end: datetime
+    state: str
+    evidence: str
+    confidence: str | None
+    node_hardware: float
+    shared: float
+    system_software: float
+    user_program: float
+    operator: float
+    unknown: float
+    likeliest: str
+    node: str | None
+    node_probability: float
+
+
+@dataclass(frozen=True, slots=True)
+class CauseSummary:
+    """Totals of the ledger.
+
+    Attributes:
+        interruptions: How many are in it.
+        preemptions: Those left out: the scheduler made them.
+        bursts: Interruptions in bursts of several users at one place.
+        totals: By cause.
+        notes: What a reader must know.
+    """
+
+    interruptions: int
+    preemptions: int
+    bursts: int
+    totals: tuple[CauseTotal, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CauseLedger:
+    """The answer of `ettr causes`: totals, and each interruption in order of time."""
+
+    summary: CauseSummary
+    interruptions: tuple[CausedInterruption, ...]
+
+
+KeyT = TypeVar("KeyT")
+
+
+class _PlacesOfKeys(Generic[KeyT]):
+    """Places of keys in the order in which they are met."""
+
+    def __init__(self) -> None:
+        self.of: dict[KeyT, int] = {}
+
+    def __call__(self, key: KeyT) -> int:
+        return self.of.setdefault(key, len(self.of))
+
+
+@dataclass(frozen=True, slots=True)
+class _LedgerRows:
+    """The interruptions as read, and the model's view of them."""
+
+    ends: pa.Table
+    evidence: list[str]
+    confidence: list[str | None]
+    nodes: list[tuple[str, str]]
+    given: Interruptions
+
+
+def cause_ledger(analysis: Analysis, default: Analysis | None = None) -> CauseLedger:
+    """The causes of every interruption but preemptions.
+
+    Args:
+        analysis: of the store.
+        default: the same with the catalogue as shipped, to show what another one changes.
+    """
+    rows = _rows(analysis)
+    fit = _fit(analysis, rows)
+    before = None if default is None else _fit(default, _rows(default)).probability.sum(axis=0)
+    return CauseLedger(_summary(analysis, rows, fit, before), tuple(_listed(rows, fit)))
+
+
+def cause_summary(analysis: Analysis) -> CauseSummary | None:
+    """Totals of the ledger for a report; None where it would hold up the report."""
+    ends = analysis.endings
+    if int(ends.count().to_pyarrow().as_py()) > REPORTED_UP_TO:
+        return None
+    rows = _rows(analysis)
+    return _summary(analysis, rows, _fit(analysis, rows), None)
+
+
+def causes_table(analysis: Analysis) -> pa.Table:
+    """The table `causes`."""
+    listed = cause_ledger(analysis).interruptions
+    columns = {name: [getattr(one, name) for one in listed] for name in CAUSES_TABLE.names}
+    return CAUSES_TABLE.check(pa.table(columns, schema=CAUSES_TABLE.arrow_schema))
+
+
+def _fit(analysis: Analysis, rows: _LedgerRows) -> LedgerFit:
+    logs = analysis.logs_read
+    has_checks = bool(logs.node_checks or logs.node_states)
+    prior = evidence_table(rows.given.kinds, analysis.taxonomy.symptoms, has_checks)
+    return fit_ledger(rows.given, prior)
+
+
+def _rows(analysis: Analysis) -> _LedgerRows:
+    attempts = analysis.tables["attempts"]
+    owners = attempts.select("attempt_id", "user", program=_program(attempts))
+    ends = analysis.endings.filter(analysis.endings["kind"] != PREEMPTION)
+    found = fetch(
+        ends.left_join(owners, "attempt_id").order_by("end", "attempt_id"),
+        *("cluster", "attempt_id", "job_id", "user", "program", "end", "state", "kind"),
+        *("elapsed_s", "node_failed", "named_node"),
+    )
+    blamed = {
+        row["attempt_id"]: row
+        for row in fetch(
+            analysis.failures, "attempt_id", "symptom", "confidence", "node"
+        ).to_pylist()
+    }
+    ids = found["attempt_id"].to_pylist()
+    evidence = [
+        _evidence(blamed.get(one), kind, state, failed)
+        for one, kind, state, failed in zip(
+            ids,
+            found["kind"].to_pylist(),
+            found["state"].to_pylist(),
+            found["node_failed"].to_pylist(),
+            strict=True,
+        )
+    ]
+    confidence = [blamed[one]["confidence"] if one in blamed else None for one in ids]
+    named = [
+        blamed[one]["node"] if one in blamed else node
+        for one, node in zip(ids, found["named_node"].to_pylist(), strict=True)
+    ]
+    given, nodes = _interruptions(analysis, found, evidence, named)
+    return _LedgerRows(found, evidence, confidence, nodes, given)
+
+
+def _program(attempts: ibis.Table) -> Any:
+    """Names that differ in numbers alone are one program."""
+    return attempts["name"].fill_null("").re_replace(_DIGITS, "#")
+
+
+def _evidence(failure: dict[str, Any] | None, kind: str, state: str, node_failed: bool) -> str:
+    if failure is not None and failure["symptom"] != UNATTRIBUTED:
+        return str(failure["symptom"])
+    if kind == OPERATOR:
+        return BY_OPERATOR
+    if node_failed:
+        return NODE_FAILED
+    if state == OUT_OF_MEMORY or (kind == USER_FAILURE and state == "FAILED"):
+        # FAILED is the user's alone where a step was killed for memory
+        return MEMORY_SIGN
+    return FAILED
+
+
+def _interruptions(
+    analysis: Analysis, found: pa.Table, evidence: list[str], named: list[str | None]
+) -> tuple[Interruptions, list[tuple[str, str]]]:
+    kinds: _PlacesOfKeys[str] = _PlacesOfKeys()
+    nodes: _PlacesOfKeys[tuple[str, str]] = _PlacesOfKeys()
+    clusters, ids = found["cluster"].to_pylist(), found["attempt_id"].to_pylist()
+    programs = _Programs(_runs_by_program(analysis))
+    program_at = [
+        programs.place(*key)
+        for key in zip(
+            clusters, found["user"].to_pylist(), found["program"].to_pylist(), strict=True
+        )
+    ]
+    exposed = _node_exposure(analysis)
+    for node in exposed:
+        nodes(node)
+    pairs = _pairs(analysis, {one: at for at, one in enumerate(ids)}, nodes)
+    names = list(nodes.of)
+    held = np.array([exposed.get(node, (0.0, 0.0)) for node in names]).reshape(-1, 2)
+    is_named = [named[of] == names[node][1] for of, node in zip(*pairs[:2], strict=True)]
+    end_s = seconds_of(found["end"])
+    user = np.array(programs.user, dtype=np.int64)
+    program = np.array(program_at, dtype=np.int64)
+    places = _by_place(analysis, clusters, pairs, names)
+    day, days = _days(end_s)
+    given = Interruptions(
+        evidence=np.array([kinds(one) for one in evidence], dtype=np.int64),
+        kinds=tuple(kinds.of),
+        program=program,
+        user=user,
+        program_runs=np.array(programs.runs, dtype=np.float64),
+        pair_of=np.array(pairs[0], dtype=np.int64),
+        pair_node=np.array(pairs[1], dtype=np.int64),
+        pair_days=np.array(pairs[2], dtype=np.float64),
+        pair_named=np.array(is_named, dtype=np.bool_),
+        node_days=held[:, 0],
+        node_runs=held[:, 1],
+        burst_odds=burst_odds(end_s, user[program], places, analysis.period.days * SECONDS_PER_DAY),
+        day=day,
+        days=days,
+    )
+    return given, names
+
+
+class _Programs:
+    """Programs by cluster, user and name, with their users and how often each ran."""
+
+    def __init__(self, rows: Iterable[dict[str, Any]]) -> None:
+        self._place: _PlacesOfKeys[tuple[str, str | None, str]] = _PlacesOfKeys()
+        self._user: _PlacesOfKeys[tuple[str, str | None]] = _PlacesOfKeys()
+        self.user: list[int] = []
+        self.runs: list[float] = []
+        for row in rows:
+            self.runs[self.place(row["cluster"], row["user"], row["program"])] += row["n"]
+
+    def place(self, cluster: str, user: str | None, name: str | None) -> int:
+        """The place of a program; one of which no attempt has run is new."""
+        at = self._place((cluster, user, name or ""))
+        if at == len(self.runs):
+            self.runs.append(0.0)
+            self.user.append(self._user((cluster, user)))
+        return at
+
+
+def _days(end_s: np.ndarray) -> tuple[np.ndarray, int]:
+    """The calendar day of each moment from the first on, and how many there are."""
+    if not len(end_s):
+        return np.zeros(0, dtype=np.int64), 1
+    day = ((end_s - end_s.min()) // SECONDS_PER_DAY).astype(np.int64)
+    return day, int(day.max()) + 1
+
+
+def _runs_by_program(analysis: Analysis) -> Iterable[dict[str, Any]]:
+    ran = analysis.jobs.attempts.filter(analysis.jobs.attempts["start"].notnull())
+    named = ran.mutate(program=_program(ran))
+    counted = named.group_by("cluster", "user", "program").agg(n=named.count())
+    # the order of a group is the engine's; hazards must not depend on it
+    rows: list[dict[str, Any]] = (
+        counted.order_by("cluster", "user", "program").to_pyarrow().to_pylist()
+    )
+    return rows
+
+
+def _node_exposure(analysis: Analysis) -> dict[tuple[str, str], tuple[float, float]]:
+    exposed = analysis.exposure.by_node
+    held = exposed.filter(exposed["node"].notnull())
+    summed = held.group_by("cluster", "node").agg(held_s=held["elapsed_s"].sum(), n=held.count())
+    rows = summed.order_by("cluster", "node").to_pyarrow().to_pylist()
+    return {
+        (row["cluster"], row["node"]): ((row["held_s"] or 0.0) / SECONDS_PER_DAY, float(row["n"]))
+        for row in rows
+    }
+
+
+_Pairs = tuple[list[int], list[int], list[float]]
+
+
+def _pairs(
+    analysis: Analysis, place: dict[str, int], nodes: _PlacesOfKeys[tuple[str, str]]
+) -> _Pairs:
+    """Interruption, node and days of each node that an interrupted attempt held."""
+    held = analysis.tables["allocations"].semi_join(analysis.endings, "attempt_id")
+    rows = fetch(held.filter(held["node"].notnull()), "attempt_id", "cluster", "node", "elapsed_s")
+    days = np.nan_to_num(floats_of(rows["elapsed_s"])) / SECONDS_PER_DAY
+    made: list[tuple[int, int, float]] = []
+    for attempt, cluster, node, some in zip(
+        rows["attempt_id"].to_pylist(),
+        rows["cluster"].to_pylist(),
+        rows["node"].to_pylist(),
+        days.tolist(),
+        strict=True,
+    ):
+        if attempt in place:
+            made.append((place[attempt], nodes((cluster, node)), some))
+    made.sort()
+    return [one[0] for one in made], [one[1] for one in made], [one[2] for one in made]
+
+
+def _by_place(
+    analysis: Analysis, clusters: list[str], pairs: _Pairs, nodes: list[tuple[str, str]]
+) -> dict[str, list[int]]:
+    """The interruptions in each rack, switch, pod and cluster."""
+    columns = ("rack", "switch", "pod")
+    rows = fetch(analysis.tables["nodes"], "cluster", "node", *columns).to_pylist()
+    known = {
+        (row["cluster"], row["node"]): [
+            f"{row['cluster']}/{column}/{row[column]}" for column in columns if row[column]
+        ]
+        for row in rows
+    }
+    made: defaultdict[str, list[int]] = defaultdict(list)
+    for of, node in zip(*pairs[:2], strict=True):
+        for place in known.get(nodes[node], ()):
+            made[place].append(of)
+    for at, cluster in enumerate(clusters):
+        made[cluster].append(at)
+    return made
+
+
+def _summary(
+    analysis: Analysis, rows: _LedgerRows, fit: LedgerFit, before: np.ndarray | None
+) -> CauseSummary:
+    n = len(rows.evidence)
+    z = float(ndtri(1 - (1 - analysis.assumptions.confidence) / 2))
+    likeliest = fit.probability.argmax(axis=1) if n else np.zeros(0)
+    totals = []
+    for column, cause in enumerate(CAUSES):
+        own = fit.probability[:, column]
+        expected, deviation = float(own.sum()), float((own * (1 - own)).sum()) ** 0.5
+        share = Interval(None, 0.0, 1.0)
+        if n:
+            ends = (max(0.0, expected - z * deviation), min(n, expected + z * deviation))
+            share = Interval(expected / n, ends[0] / n, ends[1] / n)
+        totals.append(
+            CauseTotal(
+                cause.value,
+                expected,
+                share,
+                int((likeliest == column).sum()),
+                None if before is None else float(before[column]),
+            )
+        )
+    ends = analysis.endings
+    preempted = int(ends.filter(ends["kind"] == PREEMPTION).count().to_pyarrow().as_py())
+    in_bursts = int((rows.given.burst_odds > 0).sum())
+    return CauseSummary(n, preempted, in_bursts, tuple(totals), tuple(_notes(analysis, rows)))
+
+
+def _notes(analysis: Analysis, rows: _LedgerRows) -> list[str]:
+    notes = [
+        "Probabilities of an interruption sum to one. They weigh other runs of the program and of "
+        "the nodes, what was seen, and who else was hit at the moment; the words of "
+        "`ettr failures` say how directly a log names the cause.",
+        "Records of hanging collectives are not in a store: `ettr explain --flight` judges them, "
+        "and its verdict is not in these probabilities.",
+    ]
+    logs = analysis.logs_read
+    if not (logs.node_checks or logs.node_states):
+        notes.append(
+            "No log of nodes was read: faults leave the end of the job alone, and node hardware, "
+            "shared parts and system software can hardly be distinguished."
+        )
+    if not rows.given.pair_of.size and rows.evidence:
+        notes.append("No log names the nodes of the jobs: no node can be compared with others.")
+    if rows.evidence and not any(rows.ends["user"].to_pylist()):
+        notes.append("No log names the users: no program can be compared with others.")
+    return notes
+
+
+def _listed(rows: _LedgerRows, fit: LedgerFit) -> Iterable[CausedInterruption]:
+    columns = {
+        name: rows.ends[name].to_pylist()
+        for name in ("cluster", "attempt_id", "job_id", "user", "end", "state")
+    }
+    probability = fit.probability.tolist()
+    for at, own in enumerate(probability):
+        node = int(fit.node[at])
+        yield CausedInterruption(
+            columns["cluster"][at],
+            columns["attempt_id"][at],
+            columns["job_id"][at],
+            columns["user"][at],
+            in_utc(columns["end"][at]),
+            columns["state"][at],
+            rows.evidence[at],
+            rows.confidence[at],
+            own[0],
+            own[1],
+            own[2],
+            own[3],
+            own[4],
+            own[5],
+            CAUSES[int(np.argmax(own))].value,
+            rows.nodes[node][1] if node >= 0 else None,
+            float(fit.node_probability[at]),
+        )

@@ -1,0 +1,64 @@
+"""`ettr causes`: every interruption with the probabilities of its causes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
+
+from ettr.cli import options as opt
+from ettr.cli.groups import Only
+from ettr.cli.output import say, say_json, say_selection
+from ettr.cli.printing import Printing, say_csv
+from ettr.cli.selecting import Selecting
+
+if TYPE_CHECKING:
+    from ettr.report.document import JsonValue
+
+
+def causes(
+    store: opt.StoreArgument,
+    *,
+    selecting: Selecting,
+    rating: Annotated[
+        opt.Rating,
+        Only(
+            *("taxonomy", "believe", "window", "burst_gap", "sticky_gap", "log_tolerance"),
+            "confidence",
+        ),
+    ],
+    printing: Printing,
+) -> None:
+    """Show the causes of every interruption as probabilities that sum to one.
+
+    Causes are node hardware, what nodes share, system software, the user's program, operators, and
+    unknown. A program that fails on many nodes speaks against the program, a node on which many
+    users fail against the node, many at once against what they share. Preemptions are left out.
+
+    With --taxonomy or --believe, totals with the catalogue as shipped stand next to them. --csv
+    lists each interruption; --json has totals and list.
+    """
+    from ettr.analysis import Analysis
+    from ettr.analysis.causes import CausedInterruption, cause_ledger
+    from ettr.report.document import plain, plain_fields
+    from ettr.report.rows import flat_rows
+    from ettr.report.sections.causes import causes_section
+    from ettr.report.text import section_text
+    from ettr.store import open_store
+
+    given, selection = rating.assumptions(), selecting.selection()
+    with open_store(store) as opened:
+        analysis, default = Analysis(opened, given, selection), None
+        if rating.taxonomy is not None or rating.believe is not None:
+            shipped = replace(rating, taxonomy=None, believe=None).assumptions()
+            default = Analysis(opened, shipped, selection)
+        ledger, head = cause_ledger(analysis, default), analysis.selection_head
+    if printing.as_text:
+        say_selection(head)
+        say(section_text(causes_section(ledger.summary)))
+        return
+    listed: list[JsonValue] = [plain_fields(one) for one in ledger.interruptions]
+    if printing.csv:
+        say_csv(flat_rows(CausedInterruption, listed))
+        return
+    document = {**plain_fields(ledger.summary), "listed": listed}
+    say_json({"format": "ettr-causes", "version": 1, "selection": plain(head), **document})

@@ -1,0 +1,65 @@
+"""Causes of interruptions: totals of their probabilities."""
+
+from __future__ import annotations
+
+from ettr.analysis.causes import CauseSummary
+from ettr.report.numbers import number, percent
+from ettr.report.section import Section, TextTable
+from ettr.words import by_number
+
+NAMES = {
+    "node_hardware": "hardware of a node",
+    "shared": "shared network or storage",
+    "system_software": "system software",
+    "user_program": "the user's program",
+    "operator": "an operator",
+    "unknown": "unknown",
+}
+
+
+TITLE = "Causes of interruptions"
+
+
+def causes_section(found: CauseSummary | None) -> Section:
+    """The likeliest cause in a sentence, and all totals; None is left to the command."""
+    if found is None:
+        lead = "Too many interruptions for a report: `ettr causes STORE` weighs them."
+        return Section("causes", TITLE, lead)
+    return Section("causes", TITLE, _lead(found), (), (_totals(found),), found.notes)
+
+
+def _lead(found: CauseSummary) -> str:
+    if not found.interruptions:
+        return "No attempt was interrupted."
+    first = max(found.totals, key=lambda one: one.expected)
+    some = by_number("{n} [interruption|interruptions]", found.interruptions)
+    left_out = by_number("{n} [preemption is|preemptions are] left out", found.preemptions)
+    return (
+        f"Of {some}, {percent(first.share.estimate, 2)} are put down to {NAMES[first.cause]}, more "
+        f"than to any other cause; {left_out}."
+    )
+
+
+def _totals(found: CauseSummary) -> TextTable:
+    compared = any(one.by_default is not None for one in found.totals)
+    return TextTable(
+        "Interruptions by cause",
+        (
+            *("cause", "expected", "share", "interval", "likeliest of"),
+            *(("catalogue as shipped", "change") if compared else ()),
+        ),
+        tuple(
+            (
+                *(NAMES[one.cause], number(one.expected, 4), percent(one.share.estimate, 3)),
+                f"{percent(one.share.low, 3)} to {percent(one.share.high, 3)}",
+                number(one.likeliest),
+                *(
+                    ()
+                    if one.by_default is None
+                    else (number(one.by_default, 4), f"{one.expected - one.by_default:+.1f}")
+                ),
+            )
+            for one in found.totals
+        ),
+        frozenset(range(1, 7)),
+    )
