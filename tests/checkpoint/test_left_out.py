@@ -7,7 +7,9 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
+import torch.distributed as dist
 from torch import nn
+from torch.distributed.fsdp import fully_shard
 from torch.optim.lr_scheduler import LinearLR, ReduceLROnPlateau
 
 from ettr.checkpoint import Budget, CheckpointError, RunningCheckpoint
@@ -125,3 +127,50 @@ def test_a_lazy_module_that_has_no_size_yet_is_refused(tmp_path: Path) -> None:
     model = nn.Sequential(nn.LazyLinear(3))
     with pytest.raises(CheckpointError, match=r"0\.weight of a lazy module has no size yet"):
         RunningCheckpoint(tmp_path, {"model": model})
+
+
+@pytest.fixture
+def one_rank():
+    """A group of one rank, for FSDP2."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+class Own(torch.optim.Optimizer):
+    """An optimizer of others: kernels for lists, and no option that says so."""
+
+    def __init__(self, parameters, lr: float) -> None:
+        super().__init__(parameters, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self, closure=None) -> None:
+        for group in self.param_groups:
+            with_gradient = [p for p in group["params"] if p.grad is not None]
+            torch._foreach_add_(with_gradient, [p.grad for p in with_gradient], alpha=-group["lr"])
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        lambda parameters: torch.optim.SGD(parameters, lr=0.1, foreach=True),
+        lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9),
+        lambda parameters: Own(parameters, lr=0.1),
+    ],
+)
+def test_updates_of_dtensors_that_no_counter_shows_are_saved(
+    tmp_path: Path, caplog, one_rank, optimizer
+) -> None:
+    model = nn.Linear(4, 4)
+    fully_shard(model)
+    state = {"model": model, "optimizer": optimizer(model.parameters())}
+    budget = Budget(fraction=1)
+    with RunningCheckpoint(tmp_path, state, policy="dirty", budget=budget) as checkpoint:
+        checkpoint.save_all(0)
+        for step in range(1, 4):
+            accumulate(state)
+            state["optimizer"].step()
+            checkpoint.step(step)
+            checkpoint.wait()
+            assert {age.step for age in checkpoint.ages()} == {step}
+    assert caplog.messages == []

@@ -12,6 +12,7 @@ import torch
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from ettr.checkpoint.state import State, TrainingState
+from ettr.checkpoint.tensors.shards import counts_versions
 
 _LOG = logging.getLogger("ettr.checkpoint")
 
@@ -72,9 +73,9 @@ class GradientWatch:
 
 def _first_with_gradient(optimizer: torch.optim.Optimizer) -> torch.Tensor | None:
     for group in optimizer.param_groups:
-        if group.get("fused"):
-            continue  # torch's fused kernels count no version
         for parameter in group["params"]:
-            if isinstance(parameter, torch.Tensor) and parameter.grad is not None:
+            if not isinstance(parameter, torch.Tensor) or parameter.grad is None:
+                continue
+            if counts_versions(optimizer, group, parameter):
                 return parameter
     return None

@@ -20,7 +20,13 @@ from ettr.checkpoint.tensors.model_tensors import (
 )
 from ettr.checkpoint.tensors.moments import create_moments
 from ettr.checkpoint.tensors.objects import LiveGroup, Stateful, check_stateful
-from ettr.checkpoint.tensors.shards import Shard, ShardOwner, local_tensor, shards_of
+from ettr.checkpoint.tensors.shards import (
+    Shard,
+    ShardOwner,
+    counts_versions,
+    local_tensor,
+    shards_of,
+)
 
 _T = TypeVar("_T")
 _HELD = ("model", "optimizer")
@@ -250,7 +256,7 @@ class TrainingState:
         """The optimizer of each parameter, by the identity of the parameter."""
         replica = (0, 1) if self._partitioned else self._replica
         return {
-            id(parameter): ShardOwner(inner, replica, bool(group.get("fused")))
+            id(parameter): ShardOwner(inner, replica, counts_versions(inner, group, parameter))
             for inner in self._local
             for group in inner.param_groups
             for parameter in group["params"]

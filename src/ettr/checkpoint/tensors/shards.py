@@ -55,7 +55,7 @@ class Shard:
     replica: tuple[int, int]
     place: TensorPlace
     optimizer: torch.optim.Optimizer | None = None
-    fused: bool = False  # torch's fused kernels change plain tensors and count no version
+    counted: bool = True  # whether its optimizer's updates count as versions
     uncut: bool = False
     paths: Mapping[str, _ValuePath] = field(default_factory=dict)
 
@@ -108,7 +108,8 @@ class Shard:
     def version(self) -> int:
         """Grows with every in-place change of the parameter or of a moment; or `UNCOUNTED`."""
         tensor = self.place.tensor
-        if (self.fused and tensor.requires_grad) or any(p.inner for p in self.paths.values()):
+        updated_unseen = tensor.requires_grad and not self.counted
+        if updated_unseen or any(p.inner for p in self.paths.values()):
             return UNCOUNTED
         moments = {} if self.optimizer is None else self.optimizer.state.get(tensor, {})
         tensors = [value for value in moments.values() if isinstance(value, Tensor)]
@@ -120,11 +121,27 @@ class ShardOwner:
     """The optimizer of a parameter, if any, and how its plain copies are shared out.
 
     replica: (index, count) among identical copies of a tensor that is no DTensor.
+    counted: whether the optimizer's updates count as versions; see `counts_versions`.
     """
 
     optimizer: torch.optim.Optimizer | None = None
     replica: tuple[int, int] = (0, 1)
-    fused: bool = False
+    counted: bool = True
+
+
+def counts_versions(
+    optimizer: torch.optim.Optimizer, group: Mapping[str, object], parameter: Tensor
+) -> bool:
+    """Whether every update of a parameter raises its version counter.
+
+    Fused kernels raise none. Kernels for lists of tensors (`foreach`) raise none of a DTensor;
+    optimizers of others may use those without an option that says so.
+    """
+    if group.get("fused"):
+        return False
+    if not isinstance(parameter, DTensor):
+        return True
+    return not group.get("foreach") and type(optimizer).__module__.startswith("torch.optim")
 
 
 def shards_of(fqn: str, place: TensorPlace, owner: ShardOwner) -> list[Shard]:
@@ -291,7 +308,7 @@ class _Builder:
             replica,
             place,
             optimizer=owner.optimizer,
-            fused=owner.fused,
+            counted=owner.counted,
             uncut=self._uncut,
             paths=self._paths,
         )
@@ -306,7 +323,7 @@ def _factor(shard: Shard, name: str, moment: Tensor) -> Iterator[Shard]:
             factor,
             place=shard.place,
             optimizer=shard.optimizer,
-            fused=shard.fused,
+            counted=shard.counted,
             paths={PARAM: _ValuePath(name)},
         )
 
