@@ -12,9 +12,10 @@ from reproduction.scar import results
 from reproduction.scar.controls import controls
 from reproduction.scar.experiments import EXPERIMENTS, Experiment, movielens
 from reproduction.scar.overhead import overhead
+from reproduction.scar.shipped import can_be_shipped
 from reproduction.scar.trials import prepare, settings_record, trial
 
-CONTROLS = {"full": 5, "headline": 5, "large": 2}
+CONTROLS = {"full": 5, "headline": 5, "replayed": 2, "large": 2}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -48,9 +49,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(experiment: Experiment, asked: argparse.Namespace) -> None:
     """The controls and the trials of one experiment that are not on disk yet."""
-    settings = replace(experiment.settings, seed=asked.seed)
-    if asked.headline:
-        settings = replace(settings, grid="headline")
     path, count = asked.out / f"{experiment.name}.jsonl", asked.trials
     done = sum(record["kind"] == "trial" for record in results.read(path))
     if done >= count:
@@ -58,6 +56,9 @@ def _run(experiment: Experiment, asked: argparse.Namespace) -> None:
         return
     begun = time.monotonic()
     workload = experiment.build(asked.data, asked.every)
+    settings = replace(experiment.settings, seed=asked.seed)
+    if asked.headline:
+        settings = replace(settings, grid="headline" if can_be_shipped(workload) else "replayed")
     prepared = prepare(workload, settings)
     head = {
         **settings_record(workload, prepared),

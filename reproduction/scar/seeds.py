@@ -32,7 +32,7 @@ def write_pooled(folders: Sequence[Path], out: Path) -> None:
     of_experiment: dict[str, dict[int, list[results.Record]]] = {}
     for path in (path for folder in folders for path in sorted(folder.glob("*.jsonl"))):
         records = results.read(path)
-        if not any(record["kind"] == "trial" for record in records):
+        if not any(record.get("kind") == "trial" for record in records):
             continue
         seed = int(str(records[0]["seed"]))
         seeds = of_experiment.setdefault(str(records[0]["workload"]), {})

@@ -15,6 +15,12 @@ from reproduction.scar.checkpoint_replay import Checkpointing, stored
 from reproduction.scar.workload import CleanRun, Workload
 
 
+def can_be_shipped(workload: Workload) -> bool:
+    """Whether its units are of one size and of 32-bit floats, as blocks of a tensor are."""
+    sizes = np.diff(workload.offsets)
+    return workload.start(0).dtype == np.float32 and bool((sizes == sizes[0]).all())
+
+
 def shipped_at(
     workload: Workload, clean: CleanRun, how: Checkpointing, interval: int
 ) -> NDArray[np.int16]:
@@ -32,7 +38,7 @@ def shipped_at(
     from ettr.checkpoint import Budget, RunningCheckpoint, restore
 
     sizes = np.diff(workload.offsets)
-    if interval % how.parts or clean.states.dtype != np.float32 or (sizes != sizes[0]).any():
+    if interval % how.parts or not can_be_shipped(workload):
         raise UsageError(
             f"{workload.name}: RunningCheckpoint saves units of one size, of 32-bit floats, at an "
             f"interval ({interval}) that is a multiple of 1/r = {how.parts}"

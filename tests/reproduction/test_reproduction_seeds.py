@@ -68,6 +68,7 @@ def test_two_seeds_share_no_run_and_are_pooled(tmp_path):
     assert [r["T"] for r in one] != [r["T"] for r in two]
     assert all("partial/shipped-8/50" in r["arms"] for r in one)
     assert all(r["ok"] for p in paths for r in results.read(p) if r["kind"] == "control")
+    (paths[0].parent / "summary.jsonl").write_text('{"arm": "full/full"}\n')  # as the run left it
     write_pooled([p.parent for p in paths], tmp_path)
     lines = [json.loads(line) for line in (tmp_path / "seeds.jsonl").read_text().splitlines()]
     of = {(line["seed"], line["arm"]): line for line in lines}
