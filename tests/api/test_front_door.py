@@ -25,6 +25,10 @@ RESULTS = (
     "runs",
     "goodput",
     "nodes",
+    "node_records",
+    "previous",
+    "lemons",
+    "user_failures",
     "models",
     "planning",
     "quality",
@@ -188,6 +192,33 @@ def test_projection_and_comparison(fleet: ettr.Fleet):
     compared = ettr.compare(fleet, ("old", 30, 5000))
     assert [row["name"] for row in compared.to_pyarrow().to_pylist()] == ["small", "old"]
     assert compared.value.pairs[0].ratio.p_value < 0.1  # 1 in 3 node-days against 30 in 5,000
+
+
+def test_a_price_puts_the_same_money_as_the_command_next_to_gpu_hours(logs: list[Path]):
+    with ettr.read(*logs, timezone="UTC", gpu_hour_price="2.50USD") as priced:
+        document = priced.goodput.to_dict()
+        assert document["first_order_gpu_hours_cost"] == 2.5 * document["first_order_gpu_hours"]
+        frame = priced.goodput.to_pandas()
+        assert list(frame["gpu_hours_cost"]) == [2.5 * hours for hours in frame["gpu_hours"]]
+        assert set(frame["currency"]) == {"USD"}
+        assert "USD" in str(priced.goodput)
+    plan = ettr.plan_run(
+        failures_per_1000_node_days=(6.5, 6.1, 6.9), gpus=1024, gpu_hour_price="2.50USD"
+    )
+    cost = plan.value.answers.cost
+    assert cost is not None
+    assert cost.money(4.0) == 10.0
+    assert plan.value.mttf_h.low < plan.value.mttf_h.high
+    for wrong in ("2.5", "2,50EUR", -1):
+        with pytest.raises(UsageError, match="such as 2.50USD"):
+            ettr.read(*logs, timezone="UTC", gpu_hour_price=wrong)  # type: ignore[arg-type]
+
+
+def test_a_rate_is_projected_with_the_interval_that_came_with_it():
+    scales = ettr.project(failures_per_1000_node_days=(6.5, 6.1, 6.9), gpus=[16384], seen_nodes=2)
+    mttf_h = scales.value.points[0].projection.mttf_h
+    assert mttf_h.low == pytest.approx(24_000 / 6.9 / 2048)
+    assert scales.value.rate is None
 
 
 def test_the_sample_logs_are_what_the_tests_take_them_for():

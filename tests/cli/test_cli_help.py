@@ -6,9 +6,10 @@ import subprocess
 import sys
 
 import pytest
+import typer
 
 from cli.program import ettr, program
-from ettr.cli.main import COMMANDS
+from ettr.cli.main import COMMANDS, build_app
 
 NAMES = [name for _, name, _ in COMMANDS]
 PHRASES = {
@@ -87,3 +88,14 @@ def test_help_loads_no_engine():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300
     )
     assert done.stderr == ""
+
+
+def test_every_command_that_prints_json_prints_csv():
+    commands = typer.main.get_command(build_app()).commands  # type: ignore[attr-defined]
+    options = {
+        name: {option for parameter in command.params for option in parameter.opts}
+        for name, command in commands.items()
+    }
+    assert {name for name, known in options.items() if "--json" in known} == {
+        name for name, known in options.items() if "--csv" in known
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -83,3 +84,64 @@ def test_one_failure_is_told_in_the_singular():
     assert "1 failure is too few to know whether they cluster" in text
     assert "1 failure is too few to decide between models" in text
     assert "1 failures" not in text
+
+
+RATE = ("project", "--failures-per-1000-node-days")
+
+
+def test_a_rate_alone_is_a_way_in_and_has_no_interval():
+    """2,048 nodes at 6.5 per 1,000 node-days: 1000 / (6.5 * 2048) days between failures."""
+    found = projection(*RATE, "6.5", "--gpus", "16384", "--days", "30")
+    made = found["points"][0]["projection"]
+    assert found["rate"] is None
+    mttf_h = 24_000 / 6.5 / 2048
+    assert made["mttf_h"] == pytest.approx({"estimate": mttf_h, "low": mttf_h, "high": mttf_h})
+    assert made["ettr"]["low"] == made["ettr"]["high"]
+    # the scatter of one run at exactly that rate: Poisson
+    expected = 6.5e-3 * 2048 * 30
+    in_run = made["failures_in_run"]
+    assert in_run["estimate"] == pytest.approx(expected)
+    assert expected - 2.2 * expected**0.5 < in_run["low"] < expected < in_run["high"]
+    text = " ".join(ettr(*RATE, "6.5", "--gpus", "16384").out.split())
+    assert "typed in without its evidence" in text
+    assert "[" not in text
+
+
+def test_a_rate_with_the_ends_of_its_interval_gives_the_ends_of_what_follows():
+    found = projection(*RATE, "6.5,6.1,6.9", "--gpus", "16384")
+    mttf = found["points"][0]["projection"]["mttf_h"]
+    wanted = {"estimate": 6.5, "low": 6.9, "high": 6.1}
+    assert mttf == pytest.approx({key: 24_000 / rate / 2048 for key, rate in wanted.items()})
+    plan = ettr("plan", *RATE[1:], "6.5,6.1,6.9", "--gpus", "16384", "--json").json
+    assert plan["mttf_h"] == pytest.approx(mttf)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("6,5",), "give a rate with a decimal point, such as 6.5"),
+        (("6.5,7,8",), "give the rate, then a low end below it and a high end above it"),
+        (("6.5,6.1,inf",), "with the interval 6.1 to inf cannot be"),
+        (("nan",), "cannot be; give 0 or more"),
+        (("-1",), "cannot be; give 0 or more"),
+        (("6.5", "--confidence", "0.8"), "--confidence: needs"),
+        (("6.5", "--model", "constant"), "a rate without its failures fits no model"),
+        (("6.5", "--failures", "3"), "more than one failure rate"),
+    ],
+)
+def test_a_rate_that_cannot_be_is_refused(words: tuple[str, ...], says: str):
+    done = ettr(*RATE, *words, "--gpus", "16384")
+    assert (done.code, done.out) == (2, "")
+    assert says in done.err
+
+
+def test_an_answer_is_written_as_a_page_too(tmp_path: Path):
+    page = tmp_path / "new" / "p.html"
+    done = ettr(*TYPED, "--html", page)
+    assert done.out.rstrip().endswith(f"Page: {page}")
+    assert done.out.split("Page:")[0].strip() == ettr(*TYPED).out.strip()
+    text = page.read_text()
+    assert "default-src 'none'" in text
+    assert "MTTF and ETTR by scale" in text
+    assert "[a, b] is an interval of 90" in text
+    assert ettr(*TYPED, "--html", tmp_path).code == 2

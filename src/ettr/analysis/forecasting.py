@@ -208,8 +208,8 @@ def _windows(analysis: Analysis, past: _Past, days: float) -> Counts | None:
 
 def _says(of_what: str, days: float, made: Forecast, checked: Calibration | None) -> str:
     coming = (
-        f"In the next {_days(days)} {made.mean:.3g} {of_what} are to be expected, "
-        f"{made.low:,} to {made.high:,} at {made.confidence:.0%}."
+        f"In the next {_days(days)} {made.mean:.3g} [{made.low:,}, {made.high:,}] {of_what} are "
+        f"to be expected, at {made.confidence:.0%}."
     )
     if checked is None:
         return f"{coming} No past window is left to check such a forecast against."

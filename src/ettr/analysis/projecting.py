@@ -18,7 +18,7 @@ from ettr.estimates.spread import dispersed_interval
 from ettr.models.base import Fit
 from ettr.models.gamma_mixed import SPREAD
 from ettr.models.select import compare_models
-from ettr.plan.outlook import planned
+from ettr.plan.outlook import PlanningRate, planned
 from ettr.plan.renewal import ettr_by_rate
 from ettr.plan.run import RunShape, nodes_of
 from ettr.projection.scale import Projection, Scale, Seen, project
@@ -51,7 +51,7 @@ class ScaleProjection:
     Attributes:
         name: Of the fleet.
         jobs: Which jobs the rate comes from.
-        rate: Failures and exposure behind it.
+        rate: Failures and exposure behind it; None where a rate was typed in.
         unit: What sizes count: `GPUs` or `nodes`.
         preferred: The failure model in the middle of the bands.
         models: All models in the bands.
@@ -68,7 +68,7 @@ class ScaleProjection:
 
     name: str
     jobs: str
-    rate: FailureRate
+    rate: FailureRate | None
     unit: str
     preferred: str
     models: tuple[str, ...]
@@ -83,8 +83,42 @@ class ScaleProjection:
     published_per_1000_node_days: float
 
 
+@dataclass(frozen=True, slots=True)
+class RateAlone:
+    """A failure rate that was typed in: nobody knows the failures and the exposure behind it.
+
+    Attributes:
+        typed: The rate, with its interval if one came with it.
+        largest_n_nodes: Nodes of the jobs that it was seen in; None where not known.
+        gpus_per_node: GPUs of the nodes that it was seen on; None where not known.
+        name: What to call the fleet.
+    """
+
+    typed: PlanningRate
+    largest_n_nodes: int | None = None
+    gpus_per_node: float | None = None
+    name: str = "the fleet"
+
+    def model(self) -> ChosenModels:
+        """The one model that a rate alone supports: every node fails at it, at any time."""
+        rate = self.typed.per_node_day
+        fit = Fit(
+            model="rate as typed",
+            parameters=(),
+            rate=FailureRate(0, 0.0),
+            rate_per_node_day=rate,
+            log_likelihood=None,
+            n_parameters=0,
+            goodness=None,
+            meaning=self.typed.meaning,
+            assumptions=(),
+            confidence=self.typed.confidence,
+        )
+        return ChosenModels((fit,), None, None, (self.typed.meaning,))
+
+
 def project_fleet(
-    evidence: FleetEvidence,
+    evidence: FleetEvidence | RateAlone,
     n_nodes: Sequence[int],
     shape: RunShape,
     *,
@@ -100,7 +134,7 @@ def project_fleet(
     """MTTF and ETTR at each number of nodes, with bands from parameters and models.
 
     Args:
-        evidence: What the fleet has shown.
+        evidence: What the fleet has shown, or a rate alone.
         n_nodes: The scales.
         shape: Write, restart and queue of the runs; its own nodes are not used.
         interval_s: Between checkpoints; the best at each scale where None.
@@ -110,21 +144,26 @@ def project_fleet(
         run_days: Length of a run.
         confidence: Of the intervals.
         unit: What sizes count: `GPUs`, or `nodes` where there are none.
-        models: Models chosen by name; where None those that counts by node can support.
+        models: Models chosen by name; where None those that counts by node can support. A rate
+            alone has its own.
 
     Raises:
         UsageError: values that no run can have.
     """
     seen_per_node = evidence.gpus_per_node or float(GPUS_PER_NODE)
     per_node = gpus_per_node or seen_per_node
-    chosen = _admitting_bursts(models or _supported(evidence, confidence), evidence, confidence)
+    chosen = _chosen(evidence, models, confidence)
     seen = Seen(
         largest_n_nodes=evidence.largest_n_nodes or max(n_nodes),
-        smallest_n_nodes=evidence.smallest_n_nodes or 1,
         gpus_per_node=seen_per_node,
-        span_days=evidence.span_days,
         oldest_days=chosen.oldest_days,
     )
+    if isinstance(evidence, FleetEvidence):
+        seen = replace(
+            seen,
+            smallest_n_nodes=evidence.smallest_n_nodes or 1,
+            span_days=evidence.span_days,
+        )
     scales = [
         Scale(
             nodes,
@@ -141,8 +180,16 @@ def project_fleet(
     return _projection(evidence, chosen, shape, points, per_node, unit, confidence)
 
 
+def _chosen(
+    evidence: FleetEvidence | RateAlone, models: ChosenModels | None, confidence: float
+) -> ChosenModels:
+    if isinstance(evidence, RateAlone):
+        return evidence.model()
+    return _admitting_bursts(models or _supported(evidence, confidence), evidence, confidence)
+
+
 def _projection(
-    evidence: FleetEvidence,
+    evidence: FleetEvidence | RateAlone,
     chosen: ChosenModels,
     shape: RunShape,
     points: tuple[ScalePoint, ...],
@@ -152,8 +199,8 @@ def _projection(
 ) -> ScaleProjection:
     return ScaleProjection(
         name=evidence.name,
-        jobs=evidence.jobs,
-        rate=evidence.rate,
+        jobs="as typed" if isinstance(evidence, RateAlone) else evidence.jobs,
+        rate=None if isinstance(evidence, RateAlone) else evidence.rate,
         unit=unit,
         preferred=chosen.fits[0].model,
         models=tuple(fit.model for fit in chosen.fits),
@@ -264,7 +311,7 @@ def _point(
     return ScalePoint(size, run.interval_s, made, at_published)
 
 
-def _notes(evidence: FleetEvidence, meanings: tuple[str, ...]) -> tuple[str, ...]:
+def _notes(evidence: FleetEvidence | RateAlone, meanings: tuple[str, ...]) -> tuple[str, ...]:
     notes = list(meanings)
     if evidence.largest_n_nodes is None:
         notes.append(
@@ -274,7 +321,7 @@ def _notes(evidence: FleetEvidence, meanings: tuple[str, ...]) -> tuple[str, ...
     return tuple(notes)
 
 
-def scales_for(evidence: FleetEvidence, gpus_per_node: float) -> tuple[int, ...]:
+def scales_for(evidence: FleetEvidence | RateAlone, gpus_per_node: float) -> tuple[int, ...]:
     """Nodes of runs of powers of two of GPUs, from the largest job seen up."""
     start = (evidence.largest_n_nodes or 1) * gpus_per_node
     power = max(0, math.ceil(math.log2(start)))

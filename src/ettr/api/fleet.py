@@ -15,6 +15,7 @@ from ettr.analysis.derived import named_table
 from ettr.api.result import Result
 from ettr.errors import UsageError
 from ettr.files import write_text
+from ettr.plan.cost import Price, price_of
 from ettr.report.parts import PARTS, part_document, part_sections
 from ettr.selection import Selection
 from ettr.store import open_store
@@ -23,16 +24,20 @@ from ettr.tables import DERIVED, TABLES
 if TYPE_CHECKING:
     from ettr.analysis.checkpoint_advice import CheckpointAdvice
     from ettr.analysis.fleet import FleetModels
+    from ettr.analysis.previous import PeriodTrend
     from ettr.api.outside import IbisTable
+    from ettr.lemons.candidates import LemonReport
     from ettr.metrics.availability import Availability
     from ettr.metrics.goodput import LostGoodput
     from ettr.metrics.mttf import MttfBySize
+    from ettr.metrics.node_records import NodeRecords
     from ettr.metrics.quality import DataQuality
     from ettr.metrics.rates import RatesBySymptom
     from ettr.metrics.runs import JobRuns
     from ettr.metrics.sizes import SizeMix
     from ettr.metrics.status import StatusMix
     from ettr.metrics.totals import Totals
+    from ettr.metrics.user_failures import UserFailures
     from ettr.sources.ingest import Ingested
 
 ValueT = TypeVar("ValueT")
@@ -125,6 +130,34 @@ class Fleet:
         return self._part("nodes", self.analysis.nodes)
 
     @cached_property
+    def previous(self) -> Result[PeriodTrend | None]:
+        """The selected period, else the last 30 days, against the one before it."""
+        return self._part("previous", self.analysis.previous)
+
+    @cached_property
+    def node_records(self) -> Result[NodeRecords]:
+        """Each node: exposure, failures against those expected, outages, last repair."""
+        from ettr.report.sections.node_records import records_section
+
+        records = self.analysis.node_records
+        return Result(
+            records,
+            PARTS["node_records"].main,
+            lambda: part_document("node_records", self.analysis),
+            lambda: (records_section(records, self.analysis.recovery_times),),
+        )
+
+    @cached_property
+    def lemons(self) -> Result[LemonReport]:
+        """Nodes that may be lemons, with a probability each."""
+        return self._part("lemons", self.analysis.lemon_nodes)
+
+    @cached_property
+    def user_failures(self) -> Result[UserFailures]:
+        """Failures of the users' own making, by user, account, exit code and node."""
+        return self._part("user_failures", self.analysis.user_failures)
+
+    @cached_property
     def models(self) -> Result[FleetModels]:
         """Whether failures cluster, and which model fits."""
         return self._part("models", self.analysis.models)
@@ -152,6 +185,7 @@ class Fleet:
             PARTS[name].main,
             lambda: part_document(name, self.analysis),
             lambda: part_sections(name, self.analysis),
+            self.analysis.price,
         )
 
     def _repr_html_(self) -> str:
@@ -168,6 +202,7 @@ def open_fleet(
     *,
     assumptions: Assumptions | None = None,
     selection: Selection | None = None,
+    gpu_hour_price: str | Price | None = None,
     name: str | None = None,
 ) -> Fleet:
     """Open a store that `ettr ingest` made.
@@ -176,15 +211,20 @@ def open_fleet(
         store: A folder, a file ending in .duckdb, or postgres://USER@HOST/DB.
         assumptions: What the logs cannot say; the defaults where None.
         selection: What the results are about: a period, partitions, users, nodes; all where None.
+        gpu_hour_price: Such as "2.50USD": money next to GPU-hours; none where None.
         name: What to call the fleet in comparisons; the place of the store where None.
 
     Raises:
         StoreError: it is not there, or is something else.
+        UsageError: a price that cannot be understood.
     """
+    price = price_given(gpu_hour_price)
     with ExitStack() as stack:
         opened = stack.enter_context(open_store(store))
         return Fleet(
-            Analysis(opened, assumptions, selection), name or opened.where, stack.pop_all()
+            Analysis(opened, assumptions, selection, price),
+            name or opened.where,
+            stack.pop_all(),
         )
 
 
@@ -196,6 +236,7 @@ def read_logs(
     gpus_per_node: int | None = None,
     assumptions: Assumptions | None = None,
     selection: Selection | None = None,
+    gpu_hour_price: str | Price | None = None,
     name: str | None = None,
 ) -> Fleet:
     """Read logs into a temporary store, which goes when the fleet is closed.
@@ -211,6 +252,7 @@ def read_logs(
         gpus_per_node: GPUs of a node, where a log lacks it.
         assumptions: What the logs cannot say; the defaults where None.
         selection: What the results are about: a period, partitions, users, nodes; all where None.
+        gpu_hour_price: Such as "2.50USD": money next to GPU-hours; none where None.
         name: What to call the fleet in comparisons.
 
     Raises:
@@ -220,6 +262,7 @@ def read_logs(
     from ettr.analysis.reading import ingest_all
     from ettr.sources.base import ReadOptions
 
+    price = price_given(gpu_hour_price)
     paths = [Path(file) for file in files]
     absent = [str(path) for path in paths if not path.exists()]
     if not paths or absent:
@@ -231,7 +274,19 @@ def read_logs(
         ingested = tuple(ingest_all(store, paths, options, source, _warn))
         _warn_of_rejects(ingested)
         named = name or ", ".join(path.name for path in paths)
-        return Fleet(Analysis(store, assumptions, selection), named, stack.pop_all(), ingested)
+        analysis = Analysis(store, assumptions, selection, price)
+        return Fleet(analysis, named, stack.pop_all(), ingested)
+
+
+def price_given(price: str | Price | None) -> Price | None:
+    """The price of a GPU-hour, typed or made.
+
+    Raises:
+        UsageError: it cannot be understood.
+    """
+    if isinstance(price, Price | None):
+        return price
+    return price_of(str(price), "gpu_hour_price")
 
 
 def _warn(text: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeVar, overload
 
-from ettr.api.fleet import Fleet
+from ettr.api.fleet import Fleet, price_given
 from ettr.api.result import Result
 from ettr.defaults import CONFIDENCE, GPUS_PER_NODE, RESTART_S, WRITE_S
 from ettr.errors import UsageError
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ettr.analysis.own_failures import OwnFailures
     from ettr.analysis.projecting import ScaleProjection
     from ettr.analysis.published import PublishedComparison
+    from ettr.plan.cost import Price
     from ettr.plan.outlook import PlanningRate, RunPlan
     from ettr.plan.schemes import JobShape
     from ettr.report.section import Section
@@ -37,7 +38,7 @@ def plan_run(
     gpus_per_node: int | None = None,
     failures: int | None = None,
     node_days: float | None = None,
-    failures_per_1000_node_days: float | None = None,
+    failures_per_1000_node_days: float | tuple[float, float, float] | None = None,
     productive_days: float | None = None,
     write_s: float | None = None,
     restart_s: float | None = None,
@@ -45,6 +46,7 @@ def plan_run(
     interval_s: float | None = None,
     target: float | None = None,
     job: JobShape | None = None,
+    gpu_hour_price: str | Price | None = None,
     confidence: float = CONFIDENCE,
 ) -> Result[RunPlan]:
     """The outlook of a run: MTTF, ETTR with a band, checkpoint interval, what reaches a target.
@@ -58,7 +60,8 @@ def plan_run(
         gpus_per_node: Of a node; those seen in the fleet, else 8, where None.
         failures: Seen, with
         node_days: the exposure in which they were.
-        failures_per_1000_node_days: A rate without evidence, so nothing has an interval.
+        failures_per_1000_node_days: A rate without its evidence; with both ends of its interval
+            if they are known, as (rate, low, high).
         productive_days: Productive time needed; without end where None.
         write_s: How long a checkpoint stops training; where None 300, which the plan then states
             as an assumption.
@@ -67,12 +70,14 @@ def plan_run(
         interval_s: Productive time between checkpoints; the best where None.
         target: ETTR wanted.
         job: What the checkpoint schemes are ranked for.
+        gpu_hour_price: Such as "2.50USD": money in the cost of the run.
         confidence: Of the interval of a rate from counts; a fleet has its own.
 
     Raises:
         UsageError: no failure rate or more than one, or values that no run can have.
     """
     from ettr.plan import outlook
+    from ettr.plan.questions import Questions
     from ettr.plan.run import RunShape, run_nodes
     from ettr.report.sections.plan import plan_section
 
@@ -94,6 +99,7 @@ def plan_run(
         n_gpus=gpus,
         target=target,
         job=job,
+        asked=Questions(price=price_given(gpu_hour_price)),
         assumptions=(*source.cautions, *_assumed(write_s, restart_s)),
     )
     if source.own is not None:
@@ -125,6 +131,7 @@ def project(
     gpus_per_node: int | None = None,
     failures: int | None = None,
     node_days: float | None = None,
+    failures_per_1000_node_days: float | tuple[float, float, float] | None = None,
     seen_nodes: int | None = None,
     write_s: float = WRITE_S,
     restart_s: float = RESTART_S,
@@ -140,8 +147,10 @@ def project(
     Args:
         fleet: What has been seen; or
         failures: failures in
-        node_days: an exposure, in jobs of
-        seen_nodes: so many nodes.
+        node_days: an exposure; or
+        failures_per_1000_node_days: a rate without its evidence, with both ends of its interval if
+            they are known, as (rate, low, high).
+        seen_nodes: Nodes of the jobs in which that was seen.
         gpus: The scales; powers of two from the largest job seen up where None.
         gpus_per_node: Of the planned nodes; those seen, else 8, where None.
         write_s: How long a checkpoint stops training.
@@ -157,14 +166,17 @@ def project(
         UsageError: neither or both of a fleet and counts, or values that no run can have.
     """
     from ettr.analysis.fleet_evidence import evidence_to_plan_with, typed_evidence
-    from ettr.analysis.projecting import project_fleet, scales_for, scales_of_gpus
+    from ettr.analysis.projecting import RateAlone, project_fleet, scales_for, scales_of_gpus
     from ettr.plan.run import RunShape
     from ettr.report.cautions import rate_lower_bound
     from ettr.report.sections.projection import projection_section
 
-    _one_way(fleet, failures, node_days, None)
+    _one_way(fleet, failures, node_days, failures_per_1000_node_days)
     bound = None
-    if fleet is None:
+    evidence: FleetEvidence | RateAlone
+    if failures_per_1000_node_days is not None:
+        evidence = RateAlone(_typed(failures_per_1000_node_days, confidence), seen_nodes)
+    elif fleet is None:
         counted, days = _counts(failures, node_days)
         evidence = typed_evidence("the fleet", counted, days, seen_nodes)
     else:
@@ -263,14 +275,25 @@ def _result(value: ValueT, main: str, section: Callable[[ValueT], Section]) -> R
     return Result(value, main, lambda: document_of(value), lambda: (section(value),))
 
 
+_TypedRate = float | tuple[float, float, float]
+
+
+def _typed(rate: _TypedRate, confidence: float) -> PlanningRate:
+    from ettr.plan.outlook import typed_rate
+
+    if not isinstance(rate, tuple):
+        return typed_rate(rate)
+    return typed_rate(rate[0], (rate[1], rate[2]), confidence)
+
+
 def _one_way(
-    fleet: Fleet | None, failures: int | None, node_days: float | None, typed: float | None
+    fleet: Fleet | None, failures: int | None, node_days: float | None, typed: _TypedRate | None
 ) -> None:
     ways = [fleet is not None, failures is not None or node_days is not None, typed is not None]
     if sum(ways) != 1:
         raise UsageError(
             f"{'more than one' if any(ways) else 'no'} failure rate: give a fleet, or failures "
-            "with node_days, or (for a plan) failures_per_1000_node_days"
+            "with node_days, or failures_per_1000_node_days"
         )
 
 
@@ -299,13 +322,13 @@ def _planning_rate(
     fleet: Fleet | None,
     failures: int | None,
     node_days: float | None,
-    typed: float | None,
+    typed: _TypedRate | None,
     confidence: float,
 ) -> _RateSource:
-    from ettr.plan.outlook import counted_rate, typed_rate
+    from ettr.plan.outlook import counted_rate
 
     if typed is not None:
-        return _RateSource(typed_rate(typed))
+        return _RateSource(_typed(typed, confidence))
     if fleet is not None:
         from ettr.analysis.planning import stored_rate
         from ettr.report.cautions import rate_lower_bound

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from ettr.errors import UsageError
 from ettr.report.document import JsonValue
+from ettr.report.money import rows_with_costs
 from ettr.report.rows import FlatRows, lists_of, rows_of
 from ettr.report.section import Section
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
     from ettr.api.outside import ArrowTable, PlotlyFigure
+    from ettr.plan.cost import Price
 
 ValueT = TypeVar("ValueT")
 
@@ -35,6 +37,7 @@ class Result(Generic[ValueT]):
     main: str
     _document: Callable[[], JsonValue]
     _sections: Callable[[], tuple[Section, ...]]
+    _price: Price | None = None
 
     @property
     def lists(self) -> tuple[str, ...]:
@@ -124,4 +127,5 @@ class Result(Generic[ValueT]):
             raise UsageError(
                 f"no list named {wanted!r}; there are: {', '.join(self.lists) or 'none'}"
             )
-        return rows_of(cast("DataclassInstance", self.value), self._document(), wanted)
+        rows = rows_of(cast("DataclassInstance", self.value), self._document(), wanted)
+        return rows_with_costs(rows, self._price)

@@ -14,7 +14,7 @@ from ettr.cli import quantities as q
 from ettr.cli.groups import Only, OptionGroup
 from ettr.cli.inputs import Input, TypedOptions, needs
 from ettr.cli.pricing import Pricing
-from ettr.cli.printing import Printing
+from ettr.cli.printing import PageFile, Printing
 from ettr.cli.selecting import Selecting
 from ettr.errors import UsageError
 from ettr.selection import Selection
@@ -125,6 +125,7 @@ def compare(
     rating: opt.Rating,
     pricing: Pricing,
     typed: TypedOptions,
+    page: PageFile,
     printing: Printing,
 ) -> None:
     """Compare failure rates: ratio with its exact interval and test, by symptom, funnel plot.
@@ -145,12 +146,13 @@ def compare(
             Input.LARGE_JOBS: not all_jobs,
         }
     )
+    page.check()
     from ettr.analysis.comparing import compare_fleets
     from ettr.report.sections.compare import compare_section
 
     selection, price = selecting.selection(), pricing.price()
     if cut.previous:
-        _show_previous(what[0], selection, price, rating, all_jobs, printing)
+        _show_previous(what[0], selection, price, rating, all_jobs, page, printing)
         return
     if price is not None:
         raise UsageError("--gpu-hour-price: failure rates hold no GPU-hours; give --previous too")
@@ -163,9 +165,18 @@ def compare(
         (fleet,) = fleets
         compared_with = compare_with_published(fleet, rating.confidence)
         printing.show("ettr-published", compared_with, published_section, "published", head)
+        page.write(
+            published_section(compared_with),
+            f"{fleet.name} against published fleets",
+            rating.confidence,
+            head,
+            printing,
+        )
         return
     compared = compare_fleets(fleets, rating.confidence, paired=cut.moments() is not None)
     printing.show("ettr-comparison", compared, compare_section, "fleets", head)
+    names = " against ".join(one.name for one in fleets)
+    page.write(compare_section(compared), names, rating.confidence, head, printing)
 
 
 def _show_previous(
@@ -174,12 +185,14 @@ def _show_previous(
     price: Price | None,
     rating: opt.Rating,
     all_jobs: bool,
+    page: PageFile,
     printing: Printing,
 ) -> None:
     """Print a period of a store against the one before it."""
     from ettr.analysis import Analysis
     from ettr.analysis.fleet_parts import common_above_gpus
     from ettr.analysis.previous import period_trend
+    from ettr.report.money import priced
     from ettr.report.sections.previous import previous_section
     from ettr.store import open_store
 
@@ -191,6 +204,8 @@ def _show_previous(
             raise UsageError(f"{where}: holds no job accounting, so no period can be compared")
         head = analysis.selection_head
     printing.show("ettr-periods", trend, previous_section, "", head, price)
+    section = priced(previous_section(trend), price)
+    page.write(section, where, rating.confidence, head, printing)
 
 
 def _fleets(

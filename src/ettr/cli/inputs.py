@@ -24,6 +24,7 @@ class Input(StrEnum):
     STORE = "a STORE"
     FILES = "log files"
     COUNTS = "--failures with --node-days"
+    RATE = "a failure rate typed in"
     STATE = "--state-bytes"
     PLANNER_PAGE = "--html"
     REPORT_PAGE = "an HTML page (no --json)"

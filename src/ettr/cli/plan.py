@@ -32,18 +32,6 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class TypedRate(rates.TypedCounts):
-    """A failure rate typed in: with its evidence, or alone."""
-
-    per_1000_node_days: Annotated[
-        float | None,
-        typer.Option(
-            "--failures-per-1000-node-days", metavar="R", help="Failure rate of a node, typed in."
-        ),
-    ] = None
-
-
-@dataclass(frozen=True, slots=True)
 class PlanTimes(rates.RunTimes):
     """How long the parts of a run take, and how much work it has."""
 
@@ -72,7 +60,7 @@ class _Options:
 
     store: str | None
     size: rates.RunSize
-    rate: TypedRate
+    rate: rates.TypedRate
     times: PlanTimes
     target: float | None
     schemes: SchemeOptions
@@ -114,7 +102,7 @@ def plan(
     store: rates.StoreOrNothing = None,
     *,
     size: rates.RunSize,
-    rate: TypedRate,
+    rate: rates.TypedRate,
     times: PlanTimes,
     target: Annotated[
         float | None, typer.Option("--target", metavar="ETTR", help="ETTR wanted, such as 0.9.")
@@ -161,7 +149,7 @@ def plan(
     typed.check(
         {
             Input.STORE: store is not None,
-            Input.COUNTS: rate.given or bool(questions.node_type),
+            Input.COUNTS: rate.has_interval or bool(questions.node_type),
             Input.STATE: schemes.state_bytes is not None,
             Input.PLANNER_PAGE: html is not None,
         }
@@ -290,18 +278,14 @@ class _NodeRate:
 
 
 def _planning_rate(options: _Options) -> _NodeRate:
-    from ettr.plan.outlook import counted_rate, mixed_run_rate, typed_rate
+    from ettr.plan.outlook import mixed_run_rate
 
     rate, rating = options.rate, options.rating
     if options.questions.node_type:
         types = tuple(node_type(text, rating.confidence) for text in options.questions.node_type)
         return _NodeRate(mixed_run_rate(types, rating.confidence))
-    if rate.per_1000_node_days is not None:
-        return _NodeRate(typed_rate(rate.per_1000_node_days))
     if options.store is None:
-        evidence = rate.rate()
-        interval = evidence.interval(rating.confidence)
-        return _NodeRate(counted_rate(evidence, interval, rating.confidence))
+        return _NodeRate(rate.planning_rate(rating.confidence))
     from ettr.analysis import Analysis
     from ettr.analysis.planning import stored_rate
     from ettr.report.cautions import rate_lower_bound

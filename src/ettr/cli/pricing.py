@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ettr.cli.groups import OptionGroup
-from ettr.cli.limits import shortened
-from ettr.errors import UsageError
 
 if TYPE_CHECKING:
     from ettr.plan.cost import Price
@@ -42,12 +39,6 @@ def price(text: str) -> Price:
     Raises:
         UsageError: it is malformed or has no currency.
     """
-    from ettr.plan.cost import Price
+    from ettr.plan.cost import price_of
 
-    match = re.fullmatch(r"\s*([0-9]{1,12}(?:\.[0-9]+)?)\s*([A-Za-z]{3})\s*", text, re.ASCII)
-    if match is None:
-        raise UsageError(
-            f"--gpu-hour-price {shortened(text)!r}: give a number and the three letters of its "
-            "currency, such as 2.50USD"
-        )
-    return Price(float(match[1]), match[2].upper())
+    return price_of(text, "--gpu-hour-price")

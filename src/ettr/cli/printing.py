@@ -5,13 +5,21 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from ettr.cli.groups import OptionGroup
-from ettr.cli.output import complain_of_selection, say, say_json, say_selection
+from ettr.cli.output import (
+    check_writable,
+    complain_of_selection,
+    say,
+    say_json,
+    say_selection,
+)
 from ettr.errors import UsageError
+from ettr.files import write_text
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -23,6 +31,45 @@ if TYPE_CHECKING:
     from ettr.report.section import Section
 
 ResultT = TypeVar("ResultT", bound="DataclassInstance")
+
+
+@dataclass(frozen=True, slots=True)
+class PageFile(OptionGroup):
+    """A page of the answer."""
+
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE.html", help="Write the answer as a page, too."),
+    ] = None
+
+    def check(self) -> None:
+        """Find out before the work that the page can be written.
+
+        Raises:
+            UsageError: it cannot.
+        """
+        if self.html is not None:
+            check_writable("--html", self.html)
+
+    def write(
+        self,
+        section: Section,
+        title: str,
+        confidence: float,
+        head: SelectionHead | None,
+        printing: Printing,
+    ) -> None:
+        """Write the page, if one is asked for, and say where it is."""
+        if self.html is None:
+            return
+        from ettr.report.answer_page import answer_page
+        from ettr.report.head import selection_line
+        from ettr.report.html import render
+
+        selection = "" if head is None else selection_line(head)
+        write_text(self.html, render(answer_page(section, title, confidence, selection)))
+        if printing.as_text:
+            say(f"\nPage: {self.html}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from ettr.cli import rates
 from ettr.cli.groups import OptionGroup
 from ettr.cli.inputs import Input, TypedOptions, needs
 from ettr.cli.limits import MOST_GPUS_PER_NODE
-from ettr.cli.printing import Printing
+from ettr.cli.printing import PageFile, Printing
 from ettr.cli.selecting import Selecting
 from ettr.defaults import GPUS_PER_NODE
 from ettr.errors import UsageError
@@ -23,6 +23,7 @@ from ettr.models.registry import LAWS_OF_AGE, MODELS
 if TYPE_CHECKING:
     from ettr.analysis.fleet_evidence import FleetEvidence
     from ettr.analysis.model_choice import ChosenModels, Spans
+    from ettr.analysis.projecting import RateAlone, ScaleProjection
     from ettr.analysis.selecting import SelectionHead
 
 
@@ -45,7 +46,9 @@ class Scales(OptionGroup):
     ] = None
     gpus_per_node: rates.GpusPerNodeOption = None
 
-    def in_nodes(self, evidence: FleetEvidence, gpus_per_node: float) -> tuple[int, ...]:
+    def in_nodes(
+        self, evidence: FleetEvidence | RateAlone, gpus_per_node: float
+    ) -> tuple[int, ...]:
         """The sizes in nodes; powers of two from the largest job seen up where none is given.
 
         Raises:
@@ -69,7 +72,7 @@ class SeenSize(OptionGroup):
     seen_gpus: Annotated[
         int | None,
         typer.Option("--seen-gpus", metavar="N", min=1, help="GPUs of the jobs they were seen in."),
-        needs(Input.COUNTS),
+        needs(Input.RATE),
     ] = None
     seen_gpus_per_node: Annotated[
         int | None,
@@ -80,7 +83,7 @@ class SeenSize(OptionGroup):
             max=MOST_GPUS_PER_NODE,
             help="GPUs of the nodes seen.",
         ),
-        needs(Input.COUNTS),
+        needs(Input.RATE),
     ] = None
 
     def nodes(self) -> int | None:
@@ -196,7 +199,7 @@ def project(
     store: rates.StoreOrNothing = None,
     *,
     scales: Scales,
-    counts: rates.TypedCounts,
+    rate: rates.TypedRate,
     seen: SeenSize,
     spare: SpareOptions,
     times: rates.RunTimes,
@@ -204,29 +207,36 @@ def project(
     selecting: Selecting,
     rating: opt.Rating,
     typed: TypedOptions,
+    page: PageFile,
     printing: Printing,
 ) -> None:
     """Project failures to other scales: MTTF and ETTR with bands, spares, and warnings.
 
-    From a store, or from typed failures and node-days. Without --gpus or --nodes: powers of two
-    from the largest job seen up.
+    From a store, from typed failures and node-days, or from a typed rate. Without --gpus or
+    --nodes: powers of two from the largest job seen up.
     """
     from ettr.analysis.projecting import project_fleet
     from ettr.report.sections.projection import projection_section
 
-    if (store is None) is not counts.given:
-        raise UsageError("give a STORE, or --failures K with --node-days T")
+    ways = [store is not None, rate.given, rate.per_1000_node_days is not None]
+    if sum(ways) != 1:
+        raise UsageError(
+            f"{'more than one' if any(ways) else 'no'} failure rate: give a STORE, or --failures K "
+            "with --node-days T, or --failures-per-1000-node-days R"
+        )
     typed.check(
         {
             Input.STORE: store is not None,
-            Input.COUNTS: counts.given,
+            Input.COUNTS: rate.has_interval,
+            Input.RATE: store is None,
             Input.REPAIR: spare.repair is not None,
             Input.MODEL_OF_AGE: models.of_age(),
         }
     )
+    page.check()
     run_days, shape = q.days("--days", spare.days), times.shape(1)
     evidence, chosen, lower_bound, head = (
-        (*_typed(counts, seen, rating, models), None, None)
+        (*_typed(rate, seen, rating, models), None, None)
         if store is None
         else _stored(store, rating, models, selecting)
     )
@@ -246,16 +256,31 @@ def project(
     if lower_bound is not None:
         found = replace(found, notes=(lower_bound, *found.notes))
     printing.show("ettr-projection", found, projection_section, "points", head)
+    page.write(projection_section(found), _of_what(found), found.confidence, head, printing)
+
+
+def _of_what(found: ScaleProjection) -> str:
+    what = found.name[:1].upper() + found.name[1:]
+    return f"{what}, {found.jobs}"
 
 
 def _typed(
-    counts: rates.TypedCounts, seen: SeenSize, rating: opt.Rating, models: ModelOptions
-) -> tuple[FleetEvidence, ChosenModels | None]:
+    rate: rates.TypedRate, seen: SeenSize, rating: opt.Rating, models: ModelOptions
+) -> tuple[FleetEvidence | RateAlone, ChosenModels | None]:
     from ettr.analysis.fleet_evidence import typed_evidence
+    from ettr.analysis.projecting import RateAlone
 
-    rate = counts.rate()
+    if not rate.given:
+        if models.model:
+            raise UsageError(
+                f"--model {models.model[0]}: a rate without its failures fits no model; give "
+                "--failures with --node-days, or a STORE"
+            )
+        typed = rate.planning_rate(rating.confidence)
+        return RateAlone(typed, seen.nodes(), seen.seen_gpus_per_node), None
+    counted = rate.rate()
     evidence = typed_evidence(
-        "the fleet", rate.failures, rate.node_days, seen.nodes(), seen.seen_gpus_per_node
+        "the fleet", counted.failures, counted.node_days, seen.nodes(), seen.seen_gpus_per_node
     )
     return evidence, models.fitted(evidence, None, rating.confidence)
 

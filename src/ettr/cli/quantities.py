@@ -225,6 +225,27 @@ def failures_over_node_days(text: str) -> tuple[str | None, int, float] | None:
     return (name.strip() or None) if equals else None, int(failures), node_days
 
 
+def rate_with_ends(option: str, text: str) -> tuple[float, ...]:
+    """A rate such as `6.5`, or with the ends of its interval, `6.5,6.1,6.9`: one number or three.
+
+    Raises:
+        UsageError: it is malformed.
+    """
+    try:
+        numbers = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        numbers = ()
+    if len(numbers) not in (1, 3):
+        raise UsageError(
+            f"{option} {shortened(text)!r}: give a rate with a decimal point, such as 6.5, or the "
+            "rate with both ends of its interval, such as 6.5,6.1,6.9"
+        )
+    for number in numbers:
+        if math.isfinite(number):
+            check_number(option, number)
+    return numbers
+
+
 def moment(option: str, text: str) -> datetime:
     """A time with its zone.
 

@@ -17,6 +17,7 @@ from ettr.words import counted
 
 if TYPE_CHECKING:
     from ettr.estimates.exact import FailureRate
+    from ettr.plan.outlook import PlanningRate
     from ettr.plan.run import RunShape
 
 StoreOrNothing = Annotated[
@@ -69,6 +70,42 @@ class TypedCounts(OptionGroup):
                 "failures and more than 0 node-days"
             )
         return FailureRate(self.failures, self.node_days)
+
+
+@dataclass(frozen=True, slots=True)
+class TypedRate(TypedCounts):
+    """A failure rate typed in: with its evidence, or alone."""
+
+    per_1000_node_days: Annotated[
+        str | None,
+        typer.Option(
+            "--failures-per-1000-node-days",
+            metavar="R",
+            help="Failure rate of a node, typed in; with its interval as R,LOW,HIGH.",
+        ),
+    ] = None
+
+    @property
+    def has_interval(self) -> bool:
+        """Whether what was typed gives the rate an interval."""
+        return self.given or "," in (self.per_1000_node_days or "")
+
+    def planning_rate(self, confidence: float) -> PlanningRate:
+        """The rate that was typed, either way.
+
+        Args:
+            confidence: of its interval.
+
+        Raises:
+            UsageError: it cannot be understood, or cannot be.
+        """
+        from ettr.plan.outlook import counted_rate, typed_rate
+
+        if self.per_1000_node_days is None:
+            counted = self.rate()
+            return counted_rate(counted, counted.interval(confidence), confidence)
+        rate, *ends = q.rate_with_ends("--failures-per-1000-node-days", self.per_1000_node_days)
+        return typed_rate(rate, (ends[0], ends[1]) if ends else None, confidence)
 
 
 @dataclass(frozen=True, slots=True)

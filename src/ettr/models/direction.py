@@ -121,7 +121,7 @@ def _says(verdict: Direction, ratio: RateRatio, spread: Spread | None) -> str:
     times = (
         f"at least {ratio.low:.2g} times as often"
         if ratio.ratio is None
-        else f"{ratio.ratio:.2g} times as often ({ratio.low:.2g} to {ratio.high:.2g})"
+        else f"{ratio.ratio:.2g} times as often [{ratio.low:.2g}, {ratio.high:.2g}]"
     )
     tested = f"{counts}: {times}, p {ratio.p_value:.2g}"
     if spread.is_clustered:

@@ -64,5 +64,5 @@ class Lognormal(LogLocationScale):
         return (
             "Half of all lifetimes lie within a factor "
             f"{math.exp(0.6745 * (scale.estimate or 0.0)):.2g} "
-            f"of the median (sigma {scale.estimate:.2f}, {scale.low:.2f} to {scale.high:.2f})"
+            f"of the median (sigma {scale.estimate:.2f} [{scale.low:.2f}, {scale.high:.2f}])"
         )

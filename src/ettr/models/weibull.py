@@ -51,7 +51,7 @@ class Weibull(LogLocationScale):
     def meaning(self, scale: Interval) -> str:
         """What the shape says about ageing, without a full stop."""
         shape = scale.inverse()
-        band = f"(shape {shape.estimate:.2f}, {shape.low:.2f} to {shape.high:.2f})"
+        band = f"(shape {shape.estimate:.2f} [{shape.low:.2f}, {shape.high:.2f}])"
         if shape.high < 1.0:
             return f"Failures become rarer as the clock runs {band}"
         if shape.low > 1.0:

@@ -1,6 +1,7 @@
 """What a run costs in GPU-hours and money, and how much of that failures take."""
 
 import math
+import re
 from dataclasses import dataclass
 
 from ettr.errors import UsageError
@@ -9,6 +10,9 @@ from ettr.plan.renewal import exact_ettr, time_shares
 from ettr.plan.run import PlannedRun
 from ettr.plan.wallclock import ends
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
+
+_PRICE = re.compile(r"\s*([0-9]{1,12}(?:\.[0-9]+)?)\s*([A-Za-z]{3})\s*", re.ASCII)
+_LONGEST_SHOWN = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +30,26 @@ class Price:
         """
         if not 0 <= self.per_gpu_hour < math.inf:
             raise UsageError(f"a price of {self.per_gpu_hour} a GPU-hour cannot be; give 0 or more")
+
+
+def price_of(text: str, name: str) -> Price:
+    """A price of a GPU-hour such as `2.50USD`.
+
+    Args:
+        text: A number and the three letters of its currency.
+        name: Of what was given, for the message.
+
+    Raises:
+        UsageError: it is malformed or has no currency.
+    """
+    match = _PRICE.fullmatch(text)
+    if match is None:
+        shown = text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
+        raise UsageError(
+            f"{name} {shown!r}: give a number and the three letters of its currency, such as "
+            "2.50USD"
+        )
+    return Price(float(match[1]), match[2].upper())
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,7 @@ class PlanningRate:
 
     Attributes:
         per_node_day: With its interval; the ends equal the estimate where it was typed in alone.
-        evidence: Failures and exposure behind it; None where it was typed in alone.
+        evidence: Failures and exposure behind it; None where a rate was typed in.
         blamed_share: Share of the failures blamed on one node; None where not known.
         meaning: Where it comes from and how far to trust it, in a sentence.
         confidence: Of the interval.
@@ -81,23 +81,47 @@ class PlanningRate:
         return None if share is None else {Domain.NODE.key: share, Domain.JOB.key: 1.0 - share}
 
 
-def typed_rate(per_1000_node_days: float) -> PlanningRate:
-    """A rate without its evidence, hence without an interval.
+def typed_rate(
+    per_1000_node_days: float,
+    ends: tuple[float, float] | None = None,
+    confidence: float = CONFIDENCE,
+) -> PlanningRate:
+    """A rate without its evidence, with the interval that came with it or none.
+
+    Args:
+        per_1000_node_days: the rate.
+        ends: of its interval, in the same unit.
+        confidence: of that interval.
 
     Raises:
-        UsageError: a negative rate.
+        UsageError: a negative rate, or an interval that does not hold it.
     """
     if not 0 <= per_1000_node_days < math.inf:
         raise UsageError(
             f"{per_1000_node_days:g} failures per 1,000 node-days cannot be; give 0 or more"
         )
     rate = per_1000_node_days / PER_NODE_DAYS
+    if ends is None:
+        return PlanningRate(
+            Interval(rate, rate, rate),
+            None,
+            None,
+            "The rate was typed in without its evidence, so nothing below allows for its "
+            "uncertainty; give failures and node-days for an interval.",
+        )
+    low, high = ends
+    if not 0 <= low <= per_1000_node_days <= high < math.inf or low == high:
+        raise UsageError(
+            f"{per_1000_node_days:g} failures per 1,000 node-days with the interval {low:g} to "
+            f"{high:g} cannot be; give the rate, then a low end below it and a high end above it"
+        )
     return PlanningRate(
-        Interval(rate, rate, rate),
+        Interval(rate, low / PER_NODE_DAYS, high / PER_NODE_DAYS),
         None,
         None,
-        "The rate was typed in without its evidence, so nothing below has an interval; give "
-        "failures and node-days for one.",
+        f"The rate and its interval were typed in, and the interval is taken to be one of "
+        f"{100.0 * confidence:g} %; the failures and node-days behind it are not known.",
+        confidence,
     )
 
 

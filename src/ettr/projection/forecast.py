@@ -221,5 +221,5 @@ def rolling_forecasts(counts: Counts, confidence: float = CONFIDENCE) -> Calibra
         levels,
         tuple(float(np.mean(off <= level / 2.0)) for level in levels),
         f"{inside} of {len(made)} bands of {confidence:.0%} held what came "
-        f"({inside / len(made):.0%}, {share.low:.0%} to {share.high:.0%}), {says}.",
+        f"({inside / len(made):.0%} [{share.low:.0%}, {share.high:.0%}]), {says}.",
     )

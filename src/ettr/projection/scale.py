@@ -196,7 +196,7 @@ def _check(fits: Sequence[Fit], scale: Scale, seen: Seen) -> None:
     problems = []
     if not fits:
         problems.append("fits: none; give at least one, the preferred first")
-    if any(not fit.rate.node_days > 0 for fit in fits):
+    if any(not (fit.rate.node_days > 0 or _is_typed(fit)) for fit in fits):
         problems.append("fits: one has no exposure; widen the period or the filter")
     for name, value in (
         ("n_nodes", scale.n_nodes),
@@ -215,6 +215,11 @@ def _check(fits: Sequence[Fit], scale: Scale, seen: Seen) -> None:
         problems.append(f"age_days: {scale.age_days}; give (from, to) with 0 <= from < to")
     if problems:
         raise UsageError("cannot project:" + "".join(f"\n  {problem}" for problem in problems))
+
+
+def _is_typed(fit: Fit) -> bool:
+    """Whether a rate is known without the failures and the exposure behind it."""
+    return fit.rate.node_days == 0 and fit.rate_per_node_day.estimate is not None
 
 
 def _rate(fit: Fit, scale: Scale) -> Interval:
@@ -301,11 +306,19 @@ def _held_share(scale: Scale, rate: Interval) -> float:
 
 def _in_run(rate: Interval, fit: Fit, scale: Scale) -> Interval | None:
     """Failures in one run: the scatter of the run itself on top of that of the rate."""
-    if scale.run_days is None or fit.rate.node_days <= 0:
+    if scale.run_days is None:
         return None
-    from scipy.stats import nbinom
+    from scipy.stats import nbinom, poisson
 
     exposure = scale.n_nodes * scale.run_days * _held_share(scale, rate)
+    if _is_typed(fit):
+        # the run's own scatter at either end of the rate: wider than that of both together
+        tail = (1.0 - fit.confidence) / 2.0
+        return Interval(
+            (rate.estimate or 0.0) * exposure,
+            float(poisson.ppf(tail, rate.low * exposure)),
+            float(poisson.ppf(1.0 - tail, rate.high * exposure)),
+        )
     per_seen = (rate.estimate or 0.0) / (fit.rate.per_node_day or 1.0) or 1.0
     # half a failure more: the predictive law after Jeffreys' prior, never without scatter
     mean = (fit.rate.failures + 0.5) / fit.rate.node_days * per_seen * exposure
@@ -356,7 +369,7 @@ def _beyond(scale: Scale, seen: Seen) -> Iterator[str]:
 
 def _of_the_fit(first: Fit) -> Iterator[ProjectionWarning]:
     failures = first.rate.failures
-    if failures < FEW_FAILURES:
+    if failures < FEW_FAILURES and not _is_typed(first):
         seen = by_number("{n} [failure is|failures are]", failures)
         yield ProjectionWarning(
             WarningKind.FEW_FAILURES,
@@ -390,13 +403,14 @@ def _meaning(
     if mttf.estimate is None:
         text = f"On {nodes} the mean time to failure is at least {_spell_h(mttf.low)} ({over})"
     else:
-        text = (
-            f"On {nodes} the mean time to failure is {_spell_h(mttf.estimate)} "
-            f"({_spell_h(mttf.low)} to {_spell_h(mttf.high)}, {over})"
-        )
-    if ettr is not None:
-        ends = f"{ettr.low:.3f} to {ettr.high:.3f}"
-        text += f", ETTR {ends if ettr.estimate is None else f'{ettr.estimate:.3f} ({ends})'}"
+        text = f"On {nodes} the mean time to failure is {_spell_h(mttf.estimate)}"
+        if mttf.low < mttf.high:
+            text += f" [{_spell_h(mttf.low)}, {_spell_h(mttf.high)}; {over}]"
+    if ettr is not None and ettr.estimate is None:
+        text += f", ETTR {ettr.low:.3f} to {ettr.high:.3f}"
+    elif ettr is not None:
+        text += f", ETTR {ettr.estimate:.3f}"
+        text += f" [{ettr.low:.3f}, {ettr.high:.3f}]" if ettr.low < ettr.high else ""
     kinds = {warning.kind for warning in warnings}
     doubts = [words for kind, words in _DOUBTS.items() if kind in kinds]
     return f"{text}." if not doubts else f"{text}; {' and '.join(doubts)}."

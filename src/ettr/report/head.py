@@ -14,6 +14,11 @@ def selection_text(head: SelectionHead) -> str:
     return "\n".join([wrapped(head.sentence), *(wrapped(f"* {note}", "  ") for note in head.notes)])
 
 
+def selection_line(head: SelectionHead) -> str:
+    """The same as one paragraph of a page."""
+    return "" if head.is_everything else " ".join((head.sentence, *head.notes))
+
+
 def with_selection(part: JsonValue, head: SelectionHead) -> JsonValue:
     """A part of the document with the selection that it is about, under `selection`."""
     return {"selection": plain(head), **part} if isinstance(part, dict) else part

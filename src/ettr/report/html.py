@@ -7,6 +7,7 @@ the figures, and a content security policy lets the page load nothing from anywh
 from __future__ import annotations
 
 import html
+import re
 from dataclasses import dataclass
 
 from markupsafe import Markup
@@ -22,6 +23,7 @@ ROWS_A_PAGE = 25
 ROWS_SHOWN = 1000
 ROWS_PRINTED = 40
 """Most rows of one table on paper."""
+_ENDS = re.compile(r" (?=[\[(])")
 _TEXT_KEYS = frozenset({"text", "hovertext", "name", "x", "y", "labels", "title", "ticktext"})
 
 
@@ -35,14 +37,13 @@ class Card:
 
     @property
     def head(self) -> str:
-        """The value without its interval."""
-        return self.value.partition(" [")[0]
+        """The value without its interval or its range."""
+        return _ENDS.split(self.value, maxsplit=1)[0]
 
     @property
     def interval(self) -> str:
-        """The interval of the value, empty where it has none."""
-        _, bracket, rest = self.value.partition(" [")
-        return bracket.strip() + rest
+        """The interval or the range of the value, empty where it has none."""
+        return self.value[len(self.head) :].strip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,8 @@ class Page:
     """A report before it is rendered.
 
     `selection` says what is left out, empty where nothing is; `site_notes` are the site's own
-    texts on its logs; `caution` is what must be read before the numbers.
+    texts on its logs; `caution` is what must be read before the numbers; `legend` says what
+    brackets after a number mean.
     """
 
     title: str
@@ -63,6 +65,7 @@ class Page:
     selection: str = ""
     answers: tuple[Answer, ...] = ()
     site_notes: tuple[str, ...] = ()
+    legend: str = ""
 
 
 def render(page: Page) -> str:
@@ -70,7 +73,8 @@ def render(page: Page) -> str:
     figures = [figure for section in page.sections for figure in section.figures]
     style = own_file("templates/report.css")
     paged = [one for section in page.sections for one in section.tables if one.slug and one.rows]
-    scripts = (plotly(), own_file("templates/report.js")) if figures else ()
+    own_script = own_file("templates/report.js")
+    scripts = (plotly(), own_script) if figures else (own_script,)
     tables_script = own_file("templates/tables.js") if paged else Markup("")
     return (
         environment()

@@ -66,8 +66,32 @@ def between(interval: Interval, digits: int = 3) -> str:
         if high is None:
             return f"≥ {number(low, digits)}" if low else DASH
         return f"≤ {number(high, digits)}"
+    if low == high:
+        return number(interval.estimate, digits)
     upper = "∞" if high is None else number(high, digits)
     return f"{number(interval.estimate, digits)} [{number(low, digits)}, {upper}]"
+
+
+def bounds(value: Interval, digits: int = 3) -> str:
+    """A value with the least and the most that it can be, which are no interval: `3 (2 to 4)`.
+
+    The ends alone where nothing says which value between them is the likeliest.
+    """
+    low, high = finite(value.low), finite(value.high)
+    if low is None or high is None:
+        return between(value, digits)
+    if low == high:
+        return number(low, digits)
+    ends = f"{number(low, digits)} to {number(high, digits)}"
+    return ends if value.estimate is None else f"{number(value.estimate, digits)} ({ends})"
+
+
+RANGES = "(a to b) is no interval: the value lies between these ends by what was not measured."
+
+
+def legend(confidence: float) -> str:
+    """What brackets and parentheses after a number mean, in a line."""
+    return f"[a, b] is an interval of {percent(confidence, 2)} confidence. {RANGES}"
 
 
 def finite(value: float | None) -> float | None:

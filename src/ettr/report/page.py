@@ -19,6 +19,7 @@ from ettr.report.numbers import (
     by_confidence,
     duration,
     hours_between,
+    legend,
     moment,
     number,
     percent,
@@ -75,10 +76,8 @@ def page(analysis: Analysis, on_part: Progress | None = None) -> Page:
         next_steps=steps,
         answers=five_lines(analysis, steps),
         sections=rendered,
-        footer=(
-            f"ettr {__version__}. Intervals are at {percent(analysis.assumptions.confidence, 2)} "
-            "unless they say otherwise. Times are UTC."
-        ),
+        footer=f"ettr {__version__}. Times are UTC.",
+        legend=legend(analysis.assumptions.confidence),
     )
 
 
@@ -158,7 +157,7 @@ def _share_of(parts_h: Sequence[Interval], hours: float) -> str:
     if len(known) < len(parts_h) or (low <= 0.0 and high >= 1.0):  # anything may be true
         return f"{percent(low)} to {percent(high)}"
     estimate = percent(sum(known) / hours)
-    return estimate if low == high else f"{estimate} [{percent(low)}, {percent(high)}]"
+    return estimate if low == high else f"{estimate} ({percent(low)} to {percent(high)})"
 
 
 def _outage_card(nodes: Availability) -> Card:

@@ -19,10 +19,11 @@ def ratio_between(value: Interval | None) -> str:
     """A ratio with its interval, if it has one; the ends alone where there is no estimate."""
     if value is None:
         return DASH
-    ends = f"[{value.low:.3f}, {value.high:.3f}]"
     if value.estimate is None:
-        return ends
-    return ratio(value.estimate) if value.low == value.high else f"{value.estimate:.3f} {ends}"
+        return f"{value.low:.3f} to {value.high:.3f}"
+    if value.low == value.high:
+        return ratio(value.estimate)
+    return f"{value.estimate:.3f} [{value.low:.3f}, {value.high:.3f}]"
 
 
 def time_between(hours: Interval) -> str:

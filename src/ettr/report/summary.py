@@ -24,6 +24,8 @@ def summary_text(page: Page) -> str:
         wrapped(f"{card.label:<{width}}  {card.value}  ({card.detail})", " " * (width + 2))
         for card in page.cards
     ]
+    if page.legend:
+        lines += ["", wrapped(page.legend)]
     for section in page.sections[:4]:
         lines += ["", wrapped(f"{section.title}: {section.lead}")]
     if page.next_steps:

@@ -33,18 +33,29 @@ def projection_section(projection: ScaleProjection | None) -> Section:
 
 def _notes(projection: ScaleProjection) -> tuple[str, ...]:
     rate = projection.rate
-    chosen_at = "estimated rate" if rate.failures else "upper end of the rate"
+    chosen_at = "upper end of the rate" if rate and not rate.failures else "estimated rate"
     return (
         *_warnings(projection),
-        f"From {counted(rate.failures, 'failure')} in {number(rate.node_days, 6)} node-days "
-        f"({projection.jobs}). Intervals reach from the lowest to the highest end of "
-        f"{_models(projection.models)} at {percent(projection.confidence, 2)}.",
+        *_evidence(projection),
         *_standstill(projection),
         *_counted_while_held(projection),
+        *_scatter(projection),
         f"ETTR by the exact form with writes of {spell(projection.write_s)}, restarts of "
         f"{spell(projection.restart_s)} and a queue of {spell(projection.queue_s)}. The "
         f"checkpoint interval is the best one at the {chosen_at}.",
         *projection.notes,
+    )
+
+
+def _evidence(projection: ScaleProjection) -> tuple[str, ...]:
+    """What the rate rests on; nothing where it was typed in, which a note of its own says."""
+    rate = projection.rate
+    if rate is None:
+        return ()
+    return (
+        f"From {counted(rate.failures, 'failure')} in {number(rate.node_days, 6)} node-days "
+        f"({projection.jobs}). Intervals reach from the lowest to the highest end of "
+        f"{_models(projection.models)} at {percent(projection.confidence, 2)}.",
     )
 
 
@@ -67,6 +78,17 @@ def _counted_while_held(projection: ScaleProjection) -> tuple[str, ...]:
     return (
         "Failures in the run are those while it holds its nodes: none while it waits in the queue "
         "or for a repair.",
+    )
+
+
+def _scatter(projection: ScaleProjection) -> tuple[str, ...]:
+    """What the band of failures in the run is, where the rate was typed in."""
+    runs = (point.projection.failures_in_run for point in projection.points)
+    if projection.rate is not None or all(run is None for run in runs):
+        return ()
+    return (
+        "The interval of failures in the run is the scatter of one run alone, at the rate or at "
+        "the ends of its interval.",
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ettr.metrics.run_progress import ScheduledSplit
 from ettr.metrics.runs import JobRun, JobRuns, Scenario
 from ettr.report.charts import named_points, named_rows, share_axis
-from ettr.report.numbers import DASH, between, duration, number, percent
+from ettr.report.numbers import DASH, RANGES, bounds, duration, number, percent
 from ettr.report.section import Figure, Section, TextTable
 from ettr.units import SECONDS_PER_HOUR
 from ettr.words import by_number, counted
@@ -58,8 +58,8 @@ def recorded_runs_section(runs: JobRuns) -> Section:
             (
                 _label(run),
                 _lasting(run.scheduled_h),
-                between(run.ettr_without_queue_ratio),
-                between(run.ettr_ratio),
+                bounds(run.ettr_without_queue_ratio),
+                bounds(run.ettr_ratio),
                 run.last_state,
             )
             for run in measured
@@ -70,6 +70,7 @@ def recorded_runs_section(runs: JobRuns) -> Section:
         "A run ended where its record says so; of any other (UNKNOWN) the work after the last "
         "checkpoint counts as lost.",
         *_unrecorded(runs),
+        RANGES,
     )
     return Section("runs", _TITLE, lead, (), (table, _split_table(runs.runs)), notes)
 
@@ -117,7 +118,7 @@ def _notes(runs: JobRuns) -> tuple[str, ...]:
         "their time limit or that their owner cancelled. Failures are those of them that the "
         "infrastructure caused.",
     ]
-    notes += _unrecorded(runs)
+    notes += [RANGES, *_unrecorded(runs)]
     if runs.measured_runs == runs.runs_found:
         return tuple(notes)
     given = runs.assumptions
@@ -217,7 +218,7 @@ def _caption(measured: bool, assumed: bool) -> str:
 def _hover(run: JobRun) -> str:
     gpus = "unknown GPUs" if run.n_gpus is None else counted(run.n_gpus, "GPU")
     return (
-        f"{_label(run)}: ETTR {between(run.ettr_ratio)}\n{gpus}, "
+        f"{_label(run)}: ETTR {bounds(run.ettr_ratio)}\n{gpus}, "
         f"{_interruptions(run)}, {number(run.wallclock_h, 4)} h"
     )
 
@@ -247,8 +248,8 @@ def _by_size(runs: JobRuns) -> TextTable:
                 number(size.measured_runs),
                 number(size.gpu_hours, 4),
                 number(size.wallclock_h, 4),
-                between(size.mean_ettr_ratio),
-                between(size.pooled_ettr_ratio),
+                bounds(size.mean_ettr_ratio),
+                bounds(size.pooled_ettr_ratio),
             )
             for size in runs.by_size
         ),
@@ -284,8 +285,8 @@ def _runs_table(listed: tuple[JobRun, ...]) -> TextTable:
                 number(run.failures),
                 _lasting(run.wallclock_h),
                 _lasting(run.queue_h),
-                between(run.ettr_ratio),
-                between(run.ettr_without_queue_ratio),
+                bounds(run.ettr_ratio),
+                bounds(run.ettr_without_queue_ratio),
                 _BASES.get(run.basis, run.basis),
                 run.last_state,
             )
