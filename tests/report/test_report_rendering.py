@@ -27,9 +27,9 @@ from ettr.metrics.logs_read import LogsRead
 from ettr.models.compare import funnel
 from ettr.report.answers import Answer
 from ettr.report.document import plain
-from ettr.report.html import Card, Page, render
+from ettr.report.html import Card, Page, plotly, render
 from ettr.report.next_steps import next_steps
-from ettr.report.numbers import between, duration, moment, number, percent, share_between
+from ettr.report.numbers import between, bounds, duration, moment, number, percent, share_between
 from ettr.report.section import Figure, Section, TextTable
 from ettr.report.sections.compare import compare_section
 from ettr.report.sections.models import node_funnel
@@ -212,7 +212,7 @@ def test_paper_gets_the_first_rows_of_a_long_table_and_the_command_that_lists_al
 def test_the_page_begins_with_its_answers():
     answers = (Answer("Lost to failures", "12 [3, 20] GPU-hours", "of 400 that ran"),)
     html = render(page_of(answers=answers))
-    assert html.index("12 [3, 20] GPU-hours") < html.index("<nav")
+    assert html.index("12 [3, 20] GPU-hours") < html.index('<section id="')
     assert "of 400 that ran" in html
     assert 'class="answers"' not in render(page_of())
 
@@ -236,8 +236,10 @@ def test_a_report_is_small_enough_to_be_mailed():
 
 
 def test_a_page_without_figures_carries_no_library():
+    """The button that switches its theme has a script of its own, the library has none."""
     html = render(page_of())
-    assert "<script" not in html
+    assert plotly() not in html
+    assert 'getElementById("theme")' in html
     assert len(html) < 20_000
 
 
@@ -499,3 +501,13 @@ def test_names_that_are_markup_stay_text_in_the_page_and_in_its_figures():
     assert html.count("&lt;img src=x onerror=alert(1)&gt;") >= 10
     # the script decodes its data, and Plotly then reads markup in what it shows: escaped twice
     assert "\\u0026lt;img src=x onerror=alert(1)\\u0026gt;" in html
+
+
+def test_an_interval_and_a_range_are_printed_apart():
+    assert between(Interval(3.0, 2.0, 4.0)) == "3 [2, 4]"
+    assert bounds(Interval(3.0, 2.0, 4.0)) == "3 (2 to 4)"
+    assert bounds(Interval(None, 0.0, 0.888)) == "0 to 0.888"
+    assert bounds(Interval(0.845, 0.845, 0.845)) == "0.845"
+    assert bounds(Interval.unknown()) == "–"
+    assert Card("x", "3 (2 to 4) h", "").head == "3"
+    assert Card("x", "3 (2 to 4) h", "").interval == "(2 to 4) h"

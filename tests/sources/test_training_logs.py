@@ -223,3 +223,43 @@ def test_a_job_in_vain_is_refused(tmp_path: Path):
     done = ettr("ingest", tmp_path / "store", sacct, "--timezone", "UTC", "--job", "17")
     assert done.code == 2
     assert "--job: for progress, metrics, torchtitan" in done.err
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("metrics.csv", "epoch,step,train_loss,val_loss\n0,49,0.5,\n0,49,,0.4\n", "'step'"),
+        (
+            "trainer_state.json",
+            '{"epoch": 2.0, "log_history": [{"loss": 2.1, "step": 10}]}',
+            'report_to="tensorboard"',
+        ),
+        ("nano.log", "iter 10: loss 4.2, time 250.33ms, mfu 31.20%\n", "and not when"),
+        (
+            "megatron.log",
+            " iteration       10/    5000 | consumed samples:  5120 | lm loss: 6.9E+00 |\n",
+            "--tensorboard-dir",
+        ),
+    ],
+)
+def test_steps_without_moments_are_refused_with_what_to_read_instead(
+    tmp_path: Path, name: str, text: str, says: str
+):
+    """As Lightning, Hugging Face, nanoGPT and Megatron write them."""
+    log = tmp_path / name
+    log.write_text(text)
+    done = ettr("ingest", tmp_path / "store", log, "--job", "1")
+    assert done.code == 1
+    assert "does not say when its steps were done" in done.err
+    assert says in done.err
+
+
+def test_lightnings_rows_of_validation_are_no_steps_of_their_own(tmp_path: Path):
+    """The column of steps repeats, and cells of the other metric are empty."""
+    log = tmp_path / "metrics.csv"
+    log.write_text(
+        "epoch,step,time,train_loss,val_loss\n"
+        "0,49,1700000049,0.5,\n0,49,1700000052,,0.4\n0,99,1700000099,0.3,\n"
+    )
+    rows = rows_of(read_all(named("metrics"), log, JOB), "progress")
+    assert [row["step"] for row in rows] == [49, 99]

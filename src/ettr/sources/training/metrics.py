@@ -231,6 +231,15 @@ def matches(head: bytes, _name: str) -> float:
     return 0.6 if {"step", "time"} <= known.keys() and not _OTHERS & set(names) else 0.0
 
 
+def names_step_alone(head: bytes) -> str | None:
+    """The column of steps of a file that has no known one of times; None for any other file."""
+    names = _names(head)
+    known = _known(names)
+    if "step" not in known or "time" in known or _OTHERS & set(names):
+        return None
+    return known["step"]
+
+
 def prints_local(head: bytes) -> bool:
     """Whether the first records hold a time without an offset."""
     time = _known(_names(head)).get("time")

@@ -1,0 +1,40 @@
+"""Logs of training that name steps without the moments: what to read in their place."""
+
+from __future__ import annotations
+
+import re
+
+from ettr.sources.training.metrics import names_step_alone
+
+_TEXT_LOGS = (
+    (
+        re.compile(rb"^\s*(\[[^\]]*\] )?\s*iteration\s+\d+/\s*\d+ \|", re.MULTILINE),
+        "Megatron prints no zone with its times, or none at all: read the event files of its "
+        "--tensorboard-dir",
+    ),
+    (
+        re.compile(rb"^iter \d+: loss [-0-9.a-z]+, time [0-9.]+ms", re.MULTILINE),
+        "it has how long an iteration took, and not when: have the loop write a CSV or JSON line "
+        "with step and time",
+    ),
+    (
+        re.compile(rb'"log_history"\s*:'),
+        "Hugging Face's trainer_state.json has no times: read the event files of "
+        'report_to="tensorboard"',
+    ),
+)
+
+
+def why_unreadable(head: bytes) -> str:
+    """Why steps cannot be read from a log of training, and what can; empty for any other file."""
+    for pattern, why in _TEXT_LOGS:
+        if pattern.search(head):
+            return why
+    column = names_step_alone(head)
+    if column is None:
+        return ""
+    return (
+        f"its column {column!r} has steps, and no column is known to have times: say which with "
+        "--source metrics --columns time=NAME, or have the logger write the time of each step "
+        "(TensorBoard, wandb and MLflow do)"
+    )
