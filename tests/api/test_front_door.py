@@ -210,7 +210,7 @@ def test_a_price_puts_the_same_money_as_the_command_next_to_gpu_hours(logs: list
     assert cost.money(4.0) == 10.0
     assert plan.value.mttf_h.low < plan.value.mttf_h.high
     for wrong in ("2.5", "2,50EUR", -1):
-        with pytest.raises(UsageError, match="such as 2.50USD"):
+        with pytest.raises(UsageError, match=r"such as 2\.50USD"):
             ettr.read(*logs, timezone="UTC", gpu_hour_price=wrong)  # type: ignore[arg-type]
 
 

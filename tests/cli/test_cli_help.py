@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
 import pytest
 import typer
 
-from cli.program import ettr, program
+from cli.program import PROGRAM, ettr, program
 from ettr.cli.main import COMMANDS, build_app
 
 NAMES = [name for _, name, _ in COMMANDS]
@@ -99,3 +100,20 @@ def test_every_command_that_prints_json_prints_csv():
     assert {name for name, known in options.items() if "--json" in known} == {
         name for name, known in options.items() if "--csv" in known
     }
+
+
+@pytest.mark.parametrize(
+    ("words", "first"),
+    [
+        ("ingest --source slurm-sa", "slurm-sacct"),
+        ("report --believe nv", "nvidia"),
+        ("export --table node_s", "node_states"),
+    ],
+)
+def test_a_shell_completes_values(words: str, first: str):
+    typed = f"ettr {words}"
+    asked = {"_ETTR_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": "3"}
+    done = subprocess.run(
+        [PROGRAM], env=os.environ | asked, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.split()[0] == first

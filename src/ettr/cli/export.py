@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from ettr.cli import options as opt
+from ettr.cli.completion import table_names
 from ettr.cli.output import complain, complain_of_selection, say
 from ettr.cli.printing import Printing
 from ettr.cli.selecting import Selecting
@@ -26,7 +27,12 @@ def export(
     ],
     table: Annotated[
         list[str] | None,
-        typer.Option("--table", metavar="NAME", help="Only this table; repeatable."),
+        typer.Option(
+            "--table",
+            metavar="NAME",
+            help="Only this table; repeatable.",
+            autocompletion=table_names,
+        ),
     ] = None,
     selecting: Selecting,
     analysing: opt.AnalysisOptions,

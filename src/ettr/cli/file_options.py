@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ettr.cli import quantities as q
+from ettr.cli.completion import source_names, stored_table_names
 from ettr.cli.groups import OptionGroup
 from ettr.cli.inputs import Input, needs
 from ettr.cli.limits import MOST_NODES
@@ -28,7 +29,10 @@ class Reading(OptionGroup):
     source: Annotated[
         str | None,
         typer.Option(
-            "--source", metavar="NAME", help="Format of the files; recognised by content if absent."
+            "--source",
+            metavar="NAME",
+            help="Format of the files; recognised by content if absent.",
+            autocompletion=source_names,
         ),
         OF_FILES,
     ] = None
@@ -80,7 +84,12 @@ class Reading(OptionGroup):
     ] = None
     table: Annotated[
         str | None,
-        typer.Option("--table", metavar="NAME", help="Table that a CSV or Parquet file holds."),
+        typer.Option(
+            "--table",
+            metavar="NAME",
+            help="Table that a CSV or Parquet file holds.",
+            autocompletion=stored_table_names,
+        ),
         OF_FILES,
     ] = None
     columns: Annotated[

@@ -10,6 +10,7 @@ import typer
 
 from ettr.cli import quantities as q
 from ettr.cli import time_rules as times
+from ettr.cli.completion import vendor_names
 from ettr.cli.groups import OptionGroup
 from ettr.cli.inputs import Input, needs
 from ettr.cli.limits import LONGEST_PATTERN, MOST_GPUS_PER_NODE, shortened
@@ -65,6 +66,7 @@ class Judging(OptionGroup):
             "--believe",
             metavar="VENDOR",
             help="Whose verdict on XID codes decides; nvidia if absent.",
+            autocompletion=vendor_names,
         ),
         times.OF_LOGS,
     ] = None
