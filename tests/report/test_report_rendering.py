@@ -211,7 +211,7 @@ def test_paper_gets_the_first_rows_of_a_long_table_and_the_command_that_lists_al
 
 def test_the_page_begins_with_its_answers():
     answers = (Answer("Lost to failures", "12 [3, 20] GPU-hours", "of 400 that ran"),)
-    html = render(page_of(answers=answers))
+    html = render(page_of(answers=answers, sections=(Section("s", "S", "L"),)))
     assert html.index("12 [3, 20] GPU-hours") < html.index('<section id="')
     assert "of 400 that ran" in html
     assert 'class="answers"' not in render(page_of())

@@ -7,6 +7,7 @@ from functools import cache
 
 from ettr.errors import SourceError, UsageError
 from ettr.sources.base import Source
+from ettr.sources.training.metrics import names_step_alone
 from ettr.sources.training.timeless import why_unreadable
 
 # Modules below ettr.sources, each with a SOURCE, in the order in which `ettr sources` lists them.
@@ -75,7 +76,7 @@ def recognise(head: bytes, file_name: str) -> Source:
     scores = {s.name: s.matches(head, file_name) for s in all_sources().values()}
     best = max(scores, key=lambda name: scores[name])
     if scores[best] < LEAST_SCORE:
-        if why := why_unreadable(head):
+        if why := why_unreadable(head, names_step_alone(head)):
             raise SourceError(
                 f"{file_name}: a log of training that does not say when its steps were done: {why}"
             )

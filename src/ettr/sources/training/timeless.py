@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-from ettr.sources.training.metrics import names_step_alone
-
 _TEXT_LOGS = (
     (
         re.compile(rb"^\s*(\[[^\]]*\] )?\s*iteration\s+\d+/\s*\d+ \|", re.MULTILINE),
@@ -25,16 +23,20 @@ _TEXT_LOGS = (
 )
 
 
-def why_unreadable(head: bytes) -> str:
-    """Why steps cannot be read from a log of training, and what can; empty for any other file."""
+def why_unreadable(head: bytes, step_column: str | None) -> str:
+    """Why steps cannot be read from a log of training, and what can; empty for any other file.
+
+    Args:
+        head: the first bytes of the file.
+        step_column: its column of steps, if it has one and none of times.
+    """
     for pattern, why in _TEXT_LOGS:
         if pattern.search(head):
             return why
-    column = names_step_alone(head)
-    if column is None:
+    if step_column is None:
         return ""
     return (
-        f"its column {column!r} has steps, and no column is known to have times: say which with "
+        f"its column {step_column!r} has steps, and no column is known to have times: say which with "
         "--source metrics --columns time=NAME, or have the logger write the time of each step "
         "(TensorBoard, wandb and MLflow do)"
     )
