@@ -36,7 +36,7 @@ def why_unreadable(head: bytes, step_column: str | None) -> str:
     if step_column is None:
         return ""
     return (
-        f"its column {step_column!r} has steps, and no column is known to have times: say which with "
-        "--source metrics --columns time=NAME, or have the logger write the time of each step "
+        f"its column {step_column!r} has steps, and no column is known to have times: say which "
+        "with --source metrics --columns time=NAME, or have the logger write the time of each step "
         "(TensorBoard, wandb and MLflow do)"
     )
