@@ -1,12 +1,18 @@
 """From a store to the full report: 4 million jobs, 50 million events, 60 s on 2 cores, under 8 GB.
 
     python benchmarks/report_pipeline.py [--scale 1.0] [--folder FOLDER] [--keep] [--threads 2]
+        [--beside CHECKOUT] [--repeats 1]
 
 DuckDB writes a store of eleven months of a cluster of 2,000 nodes with 8 GPUs each: 4 million
 attempts (1 % of them requeues), their 8.75 million allocations, 50 million observations (mostly
 checks that passed and warnings, 1 % critical, XIDs among them), node states. A process of its own
 then makes the report from it, as `ettr report STORE` does, and its JSON. Seconds count from the
 opened store, imports included; memory is the peak of that process.
+
+With --beside another checkout of this repository makes its report of the same store in turn, by its
+own copy of this file, and the ratios of the best CPU seconds and of the best seconds are printed.
+What only one of them reports counts in its time. CPU seconds decide: the clock of a loaded machine
+says little. The anchor is 1.15 times commit 23dc444.
 """
 
 # ruff: noqa: S608 - the SQL is made of constants of this file
@@ -26,6 +32,8 @@ from typing import Any
 
 ANCHOR_S = 60.0
 ANCHOR_GB = 8.0
+ANCHOR_TIMES_OTHER = 1.15
+HERE = Path(__file__).resolve().parents[1]
 JOBS, EVENTS, NODES, DAYS, PARTS = 4_000_000, 50_000_000, 2_000, 334, 11
 REQUEUED_EVERY = 100
 CRITICAL_EVERY = 100
@@ -413,6 +421,13 @@ def measure(folder: Path, threads: int) -> dict[str, Any]:
             "nodes",
             "faults",
             "quality",
+            "previous",
+            "failure_list",
+            "user_failures",
+            "evidence",
+            "node_records",
+            "recovery_times",
+            "lemon_nodes",
         ):
             getattr(analysis, name)
             lap(name)
@@ -442,25 +457,24 @@ def peak_bytes() -> int:
     return int(status.split("VmHWM:")[1].split()[0]) * 1024
 
 
-def in_child(step: str, folder: Path, scale: float, threads: int) -> str:
-    """Run one step in a process of its own, so that its memory is its own."""
-    return subprocess.run(
+def in_child(
+    step: str, folder: Path, scale: float, threads: int, checkout: Path = HERE
+) -> dict[str, Any]:
+    """Run one step of a checkout in a process of its own, so that its memory is its own."""
+    given = ("--folder", folder, "--scale", scale, "--threads", threads)
+    printed = subprocess.run(
         [
             sys.executable,
-            __file__,
-            "--step",
-            step,
-            "--folder",
-            folder,
-            "--scale",
-            str(scale),
-            "--threads",
-            str(threads),
+            checkout / "benchmarks" / Path(__file__).name,
+            *("--step", step),
+            *(str(one) for one in given),
         ],
         check=True,
         stdout=subprocess.PIPE,
         text=True,
+        env={**os.environ, "PYTHONPATH": str(checkout / "src")},
     ).stdout
+    return json.loads(printed) if printed else {}
 
 
 def main() -> int:
@@ -470,6 +484,8 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, help="where the store is made, or is already")
     parser.add_argument("--threads", type=int, default=2, help="cores to use")
     parser.add_argument("--keep", action="store_true", help="leave the store in its folder")
+    parser.add_argument("--beside", type=Path, help="another checkout, measured in turn with this")
+    parser.add_argument("--repeats", type=int, default=1, help="how often each is measured")
     parser.add_argument("--step", choices=("generate", "report"), help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.step == "generate":
@@ -485,10 +501,29 @@ def main() -> int:
             in_child("generate", folder, given.scale, given.threads)
             held = sum(path.stat().st_size for path in folder.rglob("*.parquet"))
             print(f"made a store of {held / 1e6:,.0f} MB in {time.perf_counter() - began:.0f} s")
-        told = json.loads(in_child("report", folder, given.scale, given.threads))
+        ours, others = [], []
+        for _ in range(given.repeats):
+            if given.beside:
+                others.append(
+                    in_child("report", folder, given.scale, given.threads, given.beside.resolve())
+                )
+            ours.append(in_child("report", folder, given.scale, given.threads))
         if given.folder and not given.keep:
             shutil.rmtree(folder)
-    return tell(told, given.scale, given.threads)
+    missed = tell(min(ours, key=lambda one: one["cpu_s"]), given.scale, given.threads)
+    return compare(ours, others, given.scale) or missed if others else missed
+
+
+def compare(ours: list[dict[str, Any]], others: list[dict[str, Any]], scale: float) -> int:
+    """Print both and their ratios; 1 where the anchor is missed at full size."""
+    print(f"\n{'best of ' + str(len(ours)):<20} {'s':>8} {'CPU s':>8} {'parts':>6}")
+    best = []
+    for name, runs in (("this checkout", ours), ("the other", others)):
+        best.append([min(run[key] for run in runs) for key in ("s", "cpu_s")])
+        print(f"{name:<20} {best[-1][0]:>8.2f} {best[-1][1]:>8.2f} {runs[0]['keys']:>6}")
+    by_clock, by_cpu = (mine / other for mine, other in zip(*best, strict=True))
+    print(f"{'ratio':<20} {by_clock:>8.3f} {by_cpu:>8.3f}   anchor {ANCHOR_TIMES_OTHER}")
+    return int(by_cpu > ANCHOR_TIMES_OTHER and scale >= 1.0)
 
 
 def tell(told: dict[str, Any], scale: float, threads: int) -> int:

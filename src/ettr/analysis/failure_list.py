@@ -14,8 +14,11 @@ from ibis.expr.types import Table
 from ettr.analysis.analysis import Analysis
 from ettr.attribution.episodes import state_id
 from ettr.metrics.instants import fetch, in_utc
+from ettr.metrics.logs_read import CONTROLLER_CHECK
 from ettr.tables.materialize import materialize
 from ettr.units import SECONDS_PER_HOUR, SECONDS_PER_MINUTE
+
+_SHOWN = ("event_id", "node", "time", "check", "code", "message", "file_id", "line")
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,10 +182,14 @@ def evidence_events(analysis: Analysis) -> Table:
     Columns: `event_id`, `node`, `time`, `check`, `code`, `message`, `file_id`, `line`.
     """
     asked = _ids("event_id", _evidence_ids(analysis.failure_rows))
-    events = analysis.tables["events"].semi_join(asked, "event_id")
-    return materialize(
-        events.select("event_id", "node", "time", "check", "code", "message", "file_id", "line")
-    )
+    events, kept = analysis.tables["events"], analysis.attribution.judged_events
+    if kept is not None:
+        # the controller's lines name a node that failed, and not only one of the kept
+        kept = kept.filter(kept["check"] != CONTROLLER_CHECK)
+        lines = events.filter(events["check"] == CONTROLLER_CHECK)
+        events = ibis.union(*(some.select(*_SHOWN) for some in (kept, lines)), distinct=False)
+    events = events.semi_join(asked, "event_id")
+    return materialize(events.select(*_SHOWN))
 
 
 def _evidence_ids(rows: Iterable[Mapping[str, Any]]) -> set[str]:

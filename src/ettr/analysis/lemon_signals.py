@@ -16,7 +16,7 @@ from ettr.lemons.signals import (
     NodeName,
     NodeSignals,
 )
-from ettr.metrics.instants import fetch, has_rows, in_utc, to_seconds
+from ettr.metrics.instants import fetch, has_rows, in_utc, seconds_of, to_seconds
 from ettr.sources.node_lists import NodeLists
 
 if TYPE_CHECKING:
@@ -93,11 +93,15 @@ def _xid_episodes(stages: SharedStages) -> _TimesOf | None:
         return None
     episodes = stages.attribution.episodes
     made: _TimesOf = defaultdict(list)
-    rows = fetch(episodes.filter(episodes["check"] == "xid"), "cluster", "node", "first")
-    for row in rows.to_pylist():
-        time_s = in_utc(row["first"]).timestamp()
-        if row["node"] is not None and _inside(stages, time_s):
-            made[row["cluster"], row["node"]].append(time_s)
+    of_nodes = episodes.filter((episodes["check"] == "xid") & episodes["node"].notnull())
+    rows = fetch(of_nodes, "cluster", "node", "first")
+    times_s = seconds_of(rows["first"])
+    begin_s, end_s = to_seconds(stages.period.start), to_seconds(stages.period.end)
+    inside = (begin_s <= times_s) & (times_s <= end_s)
+    nodes = zip(rows["cluster"].to_pylist(), rows["node"].to_pylist(), strict=True)
+    for node, time_s, is_inside in zip(nodes, times_s.tolist(), inside.tolist(), strict=True):
+        if is_inside:
+            made[node].append(time_s)
     return made
 
 

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ibis.expr.types import Table
+from ibis.expr.types import BooleanValue, Table
 
 from ettr.attribution.endings import endings
 from ettr.attribution.episodes import episodes, explanatory_segments, observations, segments
 from ettr.attribution.failures import failures
 from ettr.attribution.maintenance import without_planned_ends
 from ettr.attribution.rules import FoldingRules, LogMatching, Window
+from ettr.attribution.verdicts import verdicts
 from ettr.attribution.window import observed
 from ettr.tables import INTERRUPTIONS
 from ettr.tables.materialize import materialize
 from ettr.taxonomy import Taxonomy
+
+MOST_KEPT = 2_000_000
+"""Events that may be kept on the backend: some hundreds of megabytes."""
+_KEPT = (
+    *("event_id", "cluster", "node", "time", "time_end", "check", "code", "severity", "entity"),
+    *("message", "file_id", "line"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +39,8 @@ class Attribution:
         window: the window that was used.
         observations: every observation, computed when it is asked for.
         explanatory: the segments of those that may explain or place a failure.
+        judged_events: the events that can be among the observations, kept on the backend; None
+            where they are too many to keep, or their number is not known.
     """
 
     interruptions: Table
@@ -42,6 +52,7 @@ class Attribution:
     window: Window
     observations: Table
     explanatory: Table
+    judged_events: Table | None = None
 
 
 def attribute(
@@ -63,7 +74,8 @@ def attribute(
     small table of them is at hand.
     """
     rules, window = rules or FoldingRules(), window or Window()
-    seen = observations(events, node_states, taxonomy, rules, kinds)
+    kept = None if kinds is None else _kept(events, verdicts(kinds, taxonomy, rules), kinds)
+    seen = observations(events if kept is None else kept, node_states, taxonomy, rules, kinds)
     parts = materialize(segments(seen, rules))
     explanatory = explanatory_segments(parts, rules)
     met = materialize(observed(explanatory, seen, allocations, window))
@@ -82,4 +94,28 @@ def attribute(
         window=window,
         observations=seen,
         explanatory=explanatory,
+        judged_events=kept,
     )
+
+
+def _kept(events: Table, judged: Table, kinds: Table) -> Table | None:
+    """The events that may be judged, with what a report shows of them, read once for all stages.
+
+    Most events of a large site are checks that passed. Their ids are what costs most to read, and
+    of those the few others are needed several times.
+    """
+    if "events" not in kinds.columns:
+        return None
+    rows = judged.select("check", "severity").distinct().to_pyarrow()
+    checks, severities = (sorted(set(column.to_pylist())) for column in rows.columns)
+    if not checks:
+        return None
+
+    def may_be_judged(table: Table) -> BooleanValue:
+        return table["check"].isin(checks) & table["severity"].isin(severities)
+
+    how_many = kinds.filter(may_be_judged(kinds))["events"].sum().to_pyarrow().as_py()
+    if (how_many or 0) > MOST_KEPT:
+        return None
+    some = events.filter(may_be_judged(events) & events["node"].notnull())
+    return materialize(some.select(*_KEPT))

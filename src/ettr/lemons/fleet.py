@@ -214,6 +214,9 @@ class _Lives:
     def of_times(self, times_s: Times) -> dict[NodeName, list[float]]:
         made: dict[NodeName, list[float]] = {}
         for node, some in times_s.items():
+            if some and node not in self._repairs_s:
+                made.setdefault(node, []).extend(some)
+                continue
             for time_s in some:
                 made.setdefault(self.at(node, time_s), []).append(time_s)
         return made

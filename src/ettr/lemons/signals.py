@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from ettr.units import SECONDS_PER_DAY
 
 NodeName = tuple[str, str]
@@ -89,11 +91,10 @@ def apart(name: str, times_s: Iterable[float], failures_s: Sequence[float]) -> t
     if name not in _ECHO_S:
         return tuple(times_s)
     before_s, after_s = _ECHO_S[name]
-    return tuple(
-        time_s
-        for time_s in times_s
-        if all(not -before_s <= time_s - failure_s <= after_s for failure_s in failures_s)
-    )
+    times, failures = np.fromiter(times_s, float), np.sort(np.asarray(failures_s, float))
+    first = np.searchsorted(failures, times - after_s, side="left")
+    last = np.searchsorted(failures, times + before_s, side="right")
+    return tuple(times[first == last].tolist())
 
 
 def last_before(times_s: Sequence[float], end_s: float) -> float | None:

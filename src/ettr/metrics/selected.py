@@ -158,6 +158,7 @@ def _shares(allocations: Table, held: Table) -> Table:
 def _clipped(rows: Table, selection: Selection, logs_end: datetime) -> Table:
     """Attempts or allocations with the time that they ran within the period."""
     suspended = "suspended_s" in rows.columns
+    rows = rows.filter(_may_touch(rows, selection))
     begin_us = epoch_us(rows["start"])
     ran_s = rows["elapsed_s"]
     if suspended:
@@ -191,6 +192,17 @@ def _clipped(rows: Table, selection: Selection, logs_end: datetime) -> Table:
         over = some["finish_us"] > _us_of(selection.until)
         parts["end"] = ibis.cases((over.fill_null(False), until), else_=some["end"])
     return some.mutate(**parts).drop("begin_us", "finish_us", "inside_us")
+
+
+def _may_touch(rows: Table, selection: Selection) -> BooleanValue:
+    """Whether a row can lie in the period: what an engine tests while it reads, before all else."""
+    touches: BooleanValue = ibis.literal(True)
+    if selection.since is not None:
+        touches &= rows["end"].isnull() | (rows["end"] >= _literal(selection.since))
+    if selection.until is not None:
+        until = _literal(selection.until)
+        touches &= (rows["start"] < until).fill_null(True) | (rows["end"] < until).fill_null(True)
+    return touches
 
 
 def _inside_share(rows: Table) -> FloatingValue:

@@ -16,6 +16,7 @@ The rule, in order:
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -137,20 +138,24 @@ def jobs_of_runs(
     rule.check()
     first_of = chains(attempts)
     keyed = _keyed(attempts, progress, rule, 0, first_of)
-    keys = keyed.semi_join(asked, "attempt_id").select("cluster", "run_key").distinct()
+    # the keys of a few attempts: those of all are long texts, made only once
+    few = _keyed(attempts.semi_join(asked, "attempt_id"), progress, rule, 0, first_of)
+    keys = few.select("cluster", "run_key").distinct()
     several = keyed.semi_join(keys.view(), ["cluster", "run_key"]).select(*keyed.columns)
     parts = _in_runs(several, rule.gap_h, bool(first_of))
     key = ("cluster", "run_key", "run_part", "run_job")
-    rows = fetch(parts.order_by("start_s", "attempt_id"), *key, "attempt_id", "job_id").to_pylist()
-    by_run: dict[tuple[object, ...], list[dict[str, str]]] = {}
-    for row in rows:
-        by_run.setdefault(tuple(row[name] for name in key), []).append(row)
+    rows = fetch(parts.order_by("start_s", "attempt_id"), *key, "attempt_id", "job_id")
+    by_run: dict[tuple[object, ...], list[tuple[str, str]]] = defaultdict(list)
+    for *run, attempt_id, job_id in zip(
+        *(column.to_pylist() for column in rows.columns), strict=True
+    ):
+        by_run[tuple(run)].append((attempt_id, job_id))
     found: dict[str, RunJobs] = {}
-    for members in by_run.values():
-        ids = tuple(dict.fromkeys(row["job_id"] for row in members))
+    for (cluster, *_), members in by_run.items():
+        ids = tuple(dict.fromkeys(job_id for _, job_id in members))
         if len(ids) > 1:
-            jobs = RunJobs(members[0]["cluster"], ids)
-            found |= {row["attempt_id"]: jobs for row in members}
+            jobs = RunJobs(str(cluster), ids)
+            found.update((attempt_id, jobs) for attempt_id, _ in members)
     return found
 
 

@@ -15,6 +15,8 @@ def harmless(text: str) -> str:
     Job names, reasons and log lines come from others; an escape sequence among them must not
     move the cursor, recolour the screen or reverse the line.
     """
+    if text.isascii() and text.isprintable():
+        return text  # nearly every text, and a report shows hundreds of thousands
     return "".join(
         char
         if char in _KEPT or unicodedata.category(char) not in _STEERING
