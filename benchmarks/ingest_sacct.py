@@ -1,6 +1,7 @@
 """Anchor S1: `sacct -P` with every field (50,000 rows × 109 columns) into tables and a store.
 
     python benchmarks/ingest_sacct.py [--rows 50000] [--repeats 5] [--keep FILE]
+        [--beside CHECKOUT]
 
 The dump is generated deterministically, dirty records included: SubmitLines broken over lines,
 separators in free text, a Latin-1 name, a truncated last record. The time is the reader's alone
@@ -8,12 +9,18 @@ separators in free text, a Latin-1 name, a truncated last record. The time is th
 gpucm 0.0.2 reads 930 rows/s. The floor of such a reader is Arrow's read of the same file into typed
 columns, which repairs nothing: it runs in turn with ours, and CPU seconds are compared, since the
 clock of a loaded machine says little. The anchor is 4.6 times Arrow's read.
+
+With --beside another checkout of this repository reads an equal dump in the same run, by its own
+copy of this file, and its CPU seconds are divided by the same read of Arrow's.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import random
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -185,6 +192,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=50_000)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--keep", type=Path, help="keep the dump there")
+    parser.add_argument("--beside", type=Path, help="another checkout, measured in the same run")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = given.keep or Path(folder) / "sacct.psv"
@@ -202,6 +210,7 @@ def main() -> None:
         for k in range(given.repeats):
             for into, run in runs.items():
                 spent[into].append(timed(run, path, Path(folder), k, given.rows, unreadable))
+        other = beside(given.beside, given.rows, given.repeats) if given.beside else {}
         arrow_cpu_s = min(cpu_s for _, cpu_s in spent["Arrow"])
         for into, pairs in spent.items():
             best_s, best_cpu_s = (min(column) for column in zip(*pairs, strict=True))
@@ -209,6 +218,33 @@ def main() -> None:
                 f"{into:<10} {best_s:>7.3f} {best_cpu_s:>7.3f} {given.rows / best_s:>10,.0f} "
                 f"{best_cpu_s / arrow_cpu_s:>8.2f}"
             )
+        for into, (best_s, best_cpu_s) in other.items():
+            print(
+                f"{into:<10} {best_s:>7.3f} {best_cpu_s:>7.3f} {given.rows / best_s:>10,.0f} "
+                f"{best_cpu_s / arrow_cpu_s:>8.2f}   the other checkout"
+            )
+
+
+def beside(checkout: Path, rows: int, repeats: int) -> dict[str, tuple[float, float]]:
+    """Seconds by the clock and of CPU that another checkout prints for tables and for a store."""
+    printed = subprocess.run(
+        [
+            sys.executable,
+            checkout / "benchmarks" / Path(__file__).name,
+            *("--rows", str(rows), "--repeats", str(repeats)),
+        ],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(checkout.resolve() / "src")},
+    ).stdout
+    found = {}
+    for line in printed.splitlines():
+        for into in ("tables", "a store"):
+            if line.startswith(into):
+                best_s, cpu_s = line.removeprefix(into).split()[:2]
+                found[into] = (float(best_s), float(cpu_s))
+    return found
 
 
 def timed(

@@ -376,6 +376,7 @@ def measure(folder: Path, threads: int) -> dict[str, Any]:
     """Make the report as the command does, and say what each part took."""
     began, began_cpu = time.perf_counter(), time.process_time()
     from ettr.analysis import Analysis
+    from ettr.report.garbage import fewer_collections
     from ettr.report.html import render
     from ettr.report.page import document, page
     from ettr.report.parts import PARTS
@@ -389,7 +390,7 @@ def measure(folder: Path, threads: int) -> dict[str, Any]:
         laps.append((name, now[0] - last[0], now[1] - last[1]))
         last[:] = now
 
-    with open_store(str(folder)) as store:
+    with open_store(str(folder)) as store, fewer_collections():
         store.backend.raw_sql(f"SET threads = {threads}")
         analysis = Analysis(store)
         sizes = {

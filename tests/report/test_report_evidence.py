@@ -136,3 +136,25 @@ def test_a_stored_rate_stays_a_lower_bound_where_a_run_is_planned_with_it(
     assert sentence in ettr("project", accounting, *size, "--json").json["notes"][0]
     for command in ("plan", "project"):
         assert "lower bound" not in words(ettr(command, everything, *size))
+
+
+def test_evidence_is_the_same_however_many_events_may_be_judged(
+    everything: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few events are read once and kept; of too many each stage reads what it needs."""
+    from ettr.analysis import Analysis
+    from ettr.attribution import pipeline
+    from ettr.store import open_store
+
+    def listed() -> tuple[bool, Any]:
+        with open_store(str(everything)) as store:
+            analysis = Analysis(store)
+            is_kept = analysis.attribution.judged_events is not None
+            return is_kept, analysis.failure_list
+
+    kept, with_kept = listed()
+    monkeypatch.setattr(pipeline, "MOST_KEPT", 0)
+    again, without = listed()
+    assert (kept, again) == (True, False)
+    assert with_kept == without
+    assert any(one.evidence for one in with_kept.failures)

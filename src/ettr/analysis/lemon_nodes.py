@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING
 from ettr.analysis.lemon_signals import fleet_signals
 from ettr.lemons.candidates import LemonReport, lemon_report
 from ettr.lemons.fault_fleet import fault_strata
-from ettr.lemons.fleet import Stratum, UnplacedFailures, node_kinds, strata, unplaced_failures
+from ettr.lemons.fleet import (
+    Placement,
+    Stratum,
+    UnplacedFailures,
+    node_kinds,
+    placement,
+    strata,
+    unplaced_failures,
+)
 from ettr.lemons.signals import FleetSignals, NodeName
 
 if TYPE_CHECKING:
@@ -33,9 +41,10 @@ def lemons_of(
     """
     if not stages.logs_read.jobs:
         return _by_faults(stages, false_discovery, asked)
-    fleet, signals = fleet_of(stages)
-    exposed, allocations = stages.exposure.by_node, stages.tables["allocations"]
-    unplaced = unplaced_failures(exposed, stages.failures, allocations)
+    tables = (stages.exposure.by_node, stages.failures, stages.tables["allocations"])
+    placed = placement(*tables)
+    fleet, signals = fleet_of(stages, placed=placed)
+    unplaced = unplaced_failures(*tables, placed)
     return lemon_report(fleet, unplaced, false_discovery, asked=asked, signals=signals.by_node)
 
 
@@ -46,18 +55,19 @@ def _by_faults(analysis: Analysis, false_discovery: float, asked: NodeName | Non
 
 
 def fleet_of(
-    stages: SharedStages, edges_s: Sequence[float] = ()
+    stages: SharedStages, edges_s: Sequence[float] = (), placed: Placement | None = None
 ) -> tuple[tuple[Stratum, ...], FleetSignals]:
     """The nodes of a store in groups that are comparable, and their signals.
 
     Args:
         stages: of the store.
         edges_s: of the cells by which the exposure is cut, in seconds since 1970.
+        placed: of its tables, where it is at hand.
     """
     tables, signals = stages.tables, fleet_signals(stages)
     exposed = stages.exposure.by_node
     groups = strata(
-        exposed, stages.failures, tables["allocations"], tables["nodes"], signals, edges_s
+        exposed, stages.failures, tables["allocations"], tables["nodes"], signals, edges_s, placed
     )
     return groups, signals
 

@@ -83,8 +83,35 @@ class UnplacedFailures:
     without_nodes: int
 
 
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where jobs ran and what failed without blame, read once for all who ask.
+
+    Attributes:
+        node_days: Exposure of each node that ran a job.
+        nodes_of: The nodes of failed attempts of which no node is blamed.
+    """
+
+    node_days: Mapping[NodeName, float]
+    nodes_of: Mapping[str, Sequence[NodeName]]
+
+
+def placement(exposed: ibis.Table, failures: ibis.Table, allocations: ibis.Table) -> Placement:
+    """The nodes of a fleet and of its failures.
+
+    Args:
+        exposed: `Exposure.by_node`.
+        failures: the table `failures`.
+        allocations: the table `allocations`.
+    """
+    return Placement(_node_days(exposed), _nodes_of(failures, allocations))
+
+
 def unplaced_failures(
-    exposed: ibis.Table, failures: ibis.Table, allocations: ibis.Table
+    exposed: ibis.Table,
+    failures: ibis.Table,
+    allocations: ibis.Table,
+    placed: Placement | None = None,
 ) -> UnplacedFailures:
     """How many failures `strata` can put on no node; each of the others is in a stratum.
 
@@ -92,13 +119,15 @@ def unplaced_failures(
         exposed: `Exposure.by_node`.
         failures: the table `failures`.
         allocations: the table `allocations`.
+        placed: of those tables, where it is at hand.
     """
-    days, placed = _node_days(exposed), _nodes_of(failures, allocations)
+    known = placement(exposed, failures, allocations) if placed is None else placed
+    days, nodes_of = known.node_days, known.nodes_of
     rows = failures.select("attempt_id", "cluster", "node").to_pyarrow().to_pylist()
     nobody = [row["attempt_id"] for row in rows if row["node"] is None]
     return UnplacedFailures(
         sum(row["node"] is not None and (row["cluster"], row["node"]) not in days for row in rows),
-        sum(not any(node in days for node in placed.get(one, ())) for one in nobody),
+        sum(not any(node in days for node in nodes_of.get(one, ())) for one in nobody),
     )
 
 
@@ -109,6 +138,7 @@ def strata(
     inventory: ibis.Table,
     signals: FleetSignals | None = None,
     edges_s: Sequence[float] = (),
+    placed: Placement | None = None,
 ) -> tuple[Stratum, ...]:
     """The fleet by cluster and hardware; nodes that ran no job are left out.
 
@@ -119,9 +149,11 @@ def strata(
         inventory: the table `nodes`.
         signals: of the nodes, and their repairs: a node and what it was before are two nodes.
         edges_s: of the cells of `Stratum.cells_node_days`, in order, in seconds since 1970.
+        placed: of those tables, where it is at hand.
     """
+    known = placement(exposed, failures, allocations) if placed is None else placed
     lives = _Lives({} if signals is None else signals.repairs_s)
-    days = lives.split_days(exposed, _node_days(exposed))
+    days = lives.split_days(exposed, known.node_days)
     cells = [
         lives.split_days(_cut(exposed, *cell), _node_days(_cut(exposed, *cell)))
         for cell in pairwise(edges_s)
@@ -133,15 +165,15 @@ def strata(
     rows = failures.order_by("end", "attempt_id").to_pyarrow().cast(FAILURES.arrow_schema)
     listed = [lives.of_failure(row) for row in rows.to_pylist()]
     ends_s = {row["attempt_id"]: row["end"].timestamp() for row in listed}
-    placed = {
+    lived = {
         attempt_id: [lives.at(node, ends_s[attempt_id]) for node in nodes]
-        for attempt_id, nodes in _nodes_of(failures, allocations).items()
+        for attempt_id, nodes in known.nodes_of.items()
     }
     times_s = {} if signals is None else signals.times_s
     moved = {name: lives.of_times(times) for name, times in times_s.items()}
     return tuple(
         replace(
-            _stratum(cluster, kind, nodes, days, listed, placed, moved),
+            _stratum(cluster, kind, nodes, days, listed, lived, moved),
             earlier=frozenset(name for _, name in nodes if lives.is_earlier((cluster, name))),
             cells_node_days=np.array(
                 [[cell.get(node, 0.0) for cell in cells] for node in nodes], dtype=np.float64
@@ -221,7 +253,9 @@ class _Lives:
                 made.setdefault(self.at(node, time_s), []).append(time_s)
         return made
 
-    def split_days(self, exposed: ibis.Table, days: dict[NodeName, float]) -> dict[NodeName, float]:
+    def split_days(
+        self, exposed: ibis.Table, days: Mapping[NodeName, float]
+    ) -> dict[NodeName, float]:
         """Node-days by life; those of a job that ran across a repair are divided at it."""
         split = {node: some for node, some in days.items() if node not in self._repairs_s}
         for node in days.keys() & self._repairs_s.keys():

@@ -11,6 +11,7 @@ from ettr.metrics.mttf import MttfBySize
 from ettr.report.answers import NOT_MEASURED, five_lines, largest_size
 from ettr.report.cautions import cautions, lower_bound, short_logs
 from ettr.report.document import REPORT_FORMAT, REPORT_VERSION, plain
+from ettr.report.garbage import fewer_collections
 from ettr.report.html import Card, Page
 from ettr.report.money import money, price_words
 from ettr.report.next_steps import next_steps
@@ -58,6 +59,7 @@ def _without_jobs(analysis: Analysis) -> tuple[str, ...]:
     return tuple(filled)
 
 
+@fewer_collections()
 def page(analysis: Analysis, on_part: Progress | None = None) -> Page:
     """The whole report before it is rendered."""
     rendered = tuple(sections(analysis, on_part))
@@ -243,6 +245,7 @@ def _direction_card(analysis: Analysis) -> Card:
     )
 
 
+@fewer_collections()
 def document(analysis: Analysis, on_part: Progress | None = None) -> dict[str, object]:
     """The same numbers as JSON; docs/reference/report-json.md says what each key holds."""
     made: dict[str, object] = {
