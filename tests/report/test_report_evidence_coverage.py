@@ -124,3 +124,47 @@ def test_silence_is_uncovered_where_chance_does_not_explain_it(
     rows: dict[int, int], expected: set[int]
 ):
     assert uncovered_days(rows, 0, 3) == expected
+
+
+@pytest.fixture(scope="module")
+def kernel_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same jobs, and a kernel log of n1 that holds nothing but harmless lines."""
+    folder = tmp_path_factory.mktemp("kernel")
+    (folder / "sacct.psv").write_text(HEAD + "".join(JOBS))
+    (folder / "kern.log").write_text(
+        "".join(
+            f"2026-03-{day:02d}T03:00:00+00:00 n1 kernel: usb 1-1: new device\n"
+            for day in range(1, 21)
+        )
+    )
+    for name in ("sacct.psv", "kern.log"):
+        done = ettr("ingest", folder / "store", folder / name, "--timezone", "UTC")
+        assert done.code == 0, done.err
+    return folder / "store"
+
+
+def test_a_kernel_log_without_errors_shows_that_none_was_there(kernel_store: Path):
+    document: Any = ettr("report", kernel_store, "--json").json
+    evidence = document["attribution"]["evidence"]
+    assert evidence["failed"] == {"heard": 2, "silent": 1, "uncovered": 0}
+    assert evidence["unattributed"] == {"heard": 1, "silent": 0, "uncovered": 0}
+    assert evidence["kinds"][0]["heard_node_days"] == 20
+    # n2 was not heard, and a job ended FAILED there
+    assert document["failures"]["is_lower_bound"] is True
+    assert "No kernel messages" not in " ".join(document["next_steps"])
+
+
+def test_counts_are_no_lower_bounds_where_every_kernel_log_was_arriving(
+    kernel_store: Path, tmp_path: Path
+):
+    every = tmp_path / "every.log"
+    every.write_text("2026-03-06T03:00:00+00:00 n2 kernel: usb 1-1: new device\n")
+    assert ettr("ingest", kernel_store, every).code == 0
+    document: Any = ettr("report", kernel_store, "--json").json
+    assert document["attribution"]["evidence"]["failed"] == {
+        "heard": 3,
+        "silent": 0,
+        "uncovered": 0,
+    }
+    assert document["failures"]["is_lower_bound"] is False
+    assert "lower bound" not in words(ettr("failures", kernel_store))

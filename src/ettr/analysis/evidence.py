@@ -1,10 +1,11 @@
 """Was evidence arriving? What "no error found" may mean, node by node and day by day.
 
 An event log is silent when all is well. So a node counts as heard on a day with any row from it, a
-check that passed included. A day on which other nodes of its cluster were heard is silent for it:
-well, or its log is missing, which no log shows. Days without a row from the whole cluster are
-uncovered where so long a silence has a chance of under one in ten thousand at the usual number of
-rows a day: then nothing could have been found.
+check that passed included, and on a day of which its kernel log or its log of checks holds any line
+at all. A day on which other nodes of its cluster were heard is silent for it: well, or its log is
+missing, which no log shows. Days without a row from the whole cluster are uncovered where so long a
+silence has a chance of under one in ten thousand at the usual number of rows a day: then nothing
+could have been found.
 """
 
 from __future__ import annotations
@@ -126,9 +127,7 @@ def evidence_of_job(analysis: Analysis, history: JobHistory) -> tuple[AttemptEvi
     ended = {one: _day_of(one.end) for one in history.attempts if one.end is not None}
     if not ended:
         return ()
-    events = analysis.tables["events"]
-    own = (events["check"] != CONTROLLER_CHECK) & (events["cluster"] == history.cluster)
-    heard = _heard(events.filter(own), "time")
+    heard = _errors_heard(analysis, history.cluster)
     days = {day - before for day in ended.values() for before in (0, 1)}
     names = {node for attempt in ended for node in attempt.nodes}
     near = heard.filter(heard["day"].isin(sorted(days)) & heard["node"].isin(sorted(names)))
@@ -164,8 +163,7 @@ def _day_of(time: datetime) -> int:
 def evidence_coverage(analysis: Analysis) -> EvidenceCoverage:
     """Whether evidence of nodes was arriving, and what was not found for want of it."""
     t = analysis.tables
-    checks = t["events"].filter(t["events"]["check"] != CONTROLLER_CHECK)
-    heard = materialize(_heard(checks, "time"))
+    heard = materialize(_errors_heard(analysis))
     spans = analysis.fleet.spans_s
     unattributed, failed = _no_error_found(_unexplained(analysis), heard, analysis)
     return EvidenceCoverage(
@@ -183,6 +181,24 @@ def _heard(rows: Table, time: str) -> Table:
     named = rows.filter(rows["node"].notnull())
     keyed = named.select("cluster", "node", day=(epoch_s(named[time]) // _DAY_S).cast("int64"))
     return keyed.group_by("cluster", "node", "day").aggregate(lambda t: t.count().name("n"))
+
+
+def _errors_heard(analysis: Analysis, cluster: str | None = None) -> Table:
+    """The same of kernel messages and health checks, of one cluster or of all.
+
+    A day of a node's log is one row, whatever the log says: lines come in bursts.
+    """
+    events, days = analysis.tables["events"], analysis.tables["log_days"]
+    checks = events.filter(events["check"] != CONTROLLER_CHECK)
+    if cluster is not None:
+        checks, days = (table.filter(table["cluster"] == cluster) for table in (checks, days))
+    seen = _heard(checks, "time")
+    if not analysis.logs_read.node_logs:
+        return seen
+    logged = days.select("cluster", "node", day=(epoch_s(days["day"]) // _DAY_S).cast("int64"))
+    logged = logged.distinct().mutate(n=ibis.literal(1, "int64"))
+    both = ibis.union(seen.mutate(n=seen["n"].cast("int64")), logged, distinct=False)
+    return both.group_by("cluster", "node", "day").aggregate(n=both["n"].sum().cast("int64"))
 
 
 def _rows_by_day(heard: Table) -> dict[str, dict[int, int]]:

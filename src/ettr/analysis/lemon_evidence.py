@@ -224,7 +224,7 @@ def lemon_evidence(analysis: Analysis, name: str, false_discovery: float) -> Lem
         _onset(analysis, candidate, group),
         jobs,
         _neighbours(analysis, node, jobs or ()),
-        _checks(analysis, node) if logs.node_checks else None,
+        _checks(analysis, node) if logs.errors else None,
         history.outages,
     )
 

@@ -80,11 +80,7 @@ def fault_counts(analysis: Analysis, name: str) -> Counts:
     """
     fleet = analysis.fleet
     faults, _ = faults_of(analysis)
-    if (
-        not len(faults)
-        and not analysis.logs_read.node_checks
-        and not analysis.logs_read.node_states
-    ):
+    if not len(faults) and not analysis.logs_read.errors and not analysis.logs_read.node_states:
         raise UsageError(f"{name}: no job has run and no fault of a node is recorded")
     if not fleet.is_known:
         nodes = counted(len(fleet.spans_s), "node")

@@ -131,6 +131,7 @@ class SharedStages:
             t["nodes"],
             t["allocations"],
             t["progress"],
+            _spans_of_days(t["log_days"]),
         )
         ledger = None if found is not None else incident_ledger(t["incidents"])
         if ledger is not None:
@@ -178,6 +179,7 @@ class SharedStages:
             t["progress"],
             self.taxonomy,
             self.event_census,
+            t["log_days"],
         )
 
     @cached_property
@@ -214,6 +216,7 @@ class SharedStages:
             self.logs_period,
             t["allocations"],
             t["events"],
+            log_days=t["log_days"],
             worked=self.job_nodes,
             n_nodes=given.n_nodes,
             gpus_per_node=given.gpus_per_node,
@@ -337,3 +340,8 @@ class SharedStages:
     def size_unit(self) -> SizeUnit:
         """GPUs where the cluster has any, else nodes."""
         return main_size_unit(self.tables["attempts"])
+
+
+def _spans_of_days(log_days: ibis.Table) -> ibis.Table:
+    """From the beginning to the end of each day."""
+    return log_days.select(start=log_days["day"], end=log_days["day"] + ibis.interval(days=1))

@@ -9,10 +9,13 @@ from ibis.expr.types import Table
 
 from ettr.analysis.assumptions import Assumptions
 from ettr.attribution.cancellations import with_cancellers
+from ettr.attribution.controller_states import with_controller_states
 from ettr.store import Store
 from ettr.tables import TABLES
 from ettr.tables.het_jobs import WholeJobs, whole_jobs
 from ettr.tables.unnamed_clusters import with_one_cluster
+
+_CONTROLLER = "slurmctld-log"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +41,12 @@ def stored_tables(store: Store, given: Assumptions) -> StoredTables:
     parts = _with_gpus(named, given.gpus_per_node)
     jobs = whole_jobs(parts)
     attempts = with_cancellers(jobs.tables["attempts"], jobs.tables["events"], given.matching)
-    return StoredTables(parts, jobs, {**jobs.tables, "attempts": attempts}, taken_cluster)
+    tables = {**jobs.tables, "attempts": attempts}
+    if any(file.source == _CONTROLLER for file in store.files()):
+        tables["node_states"] = with_controller_states(
+            tables["node_states"], tables["events"], tables["allocations"]
+        )
+    return StoredTables(parts, jobs, tables, taken_cluster)
 
 
 def _with_gpus(tables: dict[str, Table], per_node: float | None) -> dict[str, Table]:

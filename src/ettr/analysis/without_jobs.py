@@ -227,7 +227,7 @@ def counts_without_jobs(
         UsageError: neither faults nor restarts are recorded, or not on how many nodes.
     """
     logs = analysis.logs_read
-    if logs.progress and not (logs.node_checks or logs.node_states):
+    if logs.progress and not (logs.errors or logs.node_states):
         return _restart_counts(analysis, name), RESTARTS, {}, None
     counts = fault_counts(analysis, name)
     faults, _ = faults_of(analysis)

@@ -117,6 +117,7 @@ def service(
     allocations: ibis.Table | None = None,
     events: ibis.Table | None = None,
     *,
+    log_days: ibis.Table | None = None,
     worked: frozenset[tuple[str, str]] | None = None,
     n_nodes: int | None = None,
     gpus_per_node: float | None = None,
@@ -130,6 +131,7 @@ def service(
         allocations: which nodes worked when.
         events: observations; the nodes that they name count where no inventory and no job names
             any.
+        log_days: days on which logs of nodes arrived; the nodes count where those of events do.
         worked: nodes of the allocations (`named_nodes`), where they are at hand.
         n_nodes: how many nodes there are, where the logs do not name them all.
         gpus_per_node: of nodes whose GPUs no log names.
@@ -152,6 +154,7 @@ def service(
     troubled = named_nodes(node_states)
     if events is not None and not names and not worked:
         troubled |= named_nodes(events)
+        troubled |= frozenset() if log_days is None else named_nodes(log_days)
     for name in sorted(worked | troubled):
         spans.setdefault(name, (first_s, last_s))
         gpus.setdefault(name, float("nan"))

@@ -25,6 +25,7 @@ class LogsRead:
         unknown_checks: Checks with events of which the taxonomy knows no code: these events can
             explain nothing.
         controller: The scheduler's own log, which names nodes that failed and who cancelled.
+        node_logs: Logs of nodes that arrived, whether or not their lines report anything.
     """
 
     jobs: bool
@@ -33,11 +34,17 @@ class LogsRead:
     progress: bool
     unknown_checks: tuple[str, ...] = ()
     controller: bool = False
+    node_logs: bool = False
+
+    @property
+    def errors(self) -> bool:
+        """Whether kernel messages or health checks of nodes arrived, with errors or without."""
+        return bool(self.node_checks) or self.node_logs
 
     @property
     def failures_are_lower_bound(self) -> bool:
         """Whether failures go uncounted: of jobs that end FAILED only such checks name a cause."""
-        return self.jobs and not self.node_checks
+        return self.jobs and not self.errors
 
 
 def logs_read(
@@ -47,6 +54,7 @@ def logs_read(
     progress: ibis.Table,
     taxonomy: Taxonomy,
     census: ibis.Table | None = None,
+    log_days: ibis.Table | None = None,
 ) -> LogsRead:
     """Which kinds of logs the tables came from.
 
@@ -57,6 +65,7 @@ def logs_read(
         progress: progress records.
         taxonomy: which checks and codes are understood.
         census: of the events (`event_census`), where it is at hand.
+        log_days: on which days the logs of nodes arrived.
     """
     kinds = events if census is None else census
     rows = kinds.select("check", "code").distinct().to_pyarrow().to_pylist()
@@ -69,4 +78,5 @@ def logs_read(
         progress=has_rows(progress),
         unknown_checks=tuple(sorted({check for check, _ in pairs} - understood)),
         controller=len(pairs) < len(rows),
+        node_logs=log_days is not None and has_rows(log_days),
     )

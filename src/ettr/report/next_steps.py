@@ -72,7 +72,7 @@ def _missing_logs(analysis: Analysis) -> Iterator[str]:
             "and the others have no cause. Add them: `ettr sources` lists what can be read and "
             "how to get it."
         )
-    if not logs.jobs and not logs.node_checks:
+    if not logs.jobs and not logs.errors:
         yield (
             "No kernel messages or health checks of nodes were read, so errors of nodes are not "
             "measured. Add them: `ettr sources` lists what can be read and how to get it."

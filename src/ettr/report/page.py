@@ -53,7 +53,7 @@ def sections(analysis: Analysis, on_part: Progress | None = None) -> Iterator[Se
 def _without_jobs(analysis: Analysis) -> tuple[str, ...]:
     """The parts that a store without jobs can fill, in their order."""
     logs = analysis.logs_read
-    if logs.progress and not (logs.node_checks or logs.node_states):
+    if logs.progress and not (logs.errors or logs.node_states):
         return ("runs", "mttf", "projection", "quality")
     filled = [name for name in _WITHOUT_JOBS if name != "runs" or logs.progress]
     return tuple(filled)

@@ -80,7 +80,7 @@ def borne(name: str, part: JsonValue, analysis: Analysis) -> JsonValue:
         part = _withheld(part, lambda key: key.endswith(("gpu_hours", "gpu_hours_gained")))
     if name == "mttf" and logs.jobs and not logs.progress:
         part = _withheld(part, _OF_RESTARTS.__contains__)
-    if name == "attribution" and not logs.node_checks and not logs.node_states:
+    if name == "attribution" and not logs.errors and not logs.node_states:
         part = _withheld(part, _OF_CHECKS.__contains__)
     if name == "nodes" and isinstance(part, dict):
         part = {**part, **_without_states(part)} if not logs.node_states else part

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -94,8 +94,7 @@ class LogRows(BatchBuilder):
         zone = self.zone()
         start_utc = start.astimezone(UTC) if start else None
         if self._years is None:
-            earliest = utc_to_local(start_utc - _DAY, zone).date() if start_utc else None
-            self._years = LogYears(self.origin, earliest, utc_to_local(changed + _DAY, zone).date())
+            self._years = LogYears(self.origin, *self.days_of_stamps())
         year = self._years.year(number, line)
         if year is not None:
             self.note(
@@ -111,6 +110,16 @@ class LogRows(BatchBuilder):
             )
             year = year_of_stamp(text, zone, start=start_utc, changed=changed)
         return None if year is None else self.local_time(f"{year}-{text}")
+
+    def days_of_stamps(self) -> tuple[date | None, date]:
+        """Local days before which (None: not known) and after which no stamp of the log lies.
+
+        Raises:
+            UsageError: the user gave no zone.
+        """
+        start, zone = self.options.start, self.zone()
+        earliest = utc_to_local(start.astimezone(UTC) - _DAY, zone).date() if start else None
+        return earliest, utc_to_local(self.origin.changed + _DAY, zone).date()
 
 
 def _basis(start: datetime | None, changed: datetime) -> str:

@@ -24,12 +24,12 @@ _STAMP = re.compile(
     rb"(?: (?P<host>[A-Za-z0-9][\w.-]{0,200}) )?"
 )
 _HALF_YEAR, _YEAR = 183, 366
-_LEAP_DAY = (2, 29)
+LEAP_DAY = (2, 29)
 _MOST_YEARS = 200
 
 
 @dataclass(slots=True)
-class _HostLines:
+class HostLines:
     """The stamps of one host: where New Year passes, and what its days say."""
 
     first: tuple[int, int]
@@ -49,7 +49,7 @@ class _HostLines:
             self.new_years += turn
             self.lines.append(line)
             self.passed.append(self.new_years)
-        if day == _LEAP_DAY:
+        if day == LEAP_DAY:
             self.leap_days.add(self.new_years)
         self.last = day
 
@@ -81,7 +81,7 @@ class LogYears:
     def __init__(self, origin: Origin, start: date | None, end: date) -> None:
         self._hosts = _hosts(origin)
         self._first_years = {
-            name: _first_year(host, start, end) for name, host in self._hosts.items()
+            name: first_year(host, start, end) for name, host in self._hosts.items()
         }
 
     def year(self, number: int, line: str) -> int | None:
@@ -97,8 +97,14 @@ class LogYears:
         return None if first is None else first + self._hosts[host].passed_before(number)
 
 
-def _first_year(host: _HostLines, start: date | None, end: date) -> int | None:
-    """Year of a host's first line; None where the log is short and holds no leap day."""
+def first_year(host: HostLines, start: date | None, end: date) -> int | None:
+    """Year of a host's first line; None where the log is short and holds no leap day.
+
+    Args:
+        host: its stamps.
+        start: the day before which no line lies, or None.
+        end: the day after which no line lies, for a log whose start is not known.
+    """
     if not host.is_long and not host.leap_days:
         return None
     if start is not None:
@@ -115,12 +121,12 @@ def _first_year(host: _HostLines, start: date | None, end: date) -> int | None:
 
 def _on(year: int, day: tuple[int, int]) -> date:
     """That day of a year; the 28th of February for the 29th."""
-    is_missing = day == _LEAP_DAY and not isleap(year)
+    is_missing = day == LEAP_DAY and not isleap(year)
     return date(year, day[0], 28 if is_missing else day[1])
 
 
-def _hosts(origin: Origin) -> dict[str, _HostLines]:
-    hosts: dict[str, _HostLines] = {}
+def _hosts(origin: Origin) -> dict[str, HostLines]:
+    hosts: dict[str, HostLines] = {}
     before, rest = 1, b""
     for chunk in chunks(origin):
         block = rest + chunk
@@ -135,7 +141,7 @@ def _host(stamp: re.Match[bytes]) -> str:
     return (stamp["gathered"] or stamp["host"] or b"").decode()
 
 
-def _see(block: bytes, line: int, hosts: dict[str, _HostLines]) -> int:
+def _see(block: bytes, line: int, hosts: dict[str, HostLines]) -> int:
     """Take the stamps of some whole lines; returns the number of the line after them."""
     at = 0
     for found in _STAMP.finditer(block):
@@ -146,6 +152,6 @@ def _see(block: bytes, line: int, hosts: dict[str, _HostLines]) -> int:
             _day_number(day)
         except ValueError:
             continue
-        host = hosts.setdefault(_host(found), _HostLines(day, day))
+        host = hosts.setdefault(_host(found), HostLines(day, day))
         host.add(line, day)
     return line + block.count(b"\n", at)

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ettr.errors import SchemaError
-from ettr.tables.schemas import ALLOCATIONS, ATTEMPTS, EVENTS, REJECTS, TABLES, Table
+from ettr.tables.schemas import ALLOCATIONS, ATTEMPTS, EVENTS, LOG_DAYS, REJECTS, TABLES, Table
 from ettr.tables.text import storable, text_of
 
 # what a column of a row holds before it is an Arrow array
@@ -31,7 +31,7 @@ BATCH_ROWS = 200_000
 BATCH_RECORDS = 2_000_000
 
 # tables whose rows are no records that were kept
-NOT_RECORDS = frozenset({REJECTS.name})
+NOT_RECORDS = frozenset({LOG_DAYS.name, REJECTS.name})
 
 # equal events are looked for among at least this many before them, so that memory stays bounded
 REPEATS_WITHIN_EVENTS = 200_000

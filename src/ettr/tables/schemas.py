@@ -391,6 +391,19 @@ INCIDENTS = Table(
     ),
 )
 
+LOG_DAYS = Table(
+    "log_days",
+    "one node's log of kernel messages or health checks on one UTC day: it was arriving",
+    ("cluster", "node", "day", "file_id"),
+    (
+        _CLUSTER,
+        _NODE,
+        _time("day", "midnight at which the UTC day begins"),
+        _int("n_lines", "lines of that day in the file, whatever they say"),
+        *_PROVENANCE,
+    ),
+)
+
 REJECTS = Table(
     "rejects",
     "one raw row that could not be read, and why",
@@ -440,6 +453,7 @@ TABLES: dict[str, Table] = {
         EVENTS,
         PROGRESS,
         INCIDENTS,
+        LOG_DAYS,
         REJECTS,
         FILES,
     )

@@ -16,7 +16,7 @@ from ettr.tables.rows import DEFAULT_CLUSTER
 from ettr.tables.schemas import TABLES
 
 _NAMING = ("attempts", "nodes", "node_states")
-_NAMED = ("attempts", "allocations", "nodes", "node_states", "events")
+_NAMED = ("attempts", "allocations", "nodes", "node_states", "events", "log_days")
 
 
 def with_one_cluster(tables: Mapping[str, Table]) -> tuple[dict[str, Table], str | None]:
@@ -41,7 +41,7 @@ def with_one_cluster(tables: Mapping[str, Table]) -> tuple[dict[str, Table], str
     (cluster,) = names
     made = dict(tables)
     for name in unnamed:
-        both = name != "events" and _has(tables[name], is_named=True)
+        both = name not in ("events", "log_days") and _has(tables[name], is_named=True)
         made[name] = _renamed(_without_repeats(tables, name) if both else tables[name], cluster)
     return made, cluster
 

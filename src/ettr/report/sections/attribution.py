@@ -33,7 +33,7 @@ def attribution_section(
 
     Without any log of nodes neither was measured, which `logs` shows.
     """
-    if not logs.node_checks and not logs.node_states:
+    if not logs.errors and not logs.node_states:
         return Section("attribution", _TITLE, _NOT_MEASURED)
     tables = (
         TextTable(

@@ -1,7 +1,8 @@
 """Kernel logs: XID and SXID lines, NVLink5 forms, GPUs fallen off the bus.
 
 Reads dmesg (plain, -T, --time-format iso), syslog with old and ISO stamps, and journalctl (short,
-short-iso, json). All other lines are counted as skipped, and are passed over without being parsed.
+short-iso, json). All other lines are counted as skipped, and are passed over without being parsed;
+that they were there shows on which days a node's log was arriving.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from typing import Any
 from ettr.sources.base import ReadOptions, Source
 from ettr.sources.lines import LINE_LIMIT_BYTES, SEARCHED_CHARACTERS, chunks, first_texts
 from ettr.sources.log_rows import LogRows
+from ettr.sources.node_health.kernel_days import KernelDays
+from ettr.sources.node_health.kernel_lines import KERNEL, PREFIXES, is_journal
 from ettr.sources.origin import Origin
 from ettr.sources.times import MONTHS, has_local_stamps, time_of
 from ettr.tables.rows import Batch
@@ -23,24 +26,9 @@ from ettr.tables.text import clean, text_of
 
 NAME = "kernel-xid"
 
-# the last: journald writes a message that is not UTF-8 as an array of bytes, where no word shows
-_MARKS = (b"Xid", b"fallen off the bus", b'"MESSAGE":[')
-_MONTH = "(?P<month>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
-_CLOCK = r"(?P<clock>\d{1,2}:\d\d:\d\d(?:\.\d+)?)"
-_ISO = r"(?P<iso>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?)(?P<offset>Z|[+-]\d\d:?\d\d)?"
-_HOST = r"(?P<host>[A-Za-z0-9][A-Za-z0-9._-]*)"
-# clush and pdsh put the host before each line of what they gather
-_GATHERED = r"(?:<\d+>)?(?:kern\s*:\w+\s*: )?(?:(?P<gathered>[A-Za-z0-9][A-Za-z0-9._-]*): )?"
-_PREFIXES = tuple(
-    re.compile(_GATHERED + pattern)
-    for pattern in (
-        rf"\[\s*[A-Z][a-z]{{2}} {_MONTH}\s+(?P<day>\d{{1,2}}) {_CLOCK} (?P<year>\d{{4}})\]",
-        r"\[\s*(?P<uptime>\d+\.\d+)\]",
-        rf"{_MONTH}\s+(?P<day>\d{{1,2}}) {_CLOCK} {_HOST} ",
-        rf"{_ISO} {_HOST} (?=kernel|\[|nvidia)",
-        rf"{_ISO} ",
-    )
-)
+_MARKS = (b"Xid", b"fallen off the bus")
+# journald writes a message that is not UTF-8 as an array of bytes, where no word shows
+_JOURNAL_MARKS = (*_MARKS, b'"MESSAGE":[')
 # what lies between is bounded, so that a line's time does not grow as its square
 _XID = re.compile(
     r"Xid \((?:PCI:)?(?P<pci>[0-9a-fA-F:.]{1,40})\)[^:\d]{0,80}: (?P<code>\d{1,6})\b(?P<rest>.*)"
@@ -57,7 +45,6 @@ _NVLINK5 = re.compile(
     r"\s+XC(?P<xc>\d)\s+i(?P<injected>\d)(?:\s+Link\s+(?P<link>-?\d+))?",
     re.IGNORECASE,
 )
-_KERNEL = re.compile(r"kernel\b|\[\s*\d+\.\d+\]|NVRM: |nvidia-nvswitch|SXid \(")
 _NVLINK5_CODES = range(144, 151)
 _FATAL = {"nonfatal": "nonfatal", "non-fatal": "nonfatal", "fatal": "fatal"}
 
@@ -100,16 +87,20 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     """Events of check `xid` and `sxid`, one for each line that reports one."""
     file = LogRows(NAME, origin, options)
     clock = _Clock(file)
-    as_json = _is_journal(origin.head)
-    for number, line in _marked_lines(origin, file):
+    as_json = is_journal(origin.head)
+    days = KernelDays(file, as_json=as_json)
+    for number, line in _marked_lines(origin, file, days):
         if line is not None:
             (_journal_line if as_json else _text_line)(file, clock, number, line)
         if file.is_full:
             yield file.batch()
+    days.keep()
     yield file.batch()
 
 
-def _marked_lines(origin: Origin, file: LogRows) -> Iterator[tuple[int, bytes | None]]:
+def _marked_lines(
+    origin: Origin, file: LogRows, days: KernelDays
+) -> Iterator[tuple[int, bytes | None]]:
     """Lines that hold a mark, by number; None now and then, so that the reader may hand out."""
     number, rest = 0, b""
     for chunk in chunks(origin):
@@ -121,14 +112,17 @@ def _marked_lines(origin: Origin, file: LogRows) -> Iterator[tuple[int, bytes | 
         rest = block[last + 1 :] if last >= 0 else b""
         block = block[: last + 1] if last >= 0 else block + b"\n"
         yield from _marked_in(block, number, file)
+        days.see(block, number)
         number += block.count(b"\n")
         yield number, None
     if rest:
         yield from _marked_in(rest + b"\n", number, file)
+        days.see(rest + b"\n", number)
 
 
 def _marked_in(block: bytes, before: int, file: LogRows) -> Iterator[tuple[int, bytes]]:
-    starts = sorted({start for mark in _MARKS for start in _lines_with(block, mark)})
+    marks = _JOURNAL_MARKS if is_journal(file.origin.head) else _MARKS
+    starts = sorted({start for mark in marks for start in _lines_with(block, mark)})
     n_lines = block.count(b"\n")
     file.count_read(n_lines)
     file.count_skipped(n_lines - len(starts))
@@ -150,7 +144,7 @@ def _lines_with(block: bytes, mark: bytes) -> Iterator[int]:
 
 def _text_line(file: LogRows, clock: _Clock, number: int, line: bytes) -> None:
     text = text_of(line[:SEARCHED_CHARACTERS]).replace("\x00", "\ufffd")
-    for pattern in _PREFIXES:
+    for pattern in PREFIXES:
         if found := pattern.match(text):
             break
     else:
@@ -160,7 +154,7 @@ def _text_line(file: LogRows, clock: _Clock, number: int, line: bytes) -> None:
             file.reject(number, "bad-timestamp", "the line begins with no stamp known", line)
         return
     message = text[found.end() :].strip()
-    seen = _observation(message) if _KERNEL.match(message) else None
+    seen = _observation(message) if KERNEL.match(message) else None
     if seen is None:
         # the words occur in a line of another program, which may well quote the kernel's
         file.count_skipped()
@@ -248,12 +242,8 @@ def _pci(address: str) -> str:
     return re.sub(r"\.\d+$", "", address.lower().rstrip(":."))
 
 
-def _is_journal(head: bytes) -> bool:
-    return head.lstrip()[:1] == b"{" and b'"__REALTIME_TIMESTAMP"' in head
-
-
 def _looks_kernel(line: str) -> bool:
-    for pattern in _PREFIXES:
+    for pattern in PREFIXES:
         if found := pattern.match(line):
             rest = line[found.end() :].lstrip()
             parts = found.groupdict()
@@ -265,7 +255,7 @@ def _looks_kernel(line: str) -> bool:
 
 def matches(head: bytes, name: str) -> float:
     """How sure it is that these are lines of a kernel log."""
-    if _is_journal(head):
+    if is_journal(head):
         return 0.95 if b'"MESSAGE"' in head else 0.8
     lines = first_texts(head)
     if not lines:
@@ -280,18 +270,18 @@ def matches(head: bytes, name: str) -> float:
     return 0.55 if kernel and ("kern" in name or "messages" in name or "syslog" in name) else 0.0
 
 
-_local_stamps = has_local_stamps(*_PREFIXES)
+_local_stamps = has_local_stamps(*PREFIXES)
 
 
 def prints_local(head: bytes) -> bool:
     """Whether the stamps of this file are local time without a zone."""
-    return not _is_journal(head) and _local_stamps(head)
+    return not is_journal(head) and _local_stamps(head)
 
 
 SOURCE = Source(
     name=NAME,
     title="kernel logs with NVIDIA XID and SXID lines (dmesg, syslog, journalctl)",
-    tables=("events",),
+    tables=("events", "log_days"),
     matches=matches,
     read=read,
     local_time=True,

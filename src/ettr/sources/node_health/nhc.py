@@ -9,6 +9,7 @@ from typing import Any
 
 from ettr.sources.base import ReadOptions, Source
 from ettr.sources.lines import SEARCHED_CHARACTERS, first_texts, numbered_lines
+from ettr.sources.log_days import OF_FILE, LogDays
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
 from ettr.sources.times import MONTHS, has_local_stamps, time_of
@@ -91,12 +92,16 @@ class _Times:
 def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     """One event for each check that failed."""
     file = LogRows(NAME, origin, options)
-    times = _Times(file)
+    times, days = _Times(file), LogDays(file)
     for number, line in numbered_lines(origin):
         file.count_read()
         text = text_of(line[:SEARCHED_CHARACTERS]).replace("\x00", "\ufffd").strip()
         at = times.see(text, number) if text else 0
         seen = _observation(text[at:]) if any(mark in line for mark in _MARKS) else None
+        if times.now is not None and text:
+            heard = seen["node"] if seen and seen["node"] else _node_heard(text[at:], at > 0)
+            if heard is not None:
+                days.see(heard, times.now.date(), number)
         if seen is None:
             file.count_skipped()
         elif times.now is None:
@@ -112,7 +117,18 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
             file.events.add(line=number, time=times.now, **seen)
         if file.is_full:
             yield file.batch()
+    days.keep()
     yield file.batch()
+
+
+def _node_heard(text: str, has_time: bool) -> str | None:
+    """The node whose checks wrote the line; empty where it names none, None for other programs."""
+    gathered, found = _DISTRIBUTED.match(text.strip()), _HOST.match(text)
+    if gathered:
+        return gathered["node"]
+    if not has_time:
+        return None
+    return OF_FILE if found is None else _host(text)
 
 
 def _host(text: str) -> str | None:
@@ -191,7 +207,7 @@ def _after_stamp(line: str) -> str:
 SOURCE = Source(
     name=NAME,
     title="node health checks: NHC logs, AzNHC logs with fault codes",
-    tables=("events",),
+    tables=("events", "log_days"),
     matches=matches,
     read=read,
     local_time=True,

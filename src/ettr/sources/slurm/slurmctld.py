@@ -80,6 +80,10 @@ FORMS = (
     _form(r"[Nn]ode <NODE> returned to service", "NODE_RESUMED", "ok"),
     _form(r"[Nn]ode <NODE> reason set to: ?(?P<reason>.*)", "REASON", "unknown"),
     _form(r"[Nn]odes? <NODES> state set to (?P<state>[A-Z][A-Z_]+)", "", ""),
+    _form(
+        r"[Nn]odes? <NODES> (?:is |are )?(?:now|being) (?P<state>(?i:DRAIN(?:ED|ING)?))\b", "", ""
+    ),
+    _form(r"[Nn]odes? <NODES> (?:was |were )?(?P<state>(?i:drained)) by ", "", ""),
     _form(r"[Ss]etting nodes? <NODES> (?:state )?to (?P<state>[A-Z][A-Z_]+)", "", ""),
     _form(r"epilog error on <NODE>, draining", "EPILOG_ERROR", "critical"),
     _form(
@@ -118,11 +122,18 @@ _BY_STATE = {
     "INVAL": ("CONFIG_MISMATCH", "critical"),
     "INVALID_REG": ("CONFIG_MISMATCH", "critical"),
 }
+
+
+def _of_state(state: str) -> tuple[str, str]:
+    """Code and severity of a change to that state."""
+    return _BY_STATE.get(state, (f"STATE_{state}", "unknown"))
+
+
 # words without which no form fits: most lines of a busy controller are passed over by these
 _MAY_FIT = re.compile(
     r"failed node|failure|preempted|missing from|Requeuing|respond|reboot|returned to service|set "
     r"to|etting node|epilog error|error running|Prolog|low |count |is_node_resp|exhausted|"
-    r"KILL_JOB|dependency|started on cluster|Terminate signal"
+    r"KILL_JOB|dependency|started on cluster|Terminate signal|[Dd]rain|DRAIN"
 )
 
 
@@ -200,7 +211,7 @@ class _ControllerLog:
             return
         code, severity = form.code, form.severity
         if not code:
-            code, severity = _BY_STATE.get(groups["state"], ("STATE_" + groups["state"], "unknown"))
+            code, severity = _of_state((groups["state"] or "").upper())
         for node in nodes:
             self.rows.events.add(
                 line=number,
