@@ -47,8 +47,8 @@ def test_what_the_controllers_log_alone_has_is_counted(tmp_path: Path):
     document = _nodes(tmp_path, sacct=SACCT, log=LOG)
     nodes = document["nodes"]
     # n1 4 h, n3 1 h, n4 from 7 h to the job of the next day at 8 h; n2 is planned
-    assert nodes["unplanned_node_hours"] == pytest.approx(4 + 1 + 25)
-    assert nodes["planned_node_hours"] == pytest.approx(2)
+    assert nodes["unplanned_node_hours"] == pytest.approx(4 + 1 + 25, abs=0.001)
+    assert nodes["planned_node_hours"] == pytest.approx(2, abs=0.001)
     reasons = {row["reason_class"]: row["outages"] for row in nodes["by_reason"]}
     assert sum(reasons.values()) == 4
     assert reasons["maintenance"] == 1
@@ -62,14 +62,14 @@ def test_what_the_controllers_log_alone_has_is_counted(tmp_path: Path):
 def test_an_outage_in_two_logs_is_one(tmp_path: Path, order: tuple[str, str]):
     texts = {"log": LOG, "events": EVENTS}
     nodes = _nodes(tmp_path, sacct=SACCT, **{name: texts[name] for name in order})["nodes"]
-    assert nodes["unplanned_node_hours"] == pytest.approx(4 + 1 + 25)
+    assert nodes["unplanned_node_hours"] == pytest.approx(4 + 1 + 25, abs=0.001)
     assert sum(row["outages"] for row in nodes["by_reason"]) == 4
 
 
 def test_a_drain_may_end_in_the_next_file_of_the_log(tmp_path: Path):
     lines = LOG.splitlines(keepends=True)
     nodes = _nodes(tmp_path, sacct=SACCT, log="".join(lines[:3]), next="".join(lines[3:]))["nodes"]
-    assert nodes["unplanned_node_hours"] == pytest.approx(4 + 1 + 25)
+    assert nodes["unplanned_node_hours"] == pytest.approx(4 + 1 + 25, abs=0.001)
 
 
 @pytest.mark.parametrize(
@@ -86,4 +86,4 @@ def test_every_form_of_a_drain_is_read(tmp_path: Path, line: str):
     log = LOG.splitlines(keepends=True)
     log[1:3] = [f"[2026-03-01T10:00:30.100] {line}\n"]
     nodes = _nodes(tmp_path, sacct=SACCT, log="".join(log[:3]))["nodes"]
-    assert nodes["unplanned_node_hours"] + nodes["planned_node_hours"] == pytest.approx(4)
+    assert nodes["unplanned_node_hours"] + nodes["planned_node_hours"] == pytest.approx(4, abs=0.001)

@@ -117,7 +117,7 @@ def recorded_runs(analysis: Analysis, listed: int) -> JobRuns:
 def _without_queue(run: JobRun) -> JobRun:
     recorded = run.ettr_without_queue_ratio
     bounded = Interval.unknown()
-    if recorded.estimate is not None:
+    if recorded.high <= 1.0:
         bounded = Interval(None, 0.0, recorded.high)
     return replace(
         run,

@@ -32,7 +32,7 @@ class ScheduledSplit:
 
     `productive_low_h` and `productive_high_h` bound the productive time. `at_risk_h` is the part of
     `productive_h` that a failure of a run that still goes on would lose. `unrecorded_steps` ran, as
-    later numbers show, and have no line.
+    later numbers show, and have no line. `checkpoints` are saves and restores in the record.
     """
 
     productive_h: float
@@ -48,6 +48,13 @@ class ScheduledSplit:
     productive_high_h: float
     at_risk_h: float
     unrecorded_steps: int
+    checkpoints: int
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether the record says how much was kept: a run that was cut and shows no save may have
+        saved elsewhere."""
+        return self.checkpoints > 0 or self.unsaved_h <= 0.0
 
     @property
     def scheduled_h(self) -> float:
@@ -184,4 +191,5 @@ def _in_hours(split: WallClockSplit) -> ScheduledSplit:
         productive_high_h=split.productive_high_us / _US_PER_HOUR,
         at_risk_h=split.at_risk_us / _US_PER_HOUR,
         unrecorded_steps=split.unrecorded_steps,
+        checkpoints=split.saves + split.restores,
     )

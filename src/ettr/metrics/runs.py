@@ -119,8 +119,9 @@ class JobRun:
 
     `ettr_ratio` is R / W, `ettr_without_queue_ratio` R / (R + U). Where `basis` is progress, both
     are measured: low and high differ from the estimate only where the record leaves something open.
-    Else they are a band over assumptions, and unknown where the run was shorter than the restart
-    that is assumed. `suspended_h` is a part of `scheduled_h`.
+    Without any save in the record of a run that was cut there are two ends and no estimate. Else
+    they are a band over assumptions, and unknown where the run was shorter than the restart that is
+    assumed. `suspended_h` is a part of `scheduled_h`.
 
     `interruptions` are the attempts that attribution holds to be ended against their owner's wish,
     `failures` those of them that the infrastructure caused; None where nobody asked attribution.
@@ -242,7 +243,7 @@ def job_runs(
         assumptions=assumed,
         runs_found=len(runs),
         measured_runs=sum(run.basis == "progress" for run in runs),
-        unknown_runs=sum(run.ettr_ratio.estimate is None for run in runs),
+        unknown_runs=sum(run.split is None and run.ettr_ratio.estimate is None for run in runs),
         by_size=_by_size(runs),
         runs=tuple(runs[:listed]),
     )
@@ -420,7 +421,8 @@ def _run(row: dict[str, Any], detail: _RunDetail) -> JobRun:
 
 def _productive_h(row: dict[str, Any], split: ScheduledSplit | None) -> Interval:
     if split is not None:
-        return Interval(split.productive_h, split.productive_low_h, split.productive_high_h)
+        kept_h = split.productive_h if split.is_measured else None
+        return Interval(kept_h, split.productive_low_h, split.productive_high_h)
     if row["middle_s"] <= 0:
         return Interval.unknown()
     ends = sorted(float(row[name]) / SECONDS_PER_HOUR for name in ("worst_s", "best_s"))
@@ -428,7 +430,7 @@ def _productive_h(row: dict[str, Any], split: ScheduledSplit | None) -> Interval
 
 
 def _share(productive_h: Interval, of_s: float) -> Interval:
-    if of_s <= 0 or productive_h.estimate is None:
+    if of_s <= 0:
         return Interval.unknown()
     return productive_h.scaled(SECONDS_PER_HOUR / of_s)
 

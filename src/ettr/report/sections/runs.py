@@ -139,7 +139,23 @@ def _notes(runs: JobRuns) -> tuple[str, ...]:
 
 
 def _unrecorded(runs: JobRuns) -> list[str]:
-    """That records leave out steps, which their ETTR can only estimate."""
+    """What records leave out: saves, and steps, which their ETTR can only estimate."""
+    return [*_without_saves(runs), *_sparse(runs)]
+
+
+def _without_saves(runs: JobRuns) -> list[str]:
+    unsaved = [run for run in runs.runs if run.split is not None and not run.split.is_measured]
+    if not unsaved:
+        return []
+    return [
+        by_number("{n} measured [run|runs] ", len(unsaved))
+        + f"({_named(unsaved)}) ended otherwise than by completing, and no save is recorded: what "
+        "was kept lies between nothing and every step, so that ETTR has ends and no estimate. "
+        "Record the saves to measure it."
+    ]
+
+
+def _sparse(runs: JobRuns) -> list[str]:
     sparse = [run for run in runs.runs if run.split is not None and run.split.unrecorded_steps]
     if not sparse:
         return []
