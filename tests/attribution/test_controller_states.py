@@ -86,4 +86,6 @@ def test_every_form_of_a_drain_is_read(tmp_path: Path, line: str):
     log = LOG.splitlines(keepends=True)
     log[1:3] = [f"[2026-03-01T10:00:30.100] {line}\n"]
     nodes = _nodes(tmp_path, sacct=SACCT, log="".join(log[:3]))["nodes"]
-    assert nodes["unplanned_node_hours"] + nodes["planned_node_hours"] == pytest.approx(4, abs=0.001)
+    assert nodes["unplanned_node_hours"] + nodes["planned_node_hours"] == pytest.approx(
+        4, abs=0.001
+    )
