@@ -15,10 +15,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from ettr.sources.base import ReadOptions, Source
+from ettr.sources.kernel_days import KernelDays
+from ettr.sources.kernel_lines import KERNEL, PREFIXES, is_journal
 from ettr.sources.lines import LINE_LIMIT_BYTES, SEARCHED_CHARACTERS, chunks, first_texts
 from ettr.sources.log_rows import LogRows
-from ettr.sources.node_health.kernel_days import KernelDays
-from ettr.sources.node_health.kernel_lines import KERNEL, PREFIXES, is_journal
 from ettr.sources.origin import Origin
 from ettr.sources.times import MONTHS, has_local_stamps, time_of
 from ettr.tables.rows import Batch

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 
 from ettr.errors import UsageError
+from ettr.sources.kernel_lines import Group, beginning, groups
 from ettr.sources.log_days import OF_FILE, LogDays
 from ettr.sources.log_rows import LogRows
-from ettr.sources.node_health.kernel_lines import Group, beginning, groups
 from ettr.sources.times import MONTHS, time_of, utc_of_local, within_years, year_of_stamp
 from ettr.sources.years import LEAP_DAY, HostLines, first_year
 from ettr.tables.text import clean, text_of
@@ -34,19 +34,23 @@ class _Stamps:
 
     def day(self, parts: Mapping[str, str | None]) -> tuple[date, int | None] | None:
         """UTC day, and the year that was assumed where the stamp has none; None for no time."""
+        if parts.get("uptime"):  # each line has its own
+            return self._dated(parts)
         key: tuple[str | None, ...]
         if iso := parts.get("iso"):
             key = (iso[:13], parts.get("offset"))
-        elif clock := parts.get("clock"):
-            key = (parts["month"], parts["day"], parts.get("year"), clock.partition(":")[0])
         else:
-            key = (parts.get("uptime"),)
+            hour = (parts["clock"] or "").partition(":")[0]
+            key = (parts["month"], parts["day"], parts.get("year"), hour)
         if key not in self.days:
-            try:
-                self.days[key] = self._day(parts)
-            except (ValueError, OverflowError):
-                self.days[key] = None
+            self.days[key] = self._dated(parts)
         return self.days[key]
+
+    def _dated(self, parts: Mapping[str, str | None]) -> tuple[date, int | None] | None:
+        try:
+            return self._day(parts)
+        except (ValueError, OverflowError):
+            return None
 
     def first_hour(self, text: str) -> int:
         """The hour on the clock of a line's stamp at which a UTC day begins."""
