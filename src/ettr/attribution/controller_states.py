@@ -42,7 +42,7 @@ Span = tuple[datetime, datetime | None]
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
+class _StateLine:
     """One line of the controller's log that says something of a node's state."""
 
     cluster: str
@@ -64,7 +64,7 @@ class _State:
     reason: str | None
     start: datetime
     end: datetime | None
-    line: _Line
+    line: _StateLine
 
 
 def with_controller_states(node_states: Table, events: Table, allocations: Table) -> Table:
@@ -95,7 +95,7 @@ def with_controller_states(node_states: Table, events: Table, allocations: Table
     return ibis.union(stored, made.cast(stored.schema()), distinct=False)
 
 
-def _lines(events: Table) -> dict[Node, list[_Line]]:
+def _lines(events: Table) -> dict[Node, list[_StateLine]]:
     """The lines that say something of a node's state, of each node in order of time."""
     codes = [*_BEGINS, _ENDS, _REASON]
     of_state = events.filter(
@@ -104,13 +104,13 @@ def _lines(events: Table) -> dict[Node, list[_Line]]:
     rows = of_state.select(
         "cluster", "node", "time", "code", "message", "source", "file_id", "line"
     )
-    of_node: dict[Node, list[_Line]] = defaultdict(list)
+    of_node: dict[Node, list[_StateLine]] = defaultdict(list)
     for row in rows.order_by("time", "file_id", "line").to_pyarrow().to_pylist():
-        of_node[row["cluster"], row["node"]].append(_Line(**row))
+        of_node[row["cluster"], row["node"]].append(_StateLine(**row))
     return of_node
 
 
-def _intervals(lines: Sequence[_Line]) -> list[_State]:
+def _intervals(lines: Sequence[_StateLine]) -> list[_State]:
     """States of one node from its lines; the last may be open."""
     found: list[_State] = []
     open_states: list[_State] = []

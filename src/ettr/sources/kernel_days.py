@@ -26,7 +26,7 @@ _JOURNAL_HOST = re.compile(rb'"_HOSTNAME"\s*:\s*"([A-Za-z0-9][\w.-]{0,200})"')
 
 
 @dataclass(slots=True)
-class _Stamps:
+class _StampDays:
     """Stamps of one log -> days; those of one hour are computed once."""
 
     file: LogRows
@@ -114,7 +114,7 @@ class KernelDays:
 
     def __init__(self, file: LogRows, *, as_json: bool) -> None:
         self._file, self._as_json = file, as_json
-        self._stamps = _Stamps(file)
+        self._stamps = _StampDays(file)
         self._days = LogDays(file)
         # the same of stamps without a year, with New Years passed and the year assumed
         self._of_some_year: dict[tuple[str, date, int, int], tuple[int, int]] = {}

@@ -9,7 +9,7 @@ from ettr.sources.log_rows import LogRows
 from ettr.tables import LOG_DAYS
 
 OF_FILE = ""
-"""Stands for the node of lines that name none: it is the one that the file is from."""
+"""The node of lines that name none: it is the one that the file is from."""
 
 
 @dataclass(slots=True)
