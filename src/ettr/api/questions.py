@@ -103,7 +103,9 @@ def plan_run(
         assumptions=(*source.cautions, *_assumed(write_s, restart_s)),
     )
     if source.own is not None:
-        made = replace(made, simulated=source.own.simulated(made.run))
+        simulated = source.own.simulated(made.run)
+        if simulated is not None:
+            made = replace(made, simulated=simulated, engine=simulated.engine)
     return Result(
         made,
         "schemes" if made.schemes else "intervals",

@@ -30,6 +30,8 @@ class Input(StrEnum):
     REPORT_PAGE = "an HTML page (no --json)"
     REPAIR = "--repair"
     FLIGHT = "--flight"
+    LAW = "--law"
+    SIMULATION = "--law, --bursts, --spares or --detection"
     MODEL_OF_AGE = "--model weibull or --model lognormal"
     LARGE_JOBS = "large jobs alone (no --all-jobs)"
 

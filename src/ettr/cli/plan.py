@@ -16,6 +16,7 @@ from ettr.cli.inputs import Input, TypedOptions
 from ettr.cli.measured_costs import MeasuredCosts, measured_costs
 from ettr.cli.output import check_writable, say
 from ettr.cli.plan_questions import PlanQuestions, node_type, overridden
+from ettr.cli.plan_simulation import SimulationOptions
 from ettr.cli.printing import Printing
 from ettr.cli.scheme_options import SchemeOptions
 from ettr.cli.selecting import Selecting
@@ -65,6 +66,7 @@ class _Options:
     target: float | None
     schemes: SchemeOptions
     questions: PlanQuestions
+    simulation: SimulationOptions
     rating: opt.Rating
     selecting: Selecting
     measured: tuple[str, ...] = ()
@@ -109,6 +111,7 @@ def plan(
     ] = None,
     schemes: SchemeOptions,
     questions: PlanQuestions,
+    simulation: SimulationOptions,
     measured: Annotated[
         Path | None,
         typer.Option(
@@ -138,11 +141,14 @@ def plan(
     """Plan a run: MTTF, ETTR with a band, checkpoint interval and scheme, what reaches a target.
 
     The failure rate is that of a store, or typed in: as a rate, or as failures and node-days, which
-    gives it an interval. Times take a unit: 10s, 5min, 1.5h, 2d.
+    gives it an interval. Times take a unit: 10s, 5min, 1.5h, 2d. The exact form assumes independent
+    failures at a constant rate and a node always at hand; for others the run is simulated.
     """
     from ettr.plan.outlook import SecondPlan
 
-    options = _Options(store, size, rate, times, target, schemes, questions, rating, selecting)
+    options = _Options(
+        store, size, rate, times, target, schemes, questions, simulation, rating, selecting
+    )
     if measured is not None:
         options = options.with_costs(measured_costs(measured))
     _one_rate(options)
@@ -152,8 +158,16 @@ def plan(
             Input.COUNTS: rate.has_interval or bool(questions.node_type),
             Input.STATE: schemes.state_bytes is not None,
             Input.PLANNER_PAGE: html is not None,
+            Input.REPAIR: questions.repair is not None,
+            Input.LAW: simulation.law is not None,
+            Input.SIMULATION: simulation.asked,
         }
     )
+    if simulation.asked and questions.within is not None:
+        raise UsageError(
+            "--within is answered by the exact form, or with a store's own failures: leave it out "
+            "with --law, --bursts, --spares and --detection, and read the quantiles of --days"
+        )
     if html is not None:
         check_writable("--html", html)
     by_node = _planning_rate(options)
@@ -175,7 +189,10 @@ def _made(options: _Options, by_node: _NodeRate) -> RunPlan:
     size, times, schemes = options.size, options.times, options.schemes
     gpus_per_node = size.gpus_per_node or seen_gpus_per_node or GPUS_PER_NODE
     asked = options.questions.asked(
-        gpus_per_node, options.rating.confidence, keep_interval=times.interval is not None
+        gpus_per_node,
+        options.rating.confidence,
+        keep_interval=times.interval is not None,
+        repair_used=options.simulation.spares is not None,
     )
     if asked.node_types:
         n_nodes = sum(one.n_nodes for one in asked.node_types)
@@ -212,7 +229,18 @@ def _made(options: _Options, by_node: _NodeRate) -> RunPlan:
         asked=asked,
         chosen=schemes.chosen(),
     )
+    if options.simulation.asked:
+        return _by_law(made, options)
     return made if by_node.own is None else _simulated(made, by_node.own)
+
+
+def _by_law(made: RunPlan, options: _Options) -> RunPlan:
+    """The plan with the run simulated by the options."""
+    from ettr.sim.planned import simulated_plan
+
+    by = options.simulation.made(options.questions.repair)
+    simulated = simulated_plan(made.run, by, made.rate.per_node_day)
+    return replace(made, simulated=simulated, engine=simulated.engine)
 
 
 def _simulated(made: RunPlan, own: OwnFailures) -> RunPlan:
@@ -221,7 +249,10 @@ def _simulated(made: RunPlan, own: OwnFailures) -> RunPlan:
     if deadline is not None:
         answers = replace(made.answers, deadline=own.deadline(deadline, made.run))
         made = replace(made, answers=answers)
-    return replace(made, simulated=own.simulated(made.run))
+    simulated = own.simulated(made.run)
+    if simulated is None:
+        return made
+    return replace(made, simulated=simulated, engine=simulated.engine)
 
 
 def _shape(size: rates.RunSize, times: PlanTimes, gpus_per_node: int) -> RunShape:
@@ -258,11 +289,13 @@ def _one_rate(options: _Options) -> None:
         rate.per_1000_node_days is not None,
         rate.given,
         bool(options.questions.node_type),
+        options.simulation.own_mean_s() is not None,
     ]
     if sum(ways) != 1:
         raise UsageError(
             f"{'more than one' if any(ways) else 'no'} failure rate: give a STORE, or "
-            "--failures-per-1000-node-days R, or --failures K with --node-days T, or --node-type"
+            "--failures-per-1000-node-days R, or --failures K with --node-days T, or --node-type, "
+            "or a --law with a mean of its own"
         )
 
 
@@ -281,6 +314,9 @@ def _planning_rate(options: _Options) -> _NodeRate:
     from ettr.plan.outlook import mixed_run_rate
 
     rate, rating = options.rate, options.rating
+    mean_s = options.simulation.own_mean_s()
+    if mean_s is not None:
+        return _NodeRate(_rate_of_law(mean_s))
     if options.questions.node_type:
         types = tuple(node_type(text, rating.confidence) for text in options.questions.node_type)
         return _NodeRate(mixed_run_rate(types, rating.confidence))
@@ -301,6 +337,19 @@ def _planning_rate(options: _Options) -> _NodeRate:
             rate_lower_bound(analysis),
             analysis.selection_head,
         )
+
+
+def _rate_of_law(mean_s: float) -> PlanningRate:
+    from ettr.plan.outlook import PER_NODE_DAYS, typed_rate
+
+    if not math.isfinite(mean_s):
+        raise UsageError("--law: nodes that never fail, so there is nothing to plan for")
+    rate = typed_rate(PER_NODE_DAYS * SECONDS_PER_DAY / mean_s)
+    meaning = (
+        f"The failure rate is one in the mean life of the law ({mean_s / SECONDS_PER_DAY:.3g} "
+        "days), which has no interval here."
+    )
+    return replace(rate, meaning=meaning)
 
 
 def _show(made: RunPlan, html: Path | None, printing: Printing, head: SelectionHead | None) -> None:

@@ -47,7 +47,7 @@ class PlanQuestions(OptionGroup):
         typer.Option(
             "--repair",
             metavar="TIME",
-            help="Mean time until a failed node is back: the time budget plans spares.",
+            help="Mean time until a failed node is back, for --spares or --within.",
         ),
     ] = None
     phases: Annotated[
@@ -75,13 +75,21 @@ class PlanQuestions(OptionGroup):
         bool, typer.Option("--explain", help="Print the formulas with the numbers in them.")
     ] = False
 
-    def asked(self, gpus_per_node: int, confidence: float, *, keep_interval: bool) -> Questions:
+    def asked(
+        self,
+        gpus_per_node: int,
+        confidence: float,
+        *,
+        keep_interval: bool,
+        repair_used: bool = False,
+    ) -> Questions:
         """The questions, checked.
 
         Args:
             gpus_per_node: Of the run.
             confidence: Of the intervals of rates.
             keep_interval: The checkpoint interval was typed and holds at every size.
+            repair_used: A simulation uses the repair time.
 
         Raises:
             UsageError: one cannot be understood.
@@ -91,11 +99,15 @@ class PlanQuestions(OptionGroup):
 
         idle = [
             flag
-            for flag, value in (("--chance", self.chance), ("--repair", self.repair))
-            if value is not None and self.within is None
+            for flag, value, used in (
+                ("--chance", self.chance, False),
+                ("--repair", self.repair, repair_used),
+            )
+            if value is not None and self.within is None and not used
         ]
         if idle:
-            raise UsageError(f"{', '.join(idle)} would change nothing: give --within as well")
+            also = " (--repair: or --spares)" if "--repair" in idle else ""
+            raise UsageError(f"{', '.join(idle)} would change nothing: give --within as well{also}")
         budget = None
         if self.within is not None:
             budget = TimeBudget(

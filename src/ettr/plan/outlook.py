@@ -197,6 +197,7 @@ class RunPlan:
         versus: A second plan to compare this one with; None where none was asked for.
         simulated: The run with the store's own failures, where the exact form does not hold for
             them; None elsewhere.
+        engine: What answered: the exact form, or the simulation that `simulated` is of.
     """
 
     run: PlannedRun
@@ -224,6 +225,7 @@ class RunPlan:
     answers: Answers
     versus: SecondPlan | None = None
     simulated: SimulatedRun | None = None
+    engine: str = "exact form"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from ettr.estimates.interval import Interval
 from ettr.plan.run import spell
 
 
@@ -22,6 +23,15 @@ class SimulatedRun:
             empty for the long run.
         draws: Runs simulated.
         seed: Of the generator.
+        engine: What answered.
+        failures: The failures simulated, for a sentence: "with ...".
+        long_run: Whether `ettr` and `exact_ettr` are of the long run, or of a run whose nodes are
+            of a given age, over its length.
+        ettr_at_rate_ends: ETTR simulated at the ends of the failure rate; None where it has none.
+        failures_per_node_day: Failures over the node-days in use; None where not counted.
+        short_of_nodes: Share of the wall-clock without enough nodes; None without repairs.
+        detecting: Share of the wall-clock before failures are noticed; None where not counted.
+        precise: Whether the precision asked for was reached.
     """
 
     law: str
@@ -35,6 +45,14 @@ class SimulatedRun:
     quantiles: tuple[tuple[float, float], ...]
     draws: int
     seed: int
+    engine: str = "blocks of the store's own failures, replayed"
+    failures: str = "the store's own failures"
+    long_run: bool = True
+    ettr_at_rate_ends: Interval | None = None
+    failures_per_node_day: float | None = None
+    short_of_nodes: float | None = None
+    detecting: float | None = None
+    precise: bool = True
 
     def run_ettr(self, productive_s: float) -> float:
         """ETTR of the run, at its mean length; of the long run where it has no end.
@@ -58,9 +76,11 @@ class SimulatedRun:
             if abs(self.off_by) > error
             else "which agrees within that"
         )
+        lead = f"{self.why} " if self.why else ""
+        run = "long-run ETTR" if self.long_run else "ETTR"
         return (
-            f"{self.why} The exact form assumes independent failures at a constant rate: with the "
-            f"store's own failures the long-run ETTR is {self.ettr:.3f} ± {error:.1g} (simulated, "
-            f"two standard errors), the exact form says {self.exact_ettr:.3f}, {off}. Of the "
-            f"intervals tried {spell(self.best_interval_s)} is the best, with {self.best_ettr:.3f}."
+            f"{lead}The exact form assumes independent failures at a constant rate: with "
+            f"{self.failures} the {run} is {self.ettr:.3f} ± {error:.1g} (simulated, two standard "
+            f"errors), the exact form says {self.exact_ettr:.3f}, {off}. Of the intervals tried "
+            f"{spell(self.best_interval_s)} is the best, with {self.best_ettr:.3f}."
         )

@@ -48,8 +48,9 @@ def plan_section(plan: RunPlan) -> Section:
     notes = [plan.rate.meaning, *plan.cautions, *plan.assumptions]
     if plan.simulated is not None:
         notes.append(
-            f"Simulated with {plan.simulated.law}: {plan.simulated.draws} draws, seed "
-            f"{plan.simulated.seed}. Tables other than those that say so are by the exact form."
+            f"Simulated with {plan.simulated.law}: {plan.simulated.draws:,} draws, seed "
+            f"{plan.simulated.seed}; engine: {plan.simulated.engine}. Tables "
+            "other than those that say so are by the exact form."
         )
     notes += answer_notes(plan)
     if plan.standing is not None:
@@ -136,11 +137,7 @@ def _numbers_table(plan: RunPlan) -> TextTable:
     rows += [
         ("MTTF of the run", time_between(plan.mttf_h)),
         ("ETTR, exact form", ratio_between(plan.ettr)),
-        *(
-            ()
-            if plan.simulated is None
-            else (("ETTR, the store's own failures (simulated)", ratio(plan.simulated.ettr)),)
-        ),
+        *(() if plan.simulated is None else _simulated_rows(plan.simulated)),
         ("ETTR, paper's form (v2)", ratio(plan.paper_ettr)),
         ("ETTR, first order with queue and length", ratio(plan.general_ettr)),
         ("expected loss per failure / MTTF", number(run.lost_share)),
@@ -148,6 +145,28 @@ def _numbers_table(plan: RunPlan) -> TextTable:
         ("write, restart, queue", ", ".join(map(spell, (run.write_s, run.restart_s, run.queue_s)))),
     ]
     return TextTable("Numbers", ("quantity", "value"), tuple(rows))
+
+
+def _simulated_rows(simulated: SimulatedRun) -> tuple[tuple[str, str], ...]:
+    """What a simulation says next to the exact form."""
+    ends, rows = simulated.ettr_at_rate_ends, []
+    band = "" if ends is None else f" ({ends.low:.3f} to {ends.high:.3f} at the ends of the rate)"
+    error = "" if simulated.precise else f" ± {2.0 * simulated.ettr_error:.1g}, stopped early"
+    rows.append(
+        (f"ETTR, {simulated.failures} (simulated)", f"{ratio(simulated.ettr)}{error}{band}")
+    )
+    if simulated.failures_per_node_day is not None:
+        rows.append(
+            (
+                "failures per 1,000 node-days in use (simulated)",
+                number(PER_NODE_DAYS * simulated.failures_per_node_day),
+            )
+        )
+    if simulated.short_of_nodes is not None:
+        rows.append(("time without enough nodes (simulated)", percent(simulated.short_of_nodes)))
+    if simulated.detecting:
+        rows.append(("time before failures are noticed (simulated)", percent(simulated.detecting)))
+    return tuple(rows)
 
 
 def _intervals_table(plan: RunPlan) -> TextTable:
@@ -210,7 +229,7 @@ def _simulated_table(simulated: SimulatedRun, productive_s: float) -> TextTable:
         (f"{percent(share)} of runs end within", at_s) for share, at_s in simulated.quantiles
     ]
     return TextTable(
-        "The same simulated with the store's own failures",
+        f"The same simulated with {simulated.failures}",
         ("", "wall-clock", "ETTR"),
         tuple((what, spell(at_s), ratio(productive_s / at_s)) for what, at_s in rows),
         frozenset({1, 2}),
