@@ -37,3 +37,11 @@ def test_jobs_of_unknown_size_are_not_the_largest(tmp_path: Path):
     text = report(tmp_path, rows)
     assert "Mean time to failure of a job of 9-16 GPUs" in text
     assert "Mean time to failure of a job of unknown" not in text
+
+
+def test_the_least_that_an_mttf_can_be_is_no_upper_bound(tmp_path: Path):
+    """Without a failure the MTTF is at least so long, unless some went uncounted."""
+    text = report(tmp_path, [row(1, "COMPLETED", 1, 8), row(2, "COMPLETED", 10, 80)])
+    assert "≥" in text.split("Mean time to failure of a job of 65-128 GPUs")[1][:5]
+    assert "it may be shorter: failures go uncounted" in text
+    assert "an upper bound" not in text

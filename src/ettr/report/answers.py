@@ -8,6 +8,7 @@ from datetime import datetime
 
 from ettr.analysis import Analysis
 from ettr.analysis.previous import USUAL_DAYS, PeriodFigures, PeriodTrend
+from ettr.estimates.interval import Interval
 from ettr.metrics.mttf import SizeMttf
 from ettr.metrics.node_records import NodeRecord
 from ettr.report.cautions import lower_bound
@@ -125,6 +126,12 @@ def largest_size(classes: Sequence[SizeMttf]) -> SizeMttf | None:
     return ran[-1] if ran else None
 
 
+def uncounted(mttf_h: Interval) -> str:
+    """What failures that go uncounted mean for an MTTF, or for the least that it is said to be."""
+    bound = "it may be shorter" if mttf_h.estimate is None else "an upper bound"
+    return f"; {bound}: failures go uncounted"
+
+
 def _mttf(analysis: Analysis) -> Answer:
     mttf = analysis.mttf
     largest = largest_size(mttf.classes)
@@ -138,12 +145,11 @@ def _mttf(analysis: Analysis) -> Answer:
     if largest.failures:
         seen += f", {hours_between(largest.scheduler_mttf_h)} between them"
     rate = mttf.rate_used
-    bound = "; an upper bound: failures go uncounted" if lower_bound(analysis) else ""
+    shown = largest.projected_mttf_h if rate.node_days > 0 else largest.scheduler_mttf_h
+    bound = uncounted(shown) if lower_bound(analysis) else ""
     return Answer(
         f"MTTF at the largest size run, {largest.size.label} {unit}",
-        hours_between(largest.projected_mttf_h)
-        if rate.node_days > 0
-        else hours_between(largest.scheduler_mttf_h),
+        hours_between(shown),
         f"from {between(rate.per_1000_node_days)} failures per 1,000 node-days; {seen}{bound}",
     )
 

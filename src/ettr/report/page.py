@@ -8,7 +8,7 @@ from ettr.analysis import Analysis
 from ettr.estimates import Interval
 from ettr.metrics.availability import Availability
 from ettr.metrics.mttf import MttfBySize
-from ettr.report.answers import NOT_MEASURED, five_lines, largest_size
+from ettr.report.answers import NOT_MEASURED, five_lines, largest_size, uncounted
 from ettr.report.cautions import cautions, lower_bound, short_logs
 from ettr.report.document import REPORT_FORMAT, REPORT_VERSION, plain
 from ettr.report.garbage import fewer_collections
@@ -205,10 +205,10 @@ def _job_cards(analysis: Analysis, extrapolated: str) -> Iterator[Card]:
     )
 
 
-def _mttf_card(mttf: MttfBySize, uncounted: bool) -> Card:
+def _mttf_card(mttf: MttfBySize, some_uncounted: bool) -> Card:
     """The MTTF at the largest size that ran: one over all sizes says how many small jobs ran.
 
-    `uncounted`: whether failures go uncounted, so that it can only be too long.
+    `some_uncounted`: whether failures go uncounted, so that it can only be too long.
     """
     largest = largest_size(mttf.classes)
     if largest is None:
@@ -219,7 +219,7 @@ def _mttf_card(mttf: MttfBySize, uncounted: bool) -> Card:
         hours_between(largest.projected_mttf_h),
         "from the rate per node-day; at that size there were "
         f"{counted(largest.failures, 'failure')} in {number(largest.job_hours, 4)} job-hours"
-        + ("; an upper bound: failures go uncounted" if uncounted else ""),
+        + (uncounted(largest.projected_mttf_h) if some_uncounted else ""),
     )
 
 
