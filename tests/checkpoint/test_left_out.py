@@ -12,7 +12,7 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.optim.lr_scheduler import LinearLR, ReduceLROnPlateau
 
-from ettr.checkpoint import Budget, CheckpointError, RunningCheckpoint
+from ettr.checkpoint import Budget, CheckpointError, RunningCheckpoint, restore
 
 pytestmark = pytest.mark.torch
 
@@ -127,6 +127,40 @@ def test_a_lazy_module_that_has_no_size_yet_is_refused(tmp_path: Path) -> None:
     model = nn.Sequential(nn.LazyLinear(3))
     with pytest.raises(CheckpointError, match=r"0\.weight of a lazy module has no size yet"):
         RunningCheckpoint(tmp_path, {"model": model})
+
+
+def with_adapter() -> dict:
+    """A run that has added parameters to its model after it had begun."""
+    state = trained()
+    state["model"].adapter = nn.Parameter(torch.ones(4))
+    state["optimizer"].add_param_group({"params": [state["model"].adapter]})
+    return state
+
+
+def test_saved_tensors_that_the_model_does_not_have_are_not_left_out(tmp_path: Path) -> None:
+    save(tmp_path, with_adapter(), 7)
+    refusal = r"1 saved tensors have no place in the model \(adapter\)"
+    plain = trained()
+    before = plain["model"].weight.clone()
+    with pytest.raises(CheckpointError, match=refusal):
+        restore(tmp_path, plain)
+    assert torch.equal(plain["model"].weight, before)
+    checkpoint = RunningCheckpoint(tmp_path, plain)
+    with checkpoint, pytest.raises(CheckpointError, match=refusal):
+        checkpoint.resume_or_begin()
+    resume(tmp_path, with_adapter())  # nothing of it was overwritten
+    report = restore(tmp_path, trained(), allow_missing=True)
+    assert report.unused_tensors == ("adapter",)
+    assert "not restored: adapter" in str(report)
+    assert restore(tmp_path, trained()["model"]).unused_tensors == ()  # to look at a part
+
+
+def test_a_model_that_has_become_smaller_resumes(tmp_path: Path) -> None:
+    save(tmp_path, with_adapter(), 6)
+    smaller = trained()
+    with RunningCheckpoint(tmp_path, smaller, newer="overwrite") as checkpoint:
+        checkpoint.save_all(7)
+    resume(tmp_path, trained())
 
 
 @pytest.fixture

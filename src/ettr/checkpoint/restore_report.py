@@ -30,6 +30,8 @@ class RestoreReport:
         missing_objects: Objects that kept the state they had, and `parameter groups` if learning
             rates and the like did.
         unused_objects: Saved objects that were not given.
+        unused_tensors: Saved tensors that a state with an optimizer does not have (only with
+            allow_missing=True).
         restored_fraction: Share of the elements of the model's parameters and buffers, those of
             all ranks counted.
         mean_step: Mean over the blocks.
@@ -54,6 +56,7 @@ class RestoreReport:
     reached_step: int | None = None
     perturbation: Perturbation | None = None
     unused_moments: tuple[str, ...] = ()
+    unused_tensors: tuple[str, ...] = ()
 
     @property
     def consistent(self) -> bool:
@@ -88,7 +91,7 @@ class RestoreReport:
         clauses = []
         if self.objects_step is not None and self.objects_step != self.newest_step:
             clauses.append(f"objects of step {self.objects_step}")
-        if left := (*self.missing_objects, *self.unused_objects):
+        if left := (*self.missing_objects, *self.unused_objects, *self.unused_tensors):
             clauses.append(f"not restored: {', '.join(left)}")
         return clauses
 

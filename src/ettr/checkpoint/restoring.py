@@ -47,6 +47,7 @@ from ettr.checkpoint.tensors.tensor_slices import (
     region_view,
     unpack_number,
 )
+from ettr.checkpoint.unused_tensors import unused_tensors
 from ettr.errors import UsageError
 
 
@@ -80,8 +81,9 @@ def restore(
         objects_of: the slot whose objects count where all slots are read; None: what they agree on.
         check: False skips the checksums of payloads (to measure what they cost; never to train).
         allow_missing: go on where an element of a parameter or buffer is not covered, an object or
-            a parameter group has no saved state, a saved moment has no place in the optimizer, or a
-            saved object was not given to a state with an optimizer; the report names them.
+            a parameter group has no saved state, a saved moment has no place in the optimizer, or
+            a saved tensor or object was not given to a state with an optimizer; the report names
+            them.
         cast: convert values that were saved in another type.
         reached_step: step that the survivors have reached; with it the report says how stale the
             restored blocks are, and estimates ‖δ‖ (see `perturbation.estimated`).
@@ -146,8 +148,9 @@ def _restore(
         wanted = _Wanted(options.mode, options.step, _has_objects(target))
         plan = _plan(checkpoint, live, wanted, PayloadReader(check=options.check))
         objects = _choose_objects(target, checkpoint, plan, _slot_name(root, options.objects_of))
-        if objects.reasons and not options.allow_missing:  # before anything is overwritten
-            raise CheckpointError(_not_accounted(root, objects))
+        unused = unused_tensors(target, (records[0] for records in plan.records_of.values()))
+        if not options.allow_missing:  # before anything is overwritten
+            _raise_if_left_out(root, objects, unused)
         if target.groups():
             warn_of_old_format(root, checkpoint)
         copied = _copy_all(plan, checkpoint, live, cast=options.cast)
@@ -160,6 +163,7 @@ def _restore(
         plan,
         copied,
         objects,
+        unused,
         fell_back=tuple(replace(bad, lost=False) for bad in checkpoint.damaged),
         fresh_moments=fresh_moments,
         reached_step=options.reached_step,
@@ -307,11 +311,20 @@ def _choose_objects(
     return choose_objects(target, objects_of(checkpoint, plan.chosen), objects_slot)
 
 
-def _not_accounted(root: str | os.PathLike[str], objects: ObjectChoice) -> str:
-    return (
-        f"{root}: {'; '.join(objects.reasons)}. Give what was saved, or allow_missing=True to go "
-        f"on without"
-    )
+def _raise_if_left_out(
+    root: str | os.PathLike[str], objects: ObjectChoice, unused: Sequence[str]
+) -> None:
+    reasons = list(objects.reasons)
+    if unused:
+        reasons.append(
+            f"{len(unused)} saved tensors have no place in the model ({_first(unused)}): build it "
+            f"as it was when it was saved, with what was added later"
+        )
+    if reasons:
+        raise CheckpointError(
+            f"{root}: {'; '.join(reasons)}. Give what was saved, or allow_missing=True to go on "
+            f"without"
+        )
 
 
 def _copy_all(
@@ -461,6 +474,7 @@ def _report(
     plan: _RestorePlan,
     copied: _Copied,
     objects: ObjectChoice,
+    unused: tuple[str, ...],
     *,
     fell_back: tuple[BadBlock, ...],
     fresh_moments: Sequence[str],
@@ -488,4 +502,5 @@ def _report(
         reached_step=reached_step,
         perturbation=perturbation,
         unused_moments=tuple(copied.coverage.unused_moments),
+        unused_tensors=unused,
     )

@@ -241,6 +241,10 @@ class TrainingState:
                     _add(places, f"{prefix}.{name}" if prefix else name, place)
         return places
 
+    def tensor_names(self) -> frozenset[str]:
+        """Names of all tensors, those of which this rank holds no element too."""
+        return frozenset({*self._places(), *self.tensors})
+
     def _named_once(self, places: Mapping[str, TensorPlace]) -> list[Shard]:
         """The shards of the plain tensors, if no tensor of a model has their name."""
         shards = self._tensor_state.shards()
