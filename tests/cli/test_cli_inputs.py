@@ -67,7 +67,7 @@ def test_what_typed_numbers_cannot_use_is_refused(words: tuple[str, ...], says: 
             ("report", "{site}", "--json", "-o", "page.html"),
             "--output: needs an HTML page (no --json)\n",
         ),
-        (("project", "{site}", "--seen-gpus", "8"), "--seen-gpus: needs --failures"),
+        (("project", "{site}", "--seen-gpus", "8"), "--seen-gpus: needs a failure rate typed in"),
         (
             ("compare", "{site}", "{site}", "--all-jobs", "--above-gpus", "8"),
             "--above-gpus: needs large jobs alone (no --all-jobs)\n",
