@@ -23,8 +23,8 @@ try:
 except SystemExit as stop:
     assert not stop.code, stop.code
 rooms = ("ettr.plan", "ettr.projection", "ettr.models.", "ettr.sources.slurm", "plotly", "torch")
-light = ("base", "clustering", "compare", "data", "direction", "dispersion", "ratio", "registry")
-expected = {f"ettr.models.{name}" for name in light}
+light = ("base", "clustering", "compare", "data", "direction", "dispersion", "law", "ratio")
+expected = {f"ettr.models.{name}" for name in (*light, "registry")}
 found = {name for name in sys.modules if name.startswith(rooms)} - expected
 sys.stderr.write(" ".join(sorted(found)))
 """
