@@ -31,6 +31,7 @@ NAMES = (
     "published",
     "recipe-kills",
     "schemes",
+    "slow-nodes",
     "spares",
     "steps",
 )

@@ -185,6 +185,14 @@ def test_stated_causes_are_the_planted_ones_as_often_as_stated() -> None:
     assert rows["user_program", "0.98 to 1"][2] >= 0.98
 
 
+def test_slow_nodes_are_claimed_and_ordinary_ones_are_not() -> None:
+    rows = {row[:2]: row[2:] for row in twentieth("slow-nodes").rows}
+    for nodes in ("alike", "unequal"):
+        assert float(rows[nodes, "1 by 20%"][0]) == 1.0
+        assert float(rows[nodes, "4 by 10%"][0]) >= 0.8
+        assert float(rows[nodes, "no slow node"][2]) <= 0.4
+
+
 @pytest.mark.torch
 def test_the_rank_that_hangs_stops_dies_or_is_slow_is_named() -> None:
     pytest.importorskip("torch")

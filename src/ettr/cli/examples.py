@@ -34,6 +34,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "ettr lemons site --back-test",
         "ettr lemons site gpu11 --output gpu11.html",
     ),
+    "slow": ("ettr slow site",),
     "quality": ("ettr quality site",),
     "forecast": ("ettr forecast site", "ettr forecast site --ahead 1d,7d --nodes 64"),
     "plan": (

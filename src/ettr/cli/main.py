@@ -45,6 +45,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("One metric at a time", "nodes", "metrics"),
     ("One metric at a time", "node", "node"),
     ("One metric at a time", "lemons", "lemons"),
+    ("One metric at a time", "slow", "slow"),
     ("One metric at a time", "quality", "metrics"),
     ("At the scale you plan", "forecast", "forecast"),
     ("At the scale you plan", "plan", "plan"),

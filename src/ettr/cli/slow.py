@@ -1,0 +1,49 @@
+"""`ettr slow`: nodes that slow their runs down without failing them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ettr.cli import options as opt
+from ettr.cli.groups import Only
+from ettr.cli.printing import Printing
+from ettr.cli.selecting import Selecting
+from ettr.defaults import FALSE_DISCOVERY
+from ettr.errors import UsageError
+
+
+def slow(
+    store: opt.StoreArgument,
+    *,
+    false_discovery: Annotated[
+        float,
+        typer.Option(
+            "--false-discovery",
+            metavar="SHARE",
+            help="Largest expected share of ordinary nodes among the claimed ones of a run.",
+        ),
+    ] = FALSE_DISCOVERY,
+    selecting: Selecting,
+    rating: Annotated[opt.Rating, Only("confidence")],
+    printing: Printing,
+) -> None:
+    """Rank nodes by the probability that they slow their runs down.
+
+    From progress records of each rank with `wait_s`, the part of a step that the rank waited for
+    others: its work is the rest. Nodes are compared within a run and step by step.
+    """
+    from ettr.analysis import Analysis
+    from ettr.analysis.slow_nodes import slow_report
+    from ettr.report.sections.slow_nodes import slow_section
+    from ettr.store import open_store
+
+    if not 0 < false_discovery < 1:
+        raise UsageError(
+            f"--false-discovery {false_discovery}: give a share between 0 and 1, not either end"
+        )
+    with open_store(store) as opened:
+        analysis = Analysis(opened, rating.assumptions(), selecting.selection())
+        found, head = slow_report(analysis, false_discovery), analysis.selection_head
+    printing.show("ettr-slow", found, slow_section, "candidates", head)

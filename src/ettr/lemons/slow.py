@@ -1,0 +1,140 @@
+"""Nodes that slow a job down without failing it, from the work of each rank in each step.
+
+In synchronous training all ranks end a step together: each waits for the slowest. Only its work,
+the step less its wait, says whose fault it is. A rank's work over the median of all ranks in the
+same step removes what all have in common (long sequences, evaluation). Steps are not independent,
+so that the error of a node's mean comes from blocks of steps, and ordinary nodes may differ as much
+as the middle half of them does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+from scipy.special import expit, logit
+
+from ettr.lemons.claims import claimed
+from ettr.lemons.model import Floats, Ints
+from ettr.units import SECONDS_PER_HOUR
+
+MIN_SLOW = 0.03
+"""What slow is: so much more work time than the median node, as a share."""
+MAX_SLOW = 1.0
+SLOW_SHARE = 0.02
+"""Share of slow nodes before the data."""
+BLOCKS = 12
+MIN_BLOCK = 5
+"""Steps of a block at least."""
+_TAIL = 15.0
+_GRID = np.log1p(np.geomspace(MIN_SLOW, MAX_SLOW, 60))
+_SMALLEST_SPREAD = 1e-3
+
+
+@dataclass(frozen=True, slots=True)
+class SlowNodes:
+    """What the steps of one run say of its nodes (or ranks, where no record names nodes).
+
+    Attributes:
+        posterior: Probability that each is slow, shape (nodes,).
+        claimed: Whether it belongs to the claimed set.
+        slowdown: Its work over that of the median node, less 1.
+        low: Lower end of the interval of that.
+        high: Upper end.
+        lost_gpu_hours: GPU-hours that all ranks waited for it, over what they wait without it.
+        spread: Standard deviation of ordinary nodes' work, as a share.
+    """
+
+    posterior: Floats
+    claimed: NDArray[np.bool_]
+    slowdown: Floats
+    low: Floats
+    high: Floats
+    lost_gpu_hours: Floats
+    spread: float
+
+
+def enough_steps(steps: int) -> bool:
+    """Whether there are steps enough for errors of blocks."""
+    return steps >= BLOCKS * MIN_BLOCK
+
+
+def slow_nodes(
+    work_s: Floats, node_of_rank: Ints, false_discovery: float, confidence: float
+) -> SlowNodes:
+    """Which nodes of a run are slow.
+
+    Args:
+        work_s: time that each rank worked in each step, without its waits, shape (steps, ranks);
+            over 0. At least `BLOCKS` times `MIN_BLOCK` steps.
+        node_of_rank: place of each rank's node, shape (ranks,).
+        false_discovery: largest expected share of ordinary nodes among the claimed.
+        confidence: of the intervals.
+
+    Raises:
+        ValueError: steps are too few, or a time is not over 0.
+    """
+    if not enough_steps(len(work_s)) or not np.all(work_s > 0):
+        raise ValueError(f"{len(work_s)} steps: give {BLOCKS * MIN_BLOCK} or more, all over 0 s")
+    log_work, nodes = np.log(work_s), int(node_of_rank.max()) + 1
+    ordinary = np.ones(nodes, dtype=np.bool_)
+    for _ in range(2):
+        effect, error = _effects(log_work, node_of_rank, ordinary)
+        deviation = stats.median_abs_deviation(effect[ordinary], scale="normal")
+        spread = max(float(deviation), _SMALLEST_SPREAD)
+        posterior = _posterior(effect, np.hypot(error, spread))
+        # slow nodes shift the median that they are compared with
+        if 2 * (posterior < 0.5).sum() <= nodes:
+            break
+        ordinary = posterior < 0.5
+    half = stats.t.ppf(1 - (1 - confidence) / 2, BLOCKS - 1) * error
+    return SlowNodes(
+        posterior,
+        claimed(posterior, false_discovery),
+        np.expm1(effect),
+        np.expm1(effect - half),
+        np.expm1(effect + half),
+        _lost_gpu_hours(work_s, node_of_rank, nodes),
+        spread,
+    )
+
+
+def _effects(
+    log_work: Floats, node_of_rank: Ints, ordinary: NDArray[np.bool_]
+) -> tuple[Floats, Floats]:
+    """Each node's log of work over that of the median ordinary rank, and its standard error."""
+    nodes = len(ordinary)
+    ranks = np.bincount(node_of_rank, minlength=nodes)
+    middle = np.median(log_work[:, ordinary[node_of_rank]], axis=1, keepdims=True)
+    blocks = [np.median(one, axis=0) for one in np.array_split(log_work - middle, BLOCKS)]
+    by_node = np.stack([np.bincount(node_of_rank, one, nodes) / ranks for one in blocks])
+    by_node -= np.median(by_node[:, ordinary], axis=1, keepdims=True)
+    return by_node.mean(axis=0), by_node.std(axis=0, ddof=1) / BLOCKS**0.5
+
+
+def _posterior(effect: Floats, scale: Floats) -> Floats:
+    """Ordinary nodes about the median, against slow ones of any size from `MIN_SLOW` on.
+
+    A slow node has a spread of its own too. Tails are Student's: a fleet is not normal.
+    """
+    plain = stats.t.logpdf(effect / scale, _TAIL) - np.log(scale)
+    away = (effect[:, None] - _GRID) / scale[:, None]
+    slow = np.log(np.mean(stats.t.pdf(away, _TAIL), axis=1)) - np.log(scale)
+    # below the median nothing is slow, however well it is known
+    found = np.where(effect > 0, expit(logit(SLOW_SHARE) + slow - plain), 0.0)
+    return np.asarray(found, dtype=np.float64)
+
+
+def _lost_gpu_hours(work_s: Floats, node_of_rank: Ints, nodes: int) -> Floats:
+    """How long all ranks waited for each node over the slowest of the others."""
+    if nodes < 2:
+        return np.zeros(nodes)
+    order = np.argsort(node_of_rank, kind="stable")
+    starts = np.searchsorted(node_of_rank[order], np.arange(nodes))
+    slowest = np.maximum.reduceat(work_s[:, order], starts, axis=1)
+    two = np.partition(slowest, nodes - 2, axis=1)[:, -2:]
+    lost_s = np.zeros(nodes)
+    np.add.at(lost_s, slowest.argmax(axis=1), two[:, 1] - two[:, 0])
+    return lost_s * work_s.shape[1] / SECONDS_PER_HOUR

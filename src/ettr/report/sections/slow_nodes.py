@@ -1,0 +1,86 @@
+"""Nodes that slow runs down, and the runs that could be judged."""
+
+from __future__ import annotations
+
+from ettr.analysis.slow_nodes import SlowReport
+from ettr.report.numbers import DASH, number, percent
+from ettr.report.section import Section, TextTable
+from ettr.words import by_number
+
+LISTED = 20
+
+
+def slow_section(report: SlowReport) -> Section:
+    """The claim in a sentence, the candidates, the runs."""
+    return Section(
+        "slow",
+        "Slow nodes",
+        _lead(report),
+        (),
+        (_nodes(report), _runs(report)),
+        (
+            f"Slow is at least {percent(report.min_slowdown, 2)} more work in a step than the "
+            "median node of the run. GPU-hours are what all ranks waited for the node over the "
+            "next slowest, one GPU a rank.",
+        ),
+    )
+
+
+def _lead(report: SlowReport) -> str:
+    judged = [run for run in report.runs if run.not_judged is None]
+    if not report.runs:
+        return "Not measured: no run has progress records of steps of several ranks."
+    if not judged:
+        return "Not measured: no run records the steps of several ranks with their waits."
+    named = [_name(one.node, one.ranks) for one in report.candidates if one.claimed]
+    runs = by_number("{n} [run|runs]", len(judged))
+    if not named:
+        return f"No node is claimed to be slow in {runs}."
+    shown = ", ".join(named[:LISTED]) + (", ..." if len(named) > LISTED else "")
+    return (
+        f"{by_number('{n} [node is|nodes are] claimed to be slow', len(named))} in {runs}: {shown}."
+    )
+
+
+def _name(node: str | None, ranks: tuple[int, ...]) -> str:
+    return f"rank {ranks[0]}" if node is None else node
+
+
+def _nodes(report: SlowReport) -> TextTable:
+    return TextTable(
+        "Candidates",
+        ("run", "node", "ranks", "probability", "claimed", "slower by", "interval", "GPU-hours"),
+        tuple(
+            (
+                one.run_id,
+                one.node or DASH,
+                ",".join(map(str, one.ranks)),
+                number(one.posterior, 2),
+                "yes" if one.claimed else "no",
+                percent(one.slowdown.estimate, 2),
+                f"{percent(one.slowdown.low, 2)} to {percent(one.slowdown.high, 2)}",
+                number(one.lost_gpu_hours, 3),
+            )
+            for place, one in enumerate(report.candidates)
+            if one.claimed or place < LISTED
+        ),
+        frozenset({3, 5, 6, 7}),
+    )
+
+
+def _runs(report: SlowReport) -> TextTable:
+    return TextTable(
+        "Runs",
+        ("run", "ranks", "steps", "spread of ordinary nodes", "not judged"),
+        tuple(
+            (
+                one.run_id,
+                number(one.ranks),
+                number(one.steps),
+                percent(one.spread, 2),
+                one.not_judged or "",
+            )
+            for one in report.runs
+        ),
+        frozenset({1, 2, 3}),
+    )
