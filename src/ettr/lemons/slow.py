@@ -111,7 +111,8 @@ def _effects(
     blocks = [np.median(one, axis=0) for one in np.array_split(log_work - middle, BLOCKS)]
     by_node = np.stack([np.bincount(node_of_rank, one, nodes) / ranks for one in blocks])
     by_node -= np.median(by_node[:, ordinary], axis=1, keepdims=True)
-    return by_node.mean(axis=0), by_node.std(axis=0, ddof=1) / BLOCKS**0.5
+    error = np.asarray(by_node.std(axis=0, ddof=1) / BLOCKS**0.5, dtype=np.float64)
+    return np.asarray(by_node.mean(axis=0), dtype=np.float64), error
 
 
 def _posterior(effect: Floats, scale: Floats) -> Floats:
@@ -137,4 +138,4 @@ def _lost_gpu_hours(work_s: Floats, node_of_rank: Ints, nodes: int) -> Floats:
     two = np.partition(slowest, nodes - 2, axis=1)[:, -2:]
     lost_s = np.zeros(nodes)
     np.add.at(lost_s, slowest.argmax(axis=1), two[:, 1] - two[:, 0])
-    return lost_s * work_s.shape[1] / SECONDS_PER_HOUR
+    return np.asarray(lost_s * work_s.shape[1] / SECONDS_PER_HOUR, dtype=np.float64)
