@@ -97,7 +97,7 @@ def slow_report(analysis: Analysis, false_discovery: float = FALSE_DISCOVERY) ->
     return SlowReport(tuple(candidates), tuple(judged), false_discovery, MIN_SLOW)
 
 
-class _Run:
+class _RunSteps:
     """Work of each step by rank, and the nodes of the ranks."""
 
     def __init__(self) -> None:
@@ -107,7 +107,7 @@ class _Run:
         self.moved = False
 
 
-def _runs(analysis: Analysis) -> dict[str, _Run]:
+def _runs(analysis: Analysis) -> dict[str, _RunSteps]:
     progress = analysis.tables["progress"]
     steps = progress.filter((progress["event"] == "step") & progress["duration_s"].notnull())
     chosen = analysis.selection
@@ -117,7 +117,7 @@ def _runs(analysis: Analysis) -> dict[str, _Run]:
         steps = steps.filter(in_period(steps["time"], chosen))
     columns = ("run_id", "job_id", "rank", "step", "duration_s", "detail")
     found = fetch(steps.order_by("run_id", "rank", "time"), *columns)
-    runs: defaultdict[str, _Run] = defaultdict(_Run)
+    runs: defaultdict[str, _RunSteps] = defaultdict(_RunSteps)
     for run_id, job, rank, step, duration_s, detail in zip(
         *(found[name].to_pylist() for name in columns), strict=True
     ):
@@ -142,7 +142,7 @@ def _facts(detail: str | None) -> dict[str, object]:
 
 
 def _judged(
-    run_id: str, run: _Run, false_discovery: float, confidence: float
+    run_id: str, run: _RunSteps, false_discovery: float, confidence: float
 ) -> tuple[JudgedRun, list[SlowCandidate]]:
     ranks = sorted(run.ranks)
     whole = [one for one in run.work_s.values() if len(one) == len(ranks)]
@@ -171,7 +171,7 @@ def _judged(
     return JudgedRun(run_id, len(ranks), len(whole), found.spread, None), made
 
 
-def _not_judged(run: _Run, ranks: list[int], steps: int) -> str | None:
+def _not_judged(run: _RunSteps, ranks: list[int], steps: int) -> str | None:
     if not run.work_s:
         return "steps have no wait_s: in synchronous training all ranks take as long as the slowest"
     if not enough_steps(steps):
