@@ -74,6 +74,12 @@ def test_bursts_and_detection_are_played() -> None:
     assert "bursts of 3 on average, 5 min apart" in simulated["law"]
 
 
+def test_a_law_too_extreme_to_simulate_says_so() -> None:
+    simulated = plan(*RUN, *RATE, "--law", "weibull:shape=0.05", *COARSE)["simulated"]
+    assert simulated["precise"] is False
+    assert "the simulated ETTR is not to be relied on" in simulated["why"]
+
+
 def test_an_interval_of_the_rate_gives_ends() -> None:
     made = plan(*RUN, "--failures", "30", "--node-days", "2400", "--law", "constant", *COARSE)
     ends = made["simulated"]["ettr_at_rate_ends"]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ettr.sim.scenario import Bursts
 
 _LAWS = "weibull:shape=0.7, lognormal:sigma=1, gamma-mixed:spread=0.5, constant, or a FILE.toml"
-_MOST_SPARES = 1_000_000
+_MOST_SPARES = 100_000
 _FORMS = {"weibull": "shape", "lognormal": "sigma", "gamma-mixed": "spread"}
 
 

@@ -21,12 +21,14 @@ from ettr.units import SECONDS_PER_DAY
 Flags = NDArray[np.bool_]
 Z90 = 1.6448536269514722
 """Standard errors to either side of a mean that hold 90 %."""
-_FIRST_REPLICAS = 32
-_MOST_FAILURES = 1_000_000
+_FIRST_REPLICAS = 8
+_LEAST_REPLICAS = 32
+_MOST_FAILURES = 100_000
 """Failures at which one replica is given up."""
 _LEAST_FOR_QUANTILES = 256
 _FAILURES_A_REPLICA = 300
 _WARM_UP_SHARE = 0.2
+_LEAST_FACTOR = 1e-200
 _MANY_FAILURES = 400_000
 
 
@@ -127,7 +129,7 @@ def simulate_run(
 
     A long run is watched from a fifth of the horizon on; one whose nodes have a given age, which
     changes, from its beginning. A run of finite length has 256 replicas at least. A replica that
-    gets neither to its end nor to the horizon within a million failures is given up, and counted.
+    gets neither to its end nor to the horizon within 100,000 failures is given up, and counted.
 
     Args:
         scenario: The run.
@@ -148,8 +150,8 @@ def simulate_run(
         rows = np.concatenate([rows, np.array([row for row, _ in more])])
         ended = np.concatenate([ended, np.array([over for _, over in more])])
         outcome = _outcome(scenario, rows, ended, seed)
-        known = outcome.lengths is None or ended.size >= _LEAST_FOR_QUANTILES
-        precise = known and outcome.ettr_error <= precision.ettr_error
+        least = _LEAST_REPLICAS if outcome.lengths is None else _LEAST_FOR_QUANTILES
+        precise = ended.size >= least and outcome.ettr_error <= precision.ettr_error
         if (
             precise
             or target == precision.most_replicas
@@ -195,7 +197,8 @@ class Watch:
         """One replica: its row, counted from the first mark on, and whether it got to its end."""
         scenario, total = self.scenario, self.scenario.total_nodes
         fleet = stream(seed, "fleet", number)
-        factor = scenario.life.node_factors(total, fleet)
+        # a node of no rate at all would divide by 0
+        factor = np.maximum(scenario.life.node_factors(total, fleet), _LEAST_FACTOR)
         age_s = np.full(total, scenario.age_s or 0.0)
         if self.ages is not None:
             grid_s, lived_s = self.ages

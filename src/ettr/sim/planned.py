@@ -19,6 +19,8 @@ from ettr.sim.scenario import Bursts, RepairTime, RunScenario, plain_run
 from ettr.units import SECONDS_PER_DAY
 
 _FACTORS = (0.25, 0.5, 0.71, 1.0, 1.41, 2.0, 4.0)
+_OFF = 0.1
+"""A simulation of a fleet in use for long meets the failures of the rate to within this share."""
 _NOTICED = 0.0005
 """An interval must gain so much to be preferred to the one planned: the last digit printed."""
 _COARSE = Precision(0.004, most_replicas=256, most_failures=100_000)
@@ -104,9 +106,10 @@ def simulated_plan(
     gain = tried[best] - tried[1.0]
     best, gain = (best, gain) if gain > _NOTICED else (1.0, 0.0)
     scenario, lengths = by.scenario(run), finite.lengths
+    off = _off_the_rate(watched, outcome) if long_run else ""
     return SimulatedRun(
         law=f"{by.words}; {scenario.words}",
-        why="",
+        why=off,
         ettr=outcome.ettr,
         ettr_error=outcome.ettr_error,
         exact_ettr=exact_ettr(watched),
@@ -125,7 +128,18 @@ def simulated_plan(
         failures_per_node_day=outcome.failures_per_node_day,
         short_of_nodes=None if by.repair_time is None else outcome.short.short_of_nodes,
         detecting=outcome.short.detecting if by.detection_s else None,
-        precise=outcome.precise and finite.precise,
+        precise=outcome.precise and finite.precise and not off,
+    )
+
+
+def _off_the_rate(run: PlannedRun, outcome: RunOutcome) -> str:
+    """Why a simulation is not to be believed: it has not met the failures that its law promises."""
+    share = outcome.failures_per_node_day / run.failures_per_node_day
+    if abs(share - 1.0) <= _OFF:
+        return ""
+    return (
+        f"The simulation met {share:.2f} times the failures of the rate: the law is so extreme "
+        "that rare nodes or bursts decide, and the simulated ETTR is not to be relied on."
     )
 
 

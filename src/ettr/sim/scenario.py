@@ -17,6 +17,8 @@ from ettr.plan.schemes import Domain, JobShape, Terms
 from ettr.plan.schemes.levels_of_terms import levels_of
 from ettr.sim.engine import Course, Floats, HazardTable
 
+MOST_NODES = 200_000
+"""Nodes and spares at most: each is played."""
 _GRID = 4096
 _SMALLEST_HAZARD, _LARGEST_HAZARD = 1e-14, 200.0
 _LEVELS = {RecoveryLevel.SOFT: 0, RecoveryLevel.LIGHT: 1, RecoveryLevel.DEEP: 2}
@@ -120,6 +122,10 @@ class RunScenario:
         if self.n_nodes < 1 or self.spares < 0:
             problems.append(
                 f"{self.n_nodes} nodes and {self.spares} spares: give 1 or more, 0 or more"
+            )
+        if self.total_nodes > MOST_NODES:
+            problems.append(
+                f"{self.total_nodes:,} nodes: {MOST_NODES:,} can be simulated; use the exact form"
             )
         if self.spares and self.repair_time is None:
             problems.append("spares without a repair time: say how long a failed node is away")
