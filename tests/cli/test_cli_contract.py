@@ -115,7 +115,7 @@ def test_a_missing_zone_is_wrong_use_and_no_prompt(command: str, logs: list[Path
         (["runs", "{site}", "--restart", "5"], "give a number with its unit"),
         (
             ["project", "{site}", "--seen-gpus", "64"],
-            "--seen-gpus: needs --failures with --node-days",
+            "--seen-gpus: needs a failure rate typed in",
         ),
         (["report", "{site}", "--believe", "astrology"], "astrology"),
         (["report", "{site}", "--taxonomy", "absent.toml"], "absent.toml"),

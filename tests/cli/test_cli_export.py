@@ -68,7 +68,7 @@ def test_csv_holds_one_table(site: Path, tmp_path: Path):
     ("words", "says"),
     [
         (("--to", "out.xlsx"), "give a name that ends in .parquet, .csv, .duckdb"),
-        (("--to", "out.csv"), "a csv file holds one table and 15 are asked for"),
+        (("--to", "out.csv"), "a csv file holds one table and 17 are asked for"),
         (("--to", "out.csv", "--table", "job"), "no table named 'job'; there are: nodes"),
         (("--to", "out.csv", "--table", "failures", "--json", "--csv"), "one form"),
     ],

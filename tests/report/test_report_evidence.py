@@ -75,6 +75,7 @@ def test_accounting_alone_gives_a_lower_bound(accounting: Path, tmp_path: Path):
         "progress": False,
         "unknown_checks": [],
         "controller": False,
+        "node_logs": False,
     }
 
 

@@ -165,16 +165,16 @@ def _worst_nodes(analysis: Analysis) -> Answer:
     if not worst:
         return Answer(question, "none", f"no failure is blamed on a node; {counted(ran, 'node')}")
     unlikely = [one for one in worst if one.chance is not None and one.chance < UNLIKELY]
-    rows = "; ".join(_node(one) for one in unlikely or worst)
+    rows = "; ".join(f"{one.node}: {_blame(one)}" for one in unlikely or worst)
     if not unlikely:
         return Answer(question, "none stands out", f"chance explains the most: {rows}; of {total}")
     more = "" if len(unlikely) == _NAMED else "; the others are within chance"
+    if len(unlikely) == 1:
+        rows = _blame(unlikely[0])  # the answer is its name
     return Answer(question, ", ".join(one.node for one in unlikely), f"{rows}; of {total}{more}")
 
 
-def _node(one: NodeRecord) -> str:
+def _blame(one: NodeRecord) -> str:
     chance = "" if one.chance is None else f", chance {p_value(one.chance)}"
-    return (
-        f"{one.node}: {counted(one.failures or 0, 'failure')} where "
-        f"{number(one.expected_failures)} are expected{chance}"
-    )
+    failures = counted(one.failures or 0, "failure")
+    return f"{failures} where {number(one.expected_failures)} are expected{chance}"

@@ -86,7 +86,7 @@ def bounds(value: Interval, digits: int = 3) -> str:
     return ends if value.estimate is None else f"{number(value.estimate, digits)} ({ends})"
 
 
-RANGES = "(a to b) is no interval: the value lies between these ends by what was not measured."
+RANGES = "(a to b) is no interval: the logs allow any value between these ends."
 
 
 def legend(confidence: float) -> str:
