@@ -212,6 +212,8 @@ def test_a_price_puts_the_same_money_as_the_command_next_to_gpu_hours(logs: list
     for wrong in ("2.5", "2,50EUR", -1):
         with pytest.raises(UsageError, match=r"such as 2\.50USD"):
             ettr.read(*logs, timezone="UTC", gpu_hour_price=wrong)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"gpu_hour_price '2\.5XYZ': XYZ is no currency"):
+        ettr.plan_run(gpus=8, failures_per_1000_node_days=6.5, gpu_hour_price="2.5XYZ")
 
 
 def test_a_rate_is_projected_with_the_interval_that_came_with_it():

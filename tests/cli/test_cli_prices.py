@@ -103,6 +103,23 @@ def test_a_price_without_its_currency_is_refused_in_a_sentence(site: Path, text:
     assert "give a number and the three letters of its currency, such as 2.50USD" in done.err
 
 
+@pytest.mark.parametrize("command", ["goodput", "report", "plan"])
+def test_a_currency_that_does_not_exist_is_refused_in_a_sentence(site: Path, command: str):
+    done = ettr(command, site, "--gpu-hour-price", "2.50XYZ")
+    assert done.code == 2
+    assert "XYZ is no currency of ISO 4217" in done.err
+    assert "such as USD or EUR, or XXX for a unit of your own" in done.err
+    typo = ettr(command, site, "--gpu-hour-price", "2.50USS")
+    assert typo.code == 2
+    assert "did you mean" in typo.err
+    assert "USD" in typo.err
+
+
+def test_a_unit_of_ones_own_is_a_price_without_a_currency(site: Path):
+    out = ettr("goodput", site, "--gpu-hour-price", "2.50xxx", "--json").json
+    assert out["price"] == {"per_gpu_hour": 2.5, "currency": "XXX"}
+
+
 def test_a_price_is_refused_where_it_would_change_nothing(site: Path):
     done = ettr("failures", site, "--gpu-hour-price", "2.50USD")
     assert done.code == 2

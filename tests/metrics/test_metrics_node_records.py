@@ -119,6 +119,10 @@ def test_one_node_says_what_is_known_of_it(small: Path):
     history = ettr("node", small, "c/n1", "--json").json
     assert history["failures"][0]["job_id"] == "2"
     assert history["outages"][0]["end"] == "2026-03-02T18:00:00Z"
+    [device] = history["devices"]
+    assert (device["code"], device["device"], device["events"]) == ("79", "0000:3b:00", 1)
+    assert "0000:3b:00" in text
+    assert ettr("node", small, "n1", "--since", "2026-03-03", "--json").json["devices"] == []
 
 
 def test_an_unknown_node_ends_with_similar_names(small: Path):

@@ -6,11 +6,14 @@ import difflib
 from dataclasses import dataclass
 from datetime import datetime
 
+from ibis.expr.types import Table
+
 from ettr.analysis.analysis import Analysis
 from ettr.errors import UsageError
 from ettr.metrics.availability import Service, outages_in_service
 from ettr.metrics.instants import Period, in_utc, to_datetime
 from ettr.metrics.node_records import (
+    GPU_CHECKS,
     NodeRecord,
     NodeRecords,
     NodeTables,
@@ -53,25 +56,42 @@ class NodeOutage:
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceCode:
+    """How often the kernel log shows one code of one GPU or NVSwitch of the node.
+
+    `device` is its PCI address, or what else the line names it by; None where it names none.
+    """
+
+    check: str
+    code: str
+    device: str | None
+    events: int
+    first: datetime
+    last: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class NodeHistory:
-    """What the logs hold of one node, in order of time."""
+    """What the logs hold of one node, in order of time; its devices by their number of codes."""
 
     record: NodeRecord
     nodes_compared: int
     failures: tuple[NodeFailure, ...]
     outages: tuple[NodeOutage, ...] | None
     places: tuple[PlaceRate, ...]
+    devices: tuple[DeviceCode, ...]
 
 
 def records_of(analysis: Analysis) -> NodeRecords:
     """Every selected node, with what is selected of it."""
-    t, events = analysis.tables, analysis.tables["events"]
-    if analysis.selected is not None:
-        start, end = analysis.period.start, analysis.period.end
-        events = events.filter(events["time"].between(start, end))
+    t = analysis.tables
     return node_records(
         NodeTables(
-            t["nodes"], analysis.exposure.by_node, analysis.failures, t["allocations"], events
+            t["nodes"],
+            analysis.exposure.by_node,
+            analysis.failures,
+            t["allocations"],
+            _events(analysis),
         ),
         analysis.fleet,
         _outages(analysis, analysis.period, analysis.fleet),
@@ -79,6 +99,14 @@ def records_of(analysis: Analysis) -> NodeRecords:
         has_jobs=analysis.logs_read.jobs,
         confidence=analysis.assumptions.confidence,
     )
+
+
+def _events(analysis: Analysis) -> Table:
+    """Events of the selected period."""
+    events = analysis.tables["events"]
+    if analysis.selected is None:
+        return events
+    return events.filter(events["time"].between(analysis.period.start, analysis.period.end))
 
 
 def recovery_of(analysis: Analysis) -> tuple[SymptomTimes, ...]:
@@ -137,6 +165,7 @@ def node_history(analysis: Analysis, name: str) -> NodeHistory:
             for one in records.places
             if one.cluster == record.cluster and (one.kind, one.name) in places
         ),
+        _devices(_events(analysis), record),
     )
 
 
@@ -169,6 +198,30 @@ def _failures(analysis: Analysis, record: NodeRecord) -> tuple[NodeFailure, ...]
         )
         for row in rows.to_pyarrow().to_pylist()
     )
+
+
+def _devices(events: Table, record: NodeRecord) -> tuple[DeviceCode, ...]:
+    of_node = events.filter(
+        events["check"].isin(GPU_CHECKS)
+        & (events["cluster"] == record.cluster)
+        & (events["node"] == record.node)
+        & events["code"].notnull()
+    )
+    counts = of_node.group_by("check", "code", "entity").aggregate(
+        n=of_node.count(), first=of_node["time"].min(), last=of_node["time"].max()
+    )
+    rows = [
+        DeviceCode(
+            row["check"],
+            row["code"],
+            row["entity"],
+            row["n"],
+            in_utc(row["first"]),
+            in_utc(row["last"]),
+        )
+        for row in counts.to_pyarrow().to_pylist()
+    ]
+    return tuple(sorted(rows, key=lambda one: (-one.events, one.check, one.code, one.device or "")))
 
 
 def _outage(one: Outage) -> NodeOutage:

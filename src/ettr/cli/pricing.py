@@ -14,7 +14,11 @@ if TYPE_CHECKING:
 
 PriceOption = Annotated[
     str | None,
-    typer.Option("--gpu-hour-price", metavar="PRICE", help="Of a GPU-hour: 2.50USD."),
+    typer.Option(
+        "--gpu-hour-price",
+        metavar="PRICE",
+        help="Of a GPU-hour: 2.50USD; XXX is a unit of your own.",
+    ),
 ]
 
 
@@ -28,7 +32,7 @@ class Pricing(OptionGroup):
         """The price; None where none was typed.
 
         Raises:
-            UsageError: it is malformed or has no currency.
+            UsageError: it is malformed, has no currency, or an unknown one.
         """
         return None if self.gpu_hour_price is None else price(self.gpu_hour_price)
 
@@ -37,7 +41,7 @@ def price(text: str) -> Price:
     """A price of a GPU-hour such as `2.50USD`.
 
     Raises:
-        UsageError: it is malformed or has no currency.
+        UsageError: it is malformed, has no currency, or an unknown one.
     """
     from ettr.plan.cost import price_of
 

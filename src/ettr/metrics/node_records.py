@@ -20,7 +20,8 @@ from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 
 NodeName = tuple[str, str]
 _PLACES = ("rack", "pod", "switch")
-_GPU_CHECKS = ("xid", "sxid")
+GPU_CHECKS = ("xid", "sxid")
+"""Checks whose codes are of a GPU or NVSwitch."""
 _PER_NODE_DAYS = 1000.0
 
 
@@ -237,7 +238,7 @@ def _name(row: Mapping[str, Any]) -> NodeName:
 
 def _codes(events: ibis.Table) -> dict[NodeName, tuple[CodeCount, ...]]:
     of_gpus = events.filter(
-        events["check"].isin(_GPU_CHECKS) & events["node"].notnull() & events["code"].notnull()
+        events["check"].isin(GPU_CHECKS) & events["node"].notnull() & events["code"].notnull()
     )
     counts = of_gpus.group_by("cluster", "node", "check", "code").aggregate(
         n=of_gpus.count(), first=of_gpus["time"].min(), last=of_gpus["time"].max()

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ettr.errors import UsageError
 from ettr.estimates import Interval
+from ettr.plan.currencies import CURRENCIES, NO_CURRENCY, similar_currencies
 from ettr.plan.renewal import exact_ettr, time_shares
 from ettr.plan.run import PlannedRun
 from ettr.plan.wallclock import ends
@@ -13,6 +14,7 @@ from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 
 _PRICE = re.compile(r"\s*([0-9]{1,12}(?:\.[0-9]+)?)\s*([A-Za-z]{3})\s*", re.ASCII)
 _LONGEST_SHOWN = 60
+_MOST_SHOWN = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +38,11 @@ def price_of(text: str, name: str) -> Price:
     """A price of a GPU-hour such as `2.50USD`.
 
     Args:
-        text: A number and the three letters of its currency.
+        text: A number and the ISO 4217 code of its currency; XXX is a unit of one's own.
         name: Of what was given, for the message.
 
     Raises:
-        UsageError: it is malformed or has no currency.
+        UsageError: it is malformed, has no currency, or an unknown one.
     """
     match = _PRICE.fullmatch(text)
     if match is None:
@@ -49,7 +51,20 @@ def price_of(text: str, name: str) -> Price:
             f"{name} {shown!r}: give a number and the three letters of its currency, such as "
             "2.50USD"
         )
-    return Price(float(match[1]), match[2].upper())
+    currency = match[2].upper()
+    if currency not in CURRENCIES:
+        raise UsageError(f"{name} {text.strip()!r}: {_unknown(currency)}")
+    return Price(float(match[1]), currency)
+
+
+def _unknown(code: str) -> str:
+    """What to say of a code that is no currency."""
+    similar = similar_currencies(code)
+    meant = f"did you mean {' or '.join(similar[:_MOST_SHOWN])}? Else give" if similar else "give"
+    return (
+        f"{code} is no currency of ISO 4217; {meant} one of its codes, such as USD or EUR, or "
+        f"{NO_CURRENCY} for a unit of your own"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,7 +171,7 @@ def node_section(history: NodeHistory) -> Section:
     tables = (
         _failure_table(history),
         _outage_table(history),
-        _code_table(one),
+        _code_table(history),
         _place_table("The places it is in", history.places),
     )
     return Section("node", title, _node_lead(history), (), tables, tuple(_node_notes(history)))
@@ -259,13 +259,20 @@ def _outage_table(history: NodeHistory) -> TextTable:
     )
 
 
-def _code_table(record: NodeRecord) -> TextTable:
+def _code_table(history: NodeHistory) -> TextTable:
     return TextTable(
         "XIDs and SXIDs",
-        ("check", "code", "lines", "first", "last"),
+        ("check", "code", "device", "lines", "first", "last"),
         tuple(
-            (one.check, one.code, number(one.events), moment(one.first), moment(one.last))
-            for one in record.codes
+            (
+                one.check,
+                one.code,
+                one.device or DASH,
+                number(one.events),
+                moment(one.first),
+                moment(one.last),
+            )
+            for one in history.devices
         ),
-        frozenset({2}),
+        frozenset({3}),
     )
