@@ -20,6 +20,8 @@ _PLAIN = re.compile(r"[A-Za-z0-9_.\-]+(?:,[A-Za-z0-9_.\-]+)*")
 Families = dict[tuple[str, int], list[str]]
 # first and last number and the width of each range
 Ranges = list[tuple[int, int, int]]
+# prefix, ranges, and how many nodes they list
+Folded = tuple[str, Ranges, int]
 
 
 def expand_nodes(text: str, families: Families | None = None) -> tuple[str, ...]:
@@ -34,15 +36,21 @@ def expand_nodes(text: str, families: Families | None = None) -> tuple[str, ...]
     if _PLAIN.fullmatch(text):
         return tuple(dict.fromkeys(text.split(",")))
     if fold := _fold(text):
-        return _names(*fold, {} if families is None else families)
+        prefix, numbers, _ = fold
+        return _names(prefix, numbers, {} if families is None else families)
     return _by_clustershell(text)
 
 
-def _fold(text: str) -> tuple[str, Ranges] | None:
-    """Prefix and ranges of `prefix[ranges]`; None where ClusterShell must decide."""
+def _fold(text: str) -> Folded | None:
+    """What `prefix[ranges]` says; None where ClusterShell must decide."""
     match = _ONE_FOLD.fullmatch(text)
     numbers = _numbers(match[2]) if match else None
-    return (match[1], numbers) if match and numbers else None
+    if match is None or not numbers:
+        return None
+    n_listed = 0
+    for first, last, _ in numbers:
+        n_listed += last - first + 1
+    return match[1], numbers, n_listed
 
 
 def _names(prefix: str, numbers: Ranges, families: Families) -> tuple[str, ...]:
@@ -125,20 +133,27 @@ class NodeLists:
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[str, ...] | None] = {}
-        self._folds: dict[str, tuple[str, Ranges] | None] = {}
+        self._folds: dict[str, Folded | None] = {}
         self._families: Families = {}
         self._kept = 0
 
-    def is_list(self, text: str) -> bool:
-        """Whether the text is a list of nodes; most are known for one without expanding them."""
-        return self._fold(text) is not None or self(text) is not None
+    def checked(self, text: str) -> int:
+        """How many nodes a list names, as `listed_nodes` counts them.
+
+        Most texts are known for a list without expanding them.
+
+        Raises:
+            ValueError: the text is no list of nodes.
+        """
+        fold = self._fold(text)
+        if fold is None and self(text) is None:
+            raise ValueError(f"{text[:80]!r} is no list of nodes")
+        return listed_nodes(text) if fold is None else fold[2]
 
     def listed(self, text: str) -> int:
-        """How many nodes a list names, as `listed_nodes` counts them."""
+        """The same of any text, be it a list of nodes or not."""
         fold = self._fold(text)
-        if fold is None:
-            return listed_nodes(text)
-        return sum(last - first + 1 for first, last, _ in fold[1])
+        return listed_nodes(text) if fold is None else fold[2]
 
     def __call__(self, text: str) -> tuple[str, ...] | None:
         """The names, or None where the text is no list of nodes."""
@@ -146,14 +161,14 @@ class NodeLists:
             self._make_room()
             fold = self._fold(text)
             try:
-                names = _names(*fold, self._families) if fold else expand_nodes(text)
+                names = _names(fold[0], fold[1], self._families) if fold else expand_nodes(text)
             except ValueError:
                 names = None
             self._known[text] = names
             self._kept += 1 + len(names or ())
         return self._known[text]
 
-    def _fold(self, text: str) -> tuple[str, Ranges] | None:
+    def _fold(self, text: str) -> Folded | None:
         if "[" not in text:
             return None
         if text not in self._folds:

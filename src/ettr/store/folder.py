@@ -52,12 +52,12 @@ from ettr.store.layout import (
 )
 from ettr.store.manifest import Manifest
 from ettr.store.merging import Merge, duck_errors, merging_engine
-from ettr.tables import FILES, TABLES, Table
+from ettr.tables import FILES, TABLES, Kind, Table
 
 MOST_WAITING = 3
 """Tables that may wait to be written: what bounds the memory of an ingestion."""
-# a dictionary of values of which each row has its own takes time and room
-_NEVER_REPEAT = frozenset({"attempt_id", "job_id", "job_id_raw", "event_id", "line"})
+# a dictionary of texts of which each row has its own takes time and room, and so does one of numbers
+_NEVER_REPEAT = frozenset({"attempt_id", "job_id", "job_id_raw", "event_id"})
 
 
 class FolderStore(Store):
@@ -233,7 +233,11 @@ class _FolderIngestion(Ingestion):
                     self._paths[name],
                     checked.schema,
                     compression="zstd",
-                    use_dictionary=[c for c in checked.column_names if c not in _NEVER_REPEAT],
+                    use_dictionary=[
+                        column.name
+                        for column in known(name)
+                        if column.kind is Kind.STRING and column.name not in _NEVER_REPEAT
+                    ],
                 )
             self._settle(MOST_WAITING)
             self._writing.append(self._pool.submit(self._writers[name].write_table, checked))

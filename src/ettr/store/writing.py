@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from ettr.errors import AccountingError
 from ettr.store.base import Ingestion
-from ettr.tables import REJECTS, TABLES
+from ettr.tables import ALLOCATIONS, ATTEMPTS, REJECTS, TABLES
 from ettr.tables.rows import NOT_RECORDS, Batch
 from ettr.words import by_number
 
@@ -83,6 +83,7 @@ def write_batches(
     counted_notes: Counter[str] = Counter()
     repeats = _Repeats()
     for batch in batches:
+        repeats.see(batch.tables)
         for name, table in batch.tables.items():
             ingestion.write(name, table)
             if name == REJECTS.name:
@@ -90,7 +91,6 @@ def write_batches(
                     rejected[entry["values"]] += entry["counts"]
             else:
                 rows[name] += table.num_rows
-                repeats.see(name, table)
         counts["read"] += batch.rows_read
         counts["kept"] += batch.rows_kept
         counts["rejected"] += batch.rows_rejected
@@ -120,24 +120,39 @@ class _Repeats:
 
     def __init__(self) -> None:
         self._keys: dict[str, list[pa.Table]] = {}
+        # allocations on the lines of their attempts, which are many
+        self._held: list[pa.Table] = []
 
-    def see(self, name: str, rows: pa.Table) -> None:
-        """Remember the keys and lines of some rows."""
-        if name not in NOT_RECORDS:
-            self._keys.setdefault(name, []).append(rows.select([*TABLES[name].key, "line"]))
+    def see(self, tables: Mapping[str, pa.Table]) -> None:
+        """Remember the keys and lines of the rows of one batch."""
+        for name, rows in tables.items():
+            if name in NOT_RECORDS:
+                continue
+            keys = rows.select([*TABLES[name].key, "line"])
+            if name == ALLOCATIONS.name and ATTEMPTS.name in tables:
+                self._held.append(keys)
+            else:
+                self._keys.setdefault(name, []).append(keys)
 
     def count(self) -> int:
         """Records whose rows are all replaced by those of other records."""
-        every: list[pa.ChunkedArray] = []
-        standing: list[pa.ChunkedArray] = []
-        has_repeats = False
-        for name, parts in self._keys.items():
-            keys = pa.concat_tables(parts)
-            last = keys.group_by(list(TABLES[name].key)).aggregate([("line", "max")])
-            has_repeats |= last.num_rows < keys.num_rows
-            every.append(keys.column("line"))
-            standing.append(last.column("line_max"))
-        return _n_distinct(every) - _n_distinct(standing) if has_repeats else 0
+        tables = {name: pa.concat_tables(parts) for name, parts in self._keys.items()}
+        last = {name: _last_lines(name, keys) for name, keys in tables.items()}
+        if all(len(last[name]) == keys.num_rows for name, keys in tables.items()):
+            return 0  # every attempt stands, and so does the line of each allocation
+        every = [keys.column("line") for keys in tables.values()]
+        standing = [*last.values()]
+        if self._held:
+            held = pa.concat_tables(self._held)
+            every.append(held.column("line"))
+            standing.append(_last_lines(ALLOCATIONS.name, held))
+        return _n_distinct(every) - _n_distinct(standing)
+
+
+def _last_lines(name: str, keys: pa.Table) -> pa.ChunkedArray:
+    """The last line of each key."""
+    found = keys.group_by(list(TABLES[name].key)).aggregate([("line", "max")])
+    return found.column("line_max")
 
 
 def _n_distinct(columns: list[pa.ChunkedArray]) -> int:

@@ -125,8 +125,9 @@ class Table:
                 yield f"{column.name}: {data.type} (expected {column.kind})"
             elif data.null_count and not column.nullable:
                 yield f"{column.name}: {data.null_count} of {len(data)} rows are null"
+        own = set(self.names)
         for name in given.column_names:
-            if name not in self.names:
+            if name not in own:
                 yield f"{name}: no such column"
 
 

@@ -24,7 +24,7 @@ from ettr.sources.limits import LONGEST_S, MOST_GPUS_PER_NODE, MOST_NODES
 from ettr.sources.node_lists import NodeLists
 from ettr.sources.slurm import fields as words
 from ettr.sources.slurm.allocations import allocations_of, attempt_ids
-from ettr.sources.slurm.columns import FLOAT, INT, TEXT, JobRecords, mapped, matches
+from ettr.sources.slurm.columns import FLOAT, INT, TEXT, JobRecords, matches
 from ettr.sources.slurm.job_fields import (
     ID_FIELDS,
     NEEDED,
@@ -236,9 +236,8 @@ class AttemptReader:
         above = pc.greater(asked, MOST_GPUS_PER_NODE * MOST_NODES).fill_null(False)
         self._unreadable["requested_gpus"] += pc.sum(above).as_py() or 0
         out["requested_gpus"] = pc.if_else(above, None, asked)
-        listed, _ = mapped(out["node_list"], records.node_lists.listed, INT)
         named = pc.if_else(pc.greater(n_nodes, 0), pc.add(pc.multiply(n_nodes, 2), 64), MOST_NODES)
-        longer = pc.greater(listed, named).fill_null(False)
+        longer = pc.greater(records.n_listed, named).fill_null(False)
         records.reject(longer, "bad-node-list", "nodelist")
 
     def _without_repeats(self, table: pa.Table) -> tuple[pa.Table, int]:

@@ -31,6 +31,8 @@ class JobRecords:
         self.times, self.node_lists = times, node_lists
         self.none: Mask = np.zeros(n, dtype=bool)
         self.is_bad: Mask = np.zeros(n, dtype=bool)
+        # how many nodes each record lists, once its list was read
+        self.n_listed: pa.Array = pa.nulls(n, INT)
         self._found: list[tuple[int, str, str]] = []
 
     def reject(self, wrong: Any, reason: str, field: str) -> None:

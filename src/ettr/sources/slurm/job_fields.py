@@ -78,8 +78,8 @@ def seconds(records: JobRecords, field: str) -> tuple[pa.Array, Mask]:
 def node_list(records: JobRecords, field: str) -> tuple[pa.Array, Mask]:
     """A list of nodes as it stands."""
     found, _ = word(records, field)
-    fine, _ = mapped(found, records.node_lists.is_list, pa.bool_())
-    return found, pc.invert(fine).fill_null(False).to_numpy(zero_copy_only=False)
+    records.n_listed, wrong = mapped(found, records.node_lists.checked, INT)
+    return found, wrong
 
 
 def submit_option(pattern: str, parse: Callable[[str], str | None]) -> Parser:
