@@ -56,7 +56,7 @@ from ettr.tables import FILES, TABLES, Kind, Table
 
 MOST_WAITING = 3
 """Tables that may wait to be written: what bounds the memory of an ingestion."""
-# a dictionary of texts of which each row has its own takes time and room, and so does one of numbers
+# a dictionary of texts of which each row has its own takes time and room; so does one of numbers
 _NEVER_REPEAT = frozenset({"attempt_id", "job_id", "job_id_raw", "event_id"})
 
 
