@@ -124,6 +124,19 @@ A4_PX = 703  # 210 mm less two margins of 12 mm, at 96 dots an inch
 OFF_THE_SHEET = """() => [...document.querySelectorAll('table, .plot svg.main-svg')]
   .filter(part => part.getBoundingClientRect().right > document.documentElement.clientWidth + 1)
   .map(part => part.closest('section').id + ': ' + part.tagName)"""
+BROKEN_WORDS = """() => [...document.querySelectorAll('th, td')].flatMap(cell => {
+  const texts = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT), broken = [];
+  while (texts.nextNode()) {
+    for (const word of texts.currentNode.data.matchAll(/(?<![^\\s])[A-Za-z]{2,12}(?![^\\s])/g)) {
+      const range = document.createRange();
+      range.setStart(texts.currentNode, word.index);
+      range.setEnd(texts.currentNode, word.index + word[0].length);
+      const lines = new Set([...range.getClientRects()].map(box => Math.round(box.top)));
+      if (lines.size > 1) { broken.push(cell.closest('section').id + ': ' + word[0]); }
+    }
+  }
+  return broken;
+})"""
 FONT_PX = """(name) => parseFloat(getComputedStyle(document.querySelector(name)).fontSize)"""
 
 
@@ -133,6 +146,7 @@ def test_nothing_is_cut_on_paper(browser, report_page: Path):
         report.ask("window.dispatchEvent(new Event('beforeprint'))")
         report.page.emulate_media(media="print")
         assert report.ask(OFF_THE_SHEET) == []
+        assert report.ask(BROKEN_WORDS) == []
         assert report.ask("getComputedStyle(document.querySelector('.scroll')).overflowX") == (
             "visible"
         )
