@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if asked.trials and (not asked.only or "gpt" in asked.only):
             from reproduction.scar.gpt_trials import run_gpt
 
-            run_gpt(asked.data, asked.out, 60 * asked.minutes, _say)
+            run_gpt(asked.data, asked.out, 60 * asked.minutes, _say, seed=asked.seed)
         from reproduction.scar.summary import write_summary
 
         held = write_summary(asked.out)

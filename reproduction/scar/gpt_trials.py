@@ -9,6 +9,7 @@ and moments thrown away.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from reproduction.scar import results
 from reproduction.scar.adam import FIRST, PARAMETER, SECOND, STEP
 from reproduction.scar.gpt import gpt
 from reproduction.scar.trials import (
+    TRIALS_OF_A_SEED,
     Prepared,
     Settings,
     costs,
@@ -36,11 +38,22 @@ OLD = 50  # staleness of the arms about moments
 SETTINGS = Settings(iterations=192, interval=64, grid="large", streams=5, smooth=8)
 
 
-def run_gpt(folder: Path, out: Path, budget_s: float, say: Callable[[str], None]) -> None:
-    """Tune the rate, then run what is missing of both rates; one record a seed and stage."""
+def run_gpt(
+    folder: Path, out: Path, budget_s: float, say: Callable[[str], None], *, seed: int = 1
+) -> None:
+    """Tune the rate, then run what is missing of both rates; one record a run and stage.
+
+    Args:
+        folder: of the data sets.
+        out: results; kept and added to.
+        budget_s: no trial begins after this.
+        say: called with what has been done.
+        seed: of the clean runs and the lost sets; the rate is tuned on the same run for all seeds.
+    """
     import time
 
     begun = time.monotonic()
+    settings = replace(SETTINGS, seed=seed)
     best = tuned_rate(folder, out / "gpt-rates.jsonl", say)
     for label, rate in (("tuned", best), ("untuned", UNTUNED)):
         path = out / f"gpt-stale-{label}.jsonl"
@@ -48,7 +61,7 @@ def run_gpt(folder: Path, out: Path, budget_s: float, say: Callable[[str], None]
         if sum(record["kind"] == "trial" for record in results.read(path)) >= wanted:
             continue
         workload = gpt(folder / "tinyshakespeare", rate=rate)
-        prepared = prepare(workload, SETTINGS)
+        prepared = prepare(workload, settings)
         results.resume(path, {**settings_record(workload, prepared), "rate": rate, "label": label})
         for number, record in results.missing(
             path, "trial", wanted, partial(stale_trial, prepared)
@@ -85,7 +98,8 @@ def stale_trial(prepared: Prepared, number: int) -> results.Record:
     at = STAGES[number // prepared.settings.streams]
     run, offsets = prepared.runs[stream], prepared.workload.offsets
     units = offsets.size - 1
-    order = keyed(number, 1021).permutation(units)
+    seeded = number + TRIALS_OF_A_SEED * (prepared.settings.seed - 1)
+    order = keyed(seeded, 1021).permutation(units)
     now = run.states[at]
     states: dict[str, State] = {}
     for share in LOST:
@@ -106,7 +120,7 @@ def stale_trial(prepared: Prepared, number: int) -> results.Record:
     states[f"25/{OLD}/moments fresh"] = recovered(now, fresh, offsets, lost)
     states["25/none"] = recovered(now, run.states[0], offsets, lost)
     found = dict(zip(states, costs(prepared, stream, at, list(states.values())), strict=True))
-    found["again"] = costs(prepared, stream, at, [now], draws=10_000 + number)[0]
+    found["again"] = costs(prepared, stream, at, [now], draws=10_000 + seeded)[0]
     return {
         "kind": "trial",
         "trial": number,

@@ -26,7 +26,7 @@ from reproduction.scar.workload import (
 )
 
 LOST = (0.25, 0.5, 0.75)
-_STREAMS_OF_A_SEED, _TRIALS_OF_A_SEED = 1000, 100_000  # further apart than any are used
+STREAMS_OF_A_SEED, TRIALS_OF_A_SEED = 1000, 100_000  # further apart than any are used
 OWNERS = 8  # ranks that hold the units, in contiguous blocks, for the lost sets by owner
 
 
@@ -119,7 +119,7 @@ def prepare(workload: Workload, settings: Settings) -> Prepared:
     Raises:
         UsageError: a clean run does not come down to the threshold.
     """
-    first = _STREAMS_OF_A_SEED * (settings.seed - 1)
+    first = STREAMS_OF_A_SEED * (settings.seed - 1)
     runs = tuple(
         clean_run(workload, first + stream, settings.iterations, settings.smooth)
         for stream in range(settings.streams)
@@ -152,7 +152,7 @@ def trial(prepared: Prepared, number: int) -> dict[str, object]:
     """One failure under every arm, as a record that can be written as one line of JSON."""
     settings, stream = prepared.settings, number % prepared.settings.streams
     run, kappa = prepared.runs[stream], prepared.kappas[stream]
-    rng = keyed(number + _TRIALS_OF_A_SEED * (settings.seed - 1), 1009)
+    rng = keyed(number + TRIALS_OF_A_SEED * (settings.seed - 1), 1009)
     last = min(settings.iterations, math.floor(kappa)) - 1
     at = failure_iteration(rng, settings.failure_chance, last)
     units = prepared.workload.offsets.size - 1

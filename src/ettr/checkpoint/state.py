@@ -167,6 +167,7 @@ class TrainingState:
         for name, one in self._objects.items():
             check_stateful(name, one)
         self._given: tuple[Mapping[str, object], dict[str, object]] = {}, {}
+        self._looked_up: tuple[tuple[object, ...], dict[str, TensorPlace]] | None = None
         self._replica, self._with_groups = replica, groups
         self._local = [_local_optimizer(optimizer) for optimizer in self.optimizers]
         for inner in self._local:
@@ -230,8 +231,18 @@ class TrainingState:
             shards += shards_of(name, place, owner or ShardOwner(replica=self._replica))
         return shards + self._named_once(places)
 
-    def _places(self) -> dict[str, TensorPlace]:
-        """Name -> place of every tensor of the models; one that several share is there once."""
+    def _places(self) -> Mapping[str, TensorPlace]:
+        """Name -> place of every tensor of the models; one that several share is there once.
+
+        Looked up again only where tensors have changed: a state dictionary makes FSDP2 free
+        parameters that were gathered, which the other ranks may not do.
+        """
+        signature = self._signature()
+        if self._looked_up is None or self._looked_up[0] != signature:
+            self._looked_up = signature, self._look_up()
+        return self._looked_up[1]
+
+    def _look_up(self) -> dict[str, TensorPlace]:
         places: dict[str, TensorPlace] = {}
         taken: set[int] = set()
         for prefix, model in self.models.items():
@@ -280,8 +291,10 @@ class TrainingState:
             )
         moments = tuple(len(inner.state) for inner in self._local)
         groups = tuple(len(g["params"]) for inner in self._local for g in inner.param_groups)
-        signatures = tuple(tensor_signature(model) for model in self.models.values())
-        return hash((signatures, moments, groups, self._tensor_state.fingerprint()))
+        return hash((self._signature(), moments, groups, self._tensor_state.fingerprint()))
+
+    def _signature(self) -> tuple[object, ...]:
+        return tuple(tensor_signature(model) for model in self.models.values())
 
     def materialise(self) -> None:
         """Create the moments of parameters that have none; see `create_moments`."""

@@ -8,7 +8,7 @@ memory: tensor subclasses have none of their own, and buffers are replaced by as
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor, nn
@@ -16,6 +16,11 @@ from torch.distributed.checkpoint.state_dict import _get_fqns
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from ettr.checkpoint.errors import CheckpointError
+from ettr.checkpoint.tensors.fsdp_parameters import (
+    FsdpParameter,
+    fsdp_parameters,
+    shards_of_gathered,
+)
 from ettr.checkpoint.tensors.objects import Stateful
 
 _EXTRA_STATE = "_extra_state"
@@ -23,14 +28,22 @@ _EXTRA_STATE = "_extra_state"
 
 @dataclass(frozen=True, slots=True)
 class TensorPlace:
-    """The place of a live tensor: an entry of a module's parameters or buffers, or of a mapping."""
+    """The place of a live tensor: an entry of a module's parameters or buffers, or of a mapping.
+
+    Attributes:
+        fsdp: What has the shard of a parameter of FSDP2, where the module does not always hold it.
+    """
 
     holder: Mapping[str, Tensor | None]
     key: str
+    fsdp: FsdpParameter | None = None
 
     @property
     def tensor(self) -> Tensor:
-        """The tensor that lies there now."""
+        """The tensor that lies there now; of FSDP2 the shard, also while the model computes."""
+        if self.fsdp is not None:
+            shard: Tensor = self.fsdp.sharded_param
+            return shard
         tensor = self.holder[self.key]
         if tensor is None:
             raise CheckpointError(f"{self.key}: the tensor was taken out of the model")
@@ -46,6 +59,7 @@ def model_tensors(model: nn.Module) -> dict[str, TensorPlace]:
     """
     places: dict[str, TensorPlace] = {}
     taken: set[int] = set()
+    sharded = fsdp_parameters(model)
     for raw_name, value in model.state_dict(keep_vars=True).items():
         if raw_name.rpartition(".")[2] == _EXTRA_STATE:
             continue  # an object of its own: see `extra_states`
@@ -68,7 +82,7 @@ def model_tensors(model: nn.Module) -> dict[str, TensorPlace]:
             )
         if id(value) not in taken:
             taken.add(id(value))
-            places[name] = place
+            places[name] = replace(place, fsdp=sharded.get(id(value)))
     return places
 
 
@@ -99,16 +113,21 @@ def extra_states(model: nn.Module) -> dict[str, Stateful]:
 def tensor_signature(model: nn.Module) -> tuple[object, ...]:
     """Changes when parameters appear, go or are replaced, or a type, size or device changes.
 
-    Buffers may be replaced at every step: their names, types and sizes count. Computed at every
-    round, so it does no more than it must.
+    Buffers may be replaced at every step: their modules, names, types and sizes count. Computed at
+    every round, so it does no more than it must.
     """
     signature: list[object] = []
+    gathered: dict[int, Tensor] = {}
     modules = [model]
     while modules:
         module = modules.pop()
         modules += [child for child in module._modules.values() if child is not None]
-        for parameter in module._parameters.values():
-            if parameter is not None:
+        gathered |= shards_of_gathered(module)
+        for held in module._parameters.values():
+            if isinstance(held, UninitializedParameter):
+                signature.append(id(held))
+            elif held is not None:
+                parameter = gathered.get(id(held), held)
                 signature += (
                     id(parameter),
                     parameter.dtype,
@@ -116,8 +135,18 @@ def tensor_signature(model: nn.Module) -> tuple[object, ...]:
                     parameter.is_cuda,
                 )
         for name, buffer in module._buffers.items():
-            if buffer is not None and name not in module._non_persistent_buffers_set:
-                signature += (name, buffer.dtype, buffer.numel(), buffer.is_cuda)
+            if buffer is None or name in module._non_persistent_buffers_set:
+                continue
+            if isinstance(buffer, UninitializedBuffer):
+                signature.append(id(buffer))
+            else:
+                signature += (
+                    id(module._buffers),
+                    name,
+                    buffer.dtype,
+                    buffer.numel(),
+                    buffer.is_cuda,
+                )
     return tuple(signature)
 
 

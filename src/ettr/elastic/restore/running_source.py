@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from torch import Tensor
 
-from ettr.checkpoint import CheckpointError, block_ages, restore
+from ettr.checkpoint import CheckpointError, RestoreReport, block_ages, restore
 from ettr.elastic.buddies.shard_history import ShardStore
 from ettr.elastic.buddies.shard_image import put_parts
 from ettr.elastic.membership.control_store import RankMessages
+from ettr.elastic.restore.live_replicas import copy_from_survivors, has_replicas
 from ettr.elastic.restore.model_shard import ModelShard
 from ettr.elastic.restore.rank_inventory import RankInventory
 from ettr.recovery import Situation
@@ -106,12 +108,14 @@ class RunningSource:
                 age = self._age_of_copy(inventory.reached)
             elif self._shards.live is not None:
                 age = CopyAge(relative_perturbation=self._own_distance())
-        except CheckpointError:
-            pass  # nothing that could be used, which is what an empty age means
+        except CheckpointError as error:  # nothing that could be used: that is an empty age
+            self._warn(error)
         return self._messages.gather("ages", age)
 
     def restore_lost(self, inventory: RankInventory) -> int | None:
         """Restore the lost shards and leave the others as they are; every rank calls it.
+
+        What a lost rank held in common with a survivor comes from the survivor.
 
         Returns:
             The oldest step of a block that was restored; None: some rank could not restore.
@@ -119,10 +123,11 @@ class RunningSource:
         oldest: int | None = inventory.reached
         if self._slot in inventory.lost:
             try:
-                report = restore(self._root, self._shard.state, slot=self._slot)
+                report = self._restore_own()
                 oldest = report.oldest_step
                 self._shard.capture_objects(report.objects_step or 0)
-            except CheckpointError:
+            except CheckpointError as error:
+                self._warn(error)
                 oldest = None
         elif self._shards.live is not None:
             put_parts(self._shard.pieces, self._shards.live)
@@ -130,6 +135,9 @@ class RunningSource:
         steps = [rank.oldest_step for rank in ranks if rank.oldest_step is not None]
         if len(steps) < len(ranks):
             return None
+        copy_from_survivors(
+            self._shard.pieces, self._messages, slot=self._slot, lost=inventory.lost
+        )
         self._shards.drop_images()
         return min(steps)
 
@@ -163,6 +171,17 @@ class RunningSource:
         )
         return Composite(situation, min(oldest), began_s)
 
+    def _restore_own(self) -> RestoreReport:
+        """Restore this rank's shard; blocks of replicated tensors lie in other slots too."""
+        if not has_replicas(self._shard.pieces):
+            return restore(self._root, self._shard.state, slot=self._slot)
+        return restore(self._root, self._shard.state, objects_of=self._slot)
+
+    def _warn(self, error: CheckpointError) -> None:
+        warnings.warn(
+            f"slot {self._slot}: its running checkpoint cannot be used: {error}", stacklevel=2
+        )
+
     def _age_of_copy(self, reached_step: int) -> CopyAge:
         steps = self._covered_steps()
         if not steps:
@@ -173,7 +192,7 @@ class RunningSource:
 
     def _own_distance(self) -> float:
         """‖live − saved‖/‖live‖ of this rank's own parameters."""
-        restore(self._root, self._shard.state, slot=self._slot)
+        self._restore_own()
         distance = norm = 0.0
         for piece in self._shard.pieces:
             value = (self._shards.live or {}).get(piece.part)
