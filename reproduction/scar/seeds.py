@@ -34,6 +34,8 @@ def write_pooled(folders: Sequence[Path], out: Path) -> None:
         records = results.read(path)
         if not any(record.get("kind") == "trial" for record in records):
             continue
+        if "label" in records[0]:  # of the GPT, whose trials have other arms
+            continue
         seed = int(str(records[0]["seed"]))
         seeds = of_experiment.setdefault(str(records[0]["workload"]), {})
         if seed in seeds:

@@ -69,6 +69,9 @@ def test_two_seeds_share_no_run_and_are_pooled(tmp_path):
     assert all("partial/shipped-8/50" in r["arms"] for r in one)
     assert all(r["ok"] for p in paths for r in results.read(p) if r["kind"] == "control")
     (paths[0].parent / "summary.jsonl").write_text('{"arm": "full/full"}\n')  # as the run left it
+    # trials of the GPT have other arms, and a table of their own
+    results.append(paths[0].parent / "gpt-stale-tuned.jsonl", {"kind": "settings", "label": "x"})
+    results.append(paths[0].parent / "gpt-stale-tuned.jsonl", {"kind": "trial", "arms": {}})
     write_pooled([p.parent for p in paths], tmp_path)
     lines = [json.loads(line) for line in (tmp_path / "seeds.jsonl").read_text().splitlines()]
     of = {(line["seed"], line["arm"]): line for line in lines}
