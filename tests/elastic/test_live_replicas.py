@@ -31,7 +31,8 @@ store = dist.FileStore(f"{folder}/messages", world)
 def build():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 6), nn.Linear(6, 2))
-    fully_shard(model, mesh=init_device_mesh("cpu", (2, 1), mesh_dim_names=("r", "s")))  # HSDP: both ranks hold everything
+    mesh = init_device_mesh("cpu", (2, 1), mesh_dim_names=("r", "s"))
+    fully_shard(model, mesh=mesh)  # HSDP: both ranks hold everything
     return {"model": model, "optimizer": torch.optim.AdamW(model.parameters(), lr=1e-2)}
 
 def train(parts, steps):
