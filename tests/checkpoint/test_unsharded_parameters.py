@@ -2,17 +2,16 @@
 
 import pytest
 
-pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
+torch = pytest.importorskip("torch")
 
-import torch
-import torch.distributed as dist
-from torch import nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-from torch.testing._internal.distributed.fake_pg import FakeStore
+import torch.distributed as dist  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard  # noqa: E402
+from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: E402
 
-from ettr.checkpoint import RunningCheckpoint
+from ettr.checkpoint import RunningCheckpoint  # noqa: E402
 
 
 @pytest.fixture
