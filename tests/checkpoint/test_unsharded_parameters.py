@@ -1,4 +1,4 @@
-"""FSDP2 puts the whole parameters into the model while it computes; the shards are what is saved."""
+"""FSDP2 puts whole parameters into the model while it computes; its shards are what is saved."""
 
 import pytest
 
