@@ -4,7 +4,7 @@ From a forward pass to the end of the backward one (of the root module, after an
 whole parameters lie in the modules, in the type of computing and in memory that is freed at any
 moment. What is trained, and what the optimizer knows, is the shard.
 
-FSDP2 has no public name for it. Its `model.state_dict()` and `reshard()` put the shards back, but of
+FSDP2 has no public name for it. Its `model.state_dict()` and `reshard()` put the shards back, but on
 this rank alone: the next step would gather them again here and not where a round was skipped.
 """
 
