@@ -4,8 +4,8 @@ From a forward pass to the end of the backward one (of the root module, after an
 whole parameters lie in the modules, in the type of computing and in memory that is freed at any
 moment. What is trained, and what the optimizer knows, is the shard.
 
-FSDP2 has no public name for it. Its `model.state_dict()` and `reshard()` put the shards back, but on
-this rank alone: the next step would gather them again here and not where a round was skipped.
+FSDP2 has no public name for it. Its `model.state_dict()` and `reshard()` put the shards back, but
+on this rank alone: its next step would gather them again, and not where a round was skipped.
 """
 
 from __future__ import annotations
