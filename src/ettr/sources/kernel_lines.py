@@ -20,7 +20,8 @@ PREFIXES = tuple(
     re.compile(_GATHERED + pattern)
     for pattern in (
         rf"\[\s*[A-Z][a-z]{{2}} {_MONTH}\s+(?P<day>\d{{1,2}}) {_CLOCK} (?P<year>\d{{4}})\]",
-        r"\[\s*(?P<uptime>\d+\.\d+)\]",
+        # a kernel may add which thread or processor wrote a line; short-monotonic adds the host
+        rf"\[\s*(?P<uptime>\d+\.\d+)\](?:\[\s*[TC]\d+\]| {_HOST} (?=kernel: ))?",
         _SYSLOG,
         rf"{_ISO} {_HOST} (?=kernel|\[|nvidia)",
         rf"{_ISO} ",

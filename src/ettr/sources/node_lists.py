@@ -14,6 +14,8 @@ _PIECES = re.compile(r"[\[\],]|[^\[\],]+")
 _RANGE = re.compile(r"(\d+)-(\d+)")
 _ONE_FOLD = re.compile(r"([A-Za-z0-9_.\-]+)\[([0-9,\-]+)\]")
 _PLAIN = re.compile(r"[A-Za-z0-9_.\-]+(?:,[A-Za-z0-9_.\-]+)*")
+# what a list is made of; others in it are a sign of another column, as in `gres/gpu=8`
+_LISTED = re.compile(r"[A-Za-z0-9_.\-\[\],/:]+")
 
 
 # names by prefix and width, so that overlapping lists share them
@@ -84,7 +86,7 @@ def _numbers(ranges: str) -> Ranges | None:
 
 
 def _by_clustershell(text: str) -> tuple[str, ...]:
-    if re.search(r"[@!&^*?\s|;\"'<>]", text):
+    if _LISTED.fullmatch(text) is None:
         raise ValueError(f"{text[:80]!r} is no list of nodes")
     if listed_nodes(text) > MOST_NODES:
         raise ValueError(f"{text[:80]!r} names an absurd number of nodes")
@@ -97,7 +99,7 @@ def _by_clustershell(text: str) -> tuple[str, ...]:
         names = tuple(nodes)
     except (NodeSetException, ArithmeticError, AssertionError, IndexError, TypeError) as error:
         raise ValueError(f"{text[:80]!r} is no list of nodes: {error}") from error
-    if not names:
+    if not names or any("/" in name for name in names):
         raise ValueError(f"{text[:80]!r} names no node")
     return names
 

@@ -28,7 +28,7 @@ NAME = "kernel-xid"
 
 _MARKS = (b"Xid", b"fallen off the bus")
 # journald writes a message that is not UTF-8 as an array of bytes, where no word shows
-_JOURNAL_MARKS = (*_MARKS, b'"MESSAGE":[')
+_JOURNAL_MARKS = (*_MARKS, b'"MESSAGE":[', b'"MESSAGE": [', b'"MESSAGE" : [')
 # what lies between is bounded, so that a line's time does not grow as its square
 _XID = re.compile(
     r"Xid \((?:PCI:)?(?P<pci>[0-9a-fA-F:.]{1,40})\)[^:\d]{0,80}: (?P<code>\d{1,6})\b(?P<rest>.*)"
@@ -182,8 +182,10 @@ def _journal_line(file: LogRows, clock: _Clock, number: int, line: bytes) -> Non
         file.reject(number, "bad-json", f"no JSON: {error}", line)
         return
     message = record.get("MESSAGE") if isinstance(record, dict) else None
-    if isinstance(message, list):
-        message = text_of(bytes(b for b in message if isinstance(b, int) and 0 <= b < 256))
+    if isinstance(message, list):  # of bytes, or of the texts of a field that occurs twice
+        texts = [part for part in message if isinstance(part, str)]
+        as_bytes = bytes(b for b in message if isinstance(b, int) and 0 <= b < 256)
+        message = " ".join(texts) if texts else text_of(as_bytes)
     text = clean(message)
     seen = _observation(text) if text else None
     if seen is None or text is None:

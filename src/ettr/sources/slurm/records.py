@@ -76,6 +76,8 @@ _CHECKED = (
         "workdir",
     }
 )
+# fields that hold commas themselves
+_LISTS = frozenset({"nodelist", "alloctres", "reqtres", "allocgres", "reqgres"})
 _COMMANDS = re.compile(rb"\s*(?:\S*/)?(?:sbatch|srun|salloc|sattach|scrun|strigger)(?:\s|\Z)")
 
 
@@ -290,6 +292,17 @@ def _join(lines: _BlockLines, group: list[int], found: Records) -> bytes | None:
                 group[0],
                 "too-few-fields",
                 f"{len(parts)} fields where the header has {len(layout.fields)}",
+                text,
+            )
+        )
+        return None
+    if excess and layout.delimiter == b"," and _LISTS & set(layout.fields):
+        found.broken.append(
+            (
+                group[0],
+                "too-many-fields",
+                f"{len(parts)} fields where the header has {len(layout.fields)}; lists of nodes "
+                "and of resources hold commas: dump with another --delimiter",
                 text,
             )
         )

@@ -1,0 +1,103 @@
+"""Shapes in which sites keep logs, each written by hand: read in full, or refused aloud."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from ettr.sources.base import ReadOptions
+from ettr.sources.registry import named
+from source_samples import read_all, rows_of
+
+XID = "NVRM: Xid (PCI:0000:18:00): 79, pid=123, GPU has fallen off the bus."
+AT = datetime(2026, 3, 2, 10, 0, 30, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[ 1030.123456] gpu01 kernel: {}",  # journalctl -o short-monotonic
+        "[ 1030.123456][ T5123] {}",  # a kernel that names the thread of each line
+        "[ 1030.123456][    C7] {}",
+    ],
+)
+def test_seconds_since_boot_with_a_host_or_a_thread_are_no_line_of_another_program(
+    line: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "gpu01.log"
+    path.write_text(line.format("usb 1-1: new device") + "\n" + line.format(XID) + "\n")
+    kernel = named("kernel-xid")
+    # without the time of the boot the line cannot be placed, which is no reason to pass it over
+    rejects = rows_of(read_all(kernel, path), "rejects")
+    assert [row["reason"] for row in rejects] == ["no-boot-time"]
+    boot = datetime(2026, 3, 2, 9, 43, 20, tzinfo=UTC)
+    (event,) = rows_of(read_all(kernel, path, ReadOptions(start=boot)), "events")
+    assert (event["node"], event["code"], event["time"].replace(microsecond=0)) == (
+        "gpu01",
+        "79",
+        AT,
+    )
+
+
+@pytest.mark.parametrize("colon", [":", ": ", " : "])
+@pytest.mark.parametrize("form", ["text", "bytes", "texts"])
+def test_a_journal_of_any_age_keeps_its_messages(colon: str, form: str, tmp_path: Path) -> None:
+    # systemd 219 (RHEL 7) wrote blanks on both sides of a colon
+    message = {
+        "text": f'"{XID}"',
+        "bytes": f"[ {', '.join(str(byte) for byte in XID.encode())} ]",
+        "texts": f'["{XID}", "the same once more"]',
+    }[form]
+    path = tmp_path / "journal.json"
+    path.write_text(
+        f'{{"__REALTIME_TIMESTAMP"{colon}"1772445630000000", "_HOSTNAME"{colon}"gpu01", '
+        f'"MESSAGE"{colon}{message}}}\n'
+    )
+    (event,) = rows_of(read_all(named("kernel-xid"), path), "events")
+    assert (event["node"], event["code"], event["time"]) == ("gpu01", "79", AT)
+
+
+HEAD = "JobID,State,Submit,Start,End,ElapsedRaw,NNodes"
+RAN = "2026-03-01T10:00:00,2026-03-01T10:00:00,2026-03-01T12:00:00,7200"
+
+
+@pytest.mark.parametrize(
+    ("columns", "last"),
+    [
+        ("AllocTRES,NodeList,JobName", "cpu=4,gres/gpu=16,node=2,n[1,3],train"),
+        ("NodeList,JobName", "n1,n2,train"),
+        ("NodeList,Comment", "n1,n2,n3,"),
+    ],
+)
+def test_lists_in_a_dump_with_commas_never_become_part_of_a_free_text(
+    columns: str, last: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "sacct.csv"
+    path.write_text(f"{HEAD},{columns}\n1,COMPLETED,{RAN},2,{last}\n")
+    batches = read_all(named("slurm-sacct"), path, ReadOptions(timezone="UTC"))
+    assert rows_of(batches, "attempts") == []
+    (reject,) = rows_of(batches, "rejects")
+    assert reject["reason"] == "too-many-fields"
+    assert "dump with another --delimiter" in reject["detail"]
+
+
+@pytest.mark.parametrize("text", ["gres/gpu=8", "gpu=8,mem=4G", "gpu[1-2]%4", "gpu1(x2)", "a/b"])
+def test_what_cannot_name_a_node_is_no_node_list(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "sacct.psv"
+    path.write_text(
+        f"{HEAD.replace(',', '|')}|NodeList\n1|COMPLETED|{RAN.replace(',', '|')}|1|{text}\n"
+    )
+    batches = read_all(named("slurm-sacct"), path, ReadOptions(timezone="UTC"))
+    assert [row["reason"] for row in rows_of(batches, "rejects")] == ["bad-node-list"]
+
+
+def test_the_cut_task_list_of_a_pending_array_with_a_throttle_is_a_job_id(tmp_path: Path) -> None:
+    path = tmp_path / "sacct.psv"
+    path.write_text(
+        f"{HEAD.replace(',', '|')}\n500_[30,40-50,60,...%4]|PENDING|2026-03-01T10:00:00|||0|1\n"
+    )
+    batches = read_all(named("slurm-sacct"), path, ReadOptions(timezone="UTC"))
+    (row,) = rows_of(batches, "attempts")
+    assert (row["job_id"], row["array_job_id"]) == ("500_[30,40-50,60,...%4]", "500")
