@@ -42,6 +42,7 @@ from ettr.metrics.sizes import SizeMix, SizeUnit, size_mix
 from ettr.metrics.status import StatusMix, status_mix
 from ettr.metrics.stitching import RunJobs, jobs_of_runs
 from ettr.metrics.trend import RateTrend, rate_trend
+from ettr.metrics.runaway import Runaways, runaways
 from ettr.metrics.unknown_checks import unknown_checks
 from ettr.metrics.user_failures import UserFailures, user_failures
 from ettr.selection import Selection
@@ -429,12 +430,20 @@ class Analysis(SharedStages):
             self.clock_shifts,
             self.event_census,
             self.job_nodes,
+            self.runaways,
         )
 
     @cached_property
     def clock_shifts(self) -> tuple[ClockShift, ...]:
         """Logs whose times differ by a constant, as after a wrong time zone."""
         return clock_shifts(self.tables)
+
+    @cached_property
+    def runaways(self) -> Runaways | None:
+        """Attempts that the accounting holds for running, though they are over."""
+        t = self.tables
+        by_attempt = self.exposure.by_attempt
+        return runaways(t["attempts"], t["allocations"], t["nodes"], by_attempt)
 
     def _foreign_clusters(self) -> list[str]:
         def named(table: str) -> set[str]:

@@ -15,6 +15,7 @@ from ettr.metrics.clock_shifts import ClockShift
 from ettr.metrics.coverage import Coverage, coverage
 from ettr.metrics.exposure import ExposureBasis
 from ettr.metrics.instants import fetch, first_row, in_utc, seconds_of
+from ettr.metrics.runaway import Runaways
 from ettr.metrics.status import share
 from ettr.metrics.unknown_checks import UnknownCheck
 from ettr.tables.ibis_time import epoch_s
@@ -102,6 +103,7 @@ class DataQuality:
     unknown_checks: tuple[UnknownCheck, ...] = ()
     # texts of the site on its own logs (source `note`)
     site_notes: tuple[str, ...] = ()
+    runaways: Runaways | None = None
 
 
 def data_quality(
@@ -113,6 +115,7 @@ def data_quality(
     shifts: tuple[ClockShift, ...] = (),
     census: ibis.Table | None = None,
     job_nodes: frozenset[tuple[str, str]] | None = None,
+    runaways: Runaways | None = None,
 ) -> DataQuality:
     """Rejects by reason, open jobs, gaps, clock skew, unknown nodes, and assumptions.
 
@@ -126,6 +129,7 @@ def data_quality(
         shifts: constant shifts between the clocks of logs (`clock_shifts`).
         census: of the events (`event_census`), where it is at hand.
         job_nodes: nodes that ran jobs (`named_nodes`), where they are at hand.
+        runaways: attempts that are over and have no end.
     """
     read = _files(tables["files"])
     counts = first_row(_counts(tables["attempts"]))
@@ -161,6 +165,7 @@ def data_quality(
         assumptions=(*assumptions, *exposure.sentences, *notes),
         unknown_checks=unknown_checks,
         site_notes=tuple(site_notes),
+        runaways=runaways,
     )
 
 

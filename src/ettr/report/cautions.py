@@ -15,6 +15,8 @@ SHORT_LOG_H = 1.0
 def cautions(analysis: Analysis) -> str | None:
     """All that a reader must know before the first number, the worst first; None for nothing."""
     sentences = [shift.sentence for shift in analysis.clock_shifts]
+    if analysis.runaways:
+        sentences.append(analysis.runaways.sentence)
     if short := short_logs(analysis):
         sentences.append(short)
     return " ".join(sentences) or None
@@ -58,6 +60,13 @@ def rate_lower_bound(analysis: Analysis) -> str | None:
 
 
 def _why_uncounted(analysis: Analysis) -> str | None:
+    """Why rates are too low: what is not counted, and what runtime never was."""
+    runaways = analysis.runaways if analysis.logs_read.jobs else None
+    reasons = (_why_failures_uncounted(analysis), runaways and runaways.sentence)
+    return " ".join(reason for reason in reasons if reason) or None
+
+
+def _why_failures_uncounted(analysis: Analysis) -> str | None:
     logs = analysis.logs_read
     if not logs.failures_are_lower_bound:
         return _named_otherwise(analysis) or _unheard(analysis)

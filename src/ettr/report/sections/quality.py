@@ -188,6 +188,8 @@ def _few_days(coverage: tuple[Coverage, ...]) -> dict[str, object]:
 
 def _doubts(quality: DataQuality) -> Iterator[str]:
     clocks = quality.clocks
+    if quality.runaways:
+        yield quality.runaways.sentence
     yield from (shift.sentence for shift in clocks.shifts)
     for count, noun, what in (
         (clocks.attempts_started_before_submit, "attempt", "started before being submitted"),
