@@ -36,13 +36,13 @@ from ettr.metrics.preemptions import (
 from ettr.metrics.quality import DataQuality, data_quality
 from ettr.metrics.rates import RatesBySymptom, failure_rates
 from ettr.metrics.run_progress import with_cluster
+from ettr.metrics.runaway import Runaways, runaways
 from ettr.metrics.runs import LISTED_RUNS, MIN_SCHEDULED_H, JobRuns, job_runs
 from ettr.metrics.selected import counted, of_jobs
 from ettr.metrics.sizes import SizeMix, SizeUnit, size_mix
 from ettr.metrics.status import StatusMix, status_mix
 from ettr.metrics.stitching import RunJobs, jobs_of_runs
 from ettr.metrics.trend import RateTrend, rate_trend
-from ettr.metrics.runaway import Runaways, runaways
 from ettr.metrics.unknown_checks import unknown_checks
 from ettr.metrics.user_failures import UserFailures, user_failures
 from ettr.selection import Selection
