@@ -13,7 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cli.program import ettr
-from ettr.attribution.ledger import FAILED, Interruptions, evidence_table, fit_ledger
+from ettr.attribution.cause_evidence import FAILED, coincidences, evidence_table
+from ettr.attribution.hazards import FixedTerms, Interruptions, hazards_without_own
+from ettr.attribution.ledger import fit_ledger
 from ettr.attribution.shared_bursts import burst_odds
 from ettr.taxonomy import load_taxonomy
 from shared_data import shared
@@ -164,6 +166,66 @@ def test_a_hundred_jobs_of_one_user_are_no_burst_and_three_users_are():
     assert not burst_odds(times_s, one, everywhere, 2e6)[50:].any()
     several = np.concatenate([np.arange(50), 100 + np.arange(100) % 5])
     assert (burst_odds(times_s, several, everywhere, 2e6)[50:] > 10).all()
+
+
+def test_the_only_failure_of_a_program_does_not_confirm_itself():
+    """Ten programs that ran fifteen times: the first failed twelve times, each other one once."""
+    program = np.append(np.zeros(12, dtype=np.int64), np.arange(1, 10))
+    n = len(program)
+    interruptions = Interruptions(
+        evidence=np.zeros(n, dtype=np.int64),
+        kinds=(FAILED,),
+        program=program,
+        user=np.arange(10),
+        program_runs=np.full(10, 15.0),
+        pair_of=np.arange(n),
+        pair_node=np.arange(n),
+        pair_days=np.full(n, 0.2),
+        pair_named=np.zeros(n, dtype=np.bool_),
+        node_days=np.full(n, 20.0),
+        node_runs=np.full(n, 100.0),
+        burst_odds=np.zeros(n),
+        day=np.arange(n),
+        days=n,
+    )
+    fixed = FixedTerms.of(interruptions, np.full((1, 6), 0.5))
+    of_user = np.zeros((n, 6))
+    of_user[:, 3] = 1.0
+    hazards = hazards_without_own(interruptions, fixed, of_user, np.zeros(n))
+    # by their own failure it would be 1 in 15 or so; the other fourteen runs were well
+    assert (hazards.program[12:] < 1 / 3 * 21 / 150).all()
+    assert (hazards.program[:12] > 0.5).all()
+
+
+def test_where_no_log_has_an_operator_none_is_blamed(store: Path):
+    totals = {
+        one["cause"]: one["expected"] for one in ettr("causes", store, "--json").json["totals"]
+    }
+    assert totals["operator"] < 0.01 * sum(totals.values())
+
+
+def test_coincidences_are_what_completed_attempts_of_each_size_show():
+    of_nodes = coincidences(
+        np.array([1.0, 64.0]), np.array([1e5, 1e4]), np.array([1e2, 640.0]), {"pcie": 740}
+    )
+    chance = of_nodes.chance(("pcie", FAILED), np.array([1.0, 64.0]))
+    assert chance[0] == pytest.approx([1e-3, 0.062], rel=0.1)
+    assert not chance[1].any()
+    # none of many is not never
+    none = coincidences(np.array([1.0]), np.array([1e3]), np.zeros(1), {})
+    assert 0 < none.chance(("pcie",), np.ones(1))[0, 0] < 1e-3
+    assert coincidences(np.zeros(0), np.zeros(0), np.zeros(0), {}).per_attempt == 0.01
+
+
+def test_intervals_of_totals_allow_for_what_the_model_has_wrong(store: Path):
+    found = ettr("causes", store, "--json").json
+    for one in found["totals"]:
+        share = one["share"]
+        assert share["low"] <= share["estimate"] <= share["high"]
+        # no log of nodes was read: even a sure share is uncertain by some per cent
+        if one["cause"] in ("node_hardware", "user_program"):
+            assert share["high"] - share["low"] > 0.03
+    assert any("simulated clusters" in note for note in found["notes"])
 
 
 def test_phillips_blames_the_user_not_the_node(tmp_path: Path):

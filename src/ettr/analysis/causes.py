@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import ibis
 import numpy as np
 import pyarrow as pa
-from scipy.special import ndtri
 
-from ettr.attribution.endings import OUT_OF_MEMORY, PREEMPTION, USER_FAILURE
-from ettr.attribution.ledger import (
+from ettr.attribution.cause_evidence import (
     BY_OPERATOR,
     CAUSES,
     FAILED,
     NODE_FAILED,
-    Interruptions,
-    LedgerFit,
+    Coincidences,
+    coincidences,
     evidence_table,
-    fit_ledger,
 )
-from ettr.attribution.ledger import OUT_OF_MEMORY as MEMORY_SIGN
+from ettr.attribution.cause_evidence import OUT_OF_MEMORY as MEMORY_SIGN
+from ettr.attribution.endings import OUT_OF_MEMORY, PREEMPTION, USER_FAILURE
+from ettr.attribution.hazards import Interruptions
+from ettr.attribution.ledger import LedgerFit, expected_totals, fit_ledger
 from ettr.attribution.shared_bursts import burst_odds
 from ettr.estimates import Interval
 from ettr.metrics.instants import fetch, floats_of, in_utc, seconds_of
@@ -48,8 +48,8 @@ class CauseTotal:
     Attributes:
         cause: Which.
         expected: Sum of its probabilities.
-        share: Of all interruptions; the interval is that of independent causes with these
-            probabilities, and does not hold what the model may have wrong.
+        share: Of all interruptions; the interval allows for what the model had wrong on simulated
+            clusters.
         likeliest: Interruptions of which it is the likeliest cause.
         by_default: Sum of its probabilities with the catalogue as shipped; None where that is the
             one in use.
@@ -186,10 +186,14 @@ def causes_table(analysis: Analysis) -> pa.Table:
 
 
 def _fit(analysis: Analysis, rows: _LedgerRows) -> LedgerFit:
-    logs = analysis.logs_read
-    has_checks = bool(logs.node_checks or logs.node_states)
-    prior = evidence_table(rows.given.kinds, analysis.taxonomy.symptoms, has_checks)
+    symptoms = analysis.taxonomy.symptoms
+    prior = evidence_table(rows.given.kinds, symptoms, _has_checks(analysis))
     return fit_ledger(rows.given, prior)
+
+
+def _has_checks(analysis: Analysis) -> bool:
+    logs = analysis.logs_read
+    return bool(logs.node_checks or logs.node_states)
 
 
 def _rows(analysis: Analysis) -> _LedgerRows:
@@ -285,8 +289,29 @@ def _interruptions(
         burst_odds=burst_odds(end_s, user[program], places, analysis.period.days * SECONDS_PER_DAY),
         day=day,
         days=days,
+        by_chance=_coincidences(analysis),
     )
     return given, names
+
+
+def _coincidences(analysis: Analysis) -> Coincidences:
+    """Symptoms around the ends of attempts that completed: nothing ended those."""
+    attempts, seen = analysis.jobs.attempts, analysis.attribution.observed
+    done = attempts.filter((attempts["state"] == "COMPLETED") & attempts["end"].notnull())
+    done = done.filter((done["n_nodes"] > 0).fill_null(False)).select("attempt_id", "n_nodes")
+    faults = seen.filter(seen["fault"]).select("attempt_id", "symptom").distinct()
+    touched = done.join(faults, "attempt_id")
+    by_size = done.group_by("n_nodes").agg(n=done.count()).order_by("n_nodes").to_pyarrow()
+    met = touched.group_by("n_nodes").agg(n=touched["attempt_id"].nunique()).to_pyarrow()
+    of_kind = touched.group_by("symptom").agg(n=touched.count()).order_by("symptom").to_pyarrow()
+    met_of = {row["n_nodes"]: row["n"] for row in met.to_pylist()}
+    sizes = by_size["n_nodes"].to_pylist()
+    return coincidences(
+        np.array(sizes, dtype=np.float64),
+        floats_of(by_size["n"]),
+        np.array([met_of.get(size, 0) for size in sizes], dtype=np.float64),
+        {row["symptom"]: int(row["n"]) for row in of_kind.to_pylist()},
+    )
 
 
 class _Programs:
@@ -388,29 +413,26 @@ def _summary(
     analysis: Analysis, rows: _LedgerRows, fit: LedgerFit, before: np.ndarray | None
 ) -> CauseSummary:
     n = len(rows.evidence)
-    z = float(ndtri(1 - (1 - analysis.assumptions.confidence) / 2))
     likeliest = fit.probability.argmax(axis=1) if n else np.zeros(0)
-    totals = []
-    for column, cause in enumerate(CAUSES):
-        own = fit.probability[:, column]
-        expected, deviation = float(own.sum()), float((own * (1 - own)).sum()) ** 0.5
-        share = Interval(None, 0.0, 1.0)
-        if n:
-            ends = (max(0.0, expected - z * deviation), min(n, expected + z * deviation))
-            share = Interval(expected / n, ends[0] / n, ends[1] / n)
-        totals.append(
-            CauseTotal(
-                cause.value,
-                expected,
-                share,
-                int((likeliest == column).sum()),
-                None if before is None else float(before[column]),
-            )
+    counts = expected_totals(
+        fit.probability, _has_checks(analysis), analysis.assumptions.confidence
+    )
+    totals = tuple(
+        CauseTotal(
+            cause.value,
+            float(fit.probability[:, column].sum()),
+            Interval(count.estimate / n, count.low / n, count.high / n)
+            if n and count.estimate is not None
+            else Interval(None, 0.0, 1.0),
+            int((likeliest == column).sum()),
+            None if before is None else float(before[column]),
         )
+        for column, (cause, count) in enumerate(zip(CAUSES, counts, strict=True))
+    )
     ends = analysis.endings
     preempted = int(ends.filter(ends["kind"] == PREEMPTION).count().to_pyarrow().as_py())
     in_bursts = int((rows.given.burst_odds > 0).sum())
-    return CauseSummary(n, preempted, in_bursts, tuple(totals), tuple(_notes(analysis, rows)))
+    return CauseSummary(n, preempted, in_bursts, totals, tuple(_notes(analysis, rows)))
 
 
 def _notes(analysis: Analysis, rows: _LedgerRows) -> list[str]:
@@ -420,9 +442,12 @@ def _notes(analysis: Analysis, rows: _LedgerRows) -> list[str]:
         "`ettr failures` say how directly a log names the cause.",
         "Records of hanging collectives are not in a store: `ettr explain --flight` judges them, "
         "and its verdict is not in these probabilities.",
+        "On simulated clusters whose laws the model does not assume, stated probabilities and true "
+        "shares differ by .01 on average, by .03 on a cluster of 48 nodes, and most for what nodes "
+        "share (where .85 is stated .68 is true, where .04 is stated .19) and system software (.80 "
+        "and .69). The intervals of the totals allow for it.",
     ]
-    logs = analysis.logs_read
-    if not (logs.node_checks or logs.node_states):
+    if not _has_checks(analysis):
         notes.append(
             "No log of nodes was read: faults leave the end of the job alone, and node hardware, "
             "shared parts and system software can hardly be distinguished."

@@ -65,11 +65,15 @@ def _odds(times_s: Floats, users: Ints, period_s: float) -> Floats:
 
 
 def _expected(kept_s: Floats, many: Ints, period_s: float) -> Floats:
-    """Users hit within a burst's span by chance: by the whole period, or the hours around it."""
+    """Users hit within a burst's span by chance: by the whole period, or the hours around it.
+
+    Of the hours before and after the worse ones count: bad spells begin and end.
+    """
     whole = len(kept_s) * BURST_S / max(period_s, BURST_S)
     before = np.searchsorted(kept_s, kept_s - AROUND_S)
     after = np.searchsorted(kept_s, kept_s + AROUND_S, side="right")
-    around = (after - before - many) * BURST_S / (2 * AROUND_S)
+    at = np.arange(len(kept_s))
+    around = np.maximum(at - before, after - at - many) * BURST_S / AROUND_S
     return np.asarray(np.maximum(np.maximum(whole, around), 1e-9), dtype=np.float64)
 
 

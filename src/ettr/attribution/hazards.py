@@ -1,0 +1,375 @@
+"""Hazards that compete for each interruption, each as the other interruptions have it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import gammaln
+
+from ettr.attribution.cause_evidence import (
+    BY_OPERATOR,
+    CAUSES,
+    FAILED,
+    FAULTS,
+    NODE_FAILED,
+    OUT_OF_MEMORY,
+    CauseDomain,
+    Coincidences,
+    Floats,
+)
+
+Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+START_DAYS = 1 / 24
+"""Exposure that a start adds on each node: a node that kills jobs at once runs none for long."""
+SHAPES = np.array([0.1, 0.2, 0.35, 0.6, 1.0, 2.0, 4.0, 10.0, 50.0])
+"""Shapes of the gamma laws of rates among which the data choose; large ones are nearly equal."""
+MOST_OF_A_USER = 2.0
+"""Failures of one user on one day that count for a bad day of system software, at most."""
+OTHER_NODE = 0.02
+"""Weight of the other nodes where a log names one."""
+PRIOR_ENDS = 20.0
+"""Weight of the tables before the data, in ends of each cause."""
+NAMED_BEFORE = np.array([0.6, 0.4, 0.4, 0.4, 0.4, 0.4])
+"""How often a log names one of several nodes under each cause, before the data."""
+UNKNOWN_SHARE = 0.005
+_TINY = 1e-300
+_RULED_OUT = 0.03
+
+
+@dataclass(frozen=True, slots=True)
+class Interruptions:
+    """Interrupted attempts and what they were exposed to.
+
+    Attributes:
+        evidence: Place in `kinds` of what was seen, shape (interruptions,).
+        kinds: Symptoms and signs that occur.
+        program: Place of the program, shape (interruptions,).
+        user: Place of each program's user, shape (programs,).
+        program_runs: Attempts of each program, interrupted or not, shape (programs,).
+        pair_of: Interruption of each pair of interruption and node.
+        pair_node: Its node.
+        pair_days: Days that the attempt ran on it.
+        pair_named: Whether a log names that node as the one that failed.
+        node_days: Days that attempts ran on each node, shape (nodes,).
+        node_runs: Attempts that ran on each node.
+        burst_odds: How much likelier than by chance so many others were hit at the same moment in
+            the same place, less 1; 0 outside bursts. Shape (interruptions,).
+        day: Calendar day of each interruption, from 0.
+        days: How many days there are.
+        by_chance: How often the window of an attempt shows a symptom by coincidence.
+    """
+
+    evidence: Ints
+    kinds: tuple[str, ...]
+    program: Ints
+    user: Ints
+    program_runs: Floats
+    pair_of: Ints
+    pair_node: Ints
+    pair_days: Floats
+    pair_named: NDArray[np.bool_]
+    node_days: Floats
+    node_runs: Floats
+    burst_odds: Floats
+    day: Ints
+    days: int
+    by_chance: Coincidences = field(default_factory=Coincidences)
+
+
+@dataclass(frozen=True, slots=True)
+class FixedTerms:
+    """What no round changes.
+
+    Attributes:
+        prior: Table of evidence before the data, shape (kinds, causes).
+        can: Kinds that a cause can leave at all, same shape.
+        chance: Probability that the logs show the kind by coincidence, shape (interruptions,).
+        pair_days: Exposure of each pair.
+        total_days: The same by interruption.
+        node_days: The same by node, over all attempts.
+        runs: Attempts of each program.
+        nodes_named: Whether a log names one of several nodes of the interruption.
+        can_be_named: Whether it had several nodes and what was seen could name one of them.
+        in_burst: Whether others were hit at the same moment.
+    """
+
+    prior: Floats
+    can: Flags
+    chance: Floats
+    pair_days: Floats
+    total_days: Floats
+    node_days: Floats
+    runs: Floats
+    nodes_named: Flags
+    can_be_named: Flags
+    in_burst: Flags
+
+    @staticmethod
+    def of(given: Interruptions, prior: Floats) -> FixedTerms:
+        """What the rounds start from.
+
+        Args:
+            given: the interruptions, at least one.
+            prior: of `ettr.attribution.cause_evidence.evidence_table`.
+        """
+        n = len(given.evidence)
+        can = prior > _RULED_OUT * prior.max(axis=0)
+        for row, kind in enumerate(given.kinds):
+            if kind == NODE_FAILED:
+                can[row, CAUSES.index(CauseDomain.USER)] = True
+            if kind == FAILED:
+                # faults without a sign look like crashes of programs: how many there are no log
+                # shows, and what is stated before the data stays
+                can[row, [CAUSES.index(one) for one in FAULTS]] = False
+        can[:, CAUSES.index(CauseDomain.UNKNOWN)] = False
+        prior = prior.copy()
+        prior[:, CAUSES.index(CauseDomain.UNKNOWN)] = (
+            np.bincount(given.evidence, minlength=len(prior)) / n
+        )
+        pair_days = given.pair_days + START_DAYS
+        several = np.bincount(given.pair_of, minlength=n) > 1
+        unnamed = [kind in (FAILED, OUT_OF_MEMORY, BY_OPERATOR) for kind in given.kinds]
+        names = np.array(unnamed, dtype=np.bool_)[given.evidence]
+        return FixedTerms(
+            prior=prior,
+            can=can,
+            chance=_coincidences(given),
+            pair_days=pair_days,
+            total_days=_sums(given.pair_of, pair_days, n),
+            node_days=np.asarray(given.node_days + START_DAYS * given.node_runs),
+            runs=np.maximum(given.program_runs, 1.0),
+            nodes_named=np.bincount(given.pair_of, given.pair_named, n) > 0,
+            can_be_named=several & ~names,
+            in_burst=given.burst_odds > 0,
+        )
+
+
+def _coincidences(given: Interruptions) -> Floats:
+    nodes = np.maximum(np.bincount(given.pair_of, minlength=len(given.evidence)), 1)
+    sizes, at = np.unique(nodes, return_inverse=True)
+    chance = given.by_chance.chance(given.kinds, sizes.astype(np.float64))
+    return np.asarray(chance[given.evidence, at], dtype=np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class Hazards:
+    """Hazards of one round, each as the other interruptions have it.
+
+    Of nodes and of system software (by calendar day: it has bad days) per node-day, of programs
+    per run, of the rest; and how likely each cause is to leave what was seen.
+    """
+
+    node: Floats
+    program: Floats
+    system: Floats
+    shared_per_day: Floats
+    operator_per_run: Floats
+    unknown_per_run: float
+    seen: Floats
+    named: Floats
+    table: Floats
+
+    @staticmethod
+    def start(given: Interruptions, prior: Floats) -> Hazards:
+        """Equal nodes and equal programs; the failures without a sign are mostly programs'."""
+        n, runs = len(given.evidence), max(float(given.program_runs.sum()), 1.0)
+        days = max(float(given.node_days.sum() + START_DAYS * given.node_runs.sum()), START_DAYS)
+        return Hazards(
+            node=np.full(len(given.pair_of), 0.2 * n / days),
+            program=np.full(n, 0.5 * n / runs),
+            system=np.full(n, 0.1 * n / days),
+            shared_per_day=np.full(n, 0.05 * n / days),
+            operator_per_run=np.full(n, 0.05 * n / runs),
+            unknown_per_run=UNKNOWN_SHARE * n / runs,
+            seen=prior[given.evidence],
+            named=np.tile(NAMED_BEFORE, (n, 1)),
+            table=prior,
+        )
+
+    def weigh(self, given: Interruptions, fixed: FixedTerms) -> tuple[Floats, Floats]:
+        """Probabilities by cause, and of each pair that its node's hardware was the cause."""
+        n = len(given.evidence)
+        of_pair = self.node * fixed.pair_days
+        plain = _sums(given.pair_of, of_pair, n)
+        named = fixed.nodes_named[given.pair_of]
+        of_pair = of_pair * np.where(named & ~given.pair_named, OTHER_NODE, 1.0)
+        # a log that names a node names one of several alike: their sum is what was to be expected
+        of_pair *= ratio(plain, _sums(given.pair_of, of_pair, n))[given.pair_of]
+        own = np.stack(
+            [
+                plain,
+                self.shared_per_day * fixed.total_days,
+                self.system * fixed.total_days,
+                self.program,
+                self.operator_per_run,
+                np.full(n, self.unknown_per_run),
+            ],
+            axis=1,
+        )
+        own[:, CAUSES.index(CauseDomain.SHARED)] += given.burst_odds * own.sum(axis=1)
+        by_name = np.where(fixed.nodes_named[:, None], self.named, 1 - self.named)
+        weights = own * self.seen * np.where(fixed.can_be_named[:, None], by_name, 1.0)
+        probability = weights / np.maximum(weights.sum(axis=1), _TINY)[:, None]
+        share = ratio(probability[:, 0], plain)
+        return probability, of_pair * share[given.pair_of]
+
+
+def hazards_without_own(
+    given: Interruptions,
+    fixed: FixedTerms,
+    probability: Floats,
+    pairs: Floats,
+    most_shape: float = np.inf,
+) -> Hazards:
+    """The hazards that the probabilities of all other interruptions imply, for each one.
+
+    Args:
+        given: the interruptions.
+        fixed: what no round changes.
+        probability: of the round before.
+        pairs: the same, of each pair of an interruption and a node.
+        most_shape: of the gamma laws. Early rounds need a small one: all nodes look equal before
+            any failure is put down to one of them, and would stay so.
+
+    With its own probability among them a cause would confirm itself: of a program, node or day with
+    a single interruption, several times over.
+
+    Source:
+        Asuncion, Welling, Smyth and Teh (2009), UAI, on collapsed variational inference (CVB0).
+    """
+    sums, n = probability.sum(axis=0), len(probability)
+    shared, system, user, operator = (
+        CAUSES.index(one)
+        for one in (
+            *(CauseDomain.SHARED, CauseDomain.SYSTEM),
+            *(CauseDomain.USER, CauseDomain.OPERATOR),
+        )
+    )
+    days, runs = max(float(fixed.node_days.sum()), START_DAYS), float(fixed.runs.sum())
+    alone = np.where(fixed.in_burst, 0.0, probability[:, shared])
+    table, seen = _evidence(given, fixed, probability)
+    return Hazards(
+        node=_node_hazards(given, fixed, pairs, _mean(sums[0], days), most_shape),
+        program=_program_hazards(given, fixed, probability[:, user]),
+        system=_system_hazards(given, probability[:, system], days),
+        shared_per_day=(alone.sum() - alone + 0.5) / days,
+        operator_per_run=(sums[operator] - probability[:, operator] + 0.5) / runs,
+        unknown_per_run=UNKNOWN_SHARE * n / runs,
+        seen=seen,
+        named=_naming(fixed, probability),
+        table=table,
+    )
+
+
+def _evidence(
+    given: Interruptions, fixed: FixedTerms, probability: Floats
+) -> tuple[Floats, Floats]:
+    """The table of evidence that the fleet shows, and for each end what the others make of its own.
+
+    What Table I rules out stays ruled out, but for coincidences: else the most frequent cause
+    takes all symptoms.
+    """
+    counts = np.zeros_like(fixed.prior)
+    for column in range(len(CAUSES)):
+        counts[:, column] = np.bincount(given.evidence, probability[:, column], len(counts))
+    # of what a cause can leave some may not occur on this fleet: the rest takes its place
+    within = 1.0 - np.where(fixed.can, 0.0, fixed.prior).sum(axis=0)
+    total = (fixed.can * counts).sum(axis=0)
+    at = given.evidence
+    own = np.where(fixed.can[at], probability, 0.0)
+    pulled = PRIOR_ENDS * fixed.prior / np.maximum(within, _TINY)
+    table = np.where(fixed.can, within * (pulled + counts) / (PRIOR_ENDS + total), fixed.prior)
+    seen = np.where(
+        fixed.can[at],
+        within * (pulled[at] + counts[at] - own) / (PRIOR_ENDS + total - own),
+        fixed.prior[at],
+    )
+    chance = np.tile(fixed.chance[:, None], (1, len(CAUSES)))
+    # what an operator does is recorded as that, whatever else the logs show
+    chance[:, CAUSES.index(CauseDomain.OPERATOR)] = 0.0
+    return table, np.asarray(seen * (1 - chance) + chance, dtype=np.float64)
+
+
+def _naming(fixed: FixedTerms, probability: Floats) -> Floats:
+    """How likely each cause makes a log name one of several nodes, from the other interruptions."""
+    own = probability * fixed.can_be_named[:, None]
+    named = own * fixed.nodes_named[:, None]
+    counted = named.sum(axis=0) - named + PRIOR_ENDS * NAMED_BEFORE
+    return np.asarray(counted / (own.sum(axis=0) - own + PRIOR_ENDS), dtype=np.float64)
+
+
+def _node_hazards(
+    given: Interruptions, fixed: FixedTerms, pairs: Floats, mean: float, most_shape: float
+) -> Floats:
+    counts = _sums(given.pair_node, pairs, len(fixed.node_days))
+    shape = min(likeliest_shape(counts, fixed.node_days), most_shape)
+    at = given.pair_node
+    return (shape + counts[at] - pairs) / (shape / mean + fixed.node_days[at])
+
+
+def _program_hazards(given: Interruptions, fixed: FixedTerms, probability: Floats) -> Floats:
+    """Programs are drawn towards the mean of their user, users towards that of all."""
+    runs, at = fixed.runs, given.program
+    mean = _mean(float(probability.sum()), float(runs.sum()))
+    counts = _sums(at, probability, len(runs))
+    users = int(given.user.max()) + 1
+    by_user, user_runs = _sums(given.user, counts, users), _sums(given.user, runs, users)
+    shape = likeliest_shape(by_user, user_runs)
+    of = given.user[at]
+    of_user = (shape + by_user[of] - probability) / (shape / mean + user_runs[of])
+    shape = likeliest_shape(counts, runs)
+    hazard = (shape + counts[at] - probability) / (shape / of_user + runs[at])
+    return np.minimum(hazard, 1.0)
+
+
+def _system_hazards(given: Interruptions, probability: Floats, node_days: float) -> Floats:
+    """Hazard of system software by day; a hundred failures of one user are no bad day of all."""
+    users = int(given.user.max()) + 1
+    at = given.day * users + given.user[given.program]
+    of_user = _sums(at, probability, users * given.days)
+    capped = np.minimum(of_user, MOST_OF_A_USER)
+    by_day = capped.reshape(given.days, users).sum(axis=1)
+    exposure = node_days / given.days
+    shape = likeliest_shape(by_day, np.full(given.days, exposure))
+    mean = _mean(float(by_day.sum()), node_days)
+    without = np.minimum(of_user[at] - probability, MOST_OF_A_USER) - capped[at]
+    hazard = (shape + np.maximum(by_day[given.day] + without, 0.0)) / (shape / mean + exposure)
+    return np.asarray(hazard, dtype=np.float64)
+
+
+def likeliest_shape(counts: Floats, exposure: Floats) -> float:
+    """Shape of the gamma law of rates of which the counts are likeliest, of those in `SHAPES`.
+
+    Args:
+        counts: shape (n,); expected counts may be fractions.
+        exposure: shape (n,), over 0 where there are counts.
+    """
+    held = exposure > 0
+    counts, exposure = counts[held], exposure[held]
+    if not len(counts) or not counts.sum() > 0:
+        return 1.0
+    mean = counts.sum() / exposure.sum()
+    # groups without any exposure left say nothing; equal counts and exposures are summed once
+    scale = SHAPES[:, None] / mean
+    gain = gammaln(SHAPES[:, None] + counts) - gammaln(SHAPES[:, None])
+    gain += SHAPES[:, None] * np.log(scale / (scale + exposure))
+    gain -= counts * np.log(scale + exposure)
+    return float(SHAPES[gain.sum(axis=1).argmax()])
+
+
+def _mean(count: float, exposure: float) -> float:
+    return float((count + 0.5) / exposure)
+
+
+def _sums(places: Ints, weights: Floats, n: int) -> Floats:
+    """Sums by place; bincount of nothing would be whole numbers."""
+    return np.asarray(np.bincount(places, weights, n), dtype=np.float64)
+
+
+def ratio(part: Floats, whole: Floats) -> Floats:
+    """Part over whole; 0 where the whole is 0."""
+    return np.divide(part, whole, out=np.zeros(part.shape), where=whole > 0)
