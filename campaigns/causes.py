@@ -3,8 +3,8 @@
 Each cluster has users with three programs each that crash by chances of their own, attempts of
 several nodes that last lognormal times, nodes whose hardware fails by laws of several kinds,
 switches (or the filesystem of all) whose outages end jobs, system software in bad spells or all the
-time, and operators who cancel. Faults leave a symptom, mostly the right one, or none; ends of programs meet
-unrelated symptoms. None of these laws is one that the code assumes.
+time, and operators who cancel. Faults leave a symptom, mostly the right one, or none; ends of
+programs meet unrelated symptoms. None of these laws is one that the code assumes.
 
 The kinds of clusters that the model's constants were chosen by come first; nothing was chosen by
 those that are held out: programs that crash nearly always or hardly ever, equal nodes with software
