@@ -3,8 +3,10 @@
 Ordinary nodes fail .0065 times a node-day, alike or gamma-distributed; 24 lemons fail so many times
 as often. `named`: share of the failures of several nodes whose culprit a log names; sizes of jobs
 by node time as RSC-1 has them (a tenth on one node, two thirds on 32 nodes and more). A rack burst
-takes the 16 nodes of one rack at once, four times in the period. Signals: .1 and .2 a node in the
-period, 10 and 5 times as often on lemons. Claims are at a stated false-discovery share of .10; the
+takes the 16 nodes of one rack at once, four times in the period. One user's bug fails jobs of 16 of
+the same 64 nodes; one in ten names a node by coincidence. Signals: .1 and .2 a node in the
+period, 10 and 5 times as often on lemons. Extreme lemons hide the moderate ones from a model with
+one point mass. Claims are at a stated false-discovery share of .10; the
 rules of comparison are a fixed threshold of 5, the Poisson tail by Benjamini and Hochberg, and a
 two-point mixture.
 """
@@ -12,19 +14,21 @@ two-point mixture.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from campaigns import Table
 from ettr.lemons import baselines
-from ettr.lemons.claims import claimed
 from ettr.lemons.fleet import burst_weights
-from ettr.lemons.model import Floats, NodeCounts, SharedFailure, fit_lemons
+from ettr.lemons.model import Floats, NodeCounts, SharedFailure
+from ettr.lemons.turns import claim_in_turn
+from ettr.lemons.workloads import workload_parts
 
 TITLE = "Lemon nodes"
 SIZE = 100
 NODES, DAYS, RATE, LEMONS, RACK = 2000, 28.0, 6.5e-3, 24, 16
+EXTREME, USERS = 150.0, 40
 SIGNALS = ((0.1, 10.0), (0.2, 5.0))
 JOB_NODES = np.array([1, 2, 4, 8, 16, 32, 64, 128, 256, 512])
 NODE_TIME = np.array([0.10, 0.03, 0.05, 0.08, 0.08, 0.12, 0.15, 0.19, 0.12, 0.08])
@@ -39,6 +43,8 @@ class Fleet:
     named: float = 1.0
     signals: int = 0
     rack_bursts: int = 0
+    extreme: int = 0
+    bugs: int = 0
 
     @property
     def label(self) -> str:
@@ -48,13 +54,17 @@ class Fleet:
         words += [f"{self.named:.0%} named"] if self.named < 1 else []
         words += [f"signals: {self.signals}"] if self.signals else []
         words += [f"{self.rack_bursts} rack bursts"] if self.rack_bursts else []
+        words += [f"{self.bugs} failures of one user's bug"] if self.bugs else []
+        words += [f"{self.extreme} of them {EXTREME:g} times"] if self.extreme else []
         return ", ".join(words)
 
 
 FLEETS = (
     *(Fleet(0), Fleet(0, spread=0.5), Fleet(0, spread=1.0), Fleet(0, rack_bursts=4)),
+    Fleet(0, bugs=60),
     *(Fleet(10), Fleet(20), Fleet(40), Fleet(20, spread=0.5), Fleet(20, spread=1.0)),
     *(Fleet(20, named=0.5), Fleet(20, named=0.0)),
+    *(Fleet(12, extreme=6), Fleet(12, spread=0.5, extreme=6)),
     *(Fleet(times, signals=count) for count in (1, 2) for times in (10, 20, 40)),
 )
 
@@ -68,6 +78,7 @@ def draw(fleet: Fleet, rng: np.random.Generator) -> tuple[NodeCounts, Floats]:
     if fleet.times:
         lemon[rng.choice(NODES, LEMONS, replace=False)] = 1.0
         theta[lemon == 1] = fleet.times
+        theta[np.flatnonzero(lemon)[: fleet.extreme]] = EXTREME
     own = rng.poisson(RATE * DAYS * theta)
     culprits = np.repeat(np.arange(NODES), own)
     if fleet.rack_bursts:
@@ -82,11 +93,43 @@ def draw(fleet: Fleet, rng: np.random.Generator) -> tuple[NodeCounts, Floats]:
         for culprit, size in zip(culprits[~known], sizes[~known], strict=True):
             others = rng.choice(NODES, size, replace=False)
             shared.append(SharedFailure(np.unique(np.append(others[others != culprit], culprit))))
+    if fleet.bugs:
+        named += _with_bug(fleet.bugs, shared, rng)
+    shared = _by_workload(shared, fleet.bugs, rng)
     signals = {
         f"signal {at}": rng.poisson(base * np.where(lemon, ratio, 1.0)).astype(float)
         for at, (base, ratio) in enumerate(SIGNALS[: fleet.signals])
     }
     return NodeCounts(np.full(NODES, DAYS), named, tuple(shared), signals), lemon
+
+
+def _with_bug(bugs: int, shared: list[SharedFailure], rng: np.random.Generator) -> Floats:
+    """Failures of one user's jobs, 16 of that user's 64 nodes each; one in ten names a node."""
+    own, named = rng.choice(NODES, 64, replace=False), np.zeros(NODES)
+    for _ in range(bugs):
+        nodes = rng.choice(own, 16, replace=False)
+        if rng.random() < 0.1:
+            named[nodes[0]] += 1
+        else:
+            shared.append(SharedFailure(np.sort(nodes)))
+    return named
+
+
+def _by_workload(
+    shared: list[SharedFailure], bugs: int, rng: np.random.Generator
+) -> list[SharedFailure]:
+    """Failures without a culprit by user: 40 users share the node-days, one more has the bug."""
+    if not shared:
+        return shared
+    part = rng.dirichlet(np.ones(USERS))
+    of_bug = len(shared) if bugs else 0
+    user = np.append(rng.choice(USERS, len(shared) - of_bug, p=part), np.full(of_bug, USERS))
+    node_days = np.append(part * NODES * DAYS, 64 * DAYS if bugs else 0.0)
+    kept = node_days > 0
+    failures = np.bincount(user.astype(int), minlength=USERS + 1)
+    weights = np.ones(USERS + 1)
+    weights[kept] = workload_parts(failures[kept].astype(float), node_days[kept])
+    return [replace(one, weight=float(weights[of])) for one, of in zip(shared, user, strict=True)]
 
 
 def _with_bursts(culprits: np.ndarray, bursts: int, rng: np.random.Generator) -> Floats:
@@ -103,7 +146,7 @@ def _with_bursts(culprits: np.ndarray, bursts: int, rng: np.random.Generator) ->
 
 
 RULES: dict[str, Callable[[NodeCounts], baselines.Claimed]] = {
-    "ettr": lambda counts: claimed(fit_lemons(counts).posterior, 0.1),
+    "ettr": lambda counts: claim_in_turn(counts, 0.1)[1],
     "5 failures": lambda counts: baselines.many_failures(counts.named),
     "Poisson tail": lambda counts: baselines.poisson_tail(
         counts.named, counts.exposure_node_days, 0.1

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cli.program import ettr
-from ettr.lemons.blame import BURST, NAMED, NOBODY, SHARED, PlacedFailure, blame
+from ettr.lemons.blame import BURST, NAMED, NOBODY, SHARED, WORKLOAD, PlacedFailure, blame
 
 HEAD = "JobID|JobName|User|Cluster|State|Submit|Start|End|ElapsedRaw|NNodes|NodeList|AllocTRES"
 RAN = [
@@ -54,13 +54,23 @@ def test_the_exported_table_sums_to_the_failures(tmp_path: Path):
 
 
 def test_what_a_burst_shares_is_no_nodes_fault():
-    [node, nobody] = blame([PlacedFailure("c", "a", "n1", ("n1", "n2"))], {}, {"a": 0.25})
+    [node, nobody] = blame([PlacedFailure("c", "a", "n1", ("n1", "n2"))], {}, {"a": 0.25}, {})
     assert (node.node, node.weight, node.basis) == ("n1", 0.25, NAMED)
     assert (nobody.node, nobody.weight, nobody.basis) == (None, 0.75, BURST)
 
 
+def test_what_a_workload_brings_with_it_is_no_nodes_fault():
+    made = blame([PlacedFailure("c", "a", None, ("n1", "n2"))], {}, {}, {"a": 0.1})
+    assert [(one.node, one.basis) for one in made] == [
+        ("n1", SHARED),
+        ("n2", SHARED),
+        (None, WORKLOAD),
+    ]
+    assert [one.weight for one in made] == pytest.approx([0.05, 0.05, 0.9])
+
+
 def test_without_any_rate_the_nodes_share_alike():
-    made = blame([PlacedFailure("c", "a", None, ("n1", "n2"))], {}, {})
+    made = blame([PlacedFailure("c", "a", None, ("n1", "n2"))], {}, {}, {})
     assert [(one.node, one.weight, one.basis) for one in made] == [
         ("n1", 0.5, SHARED),
         ("n2", 0.5, SHARED),

@@ -8,6 +8,8 @@ import pytest
 from ettr.lemons.claims import LEAST_PROBABLE, claimed, time_to_decide
 from ettr.lemons.fleet import burst_weights
 from ettr.lemons.model import NodeCounts, SharedFailure, fit_lemons
+from ettr.lemons.turns import claim_in_turn
+from ettr.lemons.workloads import workload_parts
 
 DAYS = 28.0
 
@@ -116,3 +118,36 @@ def test_failures_of_one_node_in_a_row_are_no_burst():
 def test_counts_that_cannot_be_are_refused(days, failures):
     with pytest.raises(ValueError, match=r"node|0 or more"):
         fit_lemons(NodeCounts(np.array(days), np.array(failures)))
+
+
+def test_moderate_lemons_are_found_next_to_extreme_ones():
+    rng, found = np.random.default_rng(12), np.zeros(2)
+    for _ in range(4):
+        theta = np.ones(2000)
+        theta[:6], theta[6:30] = 150, 15
+        counts = NodeCounts(np.full(2000, DAYS), rng.poisson(0.0065 * DAYS * theta).astype(float))
+        alone = claimed(fit_lemons(counts).posterior, 0.1)
+        _, in_turn = claim_in_turn(counts, 0.1)
+        assert in_turn[:6].all()
+        assert (in_turn | ~alone).all(), "a turn takes no claim back"
+        found += alone[6:30].sum(), in_turn[6:30].sum()
+    assert found[1] > found[0] + 10
+
+
+def test_one_users_bug_on_many_nodes_accuses_none_of_them():
+    rng = np.random.default_rng(13)
+    nodes, days = 1000, np.full(1000, DAYS)
+    named = rng.poisson(0.0065 * DAYS, nodes).astype(float)
+    # 60 failures of 16 of the same 64 nodes, of a user with 64 * 28 of all node-days
+    own = [rng.choice(64, 16, replace=False) for _ in range(60)]
+    parts = workload_parts(np.array([60.0, 20.0]), np.array([64 * DAYS, 936 * DAYS]))
+    for weight, is_claimed in ((1.0, True), (float(parts[0]), False)):
+        shared = tuple(SharedFailure(one, weight) for one in own)
+        _, chosen = claim_in_turn(NodeCounts(days, named, shared), 0.1)
+        assert chosen.any() == is_claimed
+
+
+def test_few_failures_are_no_workload():
+    assert workload_parts(np.array([3.0, 40.0]), np.array([1.0, 40.0])) == pytest.approx([1, 1])
+    # a user alone has nobody to be compared with
+    assert workload_parts(np.array([30.0]), np.array([100.0])) == pytest.approx([1])

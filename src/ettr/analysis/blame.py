@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from ettr.analysis.lemon_nodes import fleet_of
+from ettr.analysis.lemon_nodes import fleet_of, workload_weights
 from ettr.lemons.blame import PlacedFailure, blame, rates_of
 from ettr.lemons.candidates import MIN_NODES
 from ettr.lemons.model import fit_lemons
@@ -49,6 +49,6 @@ def blame_table(stages: SharedStages) -> pa.Table:
         )
         for row in rows
     )
-    made = blame(failures, rates_of(fleet, fits), parts)
+    made = blame(failures, rates_of(fleet, fits), parts, workload_weights(stages))
     columns = {name: [getattr(one, name) for one in made] for name in BLAME.names}
     return BLAME.check(pa.table(columns, schema=BLAME.arrow_schema))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from ettr.analysis.lemon_signals import fleet_signals
 from ettr.lemons.candidates import LemonReport, lemon_report
@@ -19,6 +22,9 @@ from ettr.lemons.fleet import (
     unplaced_failures,
 )
 from ettr.lemons.signals import FleetSignals, NodeName
+from ettr.lemons.workloads import workload_parts
+from ettr.metrics.instants import fetch, has_rows
+from ettr.units import SECONDS_PER_DAY
 
 if TYPE_CHECKING:
     from ettr.analysis.analysis import Analysis
@@ -67,9 +73,50 @@ def fleet_of(
     tables, signals = stages.tables, fleet_signals(stages)
     exposed = stages.exposure.by_node
     groups = strata(
-        exposed, stages.failures, tables["allocations"], tables["nodes"], signals, edges_s, placed
+        exposed,
+        stages.failures,
+        tables["allocations"],
+        tables["nodes"],
+        signals,
+        edges_s,
+        placed,
+        workload_weights(stages),
     )
     return groups, signals
+
+
+def workload_weights(stages: SharedStages) -> dict[str, float]:
+    """Part of each failure without a culprit that is put down to its nodes, not to its workload.
+
+    Args:
+        stages: of the store.
+    """
+    failures = stages.failures
+    unplaced = failures.filter(failures["node"].isnull() & (failures["n_nodes"] > 1))
+    if not has_rows(unplaced):
+        return {}
+    attempts = stages.jobs.attempts
+    users = attempts.select("attempt_id", "user")
+    rows = fetch(unplaced.left_join(users, "attempt_id"), "attempt_id", "cluster", "user")
+    several = attempts.filter((attempts["n_nodes"] > 1) & (attempts["elapsed_s"] > 0))
+    days = several.mutate(held_s=several["elapsed_s"] * several["n_nodes"])
+    held = days.group_by("cluster", "user").agg(held_s=days["held_s"].sum())
+    days_of: dict[str, dict[str, float]] = defaultdict(dict)
+    for row in held.order_by("cluster", "user").to_pyarrow().to_pylist():
+        if row["user"] is not None:
+            days_of[row["cluster"]][row["user"]] = row["held_s"] / SECONDS_PER_DAY
+    failed = rows.to_pylist()
+    counts = Counter((row["cluster"], row["user"]) for row in failed)
+    part: dict[tuple[str, str | None], float] = {}
+    for cluster, of_user in days_of.items():
+        parts = workload_parts(
+            np.array([counts[cluster, user] for user in of_user], dtype=np.float64),
+            np.array(list(of_user.values())),
+        )
+        part.update(
+            {(cluster, user): one for user, one in zip(of_user, parts.tolist(), strict=True)}
+        )
+    return {row["attempt_id"]: part.get((row["cluster"], row["user"]), 1.0) for row in failed}
 
 
 def fault_fleet_of(analysis: Analysis, edges_s: Sequence[float] = ()) -> tuple[Stratum, ...]:

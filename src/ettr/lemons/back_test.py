@@ -20,11 +20,11 @@ from ettr.defaults import CONFIDENCE
 from ettr.estimates import Interval
 from ettr.estimates.exact import share_interval
 from ettr.lemons.candidates import MIN_NODES
-from ettr.lemons.claims import claimed
 from ettr.lemons.fleet import Stratum
 from ettr.lemons.history import FitWindow, GroupHistory, edges_of
-from ettr.lemons.model import Floats, Ints, LemonFit, fit_lemons
+from ettr.lemons.model import Floats, Ints, LemonFit
 from ettr.lemons.roles import role_names
+from ettr.lemons.turns import claim_in_turn
 
 POSTERIOR_BINS = (0.0, 0.01, 0.1, 0.3, 0.6, 0.9, 1.0)
 _TINY = 1e-12
@@ -203,8 +203,7 @@ class _Fitted:
         kept, counts = history.counts(window.fit_from_s, window.fit_to_s, without)
         if len(kept) < MIN_NODES:
             return None
-        fit = fit_lemons(counts)
-        return _Fitted(history, kept, fit, claimed(fit.posterior, false_discovery))
+        return _Fitted(history, kept, *claim_in_turn(counts, false_discovery))
 
     @property
     def names(self) -> tuple[tuple[str, str], ...]:

@@ -15,9 +15,9 @@ from ettr.lemons.fleet import Stratum
 from ettr.lemons.model import LemonFit
 from ettr.lemons.signals import NodeName
 
-NAMED, BURST, SHARED, NOBODY = "named", "burst", "shared", "nobody"
+NAMED, BURST, SHARED, NOBODY, WORKLOAD = "named", "burst", "shared", "nobody", "workload"
 """Grounds of a weight: a log names the node; what the nodes of a burst share; divided; no node is
-known."""
+known; a user whose jobs fail far more often than those of others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,7 @@ def blame(
     failures: Iterable[PlacedFailure],
     rates: Mapping[NodeName, float],
     burst_parts: Mapping[str, float],
+    workload_parts: Mapping[str, float],
 ) -> list[Blame]:
     """The weights of each failure, which sum to one.
 
@@ -75,10 +76,12 @@ def blame(
         failures: to divide.
         rates: of the nodes, per node-day; nodes without one get no part where others have one.
         burst_parts: by attempt, the part of the node that a failure within a burst names.
+        workload_parts: by attempt, the part of the nodes of a failure that names none.
     """
     made: list[Blame] = []
     for one in failures:
-        made += _blamed(one, rates, burst_parts.get(one.attempt_id, 1.0))
+        parts = burst_parts if one.named is not None else workload_parts
+        made += _blamed(one, rates, parts.get(one.attempt_id, 1.0))
     return made
 
 
@@ -93,6 +96,8 @@ def _blamed(one: PlacedFailure, rates: Mapping[NodeName, float], part: float) ->
     total = sum(own)
     if not total:
         own, total = [1.0] * len(own), float(len(own))
-    return [
-        Blame(*head, node, rate / total, SHARED) for node, rate in zip(one.nodes, own, strict=True)
+    made = [
+        Blame(*head, node, part * rate / total, SHARED)
+        for node, rate in zip(one.nodes, own, strict=True)
     ]
+    return made if part == 1.0 else [*made, Blame(*head, None, 1.0 - part, WORKLOAD)]

@@ -7,12 +7,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ettr.defaults import FALSE_DISCOVERY
-from ettr.lemons.claims import claimed, time_to_decide
+from ettr.lemons.claims import time_to_decide
 from ettr.lemons.fleet import BlamedFailure, Stratum, UnplacedFailures, without_nodes
-from ettr.lemons.model import MIN_RATIO, LemonFit, SignalRatio, fit_lemons
+from ettr.lemons.model import MIN_RATIO, LemonFit, SignalRatio
 from ettr.lemons.roles import role_names
 from ettr.lemons.signals import OUTAGES, NodeName, NodeSignals
+from ettr.lemons.turns import claim_in_turn
 from ettr.words import by_number
 
 MIN_NODES = 20
@@ -188,12 +192,12 @@ def lemon_report(
 def _judged(
     groups: Sequence[Stratum], false_discovery: float, signals: Mapping[NodeName, NodeSignals]
 ) -> tuple[list[LemonFit], list[LemonCandidate]]:
-    fits = [fit_lemons(group.counts) for group in groups]
+    fits = [claim_in_turn(group.counts, false_discovery) for group in groups]
     every = chain.from_iterable(
-        _candidates(group, fit, false_discovery, signals)
-        for group, fit in zip(groups, fits, strict=True)
+        _candidates(group, fit, chosen, signals)
+        for group, (fit, chosen) in zip(groups, fits, strict=True)
     )
-    return fits, list(every)
+    return [fit for fit, _ in fits], list(every)
 
 
 def _roles(candidates: Sequence[LemonCandidate], groups: Sequence[Stratum]) -> frozenset[str]:
@@ -219,10 +223,9 @@ def _role_notes(candidates: Iterable[LemonCandidate]) -> list[str]:
 def _candidates(
     group: Stratum,
     fit: LemonFit,
-    false_discovery: float,
+    chosen: NDArray[np.bool_],
     signals: Mapping[NodeName, NodeSignals],
 ) -> list[LemonCandidate]:
-    chosen = claimed(fit.posterior, false_discovery)
     made, idle = [], (group.counts.signals or {}).get(OUTAGES)
     for at, name in enumerate(group.nodes):
         if name in group.earlier:

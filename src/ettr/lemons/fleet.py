@@ -139,6 +139,7 @@ def strata(
     signals: FleetSignals | None = None,
     edges_s: Sequence[float] = (),
     placed: Placement | None = None,
+    workload_weights: Mapping[str, float] | None = None,
 ) -> tuple[Stratum, ...]:
     """The fleet by cluster and hardware; nodes that ran no job are left out.
 
@@ -150,6 +151,7 @@ def strata(
         signals: of the nodes, and their repairs: a node and what it was before are two nodes.
         edges_s: of the cells of `Stratum.cells_node_days`, in order, in seconds since 1970.
         placed: of those tables, where it is at hand.
+        workload_weights: part of each failed attempt that is put down to its nodes; 1 where absent.
     """
     known = placement(exposed, failures, allocations) if placed is None else placed
     lives = _Lives({} if signals is None else signals.repairs_s)
@@ -171,9 +173,10 @@ def strata(
     }
     times_s = {} if signals is None else signals.times_s
     moved = {name: lives.of_times(times) for name, times in times_s.items()}
+    weights = {} if workload_weights is None else workload_weights
     return tuple(
         replace(
-            _stratum(cluster, kind, nodes, days, listed, lived, moved),
+            _stratum(cluster, kind, nodes, days, listed, lived, moved, weights),
             earlier=frozenset(name for _, name in nodes if lives.is_earlier((cluster, name))),
             cells_node_days=np.array(
                 [[cell.get(node, 0.0) for cell in cells] for node in nodes], dtype=np.float64
@@ -194,7 +197,7 @@ def without_nodes(group: Stratum, names: frozenset[str]) -> Stratum:
     for at, one in zip(group.shared, group.counts.shared, strict=True):
         nodes = place[one.nodes]
         if (nodes >= 0).any():
-            shared.append((at, SharedFailure(nodes[nodes >= 0])))
+            shared.append((at, replace(one, nodes=nodes[nodes >= 0])))
     signals = {name: seen[kept] for name, seen in (counts.signals or {}).items()}
     return replace(
         group,
@@ -320,6 +323,7 @@ def _stratum(
     rows: Sequence[dict[str, Any]],
     placed: dict[str, list[NodeName]],
     times_s: Mapping[str, Times],
+    workload_weights: Mapping[str, float],
 ) -> Stratum:
     place = {node: position for position, node in enumerate(nodes)}
     exposure = np.array([days[node] for node in nodes])
@@ -336,7 +340,8 @@ def _stratum(
     for row in rows:
         at = [place[node] for node in placed.get(row["attempt_id"], []) if node in place]
         if row["node"] is None and at:
-            shared.append(SharedFailure(np.array(at, dtype=np.int64)))
+            weight = workload_weights.get(row["attempt_id"], 1.0)
+            shared.append(SharedFailure(np.array(at, dtype=np.int64), weight))
             shared_at.append((row["attempt_id"], row["end"].timestamp()))
     totals = np.array([sum(one.weight for one in failures) for failures in named])
     signals_s = {

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ettr.lemons.fleet import Stratum
-from ettr.lemons.model import Floats, Ints, NodeCounts, SharedFailure
+from ettr.lemons.model import Floats, Ints, NodeCounts
 from ettr.units import SECONDS_PER_DAY
 
 
@@ -79,7 +79,7 @@ class GroupHistory:
         for at in np.flatnonzero((self._shared_s > from_s) & (self._shared_s <= to_s)).tolist():
             nodes = place[self.group.counts.shared[at].nodes]
             if (nodes >= 0).any():
-                shared.append(SharedFailure(nodes[nodes >= 0]))
+                shared.append(replace(self.group.counts.shared[at], nodes=nodes[nodes >= 0]))
         signals = {
             name: np.array(
                 [sum(from_s < one <= to_s for one in by_node[at]) for at in kept], dtype=np.float64

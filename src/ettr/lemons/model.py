@@ -47,9 +47,16 @@ _SETTLED = 2e-3
 
 @dataclass(frozen=True, slots=True)
 class SharedFailure:
-    """A failure whose culprit no log names: the job's nodes, as positions in the fleet."""
+    """A failure whose culprit no log names.
+
+    Attributes:
+        nodes: Of the job, as positions in the fleet.
+        weight: Part that is put down to the nodes; the rest is the workload's
+            (`ettr.lemons.workloads`).
+    """
 
     nodes: Ints
+    weight: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +126,12 @@ class _Average:
     log_evidence: float
 
 
-def fit_lemons(counts: NodeCounts) -> LemonFit:
+def fit_lemons(counts: NodeCounts, exist: float = LEMONS_EXIST) -> LemonFit:
     """Probability that each node is a lemon.
 
     Args:
         counts: of one stratum; its nodes are comparable but for what is sought.
+        exist: probability before the data that the stratum has lemons at all.
 
     Raises:
         ValueError: shapes differ, a count is negative, or an exposure is not over 0.
@@ -131,14 +139,14 @@ def fit_lemons(counts: NodeCounts) -> LemonFit:
     _check(counts)
     shared = _Pairs(counts)
     signals = {name: np.asarray(one, float) for name, one in (counts.signals or {}).items()}
-    average = _settled(counts, shared)
+    average = _settled(counts, shared, exist)
     ratios: dict[str, SignalRatio] = {}
     for _ in range(_SIGNAL_ROUNDS if signals else 0):
         favours = np.zeros(len(counts.named))
         for name, seen in signals.items():
             ratios[name], gain = _signal(seen, counts.exposure_node_days, average.posterior)
             favours += gain
-        before, average = average, _average(counts, shared, favours, average.mean_theta)
+        before, average = average, _average(counts, shared, favours, average.mean_theta, exist)
         if _is_settled(before, average):
             break
     return LemonFit(
@@ -176,6 +184,7 @@ class _Pairs:
             np.concatenate([one.nodes for one in counts.shared]) if sizes else np.zeros(0, np.int64)
         )
         self.total = len(sizes)
+        self.weight = np.repeat([one.weight for one in counts.shared], sizes)
 
     def others(self, mean_theta: Floats) -> Floats:
         """For each entry the sum of the rates of the job's other nodes."""
@@ -189,16 +198,17 @@ class _Pairs:
             # bincount of nothing would be whole numbers
             return np.zeros(self.nodes)
         own = mean_theta[self.node]
-        parts = np.bincount(self.node, own / (self.others(mean_theta) + own), self.nodes)
+        of_entry = self.weight * own / (self.others(mean_theta) + own)
+        parts = np.bincount(self.node, of_entry, self.nodes)
         return np.asarray(parts, dtype=np.float64)
 
 
-def _settled(counts: NodeCounts, shared: _Pairs) -> _Average:
+def _settled(counts: NodeCounts, shared: _Pairs, exist: float) -> _Average:
     """The average over the grid; with shared failures again with the rates that it gives."""
     nothing = np.zeros(len(counts.named))
-    average = _average(counts, shared, nothing, np.ones(len(counts.named)))
+    average = _average(counts, shared, nothing, np.ones(len(counts.named)), exist)
     for _ in range(_SHARED_ROUNDS if shared.total else 0):
-        before, average = average, _average(counts, shared, nothing, average.mean_theta)
+        before, average = average, _average(counts, shared, nothing, average.mean_theta, exist)
         if _is_settled(before, average):
             break
     return average
@@ -208,7 +218,9 @@ def _is_settled(before: _Average, after: _Average) -> bool:
     return bool(np.abs(after.posterior - before.posterior).max() < _SETTLED)
 
 
-def _average(counts: NodeCounts, shared: _Pairs, favours: Floats, theta: Floats) -> _Average:
+def _average(
+    counts: NodeCounts, shared: _Pairs, favours: Floats, theta: Floats, exist: float
+) -> _Average:
     """Average over shapes, ratios and shares, weighted by their likelihood."""
     failures = counts.named + shared.blame(theta)
     log_rate = np.log(_THETA)[:, None] * failures
@@ -235,7 +247,7 @@ def _average(counts: NodeCounts, shared: _Pairs, favours: Floats, theta: Floats)
         mixed = lemon_share * ratio + (1 - lemon_share) * means
         mean_theta += np.einsum("ns,s->n", mixed, weight)
     by_cell = weights.sum(axis=1)
-    exist = 1 / (1 + (1 / LEMONS_EXIST - 1) * np.exp(min(without - evidence, 700.0)))
+    exist = 1 / (1 + (1 / exist - 1) * np.exp(min(without - evidence, 700.0)))
     return _Average(
         posterior=posterior * exist,
         mean_theta=mean_theta,

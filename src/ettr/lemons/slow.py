@@ -3,8 +3,9 @@
 In synchronous training all ranks end a step together: each waits for the slowest. Only its work,
 the step less its wait, says whose fault it is. A rank's work over the median of all ranks in the
 same step removes what all have in common (long sequences, evaluation). Steps are not independent,
-so that the error of a node's mean comes from blocks of steps, and ordinary nodes may differ as much
-as the middle half of them does.
+so that the error of a node's mean comes from blocks of steps. How much ordinary nodes differ, and
+how heavy the tails of that are, is averaged over a grid, each setting weighted by its likelihood:
+some nodes of an unequal fleet are far off by nature, and are no find.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
-from scipy.special import expit, logit
 
 from ettr.lemons.claims import claimed
 from ettr.lemons.model import Floats, Ints
@@ -23,12 +23,19 @@ from ettr.units import SECONDS_PER_HOUR
 MIN_SLOW = 0.03
 """What slow is: so much more work time than the median node, as a share."""
 MAX_SLOW = 1.0
-SLOW_SHARE = 0.02
-"""Share of slow nodes before the data."""
+SLOW_SHARES = np.array([0.005, 0.02, 0.06, 0.15])
+"""Shares of slow nodes that are averaged over."""
+SLOW_NODES_EXIST = 0.8
+"""Probability before the data that any node of a run is slow."""
+TAILS = np.array([3.0, 5.0, 8.0, 15.0, 50.0])
+"""Degrees of freedom of Student's law of ordinary nodes."""
+TAIL_PRIOR = np.array([0.02, 0.08, 0.2, 0.3, 0.4])
+"""Their weights before the data: light tails are thought likelier, else every find is a tail."""
+SPREADS = np.geomspace(0.3, 2.0, 12)
+"""Its scale, over that of the middle half of the nodes."""
 BLOCKS = 12
 MIN_BLOCK = 5
 """Steps of a block at least."""
-_TAIL = 15.0
 _GRID = np.log1p(np.geomspace(MIN_SLOW, MAX_SLOW, 60))
 _SMALLEST_SPREAD = 1e-3
 
@@ -83,8 +90,9 @@ def slow_nodes(
     for _ in range(2):
         effect, error = _effects(log_work, node_of_rank, ordinary)
         deviation = stats.median_abs_deviation(effect[ordinary], scale="normal")
-        spread = max(float(deviation), _SMALLEST_SPREAD)
-        posterior = _posterior(effect, np.hypot(error, spread))
+        posterior, spread = posterior_of_slow(
+            effect, error, max(float(deviation), _SMALLEST_SPREAD)
+        )
         # slow nodes shift the median that they are compared with
         if 2 * (posterior < 0.5).sum() <= nodes:
             break
@@ -115,17 +123,39 @@ def _effects(
     return np.asarray(by_node.mean(axis=0), dtype=np.float64), error
 
 
-def _posterior(effect: Floats, scale: Floats) -> Floats:
-    """Ordinary nodes about the median, against slow ones of any size from `MIN_SLOW` on.
+def posterior_of_slow(effect: Floats, error: Floats, deviation: float) -> tuple[Floats, float]:
+    """Probability that each node is slow, and the standard deviation of ordinary nodes.
 
-    A slow node has a spread of its own too. Tails are Student's: a fleet is not normal.
+    Ordinary nodes lie about the median by Student's law, slow ones of any size from `MIN_SLOW` on
+    beyond it, with a spread of their own. Scale, tails and the share of slow nodes are averaged.
+
+    Args:
+        effect: log of each node's work over that of the median one, shape (nodes,).
+        error: its standard errors.
+        deviation: of the middle half of the nodes, as that of a normal law.
     """
-    plain = stats.t.logpdf(effect / scale, _TAIL) - np.log(scale)
-    away = (effect[:, None] - _GRID) / scale[:, None]
-    slow = np.log(np.mean(stats.t.pdf(away, _TAIL), axis=1)) - np.log(scale)
+    scale = np.hypot(error[:, None], deviation * SPREADS)[:, None, :]
+    tail = TAILS[None, :, None]
+    centred = effect[:, None, None] / scale
+    plain = stats.t.logpdf(centred, tail) - np.log(scale)
+    away = (effect[:, None] - _GRID)[:, None, None, :] / scale[..., None]
+    slow = np.log(np.mean(stats.t.pdf(away, tail[..., None]), axis=-1)) - np.log(scale)
     # below the median nothing is slow, however well it is known
-    found = np.where(effect > 0, expit(logit(SLOW_SHARE) + slow - plain), 0.0)
-    return np.asarray(found, dtype=np.float64)
+    slow = np.where(effect[:, None, None] > 0, slow, -np.inf)
+    shares = SLOW_SHARES[:, None, None, None]
+    both = np.logaddexp(np.log(shares) + slow, np.log1p(-shares) + plain)
+    before = np.log(TAIL_PRIOR)[:, None]
+    without = plain.sum(axis=0) + before
+    with_some = both.sum(axis=1) + before
+    top = max(float(without.max()), float(with_some.max()))
+    weight = np.exp(with_some - top) * SLOW_NODES_EXIST / len(SLOW_SHARES)
+    none = np.exp(without - top) * (1 - SLOW_NODES_EXIST)
+    total = float(weight.sum() + none.sum())
+    posterior = np.einsum("sntp,stp->n", np.exp(np.log(shares) + slow - both), weight) / total
+    # half of the middle two thirds: tails may be too heavy for a standard deviation to say much
+    width = np.outer(stats.t.ppf(0.841, TAILS), deviation * SPREADS)
+    spread = float(((weight.sum(axis=0) + none) * width).sum() / total)
+    return np.asarray(posterior, dtype=np.float64), spread
 
 
 def _lost_gpu_hours(work_s: Floats, node_of_rank: Ints, nodes: int) -> Floats:

@@ -518,7 +518,8 @@ BLAME = Table(
         _string(
             "basis",
             "named: a log names the node; burst: what the nodes of a burst share; shared: divided "
-            "by the model of lemons; nobody: no log names the attempt's nodes",
+            "by the model of lemons; workload: a user whose jobs fail far more often than those of "
+            "others; nobody: no log names the attempt's nodes",
         ),
     ),
 )
