@@ -5,8 +5,8 @@ evaluation now and then) times its node's times noise that lasts over steps (aut
 step to step, deviation .02, of Student's law with 3 degrees), and one step in a hundred of a rank
 takes half as long again. Ordinary nodes differ by a gamma law of deviation .005 (alike), or by
 Student's law with 5 degrees and scale .01 (unequal): there some are 3 % slower than the median by
-nature, and to claim one of them counts as false. `slow`: how many nodes are slower, and by how much. Claims are at
-a stated false-discovery share of .10.
+nature, and to claim one of them counts as false. `slow`: how many nodes are slower, and by how
+much. Claims are at a stated false-discovery share of .10.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class Coincidences:
     def chance(self, kinds: Sequence[str], nodes: Floats) -> Floats:
         """How likely an attempt shows each kind by coincidence, shape (kinds, attempts).
 
-        Symptoms that no completed attempt showed count as half a coincidence each; signs never are one.
+        Symptoms that no completed attempt showed count as half a coincidence each; signs never do.
 
         Args:
             kinds: symptoms by slug, and signs.
