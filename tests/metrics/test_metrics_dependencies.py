@@ -10,7 +10,7 @@ import pytest
 
 from ettr.metrics.dependencies import parse_dependency
 from ettr.metrics.runs import job_runs
-from ettr.metrics.stitching import RunRule
+from ettr.metrics.stitching import RunRule, jobs_of_runs
 from ettr.tables import ATTEMPTS
 from synthetic.tables import on_duckdb
 
@@ -148,3 +148,29 @@ def test_a_requeue_within_a_chain_is_part_of_it():
 def test_jobs_that_wait_for_each_other_end():
     """No scheduler accepts it; a log may say it."""
     assert runs(attempt("1", 0, 10, "afterany:2"), attempt("2", 10, 10, "afterany:1"))
+
+
+def test_the_run_of_a_failed_job_is_found_from_any_job_of_its_chain():
+    """The chain has the folder of its first job, which did not fail."""
+    tables = on_duckdb(
+        {
+            "attempts": pa.Table.from_pylist(
+                [
+                    attempt("1", 0, 10, work_dir="/first"),
+                    attempt("2", 11, 5, "afterany:1", submit_h=0, state="FAILED", work_dir="/b"),
+                    attempt("3", 17, 5, "afterany:2", submit_h=0, work_dir="/c"),
+                    attempt("4", 30, 1, user="ben"),
+                    attempt("5", 40, 1, user=None),
+                ],
+                schema=ATTEMPTS.arrow_schema,
+            )
+        }
+    )
+    attempts = tables["attempts"]
+    asked = attempts.filter(attempts["state"] == "FAILED")
+    found = jobs_of_runs(attempts, tables["progress"], RunRule(), asked)
+    assert {name: jobs.job_ids for name, jobs in found.items()} == {
+        "c/1@0": ("1", "2", "3"),
+        "c/2@11": ("1", "2", "3"),
+        "c/3@17": ("1", "2", "3"),
+    }

@@ -27,7 +27,7 @@ from ettr.attribution.job_history import AttemptHistory, JobHistory
 from ettr.metrics.coverage import HOLE_CHANCE
 from ettr.metrics.instants import fetch, to_seconds
 from ettr.metrics.logs_read import CONTROLLER_CHECK
-from ettr.tables.ibis_time import epoch_s
+from ettr.tables.ibis_time import epoch_day
 from ettr.tables.materialize import materialize
 from ettr.units import SECONDS_PER_DAY
 
@@ -179,7 +179,7 @@ def evidence_coverage(analysis: Analysis) -> EvidenceCoverage:
 def _heard(rows: Table, time: str) -> Table:
     """Distinct cluster, node and day with a row, and how many rows."""
     named = rows.filter(rows["node"].notnull())
-    keyed = named.select("cluster", "node", day=(epoch_s(named[time]) // _DAY_S).cast("int64"))
+    keyed = named.select("cluster", "node", day=epoch_day(named[time]))
     return keyed.group_by("cluster", "node", "day").aggregate(lambda t: t.count().name("n"))
 
 
@@ -195,7 +195,7 @@ def _errors_heard(analysis: Analysis, cluster: str | None = None) -> Table:
     seen = _heard(checks, "time")
     if not analysis.logs_read.node_logs:
         return seen
-    logged = days.select("cluster", "node", day=(epoch_s(days["day"]) // _DAY_S).cast("int64"))
+    logged = days.select("cluster", "node", day=epoch_day(days["day"]))
     logged = logged.distinct().mutate(n=ibis.literal(1, "int64"))
     both = ibis.union(seen.mutate(n=seen["n"].cast("int64")), logged, distinct=False)
     return both.group_by("cluster", "node", "day").aggregate(n=both["n"].sum().cast("int64"))
@@ -330,9 +330,7 @@ def _graded(attempts: Table, heard: Table, allocations: Table) -> Table:
     A node is heard with a row on the day of the end or the day before.
     """
     ended = materialize(
-        attempts.select(
-            "attempt_id", "cluster", "node_failed", day=epoch_s(attempts["end"]) // _DAY_S
-        )
+        attempts.select("attempt_id", "cluster", "node_failed", day=epoch_day(attempts["end"]))
     )
     held = allocations.filter(allocations["node"].notnull())
     held = held.select("attempt_id", "cluster", "node")

@@ -8,6 +8,9 @@ from typing import NamedTuple
 
 from ettr.flight.limits import LARGEST_INT, LONGEST_NAME, MOST_SIZES
 
+# texts of entries that are remembered; a folder may hold ever new ones
+_MOST_TEXTS = 100_000
+
 Sizes = tuple[tuple[int, ...], ...]
 
 
@@ -43,25 +46,33 @@ _FIELDS = itemgetter(
 )
 
 
+# what many entries share: group, description, is_p2p, signature, retired, state, timeout_ms
+CallFields = tuple[str, str, bool, Signature, bool, str, int]
+
+
 class Signatures:
     """Signatures by their contents, each kept once."""
 
     def __init__(self) -> None:
-        self._by_text: dict[tuple[str, ...], Signature] = {}
+        self._by_text: dict[tuple[str, ...], CallFields] = {}
         self._kept: dict[Signature, Signature] = {}
         # the last one of each name, with the lists that it was made of
         self.last: dict[str, tuple[list[object], Signature]] = {}
 
-    def of_text(self, texts: tuple[str, ...]) -> Signature | None:
-        """That of five texts of PyTorch's JSON, if they were met before."""
+    def of_text(self, texts: tuple[str, ...]) -> CallFields | None:
+        """What some texts of PyTorch's JSON say, if they were met before."""
         return self._by_text.get(texts)
 
-    def keep(self, signature: Signature, texts: tuple[str, ...] | None = None) -> Signature:
+    def keep_call(self, texts: tuple[str, ...], fields: CallFields) -> CallFields:
+        """Remember what some texts say."""
+        if len(self._by_text) >= _MOST_TEXTS:
+            self._by_text.clear()
+        self._by_text[texts] = fields
+        return fields
+
+    def keep(self, signature: Signature) -> Signature:
         """The one object for this signature."""
-        kept = self._kept.setdefault(signature, signature)
-        if texts is not None:
-            self._by_text[texts] = kept
-        return kept
+        return self._kept.setdefault(signature, signature)
 
 
 def entry_of(raw: Mapping[str, object], signatures: Signatures) -> Entry:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from ibis.expr.types import Table
 
-from ettr.tables.ibis_time import epoch_s
+from ettr.tables.ibis_time import epoch_day
 from ettr.tables.materialize import materialize
-from ettr.units import SECONDS_PER_DAY
 
-_DAY_S = int(SECONDS_PER_DAY)
 KIND = ("source", "check", "code", "severity")
 
 
@@ -22,7 +20,7 @@ def event_census(events: Table, kind: tuple[str, ...] = KIND) -> Table:
         events: the table `events`.
         kind: the columns that make a kind.
     """
-    daily = events.mutate(day=(epoch_s(events["time"]) // _DAY_S).cast("int64"))
+    daily = events.mutate(day=epoch_day(events["time"]))
     return materialize(
         daily.group_by(*kind, "day").aggregate(
             events=daily.count(),

@@ -25,6 +25,7 @@ from ettr.defaults import CONFIDENCE
 from ettr.metrics.instants import Floats, Period, fetch, seconds_of, to_seconds
 from ettr.metrics.outages import Outage
 from ettr.metrics.survival import Durations, durations
+from ettr.tables.ibis_time import epoch_day
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 
 SPANS = ("detect", "drain", "requeue", "repair", "return")
@@ -192,13 +193,26 @@ def _starts_of_jobs(attempts: ibis.Table, failures: ibis.Table) -> _Starts:
 def _next_on_node(allocations: ibis.Table, failures: ibis.Table) -> dict[str, float]:
     """By failed attempt, when the next one began on the node that is blamed.
 
-    The backend finds it: a large site has millions of allocations on nodes that have failed.
+    The backend finds it: a large site has millions of allocations on nodes that have failed. Most
+    nodes run again within a day, and are met by the day; all that began later is looked at only for
+    the others.
     """
     ended = failures.filter(failures["node"].notnull()).select(
         "cluster", "node", "attempt_id", began="start", ended="end"
     )
     held = allocations.select("cluster", "node", next_start="start")
-    both = ended.inner_join(held, ["cluster", "node"])
+    day = epoch_day(ended["ended"])
+    near = ibis.union(ended.mutate(day=day), ended.mutate(day=day + 1), distinct=False)
+    by_day = held.mutate(day=epoch_day(held["next_start"]))
+    next_s = _first_after(near.inner_join(by_day, ["cluster", "node", "day"]))
+    if next_s:
+        known = ibis.memtable({"attempt_id": list(next_s)}, schema={"attempt_id": "string"})
+        ended = ended.anti_join(known, "attempt_id")
+    return next_s | _first_after(ended.inner_join(held, ["cluster", "node"]))
+
+
+def _first_after(both: ibis.Table) -> dict[str, float]:
+    """By failed attempt, the first start after its end."""
     # an attempt of no length is not its own next one
     no_length = (both["began"] == both["ended"]).fill_null(False)
     later = (both["next_start"] > both["ended"]) | (

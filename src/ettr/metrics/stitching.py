@@ -24,9 +24,10 @@ import ibis
 
 from ettr.errors import UsageError
 from ettr.metrics.dependencies import JobKey, chains
-from ettr.metrics.instants import fetch
+from ettr.metrics.instants import fetch, has_rows
 from ettr.tables import ATTEMPTS
 from ettr.tables.ibis_time import epoch_s
+from ettr.tables.materialize import materialize
 from ettr.units import SECONDS_PER_HOUR
 
 GAP_H = 12.0
@@ -99,7 +100,7 @@ def stitched(
     """
     rule.check()
     first_of = chains(attempts)
-    keyed = _keyed(attempts, progress, rule, min_gpus, first_of)
+    keyed = _keyed(attempts, progress, rule, min_gpus, first_of, attempts)
     if min_scheduled_h > 0:
         held = keyed.group_by("cluster", "run_key").aggregate(
             lambda t: (t["end_s"] - t["start_s"]).sum().name("held_s")
@@ -137,10 +138,9 @@ def jobs_of_runs(
     """
     rule.check()
     first_of = chains(attempts)
-    keyed = _keyed(attempts, progress, rule, 0, first_of)
-    # the keys of a few attempts: those of all are long texts, made only once
-    few = _keyed(attempts.semi_join(asked, "attempt_id"), progress, rule, 0, first_of)
-    keys = few.select("cluster", "run_key").distinct()
+    near = _of_same_owners(attempts, progress, rule, asked)
+    keyed = _keyed(near, progress, rule, 0, first_of, attempts)
+    keys = keyed.semi_join(asked, "attempt_id").select("cluster", "run_key").distinct()
     several = keyed.semi_join(keys.view(), ["cluster", "run_key"]).select(*keyed.columns)
     parts = _in_runs(several, rule.gap_h, bool(first_of))
     key = ("cluster", "run_key", "run_part", "run_job")
@@ -157,6 +157,24 @@ def jobs_of_runs(
             jobs = RunJobs(str(cluster), ids)
             found.update((attempt_id, jobs) for attempt_id, _ in members)
     return found
+
+
+def _of_same_owners(
+    attempts: ibis.Table, progress: ibis.Table, rule: RunRule, asked: ibis.Table
+) -> ibis.Table:
+    """Attempts among which are all of the runs of those asked for.
+
+    The keys of runs are long texts: they are made only where user and name, or the job, are those
+    of an attempt that is asked for. Ids of runs may join attempts of any owner.
+    """
+    if rule.id_column or rule.comment_pattern or has_rows(progress):
+        return attempts
+    owners = attempts.semi_join(asked, "attempt_id").select("cluster", "user", "name", "job_id")
+    owners = materialize(owners.distinct())
+    is_named = attempts["user"].notnull() & attempts["name"].notnull()
+    by_name = attempts.filter(is_named).semi_join(owners, ["cluster", "user", "name"])
+    by_job = attempts.filter(~is_named).semi_join(owners, ["cluster", "job_id"])
+    return ibis.union(by_name, by_job, distinct=False)
 
 
 def _in_runs(keyed: ibis.Table, gap_h: float, has_chains: bool) -> ibis.Table:
@@ -213,12 +231,14 @@ def _keyed(
     rule: RunRule,
     min_gpus: int,
     first_of: Mapping[JobKey, JobKey],
+    every: ibis.Table,
 ) -> ibis.Table:
+    """Attempts that ran, each with the key of its run; `every` attempt may be first in a chain."""
     ran = attempts.filter(attempts["start"].notnull())
     if min_gpus > 0:
         ran = ran.filter(ran["n_gpus"] >= min_gpus)
     ran = ran.left_join(_recorded_runs(progress), ["cluster", "job_id"])
-    ran = _with_chain(ran, attempts, first_of)
+    ran = _with_chain(ran, every, first_of)
     nothing = ibis.null("string")
     column = ran[rule.id_column].cast("string") if rule.id_column else nothing
     pattern = nothing

@@ -10,7 +10,9 @@ import ibis
 import ibis.expr.operations as ops
 from ibis.expr.types import IntegerValue, TimestampValue
 
-from ettr.units import MICROSECONDS_PER_SECOND
+from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY
+
+_MICROSECONDS_PER_DAY = int(MICROSECONDS_PER_SECOND * SECONDS_PER_DAY)
 
 
 def _named(time: TimestampValue) -> IntegerValue:
@@ -35,6 +37,14 @@ def epoch_s(time: TimestampValue) -> IntegerValue:
         return (_duckdb_epoch_us(time) // int(MICROSECONDS_PER_SECOND)).cast("int64")
     # not from microseconds: Ibis cannot take those out of a timestamp on Spark
     return time.epoch_seconds().cast("float64").floor().cast("int64")
+
+
+def epoch_day(time: TimestampValue) -> IntegerValue:
+    """Whole UTC days since 1970 of a UTC timestamp, rounded down on every engine."""
+    if _on_duckdb(time):
+        # no step over seconds: each division costs as much as to read the column
+        return (_duckdb_epoch_us(time) // _MICROSECONDS_PER_DAY).cast("int64")
+    return (epoch_s(time) // int(SECONDS_PER_DAY)).cast("int64")
 
 
 def _on_duckdb(time: TimestampValue) -> bool:
