@@ -49,8 +49,8 @@ def _read_layout(
     place = begin + len(_BEGIN)
     more = begin >= 0
     new, known = tuple.__new__, signatures.of_text
-    next_entry = _ENTRY.scanner(text, place).match
-    while more and (matched := next_entry()):
+    match = _ENTRY.match
+    while more and (matched := match(text, place)):
         seq, inputs, outputs, p2p_seq, names, record_id, state, created, timeout, comma = (
             matched.groups()
         )
