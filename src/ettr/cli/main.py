@@ -51,6 +51,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("At the scale you plan", "plan", "plan"),
     ("At the scale you plan", "project", "project"),
     ("At the scale you plan", "compare", "compare"),
+    ("At the scale you plan", "simulate", "simulate"),
     ("Training", "verify", "verify"),
     ("Training", "elastic", "elastic"),
     ("Training", "chaos", "chaos"),

@@ -26,6 +26,8 @@ Row = dict[str, Cell]
 TEXT_LIMIT = 500
 # the source whose files hold no rows but a text of the site on its own logs
 SITE_NOTE = "note"
+# the source of rows that no cluster logged: every report of such a store says so first
+SIMULATION = "simulation"
 DEFAULT_CLUSTER = "cluster"
 BATCH_ROWS = 200_000
 BATCH_RECORDS = 2_000_000

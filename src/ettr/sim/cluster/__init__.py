@@ -1,0 +1,1 @@
+"""A whole cluster simulated event by event: nodes, jobs, a scheduler, checks, repairs, logs."""

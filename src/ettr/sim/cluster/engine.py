@@ -1,0 +1,142 @@
+"""A simulated cluster from its first moment to its last.
+
+Events happen in one order: by time, then by kind (return of a node, end of a job, fault, check,
+arrival, patience at its end, a job that may be preempted from now on, pass of the scheduler), then by the number of the node or job. A job
+that is submitted comes after one that is requeued at the same moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+from math import ceil
+from typing import cast
+
+import pyarrow as pa
+
+from ettr.sim.cluster.calendar import Calendar, Event, Kind
+from ettr.sim.cluster.faults import Fault
+from ettr.sim.cluster.health import Health
+from ettr.sim.cluster.hours import Hours
+from ettr.sim.cluster.log import SiteLog
+from ettr.sim.cluster.scenario import ClusterScenario
+from ettr.sim.cluster.scheduler import Scheduler
+from ettr.sim.cluster.truth import TRUTH, Truth, node_rows
+from ettr.sim.cluster.workload import Job, jobs_of_day
+
+_EVENTS_A_STEP = 2000
+
+
+@dataclass(slots=True)
+class Tally:
+    """What happened, in numbers."""
+
+    events: int = 0
+    jobs: int = 0
+
+
+class SimulatedCluster:
+    """One run of a scenario.
+
+    Attributes:
+        log: What the site logs.
+        tally: How much happened.
+    """
+
+    def __init__(self, scenario: ClusterScenario, seed: int, file_id: str) -> None:
+        machines = scenario.machines
+        self._scenario, self._seed = scenario, seed
+        self.log = SiteLog(scenario, file_id)
+        self.tally = Tally()
+        self._truth = Truth()
+        self._calendar = Calendar()
+        self._hours = Hours(machines.nodes, machines.gpus_per_node)
+        self._scheduler = Scheduler(scenario, self._calendar, self._hours, self.log, self._truth)
+        self._health = Health(
+            scenario, seed, self._calendar, self._scheduler, self._hours, self.log
+        )
+
+    def play(self) -> Iterator[None]:
+        """Run to the end, and pause now and then, so that what was logged can be taken."""
+        self.log.inventory()
+        end_s = self._scenario.period.end_s
+        last = Job(0, 0, 1, 1, 1, 0, 0, 0, 0, end_s, end_s)
+        for job in chain(self._submitted(), (last,)):
+            while event := self._calendar.next_before(job.submit_s, Kind.ARRIVAL):
+                if event[0] >= end_s:
+                    break
+                self._happen(event)
+                if self.tally.events % _EVENTS_A_STEP == 0:
+                    yield
+            if job is not last:
+                self.tally.events += 1
+                self.tally.jobs += 1
+                self._scheduler.submit(job, job.submit_s)
+        self._hours.advance(end_s)
+        self._scheduler.still_there(end_s)
+        self._health.still_there(end_s)
+        yield
+
+    def truth(self) -> dict[str, pa.Table]:
+        """What truly happened, by the name of the table."""
+        return {
+            "faults": self._faults(),
+            "attempts": self._truth.attempts(),
+            "nodes": node_rows(self._scenario, self.log.names, self._health.lemons),
+            "hours": self._hours.table(),
+        }
+
+    def _submitted(self) -> Iterator[Job]:
+        days = range(ceil(self._scenario.period.days))
+        return chain.from_iterable(jobs_of_day(self._scenario, self._seed, day) for day in days)
+
+    def _happen(self, event: Event) -> None:
+        now_s, kind, number, _, about = event
+        self.tally.events += 1
+        match kind:
+            case Kind.END:
+                self._scheduler.end(number, cast(int, about), now_s)
+            case Kind.ARRIVAL:
+                self._arrive(cast(Job, about), now_s)
+            case Kind.PASS:
+                self._scheduler.do_pass(now_s)
+            case Kind.REMINDER:
+                self._scheduler.request_pass(now_s)
+            case Kind.IMPATIENT:
+                self._scheduler.give_up(cast(Job, about), now_s)
+            case Kind.FAULT:
+                self._health.strike(number, about, now_s)
+            case Kind.CHECK:
+                self._health.find(cast(Fault, about), now_s)
+            case _:
+                self._health.give_back(number, now_s)
+        if self._scheduler.emptied:
+            emptied, self._scheduler.emptied = self._scheduler.emptied, []
+            self._health.look_at(emptied, now_s)
+
+    def _arrive(self, job: Job, now_s: int) -> None:
+        """A requeued job is eligible again, or one is submitted again under another id."""
+        if job.number:
+            self._scheduler.enqueue(job, now_s)
+        else:
+            self._scheduler.submit(job, now_s)
+
+    def _faults(self) -> pa.Table:
+        rows = [
+            {
+                "fault": one.number,
+                "time": self.log.at(one.time_s),
+                "node": self.log.names[one.node],
+                "symptom": one.symptom,
+                "burst": one.burst or None,
+                "effect": one.effect,
+                "severity": one.process.severity,
+                "is_seen": one.is_seen,
+                "is_false_alarm": one.is_alarm,
+                "found": None if one.found_s < 0 else self.log.at(one.found_s),
+                "attempts_ended": one.attempts_ended,
+            }
+            for one in self._health.maker.made
+        ]
+        return pa.Table.from_pylist(rows, schema=TRUTH["faults"])

@@ -1,0 +1,288 @@
+"""When faults arise on each node, by each process, and what each of them does."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ettr.models.constant import ConstantLife
+from ettr.models.law import LifeLaw
+from ettr.models.registry import law_of_age
+from ettr.sim.cluster.room import FAR_S
+from ettr.sim.cluster.scenario import BurstProcess, ClusterScenario, FaultProcess
+from ettr.sim.streams import stream
+from ettr.units import SECONDS_PER_DAY
+
+_BLOCK = 16
+_DAYS_PER_YEAR = 365.25
+FALSE_HIGH, FALSE_LOW = "false alarm, high", "false alarm, low"
+
+
+class NodeDraws:
+    """Random numbers of each node: the k-th of a node is the same whatever the others drew.
+
+    Two scenarios with one seed so differ by what was changed, and not by chance.
+    """
+
+    def __init__(self, seed: int, name: str, n_nodes: int) -> None:
+        self._seed, self._name, self._n_nodes = seed, name, n_nodes
+        self._drawn = [0] * n_nodes
+        self._blocks: list[NDArray[np.float64]] = []
+
+    def uniform(self, node: int) -> float:
+        """The next number of a node, from 0 to 1."""
+        k = self._drawn[node]
+        self._drawn[node] = k + 1
+        while k // _BLOCK >= len(self._blocks):
+            rng = stream(self._seed, self._name, len(self._blocks))
+            self._blocks.append(rng.random((self._n_nodes, _BLOCK)))
+        return float(self._blocks[k // _BLOCK][node, k % _BLOCK])
+
+    def exponential(self, node: int) -> float:
+        """The same, exponential with mean 1."""
+        return -math.log1p(-self.uniform(node))
+
+    def normal(self, node: int) -> float:
+        """The same, of the standard normal distribution.
+
+        Source:
+            Box and Muller (1958), Annals of Mathematical Statistics 29.
+        """
+        radius = math.sqrt(2.0 * self.exponential(node))
+        return radius * math.cos(2.0 * math.pi * self.uniform(node))
+
+
+def law_of(process: FaultProcess) -> LifeLaw | None:
+    """The law of a node's time in service from one fault to the next; None where there are none."""
+    if process.per_1000_node_days <= 0.0:
+        return None
+    mean_s = 1000.0 * SECONDS_PER_DAY / process.per_1000_node_days
+    if process.law == "constant":
+        return ConstantLife(1.0 / mean_s)
+    return law_of_age(process.law).law_with_mean(process.form, mean_s)
+
+
+def lemons_of(scenario: ClusterScenario, seed: int) -> frozenset[int]:
+    """The nodes that are lemons."""
+    n_nodes = scenario.machines.nodes
+    order = stream(seed, "lemons").permutation(n_nodes)
+    return frozenset(order[: round(scenario.lemons.share * n_nodes)].tolist())
+
+
+class FaultClock:
+    """One process on every node: its age there, and when the next fault is due.
+
+    The clock of a node runs as it is in service, whether or not a job runs on it.
+    """
+
+    def __init__(
+        self,
+        process: FaultProcess,
+        n_nodes: int,
+        seed: int,
+        lemons: frozenset[int],
+        lemon_factor: float,
+    ) -> None:
+        self.process = process
+        self._law = law_of(process)
+        self._factor = [lemon_factor if node in lemons else 1.0 for node in range(n_nodes)]
+        self._lives = NodeDraws(seed, f"lives {process.symptom}", n_nodes)
+        self._repairs = NodeDraws(seed, f"as new {process.symptom}", n_nodes)
+        self._age_s = [0.0] * n_nodes
+        self._since_s = [0] * n_nodes
+        self._left_s = [math.inf] * n_nodes
+        if self._law is not None:
+            rng = stream(seed, f"ages {process.symptom}")
+            clock_s, lived_s = self._law.service_ages()
+            ages = np.interp(rng.random(n_nodes) * lived_s[-1], lived_s, clock_s)
+            self._age_s = ages.tolist()
+            for node in range(n_nodes):
+                self._left_s[node] = self._drawn_s(node)
+
+    def due_s(self, node: int) -> int:
+        """When the next fault of a node in service comes, if it stays so."""
+        left_s = self._left_s[node]
+        return FAR_S if left_s >= FAR_S else self._since_s[node] + math.ceil(left_s)
+
+    def stop(self, node: int, now_s: int) -> None:
+        """A node goes out of service."""
+        spent_s = now_s - self._since_s[node]
+        self._age_s[node] += spent_s
+        self._left_s[node] = max(0.0, self._left_s[node] - spent_s)
+
+    def resume(self, node: int, now_s: int) -> None:
+        """A node is in service again."""
+        self._since_s[node] = now_s
+
+    def strike(self, node: int, now_s: int) -> None:
+        """A fault came: the next one is drawn, from an age of 0 where the repair makes it new."""
+        self._age_s[node] += now_s - self._since_s[node]
+        self._since_s[node] = now_s
+        if self._repairs.uniform(node) < self.process.as_new_share:
+            self._age_s[node] = 0.0
+        self._left_s[node] = self._drawn_s(node)
+
+    def in_force(self, now_s: int) -> bool:
+        """Whether the process is one of this day."""
+        day = now_s / SECONDS_PER_DAY
+        return self.process.from_day <= day < self.process.to_day
+
+    def _drawn_s(self, node: int) -> float:
+        """Time in service until the next fault of a node, given its age."""
+        law, age_s = self._law, self._age_s[node]
+        if law is None or self._factor[node] == 0.0:
+            return math.inf
+        here = float(law.cumulative_hazard(np.array([age_s]))[0])
+        ends = here + self._lives.exponential(node) / self._factor[node]
+        return max(1.0, float(law.clock_at(np.array([ends]))[0]) - age_s)
+
+
+def alarms_of(scenario: ClusterScenario) -> Iterator[FaultProcess]:
+    """False alarms of checks, as processes that harm nothing by themselves."""
+    checks = scenario.checks
+    rates = (
+        (FALSE_HIGH, "high", checks.false_high_per_node_day),
+        (FALSE_LOW, "low", checks.false_low_per_node_day),
+    )
+    for name, severity, per_node_day in rates:
+        yield FaultProcess(
+            name, "constant", 1.0, 1000.0 * per_node_day, severity, 0.0, 0.0, 1.0,
+            checks.false_repair_mean_s, 0.0, 1.0,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class BurstHit:
+    """One fault of a burst: when, on which node, by which process, of which burst."""
+
+    time_s: int
+    node: int
+    symptom: str
+    burst: str
+
+
+def burst_hits(scenario: ClusterScenario, seed: int) -> list[BurstHit]:
+    """All faults of bursts, in order of time."""
+    hits = [
+        hit
+        for place, burst in enumerate(scenario.bursts)
+        for hit in _hits_of(scenario, burst, place, seed)
+    ]
+    return sorted(hits, key=lambda hit: (hit.time_s, hit.node, hit.burst))
+
+
+def _hits_of(
+    scenario: ClusterScenario, burst: BurstProcess, place: int, seed: int
+) -> Iterator[BurstHit]:
+    machines, end_s = scenario.machines, scenario.period.end_s
+    groups: dict[int, list[int]] = {}
+    for node in range(machines.nodes):
+        group = {"rack": machines.rack_of, "pod": machines.pod_of}.get(burst.scope, lambda _: 0)
+        groups.setdefault(group(node), []).append(node)
+    rng = stream(seed, f"bursts {burst.symptom} {burst.scope}")
+    years = scenario.period.days / _DAYS_PER_YEAR
+    for group_id, nodes in groups.items():
+        for k in range(int(rng.poisson(burst.per_year * years))):
+            begin_s = rng.random() * end_s
+            hit = rng.random(len(nodes)) < burst.hit_share
+            after_s = rng.random(len(nodes)) * burst.spread_s
+            name = f"{place + 1}: {burst.scope} {group_id}, {k + 1}"
+            for node, is_hit, late_s in zip(nodes, hit, after_s, strict=True):
+                time_s = int(begin_s + late_s)
+                if is_hit and time_s < end_s:
+                    yield BurstHit(time_s, node, burst.symptom, name)
+
+
+DOWN, CRASH, DEGRADED, NOTHING = "node down", "jobs crash", "jobs go on", "nothing"
+
+
+@dataclass(slots=True)
+class Fault:
+    """One fault or false alarm, with what it came to.
+
+    Attributes:
+        number: From 1.
+        time_s: When it arose.
+        node: Where.
+        process: Its effects; of a false alarm those of the alarm.
+        symptom: That the logs show; of a false alarm a wrong one.
+        burst: Of which it is part; empty where it came alone.
+        effect: What it did to the jobs of the node.
+        is_seen: Whether logs show it.
+        repair_s: How long the repair takes once it begins.
+        is_alarm: Whether there was no fault.
+        found_s: When the check or the heartbeat found it; -1 if none did.
+        attempts_ended: Attempts that ended by it.
+    """
+
+    number: int
+    time_s: int
+    node: int
+    process: FaultProcess
+    symptom: str
+    burst: str
+    effect: str
+    is_seen: bool
+    repair_s: int
+    is_alarm: bool = False
+    found_s: int = -1
+    attempts_ended: int = 0
+
+
+class FaultMaker:
+    """What each fault does, drawn from streams of its node and symptom."""
+
+    def __init__(self, scenario: ClusterScenario, seed: int) -> None:
+        processes = [*scenario.faults, *alarms_of(scenario)]
+        n_nodes = scenario.machines.nodes
+        self._draws = {
+            one.symptom: NodeDraws(seed, f"effects {one.symptom}", n_nodes) for one in processes
+        }
+        self._real = scenario.faults
+        self.made: list[Fault] = []
+
+    def make(self, process: FaultProcess, node: int, now_s: int, burst: str = "") -> Fault:
+        """A fault that arises now."""
+        draws = self._draws[process.symptom]
+        where, is_seen = draws.uniform(node), draws.uniform(node) < process.seen_chance
+        is_alarm = process.symptom in (FALSE_HIGH, FALSE_LOW)
+        effect = NOTHING if is_alarm else _effect(process, where, is_seen=is_seen)
+        sigma = process.repair_sigma
+        length = math.exp(sigma * draws.normal(node) - sigma * sigma / 2.0)
+        shown = self._shown_as(where) if is_alarm else process.symptom
+        fault = Fault(
+            number=len(self.made) + 1,
+            time_s=now_s,
+            node=node,
+            process=process,
+            symptom=shown,
+            burst=burst,
+            effect=effect,
+            is_seen=is_seen,
+            repair_s=max(60, round(process.repair_mean_s * length)),
+            is_alarm=is_alarm,
+        )
+        self.made.append(fault)
+        return fault
+
+    def gpu_of(self, fault: Fault, gpus_per_node: int) -> int:
+        """The GPU that a fault of one GPU hits."""
+        return int(self._draws[fault.process.symptom].uniform(fault.node) * gpus_per_node)
+
+    def _shown_as(self, where: float) -> str:
+        """The symptom that a false alarm shows: any of those that there are, or the first known."""
+        if not self._real:
+            return "system-services"
+        return self._real[int(where * len(self._real))].symptom
+
+
+def _effect(process: FaultProcess, where: float, *, is_seen: bool) -> str:
+    if where < process.node_down_chance:
+        return DOWN
+    if where < process.node_down_chance + process.crash_chance or not is_seen:
+        return CRASH
+    return DEGRADED

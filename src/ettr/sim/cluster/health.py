@@ -1,0 +1,281 @@
+"""The health of nodes: faults, what they end, who finds them, drains, repairs, returns."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ettr.sim.cluster.calendar import Calendar, Kind
+from ettr.sim.cluster.evidence import EVIDENCE
+from ettr.sim.cluster.faults import (
+    CRASH,
+    DOWN,
+    BurstHit,
+    Fault,
+    FaultClock,
+    FaultMaker,
+    NodeDraws,
+    alarms_of,
+    burst_hits,
+    lemons_of,
+)
+from ettr.sim.cluster.hours import GpuUse, Hours, NodeUse
+from ettr.sim.cluster.log import SiteLog
+from ettr.sim.cluster.scenario import ClusterScenario, FaultProcess
+from ettr.sim.cluster.scheduler import FAILED, NODE_FAIL, Scheduler
+from ettr.sim.cluster.workload import Job
+from ettr.sim.streams import stream
+from ettr.units import SECONDS_PER_DAY
+
+
+@dataclass(slots=True)
+class Outage:
+    """A node that takes no jobs: in which state, why, since when, and for what it is repaired."""
+
+    state: str
+    flags: str | None
+    reason: str
+    start_s: int
+    fault: Fault
+    is_repairing: bool = False
+
+
+class Health:
+    """All nodes; a node is in service unless it is being repaired.
+
+    Attributes:
+        outages: Of the nodes that take no jobs.
+        lemons: The nodes that are lemons.
+        maker: Makes the faults, and keeps them.
+    """
+
+    def __init__(
+        self, scenario: ClusterScenario, seed: int, calendar: Calendar, scheduler: Scheduler,
+        hours: Hours, log: SiteLog,
+    ) -> None:  # fmt: skip
+        machines = scenario.machines
+        self._scenario, self._calendar, self._hours, self._log = scenario, calendar, hours, log
+        self._scheduler, self._per_node = scheduler, machines.gpus_per_node
+        self.lemons = lemons_of(scenario, seed)
+        self.maker = FaultMaker(scenario, seed)
+        self.outages: dict[int, Outage] = {}
+        factor = scenario.lemons.factor
+        self._clocks = [
+            FaultClock(one, machines.nodes, seed, self.lemons, factor) for one in scenario.faults
+        ]
+        self._clocks += [
+            FaultClock(one, machines.nodes, seed, frozenset(), 1.0) for one in alarms_of(scenario)
+        ]
+        self._by_symptom = {clock.process.symptom: clock.process for clock in self._clocks}
+        self._turn = [0] * machines.nodes
+        interval_s = scenario.checks.interval_s
+        phases = stream(seed, "checks").integers(0, interval_s, machines.nodes)
+        self._phase_s: list[int] = phases.tolist()
+        self._owners = NodeDraws(seed, "resubmissions", machines.nodes)
+        self._day_lines: Counter[tuple[int, int]] = Counter()
+        self._in_service_since = [0] * machines.nodes
+        for node in range(machines.nodes):
+            self._schedule(node)
+        for hit in burst_hits(scenario, seed):
+            calendar.put(hit.time_s, Kind.FAULT, hit.node, hit)
+
+    def _schedule(self, node: int) -> None:
+        """Put the next fault of a node into the calendar."""
+        due_s = min(clock.due_s(node) for clock in self._clocks)
+        if due_s < self._scenario.period.end_s:
+            self._calendar.put(due_s, Kind.FAULT, node, self._turn[node])
+
+    def is_in_service(self, node: int) -> bool:
+        """Whether a node is not being repaired."""
+        outage = self.outages.get(node)
+        return outage is None or not outage.is_repairing
+
+    # -- faults ---------------------------------------------------------------------------------
+
+    def strike(self, node: int, about: object, now_s: int) -> None:
+        """A fault of a node's own, or one of a burst, is due."""
+        if isinstance(about, BurstHit):
+            if self.is_in_service(node):
+                self._arise(self._by_symptom[about.symptom], node, now_s, about.burst)
+            return
+        if about != self._turn[node]:
+            return
+        for clock in self._clocks:
+            if clock.due_s(node) <= now_s:
+                clock.strike(node, now_s)
+                if clock.in_force(now_s):
+                    self._arise(clock.process, node, now_s)
+        self._turn[node] += 1
+        self._schedule(node)
+
+    def _arise(self, process: FaultProcess, node: int, now_s: int, burst: str = "") -> None:
+        fault = self.maker.make(process, node, now_s, burst)
+        gpu = self.maker.gpu_of(fault, self._per_node)
+        if fault.is_seen and not fault.is_alarm:
+            self._log.kernel(fault, gpu)
+        if fault.effect == DOWN:
+            for job in self._jobs_on(node):
+                job.stuck_s = now_s if job.stuck_s < 0 else job.stuck_s
+            self._close(node, now_s)  # the scheduler gives no jobs to a node that does not answer
+            silent_s = self._scenario.checks.heartbeat_s
+            self._calendar.put(now_s + silent_s, Kind.CHECK, node, fault)
+            return
+        if fault.effect == CRASH:
+            self._crash(fault, gpu, now_s)
+        if fault.is_seen:
+            self._calendar.put(self._next_check_s(node, now_s), Kind.CHECK, node, fault)
+
+    def _jobs_on(self, node: int) -> list[Job]:
+        scheduler = self._scheduler
+        return [scheduler.running[number] for number in sorted(scheduler.room.jobs[node])]
+
+    def _next_check_s(self, node: int, now_s: int) -> int:
+        interval_s = self._scenario.checks.interval_s
+        return now_s + (self._phase_s[node] - now_s) % interval_s
+
+    def _crash(self, fault: Fault, gpu: int, now_s: int) -> None:
+        """The jobs that a fault hits end as FAILED; some owners submit theirs again."""
+        jobs = self._jobs_on(fault.node)
+        if EVIDENCE[fault.symptom].of_one_gpu:
+            jobs = self._holder(fault.node, gpu)
+        for job in jobs:
+            self._scheduler.interrupt(job, FAILED, now_s, fault=fault, node=fault.node)
+            rules = self._scenario.checkpoints
+            comes_again = self._owners.uniform(fault.node) < rules.resubmit_chance
+            wait_s = round(rules.mean_resubmit_s * self._owners.exponential(fault.node))
+            if comes_again:
+                again = self._scheduler.resubmitted(job)
+                self._calendar.put(now_s + 1 + wait_s, Kind.ARRIVAL, job.number, again)
+
+    def _holder(self, node: int, gpu: int) -> list[Job]:
+        """The job that holds a GPU of a node, GPUs being counted in the order of job numbers."""
+        first = 0
+        for job in self._jobs_on(node):
+            first += min(job.gpus, self._per_node)
+            if gpu < first:
+                return [job]
+        return []
+
+    # -- checks, drains, repairs ------------------------------------------------------------------
+
+    def find(self, fault: Fault, now_s: int) -> None:
+        """A check or the heartbeat comes to a node that has a fault."""
+        node = fault.node
+        outage = self.outages.get(node)
+        if outage is not None and outage.is_repairing:
+            return  # it is being repaired already
+        if self._in_service_since[node] > fault.time_s:
+            return  # it has been repaired in the meantime
+        fault.found_s = now_s
+        if fault.effect == DOWN:
+            name = self._log.names[node]
+            words = f"error: Nodes {name} not responding, setting DOWN"
+            self._log.controller("NODE_DOWN", now_s, words, node=node)
+            self._take_down(fault, "NOT_RESPONDING", "Not responding", now_s)
+            return
+        self._log.check(fault, now_s)
+        reason = EVIDENCE[fault.symptom].reason
+        if fault.process.severity == "high":
+            self._take_down(fault, None, reason, now_s)
+        elif outage is None:
+            self._drain(fault, reason, now_s)
+
+    def _take_down(self, fault: Fault, flags: str | None, reason: str, now_s: int) -> None:
+        """Remove a node at once; its jobs end as NODE_FAIL and are requeued."""
+        node = fault.node
+        self._close(node, now_s)
+        self._open_outage(node, Outage("DOWN", flags, reason, now_s, fault), now_s)
+        for job in self._jobs_on(node):
+            words = f"requeue job JobId={job.number} due to failure of node {self._log.names[node]}"
+            self._log.controller(NODE_FAIL, now_s, words, node=node, job=job.number)
+            self._scheduler.interrupt(job, NODE_FAIL, now_s, fault=fault, node=node)
+        self._begin_repair(node, now_s)
+
+    def _drain(self, fault: Fault, reason: str, now_s: int) -> None:
+        """Give a node no more jobs; the repair begins once it is empty."""
+        node = fault.node
+        self._close(node, now_s)
+        self._open_outage(node, Outage("DRAIN", None, reason, now_s, fault), now_s)
+        if self._scheduler.room.free[node] == self._per_node:
+            self._begin_repair(node, now_s)
+
+    def _close(self, node: int, now_s: int) -> None:
+        if not self._scheduler.room.open >> node & 1:
+            return
+        self._hours.advance(now_s)
+        free = self._scheduler.room.free[node]
+        self._hours.move_gpus(GpuUse.FREE, GpuUse.FREE_DRAINING, free)
+        self._hours.move_node(NodeUse.OPEN, NodeUse.DRAINING)
+        self._scheduler.room.close(node)
+
+    def _open_outage(self, node: int, outage: Outage, now_s: int) -> None:
+        if node in self.outages:
+            self._log_outage(node, now_s)
+        self.outages[node] = outage
+
+    def _log_outage(self, node: int, end_s: int | None) -> None:
+        outage = self.outages[node]
+        if end_s is not None and end_s == outage.start_s:
+            return
+        self._log.node_state(node, outage.state, outage.flags, outage.reason, outage.start_s, end_s)
+
+    def look_at(self, nodes: Iterable[int], now_s: int) -> None:
+        """Begin the repair of draining nodes that have become empty."""
+        for node in nodes:
+            outage = self.outages.get(node)
+            empty = self._scheduler.room.free[node] == self._per_node
+            if outage is not None and not outage.is_repairing and empty:
+                self._begin_repair(node, now_s)
+
+    def _begin_repair(self, node: int, now_s: int) -> None:
+        """A node leaves service, and its clocks stop."""
+        outage = self.outages[node]
+        outage.is_repairing = True
+        self._turn[node] += 1
+        for clock in self._clocks:
+            clock.stop(node, now_s)
+        self._count_checks(node, now_s)
+        self._hours.advance(now_s)
+        self._hours.move_gpus(GpuUse.FREE_DRAINING, GpuUse.OUT, self._per_node)
+        self._hours.move_node(NodeUse.DRAINING, NodeUse.OUT)
+        self._calendar.put(now_s + outage.fault.repair_s, Kind.RETURN, node)
+
+    def give_back(self, node: int, now_s: int) -> None:
+        """A repaired node takes jobs again."""
+        self._log_outage(node, now_s)
+        del self.outages[node]
+        self._hours.advance(now_s)
+        self._hours.move_gpus(GpuUse.OUT, GpuUse.FREE, self._per_node)
+        self._hours.move_node(NodeUse.OUT, NodeUse.OPEN)
+        for clock in self._clocks:
+            clock.resume(node, now_s)
+        self._in_service_since[node] = now_s
+        self._schedule(node)
+        self._scheduler.room.reopen(node)
+        self._scheduler.request_pass(now_s)
+        words = f"node {self._log.names[node]} returned to service"
+        self._log.controller("NODE_RESUMED", now_s, words, node=node)
+
+    # -- the log of checks --------------------------------------------------------------------------
+
+    def _count_checks(self, node: int, until_s: int) -> None:
+        """Count the checks of a node that has been in service until now, by day."""
+        interval_s, day_s = self._scenario.checks.interval_s, int(SECONDS_PER_DAY)
+        at_s = self._next_check_s(node, self._in_service_since[node])
+        while at_s < until_s:
+            day = at_s // day_s
+            last_s = min(until_s, (day + 1) * day_s)
+            n_checks = -(-(last_s - at_s) // interval_s)
+            self._day_lines[node, day] += n_checks
+            at_s += n_checks * interval_s
+
+    def still_there(self, now_s: int) -> None:
+        """Log outages that last as the simulation ends, and on which days checks arrived."""
+        for node in sorted(self.outages):
+            self._log_outage(node, None)
+        for node in range(self._scenario.machines.nodes):
+            if self.is_in_service(node):
+                self._count_checks(node, now_s)
+        for (node, day), n_lines in sorted(self._day_lines.items()):
+            self._log.log_day(node, day, n_lines)

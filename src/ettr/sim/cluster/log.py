@@ -1,0 +1,246 @@
+"""What the simulated site logs, as rows of the stored tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+import pyarrow as pa
+
+from ettr.sim.cluster.faults import Fault
+from ettr.sim.cluster.evidence import EVIDENCE
+from ettr.sim.cluster.scenario import ClusterScenario
+from ettr.sim.cluster.workload import CANCELLED, STATES, Job
+from ettr.tables import ALLOCATIONS, ATTEMPTS, LOG_DAYS, NODE_STATES, NODES
+from ettr.tables.rows import BATCH_ROWS, SIMULATION, Batch, BatchBuilder, attempt_id
+from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY
+
+PARTITION = "main"
+_CONTROLLER = "slurmctld"
+_FIRST_UID = 10_000
+_GPU_BUSES = ("1b", "43", "52", "61", "9d", "c3", "d1", "df")
+_PCI = "pci:0000:{}:00"
+
+
+class SiteLog:
+    """Collects rows as the cluster runs; hands them out in batches."""
+
+    def __init__(self, scenario: ClusterScenario, file_id: str) -> None:
+        self._scenario = scenario
+        self._origin = scenario.period.origin
+        self._origin_us = round(self._origin.timestamp()) * MICROSECONDS_PER_SECOND
+        self._rows = BatchBuilder(SIMULATION, file_id, scenario.name)
+        self._file_id = file_id
+        self._line = 0
+        digits = len(str(scenario.machines.nodes))
+        self.names = [f"n{node + 1:0{digits}d}" for node in range(scenario.machines.nodes)]
+        self._attempts: dict[str, list[object]] = {name: [] for name in ATTEMPTS.names}
+        self._allocations: dict[str, list[object]] = {name: [] for name in ALLOCATIONS.names}
+        self._n_columnar = 0
+
+    def at(self, time_s: int) -> datetime:
+        """A time of the simulation."""
+        return self._origin + timedelta(seconds=time_s)
+
+    def attempt_key(self, job: Job) -> str:
+        """Id of the attempt that a job is in."""
+        return attempt_id(self._scenario.name, str(job.number), self.at(job.submit_s))
+
+    def inventory(self) -> None:
+        """The nodes and where they are."""
+        machines = self._scenario.machines
+        for node, name in enumerate(self.names):
+            self._rows.add(
+                NODES.name,
+                line=self._next_line(),
+                node=name,
+                n_gpus=machines.gpus_per_node,
+                gpu_type=machines.gpu_type,
+                partitions=PARTITION,
+                rack=f"rack{machines.rack_of(node) + 1}",
+                pod=f"pod{machines.pod_of(node) + 1}",
+                switch=f"leaf{machines.rack_of(node) + 1}",
+            )
+
+    def attempt(self, job: Job, state: str, end_s: int | None, *, now_s: int) -> None:
+        """One attempt of a job with its allocations; `end_s` is None while it has not ended."""
+        has_run = job.start_s >= 0
+        until_s = now_s if end_s is None else end_s
+        values = {
+            **self._of_job(job),
+            "state": state,
+            "exit_code": {"FAILED": 1, "NODE_FAIL": 1}.get(state, 0) if end_s is not None else None,
+            "exit_signal": 0 if end_s is not None else None,
+            "cancelled_by": str(_FIRST_UID + job.user) if state == STATES[CANCELLED] else None,
+            "submit": self._us(job.submit_s),
+            "eligible": self._us(job.eligible_s),
+            "start": self._us(job.start_s) if has_run else None,
+            "end": None if end_s is None else self._us(end_s),
+            "elapsed_s": float(until_s - job.start_s) if has_run else None,
+            "suspended_s": 0.0 if has_run else None,
+            "n_nodes": len(job.nodes),
+            "n_gpus": job.gpus if has_run else 0,
+            "node_list": ",".join(self.names[node] for node in job.nodes) or None,
+            "line": self._next_line(),
+        }
+        for name, column in self._attempts.items():
+            column.append(values.get(name))
+        self._n_columnar += 1
+        if has_run:
+            self._allocate(values, job)
+
+    def _of_job(self, job: Job) -> dict[str, object]:
+        """Columns that follow from what was submitted."""
+        priority = self._scenario.priorities[job.priority]
+        per_node = self._scenario.machines.gpus_per_node
+        return {
+            "cluster": self._scenario.name,
+            "attempt_id": self.attempt_key(job),
+            "job_id": str(job.number),
+            "job_id_raw": str(job.number),
+            "name": f"task{job.task}",
+            "user": f"user{job.user + 1}",
+            "account": f"team{job.user % self._scenario.users.accounts + 1}",
+            "partition": PARTITION,
+            "qos": priority.name,
+            "priority": priority.level,
+            "time_limit_s": float(job.limit_s),
+            "requested_nodes": max(1, job.gpus // per_node),
+            "requested_gpus": job.gpus,
+            "restarts": job.restarts,
+            "source": SIMULATION,
+            "file_id": self._file_id,
+        }
+
+    def _allocate(self, values: dict[str, object], job: Job) -> None:
+        shared = ("cluster", "attempt_id", "start", "end", "elapsed_s", "source", "file_id", "line")
+        count = len(job.nodes)
+        for name in shared:
+            self._allocations[name].extend([values[name]] * count)
+        self._allocations["node"].extend(self.names[node] for node in job.nodes)
+        self._allocations["n_gpus"].extend([job.gpus / count] * count)
+        self._n_columnar += count
+
+    def kernel(self, fault: Fault, gpu: int) -> None:
+        """The kernel's line on a fault of a GPU, if there is one."""
+        trace = EVIDENCE[fault.symptom]
+        if trace.xid is None:
+            return
+        bus = _PCI.format(_GPU_BUSES[gpu % len(_GPU_BUSES)])
+        self._rows.events.add(
+            line=self._next_line(),
+            time=self.at(fault.time_s),
+            check="xid",
+            node=self.names[fault.node],
+            code=trace.xid,
+            entity_type="PCI",
+            entity=bus.removeprefix("pci:"),
+            message=f"NVRM: Xid ({bus.upper()}): {trace.xid}, {trace.message}",
+        )
+
+    def check(self, fault: Fault, now_s: int) -> None:
+        """A health check that fired."""
+        trace = EVIDENCE[fault.symptom]
+        self._rows.events.add(
+            line=self._next_line(),
+            time=self.at(now_s),
+            check=trace.check,
+            node=self.names[fault.node],
+            code=trace.code,
+            severity="critical" if fault.process.severity == "high" else "warning",
+            message=trace.reason,
+        )
+
+    def controller(
+        self,
+        code: str,
+        now_s: int,
+        message: str,
+        *,
+        node: int | None = None,
+        job: int | None = None,
+        for_job: int | None = None,
+    ) -> None:
+        """A line of the controller's log."""
+        self._rows.events.add(
+            line=self._next_line(),
+            time=self.at(now_s),
+            check=_CONTROLLER,
+            node=None if node is None else self.names[node],
+            code=code,
+            severity="critical" if code.startswith("NODE_FAIL") or code == "NODE_DOWN" else "ok",
+            job_id=None if job is None else str(job),
+            related_job_id=None if for_job is None else str(for_job),
+            message=message,
+        )
+
+    def node_state(
+        self, node: int, state: str, flags: str | None, reason: str, start_s: int,
+        end_s: int | None,
+    ) -> None:  # fmt: skip
+        """An interval of a node out of service; `end_s` is None while it lasts."""
+        self._rows.add(
+            NODE_STATES.name,
+            line=self._next_line(),
+            node=self.names[node],
+            state=state,
+            flags=flags,
+            reason=reason,
+            user="root",
+            start=self.at(start_s),
+            end=None if end_s is None else self.at(end_s),
+        )
+
+    def log_day(self, node: int, day: int, n_lines: int) -> None:
+        """The log of checks of a node arrived on a day."""
+        self._rows.derive(
+            LOG_DAYS.name,
+            line=1,
+            node=self.names[node],
+            day=self.at(round(day * SECONDS_PER_DAY)),
+            n_lines=n_lines,
+        )
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it is time to hand out a batch."""
+        return self._n_columnar >= BATCH_ROWS or self._rows.is_full
+
+    def batch(self) -> Batch:
+        """What was collected since the last batch."""
+        made = self._rows.batch(
+            **{ATTEMPTS.name: _table(ATTEMPTS.arrow_schema, self._attempts)},
+            **{ALLOCATIONS.name: _table(ALLOCATIONS.arrow_schema, self._allocations)},
+        )
+        for columns in (self._attempts, self._allocations):
+            for column in columns.values():
+                column.clear()
+        self._n_columnar = 0
+        return made
+
+    def _us(self, time_s: int) -> int:
+        return self._origin_us + time_s * MICROSECONDS_PER_SECOND
+
+    def _next_line(self) -> int:
+        self._line += 1
+        self._rows.count_read()
+        return self._line
+
+
+def _table(schema: pa.Schema, columns: dict[str, list[object]]) -> pa.Table:
+    arrays = []
+    for field in schema:
+        column = columns[field.name]
+        if pa.types.is_timestamp(field.type):
+            arrays.append(pa.array(column, pa.int64()).cast(field.type))
+        else:
+            arrays.append(pa.array(column, field.type))
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def batches(log: SiteLog, steps: Iterator[None]) -> Iterator[Batch]:
+    """Run the steps, and yield what was logged whenever it is enough."""
+    for _ in steps:
+        if log.is_full:
+            yield log.batch()
+    yield log.batch()

@@ -1,0 +1,14 @@
+"""No preemption: who runs keeps its nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ettr.sim.cluster.policies.base import Running, Waiting
+from ettr.sim.cluster.room import Room
+
+
+def no_preemption(head: Waiting, running: Sequence[Running], room: Room) -> list[int]:
+    """Nobody is preempted."""
+    del head, running, room
+    return []

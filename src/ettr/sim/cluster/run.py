@@ -1,0 +1,169 @@
+"""A scenario simulated into a store, with the truth in a folder of its own."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from time import process_time
+
+from ettr.errors import StoreError
+from ettr.sim.cluster.engine import SimulatedCluster
+from ettr.sim.cluster.log import batches
+from ettr.sim.cluster.scenario import ClusterScenario
+from ettr.sim.cluster.truth import check_truth_folder, write_truth
+from ettr.store.base import Store
+from ettr.store.writing import write_batches
+from ettr.tables.rows import SIMULATION
+from ettr.units import SECONDS_PER_HOUR
+from ettr.words import counted
+
+NOT_SIMULATED = (
+    "Not simulated: fair share and quotas, job arrays, placement by switch, network contention, "
+    "checkpoint stalls, progress records, blame on the wrong node, users who react to failures"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedStore:
+    """What a simulation wrote.
+
+    Attributes:
+        scenario: Its name.
+        seed: Of it.
+        nodes: Simulated.
+        days: Simulated.
+        jobs: Submitted, under how many ids.
+        attempts: Rows of `attempts`.
+        faults: That arose, false alarms left out.
+        failed_attempts: Attempts that a fault or a false alarm ended.
+        held_share: Of all GPU-hours, those that jobs held.
+        lost_gpu_hours: Work lost to interruptions, and restarts after them.
+        events: That were simulated.
+        cpu_s: That it took, tables written.
+        cpu_us_per_event: The same of one event.
+        truth: Folder of what truly happened.
+        assumed: Values of the scenario whose source is "assumed".
+        values: Values of the scenario.
+    """
+
+    scenario: str
+    seed: int
+    nodes: int
+    days: float
+    jobs: int
+    attempts: int
+    faults: int
+    failed_attempts: int
+    held_share: float
+    lost_gpu_hours: float
+    events: int
+    cpu_s: float
+    cpu_us_per_event: float
+    truth: str
+    assumed: int
+    values: int
+
+
+def simulate_into(
+    store: Store,
+    scenario: ClusterScenario,
+    seed: int,
+    text: str,
+    name: str,
+    truth: Path,
+    progress: Callable[[int], None] | None = None,
+) -> SimulatedStore:
+    """Simulate a scenario into a store that is empty.
+
+    Args:
+        store: Where the tables go.
+        scenario: What to simulate.
+        seed: 0 or more; the same seed, the same tables.
+        text: Of the scenario's file.
+        name: Of that file.
+        truth: An empty or new folder.
+        progress: Called now and then with the number of rows so far.
+
+    Raises:
+        StoreError: the store holds something, the folder does, or either cannot be written.
+    """
+    if store.files():
+        raise StoreError(
+            f"{store.where}: holds logs already; simulated rows never mix with others: give a new "
+            "store"
+        )
+    check_truth_folder(truth)
+    began_s = process_time()
+    key = hashlib.sha256(f"{SIMULATION}\0{text}\0{seed}".encode()).hexdigest()[:16]
+    cluster = SimulatedCluster(scenario, seed, key)
+    with store.ingestion(key) as ingestion:
+        written = write_batches(ingestion, batches(cluster.log, cluster.play()), progress)
+        ingestion.commit(
+            {
+                "name": name,
+                "source": SIMULATION,
+                "size_bytes": len(text.encode()),
+                "rows_read": written.rows_read,
+                "rows_rejected": 0,
+                "rows_folded": written.rows_folded,
+                "rows_skipped": 0,
+                "timezone": None,
+                "options": json.dumps({"seed": seed}),
+                "notes": _note(scenario, seed),
+            }
+        )
+    tables = cluster.truth()
+    write_truth(truth, tables, text)
+    cpu_s = process_time() - began_s
+    return _summary(scenario, seed, cluster, dict(written.rows), truth, cpu_s)
+
+
+def _note(scenario: ClusterScenario, seed: int) -> str:
+    assumed = sum(source.startswith("assumed") for source in scenario.sources.values())
+    return (
+        f"Simulated from scenario {scenario.name} with seed {seed}; {assumed} of its "
+        f"{counted(len(scenario.sources), 'value')} are assumed. It began with an empty cluster. "
+        f"{NOT_SIMULATED}."
+    )
+
+
+def _summary(
+    scenario: ClusterScenario,
+    seed: int,
+    cluster: SimulatedCluster,
+    rows: dict[str, int],
+    truth: Path,
+    cpu_s: float,
+) -> SimulatedStore:
+    tables = cluster.truth()
+    ends, faults = tables["attempts"].to_pydict(), tables["faults"].to_pydict()
+    hours = dict(zip(*(tables["hours"].column(c).to_pylist() for c in (0, 2)), strict=True))
+    gpu_hours = scenario.machines.nodes * scenario.machines.gpus_per_node * scenario.period.days
+    lost_gpu_s = sum(
+        gpus * (lost_s + restart_s)
+        for gpus, lost_s, restart_s, end in zip(
+            ends["gpus"], ends["lost_s"], ends["restart_s"], ends["end"], strict=True
+        )
+        if end in ("NODE_FAIL", "PREEMPTED", "FAILED")
+    )
+    return SimulatedStore(
+        scenario=scenario.name,
+        seed=seed,
+        nodes=scenario.machines.nodes,
+        days=scenario.period.days,
+        jobs=cluster.tally.jobs,
+        attempts=rows.get("attempts", 0),
+        faults=faults["is_false_alarm"].count(False),
+        failed_attempts=sum(number is not None for number in ends["fault"]),
+        held_share=hours["held by jobs"] / (24.0 * gpu_hours),
+        lost_gpu_hours=lost_gpu_s / SECONDS_PER_HOUR,
+        events=cluster.tally.events,
+        cpu_s=cpu_s,
+        cpu_us_per_event=1e6 * cpu_s / max(1, cluster.tally.events),
+        truth=str(truth),
+        assumed=sum(source.startswith("assumed") for source in scenario.sources.values()),
+        values=len(scenario.sources),
+    )

@@ -1,0 +1,177 @@
+"""Scenarios in TOML: every value with its unit in its name and a source next to it.
+
+A value is written `name = { value = 8, source = "paper" }`, or plainly in a table that has a
+`source` for all its values.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from importlib.resources import files
+from pathlib import Path
+from typing import TypeVar, get_type_hints
+
+from ettr.errors import UsageError
+from ettr.sim.cluster.scenario import (
+    Arrivals,
+    BurstProcess,
+    Checkpoints,
+    Checks,
+    ClusterScenario,
+    FaultProcess,
+    JobClass,
+    Lemons,
+    Machines,
+    Outcomes,
+    Part,
+    Period,
+    Priority,
+    Scheduling,
+    Users,
+)
+
+FORMAT = "ettr cluster scenario 1"
+SHIPPED = ("rsc-1-like", "rsc-2-like", "small")
+_PARTS: Mapping[str, type[Part]] = {
+    "period": Period,
+    "machines": Machines,
+    "scheduling": Scheduling,
+    "arrivals": Arrivals,
+    "outcomes": Outcomes,
+    "users": Users,
+    "checkpoints": Checkpoints,
+    "checks": Checks,
+    "lemons": Lemons,
+}
+_LISTS: Mapping[str, type[Part]] = {
+    "jobs": JobClass,
+    "priorities": Priority,
+    "faults": FaultProcess,
+    "bursts": BurstProcess,
+}
+PartT = TypeVar("PartT", bound=Part)
+
+
+def scenario_text(where: str) -> tuple[str, str]:
+    """The text of a scenario, and its name: that of a file, or of one that is shipped.
+
+    Args:
+        where: A path, or a name of `SHIPPED`.
+
+    Raises:
+        UsageError: it is neither, or cannot be read.
+    """
+    if where in SHIPPED:
+        text = files("ettr.sim.cluster").joinpath("scenarios", f"{where}.toml").read_text("utf-8")
+        return text, f"{where}.toml"
+    path = Path(where)
+    try:
+        return path.read_text("utf-8"), path.name
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(
+            f"{where}: cannot be read as a scenario ({error}); give a TOML file, or one that is "
+            f"shipped: {', '.join(SHIPPED)}"
+        ) from None
+
+
+def scenario_of(text: str, where: str = "scenario") -> ClusterScenario:
+    """The scenario in the text of a file.
+
+    Args:
+        text: Of the file.
+        where: Its name, for messages.
+
+    Raises:
+        UsageError: it is no such file; all problems in one message.
+    """
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{where}: no TOML ({error})") from None
+    if tables.get("format") != FORMAT:
+        raise UsageError(
+            f"{where}: format is {tables.get('format')!r}; a scenario of a cluster begins with "
+            f'format = "{FORMAT}"'
+        )
+    return _Reader(where).scenario(tables)
+
+
+class _Reader:
+    """Makes values of tables, and collects what is wrong with them."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+        self._problems: list[str] = []
+        self._sources: dict[str, str] = {}
+
+    def scenario(self, tables: Mapping[str, object]) -> ClusterScenario:
+        known = {"format", "name", *_PARTS, *_LISTS}
+        self._problems += [f"{name}: no such table" for name in tables if name not in known]
+        name = tables.get("name")
+        if not isinstance(name, str) or not name or not name.isprintable() or "/" in name:
+            self._problems.append("name: give the cluster a name, a text without a slash")
+        parts = {key: self._part(kind, key, tables.get(key)) for key, kind in _PARTS.items()}
+        lists = {key: self._list(kind, key, tables.get(key, [])) for key, kind in _LISTS.items()}
+        if self._problems:
+            raise UsageError(
+                f"{self._where}: cannot be read as a scenario:"
+                + "".join(f"\n  {one}" for one in self._problems)
+            )
+        return ClusterScenario(name=name, sources=self._sources, **parts, **lists)  # type: ignore[arg-type]
+
+    def _list(self, kind: type[PartT], key: str, entries: object) -> tuple[PartT, ...]:
+        if not isinstance(entries, list):
+            self._problems.append(f"{key}: write each as a table, [[{key}]]")
+            return ()
+        made = [self._part(kind, f"{key}[{i + 1}]", entry) for i, entry in enumerate(entries)]
+        return tuple(one for one in made if one is not None)
+
+    def _part(self, kind: type[PartT], key: str, table: object) -> PartT | None:
+        if not isinstance(table, dict):
+            self._problems.append(f"{key}: is absent; it needs {', '.join(_names(kind))}")
+            return None
+        shared = table.get("source")
+        hints = get_type_hints(kind)
+        values: dict[str, object] = {}
+        for name, given in table.items():
+            if name == "source":
+                continue
+            if name not in hints:
+                self._problems.append(f"{key}.{name}: no such value; there are: {', '.join(hints)}")
+                continue
+            values[name] = self._value(f"{key}.{name}", given, hints[name], shared)
+        absent = [name for name in _names(kind) if name not in table]
+        if absent:
+            self._problems.append(f"{key}: lacks {', '.join(absent)}")
+        if absent or any(value is None for value in values.values()):
+            return None
+        return kind(**values)  # type: ignore[arg-type]
+
+    def _value(self, key: str, given: object, kind: object, shared: object) -> object:
+        value, source = given, shared
+        if isinstance(given, dict):
+            value, source = given.get("value"), given.get("source", shared)
+        if not isinstance(source, str) or not source:
+            self._problems.append(
+                f'{key}: has no source; say where it comes from: "paper", "assumed", or a log'
+            )
+            return None
+        self._sources[key] = source
+        if kind is str and isinstance(value, str):
+            return value
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if kind is float and is_number and not math.isnan(float(value)):  # type: ignore[arg-type]
+            return float(value)  # type: ignore[arg-type]
+        if kind is int and is_number and float(value).is_integer():  # type: ignore[arg-type]
+            return int(value)  # type: ignore[call-overload]
+        wanted = {str: "a text", float: "a number", int: "a whole number"}[kind]  # type: ignore[index]
+        self._problems.append(f"{key}: {value!r} is not {wanted}")
+        return None
+
+
+def _names(kind: type[Part]) -> list[str]:
+    """The values that a table must have."""
+    return [one.name for one in fields(kind) if one.default is MISSING]

@@ -1,0 +1,267 @@
+"""The scheduler: the queue, who starts where, who is preempted, and what an end leaves."""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ettr.sim.cluster.calendar import Calendar, Kind
+from ettr.sim.cluster.hours import GpuUse, Hours
+from ettr.sim.cluster.policies import PREEMPTION, WAITING
+from ettr.sim.cluster.policies.base import Running, Waiting
+from ettr.sim.cluster.room import NodeRoom, place
+from ettr.sim.cluster.scenario import ClusterScenario
+from ettr.sim.cluster.workload import CANCELLED, STATES, TIMEOUT, Job
+
+if TYPE_CHECKING:
+    from ettr.sim.cluster.faults import Fault
+    from ettr.sim.cluster.log import SiteLog
+    from ettr.sim.cluster.truth import Truth
+
+NODE_FAIL, PREEMPTED, FAILED = "NODE_FAIL", "PREEMPTED", "FAILED"
+_Queued = tuple[int, int, Job]
+
+
+class Scheduler:
+    """Queue and running jobs.
+
+    Attributes:
+        room: Who holds what.
+        running: Jobs by number.
+        emptied: Nodes that have become empty since they were last looked at.
+    """
+
+    def __init__(
+        self, scenario: ClusterScenario, calendar: Calendar, hours: Hours, log: SiteLog,
+        truth: Truth,
+    ) -> None:  # fmt: skip
+        self._scenario, self._rules = scenario, scenario.scheduling
+        self._calendar, self._hours, self._log, self._truth = calendar, hours, log, truth
+        self._per_node = scenario.machines.gpus_per_node
+        self._levels = [one.level for one in scenario.priorities]
+        self._backfill = WAITING[self._rules.waiting]
+        self._victims = PREEMPTION[self._rules.preemption]
+        self._queue: list[_Queued] = []
+        self._may_go: dict[int, dict[int, Running]] = {level: {} for level in set(self._levels)}
+        self._next_pass_s = -1
+        self._last_pass_s = -self._rules.pass_interval_s
+        self._reminder_s = -1
+        self._n_submitted = 0
+        self.room = NodeRoom(scenario.machines.nodes, self._per_node)
+        self.running: dict[int, Job] = {}
+        self.emptied: list[int] = []
+
+    # -- the queue ------------------------------------------------------------------------------
+
+    def submit(self, job: Job, now_s: int) -> None:
+        """A job comes for the first time, and gets its id."""
+        self._n_submitted += 1
+        job.number = self._n_submitted
+        job.task = job.task or job.number
+        job.submit_s = job.eligible_s = now_s
+        patience_end_s = now_s + job.patience_s
+        if patience_end_s < self._scenario.period.end_s:
+            self._calendar.put(patience_end_s, Kind.IMPATIENT, job.number, job)
+        self.enqueue(job, now_s)
+
+    def enqueue(self, job: Job, now_s: int) -> None:
+        """A job waits for nodes from now on."""
+        insort(self._queue, (-self._levels[job.priority], job.number, job))
+        self.request_pass(now_s)
+
+    def give_up(self, job: Job, now_s: int) -> None:
+        """The owner of a job that has never started loses patience."""
+        if job.start_s >= 0 or job.restarts or job.attempt:
+            return
+        self._queue.remove((-self._levels[job.priority], job.number, job))
+        self._log.attempt(job, STATES[CANCELLED], now_s, now_s=now_s)
+
+    def waiting(self) -> Iterator[Job]:
+        """The jobs in the queue, in its order."""
+        return (job for _, _, job in self._queue)
+
+    # -- passes over the queue --------------------------------------------------------------------
+
+    def request_pass(self, now_s: int) -> None:
+        """Something changed: a pass comes as soon as the interval allows."""
+        at_s = max(now_s, self._last_pass_s + self._rules.pass_interval_s)
+        if self._next_pass_s < now_s or at_s < self._next_pass_s:
+            self._next_pass_s = at_s
+            self._calendar.put(at_s, Kind.PASS, 0)
+
+    def do_pass(self, now_s: int) -> None:
+        """Start what can start."""
+        if now_s != self._next_pass_s:
+            return  # an earlier one was asked for, and has been
+        self._next_pass_s, self._last_pass_s = -1, now_s
+        self._start_in_order(now_s)
+        while self._queue and self._preempt(now_s):
+            self._start_in_order(now_s)
+        if self._queue:
+            self._overtake(now_s)
+
+    def _start_in_order(self, now_s: int) -> None:
+        started = 0
+        for _, _, job in self._queue:
+            nodes = place(self.room.by_free, job.gpus)
+            if nodes is None:
+                break
+            self._start(job, nodes, now_s)
+            started += 1
+        del self._queue[:started]
+
+    def _overtake(self, now_s: int) -> None:
+        depth = self._rules.backfill_depth
+        waiting = [self._as_waiting(i, job) for i, (_, _, job) in enumerate(self._queue[:depth])]
+        starts = self._backfill(waiting, self.room.view(), now_s)
+        for start in starts:
+            self._start(self._queue[start.place][2], start.nodes, now_s)
+        for start in sorted(starts, reverse=True):
+            del self._queue[start.place]
+
+    def _preempt(self, now_s: int) -> bool:
+        """Preempt for the first job of the queue; whether anything was."""
+        head = self._queue[0][2]
+        after_s = self._rules.preempt_after_s
+        lower = [
+            one
+            for level, jobs in self._may_go.items()
+            if level < self._levels[head.priority]
+            for one in jobs.values()
+        ]
+        ready = [one for one in lower if one.start_s + after_s <= now_s]
+        victims = self._victims(self._as_waiting(0, head), ready, self.room.view()) if ready else []
+        for number in victims:
+            self._log.controller(
+                PREEMPTED,
+                now_s,
+                f"preempted JobId={number} has been requeued to reclaim resources for "
+                f"JobId={head.number}",
+                job=number,
+                for_job=head.number,
+            )
+            self.interrupt(self.running[number], PREEMPTED, now_s, for_job=head.number)
+        coming = [one.start_s + after_s for one in lower if one.start_s + after_s > now_s]
+        if not victims and coming and min(coming) != self._reminder_s:
+            self._reminder_s = min(coming)
+            self._calendar.put(self._reminder_s, Kind.REMINDER, 0)
+        return bool(victims)
+
+    def _as_waiting(self, at: int, job: Job) -> Waiting:
+        return Waiting(at, job.gpus, job.limit_s, self._levels[job.priority])
+
+    # -- starts and ends ----------------------------------------------------------------------------
+
+    def _start(self, job: Job, nodes: list[int], now_s: int) -> None:
+        on_each = min(job.gpus, self._per_node)
+        job.start_s, job.nodes = now_s, tuple(nodes)
+        job.attempt += 1
+        self.room.take(job.number, nodes, on_each, now_s + job.limit_s)
+        self._hours.advance(now_s)
+        self._hours.move_gpus(GpuUse.FREE, GpuUse.HELD, job.gpus)
+        self.running[job.number] = job
+        level = self._levels[job.priority]
+        self._may_go[level][job.number] = Running(job.number, level, now_s, job.nodes, on_each)
+        length_s = self._restart_s(job) + job.work_s - job.saved_s
+        self._calendar.put(now_s + min(length_s, job.limit_s), Kind.END, job.number, job.attempt)
+
+    def _restart_s(self, job: Job) -> int:
+        return self._scenario.checkpoints.restart_s if job.gpus >= self._per_node else 0
+
+    def end(self, number: int, attempt: int, now_s: int) -> None:
+        """A job reaches the end of its work or its time limit, unless something came before."""
+        job = self.running.get(number)
+        if job is None or job.attempt != attempt or job.stuck_s >= 0:
+            return
+        restart_s = min(self._restart_s(job), now_s - job.start_s)
+        done_s = now_s - job.start_s - restart_s
+        state = STATES[job.outcome]
+        if job.saved_s + done_s < job.work_s:
+            state = STATES[TIMEOUT]
+        elif job.outcome == TIMEOUT:
+            state = STATES[0]  # what it kept of an interrupted attempt brought it to its end
+        self._record(job, state, now_s)
+        split_s = (done_s, 0, restart_s)
+        self._truth.attempt(self._log.attempt_key(job), job.gpus, state, split_s)
+        self._free(job, now_s)
+
+    def interrupt(
+        self, job: Job, state: str, now_s: int, *, fault: Fault | None = None,
+        node: int | None = None, for_job: int | None = None,
+    ) -> None:  # fmt: skip
+        """An attempt ends against its owner's wish; the same id is requeued unless it FAILED."""
+        split_s = self._split_s(job, now_s)
+        self._record(job, state, now_s)
+        self._truth.attempt(
+            self._log.attempt_key(job),
+            job.gpus,
+            state,
+            split_s,
+            fault,
+            None if node is None else self._log.names[node],
+            for_job,
+        )
+        if fault is not None:
+            fault.attempts_ended += 1
+        self._free(job, now_s)
+        job.saved_s += split_s[0]
+        if state != FAILED and job.restarts < self._rules.most_requeues:
+            self._requeue(job, now_s)
+
+    def _split_s(self, job: Job, now_s: int) -> tuple[int, int, int]:
+        """Work that an interrupted attempt keeps, what it loses, and its restart."""
+        elapsed_s = now_s - job.start_s
+        restart_s = min(self._restart_s(job), elapsed_s)
+        moved_until_s = now_s if job.stuck_s < 0 else job.stuck_s
+        done_s = max(0, moved_until_s - job.start_s - restart_s)
+        kept_s = 0
+        if job.gpus >= self._per_node:
+            interval_s = self._scenario.checkpoints.interval_s
+            kept_s = (job.saved_s + done_s) // interval_s * interval_s - job.saved_s
+            kept_s = max(0, kept_s)
+        return kept_s, elapsed_s - restart_s - kept_s, restart_s
+
+    def _requeue(self, job: Job, now_s: int) -> None:
+        job.restarts += 1
+        # the key of an attempt has whole seconds
+        job.submit_s = max(now_s, job.submit_s + 1)
+        job.eligible_s = job.submit_s + self._rules.requeue_delay_s
+        job.start_s, job.nodes, job.stuck_s = -1, (), -1
+        self._calendar.put(job.eligible_s, Kind.ARRIVAL, job.number, job)
+
+    def resubmitted(self, job: Job) -> Job:
+        """The job as its owner submits it again under another id."""
+        return Job(
+            0, job.task, job.gpus, job.work_s, job.limit_s, job.outcome, job.user, job.priority,
+            job.patience_s, 0, 0, job.saved_s,
+        )  # fmt: skip
+
+    def _record(self, job: Job, state: str, now_s: int) -> None:
+        self._log.attempt(job, state, now_s, now_s=now_s)
+
+    def _free(self, job: Job, now_s: int) -> None:
+        """The nodes of a job are free again."""
+        del self.running[job.number]
+        del self._may_go[self._levels[job.priority]][job.number]
+        self._hours.advance(now_s)
+        on_each = min(job.gpus, self._per_node)
+        for node in job.nodes:
+            takes_jobs = self.room.open >> node & 1
+            after = GpuUse.FREE if takes_jobs else GpuUse.FREE_DRAINING
+            self._hours.move_gpus(GpuUse.HELD, after, on_each)
+        self.room.give_back(job.number, list(job.nodes))
+        self.emptied += [n for n in job.nodes if self.room.free[n] == self._per_node]
+        self.request_pass(now_s)
+
+    def still_there(self, now_s: int) -> None:
+        """Log what runs and what waits as the simulation ends."""
+        for number in sorted(self.running):
+            job = self.running[number]
+            self._log.attempt(job, "RUNNING", None, now_s=now_s)
+            restart_s = min(self._restart_s(job), now_s - job.start_s)
+            done_s = now_s - job.start_s - restart_s
+            split_s = (done_s, 0, restart_s)
+            self._truth.attempt(self._log.attempt_key(job), job.gpus, "RUNNING", split_s)
+        for job in self.waiting():
+            self._log.attempt(job, "PENDING", None, now_s=now_s)

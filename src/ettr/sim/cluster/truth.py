@@ -1,0 +1,129 @@
+"""What truly happened in a simulated cluster, in Parquet files apart from the store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ettr.errors import StoreError
+from ettr.sim.cluster.faults import Fault
+from ettr.sim.cluster.scenario import ClusterScenario
+
+_STRING, _INT, _FLOAT, _BOOL = pa.string(), pa.int64(), pa.float64(), pa.bool_()
+_TIME = pa.timestamp("us", tz="UTC")
+
+TRUTH: dict[str, pa.Schema] = {
+    # every fault and false alarm
+    "faults": pa.schema(
+        [
+            ("fault", _INT),
+            ("time", _TIME),
+            ("node", _STRING),
+            ("symptom", _STRING),
+            ("burst", _STRING),
+            ("effect", _STRING),
+            ("severity", _STRING),
+            ("is_seen", _BOOL),
+            ("is_false_alarm", _BOOL),
+            ("found", _TIME),
+            ("attempts_ended", _INT),
+        ]
+    ),
+    # what each attempt came to; saved + lost + restart is its length
+    "attempts": pa.schema(
+        [
+            ("attempt_id", _STRING),
+            ("gpus", _INT),
+            ("end", _STRING),
+            ("fault", _INT),
+            ("node", _STRING),
+            ("symptom", _STRING),
+            ("for_job_id", _STRING),
+            ("saved_s", _INT),
+            ("lost_s", _INT),
+            ("restart_s", _INT),
+        ]
+    ),
+    "nodes": pa.schema([("node", _STRING), ("is_lemon", _BOOL), ("factor", _FLOAT)]),
+    # every node-hour and GPU-hour of the cluster, each in one row
+    "hours": pa.schema([("what", _STRING), ("node_hours", _FLOAT), ("gpu_hours", _FLOAT)]),
+}
+"""Tables of the truth and their columns."""
+
+
+class Truth:
+    """Collects what truly happened to the attempts."""
+
+    def __init__(self) -> None:
+        self._attempts: list[dict[str, object]] = []
+
+    def attempt(
+        self, attempt_id: str, gpus: int, end: str, split_s: tuple[int, int, int],
+        fault: Fault | None = None, node: str | None = None, for_job: int | None = None,
+    ) -> None:  # fmt: skip
+        """What an attempt came to.
+
+        Args:
+            attempt_id: Of it.
+            gpus: That it held.
+            end: Its end state; RUNNING where the simulation ended first.
+            split_s: Work that it keeps, work lost, and the restart, which are its length.
+            fault: That ended it.
+            node: On which.
+            for_job: For which it was preempted.
+        """
+        self._attempts.append(
+            {
+                "attempt_id": attempt_id,
+                "gpus": gpus,
+                "end": end,
+                "fault": None if fault is None else fault.number,
+                "node": node,
+                "symptom": None if fault is None else fault.process.symptom,
+                "for_job_id": None if for_job is None else str(for_job),
+                "saved_s": split_s[0],
+                "lost_s": split_s[1],
+                "restart_s": split_s[2],
+            }
+        )
+
+    def attempts(self) -> pa.Table:
+        """The attempts as a table."""
+        return pa.Table.from_pylist(self._attempts, schema=TRUTH["attempts"])
+
+
+def write_truth(folder: Path, tables: dict[str, pa.Table], scenario_text: str) -> None:
+    """Write the tables, and the scenario that they come from, into a new or an empty folder.
+
+    Raises:
+        StoreError: it holds other files, or cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, table in tables.items():
+            pq.write_table(table, folder / f"{name}.parquet", compression="zstd")
+        (folder / "scenario.toml").write_text(scenario_text, encoding="utf-8")
+    except OSError as error:
+        raise StoreError(f"{folder}: cannot be written: {error.strerror or error}") from error
+
+
+def check_truth_folder(folder: Path) -> None:
+    """Check before the work that the truth can be written there.
+
+    Raises:
+        StoreError: the folder holds files already.
+    """
+    if folder.is_dir() and any(folder.iterdir()):
+        raise StoreError(f"{folder}: is not empty; give another folder with --truth, or remove it")
+
+
+def node_rows(scenario: ClusterScenario, names: list[str], lemons: frozenset[int]) -> pa.Table:
+    """The nodes as a table."""
+    factor = scenario.lemons.factor
+    rows = [
+        {"node": name, "is_lemon": node in lemons, "factor": factor if node in lemons else 1.0}
+        for node, name in enumerate(names)
+    ]
+    return pa.Table.from_pylist(rows, schema=TRUTH["nodes"])

@@ -1,0 +1,139 @@
+"""The jobs that users submit: sizes, lengths, ends and arrivals, drawn one day at a time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ettr.sim.cluster.scenario import ClusterScenario
+from ettr.sim.streams import stream
+from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
+
+_PEAK_HOUR = 15
+_WEEKEND = 5  # Saturday, counted from Monday
+_TIMEOUT_AT = 0.75  # of the length of a job that asked for too little time
+COMPLETED, FAILED, CANCELLED, OUT_OF_MEMORY, TIMEOUT = range(5)
+STATES = ("COMPLETED", "FAILED", "CANCELLED", "OUT_OF_MEMORY", "TIMEOUT")
+
+
+@dataclass(slots=True)
+class Job:
+    """One job on its way; a resubmission under another id is another one.
+
+    Attributes:
+        number: Its id.
+        task: What it works on; the same for resubmissions.
+        gpus: That it needs.
+        work_s: Its length if nothing interrupts it.
+        limit_s: Time limit of an attempt.
+        outcome: How it ends once its work is done, by the names above.
+        user: Number of its owner, from 0.
+        priority: Place of its quality of service in the scenario.
+        patience_s: Its owner cancels it if it waits longer for its first start.
+        submit_s: When this attempt was submitted or requeued.
+        eligible_s: When this attempt might have started.
+        saved_s: Work that it keeps.
+        restarts: How often it has been requeued.
+        attempt: Number of its attempt; events of earlier ones are void.
+        start_s: When this attempt started; -1 as it waits.
+        nodes: Of this attempt.
+        stuck_s: When a node of it stopped that nobody has noticed; -1 if none has.
+    """
+
+    number: int
+    task: int
+    gpus: int
+    work_s: int
+    limit_s: int
+    outcome: int
+    user: int
+    priority: int
+    patience_s: int
+    submit_s: int
+    eligible_s: int
+    saved_s: int = 0
+    restarts: int = 0
+    attempt: int = 0
+    start_s: int = -1
+    nodes: tuple[int, ...] = ()
+    stuck_s: int = -1
+
+
+def jobs_of_day(scenario: ClusterScenario, seed: int, day: int) -> Iterator[Job]:
+    """The jobs submitted on one day, in order of time; their numbers are 0.
+
+    Args:
+        scenario: Of the cluster.
+        seed: Of the simulation.
+        day: Counted from the first, which is 0.
+    """
+    rng = stream(seed, "jobs", day)
+    submit_s = _submissions(scenario, rng, day)
+    n = submit_s.size
+    classes = _chosen(rng, n, [job.share for job in scenario.jobs])
+    gpus = np.array([job.gpus for job in scenario.jobs], dtype=np.int64)[classes]
+    sigma = np.array([job.sigma for job in scenario.jobs])[classes]
+    mean_s = np.array([job.mean_s for job in scenario.jobs])[classes]
+    length_s = mean_s * np.exp(sigma * rng.standard_normal(n) - sigma * sigma / 2.0)
+    work_s = np.maximum(1, np.rint(length_s)).astype(np.int64)
+    ends = scenario.outcomes
+    shares = [ends.failed_share, ends.cancelled_share, ends.out_of_memory_share]
+    shares.append(ends.timeout_share)
+    outcome = _chosen(rng, n, [1.0 - sum(shares), *shares])
+    factor = np.exp(rng.random(n) * math.log(ends.longest_limit_factor))
+    limit_s = np.where(
+        outcome == TIMEOUT, work_s * _TIMEOUT_AT, work_s * factor + _restart_s(scenario, gpus)
+    )
+    limit_s = np.clip(np.ceil(limit_s), 1, scenario.scheduling.longest_job_s).astype(np.int64)
+    harmonic = 1.0 / np.arange(1, scenario.users.users + 1)
+    user = _chosen(rng, n, (harmonic / harmonic.sum()).tolist())
+    priority = _priorities(scenario, rng, gpus)
+    patience_s = rng.standard_exponential(n) * ends.mean_patience_s
+    leaves = rng.random(n) < ends.impatient_share
+    patience = np.where(leaves, np.minimum(patience_s, 1e12), 1e12).astype(np.int64)
+    columns = (gpus, work_s, limit_s, outcome, user, priority, patience, submit_s, submit_s)
+    for row in zip(*(column.tolist() for column in columns), strict=True):
+        yield Job(0, 0, *row)
+
+
+def _restart_s(scenario: ClusterScenario, gpus: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Time that owners of jobs of whole nodes allow for one restart."""
+    whole = gpus >= scenario.machines.gpus_per_node
+    return np.where(whole, float(scenario.checkpoints.restart_s), 0.0)
+
+
+def _submissions(
+    scenario: ClusterScenario, rng: np.random.Generator, day: int
+) -> NDArray[np.int64]:
+    """Times of submission on one day, in seconds from the beginning, ascending."""
+    arrivals = scenario.arrivals
+    is_weekend = (scenario.period.origin.weekday() + day) % 7 >= _WEEKEND
+    mean_factor = (5.0 + 2.0 * arrivals.weekend_factor) / 7.0
+    of_day = (arrivals.weekend_factor if is_weekend else 1.0) / mean_factor
+    hours = np.arange(24)
+    wave = np.cos((hours - _PEAK_HOUR) / 24.0 * 2.0 * math.pi)
+    per_hour = arrivals.jobs_per_day / 24.0 * of_day * (1.0 + arrivals.day_amplitude * wave)
+    counts = rng.poisson(per_hour)
+    begins = day * SECONDS_PER_DAY + np.repeat(hours, counts) * SECONDS_PER_HOUR
+    times = np.sort(begins + rng.random(begins.size) * SECONDS_PER_HOUR).astype(np.int64)
+    return times[times < scenario.period.end_s]
+
+
+def _chosen(rng: np.random.Generator, n: int, shares: list[float]) -> NDArray[np.int64]:
+    """Which of several, each drawn in proportion to its share, shape (n,)."""
+    edges = np.cumsum(shares)
+    return np.minimum(
+        np.searchsorted(edges, rng.random(n) * edges[-1], side="right"), edges.size - 1
+    )
+
+
+def _priorities(
+    scenario: ClusterScenario, rng: np.random.Generator, gpus: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    shared = _chosen(rng, gpus.size, [one.share_of_shared for one in scenario.priorities])
+    gangs = _chosen(rng, gpus.size, [one.share_of_gangs for one in scenario.priorities])
+    return np.where(gpus < scenario.machines.gpus_per_node, shared, gangs)
