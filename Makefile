@@ -9,7 +9,7 @@ PYTHON_IN := src tests benchmarks campaigns reproduction docs examples README.md
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-all report test test-fast lint format bench bench-training campaign reproduce-scar \
-	docs example clean
+	docs example example-simulated clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
@@ -69,6 +69,11 @@ docs: setup ## the generated reference pages, and the site in out/site; needs no
 
 example: setup ## capture the bundled example anew from a real Slurm (root; Debian's slurm-wlm)
 	$(BIN)/python examples/capture.py
+
+example-simulated: setup ## a simulated month of an RSC-2-like cluster, and its report, in out/
+	rm -rf $(OUT)/simulated $(OUT)/simulated-truth
+	$(BIN)/ettr simulate run rsc-2-like --store $(OUT)/simulated --seed 1
+	$(BIN)/ettr report $(OUT)/simulated --output $(OUT)/simulated.html
 
 clean: ## remove what the commands above made
 	rm -rf $(VENV) $(OUT)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from ettr.metrics.availability import Service
 from ettr.metrics.instants import Period, fetch, to_seconds
 from ettr.metrics.selected import of_jobs
 from ettr.selection import Selection
+from ettr.tables.rows import SIMULATION, SITE_NOTE
 from ettr.words import by_number
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ class SelectionHead:
         is_everything: Whether nothing is left out.
         words: The selection in words; empty where nothing is left out.
         notes: What a reader must know of it, a sentence each.
+        simulated: That rows come from a simulation, in a sentence; empty where none do.
     """
 
     since: datetime | None
@@ -48,6 +51,7 @@ class SelectionHead:
     is_everything: bool
     words: str
     notes: tuple[str, ...]
+    simulated: str = ""
 
     @property
     def sentence(self) -> str:
@@ -71,7 +75,35 @@ def selection_head(stages: SharedStages) -> SelectionHead:
         chosen.is_everything,
         chosen.words,
         tuple(_notes(stages)),
+        simulated_words(stages.tables["files"]),
     )
+
+
+def head_of(heads: Sequence[SelectionHead]) -> SelectionHead | None:
+    """One head for several stores under one selection; None where there is no store."""
+    if not heads:
+        return None
+    words = " ".join(dict.fromkeys(head.simulated for head in heads if head.simulated))
+    return replace(heads[0], simulated=words)
+
+
+def simulated_words(files: Table) -> str:
+    """That a store holds simulated rows, in a sentence; empty where it holds none.
+
+    Args:
+        files: The table `files`.
+    """
+    rows = fetch(files, "name", "source", "options").to_pylist()
+    names = sorted(
+        f"{row['name']}, seed {json.loads(row['options']).get('seed')}"
+        for row in rows
+        if row["source"] == SIMULATION
+    )
+    if not names:
+        return ""
+    others = sum(row["source"] not in (SIMULATION, SITE_NOTE) for row in rows)
+    mixed = " It also holds rows of other logs." if others else ""
+    return f"SIMULATED, no cluster logged this: {'; '.join(names)}.{mixed}"
 
 
 def selected_period(logs: Period, selection: Selection) -> Period:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import warnings
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from ettr.metrics.status import StatusMix
     from ettr.metrics.totals import Totals
     from ettr.metrics.user_failures import UserFailures
+    from ettr.report.section import Section
     from ettr.sources.ingest import Ingested
 
 ValueT = TypeVar("ValueT")
@@ -184,7 +186,7 @@ class Fleet:
             value,
             PARTS[name].main,
             lambda: part_document(name, self.analysis),
-            lambda: part_sections(name, self.analysis),
+            lambda: _marked(part_sections(name, self.analysis), self.analysis),
             self.analysis.price,
         )
 
@@ -194,7 +196,17 @@ class Fleet:
         from ettr.report.notebook import cards_html
         from ettr.report.page import cards
 
-        return cards_html(self.name, cautions(self.analysis), cards(self.analysis))
+        known = (self.analysis.selection_head.simulated, cautions(self.analysis))
+        caution = " ".join(filter(None, known)) or None
+        return cards_html(self.name, caution, cards(self.analysis))
+
+
+def _marked(sections: tuple[Section, ...], analysis: Analysis) -> tuple[Section, ...]:
+    """The sections; where rows are simulated, the first lead says so."""
+    simulated = analysis.selection_head.simulated
+    if not simulated or not sections:
+        return sections
+    return (replace(sections[0], lead=f"{simulated} {sections[0].lead}"), *sections[1:])
 
 
 def open_fleet(

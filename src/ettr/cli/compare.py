@@ -222,6 +222,7 @@ def _fleets(
     from ettr.analysis import Analysis
     from ettr.analysis.fleet_evidence import fleet_evidence, typed_evidence
     from ettr.analysis.fleet_parts import common_above_gpus
+    from ettr.analysis.selecting import head_of
     from ettr.store import open_store
 
     with ExitStack() as stack:
@@ -232,7 +233,7 @@ def _fleets(
             text: Analysis(store, rating.assumptions(), selection) for text, store in opened.items()
         }
         above = None if all_jobs else common_above_gpus([*stores.values()], rating.above_gpus)
-        head = next((store.selection_head for store in stores.values()), None)
+        head = head_of([store.selection_head for store in stores.values()])
         if cut.options:
             (whole,) = stores.values()
             return cut.fleets(whole, above), head

@@ -10,7 +10,7 @@ import typer
 from ettr.cli import options as opt
 from ettr.cli import quantities as q
 from ettr.cli.inputs import Input, TypedOptions, needs
-from ettr.cli.output import complain, say, say_json
+from ettr.cli.output import complain, complain_of_selection, say, say_json, say_selection
 from ettr.cli.printing import Printing, say_csv
 from ettr.cli.time_rules import OF_LOGS, limited_time_s
 from ettr.defaults import LOOK_BACK_S
@@ -113,16 +113,19 @@ def _explain_job(
         analysis = Analysis(opened, explaining.assumptions())
         array = job_array(analysis, job)
         if array is not None:
-            printing.show("ettr-explain-array", array, job_array_section, "tasks")
+            head = analysis.selection_head
+            printing.show("ettr-explain-array", array, job_array_section, "tasks", head)
             return
-        history = analysis.explain(job, look_back_s)
+        head, history = analysis.selection_head, analysis.explain(job, look_back_s)
         evidence = evidence_of_job(analysis, history)
     document = plain_fields(history)
     if printing.csv:
+        complain_of_selection(head)
         say_csv(rows_of(history, document, "attempts"))
     elif printing.json:
-        say_json({**document, "evidence": plain(evidence)})
+        say_json({"selection": plain(head), **document, "evidence": plain(evidence)})
     else:
+        say_selection(head)
         say(job_history_text(history, evidence))
 
 

@@ -13,6 +13,7 @@ from ettr.cli.printing import Printing
 from ettr.errors import UsageError
 
 if TYPE_CHECKING:
+    from ettr.report.document import JsonValue
     from ettr.sim.cluster.run import SimulatedStore
 
 
@@ -91,7 +92,7 @@ def _truth_of(store: str) -> Path:
     return Path(f"{store.rstrip('/')}-truth")
 
 
-def _document(found: SimulatedStore) -> dict[str, object]:
+def _document(found: SimulatedStore) -> JsonValue:
     from ettr.report.document import plain_fields
 
     return {"format": "ettr-simulate-run", "version": 1, **plain_fields(found)}
@@ -103,9 +104,8 @@ def _say(found: SimulatedStore, store: str) -> None:
     say(
         f"Simulated {found.scenario}: {found.nodes:,} nodes, {found.days:g} days, seed {found.seed}"
     )
-    say(
-        f"  {found.jobs:,} jobs in {found.attempts:,} attempts; jobs held {percent(found.held_share)} of the GPU-hours"
-    )
+    held = percent(found.held_share)
+    say(f"  {found.jobs:,} jobs in {found.attempts:,} attempts; jobs held {held} of the GPU-hours")
     say(
         f"  {found.faults:,} faults ended {found.failed_attempts:,} attempts; interruptions lost "
         f"{number(found.lost_gpu_hours)} GPU-hours"

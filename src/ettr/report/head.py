@@ -8,15 +8,16 @@ from ettr.report.text import wrapped
 
 
 def selection_text(head: SelectionHead) -> str:
-    """The selection and what its reader must know, as lines; empty for all of a store."""
-    if head.is_everything:
-        return ""
-    return "\n".join([wrapped(head.sentence), *(wrapped(f"* {note}", "  ") for note in head.notes)])
+    """The selection and what its reader must know, as lines; empty for all of a store of logs."""
+    lines = [wrapped(head.simulated)] if head.simulated else []
+    if not head.is_everything:
+        lines += [wrapped(head.sentence), *(wrapped(f"* {note}", "  ") for note in head.notes)]
+    return "\n".join(lines)
 
 
 def selection_line(head: SelectionHead) -> str:
     """The same as one paragraph of a page."""
-    return "" if head.is_everything else " ".join((head.sentence, *head.notes))
+    return " ".join(filter(None, (head.simulated, head.sentence, *head.notes)))
 
 
 def with_selection(part: JsonValue, head: SelectionHead) -> JsonValue:

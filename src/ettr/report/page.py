@@ -12,6 +12,7 @@ from ettr.report.answers import NOT_MEASURED, five_lines, largest_size, uncounte
 from ettr.report.cautions import cautions, lower_bound, short_logs
 from ettr.report.document import REPORT_FORMAT, REPORT_VERSION, plain
 from ettr.report.garbage import fewer_collections
+from ettr.report.head import selection_line
 from ettr.report.html import Card, Page
 from ettr.report.money import money, price_words
 from ettr.report.next_steps import next_steps
@@ -66,7 +67,7 @@ def page(analysis: Analysis, on_part: Progress | None = None) -> Page:
     steps = next_steps(analysis)
     period = analysis.period
     return Page(
-        title=f"Reliability of {', '.join(analysis.clusters) or 'a fleet'}",
+        title=_title(analysis),
         subtitle=(
             f"{moment(period.start)} to {moment(period.end)} UTC, "
             f"{duration(SECONDS_PER_DAY * period.days)}; {_what_ran(analysis)}{_price(analysis)}"
@@ -83,10 +84,14 @@ def page(analysis: Analysis, on_part: Progress | None = None) -> Page:
     )
 
 
+def _title(analysis: Analysis) -> str:
+    simulated = "Simulated: reliability" if analysis.selection_head.simulated else "Reliability"
+    return f"{simulated} of {', '.join(analysis.clusters) or 'a fleet'}"
+
+
 def _selected(analysis: Analysis) -> str:
-    """The selection with what its reader must know; empty for all of a store."""
-    head = analysis.selection_head
-    return " ".join((head.sentence, *head.notes))
+    """The selection with what its reader must know; empty for all of a store of logs."""
+    return selection_line(analysis.selection_head)
 
 
 def _price(analysis: Analysis) -> str:

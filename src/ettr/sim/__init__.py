@@ -1,1 +1,1 @@
-"""Runs simulated event by event, for what closed forms do not hold: ages, bursts, spares."""
+"""One run or a whole cluster, simulated event by event, for what closed forms do not hold."""

@@ -6,7 +6,7 @@ import heapq
 from enum import IntEnum
 
 
-class Kind(IntEnum):
+class EventKind(IntEnum):
     """Kinds of events, in the order in which those of one moment happen."""
 
     RETURN = 0
@@ -30,12 +30,12 @@ class Calendar:
         self._heap: list[Event] = []
         self._serial = 0
 
-    def put(self, time_s: int, kind: Kind, number: int, about: object = None) -> None:
+    def put(self, time_s: int, kind: EventKind, number: int, about: object = None) -> None:
         """Add an event; the number is that of its node or job."""
         self._serial += 1
         heapq.heappush(self._heap, (time_s, int(kind), number, self._serial, about))
 
-    def next_before(self, time_s: int, kind: Kind) -> Event | None:
+    def next_before(self, time_s: int, kind: EventKind) -> Event | None:
         """Take the first event if it comes no later than another of that time and kind."""
         if self._heap and self._heap[0][:2] <= (time_s, int(kind)):
             return heapq.heappop(self._heap)

@@ -1,8 +1,7 @@
 """A simulated cluster from its first moment to its last.
 
-Events happen in one order: by time, then by kind (return of a node, end of a job, fault, check,
-arrival, patience at its end, a job that may be preempted from now on, pass of the scheduler), then by the number of the node or job. A job
-that is submitted comes after one that is requeued at the same moment.
+Events happen in one order: by time, then by kind (`EventKind`), then by the number of the node or job. A
+job that is submitted comes after one that is requeued at the same moment.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ from typing import cast
 
 import pyarrow as pa
 
-from ettr.sim.cluster.calendar import Calendar, Event, Kind
-from ettr.sim.cluster.faults import Fault
+from ettr.sim.cluster.calendar import Calendar, Event, EventKind
+from ettr.sim.cluster.faults import NodeFault
 from ettr.sim.cluster.health import Health
 from ettr.sim.cluster.hours import Hours
 from ettr.sim.cluster.log import SiteLog
@@ -63,7 +62,7 @@ class SimulatedCluster:
         end_s = self._scenario.period.end_s
         last = Job(0, 0, 1, 1, 1, 0, 0, 0, 0, end_s, end_s)
         for job in chain(self._submitted(), (last,)):
-            while event := self._calendar.next_before(job.submit_s, Kind.ARRIVAL):
+            while event := self._calendar.next_before(job.submit_s, EventKind.ARRIVAL):
                 if event[0] >= end_s:
                     break
                 self._happen(event)
@@ -95,20 +94,20 @@ class SimulatedCluster:
         now_s, kind, number, _, about = event
         self.tally.events += 1
         match kind:
-            case Kind.END:
+            case EventKind.END:
                 self._scheduler.end(number, cast(int, about), now_s)
-            case Kind.ARRIVAL:
+            case EventKind.ARRIVAL:
                 self._arrive(cast(Job, about), now_s)
-            case Kind.PASS:
+            case EventKind.PASS:
                 self._scheduler.do_pass(now_s)
-            case Kind.REMINDER:
+            case EventKind.REMINDER:
                 self._scheduler.request_pass(now_s)
-            case Kind.IMPATIENT:
+            case EventKind.IMPATIENT:
                 self._scheduler.give_up(cast(Job, about), now_s)
-            case Kind.FAULT:
+            case EventKind.FAULT:
                 self._health.strike(number, about, now_s)
-            case Kind.CHECK:
-                self._health.find(cast(Fault, about), now_s)
+            case EventKind.CHECK:
+                self._health.find(cast(NodeFault, about), now_s)
             case _:
                 self._health.give_back(number, now_s)
         if self._scheduler.emptied:

@@ -201,7 +201,7 @@ DOWN, CRASH, DEGRADED, NOTHING = "node down", "jobs crash", "jobs go on", "nothi
 
 
 @dataclass(slots=True)
-class Fault:
+class NodeFault:
     """One fault or false alarm, with what it came to.
 
     Attributes:
@@ -243,9 +243,9 @@ class FaultMaker:
             one.symptom: NodeDraws(seed, f"effects {one.symptom}", n_nodes) for one in processes
         }
         self._real = scenario.faults
-        self.made: list[Fault] = []
+        self.made: list[NodeFault] = []
 
-    def make(self, process: FaultProcess, node: int, now_s: int, burst: str = "") -> Fault:
+    def make(self, process: FaultProcess, node: int, now_s: int, burst: str = "") -> NodeFault:
         """A fault that arises now."""
         draws = self._draws[process.symptom]
         where, is_seen = draws.uniform(node), draws.uniform(node) < process.seen_chance
@@ -254,7 +254,7 @@ class FaultMaker:
         sigma = process.repair_sigma
         length = math.exp(sigma * draws.normal(node) - sigma * sigma / 2.0)
         shown = self._shown_as(where) if is_alarm else process.symptom
-        fault = Fault(
+        fault = NodeFault(
             number=len(self.made) + 1,
             time_s=now_s,
             node=node,
@@ -269,7 +269,7 @@ class FaultMaker:
         self.made.append(fault)
         return fault
 
-    def gpu_of(self, fault: Fault, gpus_per_node: int) -> int:
+    def gpu_of(self, fault: NodeFault, gpus_per_node: int) -> int:
         """The GPU that a fault of one GPU hits."""
         return int(self._draws[fault.process.symptom].uniform(fault.node) * gpus_per_node)
 

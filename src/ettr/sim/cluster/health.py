@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ettr.sim.cluster.calendar import Calendar, Kind
+from ettr.sim.cluster.calendar import Calendar, EventKind
 from ettr.sim.cluster.evidence import EVIDENCE
 from ettr.sim.cluster.faults import (
     CRASH,
     DOWN,
     BurstHit,
-    Fault,
+    NodeFault,
     FaultClock,
     FaultMaker,
     NodeDraws,
@@ -30,14 +30,14 @@ from ettr.units import SECONDS_PER_DAY
 
 
 @dataclass(slots=True)
-class Outage:
+class OpenOutage:
     """A node that takes no jobs: in which state, why, since when, and for what it is repaired."""
 
     state: str
     flags: str | None
     reason: str
     start_s: int
-    fault: Fault
+    fault: NodeFault
     is_repairing: bool = False
 
 
@@ -59,7 +59,7 @@ class Health:
         self._scheduler, self._per_node = scheduler, machines.gpus_per_node
         self.lemons = lemons_of(scenario, seed)
         self.maker = FaultMaker(scenario, seed)
-        self.outages: dict[int, Outage] = {}
+        self.outages: dict[int, OpenOutage] = {}
         factor = scenario.lemons.factor
         self._clocks = [
             FaultClock(one, machines.nodes, seed, self.lemons, factor) for one in scenario.faults
@@ -78,20 +78,20 @@ class Health:
         for node in range(machines.nodes):
             self._schedule(node)
         for hit in burst_hits(scenario, seed):
-            calendar.put(hit.time_s, Kind.FAULT, hit.node, hit)
+            calendar.put(hit.time_s, EventKind.FAULT, hit.node, hit)
 
     def _schedule(self, node: int) -> None:
         """Put the next fault of a node into the calendar."""
         due_s = min(clock.due_s(node) for clock in self._clocks)
         if due_s < self._scenario.period.end_s:
-            self._calendar.put(due_s, Kind.FAULT, node, self._turn[node])
+            self._calendar.put(due_s, EventKind.FAULT, node, self._turn[node])
 
     def is_in_service(self, node: int) -> bool:
         """Whether a node is not being repaired."""
         outage = self.outages.get(node)
         return outage is None or not outage.is_repairing
 
-    # -- faults ---------------------------------------------------------------------------------
+    # -- faults -------------------------------------------------------------------------------
 
     def strike(self, node: int, about: object, now_s: int) -> None:
         """A fault of a node's own, or one of a burst, is due."""
@@ -119,12 +119,12 @@ class Health:
                 job.stuck_s = now_s if job.stuck_s < 0 else job.stuck_s
             self._close(node, now_s)  # the scheduler gives no jobs to a node that does not answer
             silent_s = self._scenario.checks.heartbeat_s
-            self._calendar.put(now_s + silent_s, Kind.CHECK, node, fault)
+            self._calendar.put(now_s + silent_s, EventKind.CHECK, node, fault)
             return
         if fault.effect == CRASH:
             self._crash(fault, gpu, now_s)
         if fault.is_seen:
-            self._calendar.put(self._next_check_s(node, now_s), Kind.CHECK, node, fault)
+            self._calendar.put(self._next_check_s(node, now_s), EventKind.CHECK, node, fault)
 
     def _jobs_on(self, node: int) -> list[Job]:
         scheduler = self._scheduler
@@ -134,7 +134,7 @@ class Health:
         interval_s = self._scenario.checks.interval_s
         return now_s + (self._phase_s[node] - now_s) % interval_s
 
-    def _crash(self, fault: Fault, gpu: int, now_s: int) -> None:
+    def _crash(self, fault: NodeFault, gpu: int, now_s: int) -> None:
         """The jobs that a fault hits end as FAILED; some owners submit theirs again."""
         jobs = self._jobs_on(fault.node)
         if EVIDENCE[fault.symptom].of_one_gpu:
@@ -146,7 +146,7 @@ class Health:
             wait_s = round(rules.mean_resubmit_s * self._owners.exponential(fault.node))
             if comes_again:
                 again = self._scheduler.resubmitted(job)
-                self._calendar.put(now_s + 1 + wait_s, Kind.ARRIVAL, job.number, again)
+                self._calendar.put(now_s + 1 + wait_s, EventKind.ARRIVAL, job.number, again)
 
     def _holder(self, node: int, gpu: int) -> list[Job]:
         """The job that holds a GPU of a node, GPUs being counted in the order of job numbers."""
@@ -157,9 +157,9 @@ class Health:
                 return [job]
         return []
 
-    # -- checks, drains, repairs ------------------------------------------------------------------
+    # -- checks, drains, repairs --------------------------------------------------------------
 
-    def find(self, fault: Fault, now_s: int) -> None:
+    def find(self, fault: NodeFault, now_s: int) -> None:
         """A check or the heartbeat comes to a node that has a fault."""
         node = fault.node
         outage = self.outages.get(node)
@@ -181,22 +181,22 @@ class Health:
         elif outage is None:
             self._drain(fault, reason, now_s)
 
-    def _take_down(self, fault: Fault, flags: str | None, reason: str, now_s: int) -> None:
+    def _take_down(self, fault: NodeFault, flags: str | None, reason: str, now_s: int) -> None:
         """Remove a node at once; its jobs end as NODE_FAIL and are requeued."""
         node = fault.node
         self._close(node, now_s)
-        self._open_outage(node, Outage("DOWN", flags, reason, now_s, fault), now_s)
+        self._open_outage(node, OpenOutage("DOWN", flags, reason, now_s, fault), now_s)
         for job in self._jobs_on(node):
             words = f"requeue job JobId={job.number} due to failure of node {self._log.names[node]}"
             self._log.controller(NODE_FAIL, now_s, words, node=node, job=job.number)
             self._scheduler.interrupt(job, NODE_FAIL, now_s, fault=fault, node=node)
         self._begin_repair(node, now_s)
 
-    def _drain(self, fault: Fault, reason: str, now_s: int) -> None:
+    def _drain(self, fault: NodeFault, reason: str, now_s: int) -> None:
         """Give a node no more jobs; the repair begins once it is empty."""
         node = fault.node
         self._close(node, now_s)
-        self._open_outage(node, Outage("DRAIN", None, reason, now_s, fault), now_s)
+        self._open_outage(node, OpenOutage("DRAIN", None, reason, now_s, fault), now_s)
         if self._scheduler.room.free[node] == self._per_node:
             self._begin_repair(node, now_s)
 
@@ -209,7 +209,7 @@ class Health:
         self._hours.move_node(NodeUse.OPEN, NodeUse.DRAINING)
         self._scheduler.room.close(node)
 
-    def _open_outage(self, node: int, outage: Outage, now_s: int) -> None:
+    def _open_outage(self, node: int, outage: OpenOutage, now_s: int) -> None:
         if node in self.outages:
             self._log_outage(node, now_s)
         self.outages[node] = outage
@@ -239,7 +239,7 @@ class Health:
         self._hours.advance(now_s)
         self._hours.move_gpus(GpuUse.FREE_DRAINING, GpuUse.OUT, self._per_node)
         self._hours.move_node(NodeUse.DRAINING, NodeUse.OUT)
-        self._calendar.put(now_s + outage.fault.repair_s, Kind.RETURN, node)
+        self._calendar.put(now_s + outage.fault.repair_s, EventKind.RETURN, node)
 
     def give_back(self, node: int, now_s: int) -> None:
         """A repaired node takes jobs again."""
@@ -257,7 +257,7 @@ class Health:
         words = f"node {self._log.names[node]} returned to service"
         self._log.controller("NODE_RESUMED", now_s, words, node=node)
 
-    # -- the log of checks --------------------------------------------------------------------------
+    # -- the log of checks --------------------------------------------------------------------
 
     def _count_checks(self, node: int, until_s: int) -> None:
         """Count the checks of a node that has been in service until now, by day."""

@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 
 import pyarrow as pa
 
-from ettr.sim.cluster.faults import Fault
 from ettr.sim.cluster.evidence import EVIDENCE
+from ettr.sim.cluster.faults import NodeFault
 from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.cluster.workload import CANCELLED, STATES, Job
 from ettr.tables import ALLOCATIONS, ATTEMPTS, LOG_DAYS, NODE_STATES, NODES
@@ -73,7 +73,7 @@ class SiteLog:
             "exit_signal": 0 if end_s is not None else None,
             "cancelled_by": str(_FIRST_UID + job.user) if state == STATES[CANCELLED] else None,
             "submit": self._us(job.submit_s),
-            "eligible": self._us(job.eligible_s),
+            "eligible": None if job.eligible_s > now_s else self._us(job.eligible_s),
             "start": self._us(job.start_s) if has_run else None,
             "end": None if end_s is None else self._us(end_s),
             "elapsed_s": float(until_s - job.start_s) if has_run else None,
@@ -121,7 +121,7 @@ class SiteLog:
         self._allocations["n_gpus"].extend([job.gpus / count] * count)
         self._n_columnar += count
 
-    def kernel(self, fault: Fault, gpu: int) -> None:
+    def kernel(self, fault: NodeFault, gpu: int) -> None:
         """The kernel's line on a fault of a GPU, if there is one."""
         trace = EVIDENCE[fault.symptom]
         if trace.xid is None:
@@ -138,7 +138,7 @@ class SiteLog:
             message=f"NVRM: Xid ({bus.upper()}): {trace.xid}, {trace.message}",
         )
 
-    def check(self, fault: Fault, now_s: int) -> None:
+    def check(self, fault: NodeFault, now_s: int) -> None:
         """A health check that fired."""
         trace = EVIDENCE[fault.symptom]
         self._rows.events.add(

@@ -16,12 +16,14 @@ MOST_NODES = 100_000
 MOST_GPUS_PER_NODE = 16
 MOST_JOBS = 5e6
 LAWS = ("constant", "weibull", "lognormal")
+LENGTHS = ("lognormal", "exponential")
 SCOPES = ("rack", "pod", "cluster")
 SEVERITIES = ("high", "low")
+_SUM_ERROR = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Period:
+class SimulatedPeriod:
     """What is simulated; the cluster begins empty.
 
     Attributes:
@@ -104,19 +106,21 @@ class Arrivals:
 
 @dataclass(frozen=True, slots=True)
 class JobClass:
-    """Jobs of one size, of lognormal length.
+    """Jobs of one size.
 
     Attributes:
         gpus: Of each; up to those of a node they share one, more are whole nodes.
         share: Of all jobs submitted.
         mean_s: Mean length, if nothing interrupts it.
         sigma: Standard deviation of the logarithm of the length; 0 for one length.
+        law: Of the length: lognormal, or exponential, which takes no sigma (0).
     """
 
     gpus: int
     share: float
     mean_s: float
     sigma: float
+    law: str = "lognormal"
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +283,7 @@ class ClusterScenario:
     """
 
     name: str
-    period: Period
+    period: SimulatedPeriod
     machines: Machines
     scheduling: Scheduling
     arrivals: Arrivals
@@ -308,6 +312,7 @@ def problems_of(scenario: ClusterScenario) -> Iterator[str]:
     yield from _signs(scenario)
     yield from _of_machines(scenario)
     yield from _of_jobs(scenario)
+    yield from _of_submission(scenario)
     yield from _of_faults(scenario)
 
 
@@ -337,7 +342,7 @@ def _of_machines(scenario: ClusterScenario) -> Iterator[str]:
 
 
 def _of_jobs(scenario: ClusterScenario) -> Iterator[str]:
-    machines, arrivals = scenario.machines, scenario.arrivals
+    machines = scenario.machines
     per_node = machines.gpus_per_node
     for job in scenario.jobs:
         if job.gpus < 1 or (job.gpus > per_node and job.gpus % per_node):
@@ -347,23 +352,26 @@ def _of_jobs(scenario: ClusterScenario) -> Iterator[str]:
             )
         if job.gpus > machines.nodes * per_node:
             yield f"jobs.gpus: {job.gpus:,}; the cluster has {machines.nodes * per_node:,}"
+        if job.law not in LENGTHS or (job.law == "exponential" and job.sigma):
+            yield f"jobs.law: {job.law!r}; give lognormal, or exponential with a sigma of 0"
         if not job.mean_s > 0:
             yield f"jobs.mean_s: {job.mean_s:g}; give a length above 0"
-    if not scenario.jobs:
-        yield "jobs: give at least one class of jobs"
-    if abs(sum(job.share for job in scenario.jobs) - 1.0) > 1e-6:
-        yield f"jobs.share: they sum to {sum(job.share for job in scenario.jobs):g}, and not to 1"
+    if not scenario.jobs or not scenario.priorities:
+        yield "jobs and priorities: give at least one of each"
+    sums = {"jobs.share": sum(job.share for job in scenario.jobs)}
+    for name in ("share_of_shared", "share_of_gangs"):
+        sums[f"priorities.{name}"] = sum(getattr(one, name) for one in scenario.priorities)
+    for name, total in sums.items():
+        if abs(total - 1.0) > _SUM_ERROR:
+            yield f"{name}: they sum to {total:g}, and not to 1"
+
+
+def _of_submission(scenario: ClusterScenario) -> Iterator[str]:
+    arrivals, outcomes = scenario.arrivals, scenario.outcomes
     if arrivals.jobs_per_day * scenario.period.days > MOST_JOBS:
         yield f"arrivals.jobs_per_day: more than {MOST_JOBS:,.0f} jobs in all"
     if not arrivals.day_amplitude < 1.0:
         yield f"arrivals.day_amplitude: {arrivals.day_amplitude:g}; give 0 or more, below 1"
-    if not scenario.priorities:
-        yield "priorities: give at least one"
-    for name in ("share_of_shared", "share_of_gangs"):
-        total = sum(getattr(one, name) for one in scenario.priorities)
-        if abs(total - 1.0) > 1e-6:
-            yield f"priorities.{name}: they sum to {total:g}, and not to 1"
-    outcomes = scenario.outcomes
     ends = (outcomes.failed_share, outcomes.cancelled_share, outcomes.out_of_memory_share)
     if sum(ends) + outcomes.timeout_share > 1.0:
         yield "outcomes: the shares sum to more than 1"
@@ -424,7 +432,7 @@ def parts_of(scenario: ClusterScenario) -> Iterator[tuple[str, Part]]:
 
 
 Part = (
-    Period
+    SimulatedPeriod
     | Machines
     | Scheduling
     | Arrivals

@@ -27,7 +27,7 @@ from ettr.sim.cluster.scenario import (
     Machines,
     Outcomes,
     Part,
-    Period,
+    SimulatedPeriod,
     Priority,
     Scheduling,
     Users,
@@ -36,7 +36,7 @@ from ettr.sim.cluster.scenario import (
 FORMAT = "ettr cluster scenario 1"
 SHIPPED = ("rsc-1-like", "rsc-2-like", "small")
 _PARTS: Mapping[str, type[Part]] = {
-    "period": Period,
+    "period": SimulatedPeriod,
     "machines": Machines,
     "scheduling": Scheduling,
     "arrivals": Arrivals,
@@ -96,10 +96,10 @@ def scenario_of(text: str, where: str = "scenario") -> ClusterScenario:
             f"{where}: format is {tables.get('format')!r}; a scenario of a cluster begins with "
             f'format = "{FORMAT}"'
         )
-    return _Reader(where).scenario(tables)
+    return _ScenarioReader(where).scenario(tables)
 
 
-class _Reader:
+class _ScenarioReader:
     """Makes values of tables, and collects what is wrong with them."""
 
     def __init__(self, where: str) -> None:
@@ -172,6 +172,6 @@ class _Reader:
         return None
 
 
-def _names(kind: type[Part]) -> list[str]:
+def _names(kind: type[PartT]) -> list[str]:
     """The values that a table must have."""
     return [one.name for one in fields(kind) if one.default is MISSING]

@@ -6,7 +6,7 @@ from bisect import insort
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ettr.sim.cluster.calendar import Calendar, Kind
+from ettr.sim.cluster.calendar import Calendar, EventKind
 from ettr.sim.cluster.hours import GpuUse, Hours
 from ettr.sim.cluster.policies import PREEMPTION, WAITING
 from ettr.sim.cluster.policies.base import Running, Waiting
@@ -15,7 +15,7 @@ from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.cluster.workload import CANCELLED, STATES, TIMEOUT, Job
 
 if TYPE_CHECKING:
-    from ettr.sim.cluster.faults import Fault
+    from ettr.sim.cluster.faults import NodeFault
     from ettr.sim.cluster.log import SiteLog
     from ettr.sim.cluster.truth import Truth
 
@@ -43,6 +43,7 @@ class Scheduler:
         self._backfill = WAITING[self._rules.waiting]
         self._victims = PREEMPTION[self._rules.preemption]
         self._queue: list[_Queued] = []
+        self._delayed: dict[int, Job] = {}
         self._may_go: dict[int, dict[int, Running]] = {level: {} for level in set(self._levels)}
         self._next_pass_s = -1
         self._last_pass_s = -self._rules.pass_interval_s
@@ -52,7 +53,7 @@ class Scheduler:
         self.running: dict[int, Job] = {}
         self.emptied: list[int] = []
 
-    # -- the queue ------------------------------------------------------------------------------
+    # -- the queue ----------------------------------------------------------------------------
 
     def submit(self, job: Job, now_s: int) -> None:
         """A job comes for the first time, and gets its id."""
@@ -62,11 +63,12 @@ class Scheduler:
         job.submit_s = job.eligible_s = now_s
         patience_end_s = now_s + job.patience_s
         if patience_end_s < self._scenario.period.end_s:
-            self._calendar.put(patience_end_s, Kind.IMPATIENT, job.number, job)
+            self._calendar.put(patience_end_s, EventKind.IMPATIENT, job.number, job)
         self.enqueue(job, now_s)
 
     def enqueue(self, job: Job, now_s: int) -> None:
         """A job waits for nodes from now on."""
+        self._delayed.pop(job.number, None)
         insort(self._queue, (-self._levels[job.priority], job.number, job))
         self.request_pass(now_s)
 
@@ -81,14 +83,14 @@ class Scheduler:
         """The jobs in the queue, in its order."""
         return (job for _, _, job in self._queue)
 
-    # -- passes over the queue --------------------------------------------------------------------
+    # -- passes over the queue ----------------------------------------------------------------
 
     def request_pass(self, now_s: int) -> None:
         """Something changed: a pass comes as soon as the interval allows."""
         at_s = max(now_s, self._last_pass_s + self._rules.pass_interval_s)
         if self._next_pass_s < now_s or at_s < self._next_pass_s:
             self._next_pass_s = at_s
-            self._calendar.put(at_s, Kind.PASS, 0)
+            self._calendar.put(at_s, EventKind.PASS, 0)
 
     def do_pass(self, now_s: int) -> None:
         """Start what can start."""
@@ -145,13 +147,13 @@ class Scheduler:
         coming = [one.start_s + after_s for one in lower if one.start_s + after_s > now_s]
         if not victims and coming and min(coming) != self._reminder_s:
             self._reminder_s = min(coming)
-            self._calendar.put(self._reminder_s, Kind.REMINDER, 0)
+            self._calendar.put(self._reminder_s, EventKind.REMINDER, 0)
         return bool(victims)
 
     def _as_waiting(self, at: int, job: Job) -> Waiting:
         return Waiting(at, job.gpus, job.limit_s, self._levels[job.priority])
 
-    # -- starts and ends ----------------------------------------------------------------------------
+    # -- starts and ends ----------------------------------------------------------------------
 
     def _start(self, job: Job, nodes: list[int], now_s: int) -> None:
         on_each = min(job.gpus, self._per_node)
@@ -164,7 +166,9 @@ class Scheduler:
         level = self._levels[job.priority]
         self._may_go[level][job.number] = Running(job.number, level, now_s, job.nodes, on_each)
         length_s = self._restart_s(job) + job.work_s - job.saved_s
-        self._calendar.put(now_s + min(length_s, job.limit_s), Kind.END, job.number, job.attempt)
+        self._calendar.put(
+            now_s + min(length_s, job.limit_s), EventKind.END, job.number, job.attempt
+        )
 
     def _restart_s(self, job: Job) -> int:
         return self._scenario.checkpoints.restart_s if job.gpus >= self._per_node else 0
@@ -187,7 +191,7 @@ class Scheduler:
         self._free(job, now_s)
 
     def interrupt(
-        self, job: Job, state: str, now_s: int, *, fault: Fault | None = None,
+        self, job: Job, state: str, now_s: int, *, fault: NodeFault | None = None,
         node: int | None = None, for_job: int | None = None,
     ) -> None:  # fmt: skip
         """An attempt ends against its owner's wish; the same id is requeued unless it FAILED."""
@@ -228,7 +232,8 @@ class Scheduler:
         job.submit_s = max(now_s, job.submit_s + 1)
         job.eligible_s = job.submit_s + self._rules.requeue_delay_s
         job.start_s, job.nodes, job.stuck_s = -1, (), -1
-        self._calendar.put(job.eligible_s, Kind.ARRIVAL, job.number, job)
+        self._delayed[job.number] = job
+        self._calendar.put(job.eligible_s, EventKind.ARRIVAL, job.number, job)
 
     def resubmitted(self, job: Job) -> Job:
         """The job as its owner submits it again under another id."""
@@ -263,5 +268,5 @@ class Scheduler:
             done_s = now_s - job.start_s - restart_s
             split_s = (done_s, 0, restart_s)
             self._truth.attempt(self._log.attempt_key(job), job.gpus, "RUNNING", split_s)
-        for job in self.waiting():
+        for job in [*self.waiting(), *self._delayed.values()]:
             self._log.attempt(job, "PENDING", None, now_s=now_s)

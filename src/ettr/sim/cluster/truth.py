@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ettr.errors import StoreError
-from ettr.sim.cluster.faults import Fault
+from ettr.sim.cluster.faults import NodeFault
 from ettr.sim.cluster.scenario import ClusterScenario
 
 _STRING, _INT, _FLOAT, _BOOL = pa.string(), pa.int64(), pa.float64(), pa.bool_()
@@ -61,7 +61,7 @@ class Truth:
 
     def attempt(
         self, attempt_id: str, gpus: int, end: str, split_s: tuple[int, int, int],
-        fault: Fault | None = None, node: str | None = None, for_job: int | None = None,
+        fault: NodeFault | None = None, node: str | None = None, for_job: int | None = None,
     ) -> None:  # fmt: skip
         """What an attempt came to.
 

@@ -78,7 +78,9 @@ def jobs_of_day(scenario: ClusterScenario, seed: int, day: int) -> Iterator[Job]
     gpus = np.array([job.gpus for job in scenario.jobs], dtype=np.int64)[classes]
     sigma = np.array([job.sigma for job in scenario.jobs])[classes]
     mean_s = np.array([job.mean_s for job in scenario.jobs])[classes]
-    length_s = mean_s * np.exp(sigma * rng.standard_normal(n) - sigma * sigma / 2.0)
+    exponential = np.array([job.law == "exponential" for job in scenario.jobs])[classes]
+    spread = np.exp(sigma * rng.standard_normal(n) - sigma * sigma / 2.0)
+    length_s = mean_s * np.where(exponential, rng.standard_exponential(n), spread)
     work_s = np.maximum(1, np.rint(length_s)).astype(np.int64)
     ends = scenario.outcomes
     shares = [ends.failed_share, ends.cancelled_share, ends.out_of_memory_share]
@@ -126,9 +128,9 @@ def _submissions(
 def _chosen(rng: np.random.Generator, n: int, shares: list[float]) -> NDArray[np.int64]:
     """Which of several, each drawn in proportion to its share, shape (n,)."""
     edges = np.cumsum(shares)
-    return np.minimum(
-        np.searchsorted(edges, rng.random(n) * edges[-1], side="right"), edges.size - 1
-    )
+    places = np.searchsorted(edges, rng.random(n) * edges[-1], side="right")
+    made: NDArray[np.int64] = np.minimum(places, edges.size - 1).astype(np.int64)
+    return made
 
 
 def _priorities(

@@ -11,10 +11,10 @@ from ettr.sim.cluster.policies.newest_first import newest_first
 from ettr.sim.cluster.policies.no_preemption import no_preemption
 
 if TYPE_CHECKING:
-    from ettr.sim.cluster.policies.base import Running, Start, Waiting
+    from ettr.sim.cluster.policies.base import Running, JobStart, Waiting
     from ettr.sim.cluster.room import Room
 
-WaitingPolicy = Callable[["Sequence[Waiting]", "Room", int], "list[Start]"]
+WaitingPolicy = Callable[["Sequence[Waiting]", "Room", int], "list[JobStart]"]
 PreemptionPolicy = Callable[["Waiting", "Sequence[Running]", "Room"], list[int]]
 
 WAITING: Mapping[str, WaitingPolicy] = {"easy-backfill": easy_backfill, "in-order": in_order}

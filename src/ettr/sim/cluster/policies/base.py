@@ -24,7 +24,7 @@ class Running(NamedTuple):
     gpus_on_each: int
 
 
-class Start(NamedTuple):
+class JobStart(NamedTuple):
     """A job that starts now: its place in the queue, and its nodes."""
 
     place: int

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ettr.sim.cluster.policies.base import Start, Waiting
+from ettr.sim.cluster.policies.base import JobStart, Waiting
 from ettr.sim.cluster.room import Room, place, taken
 
 
-def easy_backfill(waiting: Sequence[Waiting], room: Room, now_s: int) -> list[Start]:
+def easy_backfill(waiting: Sequence[Waiting], room: Room, now_s: int) -> list[JobStart]:
     """Jobs that start although the first one waits.
 
     The first job is promised the nodes on which it can start soonest if every running job takes
@@ -37,5 +37,5 @@ def easy_backfill(waiting: Sequence[Waiting], room: Room, now_s: int) -> list[St
                 too_large = job.gpus
             continue
         taken(by_free, nodes, min(job.gpus, per_node))
-        starts.append(Start(job.place, nodes))
+        starts.append(JobStart(job.place, nodes))
     return starts

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ettr.sim.cluster.policies.base import Start, Waiting
+from ettr.sim.cluster.policies.base import JobStart, Waiting
 from ettr.sim.cluster.room import Room
 
 
-def in_order(waiting: Sequence[Waiting], room: Room, now_s: int) -> list[Start]:
+def in_order(waiting: Sequence[Waiting], room: Room, now_s: int) -> list[JobStart]:
     """No job starts while the first one waits."""
     del waiting, room, now_s
     return []

@@ -1,0 +1,144 @@
+"""`ettr simulate`: scenario files, the store and the truth that it writes, and what reports say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+import ettr
+from ettr.cli.main import build_app
+from ettr.errors import EttrError, StoreError, UsageError
+from ettr.sim.cluster.scenario import parts_of
+from ettr.sim.cluster.scenario_file import SHIPPED, scenario_of, scenario_text
+
+RUN = CliRunner()
+# three days of the smallest scenario
+SHORT, _ = scenario_text("small")
+SHORT = SHORT.replace("days = 7", "days = 3")
+
+
+def ettr_out(*words: str) -> str:
+    """What a command prints; its error is raised."""
+    done = RUN.invoke(build_app(), list(words), catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("simulated")
+    (folder / "short.toml").write_text(SHORT, "utf-8")
+    made = ettr_out("simulate", "run", str(folder / "short.toml"), "--store", str(folder / "site"))
+    assert "40 nodes, 3 days, seed 1" in made
+    return folder / "site"
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_every_value_of_a_shipped_scenario_has_a_source(name: str):
+    scenario = scenario_of(scenario_text(name)[0])
+    n_values = len(scenario.sources)
+    assert n_values >= sum(
+        1 for _, part in parts_of(scenario) for field in part.__dataclass_fields__ if field
+    ) - 3 * (len(scenario.faults) + len(scenario.jobs))
+    assert all(scenario.sources.values())
+    assert scenario.name == name
+
+
+def test_a_value_without_a_source_is_refused_with_all_other_problems():
+    text = SHORT.replace(
+        'nodes = { value = 40, source = "assumed" }', "nodes = 40\ncolour = 7"
+    ).replace('interval_s = { value = 300, source = "assumed" }', "")
+    with pytest.raises(UsageError) as raised:
+        scenario_of(text, "mine.toml")
+    message = str(raised.value)
+    assert "mine.toml" in message
+    assert "machines.nodes: has no source" in message
+    assert "machines.colour: no such value" in message
+    assert "checks: lacks interval_s" in message
+
+
+def test_the_store_says_that_it_is_simulated_before_anything_else(store: Path):
+    words = "SIMULATED, no cluster logged this: short.toml, seed 1."
+    for command in (["failures"], ["nodes"], ["lemons"], ["quality"], ["causes"], ["project"]):
+        assert ettr_out(command[0], str(store)).startswith(words), command
+    assert ettr_out("explain", str(store), "1").startswith(words)
+    document = json.loads(ettr_out("mttf", str(store), "--json"))
+    assert document["selection"]["simulated"] == words
+    page = store.parent / "report.html"
+    printed = ettr_out("report", str(store), "--output", str(page))
+    assert printed.startswith("Simulated: reliability of small")
+    assert words in printed
+    assert words in page.read_text("utf-8")
+    with ettr.open(store) as fleet:
+        assert words in str(fleet.mttf)
+
+
+def test_every_row_names_the_simulation_as_its_source(store: Path):
+    tables = {path.name for path in (store / "parts").iterdir()}
+    assert {"attempts", "allocations", "events", "node_states", "nodes", "log_days"} <= tables
+    for path in (store / "parts").rglob("*.parquet"):
+        assert set(pq.read_table(path, columns=["source"])["source"].to_pylist()) == {"simulation"}
+
+
+def test_a_second_run_gives_the_same_bytes(store: Path, tmp_path: Path):
+    scenario = store.parent / "short.toml"
+    ettr_out("simulate", "run", str(scenario), "--store", str(tmp_path / "again"))
+    for folder in ("site", "site-truth"):
+        first = store.parent / folder
+        second = tmp_path / folder.replace("site", "again")
+        assert contents(first) == contents(second)
+        assert len(contents(first)) >= 4
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """The Parquet files below a folder by table; a store adds letters by chance to their names."""
+    found = {}
+    for path in folder.rglob("*.parquet"):
+        name = path.parent.name if path.parent.parent.name == "parts" else path.name
+        found[name] = path.read_bytes()
+    return found
+
+
+def test_simulated_rows_never_join_others(store: Path, tmp_path: Path):
+    scenario = str(store.parent / "short.toml")
+    with pytest.raises(StoreError, match="holds logs already"):
+        ettr_out("simulate", "run", scenario, "--store", str(store), "--truth", str(tmp_path / "t"))
+    truth = tmp_path / "truth"
+    truth.mkdir()
+    (truth / "notes.txt").write_text("mine", "utf-8")
+    with pytest.raises(StoreError, match="is not empty"):
+        ettr_out("simulate", "run", scenario, "--store", str(tmp_path / "s"), "--truth", str(truth))
+
+
+def test_failures_are_those_that_were_planted(store: Path):
+    """Attribution finds what the truth holds, but for what no log shows."""
+    truth = pq.read_table(store.parent / "site-truth" / "attempts.parquet").to_pylist()
+    ended = {row["attempt_id"]: row for row in truth if row["fault"] is not None}
+    document = json.loads(ettr_out("report", str(store), "--json"))
+    found = {row["attempt_id"]: row for row in document["failures"]["rows"]}
+    assert len(ended) >= 5
+    down = {key for key, row in ended.items() if row["end"] == "NODE_FAIL"}
+    assert down <= found.keys()
+    named = [key for key in down if found[key]["node"] is not None]
+    assert all(found[key]["node"] == ended[key]["node"] for key in named)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["run", "small"], "--store STORE"),
+        (["run", "no-such.toml", "--store", "x"], "rsc-1-like"),
+        (["run", "small", "--store", "postgres://me@here/db"], "--truth FOLDER"),
+    ],
+)
+def test_a_message_says_what_to_give(words: list[str], says: str):
+    with pytest.raises(EttrError, match=says):
+        ettr_out("simulate", *words)
+
+
+def test_show_prints_the_file():
+    assert ettr_out("simulate", "show", "small").rstrip() == scenario_text("small")[0].rstrip()
