@@ -1,7 +1,7 @@
 """A simulated cluster from its first moment to its last.
 
-Events happen in one order: by time, then by kind (`EventKind`), then by the number of the node or job. A
-job that is submitted comes after one that is requeued at the same moment.
+Events happen in one order: by time, then by kind (`EventKind`), then by the number of the node or
+job. A job that is submitted comes after one that is requeued at the same moment.
 """
 
 from __future__ import annotations

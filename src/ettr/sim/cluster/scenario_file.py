@@ -27,9 +27,9 @@ from ettr.sim.cluster.scenario import (
     Machines,
     Outcomes,
     Part,
-    SimulatedPeriod,
     Priority,
     Scheduling,
+    SimulatedPeriod,
     Users,
 )
 

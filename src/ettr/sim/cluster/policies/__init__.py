@@ -11,7 +11,7 @@ from ettr.sim.cluster.policies.newest_first import newest_first
 from ettr.sim.cluster.policies.no_preemption import no_preemption
 
 if TYPE_CHECKING:
-    from ettr.sim.cluster.policies.base import Running, JobStart, Waiting
+    from ettr.sim.cluster.policies.base import JobStart, Running, Waiting
     from ettr.sim.cluster.room import Room
 
 WaitingPolicy = Callable[["Sequence[Waiting]", "Room", int], "list[JobStart]"]
