@@ -31,6 +31,7 @@ NAMES = (
     "published",
     "recipe-kills",
     "schemes",
+    "simulated-clusters",
     "slow-nodes",
     "spares",
     "steps",

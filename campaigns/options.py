@@ -107,6 +107,7 @@ def bases(work: Path) -> dict[str, list[list[str]]]:
             ["compare", "old=30/5000", "new=12/6000"],
             ["compare", site],
         ],
+        "simulate": [["simulate", "run", "small", "--store", str(work / "{new}")]],
         "verify": [["verify", str(work)]],
         "elastic": [["elastic", "--ranks", "1", "--", "true"]],
         "chaos": [["chaos", "--", "true"]],

@@ -49,6 +49,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "ettr compare old=30/5000 new=12/6000",
         "ettr compare site --published",
     ),
+    "simulate": ("ettr simulate show small", "ettr simulate run small --store simulated"),
     "verify": ("ettr verify checkpoints --step 12000",),
     "elastic": ("ettr elastic --ranks 4 -- python train.py",),
     "measure-recovery": ("ettr measure-recovery model.py:build experiment --steps 400",),

@@ -70,7 +70,7 @@ def scenario_text(where: str) -> tuple[str, str]:
     path = Path(where)
     try:
         return path.read_text("utf-8"), path.name
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise UsageError(
             f"{where}: cannot be read as a scenario ({error}); give a TOML file, or one that is "
             f"shipped: {', '.join(SHIPPED)}"
