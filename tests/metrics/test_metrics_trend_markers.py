@@ -42,6 +42,13 @@ def test_a_thousand_lines_of_one_fault_say_no_more_than_one():
     assert new_checks(always=np.arange(0, DAYS, 2), burst=burst) == set()
 
 
+def test_faults_that_report_on_both_sides_of_midnight_count_once():
+    # six days with events, of three faults: silence before has the chance of three, .56 ** 3
+    nights = [80.9, 81.1, 119.9, 120.1, 159.9, 160.1]
+    assert new_checks(always=np.arange(0, DAYS, 2), nightly=nights) == set()
+    assert new_checks(always=np.arange(0, DAYS, 2), apart=[80, 83, 119, 122, 159, 162]) == {"apart"}
+
+
 def test_one_event_alone_and_no_events():
     assert new_checks(only=[5.0]) == set()
     assert check_markers(ibis.memtable(EVENTS.empty())) == ()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -239,28 +240,45 @@ def check_markers(events: ibis.Table, census: ibis.Table | None = None) -> tuple
 
     Of a check that has always run, each day with events is as likely before any moment as after it:
     that all n of them fall into the last r of s + r days has the chance (r / (s + r)) ** n. Days
-    are counted and not events, since one fault may report a thousand times.
+    are counted and not events, since one fault may report a thousand times, and of days that follow
+    each other every other one, since it may report on both sides of midnight.
     """
     census = event_census(events, ("check",)) if census is None else census
-    daily = census.group_by("check", "day").aggregate(
-        first=census["first"].min(), last=census["last"].max(), events=census["events"].sum()
-    )
-    rows = (
-        daily.group_by("check")
+    daily = (
+        census.group_by("check", "day")
         .aggregate(
-            first_seen=daily["first"].min(),
-            last_seen=daily["last"].max(),
-            events=daily["events"].sum(),
-            days=daily.count(),
+            first=census["first"].min(), last=census["last"].max(), events=census["events"].sum()
         )
         .to_pyarrow()
         .to_pylist()
     )
+    by_check: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in daily:
+        by_check[row["check"]].append(row)
+    rows = [
+        {
+            "check": check,
+            "first_seen": min(day["first"] for day in days),
+            "last_seen": max(day["last"] for day in days),
+            "events": sum(day["events"] for day in days),
+            "days": _days_apart([day["day"] for day in days]),
+        }
+        for check, days in by_check.items()
+    ]
     if not rows:
         return ()
     rows.sort(key=lambda row: (row["first_seen"], row["check"]))
     begin, end = rows[0]["first_seen"], max(row["last_seen"] for row in rows)
     return tuple(_marker(row, begin, end) for row in rows)
+
+
+def _days_apart(days: Iterable[int]) -> int:
+    """How many of some days there are, where no two that follow each other count."""
+    taken: list[int] = []
+    for day in sorted(days):
+        if not taken or day > taken[-1] + 1:
+            taken.append(day)
+    return len(taken)
 
 
 def _marker(row: dict[str, Any], begin: datetime, end: datetime) -> CheckMarker:
