@@ -9,6 +9,7 @@ import pytest
 
 from ettr.sources.base import ReadOptions
 from ettr.sources.registry import named
+from ettr.sources.training.timeless import why_unreadable
 from source_samples import read_all, rows_of
 
 XID = "NVRM: Xid (PCI:0000:18:00): 79, pid=123, GPU has fallen off the bus."
@@ -57,6 +58,29 @@ def test_a_journal_of_any_age_keeps_its_messages(colon: str, form: str, tmp_path
     )
     (event,) = rows_of(read_all(named("kernel-xid"), path), "events")
     assert (event["node"], event["code"], event["time"]) == ("gpu01", "79", AT)
+
+
+def test_pairs_in_a_reason_or_a_comment_are_not_those_of_the_node(tmp_path: Path) -> None:
+    path = tmp_path / "nodes.txt"
+    path.write_text(
+        "NodeName=gpu01 CPUTot=64 RealMemory=2000000\n   Gres=gpu:h100:8(S:0-1)\n"
+        "   State=DOWN*+DRAIN ThreadsPerCore=2\n"
+        "   Reason=XID 79 seen, was Gres=gpu:7 [root@2026-03-02T10:00:00]\n"
+        "   Comment=set State=IDLE after the repair\n"
+    )
+    batches = read_all(named("slurm-inventory"), path, ReadOptions(timezone="UTC"))
+    (node,) = rows_of(batches, "nodes")
+    assert (node["n_gpus"], node["gpu_type"]) == (8, "h100")
+    (state,) = rows_of(batches, "node_states")
+    assert (state["node"], state["state"]) == ("gpu01", "DOWN")
+
+
+def test_a_megabyte_of_blanks_is_no_log_of_training() -> None:
+    # with a quadratic pattern this takes a quarter of an hour
+    assert why_unreadable(b" " * 1_000_000, None) == ""
+    assert why_unreadable(b"\n" * 1_000_000, None) == ""
+    iteration = b" [2026-03-02 10:00:00] iteration       10/  500000 | consumed samples: 5 |"
+    assert "Megatron" in why_unreadable(iteration, None)
 
 
 HEAD = "JobID,State,Submit,Start,End,ElapsedRaw,NNodes"

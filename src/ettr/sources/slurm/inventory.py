@@ -148,7 +148,9 @@ class _Inventory:
             return
         self._rows.count_read()
         text = "\n".join(block)
-        keys = dict(_PAIR.findall(text))
+        keys: dict[str, str] = {}
+        for key, value in _PAIR.findall(text):
+            keys.setdefault(key, value)  # reasons and comments, which may hold pairs, come last
         name = keys.get("NodeName", "")
         if not block[0].startswith("NodeName=") or not name:
             self._rows.reject(line_number, "bad-node", "no NodeName=", text)

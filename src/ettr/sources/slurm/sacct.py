@@ -49,6 +49,8 @@ _ISO = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
 _ZONED_ISO = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)(?!\d)")
 _JOB_ID = b"JobID"
 _HEADER_SHARE = 0.8
+# `sacct -o ALL` has a header of less than half of this
+_MOST_HEADER_BYTES = 4096
 _BOMS = (b"\xff\xfe", b"\xfe\xff")
 
 
@@ -240,13 +242,14 @@ def _other_headers(block: bytes, layout: RecordLayout, header: bytes | None) -> 
     while at >= 0:
         begin = block.rfind(b"\n", 0, at) + 1
         end = block.find(b"\n", at)
-        line = block[begin : end if end >= 0 else len(block)]
+        end = end if end >= 0 else len(block)
+        line = block[begin : min(end, begin + _MOST_HEADER_BYTES)]
         if block[at - 1 : at] in {b"", b"\n", layout.mark} and line not in own:
             # a dump of another form may have another separator, too
             parts = [line.split(mark) for mark in (layout.mark, b"|", b",")]
             names = [part.decode("utf-8", "replace").lower() for part in max(parts, key=len)]
             count += len(names) > 1 and known_share(names) >= _HEADER_SHARE
-        at = block.find(_JOB_ID, begin + len(line))
+        at = block.find(_JOB_ID, end)
     return count
 
 

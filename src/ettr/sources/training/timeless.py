@@ -6,12 +6,17 @@ import re
 
 _TEXT_LOGS = (
     (
-        re.compile(rb"^\s*(\[[^\]]*\] )?\s*iteration\s+\d+/\s*\d+ \|", re.MULTILINE),
+        # what lies between is bounded, so that a line's time does not grow as its square
+        re.compile(
+            rb"^[ \t]{0,40}(?:\[[^\]\n]{0,80}\] )?[ \t]{0,40}iteration[ \t]{1,20}\d{1,12}/"
+            rb"[ \t]{0,20}\d{1,12} \|",
+            re.MULTILINE,
+        ),
         "Megatron prints no zone with its times, or none at all: read the event files of its "
         "--tensorboard-dir",
     ),
     (
-        re.compile(rb"^iter \d+: loss [-0-9.a-z]+, time [0-9.]+ms", re.MULTILINE),
+        re.compile(rb"^iter \d{1,12}: loss [-0-9.a-z]{1,40}, time [0-9.]{1,40}ms", re.MULTILINE),
         "it has how long an iteration took, and not when: have the loop write a CSV or JSON line "
         "with step and time",
     ),
