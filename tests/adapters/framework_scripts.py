@@ -194,14 +194,28 @@ def titan() -> None:
 
 def hugging_face() -> None:
     from transformers import Trainer, TrainerCallback, TrainingArguments
+    from transformers.trainer_callback import ExportableState
 
     from ettr.adapters.hugging_face import TrainerCheckpoint  # 1
+
+    class Shrinks(TrainerCallback, ExportableState):
+        """Changes the weights by what it has counted, and keeps the count as callbacks do."""
+
+        seen = 0
+
+        def state(self):
+            return {"args": {}, "attributes": {"seen": self.seen}}
+
+        def on_step_end(self, args, state, control, model, **live):
+            self.seen += 1
+            with torch.no_grad():
+                model.output.bias.mul_(1 - 0.001 * self.seen)
 
     class Dies(TrainerCallback):
         def on_train_begin(self, args, state, control, **live):
             started(state.global_step)
 
-        def on_step_end(self, args, state, control, **live):
+        def on_step_begin(self, args, state, control, **live):
             die_after(state.global_step)
 
     arguments = TrainingArguments(
@@ -227,6 +241,7 @@ def hugging_face() -> None:
         every_steps=CHOSEN.every,
     )
     trainer.add_callback(saver)
+    trainer.add_callback(Shrinks())
     trainer.add_callback(Dies())
     saver.train(trainer)  # 3
     finish(model)
@@ -234,6 +249,7 @@ def hugging_face() -> None:
 
 def lightning(stateful: bool = True) -> None:
     import lightning.pytorch as pl
+    from lightning.pytorch.callbacks import EMAWeightAveraging
     from torch.utils.data import DataLoader, DistributedSampler
     from torchdata.stateful_dataloader import StatefulDataLoader
 
@@ -242,10 +258,17 @@ def lightning(stateful: bool = True) -> None:
     class Module(pl.LightningModule):
         def __init__(self) -> None:
             super().__init__()
-            self.net = Next()
+            self.net, self.scale = Next(), 1.0
 
         def training_step(self, batch, batch_idx):
-            return self.net(**batch)["loss"]
+            self.scale *= 0.99
+            return self.scale * self.net(**batch)["loss"]
+
+        def on_save_checkpoint(self, checkpoint):
+            checkpoint["scale"] = self.scale
+
+        def on_load_checkpoint(self, checkpoint):
+            self.scale = checkpoint["scale"]
 
         def configure_optimizers(self):
             optimizer = torch.optim.AdamW(self.parameters(), lr=1e-2)
@@ -258,11 +281,27 @@ def lightning(stateful: bool = True) -> None:
             order = DistributedSampler(Rows(), 1, 0)  # of each epoch by its number
             return DataLoader(Rows(), 8, sampler=order, generator=torch.Generator())
 
+    class Shrinks(pl.Callback):
+        """Changes the weights by what it has counted."""
+
+        seen = 0
+
+        def state_dict(self):
+            return {"seen": self.seen}
+
+        def load_state_dict(self, state):
+            self.seen = state["seen"]
+
+        def on_train_batch_end(self, trainer, module, *batch):
+            self.seen += 1
+            with torch.no_grad():
+                module.net.output.bias.mul_(1 - 0.001 * self.seen)
+
     class Dies(pl.Callback):
         def on_train_start(self, trainer, module):
             started(trainer.global_step)
 
-        def on_train_batch_end(self, trainer, module, *batch):
+        def on_train_batch_start(self, trainer, module, *batch):
             die_after(trainer.global_step)
 
     saver = LightningCheckpoint(  # 2
@@ -274,7 +313,7 @@ def lightning(stateful: bool = True) -> None:
     trainer = pl.Trainer(
         max_steps=CHOSEN.steps,
         accelerator="cpu",
-        callbacks=[saver, Dies()],  # 3
+        callbacks=[saver, Shrinks(), EMAWeightAveraging(decay=0.9), Dies()],  # 3
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,

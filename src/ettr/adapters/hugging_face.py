@@ -48,13 +48,32 @@ class _Position:
 
     def state_dict(self) -> dict[str, str]:
         state: TrainerState = self.trainer.state
-        for callback in self.trainer.callback_handler.callbacks:
-            if isinstance(callback, ExportableState):
-                state.stateful_callbacks[type(callback).__name__] = callback.state()
+        for name, callbacks in self._stateful().items():
+            states = [callback.state() for callback in callbacks]
+            state.stateful_callbacks[name] = states if len(states) > 1 else states[0]
         return {"state": json.dumps(dataclasses.asdict(state))}
 
     def load_state_dict(self, state: Mapping[str, str]) -> None:
         self.restored = state["state"]
+
+    def restore_callbacks(self) -> None:
+        """Give callbacks their saved attributes, such as the patience that is left."""
+        saved = json.loads(self.restored or "{}").get("stateful_callbacks", {})
+        for name, callbacks in self._stateful().items():
+            states = saved.get(name, [])
+            for callback, state in zip(
+                callbacks, states if isinstance(states, list) else [states], strict=False
+            ):
+                for attribute, value in state.get("attributes", {}).items():
+                    setattr(callback, attribute, value)
+
+    def _stateful(self) -> dict[str, list[ExportableState]]:
+        """Callbacks that have a state, by the name of their class."""
+        named: dict[str, list[ExportableState]] = {}
+        for callback in self.trainer.callback_handler.callbacks:
+            if isinstance(callback, ExportableState):
+                named.setdefault(type(callback).__name__, []).append(callback)
+        return named
 
 
 class TrainerCheckpoint(FrameworkCallback, TrainerCallback):  # type: ignore[misc]
@@ -79,8 +98,9 @@ class TrainerCheckpoint(FrameworkCallback, TrainerCallback):  # type: ignore[mis
                 f"that is not known here; versions 5.23 and near to it are"
             )
         self._trainer, self._position = trainer, self._saved_position()
-        if self not in trainer.callback_handler.callbacks:
-            trainer.add_callback(self)
+        if self in trainer.callback_handler.callbacks:
+            trainer.remove_callback(self)
+        trainer.add_callback(self)  # last: what others change after a step belongs to it
         while True:
             try:
                 with _resuming(trainer, self._position, self._load_random) as folder:
@@ -112,6 +132,7 @@ class TrainerCheckpoint(FrameworkCallback, TrainerCallback):  # type: ignore[mis
         if _on_any_rank(start.step != state.global_step):
             self._position = position.restored
             raise _OtherStepError
+        position.restore_callbacks()
 
     def on_step_end(self, args: Any, state: TrainerState, control: Any, **live: Any) -> None:
         """An update was made."""

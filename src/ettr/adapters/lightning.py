@@ -4,6 +4,9 @@
     trainer = Trainer(callbacks=[saver], ...)
     trainer.fit(module)                     # resumes, or begins
 
+Callbacks, a data module and `on_save_checkpoint` hooks keep their state, a `WeightAveraging`
+callback its average. Rounds are saved after all other callbacks, whatever their order is.
+
 Lightning puts a loader back to the middle of an epoch only if it has `state_dict` (torchdata's
 `StatefulDataLoader`). With other loaders rounds are saved at the end of each epoch.
 """
@@ -14,6 +17,7 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
+from ettr.adapters.lightning_states import CallbackStates, CheckpointHooks, average_of
 from ettr.adapters.loop import CheckpointedRun, FrameworkCallback
 from ettr.errors import UsageError
 
@@ -45,6 +49,12 @@ class LightningCheckpoint(FrameworkCallback, Callback):  # type: ignore[misc]
     _in_epochs = True
     _last_step = 0
 
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Come last in each batch, when averages are made, and first at the end of training."""
+        others = [one for one in trainer.callbacks if not isinstance(one, _OWN)]
+        # another list: Lightning goes through this one just now
+        trainer.callbacks = [_Ending(self), *others, self]
+
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Everything but the loaders is built: restore it, or begin."""
         if trainer.ckpt_path:
@@ -59,6 +69,11 @@ class LightningCheckpoint(FrameworkCallback, Callback):  # type: ignore[misc]
         state |= {f"lrs{i}": config.scheduler for i, config in enumerate(configs)}
         scaler = getattr(trainer.precision_plugin, "scaler", None)
         state |= {"scaler": scaler} if scaler is not None else {}
+        state |= average_of(trainer)
+        state |= {"callbacks": CallbackStates(trainer, _OWN)}
+        state |= {"hooks": CheckpointHooks(trainer, pl_module, _OWN)}
+        if (data := getattr(trainer, "datamodule", None)) is not None:
+            state |= {"data": data}
         state |= {"loops": _Loops(trainer), "random": self._random}
         # A round is due whenever `done` is called: which steps those are is decided here.
         options = {**self._options, "every_steps": 1, "slot": trainer.global_rank}
@@ -103,8 +118,8 @@ class LightningCheckpoint(FrameworkCallback, Callback):  # type: ignore[misc]
             due = step % self._every_steps == 0 if self._in_epochs else trainer.is_last_batch
             self._run.done(step, save=due)
 
-    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Training is over."""
+    def end(self, trainer: Trainer) -> None:
+        """Save the last step."""
         if self._run is not None:
             self._run.end(trainer.global_step)
 
@@ -112,3 +127,16 @@ class LightningCheckpoint(FrameworkCallback, Callback):  # type: ignore[misc]
         """Finish what is being written."""
         if self._run is not None:
             self._run.close()
+
+
+class _Ending(Callback):  # type: ignore[misc]
+    """Saves the last step before other callbacks change the weights, as averages do."""
+
+    def __init__(self, saver: LightningCheckpoint) -> None:
+        self._saver = saver
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._saver.end(trainer)
+
+
+_OWN = (LightningCheckpoint, _Ending)
