@@ -17,7 +17,12 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from ettr.adapters.lightning_states import CallbackStates, CheckpointHooks, average_of
+from ettr.adapters.lightning_states import (
+    CallbackStates,
+    CheckpointHooks,
+    average_of,
+    end_again,
+)
 from ettr.adapters.loop import CheckpointedRun, FrameworkCallback
 from ettr.errors import UsageError
 
@@ -80,6 +85,8 @@ class LightningCheckpoint(FrameworkCallback, Callback):  # type: ignore[misc]
         self._run, self._every_steps = CheckpointedRun(self._root, state, **options), every
         start = self._run.begin()
         self._last_step = start.step
+        if start.step > 0:
+            end_again(trainer, pl_module)
         # From step 0 loaders and epochs draw what they drew in the run that was killed.
         self._resumed_random = self._random.state_dict() if start.step > 0 else None
 

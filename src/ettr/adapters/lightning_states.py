@@ -93,21 +93,33 @@ class CheckpointHooks:
         data = getattr(self._trainer, "datamodule", None)
         if data is not None and _overrides(data, LightningDataModule):
             yield type(data).__name__, data, ()
+        averages = _averaging(self._trainer)  # see `average_of`
         for callback in self._trainer.callbacks:
-            averages = WeightAveraging is not None and isinstance(callback, WeightAveraging)
-            apart = averages or isinstance(callback, self._own)  # averages: see `average_of`
+            apart = callback in averages or isinstance(callback, self._own)
             if not apart and _overrides(callback, Callback):
                 yield callback.state_key, callback, (self._trainer, self._module)
 
 
 def average_of(trainer: Trainer) -> dict[str, nn.Module]:
     """The moving average of the weights, where a `WeightAveraging` callback keeps one."""
-    averages = [
-        callback._average_model
-        for callback in trainer.callbacks
-        if WeightAveraging is not None and isinstance(callback, WeightAveraging)
-    ]
+    averages = [callback._average_model for callback in _averaging(trainer)]
     return {f"average{i}": one for i, one in enumerate(averages) if one is not None}
+
+
+def end_again(trainer: Trainer, module: LightningModule) -> None:
+    """Put averages into the module of a run that was over when it was resumed.
+
+    Lightning calls no hook of training then, and the state is that before training had ended.
+    """
+    if trainer.fit_loop.done:
+        for callback in _averaging(trainer):
+            callback.on_train_end(trainer, module)
+
+
+def _averaging(trainer: Trainer) -> list[Any]:
+    if WeightAveraging is None:
+        return []
+    return [callback for callback in trainer.callbacks if isinstance(callback, WeightAveraging)]
 
 
 def _overrides(one: object, base: type) -> bool:
