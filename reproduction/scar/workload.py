@@ -61,7 +61,7 @@ def trailing_mean(values: Floats, window: int) -> Floats:
 def clean_run(workload: Workload, stream: int, iterations: int, smooth: int) -> CleanRun:
     """The run without failure: the states of x(0) to x(iterations), and losses as far again.
 
-    A noisy run may cross a common threshold much later than planned: of the network on MNIST, one of
+    A noisy run may cross a common threshold much later than planned: of the network on MNIST one of
     128 does so after more than half as many iterations again.
     """
     state = workload.start(stream)
