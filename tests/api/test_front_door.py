@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields
+from datetime import timedelta
+from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,25 +19,22 @@ import ettr
 from cli.program import EVENTS, KERNEL, SACCT, TOTALS, write_logs
 from ettr.errors import StoreError, UsageError
 from ettr.report.rows import flat_columns, lists_of
+from synthetic.site import ORIGIN, SitePlan, write_site
 
 ROOT = Path(__file__).resolve().parents[2]
-RESULTS = (
-    "totals",
-    "status",
-    "sizes",
-    "failures",
-    "mttf",
-    "runs",
-    "goodput",
-    "nodes",
-    "node_records",
-    "previous",
-    "lemons",
-    "user_failures",
-    "models",
-    "planning",
-    "quality",
-)
+# every result of a fleet, and of each function that takes one
+RESULTS: dict[str, Callable[[ettr.Fleet], ettr.Result[Any]]] = {
+    **{
+        name: attrgetter(name)
+        for name, member in vars(ettr.Fleet).items()
+        if isinstance(member, cached_property)
+    },
+    "plan_run": lambda fleet: ettr.plan_run(fleet, gpus=1024, target=0.9),
+    "project": lambda fleet: ettr.project(fleet, gpus=[1024, 4096]),
+    "compare": lambda fleet: ettr.compare(fleet, ("old", 30, 5000.0)),
+    "published": lambda fleet: ettr.compare(fleet, published=True),
+}
+NOT_DRAWN = {"totals", "failure_list"}
 
 
 @pytest.fixture(scope="module")
@@ -78,9 +80,21 @@ def test_totals_are_those_of_the_logs(fleet: ettr.Fleet):
     assert row == pytest.approx(TOTALS)
 
 
+def test_each_function_of_the_front_door_that_gives_a_result_is_tried():
+    made = {
+        name
+        for name in ettr.__all__
+        if inspect.isfunction(getattr(ettr, name))
+        and "Result[" in str(inspect.get_annotations(getattr(ettr, name))["return"])
+    }
+    assert made == {"plan_run", "project", "compare"}
+    assert len(RESULTS) >= 17 + len(made)
+
+
 @pytest.mark.parametrize("name", RESULTS)
 def test_each_result_has_rows_text_html_and_the_figures_of_the_report(name: str, fleet: ettr.Fleet):
-    result = getattr(fleet, name)
+    result = RESULTS[name](fleet)
+    assert isinstance(result, ettr.Result)
     for rows in (None, *result.lists):
         arrow = result.to_pyarrow(rows)
         assert result.to_pandas(rows).shape == (arrow.num_rows, len(arrow.column_names))
@@ -88,7 +102,26 @@ def test_each_result_has_rows_text_html_and_the_figures_of_the_report(name: str,
     for slug in result.figures:
         assert result.plot(slug).data
     assert "<script" not in result._repr_html_()
+    assert len(result._repr_html_()) > 100
+    assert str(result).strip()
     assert isinstance(result.to_dict(), dict)
+
+
+def test_each_result_of_a_fleet_with_failures_is_drawn(tmp_path: Path):
+    logs = ("sacct.psv", "events.psv", "kernel.log", "nodes.txt")
+    plan = SitePlan(60, 20, failures_per_1000_node_days=40.0, lemons=2, maintenance_day=15)
+    write_site(tmp_path, plan, seed=0)
+    with ettr.read(
+        *(tmp_path / name for name in logs),
+        timezone="UTC",
+        name="site",
+        selection=ettr.Selection(since=ORIGIN + timedelta(days=10)),
+    ) as site:
+        for name, made in RESULTS.items():
+            assert bool(made(site).figures) == (name not in NOT_DRAWN), name
+        assert len(site.failure_list.to_pandas()) == site.failures.value.all_jobs.failures
+        with pytest.raises(UsageError, match="draws no figure of this result; use to_pandas"):
+            site.totals.plot()
 
 
 def test_a_frame_has_the_interval_of_each_number(fleet: ettr.Fleet):
@@ -172,7 +205,7 @@ def test_a_plan_is_that_of_the_command():
     plan = ettr.plan_run(gpus=16384, failures=419, node_days=2048 * 54)
     assert plan.value.mttf_h.estimate == pytest.approx(54 * 24 / 419)
     assert any("write_s not given" in one for one in plan.value.assumptions)
-    assert plan.figures == ()
+    assert plan.figures == ("plan",)
     typed = ettr.plan_run(gpus=16384, failures_per_1000_node_days=3.79)
     assert typed.to_dict()["ettr"] == {
         "estimate": pytest.approx(typed.value.ettr.estimate),

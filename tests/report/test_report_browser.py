@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from cli.program import ettr, write_logs
 from report.browser import chromium, opened
 
 pytestmark = pytest.mark.browser
@@ -104,6 +105,36 @@ def test_figures_answer_the_pointer(browser, report_page: Path):
         assert "%" in report.page.text_content("#figure-status .hovertext")
         # the content policy lets the library set the styles it needs
         assert report.said == []
+
+
+EVIDENCE = """() => {
+  const scroll = document.querySelector('#table-failures .scroll');
+  const cell = scroll.querySelector('tbody td:last-child');
+  const box = cell.getBoundingClientRect();
+  return {beyond: scroll.scrollWidth - scroll.clientWidth, high: box.height, wide: box.width};
+}"""
+
+
+def test_the_evidence_of_failures_is_on_the_screen_next_to_a_long_list_of_nodes(
+    browser, tmp_path: Path
+):
+    logs = write_logs(tmp_path)
+    accounting = next(log for log in logs if log.name == "sacct.psv")
+    nodes = "n[" + ",".join(str(number) for number in range(1, 80, 2)) + "]"
+    rows = [
+        row.replace("|1|n1|", f"|40|{nodes}|") if "|NODE_FAIL|" in row else row
+        for row in accounting.read_text().splitlines()
+    ]
+    accounting.write_text("\n".join(rows) + "\n")
+    page = tmp_path / "long.html"
+    words = ("--timezone", "UTC", "--gpu-hour-price", "2.50USD", "-o", page)
+    done = ettr("report", *logs, *words)
+    assert done.code == 0, done.err
+    with opened(browser, page) as report:
+        shown = report.ask(EVIDENCE)
+        assert shown["beyond"] <= 1
+        assert shown["wide"] > 180
+        assert shown["high"] < 250
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -23,7 +23,9 @@ from ettr.store import open_store
 from ettr.tables import DERIVED, TABLES
 
 if TYPE_CHECKING:
+    from ettr.analysis.causes import CauseSummary
     from ettr.analysis.checkpoint_advice import CheckpointAdvice
+    from ettr.analysis.failure_list import FailureList
     from ettr.analysis.fleet import FleetModels
     from ettr.analysis.previous import PeriodTrend
     from ettr.api.outside import IbisTable
@@ -94,7 +96,17 @@ class Fleet:
     @cached_property
     def totals(self) -> Result[Totals]:
         """Jobs, attempts and hours."""
-        return self._part("totals", self.analysis.totals)
+        from ettr.report.money import priced
+        from ettr.report.sections.totals import totals_section
+
+        made, price = totals_section(self.analysis.totals), self.analysis.price
+        return Result(
+            self.analysis.totals,
+            PARTS["totals"].main,
+            lambda: part_document("totals", self.analysis),
+            lambda: (made if price is None else priced(made, price),),
+            price,
+        )
 
     @cached_property
     def status(self) -> Result[StatusMix]:
@@ -110,6 +122,16 @@ class Fleet:
     def failures(self) -> Result[RatesBySymptom]:
         """Failures per 1,000 node-days by symptom; `table("failures")` has each of them."""
         return self._part("failures", self.analysis.rates)
+
+    @cached_property
+    def failure_list(self) -> Result[FailureList]:
+        """Each failure: when, whose, where, why, its cost and its log lines."""
+        return self._part("failure_list", self.analysis.failure_list)
+
+    @cached_property
+    def causes(self) -> Result[CauseSummary | None]:
+        """Interruptions by cause, with probabilities; `table("causes")` has each of them."""
+        return self._part("causes", self.analysis.causes)
 
     @cached_property
     def mttf(self) -> Result[MttfBySize]:

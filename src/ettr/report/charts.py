@@ -7,11 +7,11 @@ theme and screen (ink, grid lines, fonts, legends) is set in the page itself, by
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ettr.estimates.interval import Interval
-from ettr.report.numbers import finite, number
+from ettr.report.numbers import between, finite, number
 from ettr.report.section import Figure, Layout, Trace
 
 Axis = dict[str, object]
@@ -215,6 +215,21 @@ def named_rows(labels: Sequence[str]) -> Layout:
         "autorange": "reversed",
     }
     return {"yaxis": rows, "height": _FRAME_PX + _NAME_PX * len(labels)}
+
+
+def rates_chart(slug: str, title: str, caption: str, rates: Mapping[str, Interval]) -> Figure:
+    """Failure rates per 1,000 node-days by name, each with its interval; the first on top.
+
+    A rate without an estimate has no point.
+    """
+    hover = [f"{name}: {between(rate)}" for name, rate in rates.items()]
+    trace = named_points("rate", list(rates), list(rates.values()), hover, "circle")
+    layout: Layout = {
+        **named_rows(list(rates)),
+        "xaxis": value_axis("failures per 1,000 node-days"),
+        "showlegend": False,
+    }
+    return Figure(slug, title, caption, (trace,), layout)
 
 
 def line(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ettr.analysis.causes import CauseSummary
+from ettr.report.charts import BarSeries, row_chart
 from ettr.report.numbers import number, percent
-from ettr.report.section import Section, TextTable
+from ettr.report.section import Figure, Section, TextTable
 from ettr.words import by_number
 
 NAMES = {
@@ -25,7 +26,20 @@ def causes_section(found: CauseSummary | None) -> Section:
     if found is None:
         lead = "Too many interruptions for a report: `ettr causes STORE` weighs them."
         return Section("causes", TITLE, lead)
-    return Section("causes", TITLE, _lead(found), (), (_totals(found),), found.notes)
+    figures = (_figure(found),) if found.interruptions else ()
+    return Section("causes", TITLE, _lead(found), figures, (_totals(found),), found.notes)
+
+
+def _figure(found: CauseSummary) -> Figure:
+    values = [one.expected for one in found.totals]
+    return row_chart(
+        "causes",
+        "Interruptions by cause",
+        "Expected numbers: sums of the probabilities.",
+        [NAMES[one.cause] for one in found.totals],
+        [BarSeries("interruptions", values, [number(value, 4) for value in values])],
+        axis_title="interruptions expected",
+    )
 
 
 def _lead(found: CauseSummary) -> str:

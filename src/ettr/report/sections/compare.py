@@ -7,6 +7,7 @@ import math
 from ettr.analysis.comparing import FleetComparison, FleetPair
 from ettr.estimates import Interval
 from ettr.models.compare import Funnel, RateRatio
+from ettr.report.charts import rates_chart
 from ettr.report.numbers import (
     DASH,
     PER_NODE_DAYS,
@@ -26,10 +27,20 @@ def compare_section(comparison: FleetComparison) -> Section:
     tables = [_rates_table(comparison), ratios_table(comparison.pairs)]
     if len(comparison.pairs) == 1 and comparison.pairs[0].by_symptom:
         tables.append(_symptoms_table(comparison.pairs[0]))
-    figures: tuple[Figure, ...] = ()
+    figures: tuple[Figure, ...] = (
+        rates_chart(
+            "compare-rates",
+            "Failure rates",
+            "Of each fleet, with the interval of the table.",
+            {
+                fleet.name: Interval(fleet.per_1000_node_days, fleet.low, fleet.high)
+                for fleet in comparison.fleets
+            },
+        ),
+    )
     if comparison.funnel is not None:
         tables.append(_funnel_table(comparison.funnel))
-        figures = (
+        figures += (
             funnel_figure(
                 comparison.funnel,
                 "funnel",

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 from ettr.lemons.candidates import LemonReport
+from ettr.report.charts import BarSeries, row_chart
 from ettr.report.numbers import DASH, number, percent
-from ettr.report.section import Section, TextTable
+from ettr.report.section import Figure, Section, TextTable
 from ettr.words import by_number
 
 LISTED = 20
@@ -18,7 +19,7 @@ def lemons_section(report: LemonReport) -> Section:
         "lemons",
         "Lemon nodes",
         _lead(report),
-        (),
+        (_figure(report),) if report.candidates else (),
         (_nodes(report), _signals(report), _groups(report), _learned(report)),
         report.notes,
     )
@@ -48,6 +49,28 @@ def _lead(report: LemonReport) -> str:
     return (
         f"{words} among {judged}: {shown}. At most {percent(report.false_discovery, 2)} of them "
         "are expected to be ordinary nodes."
+    )
+
+
+def _figure(report: LemonReport) -> Figure:
+    several = len({one.cluster for one in report.candidates}) > 1
+    shown = report.candidates[:LISTED]
+    return row_chart(
+        "lemons",
+        "Probability of each candidate to be a lemon",
+        "The most probable first; those claimed are marked so under the pointer.",
+        [f"{one.cluster}/{one.node}" if several else one.node for one in shown],
+        [
+            BarSeries(
+                "probability",
+                [one.posterior for one in shown],
+                [
+                    f"{number(one.posterior, 2)}, {'claimed' if one.claimed else 'not claimed'}"
+                    for one in shown
+                ],
+            )
+        ],
+        axis_title="probability",
     )
 
 

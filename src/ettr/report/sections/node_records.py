@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from ettr.analysis.node_history import NodeHistory
+from ettr.estimates.interval import Interval
 from ettr.metrics.node_records import NodeRecord, NodeRecords, PlaceRate
 from ettr.metrics.recovery_times import SPANS, SpanTimes, SymptomTimes
 from ettr.metrics.survival import Durations
+from ettr.report.charts import named_points, named_rows, value_axis
 from ettr.report.numbers import DASH, between, hours_between, moment, number, p_value
-from ettr.report.section import Section, TextTable
+from ettr.report.section import Figure, Section, TextTable, Trace
 from ettr.words import counted
 
 UNLIKELY = 0.01
 _PERCENTILES = (0.5, 0.9)
 _CODES_SHOWN = 4
 _SHOWN = 20
+_DRAWN = 20
 _PLURAL = {"rack": "racks", "pod": "pods", "switch": "switches"}
 _DEFINITIONS = (
     "Of failures that are blamed on one node. Detect: from the first error in the evidence to the "
@@ -34,7 +37,33 @@ def records_section(records: NodeRecords, times: Iterable[SymptomTimes]) -> Sect
     notes = [*_notes(records)]
     if any(table.title.startswith("Time to") for table in tables):
         notes.append(_DEFINITIONS)
-    return Section("node-records", "Each node", _lead(records), (), tables, tuple(notes))
+    failed = [one for one in records.nodes if one.failures and one.expected_failures is not None]
+    figures = (_figure(failed[:_DRAWN]),) if failed else ()
+    return Section("node-records", "Each node", _lead(records), figures, tables, tuple(notes))
+
+
+def _figure(failed: Sequence[NodeRecord]) -> Figure:
+    several = len({one.cluster for one in failed}) > 1
+    names = [f"{one.cluster}/{one.node}" if several else one.node for one in failed]
+
+    def marks(what: str, counts: Sequence[float], symbol: str) -> Trace:
+        ends = [Interval(count, count, count) for count in counts]
+        hover = [
+            f"{name}: {number(count)} {what}" for name, count in zip(names, counts, strict=True)
+        ]
+        return named_points(what, names, ends, hover, symbol)
+
+    return Figure(
+        "node-records",
+        "Failures of nodes",
+        "Those blamed on the nodes that have more than the others for their exposure, and how "
+        "many such a node has on average.",
+        (
+            marks("failures", [one.failures or 0 for one in failed], "circle"),
+            marks("expected", [one.expected_failures or 0.0 for one in failed], "line-ns-open"),
+        ),
+        {**named_rows(names), "xaxis": value_axis("failures")},
+    )
 
 
 def _lead(records: NodeRecords) -> str:

@@ -7,13 +7,15 @@ from dataclasses import replace
 
 from ettr.plan.outlook import RunPlan
 from ettr.plan.ranking import SchemeChoice
+from ettr.plan.renewal import TimeShares
 from ettr.plan.run import spell
 from ettr.plan.simulated import SimulatedRun
 from ettr.plan.standing import Standing
 from ettr.plan.wallclock import WallclockQuantiles
+from ettr.report.charts import BarSeries, row_chart
 from ettr.report.numbers import DASH, PER_NODE_DAYS, between, number, percent
 from ettr.report.plan_numbers import ratio, ratio_between, time_between
-from ettr.report.section import Section, TextTable
+from ettr.report.section import Figure, Section, TextTable
 from ettr.report.sections.plan_answers import answer_notes, answer_tables
 from ettr.units import SECONDS_PER_HOUR
 from ettr.words import counted
@@ -62,7 +64,31 @@ def plan_section(plan: RunPlan) -> Section:
         "The exact form counts failures during restart and catch-up; the paper's form (Kokolis et "
         "al., HPCA 2025) is right to first order only: where much is lost it errs to either side."
     )
-    return Section("plan", "The run as planned", _lead(plan), (), tuple(tables), tuple(notes))
+    figures = (_figure(plan),)
+    return Section("plan", "The run as planned", _lead(plan), figures, tuple(tables), tuple(notes))
+
+
+def _parts(shares: TimeShares) -> dict[str, float]:
+    """Shares of the wall-clock time by what it goes to."""
+    return {
+        "productive": shares.productive,
+        "writing checkpoints": shares.writing,
+        "lost work": shares.lost,
+        "restarting": shares.restarting,
+        "queued": shares.queued,
+    }
+
+
+def _figure(plan: RunPlan) -> Figure:
+    parts = _parts(plan.shares)
+    return row_chart(
+        "plan",
+        "Where the wall-clock time goes",
+        f"In the long run{_by_the_exact_form(plan)}.",
+        ["share of the time"],
+        [BarSeries(name, [share], [f"{percent(share)} {name}"]) for name, share in parts.items()],
+        axis_title="share of the wall-clock time",
+    )
 
 
 def _why(one: SchemeChoice) -> str:
@@ -182,22 +208,11 @@ def _intervals_table(plan: RunPlan) -> TextTable:
 
 
 def _shares_table(plan: RunPlan) -> TextTable:
-    shares = plan.shares
+    parts = _parts(plan.shares)
     return TextTable(
         f"Where the wall-clock time goes, in the long run{_by_the_exact_form(plan)}",
-        ("productive", "writing checkpoints", "lost work", "restarting", "queued"),
-        (
-            tuple(
-                percent(value)
-                for value in (
-                    shares.productive,
-                    shares.writing,
-                    shares.lost,
-                    shares.restarting,
-                    shares.queued,
-                )
-            ),
-        ),
+        tuple(parts),
+        (tuple(percent(share) for share in parts.values()),),
         frozenset(range(5)),
     )
 

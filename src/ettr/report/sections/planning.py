@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from ettr.analysis.checkpoint_advice import CheckpointAdvice
+from collections.abc import Callable
+from operator import attrgetter
+
+from ettr.analysis.checkpoint_advice import CheckpointAdvice, SizeAdvice
 from ettr.plan.run import spell
+from ettr.report.charts import BarSeries, column_chart, share_axis
 from ettr.report.numbers import DASH, number
 from ettr.report.plan_numbers import ratio
-from ettr.report.section import Section, TextTable
+from ettr.report.section import Figure, Section, TextTable
 from ettr.units import SECONDS_PER_HOUR
 
 _TITLE = "Checkpoint interval"
@@ -30,7 +34,27 @@ def planning_section(advice: CheckpointAdvice | None) -> Section:
     ]
     if advice.from_upper_end:
         notes.append("Nothing has failed yet, so the upper end of the rate is used.")
-    return Section("planning", _TITLE, lead, (), (_table(advice),), tuple(notes))
+    return Section("planning", _TITLE, lead, (_figure(advice),), (_table(advice),), tuple(notes))
+
+
+def _figure(advice: CheckpointAdvice) -> Figure:
+    ordered = sorted(advice.sizes, key=lambda one: one.n_nodes)
+
+    def series(name: str, ettr: Callable[[SizeAdvice], float]) -> BarSeries:
+        values = [ettr(one) for one in ordered]
+        return BarSeries(name, values, [f"ETTR {ratio(value)} {name}" for value in values])
+
+    return column_chart(
+        "planning",
+        "ETTR by size of run",
+        "With a checkpoint at the best interval, and every hour.",
+        [one.size for one in ordered],
+        [
+            series("at the best interval", attrgetter("ettr_at_best")),
+            series("hourly", attrgetter("ettr_at_hourly")),
+        ],
+        axis=share_axis("ETTR"),
+    )
 
 
 def _table(advice: CheckpointAdvice) -> TextTable:

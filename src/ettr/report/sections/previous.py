@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ettr.analysis.previous import PeriodFigures, PeriodTrend
 from ettr.estimates.interval import Interval
+from ettr.report.charts import rates_chart
 from ettr.report.numbers import between, moment, number, percent
-from ettr.report.section import Section, TextTable
+from ettr.report.section import Figure, Section, TextTable
 from ettr.report.sections.compare import ratios_table
 from ettr.units import SECONDS_PER_DAY
 from ettr.words import counted
@@ -35,7 +38,17 @@ def previous_section(trend: PeriodTrend) -> Section:
     tables: tuple[TextTable, ...] = (table,)
     if trend.comparison is not None:
         tables += (ratios_table(trend.comparison.pairs),)
-    return Section("previous", _TITLE, trend.meaning, (), tables, tuple(_notes(trend)))
+    charts = () if trend.before is None else (_figure(shown),)
+    return Section("previous", _TITLE, trend.meaning, charts, tables, tuple(_notes(trend)))
+
+
+def _figure(shown: Sequence[tuple[str, PeriodFigures]]) -> Figure:
+    return rates_chart(
+        "previous",
+        "Failure rates of both periods",
+        "Of all jobs, with the intervals of the table.",
+        {f"{name} period": one.per_1000_node_days for name, one in reversed(shown)},
+    )
 
 
 def _cells(one: PeriodFigures) -> tuple[str, ...]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from ettr.analysis.published import AgainstPublished, PublishedComparison
+from ettr.estimates import Interval
+from ettr.report.charts import rates_chart
 from ettr.report.numbers import DASH, between, number, p_value, percent
 from ettr.report.section import Section, TextTable
 
@@ -15,6 +17,17 @@ def published_section(found: PublishedComparison) -> Section:
         "Next to published fleets",
         f"{found.name} has {between(found.per_1000_node_days)} failures per 1,000 node-days "
         f"({found.failures:,} in {number(found.node_days, 5)} node-days; {found.jobs}).",
+        figures=(
+            rates_chart(
+                "published",
+                "Failure rates",
+                "This fleet first. A published rate without its count has no interval.",
+                {
+                    found.name: found.per_1000_node_days,
+                    **{one.name: _drawn(one) for one in found.published if _has_rate(one)},
+                },
+            ),
+        ),
         tables=(
             TextTable(
                 "Published rates per 1,000 node-days",
@@ -34,6 +47,18 @@ def published_section(found: PublishedComparison) -> Section:
             *found.notes,
         ),
     )
+
+
+def _has_rate(one: AgainstPublished) -> bool:
+    return one.per_1000_node_days.estimate is not None
+
+
+def _drawn(one: AgainstPublished) -> Interval:
+    """Its rate, as a point alone where it has no interval."""
+    rate = one.per_1000_node_days
+    if one.failures is None and rate.estimate is not None:
+        return Interval(rate.estimate, rate.estimate, rate.estimate)
+    return rate
 
 
 def _row(one: AgainstPublished) -> tuple[str, ...]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ettr.metrics.user_failures import FailureGroup, UserFailures
+from ettr.report.charts import BarSeries, row_chart
 from ettr.report.numbers import DASH, number, percent
-from ettr.report.section import Section, TextTable
+from ettr.report.section import Figure, Section, TextTable
 from ettr.words import counted
 
 _MOST = 0.5
@@ -21,6 +22,7 @@ def user_failures_section(found: UserFailures, gpu_hours: float | None) -> Secti
         "user-failures",
         "Failures of users' jobs",
         " ".join(_lead(found, gpu_hours)),
+        (_figure(found),),
         tables=tuple(
             _table(title, name, groups, known)
             for title, name, groups in (
@@ -38,6 +40,19 @@ def user_failures_section(found: UserFailures, gpu_hours: float | None) -> Secti
             "held. A time limit that was reached may be meant so.",
         ),
         gpu_hours=(("held by them", found.gpu_hours),),
+    )
+
+
+def _figure(found: UserFailures) -> Figure:
+    counts = [one.attempts for one in found.by_user]
+    words = [counted(count, "attempt") for count in counts]
+    return row_chart(
+        "user-failures",
+        "Failures of users' jobs by user",
+        f"Those with the most, {found.listed} at most.",
+        [one.name or "unknown" for one in found.by_user],
+        [BarSeries("attempts", counts, words)],
+        axis_title="attempts that failed",
     )
 
 
