@@ -183,7 +183,12 @@ class Analysis(SharedStages):
     @cached_property
     def user_failures(self) -> UserFailures:
         """Failures of the users' own making."""
-        return user_failures(self.jobs.attempts, self.jobs.allocations, self.attribution.failures)
+        return user_failures(
+            self.jobs.attempts,
+            self.jobs.allocations,
+            self.attribution.failures,
+            whole=None if self.selected is None else self.tables["attempts"],
+        )
 
     @cached_property
     def sizes(self) -> SizeMix:

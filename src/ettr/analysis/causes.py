@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -28,6 +28,7 @@ from ettr.attribution.ledger import LedgerFit, expected_totals, fit_ledger
 from ettr.attribution.shared_bursts import burst_odds
 from ettr.estimates import Interval
 from ettr.metrics.instants import fetch, floats_of, in_utc, seconds_of
+from ettr.selection import Selection
 from ettr.tables.schemas import CAUSES_TABLE
 from ettr.taxonomy import UNATTRIBUTED
 from ettr.units import SECONDS_PER_DAY
@@ -147,12 +148,14 @@ class _PlacesOfKeys(Generic[KeyT]):
 
 @dataclass(frozen=True, slots=True)
 class _LedgerRows:
-    """The interruptions as read, and the model's view of them."""
+    """The interruptions as read, and the model's view of them and of all others of the logs."""
 
     ends: pa.Table
     evidence: list[str]
     confidence: list[str | None]
     nodes: list[tuple[str, str]]
+    n_pairs: int
+    in_burst: np.ndarray
     given: Interruptions
 
 
@@ -163,19 +166,17 @@ def cause_ledger(analysis: Analysis, default: Analysis | None = None) -> CauseLe
         analysis: of the store.
         default: the same with the catalogue as shipped, to show what another one changes.
     """
-    rows = _rows(analysis)
-    fit = _fit(analysis, rows)
-    before = None if default is None else _fit(default, _rows(default)).probability.sum(axis=0)
+    rows, fit = _judged(analysis)
+    before = None if default is None else _judged(default)[1].probability.sum(axis=0)
     return CauseLedger(_summary(analysis, rows, fit, before), tuple(_listed(rows, fit)))
 
 
 def cause_summary(analysis: Analysis) -> CauseSummary | None:
     """Totals of the ledger for a report; None where it would hold up the report."""
-    ends = analysis.endings
+    ends = _of_all_logs(analysis).endings
     if int(ends.count().to_pyarrow().as_py()) > REPORTED_UP_TO:
         return None
-    rows = _rows(analysis)
-    return _summary(analysis, rows, _fit(analysis, rows), None)
+    return _summary(analysis, *_judged(analysis), None)
 
 
 def causes_table(analysis: Analysis) -> pa.Table:
@@ -183,6 +184,37 @@ def causes_table(analysis: Analysis) -> pa.Table:
     listed = cause_ledger(analysis).interruptions
     columns = {name: [getattr(one, name) for one in listed] for name in CAUSES_TABLE.names}
     return CAUSES_TABLE.check(pa.table(columns, schema=CAUSES_TABLE.arrow_schema))
+
+
+def _of_all_logs(analysis: Analysis) -> Analysis:
+    return analysis if analysis.selected is None else analysis.of(Selection())
+
+
+def _judged(analysis: Analysis) -> tuple[_LedgerRows, LedgerFit]:
+    """The selected interruptions, judged by all of the logs: a selection changes no verdict."""
+    whole = _of_all_logs(analysis)
+    rows = _rows(whole)
+    fit = _fit(whole, rows)
+    if whole is analysis:
+        return rows, fit
+    chosen = set(fetch(analysis.endings, "attempt_id")["attempt_id"].to_pylist())
+    ids = rows.ends["attempt_id"].to_pylist()
+    kept = np.array([at for at, one in enumerate(ids) if one in chosen], dtype=np.int64)
+    part = _LedgerRows(
+        rows.ends.take(pa.array(kept)),
+        [rows.evidence[at] for at in kept],
+        [rows.confidence[at] for at in kept],
+        rows.nodes,
+        rows.n_pairs,
+        rows.in_burst[kept],
+        rows.given,
+    )
+    return part, replace(
+        fit,
+        probability=fit.probability[kept],
+        node=fit.node[kept],
+        node_probability=fit.node_probability[kept],
+    )
 
 
 def _fit(analysis: Analysis, rows: _LedgerRows) -> LedgerFit:
@@ -228,7 +260,8 @@ def _rows(analysis: Analysis) -> _LedgerRows:
         for one, node in zip(ids, found["named_node"].to_pylist(), strict=True)
     ]
     given, nodes = _interruptions(analysis, found, evidence, named)
-    return _LedgerRows(found, evidence, confidence, nodes, given)
+    in_burst = given.burst_odds > 0
+    return _LedgerRows(found, evidence, confidence, nodes, given.pair_of.size, in_burst, given)
 
 
 def _program(attempts: ibis.Table) -> Any:
@@ -431,7 +464,7 @@ def _summary(
     )
     ends = analysis.endings
     preempted = int(ends.filter(ends["kind"] == PREEMPTION).count().to_pyarrow().as_py())
-    in_bursts = int((rows.given.burst_odds > 0).sum())
+    in_bursts = int(rows.in_burst.sum())
     return CauseSummary(n, preempted, in_bursts, totals, tuple(_notes(analysis, rows)))
 
 
@@ -452,7 +485,7 @@ def _notes(analysis: Analysis, rows: _LedgerRows) -> list[str]:
             "No log of nodes was read: faults leave the end of the job alone, and node hardware, "
             "shared parts and system software can hardly be distinguished."
         )
-    if not rows.given.pair_of.size and rows.evidence:
+    if not rows.n_pairs and rows.evidence:
         notes.append("No log names the nodes of the jobs: no node can be compared with others.")
     if rows.evidence and not any(rows.ends["user"].to_pylist()):
         notes.append("No log names the users: no program can be compared with others.")

@@ -8,7 +8,7 @@ import ibis
 from ibis.expr.types import Table
 
 from ettr.metrics.instants import fetch
-from ettr.metrics.selected import counted
+from ettr.metrics.selected import counted, node_share
 from ettr.metrics.status import share
 from ettr.tables.materialize import materialize
 from ettr.units import SECONDS_PER_HOUR
@@ -64,7 +64,11 @@ class UserFailures:
 
 
 def user_failures(
-    attempts: Table, allocations: Table, failures: Table, listed: int = LISTED
+    attempts: Table,
+    allocations: Table,
+    failures: Table,
+    listed: int = LISTED,
+    whole: Table | None = None,
 ) -> UserFailures:
     """Failures of users by state, user, account, exit code and node.
 
@@ -76,21 +80,31 @@ def user_failures(
         allocations: which nodes they held.
         failures: failures of the infrastructure.
         listed: the most groups of one list.
+        whole: all attempts with all the time that they held, where a period cuts `attempts`: a
+            failure, with all that its attempt held, belongs to the period in which it ended.
     """
     own = attempts.filter(attempts["state"].isin(STATES) & counted(attempts))
     own = own.anti_join(failures, "attempt_id")
-    held_s = own["elapsed_s"].fill_null(0.0) * own["n_gpus"].fill_null(0)
+    if whole is not None:
+        uncut = whole.select("attempt_id", "elapsed_s")
+        own = own.drop("elapsed_s").inner_join(uncut, "attempt_id")
+    held_s = own["elapsed_s"].fill_null(0.0) * own["n_gpus"].fill_null(0) * node_share(own)
     # computed once: each list below is a group of the same rows
     own = materialize(
-        own.select("attempt_id", "state", "user", "account", gpu_s=held_s, exit=_exit(own))
+        own.select(
+            *("attempt_id", "state", "user", "account", "n_nodes"), gpu_s=held_s, exit=_exit(own)
+        )
     )
     held = allocations.select("attempt_id", "node").inner_join(own, "attempt_id")
     single = held.group_by("attempt_id").aggregate(
         lambda t: t.count().name("n"),
         lambda t: t["node"].max().name("only_node"),
         lambda t: t["gpu_s"].max().name("gpu_s"),
+        lambda t: t["n_nodes"].max().name("n_nodes"),
     )
-    on_one = materialize(single.filter(single["n"] == 1).select("only_node", "gpu_s"))
+    # of chosen nodes the allocations hold those alone, and the attempt may have held others
+    alone = (single["n"] == 1) & (single["n_nodes"].fill_null(1) == 1)
+    on_one = materialize(single.filter(alone).select("only_node", "gpu_s"))
     by_state = _groups(own, "state", listed)
     total = sum(one.attempts for one in by_state)
     one_node = int(on_one.count().to_pyarrow().as_py())
