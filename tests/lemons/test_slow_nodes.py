@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 from cli.program import ettr
 from ettr.lemons.slow import slow_nodes
+from ettr.lemons.slow_runs import RunSegments, slow_by_runs
 from ettr.progress.recorder import ProgressRecorder
 
 RANKS, STEPS = 16, 80
@@ -84,6 +86,97 @@ def test_intervals_of_the_slowdown_hold_the_truth_as_often_as_they_state():
 def test_few_steps_are_refused():
     with pytest.raises(ValueError, match="give 60 or more"):
         slow_nodes(np.ones((10, 8)), np.arange(8), 0.1, 0.9)
+
+
+SACCT = (
+    "Cluster|JobID|JobName|User|State|ExitCode|Submit|Eligible|Start|End|ElapsedRaw|NNodes|NodeList"
+    "|AllocTRES"
+)
+FLEET = 24
+
+
+def _runs(place: Path, slow: float, *, change: bool = True) -> Path:
+    """Ten runs of six jobs on four nodes each, whose rank 0 records 25 steps; n7 is slower."""
+    rng, rows, number = np.random.default_rng(3), [SACCT], 0
+    node = np.log1p(slow) * (np.arange(FLEET) == 7) + rng.normal(0, 0.002, FLEET)
+    for run in range(10):
+        base_s = float(rng.lognormal(2.0, 0.3))
+        held = rng.choice(FLEET, 4, replace=False)
+        for _ in range(6):
+            number += 1
+            if change:
+                held = rng.choice(FLEET, 4, replace=False)
+            clock_s = 1.7e9 + 1e5 * number
+            times = "|".join(
+                f"{datetime.fromtimestamp(clock_s + late_s, UTC):%Y-%m-%dT%H:%M:%S}"
+                for late_s in (0, 0, 0, 5000)
+            )
+            rows.append(
+                f"c|{number}|train|ann|FAILED|1:0|{times}|5000|4|n[{','.join(map(str, held))}]"
+                "|node=4,gres/gpu=32"
+            )
+            step_s = base_s * float(np.exp(node[held].max() + rng.normal(0, 0.01)))
+            file = place / f"progress-{number}.jsonl"
+            with ProgressRecorder(file, run=f"r{run}", cluster="c", job=str(number)) as recorder:
+                for step in range(25):
+                    clock_s += step_s
+                    recorder.record("step", step, step_s * rng.normal(1, 0.01), time_s=clock_s)
+    (place / "sacct.psv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    logs = (place / "sacct.psv", *sorted(place.glob("progress-*.jsonl")))
+    done = ettr("ingest", place / "store", *logs, "--timezone", "UTC")
+    assert done.code == 0, done.err
+    return place / "store"
+
+
+def test_a_slow_node_shows_in_the_step_times_of_the_runs_it_was_in(tmp_path: Path):
+    store = _runs(tmp_path, 0.2)
+    found = ettr("slow", store, "--json").json["by_runs"]
+    assert (found["runs"], found["segments"], found["not_judged"]) == (10, 60, None)
+    first, *others = found["candidates"]
+    assert (first["nodes"], first["claimed"]) == (["n7"], True)
+    assert not any(one["claimed"] for one in others)
+    assert first["slowdown"]["estimate"] == pytest.approx(0.2, abs=0.02)
+    assert first["slowdown"]["low"] > 0.15
+    assert first["lost_gpu_hours"] > 0
+    assert "n7" in ettr("slow", store).out
+
+
+def test_runs_that_never_change_their_nodes_say_nothing_of_them(tmp_path: Path):
+    found = ettr("slow", _runs(tmp_path, 0.2, change=False), "--json").json["by_runs"]
+    assert found["candidates"] == []
+    assert "cannot tell" in found["not_judged"]
+
+
+def _drawn_runs(slow: int, by: float, seed: int) -> tuple[RunSegments, np.ndarray]:
+    """25 runs of up to 8 segments on 4 to 16 of 64 nodes, and which of those are slow."""
+    rng = np.random.default_rng([slow, seed])
+    is_slow = np.zeros(64, dtype=bool)
+    is_slow[rng.choice(64, slow, replace=False)] = True
+    node = 0.004 * rng.standard_t(5, 64) + np.log1p(by) * is_slow
+    run, log_step, nodes = [], [], []
+    for at in range(25):
+        base, size = rng.normal(2.0, 0.5), rng.choice([4, 8, 16])
+        for _ in range(rng.integers(1, 9)):
+            held = rng.choice(64, size, replace=False)
+            run.append(at)
+            nodes.append(held)
+            log_step.append(base + node[held].max() + 0.01 * rng.standard_t(4))
+    hours = np.full(len(run), 100.0)
+    return RunSegments(np.array(run), np.array(log_step), nodes, hours), is_slow
+
+
+@pytest.mark.parametrize(("slow", "by"), [(0, 0.0), (1, 0.1), (3, 0.2)])
+def test_slow_nodes_of_runs_are_claimed_and_those_that_ran_with_them_are_not(slow: int, by: float):
+    right = wrong = 0
+    for seed in range(8):
+        segments, is_slow = _drawn_runs(slow, by, seed)
+        judged = slow_by_runs(segments, 0.1, 0.9)
+        assert not isinstance(judged, str)
+        for one in judged:
+            right += one.claimed and is_slow[list(one.nodes)].any()
+            wrong += one.claimed and not is_slow[list(one.nodes)].any()
+    assert right >= 0.8 * slow * 8
+    assert wrong <= 2
 
 
 GLOO = """

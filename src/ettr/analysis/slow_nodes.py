@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ettr.analysis.slow_runs import ComparedRuns, compared_runs
 from ettr.defaults import FALSE_DISCOVERY
 from ettr.estimates import Interval
 from ettr.lemons.slow import MIN_SLOW, enough_steps, slow_nodes
@@ -72,12 +73,14 @@ class SlowReport:
         runs: What was judged.
         false_discovery: Largest expected share of ordinary nodes among the claimed of a run.
         min_slowdown: What slow is, as a share of the median node's work.
+        by_runs: The same by step times of the runs that nodes were in, which need no waits.
     """
 
     candidates: tuple[SlowCandidate, ...]
     runs: tuple[JudgedRun, ...]
     false_discovery: float
     min_slowdown: float
+    by_runs: ComparedRuns
 
 
 def slow_report(analysis: Analysis, false_discovery: float = FALSE_DISCOVERY) -> SlowReport:
@@ -94,7 +97,8 @@ def slow_report(analysis: Analysis, false_discovery: float = FALSE_DISCOVERY) ->
         judged.append(verdict)
         candidates += own
     candidates.sort(key=lambda one: (-one.posterior, -(one.slowdown.estimate or 0), one.ranks))
-    return SlowReport(tuple(candidates), tuple(judged), false_discovery, MIN_SLOW)
+    by_runs = compared_runs(analysis, false_discovery)
+    return SlowReport(tuple(candidates), tuple(judged), false_discovery, MIN_SLOW, by_runs)
 
 
 class _RunSteps:

@@ -17,23 +17,59 @@ def slow_section(report: SlowReport) -> Section:
         "Slow nodes",
         _lead(report),
         (),
-        (_nodes(report), _runs(report)),
+        (_nodes(report), _runs(report), _by_runs(report)),
         (
             f"Slow is at least {percent(report.min_slowdown, 2)} more work in a step than the "
             "median node of the run. GPU-hours are what all ranks waited for the node over the "
             "next slowest, one GPU a rank.",
+            *_notes_on_runs(report),
         ),
+    )
+
+
+def _notes_on_runs(report: SlowReport) -> list[str]:
+    found = report.by_runs
+    if found.not_judged is not None:
+        return [f"By step times of runs nothing is judged: {found.not_judged}."]
+    return [
+        "By step times of runs: an attempt of a run with the node against its other attempts, on "
+        "as many nodes. Nodes that were always together are one row: which of them is slow these "
+        "logs cannot say. GPU-hours are all of its attempts' times the slowdown."
+    ]
+
+
+def _by_runs(report: SlowReport) -> TextTable:
+    return TextTable(
+        "By step times of the runs that a node was in",
+        ("nodes", "probability", "claimed", "steps longer by", "interval", "runs", "GPU-hours"),
+        tuple(
+            (
+                ", ".join(one.nodes),
+                number(one.posterior, 2),
+                "yes" if one.claimed else "no",
+                percent(one.slowdown.estimate, 2),
+                f"{percent(one.slowdown.low, 2)} to {percent(one.slowdown.high, 2)}",
+                number(one.runs),
+                DASH if one.lost_gpu_hours is None else number(one.lost_gpu_hours, 3),
+            )
+            for place, one in enumerate(report.by_runs.candidates)
+            if one.claimed or place < LISTED
+        ),
+        frozenset({1, 3, 5, 6}),
     )
 
 
 def _lead(report: SlowReport) -> str:
     judged = [run for run in report.runs if run.not_judged is None]
-    if not report.runs:
-        return "Not measured: no run has progress records of steps of several ranks."
-    if not judged:
+    by_runs = report.by_runs.not_judged is None
+    if not judged and not by_runs:
+        if not report.runs:
+            return "Not measured: no run has progress records of steps of several ranks."
         return "Not measured: no run records the steps of several ranks with their waits."
     named = [_name(one.node, one.ranks) for one in report.candidates if one.claimed]
-    runs = by_number("{n} [run|runs]", len(judged))
+    together = [" or ".join(one.nodes) for one in report.by_runs.candidates if one.claimed]
+    named += [one for one in together if one not in named]
+    runs = by_number("{n} [run|runs]", max(len(judged), report.by_runs.runs if by_runs else 0))
     if not named:
         return f"No node is claimed to be slow in {runs}."
     shown = ", ".join(named[:LISTED]) + (", ..." if len(named) > LISTED else "")
