@@ -72,16 +72,18 @@ def _numbers(ranges: str) -> Ranges | None:
         low, dash, high = part.partition("-")
         if not dash:
             high = low
-        if not (low.isdecimal() and high.isdecimal()) or len(high) > _MOST_DIGITS:
+        n_low, width = len(low), len(high)
+        if not (low.isdecimal() and high.isdecimal()) or width > _MOST_DIGITS:
             return None
+        if n_low != width:
+            # equal widths keep their zeros
+            if n_low > width or (low[0] == "0" and n_low > 1):
+                return None
+            width = 0
         first, last = int(low), int(high)
-        # equal widths keep their zeros
-        is_padded = low.startswith("0") and len(low) > 1
-        if len(low) != len(high) and (is_padded or len(low) > len(high)):
-            return None
         if last < first or last >= MOST_NODES:
             return None
-        numbers.append((first, last, len(low) if len(low) == len(high) else 0))
+        numbers.append((first, last, width))
     return numbers
 
 

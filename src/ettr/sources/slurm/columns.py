@@ -34,6 +34,9 @@ class JobRecords:
         # how many nodes each record lists, once its list was read
         self.n_listed: pa.Array = pa.nulls(n, INT)
         self._found: list[tuple[int, str, str]] = []
+        # several columns come from one field
+        self._texts: dict[str, pa.Array] = {}
+        self._distinct: dict[str, pa.DictionaryArray] = {}
 
     def reject(self, wrong: Any, reason: str, field: str) -> None:
         """Mark records as bad; the first reason of each is the one that counts."""
@@ -52,8 +55,16 @@ class JobRecords:
         """A column of strings, "" as null; all null where the log has no such field."""
         if field not in self.columns:
             return pa.nulls(self.n, TEXT)
-        column = self.columns[field]
-        return pc.if_else(pc.equal(column, ""), None, column)
+        if field not in self._texts:
+            column = self.columns[field]
+            self._texts[field] = pc.if_else(pc.equal(column, ""), None, column)
+        return self._texts[field]
+
+    def distinct(self, field: str) -> pa.DictionaryArray:
+        """The same with each distinct text once."""
+        if field not in self._distinct:
+            self._distinct[field] = self.text(field).dictionary_encode()
+        return self._distinct[field]
 
     def integers(self, field: str) -> tuple[pa.Array, Mask]:
         """A column of whole numbers, by one cast where every text is one."""
@@ -73,12 +84,12 @@ def matches(texts: pa.Array, pattern: str) -> Mask:
 
 
 def mapped(
-    texts: pa.Array, parse: Callable[[str], Any], kind: pa.DataType
+    texts: pa.Array | pa.DictionaryArray, parse: Callable[[str], Any], kind: pa.DataType
 ) -> tuple[pa.Array, Mask]:
     """Each distinct text parsed once; and which texts could not be."""
     if texts.null_count == len(texts):
         return pa.nulls(len(texts), kind), np.zeros(len(texts), dtype=bool)
-    codes = texts.dictionary_encode()
+    codes = texts if isinstance(texts, pa.DictionaryArray) else texts.dictionary_encode()
     values: list[Any] = []
     wrong: list[bool] = []
     for text in codes.dictionary.to_pylist():

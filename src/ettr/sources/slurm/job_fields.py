@@ -98,7 +98,7 @@ def each(parse: Callable[[str], Any], kind: pa.DataType) -> Parser:
     """Every distinct text through a function of one text, which raises ValueError for a bad one."""
 
     def parser(records: JobRecords, field: str) -> tuple[pa.Array, Mask]:
-        return mapped(records.text(field), parse, kind)
+        return mapped(records.distinct(field), parse, kind)
 
     return parser
 
