@@ -125,3 +125,36 @@ def test_the_cut_task_list_of_a_pending_array_with_a_throttle_is_a_job_id(tmp_pa
     batches = read_all(named("slurm-sacct"), path, ReadOptions(timezone="UTC"))
     (row,) = rows_of(batches, "attempts")
     assert (row["job_id"], row["array_job_id"]) == ("500_[30,40-50,60,...%4]", "500")
+
+
+@pytest.mark.parametrize(
+    ("listed", "gpus", "note"),
+    [
+        ("cpu=1,gres/gpu:a100_1g.5gb=7", 7, "1 attempt holds parts of GPUs (MIG)"),
+        ("cpu=1,gres/shard=20", 0, "1 attempt holds shares of GPUs (gres/shard, gres/mps)"),
+        ("cpu=1,gres/mps=100", 0, "1 attempt holds shares of GPUs (gres/shard, gres/mps)"),
+        ("gres/gpu=1,gres/mps=100", 1, ""),
+        ("cpu=1,gres/gpu:h100=8,gres/gpu=8,gres/gpumem=80G", 8, ""),
+    ],
+)
+def test_parts_and_shares_of_gpus_are_told(
+    listed: str, gpus: int, note: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "sacct.psv"
+    ran = RAN.replace(",", "|")
+    path.write_text(f"{HEAD.replace(',', '|')}|NodeList|AllocTRES\n1|COMPLETED|{ran}|1|n1|{listed}\n")
+    batches = read_all(named("slurm-sacct"), path, ReadOptions(timezone="UTC", cluster="c"))
+    (row,) = rows_of(batches, "attempts")
+    assert row["n_gpus"] == gpus
+    notes = " ".join(text for batch in batches for text in batch.notes)
+    assert note in notes
+    assert note or "GPUs" not in notes
+
+
+def test_a_node_that_is_out_since_nobody_knows_when_is_noted(tmp_path: Path) -> None:
+    path = tmp_path / "nodes.txt"
+    path.write_text("NodeName=gpu01 CPUTot=64\n   Gres=gpu:8\n   State=DOWN*\n   Partitions=p\n")
+    batches = read_all(named("slurm-inventory"), path, ReadOptions(timezone="UTC"))
+    assert rows_of(batches, "node_states") == []
+    notes = " ".join(text for batch in batches for text in batch.notes)
+    assert "1 node is out of service and the file does not say since when" in notes

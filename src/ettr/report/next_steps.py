@@ -14,6 +14,7 @@ from ettr.words import by_number, counted
 MANY_UNEXPLAINED = 0.3
 MOST_STEPS = 6
 MOST_NAMED = 3
+KERNEL_LOG = "kernel-xid"
 
 
 def next_steps(analysis: Analysis) -> tuple[str, ...]:
@@ -28,6 +29,7 @@ def next_steps(analysis: Analysis) -> tuple[str, ...]:
             _lemons,
             _repeated_failures,
             _unexplained,
+            _unheard,
             _no_progress,
             _concentrated,
         )
@@ -162,6 +164,31 @@ def _unexplained(analysis: Analysis) -> Iterator[str]:
             f"{counted(failures, 'failure')}: check that kernel messages and health checks of "
             "every node are among them (`ettr sources` lists what can be read)."
         )
+
+
+def _unheard(analysis: Analysis) -> Iterator[str]:
+    logs = analysis.logs_read
+    if not logs.jobs or logs.failures_are_lower_bound:
+        return
+    silent = analysis.evidence.failed.silent
+    if not silent:
+        return
+    filtered = [
+        file.name
+        for file in analysis.quality.files
+        if file.source == KERNEL_LOG and file.rows_read and not file.rows_skipped
+    ]
+    ended = f"{counted(silent, 'attempt')} ended FAILED on nodes of which nothing was heard"
+    if filtered:
+        more = f" and {len(filtered) - MOST_NAMED:,} more" if len(filtered) > MOST_NAMED else ""
+        yield (
+            f"{ended}, and {', '.join(filtered[:MOST_NAMED])}{more} "
+            f"{'holds' if len(filtered) == 1 else 'hold'} errors alone, as a filter leaves them. "
+            "Ingest whole kernel logs (`journalctl -k`): lines without errors show which nodes "
+            "were well."
+        )
+    else:
+        yield f"{ended}: ingest the kernel logs of those nodes, or see that they arrive."
 
 
 def _no_progress(analysis: Analysis) -> Iterator[str]:

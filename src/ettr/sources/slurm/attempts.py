@@ -24,7 +24,7 @@ from ettr.sources.limits import LONGEST_S, MOST_GPUS_PER_NODE, MOST_NODES
 from ettr.sources.node_lists import NodeLists
 from ettr.sources.slurm import fields as words
 from ettr.sources.slurm.allocations import allocations_of, attempt_ids
-from ettr.sources.slurm.columns import FLOAT, INT, TEXT, JobRecords, matches
+from ettr.sources.slurm.columns import FLOAT, INT, TEXT, JobRecords, mapped, matches
 from ettr.sources.slurm.job_fields import (
     ID_FIELDS,
     NEEDED,
@@ -216,6 +216,10 @@ class AttemptReader:
         self._counts["no node list"] += 0 if has_list else records.n
         has_tres = "alloctres" in records.columns
         self._counts["allocgres"] += not has_tres and "allocgres" in records.columns
+        listed = records.text("alloctres" if has_tres else "allocgres")
+        kinds, _ = mapped(listed, words.parts_of_gpus, TEXT)
+        for found in pc.value_counts(kinds.drop_null()).to_pylist():
+            self._counts[found["values"]] += found["counts"]
         gpus = out["n_gpus"]
         self._has_tres = self._has_tres or gpus.null_count < records.n
         self._has_gpus = self._has_gpus or bool(pc.max(gpus).as_py())
@@ -327,6 +331,9 @@ _NOTES = {
     "[it adds|they add] no exposure",
     "node count differs": "{n} [attempt has|attempts have] a number of nodes other than "
     "the length of [its|their] node list; the list counts for exposure",
+    "mig": "{n} [attempt holds|attempts hold] parts of GPUs (MIG); each part counts as a GPU",
+    "shares": "{n} [attempt holds|attempts hold] shares of GPUs (gres/shard, gres/mps) and no GPU; "
+    "[it counts|they count] as using none",
     "allocgres": "GPUs are taken from AllocGRES, as the log has no AllocTRES",
     "steps": "{n} job [step is folded into its job|steps are folded into their jobs]",
     "orphans": "{n} job [step does not follow its job|steps do not follow their job] in this log; "

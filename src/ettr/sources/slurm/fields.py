@@ -147,6 +147,9 @@ _DAYS_HOURS = re.compile(r"(\d{1,6})-(\d{1,3})(?::(\d{1,3}))?")
 _EXIT = re.compile(r"(\d{1,9})(?::(\d{1,9}))?")
 _GPU = re.compile(r"(?:^|,)gres/gpu(:[^=,]*)?=(\d+)([KMGTP]?)", re.IGNORECASE)
 _OLD_GPU = re.compile(r"(?:^|,)(?:gres:)?gpu(?::[^:,()]+)*?:(\d{1,9})(?:\([^)]{0,200}\))?(?=,|$)")
+_MIG = re.compile(r"gpu:[^=,]{0,80}\dg\.\d{1,4}gb", re.IGNORECASE)
+_SHARES = re.compile(r"(?:^|,)(?:gres[/:])?(?:shard|mps)[:=]")
+_WHOLE = re.compile(r"(?:^|,)(?:gres[/:])?gpu[:=]", re.IGNORECASE)
 _SUFFIX = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
 
 
@@ -246,6 +249,13 @@ def gpus_of_tres(text: str) -> int:
         else:
             untyped = value
     return typed if untyped is None else untyped
+
+
+def parts_of_gpus(text: str) -> str | None:
+    """`mig` for a list with NVIDIA's parts of GPUs, `shares` for one of shares and no GPU."""
+    if _MIG.search(text):
+        return "mig"
+    return "shares" if _SHARES.search(text) and not _WHOLE.search(text) else None
 
 
 def tres_count(text: str, name: str) -> int | None:

@@ -21,6 +21,7 @@ from ettr.sources.slurm.node_states import OUT_OF_SERVICE, node_state, user_name
 from ettr.sources.times import time_of, within_years
 from ettr.tables.rows import Batch, Row
 from ettr.tables.text import clean
+from ettr.words import by_number
 
 NAME = "slurm-inventory"
 _MEBIBYTE = 1 << 20
@@ -85,6 +86,8 @@ class _Inventory:
         self._cluster = rows.options.cluster
         # by name, as `sinfo` lists a node once for each of its partitions
         self._nodes: dict[str, _Node] = {}
+        # out of service, and the file does not say since when
+        self._undated = 0
 
     def read_json(self, document: JsonObject) -> None:
         """`scontrol show node --json`, or `sinfo --json` of old versions."""
@@ -173,6 +176,8 @@ class _Inventory:
         written = _REASON.search(text)
         reason = _reason(written[1]) if written else _Reason("")
         if not reason.since or not keys.get("State"):
+            state, _ = node_state(keys["State"]) if keys.get("State") else ("", None)
+            self._undated += state in OUT_OF_SERVICE
             return None
         since = datetime.fromisoformat(reason.since)
         moment = within_years(
@@ -248,6 +253,14 @@ class _Inventory:
             self._rows.add("nodes", line=node.line, cluster=self._cluster, **node.columns())
         if self._nodes and all(node.n_gpus is None for node in self._nodes.values()):
             self._rows.note("the file does not hold GPUs; scontrol show node does")
+        if self._undated:
+            self._rows.note(
+                by_number(
+                    "{n} [node is|nodes are] out of service and the file does not say since when: "
+                    "[its state is|their states are] left out (sacctmgr show event has them)",
+                    self._undated,
+                )
+            )
         return self._rows.batch()
 
 
