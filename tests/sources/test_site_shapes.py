@@ -142,7 +142,9 @@ def test_parts_and_shares_of_gpus_are_told(
 ) -> None:
     path = tmp_path / "sacct.psv"
     ran = RAN.replace(",", "|")
-    path.write_text(f"{HEAD.replace(',', '|')}|NodeList|AllocTRES\n1|COMPLETED|{ran}|1|n1|{listed}\n")
+    path.write_text(
+        f"{HEAD.replace(',', '|')}|NodeList|AllocTRES\n1|COMPLETED|{ran}|1|n1|{listed}\n"
+    )
     batches = read_all(named("slurm-sacct"), path, ReadOptions(timezone="UTC", cluster="c"))
     (row,) = rows_of(batches, "attempts")
     assert row["n_gpus"] == gpus
