@@ -61,11 +61,10 @@ class Fleet:
 
 FLEETS = (
     *(Fleet(0), Fleet(0, spread=0.5), Fleet(0, spread=1.0), Fleet(0, rack_bursts=4)),
-    Fleet(0, bugs=60),
     *(Fleet(10), Fleet(20), Fleet(40), Fleet(20, spread=0.5), Fleet(20, spread=1.0)),
     *(Fleet(20, named=0.5), Fleet(20, named=0.0)),
-    *(Fleet(12, extreme=6), Fleet(12, spread=0.5, extreme=6)),
     *(Fleet(times, signals=count) for count in (1, 2) for times in (10, 20, 40)),
+    *(Fleet(0, bugs=60), Fleet(12, extreme=6), Fleet(12, spread=0.5, extreme=6)),
 )
 
 

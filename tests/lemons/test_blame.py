@@ -53,6 +53,29 @@ def test_the_exported_table_sums_to_the_failures(tmp_path: Path):
     assert shared["n4"] == pytest.approx(shared["n6"], rel=0.05)
 
 
+def _summary(tmp_path: Path, rows: list[str]) -> dict[str, dict[str, str]]:
+    (tmp_path / "sacct.psv").write_text("\n".join([HEAD, *RAN, *rows]) + "\n")
+    done = ettr("ingest", tmp_path / "store", tmp_path / "sacct.psv", "--timezone", "UTC")
+    assert done.code == 0, done.err
+    to = tmp_path / "nodes.csv"
+    done = ettr("export", tmp_path / "store", "--table", "node_summary", "--to", to)
+    assert done.code == 0, done.err
+    with to.open(encoding="utf-8", newline="") as file:
+        return {row["node"]: row for row in csv.DictReader(file)}
+
+
+def test_where_every_culprit_is_named_the_weights_of_nodes_are_their_failures(tmp_path: Path):
+    for row in _summary(tmp_path, FAILED[:2]).values():
+        assert float(row["blame"]) == float(row["failures"])
+
+
+def test_a_failure_that_blames_no_node_counts_in_parts(tmp_path: Path):
+    nodes = _summary(tmp_path, FAILED[:3])
+    assert [nodes[f"n{at}"]["failures"] for at in (3, 4)] == ["2", "0"]
+    assert 2 < float(nodes["n3"]["blame"]) < 3
+    assert sum(float(row["blame"]) for row in nodes.values()) == pytest.approx(3)
+
+
 def test_what_a_burst_shares_is_no_nodes_fault():
     [node, nobody] = blame([PlacedFailure("c", "a", "n1", ("n1", "n2"))], {}, {"a": 0.25}, {})
     assert (node.node, node.weight, node.basis) == ("n1", 0.25, NAMED)

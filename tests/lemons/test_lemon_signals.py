@@ -101,6 +101,24 @@ def test_tickets_are_counted_where_any_were_read(folder: Path):
     assert learned[TICKETS] == 2
 
 
+def test_the_distribution_of_each_signal_is_that_of_all_nodes(folder: Path):
+    report = ettr("lemons", folder / "plain", "--json").json
+    of = {one["signal"]: one for one in report["distributions"]}
+    # no log could show a ticket, an XID or an outage
+    assert set(of) == {
+        "excluded_by_jobs",
+        "single_node_failures",
+        "single_node_failure_rate",
+    }
+    failures = of["single_node_failures"]
+    assert (failures["nodes"], failures["values"]) == (NODES, [0.0, float(len(FAILED_DAYS))])
+    assert failures["shares"] == pytest.approx([(NODES - 1) / NODES, 1.0])
+    # n9 was excluded by both of eve's jobs, n7 by those and by bob's
+    assert of["excluded_by_jobs"]["values"] == [0.0, 2.0, 3.0]
+    page = ettr("report", folder / "plain", "--json").json
+    assert page["lemons"]["distributions"] == report["distributions"]
+
+
 def test_the_echo_of_a_failure_is_no_further_signal():
     failures_s = [100_000.0]
     near, far = 100_000.0 + SAME_S, 100_000.0 + SAME_S + 1

@@ -11,11 +11,25 @@ from ettr.analysis.lemon_nodes import fleet_of, workload_weights
 from ettr.lemons.blame import PlacedFailure, blame, rates_of
 from ettr.lemons.candidates import MIN_NODES
 from ettr.lemons.model import fit_lemons
+from ettr.lemons.signals import NodeName
 from ettr.metrics.instants import fetch
 from ettr.tables.schemas import BLAME
 
 if TYPE_CHECKING:
     from ettr.analysis.shared import SharedStages
+
+
+def weights_by_node(stages: SharedStages) -> dict[NodeName, float]:
+    """The weights of each node over all failures; where every culprit is named, its failures.
+
+    Args:
+        stages: of the store.
+    """
+    made: dict[NodeName, float] = defaultdict(float)
+    for row in blame_table(stages).to_pylist():
+        if row["node"] is not None:
+            made[row["cluster"], row["node"]] += row["weight"]
+    return dict(made)
 
 
 def blame_table(stages: SharedStages) -> pa.Table:

@@ -13,7 +13,7 @@ import ibis
 import pyarrow as pa
 
 from ettr.analysis.analysis import Analysis
-from ettr.analysis.blame import blame_table
+from ettr.analysis.blame import blame_table, weights_by_node
 from ettr.analysis.causes import causes_table
 from ettr.errors import UsageError
 from ettr.estimates import Interval
@@ -96,6 +96,7 @@ def node_summary(analysis: Analysis) -> pa.Table:
         if counts is not None and counts.unit == "node" and total_days
         else None
     )
+    blame = weights_by_node(analysis) if analysis.logs_read.jobs else {}
     out = _by_node(_outages(analysis)) if analysis.logs_read.node_states else None
     spans_s, has_jobs = analysis.fleet.spans_s, analysis.logs_read.jobs
     rows = [
@@ -105,6 +106,7 @@ def node_summary(analysis: Analysis) -> pa.Table:
             "in_service_h": _hours(spans_s.get((cluster, node))),
             "node_days": days.get((cluster, node), 0.0) if has_jobs else None,
             "failures": failed.get((cluster, node), 0) if has_jobs else None,
+            "blame": blame.get((cluster, node), 0.0) if has_jobs else None,
             "expected_failures": None
             if per_day is None
             else per_day * days.get((cluster, node), 0.0),

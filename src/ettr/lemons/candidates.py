@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ettr.defaults import FALSE_DISCOVERY
 from ettr.lemons.claims import time_to_decide
+from ettr.lemons.distributions import SignalDistribution, signal_distributions
 from ettr.lemons.fleet import BlamedFailure, Stratum, UnplacedFailures, without_nodes
 from ettr.lemons.model import MIN_RATIO, LemonFit, SignalRatio
 from ettr.lemons.roles import role_names
@@ -139,6 +140,7 @@ class LemonReport:
     min_ratio: float
     notes: tuple[str, ...]
     unplaced: UnplacedFailures
+    distributions: tuple[SignalDistribution, ...]
 
 
 def lemon_report(
@@ -186,6 +188,9 @@ def lemon_report(
         MIN_RATIO,
         (*_notes(large, small), *_role_notes(every), *_unplaced_notes(unplaced)),
         unplaced,
+        signal_distributions(
+            [(group.cluster, node) for group in large for node in group.nodes], signals or {}
+        ),
     )
 
 

@@ -621,6 +621,12 @@ NODE_SUMMARY = Table(
         _float("node_days", "days that jobs ran on it: its exposure", "no log holds jobs"),
         _int("failures", "failures that blame it", "no log holds jobs"),
         _float(
+            "blame",
+            "its weights of the table `blame`, summed: the failures that blame it, and its part of "
+            "those that blame no single node",
+            "no log holds jobs",
+        ),
+        _float(
             "expected_failures",
             "its exposure at the rate of failures blamed on nodes of the fleet",
             "nothing ran on any node",

@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 
 from ettr.lemons.candidates import LemonReport
-from ettr.report.charts import BarSeries, row_chart
+from ettr.lemons.distributions import SIGNAL_NAMES
+from ettr.report.charts import BarSeries, line, row_chart, share_axis, value_axis
 from ettr.report.numbers import DASH, number, percent
-from ettr.report.section import Figure, Section, TextTable
+from ettr.report.section import Figure, Layout, Section, TextTable, Trace
 from ettr.words import by_number
 
 LISTED = 20
@@ -19,7 +20,7 @@ def lemons_section(report: LemonReport) -> Section:
         "lemons",
         "Lemon nodes",
         _lead(report),
-        (_figure(report),) if report.candidates else (),
+        (*((_figure(report),) if report.candidates else ()), *_distributions(report)),
         (_nodes(report), _signals(report), _groups(report), _learned(report)),
         report.notes,
     )
@@ -72,6 +73,48 @@ def _figure(report: LemonReport) -> Figure:
         ],
         axis_title="probability",
     )
+
+
+def _distributions(report: LemonReport) -> tuple[Figure, ...]:
+    """The signals over all nodes, and where the claimed nodes are in each."""
+    if not report.distributions:
+        return ()
+    claimed = [one for one in report.candidates if one.claimed and one.signals is not None]
+    traces: list[Trace] = []
+    for one in report.distributions:
+        name = SIGNAL_NAMES[one.signal]
+        traces.append(line(name, one.values, one.shares) | {"legendgroup": name})
+        share_of = dict(zip(one.values, one.shares, strict=True))
+        marked = [
+            (f"{node.cluster}/{node.node}: {name} {number(value, 3)}", value)
+            for node in claimed
+            if (value := getattr(node.signals, one.signal)) is not None
+        ]
+        if marked:
+            values = [value for _, value in marked]
+            traces.append(
+                {
+                    "type": "scatter",
+                    "mode": "markers",
+                    "name": f"{name}, claimed",
+                    "legendgroup": name,
+                    "showlegend": False,
+                    "x": values,
+                    "y": [share_of.get(float(value)) for value in values],
+                    "text": [text for text, _ in marked],
+                    "hoverinfo": "text",
+                    "marker": {"size": 9, "symbol": "x"},
+                }
+            )
+    caption = (
+        "Share of the nodes with at most so many of each signal; crosses are the claimed nodes. "
+        "A lemon lies to the right in several of them."
+    )
+    layout: Layout = {
+        "xaxis": value_axis("count, or share of jobs"),
+        "yaxis": share_axis("share of the nodes"),
+    }
+    return (Figure("lemon-signals", "Signals of the nodes", caption, tuple(traces), layout),)
 
 
 def _known(value: float | None, digits: int) -> str:
