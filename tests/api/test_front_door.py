@@ -276,7 +276,7 @@ with ettr.open("site") as fleet:
     rates.plot().write_html("failures.html")
     failures = fleet.table("failures")
     ended = failures.filter(failures["n_gpus"] > 8).group_by("symptom").count()
-    print(len(ended.to_pandas()))
+    print(len(ended.to_pandas()), failures.count().to_pandas())
     plan = ettr.plan_run(fleet, gpus=1024, target=0.9)
     print(plan.value.ettr.estimate, plan.value.mttf_h.low)
     for need in plan.value.requirements:
@@ -301,7 +301,9 @@ reveal_type(ettr.checkpoint.RunningCheckpoint)
 @pytest.mark.slow
 def test_no_any_reaches_a_users_script(tmp_path: Path):
     script = tmp_path / "script.py"
-    script.write_text(f"# mypy: disallow-any-expr\n{SCRIPT}")
+    names = [name for name in RESULTS if hasattr(ettr.Fleet, name)]
+    each = "".join(f"reveal_type(fleet.{name})\n" for name in names)
+    script.write_text(f"# mypy: disallow-any-expr\n{SCRIPT}{each}")
     # from the root of the checkout, where `make lint` has left what mypy knows of the package
     done = subprocess.run(
         [sys.executable, "-m", "mypy", script],
@@ -312,7 +314,7 @@ def test_no_any_reaches_a_users_script(tmp_path: Path):
     )
     revealed = [line for line in done.stdout.splitlines() if "Revealed type" in line]
     assert done.returncode == 0, done.stdout
-    assert len(revealed) == SCRIPT.count("reveal_type")
+    assert len(revealed) == SCRIPT.count("reveal_type") + len(names)
     assert not any("Any" in line for line in revealed), revealed
 
 

@@ -104,6 +104,12 @@ class IbisColumn(Protocol):
     def name(self, name: str) -> IbisColumn:
         """The same under another name."""
 
+    def execute(self) -> object:
+        """Its value, where it is one, such as a count; else a pandas series."""
+
+    def to_pandas(self) -> object:
+        """The same as `execute`."""
+
 
 class IbisGroups(Protocol):
     """A grouped Ibis table."""
