@@ -173,6 +173,11 @@ def compare(
             printing,
         )
         return
+    if len(fleets) == 1:
+        raise UsageError(
+            "1 fleet is nothing to compare; give two or more, or compare one with itself before "
+            "(--previous, --before TIME) or with others (--published)"
+        )
     compared = compare_fleets(fleets, rating.confidence, paired=cut.moments() is not None)
     printing.show("ettr-comparison", compared, compare_section, "fleets", head)
     names = " against ".join(one.name for one in fleets)
