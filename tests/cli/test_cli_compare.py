@@ -10,7 +10,10 @@ from cli.program import ettr
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("a=5/100",), "1 fleet is nothing to compare; give two or more, or compare one with itself before"),
+        (
+            ("a=5/100",),
+            "1 fleet is nothing to compare; give two or more, or compare one with itself before",
+        ),
         (("a=5/0", "b=3/4"), "a=5/0: give failures (a whole number, 0 or more) over node-days"),
         (("a=1e999/5", "b=3/4"), "a=1e999/5: give failures (a whole number, 0 or more)"),
         (("a=2.5/5", "b=3/4"), "a=2.5/5: give failures (a whole number, 0 or more)"),
