@@ -160,3 +160,15 @@ def test_a_node_that_is_out_since_nobody_knows_when_is_noted(tmp_path: Path) -> 
     assert rows_of(batches, "node_states") == []
     notes = " ".join(text for batch in batches for text in batch.notes)
     assert "1 node is out of service and the file does not say since when" in notes
+
+
+def test_a_state_that_ends_before_it_begins_is_no_outage_of_no_length(tmp_path: Path) -> None:
+    path = tmp_path / "events.psv"
+    path.write_text(
+        "Cluster|NodeName|TimeStart|TimeEnd|State|Reason|User\n"
+        "c|n1|2026-03-04T12:00:00|2026-03-02T10:00:00|DOWN|clock set back|root(0)\n"
+        "c|n2|2026-03-02T00:00:00|2026-03-02T00:00:00|DOWN*|Not responding|slurm(0)\n"
+    )
+    batches = read_all(named("slurm-events"), path, ReadOptions(timezone="UTC"))
+    assert [row["node"] for row in rows_of(batches, "node_states")] == ["n2"]
+    assert [row["reason"] for row in rows_of(batches, "rejects")] == ["bad-timestamp"]

@@ -154,7 +154,8 @@ class _NodeHistory:
         settled = self._times.settle({"start": starts, "end": ends}, self._durations_s(records))
         start, end = settled["start"].to_pylist(), settled["end"].to_pylist()
         for k, record in enumerate(records):
-            if bad_start[k] or bad_end[k] or start[k] is None:
+            is_backward = start[k] is not None and end[k] is not None and end[k] < start[k]
+            if bad_start[k] or bad_end[k] or start[k] is None or is_backward:
                 detail = (
                     f"start is {record.fields['start']!r}, end is {record.fields.get('end', '')!r}"
                 )
