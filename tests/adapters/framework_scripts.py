@@ -298,7 +298,10 @@ def lightning(stateful: bool = True) -> None:
                 module.net.output.bias.mul_(1 - 0.001 * self.seen)
 
     class Dies(pl.Callback):
+        began = False
+
         def on_train_start(self, trainer, module):
+            self.began = True
             started(trainer.global_step)
 
         def on_train_batch_start(self, trainer, module, *batch):
@@ -313,7 +316,7 @@ def lightning(stateful: bool = True) -> None:
     trainer = pl.Trainer(
         max_steps=CHOSEN.steps,
         accelerator="cpu",
-        callbacks=[saver, Shrinks(), EMAWeightAveraging(decay=0.9), Dies()],  # 3
+        callbacks=[saver, Shrinks(), EMAWeightAveraging(decay=0.9), dies := Dies()],  # 3
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,
@@ -322,6 +325,8 @@ def lightning(stateful: bool = True) -> None:
     )
     module = Module()
     trainer.fit(module)
+    if not dies.began:  # a run that was over
+        started(trainer.global_step)
     finish(module.net)
 
 

@@ -155,6 +155,26 @@ def test_saved_tensors_that_the_model_does_not_have_are_not_left_out(tmp_path: P
     assert restore(tmp_path, trained()["model"]).unused_tensors == ()  # to look at a part
 
 
+def test_moments_of_a_parameter_that_no_optimizer_has_are_not_left_out(tmp_path: Path) -> None:
+    # a group that the saved run had added on its way, and this one has not yet
+    state = trained()
+    save(tmp_path, state, 7)
+    model = nn.Linear(4, 4)
+    fewer = {"model": model, "optimizer": torch.optim.AdamW([model.bias])}
+    with pytest.raises(CheckpointError, match="saved moments have no place in the optimizer"):
+        resume(tmp_path, fewer)
+    report = restore(tmp_path, fewer, allow_missing=True)
+    assert "exp_avg of weight" in report.unused_moments
+    restore(tmp_path, {"model": model})  # a model alone is only looked at
+
+
+def test_two_optimizers_of_one_parameter_are_refused(tmp_path: Path) -> None:
+    model = nn.Linear(4, 4)
+    both = [torch.optim.SGD(model.parameters(), momentum=0.9), torch.optim.AdamW([model.bias])]
+    with pytest.raises(CheckpointError, match="two optimizers train one parameter"):
+        RunningCheckpoint(tmp_path, {"model": model, "first": both[0], "second": both[1]})
+
+
 def test_a_model_that_has_become_smaller_resumes(tmp_path: Path) -> None:
     save(tmp_path, with_adapter(), 6)
     smaller = trained()

@@ -12,10 +12,15 @@ from ettr.checkpoint.tensors.shards import PARAM, Shard
 
 
 class RestoreCoverage:
-    """The regions restored of each component of each shard, and the numbers restored with them."""
+    """The regions restored of each component of each shard, and the numbers restored with them.
 
-    def __init__(self, shards: Iterable[Shard]) -> None:
-        self._shards = list(shards)
+    Args:
+        whole_run: the state is to be trained: saved moments of parameters that no optimizer has
+            count as unused, and not only those that an optimizer has no place for.
+    """
+
+    def __init__(self, shards: Iterable[Shard], *, whole_run: bool = False) -> None:
+        self._shards, self._whole_run = list(shards), whole_run
         self._regions: dict[tuple[int, str], list[Region]] = {}
         self._numbers: dict[tuple[int, str], float] = {}
         self._absent: dict[int, set[str]] = {}
@@ -59,8 +64,9 @@ class RestoreCoverage:
         return _n_covered(self._regions.get((id(shard), PARAM), []), shard)
 
     def note_unused(self, shard: Shard, name: str) -> None:
-        """Note a saved moment for which the optimizer of the shard has no place."""
-        self._unused.add(f"{name} of {shard.spec.fqn}")
+        """Note a saved moment for which there is no place in an optimizer."""
+        if shard.optimizer is not None or self._whole_run:
+            self._unused.add(f"{name} of {shard.spec.fqn}")
 
     @property
     def unused_moments(self) -> list[str]:

@@ -153,7 +153,7 @@ def _restore(
             _raise_if_left_out(root, objects, unused)
         if target.groups():
             warn_of_old_format(root, checkpoint)
-        copied = _copy_all(plan, checkpoint, live, cast=options.cast)
+        copied = _copy_all(plan, checkpoint, live, cast=options.cast, whole_run=target.whole_run)
         perturbation = _perturbation(checkpoint, copied, live, before, options.reached_step)
     if not options.allow_missing:
         _raise_if_missing(root, copied.coverage, checkpoint.damaged)
@@ -328,9 +328,14 @@ def _raise_if_left_out(
 
 
 def _copy_all(
-    plan: _RestorePlan, checkpoint: OpenCheckpoint, live: Sequence[Shard], *, cast: bool
+    plan: _RestorePlan,
+    checkpoint: OpenCheckpoint,
+    live: Sequence[Shard],
+    *,
+    cast: bool,
+    whole_run: bool,
 ) -> _Copied:
-    copied = _Copied(RestoreCoverage(live))
+    copied = _Copied(RestoreCoverage(live, whole_run=whole_run))
     with torch.no_grad():
         for key, record, payload in good_payloads(plan.records_of, plan.reader, checkpoint):
             if record is None or payload is None:
@@ -357,8 +362,7 @@ def _copy_block(
     absent = set(live)
     for component, at, n_bytes in layout.components(record.block):
         if component.name not in live:
-            if shard.optimizer is not None:
-                coverage.note_unused(shard, component.name)
+            coverage.note_unused(shard, component.name)
             continue
         absent.discard(component.name)
         data = payload[at : at + n_bytes]

@@ -270,12 +270,19 @@ class TrainingState:
     def _owners(self) -> dict[int, ShardOwner]:
         """The optimizer of each parameter, by the identity of the parameter."""
         replica = (0, 1) if self._partitioned else self._replica
-        return {
-            id(parameter): ShardOwner(inner, replica, counts_versions(inner, group, parameter))
-            for inner in self._local
-            for group in inner.param_groups
-            for parameter in group["params"]
-        }
+        owners: dict[int, ShardOwner] = {}
+        for inner in self._local:
+            for group in inner.param_groups:
+                for parameter in group["params"]:
+                    if id(parameter) in owners:
+                        raise CheckpointError(
+                            f"two optimizers train one parameter ({list(parameter.shape)}): the "
+                            f"moments of one of them can be saved. Give the other under a name of "
+                            f"its own, as an object whose state_dict is that of the optimizer"
+                        )
+                    counted = counts_versions(inner, group, parameter)
+                    owners[id(parameter)] = ShardOwner(inner, replica, counted)
+        return owners
 
     def fingerprint(self) -> int:
         """By the identities, types and sizes of the tensors, and the number of moments.
