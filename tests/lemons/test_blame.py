@@ -98,3 +98,32 @@ def test_without_any_rate_the_nodes_share_alike():
         ("n1", 0.5, SHARED),
         ("n2", 0.5, SHARED),
     ]
+
+
+def test_a_user_whose_jobs_fail_everywhere_is_stated_and_accuses_no_node(tmp_path: Path):
+    """Bob's jobs on eight nodes fail 30 times; ann's, on all 24, once."""
+    rows = [
+        f"{100 + at}|a|{user}|c|{state}|2026-01-{day:02}T00:00:00|2026-01-{day:02}T00:00:00"
+        f"|2026-01-{day + 1:02}T00:00:00|86400|{count}|{nodes}|gres/gpu={8 * count}"
+        for at, (user, state, day, count, nodes) in enumerate(
+            [
+                *(("ann", "COMPLETED", day, 24, "n[0-23]") for day in range(1, 25)),
+                ("ann", "NODE_FAIL", 25, 24, "n[0-23]"),
+                *(("bob", "NODE_FAIL", 1 + at % 27, 8, "n[0-7]") for at in range(30)),
+            ]
+        )
+    ]
+    (tmp_path / "sacct.psv").write_text("\n".join([HEAD, *rows]) + "\n")
+    done = ettr("ingest", tmp_path / "store", tmp_path / "sacct.psv", "--timezone", "UTC")
+    assert done.code == 0, done.err
+    found = ettr("lemons", tmp_path / "store", "--json").json
+    assert not any(one["claimed"] for one in found["candidates"])
+    assert any("30 of them are of users" in note for note in found["notes"])
+    to = tmp_path / "blame.csv"
+    assert ettr("export", tmp_path / "store", "--table", "blame", "--to", to).code == 0
+    with to.open(encoding="utf-8", newline="") as file:
+        workload = [
+            float(row["weight"]) for row in csv.DictReader(file) if row["basis"] == WORKLOAD
+        ]
+    assert len(workload) == 30
+    assert min(workload) > 0.5

@@ -313,6 +313,15 @@ def _notes(large: Sequence[Stratum], small: Sequence[Stratum]) -> list[str]:
                 shared,
             )
         )
+    workload = sum(one.weight < 1.0 for group in large for one in group.counts.shared)
+    if workload:
+        notes.append(
+            by_number(
+                "{n} of them [is|are] of users whose jobs fail so far more often than those of "
+                "others, by node-days: what is above the others' rate is put down to the workload.",
+                workload,
+            )
+        )
     repaired = sum(len(group.earlier) for group in large)
     if repaired:
         notes.append(
