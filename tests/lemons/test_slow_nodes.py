@@ -57,6 +57,16 @@ def test_the_slow_node_is_claimed_with_what_the_others_waited(tmp_path: Path):
     assert "n3" in ettr("slow", tmp_path / "store").out
 
 
+def test_a_selection_of_nodes_or_jobs_holds_those_alone(tmp_path: Path):
+    store = _record(tmp_path, _work_s(0.2))
+    assert ettr("slow", store, "--node", "n5", "--json").json["candidates"][0]["node"] == "n5"
+    assert "No node is claimed" in ettr("slow", store, "--node", "n5").out
+    found = ettr("slow", store, "--node", "n3", "--json").json["candidates"]
+    assert [(one["node"], one["claimed"]) for one in found] == [("n3", True)]
+    # the store has no accounting that says whose job 1 is
+    assert ettr("slow", store, "--user", "bob", "--json").json["candidates"] == []
+
+
 def test_equal_nodes_are_left_alone(tmp_path: Path):
     found = ettr("slow", _record(tmp_path, _work_s(0.0)), "--json").json
     assert len(found["candidates"]) == RANKS // 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +14,7 @@ from ettr.defaults import FALSE_DISCOVERY
 from ettr.estimates import Interval
 from ettr.lemons.slow import MIN_SLOW, enough_steps, slow_nodes
 from ettr.metrics.instants import fetch
-from ettr.metrics.selected import in_period
+from ettr.metrics.selected import in_period, of_jobs
 
 if TYPE_CHECKING:
     from ettr.analysis.analysis import Analysis
@@ -96,9 +96,28 @@ def slow_report(analysis: Analysis, false_discovery: float = FALSE_DISCOVERY) ->
         verdict, own = _judged(run_id, run, false_discovery, analysis.assumptions.confidence)
         judged.append(verdict)
         candidates += own
+    names = _chosen_nodes(analysis)
+    candidates = [one for one in candidates if names is None or one.node in names]
     candidates.sort(key=lambda one: (-one.posterior, -(one.slowdown.estimate or 0), one.ranks))
     by_runs = compared_runs(analysis, false_discovery)
+    if names is not None:
+        asked = tuple(one for one in by_runs.candidates if names.intersection(one.nodes))
+        by_runs = replace(by_runs, candidates=asked)
     return SlowReport(tuple(candidates), tuple(judged), false_discovery, MIN_SLOW, by_runs)
+
+
+def _chosen_nodes(analysis: Analysis) -> set[str] | None:
+    """Names of the nodes that are asked about; None for all. The others are compared with."""
+    chosen = analysis.selection
+    if not chosen.of_nodes:
+        return None
+    names = set(chosen.node)
+    if chosen.gpu_type:
+        nodes = analysis.tables["nodes"]
+        typed = nodes.filter(nodes["gpu_type"].isin(chosen.gpu_type).fill_null(False))
+        of_type = set(fetch(typed, "node")["node"].to_pylist())
+        names = names & of_type if names else of_type
+    return names
 
 
 class _RunSteps:
@@ -117,6 +136,10 @@ def _runs(analysis: Analysis) -> dict[str, _RunSteps]:
     chosen = analysis.selection
     if chosen.cluster:
         steps = steps.filter(steps["cluster"].isin(chosen.cluster).fill_null(False))
+    if chosen.partition or chosen.account or chosen.user or chosen.qos:
+        # steps that name no job are of no partition, account, user or QOS that could be known
+        jobs = of_jobs(analysis.tables["attempts"], chosen).select("job_id").distinct()
+        steps = steps.semi_join(jobs, "job_id")
     if chosen.has_period:
         steps = steps.filter(in_period(steps["time"], chosen))
     columns = ("run_id", "job_id", "rank", "step", "duration_s", "detail")

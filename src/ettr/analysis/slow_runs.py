@@ -12,7 +12,7 @@ import numpy as np
 from ettr.estimates import Interval
 from ettr.lemons.slow_runs import RunSegments, slow_by_runs
 from ettr.metrics.instants import fetch
-from ettr.metrics.selected import in_period
+from ettr.metrics.selected import in_period, of_jobs
 from ettr.units import SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
@@ -132,9 +132,7 @@ def _segments(analysis: Analysis) -> list[_Segment]:
     first = steps.group_by("run_id").agg(first_rank=steps["rank"].min())
     steps = steps.join(first, "run_id")
     steps = steps.filter(steps["rank"] == steps["first_rank"])
-    attempts = analysis.tables["attempts"]
-    if chosen.cluster:
-        attempts = attempts.filter(attempts["cluster"].isin(chosen.cluster))
+    attempts = of_jobs(analysis.tables["attempts"], chosen)
     held = attempts.filter(attempts["start"].notnull()).select(
         "attempt_id", "job_id", "start", "end", "n_gpus", of_cluster=attempts["cluster"]
     )
