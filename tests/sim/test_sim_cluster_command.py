@@ -142,3 +142,17 @@ def test_a_message_says_what_to_give(words: list[str], says: str):
 
 def test_show_prints_the_file():
     assert ettr_out("simulate", "show", "small").rstrip() == scenario_text("small")[0].rstrip()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["whatif", "small"], "--set lemons.share=0"),
+        (["whatif", "small", "--set", "lemons.share=0", "--store", "x"], "--store"),
+        (["run", "small", "--store", "x", "--set", "lemons.share=0"], "--set"),
+        (["show", "small", "--runs", "5"], "--runs"),
+    ],
+)
+def test_an_option_that_an_action_has_no_use_for_is_refused(words: list[str], says: str):
+    with pytest.raises(UsageError, match=says):
+        ettr_out("simulate", *words)

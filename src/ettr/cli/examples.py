@@ -49,7 +49,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "ettr compare old=30/5000 new=12/6000",
         "ettr compare site --published",
     ),
-    "simulate": ("ettr simulate show small", "ettr simulate run small --store simulated"),
+    "simulate": (
+        "ettr simulate run small --store simulated",
+        "ettr simulate whatif small --set lemons.share=0 --runs 3",
+    ),
     "verify": ("ettr verify checkpoints --step 12000",),
     "elastic": ("ettr elastic --ranks 4 -- python train.py",),
     "measure-recovery": ("ettr measure-recovery model.py:build experiment --steps 400",),

@@ -9,12 +9,25 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ettr.cli.output import progress_bar, say
+from ettr.cli.pricing import Pricing
 from ettr.cli.printing import Printing
 from ettr.errors import UsageError
 
 if TYPE_CHECKING:
+    from ettr.plan.cost import Price
     from ettr.report.document import JsonValue
     from ettr.sim.cluster.run import SimulatedStore
+    from ettr.sim.cluster.scenario import ClusterScenario
+
+
+_RUNS = 10
+_FLAGS = {
+    "store": "--store",
+    "truth": "--truth",
+    "changes": "--set",
+    "runs": "--runs",
+    "price": "--gpu-hour-price",
+}
 
 
 class Action(StrEnum):
@@ -22,11 +35,16 @@ class Action(StrEnum):
 
     RUN = "run"
     SHOW = "show"
+    WHATIF = "whatif"
 
 
 def simulate(
     action: Annotated[
-        Action, typer.Argument(metavar="run | show", help="Simulate it, or print the file.")
+        Action,
+        typer.Argument(
+            metavar="run | show | whatif",
+            help="Simulate it, print the file, or compare it with changes of it.",
+        ),
     ],
     scenario: Annotated[
         str,
@@ -53,7 +71,23 @@ def simulate(
         int,
         typer.Option("--seed", metavar="N", min=0, max=2**31, help="The same seed, the same rows."),
     ] = 1,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="For whatif, a change: lemons.share=0, faults.infiniband.repair_mean_s=x0.5; "
+            "repeatable, each change is ranked.",
+        ),
+    ] = None,
+    runs: Annotated[
+        int | None,
+        typer.Option(
+            "--runs", metavar="N", min=3, max=1000, help="For whatif, seeds of each; 10 if absent."
+        ),
+    ] = None,
     *,
+    pricing: Pricing,
     printing: Printing,
 ) -> None:
     """Simulate a cluster: its jobs, scheduler, faults, health checks and repairs.
@@ -63,12 +97,58 @@ def simulate(
     """
     from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
 
+    price = pricing.price()
+    _refuse_idle(action, store=store, truth=truth, changes=changes, runs=runs, price=price)
     text, name = scenario_text(scenario)
     made = scenario_of(text, name)
     if action is Action.SHOW:
         if not printing.summary({"name": made.name, "text": text}):
             say(text.rstrip())
-        return
+    elif action is Action.WHATIF:
+        _what_if(made, changes or [], range(seed, seed + (runs or _RUNS)), price, printing)
+    else:
+        _run(made, text, name, store, truth, seed, printing)
+
+
+def _refuse_idle(action: Action, **typed: object) -> None:
+    """Refuse options that the action has no use for, and a lack of those that it needs."""
+    uses = {
+        Action.RUN: ("store", "truth"),
+        Action.SHOW: (),
+        Action.WHATIF: ("changes", "runs", "price"),
+    }[action]
+    idle = [name for name, value in typed.items() if value is not None and name not in uses]
+    if idle:
+        flags = ", ".join(_FLAGS[name] for name in idle)
+        raise UsageError(f"{flags}: simulate {action} has no use for it; leave it out")
+    if action is Action.WHATIF and not typed["changes"]:
+        raise UsageError("simulate whatif: give a change with --set, such as --set lemons.share=0")
+
+
+def _what_if(
+    made: ClusterScenario,
+    changes: list[str],
+    seeds: range,
+    price: Price | None,
+    printing: Printing,
+) -> None:
+    from ettr.report.sections.what_if import what_if_section
+    from ettr.sim.cluster.whatif import what_if
+
+    with progress_bar(len(seeds) * (1 + len(changes)), "runs") as advance:
+        found = what_if(made, changes, seeds, lambda done: advance(made.name, done))
+    printing.show("ettr-what-if", found, what_if_section, "interventions", price=price)
+
+
+def _run(
+    made: ClusterScenario,
+    text: str,
+    name: str,
+    store: str | None,
+    truth: Path | None,
+    seed: int,
+    printing: Printing,
+) -> None:
     from ettr.sim.cluster.run import simulate_into
     from ettr.store import open_store
 

@@ -1,0 +1,65 @@
+"""What changes of a simulated cluster are worth."""
+
+from __future__ import annotations
+
+from ettr.report.numbers import between, number, percent
+from ettr.report.section import Section, TextTable
+from ettr.sim.cluster.whatif import WhatIf
+from ettr.words import counted
+
+_TITLE = "What if"
+
+
+def what_if_section(found: WhatIf) -> Section:
+    """The change that wins most first, then all of them."""
+    base = found.base
+    table = TextTable(
+        "Each change, compared with the scenario as it is",
+        (
+            *("change", "GPU-hours won back", "more useful GPU-hours"),
+            *("attempts ended by faults", "preemptions"),
+        ),
+        tuple(
+            (
+                one.change,
+                between(one.won_gpu_hours, 4),
+                between(one.useful_gpu_hours, 4),
+                between(one.failed_attempts),
+                between(one.preemptions),
+            )
+            for one in found.interventions
+        ),
+        frozenset({1, 2, 3, 4}),
+        gpu_hours=((1, tuple(one.won_gpu_hours.estimate for one in found.interventions)),),
+    )
+    return Section("what-if", _TITLE, _lead(found), (), (table,), _notes(found), (), (
+        ("lost", base.lost_gpu_hours),
+        ("out of service", base.out_gpu_hours),
+    ))  # fmt: skip
+
+
+def _lead(found: WhatIf) -> str:
+    base, best = found.base, found.interventions[0]
+    all_hours = base.useful_gpu_hours + base.wasted_gpu_hours
+    words = (
+        f"SIMULATED, no cluster logged this: {found.scenario}, {found.days:g} days, "
+        f"{counted(len(found.seeds), 'seed')}. As it is, interruptions lose "
+        f"{number(base.lost_gpu_hours, 4)} GPU-hours and {number(base.out_gpu_hours, 4)} are out "
+        f"of service, {percent(base.wasted_gpu_hours / all_hours if all_hours else None)} of "
+        "these and the useful ones. "
+    )
+    won = best.won_gpu_hours
+    if won.low > 0:
+        return f"{words}Most is won by {best.change}: {between(won, 4)} GPU-hours."
+    return f"{words}No change is shown to win anything: every interval reaches 0 or below."
+
+
+def _notes(found: WhatIf) -> tuple[str, ...]:
+    return (
+        f"[a, b] is an interval of {percent(found.confidence)} confidence for the mean difference "
+        "over the seeds, which scenario and change share.",
+        "Won back: less lost to interruptions and restarts, less out of service. More useful: "
+        "bounded by the jobs that users submit.",
+        f"{found.assumed} of the {found.values} values of the scenario are assumed.",
+        *found.notes,
+    )

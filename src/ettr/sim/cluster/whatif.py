@@ -1,0 +1,287 @@
+"""What a change of a scenario is worth: both simulated with the same seeds, and the difference."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import get_type_hints
+
+import numpy as np
+
+from ettr.defaults import CONFIDENCE
+from ettr.errors import UsageError
+from ettr.estimates import Interval
+from ettr.sim.cluster.engine import SimulatedCluster
+from ettr.sim.cluster.scenario import ClusterScenario, Part
+from ettr.units import SECONDS_PER_HOUR
+
+LEAST_SEEDS = 3
+MOST_SEEDS = 1000
+_KEYS = {"jobs": "gpus", "priorities": "name", "faults": "symptom", "bursts": "symptom"}
+"""By which value an entry of a list is named."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterHours:
+    """GPU-hours of one simulated cluster, and what ended attempts.
+
+    Attributes:
+        useful_gpu_hours: Work that was not lost to an interruption.
+        lost_gpu_hours: Work lost to faults and preemptions, and restarts.
+        out_gpu_hours: On nodes that were out of service, or draining and free.
+        failed_attempts: Attempts that faults and false alarms ended.
+        preemptions: Attempts that were preempted.
+    """
+
+    useful_gpu_hours: float
+    lost_gpu_hours: float
+    out_gpu_hours: float
+    failed_attempts: int
+    preemptions: int
+
+    @property
+    def wasted_gpu_hours(self) -> float:
+        """Lost, or out of service."""
+        return self.lost_gpu_hours + self.out_gpu_hours
+
+
+@dataclass(frozen=True, slots=True)
+class Intervention:
+    """One change, and its difference to the scenario as it is; means over the seeds.
+
+    Attributes:
+        change: As typed.
+        won_gpu_hours: GPU-hours less lost or out of service.
+        useful_gpu_hours: More useful GPU-hours; bounded by the jobs that are submitted.
+        failed_attempts: More attempts that faults ended.
+        preemptions: More preemptions.
+    """
+
+    change: str
+    won_gpu_hours: Interval
+    useful_gpu_hours: Interval
+    failed_attempts: Interval
+    preemptions: Interval
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """Changes of a scenario, the one that wins most first.
+
+    Attributes:
+        scenario: Its name.
+        days: Simulated in each run.
+        seeds: Of the runs; the same for the scenario and for each change.
+        confidence: Of the intervals, each of a mean over the seeds.
+        base: The scenario as it is, mean over the seeds.
+        interventions: The changes.
+        assumed: Values of the scenario whose source is "assumed".
+        values: Values of the scenario.
+        notes: What to know of them, a sentence each.
+    """
+
+    scenario: str
+    days: float
+    seeds: tuple[int, ...]
+    confidence: float
+    base: ClusterHours
+    interventions: tuple[Intervention, ...]
+    assumed: int
+    values: int
+    notes: tuple[str, ...]
+
+
+def what_if(
+    scenario: ClusterScenario,
+    changes: Sequence[str],
+    seeds: Sequence[int],
+    progress: Callable[[int], None] | None = None,
+    confidence: float = CONFIDENCE,
+) -> WhatIf:
+    """Simulate a scenario as it is and with each change, on common random numbers.
+
+    Args:
+        scenario: As it is.
+        changes: Each such as `lemons.share=0` or `faults.infiniband.repair_mean_s=x0.5`; several
+            of one change are separated by commas.
+        seeds: Of the runs, 3 or more.
+        progress: Called after each run with the number of runs so far.
+        confidence: Of the intervals.
+
+    Raises:
+        UsageError: a change cannot be understood, or too few seeds.
+    """
+    if not LEAST_SEEDS <= len(seeds) <= MOST_SEEDS:
+        raise UsageError(f"{len(seeds)} seeds; give {LEAST_SEEDS} to {MOST_SEEDS:,}")
+    changed = [(change, changed_scenario(scenario, change)) for change in changes]
+    done = 0
+
+    def runs(one: ClusterScenario) -> list[ClusterHours]:
+        nonlocal done
+        found = []
+        for seed in seeds:
+            found.append(hours_of(one, seed))
+            done += 1
+            if progress:
+                progress(done)
+        return found
+
+    base = runs(scenario)
+    made = [_compared(change, base, runs(other), confidence) for change, other in changed]
+    made.sort(key=lambda one: -(one.won_gpu_hours.estimate or 0.0))
+    return WhatIf(
+        scenario.name,
+        scenario.period.days,
+        tuple(seeds),
+        confidence,
+        _mean(base),
+        tuple(made),
+        sum(source.startswith("assumed") for source in scenario.sources.values()),
+        len(scenario.sources),
+        (
+            "Nothing of the scenario was fitted to a site or validated against one: a difference "
+            "is that of two simulations.",
+        ),
+    )
+
+
+def hours_of(scenario: ClusterScenario, seed: int) -> ClusterHours:
+    """Simulate once, and add up."""
+    run = SimulatedCluster(scenario, seed, "what-if")
+    for _ in run.play():
+        if run.log.is_full:
+            run.log.batch()
+    tables = run.truth()
+    attempts = tables["attempts"].to_pydict()
+    gpus = np.array(attempts["gpus"], dtype=np.float64)
+    saved_s, lost_s, restart_s = (
+        np.array(attempts[name], dtype=np.float64) for name in ("saved_s", "lost_s", "restart_s")
+    )
+    ends = np.array(attempts["end"], dtype=object)
+    by_fault = np.array([fault is not None for fault in attempts["fault"]], dtype=bool)
+    preempted = ends == "PREEMPTED"
+    interrupted = by_fault | preempted
+    hours = {row["what"]: row["gpu_hours"] for row in tables["hours"].to_pylist()}
+    return ClusterHours(
+        useful_gpu_hours=float(gpus @ saved_s) / SECONDS_PER_HOUR,
+        lost_gpu_hours=float(gpus[interrupted] @ (lost_s + restart_s)[interrupted])
+        / SECONDS_PER_HOUR,
+        out_gpu_hours=hours["out of service"] + hours["free on a draining node"],
+        failed_attempts=int(by_fault.sum()),
+        preemptions=int(preempted.sum()),
+    )
+
+
+def _mean(runs: Sequence[ClusterHours]) -> ClusterHours:
+    n = len(runs)
+    return ClusterHours(
+        sum(one.useful_gpu_hours for one in runs) / n,
+        sum(one.lost_gpu_hours for one in runs) / n,
+        sum(one.out_gpu_hours for one in runs) / n,
+        round(sum(one.failed_attempts for one in runs) / n),
+        round(sum(one.preemptions for one in runs) / n),
+    )
+
+
+def _compared(
+    change: str,
+    base: Sequence[ClusterHours],
+    other: Sequence[ClusterHours],
+    confidence: float,
+) -> Intervention:
+    def difference(value: Callable[[ClusterHours], float]) -> Interval:
+        pairs = zip(base, other, strict=True)
+        return mean_interval([value(b) - value(a) for a, b in pairs], confidence)
+
+    lost = difference(lambda one: one.wasted_gpu_hours)
+    won = Interval(None if lost.estimate is None else -lost.estimate, -lost.high, -lost.low)
+    return Intervention(
+        change=change,
+        won_gpu_hours=won,
+        useful_gpu_hours=difference(lambda one: one.useful_gpu_hours),
+        failed_attempts=difference(lambda one: float(one.failed_attempts)),
+        preemptions=difference(lambda one: float(one.preemptions)),
+    )
+
+
+def mean_interval(values: Sequence[float], confidence: float) -> Interval:
+    """The mean of values of independent runs, with Student's interval.
+
+    Source:
+        Student (1908), Biometrika 6; for paired differences on common random numbers: Law (2015),
+        Simulation Modeling and Analysis, section 11.2.
+    """
+    from scipy.special import stdtrit
+
+    at = float(np.mean(values))
+    error = float(np.std(values, ddof=1)) / math.sqrt(len(values))
+    half = float(stdtrit(len(values) - 1, (1.0 + confidence) / 2.0)) * error
+    return Interval(at, at - half, at + half)
+
+
+def changed_scenario(scenario: ClusterScenario, change: str) -> ClusterScenario:
+    """The scenario with one change.
+
+    Args:
+        scenario: As it is.
+        change: `NAME=VALUE`, comma-separated; the name is that of the file (`lemons.share`), in a
+            list with what names the entry (`faults.infiniband.repair_mean_s`, `jobs.256.mean_s`) or
+            a star for all of them; `xN` for so many times the value.
+
+    Raises:
+        UsageError: there is no such value, or it cannot be.
+    """
+    for one in change.split(","):
+        name, equals, text = one.strip().partition("=")
+        path = name.strip().split(".")
+        if not equals or not 2 <= len(path) <= 3:
+            raise UsageError(
+                f"--set {change!r}: write NAME=VALUE, such as lemons.share=0, "
+                "faults.infiniband.repair_mean_s=x0.5 or faults.*.seen_chance=1"
+            )
+        scenario = _with(scenario, path, text.strip(), change)
+    return scenario
+
+
+def _with(scenario: ClusterScenario, path: list[str], text: str, change: str) -> ClusterScenario:
+    group = path[0]
+    if group in ("name", "sources") or group not in scenario.__dataclass_fields__:
+        raise UsageError(f"--set {change!r}: a scenario has no {group!r}")
+    value = getattr(scenario, group)
+    if not isinstance(value, tuple):
+        if len(path) != 2:
+            raise UsageError(f"--set {change!r}: {group} is no list; write {group}.NAME=VALUE")
+        return replace(scenario, **{group: _part_with(value, path[1], text, change)})
+    if len(path) != 3:
+        raise UsageError(f"--set {change!r}: {group} is a list; write {group}.WHICH.NAME=VALUE")
+    key = _KEYS[group]
+    hit = [path[1] in ("*", str(getattr(one, key))) for one in value]
+    if not any(hit):
+        known = ", ".join(dict.fromkeys(str(getattr(one, key)) for one in value))
+        raise UsageError(f"--set {change!r}: {group} has no {path[1]!r}; it has {known}")
+    parts = tuple(_changed(value, hit, path[2], text, change))
+    return replace(scenario, **{group: parts})
+
+
+def _changed(
+    parts: Sequence[Part], hit: Sequence[bool], name: str, text: str, change: str
+) -> Iterator[Part]:
+    for part, is_hit in zip(parts, hit, strict=True):
+        yield _part_with(part, name, text, change) if is_hit else part
+
+
+def _part_with(part: Part, name: str, text: str, change: str) -> Part:
+    kinds = get_type_hints(type(part))
+    if name not in kinds:
+        raise UsageError(f"--set {change!r}: no value {name!r}; there are {', '.join(kinds)}")
+    value: object = text
+    if kinds[name] is not str:
+        try:
+            number = getattr(part, name) * float(text[1:]) if text.startswith("x") else float(text)
+            value = round(number) if kinds[name] is int else number
+        except (ValueError, OverflowError):
+            raise UsageError(
+                f"--set {change!r}: {text!r} is no number; give one, or xN for so many times"
+            ) from None
+    return replace(part, **{name: value})  # type: ignore[arg-type]
