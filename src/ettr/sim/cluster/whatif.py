@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
 import numpy as np
 
@@ -252,7 +252,7 @@ def _with(scenario: ClusterScenario, path: list[str], text: str, change: str) ->
     if not isinstance(value, tuple):
         if len(path) != 2:
             raise UsageError(f"--set {change!r}: {group} is no list; write {group}.NAME=VALUE")
-        return replace(scenario, **{group: _part_with(value, path[1], text, change)})
+        return _replaced(scenario, group, _part_with(value, path[1], text, change))
     if len(path) != 3:
         raise UsageError(f"--set {change!r}: {group} is a list; write {group}.WHICH.NAME=VALUE")
     key = _KEYS[group]
@@ -260,8 +260,15 @@ def _with(scenario: ClusterScenario, path: list[str], text: str, change: str) ->
     if not any(hit):
         known = ", ".join(dict.fromkeys(str(getattr(one, key)) for one in value))
         raise UsageError(f"--set {change!r}: {group} has no {path[1]!r}; it has {known}")
-    parts = tuple(_changed(value, hit, path[2], text, change))
-    return replace(scenario, **{group: parts})
+    return _replaced(scenario, group, tuple(_changed(value, hit, path[2], text, change)))
+
+
+def _replaced(
+    scenario: ClusterScenario, group: str, value: Part | tuple[Part, ...]
+) -> ClusterScenario:
+    """The scenario with another group of values, checked again."""
+    groups: dict[str, Any] = {group: value}
+    return replace(scenario, **groups)
 
 
 def _changed(
