@@ -31,7 +31,6 @@ NAMES = (
     "published",
     "recipe-kills",
     "schemes",
-    "simulated-clusters",
     "slow-nodes",
     "spares",
     "steps",

@@ -6,6 +6,8 @@ the job of a node may end the next one before a check finds it. `within`: seeds 
 interval holds the truth, which is the mean over all seeds of what the truth files say, never of a
 report. `error`: what the report counts over what the truth does, less one, of all seeds together.
 A node that stops leaves no trace of its symptom: its failure is unattributed.
+
+Not yet in `campaigns.NAMES`: its whole run, an hour on one core, has no page yet.
 """
 
 from __future__ import annotations
