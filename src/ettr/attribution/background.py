@@ -16,7 +16,7 @@ from typing import Any
 
 import ibis
 import numpy as np
-from ibis.expr.types import NumericValue, Table, TimestampValue
+from ibis.expr.types import Table
 
 from ettr.attribution.endings import HARDWARE_CANDIDATE
 from ettr.attribution.rules import Window, seconds
@@ -138,7 +138,11 @@ def background(
     window = window or Window()
     suspects = ends.filter(ends.kind == HARDWARE_CANDIDATE).select("attempt_id", suspect=True)
     ran = _runs(allocations)
-    quiet_s = _quiet_s_by_node(ran, suspects, window)
+    runs = _quiet(ran, suspects, window)
+    used = runs.group_by("cluster", "node").aggregate(quiet_s=runs["quiet_s"].sum())
+    quiet_s = {
+        (row["cluster"], row["node"]): row["quiet_s"] for row in used.to_pyarrow().to_pylist()
+    }
     node_s = float(sum(quiet_s.values()))
     hours = node_s / SECONDS_PER_HOUR
     # only the few runs that an episode began in are looked at again
@@ -175,38 +179,15 @@ def _runs(allocations: Table) -> Table:
     return ran.select("cluster", "node", "attempt_id", "start", "end")
 
 
-def _quiet_s_by_node(
-    runs: Table, suspects: Table, window: Window
-) -> dict[tuple[str, str | None], float]:
-    """By node, the seconds whose episodes can have ended nothing; nodes without any are left out.
-
-    All runs as if none were suspect, less what the windows of suspects take: only suspects need to
-    be looked up by their ids.
-    """
-    whole = runs.mutate(s=_positive_s(runs.end, runs.start))
-    cut = runs.inner_join(suspects, "attempt_id")
-    until = cut.end - seconds(window.before_s)
-    cut = cut.mutate(s=_positive_s(cut.end, cut.start) - _positive_s(until, cut.start))
-    by_node: dict[tuple[str, str | None], float] = defaultdict(float)
-    for part, sign in ((whole, 1.0), (cut, -1.0)):
-        sums = part.group_by("cluster", "node").aggregate(s=part["s"].sum())
-        for row in sums.to_pyarrow().to_pylist():
-            by_node[row["cluster"], row["node"]] += sign * row["s"]
-    return {node: quiet_s for node, quiet_s in by_node.items() if quiet_s > 0.0}
-
-
-def _positive_s(until: TimestampValue, start: TimestampValue) -> NumericValue:
-    """Whole seconds from one moment to another, 0 where that comes before."""
-    return ibis.greatest((epoch_s(until) - epoch_s(start)).cast("float64"), 0.0)
-
-
 def _quiet(runs: Table, suspects: Table, window: Window) -> Table:
-    """Runs with the end of the part whose episodes can have ended nothing, where there is one."""
+    """Of each run, the part up to `until` whose episodes can have ended nothing."""
     runs = runs.left_join(suspects, "attempt_id")
     until = ibis.cases(
         (runs.suspect.notnull(), runs.end - seconds(window.before_s)), else_=runs.end
     )
-    return runs.mutate(until=until).filter(lambda t: epoch_s(t.until) > epoch_s(t.start))
+    runs = runs.mutate(until=until)
+    quiet_s = (epoch_s(runs.until) - epoch_s(runs.start)).cast("float64")
+    return runs.mutate(quiet_s=quiet_s).filter(lambda t: t.quiet_s > 0)
 
 
 def _episodes_within(runs: Table, folded: Table) -> Table:
@@ -233,7 +214,7 @@ def _episodes_within(runs: Table, folded: Table) -> Table:
 
 def _index_over_nodes(
     rows: Iterable[Mapping[str, object]],
-    quiet_s: Mapping[tuple[str, str | None], float],
+    quiet_s: Mapping[tuple[object, object], float],
     total: int,
     node_s: float,
 ) -> float:
