@@ -281,6 +281,7 @@ def analysis(**given: Any) -> Any:
             progress=False,
         ),
         quality=SimpleNamespace(rows_rejected=given.get("rejected", 0), rows_read=1000),
+        evidence=SimpleNamespace(failed=SimpleNamespace(silent=0)),
         goodput=SimpleNamespace(
             by_cause=[cause(*one) for one in causes], crash_loops=given.get("loops", ())
         ),

@@ -206,6 +206,8 @@ class Analysis(SharedStages):
             confidence=given.confidence,
             all_jobs=self.clustering.all_jobs,
             large_jobs=self.clustering.large_jobs,
+            symptoms=self.clustering.symptoms,
+            large_jobs_symptoms=self.clustering.large_jobs_symptoms,
         )
 
     @cached_property

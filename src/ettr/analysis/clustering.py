@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import ibis
 import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
 from ettr.analysis.fleet import node_counts
 from ettr.defaults import CONFIDENCE
@@ -23,6 +25,8 @@ from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 FINE_DAYS = 60.0
 """Logs up to this length are cut into hours, longer ones into half days."""
 NODE = "node"
+OF_A_FAILURE = ("end", "n_gpus", "symptom", "cluster", "node")
+"""What is asked of each failure to know how they cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +36,13 @@ class FailuresOfSize:
     Attributes:
         counts: By node, with the exposure; None where nothing ran.
         spread: How they cluster.
+        spread_by_symptom: How those of each symptom cluster among themselves. A network that fails
+            in bursts may be a small part of failures that are otherwise independent.
     """
 
     counts: Counts | None
     spread: FleetSpread
+    spread_by_symptom: Mapping[str, FleetSpread] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +69,16 @@ class FailureClustering:
         """How those of large jobs cluster; where none failed, those of all jobs."""
         return (self.large or self.every).spread
 
+    @property
+    def symptoms(self) -> Mapping[str, FleetSpread]:
+        """How the failures of each symptom cluster, of all jobs."""
+        return self.every.spread_by_symptom
+
+    @property
+    def large_jobs_symptoms(self) -> Mapping[str, FleetSpread]:
+        """The same of large jobs; where none failed, of all jobs."""
+        return (self.large or self.every).spread_by_symptom
+
 
 def failure_clustering(
     exposure: Exposure,
@@ -82,22 +99,67 @@ def failure_clustering(
         above_gpus: large jobs hold more GPUs than this.
         confidence: of the intervals that the spread is for.
     """
-    fetched = fetch(failures, "end", "n_gpus")
-    times_s = seconds_of(fetched["end"])
+    fetched = fetch(failures, *OF_A_FAILURE)
     large = np.nan_to_num(floats_of(fetched["n_gpus"])) > above_gpus
     edges_s = calendar_edges(period)
 
-    def calendar(times: Floats, above: int | None) -> FailureTimeline:
+    def along(rows: pa.Table, above: int | None) -> FailureTimeline:
         node_days = cumulative_node_days(exposure.by_attempt, edges_s, above)
-        return FailureTimeline(times / SECONDS_PER_DAY, edges_s / SECONDS_PER_DAY, node_days)
+        return timeline(rows, edges_s, node_days)
 
-    def of_size(line: FailureTimeline, above: int | None) -> FailuresOfSize:
+    def of_size(rows: pa.Table, line: FailureTimeline, above: int | None) -> FailuresOfSize:
         counts = node_counts(*_of_size(exposure, failures, above))
-        return FailuresOfSize(counts, of_fleet(line, counts, confidence))
+        return failures_of_size(rows, line, counts, confidence)
 
-    line = calendar(times_s, None)
-    of_large = of_size(calendar(times_s[large], above_gpus), above_gpus) if large.any() else None
-    return FailureClustering(of_size(line, None), of_large, rate_direction(line, confidence))
+    line, of_large = along(fetched, None), None
+    if large.any():
+        rows = fetched.filter(pa.array(large))
+        of_large = of_size(rows, along(rows, above_gpus), above_gpus)
+    every = of_size(fetched, line, None)
+    return FailureClustering(every, of_large, rate_direction(line, confidence))
+
+
+def failures_of_size(
+    rows: pa.Table,
+    line: FailureTimeline,
+    counts: Counts | None,
+    confidence: float = CONFIDENCE,
+) -> FailuresOfSize:
+    """How some failures cluster, all together and by symptom.
+
+    Args:
+        rows: the failures with the columns `OF_A_FAILURE`.
+        line: the same failures along the calendar, in the same order.
+        counts: the same by node; None where nothing ran.
+        confidence: of the intervals that the spread is for.
+    """
+    symptoms = np.array(rows["symptom"].to_pylist(), dtype=np.str_)
+    place = _places(rows, counts)
+    spreads: dict[str, FleetSpread] = {}
+    for symptom in np.unique(symptoms).tolist():
+        own = symptoms == symptom
+        times_days = line.times_days[own]
+        own_line = FailureTimeline(times_days, line.edges_days, line.node_days)
+        own_counts = None if counts is None else _at_places(counts, place[own])
+        spreads[symptom] = of_fleet(own_line, own_counts, confidence)
+    return FailuresOfSize(counts, of_fleet(line, counts, confidence), spreads)
+
+
+def _places(rows: pa.Table, counts: Counts | None) -> NDArray[np.int64]:
+    """For each failure the unit of the counts that it belongs to, -1 for none."""
+    if counts is None or counts.group is None:
+        return np.full(rows.num_rows, -1)
+    at = {name: place for place, name in enumerate(counts.group.tolist())}
+    several = "/" in str(counts.group[0])  # clusters are named where there are several
+    names = zip(rows["cluster"].to_pylist(), rows["node"].to_pylist(), strict=True)
+    keys = (f"{cluster}/{node}" if several else node for cluster, node in names)
+    return np.array([at.get(key, -1) for key in keys], dtype=np.int64)
+
+
+def _at_places(counts: Counts, place: NDArray[np.int64]) -> Counts:
+    """The same units and exposure with the failures of these places."""
+    failures = np.bincount(place[place >= 0], minlength=counts.failures.size)
+    return Counts(failures, counts.exposure_node_days, counts.group, counts.unit)
 
 
 def clustering_of_all(
@@ -105,7 +167,8 @@ def clustering_of_all(
 ) -> FleetSpread:
     """`failure_clustering(...).all_jobs`, without that of large jobs; arguments as there."""
     edges_s = calendar_edges(period)
-    line = timeline(failures, edges_s, cumulative_node_days(exposure.by_attempt, edges_s))
+    node_days = cumulative_node_days(exposure.by_attempt, edges_s)
+    line = timeline(fetch(failures, "end"), edges_s, node_days)
     return of_fleet(line, node_counts(exposure.by_node, failures), confidence)
 
 
@@ -161,9 +224,9 @@ def edges_between(start_s: float, end_s: float) -> Floats:
     return start_s + step_s * np.arange(cells + 1, dtype=np.float64)
 
 
-def timeline(failures: ibis.Table, edges_s: Floats, node_days: Floats) -> FailureTimeline:
-    """Failures along the calendar, and the node-days before each edge, in seconds since 1970."""
-    times_s = seconds_of(fetch(failures, "end")["end"])
+def timeline(rows: pa.Table, edges_s: Floats, node_days: Floats) -> FailureTimeline:
+    """Failures by their `end`, and the node-days before each edge; edges in seconds since 1970."""
+    times_s = seconds_of(rows["end"])
     return FailureTimeline(times_s / SECONDS_PER_DAY, edges_s / SECONDS_PER_DAY, node_days)
 
 

@@ -11,6 +11,7 @@ from ettr.analysis.fleet import FLEET
 from ettr.analysis.fleet_evidence import FleetEvidence, same_nodes
 from ettr.errors import UsageError
 from ettr.estimates.exact import FailureRate
+from ettr.estimates.spread import Spread
 from ettr.metrics.confidences import FailuresByConfidence
 from ettr.models.compare import (
     Funnel,
@@ -191,6 +192,7 @@ def _pair(
             confidence,
             names,
             pooled_spread(a.spreads, spreads, confidence),
+            _spread_of_symptoms(a, others, confidence),
         )
         if a.by_symptom or b.by_symptom
         else {}
@@ -210,6 +212,19 @@ def _matched(a: FleetEvidence, b: FleetEvidence, confidence: float) -> RateRatio
         return None
     over_time = [one for one in (*a.spreads, *b.spreads) if one.over == "time"]
     return compare_same_nodes(pairs, over_time, confidence, (a.name, b.name))
+
+
+def _spread_of_symptoms(
+    a: FleetEvidence, others: Sequence[FleetEvidence], confidence: float
+) -> dict[str, Spread | None]:
+    """How the failures of each symptom cluster, in a fleet and others taken together."""
+    names = {*a.by_symptom, *(name for one in others for name in one.by_symptom)}
+    return {
+        name: pooled_spread(
+            a.spreads_of(name), [s for one in others for s in one.spreads_of(name)], confidence
+        )
+        for name in sorted(names)
+    }
 
 
 def _merged(fleets: Sequence[FleetEvidence]) -> FleetEvidence:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 import ibis
@@ -12,10 +13,11 @@ import pyarrow as pa
 
 from ettr.analysis.analysis import Analysis
 from ettr.analysis.clustering import (
+    OF_A_FAILURE,
     FailuresOfSize,
     calendar_edges,
     edges_between,
-    of_fleet,
+    failures_of_size,
     timeline,
 )
 from ettr.analysis.fleet import FLEET, node_counts
@@ -23,7 +25,7 @@ from ettr.errors import UsageError
 from ettr.estimates.exact import FailureRate
 from ettr.estimates.spread import FleetSpread, Spread
 from ettr.metrics.confidences import FailuresByConfidence, failures_by_confidence
-from ettr.metrics.instants import Floats, first_row, floats_of, has_rows, seconds_of
+from ettr.metrics.instants import Floats, fetch, first_row, floats_of, has_rows, seconds_of
 from ettr.metrics.trend import cumulative_node_days
 from ettr.models.before_after import cut_at
 from ettr.models.data import Counts, Labels
@@ -45,6 +47,7 @@ class FleetEvidence:
         gpus_per_node: GPUs of a node; None where not known.
         span_days: Time that the logs cover; None where not known.
         spread: How its failures cluster; None where they were typed in.
+        spread_by_symptom: How those of each symptom do; empty where that is not known.
         by_confidence: How sure the failures are; None where they were typed in.
     """
 
@@ -58,14 +61,17 @@ class FleetEvidence:
     span_days: float | None = None
     spread: FleetSpread | None = None
     by_confidence: FailuresByConfidence | None = None
+    spread_by_symptom: Mapping[str, FleetSpread] = field(default_factory=dict)
 
     @property
     def spreads(self) -> tuple[Spread, ...]:
         """The spread on each axis on which it was measured."""
-        if self.spread is None:
-            return ()
-        over_nodes = self.spread.over_nodes
-        return (self.spread.over_time, *(() if over_nodes is None else (over_nodes,)))
+        return () if self.spread is None else self.spread.axes
+
+    def spreads_of(self, symptom: str) -> tuple[Spread, ...]:
+        """The same of the failures of one symptom."""
+        own = self.spread_by_symptom.get(symptom)
+        return () if own is None else own.axes
 
     @property
     def rate(self) -> FailureRate:
@@ -124,7 +130,7 @@ def fleet_evidence(
         raise UsageError(_nothing(analysis, name, above_gpus))
     sizes = _sizes(analysis, chosen)
     found = _evidence(analysis, name, shown.counts, failures, sizes, above_gpus)
-    return replace(found, spread=shown.spread)
+    return replace(found, spread=shown.spread, spread_by_symptom=shown.spread_by_symptom)
 
 
 def _of_all_partitions(analysis: Analysis, above_gpus: int | None) -> FailuresOfSize | None:
@@ -141,8 +147,9 @@ def _shown(analysis: Analysis, chosen: ibis.Table, failures: ibis.Table) -> Fail
     counts = node_counts(analysis.exposure.by_node.semi_join(chosen, "attempt_id"), failures)
     edges_s = calendar_edges(analysis.period)
     held = analysis.exposure.by_attempt.semi_join(chosen, "attempt_id")
-    line = timeline(failures, edges_s, cumulative_node_days(held, edges_s))
-    return FailuresOfSize(counts, of_fleet(line, counts, analysis.assumptions.confidence))
+    rows = fetch(failures, *OF_A_FAILURE)
+    line = timeline(rows, edges_s, cumulative_node_days(held, edges_s))
+    return failures_of_size(rows, line, counts, analysis.assumptions.confidence)
 
 
 def evidence_to_plan_with(analysis: Analysis, name: str) -> FleetEvidence:
@@ -237,9 +244,11 @@ def periods(
         if counts is None:
             raise UsageError(f"{name} {when}: no job ran; choose a moment within the logs")
         evidence = _evidence(analysis, when, counts, struck, sizes, above_gpus)
-        line = timeline(struck, *_exposure_over_time(some_exposed))
-        spread = of_fleet(line, counts, analysis.assumptions.confidence)
-        found.append(replace(evidence, spread=spread))
+        line = timeline(some_failures, *_exposure_over_time(some_exposed))
+        size = failures_of_size(some_failures, line, counts, analysis.assumptions.confidence)
+        found.append(
+            replace(evidence, spread=size.spread, spread_by_symptom=size.spread_by_symptom)
+        )
     return found[0], found[1]
 
 

@@ -153,6 +153,11 @@ class FleetSpread:
     believed: Spread
     meaning: str
 
+    @property
+    def axes(self) -> tuple[Spread, ...]:
+        """The spread on each axis on which it was measured."""
+        return (self.over_time,) if self.over_nodes is None else (self.over_time, self.over_nodes)
+
 
 def fleet_spread(
     over_time: Spread, over_nodes: Spread | None, confidence: float = CONFIDENCE

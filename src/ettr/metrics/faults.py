@@ -20,7 +20,7 @@ from ettr.estimates.spread import FleetSpread, Spread
 from ettr.metrics.availability import Service
 from ettr.metrics.faults_of_nodes import Flags, NodeFaults, NodeKey
 from ettr.metrics.instants import Floats
-from ettr.metrics.rates import PER_NODE_DAYS, EstimatedRate, estimated_rate, part_rate
+from ettr.metrics.rates import PER_NODE_DAYS, EstimatedRate, estimated_rate, symptom_rate
 from ettr.metrics.survival import Durations, durations
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 
@@ -104,7 +104,7 @@ def fleet_faults(
     spread = None if clustering is None else clustering.believed
     node_days = fleet.node_s / SECONDS_PER_DAY
     total = estimated_rate(len(faults), node_days, confidence, spread)
-    parts = _by_category(faults, total, confidence, spread)
+    parts = _by_category(faults, total, confidence, spread, spread_of)
     return FleetFaults(
         nodes=len(fleet.spans_s),
         faults=len(faults),
@@ -157,18 +157,22 @@ def _by_category(
     total: EstimatedRate,
     confidence: float,
     spread: Spread | None,
+    spread_of: SpreadOfFaults | None,
 ) -> tuple[CategoryFaults, ...]:
-    """The faults of each category, the most frequent first."""
+    """The faults of each category, the most frequent first; intervals as of `symptom_rate`."""
     counts = Counter(faults.category.tolist())
     found = []
     for name, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
         own = faults.category == name
+        theirs = faults.only(own)
+        alone = None if spread_of is None else spread_of(theirs.start_s, theirs.by_node).believed
+        rate = symptom_rate(count, total.node_days, total.failures, confidence, spread, alone)
         found.append(
             CategoryFaults(
                 category=name,
                 share=share_interval(count, total.failures, confidence),
-                in_service=part_rate(count, total.node_days, total.failures, confidence, spread),
-                repair_h=_repair(faults.down_s[own], faults.is_over[own], confidence),
+                in_service=rate,
+                repair_h=_repair(theirs.down_s, theirs.is_over, confidence),
             )
         )
     return tuple(found)

@@ -106,6 +106,33 @@ def part_rate(
     return estimated_rate(failures, node_days, confidence, thinned)
 
 
+def symptom_rate(
+    failures: int,
+    node_days: float,
+    total: int,
+    confidence: float = CONFIDENCE,
+    spread: Spread | None = None,
+    own: Spread | None = None,
+) -> EstimatedRate:
+    """`part_rate`, or the rate with the spread of these failures alone where that is wider.
+
+    Failures of one kind may come in bursts that hardly show among all the others.
+
+    Args:
+        failures: failures of the kind.
+        node_days: the exposure.
+        total: failures of all kinds.
+        confidence: of the intervals.
+        spread: of the failures of all kinds.
+        own: of those of the kind.
+    """
+    part = part_rate(failures, node_days, total, confidence, spread)
+    if own is None:
+        return part
+    alone = estimated_rate(failures, node_days, confidence, own)
+    return max(part, alone, key=lambda rate: rate.per_1000_node_days.high)
+
+
 def failure_rates(
     exposed: ibis.Table,
     failures: ibis.Table,
@@ -114,6 +141,8 @@ def failure_rates(
     confidence: float = CONFIDENCE,
     all_jobs: FleetSpread | None = None,
     large_jobs: FleetSpread | None = None,
+    symptoms: Mapping[str, FleetSpread] | None = None,
+    large_jobs_symptoms: Mapping[str, FleetSpread] | None = None,
 ) -> RatesBySymptom:
     """Failure rates by symptom, with intervals that admit the clustering of failures.
 
@@ -124,6 +153,8 @@ def failure_rates(
         confidence: of the intervals, between 0 and 1.
         all_jobs: how the failures of all jobs cluster; intervals are exact where None.
         large_jobs: the same of large jobs.
+        symptoms: how the failures of each symptom cluster among themselves, of all jobs.
+        large_jobs_symptoms: the same of large jobs.
 
     Source:
         Kokolis et al. (2025): r_f over jobs of more than 128 GPUs.
@@ -136,8 +167,8 @@ def failure_rates(
     )
     rows = fetch(failures, "symptom", "domain", "n_gpus", "confidence").to_pylist()
     large_rows = [row for row in rows if (row["n_gpus"] or 0) > above_gpus]
-    every = _Jobs.of(rows, sums["all_s"], all_jobs, confidence)
-    large = _Jobs.of(large_rows, sums["large_s"], large_jobs, confidence)
+    every = _Jobs.of(rows, sums["all_s"], all_jobs, symptoms, confidence)
+    large = _Jobs.of(large_rows, sums["large_s"], large_jobs, large_jobs_symptoms, confidence)
     domains = Counter((row["symptom"], row["domain"]) for row in rows)
     return RatesBySymptom(
         above_gpus=above_gpus,
@@ -167,6 +198,7 @@ class _Jobs:
     failures: Counter[str]
     node_days: float
     spread: Spread | None
+    own_spreads: Mapping[str, FleetSpread]
     confidence: float
 
     @staticmethod
@@ -174,6 +206,7 @@ class _Jobs:
         rows: Iterable[Mapping[str, str]],
         node_s: float | None,
         clustering: FleetSpread | None,
+        symptoms: Mapping[str, FleetSpread] | None,
         confidence: float,
     ) -> _Jobs:
         """Those of rows of failures and node-seconds; none without exposure."""
@@ -181,6 +214,7 @@ class _Jobs:
             Counter(row["symptom"] for row in rows),
             (node_s or 0.0) / SECONDS_PER_DAY,
             None if clustering is None else clustering.believed,
+            symptoms or {},
             confidence,
         )
 
@@ -190,9 +224,14 @@ class _Jobs:
 
     def rate_of(self, symptom: str) -> EstimatedRate:
         """Of one symptom."""
-        total = self.failures.total()
-        return part_rate(
-            self.failures[symptom], self.node_days, total, self.confidence, self.spread
+        own = self.own_spreads.get(symptom)
+        return symptom_rate(
+            self.failures[symptom],
+            self.node_days,
+            self.failures.total(),
+            self.confidence,
+            self.spread,
+            None if own is None else own.believed,
         )
 
 

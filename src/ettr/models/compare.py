@@ -206,6 +206,7 @@ def compare_symptoms(
     confidence: float = CONFIDENCE,
     names: tuple[str, str] = ("a", "b"),
     spread: Spread | None = None,
+    own_spreads: Mapping[str, Spread | None] | None = None,
 ) -> dict[str, RateRatio]:
     """Ratio by symptom, smallest p-value first; p-values corrected for the number of symptoms.
 
@@ -219,6 +220,7 @@ def compare_symptoms(
         confidence: Of the intervals.
         names: What to call both.
         spread: Of all their failures together; of one symptom it counts with its share.
+        own_spreads: Of the failures of each symptom; the wider of both counts.
 
     Source:
         Holm (1979), Scandinavian Journal of Statistics 6, for the correction.
@@ -228,10 +230,11 @@ def compare_symptoms(
     for symptom in sorted({*a, *b}):
         x, y = a.get(symptom, 0), b.get(symptom, 0)
         part = None if spread is None or not total else spread.thinned((x + y) / total)
+        own = (own_spreads or {}).get(symptom)
         ratios[symptom] = ratio_with_dispersion(
             FailureRate(x, a_node_days),
             FailureRate(y, b_node_days),
-            1.0 if part is None else part.inflation(confidence),
+            max((one.inflation(confidence) for one in (part, own) if one is not None), default=1.0),
             math.inf,
             confidence,
             names,
