@@ -8,9 +8,10 @@ programs meet unrelated symptoms. None of these laws is one that the code assume
 
 The kinds of clusters that the model's constants were chosen by come first. Those that are held out
 set no constant, but the rule for bursts, the share of silent faults and the widths of the intervals
-were settled with their rows in sight, so they are no blind test: programs that crash nearly always or hardly ever, equal nodes with software
-that fails at all times, lognormal nodes with many faults, slow outages of the whole cluster, 48
-nodes, symptoms by chance with a roll-out of ten days, no logs of nodes at all.
+were settled with their rows in sight, so they are no blind test: programs that crash nearly always
+or hardly ever, equal nodes with software that fails at all times, lognormal nodes with many faults,
+slow outages of the whole cluster, 48 nodes, symptoms by chance with a roll-out of ten days, no logs
+of nodes at all.
 
 `stated` is the mean probability of the cause in its bin, `true` the share of the interruptions of
 which it was the planted cause, `error` the standard error of the difference between the two, from
