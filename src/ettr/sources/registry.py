@@ -34,6 +34,7 @@ MODULES: tuple[str, ...] = (
     "training.mlflow",
     "incidents",
     "pbs",
+    "lsf",
     "flux",
     "note",
     "traces.infinitehbd",
