@@ -92,7 +92,7 @@ _STATES = {
 _BY_OWNER = frozenset({"TERM_OWNER", "TERM_FORCE_OWNER"})
 _BY_ADMIN = frozenset({"TERM_ADMIN", "TERM_FORCE_ADMIN"})
 MOST_REMEMBERED = 200_000
-"""Ends of runs kept to tell a later run of the same job apart; the oldest are forgotten first."""
+"""Ends of runs kept to distinguish later runs of the same job; the oldest are forgotten first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,7 @@ def _record_of(text: str) -> _JobFinish:
     """The record that a line holds.
 
     Raises:
-        _RecordError: it is none, or cut off before what every version writes.
+        _RecordError: it is no such record, or cut off before what every version writes.
     """
     if not text.lstrip().startswith(f'"{_JOB_FINISH}" '):
         raise _RecordError("bad-record", "no record of LSF accounting")
