@@ -54,7 +54,7 @@ _N_TO_PAIRS = 14
 _HOST_USAGE_WIDTHS = (5, 6)
 
 _HOST = re.compile(r"(?:(\d{1,6})\*)?([A-Za-z0-9_.\-]+)(?:@[A-Za-z0-9_.\-]+)?")
-_RUSAGE = re.compile(r"\brusage\[([^\]]*)\]")
+_RUSAGE = re.compile(r"\brusage\[([^\[\]]*)\]")
 _GPUS = re.compile(
     r"(?<![\w.])ngpus(?:_physical|_excl_p|_excl_t)?=(\d{1,6})(?:\.0+)?(?:/(host|task))?(?![\w./])"
 )
@@ -114,7 +114,7 @@ class _JobFinish:
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class _QueuedRun:
     """When a run of a job was queued, began and ended."""
 
     queued: datetime
@@ -146,7 +146,7 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
         SourceError: the file is cut off or damaged.
     """
     rows = LogRows(NAME, origin, options)
-    ended: dict[tuple[str, str], _Run] = {}
+    ended: dict[tuple[str, str], _QueuedRun] = {}
     for number, text in numbered_texts(origin):
         if not text.strip():
             continue
@@ -264,7 +264,7 @@ def _is_number(token: tuple[str, bool]) -> bool:
 
 
 def _keep(
-    rows: LogRows, number: int, record: _JobFinish, ended: dict[tuple[str, str], _Run]
+    rows: LogRows, number: int, record: _JobFinish, ended: dict[tuple[str, str], _QueuedRun]
 ) -> None:
     """Keep the attempt that a record reports.
 
@@ -275,7 +275,7 @@ def _keep(
     job_id, array_job_id = _ids(fields)
     submit, start, end = _times(fields)
     state, reason = _state(rows, fields)
-    run = _Run(
+    run = _QueuedRun(
         _queued(rows, ended.pop((job_id, fields["submit"]), None), submit, start), start, end
     )
     ended[job_id, fields["submit"]] = run
@@ -309,7 +309,7 @@ def _keep(
 
 
 def _queued(
-    rows: LogRows, before: _Run | None, submit: datetime, start: datetime | None
+    rows: LogRows, before: _QueuedRun | None, submit: datetime, start: datetime | None
 ) -> datetime:
     """When the run was queued: LSF repeats the first submission of a job that it queued again."""
     if before is None or start is None:
