@@ -328,6 +328,24 @@ def test_dictionaries_of_fields_give_the_same_rows():
     assert made.allocations["node"].to_pylist() == ["n1"]
 
 
+def test_attempts_that_ran_and_attempts_that_wait_lie_in_one_table():
+    record = {
+        "JobID": "1",
+        "State": "COMPLETED",
+        "Submit": "2026-07-01T10:00:00+00:00",
+        "Start": "2026-07-01T10:00:05+00:00",
+        "End": "2026-07-01T11:00:05+00:00",
+        "ElapsedRaw": "3600",
+        "NNodes": "1",
+        "NodeList": "n1",
+    }
+    waiting = {"JobID": "2", "State": "PENDING", "Submit": "2026-07-01T10:00:00+00:00"}
+    reader = AttemptReader("gcm", "file", ReadOptions(), "rows.ndjson")
+    ran = rows_from_sacct_fields(reader, [record], [1]).allocations
+    none = rows_from_sacct_fields(reader, [waiting], [2]).allocations
+    assert pa.concat_tables([ran, none])["node"].to_pylist() == ["n1"]
+
+
 def test_an_hour_that_never_occurs_and_a_far_year_are_no_reason_to_stop(tmp_path):
     text = HEADER + (
         "9|COMPLETED|2026-03-29T02:30:00|2026-03-29T02:30:00|9999-12-31T23:59:59|60|n1|c\n"

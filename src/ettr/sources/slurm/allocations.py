@@ -53,7 +53,7 @@ def allocations_of(attempts: pa.Table, node_lists: NodeLists) -> Allocated:
         out["n_gpus"].cast(FLOAT, safe=False), pa.array(counts[row_of], INT).cast(FLOAT)
     )
     out["node"] = flat.take(pa.array(firsts[codes][row_of] + within))
-    made = pa.table([out[name] for name in ALLOCATIONS.names], names=list(ALLOCATIONS.names))
+    made = pa.table([out[name] for name in ALLOCATIONS.names], schema=ALLOCATIONS.arrow_schema)
     return Allocated(made, without_elapsed, pc.sum(differs).as_py() or 0)
 
 
