@@ -339,7 +339,8 @@ def test_attempts_that_ran_and_attempts_that_wait_lie_in_one_table():
         "NNodes": "1",
         "NodeList": "n1",
     }
-    waiting = {"JobID": "2", "State": "PENDING", "Submit": "2026-07-01T10:00:00+00:00"}
+    unknown = dict.fromkeys(("Start", "End", "ElapsedRaw", "NodeList"))
+    waiting = record | unknown | {"JobID": "2", "State": "PENDING"}
     reader = AttemptReader("gcm", "file", ReadOptions(), "rows.ndjson")
     ran = rows_from_sacct_fields(reader, [record], [1]).allocations
     none = rows_from_sacct_fields(reader, [waiting], [2]).allocations
