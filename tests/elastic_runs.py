@@ -6,6 +6,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from forked_python import forked_workers
+
 WORKER = Path(__file__).parent / "elastic" / "elastic_worker.py"
 STEPS = 20
 
@@ -31,12 +33,13 @@ def train(folder: Path, **config) -> Outcome:
     )
     folder.mkdir(exist_ok=True)
     (folder / "config.json").write_text(json.dumps({"steps": STEPS} | config))
-    report = supervise(
-        [sys.executable, str(WORKER), str(folder / "config.json")],
-        4,
-        options=options,
-        environment={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
+    with forked_workers():
+        report = supervise(
+            [sys.executable, str(WORKER), str(folder / "config.json")],
+            4,
+            options=options,
+            environment={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
     lines = [
         json.loads(line)
         for path in folder.glob("log-*.jsonl")

@@ -21,15 +21,25 @@ NEEDED = {
     "lightning": ("lightning", "torchdata"),
     "lightning-plain-loader": ("lightning", "torchdata"),
 }
+PRELOADED = [
+    "adapters.framework_scripts",
+    "torchdata.stateful_dataloader",
+    "lightning.pytorch",
+    "transformers.trainer",
+    "ettr.adapters",
+    "ettr.adapters.hugging_face",
+    "ettr.adapters.lightning",
+    "torch._dynamo",  # at the first step of an optimizer
+]
 
 
-def run(name: str, out: Path, *, die_at: int = 0, seed: int = 0) -> None:
+def run(name: str, out: Path, *, die_at: int = 0, seed: int = 0, steps: int = STEPS) -> None:
     """A script of `framework_scripts` in a process of its own, forked from one with its imports."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch", "adapters.framework_scripts"])
+    context.set_forkserver_preload(PRELOADED)
     from adapters import framework_scripts
 
-    words = [name, "--out", str(out), "--steps", str(STEPS)]
+    words = [name, "--out", str(out), "--steps", str(steps)]
     words += ["--die-at", str(die_at), "--seed", str(seed)]
     process = context.Process(target=framework_scripts.main, args=(words,))
     process.start()
@@ -60,3 +70,16 @@ def test_a_killed_run_goes_on_and_ends_as_the_unbroken_one(name: str, tmp_path: 
     run(name, early, seed=7)
     assert (early / "started.txt").read_text().split() == ["0", "0"]
     assert (early / "final.safetensors").read_bytes() == model
+
+
+@pytest.mark.parametrize("name", NEEDED)
+def test_a_run_that_ended_within_an_epoch_stays_as_it_is(name: str, tmp_path: Path) -> None:
+    """Killed after its last step, before it had written its result."""
+    for module in NEEDED[name]:
+        pytest.importorskip(module)
+    run(name, tmp_path, steps=13)
+    final = tmp_path / "final.safetensors"
+    model = final.read_bytes()
+    final.unlink()
+    run(name, tmp_path, seed=5, steps=13)
+    assert final.read_bytes() == model

@@ -12,6 +12,7 @@ pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
+from torch.nn.utils import parametrize  # noqa: E402
 from torch.testing._internal.two_tensor import TwoTensor  # noqa: E402
 
 from ettr.checkpoint import RunningCheckpoint, TrainingState, restore  # noqa: E402
@@ -362,6 +363,19 @@ def test_a_model_that_changes_is_saved_as_it_is_now(
     for one, two in zip(expected, found, strict=True):
         assert one.dtype == two.dtype
         assert torch.equal(one, two)
+
+
+def test_a_parameter_that_moves_to_another_module_is_saved_from_there(tmp_path: Path) -> None:
+    """Without biases the parameters stay the same objects, in the same order."""
+    model = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Linear(3, 2, bias=False))
+    with RunningCheckpoint(tmp_path, model, policy="full") as checkpoint:
+        checkpoint.save_all(1)
+        parametrize.register_parametrization(model[0], "weight", nn.Identity())
+        assert checkpoint.step(2).error is None
+    other = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Linear(3, 2, bias=False))
+    parametrize.register_parametrization(other[0], "weight", nn.Identity())
+    restore(tmp_path, other)
+    assert torch.equal(other[0].weight, model[0].weight)
 
 
 def test_a_change_that_cannot_be_saved_is_reported_and_training_goes_on(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,16 @@ N_ROWS, BATCH = 24, 4
 PER_EPOCH = N_ROWS // BATCH
 FIRST_EPOCH, N_STEPS, KILLED_AT = 3, 15, 10
 SAMPLERS = {"torch": DistributedSampler, "torchdata": StatefulDistributedSampler}
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_to_free() -> None:
+    """Workers of a loader are forks.
+
+    A process group that an earlier test left to the garbage collector ends the fork that frees it
+    by a segmentation fault: gloo waits for threads that only the first process has.
+    """
+    gc.collect()
 
 
 class Run:

@@ -365,7 +365,7 @@ def test_slots_that_differ_are_not_chosen_from(tmp_path: Path) -> None:
         restore(tmp_path, parts)
     restore(tmp_path, parts, objects_of=2)
     assert (parts["lrs"].value, parts["loader"].value) == ("same", 2)
-    with pytest.raises(UsageError, match=r"objects_of: slot 5 holds no objects; .*: 0, 1, 2"):
+    with pytest.raises(UsageError, match=r"objects_of: slot 5 is not read; .*: 0, 1, 2"):
         restore(tmp_path, parts, objects_of=5)
     report = restore(tmp_path, parts, slot=1, allow_missing=True)
     assert (report.missing_objects, parts["loader"].value) == ((), 1)

@@ -1,10 +1,11 @@
 """Each rank its own slot under FSDP2, ZeRO-1 and DDP; any slot set restores a plain model."""
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from forked_python import run_together
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 pytest.importorskip("torch")
@@ -14,17 +15,7 @@ WORKER = Path(__file__).with_name("sharded_worker.py")
 
 @pytest.mark.parametrize(("kind", "world"), [("fsdp2", 3), ("zero1", 2), ("ddp", 2)])
 def test_slots_come_back_bit_for_bit(tmp_path: Path, kind: str, world: int) -> None:
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, str(WORKER), kind, str(rank), str(world), str(tmp_path)],
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(world)
-    ]
-    try:
-        errors = [rank.communicate(timeout=240)[1] for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-    assert [rank.returncode for rank in ranks] == [0] * world, "\n".join(errors)
+    words = [[kind, str(rank), str(world), str(tmp_path)] for rank in range(world)]
+    commands = [[sys.executable, str(WORKER), *own] for own in words]
+    ranks = run_together(commands, tmp_path, limit_s=240)
+    assert [rank.status for rank in ranks] == [0] * world, [rank.errors for rank in ranks]

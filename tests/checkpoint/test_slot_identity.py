@@ -17,6 +17,7 @@ pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
 
 from ettr.checkpoint import RunningCheckpoint, restore  # noqa: E402
+from ettr.errors import UsageError  # noqa: E402
 from held_value import HeldValue  # noqa: E402
 
 
@@ -70,6 +71,63 @@ def test_slots_that_hold_other_values_of_one_step_are_refused(tmp_path: Path) ->
     for slot in (0, 1):
         restore(tmp_path, target, slot=slot)
         assert target["w"].tolist() == [float(slot)] * 4
+
+
+@pytest.mark.parametrize("mode", ["newest", "consistent"])
+def test_buffers_of_one_name_that_ranks_hold_next_to_shards_are_refused(
+    tmp_path: Path, mode: str
+) -> None:
+    """As BatchNorm's under FSDP2: what a rank has of the sharded weights differs, too."""
+    for slot in (0, 1):
+        state = {"mean": torch.full((4,), float(slot)), f"shard{slot}": torch.ones(2)}
+        with RunningCheckpoint(tmp_path, state, slot=slot, world=2, policy="full") as checkpoint:
+            checkpoint.save_all(1)
+            checkpoint.wait()
+    whole = {"mean": torch.zeros(4), "shard0": torch.zeros(2), "shard1": torch.zeros(2)}
+    with pytest.raises(CheckpointError, match="different values of mean of step 1"):
+        restore(tmp_path, whole, mode=mode)
+    own = {"mean": torch.zeros(4), "shard1": torch.zeros(2)}
+    restore(tmp_path, own, slot=1, mode=mode)
+    assert own["mean"].tolist() == [1.0] * 4
+    for slot in (0, 1):
+        restore(tmp_path, whole, mode=mode, objects_of=slot)
+        assert whole["mean"].tolist() == [float(slot)] * 4
+        assert whole["shard0"].tolist() == whole["shard1"].tolist() == [1.0] * 2
+    with pytest.raises(UsageError, match="objects_of: slot 2 is not read; those that are: 0, 1"):
+        restore(tmp_path, whole, mode=mode, objects_of=2)
+
+
+def test_buffers_that_ranks_hold_differently_are_refused_at_an_older_common_step(
+    tmp_path: Path,
+) -> None:
+    """One rank was killed later than the other: their newest steps are not the same."""
+    for slot, steps in ((0, (8, 10)), (1, (10, 12))):
+        state = {"mean": torch.full((4,), float(slot)), f"shard{slot}": torch.ones(2)}
+        with RunningCheckpoint(tmp_path, state, slot=slot, world=2, policy="full") as checkpoint:
+            for step in steps:
+                checkpoint.save_all(step)
+                checkpoint.wait()
+    whole = {"mean": torch.zeros(4), "shard0": torch.zeros(2), "shard1": torch.zeros(2)}
+    with pytest.raises(CheckpointError, match="different values of mean of step 10"):
+        restore(tmp_path, whole, mode="consistent")
+    for slot in (0, 1):
+        report = restore(tmp_path, whole, mode="consistent", objects_of=slot)
+        assert (report.newest_step, whole["mean"].tolist()) == (10, [float(slot)] * 4)
+
+
+def test_a_job_of_another_size_resumes_with_the_buffers_of_the_slot_it_names(
+    tmp_path: Path,
+) -> None:
+    for slot in (0, 1):
+        state = {"mean": torch.full((4,), float(slot)), f"shard{slot}": torch.ones(2)}
+        with RunningCheckpoint(tmp_path, state, slot=slot, world=2, policy="full") as checkpoint:
+            checkpoint.save_all(3)
+    whole = {"mean": torch.zeros(4), "shard0": torch.zeros(2), "shard1": torch.zeros(2)}
+    with RunningCheckpoint(tmp_path, whole, slot=0, world=1, policy="full") as checkpoint:
+        with pytest.raises(CheckpointError, match=r"different values of mean.* objects_of="):
+            checkpoint.resume_or_begin()
+        assert checkpoint.resume_or_begin(objects_of=1).step == 3
+    assert whole["mean"].tolist() == [1.0] * 4
 
 
 def test_replicas_agree(tmp_path: Path) -> None:

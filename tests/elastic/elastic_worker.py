@@ -8,6 +8,7 @@ Data and dropout-free model follow from the step alone, so that two runs can be 
 import json
 import os
 import signal
+import socket
 import sys
 import time
 import warnings
@@ -179,7 +180,7 @@ def main() -> None:
             priors=PRIORS,
         ),
     )
-    name = f"{os.getpid()}"
+    name = f"{socket.gethostname()}-{os.getpid()}"  # nodes of Slurm count pids for themselves
     log = (FOLDER / f"log-{name}.jsonl").open("a", buffering=1)
     recorder = ProgressRecorder(FOLDER / f"progress-{name}.jsonl", run="kill-test")
     group = group_from_env(

@@ -24,6 +24,7 @@ from ettr.elastic.membership.abortable_gloo import (  # noqa: E402
     AbortableWork,
 )
 from ettr.elastic.membership.abortable_transfer import GenerationOverError  # noqa: E402
+from forked_python import forked_workers  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -368,12 +369,13 @@ def test_survivors_of_a_kill_within_a_large_operation_do_not_wait_for_its_timeou
 ):
     script = tmp_path / "rank.py"
     script.write_text(RANK)
-    report = supervise(
-        [sys.executable, str(script), str(tmp_path), str(kills), way],
-        3,
-        options=SupervisorOptions(spares=1, max_idle_failures=kills),
-        environment={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
+    with forked_workers():
+        report = supervise(
+            [sys.executable, str(script), str(tmp_path), str(kills), way],
+            3,
+            options=SupervisorOptions(spares=1, max_idle_failures=kills),
+            environment={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
     assert report.finished, report.reason
     assert [loss.slot for loss in report.losses] == [n % 3 for n in range(1, kills + 1)]
     for number in range(1, kills + 1):

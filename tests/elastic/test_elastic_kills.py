@@ -5,9 +5,7 @@ Each test runs four ranks and kills several of them one after another, in comput
 """
 
 import json
-import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -18,8 +16,6 @@ from elastic_runs import STEPS, WORKER, Outcome, kill, survivors_keep_their_pid,
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 pytest.importorskip("torch")
-
-SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
 
 
 @pytest.fixture(scope="module")
@@ -94,66 +90,11 @@ def test_without_memory_or_running_checkpoint_a_rollback_reports_the_steps_it_lo
 def test_a_stopped_rank_is_fenced_and_replaced(undisturbed: Outcome, tmp_path: Path) -> None:
     stop = kill(1, 9, "compute", signal=int(signal.SIGSTOP))
     # a rank that is merely slow is silent for seconds too
-    outcome = train(tmp_path / "hung", kills=[stop], heartbeat_s=30.0)
+    outcome = train(tmp_path / "hung", kills=[stop], heartbeat_s=12.0)
     (loss,) = outcome.report.losses
     assert (loss.slot, loss.cause, loss.status) == (1, "hung", -signal.SIGKILL)
     survivors_keep_their_pid(outcome)
     assert outcome.final == undisturbed.final
-
-
-def under_torchrun(folder: Path, kills: list[dict]) -> tuple[list[dict], list[str]]:
-    """What the ranks of later attempts recovered, and the hashes at the end."""
-    (folder / "config.json").write_text(json.dumps({"steps": STEPS, "kills": kills}))
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command += ["--nproc-per-node", "4", "--max-restarts", "4", str(WORKER)]
-    with (folder / "output.txt").open("w") as output:
-        agent = subprocess.Popen(
-            [*command, str(folder / "config.json")],
-            stdout=output,
-            stderr=output,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            start_new_session=True,
-        )
-        try:
-            status = agent.wait(timeout=300)
-        finally:
-            if agent.poll() is None:
-                os.killpg(agent.pid, signal.SIGKILL)
-                agent.wait()
-    assert status == 0, (folder / "output.txt").read_text()[-2000:]
-    recovered = [
-        one
-        for path in folder.glob("log-*.jsonl")
-        for one in map(json.loads, path.read_text().splitlines())
-        if one["event"] == "recovered" and one["generation"] > 1
-    ]
-    left = [p.name for p in SHARED_MEMORY.glob(f"ettr-{os.getuid()}-*-{agent.pid}")]
-    assert left == []
-    final = [json.loads((folder / f"final-{slot}.json").read_text())["hash"] for slot in range(4)]
-    return recovered, final
-
-
-def test_under_torchrun_the_shards_outlive_the_restart(
-    undisturbed: Outcome, tmp_path: Path
-) -> None:
-    kills = [kill(2, 6, "update"), kill(0, 13, "compute")]
-    recovered, final = under_torchrun(tmp_path, kills)
-    assert {(r["generation"], tuple(r["lost_slots"])) for r in recovered} == {(2, (2,)), (3, (0,))}
-    assert {r["source"] for r in recovered} == {"replica"}
-    assert all(r["lost_steps"] <= 1 for r in recovered)
-    assert final == undisturbed.final
-
-
-def test_under_torchrun_the_shards_outlive_a_second_kill_during_the_restart(
-    undisturbed: Outcome, tmp_path: Path
-) -> None:
-    # Slot 3's file holds what is left of slot 2; in attempt 1 nobody gets as far as to read it.
-    kills = [kill(2, 6, "update"), kill(3, 0, "start", **{"from": 2})]
-    recovered, final = under_torchrun(tmp_path, kills)
-    assert {(r["generation"], tuple(r["lost_slots"])) for r in recovered} == {(3, (2,))}
-    assert {r["source"] for r in recovered} == {"replica"}
-    assert all(r["lost_steps"] <= 1 for r in recovered)
-    assert final == undisturbed.final
 
 
 LAUNCHER = """
@@ -183,7 +124,7 @@ def test_kills_from_outside_at_random_moments_change_nothing(
     launcher.write_text(LAUNCHER)
     arguments = tmp_path / "arguments.json"
     arguments.write_text(json.dumps([sys.executable, str(WORKER), str(tmp_path / "config.json")]))
-    faults = schedule(5, [Fault.KILL], every_s=5, for_s=300, after_s=8, at_most=3)
+    faults = schedule(5, [Fault.KILL], every_s=3, for_s=300, after_s=5, at_most=3)
     events: list[str] = []
 
     def on_event(what: str) -> None:

@@ -12,12 +12,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from subprocess import Popen
 
 import pytest
 
+import forked_python
 import node_networks
-from elastic_runs import WORKER
+from elastic_runs import WORKER, train
+from forked_python import ForkedProcess
 from node_networks import NodeNetwork
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
@@ -26,7 +27,7 @@ if reason := node_networks.why_not():
     pytest.skip(reason, allow_module_level=True)
 
 RANKS, STEPS, WAIT_S = 2, 40, 150.0
-ETTR = [sys.executable, "-c", "from ettr.cli.main import main; main()"]
+ETTR = [sys.executable, forked_python.__file__, "ettr"]
 
 
 class Job:
@@ -37,7 +38,7 @@ class Job:
         self.folder, self.nodes = folder, nodes
         settings = {"steps": STEPS, "hold": 12} | config
         (folder / "config.json").write_text(json.dumps(settings))
-        self.processes: dict[str, Popen[bytes]] = {}
+        self.processes: dict[str, ForkedProcess] = {}
 
     def start(self, name: str, *options: str) -> None:
         node, first = self.nodes[name], next(iter(self.nodes.values()))
@@ -104,14 +105,9 @@ def nodes() -> Iterator[dict[str, NodeNetwork]]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(
-    nodes: dict[str, NodeNetwork], tmp_path_factory: pytest.TempPathFactory
-) -> list[str]:
-    job = Job(tmp_path_factory.mktemp("nodes") / "undisturbed", nodes, hold=None)
-    job.start("a")
-    job.start("b")
-    assert (job.ends("a"), job.ends("b")) == (0, 0), (job.said("a"), job.said("b"))
-    return job.hashes()
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The same four ranks on one node."""
+    return train(tmp_path_factory.mktemp("one-node") / "run", steps=STEPS, spares=0).final
 
 
 @pytest.fixture
@@ -201,7 +197,8 @@ def test_with_the_supervisors_node_the_run_ends_and_starts_again_from_storage(
 ) -> None:
     job = new_job("first", full_every=10)
     job.start("a")
-    job.start("b", "--node-wait", "30")
+    job.until(lambda: "supervises" in job.said("a"))
+    job.start("b", "--node-wait", "5")
     job.until(job.held)
     job.lose("a")
     assert job.ends("b") == 1

@@ -1,8 +1,7 @@
 """DTensor in one process over several generations: clipping, gathering, 1D and 2D meshes."""
 
-import os
-import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +13,7 @@ from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 
 from ettr.elastic import Timeouts  # noqa: E402
 from ettr.elastic.membership import process_group  # noqa: E402
+from forked_python import Ended, run_together  # noqa: E402
 
 RANK = """
 import logging, sys, time
@@ -73,42 +73,22 @@ ATTEMPTS = 4
 STUCK_SEND = "for send operation to complete"
 
 
-def run_of(shape: str, world: int) -> list[tuple[int, str, str]]:
-    """Exit code, output and errors of each rank of one run."""
+def run_of(shape: str, world: int, folder: Path) -> list[Ended]:
+    """The ranks of one run."""
     served = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-c", RANK, str(served.port), str(slot), shape],
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for slot in range(world)
-    ]
-    ended = []
-    try:
-        for rank in ranks:
-            printed, errors = rank.communicate(timeout=120)
-            ended.append((rank.returncode, printed, errors))
-            if rank.returncode:
-                break  # the others wait for this one
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.communicate()  # which closes its pipes
-    return ended
+    words = [[str(served.port), str(slot), shape] for slot in range(world)]
+    return run_together([[sys.executable, "-c", RANK, *own] for own in words], folder, limit_s=120)
 
 
 @pytest.mark.parametrize(("shape", "world"), [("2", 2), ("2x2", 4)])
-def test_clipping_and_gathering_work_in_every_generation_of_a_process(shape, world):
+def test_clipping_and_gathering_work_in_every_generation_of_a_process(shape, world, tmp_path):
     for _ in range(ATTEMPTS):
-        ended = run_of(shape, world)
-        if not any(STUCK_SEND in errors for _, _, errors in ended):
+        ended = run_of(shape, world, tmp_path)
+        if not any(STUCK_SEND in rank.errors for rank in ended):
             break
-    for code, printed, errors in ended:
-        assert code == 0, errors[-2000:]
-        lines = printed.splitlines()
+    assert [rank.status for rank in ended] == [0] * world, [rank.errors[-2000:] for rank in ended]
+    for rank in ended:
+        lines = rank.output.splitlines()
         assert len(lines) == 3
         assert len(set(lines)) == 1  # the same model, the same steps
 

@@ -133,10 +133,23 @@ def test_a_node_that_leaves_takes_its_processes_along(run: Run) -> None:
     run.pool.remote[0].channel.close()  # the connection breaks
     run.until(lambda: process.poll() is not None)
     run.until(lambda: not is_running(pid))
+    # and comes back as a node without processes
+    run.until(lambda: "there" in run.pool.alive and run.pool.alive["there"].alive)
     assert "there is lost" in " ".join(run.events)
-    # and comes back as a node without processes; where that was quicker, under another name
-    back = ("there", "there#2")
-    run.until(lambda: any(name in run.pool.alive and run.pool.alive[name].alive for name in back))
+
+
+def test_a_node_that_is_back_before_its_loss_is_noticed_keeps_its_name(run: Run) -> None:
+    run.agent("there")
+    run.until(lambda: "there" in run.pool.alive)
+    first = run.pool.remote[0]
+    first.channel.close()  # the agent sees the end at once; the supervisor hears the hello first
+    listen, run.pool._listen_to = run.pool._listen_to, lambda node: None
+    run.until(lambda: run.pool._arriving)
+    time.sleep(0.5)
+    run.pool._listen_to = listen
+    run.until(lambda: first.alive is False)
+    run.until(lambda: run.pool.remote)
+    assert [node.identity.name for node in run.pool.remote] == ["there"]
 
 
 def test_processes_end_before_the_supervisor_gives_their_slots_away() -> None:

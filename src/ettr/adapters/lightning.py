@@ -8,7 +8,9 @@ Callbacks, a data module and `on_save_checkpoint` hooks keep their state, a `Wei
 callback its average. Rounds are saved after all other callbacks, whatever their order is.
 
 Lightning puts a loader back to the middle of an epoch only if it has `state_dict` (torchdata's
-`StatefulDataLoader`). With other loaders rounds are saved at the end of each epoch.
+`StatefulDataLoader`). With other loaders rounds are saved after the last batch of each epoch, which
+is before `on_train_epoch_end`: a resume from such a round does not call it for that epoch, so
+`EarlyStopping` and `ModelCheckpoint` on training metrics lack that epoch.
 """
 
 from __future__ import annotations

@@ -72,9 +72,9 @@ def choose_objects(
         objects_slot: the slot whose objects count; None: what all slots agree on.
 
     Raises:
-        UsageError: there is no such slot.
+        UsageError: other slots hold objects, and this one holds none.
     """
-    if objects_slot is not None:
+    if objects_slot is not None and records:
         if objects_slot not in records:
             raise UsageError(
                 f"objects_of: slot {objects_slot} holds no objects; those that do: "
@@ -169,7 +169,7 @@ def _group_options(records: Mapping[str, ObjectRecord]) -> dict[str, dict[str, A
             if known is not None and known[0] == record.step and known[1] != of_name:
                 raise CheckpointError(
                     f"slot {slot} holds other options of the parameter group of {name} of step "
-                    f"{record.step} than another slot; give slot="
+                    f"{record.step} than another slot; give slot=, or objects_of="
                 )
             if known is None or record.step > known[0]:
                 merged[name] = (record.step, of_name)

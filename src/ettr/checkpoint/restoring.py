@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
@@ -74,11 +74,13 @@ def restore(
 
     Args:
         state: as for `RunningCheckpoint`.
-        slot: read this slot only (a replaced rank reads its own); None: all slots.
+        slot: read this slot only (a replaced rank reads its own), and of tensors that several
+            ranks hold alike what the others have saved; None: all slots.
         mode: `newest`, each block's newest good copy (ages may differ); or `consistent`, the
             newest step of which every block has a good copy.
         step: with `consistent`: this step, or an error.
-        objects_of: the slot whose objects count where all slots are read; None: what they agree on.
+        objects_of: the slot that counts where all slots are read and differ, in objects or in
+            tensors that no rank has a shard of (BatchNorm's under FSDP2); None: that is an error.
         check: False skips the checksums of payloads (to measure what they cost; never to train).
         allow_missing: go on where an element of a parameter or buffer is not covered, an object or
             a parameter group has no saved state, a saved moment has no place in the optimizer, or
@@ -107,13 +109,14 @@ def restore_for_resume(
     slot: str | None,
     mode: str,
     step: int | None,
+    objects_of: int | str | tuple[int, ...] | None,
 ) -> tuple[RestoreReport, Mapping[str, ObjectRecord]]:
     """As `restore`; and object -> the record that it was restored from.
 
     Raises:
         CheckpointError: as `restore`.
     """
-    report, objects = _restore(root, state, _RestoreOptions(slot, mode, step))
+    report, objects = _restore(root, state, _RestoreOptions(slot, mode, step, objects_of))
     return report, objects.record_of
 
 
@@ -144,10 +147,11 @@ def _restore(
     live = target.shards()
     before = [shard.parameter.clone() for shard in live] if options.drill else None
     with ExitStack() as stack:
-        checkpoint = open_checkpoint(stack, root, _slot_name(root, options.slot))
+        slot, preferred = (_slot_name(root, one) for one in (options.slot, options.objects_of))
+        checkpoint = open_checkpoint(stack, root, slot, shared=_shared(live), preferred=preferred)
         wanted = _Wanted(options.mode, options.step, _has_objects(target))
         plan = _plan(checkpoint, live, wanted, PayloadReader(check=options.check))
-        objects = _choose_objects(target, checkpoint, plan, _slot_name(root, options.objects_of))
+        objects = choose_objects(target, objects_of(checkpoint, plan.chosen), preferred)
         unused = unused_tensors(target, (records[0] for records in plan.records_of.values()))
         if not options.allow_missing:  # before anything is overwritten
             _raise_if_left_out(root, objects, unused)
@@ -178,8 +182,12 @@ def restorable_steps(
     state: State | nn.Module | Mapping[str, object],
     *,
     slot: int | str | tuple[int, ...] | None = None,
+    objects_of: int | str | tuple[int, ...] | None = None,
 ) -> list[int]:
     """Steps that `restore` could take in mode `consistent`, the latest first; payloads are checked.
+
+    Args:
+        root, state, slot, objects_of: as for `restore`.
 
     Raises:
         CheckpointError: there is no checkpoint.
@@ -189,10 +197,24 @@ def restorable_steps(
     live = target.shards()
     names = {shard.spec.fqn for shard in live}
     with ExitStack() as stack:
-        checkpoint = open_checkpoint(stack, root, _slot_name(root, slot))
+        read, preferred = (_slot_name(root, one) for one in (slot, objects_of))
+        checkpoint = open_checkpoint(stack, root, read, shared=_shared(live), preferred=preferred)
         records_of = _exact_records(checkpoint, names, objects=_has_objects(target))
-        complete = consistent_steps(records_of, PayloadReader())
+        complete = consistent_steps(records_of, PayloadReader(), preferred)
         return [step for step, chosen in complete if _covers(chosen, live)]
+
+
+def _shared(live: Sequence[Shard]) -> Callable[[Key], bool] | None:
+    """Whether a block lies in a shard of which other ranks hold copies; None: there is none."""
+    shards_of: dict[str, list[Shard]] = {}
+    for shard in live:
+        if shard.replica[1] > 1:
+            shards_of.setdefault(shard.spec.fqn, []).append(shard)
+    if not shards_of:
+        return None
+    return lambda key: any(
+        intersection(region_of(*key[1:]), shard.region) for shard in shards_of.get(key[0], ())
+    )
 
 
 def _covers(keys: Iterable[Key], live: Sequence[Shard]) -> bool:
@@ -292,7 +314,9 @@ def _plan(
     chosen = None
     if wanted.mode == "consistent":
         exact = _exact_records(checkpoint, shards_of, objects=wanted.objects)
-        _, chosen = newest_consistent(exact, reader, step=wanted.step)
+        _, chosen = newest_consistent(
+            exact, reader, step=wanted.step, preferred=checkpoint.preferred
+        )
     records_of = candidates(checkpoint) if chosen is None else chosen
     targets_of: dict[Key, list[tuple[Shard, Region]]] = {}
     for key in records_of:
@@ -303,12 +327,6 @@ def _plan(
                 targets_of.setdefault(key, []).append((shard, region))
     in_state = {key: records for key, records in records_of.items() if key in targets_of}
     return _RestorePlan(reader, chosen, in_state, targets_of)
-
-
-def _choose_objects(
-    target: State, checkpoint: OpenCheckpoint, plan: _RestorePlan, objects_slot: str | None
-) -> ObjectChoice:
-    return choose_objects(target, objects_of(checkpoint, plan.chosen), objects_slot)
 
 
 def _raise_if_left_out(

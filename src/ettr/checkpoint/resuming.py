@@ -87,6 +87,7 @@ class StartQuestion:
         earlier: What the slot held when this process took it.
         world: Number of slots of this job; None: not known.
         run: Name of this run; None: any.
+        objects_of: As for `restore`, where all slots are read.
     """
 
     folder: Path
@@ -96,6 +97,7 @@ class StartQuestion:
     mode: str
     existing: str
     must_exist: bool
+    objects_of: int | str | tuple[int, ...] | None
 
 
 def _find_existing(root: str | os.PathLike[str], question: StartQuestion) -> Existing:
@@ -166,7 +168,12 @@ def start_run(
         start = Start(0, False, reason)
     else:
         report, restored = restore_for_resume(
-            root, state, slot=offer.found.slot, mode=question.mode, step=agreed.step
+            root,
+            state,
+            slot=offer.found.slot,
+            mode=question.mode,
+            step=agreed.step,
+            objects_of=_preferred(offer.found, question),
         )
         where = "all slots" if offer.found.slot is None else f"slot {offer.found.slot}"
         reason = f"{root}, {where}: {report}"
@@ -214,7 +221,7 @@ def _own_offer(root: str | os.PathLike[str], state: State, question: StartQuesti
             raise CheckpointError(_not_resumable(root, found, "all of them are damaged"))
         steps: tuple[int, ...] = (found.steps[1],)
         if question.mode == "consistent":
-            complete = restorable_steps(root, state, slot=found.slot)
+            complete = _complete_steps(root, state, found, question)
             if not complete:
                 raise CheckpointError(
                     _not_resumable(
@@ -233,8 +240,20 @@ def _own_offer(root: str | os.PathLike[str], state: State, question: StartQuesti
 def _step_0(
     root: str | os.PathLike[str], state: State, found: Existing, question: StartQuestion
 ) -> _Offer:
-    complete = question.existing == "resume" and restorable_steps(root, state, slot=found.slot)
-    return _Offer(found, True, (0,)) if complete else _Offer(found)
+    resumes = question.existing == "resume" and _complete_steps(root, state, found, question)
+    return _Offer(found, True, (0,)) if resumes else _Offer(found)
+
+
+def _complete_steps(
+    root: str | os.PathLike[str], state: State, found: Existing, question: StartQuestion
+) -> list[int]:
+    preferred = _preferred(found, question)
+    return restorable_steps(root, state, slot=found.slot, objects_of=preferred)
+
+
+def _preferred(found: Existing, question: StartQuestion) -> int | str | tuple[int, ...] | None:
+    """The slot that counts where slots differ; a rank that reads its own slot has no need of it."""
+    return question.objects_of if found.slot is None else None
 
 
 def _not_resumable(root: str | os.PathLike[str], found: Existing, reason: str) -> str:

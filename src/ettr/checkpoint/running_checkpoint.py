@@ -178,7 +178,12 @@ class RunningCheckpoint(AbstractContextManager["RunningCheckpoint"]):
         return self._session.writer.status.durable_step
 
     def resume_or_begin(
-        self, *, mode: str = "consistent", existing: str = "resume", must_exist: bool = False
+        self,
+        *,
+        mode: str = "consistent",
+        existing: str = "resume",
+        must_exist: bool = False,
+        objects_of: int | str | tuple[int, ...] | None = None,
     ) -> Start:
         """Take up the run where the checkpoint has it, or begin; one of both, and it says which.
 
@@ -193,6 +198,7 @@ class RunningCheckpoint(AbstractContextManager["RunningCheckpoint"]):
             existing: if there is something to resume from: `resume`; `keep` it aside and begin; or
                 `stop` with an error.
             must_exist: an error instead of a beginning.
+            objects_of: as for `restore`, where the job had another number of ranks.
 
         Raises:
             UsageError: an option is out of range.
@@ -209,6 +215,7 @@ class RunningCheckpoint(AbstractContextManager["RunningCheckpoint"]):
             mode,
             existing,
             must_exist,
+            objects_of,
         )
         start, self._restored = start_run(
             self._root,

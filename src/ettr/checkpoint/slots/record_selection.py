@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ettr.checkpoint.errors import CheckpointError
 from ettr.checkpoint.slots.earlier_records import superblock_of
-from ettr.checkpoint.slots.layout import EXTRA, OBJECTS, RESERVED, Key
+from ettr.checkpoint.slots.layout import EXTRA, MOVEMENT, OBJECTS, RESERVED, Key
 from ettr.checkpoint.slots.ownership import slot_of
 from ettr.checkpoint.slots.prefetch import read_ahead
 from ettr.checkpoint.slots.reader import (
@@ -29,6 +29,7 @@ from ettr.checkpoint.slots.reader import (
 )
 from ettr.checkpoint.slots.resharding import superseded
 from ettr.checkpoint.tensors.objects import ObjectRecord, from_extra, unpack_objects
+from ettr.errors import UsageError
 
 MODES = ("newest", "consistent")
 
@@ -38,34 +39,73 @@ class OpenCheckpoint:
     """The open slots of a checkpoint; close it by leaving its ExitStack.
 
     damaged: places that cannot be trusted, so far as they were read. superseded: files of an
-    earlier world size that are not read any more (`resharding`).
+    earlier world size that are not read any more (`resharding`). preferred: the slot that counts
+    where several hold other values of a block at one step; None: that is an error.
     """
 
     slots: list[Slot]
     damaged: list[BadBlock] = field(default_factory=list)
     superseded: frozenset[Path] = frozenset()
+    preferred: str | None = None
 
 
 def open_checkpoint(
-    stack: ExitStack, root: str | os.PathLike[str], slot: str | None
+    stack: ExitStack,
+    root: str | os.PathLike[str],
+    slot: str | None,
+    *,
+    shared: Callable[[Key], bool] | None = None,
+    preferred: str | None = None,
 ) -> OpenCheckpoint:
     """Open one slot, or all of a root.
 
+    Args:
+        slot: its name; None: all.
+        shared: whether a block is of a tensor that several ranks hold alike. Each of them saves a
+            part of its blocks, so those of other slots are read too, where this one has none.
+        preferred: the slot that counts where slots differ; None: see `candidates`.
+
     Raises:
         CheckpointError: there is no such slot, or slots are of different runs.
+        UsageError: there is no such preferred slot.
     """
     names = slot_names(root)
     if slot is not None:
         if slot not in names:
             raise CheckpointError(f"{root}: no slot {slot!r}; there are: {', '.join(names)}")
-        names = [slot]
+        if shared is None:
+            names = [slot]
+    if preferred is not None and preferred not in names:
+        raise UsageError(
+            f"objects_of: slot {preferred} is not read; those that are: {', '.join(names)}"
+        )
     slots = [stack.enter_context(open_slot(root, name)) for name in names]
     damaged = [bad for opened in slots for bad in opened.damaged]
     checkpoint = OpenCheckpoint(
-        slots, damaged, superseded(slots) if len(slots) > 1 else frozenset()
+        slots, damaged, superseded(slots) if len(slots) > 1 else frozenset(), preferred
     )
     _check_runs(checkpoint)
+    if slot is not None and shared is not None:
+        _keep_shared(checkpoint, slot, shared)
     return checkpoint
+
+
+def _keep_shared(checkpoint: OpenCheckpoint, slot: str, shared: Callable[[Key], bool]) -> None:
+    """Leave of other slots only what is shared and not in this one, and how far it has moved."""
+    own = next(one for one in checkpoint.slots if one.name == slot)
+    for other in checkpoint.slots:
+        if other is own:
+            continue
+        other.records = {
+            key: records
+            for key, records in other.records.items()
+            if key[0] == MOVEMENT or (key not in own.records and shared(key))
+        }
+    checkpoint.damaged[:] = [
+        bad
+        for bad in checkpoint.damaged
+        if bad.slot == slot or shared((bad.fqn, bad.offsets, bad.sizes))
+    ]
 
 
 def _check_runs(checkpoint: OpenCheckpoint) -> None:
@@ -89,20 +129,22 @@ def candidates(checkpoint: OpenCheckpoint) -> dict[Key, list[Record]]:
 
     Within a slot the latest round wins, also where it is of an earlier step: the run went back.
     Between slots that hold the same block (replicas, or an earlier world size) the later step does;
-    records in superseded files are left out.
+    records in superseded files are left out. At one step the preferred slot does.
 
     Raises:
-        CheckpointError: two slots with the same blocks hold different values of one step.
+        CheckpointError: two slots of one job hold different values of a block at one step, and
+            neither is preferred.
     """
     by_slot: dict[Key, list[list[Record]]] = {}
-    for slot in checkpoint.slots:
+    preferred = checkpoint.preferred
+    for slot in sorted(checkpoint.slots, key=lambda one: one.name != preferred):
         for key, of_block in slot.records.items():
             records = [r for r in of_block if r.file.path not in checkpoint.superseded]
             if records and key[0] not in RESERVED:
                 by_slot.setdefault(key, []).append(records)
     for key, of_slots in by_slot.items():
         if len(of_slots) > 1:
-            _check_agreement(key, [records[0] for records in of_slots])
+            _check_agreement(key, [records[0] for records in of_slots], preferred)
     return {
         key: [
             record
@@ -113,22 +155,45 @@ def candidates(checkpoint: OpenCheckpoint) -> dict[Key, list[Record]]:
     }
 
 
-def _check_agreement(key: Key, newest: list[Record]) -> None:
-    """Pass if slots with the same blocks are replicas: equal values where the step is equal."""
+def _check_agreement(key: Key, newest: list[Record], preferred: str | None) -> None:
+    """Pass if slots with the same block are replicas: equal values where the step is equal.
+
+    At the step of the preferred slot, which comes first, there is nothing to agree on.
+    """
+    settled = newest[0].header.step if _slot_name(newest[0]) == preferred else None
     first_of: dict[tuple[int, str], Record] = {}
     for record in newest:
+        if record.header.step == settled:
+            continue
         checksum = record.file.superblock.checksum
         first = first_of.setdefault((record.header.step, checksum), record)
-        if (
-            first.header.payload_sum != record.header.payload_sum
-            and first.file.superblock.layout == record.file.superblock.layout
-        ):
-            slots = sorted(slot_of(one.file.path.parent) for one in (first, record))
+        if first.header.payload_sum != record.header.payload_sum and _comparable(first, record):
+            slots = sorted(_slot_name(one) for one in (first, record))
             raise CheckpointError(
                 f"slots {slots[0]} and {slots[1]} hold different values of {key[0]} of step "
                 f"{record.header.step}: they are no replicas of each other. To restore "
-                f"one of them give slot=; tensors of several ranks need names of their own"
+                f"one of them give slot=, and to take from one what they differ in objects_of=; "
+                f"tensors of several ranks need names of their own"
             )
+
+
+def _slot_name(record: Record) -> str:
+    return slot_of(record.file.path.parent)
+
+
+def _comparable(one: Record, other: Record) -> bool:
+    """Whether two slots should hold the same bytes of a block: ranks of one job, or all alike.
+
+    Ranks of one job hold other shards and buffers of the same names. A later job of another size
+    may have done the step again with another outcome.
+    """
+    a, b = one.file.superblock, other.file.superblock
+    if a.layout == b.layout:
+        return True
+    specs = [
+        at.layout.tensors[at.layout.blocks[r.block].tensor] for at, r in ((a, one), (b, other))
+    ]
+    return a.world is not None and a.world == b.world and specs[0] == specs[1]
 
 
 def reserved_records(
@@ -250,12 +315,20 @@ def rolled_back(record_lists: Iterable[list[Record]]) -> Callable[[Record], bool
 
 
 def consistent_steps(
-    records_of: Mapping[Key, list[Record]], reader: PayloadReader
+    records_of: Mapping[Key, list[Record]], reader: PayloadReader, preferred: str | None
 ) -> Iterator[tuple[int, dict[Key, list[Record]]]]:
     """Steps of which every block is intact with their records, the latest first.
 
     Payloads are checked. Steps that a run went back behind are not taken: they would be mixed with
     the same steps done again.
+
+    Args:
+        records_of: by block.
+        reader: of their payloads.
+        preferred: as of `OpenCheckpoint`.
+
+    Raises:
+        CheckpointError: as `candidates`, of such a step.
     """
     is_rolled_back = rolled_back(records_of.values())
     current = {
@@ -269,21 +342,36 @@ def consistent_steps(
             for records in of_step.values()
         )
         if all(intact):
-            yield step, of_step
+            yield step, {key: _agreed(key, of_key, preferred) for key, of_key in of_step.items()}
+
+
+def _agreed(key: Key, records: list[Record], preferred: str | None) -> list[Record]:
+    """The records of one block and step, the preferred slot's first, if slots agree on it."""
+    ordered = sorted(records, key=lambda record: _slot_name(record) != preferred)
+    latest: dict[str, Record] = {}
+    for record in ordered:
+        latest.setdefault(_slot_name(record), record)
+    _check_agreement(key, list(latest.values()), preferred)
+    return ordered
 
 
 def newest_consistent(
-    records_of: Mapping[Key, list[Record]], reader: PayloadReader, *, step: int | None = None
+    records_of: Mapping[Key, list[Record]],
+    reader: PayloadReader,
+    *,
+    step: int | None = None,
+    preferred: str | None = None,
 ) -> tuple[int, dict[Key, list[Record]]]:
     """The latest step of which every block is intact, with its records.
 
     Args:
         step: only this one.
+        preferred: as of `OpenCheckpoint`.
 
     Raises:
-        CheckpointError: there is no such step.
+        CheckpointError: there is no such step, or slots differ at it.
     """
-    for complete, of_step in consistent_steps(records_of, reader):
+    for complete, of_step in consistent_steps(records_of, reader, preferred):
         if step is None or step == complete:
             return complete, of_step
     steps = sorted({r.header.step for records in records_of.values() for r in records})
@@ -315,7 +403,7 @@ def good_payloads(
             if payload is not None:
                 good = record
                 break
-            checkpoint.damaged.append(bad_record(_slot_of(checkpoint, record), record))
+            checkpoint.damaged.append(bad_record(_slot_name(record), record))
         yield key, good, payload
 
 
@@ -329,7 +417,3 @@ def _file_order(
     best = records[0]
     offset = best.file.places.offset(best.block, best.place)
     return (not is_rolled_back(best), best.header.step, str(best.file.path), offset)
-
-
-def _slot_of(checkpoint: OpenCheckpoint, record: Record) -> str:
-    return next((slot.name for slot in checkpoint.slots if record.file in slot.files), "")

@@ -111,10 +111,11 @@ def extra_states(model: nn.Module) -> dict[str, Stateful]:
 
 
 def tensor_signature(model: nn.Module) -> tuple[object, ...]:
-    """Changes when parameters appear, go or are replaced, or a type, size or device changes.
+    """Changes when parameters appear, go, move or are replaced, or a type, size or device changes.
 
-    Buffers may be replaced at every step: their modules, names, types and sizes count. Computed at
-    every round, so it does no more than it must.
+    A parametrization moves a parameter to another module. Buffers may be replaced at every step:
+    their modules, names, types and sizes count. Computed at every round, so it does no more than
+    it must.
     """
     signature: list[object] = []
     gathered: dict[int, Tensor] = {}
@@ -123,12 +124,14 @@ def tensor_signature(model: nn.Module) -> tuple[object, ...]:
         module = modules.pop()
         modules += [child for child in module._modules.values() if child is not None]
         gathered |= shards_of_gathered(module)
-        for held in module._parameters.values():
+        for name, held in module._parameters.items():
             if isinstance(held, UninitializedParameter):
                 signature.append(id(held))
             elif held is not None:
                 parameter = gathered.get(id(held), held)
                 signature += (
+                    id(module._parameters),
+                    name,
                     id(parameter),
                     parameter.dtype,
                     parameter.numel(),

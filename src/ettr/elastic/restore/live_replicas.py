@@ -26,11 +26,6 @@ class _Replicated:
     regions: list[str]
 
 
-def has_replicas(pieces: Sequence[Piece]) -> bool:
-    """Whether any shard is one of several identical copies."""
-    return bool(_replicated(pieces))
-
-
 def copy_from_survivors(
     pieces: Sequence[Piece], messages: RankMessages, *, slot: int, lost: Collection[int]
 ) -> None:

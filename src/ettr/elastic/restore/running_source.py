@@ -11,11 +11,11 @@ from pathlib import Path
 
 from torch import Tensor
 
-from ettr.checkpoint import CheckpointError, RestoreReport, block_ages, restore
+from ettr.checkpoint import CheckpointError, block_ages, restore
 from ettr.elastic.buddies.shard_history import ShardStore
 from ettr.elastic.buddies.shard_image import put_parts
 from ettr.elastic.membership.control_store import RankMessages
-from ettr.elastic.restore.live_replicas import copy_from_survivors, has_replicas
+from ettr.elastic.restore.live_replicas import copy_from_survivors
 from ettr.elastic.restore.model_shard import ModelShard
 from ettr.elastic.restore.rank_inventory import RankInventory
 from ettr.recovery import Situation
@@ -123,7 +123,7 @@ class RunningSource:
         oldest: int | None = inventory.reached
         if self._slot in inventory.lost:
             try:
-                report = self._restore_own()
+                report = restore(self._root, self._shard.state, slot=self._slot)
                 oldest = report.oldest_step
                 self._shard.capture_objects(report.objects_step or 0)
             except CheckpointError as error:
@@ -171,12 +171,6 @@ class RunningSource:
         )
         return Composite(situation, min(oldest), began_s)
 
-    def _restore_own(self) -> RestoreReport:
-        """Restore this rank's shard; blocks of replicated tensors lie in other slots too."""
-        if not has_replicas(self._shard.pieces):
-            return restore(self._root, self._shard.state, slot=self._slot)
-        return restore(self._root, self._shard.state, objects_of=self._slot)
-
     def _warn(self, error: CheckpointError) -> None:
         warnings.warn(
             f"slot {self._slot}: its running checkpoint cannot be used: {error}", stacklevel=2
@@ -192,7 +186,7 @@ class RunningSource:
 
     def _own_distance(self) -> float:
         """‖live − saved‖/‖live‖ of this rank's own parameters."""
-        self._restore_own()
+        restore(self._root, self._shard.state, slot=self._slot)
         distance = norm = 0.0
         for piece in self._shard.pieces:
             value = (self._shards.live or {}).get(piece.part)
@@ -216,7 +210,8 @@ class RunningSource:
             report = restore(
                 self._root, self._shard.state, slot=self._slot, reached_step=reached_step
             )
-        except CheckpointError:
+        except CheckpointError as error:
+            self._warn(error)
             return _CompositePart()
         self._shard.capture_objects(report.objects_step or 0)
         part = _CompositePart(report.mean_step, report.oldest_step)

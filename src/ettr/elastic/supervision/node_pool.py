@@ -171,6 +171,10 @@ class NodePool:
 
     def _greet(self, arrival: _Arrival, hello: Hello) -> None:
         claimed = hello.identity
+        for node in self.remote:
+            # one that comes back ended its old connection before it made this one
+            if node.identity.name == claimed.name and node.alive:
+                self._listen_to(node)
         identity = NodeIdentity(self._unused_name(claimed.name), claimed.index, claimed.rack)
         arrival.channel.send(
             kind="welcome",
