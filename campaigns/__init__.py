@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 NAMES = (
+    "back-tests",
     "checkpoint-damage",
     "causes",
     "ckpt-chaos",
@@ -31,7 +32,9 @@ NAMES = (
     "published",
     "recipe-kills",
     "schemes",
+    "simulated-clusters",
     "slow-nodes",
+    "slow-runs",
     "spares",
     "steps",
 )
@@ -39,12 +42,16 @@ NAMES = (
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """What a campaign measured: column names, rows, and what was asked of them."""
+    """What a campaign measured: column names, rows, and what was asked of them.
+
+    `verdict` says, from the rows, what of that holds; empty where the table says it by itself.
+    """
 
     headers: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     seeds: str
     asked: str
+    verdict: str = ""
 
     def markdown(self) -> str:
         """The table as Markdown."""

@@ -26,6 +26,7 @@ def main(words: list[str]) -> int:
             table.markdown(),
             f"{module.SIZE} draws a row; seeds: {table.seeds}. `make campaign {words[0]}` makes "
             "this page.",
+            *([table.verdict] if table.verdict else []),
         ]
     )
     RESULTS.mkdir(parents=True, exist_ok=True)

@@ -13,7 +13,7 @@ two-point mixture.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -170,7 +170,55 @@ def run(size: int, labels: frozenset[str] | None = None) -> Table:
         "[row of the fleet, draw]",
         "recall .09, .64, .95 at 10, 20, 40 times and false discovery up to .13; half named .26; "
         "two signals .40, .78, .98; no lemon: a claim in at most .14; precision .85 at spread .5",
+        verdict(rows) if labels is None else "",
     )
+
+
+RECALLS = {
+    **{"10 times": 0.09, "20 times": 0.64, "40 times": 0.95, "20 times, 50% named": 0.26},
+    **{"10 times, signals: 2": 0.40, "20 times, signals: 2": 0.78, "40 times, signals: 2": 0.98},
+}
+"""Recall that is asked, by fleet."""
+MOST_FALSE, MOST_FLEETS, LEAST_PRECISION = 0.13, 0.14, 0.85
+UNEVEN = "20 times, spread 0.5"
+
+
+def verdict(rows: Sequence[tuple[str, ...]]) -> str:
+    """What of the asked the rows of this package bear out, as Markdown.
+
+    Args:
+        rows: of the whole table.
+    """
+    ours = {row[0]: row[2:] for row in rows if row[1] == "ettr"}
+    parts: dict[str, list[str]] = {
+        "holds": [],
+        "holds within one standard error": [],
+        "does not hold": [],
+    }
+    for fleet, asked in RECALLS.items():
+        recall, error = float(ours[fleet][0]), float(ours[fleet][1])
+        how = "holds" if recall >= asked else "holds within one standard error"
+        how = how if recall + error >= asked else "does not hold"
+        parts[how].append(f"{fleet}: recall {recall:.3f} ({error:.3f}), asked {asked:.2f}")
+    for fleet, (_, _, false, claims) in ours.items():
+        if fleet.startswith("no lemon"):
+            share, most, what = float(claims), MOST_FLEETS, "fleets with a claim"
+        elif fleet == UNEVEN:
+            share, most, what = _share(false), 1 - LEAST_PRECISION, "false discovery"
+        else:
+            share, most, what = _share(false), MOST_FALSE, "false discovery"
+        how = "holds" if share <= most + 1e-9 else "does not hold"
+        parts[how].append(f"{fleet}: {what} {share:.3f}, at most {most:.2f}")
+    return "\n\n".join(
+        "\n".join([f"What {how}, by the rows of `ettr`:", "", *(f"- {one}" for one in some)])
+        for how, some in parts.items()
+        if some
+    )
+
+
+def _share(cell: str) -> float:
+    """Without a claim none is false."""
+    return 0.0 if cell == "–" else float(cell)
 
 
 def _scores(hits: list[tuple[np.ndarray, np.ndarray]]) -> tuple[str, ...]:

@@ -4,7 +4,8 @@ Two nodes of three ranks train a small FSDP2 model on one machine, over loopback
 waits. A node is a launcher and everything below it. A draw ends the node that does not hold the
 meeting place with SIGKILL, 2 to 6 s after the waiting node had become idle, at a moment that the
 seed gives; then another node joins. `back`: seconds from the SIGKILL until every slot has made a
-step of the following generation. `lost`: steps that were made and are made again. ettr: `ettr
+step of the following generation. `lost`: steps that every rank had made and that are made again:
+the step under way when the node died, which some ranks have ended, does not count. ettr: `ettr
 elastic`, shards in a buddy's memory on the other node. torchrun: a restart of all ranks from
 `dcp.async_save` every 10 steps, no option changed; its third agent waits in the rendezvous. When
 its agents end instead of going on, all of them are started again at once (`jobs lost`), and the
@@ -55,7 +56,7 @@ class Outcome:
 
     Attributes:
         back_s: Until every slot had made a step again.
-        lost_steps: Steps made twice.
+        lost_steps: Steps that every rank had made, and made again.
         job_lost: Whether the launchers had ended, and were started again.
     """
 
@@ -236,7 +237,12 @@ class _Run:
             self.begin()
         lines = self._lines()
         after = self._newest()
-        reached = max(o["step"] for o in lines if o["event"] == "step" and o["number"] == before)
+        steps: dict[int, int] = {}
+        for line in lines:
+            if line["event"] == "step" and line["number"] == before:
+                slot = int(line["slot"])
+                steps[slot] = max(int(line["step"]), steps.get(slot, 0))
+        reached = min(steps.values())  # a step is made when every rank has made it
         begun = min(o["step"] for o in lines if o["event"] == "begin" and o["number"] == after)
         first_s: dict[int, float] = {}
         for line in lines:

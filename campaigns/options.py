@@ -4,7 +4,8 @@ The options come from the argument parsers themselves, so that a new one is cove
 named here. A value, drawn from a list for each command, is typed next to words with which the
 command works. It must be answered (exit 0) or refused in a sentence (exit 2, or 1 where the value
 is fine and the answer is that it could not): no traceback, no endless run, no message of more than
-a page, no control character on the terminal.
+a page, no control character on the terminal. A run is endless after so much processor time that no
+answer takes it, or where it waits for twenty minutes.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ import multiprocessing
 import os
 import random
 import resource
+import signal
 import sys
 import tempfile
 import traceback
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
+from enum import Enum
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
@@ -31,7 +34,9 @@ from campaigns import Table
 TITLE = "Absurd values of options"
 SIZE = 2
 SEED = 7
-LIMIT_S = 120.0
+# of processor time, so that a busy machine makes no run endless
+LIMIT_S = 120
+WAIT_S = 1200.0
 MEMORY_BYTES = 6 << 30
 LONGEST_MESSAGE = 4000
 LOGS = Path(__file__).resolve().parents[1] / "tests" / "data" / "bad_morning"
@@ -107,7 +112,11 @@ def bases(work: Path) -> dict[str, list[list[str]]]:
             ["compare", "old=30/5000", "new=12/6000"],
             ["compare", site],
         ],
-        "simulate": [["simulate", "run", "small", "--store", str(work / "{new}")]],
+        "simulate run": [["simulate", "run", "small", "--store", str(work / "{new}")]],
+        "simulate show": [["simulate", "show", "small"]],
+        "simulate whatif": [
+            ["simulate", "whatif", "small", "--set", "lemons.share=0", "--runs", "3"]
+        ],
         "verify": [["verify", str(work)]],
         "elastic": [["elastic", "--ranks", "1", "--", "true"]],
         "chaos": [["chaos", "--", "true"]],
@@ -117,13 +126,25 @@ def bases(work: Path) -> dict[str, list[list[str]]]:
 
 
 def commands() -> dict[str, Any]:
-    """The parsers of all commands."""
+    """The parsers of all commands; of one that takes an action, under `simulate run` and so on."""
     import typer
 
     from ettr.cli.main import build_app
 
     group: Any = typer.main.get_command(build_app())
-    return dict(group.commands)
+    return {
+        " ".join([name, *action]): command
+        for name, command in group.commands.items()
+        for action in _actions(command)
+    }
+
+
+def _actions(command: Any) -> list[list[str]]:
+    """What the first argument may be where that is a choice; else one empty list."""
+    first = next((one for one in command.params if one.param_type_name == "argument"), None)
+    kind = first and first.type_descriptor.annotation
+    is_choice = isinstance(kind, type) and issubclass(kind, Enum)
+    return [[one.value] for one in kind] if is_choice else [[]]
 
 
 def typed(command: Any, value: str) -> Iterator[tuple[str, list[str]]]:
@@ -153,9 +174,14 @@ def cases(work: Path, draws: int, one_in: int) -> dict[str, list[tuple[str, list
 
 
 def _with(base: list[str], extra: list[str], what: str, command: Any) -> list[str]:
-    """The words with one value typed: before the other options, or as one more argument."""
+    """The words with one value typed: in place of the option, or as one more argument."""
     name, *rest = base
-    if what.startswith("-") or command.name in {"elastic", "chaos"}:
+    if what.startswith("-"):
+        spelled = next(param.opts for param in command.params if what in param.opts)
+        places = [place for place, word in enumerate(rest) if word in spelled]
+        kept = [word for place, word in enumerate(rest) if not {place, place - 1} & {*places}]
+        return [name, *extra, *kept]
+    if command.name in {"elastic", "chaos"}:
         return [name, *extra, *rest]
     first = next(param.name for param in command.params if param.param_type_name != "option")
     # the first argument is replaced, a later one follows it
@@ -167,6 +193,8 @@ def attempt(words: list[str], answer: str) -> None:
     from ettr.cli.main import main
 
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CPU, (LIMIT_S, LIMIT_S + 1))
     out, err = io.StringIO(), io.StringIO()
     os.chdir(Path(answer).parent)
     sys.argv = ["ettr", *words]
@@ -189,11 +217,13 @@ def verdict(context: ForkServerContext, work: Path, words: list[str]) -> tuple[s
     words = [word.replace("{new}", os.urandom(6).hex()) for word in words]
     process = context.Process(target=attempt, args=(words, str(answer)))
     process.start()
-    process.join(LIMIT_S)
+    process.join(WAIT_S)
     if process.exitcode is None:
         process.kill()
         process.join()
-        return "endless", ""
+        return "endless", f"it did not end within {WAIT_S:g} s"
+    if process.exitcode == -signal.SIGXCPU:
+        return "endless", f"it took {LIMIT_S} s of processor time"
     if not answer.exists():
         return "traceback", f"the process ended with {process.exitcode}"
     ended, message, out = json.loads(answer.read_text())

@@ -37,6 +37,7 @@ from campaigns import Table
 TITLE = "A training recipe under kills"
 SIZE = 25
 RECIPE = Path(__file__).resolve().parents[1] / "examples" / "training" / "recipe.py"
+ETTR = [sys.executable, "-c", "from ettr.cli.main import main; main()"]
 N_RANKS, N_STEPS, KILLS_A_JOB = 4, 40, 5
 LAYOUTS = {"FSDP2": 1, "2D": 2}
 BUDDY, PARTIAL, TORCHRUN = "a buddy's memory", "partial recovery", "torchrun, shared memory"
@@ -127,8 +128,7 @@ def command(layout: str, way: str, job: Job, compiler: str) -> list[str]:
         return [sys.executable, *launch, "--max-restarts", "20", *script]
     if way == PARTIAL:
         script.append("--partial")
-    ettr = [sys.executable, "-c", "from ettr.cli.main import main; main()"]
-    return [*ettr, "elastic", "-n", str(N_RANKS), "--spares", "1", "--", sys.executable, *script]
+    return [*ETTR, "elastic", "-n", str(N_RANKS), "--spares", "1", "--", sys.executable, *script]
 
 
 @contextmanager
@@ -198,7 +198,7 @@ def row(
     rng = random.Random(seed)  # noqa: S311
 
     def made(name: str, kills: int) -> Job:
-        job = Job(Path(place) / name, steps)
+        job = Job(Path(place) / name, steps=steps)
         return run_job(job, command(layout, way, job, compiler), kills, rng)
 
     with tempfile.TemporaryDirectory(prefix="ettr-recipe-") as place:

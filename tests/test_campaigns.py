@@ -177,6 +177,50 @@ def test_lemons_are_claimed_and_ordinary_nodes_are_left_alone() -> None:
     assert float(rows[unequal, "two points"][5]) >= 0.8, "the spread must show the trap"
 
 
+def _rows_of_page(name: str) -> list[tuple[str, ...]]:
+    from campaigns.__main__ import RESULTS
+
+    lines = (RESULTS / f"{name}.md").read_text(encoding="utf-8").splitlines()
+    cells = [line.strip("|").split("|") for line in lines if line.startswith("|")]
+    return [tuple(cell.strip() for cell in row) for row in cells[2:]]
+
+
+def test_what_the_page_of_lemons_says_to_hold_follows_from_its_rows() -> None:
+    from campaigns import lemons
+    from campaigns.__main__ import RESULTS
+
+    rows = _rows_of_page("lemons")
+    said = lemons.verdict(rows)
+    assert (RESULTS / "lemons.md").read_text(encoding="utf-8").endswith(f"\n\n{said}\n")
+    # the rows decide: a worse one moves to what does not hold
+    worse = [
+        ("20 times", "ettr", "0.600", *row[3:]) if row[:2] == ("20 times", "ettr") else row
+        for row in rows
+    ]
+    missed = lemons.verdict(worse).split("What does not hold")[1]
+    assert "20 times: recall 0.600 (0.014), asked 0.64" in missed
+    assert "20 times: recall" not in said.split("What does not hold")[1]
+
+
+def test_what_the_page_of_slow_runs_says_to_miss_follows_from_its_rows() -> None:
+    from campaigns import slow_runs
+    from campaigns.__main__ import RESULTS
+
+    said = slow_runs.verdict(_rows_of_page("slow-runs"))
+    assert "unequal, 1 by 5%: 0.358" in said
+    assert "alike" not in said
+    assert (RESULTS / "slow-runs.md").read_text(encoding="utf-8").endswith(f"\n\n{said}\n")
+
+
+def test_slow_nodes_of_runs_are_found_and_ordinary_ones_are_left_alone() -> None:
+    rows = {row[:2]: row[2:] for row in twentieth("slow-runs").rows}
+    for nodes in ("alike", "unequal"):
+        by_day = rows[nodes, "1 by 20%"][:7]
+        # 2 histories: the whole table has all of 40 by the end, and hardly a claim in the others
+        assert float(by_day[-1].split()[0]) >= 0.5
+        assert float(rows[nodes, "no slow node"][6].split()[0]) <= 0.5
+
+
 def test_stated_causes_are_the_planted_ones_as_often_as_stated() -> None:
     rows = {row[:3]: row[3:] for row in twentieth("causes").rows}
     for clusters in ("chosen by", "held out"):
@@ -207,3 +251,26 @@ def test_the_rank_that_hangs_stops_dies_or_is_slow_is_named() -> None:
     # a pause of the machine before the fault may leave a verdict open, never a wrong one
     assert all(row[3] == "" or row[3].startswith("cannot tell []") for row in rows), rows
     assert int(total[2]) >= int(total[1]) - 1, rows
+
+
+def test_a_report_finds_what_was_planted_in_a_simulated_cluster() -> None:
+    rows = {row[1]: row for row in twentieth("simulated-clusters").rows}
+    for quantity in ("first order, GPU-hours", "second order, GPU-hours"):
+        assert abs(float(rows[quantity][4])) <= 0.02, quantity
+    assert abs(float(rows["failures with their symptom"][4])) <= 0.02
+    assert abs(float(rows["failures with their node"][4])) <= 0.1
+    invented, failures = (int(cell) for cell in rows["failures that were none"][4].split(" of "))
+    assert failures > 100
+    assert invented <= 0.02 * failures
+    for quantity in ("r_f", "repair, mean", "GPU-hours lost", "MTTF, 17-32 GPUs"):
+        assert rows[quantity][3] == "2 of 2", quantity
+
+
+def test_a_back_test_finds_what_is_wrong_with_a_scenario() -> None:
+    found = {row[0]: row for row in twentieth("back-tests").rows}
+    for name in ("faults x3", "lengths x2", "repairs x5", "no preemption"):
+        assert found[name][1] == "0 of 1", found[name]
+        assert found[name][2] == "1 of 1", found[name]
+    failed, measured = (int(cell) for cell in found["as fitted"][3].split(" of "))
+    assert measured >= 15
+    assert failed <= 1, found["as fitted"]

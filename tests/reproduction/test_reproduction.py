@@ -31,6 +31,7 @@ from reproduction.scar.workload import clean_run, keyed, trailing_mean
 from small_workloads import SETTINGS, factorisation, regression, topics
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [regression, factorisation, topics])
 def test_every_control_holds_exactly(make):
     smooth = 4 if make is topics else 1
@@ -55,6 +56,7 @@ def test_a_trial_repeats_and_partial_recovery_beats_the_rollback(make):
     assert trial(prepared, 3) == trial(prepared, 3)
 
 
+@pytest.mark.slow
 def test_partial_recovery_saves_about_as_much_as_on_mnist_for_a_small_regression():
     prepared = prepare(regression(), Settings(iterations=32, interval=8, grid="full"))
     found = [trial(prepared, number)["arms"] for number in range(20)]

@@ -119,6 +119,7 @@ def test_a_missing_file_is_named(tmp_path, capsys):
     assert "is missing" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_small_sets_have_their_known_shapes():
     folder = shared("data/training")
     words, lengths = data.reuters_395(folder / "reuters-lda395")

@@ -53,6 +53,7 @@ def costs(adversarial: bool, trials: int = 300) -> dict[str, int]:
     return over
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("adversarial", [False, True])
 def test_the_bound_holds_against_the_worst_case_count_and_not_against_the_real_one(adversarial):
     over = costs(adversarial)
@@ -61,6 +62,7 @@ def test_the_bound_holds_against_the_worst_case_count_and_not_against_the_real_o
     assert over["real"] > 30  # the trap: the real clean run is faster than its worst case
 
 
+@pytest.mark.slow
 def test_an_adversary_violates_the_misread_bound_more_often_than_chance():
     assert costs(adversarial=True)["real"] > costs(adversarial=False)["real"]
 
