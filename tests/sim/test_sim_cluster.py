@@ -14,9 +14,12 @@ from cluster_scenarios import fault, one_size, played, quiet, seconds, small
 from ettr.errors import UsageError
 from ettr.sim.cluster.engine import SimulatedCluster
 from ettr.sim.cluster.evidence import EVIDENCE
-from ettr.sim.cluster.faults import NodeDraws
-from ettr.sim.cluster.scenario import BurstProcess, ClusterScenario
+from ettr.sim.cluster.faults import NodeDraws, burst_hits
+from ettr.sim.cluster.scenario import ClusterScenario
+from ettr.sim.cluster.scenario_parts import BurstProcess, Priority
 from ettr.taxonomy import load_taxonomy
+
+pytestmark = pytest.mark.slow
 
 STORMY = (
     fault("gpu-memory", 200.0, law="weibull", form=0.7, as_new_share=0.5),
@@ -197,6 +200,25 @@ def test_what_one_node_draws_moves_no_other():
     assert [alone.uniform(5) for _ in range(40)] == [among.uniform(5) for _ in range(40)]
 
 
+def test_two_kinds_of_bursts_of_one_symptom_come_at_times_of_their_own():
+    pair = (BurstProcess("filesystem", "pod", 400.0, 0.8, 60.0),) * 2
+    hits = burst_hits(small(faults=STORMY, bursts=pair), 1)
+    first, second = ({h.time_s for h in hits if h.burst.startswith(n)} for n in "12")
+    assert len(first) > 50
+    assert len(first & second) < 0.1 * len(first)
+
+
+def test_each_gpu_of_a_node_of_16_has_an_address_of_its_own():
+    scenario = small(
+        machines={"gpus_per_node": 16, "nodes": 4},
+        jobs=one_size(16, 3600.0),
+        faults=(fault("gpu-memory", 50_000.0),),
+        bursts=(),
+    )
+    kernel = [row for row in played(scenario)[0]["events"].to_pylist() if row["check"] == "xid"]
+    assert len({row["entity"] for row in kernel}) == 16
+
+
 def test_preemption_spares_jobs_younger_than_the_limit_and_of_the_same_level():
     scenario = small()
     tables, _ = played(scenario)
@@ -239,3 +261,34 @@ def test_what_cannot_be_is_said_all_at_once():
         )
     for words in ("jobs.gpus: 12", "'rust'", "lemons.share: 1.5"):
         assert words in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("part", "values", "says"),
+    [
+        ("period", {"days": 0.0}, "period.days"),
+        ("period", {"days": 1e-9}, "period.days"),
+        ("period", {"start": "9999-12-31"}, "the year 9999"),
+        ("period", {"start": "2026-01-05T07:13:00+02:00"}, "is no day"),
+        ("scheduling", {"longest_job_s": 10**19}, "scheduling.longest_job_s"),
+        ("checks", {"interval_s": 10**30}, "checks.interval_s"),
+        ("checks", {"false_high_per_node_day": 1e308}, "false_high_per_node_day"),
+        ("outcomes", {"mean_patience_s": 1e308}, "outcomes.mean_patience_s"),
+        ("outcomes", {"longest_limit_factor": 1e308}, "longest_limit_factor"),
+        ("users", {"users": 10**9}, "users.users"),
+        ("arrivals", {"weekend_factor": 1e308}, "weekend_factor"),
+        ("lemons", {"factor": 1e308}, "lemons.factor"),
+        ("machines", {"gpu_type": ""}, "machines.gpu_type"),
+        ("machines", {"gpus_per_node": 0}, "machines.gpus_per_node"),
+        ("jobs", one_size(8, 1e18), "jobs.mean_s"),
+        ("jobs", (replace(one_size(8, 100.0)[0], sigma=30.0),), "jobs.sigma"),
+        ("faults", (fault("nvlink", 1e308),), "faults.per_1000_node_days"),
+        ("faults", (fault("nvlink", 1.0, from_day=5.0, to_day=1.0),), "from_day"),
+        ("bursts", (BurstProcess("filesystem", "pod", 1e7, 0.8, 60.0),), "bursts.per_year"),
+        ("priorities", (Priority("a", 1, 0.5, 0.5), Priority("a", 2, 0.5, 0.5)), "of its own"),
+        ("priorities", (Priority("a", -(10**30), 1.0, 1.0),), "priorities.level"),
+    ],
+)
+def test_a_value_too_large_or_of_no_use_is_refused_before_anything_runs(part, values, says):
+    with pytest.raises(UsageError, match=says):
+        small(**{part: values})

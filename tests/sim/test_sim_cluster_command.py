@@ -29,12 +29,32 @@ def ettr_out(*words: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def summary(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+    """What the command says of the run, with its store."""
     folder = tmp_path_factory.mktemp("simulated")
     (folder / "short.toml").write_text(SHORT, "utf-8")
-    made = ettr_out("simulate", "run", str(folder / "short.toml"), "--store", str(folder / "site"))
-    assert "40 nodes, 3 days, seed 1" in made
-    return folder / "site"
+    words = ["run", str(folder / "short.toml"), "--store", str(folder / "site"), "--json"]
+    return {"store": folder / "site", **json.loads(ettr_out("simulate", *words))}
+
+
+@pytest.fixture(scope="module")
+def store(summary: dict[str, object]) -> Path:
+    return summary["store"]
+
+
+def test_the_summary_counts_what_the_tables_hold(summary: dict[str, object], store: Path):
+    assert (summary["nodes"], summary["days"], summary["seed"]) == (40, 3.0, 1)
+    job_ids = pq.read_table(store / "parts" / "attempts")["job_id"].to_pylist()
+    assert summary["attempts"] == len(job_ids)
+    assert summary["jobs"] == len(set(job_ids))
+    truth = pq.read_table(f"{store}-truth/attempts.parquet").to_pylist()
+    faults = [row for row in truth if row["fault"] is not None]
+    assert summary["failed_attempts"] == len(faults)
+    assert any(row["end"] == "FAILED" for row in faults), "or the next line shows nothing"
+    # a program that fails by itself has lost nothing to an interruption, its restart included
+    stopped = faults + [row for row in truth if row["end"] == "PREEMPTED"]
+    lost_gpu_s = sum(row["gpus"] * (row["lost_s"] + row["restart_s"]) for row in stopped)
+    assert summary["lost_gpu_hours"] == pytest.approx(lost_gpu_s / 3600)
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -61,6 +81,26 @@ def test_a_value_without_a_source_is_refused_with_all_other_problems():
     assert "checks: lacks interval_s" in message
 
 
+@pytest.mark.parametrize(
+    ("days", "says"),
+    [
+        ("1" + "0" * 400, "period.days"),
+        ("1" + "0" * 5000, "no TOML"),
+        ("[" * 3000 + "]" * 3000, "no TOML"),
+        ("true", "True is not a number"),
+    ],
+)
+def test_a_number_that_no_float_holds_is_refused_in_a_sentence(days: str, says: str):
+    with pytest.raises(UsageError, match=says) as raised:
+        scenario_of(SHORT.replace("days = 3", f"days = {days}"))
+    assert len(str(raised.value)) < 1000
+
+
+def test_a_file_may_begin_with_a_byte_order_mark():
+    assert scenario_of("\ufeff" + SHORT) == scenario_of(SHORT)
+
+
+@pytest.mark.slow
 def test_the_store_says_that_it_is_simulated_before_anything_else(store: Path):
     words = "SIMULATED, no cluster logged this: short.toml, seed 1."
     for command in (["failures"], ["nodes"], ["lemons"], ["quality"], ["causes"], ["project"]):
@@ -74,7 +114,16 @@ def test_the_store_says_that_it_is_simulated_before_anything_else(store: Path):
     assert words in printed
     assert words in page.read_text("utf-8")
     with ettr.open(store) as fleet:
-        assert words in str(fleet.mttf)
+        for result in (
+            fleet.mttf,
+            fleet.totals,
+            fleet.node_records,
+            ettr.plan_run(fleet, gpus=64),
+            ettr.project(fleet, gpus=[64]),
+            ettr.compare(fleet, ("old", 30, 5000.0)),
+            ettr.compare(fleet, published=True),
+        ):
+            assert str(result).count(words) == 1, result.main
 
 
 def test_every_row_names_the_simulation_as_its_source(store: Path):
@@ -86,7 +135,8 @@ def test_every_row_names_the_simulation_as_its_source(store: Path):
 
 def test_a_second_run_gives_the_same_bytes(store: Path, tmp_path: Path):
     scenario = store.parent / "short.toml"
-    ettr_out("simulate", "run", str(scenario), "--store", str(tmp_path / "again"))
+    printed = ettr_out("simulate", "run", str(scenario), "--store", str(tmp_path / "again"))
+    assert "40 nodes, 3 days, seed 1" in printed
     for folder in ("site", "site-truth"):
         first = store.parent / folder
         second = tmp_path / folder.replace("site", "again")
@@ -112,14 +162,17 @@ def test_simulated_rows_never_join_others(store: Path, tmp_path: Path):
     (truth / "notes.txt").write_text("mine", "utf-8")
     with pytest.raises(StoreError, match="is not empty"):
         ettr_out("simulate", "run", scenario, "--store", str(tmp_path / "s"), "--truth", str(truth))
+    with pytest.raises(StoreError, match="is a file"):
+        ettr_out("simulate", "run", scenario, "--store", str(tmp_path / "s"), "--truth", scenario)
 
 
+@pytest.mark.slow
 def test_failures_are_those_that_were_planted(store: Path):
     """Attribution finds what the truth holds, but for what no log shows."""
     truth = pq.read_table(store.parent / "site-truth" / "attempts.parquet").to_pylist()
     ended = {row["attempt_id"]: row for row in truth if row["fault"] is not None}
-    document = json.loads(ettr_out("report", str(store), "--json"))
-    found = {row["attempt_id"]: row for row in document["failures"]["rows"]}
+    document = json.loads(ettr_out("failures", str(store), "--json"))
+    found = {row["attempt_id"]: row for row in document["rows"]}
     assert len(ended) >= 5
     down = {key for key, row in ended.items() if row["end"] == "NODE_FAIL"}
     assert down <= found.keys()
@@ -140,8 +193,12 @@ def test_a_message_says_what_to_give(words: list[str], says: str):
         ettr_out("simulate", *words)
 
 
-def test_show_prints_the_file():
-    assert ettr_out("simulate", "show", "small").rstrip() == scenario_text("small")[0].rstrip()
+def test_show_prints_the_file_and_that_nobody_validated_it():
+    text = scenario_text("small")[0]
+    shown = ettr_out("simulate", "show", "small")
+    assert shown.startswith(text.rstrip())
+    assert scenario_of(shown) == scenario_of(text)
+    assert "# NOT VALIDATED" in shown.removeprefix(text.rstrip())
 
 
 @pytest.mark.parametrize(

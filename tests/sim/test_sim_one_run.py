@@ -61,6 +61,7 @@ S3 = {
 COUNTED = replace(RUN, n_nodes=256, write_s=0.0, restart_s=0.0, queue_s=0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law", S3)
 def test_failures_of_a_fleet_under_each_repair_law(law: tuple[str, float]) -> None:
     life = law_of_age(law[0]).law_with_mean(law[1], 100 * DAY_S)
@@ -97,6 +98,7 @@ def test_the_long_run_has_the_exact_ettr_of_the_planner(run: PlannedRun) -> None
         assert abs(shares[name] - share) < 0.006, name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("days", [0.2, 3.0])
 def test_a_finite_run_has_the_wallclock_of_the_planner(days: float) -> None:
     run = replace(RUN, productive_s=days * DAY_S, failures_per_node_day=0.1)
@@ -142,6 +144,7 @@ JOB = JobShape(
 SHARES = {"process": 0.2, "node": 0.6, "rack": 0.1, "job": 0.1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", SCHEMES, ids=lambda one: one.name)
 def test_every_scheme_has_the_ettr_of_the_planner(scheme: object) -> None:
     per_node_day = 0.2
@@ -184,6 +187,7 @@ def test_spares_are_the_closed_loop_of_the_projection(law: str) -> None:
     assert abs(done.short.short_of_nodes - share) < 4 * done.ettr_error + 0.01
 
 
+@pytest.mark.slow
 def test_bursts_keep_the_rate_and_spread_the_counts() -> None:
     """Counts in windows longer than a burst vary 2 size - 1 times as much as independent ones."""
     run = replace(COUNTED, n_nodes=32, failures_per_node_day=0.1)
@@ -238,6 +242,7 @@ def played(engine_wanted: str) -> tuple[str, str]:
     return name, numbers
 
 
+@pytest.mark.slow
 def test_compiled_and_interpreted_give_the_same_bits() -> None:
     pytest.importorskip("numba")
     compiled, interpreted = played("compiled"), played("interpreted")

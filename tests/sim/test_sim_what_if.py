@@ -58,8 +58,14 @@ def test_changes_name_values_as_the_file_does():
     halved = changed_scenario(scenario, "faults.filesystem.repair_mean_s=x0.5,machines.nodes=11")
     assert [one.repair_mean_s for one in halved.faults] == [7200.0, 3600.0]
     assert halved.machines.nodes == 11
+    assert changed_scenario(scenario, "machines.nodes=x0.55").machines.nodes == 6
     every = changed_scenario(scenario, "faults.*.seen_chance=0.5")
     assert every.faults == tuple(replace(one, seen_chance=0.5) for one in scenario.faults)
+
+
+def test_shares_that_sum_to_one_together_change_together():
+    changed = changed_scenario(small(), "jobs.1.share=0.40,jobs.4.share=0.20")
+    assert [job.share for job in changed.jobs[:2]] == [0.4, 0.2]
 
 
 @pytest.mark.parametrize(
@@ -72,6 +78,11 @@ def test_changes_name_values_as_the_file_does():
         ("lemons.share=2", "give a share from 0 to 1"),
         ("faults.rust.seen_chance=1", "it has gpu-memory, filesystem"),
         ("faults.seen_chance=1", "faults.WHICH.NAME=VALUE"),
+        ("machines.nodes=19.7", "nodes is a whole number"),
+        ("machines.nodes=nan", "'nan' is no number"),
+        ("machines.nodes=xinf", "nodes is a whole number"),
+        ("lemons.factor=inf", "lemons.factor: inf"),
+        ("jobs.8.share=0.2", "they sum to 0.2"),
     ],
 )
 def test_a_change_that_cannot_be_is_refused(change: str, says: str):

@@ -11,6 +11,7 @@ import typer
 from ettr.cli.output import progress_bar, say
 from ettr.cli.pricing import Pricing
 from ettr.cli.printing import Printing
+from ettr.cli.simulate_site import backtest, document_of_show, fit
 from ettr.errors import UsageError
 
 if TYPE_CHECKING:
@@ -27,6 +28,11 @@ _FLAGS = {
     "changes": "--set",
     "runs": "--runs",
     "price": "--gpu-hour-price",
+    "out": "--out",
+    "until": "--until",
+    "hold_back": "--hold-back",
+    "replicas": "--replicas",
+    "workers": "--workers",
 }
 
 
@@ -36,27 +42,34 @@ class Action(StrEnum):
     RUN = "run"
     SHOW = "show"
     WHATIF = "whatif"
+    FIT = "fit"
+    BACKTEST = "backtest"
 
 
 def simulate(
     action: Annotated[
         Action,
         typer.Argument(
-            metavar="run | show | whatif",
-            help="Simulate it, print the file, or compare it with changes of it.",
+            metavar="run | show | whatif | fit | backtest",
+            help="Simulate it, print the file, compare it with changes of it; fit one to a STORE, "
+            "or judge it by days that were held back.",
         ),
     ],
     scenario: Annotated[
         str,
         typer.Argument(
             metavar="SCENARIO",
-            help="A TOML file, or one that is shipped: rsc-1-like, rsc-2-like, small.",
+            help="A TOML file, or one that is shipped: rsc-1-like, rsc-2-like, small. For fit a "
+            "STORE; for backtest either.",
         ),
     ],
     store: Annotated[
         str | None,
         typer.Option(
-            "--store", metavar="STORE", help="A new store for the tables: a folder, .duckdb, URL."
+            "--store",
+            metavar="STORE",
+            help="For run, a new store for the tables: a folder, .duckdb, URL; for backtest of a "
+            "scenario, the site's.",
         ),
     ] = None,
     truth: Annotated[
@@ -86,6 +99,40 @@ def simulate(
             "--runs", metavar="N", min=3, max=1000, help="For whatif, seeds of each; 10 if absent."
         ),
     ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="FILE.toml",
+            help="For fit and backtest: write the scenario, after backtest with its verdict.",
+        ),
+    ] = None,
+    until: Annotated[
+        str | None,
+        typer.Option("--until", metavar="DATE", help="For fit: leave out what came later."),
+    ] = None,
+    hold_back: Annotated[
+        float | None,
+        typer.Option(
+            "--hold-back", metavar="DAYS", help="For fit and backtest: days at the end of the logs."
+        ),
+    ] = None,
+    replicas: Annotated[
+        int | None,
+        typer.Option(
+            "--replicas",
+            metavar="N",
+            min=8,
+            max=1000,
+            help="For backtest, simulations; 30 if absent.",
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            "--workers", metavar="N", min=1, max=256, help="For backtest, processes; 1 if absent."
+        ),
+    ] = None,
     *,
     pricing: Pricing,
     printing: Printing,
@@ -93,17 +140,30 @@ def simulate(
     """Simulate a cluster: its jobs, scheduler, faults, health checks and repairs.
 
     It writes the tables that logs of a real cluster become, so that every other command reads
-    them; each report of such a store says first that it is simulated.
+    them; each report of such a store says first that it is simulated. `fit` writes a scenario from
+    a site's own logs, and `backtest` says whether it predicts the last days of them.
     """
     from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
+    from ettr.sim.cluster.standing import standing_lines, standing_of
 
     price = pricing.price()
-    _refuse_idle(action, store=store, truth=truth, changes=changes, runs=runs, price=price)
+    _refuse_idle(
+        action, store=store, truth=truth, changes=changes, runs=runs, price=price, out=out,
+        until=until, hold_back=hold_back, replicas=replicas, workers=workers,
+    )  # fmt: skip
+    if action is Action.FIT:
+        fit(scenario, out, until, hold_back, printing)
+        return
+    if action is Action.BACKTEST:
+        backtest(scenario, store, hold_back, out, replicas, workers, seed, printing)
+        return
     text, name = scenario_text(scenario)
     made = scenario_of(text, name)
     if action is Action.SHOW:
-        if not printing.summary({"name": made.name, "text": text}):
+        if not printing.summary(document_of_show(text, name)):
             say(text.rstrip())
+            for line in standing_lines(standing_of(made)):
+                say(f"# {line}")
     elif action is Action.WHATIF:
         _what_if(made, changes or [], range(seed, seed + (runs or _RUNS)), price, printing)
     else:
@@ -116,6 +176,8 @@ def _refuse_idle(action: Action, **typed: object) -> None:
         Action.RUN: ("store", "truth"),
         Action.SHOW: (),
         Action.WHATIF: ("changes", "runs", "price"),
+        Action.FIT: ("out", "until", "hold_back"),
+        Action.BACKTEST: ("store", "out", "hold_back", "replicas", "workers"),
     }[action]
     idle = [name for name, value in typed.items() if value is not None and name not in uses]
     if idle:
@@ -180,6 +242,7 @@ def _document(found: SimulatedStore) -> JsonValue:
 
 def _say(found: SimulatedStore, store: str) -> None:
     from ettr.report.numbers import number, percent
+    from ettr.sim.cluster.standing import standing_lines
 
     say(
         f"Simulated {found.scenario}: {found.nodes:,} nodes, {found.days:g} days, seed {found.seed}"
@@ -195,4 +258,6 @@ def _say(found: SimulatedStore, store: str) -> None:
         f"(ettr simulate show prints them with their sources)"
     )
     say(f"  {found.events:,} events, {found.cpu_s:.1f} CPU s, {found.cpu_us_per_event:.0f} µs each")
+    for line in standing_lines(found.standing):
+        say(f"  {line}")
     say(f"Store: {store}   Truth: {found.truth}")

@@ -29,7 +29,7 @@ _EVENTS_A_STEP = 2000
 
 @dataclass(slots=True)
 class Tally:
-    """What happened, in numbers."""
+    """Events that happened, and jobs that were submitted under an id of their own."""
 
     events: int = 0
     jobs: int = 0
@@ -70,8 +70,7 @@ class SimulatedCluster:
                     yield
             if job is not last:
                 self.tally.events += 1
-                self.tally.jobs += 1
-                self._scheduler.submit(job, job.submit_s)
+                self._submit(job, job.submit_s)
         self._hours.advance(end_s)
         self._scheduler.still_there(end_s)
         self._health.still_there(end_s)
@@ -119,7 +118,11 @@ class SimulatedCluster:
         if job.number:
             self._scheduler.enqueue(job, now_s)
         else:
-            self._scheduler.submit(job, now_s)
+            self._submit(job, now_s)
+
+    def _submit(self, job: Job, now_s: int) -> None:
+        self.tally.jobs += 1
+        self._scheduler.submit(job, now_s)
 
     def _faults(self) -> pa.Table:
         rows = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -13,12 +14,12 @@ from ettr.models.constant import ConstantLife
 from ettr.models.law import LifeLaw
 from ettr.models.registry import law_of_age
 from ettr.sim.cluster.room import FAR_S
-from ettr.sim.cluster.scenario import BurstProcess, ClusterScenario, FaultProcess
+from ettr.sim.cluster.scenario import ClusterScenario
+from ettr.sim.cluster.scenario_parts import BurstProcess, FaultProcess
 from ettr.sim.streams import stream
-from ettr.units import SECONDS_PER_DAY
+from ettr.units import DAYS_PER_YEAR, SECONDS_PER_DAY
 
 _BLOCK = 16
-_DAYS_PER_YEAR = 365.25
 FALSE_HIGH, FALSE_LOW = "false alarm, high", "false alarm, low"
 
 
@@ -167,24 +168,26 @@ class BurstHit:
 
 def burst_hits(scenario: ClusterScenario, seed: int) -> list[BurstHit]:
     """All faults of bursts, in order of time."""
-    hits = [
-        hit
-        for place, burst in enumerate(scenario.bursts)
-        for hit in _hits_of(scenario, burst, place, seed)
-    ]
+    hits: list[BurstHit] = []
+    alike: Counter[str] = Counter()
+    for place, burst in enumerate(scenario.bursts):
+        name = f"bursts {burst.symptom} {burst.scope}"
+        # two processes of one kind come at times of their own
+        rng = stream(seed, name, alike[name])
+        alike[name] += 1
+        hits += _hits_of(scenario, burst, place, rng)
     return sorted(hits, key=lambda hit: (hit.time_s, hit.node, hit.burst))
 
 
 def _hits_of(
-    scenario: ClusterScenario, burst: BurstProcess, place: int, seed: int
+    scenario: ClusterScenario, burst: BurstProcess, place: int, rng: np.random.Generator
 ) -> Iterator[BurstHit]:
     machines, end_s = scenario.machines, scenario.period.end_s
     groups: dict[int, list[int]] = {}
+    group = {"rack": machines.rack_of, "pod": machines.pod_of}.get(burst.scope, lambda _: 0)
     for node in range(machines.nodes):
-        group = {"rack": machines.rack_of, "pod": machines.pod_of}.get(burst.scope, lambda _: 0)
         groups.setdefault(group(node), []).append(node)
-    rng = stream(seed, f"bursts {burst.symptom} {burst.scope}")
-    years = scenario.period.days / _DAYS_PER_YEAR
+    years = scenario.period.days / DAYS_PER_YEAR
     for group_id, nodes in groups.items():
         for k in range(int(rng.poisson(burst.per_year * years))):
             begin_s = rng.random() * end_s

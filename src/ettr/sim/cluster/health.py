@@ -22,7 +22,8 @@ from ettr.sim.cluster.faults import (
 )
 from ettr.sim.cluster.hours import GpuUse, Hours, NodeUse
 from ettr.sim.cluster.log import SiteLog
-from ettr.sim.cluster.scenario import ClusterScenario, FaultProcess
+from ettr.sim.cluster.scenario import ClusterScenario
+from ettr.sim.cluster.scenario_parts import FaultProcess
 from ettr.sim.cluster.scheduler import FAILED, NODE_FAIL, Scheduler
 from ettr.sim.cluster.workload import Job
 from ettr.sim.streams import stream

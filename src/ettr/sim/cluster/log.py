@@ -18,7 +18,10 @@ from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY
 PARTITION = "main"
 _CONTROLLER = "slurmctld"
 _FIRST_UID = 10_000
-_GPU_BUSES = ("1b", "43", "52", "61", "9d", "c3", "d1", "df")
+_GPU_BUSES = (
+    *("1b", "43", "52", "61", "9d", "c3", "d1", "df"),
+    *("1c", "44", "53", "62", "9e", "c4", "d2", "e0"),  # nodes have up to 16
+)
 _PCI = "pci:0000:{}:00"
 
 
@@ -126,7 +129,7 @@ class SiteLog:
         trace = EVIDENCE[fault.symptom]
         if trace.xid is None:
             return
-        bus = _PCI.format(_GPU_BUSES[gpu % len(_GPU_BUSES)])
+        bus = _PCI.format(_GPU_BUSES[gpu])
         self._rows.events.add(
             line=self._next_line(),
             time=self.at(fault.time_s),

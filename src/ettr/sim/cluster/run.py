@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from time import process_time
 
+import pyarrow as pa
+
 from ettr.errors import StoreError
-from ettr.sim.cluster.engine import SimulatedCluster
+from ettr.sim.cluster.engine import SimulatedCluster, Tally
 from ettr.sim.cluster.log import batches
+from ettr.sim.cluster.outcome import hours_of_truth
 from ettr.sim.cluster.scenario import ClusterScenario
+from ettr.sim.cluster.standing import ScenarioStanding, standing_of
 from ettr.sim.cluster.truth import check_truth_folder, write_truth
 from ettr.store.base import Store
 from ettr.store.writing import write_batches
 from ettr.tables.rows import SIMULATION
-from ettr.units import SECONDS_PER_HOUR
 from ettr.words import counted
 
 NOT_SIMULATED = (
@@ -35,7 +38,7 @@ class SimulatedStore:
         seed: Of it.
         nodes: Simulated.
         days: Simulated.
-        jobs: Submitted, under how many ids.
+        jobs: Ids under which jobs were submitted.
         attempts: Rows of `attempts`.
         faults: That arose, false alarms left out.
         failed_attempts: Attempts that a fault or a false alarm ended.
@@ -47,6 +50,7 @@ class SimulatedStore:
         truth: Folder of what truly happened.
         assumed: Values of the scenario whose source is "assumed".
         values: Values of the scenario.
+        standing: How far the scenario is to be believed.
     """
 
     scenario: str
@@ -65,6 +69,7 @@ class SimulatedStore:
     truth: str
     assumed: int
     values: int
+    standing: ScenarioStanding
 
 
 def simulate_into(
@@ -118,52 +123,44 @@ def simulate_into(
     tables = cluster.truth()
     write_truth(truth, tables, text)
     cpu_s = process_time() - began_s
-    return _summary(scenario, seed, cluster, dict(written.rows), truth, cpu_s)
+    return _summary(scenario, seed, cluster.tally, tables, dict(written.rows), truth, cpu_s)
 
 
 def _note(scenario: ClusterScenario, seed: int) -> str:
-    assumed = sum(source.startswith("assumed") for source in scenario.sources.values())
     return (
-        f"Simulated from scenario {scenario.name} with seed {seed}; {assumed} of its "
+        f"Simulated from scenario {scenario.name} with seed {seed}; {scenario.n_assumed} of its "
         f"{counted(len(scenario.sources), 'value')} are assumed. It began with an empty cluster. "
-        f"{NOT_SIMULATED}."
+        f"{NOT_SIMULATED}. {standing_of(scenario).sentence}"
     )
 
 
 def _summary(
     scenario: ClusterScenario,
     seed: int,
-    cluster: SimulatedCluster,
+    tally: Tally,
+    tables: Mapping[str, pa.Table],
     rows: dict[str, int],
     truth: Path,
     cpu_s: float,
 ) -> SimulatedStore:
-    tables = cluster.truth()
-    ends, faults = tables["attempts"].to_pydict(), tables["faults"].to_pydict()
-    hours = dict(zip(*(tables["hours"].column(c).to_pylist() for c in (0, 2)), strict=True))
-    gpu_hours = scenario.machines.nodes * scenario.machines.gpus_per_node * scenario.period.days
-    lost_gpu_s = sum(
-        gpus * (lost_s + restart_s)
-        for gpus, lost_s, restart_s, end in zip(
-            ends["gpus"], ends["lost_s"], ends["restart_s"], ends["end"], strict=True
-        )
-        if end in ("NODE_FAIL", "PREEMPTED", "FAILED")
-    )
+    gpu_hours = {row["what"]: row["gpu_hours"] or 0.0 for row in tables["hours"].to_pylist()}
+    hours = hours_of_truth(tables)
     return SimulatedStore(
         scenario=scenario.name,
         seed=seed,
         nodes=scenario.machines.nodes,
         days=scenario.period.days,
-        jobs=cluster.tally.jobs,
+        jobs=tally.jobs,
         attempts=rows.get("attempts", 0),
-        faults=faults["is_false_alarm"].count(False),
-        failed_attempts=sum(number is not None for number in ends["fault"]),
-        held_share=hours["held by jobs"] / (24.0 * gpu_hours),
-        lost_gpu_hours=lost_gpu_s / SECONDS_PER_HOUR,
-        events=cluster.tally.events,
+        faults=tables["faults"]["is_false_alarm"].to_pylist().count(False),
+        failed_attempts=hours.failed_attempts,
+        held_share=gpu_hours["held by jobs"] / sum(gpu_hours.values()),
+        lost_gpu_hours=hours.lost_gpu_hours,
+        events=tally.events,
         cpu_s=cpu_s,
-        cpu_us_per_event=1e6 * cpu_s / max(1, cluster.tally.events),
+        cpu_us_per_event=1e6 * cpu_s / max(1, tally.events),
         truth=str(truth),
-        assumed=sum(source.startswith("assumed") for source in scenario.sources.values()),
+        assumed=scenario.n_assumed,
         values=len(scenario.sources),
+        standing=standing_of(scenario),
     )

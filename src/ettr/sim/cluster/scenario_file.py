@@ -1,26 +1,28 @@
 """Scenarios in TOML: every value with its unit in its name and a source next to it.
 
 A value is written `name = { value = 8, source = "paper" }`, or plainly in a table that has a
-`source` for all its values.
+`source` for all its values. One that was estimated has the ends of its 90 % interval next to it:
+`{ value = 4.2, low = 3.1, high = 5.6, source = "fitted to site" }`. `[validation]` is written by
+`ettr simulate backtest`.
 """
 
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import MISSING, fields
 from importlib.resources import files
 from pathlib import Path
 from typing import TypeVar, get_type_hints
 
 from ettr.errors import UsageError
-from ettr.sim.cluster.scenario import (
+from ettr.sim.cluster.scenario import ClusterScenario
+from ettr.sim.cluster.scenario_parts import (
     Arrivals,
     BurstProcess,
     Checkpoints,
     Checks,
-    ClusterScenario,
     FaultProcess,
     JobClass,
     Lemons,
@@ -32,6 +34,8 @@ from ettr.sim.cluster.scenario import (
     SimulatedPeriod,
     Users,
 )
+from ettr.sim.cluster.validation import Validation
+from ettr.toml_text import tables_of
 
 FORMAT = "ettr cluster scenario 1"
 SHIPPED = ("rsc-1-like", "rsc-2-like", "small")
@@ -87,15 +91,7 @@ def scenario_of(text: str, where: str = "scenario") -> ClusterScenario:
     Raises:
         UsageError: it is no such file; all problems in one message.
     """
-    try:
-        tables = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{where}: no TOML ({error})") from None
-    if tables.get("format") != FORMAT:
-        raise UsageError(
-            f"{where}: format is {tables.get('format')!r}; a scenario of a cluster begins with "
-            f'format = "{FORMAT}"'
-        )
+    tables = tables_of(text, where, FORMAT, "a cluster scenario")
     return _ScenarioReader(where).scenario(tables)
 
 
@@ -106,21 +102,48 @@ class _ScenarioReader:
         self._where = where
         self._problems: list[str] = []
         self._sources: dict[str, str] = {}
+        self._intervals: dict[str, tuple[float, float]] = {}
 
     def scenario(self, tables: Mapping[str, object]) -> ClusterScenario:
-        known = {"format", "name", *_PARTS, *_LISTS}
+        known = {"format", "name", "validation", *_PARTS, *_LISTS}
         self._problems += [f"{name}: no such table" for name in tables if name not in known]
         name = tables.get("name")
         if not isinstance(name, str) or not name or not name.isprintable() or "/" in name:
             self._problems.append("name: give the cluster a name, a text without a slash")
         parts = {key: self._part(kind, key, tables.get(key)) for key, kind in _PARTS.items()}
         lists = {key: self._list(kind, key, tables.get(key, [])) for key, kind in _LISTS.items()}
+        validation = self._validation(tables.get("validation"))
         if self._problems:
             raise UsageError(
                 f"{self._where}: cannot be read as a scenario:"
                 + "".join(f"\n  {one}" for one in self._problems)
             )
-        return ClusterScenario(name=name, sources=self._sources, **parts, **lists)  # type: ignore[arg-type]
+        return ClusterScenario(
+            name=name,  # type: ignore[arg-type]
+            sources=self._sources,
+            intervals=self._intervals,
+            validation=validation,
+            **parts,  # type: ignore[arg-type]
+            **lists,  # type: ignore[arg-type]
+        )
+
+    def _validation(self, table: object) -> Validation | None:
+        """The verdict of a back-test; it is written by a command, and is not to be edited."""
+        if table is None:
+            return None
+        if isinstance(table, dict) and set(table) == {one.name for one in fields(Validation)}:
+            values = {
+                name: tuple(value) if isinstance(value, list) else value
+                for name, value in table.items()
+            }
+            kinds = get_type_hints(Validation)
+            if all(_is_of(values[name], kinds[name]) for name in values):
+                return Validation(**values)  # type: ignore[arg-type]
+        self._problems.append(
+            "validation: is not as `ettr simulate backtest` writes it; remove the table, or "
+            "back-test the scenario again"
+        )
+        return None
 
     def _list(self, kind: type[PartT], key: str, entries: object) -> tuple[PartT, ...]:
         if not isinstance(entries, list):
@@ -150,10 +173,23 @@ class _ScenarioReader:
             return None
         return kind(**values)  # type: ignore[arg-type]
 
+    def _interval(self, key: str, given: Mapping[str, object]) -> None:
+        """Keep the interval of a value, if it has one."""
+        ends = given.get("low"), given.get("high")
+        if ends == (None, None):
+            return
+        whole = (ends[0], given.get("value"), ends[1])
+        numbers = [float(one) for one in whole if _is_of(one, float)]  # type: ignore[arg-type]
+        if len(numbers) == 3 and numbers == sorted(numbers):
+            self._intervals[key] = numbers[0], numbers[2]
+        else:
+            self._problems.append(f"{key}: give low and high as numbers with the value between")
+
     def _value(self, key: str, given: object, kind: object, shared: object) -> object:
         value, source = given, shared
         if isinstance(given, dict):
             value, source = given.get("value"), given.get("source", shared)
+            self._interval(key, given)
         if not isinstance(source, str) or not source:
             self._problems.append(
                 f'{key}: has no source; say where it comes from: "paper", "assumed", or a log'
@@ -162,14 +198,27 @@ class _ScenarioReader:
         self._sources[key] = source
         if kind is str and isinstance(value, str):
             return value
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if kind is float and is_number and not math.isnan(float(value)):  # type: ignore[arg-type]
-            return float(value)  # type: ignore[arg-type]
-        if kind is int and is_number and float(value).is_integer():  # type: ignore[arg-type]
+        number = math.nan
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            with suppress(OverflowError):
+                number = float(value)
+        if kind is float and not math.isnan(number):
+            return number
+        if kind is int and number.is_integer():
             return int(value)  # type: ignore[call-overload]
         wanted = {str: "a text", float: "a number", int: "a whole number"}[kind]  # type: ignore[index]
         self._problems.append(f"{key}: {value!r} is not {wanted}")
         return None
+
+
+def _is_of(value: object, kind: object) -> bool:
+    """Whether a value of a file is of a kind; a whole number is a number, too."""
+    if kind is float:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return is_number and math.isfinite(value)  # type: ignore[arg-type]
+    if kind in (int, str):
+        return type(value) is kind
+    return isinstance(value, tuple) and all(isinstance(one, str) for one in value)
 
 
 def _names(kind: type[PartT]) -> list[str]:

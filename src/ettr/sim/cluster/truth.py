@@ -113,8 +113,10 @@ def check_truth_folder(folder: Path) -> None:
     """Check before the work that the truth can be written there.
 
     Raises:
-        StoreError: the folder holds files already.
+        StoreError: the folder holds files already, or is a file.
     """
+    if folder.exists() and not folder.is_dir():
+        raise StoreError(f"{folder}: is a file; give another one with --truth")
     if folder.is_dir() and any(folder.iterdir()):
         raise StoreError(f"{folder}: is not empty; give another folder with --truth, or remove it")
 

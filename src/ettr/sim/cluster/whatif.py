@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, get_type_hints
 
@@ -13,37 +13,15 @@ from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
 from ettr.estimates import Interval
 from ettr.sim.cluster.engine import SimulatedCluster
-from ettr.sim.cluster.scenario import ClusterScenario, Part
-from ettr.units import SECONDS_PER_HOUR
+from ettr.sim.cluster.outcome import ClusterHours, hours_of_truth
+from ettr.sim.cluster.scenario import ABOUT, ClusterScenario
+from ettr.sim.cluster.scenario_parts import Part
+from ettr.sim.cluster.standing import ScenarioStanding, standing_of
 
 LEAST_SEEDS = 3
 MOST_SEEDS = 1000
 _KEYS = {"jobs": "gpus", "priorities": "name", "faults": "symptom", "bursts": "symptom"}
 """By which value an entry of a list is named."""
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterHours:
-    """GPU-hours of one simulated cluster, and what ended attempts.
-
-    Attributes:
-        useful_gpu_hours: Work that was not lost to an interruption.
-        lost_gpu_hours: Work lost to faults and preemptions, and restarts.
-        out_gpu_hours: On nodes that were out of service, or draining and free.
-        failed_attempts: Attempts that faults and false alarms ended.
-        preemptions: Attempts that were preempted.
-    """
-
-    useful_gpu_hours: float
-    lost_gpu_hours: float
-    out_gpu_hours: float
-    failed_attempts: int
-    preemptions: int
-
-    @property
-    def wasted_gpu_hours(self) -> float:
-        """Lost, or out of service."""
-        return self.lost_gpu_hours + self.out_gpu_hours
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +56,7 @@ class WhatIf:
         interventions: The changes.
         assumed: Values of the scenario whose source is "assumed".
         values: Values of the scenario.
-        notes: What to know of them, a sentence each.
+        standing: How far the scenario is to be believed.
     """
 
     scenario: str
@@ -89,7 +67,7 @@ class WhatIf:
     interventions: tuple[Intervention, ...]
     assumed: int
     values: int
-    notes: tuple[str, ...]
+    standing: ScenarioStanding
 
 
 def what_if(
@@ -137,12 +115,9 @@ def what_if(
         confidence,
         _mean(base),
         tuple(made),
-        sum(source.startswith("assumed") for source in scenario.sources.values()),
+        scenario.n_assumed,
         len(scenario.sources),
-        (
-            "Nothing of the scenario was fitted to a site or validated against one: a difference "
-            "is that of two simulations.",
-        ),
+        standing_of(scenario),
     )
 
 
@@ -152,25 +127,7 @@ def hours_of(scenario: ClusterScenario, seed: int) -> ClusterHours:
     for _ in run.play():
         if run.log.is_full:
             run.log.batch()
-    tables = run.truth()
-    attempts = tables["attempts"].to_pydict()
-    gpus = np.array(attempts["gpus"], dtype=np.float64)
-    saved_s, lost_s, restart_s = (
-        np.array(attempts[name], dtype=np.float64) for name in ("saved_s", "lost_s", "restart_s")
-    )
-    ends = np.array(attempts["end"], dtype=object)
-    by_fault = np.array([fault is not None for fault in attempts["fault"]], dtype=bool)
-    preempted = ends == "PREEMPTED"
-    interrupted = by_fault | preempted
-    hours = {row["what"]: row["gpu_hours"] for row in tables["hours"].to_pylist()}
-    return ClusterHours(
-        useful_gpu_hours=float(gpus @ saved_s) / SECONDS_PER_HOUR,
-        lost_gpu_hours=float(gpus[interrupted] @ (lost_s + restart_s)[interrupted])
-        / SECONDS_PER_HOUR,
-        out_gpu_hours=hours["out of service"] + hours["free on a draining node"],
-        failed_attempts=int(by_fault.sum()),
-        preemptions=int(preempted.sum()),
-    )
+    return hours_of_truth(run.truth())
 
 
 def _mean(runs: Sequence[ClusterHours]) -> ClusterHours:
@@ -232,6 +189,7 @@ def changed_scenario(scenario: ClusterScenario, change: str) -> ClusterScenario:
     Raises:
         UsageError: there is no such value, or it cannot be.
     """
+    groups: dict[str, Any] = {}
     for one in change.split(","):
         name, equals, text = one.strip().partition("=")
         path = name.strip().split(".")
@@ -240,19 +198,23 @@ def changed_scenario(scenario: ClusterScenario, change: str) -> ClusterScenario:
                 f"--set {change!r}: write NAME=VALUE, such as lemons.share=0, "
                 "faults.infiniband.repair_mean_s=x0.5 or faults.*.seen_chance=1"
             )
-        scenario = _with(scenario, path, text.strip(), change)
-    return scenario
+        group = path[0]
+        if group in ABOUT or group not in scenario.__dataclass_fields__:
+            raise UsageError(f"--set {change!r}: a scenario has no {group!r}")
+        value = groups.get(group, getattr(scenario, group))
+        groups[group] = _with(value, path, text.strip(), change)
+    return replace(scenario, **groups)  # checked once: shares of jobs change together
 
 
-def _with(scenario: ClusterScenario, path: list[str], text: str, change: str) -> ClusterScenario:
+def _with(
+    value: Part | tuple[Part, ...], path: list[str], text: str, change: str
+) -> Part | tuple[Part, ...]:
+    """A group of values with one of them changed."""
     group = path[0]
-    if group in ("name", "sources") or group not in scenario.__dataclass_fields__:
-        raise UsageError(f"--set {change!r}: a scenario has no {group!r}")
-    value = getattr(scenario, group)
     if not isinstance(value, tuple):
         if len(path) != 2:
             raise UsageError(f"--set {change!r}: {group} is no list; write {group}.NAME=VALUE")
-        return _replaced(scenario, group, _part_with(value, path[1], text, change))
+        return _part_with(value, path[1], text, change)
     if len(path) != 3:
         raise UsageError(f"--set {change!r}: {group} is a list; write {group}.WHICH.NAME=VALUE")
     key = _KEYS[group]
@@ -260,35 +222,32 @@ def _with(scenario: ClusterScenario, path: list[str], text: str, change: str) ->
     if not any(hit):
         known = ", ".join(dict.fromkeys(str(getattr(one, key)) for one in value))
         raise UsageError(f"--set {change!r}: {group} has no {path[1]!r}; it has {known}")
-    return _replaced(scenario, group, tuple(_changed(value, hit, path[2], text, change)))
-
-
-def _replaced(
-    scenario: ClusterScenario, group: str, value: Part | tuple[Part, ...]
-) -> ClusterScenario:
-    """The scenario with another group of values, checked again."""
-    groups: dict[str, Any] = {group: value}
-    return replace(scenario, **groups)
-
-
-def _changed(
-    parts: Sequence[Part], hit: Sequence[bool], name: str, text: str, change: str
-) -> Iterator[Part]:
-    for part, is_hit in zip(parts, hit, strict=True):
-        yield _part_with(part, name, text, change) if is_hit else part
+    return tuple(
+        _part_with(part, path[2], text, change) if is_hit else part
+        for part, is_hit in zip(value, hit, strict=True)
+    )
 
 
 def _part_with(part: Part, name: str, text: str, change: str) -> Part:
     kinds = get_type_hints(type(part))
     if name not in kinds:
         raise UsageError(f"--set {change!r}: no value {name!r}; there are {', '.join(kinds)}")
-    value: object = text
-    if kinds[name] is not str:
-        try:
-            number = getattr(part, name) * float(text[1:]) if text.startswith("x") else float(text)
-            value = round(number) if kinds[name] is int else number
-        except (ValueError, OverflowError):
-            raise UsageError(
-                f"--set {change!r}: {text!r} is no number; give one, or xN for so many times"
-            ) from None
+    value = text if kinds[name] is str else _number(getattr(part, name), text, change)
+    if kinds[name] is int:
+        if math.isinf(float(value)) or (not text.startswith("x") and float(value) % 1.0):
+            raise UsageError(f"--set {change!r}: {name} is a whole number, unlike {text!r}")
+        value = round(float(value))
     return replace(part, **{name: value})  # type: ignore[arg-type]
+
+
+def _number(now: float, text: str, change: str) -> float:
+    """What a text makes of a number: another one, or so many times the present one."""
+    try:
+        number = now * float(text[1:]) if text.startswith("x") else float(text)
+    except ValueError:
+        number = math.nan
+    if math.isnan(number):
+        raise UsageError(
+            f"--set {change!r}: {text!r} is no number; give one, or xN for so many times"
+        )
+    return number

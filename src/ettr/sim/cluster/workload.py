@@ -13,7 +13,6 @@ from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.streams import stream
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 
-_PEAK_HOUR = 15
 _WEEKEND = 5  # Saturday, counted from Monday
 _TIMEOUT_AT = 0.75  # of the length of a job that asked for too little time
 COMPLETED, FAILED, CANCELLED, OUT_OF_MEMORY, TIMEOUT = range(5)
@@ -117,7 +116,7 @@ def _submissions(
     mean_factor = (5.0 + 2.0 * arrivals.weekend_factor) / 7.0
     of_day = (arrivals.weekend_factor if is_weekend else 1.0) / mean_factor
     hours = np.arange(24)
-    wave = np.cos((hours - _PEAK_HOUR) / 24.0 * 2.0 * math.pi)
+    wave = np.cos((hours - arrivals.peak_hour) / 24.0 * 2.0 * math.pi)
     per_hour = arrivals.jobs_per_day / 24.0 * of_day * (1.0 + arrivals.day_amplitude * wave)
     counts = rng.poisson(per_hour)
     begins = day * SECONDS_PER_DAY + np.repeat(hours, counts) * SECONDS_PER_HOUR

@@ -1,0 +1,338 @@
+"""Faults of nodes by symptom, bursts, repairs and lemons, from what the analysis finds of them."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ettr.analysis.calibration.estimates import Fitted, ScenarioMaker
+from ettr.analysis.calibration.record import Flags, Machine, Texts
+from ettr.analysis.clustering import fault_clustering
+from ettr.analysis.node_faults import faults_of
+from ettr.estimates.exact import share_interval
+from ettr.metrics.faults_of_nodes import NodeFaults
+from ettr.metrics.instants import Floats, fetch, seconds_of
+from ettr.metrics.rates import estimated_rate
+from ettr.metrics.survival import durations
+from ettr.models.data import Lifetimes
+from ettr.models.lognormal import Lognormal
+from ettr.sim.cluster.evidence import EVIDENCE
+from ettr.sim.cluster.scenario_parts import BurstProcess, FaultProcess
+from ettr.units import DAYS_PER_YEAR, SECONDS_PER_DAY, SECONDS_PER_HOUR
+
+if TYPE_CHECKING:
+    from ettr.analysis.analysis import Analysis
+
+SILENT = "not-responding"
+OF_HARDWARE, OF_SERVICES = "node-hardware", "system-services"
+"""For faults that no error names: those that end jobs, and those that only drain a node."""
+LEAST_REPAIRS = 8
+LEAST_BURST_NODES = 3
+BURST_GAP_S = 1800.0
+_PLAIN = FaultProcess(OF_HARDWARE, "constant", 1.0, 0.0, "high", 0.0, 0.0, 1.0, 3600.0, 1.0, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Faults:
+    """Faults in the fitted time, with what each ended; columns of one length."""
+
+    name: Texts
+    node: Texts
+    start_s: Floats
+    repair_s: Floats
+    is_over: Flags
+    is_silent: Flags
+    crashed: Flags
+    ended: Flags
+    busy: Flags
+
+    def only(self, kept: Flags) -> _Faults:
+        return _Faults(*(getattr(self, one)[kept] for one in self.__dataclass_fields__))
+
+
+def fit_faults(maker: ScenarioMaker, analysis: Analysis, machine: Machine, end_s: float) -> None:
+    """Fit rates, effects, repairs, bursts and lemons.
+
+    Args:
+        maker: Takes the values.
+        analysis: Of the fitted part of the logs.
+        machine: The nodes.
+        end_s: End of the fitted part: a repair that is over later is not over.
+    """
+    raw, _ = faults_of(analysis)
+    zero = {
+        "false_high_per_node_day": Fitted(0.0, "false alarms count among the faults"),
+        "false_low_per_node_day": Fitted(0.0, "false alarms count among the faults"),
+    }
+    maker.part("checks", "no log of checks that found nothing", **zero)
+    if not len(raw) and not analysis.logs_read.node_states:
+        _from_jobs(maker, analysis)
+        return
+    faults = _with_effects(raw, analysis, end_s)
+    down_s = float(np.sum(faults.repair_s))
+    node_days = max(analysis.fleet.node_s - down_s, 0.0) / SECONDS_PER_DAY
+    pooled = sorted(set(faults.name.tolist()) - set(EVIDENCE) - {SILENT})
+    faults = replace(faults, name=_named(faults))
+    if pooled:
+        maker.notes.append(
+            f"Faults of the kinds {', '.join(pooled)} stand under {OF_HARDWARE} or {OF_SERVICES}."
+        )
+    single = np.ones(len(faults.name), dtype=np.bool_)
+    bursts = _bursts(maker, analysis, machine, faults, single)
+    of_others = _lemons(maker, analysis, machine)
+    everything = _repair(faults.repair_s, faults.is_over, "outages of all kinds")
+    entries = []
+    for name in sorted(set(faults.name.tolist())):
+        own = faults.only(faults.name == name)
+        alone = int((single & (faults.name == name)).sum())
+        entries.append((replace(_PLAIN, symptom=name), {
+            "symptom": Fitted(name, "attribution"),
+            "per_1000_node_days": _rate(analysis, own, alone, node_days, of_others),
+            **_effects(own),
+            **(_repair(own.repair_s, own.is_over, "outages") or everything or {}),
+        }))  # fmt: skip
+    maker.assumed(
+        "faults.law, form, as_new_share (a constant rate; the logs do not separate these)"
+    )
+    maker.entries("faults", entries)  # type: ignore[arg-type]
+    maker.entries("bursts", bursts)  # type: ignore[arg-type]
+
+
+def _with_effects(raw: NodeFaults, analysis: Analysis, end_s: float) -> _Faults:
+    """What each fault ended, whether jobs ran on its node, and its repair without the draining."""
+    names = np.array([node for _, node in raw.nodes], dtype=object)[raw.node]
+    ends: dict[str, list[tuple[float, str]]] = defaultdict(list)
+    for row in analysis.failure_rows:
+        if row["node"] is not None and row["end"] is not None:
+            ends[row["node"]].append((row["end"].timestamp(), row["state"]))
+    held = _held(analysis, set(names.tolist()))
+    within_s = analysis.assumptions.window.length_s
+    n = len(raw)
+    crashed, ended, busy = (np.zeros(n, dtype=np.bool_) for _ in range(3))
+    is_over = raw.is_over.copy()
+    repair_s = raw.down_s.copy()
+    for i in range(n):
+        start_s = float(raw.start_s[i])
+        near = [state for at_s, state in ends.get(names[i], ()) if abs(at_s - start_s) <= within_s]
+        crashed[i], ended[i] = "FAILED" in near, bool(near)
+        down_s = repair_s[i]
+        if start_s + np.nan_to_num(down_s) > end_s:
+            repair_s[i], is_over[i] = end_s - start_s, False
+        last_s = max(
+            (min(b, end_s) for a, b in held.get(names[i], ()) if a < start_s < b), default=start_s
+        )
+        busy[i] = bool(near) or last_s > start_s
+        if not near and np.isfinite(down_s):
+            repair_s[i] = max(repair_s[i] - (last_s - start_s), 60.0)
+    is_silent = (raw.category == SILENT).astype(np.bool_)
+    return _Faults(
+        raw.category.copy(), names, raw.start_s, repair_s, is_over, is_silent, crashed, ended, busy
+    )
+
+
+def _held(analysis: Analysis, nodes: set[str]) -> dict[str, list[tuple[float, float]]]:
+    """When jobs held the nodes that had faults."""
+    table = analysis.tables["allocations"]
+    rows = fetch(table.filter(table["node"].isin(sorted(nodes - {None}))), "node", "start", "end")
+    made: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    ends = np.nan_to_num(seconds_of(rows["end"]), nan=math.inf).tolist()
+    for node, a, b in zip(
+        rows["node"].to_pylist(), seconds_of(rows["start"]).tolist(), ends, strict=True
+    ):
+        made[node].append((a, b))
+    return made
+
+
+def _named(faults: _Faults) -> Texts:
+    """Symptoms of a scenario: silent nodes are of hardware, what only drains a node of services."""
+    made = faults.name.copy()
+    for kind in set(made.tolist()) - set(EVIDENCE):
+        own = faults.name == kind
+        harms = kind == SILENT or not faults.busy[own].any() or _ends_jobs(faults.only(own))
+        made[own] = OF_HARDWARE if harms else OF_SERVICES
+    return made
+
+
+def _ends_jobs(faults: _Faults) -> bool:
+    """Whether most of the faults on busy nodes ended a job."""
+    busy = int(faults.busy.sum())
+    return busy == 0 or 2 * int(faults.ended.sum()) >= busy
+
+
+def _rate(
+    analysis: Analysis, own: _Faults, alone: int, node_days: float, of_others: float
+) -> Fitted:
+    """Faults of an ordinary node per 1,000 days in service; wider where they cluster."""
+    counts: dict[tuple[str, str | None], int] = defaultdict(int)
+    cluster = next(iter(analysis.fleet.spans_s), ("", None))[0]
+    for node in own.node.tolist():
+        counts[cluster, node] += 1
+    spread = None
+    if analysis.fleet.node_s > 0 and own.node.size:
+        spread = fault_clustering(
+            own.start_s, counts, analysis.fleet, analysis.period, 0.9
+        ).believed
+    rate = estimated_rate(alone, node_days, 0.9, spread)
+    ordinary = rate.per_1000_node_days.scaled(of_others)
+    return Fitted.of(ordinary, f"{alone} faults in {node_days:,.0f} node-days")
+
+
+def _effects(own: _Faults) -> dict[str, Fitted | None]:
+    n = own.name.size
+    silent = int(own.is_silent.sum())
+    rest = own.only(own.busy & ~own.is_silent)
+    crashed = int(rest.crashed.sum())
+    high = _ends_jobs(rest) if rest.name.size else True
+    share = crashed / rest.name.size if rest.name.size else 0.0
+    loud = (n - silent) / n
+    down = share_interval(silent, n)
+    what = f"{crashed} of {rest.name.size} on nodes with jobs"
+    is_exact = silent in (0, n)
+    return {
+        "severity": Fitted("high" if high else "low", f"{int(rest.ended.sum())} of "
+                           f"{rest.name.size} ended jobs"),
+        "node_down_chance": Fitted(silent / n, f"{silent} of {n} silent",
+                                   *((None, None) if is_exact else (down.low, down.high))),
+        "crash_chance": Fitted(min(share * loud, 1.0 - silent / n), what)
+                        if rest.name.size else None,
+    }  # fmt: skip
+
+
+def _repair(repair_s: Floats, is_over: Flags, what: str) -> dict[str, Fitted | None] | None:
+    """Mean of the repair times, and sigma of a lognormal law; None where too few are known."""
+    known = np.isfinite(repair_s) & (repair_s > 0)
+    over = is_over & known
+    n = int(over.sum())
+    if n < LEAST_REPAIRS:
+        return None
+    found = durations(repair_s[known] / SECONDS_PER_HOUR, over[known])
+    fit = Lognormal().fit(Lifetimes(repair_s[known], over[known]))
+    sigma = fit.parameter("sigma")
+    words = f"{n} {what}, median {(found.median_h.estimate or 0.0):.3g} h"
+    value = min(sigma.estimate or 0.0, 5.0)
+    mean_h, median_h = found.mean_h, found.median_h.estimate
+    of_law_s = (fit.parameter("median").estimate or 1.0) * math.exp(value * value / 2.0)
+    if median_h and mean_h.estimate and not mean_h.contains(of_law_s / SECONDS_PER_HOUR):
+        # no lognormal law: one with the mean and the median of the repairs
+        value = min(math.sqrt(2.0 * math.log(max(mean_h.estimate / median_h, 1.0))), 5.0)
+        words += "; no lognormal law, mean and median kept"
+        mean = Fitted.of(mean_h.scaled(SECONDS_PER_HOUR), words)
+        return {"repair_mean_s": mean, "repair_sigma": Fitted(value, words)}
+    return {
+        "repair_mean_s": Fitted.of(found.mean_h.scaled(SECONDS_PER_HOUR), words),
+        "repair_sigma": Fitted(
+            value, words, min(sigma.low, value), max(min(sigma.high, 5.0), value)
+        ),
+    }
+
+
+def _bursts(
+    maker: ScenarioMaker, analysis: Analysis, machine: Machine, faults: _Faults, single: Flags
+) -> list[tuple[BurstProcess, dict[str, Fitted | None]]]:
+    """Groups of faults of one symptom that hit several nodes within half an hour.
+
+    Only where the faults of the symptom cluster in time beyond chance. Faults of groups are
+    taken out of `single`.
+    """
+    years = analysis.period.days / DAYS_PER_YEAR
+    entries: list[tuple[BurstProcess, dict[str, Fitted | None]]] = []
+    for name in sorted(set(faults.name.tolist())):
+        (place,) = np.nonzero(faults.name == name)
+        place = place[np.argsort(faults.start_s[place], kind="stable")]
+        groups = _groups(faults, place)
+        expected = _by_chance(len(place), analysis.period.days)
+        if not groups or len(groups) <= expected + 2.0 * math.sqrt(expected):
+            continue
+        single[np.concatenate(groups)] = False
+        nodes = float(np.mean([len(set(faults.node[g].tolist())) for g in groups]))
+        spread_s = float(np.mean([np.ptp(faults.start_s[g]) for g in groups]))
+        per_year = estimated_rate(len(groups), years * 1000.0, 0.9).per_1000_node_days
+        what = f"{len(groups)} bursts of {nodes:.1f} nodes on average"
+        entries.append((BurstProcess(name, "cluster", 0.0, 0.0, 0.0), {
+            "symptom": Fitted(name, what),
+            "scope": Fitted("cluster", "places of bursts are not distinguished"),
+            "per_year": Fitted.of(per_year, what),
+            "hit_share": Fitted(min(1.0, nodes / machine.n_nodes), what),
+            "spread_s": Fitted(max(1.0, spread_s), what),
+        }))  # fmt: skip
+    if not entries:
+        maker.notes.append(
+            "No bursts: no symptom hit several nodes at a time more often than chance."
+        )
+    return entries
+
+
+def _groups(faults: _Faults, place: np.ndarray) -> list[np.ndarray]:
+    """Faults that follow each other within the gap, where they hit enough nodes."""
+    if not len(place):
+        return []
+    cuts = np.nonzero(np.diff(faults.start_s[place]) > BURST_GAP_S)[0] + 1
+    return [
+        group
+        for group in np.split(place, cuts)
+        if len(set(faults.node[group].tolist())) >= LEAST_BURST_NODES
+    ]
+
+
+def _by_chance(n: int, days: float) -> float:
+    """Expected groups of three among independent faults: runs of two short gaps."""
+    rate_per_s = n / max(days * SECONDS_PER_DAY, 1.0)
+    short = -math.expm1(-rate_per_s * BURST_GAP_S)
+    return n * short * short * (1.0 - short)
+
+
+def _lemons(maker: ScenarioMaker, analysis: Analysis, machine: Machine) -> float:
+    """Nodes that `ettr lemons` claims, and how much more often they fail.
+
+    Returns:
+        Rate of the other nodes over that of all of them.
+    """
+    claimed = [one for one in analysis.lemon_nodes.candidates if one.claimed]
+    failures = sum(one.failures for one in claimed)
+    expected = sum(one.expected for one in claimed)
+    if not claimed or not expected > 0:
+        what = f"none of {machine.n_nodes} nodes is claimed"
+        maker.part("lemons", share=Fitted(0.0, what), factor=Fitted(1.0, what))
+        return 1.0
+    what = f"{len(claimed)} of {machine.n_nodes} nodes are claimed"
+    factor = max(1.0, failures / expected)
+    share = len(claimed) / machine.n_nodes
+    maker.part("lemons", share=Fitted(share, what), factor=Fitted(factor, what))
+    return 1.0 / (1.0 + share * (factor - 1.0))
+
+
+def _from_jobs(maker: ScenarioMaker, analysis: Analysis) -> None:
+    """Rates of failures of jobs, where no log of nodes shows faults."""
+    entries = []
+    totals: dict[str, int] = defaultdict(int)
+    for one in analysis.rates.by_symptom:
+        name = one.symptom if one.symptom in EVIDENCE else OF_HARDWARE
+        totals[name] += one.all_jobs.failures
+    node_days = analysis.rates.all_jobs.node_days
+    spread = analysis.clustering.all_jobs.believed
+    for name, n in sorted(totals.items()):
+        rate = estimated_rate(n, node_days, 0.9, spread.thinned(1.0)).per_1000_node_days
+        silent = name == OF_HARDWARE
+        entries.append((replace(_PLAIN, symptom=name), {
+            "symptom": Fitted(name, "failures of jobs"),
+            "per_1000_node_days": Fitted.of(rate, f"{n} failures in {node_days:,.0f} node-days "
+                                            "of jobs"),
+            "node_down_chance": Fitted(1.0 if silent else 0.0, "no log of nodes"),
+        }))  # fmt: skip
+    maker.assumed("faults.repair_mean_s, repair_sigma (no log of node states)")
+    maker.assumed("faults.severity, crash_chance, law (no log of nodes)")
+    maker.assumed("bursts")
+    base = maker.base.faults
+    usual = base[0] if base else _PLAIN
+    entries = [
+        (replace(part, repair_mean_s=usual.repair_mean_s, repair_sigma=usual.repair_sigma), values)
+        for part, values in entries
+    ]
+    maker.entries("faults", entries)  # type: ignore[arg-type]
+    maker.entries("bursts", [])
+    none = Fitted(0.0, "no log of nodes"), Fitted(1.0, "no log of nodes")
+    maker.part("lemons", share=none[0], factor=none[1])

@@ -1,0 +1,373 @@
+"""Arrivals, sizes, lengths, ends, owners and priorities of jobs, from a site's own accounting."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import numpy as np
+import numpy.typing as npt
+
+from ettr.analysis.calibration.estimates import Z90, Fitted, ScenarioMaker
+from ettr.analysis.calibration.record import Attempts, Flags, Machine
+from ettr.estimates.exact import share_interval
+from ettr.metrics.instants import Floats
+from ettr.metrics.survival import durations
+from ettr.models.data import Lifetimes
+from ettr.models.lognormal import Lognormal
+from ettr.sim.cluster.scenario_parts import JobClass, Priority
+from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
+
+MOST_SIZES = 12
+LEAST_LENGTHS = 8
+"""Jobs of one size that must have ended for a law of their own."""
+_OWN_ENDS = ("COMPLETED", "FAILED", "CANCELLED", "OUT_OF_MEMORY", "TIMEOUT")
+_RESUBMITTED_S = 12 * SECONDS_PER_HOUR
+_WEEKEND = 5
+
+
+def fit_jobs(
+    maker: ScenarioMaker, attempts: Attempts, machine: Machine, begin_s: float, end_s: float
+) -> None:
+    """Fit all that accounting shows; attempts submitted later are left out, later ends unknown.
+
+    Args:
+        maker: Takes the values.
+        attempts: Of the site.
+        machine: Its nodes.
+        begin_s: Begin of the time that is fitted, in seconds since 1970.
+        end_s: Its end.
+    """
+    again = _resubmissions(attempts, end_s)
+    known = (attempts.submit_s >= begin_s) & (attempts.submit_s < end_s)
+    _arrivals(maker, attempts, attempts.is_first & known & ~again, begin_s, end_s)
+    sizes, classes = _sizes(attempts, attempts.is_first & known & ~again, machine)
+    _lengths(maker, attempts, machine, known, end_s, sizes, classes)
+    _outcomes(maker, attempts, known, end_s)
+    _owners(maker, attempts, known)
+    _priorities(maker, attempts, attempts.is_first & known, machine)
+    _scheduling(maker, attempts, known & (attempts.end_s < end_s))
+    _resubmitting(maker, attempts, again, known & (attempts.end_s < end_s))
+
+
+def _resubmissions(attempts: Attempts, end_s: float) -> Flags:
+    """First attempts by which an owner submits again what the infrastructure ended as FAILED."""
+    broken = attempts.failed & (attempts.state == "FAILED") & (attempts.end_s < end_s)
+    open_s: dict[tuple[str, str], list[float]] = {}
+    for i in np.nonzero(broken & (attempts.name != ""))[0].tolist():
+        open_s.setdefault((attempts.user[i], attempts.name[i]), []).append(attempts.end_s[i])
+    found = np.zeros(len(attempts), dtype=np.bool_)
+    if not open_s:
+        return found
+    order = np.argsort(attempts.submit_s, kind="stable")
+    for i in order[attempts.is_first[order]].tolist():
+        ends_s = open_s.get((attempts.user[i], attempts.name[i]), [])
+        for end in ends_s:
+            if 0 <= attempts.submit_s[i] - end <= _RESUBMITTED_S:
+                found[i] = True
+                ends_s.remove(end)
+                break
+    return found
+
+
+def _arrivals(
+    maker: ScenarioMaker, attempts: Attempts, new: Flags, begin_s: float, end_s: float
+) -> None:
+    times_s = attempts.submit_s[new & (attempts.submit_s >= begin_s)]
+    days = (end_s - begin_s) / SECONDS_PER_DAY
+    n = times_s.size
+    daily = np.bincount(((times_s - begin_s) // SECONDS_PER_DAY).astype(int), minlength=int(days))
+    first_day = int(begin_s // SECONDS_PER_DAY)
+    weekday = (first_day + 3 + np.arange(daily.size)) % 7  # 1970-01-01 was a Thursday
+    is_weekend = weekday >= _WEEKEND
+    weekend, week = daily[is_weekend], daily[~is_weekend]
+    factor = None
+    if weekend.size >= 4 and week.sum() and weekend.sum():
+        ratio = float(weekend.mean() / week.mean())
+        spread = math.hypot(_mean_error(weekend), _mean_error(week))
+        what = f"{weekend.size} days of weekends"
+        factor = Fitted(
+            ratio, what, ratio * math.exp(-Z90 * spread), ratio * math.exp(Z90 * spread)
+        )
+    expected = np.where(is_weekend, weekend.mean() if weekend.size else 0.0, week.mean())
+    index = max(1.0, float(np.sum((daily - expected) ** 2 / np.maximum(expected, 1e-9)))
+                / max(1, daily.size - 2)) if daily.size > 3 else 1.0  # fmt: skip
+    half = Z90 * math.sqrt(max(n, 1) * index)
+    rate = Fitted(n / days, f"{n:,} jobs in {days:.0f} days, variance of days over Poisson's "
+                  f"{index:.2g}", max(0.0, n - half) / days, (n + half) / days)  # fmt: skip
+    angle = 2.0 * math.pi * (times_s % SECONDS_PER_DAY) / SECONDS_PER_DAY
+    wave = complex(np.cos(angle).mean(), np.sin(angle).mean()) if n else 0j
+    amplitude = min(0.95, 2.0 * abs(wave))
+    known = n >= 100
+    error = math.sqrt(2.0 * index / max(n, 1))
+    hour = (math.atan2(wave.imag, wave.real) / (2.0 * math.pi) * 24.0) % 24.0
+    maker.part(
+        "arrivals",
+        jobs_per_day=rate,
+        day_amplitude=Fitted(amplitude, "first harmonic of the hours of submission",
+                             max(0.0, amplitude - Z90 * error), min(0.99, amplitude + Z90 * error))
+        if known
+        else None,
+        peak_hour=Fitted(hour, "the same") if known else None,
+        weekend_factor=factor,
+    )  # fmt: skip
+
+
+def _mean_error(counts: npt.NDArray[np.generic]) -> float:
+    """Standard error of the logarithm of a mean of counts of days."""
+    return max(float(counts.std(ddof=1)) / math.sqrt(counts.size), math.sqrt(counts.mean())
+               / math.sqrt(counts.size)) / max(float(counts.mean()), 1e-9)  # fmt: skip
+
+
+def _sizes(attempts: Attempts, new: Flags, machine: Machine) -> tuple[Floats, Floats]:
+    """The size of each attempt as a scenario has it, and the sizes that are distinguished."""
+    per_node = machine.per_node
+    size = np.where(attempts.size > 0, attempts.size, np.nan)
+    whole = np.where(size > per_node, np.ceil(size / per_node) * per_node, np.ceil(size))
+    whole = np.minimum(whole, machine.n_nodes * per_node)
+    kinds, counts = np.unique(whole[new & ~np.isnan(whole)], return_counts=True)
+    weight = counts / counts.sum() + kinds * counts / (kinds @ counts)
+    kept = np.sort(kinds[np.argsort(-weight)[:MOST_SIZES]])
+    nearest = np.abs(np.log(np.where(np.isnan(whole), 1.0, whole))[:, None] - np.log(kept)[None, :])
+    made = np.where(np.isnan(whole), np.nan, kept[np.argmin(nearest, axis=1)])
+    return made, kept
+
+
+def _work(
+    maker: ScenarioMaker, attempts: Attempts, machine: Machine, known: Flags, end_s: float
+) -> tuple[Floats, Flags]:
+    """Length of the work of each job, at its last attempt, and whether it came to its end.
+
+    What earlier attempts kept counts, by the checkpoints that the scenario assumes.
+    """
+    rules = maker.base.checkpoints
+    until_s = np.where(attempts.end_s < end_s, attempts.end_s, end_s)
+    elapsed_s = np.nan_to_num(np.maximum(until_s - attempts.start_s, 0.0))
+    gang = attempts.size >= machine.per_node
+    done_s = np.where(gang, np.maximum(elapsed_s - rules.restart_s, 0.0), elapsed_s)
+    own = np.isin(attempts.state.astype(str), _OWN_ENDS) & ~attempts.failed
+    own &= attempts.end_s < end_s
+    kept_s = np.where(gang & ~own, done_s // rules.interval_s * rules.interval_s, 0.0)
+    kept_s[~known] = 0.0
+    total_s = np.bincount(attempts.job, weights=kept_s, minlength=int(attempts.job.max()) + 1)
+    before_s = total_s[attempts.job] - kept_s
+    return done_s + before_s, own & (attempts.state != "TIMEOUT")
+
+
+def _lengths(
+    maker: ScenarioMaker, attempts: Attempts, machine: Machine, known: Flags, end_s: float,
+    sizes: Floats, classes: Floats,
+) -> None:  # fmt: skip
+    work_s, ended = _work(maker, attempts, machine, known, end_s)
+    later = np.append(known[1:], False) & ~attempts.is_last
+    last = known & ~later & (attempts.start_s < end_s) & (work_s > 0)
+    new = attempts.is_first & known & ~np.isnan(sizes)
+    total = int(new.sum())
+    pooled = _law(work_s[last], ended[last], "jobs of all sizes")
+    entries: list[tuple[JobClass, dict[str, Fitted | None]]] = []
+    for gpus in classes.tolist():
+        n = int((new & (sizes == gpus)).sum())
+        if not n:
+            continue
+        own = last & (sizes == gpus)
+        law = pooled
+        if int(ended[own].sum()) >= LEAST_LENGTHS:
+            law = _law(work_s[own], ended[own], f"{int(own.sum()):,} jobs")
+        else:
+            maker.assumed(f"length of {gpus:.0f}-{machine.unit[:-1]} jobs (too few; as of all)")
+        share = share_interval(n, total)
+        entries.append((JobClass(1, 0.0, 1.0, 0.0), {
+            "gpus": Fitted(gpus, f"{machine.unit} asked for"),
+            "share": Fitted.of(share, f"{n:,} of {total:,} jobs"),
+            **law,
+        }))  # fmt: skip
+    shares = sum(values["share"].value for _, values in entries)  # type: ignore[union-attr, misc]
+    if abs(shares - 1.0) > 1e-9:
+        raise AssertionError(f"shares of sizes sum to {shares}")
+    maker.entries("jobs", entries)  # type: ignore[arg-type]
+
+
+def _law(work_s: Floats, ended: Flags, what: str) -> dict[str, Fitted | None]:
+    """Mean, sigma and law of lengths, some of which are only known to be at least so long."""
+    found = durations(work_s / SECONDS_PER_HOUR, ended)
+    fit = Lognormal().fit(Lifetimes(work_s, ended))
+    sigma = fit.parameter("sigma")
+    median_s = fit.parameter("median")
+    n, total_s = int(ended.sum()), float(work_s.sum())
+    exponential = -n * math.log(total_s / n) - n
+    of = f"{what}, {n:,} of which ended by themselves"
+    if fit.log_likelihood is not None and exponential + 1.0 > fit.log_likelihood:
+        half = Z90 / math.sqrt(n)
+        mean_s = total_s / n
+        return {
+            "mean_s": Fitted(mean_s, of, mean_s * math.exp(-half), mean_s * math.exp(half)),
+            "sigma": Fitted(0.0, of),
+            "law": Fitted("exponential", of),
+        }
+    value = min(sigma.estimate or 0.0, 5.0)
+    mean_s = (median_s.estimate or 1.0) * math.exp(value * value / 2.0)
+    half = _log_half(median_s.low, median_s.high)
+    half = math.hypot(half, value * (sigma.high - sigma.low) / 2.0)
+    seen_s = found.mean_h.estimate
+    if seen_s is not None and n > 0.9 * ended.size:
+        seen_s *= SECONDS_PER_HOUR
+        if seen_s > 0 and abs(math.log(seen_s / mean_s)) > 2.0 * half / Z90:
+            # no lognormal law: keep the mean, which decides the load, and the median
+            mean_s = seen_s
+            ratio = max(mean_s / (found.median_h.estimate or 1.0) / SECONDS_PER_HOUR, 1.0)
+            value = min(math.sqrt(2.0 * math.log(ratio)), 5.0)
+            of += "; no lognormal law, mean and median kept"
+            mean = Fitted.of(found.mean_h.scaled(SECONDS_PER_HOUR), of)
+            return {"mean_s": mean, "sigma": Fitted(value, of), "law": Fitted("lognormal", of)}
+    return {
+        "mean_s": Fitted(mean_s, of, mean_s * math.exp(-half), mean_s * math.exp(half)),
+        "sigma": Fitted(value, of, min(sigma.low, value), max(min(sigma.high, 5.0), value)),
+        "law": Fitted("lognormal", of),
+    }
+
+
+def _log_half(low: float, high: float) -> float:
+    return math.log(high / low) / 2.0 if low > 0 and high < math.inf else 1.0
+
+
+def _outcomes(maker: ScenarioMaker, attempts: Attempts, known: Flags, end_s: float) -> None:
+    ran = known & (attempts.end_s < end_s) & ~np.isnan(attempts.start_s) & ~attempts.failed
+    own = ran & np.isin(attempts.state.astype(str), _OWN_ENDS)
+    total = int(own.sum())
+    values: dict[str, Fitted | None] = {}
+    for name, state in (
+        ("failed_share", "FAILED"),
+        ("cancelled_share", "CANCELLED"),
+        ("out_of_memory_share", "OUT_OF_MEMORY"),
+        ("timeout_share", "TIMEOUT"),
+    ):
+        n = int((attempts.state[own] == state).sum())
+        values[name] = (
+            Fitted.of(share_interval(n, total), f"{n:,} of {total:,} ends") if total else None
+        )
+    values |= _patience(maker, attempts, known, end_s)
+    limits = attempts.limit_s / (attempts.end_s - attempts.start_s)
+    longest = np.nanmax(attempts.limit_s) if np.any(attempts.limit_s > 0) else math.nan
+    usual = own & (attempts.state == "COMPLETED") & (limits >= 1) & (attempts.limit_s < longest)
+    if int(usual.sum()) >= LEAST_LENGTHS:
+        # log-uniform from 1 to F: the mean of the logarithm is log(F) / 2
+        value = float(np.clip(np.exp(2.0 * np.median(np.log(limits[usual]))), 1.0, 1e6))
+        values["longest_limit_factor"] = Fitted(value, f"limits of {int(usual.sum()):,} jobs")
+    maker.part("outcomes", "", **values)
+
+
+def _patience(
+    maker: ScenarioMaker, attempts: Attempts, known: Flags, end_s: float
+) -> dict[str, Fitted | None]:
+    """Share of owners who cancel a job that waits, and after how long, by maximum likelihood."""
+    from scipy.optimize import minimize
+
+    first = known & attempts.is_first
+    gone = first & np.isnan(attempts.start_s) & (attempts.state == "CANCELLED")
+    gone &= attempts.end_s < end_s
+    until_s = np.where(gone, attempts.end_s, np.fmin(attempts.start_s, end_s))
+    until_s = np.where(np.isnan(until_s), end_s, until_s)
+    wait_s = np.maximum(until_s - attempts.submit_s, 0.0)
+    n = int(gone.sum())
+    if n < 5:
+        maker.assumed("outcomes.impatient_share, mean_patience_s: few jobs were cancelled waiting")
+        return {"impatient_share": Fitted(0.0, f"{n} jobs cancelled while waiting")}
+    left_s, stayed_s = wait_s[gone], wait_s[first & ~gone]
+
+    def loss(point: Floats) -> float:
+        share = 1.0 / (1.0 + math.exp(-float(point[0])))
+        mean_s = math.exp(float(np.clip(point[1], 0.0, 20.0)))
+        stay = np.log1p(-share + share * np.exp(-stayed_s / mean_s))
+        leave = math.log(share) - math.log(mean_s) - left_s / mean_s
+        prior = ((point[1] - math.log(maker.base.outcomes.mean_patience_s)) / 2.0) ** 2 / 2.0
+        return -float(stay.sum() + leave.sum()) + float(prior)
+
+    start = np.array([-2.0, math.log(max(float(left_s.mean()), 60.0))])
+    found = minimize(loss, start, method="Nelder-Mead", options={"maxiter": 400})
+    share = 1.0 / (1.0 + math.exp(-float(found.x[0])))
+    mean_s = math.exp(float(np.clip(found.x[1], 0.0, 20.0)))
+    half = Z90 / math.sqrt(n)
+    what = f"{n} jobs cancelled while waiting"
+    return {
+        "impatient_share": Fitted(min(share, 1.0), what, share * math.exp(-half),
+                                  min(1.0, share * math.exp(half))),
+        "mean_patience_s": Fitted(mean_s, what),
+    }  # fmt: skip
+
+
+def _owners(maker: ScenarioMaker, attempts: Attempts, known: Flags) -> None:
+    users = {one for one in attempts.user[known].tolist() if one}
+    n = len(users)
+    maker.part("users", users=Fitted(n, "names in accounting") if n else None)
+
+
+def _priorities(maker: ScenarioMaker, attempts: Attempts, new: Flags, machine: Machine) -> None:
+    """Qualities of service in the order of their priorities."""
+    gang = attempts.size >= machine.per_node
+    names = Counter(attempts.qos[new].tolist())
+    if not names or set(names) == {""}:
+        one = Priority("all", 1, 1.0, 1.0)
+        maker.assumed("priorities (the log names no quality of service)")
+        maker.entries("priorities", [(one, {})])
+        return
+    levels = {
+        name: float(np.nan_to_num(np.nanmedian(np.append(
+            attempts.priority[new & (attempts.qos == name)], 0.0))))
+        for name in names
+    }  # fmt: skip
+    order = sorted(names, key=lambda name: (levels[name], name))
+    distinct = len(set(levels.values())) == len(levels)
+    if not distinct and len(order) > 1:
+        maker.assumed("priorities.level (the log does not order them; all are alike)")
+    whole = {True: int((new & gang).sum()), False: int((new & ~gang).sum())}
+    entries: list[tuple[Priority, dict[str, Fitted | None]]] = []
+    for rank, name in enumerate(order):
+        counts = {
+            side: int((new & (gang == side) & (attempts.qos == name)).sum()) for side in whole
+        }
+        share = {side: counts[side] / whole[side] if whole[side] else 1.0 / len(order)
+                 for side in whole}  # fmt: skip
+        entries.append((Priority(name or "none", 10, 0.0, 0.0), {
+            "name": Fitted(name or "none", "quality of service"),
+            "level": Fitted(10 * (rank + 1) if distinct else 10, "order of priorities"),
+            "share_of_shared": Fitted(share[False], f"{counts[False]:,} jobs"),
+            "share_of_gangs": Fitted(share[True], f"{counts[True]:,} jobs"),
+        }))  # fmt: skip
+    maker.entries("priorities", entries)  # type: ignore[arg-type]
+
+
+def _scheduling(maker: ScenarioMaker, attempts: Attempts, over: Flags) -> None:
+    preempted = over & (attempts.state == "PREEMPTED")
+    n = int(preempted.sum())
+    limits_s = attempts.limit_s[attempts.limit_s > 0]
+    delay_s = (attempts.eligible_s - attempts.submit_s)[over & ~attempts.is_first]
+    delay_s = delay_s[delay_s >= 0]
+    ran_s = (attempts.end_s - attempts.start_s)[preempted]
+    maker.part(
+        "scheduling",
+        preemption=Fitted("newest-first" if n else "none", f"{n:,} attempts were preempted"),
+        preempt_after_s=Fitted(float(np.floor(ran_s.min())), f"shortest of {n:,} preempted")
+        if n >= 10
+        else None,
+        longest_job_s=Fitted(float(limits_s.max()), "longest time limit")
+        if limits_s.size
+        else None,
+        requeue_delay_s=Fitted(float(np.median(delay_s)), f"{delay_s.size:,} requeues")
+        if delay_s.size >= 5
+        else None,
+    )
+
+
+def _resubmitting(maker: ScenarioMaker, attempts: Attempts, again: Flags, over: Flags) -> None:
+    broken = int((over & attempts.failed & (attempts.state == "FAILED")).sum())
+    n = int(again.sum())
+    if broken < 10:
+        maker.part("checkpoints", "no scheduler records it")
+        return
+    maker.part(
+        "checkpoints",
+        "no scheduler records it",
+        resubmit_chance=Fitted.of(
+            share_interval(min(n, broken), broken), f"{n} of {broken} jobs that faults ended"
+        ),
+    )

@@ -1,0 +1,289 @@
+"""What a fit and a back-test read of a cluster, real or simulated, as columns in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ettr.analysis.node_faults import faults_of
+from ettr.metrics.instants import Floats, fetch, floats_of, seconds_of
+from ettr.sim.cluster.scenario import MOST_GPUS_PER_NODE
+from ettr.units import SECONDS_PER_HOUR
+
+if TYPE_CHECKING:
+    from ettr.analysis.analysis import Analysis
+    from ettr.metrics.faults_of_nodes import NodeFaults
+
+Flags = npt.NDArray[np.bool_]
+Texts = npt.NDArray[np.object_]
+Places = npt.NDArray[np.int64]
+LOST_CAP_S = 1800.0
+"""Work that a failure loses at most, as in the report."""
+COLUMNS = (
+    *("cluster", "job_id", "attempt_id", "user", "name", "qos", "priority", "state"),
+    *("submit", "eligible", "start", "end", "elapsed_s", "time_limit_s", "n_nodes", "n_gpus"),
+    *("requested_nodes", "requested_gpus", "n_cpus"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempts:
+    """Attempts in order of job and submission; times in seconds since 1970, NaN where unknown.
+
+    Attributes:
+        job: Number of the job, from 0.
+        is_first: Whether it is the first attempt of its job.
+        is_last: Whether it is the last one.
+        size: GPUs asked for, or what is counted in their place (`Machine.unit`).
+        n_nodes: Nodes it ran on.
+        failed: Whether the infrastructure ended it.
+    """
+
+    attempt_id: Texts
+    job: Places
+    is_first: Flags
+    is_last: Flags
+    user: Texts
+    name: Texts
+    qos: Texts
+    priority: Floats
+    state: Texts
+    submit_s: Floats
+    eligible_s: Floats
+    start_s: Floats
+    end_s: Floats
+    limit_s: Floats
+    size: Floats
+    n_nodes: Floats
+    failed: Flags
+
+    def __len__(self) -> int:
+        return self.job.size
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The nodes, and what their jobs ask for.
+
+    Attributes:
+        n_nodes: How many.
+        per_node: GPUs of a node, or what is counted in their place.
+        unit: GPUs; CPUs or nodes where no job names GPUs.
+    """
+
+    n_nodes: int
+    per_node: int
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
+class OutageSpans:
+    """Unplanned outages of nodes; times in seconds since 1970.
+
+    Attributes:
+        start_s: When each began.
+        end_s: When it was over; NaN where it is not.
+    """
+
+    start_s: Floats
+    end_s: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class SiteRecord:
+    """A cluster as its logs show it.
+
+    Attributes:
+        attempts: Of its jobs.
+        outages: Of its nodes; None where no log says.
+        machine: Its nodes.
+        has_jobs: Whether its logs have jobs.
+        has_failures: Whether its logs could show that the infrastructure ended a job.
+    """
+
+    attempts: Attempts
+    outages: OutageSpans | None
+    machine: Machine
+    has_jobs: bool
+    has_failures: bool
+
+
+def attempts_of(rows: pa.Table, failed: Collection[str], unit: str) -> Attempts:
+    """The columns of attempts.
+
+    Args:
+        rows: Of the table `attempts`, with `COLUMNS` at least.
+        failed: Ids of those that the infrastructure ended.
+        unit: As `Machine.unit`.
+    """
+    rows = rows.sort_by(
+        [("cluster", "ascending"), ("job_id", "ascending"), ("submit", "ascending")]
+    )
+    texts = {name: _texts(rows[name]) for name in (*COLUMNS[:6], "state")}
+    keys = [f"{c}/{j}" for c, j in zip(texts["cluster"], texts["job_id"], strict=True)]
+    begins = np.ones(len(keys), dtype=np.bool_)
+    begins[1:] = [one != before for before, one in pairwise(keys)]
+    ends = np.append(begins[1:], True)[: len(keys)]
+    return Attempts(
+        attempt_id=texts["attempt_id"],
+        job=np.cumsum(begins) - 1,
+        is_first=begins,
+        is_last=ends,
+        user=texts["user"],
+        name=texts["name"],
+        qos=texts["qos"],
+        priority=floats_of(rows["priority"]),
+        state=texts["state"],
+        submit_s=seconds_of(rows["submit"]),
+        eligible_s=seconds_of(rows["eligible"]),
+        start_s=seconds_of(rows["start"]),
+        end_s=seconds_of(rows["end"]),
+        limit_s=floats_of(rows["time_limit_s"]),
+        size=_sizes(rows, unit),
+        n_nodes=floats_of(rows["n_nodes"]),
+        failed=np.isin(texts["attempt_id"].astype(str), list(failed)) if failed else begins & False,
+    )
+
+
+def _texts(column: pa.ChunkedArray) -> Texts:
+    return np.array([one or "" for one in column.to_pylist()], dtype=object)
+
+
+def _sizes(rows: pa.Table, unit: str) -> Floats:
+    """What each asked for, or had where that is not known; NaN where neither is."""
+    names = {
+        "GPUs": ("requested_gpus", "n_gpus"),
+        "CPUs": ("n_cpus",),
+        "nodes": ("requested_nodes", "n_nodes"),
+    }[unit]
+    found = np.full(rows.num_rows, np.nan)
+    for name in names:
+        values = floats_of(rows[name])
+        found = np.where(~(found > 0) & (values > 0), values, found)
+    return found
+
+
+def site_record(analysis: Analysis) -> SiteRecord:
+    """The cluster of a store, by all of its logs."""
+    from ettr.errors import UsageError
+
+    if len(analysis.logs_clusters) > 1:
+        raise UsageError(
+            f"{analysis.store.where}: holds {len(analysis.logs_clusters)} clusters "
+            f"({', '.join(analysis.logs_clusters)}); a scenario is of one: give a store of one"
+        )
+    rows = fetch(analysis.tables["attempts"], *COLUMNS)
+    unit, per_node = _unit(analysis, rows)
+    failures = fetch(analysis.attribution.failures, "attempt_id")["attempt_id"].to_pylist()
+    read = analysis.logs_read
+    machine = Machine(max(1, len(analysis.logs_fleet.spans_s)), per_node, unit)
+    return SiteRecord(
+        attempts=attempts_of(rows, failures, unit),
+        outages=_outages(analysis),
+        machine=machine,
+        has_jobs=bool(read.jobs),
+        has_failures=bool(read.jobs),
+    )
+
+
+def _unit(analysis: Analysis, rows: pa.Table) -> tuple[str, int]:
+    """What jobs ask for, and how much of it a node has."""
+    gpus = np.array(list(analysis.logs_fleet.gpus.values()), dtype=np.float64)
+    gpus = gpus[gpus > 0]
+    named = floats_of(rows["n_gpus"]) > 0
+    if rows.num_rows == 0 or named.mean() > 0.5:
+        return "GPUs", _mode(gpus) if gpus.size else 8
+    cpus, nodes = floats_of(rows["n_cpus"]), floats_of(rows["n_nodes"])
+    each = (cpus / np.maximum(nodes, 1.0))[(nodes > 0) & (cpus > 0)]
+    if each.size and each.max() <= MOST_GPUS_PER_NODE:
+        return "CPUs", int(np.ceil(each.max()))
+    return "nodes", 1
+
+
+def _mode(values: Floats) -> int:
+    kinds, counts = np.unique(values, return_counts=True)
+    return int(kinds[np.argmax(counts)])
+
+
+def _outages(analysis: Analysis) -> OutageSpans | None:
+    faults = site_faults(analysis)
+    if faults is None:
+        return None
+    return outages_of(faults)
+
+
+def outages_of(faults: NodeFaults) -> OutageSpans:
+    """Time out of service that faults caused."""
+    known = faults.has_outage | ~np.isnan(faults.down_s)
+    start_s, down_s = faults.start_s[known], np.nan_to_num(faults.down_s[known])
+    return OutageSpans(start_s, np.where(faults.is_over[known], start_s + down_s, np.nan))
+
+
+def site_faults(analysis: Analysis) -> NodeFaults | None:
+    """Faults of the nodes; None where no log could show any."""
+    read = analysis.logs_read
+    faults, _ = faults_of(analysis)
+    return faults if len(faults) or read.node_states else None
+
+
+def simulated_record(
+    tables: dict[str, pa.Table], truth: dict[str, pa.Table], machine: Machine
+) -> SiteRecord:
+    """The cluster of a simulation, as its logs would show it.
+
+    A fault that no log shows and that leaves its node up is a failure of the user to the analysis,
+    and so it is here.
+
+    Args:
+        tables: That it logged, `attempts` and `node_states`.
+        truth: What truly happened.
+        machine: As the scenario has it.
+    """
+    seen = {
+        row["fault"] for row in truth["faults"].select(["fault", "is_seen"]).to_pylist()
+        if row["is_seen"]
+    }  # fmt: skip
+    ended = truth["attempts"].select(["attempt_id", "fault", "end"]).to_pylist()
+    failed = [
+        row["attempt_id"]
+        for row in ended
+        if row["fault"] is not None and (row["end"] == "NODE_FAIL" or row["fault"] in seen)
+    ]
+    return SiteRecord(
+        attempts=attempts_of(tables["attempts"], failed, "GPUs"),
+        outages=_merged(tables["node_states"]),
+        machine=replace(machine, unit="GPUs"),
+        has_jobs=True,
+        has_failures=True,
+    )
+
+
+def _merged(states: pa.Table) -> OutageSpans:
+    """States of one node that overlap or touch are one outage."""
+    rows = states.select(["node", "start", "end"]).sort_by(
+        [("node", "ascending"), ("start", "ascending")]
+    )
+    nodes = rows["node"].to_pylist()
+    starts, ends = seconds_of(rows["start"]).tolist(), seconds_of(rows["end"]).tolist()
+    merged: list[list[float]] = []
+    last = None
+    for node, start_s, end_s in zip(nodes, starts, ends, strict=True):
+        if node == last and start_s <= merged[-1][1]:
+            merged[-1][1] = end_s  # states of a node follow each other: the later ends later
+        else:
+            merged.append([start_s, end_s])
+        last = node
+    columns = np.array(merged, dtype=np.float64).reshape(-1, 2)
+    return OutageSpans(columns[:, 0], columns[:, 1])
+
+
+def hours(seconds: Floats) -> Floats:
+    """The same in hours."""
+    made: Floats = seconds / SECONDS_PER_HOUR
+    return made

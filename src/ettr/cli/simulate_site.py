@@ -1,0 +1,146 @@
+"""`ettr simulate fit` and `backtest`: a scenario from a store, and its trial by held-back logs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from datetime import UTC, date, datetime, time, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ettr.cli.output import check_writable, progress_bar, say
+from ettr.cli.printing import Printing
+from ettr.errors import UsageError
+
+if TYPE_CHECKING:
+    from ettr.analysis import Analysis
+    from ettr.report.document import JsonValue
+    from ettr.sim.cluster.standing import ScenarioStanding
+
+
+def fit(
+    store: str, out: Path | None, until: str | None, hold_back: float | None, printing: Printing
+) -> None:
+    """Write a scenario fitted to a store."""
+    from ettr.analysis import Analysis
+    from ettr.analysis.calibration.fit import fit_site
+    from ettr.files import write_text
+    from ettr.report.document import plain_fields
+    from ettr.report.sections.site_fit import fit_section
+    from ettr.report.text import section_text
+    from ettr.store import open_store
+
+    if out is None:
+        raise UsageError("simulate fit: give a file for the scenario with --out SCENARIO.toml")
+    if until is not None and hold_back is not None:
+        raise UsageError("--until and --hold-back: both say where the fit ends; give one of them")
+    check_writable("--out", out)
+    with open_store(store) as opened:
+        analysis = Analysis(opened)
+        end = _day(until) if until is not None else None
+        if hold_back is not None:
+            end = held_back(analysis, hold_back)
+        found = fit_site(analysis, _name_of(store), end)
+    write_text(out, found.text)
+    fields = plain_fields(replace(found, text=""))
+    document = {key: value for key, value in fields.items() if key not in ("text", "scenario")}
+    document["standing"] = plain_fields(_standing(found.text))
+    if not printing.summary({"format": "ettr-simulate-fit", "version": 1, **document}):
+        say(section_text(fit_section(found)))
+        say(f"\nScenario: {out}")
+
+
+def _standing(text: str) -> ScenarioStanding:
+    from ettr.sim.cluster.scenario_file import scenario_of
+    from ettr.sim.cluster.standing import standing_of
+
+    return standing_of(scenario_of(text))
+
+
+def backtest(
+    what: str,
+    store: str | None,
+    hold_back: float | None,
+    out: Path | None,
+    replicas: int | None,
+    workers: int | None,
+    seed: int,
+    printing: Printing,
+) -> None:
+    """Judge a scenario, or a fit to the first part of a store, by the last part."""
+    from ettr.analysis import Analysis
+    from ettr.analysis.calibration.back_test import REPLICAS, back_test
+    from ettr.analysis.calibration.fit import fit_site
+    from ettr.analysis.calibration.record import site_record
+    from ettr.files import write_text
+    from ettr.report.sections.site_fit import back_test_section
+    from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
+    from ettr.sim.cluster.scenario_writing import with_validation
+    from ettr.store import open_store
+
+    if hold_back is None:
+        raise UsageError("simulate backtest: say how many days to hold back with --hold-back DAYS")
+    if out is not None:
+        check_writable("--out", out)
+    text = name = None
+    if store is not None:
+        text, name = scenario_text(what)
+    site, n = store or what, replicas or REPLICAS
+    with open_store(site) as opened, progress_bar(n, "simulations") as advance:
+        analysis = Analysis(opened)
+        split = held_back(analysis, hold_back)
+        not_fitted: tuple[str, ...] = ()
+        notes: tuple[str, ...] = ()
+        if text is None:
+            fitted = fit_site(analysis, _name_of(site), split)
+            text, name, not_fitted, notes = (
+                fitted.text, f"{_name_of(site)}.toml", fitted.not_fitted, fitted.notes,
+            )  # fmt: skip
+        made = scenario_of(text, name or "scenario")
+        found = back_test(
+            made, site_record(analysis), _name_of(site), split, analysis.logs_period.end,
+            replicas=n, seed=seed, workers=workers or 1,
+            progress=lambda done: advance(made.name, done),
+        )  # fmt: skip
+    found = replace(found, not_fitted=not_fitted, notes=(*found.notes, *notes))
+    if out is not None:
+        write_text(out, with_validation(text, found.validation))
+    printing.show("ettr-simulate-backtest", found, back_test_section, "quantities")
+    if printing.as_text:
+        kept = f"Scenario with its verdict: {out}" if out else "Keep the verdict with --out FILE"
+        say(f"\n{kept}")
+
+
+def held_back(analysis: Analysis, days: float) -> datetime:
+    """The midnight UTC from which so many days of the logs are held back."""
+    if not (math.isfinite(days) and days >= 1.0):
+        raise UsageError(f"--hold-back {days:g}: give 1 day or more")
+    try:
+        begin = analysis.logs_period.end - timedelta(days=days)
+    except OverflowError:
+        raise UsageError(f"--hold-back {days:g}: longer than any log; give fewer days") from None
+    return datetime.combine(begin.astimezone(UTC).date(), time(), UTC)
+
+
+def _day(text: str) -> datetime:
+    try:
+        return datetime.combine(date.fromisoformat(text), time(), UTC)
+    except ValueError:
+        raise UsageError(f"--until {text!r}: is no day; write it as 2026-01-05") from None
+
+
+def _name_of(store: str) -> str:
+    """What a store is called in a scenario."""
+    last = store.rstrip("/").rsplit("/", 1)[-1].removesuffix(".duckdb")
+    printable = "".join(one for one in last if one.isprintable())
+    return printable or "site"
+
+
+def document_of_show(text: str, name: str) -> dict[str, JsonValue]:
+    """The document of `ettr simulate show`."""
+    from ettr.report.document import plain_fields
+    from ettr.sim.cluster.scenario_file import scenario_of
+    from ettr.sim.cluster.standing import standing_of
+
+    made = scenario_of(text, name)
+    return {"name": made.name, "text": text, "standing": plain_fields(standing_of(made))}

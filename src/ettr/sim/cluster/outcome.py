@@ -1,0 +1,61 @@
+"""What one simulated cluster came to, added up from what truly happened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from ettr.units import SECONDS_PER_HOUR
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterHours:
+    """GPU-hours of one simulated cluster, and what ended attempts.
+
+    Attributes:
+        useful_gpu_hours: Work that was not lost to an interruption.
+        lost_gpu_hours: Work lost to faults and preemptions, and restarts.
+        out_gpu_hours: On nodes that were out of service, or draining and free.
+        failed_attempts: Attempts that faults and false alarms ended.
+        preemptions: Attempts that were preempted.
+    """
+
+    useful_gpu_hours: float
+    lost_gpu_hours: float
+    out_gpu_hours: float
+    failed_attempts: int
+    preemptions: int
+
+    @property
+    def wasted_gpu_hours(self) -> float:
+        """Lost, or out of service."""
+        return self.lost_gpu_hours + self.out_gpu_hours
+
+
+def hours_of_truth(tables: Mapping[str, pa.Table]) -> ClusterHours:
+    """The hours of a run.
+
+    Args:
+        tables: Of the truth, by name; `attempts` and `hours` are used.
+    """
+    attempts = tables["attempts"].to_pydict()
+    gpus = np.array(attempts["gpus"], dtype=np.float64)
+    saved_s, lost_s, restart_s = (
+        np.array(attempts[name], dtype=np.float64) for name in ("saved_s", "lost_s", "restart_s")
+    )
+    ends = np.array(attempts["end"], dtype=object)
+    by_fault = np.array([fault is not None for fault in attempts["fault"]], dtype=bool)
+    preempted = ends == "PREEMPTED"
+    interrupted = by_fault | preempted
+    hours = {row["what"]: row["gpu_hours"] for row in tables["hours"].to_pylist()}
+    return ClusterHours(
+        useful_gpu_hours=float(gpus @ saved_s) / SECONDS_PER_HOUR,
+        lost_gpu_hours=float(gpus[interrupted] @ (lost_s + restart_s)[interrupted])
+        / SECONDS_PER_HOUR,
+        out_gpu_hours=hours["out of service"] + hours["free on a draining node"],
+        failed_attempts=int(by_fault.sum()),
+        preemptions=int(preempted.sum()),
+    )

@@ -1,0 +1,284 @@
+"""The groups of values that make a cluster to simulate, each as plain values with units."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time
+
+from ettr.units import SECONDS_PER_DAY
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedPeriod:
+    """What is simulated; the cluster begins empty.
+
+    Attributes:
+        start: First day, such as 2026-01-05, at midnight UTC.
+        days: Length.
+    """
+
+    start: str
+    days: float
+
+    @property
+    def origin(self) -> datetime:
+        """The first moment.
+
+        Raises:
+            ValueError: the start is no day.
+        """
+        return datetime.combine(date.fromisoformat(self.start), time(), UTC)
+
+    @property
+    def end_s(self) -> int:
+        """Length in seconds."""
+        return round(self.days * SECONDS_PER_DAY)
+
+
+@dataclass(frozen=True, slots=True)
+class Machines:
+    """The nodes: all alike, in racks of one size, racks in pods."""
+
+    nodes: int
+    gpus_per_node: int
+    nodes_per_rack: int
+    racks_per_pod: int
+    gpu_type: str
+
+    def rack_of(self, node: int) -> int:
+        """Number of a node's rack."""
+        return node // self.nodes_per_rack
+
+    def pod_of(self, node: int) -> int:
+        """Number of a node's pod."""
+        return self.rack_of(node) // self.racks_per_pod
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduling:
+    """What the scheduler does.
+
+    Attributes:
+        waiting: What may start while the first job of the queue does not fit (`WAITING`).
+        preemption: Whose nodes that job takes (`PREEMPTION`).
+        pass_interval_s: Between two passes over the queue at least; 0 for a pass at every event.
+        backfill_depth: Waiting jobs that a pass looks at.
+        preempt_after_s: A job that ran for less is not preempted.
+        longest_job_s: Largest time limit.
+        requeue_delay_s: From the end of an attempt until the same job may start again.
+        most_requeues: A job that was interrupted more often is not requeued.
+    """
+
+    waiting: str
+    preemption: str
+    pass_interval_s: int
+    backfill_depth: int
+    preempt_after_s: int
+    longest_job_s: int
+    requeue_delay_s: int
+    most_requeues: int
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """When jobs are submitted: a Poisson process whose rate has a day and a week.
+
+    Attributes:
+        jobs_per_day: Mean over a week.
+        day_amplitude: Of the sine of the hour; 0 for none, below 1.
+        weekend_factor: Rate on Saturday and Sunday over that of the other days.
+        peak_hour: Hour of the day, UTC, with the highest rate.
+    """
+
+    jobs_per_day: float
+    day_amplitude: float
+    weekend_factor: float
+    peak_hour: float = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class JobClass:
+    """Jobs of one size.
+
+    Attributes:
+        gpus: Of each; up to those of a node they share one, more are whole nodes.
+        share: Of all jobs submitted.
+        mean_s: Mean length, if nothing interrupts it.
+        sigma: Standard deviation of the logarithm of the length; 0 for one length.
+        law: Of the length: lognormal, or exponential, which takes no sigma (0).
+    """
+
+    gpus: int
+    share: float
+    mean_s: float
+    sigma: float
+    law: str = "lognormal"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """How jobs end that the infrastructure lets end, as shares; the others are completed.
+
+    Attributes:
+        failed_share: The user's program fails.
+        cancelled_share: Its owner cancels it as it runs.
+        out_of_memory_share: It takes more memory than it asked for.
+        timeout_share: It takes longer than it asked for.
+        impatient_share: Its owner cancels it if it waits for too long.
+        mean_patience_s: Mean of how long that is; exponential.
+        longest_limit_factor: Time limits are up to so many times the length, log-uniform.
+    """
+
+    failed_share: float
+    cancelled_share: float
+    out_of_memory_share: float
+    timeout_share: float
+    impatient_share: float
+    mean_patience_s: float
+    longest_limit_factor: float
+
+
+@dataclass(frozen=True, slots=True)
+class Users:
+    """Who submits; the k-th user submits in proportion to 1/k."""
+
+    users: int
+    accounts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Priority:
+    """A quality of service.
+
+    Attributes:
+        name: Of it.
+        level: The higher goes first, and preempts the lower.
+        share_of_shared: Of the jobs that share a node.
+        share_of_gangs: Of the jobs of whole nodes.
+    """
+
+    name: str
+    level: int
+    share_of_shared: float
+    share_of_gangs: float
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoints:
+    """What jobs of whole nodes keep when they are interrupted; jobs that share a node start over.
+
+    Attributes:
+        interval_s: Between checkpoints, which cost nothing.
+        restart_s: From the start of an attempt until it makes progress.
+        resubmit_chance: That the owner of a job that a fault ended as FAILED submits it again.
+        mean_resubmit_s: Mean time until then; exponential.
+    """
+
+    interval_s: int
+    restart_s: int
+    resubmit_chance: float
+    mean_resubmit_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Checks:
+    """Health checks and the heartbeat.
+
+    Attributes:
+        interval_s: Between checks of a node.
+        heartbeat_s: From a node's silence until the scheduler takes it down.
+        false_high_per_node_day: Alarms of high severity without a fault.
+        false_low_per_node_day: Alarms of low severity without a fault.
+        false_repair_mean_s: Mean time that a node is out after one.
+    """
+
+    interval_s: int
+    heartbeat_s: int
+    false_high_per_node_day: float
+    false_low_per_node_day: float
+    false_repair_mean_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class FaultProcess:
+    """Faults of one symptom, which arise on each node by themselves.
+
+    Attributes:
+        symptom: As the taxonomy calls it.
+        law: Of the time in service from one to the next: constant, weibull or lognormal.
+        form: Shape (weibull) or sigma (lognormal); 1 for constant.
+        per_1000_node_days: One over the mean time in service, for a node that is no lemon.
+        severity: Of the check that finds it.
+        node_down_chance: That the node stops, and only the heartbeat notices.
+        crash_chance: That its jobs end at once as FAILED.
+        seen_chance: That logs show it; one that is not seen and leaves the node up ends its jobs.
+        repair_mean_s: Mean time out of service.
+        repair_sigma: Standard deviation of its logarithm.
+        as_new_share: Of repairs after which the node is new to this process; others leave its age.
+        from_day: First day on which there are any.
+        to_day: The day on which they are over.
+    """
+
+    symptom: str
+    law: str
+    form: float
+    per_1000_node_days: float
+    severity: str
+    node_down_chance: float
+    crash_chance: float
+    seen_chance: float
+    repair_mean_s: float
+    repair_sigma: float
+    as_new_share: float
+    from_day: float = 0.0
+    to_day: float = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class BurstProcess:
+    """Faults of one symptom on several nodes at about one time.
+
+    Attributes:
+        symptom: Of one of the fault processes, whose effects these faults have.
+        scope: What is hit: a rack, a pod, or the cluster.
+        per_year: Bursts of each such place.
+        hit_share: Chance of each of its nodes to be hit.
+        spread_s: The faults come within so long.
+    """
+
+    symptom: str
+    scope: str
+    per_year: float
+    hit_share: float
+    spread_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Lemons:
+    """Nodes that fail more often, by every process, whatever is repaired.
+
+    Attributes:
+        share: Of the nodes.
+        factor: Of their hazard over that of the others.
+    """
+
+    share: float
+    factor: float
+
+
+Part = (
+    SimulatedPeriod
+    | Machines
+    | Scheduling
+    | Arrivals
+    | JobClass
+    | Outcomes
+    | Users
+    | Priority
+    | Checkpoints
+    | Checks
+    | FaultProcess
+    | BurstProcess
+    | Lemons
+)

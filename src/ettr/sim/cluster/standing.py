@@ -1,0 +1,93 @@
+"""How far a scenario is to be believed: what each answer of a simulation says about it."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, fields
+from typing import Literal
+
+from ettr.sim.cluster.scenario import ClusterScenario, parts_of
+from ettr.sim.cluster.validation import NEVER_VALIDATED, QUANTITIES, Validation
+
+Verdict = Literal["passed", "failed", "not validated"]
+_DESCRIBES = ("period",)
+"""Groups of values that say what is asked, and not what the cluster is like."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScenarioStanding:
+    """What a back-test says of a scenario, if there was one of these values.
+
+    Attributes:
+        verdict: Of the back-test as a whole.
+        sentence: The same, with its time and its quantities, in a sentence or two.
+        passed: Quantities that passed.
+        failed: Quantities that failed.
+        not_validated: Quantities that no back-test has compared, and what none can.
+    """
+
+    verdict: Verdict
+    sentence: str
+    passed: tuple[str, ...]
+    failed: tuple[str, ...]
+    not_validated: tuple[str, ...]
+
+
+def values_digest(scenario: ClusterScenario) -> str:
+    """SHA-256 of the values of a cluster, its name, period and sources left out."""
+    text = "\n".join(
+        f"{where}.{one.name}={getattr(part, one.name)!r}"
+        for where, part in parts_of(scenario)
+        if where not in _DESCRIBES
+        for one in fields(part)
+    )
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def standing_of(scenario: ClusterScenario) -> ScenarioStanding:
+    """How far a scenario is to be believed."""
+    found = scenario.validation
+    untested = (*QUANTITIES, *NEVER_VALIDATED)
+    if found is None:
+        words = (
+            f"NOT VALIDATED: no back-test has compared {scenario.name} with a real cluster "
+            "(ettr simulate backtest does)."
+        )
+        return ScenarioStanding("not validated", words, (), (), untested)
+    if found.values_sha256 != values_digest(scenario):
+        words = (
+            f"NOT VALIDATED: the values of {scenario.name} are not those that were back-tested "
+            f"against {found.store}; back-test it again."
+        )
+        return ScenarioStanding("not validated", words, (), (), untested)
+    judged = {*found.passed, *found.failed}
+    rest = tuple(name for name in untested if name not in judged)
+    if not found.passed and not found.failed:
+        words = f"NOT VALIDATED: the back-test against {found.store} could compare nothing."
+        return ScenarioStanding("not validated", words, (), (), rest)
+    return ScenarioStanding(
+        "failed" if found.failed else "passed",
+        _sentence(found, scenario.name),
+        found.passed,
+        found.failed,
+        rest,
+    )
+
+
+def _sentence(found: Validation, name: str) -> str:
+    when = f"{found.store}, {found.held_back_from} until {found.held_back_until}"
+    if found.failed:
+        return (
+            f"FAILED ITS BACK-TEST: {name} does not predict {', '.join(found.failed)} ({when}); "
+            "do not rely on answers that depend on these."
+        )
+    return f"Back-tested: {name} predicts what was held back ({when})."
+
+
+def standing_lines(standing: ScenarioStanding) -> tuple[str, ...]:
+    """The same for a reader: the verdict, and what is not validated."""
+    made = [standing.sentence]
+    if standing.passed:
+        made.append(f"Passed: {', '.join(standing.passed)}.")
+    made.append(f"Not validated: {'; '.join(standing.not_validated)}.")
+    return tuple(made)
