@@ -4,6 +4,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 OUT ?= out
+# one more than cores: services, real kills and Slurm's clock are mostly waited for
+WORKERS ?= $(shell expr $$(nproc) + 1)
+PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 # the code in Markdown is formatted too
 PYTHON_IN := src tests benchmarks campaigns reproduction docs examples README.md
 
@@ -31,10 +34,10 @@ report: setup ## a report of the bundled example, in out/report.html
 	$(BIN)/ettr report examples/slurm/* --timezone UTC --output $(OUT)/report.html
 
 test: setup ## every test for which this machine has the parts; says what it left out
-	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
+	$(PYTEST)
 
 test-fast: setup ## under two minutes: no torch, no service, nothing slow
-	$(BIN)/python -m pytest --numprocesses auto --dist loadfile -m 'not (slow or torch or slurm or spark or postgres or browser)'
+	$(PYTEST) -m 'not (slow or torch or slurm or spark or postgres or browser)'
 
 lint: setup ## formatting, lint, types and layers
 	$(BIN)/ruff format --check $(PYTHON_IN)

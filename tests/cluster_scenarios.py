@@ -9,14 +9,14 @@ from dataclasses import replace
 import pyarrow as pa
 
 from ettr.sim.cluster.engine import SimulatedCluster
-from ettr.sim.cluster.scenario import (
-    ClusterScenario,
+from ettr.sim.cluster.scenario import ClusterScenario
+from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
+from ettr.sim.cluster.scenario_parts import (
     FaultProcess,
     JobClass,
     Outcomes,
     Priority,
 )
-from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
 from ettr.tables import TABLES
 
 

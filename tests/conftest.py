@@ -76,15 +76,27 @@ GROUPS = {
 }
 
 
+# What takes minutes in one file, so that no worker is left alone with it at the end
+FIRST = ("slurm", "spark", "postgres", "torch", "slow")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the tests whose parts are not there."""
+    """Leave out the tests whose parts are not there; files that wait for services begin."""
     absent = absent_groups()
-    left_out = [
-        item for item in items if absent.intersection(mark.name for mark in item.iter_markers())
-    ]
+    left_out = [item for item in items if absent.intersection(groups_of(item))]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in set(left_out)]
+    ranks: dict[Path, int] = {}
+    for item in items:
+        rank = min((FIRST.index(name) for name in groups_of(item) if name in FIRST), default=9)
+        ranks[item.path] = min(rank, ranks.get(item.path, rank))
+    items.sort(key=lambda item: ranks[item.path])
+
+
+def groups_of(item: pytest.Item) -> set[str]:
+    """The names of an item's marks."""
+    return {mark.name for mark in item.iter_markers()}
 
 
 def absent_groups() -> set[str]:

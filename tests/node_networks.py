@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from forked_python import ForkedProcess, fork_server
+
 
 def why_not() -> str | None:
     """Why this machine cannot have them; None: it can."""
@@ -36,14 +38,10 @@ class NodeNetwork:
 
     def start(
         self, command: Sequence[str], environment: Mapping[str, str], output: IO[str]
-    ) -> subprocess.Popen[bytes]:
-        """Start a process on the node; what it prints and complains of goes to one file."""
-        return subprocess.Popen(
-            ["ip", "netns", "exec", self.namespace, *command],
-            env=dict(environment),
-            stdout=output,
-            stderr=output,
-        )
+    ) -> ForkedProcess:
+        """Start a Python program on the node; what it prints and complains of goes to one file."""
+        streams = (0, output.fileno(), output.fileno())
+        return fork_server().start(command, environment, streams=streams, network=self.namespace)
 
     def pids(self) -> list[int]:
         """Of all processes on the node."""

@@ -52,6 +52,7 @@ TRAINING = ("ettr.checkpoint", "ettr.elastic", "ettr.recovery", "ettr.chaos")
 HEAVY = ("torch", "scipy.stats", "pandas", "plotly", "ibis", "duckdb", "pyarrow", "lifelines")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "without"),
     [
@@ -74,6 +75,7 @@ def test_a_part_loads_nothing_it_need_not(module: str, without: tuple[str, ...])
     assert loaded_with(module, *without) == set()
 
 
+@pytest.mark.slow
 def test_no_class_name_has_two_meanings() -> None:
     found: dict[str, list[str]] = {}
     for path in sorted((ROOT / "src" / "ettr").rglob("*.py")):

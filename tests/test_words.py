@@ -92,6 +92,7 @@ def files() -> list[Path]:
     return sorted(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_file_is_written_in_plain_words(path: Path):
     found = findings(path)
@@ -112,6 +113,7 @@ def test_a_listed_phrase_is_found_in_every_kind_of_text(text: str, phrase: str, 
     assert PHRASES.search(" ".join(found.split())).group() == phrase
 
 
+@pytest.mark.slow
 def test_no_name_of_the_package_is_one_of_these_words():
     """Names that narrate: a value is named for what it is."""
     narrating = re.compile(r"(?:^|_)(?:told|untold|tells?|telling|said|gasp|anew)(?:_|$)")

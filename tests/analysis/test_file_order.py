@@ -106,6 +106,7 @@ def all_at_once(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return stored(tmp_path_factory.mktemp("once"), [list(LOGS)], "")
 
 
+@pytest.mark.slow
 def test_what_is_expected_of_all_logs(all_at_once):
     states = {row["job_id"]: row["state"] for row in all_at_once["attempts"]}
     assert states == {"1": "NODE_FAIL", "2": "CANCELLED", "3": "COMPLETED", "4": "RUNNING"}
@@ -117,6 +118,7 @@ def test_what_is_expected_of_all_logs(all_at_once):
     assert {row["cluster"] for row in all_at_once["events"]} == {"alpha"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("kind", ["", ".duckdb"])
 def test_files_in_any_order_and_any_number_of_calls(

@@ -13,6 +13,8 @@ from ettr.errors import UsageError
 from ettr.metrics.runs import JobRun
 from ettr.store import open_store
 
+pytestmark = pytest.mark.slow
+
 HEAD = (
     "JobID|JobIDRaw|JobName|User|Cluster|State|Submit|Start|End|ElapsedRaw|NNodes|NodeList|"
     "AllocTRES\n"

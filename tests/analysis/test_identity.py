@@ -12,6 +12,8 @@ from cli.program import ettr
 from ettr.analysis import Analysis
 from ettr.store import open_store
 
+pytestmark = pytest.mark.slow
+
 HEAD = (
     "JobID|JobName|User|Cluster|State|Submit|Start|End|ElapsedRaw|NNodes|NodeList|AllocTRES|"
     "WorkDir|SubmitLine\n"

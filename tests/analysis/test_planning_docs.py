@@ -16,6 +16,7 @@ def commands(page: str) -> list[str]:
     return [line for block in blocks for line in block.splitlines() if line]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("page", "place", "says"),
     [

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from ettr.analysis.clustering import failures_of_size
 from ettr.metrics.rates import part_rate, symptom_rate
@@ -26,6 +27,7 @@ def fleet(rng: np.random.Generator) -> tuple[pa.Table, FailureTimeline, Counts]:
     return pa.table(columns), FailureTimeline(times, EDGES, EDGES * NODES), counts
 
 
+@pytest.mark.slow
 def test_a_symptom_that_comes_in_bursts_has_an_interval_that_holds():
     rng = np.random.default_rng(20_261_123)
     node_days = DAYS * NODES

@@ -75,6 +75,7 @@ def test_a_store_is_opened_and_closed(logs: list[Path], tmp_path: Path):
         ettr.read(logs[1])
 
 
+@pytest.mark.slow
 def test_totals_are_those_of_the_logs(fleet: ettr.Fleet):
     (row,) = fleet.totals.to_pyarrow().to_pylist()
     assert row == pytest.approx(TOTALS)
@@ -91,6 +92,7 @@ def test_each_function_of_the_front_door_that_gives_a_result_is_tried():
     assert len(RESULTS) >= 17 + len(made)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RESULTS)
 def test_each_result_has_rows_text_html_and_the_figures_of_the_report(name: str, fleet: ettr.Fleet):
     result = RESULTS[name](fleet)
@@ -107,6 +109,7 @@ def test_each_result_has_rows_text_html_and_the_figures_of_the_report(name: str,
     assert isinstance(result.to_dict(), dict)
 
 
+@pytest.mark.slow
 def test_each_result_of_a_fleet_with_failures_is_drawn(tmp_path: Path):
     logs = ("sacct.psv", "events.psv", "kernel.log", "nodes.txt")
     plan = SitePlan(60, 20, failures_per_1000_node_days=40.0, lemons=2, maintenance_day=15)
@@ -147,6 +150,7 @@ def test_columns_of_a_result_are_named_once():
             assert len(names) >= len(fields(entry))  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_what_the_logs_do_not_bear_is_null_in_a_frame(tmp_path: Path):
     """Without any state of nodes outages are not measured, and 0 would say there were none."""
     sacct = tmp_path / "sacct.psv"
@@ -191,6 +195,7 @@ def test_records_that_could_not_be_read_are_warned_of(tmp_path: Path):
     opened.close()
 
 
+@pytest.mark.slow
 def test_html_of_a_log_is_escaped(tmp_path: Path):
     sacct = tmp_path / "sacct.psv"
     sacct.write_text(SACCT.replace("|tune|", "|<img src=x onerror=alert(1)>|"))
@@ -227,6 +232,7 @@ def test_projection_and_comparison(fleet: ettr.Fleet):
     assert compared.value.pairs[0].ratio.p_value < 0.1  # 1 in 3 node-days against 30 in 5,000
 
 
+@pytest.mark.slow
 def test_a_price_puts_the_same_money_as_the_command_next_to_gpu_hours(logs: list[Path]):
     with ettr.read(*logs, timezone="UTC", gpu_hour_price="2.50USD") as priced:
         document = priced.goodput.to_dict()

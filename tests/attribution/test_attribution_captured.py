@@ -4,6 +4,7 @@ from collections import Counter
 from pathlib import Path
 
 import ibis
+import pytest
 
 from attribution.attribution_tables import TAXONOMY, by_job
 from ettr.attribution import Attribution, attribute, explain
@@ -29,6 +30,7 @@ def attributed(tables: list[ibis.Table]) -> Attribution:
     return attribute(*tables, TAXONOMY)
 
 
+@pytest.mark.slow
 def test_a_captured_slurm_is_told_as_it_was(tmp_path: Path) -> None:
     # node2, node4 and node6 were killed under jobs 17 (requeued) and 18; 14 was preempted for 15;
     # 9 asked for its requeue by exit code 99, 13 was requeued by an operator; 2, 3 and 7_2 failed

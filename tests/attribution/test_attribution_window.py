@@ -11,6 +11,8 @@ import pytest
 from attribution.attribution_tables import TAXONOMY, Cluster, Tables, at, rows
 from ettr.attribution import Confidence, FoldingRules, JobHistory, Window, explain
 
+pytestmark = pytest.mark.slow
+
 SHORT = Window(10.0, 10.0)
 END_S = 7200.0
 
@@ -85,7 +87,6 @@ def test_a_fault_that_lasts_through_the_window_is_observed_in_it(
     assert [(one.offset_s, one.role) for one in attempt.observed] == [(-3000.0, "cause")]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("window", [SHORT, Window(0.0, 7.0), Window(90.0, 0.0), Window()])
 def test_the_window_holds_for_each_observation_of_many_attempts(
     connection: ibis.BaseBackend, window: Window

@@ -20,6 +20,8 @@ from ettr.attribution.shared_bursts import burst_odds
 from ettr.taxonomy import load_taxonomy
 from shared_data import shared
 
+pytestmark = pytest.mark.slow
+
 CAUSE_KEYS = (
     *("node_hardware", "shared", "system_software", "user_program", "operator", "unknown"),
 )
@@ -101,6 +103,28 @@ def test_totals_export_and_csv_agree(store: Path, tmp_path: Path):
         summed = sum(float(row[total["cause"]]) for row in exported)
         assert summed == pytest.approx(total["expected"], abs=1e-6)
     assert "user's program" in ettr("causes", store).out
+
+
+def test_a_list_that_is_cut_says_so_and_leaves_the_totals_alone(store: Path):
+    whole = ettr("causes", store, "--json").json
+    assert whole["not_listed"] == 0
+    n = whole["interruptions"]
+    found = ettr("causes", store, "--json", "--limit", "7").json
+    assert found["totals"] == whole["totals"]
+    assert found["interruptions"] == n
+    assert found["listed"] == whole["listed"][-7:]
+    assert found["not_listed"] == n - 7
+    note = f"{n - 7} earlier interruptions are not listed; the totals have them too."
+    assert any(one.startswith(note) for one in found["notes"])
+    assert found["notes"][:-1] == whole["notes"]
+    done = ettr("causes", store, "--csv", "--limit", "7")
+    assert len(list(csv.DictReader(io.StringIO(done.out)))) == 7
+    assert note in done.err
+    assert ettr("causes", store, "--json", "--limit", str(n)).json == whole
+    assert ettr("causes", store, "--json", "--limit", "0").json["listed"] == []
+    refused = ettr("causes", store, "--json", "--limit", "-1")
+    assert refused.code == 2
+    assert "--limit" in refused.err
 
 
 def test_another_catalogue_shows_what_it_changes(store: Path, tmp_path: Path):
@@ -226,6 +250,21 @@ def test_intervals_of_totals_allow_for_what_the_model_has_wrong(store: Path):
         if one["cause"] in ("node_hardware", "user_program"):
             assert share["high"] - share["low"] > 0.03
     assert any("simulated clusters" in note for note in found["notes"])
+
+
+def test_kernel_logs_without_an_error_are_logs_of_nodes(tmp_path: Path):
+    rows = [_row(number, "ann", number, 0.0, 10.0, "FAILED") for number in (1, 2)]
+    (tmp_path / "sacct.psv").write_text("\n".join([HEADER, *rows]) + "\n", encoding="utf-8")
+    kernel = tmp_path / "kernel.log"
+    kernel.write_text(
+        f"{FIRST + timedelta(hours=5):%Y-%m-%dT%H:%M:%S}+00:00 n1 kernel: usb 1-1: new device\n",
+        encoding="utf-8",
+    )
+    logs = (tmp_path / "sacct.psv", kernel)
+    done = ettr("ingest", tmp_path / "store", *logs, "--timezone", "UTC", "--cluster", "c")
+    assert done.code == 0, done.err
+    notes = ettr("causes", tmp_path / "store", "--json").json["notes"]
+    assert not any("No log of nodes" in note for note in notes)
 
 
 def test_phillips_blames_the_user_not_the_node(tmp_path: Path):

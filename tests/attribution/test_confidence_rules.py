@@ -100,6 +100,7 @@ def test_the_example_of_the_page_decides_something_and_hides_no_rule(example: Ex
     assert set(deciding(example.rules)) == set(range(len(example.rules)))
 
 
+@pytest.mark.slow
 def test_the_case_of_the_page_is_decided_by_its_rule_alone(
     duckdb_connection: ibis.BaseBackend, example: Example
 ) -> None:

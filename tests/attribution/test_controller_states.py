@@ -9,6 +9,8 @@ import pytest
 
 from cli.program import ettr
 
+pytestmark = pytest.mark.slow
+
 SACCT = (
     "JobID|JobName|User|Cluster|State|Submit|Start|End|ElapsedRaw|NNodes|NodeList|AllocTRES\n"
     "17|a|u|c|FAILED|2026-03-01T08:00:00|2026-03-01T08:00:00|2026-03-01T10:00:00|7200|1|n1|gres/gpu=8\n"

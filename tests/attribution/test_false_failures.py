@@ -9,6 +9,7 @@ from attribution.attribution_tables import Cluster
 from ettr.attribution.background import false_failures_by_size
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("episodes", [0, 1, 20])
 def test_the_expected_number_lies_within_its_interval(
     connection: ibis.BaseBackend, episodes: int

@@ -8,6 +8,8 @@ import pytest
 
 from cli.program import ettr
 
+pytestmark = pytest.mark.slow
+
 HEAD = "JobID|Cluster|JobName|User|State|Submit|Start|End|ElapsedRaw|NNodes|NodeList|AllocTRES"
 DAYS, JOBS_A_DAY, NODES = 120, 64, 256
 DAY = np.timedelta64(86_400, "s")

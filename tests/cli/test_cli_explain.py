@@ -29,6 +29,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "store"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("window", "failures", "offsets_s"),
     [

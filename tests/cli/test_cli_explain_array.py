@@ -6,6 +6,8 @@ import pytest
 
 from cli.program import ettr
 
+pytestmark = pytest.mark.slow
+
 SACCT = """\
 JobID|JobIDRaw|JobName|User|Cluster|State|Submit|Start|End|ElapsedRaw|NNodes|NodeList|AllocTRES
 7_1|8|sweep|ann|{c}|COMPLETED|2026-01-01T10:00:00|2026-01-01T10:00:00|2026-01-01T11:00:00|3600|1|n1|gres/gpu=8

@@ -28,6 +28,7 @@ def rows_of(text: str) -> list[dict[str, str]]:
 # -- export ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_every_table_goes_into_one_duckdb_file(site: Path, tmp_path: Path):
     out = tmp_path / "tables.duckdb"
     done = ettr("export", site, "--to", out)
@@ -46,6 +47,7 @@ def test_every_table_goes_into_one_duckdb_file(site: Path, tmp_path: Path):
     assert "is there already" in again.err
 
 
+@pytest.mark.slow
 def test_parquet_has_the_schema_of_the_table(site: Path, tmp_path: Path):
     done = ettr("export", site, "--to", tmp_path / "new" / "{table}.parquet")
     assert done.code == 0, done.err
@@ -94,6 +96,7 @@ def test_what_was_not_measured_is_said(tmp_path: Path):
 HOSTILE = "=cmd|' /C calc'!A0"
 
 
+@pytest.mark.slow
 def test_no_text_of_a_log_is_a_formula(tmp_path: Path):
     sacct = tmp_path / "sacct.csv"
     names = ["=1+1", "+1", "-1", "@SUM(A1)", "\tx"]
@@ -118,6 +121,7 @@ def test_numbers_stay_numbers(value: float | str | None, written: str):
     assert cell(value) == written
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "column", "values"),
     [
@@ -137,6 +141,7 @@ def test_a_metric_prints_its_list(
     assert {row[column] for row in rows_of(done.out)} & values
 
 
+@pytest.mark.slow
 def test_the_csv_of_a_metric_has_the_numbers_of_its_json(site: Path):
     (csv_row,) = rows_of(ettr("failures", site, "--csv").out)
     (entry,) = ettr("failures", site, "--json").json["by_symptom"]
@@ -177,6 +182,7 @@ def test_the_published_schema_is_that_of_the_code():
     assert published_schema() == json.loads(json.dumps(report_schema()))
 
 
+@pytest.mark.slow
 def test_the_report_of_a_site_is_valid(document: dict[str, Any]):
     assert errors_of(document) == []
     assert set(published_schema()["properties"]) == set(document)
@@ -191,6 +197,7 @@ def test_the_report_of_any_logs_is_valid(files: list[Path]):
     assert errors_of(done.json) == []
 
 
+@pytest.mark.slow
 def test_what_is_wrong_in_a_report_is_found(document: dict[str, Any]):
     assert errors_of({**document, "totals": {**document["totals"], "jobs": "four"}})
     assert errors_of({key: value for key, value in document.items() if key != "mttf"})

@@ -8,6 +8,8 @@ import pytest
 from cli.program import ettr
 from shared_data import shared
 
+pytestmark = pytest.mark.slow
+
 HEAD = "JobID|Cluster|JobName|User|State|Submit|Start|End|ElapsedRaw|NNodes|NodeList|AllocTRES"
 START = np.datetime64("2026-01-05T00:00:00")
 DAY = np.timedelta64(86_400, "s")
@@ -82,7 +84,6 @@ def test_what_cannot_be_forecast_is_refused_in_a_sentence(
     assert says in " ".join(done.err.split())
 
 
-@pytest.mark.slow
 def test_faults_without_jobs_are_forecast_from_the_time_in_service(tmp_path: Path):
     trace = shared("data/traces/infinitehbd") / "fault_trace.json.zst"
     assert ettr("ingest", tmp_path / "store", trace, "--nodes", 400).code == 0

@@ -102,6 +102,7 @@ def test_every_command_that_prints_json_prints_csv():
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "first"),
     [

@@ -6,6 +6,8 @@ import pytest
 
 from cli.program import ettr
 
+pytestmark = pytest.mark.slow
+
 JOBS = (
     "JobID|JobName|User|Cluster|State|Submit|Start|End|ElapsedRaw|NNodes|NodeList|AllocTRES\n"
     "17|a|u|alpha|NODE_FAIL|2026-11-01T10:00:00|2026-11-01T10:00:00|2026-11-01T22:00:00|43200|1|n1|"

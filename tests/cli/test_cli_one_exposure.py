@@ -13,6 +13,8 @@ import pytest
 
 from cli.program import ettr
 
+pytestmark = pytest.mark.slow
+
 Job = tuple[str, str, int, int]
 """Its id, its end state, the day of January on which it starts, and the days that it runs."""
 

@@ -8,6 +8,8 @@ import pytest
 from cli.program import ettr
 from cli.test_cli_bursts import DAY, DAYS, HEAD, JOBS_A_DAY, START, bursts, day_jobs, sacct
 
+pytestmark = pytest.mark.slow
+
 
 def store(folder: Path, failed: dict[int, set[int]]) -> Path:
     log = sacct(folder / "sacct.psv", failed)

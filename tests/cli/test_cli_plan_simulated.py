@@ -22,6 +22,7 @@ def plan(*args: str | Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_an_exponential_law_agrees_with_the_exact_form() -> None:
     made = plan(*RUN, *RATE, "--law", "constant", *COARSE)
     simulated = made["simulated"]
@@ -46,6 +47,7 @@ def test_a_law_with_a_mean_of_its_own_is_the_failure_rate() -> None:
     assert abs(made["simulated"]["failures_per_node_day"] * 80 - 1) < 0.05
 
 
+@pytest.mark.slow
 def test_new_nodes_that_settle_in_fail_more_often_in_a_short_run() -> None:
     short = (*RUN, *RATE, "--days", "20", *COARSE)
     new = plan(*short, "--law", "weibull:shape=0.5", "--node-age", "new")["simulated"]
@@ -55,6 +57,7 @@ def test_new_nodes_that_settle_in_fail_more_often_in_a_short_run() -> None:
     assert new["mean_s"] > old["mean_s"]
 
 
+@pytest.mark.slow
 def test_few_spares_are_the_share_of_time_without_nodes() -> None:
     """3.2 failures a day, each away for 2 days: Erlang's loss of 6.4 on 4 servers is .47."""
     made = plan(*RUN, *RATE, "--spares", "3", "--repair", "2d", *COARSE)

@@ -59,6 +59,7 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return store
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [

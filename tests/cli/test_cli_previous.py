@@ -12,6 +12,8 @@ from cli.program import ettr
 from ettr.errors import UsageError
 from ettr.estimates.exact import poisson_interval, sum_interval
 
+pytestmark = pytest.mark.slow
+
 ORIGIN = datetime(2026, 3, 1, tzinfo=UTC)
 N_NODES, GPUS = 20, 8
 HEADER = (
@@ -79,6 +81,29 @@ def test_a_period_that_is_named_stands_against_the_one_of_its_length(better: Pat
     (pair,) = done.json["comparison"]["pairs"]
     assert pair["paired"] is not None
     assert pair["believe"] == "paired"
+
+
+def test_a_failure_that_blames_no_node_counts_with_the_part_of_the_nodes_that_stay(tmp_path: Path):
+    """Ten jobs fail on n2 and n3, of which n3 leaves; then three fail on n0."""
+    head = "JobID|JobName|User|Cluster|State|Submit|Start|End|ElapsedRaw|NNodes|NodeList|AllocTRES"
+    ran = [(day, at, "COMPLETED", 1, f"n{at}") for day in range(1, 21) for at in (0, 1)]
+    ran += [(day, 2, "NODE_FAIL", 2, "n[2-3]") for day in range(1, 11)]
+    ran += [(day, 2, "COMPLETED", 1, "n2") for day in range(11, 21)]
+    ran += [(day, 3, "NODE_FAIL", 1, "n0") for day in (12, 14, 16)]
+    rows = [
+        f"{10 * day + at}|a|u|c|{state}|2026-01-{day:02}T00:00:00|2026-01-{day:02}T00:00:00"
+        f"|2026-01-{day:02}T12:00:00|43200|{count}|{nodes}|gres/gpu={8 * count}"
+        for day, at, state, count, nodes in ran
+    ]
+    (tmp_path / "sacct.psv").write_text("\n".join([head, *rows]) + "\n")
+    done = ettr("ingest", tmp_path / "store", tmp_path / "sacct.psv", "--timezone", "UTC")
+    assert done.code == 0, done.err
+    done = ettr("compare", tmp_path / "store", "--before", "2026-01-11", "--json")
+    assert done.code == 0, done.err
+    paired = done.json["pairs"][0]["paired"]
+    # n2 has half of each of the ten
+    assert paired["b"] == {"failures": 5, "node_days": 15.0}
+    assert paired["a"] == {"failures": 3, "node_days": 16.5}
 
 
 def test_where_nothing_was_before_it_says_so_and_gives_no_number(better: Path):

@@ -11,6 +11,8 @@ import pytest
 
 from cli.program import TOTALS, ettr
 
+pytestmark = pytest.mark.slow
+
 PRICE = 2.5
 GPU_HOURS = TOTALS["gpu_hours"]
 # job 2 lost half an hour of 8 GPUs (`program.SACCT`), job 4 failed by itself after one hour of 8

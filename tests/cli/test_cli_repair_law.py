@@ -44,6 +44,7 @@ def rate(store: Path, *words: str) -> float:
     return estimate
 
 
+@pytest.mark.slow
 def test_new_nodes_fail_more_often_where_repairs_renew_them(store: Path):
     renewed, as_before = rate(store), rate(store, "--repair-law", "minimal")
     assert rate(store, "--repair-law", "good-as-new") == renewed
@@ -51,6 +52,7 @@ def test_new_nodes_fail_more_often_where_repairs_renew_them(store: Path):
     assert renewed > 1.15 * as_before
 
 
+@pytest.mark.slow
 def test_a_law_that_does_not_exist_is_answered_with_those_that_do(store: Path):
     done = ettr(
         "project",

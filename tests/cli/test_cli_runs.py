@@ -7,6 +7,8 @@ import pytest
 
 from cli.program import ettr
 
+pytestmark = pytest.mark.slow
+
 HEAD = "JobID|Cluster|JobName|User|State|Submit|Start|End|ElapsedRaw|NNodes|NodeList|AllocTRES"
 ENDS = ("TIMEOUT", "CANCELLED by 1001", "NODE_FAIL", "PREEMPTED", "COMPLETED")
 

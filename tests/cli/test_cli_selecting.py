@@ -10,6 +10,8 @@ import pytest
 
 from cli.program import ettr
 
+pytestmark = pytest.mark.slow
+
 NOON = ("--since", "2026-03-02T12:00", "--until", "2026-03-03")
 
 

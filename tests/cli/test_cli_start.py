@@ -34,6 +34,7 @@ def loaded(*words: str) -> set[str]:
     return set(done.stderr.split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [RATE, (*RATE, "--json"), (*RATE, "--days", "30", "--target", "0.9"), (*RATE, *SCHEMES)],

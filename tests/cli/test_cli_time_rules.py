@@ -9,6 +9,8 @@ import pytest
 
 from cli.program import ettr
 
+pytestmark = pytest.mark.slow
+
 # job 1 fails on n1; job 2 is requeued; job 3 fails, and jobs 4 and 5 make room for its restart
 SACCT = """\
 JobID|Cluster|JobName|State|Submit|Start|End|ElapsedRaw|NNodes|NodeList|AllocTRES

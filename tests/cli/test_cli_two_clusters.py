@@ -8,6 +8,8 @@ import pytest
 
 from cli.program import ettr
 
+pytestmark = pytest.mark.slow
+
 HEAD = "JobID|JobName|User|Cluster|State|Submit|Start|End|ElapsedRaw|NNodes|NodeList|AllocTRES\n"
 ALPHA = (
     "17|a|u|alpha|COMPLETED|2026-11-01T10:00:00|2026-11-01T10:00:00|2026-11-01T11:00:00|3600|1|n1|"

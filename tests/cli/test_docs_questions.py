@@ -54,6 +54,7 @@ def test_the_page_has_the_open_questions_of_an_engineer():
     assert len(ROWS) >= 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("question", "words", "answer"), ROWS, ids=[row[0] for row in ROWS])
 def test_a_question_is_answered_by_one_command(
     question: str, words: str, answer: str, folder: Path, monkeypatch: pytest.MonkeyPatch

@@ -64,6 +64,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return there
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("command", "lines"), shown(), ids=[command for command, _ in shown()])
 def test_the_readme_shows_what_is_printed(command: str, lines: list[str], folder: Path):
     assert len(lines) > 5

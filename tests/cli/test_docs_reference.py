@@ -97,11 +97,13 @@ def keys_of(document: dict[str, Any]) -> set[str]:
     return found
 
 
+@pytest.mark.slow
 def test_every_key_of_the_report_is_documented(document: dict[str, Any]):
     told = documented() | {key.partition(".")[0] for key in documented()}
     assert keys_of(document) - told == set()
 
 
+@pytest.mark.slow
 def test_no_documented_key_is_absent(document: dict[str, Any]):
     here = keys_of(document)
     assert {key for key in documented() if "[" not in key and key.count(".") < 2} - here == set()

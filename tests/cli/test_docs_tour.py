@@ -106,6 +106,7 @@ LOGS = ROOT / "tests" / "data" / "bad_morning"
 INGEST = ["ingest", "site", "--timezone", "UTC"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("heading", "commands"),
     [

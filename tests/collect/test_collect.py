@@ -59,6 +59,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[
 MARCH = ("--since", "2026-03-01", "--until", "2026-03-05T06:00")
 
 
+@pytest.mark.slow
 def test_the_commands_of_a_period_are_run_with_lists_of_words(
     tmp_path: Path, site: Callable[..., list[list[str]]]
 ):
@@ -169,6 +170,7 @@ def test_a_site_without_a_topology_has_the_other_logs(
     assert names == ["events", "nodes", "sacct"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["run", "print"])
 def test_a_period_without_a_record_leaves_no_file_that_cannot_be_read(
     tmp_path: Path, site: Callable[..., list[list[str]]], how: str
@@ -193,6 +195,7 @@ def test_a_command_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytes
     assert "sacctmgr: there is no such command on the PATH" in done.err
 
 
+@pytest.mark.slow
 def test_it_goes_on_from_the_last_time_of_the_store_and_completes_what_was_running(
     tmp_path: Path, site: Callable[..., list[list[str]]]
 ):

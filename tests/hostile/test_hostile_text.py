@@ -16,6 +16,8 @@ from ettr.report.html import plotly
 from ettr.store import open_store
 from report.browser import chromium, opened
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = "<script>window.pwned=1;alert(1)</script>"
 IMAGE = '"><img src=x onerror="window.pwned=2">'
 CLOSER = "</script></title></style><svg onload=window.pwned=3>"

@@ -119,6 +119,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place / "store"
 
 
+@pytest.mark.slow
 def test_a_store_is_scored_as_counted_by_hand(store: Path):
     found = ettr("lemons", store, "--back-test", "--json").json
     assert (found["format"], found["basis"]) == ("ettr-lemons-back-test", "jobs")
@@ -152,6 +153,7 @@ def test_windows_that_cannot_be_are_refused(store: Path, words: list[str], says:
     assert says in done.err
 
 
+@pytest.mark.slow
 def test_lanl_node_0_is_a_role_and_persistent_nodes_fail_three_times_as_often(tmp_path: Path):
     trace = shared("data/traces/lanl/LA-UR-05-7318-failure-data-1996-2005.csv.zst")
     done = ettr("ingest", tmp_path / "lanl", trace, "--timezone", "America/Denver")
@@ -173,6 +175,7 @@ def test_lanl_node_0_is_a_role_and_persistent_nodes_fail_three_times_as_often(tm
     assert {("lanl-18", "node32"), ("lanl-19", "node256"), ("lanl-19", "node512")} <= named
 
 
+@pytest.mark.slow
 def test_infinitehbd_claims_few_because_its_second_half_does_not_bear_them_out(tmp_path: Path):
     trace = shared("data/traces/infinitehbd/fault_trace.json.zst")
     assert ettr("ingest", tmp_path / "store", trace, "--nodes", "400").code == 0

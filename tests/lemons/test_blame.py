@@ -6,10 +6,22 @@ import csv
 from collections import defaultdict
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from cli.program import ettr
-from ettr.lemons.blame import BURST, NAMED, NOBODY, SHARED, WORKLOAD, PlacedFailure, blame
+from ettr.lemons.blame import (
+    BURST,
+    NAMED,
+    NOBODY,
+    SHARED,
+    WORKLOAD,
+    PlacedFailure,
+    blame,
+    rates_of,
+)
+from ettr.lemons.fleet import Stratum
+from ettr.lemons.model import NodeCounts, SharedFailure
 
 HEAD = "JobID|JobName|User|Cluster|State|Submit|Start|End|ElapsedRaw|NNodes|NodeList|AllocTRES"
 RAN = [
@@ -29,15 +41,24 @@ FAILED = [
 ]
 
 
-def test_the_exported_table_sums_to_the_failures(tmp_path: Path):
-    (tmp_path / "sacct.psv").write_text("\n".join([HEAD, *RAN, *FAILED]) + "\n")
-    done = ettr("ingest", tmp_path / "store", tmp_path / "sacct.psv", "--timezone", "UTC")
+def _store(place: Path, rows: list[str], *more: Path) -> Path:
+    (place / "sacct.psv").write_text("\n".join([HEAD, *rows]) + "\n")
+    done = ettr("ingest", place / "store", place / "sacct.psv", *more, "--timezone", "UTC")
     assert done.code == 0, done.err
-    to = tmp_path / "blame.csv"
-    done = ettr("export", tmp_path / "store", "--table", "blame", "--to", to)
+    return place / "store"
+
+
+def _exported(store: Path, table: str, *options: str) -> list[dict[str, str]]:
+    to = store.parent / f"{'-'.join([table, *options])}.csv"
+    done = ettr("export", store, "--table", table, "--to", to, *options)
     assert done.code == 0, done.err
     with to.open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.slow
+def test_the_exported_table_sums_to_the_failures(tmp_path: Path):
+    rows = _exported(_store(tmp_path, [*RAN, *FAILED]), "blame")
     by_job = defaultdict(list)
     for row in rows:
         by_job[row["attempt_id"].split("@")[0]].append(row)
@@ -54,26 +75,42 @@ def test_the_exported_table_sums_to_the_failures(tmp_path: Path):
 
 
 def _summary(tmp_path: Path, rows: list[str]) -> dict[str, dict[str, str]]:
-    (tmp_path / "sacct.psv").write_text("\n".join([HEAD, *RAN, *rows]) + "\n")
-    done = ettr("ingest", tmp_path / "store", tmp_path / "sacct.psv", "--timezone", "UTC")
-    assert done.code == 0, done.err
-    to = tmp_path / "nodes.csv"
-    done = ettr("export", tmp_path / "store", "--table", "node_summary", "--to", to)
-    assert done.code == 0, done.err
-    with to.open(encoding="utf-8", newline="") as file:
-        return {row["node"]: row for row in csv.DictReader(file)}
+    exported = _exported(_store(tmp_path, [*RAN, *rows]), "node_summary")
+    return {row["node"]: row for row in exported}
 
 
+@pytest.mark.slow
 def test_where_every_culprit_is_named_the_weights_of_nodes_are_their_failures(tmp_path: Path):
     for row in _summary(tmp_path, FAILED[:2]).values():
         assert float(row["blame"]) == float(row["failures"])
 
 
+@pytest.mark.slow
 def test_a_failure_that_blames_no_node_counts_in_parts(tmp_path: Path):
     nodes = _summary(tmp_path, FAILED[:3])
     assert [nodes[f"n{at}"]["failures"] for at in (3, 4)] == ["2", "0"]
     assert 2 < float(nodes["n3"]["blame"]) < 3
     assert sum(float(row["blame"]) for row in nodes.values()) == pytest.approx(3)
+
+
+def test_a_node_and_its_switch_have_their_parts_of_failures_that_blame_no_node(tmp_path: Path):
+    topology = tmp_path / "topology.conf"
+    topology.write_text("SwitchName=s0 Nodes=n[0-4]\nSwitchName=s1 Nodes=n[5-24]\n")
+    store = _store(tmp_path, [*RAN, *FAILED[:3]], topology)
+    nodes = {row["node"]: float(row["blame"]) for row in _exported(store, "node_summary")}
+    found = ettr("node", store, "c/n3", "--json").json
+    assert (found["record"]["failures"], found["record"]["blame"]) == (2, nodes["n3"])
+    found = ettr("node", store, "--json").json
+    assert {one["node"]: one["blame"] for one in found["nodes"]} == nodes
+    first, second = sorted(found["places"], key=lambda one: str(one["name"]))
+    assert (first["failures"], second["failures"]) == (2, 0)
+    assert first["blame"] == pytest.approx(nodes["n3"] + nodes["n4"])
+    assert second["blame"] == pytest.approx(nodes["n5"] + nodes["n6"])
+    for one in (first, second):
+        per_1000 = 1000 * one["blame"] / one["node_days"]
+        assert one["blame_per_1000_node_days"] == pytest.approx(per_1000)
+    part = f"it has {nodes['n3']:.2f} failures"
+    assert part in " ".join(ettr("node", store, "c/n3").out.split())
 
 
 def test_what_a_burst_shares_is_no_nodes_fault():
@@ -100,6 +137,7 @@ def test_without_any_rate_the_nodes_share_alike():
     ]
 
 
+@pytest.mark.slow
 def test_a_user_whose_jobs_fail_everywhere_is_stated_and_accuses_no_node(tmp_path: Path):
     """Bob's jobs on eight nodes fail 30 times; ann's, on all 24, once."""
     rows = [
@@ -113,17 +151,25 @@ def test_a_user_whose_jobs_fail_everywhere_is_stated_and_accuses_no_node(tmp_pat
             ]
         )
     ]
-    (tmp_path / "sacct.psv").write_text("\n".join([HEAD, *rows]) + "\n")
-    done = ettr("ingest", tmp_path / "store", tmp_path / "sacct.psv", "--timezone", "UTC")
-    assert done.code == 0, done.err
-    found = ettr("lemons", tmp_path / "store", "--json").json
+    store = _store(tmp_path, rows)
+    found = ettr("lemons", store, "--json").json
     assert not any(one["claimed"] for one in found["candidates"])
     assert any("30 of them are of users" in note for note in found["notes"])
-    to = tmp_path / "blame.csv"
-    assert ettr("export", tmp_path / "store", "--table", "blame", "--to", to).code == 0
-    with to.open(encoding="utf-8", newline="") as file:
-        workload = [
-            float(row["weight"]) for row in csv.DictReader(file) if row["basis"] == WORKLOAD
-        ]
-    assert len(workload) == 30
-    assert min(workload) > 0.5
+    scored = ettr("lemons", store, "--back-test", "--json").json
+    assert any("each fit knows of the period after it" in note for note in scored["notes"])
+
+    def of_workload(*options: str) -> list[float]:
+        blamed = _exported(store, "blame", *options)
+        return [float(row["weight"]) for row in blamed if row["basis"] == WORKLOAD]
+
+    assert len(of_workload()) == 30
+    assert min(of_workload()) > 0.5
+    # of bob's jobs alone no log says that those of others fail less often
+    assert of_workload("--user", "bob") == of_workload()
+
+
+def test_the_rates_of_few_nodes_leave_out_what_their_workload_brought():
+    named, days = np.zeros(2), np.full(2, 10.0)
+    shared = (SharedFailure(np.arange(2), 0.25), SharedFailure(np.arange(2), 0.75))
+    group = Stratum("c", None, ("n1", "n2"), NodeCounts(days, named, shared), ((), ()), 0)
+    assert rates_of([group], [None]) == {("c", "n1"): 0.05, ("c", "n2"): 0.05}

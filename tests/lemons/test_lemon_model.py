@@ -69,6 +69,7 @@ def test_shared_failures_weigh_on_a_node_that_is_named_elsewhere():
     assert fit_lemons(NodeCounts(days, failures, shared)).posterior[0] > without + 0.2
 
 
+@pytest.mark.slow
 def test_a_signal_that_lemons_show_raises_them_and_one_of_chance_does_not():
     failures, days = fleet(10, seed=9)
     rng = np.random.default_rng(10)
@@ -120,6 +121,7 @@ def test_counts_that_cannot_be_are_refused(days, failures):
         fit_lemons(NodeCounts(np.array(days), np.array(failures)))
 
 
+@pytest.mark.slow
 def test_moderate_lemons_are_found_next_to_extreme_ones():
     rng, found = np.random.default_rng(12), np.zeros(2)
     for _ in range(4):
@@ -134,6 +136,7 @@ def test_moderate_lemons_are_found_next_to_extreme_ones():
     assert found[1] > found[0] + 10
 
 
+@pytest.mark.slow
 def test_one_users_bug_on_many_nodes_accuses_none_of_them():
     rng = np.random.default_rng(13)
     nodes, days = 1000, np.full(1000, DAYS)

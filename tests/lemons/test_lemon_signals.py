@@ -10,6 +10,8 @@ import pytest
 from cli.program import ettr
 from ettr.lemons.signals import EXCLUSIONS, OUTAGES, SAME_S, TICKET_AFTER_S, TICKETS, apart
 
+pytestmark = pytest.mark.slow
+
 HEADER = (
     "Cluster|JobID|JobName|User|State|ExitCode|Submit|Eligible|Start|End|ElapsedRaw|NNodes|NodeList"
     "|AllocTRES|SubmitLine"

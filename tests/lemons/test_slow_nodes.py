@@ -18,19 +18,24 @@ from ettr.progress.recorder import ProgressRecorder
 RANKS, STEPS = 16, 80
 
 
-def _record(place: Path, work_s: np.ndarray, *, with_waits: bool = True) -> Path:
-    """A store of a synchronous run: every rank ends a step when the slowest does."""
+def _record(
+    place: Path, work_s: np.ndarray, *, with_waits: bool = True, run: str = "r1", cluster: str = "c"
+) -> Path:
+    """A store of a synchronous run: every rank ends a step when the slowest does.
+
+    The records lie in one file, which is read sixteen times as fast as a file a rank.
+    """
+    file = place / f"progress-{run}.jsonl"
     for rank in range(work_s.shape[1]):
         clock_s = 1.7e9
-        file = place / f"progress-{rank}.jsonl"
-        with ProgressRecorder(file, run="r1", cluster="c", job="1", rank=rank) as recorder:
+        with ProgressRecorder(file, run=run, cluster=cluster, job="1", rank=rank) as recorder:
             for step, row in enumerate(work_s):
                 clock_s += row.max()
                 more = {"wait_s": float(row.max() - row[rank])} if with_waits else {}
                 recorder.record(
                     "step", step, float(row.max()), time_s=clock_s, node=f"n{rank // 2}", **more
                 )
-    done = ettr("ingest", place / "store", *sorted(place.glob("progress-*.jsonl")))
+    done = ettr("ingest", place / "store", file)
     assert done.code == 0, done.err
     return place / "store"
 
@@ -43,6 +48,7 @@ def _work_s(slow: float) -> np.ndarray:
     return work_s
 
 
+@pytest.mark.slow
 def test_the_slow_node_is_claimed_with_what_the_others_waited(tmp_path: Path):
     work_s = _work_s(0.2)
     found = ettr("slow", _record(tmp_path, work_s), "--json").json
@@ -57,6 +63,7 @@ def test_the_slow_node_is_claimed_with_what_the_others_waited(tmp_path: Path):
     assert "n3" in ettr("slow", tmp_path / "store").out
 
 
+@pytest.mark.slow
 def test_a_selection_of_nodes_or_jobs_holds_those_alone(tmp_path: Path):
     store = _record(tmp_path, _work_s(0.2))
     assert ettr("slow", store, "--node", "n5", "--json").json["candidates"][0]["node"] == "n5"
@@ -67,12 +74,30 @@ def test_a_selection_of_nodes_or_jobs_holds_those_alone(tmp_path: Path):
     assert ettr("slow", store, "--user", "bob", "--json").json["candidates"] == []
 
 
+def test_a_selection_of_users_reads_the_job_of_their_own_cluster(tmp_path: Path):
+    times = "|".join(["2023-11-14T22:00:00"] * 3 + ["2023-11-14T23:00:00"])
+    rows = [
+        f"{cluster}|1|train|{user}|FAILED|1:0|{times}|3600|8|n[0-7]|node=8,gres/gpu=64"
+        for cluster, user in (("c", "ann"), ("d", "bob"))
+    ]
+    sacct = tmp_path / "sacct.psv"
+    sacct.write_text("\n".join([SACCT, *rows]) + "\n", encoding="utf-8")
+    _record(tmp_path, _work_s(0.2), run="of-ann")
+    store = _record(tmp_path, _work_s(0.2), run="of-bob", cluster="d")
+    assert ettr("ingest", store, sacct, "--timezone", "UTC").code == 0
+    found = ettr("slow", store, "--user", "ann", "--json").json
+    assert [run["run_id"] for run in found["runs"]] == ["of-ann"]
+    assert {one["run_id"] for one in found["candidates"]} == {"of-ann"}
+
+
+@pytest.mark.slow
 def test_equal_nodes_are_left_alone(tmp_path: Path):
     found = ettr("slow", _record(tmp_path, _work_s(0.0)), "--json").json
     assert len(found["candidates"]) == RANKS // 2
     assert not any(one["claimed"] for one in found["candidates"])
 
 
+@pytest.mark.slow
 def test_without_waits_nothing_is_judged_and_the_reason_is_given(tmp_path: Path):
     store = _record(tmp_path, _work_s(0.2), with_waits=False)
     found = ettr("slow", store, "--json").json
@@ -108,6 +133,7 @@ FLEET = 24
 def _runs(place: Path, slow: float, *, change: bool = True) -> Path:
     """Ten runs of six jobs on four nodes each, whose rank 0 records 25 steps; n7 is slower."""
     rng, rows, number = np.random.default_rng(3), [SACCT], 0
+    file = place / "progress.jsonl"
     node = np.log1p(slow) * (np.arange(FLEET) == 7) + rng.normal(0, 0.002, FLEET)
     for run in range(10):
         base_s = float(rng.lognormal(2.0, 0.3))
@@ -126,18 +152,17 @@ def _runs(place: Path, slow: float, *, change: bool = True) -> Path:
                 "|node=4,gres/gpu=32"
             )
             step_s = base_s * float(np.exp(node[held].max() + rng.normal(0, 0.01)))
-            file = place / f"progress-{number}.jsonl"
             with ProgressRecorder(file, run=f"r{run}", cluster="c", job=str(number)) as recorder:
                 for step in range(25):
                     clock_s += step_s
                     recorder.record("step", step, step_s * rng.normal(1, 0.01), time_s=clock_s)
     (place / "sacct.psv").write_text("\n".join(rows) + "\n", encoding="utf-8")
-    logs = (place / "sacct.psv", *sorted(place.glob("progress-*.jsonl")))
-    done = ettr("ingest", place / "store", *logs, "--timezone", "UTC")
+    done = ettr("ingest", place / "store", place / "sacct.psv", file, "--timezone", "UTC")
     assert done.code == 0, done.err
     return place / "store"
 
 
+@pytest.mark.slow
 def test_a_slow_node_shows_in_the_step_times_of_the_runs_it_was_in(tmp_path: Path):
     store = _runs(tmp_path, 0.2)
     found = ettr("slow", store, "--json").json["by_runs"]
@@ -151,6 +176,7 @@ def test_a_slow_node_shows_in_the_step_times_of_the_runs_it_was_in(tmp_path: Pat
     assert "n7" in ettr("slow", store).out
 
 
+@pytest.mark.slow
 def test_runs_that_never_change_their_nodes_say_nothing_of_them(tmp_path: Path):
     found = ettr("slow", _runs(tmp_path, 0.2, change=False), "--json").json["by_runs"]
     assert found["candidates"] == []

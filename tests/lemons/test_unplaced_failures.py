@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from cli.program import ettr
 
 HEAD = "JobID|JobName|User|Cluster|State|Submit|Start|End|ElapsedRaw|NNodes|NodeList|AllocTRES"
@@ -28,6 +30,7 @@ def ingested(folder: Path, rows: list[str]) -> Path:
     return folder / "store"
 
 
+@pytest.mark.slow
 def test_failures_without_a_node_to_carry_them_are_counted(tmp_path: Path):
     store = ingested(tmp_path, RAN + LOST)
     assert ettr("failures", store, "--json").json["all_jobs"]["failures"] == 2
@@ -39,6 +42,7 @@ def test_failures_without_a_node_to_carry_them_are_counted(tmp_path: Path):
     assert "No failure of" not in " ".join(ettr("lemons", store).out.split())
 
 
+@pytest.mark.slow
 def test_where_each_failure_has_a_node_nothing_is_said(tmp_path: Path):
     failed = LOST[0].replace("None assigned", "n3")
     found = ettr("lemons", ingested(tmp_path, [*RAN, failed]), "--json").json

@@ -14,6 +14,8 @@ from cli.program import ettr
 from ettr.analysis import Analysis
 from ettr.store import open_store
 
+pytestmark = pytest.mark.slow
+
 NOON = datetime(2026, 2, 3, 12, tzinfo=UTC)  # winter: New York is 5 h behind UTC
 JOBS = (11, 12, 13, 14)
 

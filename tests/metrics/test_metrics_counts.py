@@ -95,6 +95,7 @@ def test_states_are_shared_by_count_and_by_gpu_time():
     assert mix.states[0].state == "COMPLETED"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("size", "label"),
     [
@@ -122,6 +123,7 @@ def test_a_cluster_without_gpus_is_sized_by_nodes():
     assert size_mix(cpu_only, SizeUnit.NODES).classes[0].size.label == "3-4"
 
 
+@pytest.mark.slow
 def test_every_hour_lies_in_exactly_one_state_and_one_size():
     cluster = build_cluster(ClusterPlan(days=10.0, work_s=2 * 86400), seed=3)
     attempts = on_duckdb(cluster.tables)["attempts"]

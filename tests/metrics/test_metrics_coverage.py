@@ -10,6 +10,7 @@ from ettr.estimates.exact import mean_time_interval, poisson_interval, share_int
 from ettr.metrics.rates import estimated_rate
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("expected", [0.0, 0.05, 1.0, 3.0, 10.0, 50.0])
 @pytest.mark.parametrize("confidence", [0.5, 0.9, 0.99])
 def test_exact_coverage_of_rates_is_at_least_nominal(expected, confidence):

@@ -110,6 +110,7 @@ def test_without_runtimes_no_job_counts_as_fast():
     assert found.expected_failures is None
 
 
+@pytest.mark.slow
 def test_of_stores_without_any_loop_few_show_one():
     """200 stores of 40 jobs on 64 nodes over 20 days, failing independently at one rate."""
     rng = np.random.default_rng(11)

@@ -14,6 +14,8 @@ from ettr.metrics.stitching import RunRule, jobs_of_runs
 from ettr.tables import ATTEMPTS
 from synthetic.tables import on_duckdb
 
+pytestmark = pytest.mark.slow
+
 START = datetime(2025, 1, 1, tzinfo=UTC)
 
 

@@ -37,6 +37,7 @@ def hours(by_symptom: dict[str, int]) -> dict[str, float]:
     return {name: pytest.approx(gpu_s / 3600) for name, gpu_s in by_symptom.items() if gpu_s}
 
 
+@pytest.mark.slow
 def test_both_orders_come_back_exactly_from_the_log(cluster, tables):
     found = lost_goodput(tables["failures"], links(tables))
     truth = cluster.truth

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,12 @@ import pytest
 from scipy.stats import CensoredData, binom, ecdf
 
 from cli.program import EVENTS, SACCT, ettr, write_logs
+from ettr.analysis.node_history import _named
+from ettr.errors import UsageError
 from ettr.metrics.survival import durations
 from synthetic.site import SYMPTOMS, SitePlan, SiteTruth, write_site
+
+pytestmark = pytest.mark.slow
 
 LOGS = ("sacct.psv", "events.psv", "kernel.log", "slurmctld.log", "topology.conf", "nodes.txt")
 
@@ -129,6 +134,17 @@ def test_an_unknown_node_ends_with_similar_names(small: Path):
     done = ettr("node", small, "n11")
     assert done.code == 2
     assert "no log names a node 'n11'; similar names: n1" in done.err
+
+
+def test_a_node_of_an_unknown_cluster_ends_with_the_clusters_that_have_it():
+    records = tuple(
+        SimpleNamespace(cluster=cluster, node=node) for cluster in "ab" for node in ("n3", "n7")
+    )
+    for name in ("c/n3", "b/n33"):
+        with pytest.raises(UsageError, match=r"similar names: a/n3, b/n3"):
+            _named(records, name)
+    with pytest.raises(UsageError, match=r"no log names a node 'x/n3'; similar names: n3"):
+        _named(records[:2], "x/n3")
 
 
 def test_the_planted_lemons_come_first(site: tuple[Path, SiteTruth]):

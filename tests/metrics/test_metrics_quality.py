@@ -36,6 +36,7 @@ def changed(table: pa.Table, change) -> pa.Table:
     return pa.Table.from_pylist([change(row) for row in table.to_pylist()], schema=table.schema)
 
 
+@pytest.mark.slow
 def test_a_clean_log_shows_no_dirt(cluster):
     found = quality(cluster.tables)
     assert found.clocks.attempts_started_before_submit == 0

@@ -36,6 +36,7 @@ def tables(cluster) -> dict[str, ibis.Table]:
     return on_duckdb(cluster.tables)
 
 
+@pytest.mark.slow
 def test_counts_and_exposure_come_back_exactly(cluster, tables):
     found = failure_rates(exposed(tables), tables["failures"])
     truth = cluster.truth
@@ -145,6 +146,7 @@ def test_windows_side_by_side_cut_the_exposure_without_overlap(cluster, tables):
     assert max(p.node_days for p in found.points) <= sum(PLAN.slot_nodes) + 1e-9
 
 
+@pytest.mark.slow
 def test_exposure_before_an_edge_equals_the_sum_of_clipped_attempts(cluster, tables):
     rows = cluster.tables["attempts"].to_pylist()
     origin = to_seconds(min(row["start"] for row in rows))

@@ -66,6 +66,7 @@ def agree(parts: list[dict[str, Any]], whole: dict[str, Any]) -> None:
             assert both[name] == pytest.approx(value, rel=1e-9), name
 
 
+@pytest.mark.slow
 @settings(max_examples=4)
 @given(cuts=st.lists(st.integers(0, 10 * 86400 * 10**6), min_size=1, max_size=4, unique=True))
 def test_the_parts_of_any_calendar_add_up_to_the_whole(cluster, tables, cuts):
@@ -82,6 +83,7 @@ def thirds(names: list[str]) -> list[tuple[str, ...]]:
     return [tuple(names[place::3]) for place in range(min(3, len(names)))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("column", ["partition", "user", "cluster"])
 def test_the_parts_by_a_column_of_jobs_add_up_to_the_whole(cluster, tables, column):
     names = sorted(set(cluster.tables["attempts"][column].to_pylist()))
@@ -132,6 +134,7 @@ def one_job(tables: dict[str, ibis.Table], **times: Any) -> dict[str, ibis.Table
     return on_duckdb(made)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("since", "until", "hours", "attempts"),
     [
@@ -157,6 +160,7 @@ def test_suspended_time_is_spread_over_the_attempt():
     assert measured(t, Selection(NOON + HOUR), NOON + 4 * HOUR)["gpu_hours"] == pytest.approx(12.0)
 
 
+@pytest.mark.slow
 def test_a_running_job_adds_its_hours_to_each_period_and_belongs_to_the_last():
     t = one_job({}, end=None, elapsed_s=4 * 3600.0, state="RUNNING")
     early = measured(t, Selection(None, NOON + HOUR), NOON + 4 * HOUR)

@@ -37,6 +37,7 @@ def _run(folder: Path, *files: Path) -> Any:
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("has_jobs", [True, False])
 def test_without_a_save_ettr_has_ends_and_no_estimate(tmp_path: Path, has_jobs: bool):
     files = [_record(tmp_path, saved=False)]
@@ -53,6 +54,7 @@ def test_without_a_save_ettr_has_ends_and_no_estimate(tmp_path: Path, has_jobs: 
     assert " 0 [0" not in text
 
 
+@pytest.mark.slow
 def test_with_a_save_it_is_measured(tmp_path: Path):
     (tmp_path / "sacct.psv").write_text(SACCT)
     run = _run(tmp_path, _record(tmp_path, saved=True), tmp_path / "sacct.psv")

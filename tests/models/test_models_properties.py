@@ -1,6 +1,7 @@
 """What must hold for any fleet."""
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -51,6 +52,7 @@ def spans(draw):
     return Lifetimes(duration, rng.random(n) < draw(st.floats(0, 1)), entry * scale)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(spans())
 def test_any_lifetimes_get_a_fit_whose_intervals_hold_their_estimate(data):

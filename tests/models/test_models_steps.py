@@ -1,6 +1,7 @@
 """Steps of the rate: none in noise, however it clusters; and the rate since a planted one."""
 
 import numpy as np
+import pytest
 
 from ettr.models.data import fleet_on_calendar
 from ettr.models.piecewise import PiecewiseConstant, local_spread
@@ -37,6 +38,16 @@ def test_a_burst_is_no_step():
     times = bursts(rng, 200, 6.0)
     assert n_steps(times) == 0
     assert local_spread(on_calendar(times)).index > 3.0
+
+
+@pytest.mark.slow
+def test_bursts_that_last_for_days_are_no_steps_of_a_log_of_months():
+    rng, days, found = np.random.default_rng(8), 120.0, []
+    for _ in range(50):
+        times = bursts(rng, 30 * DAYS / days, 4.0, 5.0)
+        times = times[(times > 100.0) & (times < 100.0 + days)] - 100.0
+        found.append(fit_since_last_step(fleet_on_calendar(times, 0.0, days, NODES))[1] > 0)
+    assert np.mean(found) <= 0.10
 
 
 def test_a_step_is_found_and_is_no_clustering():

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from ettr.plan.levels import FailureKind, Levels, RecoveryLevel, best_levels, levels_ettr
@@ -84,6 +84,7 @@ OWN = kinds_of(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "at",
     [
@@ -164,8 +165,10 @@ def test_more_failures_or_longer_restarts_never_help(
     kinds: tuple[FailureKind, ...], which: int, factor: float, interval_s: float, lag_s: float
 ) -> None:
     at = Levels(interval_s, 1.0, 0.0, lag_s, 3, 1.0, 2.0 * lag_s, kinds)
-    if which >= len(kinds):
-        return
+    assume(which < len(kinds))
+    # a deeper failure cancels the work that soft ones owe, and helps where going back costs less
+    owe = any(kind.lost_s or kind.lost_staleness_share for kind in kinds if kind.level is SOFT)
+    assume(not owe or all(kind.level is SOFT for kind in kinds))
     one = kinds[which]
     for worse in (
         replace(one, per_s=factor * one.per_s),

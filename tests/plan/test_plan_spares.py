@@ -36,6 +36,7 @@ def fixed(rng, mean):
     return mean
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law", [exponential, lognormal, fixed])
 @pytest.mark.parametrize(("n_nodes", "spares"), [(2048, 8), (512, 8), (2048, 30), (64, 0)])
 def test_the_share_of_time_without_all_nodes(law, n_nodes, spares):

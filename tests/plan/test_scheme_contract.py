@@ -84,6 +84,7 @@ def departures(scheme: Scheme, job: JobShape, elsewhere: Iterable[JobShape]) -> 
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: scheme.name)
 @given(
     job=JOBS,

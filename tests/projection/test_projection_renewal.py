@@ -38,6 +38,7 @@ def test_300_new_nodes_of_the_review():
     assert 300 * old == pytest.approx(236, abs=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("age_days", [0.0, 10.0, 100.0])
 def test_nodes_of_any_age_against_a_simulation(age_days):
     rng = np.random.default_rng(1)

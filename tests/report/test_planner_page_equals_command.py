@@ -55,7 +55,10 @@ def node() -> str | None:
     return str(driver) if driver.is_file() else None
 
 
-pytestmark = pytest.mark.skipif(node() is None, reason="no Node.js; `make setup` brings one")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(node() is None, reason="no Node.js; `make setup` brings one"),
+]
 
 
 def drawn(rng: random.Random) -> RunPlan:
@@ -122,6 +125,7 @@ def both() -> list[tuple[RunPlan, dict[str, Any]]]:
     return list(zip(plans, json.loads(done.stdout), strict=True))
 
 
+@pytest.mark.slow
 def test_the_head_is_equal(both: list[tuple[RunPlan, dict[str, Any]]]) -> None:
     for plan, page in both:
         assert page["interval"] == pytest.approx(plan.run.interval_s, rel=1e-6)

@@ -30,6 +30,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "store"
 
 
+@pytest.mark.slow
 def test_each_line_has_its_denominator_and_what_is_not_known_is_not_a_number(store: Path):
     done = ettr("report", store, "--json", "--gpu-hour-price", "2USD")
     document: dict[str, Any] = done.json
@@ -50,6 +51,7 @@ def test_each_line_has_its_denominator_and_what_is_not_known_is_not_a_number(sto
     assert lines[LINES[4]]["answer"] == document["next_steps"][0]
 
 
+@pytest.mark.slow
 def test_without_jobs_every_line_says_not_measured(tmp_path: Path):
     (tmp_path / "kernel.log").write_text(KERNEL)
     done = ettr("report", tmp_path / "kernel.log", "--json", "--cluster", "c")

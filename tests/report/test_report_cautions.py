@@ -57,6 +57,7 @@ def test_logs_of_faults_are_judged_by_time_in_service():
     assert short_logs(logs(days=30.0, node_days=0.0, attempts=0, faults=200.0)) is None
 
 
+@pytest.mark.slow
 def test_the_example_says_so_at_the_top_and_at_the_rate(tmp_path: Path):
     page, store = tmp_path / "report.html", tmp_path / "store"
     files = sorted(EXAMPLE.glob("*.*"))
@@ -72,6 +73,7 @@ def test_the_example_says_so_at_the_top_and_at_the_rate(tmp_path: Path):
     assert "* The logs span" in ettr("failures", store).out
 
 
+@pytest.mark.slow
 def test_a_small_site_reads_its_own_figures(tmp_path: Path):
     """73 node-hours over two days and four hours."""
     done = ettr("report", *write_logs(tmp_path), "--timezone", "UTC", "-o", tmp_path / "r.html")

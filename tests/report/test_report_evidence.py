@@ -11,6 +11,8 @@ import pytest
 
 from cli.program import Done, ettr, write_logs
 
+pytestmark = pytest.mark.slow
+
 OUTAGE_KEYS = (
     "available_node_hours",
     "unplanned_node_hours",

@@ -10,6 +10,8 @@ import pytest
 from cli.program import Done, ettr
 from ettr.analysis.evidence import uncovered_days
 
+pytestmark = pytest.mark.slow
+
 HEAD = "Cluster|JobID|JobName|User|State|Submit|Start|End|ElapsedRaw|NNodes|NodeList|AllocTRES\n"
 ROW = "c|{job}|j|u|{state}|{start}|{start}|{end}|3600|1|{node}|gres/gpu=8\n"
 # health checks pass on n1 twenty times a day for ten days; of the ten days after that nothing

@@ -21,6 +21,8 @@ from ettr.report.summary import summary_text
 from ettr.report.text import joined
 from ettr.store import open_store
 
+pytestmark = pytest.mark.slow
+
 CHECKS = """\
 cluster,node,time,check,code,severity
 c,n4,2026-03-03T00:59:30Z,nvidia smi gpu_num,missing,critical

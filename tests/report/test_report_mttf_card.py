@@ -2,7 +2,11 @@
 
 from pathlib import Path
 
+import pytest
+
 from cli.program import ettr
+
+pytestmark = pytest.mark.slow
 
 HEAD = "JobID|JobName|User|Cluster|State|Submit|Start|End|ElapsedRaw|NNodes|NodeList|AllocTRES"
 DAY_1, DAY_11 = "2026-01-01T00:00:00", "2026-01-11T00:00:00"

@@ -18,6 +18,7 @@ SACCT = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("host", "failures"), [("gpu01", 1), ("gpu01.hpc.example.org", 0), ("GPU01", 0)]
 )

@@ -10,6 +10,8 @@ import pytest
 
 from cli.program import ettr, write_logs
 
+pytestmark = pytest.mark.slow
+
 SAMPLES = Path(__file__).parents[1] / "samples"
 METRICS = ("status", "sizes", "failures", "mttf", "goodput", "runs", "nodes", "quality")
 # runs a command and prints the modules it loaded of rooms that it has no use for; of the models

@@ -51,6 +51,7 @@ def test_a_fleet_has_no_fewer_nodes_than_the_logs_name(store: Path):
     assert "the logs name 2" in done.err
 
 
+@pytest.mark.slow
 def test_a_plan_rests_on_the_faults(store: Path):
     plan: Any = ettr("plan", store, "--nodes", "100", "--fleet-nodes", "10", "--json")
     assert plan.code == 0, plan.err
@@ -61,6 +62,7 @@ def test_a_plan_rests_on_the_faults(store: Path):
     assert ettr("project", store, "--nodes", "10", *aged).code == 0
 
 
+@pytest.mark.slow
 def test_the_faults_are_known_to_the_taxonomy(store: Path):
     quality: Any = ettr("quality", store, "--json").json
     assert quality["unknown_checks"] == []

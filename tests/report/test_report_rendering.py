@@ -280,6 +280,7 @@ def analysis(**given: Any) -> Any:
             node_states=given.get("states", True),
             progress=False,
         ),
+        left_out=None,
         quality=SimpleNamespace(rows_rejected=given.get("rejected", 0), rows_read=1000),
         evidence=SimpleNamespace(failed=SimpleNamespace(silent=0)),
         goodput=SimpleNamespace(

@@ -13,6 +13,8 @@ from cli.program import SACCT, Done, ettr
 from ettr.metrics.unknown_checks import taxonomy_row
 from ettr.taxonomy import load_taxonomy
 
+pytestmark = pytest.mark.slow
+
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "sources" / "table.md"
 HEAD = "hostname,ts,what,level\n"
 # job 4 of the small site failed on n4 at 01:00

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from cli.program import ettr, write_logs
 
 TEXT = "Failures were injected <b>here</b>."
 
 
+@pytest.mark.slow
 def test_a_note_is_the_first_thing_that_a_report_says(tmp_path: Path) -> None:
     logs, page = write_logs(tmp_path), tmp_path / "report.html"
     note = tmp_path / "note.txt"
@@ -22,6 +25,7 @@ def test_a_note_is_the_first_thing_that_a_report_says(tmp_path: Path) -> None:
     assert "for Ann" not in html
 
 
+@pytest.mark.slow
 def test_a_note_is_in_the_json_and_changes_nothing_else(tmp_path: Path) -> None:
     logs = write_logs(tmp_path)
     note = tmp_path / "note.txt"

@@ -22,6 +22,7 @@ XID = (
 OTHER = "2026-03-01T01:00:00+00:00 {} kernel: usb 1-1: new device\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("log", "wanted", "unwanted"),
     [

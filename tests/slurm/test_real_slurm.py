@@ -3,7 +3,6 @@
 import json
 import re
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from cli import program
 from ettr.analysis import Analysis
 from ettr.report.document import plain
 from ettr.store import open_store
@@ -26,8 +26,7 @@ pytestmark = [
 
 
 def ettr(*words: str) -> str:
-    program = Path(sys.executable).with_name("ettr")
-    done = subprocess.run([program, *words], capture_output=True, text=True, check=False)
+    done = subprocess.run([program.PROGRAM, *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -42,8 +41,9 @@ def day(tmp_path_factory: pytest.TempPathFactory) -> tuple[Story, Path]:
             story = play(cluster)
             capture(cluster, story, logs)
             since = f"{datetime.now(UTC) - timedelta(days=1):%Y-%m-%d}"
-            program = str(Path(sys.executable).with_name("ettr"))
-            cluster.command(program, "collect", str(collected(logs)), "--since", since, "--run")
+            cluster.command(
+                str(program.PROGRAM), "collect", str(collected(logs)), "--since", since, "--run"
+            )
     return story, logs
 
 
@@ -82,17 +82,23 @@ def test_collect_writes_the_same_attempts_and_outages(
             assert found == wanted
 
 
-def job(store: Path, job_id: str) -> dict[str, Any]:
-    """What `ettr explain --json` prints, without a process for each of twenty jobs."""
+@pytest.fixture(scope="module")
+def analysis(store: Path) -> Iterator[Analysis]:
+    """The store's analysis, made once for all tests that ask it about jobs."""
     with open_store(store) as opened:
-        story: dict[str, Any] = plain(Analysis(opened).explain(job_id))
+        yield Analysis(opened)
+
+
+def job(analysis: Analysis, job_id: str) -> dict[str, Any]:
+    """What `ettr explain --json` prints."""
+    story: dict[str, Any] = plain(analysis.explain(job_id))
     return story
 
 
-def test_every_attempt_is_in_its_end_state(day: tuple[Story, Path], store: Path) -> None:
+def test_every_attempt_is_in_its_end_state(day: tuple[Story, Path], analysis: Analysis) -> None:
     story, _ = day
     told = {
-        name: [attempt["state"] for attempt in job(store, job_id)["attempts"]]
+        name: [attempt["state"] for attempt in job(analysis, job_id)["attempts"]]
         for name, job_id in story.ids.items()
     }
     assert told == story.ends
@@ -125,15 +131,15 @@ def test_the_five_node_failures_are_found_with_their_nodes(
     assert len(report["failures"]["rows"]) == 5
 
 
-def test_maintenance_fails_no_job(day: tuple[Story, Path], store: Path) -> None:
-    (attempt,) = job(store, day[0].ids["maintained"])["attempts"]
+def test_maintenance_fails_no_job(day: tuple[Story, Path], analysis: Analysis) -> None:
+    (attempt,) = job(analysis, day[0].ids["maintained"])["attempts"]
     assert (attempt["state"], attempt["kind"]) == ("NODE_FAIL", "operator")
     assert attempt["verdict"] is None
 
 
-def test_a_heterogeneous_job_is_one_job(day: tuple[Story, Path], store: Path) -> None:
+def test_a_heterogeneous_job_is_one_job(day: tuple[Story, Path], analysis: Analysis) -> None:
     leader = day[0].ids["het_lost"]
-    (attempt,) = job(store, f"{leader}+1")["attempts"]
+    (attempt,) = job(analysis, f"{leader}+1")["attempts"]
     assert (attempt["nodes"], attempt["n_gpus"]) == (["node1", "node6"], 5)
 
 
@@ -147,7 +153,8 @@ def test_a_chain_by_dependency_is_one_run(day: tuple[Story, Path], report: dict[
 def analysed(folder: Path, *files: Path, timezone: str = "UTC") -> Iterator[Analysis]:
     """Another store of some of the logs, one call for each."""
     for file in files:
-        ettr("ingest", str(folder / "other"), str(file), "--timezone", timezone)
+        done = program.ettr("ingest", folder / "other", file, "--timezone", timezone)
+        assert done.code == 0, done.err
     with open_store(folder / "other") as opened:
         yield Analysis(opened)
 
@@ -244,11 +251,11 @@ def test_the_gpu_that_fell_off_explains_one_and_nothing_explains_the_other(
 
 
 def test_user_ends_are_no_failures_of_the_infrastructure(
-    day: tuple[Story, Path], store: Path
+    day: tuple[Story, Path], analysis: Analysis
 ) -> None:
     ids = day[0].ids
     for name in ("fail", "segv", "cancel", "timeout", "hostile", "op_requeue", "scavenger"):
-        story = job(store, ids[name])
+        story = job(analysis, ids[name])
         assert all(attempt["verdict"] is None for attempt in story["attempts"]), name
 
 

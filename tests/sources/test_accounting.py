@@ -70,6 +70,7 @@ def test_steps_are_folded_into_their_job_and_skipped_without_one(store: Store, t
     assert "1 job step does not follow its job in this log; it was skipped" in done.notes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sample", samples(), ids=str)
 def test_the_counts_of_each_sample_add_up_and_are_known_again(sample: Sample, store: Store):
     done = ingest_file(store, sample.path, sample.options, sample.source.name)

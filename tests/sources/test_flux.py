@@ -7,6 +7,8 @@ import pytest
 
 from cli.program import ettr
 
+pytestmark = pytest.mark.slow
+
 SUBMIT = 1772359200.0
 JOB = {"id": 7, "userid": 1, "t_submit": SUBMIT, "t_depend": SUBMIT, "name": "a", "duration": 0.0}
 OPEN = JOB | {"state": "RUN", "t_run": SUBMIT + 60, "nnodes": 2, "nodelist": "n[1-2]"}

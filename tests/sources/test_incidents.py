@@ -6,6 +6,8 @@ import pytest
 
 from cli.program import ettr, write_logs
 
+pytestmark = pytest.mark.slow
+
 LEDGER = """date,kind,hours_lost
 2026-03-01,GPU,6.5
 2026-03-02,GPU,
@@ -20,7 +22,6 @@ def ledger(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.slow
 def test_stated_hours_are_in_the_report_and_in_no_other_number(tmp_path: Path, ledger: Path):
     logs = write_logs(tmp_path)
     for store, files in (("without", logs), ("with", [*logs, ledger])):

@@ -78,6 +78,7 @@ def test_compressed_files_read_as_plain_ones_do(store: Store, tmp_path: Path, co
     assert (done.source, done.rows_read, done.rows_rejected) == ("slurm-sacct", 399, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", [SACCT, KERNEL], ids=["sacct", "kernel"])
 @pytest.mark.parametrize("codec", COMPRESS)
 @pytest.mark.parametrize("cut", ["half", "head only", "noise after the magic"])
@@ -116,6 +117,7 @@ def test_an_unknown_format_says_what_to_do(store: Store, tmp_path: Path, content
         ingest_file(store, write(tmp_path, "thing", content), UTC_SAID)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(all_sources()))
 def test_a_wrong_format_under_any_source_is_an_error_or_counted(
     store: Store, tmp_path: Path, name: str
@@ -125,6 +127,7 @@ def test_a_wrong_format_under_any_source_is_an_error_or_counted(
     _refused_or_counted(store, path, name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(all_sources()))
 def test_a_binary_under_any_source_is_an_error_or_counted(store: Store, tmp_path: Path, name: str):
     path = write(tmp_path, "core", bytes(range(256)) * 40)

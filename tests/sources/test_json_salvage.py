@@ -84,6 +84,7 @@ def kept(path: Path, source: str) -> int:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", DOCUMENTS)
 @pytest.mark.parametrize("bad", [b"\x00", b"\xff", b'"', b"}", b"{", b"]", b"\\", b"X"])
 def test_one_bad_byte_costs_one_record(tmp_path: Path, source: str, bad: bytes):

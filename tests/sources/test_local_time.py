@@ -95,6 +95,7 @@ def test_a_start_is_never_before_its_submission():
     assert row["start"] == datetime(2026, 10, 25, 1, 5, tzinfo=UTC)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(
     zone=st.sampled_from(ZONES),

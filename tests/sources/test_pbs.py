@@ -18,6 +18,7 @@ def status(store: Path) -> dict[str, int]:
     return {entry["state"]: entry["attempts"] for entry in done.json["states"]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_a_run_over_midnight_is_one_attempt_in_either_order(tmp_path: Path, order):
     days = [tmp_path / "20260301", tmp_path / "20260302"]
@@ -42,6 +43,7 @@ def test_a_rerun_is_an_attempt_of_its_own(tmp_path: Path):
     assert "run_count" in done.err
 
 
+@pytest.mark.slow
 def test_torque_names_each_core_and_each_gpu(tmp_path: Path):
     line = (
         "03/01/2026 11:00:00;E;8.napali;user=eva group=ml jobname=t queue=batch ctime=1772359200 "

@@ -50,6 +50,7 @@ def test_infinitehbd_rates_and_downtime() -> None:
     assert 100 * down_days / 86400 / node_days == pytest.approx(2.31, abs=0.006)
 
 
+@pytest.mark.slow
 def test_lanl_shares_and_repair_times() -> None:
     batches = read(
         lanl.SOURCE,

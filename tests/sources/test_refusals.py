@@ -33,6 +33,7 @@ def rejected(path: Path, source: str, options: ReadOptions = UTC) -> list[str]:
     return [row["reason"] for row in rows_of(read_all(named(source), path, options), "rejects")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", sorted(set(all_sources()) - {"table", "infinitehbd"}))
 def test_a_source_that_is_named_and_makes_no_row_is_no_success(
     store: Store, tmp_path: Path, source: str
@@ -76,6 +77,7 @@ def test_a_table_for_a_log_that_is_none_is_refused(tmp_path: Path, options: Read
     refuse_idle_options([LogFile(log), LogFile(site)], ReadOptions(table="events"), None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(all_sources()))
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-be"])
 @pytest.mark.parametrize("forced", [True, False])

@@ -60,6 +60,33 @@ def test_a_journal_of_any_age_keeps_its_messages(colon: str, form: str, tmp_path
     assert (event["node"], event["code"], event["time"]) == ("gpu01", "79", AT)
 
 
+@pytest.mark.parametrize(
+    ("name", "node"),
+    [
+        ("gpu01.dmesg", "gpu01"),
+        ("dmesg.gpu01", "gpu01"),
+        ("dmesg-gpu-01.txt", "gpu-01"),
+        ("gpu01_dmesg.log.1", "gpu01"),
+        ("kern.log.gpu01.example.org", "gpu01"),
+        ("1701.log", "1701"),
+        ("kern.log", None),
+        ("dmesg", None),
+        ("messages-20260302.gz", None),
+        ("syslog.1", None),
+    ],
+)
+def test_a_log_that_names_no_node_has_that_of_its_file_and_none_of_any_log(
+    name: str, node: str | None, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    path.write_text(f"[Mon Mar  2 10:00:30 2026] {XID}\n")
+    batches = read_all(named("kernel-xid"), path, ReadOptions(timezone="UTC"))
+    assert [row["node"] for row in rows_of(batches, "events")] == [node]
+    assert [row["node"] for row in rows_of(batches, "log_days")] == [node] * bool(node)
+    notes = " ".join(note for batch in batches for note in batch.notes)
+    assert (f"{node!r} was taken" if node else "name the file after its node") in notes
+
+
 def test_pairs_in_a_reason_or_a_comment_are_not_those_of_the_node(tmp_path: Path) -> None:
     path = tmp_path / "nodes.txt"
     path.write_text(

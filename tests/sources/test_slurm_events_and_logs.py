@@ -11,6 +11,7 @@ import pytest
 
 from ettr.errors import SourceError, UsageError
 from ettr.sources.base import ReadOptions, Source
+from ettr.sources.registry import recognise
 from ettr.sources.slurm import events as slurm_events
 from ettr.sources.slurm import inventory as slurm_inventory
 from ettr.sources.slurm import slurmctld as slurmctld_log
@@ -163,6 +164,25 @@ def test_dirt_in_the_controllers_log(tmp_path):
     assert any("--cluster" in note for note in notes)
     with pytest.raises(SourceError, match=r"no line begins with a stamp"):
         read(slurmctld_log.SOURCE, write(tmp_path, "hello\nworld\n"))
+
+
+@pytest.mark.parametrize("stamp", ["[1234567]", "[    1.234567]"])
+def test_a_log_with_the_controllers_processor_time_is_refused_as_such(stamp: str, tmp_path: Path):
+    lines = ("slurmctld version 23.11.4 started on cluster a", "Killing JobId=1 on failed node n1")
+    text = "".join(f"{stamp} {line}\n" for line in lines)
+    assert recognise(text.encode(), "slurmctld.log") is slurmctld_log.SOURCE
+    with pytest.raises(SourceError, match=r"LogTimeFormat=clock.*set LogTimeFormat=iso8601_ms"):
+        read(slurmctld_log.SOURCE, write(tmp_path, text))
+
+
+def test_stamps_with_the_thread_are_those_without_a_year(tmp_path: Path):
+    stamp = "[Mar  1 10:00:00.45     4711 slurmctld    0x7f00aa]"
+    path = write(tmp_path, f"{stamp} Killing JobId=1 on failed node n1\n")
+    assert recognise(path.read_bytes(), "slurmctld.log") is slurmctld_log.SOURCE
+    options = ReadOptions(timezone="UTC", start=datetime(2026, 1, 1, tzinfo=UTC))
+    rows, counts, _ = read(slurmctld_log.SOURCE, path, options)
+    assert counts == (1, 0, 0)
+    assert rows["events"][0]["time"] == datetime(2026, 3, 1, 10, tzinfo=UTC)
 
 
 def test_stamps_without_a_year_are_dated_by_the_start_or_the_age_of_the_log(tmp_path):

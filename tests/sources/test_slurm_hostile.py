@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -106,6 +107,7 @@ def _apply(whole: bytes, cuts: list[tuple[int, int, bytes]]) -> bytes:
     return whole
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("source", "whole"), CASES, ids=lambda each: getattr(each, "name", ""))
 def test_whatever_the_bytes_every_record_is_accounted_for(source, whole):
     @settings(
@@ -215,3 +217,21 @@ def test_a_list_is_counted_alike_by_its_text_and_from_memory(text: str, count: i
     lists = NodeLists()
     assert listed_nodes(text) == count
     assert [lists.listed(text), lists.listed(text)] == [count, count]
+
+
+def test_a_high_number_in_a_list_of_one_node_makes_no_other_names() -> None:
+    lists = NodeLists()
+    tracemalloc.start()
+    try:
+        for rack in range(20):
+            assert lists(f"x{rack}y[199999]") == (f"x{rack}y199999",)
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_lists_of_one_prefix_agree_with_themselves_in_any_order() -> None:
+    texts = ["n[0900-0907]", "n[0001-0500]", "n[0880-0904,0001]", "n[0001-0999]", "n[7]", "n[5-12]"]
+    for order in (texts, texts[::-1]):
+        lists = NodeLists()
+        assert [lists(text) for text in order] == [expand_nodes(text) for text in order]

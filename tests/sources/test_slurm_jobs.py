@@ -69,6 +69,7 @@ def test_the_same_attempts_as_accounting_has() -> None:
     assert missing == {"8", "23"}, "jobs that were never eligible, which sacct left out"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [("jobs.txt", "sacct.psv"), ("sacct.psv", "jobs.txt")])
 @pytest.mark.parametrize("kind", ["folder", "site.duckdb"])
 def test_exclusions_of_a_snapshot_outlive_the_end_of_the_job(

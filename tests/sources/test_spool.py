@@ -21,6 +21,8 @@ from ettr.sources.base import ReadOptions
 from ettr.sources.ingest import ingest_file
 from ettr.store import open_store
 
+pytestmark = pytest.mark.slow
+
 UTC_SAID = ReadOptions(timezone="UTC")
 
 

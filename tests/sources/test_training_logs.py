@@ -195,6 +195,7 @@ SACCT = (
 )
 
 
+@pytest.mark.slow
 def test_ettr_of_a_run_that_logs_every_hundredth_step_to_mlflow(tmp_path: Path):
     """48 h: start-up of 600 s, then 10 s a step, with a pause of three hours."""
     logged, time, step = [], T0 + 600 + 1000, 100

@@ -92,6 +92,7 @@ def test_a_snapshot_keeps_what_was_asked_for_once_accounting_has_the_end(store: 
     assert stored(store, "2")["excluded_nodes"] is None
 
 
+@pytest.mark.slow
 def test_the_order_of_files_does_not_matter(tmp_path: Path) -> None:
     files = {
         "pending": row("PENDING", excluded_nodes="n7", requested_nodes=2, comment="c"),
@@ -140,6 +141,7 @@ def test_a_null_that_says_something_is_not_filled(store: Store) -> None:
         assert found[name] is None, name
 
 
+@pytest.mark.slow
 def test_a_file_read_again_after_a_kill_keeps_what_others_gave(store: Store) -> None:
     ingest(store, "snapshot", row("PENDING", **SUBMITTED))
     ingest(store, "sacct", row("FAILED", ONE))
@@ -148,6 +150,7 @@ def test_a_file_read_again_after_a_kill_keeps_what_others_gave(store: Store) -> 
     assert len(store.files()) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", list(permutations(["pending", "early", "late"])))
 def test_of_dumps_of_a_running_job_the_later_one_stands(
     store: Store, order: tuple[str, ...]

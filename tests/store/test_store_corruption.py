@@ -250,7 +250,11 @@ def test_a_store_that_another_process_changed_meanwhile_is_no_damage(place: Path
             reader.table("attempts")
 
 
-def test_a_query_under_way_when_another_process_ingests_is_told_so(place: Path) -> None:
+def test_a_query_under_way_when_another_process_ingests_is_told_so(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ettr.store.folder.SMALL_BYTES", 0)
+
     def count(reader: Store) -> None:
         table = reader.table("attempts")
         with open_store(place) as writer:
@@ -261,6 +265,27 @@ def test_a_query_under_way_when_another_process_ingests_is_told_so(place: Path) 
         count(reader)
 
 
+def test_a_small_table_is_read_once_and_another_process_changes_nothing_of_it(place: Path) -> None:
+    with open_store(place) as reader:
+        assert reader.is_small("attempts")
+        table = reader.table("attempts")
+        rows = table.count().to_pyarrow().as_py()
+        with open_store(place) as writer:
+            ingest(writer, "two", attempts("two", ("never seen before", "COMPLETED", NOON)))
+        assert table.count().to_pyarrow().as_py() == rows
+    with open_store(place) as reader:
+        assert reader.table("attempts").count().to_pyarrow().as_py() > rows
+
+
+def test_a_table_read_after_an_ingestion_has_its_rows(place: Path) -> None:
+    with open_store(place) as store:
+        before = store.table("attempts")
+        rows = before.count().to_pyarrow().as_py()
+        ingest(store, "two", attempts("two", ("never seen before", "COMPLETED", NOON)))
+        assert store.table("attempts").count().to_pyarrow().as_py() == rows + 1
+        assert before.count().to_pyarrow().as_py() == rows
+
+
 def test_parts_are_checked_before_any_engine_sees_them(place: Path) -> None:
     part = part_of(place, "attempts")
     spoil_page(part, "submit")
@@ -269,6 +294,7 @@ def test_parts_are_checked_before_any_engine_sees_them(place: Path) -> None:
         store.table("attempts")
 
 
+@pytest.mark.slow
 def test_a_corrupt_duckdb_file_is_told_by_its_table(tmp_path: Path) -> None:
     place = tmp_path / "site.duckdb"
     with open_store(place, create=True) as store:

@@ -83,6 +83,7 @@ def test_reading_makes_no_store(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_duckdb_file_of_any_name_is_a_store(tmp_path: Path) -> None:
     url = f"duckdb://{tmp_path}/site.db"
     done = ettr("ingest", url, *write_logs(tmp_path), "--timezone", "UTC")
@@ -108,6 +109,7 @@ def test_a_database_with_tables_of_its_own_is_left_alone(tmp_path: Path) -> None
 # -- one transaction ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_two_commands_read_a_duckdb_file_at_once(tmp_path: Path) -> None:
     place = tmp_path / "s.duckdb"
     with open_store(place, create=True) as store:
@@ -117,6 +119,7 @@ def test_two_commands_read_a_duckdb_file_at_once(tmp_path: Path) -> None:
         assert read_elsewhere(place).returncode == 0
 
 
+@pytest.mark.slow
 def test_who_reads_a_duckdb_file_under_an_ingestion_is_told(tmp_path: Path) -> None:
     place = tmp_path / "s.duckdb"
     with open_store(place, create=True) as store, store.ingestion("one"):
@@ -132,6 +135,7 @@ def read_elsewhere(place: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [name for name in TABLES if name not in {"nodes", "rejects"}])
 def test_a_commit_that_breaks_off_after_any_table_leaves_what_was_before(
     after: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -160,6 +164,7 @@ def test_a_commit_that_breaks_off_after_any_table_leaves_what_was_before(
         assert [file.file_id for file in store.files()] == ["one", "two"]
 
 
+@pytest.mark.slow
 def test_files_keep_their_order_when_one_is_read_again(tmp_path: Path) -> None:
     with open_store(tmp_path / "s.duckdb", create=True) as store:
         for file_id in ("one", "two", "one", "three"):

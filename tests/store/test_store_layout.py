@@ -255,6 +255,7 @@ def reseal(place: Path, **changes: object) -> None:
     path.write_text(json.dumps({**content, "manifest_crc32": manifest._seal(content)}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [

@@ -16,6 +16,8 @@ from ettr.analysis import Analysis
 from ettr.selection import Selection
 from synthetic.site import ORIGIN, SYMPTOMS, SitePlan, SiteTruth, write_site
 
+pytestmark = pytest.mark.slow
+
 PLAN = SitePlan(nodes=160, days=30, lemons=3, maintenance_day=20)
 LOGS = ("sacct.psv", "events.psv", "kernel.log", "slurmctld.log", "nodes.txt")
 

@@ -14,6 +14,8 @@ from ettr.taxonomy import load_taxonomy
 from synthetic.cluster import ClusterPlan, build_cluster
 from synthetic.tables import on_duckdb
 
+pytestmark = pytest.mark.slow
+
 PLAN = ClusterPlan()
 
 

@@ -22,9 +22,11 @@ from ettr.attribution.job_history import JobHistory, explain
 from ettr.defaults import FALSE_DISCOVERY, LOOK_BACK_S
 from ettr.metrics.availability import Availability, WholeLogs, availability
 from ettr.metrics.clock_shifts import ClockShift, clock_shifts
+from ettr.metrics.early_start import EarlyStart, early_start
 from ettr.metrics.faults import FleetFaults
 from ettr.metrics.goodput import LostGoodput, lost_goodput
 from ettr.metrics.instants import has_rows
+from ettr.metrics.left_out import LeftOut, left_out
 from ettr.metrics.mttf import MttfBySize, gpus_of_a_node, mttf_by_size
 from ettr.metrics.preemptions import (
     Preemption,
@@ -76,7 +78,9 @@ class Analysis(SharedStages):
 
     def of(self, selection: Selection) -> Analysis:
         """The same logs under another selection; what all of the logs say is not computed again."""
-        made = Analysis(self.store, self.assumptions, selection, self.price)
+        made = Analysis(
+            self.store, self.assumptions, selection, self.price, shows_lines=self.shows_lines
+        )
         made.take_stages_of(self)
         return made
 
@@ -140,6 +144,7 @@ class Analysis(SharedStages):
             found.window,
             self.assumptions.confidence,
             chosen=None if self.selected is None else self.endings,
+            interrupted=self.interrupted_allocations,
         )
 
     def explain(self, job_id: str, look_back_s: float = LOOK_BACK_S) -> JobHistory:
@@ -185,7 +190,7 @@ class Analysis(SharedStages):
         """Failures of the users' own making."""
         return user_failures(
             self.jobs.attempts,
-            self.jobs.allocations,
+            self.exposure.by_attempt,
             self.attribution.failures,
             whole=None if self.selected is None else self.tables["attempts"],
         )
@@ -438,6 +443,9 @@ class Analysis(SharedStages):
             self.event_census,
             self.job_nodes,
             self.runaways,
+            self.left_out,
+            self.dump_windows,
+            self.early_start,
         )
 
     @cached_property
@@ -451,6 +459,29 @@ class Analysis(SharedStages):
         t = self.tables
         by_attempt = self.exposure.by_attempt
         return runaways(t["attempts"], t["allocations"], t["nodes"], by_attempt)
+
+    @cached_property
+    def early_start(self) -> EarlyStart | None:
+        """What makes the period begin long before the logs do; None where it was selected."""
+        if self.selection.since is not None:
+            return None
+        t = self.tables
+        return early_start(
+            self.logs_period,
+            t["attempts"],
+            t["node_states"],
+            self.event_census,
+            self.dump_windows,
+        )
+
+    @cached_property
+    def left_out(self) -> LeftOut | None:
+        """What the dump of the accounting seems to lack; None: no jobs, or a selection of them."""
+        if not self.logs_read.jobs or not self.selection.is_everything:
+            return None
+        attempts = self.tables["attempts"]
+        files = self.tables["files"].select("source").distinct().to_pyarrow()
+        return left_out(attempts, self.status, frozenset(files["source"].to_pylist()))
 
     def _foreign_clusters(self) -> list[str]:
         def named(table: str) -> set[str]:

@@ -96,6 +96,9 @@ def lemon_back_test(
         price = false_accusations(
             drain_days, scores.claims, scores.lemon_share, every.failures, every.fall
         )
+    notes = _notes(scores, of_jobs, false_discovery)
+    if of_jobs:
+        notes += _workload_notes(analysis)
     return LemonBackTest(
         JOBS if of_jobs else FAULTS,
         fit_days,
@@ -107,7 +110,7 @@ def lemon_back_test(
         every,
         tuple(sizes),
         price,
-        tuple(_notes(scores, of_jobs, false_discovery)),
+        tuple(notes),
     )
 
 
@@ -253,6 +256,15 @@ def _ordinary(analysis: Analysis, scored: _ScoredPeriods, unit: SizeUnit) -> dic
             if one is not None and days > 0:
                 made[size_end_of(row["size"])] += days * one.others_per_node_day
     return made
+
+
+def _workload_notes(analysis: Analysis) -> list[str]:
+    if all(part == 1.0 for part in analysis.workload_weights.values()):
+        return []
+    return [
+        "Some failures without a culprit are put down to their users' programs. Which users those "
+        "are is learned from all of the logs, so that each fit knows of the period after it.",
+    ]
 
 
 def _notes(scores: Scores, of_jobs: bool, false_discovery: float) -> list[str]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Container, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from ettr.analysis.lemon_nodes import fleet_of, workload_weights
-from ettr.lemons.blame import PlacedFailure, blame, rates_of
+from ettr.lemons.blame import Blame, PlacedFailure, blame, rates_of
 from ettr.lemons.candidates import MIN_NODES
-from ettr.lemons.model import fit_lemons
+from ettr.lemons.fleet import Stratum
+from ettr.lemons.model import LemonFit, fit_lemons
 from ettr.lemons.signals import NodeName
 from ettr.metrics.instants import fetch
 from ettr.tables.schemas import BLAME
@@ -19,17 +21,34 @@ if TYPE_CHECKING:
     from ettr.analysis.shared import SharedStages
 
 
-def weights_by_node(stages: SharedStages) -> dict[NodeName, float]:
-    """The weights of each node over all failures; where every culprit is named, its failures.
+def summed(weights: Iterable[Blame]) -> dict[NodeName, float]:
+    """The weights of each node; where every culprit is named, its failures.
 
     Args:
-        stages: of the store.
+        weights: of failures.
     """
     made: dict[NodeName, float] = defaultdict(float)
-    for row in blame_table(stages).to_pylist():
-        if row["node"] is not None:
-            made[row["cluster"], row["node"]] += row["weight"]
+    for one in weights:
+        if one.node is not None:
+            made[one.cluster, one.node] += one.weight
     return dict(made)
+
+
+def placed(weights: Iterable[Blame], attempts: Container[str]) -> dict[NodeName, float]:
+    """Failures by the node that they happened on, whoever is to blame for them.
+
+    What a burst or a workload is to blame for happened on nodes too: the weights of a failure on
+    its nodes are taken to sum to one.
+
+    Args:
+        weights: of failures.
+        attempts: whose failures count.
+    """
+    kept = [one for one in weights if one.node is not None and one.attempt_id in attempts]
+    total: dict[str, float] = defaultdict(float)
+    for one in kept:
+        total[one.attempt_id] += one.weight
+    return summed(replace(one, weight=one.weight / total[one.attempt_id]) for one in kept)
 
 
 def blame_table(stages: SharedStages) -> pa.Table:
@@ -38,8 +57,18 @@ def blame_table(stages: SharedStages) -> pa.Table:
     Args:
         stages: of the store.
     """
-    fleet, _ = fleet_of(stages)
-    fits = [fit_lemons(group.counts) if len(group.nodes) >= MIN_NODES else None for group in fleet]
+    made = stages.blame
+    columns = {name: [getattr(one, name) for one in made] for name in BLAME.names}
+    return BLAME.check(pa.table(columns, schema=BLAME.arrow_schema))
+
+
+def blame_of(stages: SharedStages) -> list[Blame]:
+    """Each failure divided over the nodes of its attempt.
+
+    Args:
+        stages: of the store.
+    """
+    fleet, _ = stages.lemon_strata
     parts = {
         failure.attempt_id: failure.weight
         for group in fleet
@@ -49,7 +78,8 @@ def blame_table(stages: SharedStages) -> pa.Table:
     rows = fetch(
         stages.failures.order_by("end", "attempt_id"), "cluster", "attempt_id", "node"
     ).to_pylist()
-    held = stages.tables["allocations"].semi_join(stages.failures, "attempt_id")
+    of_nobody = stages.failures.filter(stages.failures["node"].isnull())
+    held = stages.interrupted_allocations.semi_join(of_nobody, "attempt_id")
     nodes: dict[str, set[str]] = defaultdict(set)
     for row in fetch(held, "attempt_id", "node").to_pylist():
         if row["node"] is not None:
@@ -63,6 +93,12 @@ def blame_table(stages: SharedStages) -> pa.Table:
         )
         for row in rows
     )
-    made = blame(failures, rates_of(fleet, fits), parts, workload_weights(stages))
-    columns = {name: [getattr(one, name) for one in made] for name in BLAME.names}
-    return BLAME.check(pa.table(columns, schema=BLAME.arrow_schema))
+    rates = rates_of(fleet, [_fit(group) for group in fleet])
+    return blame(failures, rates, parts, stages.workload_weights)
+
+
+def _fit(group: Stratum) -> LemonFit | None:
+    """The model of a group; None where the group is too small, or has no failure to divide."""
+    if len(group.nodes) < MIN_NODES or not group.counts.shared:
+        return None
+    return fit_lemons(group.counts)

@@ -26,6 +26,7 @@ from ettr.attribution.endings import OUT_OF_MEMORY, PREEMPTION, USER_FAILURE
 from ettr.attribution.hazards import Interruptions
 from ettr.attribution.ledger import LedgerFit, expected_totals, fit_ledger
 from ettr.attribution.shared_bursts import burst_odds
+from ettr.defaults import MOST_CAUSES_LISTED
 from ettr.estimates import Interval
 from ettr.metrics.instants import fetch, floats_of, in_utc, seconds_of
 from ettr.selection import Selection
@@ -127,10 +128,17 @@ class CauseSummary:
 
 @dataclass(frozen=True, slots=True)
 class CauseLedger:
-    """The answer of `ettr causes`: totals, and each interruption in order of time."""
+    """The answer of `ettr causes`.
+
+    Attributes:
+        summary: Totals over all interruptions, listed or not.
+        interruptions: The latest ones, in order of time.
+        not_listed: How many earlier ones the list leaves out.
+    """
 
     summary: CauseSummary
     interruptions: tuple[CausedInterruption, ...]
+    not_listed: int
 
 
 KeyT = TypeVar("KeyT")
@@ -159,16 +167,24 @@ class _LedgerRows:
     given: Interruptions
 
 
-def cause_ledger(analysis: Analysis, default: Analysis | None = None) -> CauseLedger:
+def cause_ledger(
+    analysis: Analysis, default: Analysis | None = None, most_listed: int = MOST_CAUSES_LISTED
+) -> CauseLedger:
     """The causes of every interruption but preemptions.
 
     Args:
         analysis: of the store.
         default: the same with the catalogue as shipped, to show what another one changes.
+        most_listed: how many interruptions to list at most, the latest ones; totals have all.
     """
     rows, fit = _judged(analysis)
     before = None if default is None else _judged(default)[1].probability.sum(axis=0)
-    return CauseLedger(_summary(analysis, rows, fit, before), tuple(_listed(rows, fit)))
+    first = max(0, len(rows.evidence) - most_listed)
+    listed = tuple(
+        CausedInterruption(**{**row, "end": in_utc(row["end"])})
+        for row in _table(rows, fit, first).to_pylist()
+    )
+    return CauseLedger(_summary(analysis, rows, fit, before), listed, first)
 
 
 def cause_summary(analysis: Analysis) -> CauseSummary | None:
@@ -180,10 +196,9 @@ def cause_summary(analysis: Analysis) -> CauseSummary | None:
 
 
 def causes_table(analysis: Analysis) -> pa.Table:
-    """The table `causes`."""
-    listed = cause_ledger(analysis).interruptions
-    columns = {name: [getattr(one, name) for one in listed] for name in CAUSES_TABLE.names}
-    return CAUSES_TABLE.check(pa.table(columns, schema=CAUSES_TABLE.arrow_schema))
+    """The table `causes`, of all interruptions."""
+    found = _table(*_judged(analysis)).select(CAUSES_TABLE.names)
+    return CAUSES_TABLE.check(found.cast(CAUSES_TABLE.arrow_schema))
 
 
 def _of_all_logs(analysis: Analysis) -> Analysis:
@@ -225,7 +240,7 @@ def _fit(analysis: Analysis, rows: _LedgerRows) -> LedgerFit:
 
 def _has_checks(analysis: Analysis) -> bool:
     logs = analysis.logs_read
-    return bool(logs.node_checks or logs.node_states)
+    return logs.errors or logs.node_states
 
 
 def _rows(analysis: Analysis) -> _LedgerRows:
@@ -404,7 +419,7 @@ def _pairs(
     analysis: Analysis, place: dict[str, int], nodes: _PlacesOfKeys[tuple[str, str]]
 ) -> _Pairs:
     """Interruption, node and days of each node that an interrupted attempt held."""
-    held = analysis.tables["allocations"].semi_join(analysis.endings, "attempt_id")
+    held = analysis.interrupted_allocations.semi_join(analysis.endings, "attempt_id")
     rows = fetch(held.filter(held["node"].notnull()), "attempt_id", "cluster", "node", "elapsed_s")
     days = np.nan_to_num(floats_of(rows["elapsed_s"])) / SECONDS_PER_DAY
     made: list[tuple[int, int, float]] = []
@@ -492,30 +507,22 @@ def _notes(analysis: Analysis, rows: _LedgerRows) -> list[str]:
     return notes
 
 
-def _listed(rows: _LedgerRows, fit: LedgerFit) -> Iterable[CausedInterruption]:
-    columns = {
-        name: rows.ends[name].to_pylist()
-        for name in ("cluster", "attempt_id", "job_id", "user", "end", "state")
-    }
-    probability = fit.probability.tolist()
-    for at, own in enumerate(probability):
-        node = int(fit.node[at])
-        yield CausedInterruption(
-            columns["cluster"][at],
-            columns["attempt_id"][at],
-            columns["job_id"][at],
-            columns["user"][at],
-            in_utc(columns["end"][at]),
-            columns["state"][at],
-            rows.evidence[at],
-            rows.confidence[at],
-            own[0],
-            own[1],
-            own[2],
-            own[3],
-            own[4],
-            own[5],
-            CAUSES[int(np.argmax(own))].value,
-            rows.nodes[node][1] if node >= 0 else None,
-            float(fit.node_probability[at]),
-        )
+def _table(rows: _LedgerRows, fit: LedgerFit, first: int = 0) -> pa.Table:
+    """The fields of `CausedInterruption` as columns, of the interruptions from `first` on."""
+    ends, probability = rows.ends.slice(first), fit.probability[first:]
+    of_ends = ("cluster", "attempt_id", "job_id", "user", "end", "state")
+    names = pa.array([name for _, name in rows.nodes], pa.string())
+    node = fit.node[first:]
+    causes = pa.array([cause.value for cause in CAUSES], pa.string())
+    likeliest = probability.argmax(axis=1) if len(probability) else np.zeros(0, np.int64)
+    return pa.table(
+        {
+            **{name: ends[name] for name in of_ends},
+            "evidence": pa.array(rows.evidence[first:], pa.string()),
+            "confidence": pa.array(rows.confidence[first:], pa.string()),
+            **{cause.value: probability[:, column] for column, cause in enumerate(CAUSES)},
+            "likeliest": causes.take(pa.array(likeliest)),
+            "node": names.take(pa.array(node, mask=node < 0)),
+            "node_probability": fit.node_probability[first:],
+        }
+    )

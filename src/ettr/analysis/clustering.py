@@ -150,10 +150,10 @@ def _places(rows: pa.Table, counts: Counts | None) -> NDArray[np.int64]:
     if counts is None or counts.group is None:
         return np.full(rows.num_rows, -1)
     at = {name: place for place, name in enumerate(counts.group.tolist())}
-    several = "/" in str(counts.group[0])  # clusters are named where there are several
     names = zip(rows["cluster"].to_pylist(), rows["node"].to_pylist(), strict=True)
-    keys = (f"{cluster}/{node}" if several else node for cluster, node in names)
-    return np.array([at.get(key, -1) for key in keys], dtype=np.int64)
+    # clusters are named where there are several
+    places = [at.get(f"{cluster}/{node}", at.get(node, -1)) for cluster, node in names]
+    return np.array(places, dtype=np.int64)
 
 
 def _at_places(counts: Counts, place: NDArray[np.int64]) -> Counts:

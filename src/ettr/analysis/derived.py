@@ -13,7 +13,7 @@ import ibis
 import pyarrow as pa
 
 from ettr.analysis.analysis import Analysis
-from ettr.analysis.blame import blame_table, weights_by_node
+from ettr.analysis.blame import blame_table, summed
 from ettr.analysis.causes import causes_table
 from ettr.errors import UsageError
 from ettr.estimates import Interval
@@ -96,7 +96,7 @@ def node_summary(analysis: Analysis) -> pa.Table:
         if counts is not None and counts.unit == "node" and total_days
         else None
     )
-    blame = weights_by_node(analysis) if analysis.logs_read.jobs else {}
+    blame = summed(analysis.blame) if analysis.logs_read.jobs else {}
     out = _by_node(_outages(analysis)) if analysis.logs_read.node_states else None
     spans_s, has_jobs = analysis.fleet.spans_s, analysis.logs_read.jobs
     rows = [

@@ -308,7 +308,7 @@ def _no_error_found(
     """What could have been found for the attempts that the scheduler names, and for the others."""
     days = _rows_by_day(heard)
     first, last = _period_days(analysis)
-    rows = fetch(_graded(attempts, heard, analysis.tables["allocations"])).to_pylist()
+    rows = fetch(_graded(attempts, heard, analysis.interrupted_allocations)).to_pylist()
     silent = {
         name: uncovered_days(days.get(name, {}), first, last)
         for name in {row["cluster"] for row in rows}

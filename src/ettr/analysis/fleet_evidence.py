@@ -48,6 +48,8 @@ class FleetEvidence:
         span_days: Time that the logs cover; None where not known.
         spread: How its failures cluster; None where they were typed in.
         spread_by_symptom: How those of each symptom do; empty where that is not known.
+        placed: Failures by node, as `counts` names them, with the parts of those that blame none;
+            None where not asked for.
         by_confidence: How sure the failures are; None where they were typed in.
     """
 
@@ -62,6 +64,7 @@ class FleetEvidence:
     spread: FleetSpread | None = None
     by_confidence: FailuresByConfidence | None = None
     spread_by_symptom: Mapping[str, FleetSpread] = field(default_factory=dict)
+    placed: Mapping[str, float] | None = None
 
     @property
     def spreads(self) -> tuple[Spread, ...]:
@@ -222,16 +225,14 @@ def periods(
             "--before that is no later than that for --after"
         )
     # attempts of the selection as the exposure has them already, rather than once more
-    chosen = analysis.exposure.by_attempt
+    chosen, by_node = analysis.exposure.by_attempt, analysis.exposure.by_node
     if above_gpus is not None:
         chosen = chosen.filter(chosen["n_gpus"] > above_gpus)
+        by_node = by_node.semi_join(chosen, "attempt_id")
     failed = analysis.failures.semi_join(chosen, "attempt_id")
-    exposed = (
-        analysis.exposure.by_node.semi_join(chosen, "attempt_id")
-        .select("cluster", "node", "start", "elapsed_s", "n_nodes")
-        .to_pyarrow()
-    )
-    failures = failed.select("end", "cluster", "node", "symptom", "confidence").to_pyarrow()
+    exposed = by_node.select("cluster", "node", "start", "elapsed_s", "n_nodes").to_pyarrow()
+    columns = ("attempt_id", "end", "cluster", "node", "symptom", "confidence")
+    failures = failed.select(*columns).to_pyarrow()
     early = cut_at(failures, exposed, before)[0]
     late = cut_at(failures, exposed, after)[1]
     sizes, found = _sizes(analysis, chosen), []
@@ -247,9 +248,30 @@ def periods(
         line = timeline(some_failures, *_exposure_over_time(some_exposed))
         size = failures_of_size(some_failures, line, counts, analysis.assumptions.confidence)
         found.append(
-            replace(evidence, spread=size.spread, spread_by_symptom=size.spread_by_symptom)
+            replace(
+                evidence,
+                spread=size.spread,
+                spread_by_symptom=size.spread_by_symptom,
+                placed=_placed(analysis, some_failures, counts),
+            )
         )
     return found[0], found[1]
+
+
+def _placed(analysis: Analysis, failures: pa.Table, counts: Counts) -> dict[str, float] | None:
+    """These failures by the names that the counts have for nodes."""
+    from ettr.analysis.blame import placed
+
+    if counts.group is None:
+        return None
+    known = set(counts.group.tolist())
+    parts = placed(analysis.blame, set(failures["attempt_id"].to_pylist()))
+    # clusters are named where there are several
+    named = {
+        f"{cluster}/{node}" if f"{cluster}/{node}" in known else node: part
+        for (cluster, node), part in parts.items()
+    }
+    return {name: part for name, part in named.items() if name in known}
 
 
 def _exposure_over_time(exposed: pa.Table) -> tuple[Floats, Floats]:
@@ -276,19 +298,19 @@ def same_nodes(early: FleetEvidence, late: FleetEvidence) -> PairedCounts | None
         return None
     names = np.unique(np.concatenate([early.counts.group, late.counts.group]))
 
-    def by_name(group: Labels, counts: Counts) -> tuple[Floats, Floats]:
+    def by_name(one: FleetEvidence, group: Labels) -> tuple[Floats, Floats]:
         failures, node_days = np.zeros(names.size), np.zeros(names.size)
         place = np.searchsorted(names, group)
-        failures[place] = counts.failures
-        node_days[place] = counts.exposure_node_days
+        node_days[place] = one.counts.exposure_node_days
+        if one.placed is None:
+            failures[place] = one.counts.failures
+        else:
+            failures[place] = [one.placed.get(name, 0.0) for name in group.tolist()]
         return failures, node_days
 
-    return PairedCounts(
-        *by_name(early.counts.group, early.counts),
-        *by_name(late.counts.group, late.counts),
-        early.counts.unplaced,
-        late.counts.unplaced,
-    )
+    a, b = by_name(early, early.counts.group), by_name(late, late.counts.group)
+    unplaced = (early.counts.total - a[0].sum(), late.counts.total - b[0].sum())
+    return PairedCounts(*a, *b, *map(float, unplaced))
 
 
 def chosen_jobs(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import ibis
 import numpy as np
 
 from ettr.analysis.lemon_signals import fleet_signals
@@ -16,14 +17,16 @@ from ettr.lemons.fleet import (
     Placement,
     Stratum,
     UnplacedFailures,
+    exposed_node_days,
     node_kinds,
     placement,
     strata,
     unplaced_failures,
 )
+from ettr.lemons.renames import likely_renames
 from ettr.lemons.signals import FleetSignals, NodeName
 from ettr.lemons.workloads import workload_parts
-from ettr.metrics.instants import fetch, has_rows
+from ettr.metrics.instants import fetch, has_rows, to_datetime
 from ettr.units import SECONDS_PER_DAY
 
 if TYPE_CHECKING:
@@ -47,11 +50,28 @@ def lemons_of(
     """
     if not stages.logs_read.jobs:
         return _by_faults(stages, false_discovery, asked)
-    tables = (stages.exposure.by_node, stages.failures, stages.tables["allocations"])
-    placed = placement(*tables)
-    fleet, signals = fleet_of(stages, placed=placed)
-    unplaced = unplaced_failures(*tables, placed)
-    return lemon_report(fleet, unplaced, false_discovery, asked=asked, signals=signals.by_node)
+    fleet, signals = stages.lemon_strata
+    unplaced = unplaced_failures(stages.failures, stages.placement)
+    found = lemon_report(fleet, unplaced, false_discovery, asked=asked, signals=signals.by_node)
+    return replace(found, notes=(*found.notes, *_rename_notes(stages)))
+
+
+def _rename_notes(stages: SharedStages) -> list[str]:
+    if stages.selected is not None:
+        # a selection begins and ends nodes by itself
+        return []
+    spans = {
+        node: (one.first_s, one.last_s)
+        for node, one in stages.node_jobs.items()
+        if one.first_s is not None and one.last_s is not None
+    }
+    return [
+        f"From {to_datetime(one.time_s):%Y-%m-%d} on {one.began} nodes of {one.cluster} ran their "
+        f"first jobs, and {one.ended} others ran their last in the 3 days before. If they were "
+        "renamed, each has two histories here and is judged twice by half of its failures: give "
+        "the logs one name for each node before the ingest."
+        for one in likely_renames(spans)
+    ]
 
 
 def _by_faults(analysis: Analysis, false_discovery: float, asked: NodeName | None) -> LemonReport:
@@ -60,42 +80,54 @@ def _by_faults(analysis: Analysis, false_discovery: float, asked: NodeName | Non
     return replace(found, notes=(*found.notes, BY_FAULTS))
 
 
+def placement_of(stages: SharedStages) -> Placement:
+    """Node-days of each node of a store, and the nodes of failures that blame none.
+
+    Args:
+        stages: of the store.
+    """
+    if stages.selected is None:
+        ran = {node: one.elapsed_s / SECONDS_PER_DAY for node, one in stages.node_jobs.items()}
+    else:
+        # what ran outside of the selected period does not count
+        ran = exposed_node_days(stages.exposure.by_node)
+    return placement(ran, stages.failures, stages.tables["allocations"])
+
+
 def fleet_of(
-    stages: SharedStages, edges_s: Sequence[float] = (), placed: Placement | None = None
+    stages: SharedStages, edges_s: Sequence[float] = ()
 ) -> tuple[tuple[Stratum, ...], FleetSignals]:
     """The nodes of a store in groups that are comparable, and their signals.
 
     Args:
         stages: of the store.
         edges_s: of the cells by which the exposure is cut, in seconds since 1970.
-        placed: of its tables, where it is at hand.
     """
-    tables, signals = stages.tables, fleet_signals(stages)
-    exposed = stages.exposure.by_node
+    signals = fleet_signals(stages)
+    is_cut = bool(edges_s) or bool(signals.repairs_s)
     groups = strata(
-        exposed,
+        stages.placement,
         stages.failures,
-        tables["allocations"],
-        tables["nodes"],
+        stages.tables["nodes"],
         signals,
         edges_s,
-        placed,
-        workload_weights(stages),
+        stages.workload_weights,
+        stages.exposure.by_node if is_cut else None,
     )
     return groups, signals
 
 
-def workload_weights(stages: SharedStages) -> dict[str, float]:
+def workload_weights(failures: ibis.Table, attempts: ibis.Table) -> dict[str, float]:
     """Part of each failure without a culprit that is put down to its nodes, not to its workload.
 
     Args:
-        stages: of the store.
+        failures: the table `failures`, of all of the logs: whose jobs fail far more often than
+            those of others no selection can show.
+        attempts: the table `attempts`, likewise.
     """
-    failures = stages.failures
     unplaced = failures.filter(failures["node"].isnull() & (failures["n_nodes"] > 1))
     if not has_rows(unplaced):
         return {}
-    attempts = stages.jobs.attempts
     users = attempts.select("attempt_id", "user")
     rows = fetch(unplaced.left_join(users, "attempt_id"), "attempt_id", "cluster", "user")
     several = attempts.filter((attempts["n_nodes"] > 1) & (attempts["elapsed_s"] > 0))

@@ -17,6 +17,7 @@ from ettr.lemons.signals import (
     NodeSignals,
 )
 from ettr.metrics.instants import fetch, has_rows, in_utc, seconds_of, to_seconds
+from ettr.metrics.node_jobs import NOTHING_RAN
 from ettr.sources.node_lists import NodeLists
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ TICKET, SERIAL = "ticket", "serial"
 """Checks of events that are tickets, and that report a node's serial number as their code."""
 REPAIRED = ("repaired", "replaced")
 """Codes of tickets after whose end the node counts as another one."""
-_NODE_FAIL = "NODE_FAIL"
 _TimesOf = dict[NodeName, list[float]]
 
 
@@ -45,7 +45,7 @@ def fleet_signals(stages: SharedStages) -> FleetSignals:
         TICKETS: tickets,
         EXCLUSIONS: None if excluded is None else _independent(stages, excluded),
     }
-    attempts = _attempts_by_node(stages)
+    attempts = stages.node_jobs
     jobs = _votes(excluded, 1)
     users = _votes(excluded, 0)
     xids, down = times[XID_EPISODES], times[OUTAGES]
@@ -53,17 +53,17 @@ def fleet_signals(stages: SharedStages) -> FleetSignals:
     nodes = {*attempts, *(node for one in counted for node in one or ())}
     by_node = {}
     for node in nodes:
-        multi, single, alone = attempts.get(node, (0, 0, 0))
+        ran = attempts.get(node, NOTHING_RAN)
         by_node[node] = NodeSignals(
             excluded_by_jobs=_count(jobs, node),
             excluded_by_users=_count(users, node),
             xid_episodes=_count(xids, node),
             tickets=_count(tickets, node),
             outages=_count(down, node),
-            multi_node_failures=multi,
-            single_node_failures=single,
-            single_node_attempts=alone,
-            single_node_failure_rate=single / alone if alone else None,
+            multi_node_failures=ran.multi_node_failures,
+            single_node_failures=ran.single_node_failures,
+            single_node_attempts=ran.single_node_attempts,
+            single_node_failure_rate=ran.single_node_failure_rate,
         )
     known = {name: one for name, one in times.items() if one is not None}
     return FleetSignals(known, by_node, repairs)
@@ -185,25 +185,3 @@ def _independent(stages: SharedStages, excluded: _Exclusions) -> _TimesOf:
             if failed.get((node, user), time_s + 1.0) > time_s
         )
     return made
-
-
-def _attempts_by_node(stages: SharedStages) -> dict[NodeName, tuple[int, int, int]]:
-    """NODE_FAILs of several nodes, NODE_FAILs on the node alone, and attempts on it alone."""
-    attempts = stages.jobs.attempts
-    kinds = attempts.select(
-        "attempt_id",
-        alone=(attempts["n_nodes"] == 1).fill_null(False),
-        failed=attempts["state"] == _NODE_FAIL,
-    )
-    relevant = kinds.filter(kinds["alone"] | kinds["failed"])
-    held = stages.tables["allocations"].select("attempt_id", "cluster", "node")
-    met = held.join(relevant, "attempt_id")
-    summed = met.group_by("cluster", "node").agg(
-        multi=(met["failed"] & ~met["alone"]).sum(),
-        single=(met["failed"] & met["alone"]).sum(),
-        alone=met["alone"].sum(),
-    )
-    return {
-        (row["cluster"], row["node"]): (int(row["multi"]), int(row["single"]), int(row["alone"]))
-        for row in summed.filter(summed["node"].notnull()).to_pyarrow().to_pylist()
-    }

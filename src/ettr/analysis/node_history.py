@@ -84,14 +84,17 @@ class NodeHistory:
 
 def records_of(analysis: Analysis) -> NodeRecords:
     """Every selected node, with what is selected of it."""
+    from ettr.analysis.blame import summed
+
     t = analysis.tables
     return node_records(
         NodeTables(
             t["nodes"],
             analysis.exposure.by_node,
             analysis.failures,
-            t["allocations"],
+            analysis.interrupted_allocations,
             _events(analysis),
+            summed(analysis.blame) if analysis.logs_read.jobs else {},
         ),
         analysis.fleet,
         _outages(analysis, analysis.period, analysis.fleet),
@@ -176,9 +179,24 @@ def _named(records: tuple[NodeRecord, ...], name: str) -> NodeRecord:
     if matching:
         names = ", ".join(f"{one.cluster}/{one.node}" for one in matching)
         raise UsageError(f"node {name!r} is in several clusters; give one of {names}")
-    similar = difflib.get_close_matches(name, [one.node for one in records], _SIMILAR)
+    similar = _similar(records, name)
     hint = f"similar names: {', '.join(similar)}" if similar else "`ettr node STORE` lists all"
     raise UsageError(f"no log names a node {name!r}; {hint}")
+
+
+def _similar(records: tuple[NodeRecord, ...], name: str) -> list[str]:
+    """Names that can be given instead: with the cluster where there are several."""
+    is_single = len({one.cluster for one in records}) == 1
+    bare = name.rsplit("/", 1)[-1]
+    near = difflib.get_close_matches(bare, {one.node for one in records}, _SIMILAR)
+    # the same name in another cluster is the nearest
+    near.sort(key=lambda one: one != bare)
+    return [
+        one.node if is_single else f"{one.cluster}/{one.node}"
+        for node in near
+        for one in records
+        if one.node == node
+    ][:_SIMILAR]
 
 
 def _failures(analysis: Analysis, record: NodeRecord) -> tuple[NodeFailure, ...]:

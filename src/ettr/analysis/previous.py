@@ -11,6 +11,7 @@ from ettr.analysis.comparing import FleetComparison, compare_fleets
 from ettr.analysis.fleet_evidence import periods
 from ettr.estimates.exact import sum_interval
 from ettr.estimates.interval import Interval
+from ettr.metrics.dump_window import NO_DIRECTION
 from ettr.metrics.goodput import loss_of_each
 from ettr.metrics.instants import Period
 from ettr.metrics.rates import failure_rates
@@ -111,6 +112,10 @@ def period_trend(analysis: Analysis, above_gpus: int | None = None) -> PeriodTre
         analysis.assumptions.confidence,
         paired=True,
     )
+    ends = [one.first_end for one in analysis.dump_windows]
+    if any(end is None or end > earlier.start for end in ends):
+        words = f"Whether it is getting better is unknown: {NO_DIRECTION}"
+        return PeriodTrend(this, before, Direction.UNDECIDED, None, words)
     direction = _direction(compared)
     return PeriodTrend(this, before, direction, compared, _meaning(direction, compared))
 

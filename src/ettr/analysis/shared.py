@@ -5,6 +5,8 @@ Each is computed once, when the first question asks for it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -22,11 +24,13 @@ from ettr.attribution import Attribution, attribute
 from ettr.attribution.rules import LogMatching
 from ettr.errors import StoreError
 from ettr.metrics.availability import Service, named_nodes, service
+from ettr.metrics.dump_window import NO_DIRECTION, DumpWindow, dump_windows
 from ettr.metrics.event_census import event_census
 from ettr.metrics.exposure import Exposure, exposure
 from ettr.metrics.incidents import IncidentLedger, incident_ledger
 from ettr.metrics.instants import Period, fetch, observed_period, seconds_of
 from ettr.metrics.logs_read import LogsRead, logs_read
+from ettr.metrics.node_jobs import NodeJobs, node_jobs
 from ettr.metrics.outages import Outage, outages, unplanned_where_jobs_ended
 from ettr.metrics.selected import (
     SelectedJobs,
@@ -39,18 +43,22 @@ from ettr.metrics.sizes import SizeUnit, main_size_unit
 from ettr.metrics.totals import Totals, gpu_hours_of, totals
 from ettr.selection import Selection
 from ettr.store import Store
-from ettr.tables.materialize import materialize
+from ettr.tables.materialize import as_view, materialize
 from ettr.taxonomy import Taxonomy, load_taxonomy
 
 if TYPE_CHECKING:
     from ettr.analysis.clustering import FailureClustering
+    from ettr.lemons.blame import Blame
+    from ettr.lemons.fleet import Placement, Stratum
+    from ettr.lemons.signals import FleetSignals
     from ettr.plan.cost import Price
 
 
 _OF_ALL_LOGS = (
     *("stored", "taxonomy", "logs_period", "logs_clusters", "event_census", "logs_read"),
     *("job_nodes", "logs_fleet", "outages", "attribution", "size_unit", "_resubmitted"),
-    *("logs_preemptions", "gpus_are_known"),
+    *("interrupted_allocations",),
+    *("logs_preemptions", "gpus_are_known", "workload_weights"),
 )
 """Stages that no selection changes."""
 
@@ -59,7 +67,8 @@ class SharedStages:
     """Stages over one store, each computed when it is first asked for and then kept.
 
     `tables`, `attribution` and what begins with `logs` are of all of the logs, so that no selection
-    changes a verdict; the rest is of the selection.
+    changes a verdict; the rest is of the selection. Where no log line behind a failure will be
+    shown, `shows_lines=False` makes the attribution cheaper.
     """
 
     def __init__(
@@ -68,8 +77,11 @@ class SharedStages:
         assumptions: Assumptions | None = None,
         selection: Selection | None = None,
         price: Price | None = None,
+        *,
+        shows_lines: bool = True,
     ) -> None:
         self.store = store
+        self.shows_lines = shows_lines
         self.price = price
         self.assumptions = assumptions or Assumptions()
         self.selection = selection or Selection()
@@ -234,7 +246,7 @@ class SharedStages:
             return found
         ends = self.attribution.endings
         failed = ends.filter(ends["node_failed"]).select("attempt_id", ended="end")
-        held = self.tables["allocations"].join(failed, "attempt_id")
+        held = self.interrupted_allocations.drop("end").join(failed, "attempt_id")
         rows = fetch(held.filter(held["node"].notnull()), "cluster", "node", "ended")
         matching = self.assumptions.matching or LogMatching()
         return unplanned_where_jobs_ended(
@@ -263,12 +275,21 @@ class SharedStages:
         if selection.is_everything:
             return SelectedJobs(t["attempts"], t["allocations"])
         end = self.logs_period.end
-        return selected_jobs(t["attempts"], t["allocations"], t["nodes"], selection, end)
+        found = selected_jobs(t["attempts"], t["allocations"], t["nodes"], selection, end)
+        return SelectedJobs(as_view(found.attempts), as_view(found.allocations))
 
     @cached_property
     def exposure(self) -> Exposure:
         """Node-time that jobs ran: the denominator of every failure rate."""
         return exposure(self.jobs.attempts, self.jobs.allocations)
+
+    @cached_property
+    def node_jobs(self) -> Mapping[tuple[str, str], NodeJobs]:
+        """What the selected attempts ran on each node, over the whole of their time.
+
+        Not from `exposure`: that joins every attempt with what it held, at thrice the cost.
+        """
+        return node_jobs(self.jobs.attempts, self.tables["allocations"])
 
     @cached_property
     def attribution(self) -> Attribution:
@@ -284,6 +305,19 @@ class SharedStages:
             window=self.assumptions.window,
             matching=self.assumptions.matching,
             kinds=self.event_census,
+            shown=self.shows_lines,
+        )
+
+    @cached_property
+    def interrupted_allocations(self) -> ibis.Table:
+        """What interrupted attempts held, in all of the logs.
+
+        Computed once: a dozen questions about failures ask which nodes they were on, and each would
+        look through all allocations.
+        """
+        held = self.tables["allocations"].semi_join(self.attribution.endings, "attempt_id")
+        return materialize(
+            held.select("cluster", "node", "attempt_id", "start", "end", "elapsed_s")
         )
 
     @cached_property
@@ -309,14 +343,56 @@ class SharedStages:
         return materialize(found)
 
     @cached_property
+    def dump_windows(self) -> tuple[DumpWindow, ...]:
+        """Clusters whose dump of the accounting begins in the middle of their jobs."""
+        if not self.logs_read.jobs:
+            return ()
+        attempts, asked = self.tables["attempts"], self.selection.cluster
+        if asked:
+            attempts = attempts.filter(attempts["cluster"].isin(asked))
+        return dump_windows(attempts, self.selection.since)
+
+    @cached_property
     def clustering(self) -> FailureClustering:
         """How failures cluster over time and over nodes."""
         from ettr.analysis.clustering import failure_clustering
+        from ettr.models.direction import undecided
 
         given = self.assumptions
-        return failure_clustering(
+        found = failure_clustering(
             self.exposure, self.failures, self.period, given.above_gpus, given.confidence
         )
+        if not self.dump_windows:
+            return found
+        return replace(found, direction=undecided(found.direction, NO_DIRECTION))
+
+    @cached_property
+    def workload_weights(self) -> dict[str, float]:
+        """Part of each failure without a culprit that is put down to its nodes, by attempt."""
+        from ettr.analysis.lemon_nodes import workload_weights
+
+        return workload_weights(self.attribution.failures, self.tables["attempts"])
+
+    @cached_property
+    def placement(self) -> Placement:
+        """Node-days of each node, and the nodes of failures that blame none."""
+        from ettr.analysis.lemon_nodes import placement_of
+
+        return placement_of(self)
+
+    @cached_property
+    def lemon_strata(self) -> tuple[tuple[Stratum, ...], FleetSignals]:
+        """The nodes in groups that are comparable, with their failures, and their signals."""
+        from ettr.analysis.lemon_nodes import fleet_of
+
+        return fleet_of(self)
+
+    @cached_property
+    def blame(self) -> list[Blame]:
+        """Each failure divided over the nodes of its attempt."""
+        from ettr.analysis.blame import blame_of
+
+        return blame_of(self)
 
     @cached_property
     def totals(self) -> Totals:
@@ -330,6 +406,8 @@ class SharedStages:
 
     def _accounted(self) -> ibis.Table:
         """The selected attempts, with the parts of heterogeneous jobs apart."""
+        if not self.stored.jobs.ids:
+            return self.jobs.attempts
         parts, end = self.stored.parts, self.logs_period.end
         attempts, allocations, nodes = (
             parts[name] for name in ("attempts", "allocations", "nodes")

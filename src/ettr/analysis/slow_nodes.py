@@ -14,6 +14,7 @@ from ettr.defaults import FALSE_DISCOVERY
 from ettr.estimates import Interval
 from ettr.lemons.slow import MIN_SLOW, enough_steps, slow_nodes
 from ettr.metrics.instants import fetch
+from ettr.metrics.run_progress import with_cluster
 from ettr.metrics.selected import in_period, of_jobs
 
 if TYPE_CHECKING:
@@ -138,8 +139,9 @@ def _runs(analysis: Analysis) -> dict[str, _RunSteps]:
         steps = steps.filter(steps["cluster"].isin(chosen.cluster).fill_null(False))
     if chosen.partition or chosen.account or chosen.user or chosen.qos:
         # steps that name no job are of no partition, account, user or QOS that could be known
-        jobs = of_jobs(analysis.tables["attempts"], chosen).select("job_id").distinct()
-        steps = steps.semi_join(jobs, "job_id")
+        attempts = analysis.tables["attempts"]
+        jobs = of_jobs(attempts, chosen)
+        steps = with_cluster(steps, attempts).semi_join(jobs, ["cluster", "job_id"])
     if chosen.has_period:
         steps = steps.filter(in_period(steps["time"], chosen))
     columns = ("run_id", "job_id", "rank", "step", "duration_s", "detail")

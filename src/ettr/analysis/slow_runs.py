@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,8 +11,9 @@ import ibis
 import numpy as np
 
 from ettr.estimates import Interval
-from ettr.lemons.slow_runs import RunSegments, slow_by_runs
+from ettr.lemons.slow_runs import RunSegments, SlowGroup, slow_by_runs
 from ettr.metrics.instants import fetch
+from ettr.metrics.run_progress import with_cluster
 from ettr.metrics.selected import in_period, of_jobs
 from ettr.units import SECONDS_PER_HOUR
 
@@ -69,44 +71,51 @@ def compared_runs(analysis: Analysis, false_discovery: float) -> ComparedRuns:
         analysis: of the store.
         false_discovery: largest expected share of ordinary nodes among the claimed.
     """
-    found = _segments(analysis)
-    if not found:
+    measured = _segments(analysis)
+    if not measured:
         return ComparedRuns((), 0, 0, "no run with step times names its job, and the job its nodes")
-    nodes_of = _nodes_of(analysis, [one.attempt_id for one in found])
-    names: dict[tuple[str, str], int] = {}
-    runs: dict[tuple[str, str, int], int] = {}
-    run, log_step, nodes, gpu_hours = [], [], [], []
-    has_gpus = all(one.n_gpus is not None for one in found)
-    for one in found:
-        held = nodes_of.get(one.attempt_id)
-        if not held:
-            continue
-        # step times of other sizes are not comparable
-        run.append(runs.setdefault((one.cluster, one.run_id, len(held)), len(runs)))
-        log_step.append(float(np.log(one.step_s)))
-        places = [names.setdefault((one.cluster, node), len(names)) for node in held]
-        nodes.append(np.array(places, dtype=np.int64))
-        gpu_hours.append(one.steps_s / SECONDS_PER_HOUR * (one.n_gpus or 0))
-    if not run:
+    nodes_of = _nodes_of(analysis, [one.attempt_id for one in measured])
+    placed = [one for one in measured if one.attempt_id in nodes_of]
+    if not placed:
         return ComparedRuns((), 0, 0, "no log names the nodes of the jobs of the runs")
-    segments = RunSegments(np.array(run), np.array(log_step), nodes, np.array(gpu_hours))
+    segments, nodes = _numbered(placed, nodes_of)
+    runs = len(np.unique(segments.run))
     judged = slow_by_runs(segments, false_discovery, analysis.assumptions.confidence)
     if isinstance(judged, str):
-        return ComparedRuns((), len(runs), len(run), judged)
-    listed = list(names)
-    made = tuple(
-        SlowByRuns(
-            listed[group.nodes[0]][0],
-            tuple(listed[at][1] for at in group.nodes),
-            group.posterior,
-            group.claimed,
-            Interval(group.slowdown, group.low, group.high),
-            group.runs,
-            group.lost_gpu_hours if has_gpus else None,
-        )
-        for group in judged
+        return ComparedRuns((), runs, len(placed), judged)
+    has_gpus = all(one.n_gpus is not None for one in placed)
+    named = tuple(_named(group, nodes, has_gpus) for group in judged)
+    return ComparedRuns(named, runs, len(placed), None)
+
+
+def _numbered(
+    placed: Sequence[_Segment], nodes_of: Mapping[str, Sequence[str]]
+) -> tuple[RunSegments, list[tuple[str, str]]]:
+    """The segments with numbers for runs and nodes, and the nodes by their numbers."""
+    nodes: dict[tuple[str, str], int] = {}
+    runs: dict[tuple[str, str, int], int] = {}
+    run, held = [], []
+    for one in placed:
+        names = nodes_of[one.attempt_id]
+        # step times of other sizes are not comparable
+        run.append(runs.setdefault((one.cluster, one.run_id, len(names)), len(runs)))
+        places = [nodes.setdefault((one.cluster, name), len(nodes)) for name in names]
+        held.append(np.array(places, dtype=np.int64))
+    log_step = np.log([one.step_s for one in placed])
+    gpu_hours = [one.steps_s / SECONDS_PER_HOUR * (one.n_gpus or 0) for one in placed]
+    return RunSegments(np.array(run), log_step, held, np.array(gpu_hours)), list(nodes)
+
+
+def _named(group: SlowGroup, nodes: Sequence[tuple[str, str]], has_gpus: bool) -> SlowByRuns:
+    return SlowByRuns(
+        nodes[group.nodes[0]][0],
+        tuple(nodes[at][1] for at in group.nodes),
+        group.posterior,
+        group.claimed,
+        Interval(group.slowdown, group.low, group.high),
+        group.runs,
+        group.lost_gpu_hours if has_gpus else None,
     )
-    return ComparedRuns(made, len(runs), len(run), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,26 +132,24 @@ class _Segment:
 
 def _segments(analysis: Analysis) -> list[_Segment]:
     """Median step and its steps of each attempt of a run, as its first rank records them."""
-    progress, chosen = analysis.tables["progress"], analysis.selection
-    steps = progress.filter(
-        (progress["event"] == "step") & (progress["duration_s"] > 0) & progress["job_id"].notnull()
-    )
+    attempts, chosen = analysis.tables["attempts"], analysis.selection
+    progress = with_cluster(analysis.tables["progress"], attempts)
+    steps = progress.filter((progress["event"] == "step") & (progress["duration_s"] > 0))
     if chosen.has_period:
         steps = steps.filter(in_period(steps["time"], chosen))
-    first = steps.group_by("run_id").agg(first_rank=steps["rank"].min())
-    steps = steps.join(first, "run_id")
+    job = ("run_id", "cluster", "job_id")
+    first = steps.group_by(*job).agg(first_rank=steps["rank"].min())
+    steps = steps.join(first, job)
     steps = steps.filter(steps["rank"] == steps["first_rank"])
-    attempts = of_jobs(analysis.tables["attempts"], chosen)
-    held = attempts.filter(attempts["start"].notnull()).select(
-        "attempt_id", "job_id", "start", "end", "n_gpus", of_cluster=attempts["cluster"]
-    )
-    met = steps.select("run_id", "job_id", "cluster", "time", "duration_s").join(held, "job_id")
+    ran = of_jobs(attempts, chosen)
+    held = ran.filter(ran["start"].notnull())
+    held = held.select("attempt_id", "cluster", "job_id", "start", "end", "n_gpus")
+    steps = steps.select("run_id", "job_id", "cluster", "time", "duration_s")
+    met = steps.join(held, ["cluster", "job_id"])
     met = met.filter(
-        (met["cluster"].isnull() | (met["cluster"] == met["of_cluster"]))
-        & (met["time"] >= met["start"])
-        & (met["end"].isnull() | (met["time"] <= met["end"]))
+        (met["time"] >= met["start"]) & (met["end"].isnull() | (met["time"] <= met["end"]))
     )
-    by_attempt = met.group_by("run_id", "attempt_id", cluster=met["of_cluster"]).agg(
+    by_attempt = met.group_by("run_id", "attempt_id", "cluster").agg(
         n=met.count(),
         step_s=met["duration_s"].median(),
         steps_s=met["duration_s"].sum(),

@@ -13,6 +13,7 @@ from ettr.attribution.controller_states import with_controller_states
 from ettr.store import Store
 from ettr.tables import TABLES
 from ettr.tables.het_jobs import WholeJobs, whole_jobs
+from ettr.tables.materialize import materialize
 from ettr.tables.unnamed_clusters import with_one_cluster
 
 _CONTROLLER = "slurmctld-log"
@@ -46,6 +47,10 @@ def stored_tables(store: Store, given: Assumptions) -> StoredTables:
         tables["node_states"] = with_controller_states(
             tables["node_states"], tables["events"], tables["allocations"]
         )
+    for name, table in tables.items():
+        if store.is_small(name) and table is not named[name]:
+            # else what was changed would be worked out again in every query
+            tables[name] = materialize(table)
     return StoredTables(parts, jobs, tables, taken_cluster)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import warnings
+from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import cached_property
@@ -17,7 +18,7 @@ from ettr.api.result import Result
 from ettr.errors import UsageError
 from ettr.files import write_text
 from ettr.plan.cost import Price, price_of
-from ettr.report.parts import PARTS, part_document, part_sections
+from ettr.report.parts import PARTS, part_alone, part_document
 from ettr.selection import Selection
 from ettr.store import open_store
 from ettr.tables import DERIVED, TABLES
@@ -96,17 +97,7 @@ class Fleet:
     @cached_property
     def totals(self) -> Result[Totals]:
         """Jobs, attempts and hours."""
-        from ettr.report.money import priced
-        from ettr.report.sections.totals import totals_section
-
-        made, price = totals_section(self.analysis.totals), self.analysis.price
-        return Result(
-            self.analysis.totals,
-            PARTS["totals"].main,
-            lambda: part_document("totals", self.analysis),
-            lambda: (made if price is None else priced(made, price),),
-            price,
-        )
+        return self._part("totals", self.analysis.totals)
 
     @cached_property
     def status(self) -> Result[StatusMix]:
@@ -161,15 +152,7 @@ class Fleet:
     @cached_property
     def node_records(self) -> Result[NodeRecords]:
         """Each node: exposure, failures against those expected, outages, last repair."""
-        from ettr.report.sections.node_records import records_section
-
-        records = self.analysis.node_records
-        return Result(
-            records,
-            PARTS["node_records"].main,
-            lambda: part_document("node_records", self.analysis),
-            lambda: (records_section(records, self.analysis.recovery_times),),
-        )
+        return self._part("node_records", self.analysis.node_records)
 
     @cached_property
     def lemons(self) -> Result[LemonReport]:
@@ -208,7 +191,7 @@ class Fleet:
             value,
             PARTS[name].main,
             lambda: part_document(name, self.analysis),
-            lambda: _marked(part_sections(name, self.analysis), self.analysis),
+            lambda: marked(part_alone(name, self.analysis), (self,)),
             self.analysis.price,
         )
 
@@ -223,12 +206,18 @@ class Fleet:
         return cards_html(self.name, caution, cards(self.analysis))
 
 
-def _marked(sections: tuple[Section, ...], analysis: Analysis) -> tuple[Section, ...]:
-    """The sections; where rows are simulated, the first lead says so."""
-    simulated = analysis.selection_head.simulated
-    if not simulated or not sections:
+def marked(sections: tuple[Section, ...], fleets: Iterable[Fleet]) -> tuple[Section, ...]:
+    """The sections of a result of these fleets; where rows are simulated, the first lead says so.
+
+    Args:
+        sections: In the order of the page.
+        fleets: On which the result rests.
+    """
+    heads = {fleet.analysis.selection_head.simulated: None for fleet in fleets}
+    words = " ".join(filter(None, heads))
+    if not words or not sections:
         return sections
-    return (replace(sections[0], lead=f"{simulated} {sections[0].lead}"), *sections[1:])
+    return (replace(sections[0], lead=f"{words} {sections[0].lead}"), *sections[1:])
 
 
 def open_fleet(

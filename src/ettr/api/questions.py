@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeVar, overload
 
-from ettr.api.fleet import Fleet, price_given
+from ettr.api.fleet import Fleet, marked, price_given
 from ettr.api.result import Result
 from ettr.defaults import CONFIDENCE, GPUS_PER_NODE, RESTART_S, WRITE_S
 from ettr.errors import UsageError
@@ -110,7 +110,7 @@ def plan_run(
         made,
         "schemes" if made.schemes else "intervals",
         lambda: document_of(outlook.without_ends(made)),
-        lambda: (plan_section(made),),
+        lambda: marked((plan_section(made),), () if fleet is None else (fleet,)),
     )
 
 
@@ -199,7 +199,7 @@ def project(
     )
     if bound is not None:
         found = replace(found, notes=(bound, *found.notes))
-    return _result(found, "points", projection_section)
+    return _result(found, "points", projection_section, () if fleet is None else (fleet,))
 
 
 @overload
@@ -244,10 +244,11 @@ def compare(
     from ettr.analysis.fleet_parts import common_above_gpus
     from ettr.report.sections.compare import compare_section
 
-    opened = [one.analysis for one in fleets if isinstance(one, Fleet)]
+    opened = [one for one in fleets if isinstance(one, Fleet)]
     above = None
     if opened and not all_jobs:
-        above = common_above_gpus(opened, max(one.assumptions.above_gpus for one in opened))
+        analyses = [one.analysis for one in opened]
+        above = common_above_gpus(analyses, max(one.assumptions.above_gpus for one in analyses))
 
     def evidence(one: Fleet | tuple[str, int, float]) -> FleetEvidence:
         if isinstance(one, Fleet):
@@ -255,13 +256,13 @@ def compare(
         return typed_evidence(*one)
 
     if published:
-        return _with_published([evidence(one) for one in fleets], confidence)
+        return _with_published([evidence(one) for one in fleets], confidence, opened)
     found = compare_fleets([evidence(one) for one in fleets], confidence)
-    return _result(found, "fleets", compare_section)
+    return _result(found, "fleets", compare_section, opened)
 
 
 def _with_published(
-    fleets: Sequence[FleetEvidence], confidence: float
+    fleets: Sequence[FleetEvidence], confidence: float, opened: Sequence[Fleet]
 ) -> Result[PublishedComparison]:
     from ettr.analysis.published import compare_with_published
     from ettr.report.sections.published import published_section
@@ -270,11 +271,16 @@ def _with_published(
         raise UsageError(
             f"{len(fleets)} fleets: published=True sets one against others; give exactly one"
         )
-    return _result(compare_with_published(fleets[0], confidence), "published", published_section)
+    found = compare_with_published(fleets[0], confidence)
+    return _result(found, "published", published_section, opened)
 
 
-def _result(value: ValueT, main: str, section: Callable[[ValueT], Section]) -> Result[ValueT]:
-    return Result(value, main, lambda: document_of(value), lambda: (section(value),))
+def _result(
+    value: ValueT, main: str, section: Callable[[ValueT], Section], fleets: Sequence[Fleet]
+) -> Result[ValueT]:
+    return Result(
+        value, main, lambda: document_of(value), lambda: marked((section(value),), fleets)
+    )
 
 
 _TypedRate = float | tuple[float, float, float]

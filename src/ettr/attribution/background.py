@@ -98,6 +98,7 @@ def false_failures_by_size(
     window: Window | None = None,
     confidence: float = CONFIDENCE,
     chosen: Table | None = None,
+    interrupted: Table | None = None,
 ) -> FalseFailuresBySize:
     """How many failures chance explains, of all jobs and of those of more than `above_gpus` GPUs.
 
@@ -111,8 +112,10 @@ def false_failures_by_size(
         confidence: of the intervals, between 0 and 1.
         chosen: the rows of `ends` that are asked about, where not all are: the rate of chance is
             measured on all of the logs.
+        interrupted: rows of `allocations` of those attempts that `ends` are of, where they are at
+            hand.
     """
-    rate = background(allocations, ends, folded, window, confidence)
+    rate = background(allocations, ends, folded, window, confidence, interrupted)
     ends = ends if chosen is None else chosen
     every = false_failures(ends, seen, rate, window, confidence=confidence)
     large = false_failures(ends, seen, rate, window, above_gpus=above_gpus, confidence=confidence)
@@ -125,6 +128,7 @@ def background(
     folded: Table,
     window: Window | None = None,
     confidence: float = CONFIDENCE,
+    interrupted: Table | None = None,
 ) -> Background:
     """Rate of critical episodes while jobs run, apart from those that may have ended one.
 
@@ -134,15 +138,13 @@ def background(
         folded: fault episodes, rows of `ettr.attribution.episodes.episodes`.
         window: the part of an attempt before its end that is left out where it may be to blame.
         confidence: of the intervals, between 0 and 1.
+        interrupted: as for `false_failures_by_size`.
     """
     window = window or Window()
     suspects = ends.filter(ends.kind == HARDWARE_CANDIDATE).select("attempt_id", suspect=True)
     ran = _runs(allocations)
-    runs = _quiet(ran, suspects, window)
-    used = runs.group_by("cluster", "node").aggregate(quiet_s=runs["quiet_s"].sum())
-    quiet_s = {
-        (row["cluster"], row["node"]): row["quiet_s"] for row in used.to_pyarrow().to_pylist()
-    }
+    ended = ran if interrupted is None else _runs(interrupted)
+    quiet_s = _quiet_s_by_node(ran, ended.semi_join(suspects, "attempt_id"), window)
     node_s = float(sum(quiet_s.values()))
     hours = node_s / SECONDS_PER_HOUR
     # only the few runs that an episode began in are looked at again
@@ -177,6 +179,34 @@ def _runs(allocations: Table) -> Table:
         allocations.start.notnull() & allocations.end.notnull() & (allocations.elapsed_s > 0)
     )
     return ran.select("cluster", "node", "attempt_id", "start", "end")
+
+
+def _quiet_s_by_node(
+    runs: Table, suspect: Table, window: Window
+) -> dict[tuple[object, object], float]:
+    """Seconds of the quiet parts, by cluster and node; nodes without any are left out.
+
+    All that ran, less what is no quiet part of the `suspect` runs: to join only those costs less.
+    """
+    quiet_s = _sums(_timed(runs), "ran_s")
+    ended = _timed(suspect)
+    until = ended.end - seconds(window.before_s)
+    kept_s = (epoch_s(until) - epoch_s(ended.start)).cast("float64")
+    ended = ended.mutate(loud_s=ended.ran_s - ibis.greatest(kept_s, 0.0))
+    for node, loud_s in _sums(ended, "loud_s").items():
+        quiet_s[node] -= loud_s
+    return {node: s for node, s in quiet_s.items() if s > 0}
+
+
+def _timed(runs: Table) -> Table:
+    """The runs of a second and more, with their length."""
+    ran_s = (epoch_s(runs.end) - epoch_s(runs.start)).cast("float64")
+    return runs.mutate(ran_s=ran_s).filter(lambda t: t.ran_s > 0)
+
+
+def _sums(runs: Table, column: str) -> dict[tuple[object, object], float]:
+    summed = runs.group_by("cluster", "node").aggregate(s=runs[column].sum())
+    return {(row["cluster"], row["node"]): row["s"] for row in summed.to_pyarrow().to_pylist()}
 
 
 def _quiet(runs: Table, suspects: Table, window: Window) -> Table:
@@ -313,13 +343,14 @@ def _expected(
 
 def _count_interval(mean: float, variance: float, confidence: float) -> tuple[float, float]:
     """Ends between which a count of that mean and variance lies (negative binomial)."""
-    from scipy.stats import nbinom, poisson
+    from ettr.estimates.counts import negative_binomial_quantile, poisson_quantile
 
     tail = (1.0 - confidence) / 2.0
     if variance <= 0.0:
         return 0.0, 0.0
     if mean <= 0.0 or variance <= mean * 1.0001:
-        law = poisson(max(mean, variance**0.5))
+        low, high = poisson_quantile([tail, 1.0 - tail], max(mean, variance**0.5)).tolist()
     else:
-        law = nbinom(mean**2 / (variance - mean), mean / variance)
-    return float(law.ppf(tail)), float(law.ppf(1.0 - tail))
+        size, p = mean**2 / (variance - mean), mean / variance
+        low, high = (negative_binomial_quantile(q, size, p) for q in (tail, 1.0 - tail))
+    return low, high

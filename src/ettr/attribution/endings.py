@@ -150,14 +150,12 @@ def _controller_reports(attempts: Table, events: Table, matching: LogMatching) -
     ends = attempts.filter(attempts.end.notnull()).select(
         "cluster", "attempt_id", "job_id", "job_id_raw", "start", "end", "submit"
     )
-    pairs = ibis.union(
-        _of_job(lines, ends.drop("job_id_raw")),
-        _of_job(
-            lines,
-            ends.filter(ends.job_id_raw != ends.job_id).drop("job_id").rename(job_id="job_id_raw"),
-        ),
-        distinct=False,
-    )
+    pairs = _of_job(lines, ends.drop("job_id_raw"))
+    renamed = ends.filter(ends.job_id_raw != ends.job_id)
+    # Only array tasks and parts of jobs have two ids: a second join would read all of the rest.
+    if renamed.limit(1).count().to_pyarrow().as_py():
+        others = renamed.drop("job_id").rename(job_id="job_id_raw")
+        pairs = ibis.union(pairs, _of_job(lines, others), distinct=False)
     distance = epoch_us(pairs.reported_time) - epoch_us(pairs.end)
     tolerance = seconds(matching.tolerance_s)
     # A requeue keeps the job id: the line belongs to the attempt whose end is nearest.

@@ -8,6 +8,7 @@ from ibis.expr.types import Table
 
 from ettr.attribution.rules import LogMatching, seconds
 from ettr.attribution.verdicts import NO_REASON
+from ettr.tables.materialize import materialize
 from ettr.taxonomy import Taxonomy
 
 OPERATOR = "operator"
@@ -58,9 +59,12 @@ def without_planned_ends(
     known = ibis.memtable(planned)
     met = met.mutate(planned=met.reason_key.isin(known.reason_key) & ~met.silent)
     by_attempt = met.group_by("attempt_id").agg(planned=met.planned.any(), silent=met.silent.any())
-    acted = by_attempt.filter(by_attempt.planned & ~by_attempt.silent).select(
-        "attempt_id", acted=True
+    acted = materialize(
+        by_attempt.filter(by_attempt.planned & ~by_attempt.silent).select("attempt_id", acted=True)
     )
+    if not acted.count().to_pyarrow().as_py():
+        # to mark none would write all ends again
+        return ends
     marked = ends.left_join(acted, "attempt_id").drop("attempt_id_right")
     by_operator = marked.acted.notnull()
     return marked.mutate(

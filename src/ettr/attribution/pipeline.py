@@ -19,10 +19,8 @@ from ettr.taxonomy import Taxonomy
 
 MOST_KEPT = 2_000_000
 """Events that may be kept on the backend: some hundreds of megabytes."""
-_KEPT = (
-    *("event_id", "cluster", "node", "time", "time_end", "check", "code", "severity", "entity"),
-    *("message", "file_id", "line"),
-)
+_JUDGED = ("event_id", "cluster", "node", "time", "time_end", "check", "code", "severity", "entity")
+_SHOWN = ("message", "file_id", "line")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +38,7 @@ class Attribution:
         observations: every observation, computed when it is asked for.
         explanatory: the segments of those that may explain or place a failure.
         judged_events: the events that can be among the observations, kept on the backend; None
-            where they are too many to keep, or their number is not known.
+            where they are too many to keep, their number is not known, or none is to be shown.
     """
 
     interruptions: Table
@@ -66,15 +64,20 @@ def attribute(
     window: Window | None = None,
     matching: LogMatching | None = None,
     kinds: Table | None = None,
+    shown: bool = True,
 ) -> Attribution:
     """Interruptions, episodes, what was observed in the window, and failures.
 
     Folded segments and what was observed are small next to the events, and kept on the backend as
     long as the result is. `kinds` holds every `check`, `code` and `severity` of the events, where a
-    small table of them is at hand.
+    small table of them is at hand. `shown`: whether log lines behind the failures will be asked
+    for; their text and place, which nothing else needs, are then read along with the events.
     """
     rules, window = rules or FoldingRules(), window or Window()
-    kept = None if kinds is None else _kept(events, verdicts(kinds, taxonomy, rules), kinds)
+    kept = None
+    if kinds is not None:
+        columns = (*_JUDGED, *_SHOWN) if shown else _JUDGED
+        kept = _kept(events, verdicts(kinds, taxonomy, rules), kinds, columns)
     seen = observations(events if kept is None else kept, node_states, taxonomy, rules, kinds)
     parts = materialize(segments(seen, rules))
     explanatory = explanatory_segments(parts, rules)
@@ -94,12 +97,12 @@ def attribute(
         window=window,
         observations=seen,
         explanatory=explanatory,
-        judged_events=kept,
+        judged_events=kept if shown else None,
     )
 
 
-def _kept(events: Table, judged: Table, kinds: Table) -> Table | None:
-    """The events that may be judged, with what a report shows of them, read once for all stages.
+def _kept(events: Table, judged: Table, kinds: Table, columns: tuple[str, ...]) -> Table | None:
+    """Columns of the events that may be judged, read once for all stages.
 
     Most events of a large site are checks that passed. Their ids are what costs most to read, and
     of those the few others are needed several times.
@@ -118,4 +121,4 @@ def _kept(events: Table, judged: Table, kinds: Table) -> Table | None:
     if (how_many or 0) > MOST_KEPT:
         return None
     some = events.filter(may_be_judged(events) & events["node"].notnull())
-    return materialize(some.select(*_KEPT))
+    return materialize(some.select(*columns))

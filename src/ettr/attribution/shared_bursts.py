@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
+from ettr.estimates.counts import poisson_above
 from ettr.units import SECONDS_PER_HOUR
 
 Floats = NDArray[np.float64]
@@ -53,7 +53,7 @@ def _odds(times_s: Floats, users: Ints, period_s: float) -> Floats:
     ends = np.searchsorted(kept_s, kept_s + BURST_S, side="right")
     many = ends - np.arange(len(kept_s))
     expected = _expected(kept_s, many, period_s)
-    chance = len(kept_s) * stats.poisson.sf(many - 2, expected)
+    chance = len(kept_s) * poisson_above(many - 2, expected)
     odds = np.zeros(len(times_s))
     believed = np.flatnonzero((many >= BURST_USERS) & (chance < BURST_CHANCE))
     from_s = np.searchsorted(times_s, kept_s[believed])

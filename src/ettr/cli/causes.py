@@ -5,11 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
+import typer
+
 from ettr.cli import options as opt
 from ettr.cli.groups import Only
-from ettr.cli.output import say, say_json, say_selection
+from ettr.cli.output import complain, say, say_json, say_selection
 from ettr.cli.printing import Printing, say_csv
 from ettr.cli.selecting import Selecting
+from ettr.defaults import MOST_CAUSES_LISTED
+from ettr.words import by_number
 
 if TYPE_CHECKING:
     from ettr.report.document import JsonValue
@@ -18,6 +22,15 @@ if TYPE_CHECKING:
 def causes(
     store: opt.StoreArgument,
     *,
+    limit: Annotated[
+        int,
+        typer.Option(
+            "--limit",
+            metavar="N",
+            min=0,
+            help="With --json or --csv: list the latest N interruptions; totals have all.",
+        ),
+    ] = MOST_CAUSES_LISTED,
     selecting: Selecting,
     rating: Annotated[
         opt.Rating,
@@ -35,7 +48,7 @@ def causes(
     users fail against the node, many at once against what they share. Preemptions are left out.
 
     With --taxonomy or --believe, totals with the catalogue as shipped stand next to them. --csv
-    lists each interruption; --json has totals and list.
+    lists each interruption; --json has totals and list. A list that is cut says so.
     """
     from ettr.analysis import Analysis
     from ettr.analysis.causes import CausedInterruption, cause_ledger
@@ -47,18 +60,35 @@ def causes(
 
     given, selection = rating.assumptions(), selecting.selection()
     with open_store(store) as opened:
-        analysis, default = Analysis(opened, given, selection), None
+        analysis, default = Analysis(opened, given, selection, shows_lines=False), None
         if rating.taxonomy is not None or rating.believe is not None:
             shipped = replace(rating, taxonomy=None, believe=None).assumptions()
-            default = Analysis(opened, shipped, selection)
-        ledger, head = cause_ledger(analysis, default), analysis.selection_head
+            default = Analysis(opened, shipped, selection, shows_lines=False)
+        most = 0 if printing.as_text else limit
+        ledger, head = cause_ledger(analysis, default, most), analysis.selection_head
     if printing.as_text:
         say_selection(head)
         say(section_text(causes_section(ledger.summary)))
         return
     listed: list[JsonValue] = [plain_fields(one) for one in ledger.interruptions]
     if printing.csv:
+        if ledger.not_listed:
+            complain(_cut(ledger.not_listed))
         say_csv(flat_rows(CausedInterruption, listed))
         return
-    document = {**plain_fields(ledger.summary), "listed": listed}
+    document = {
+        **plain_fields(ledger.summary),
+        "listed": listed,
+        "not_listed": ledger.not_listed,
+    }
+    if ledger.not_listed:
+        document["notes"] = [*ledger.summary.notes, _cut(ledger.not_listed)]
     say_json({"format": "ettr-causes", "version": 1, "selection": plain(head), **document})
+
+
+def _cut(not_listed: int) -> str:
+    return by_number(
+        "{n} earlier [interruption is|interruptions are] not listed; the totals have [it|them] "
+        "too. --limit takes more.",
+        not_listed,
+    )

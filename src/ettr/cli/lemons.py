@@ -113,7 +113,8 @@ def lemons(
     _check_output(name, output, printing)
     _check_back_test(back_test, name, fit_days, score_days)
     with open_store(store) as opened:
-        analysis = Analysis(opened, rating.assumptions(), selecting.selection())
+        given, selection = rating.assumptions(), selecting.selection()
+        analysis = Analysis(opened, given, selection, shows_lines=name is not None)
         if name is not None:
             from ettr.analysis.lemon_evidence import lemon_evidence
 

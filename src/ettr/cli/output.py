@@ -72,7 +72,7 @@ def check_writable(option: str, output: Path) -> None:
         UsageError: it cannot.
     """
     if output.is_dir():
-        raise UsageError(f"{option} {output}: is a folder; give a file name ending in .html")
+        raise UsageError(f"{option} {output}: is a folder; give a file name in it")
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -52,7 +52,7 @@ def rates_of(fleet: Sequence[Stratum], fits: Sequence[LemonFit | None]) -> dict[
     for group, fit in zip(fleet, fits, strict=True):
         if fit is None:
             days = group.counts.exposure_node_days.sum()
-            count = group.counts.named.sum() + len(group.counts.shared)
+            count = group.counts.named.sum() + sum(one.weight for one in group.counts.shared)
             rates.update(dict.fromkeys(_names(group), float(max(count, 0.5) / days)))
         else:
             own = fit.bulk_per_node_day * fit.mean_theta

@@ -15,7 +15,8 @@ from typing import Any
 
 import ibis
 import numpy as np
-from scipy import stats
+import pyarrow as pa
+from scipy.special import pdtrc
 
 from ettr.lemons.model import Floats, NodeCounts, SharedFailure
 from ettr.lemons.signals import FleetSignals, NodeName, Times, apart
@@ -96,33 +97,28 @@ class Placement:
     nodes_of: Mapping[str, Sequence[NodeName]]
 
 
-def placement(exposed: ibis.Table, failures: ibis.Table, allocations: ibis.Table) -> Placement:
+def placement(
+    node_days: Mapping[NodeName, float], failures: ibis.Table, allocations: ibis.Table
+) -> Placement:
     """The nodes of a fleet and of its failures.
 
     Args:
-        exposed: `Exposure.by_node`.
+        node_days: runtime of each node; those without any are left out.
         failures: the table `failures`.
         allocations: the table `allocations`.
     """
-    return Placement(_node_days(exposed), _nodes_of(failures, allocations))
+    ran = {node: days for node, days in node_days.items() if days > 0}
+    return Placement(ran, _nodes_of(failures, allocations))
 
 
-def unplaced_failures(
-    exposed: ibis.Table,
-    failures: ibis.Table,
-    allocations: ibis.Table,
-    placed: Placement | None = None,
-) -> UnplacedFailures:
+def unplaced_failures(failures: ibis.Table, placed: Placement) -> UnplacedFailures:
     """How many failures `strata` can put on no node; each of the others is in a stratum.
 
     Args:
-        exposed: `Exposure.by_node`.
         failures: the table `failures`.
-        allocations: the table `allocations`.
-        placed: of those tables, where it is at hand.
+        placed: of these failures.
     """
-    known = placement(exposed, failures, allocations) if placed is None else placed
-    days, nodes_of = known.node_days, known.nodes_of
+    days, nodes_of = placed.node_days, placed.nodes_of
     rows = failures.select("attempt_id", "cluster", "node").to_pyarrow().to_pylist()
     nobody = [row["attempt_id"] for row in rows if row["node"] is None]
     return UnplacedFailures(
@@ -132,34 +128,39 @@ def unplaced_failures(
 
 
 def strata(
-    exposed: ibis.Table,
+    placed: Placement,
     failures: ibis.Table,
-    allocations: ibis.Table,
     inventory: ibis.Table,
     signals: FleetSignals | None = None,
     edges_s: Sequence[float] = (),
-    placed: Placement | None = None,
     workload_weights: Mapping[str, float] | None = None,
+    exposed: ibis.Table | None = None,
 ) -> tuple[Stratum, ...]:
     """The fleet by cluster and hardware; nodes that ran no job are left out.
 
     Args:
-        exposed: `Exposure.by_node`.
+        placed: of these failures.
         failures: the table `failures`.
-        allocations: the table `allocations`, for the nodes of failures that blame none.
         inventory: the table `nodes`.
         signals: of the nodes, and their repairs: a node and what it was before are two nodes.
         edges_s: of the cells of `Stratum.cells_node_days`, in order, in seconds since 1970.
-        placed: of those tables, where it is at hand.
         workload_weights: part of each failed attempt that is put down to its nodes; 1 where absent.
+        exposed: `Exposure.by_node`, from which exposure is cut at edges and repairs.
+
+    Raises:
+        ValueError: there are edges or repairs, and no exposure that could be cut at them.
     """
-    known = placement(exposed, failures, allocations) if placed is None else placed
     lives = _Lives({} if signals is None else signals.repairs_s)
-    days = lives.split_days(exposed, known.node_days)
-    cells = [
-        lives.split_days(_cut(exposed, *cell), _node_days(_cut(exposed, *cell)))
-        for cell in pairwise(edges_s)
-    ]
+    cells: list[dict[NodeName, float]] = []
+    if exposed is None:
+        if edges_s or lives.repaired(placed.node_days):
+            raise ValueError("exposure is cut at edges and repairs: give `exposed` too")
+        days = dict(placed.node_days)
+    else:
+        days = lives.split_days(exposed, placed.node_days)
+        for cell in pairwise(edges_s):
+            cut = _cut(exposed, *cell)
+            cells.append(lives.split_days(cut, exposed_node_days(cut)))
     kinds = node_kinds(inventory)
     groups: dict[tuple[str, str | None], list[NodeName]] = {}
     for node in sorted(days):
@@ -169,7 +170,7 @@ def strata(
     ends_s = {row["attempt_id"]: row["end"].timestamp() for row in listed}
     lived = {
         attempt_id: [lives.at(node, ends_s[attempt_id]) for node in nodes]
-        for attempt_id, nodes in known.nodes_of.items()
+        for attempt_id, nodes in placed.nodes_of.items()
     }
     times_s = {} if signals is None else signals.times_s
     moved = {name: lives.of_times(times) for name, times in times_s.items()}
@@ -256,29 +257,47 @@ class _Lives:
                 made.setdefault(self.at(node, time_s), []).append(time_s)
         return made
 
+    def repaired(self, nodes: Iterable[NodeName]) -> list[NodeName]:
+        """Those of the nodes that were repaired, in order."""
+        return sorted(node for node in nodes if self._repairs_s.get(node))
+
     def split_days(
         self, exposed: ibis.Table, days: Mapping[NodeName, float]
     ) -> dict[NodeName, float]:
         """Node-days by life; those of a job that ran across a repair are divided at it."""
-        split = {node: some for node, some in days.items() if node not in self._repairs_s}
-        for node in days.keys() & self._repairs_s.keys():
-            mine = exposed.filter((exposed["cluster"] == node[0]) & (exposed["node"] == node[1]))
-            held = mine.filter(mine["elapsed_s"] > 0).select("start", "elapsed_s")
+        repaired = self.repaired(days)
+        if not repaired:
+            return dict(days)
+        split = {node: some for node, some in days.items() if not self._repairs_s.get(node)}
+        for row in _held_by(exposed, repaired).to_pylist():
+            node, start = (row["cluster"], row["node"]), row["start"]
+            # Spark hands out times in UTC without saying so
+            start_s = (start if start.tzinfo else start.replace(tzinfo=UTC)).timestamp()
+            end_s = start_s + row["elapsed_s"]
             cuts_s = sorted(self._repairs_s[node])
-            for row in held.to_pyarrow().to_pylist():
-                start = row["start"]
-                # Spark hands out times in UTC without saying so
-                start_s = (start if start.tzinfo else start.replace(tzinfo=UTC)).timestamp()
-                end_s = start_s + row["elapsed_s"]
-                edges_s = [start_s, *(cut for cut in cuts_s if start_s < cut < end_s), end_s]
-                for first_s, last_s in pairwise(edges_s):
-                    # the middle lies in one life; an edge may be a repair
-                    life = self.at(node, (first_s + last_s) / 2)
-                    split[life] = split.get(life, 0.0) + (last_s - first_s) / SECONDS_PER_DAY
+            edges_s = [start_s, *(cut for cut in cuts_s if start_s < cut < end_s), end_s]
+            for first_s, last_s in pairwise(edges_s):
+                # the middle lies in one life; an edge may be a repair
+                life = self.at(node, (first_s + last_s) / 2)
+                split[life] = split.get(life, 0.0) + (last_s - first_s) / SECONDS_PER_DAY
         return split
 
 
-def _node_days(exposed: ibis.Table) -> dict[NodeName, float]:
+def _held_by(exposed: ibis.Table, nodes: Sequence[NodeName]) -> pa.Table:
+    """What ran on some nodes and when, read once for all of them."""
+    schema = {"cluster": "string", "node": "string"}
+    names = ibis.memtable([dict(zip(schema, node, strict=True)) for node in nodes], schema=schema)
+    held = exposed.filter(exposed["elapsed_s"] > 0).semi_join(names, ["cluster", "node"])
+    held = held.select("cluster", "node", "start", "elapsed_s")
+    return held.order_by("cluster", "node", "start", "elapsed_s").to_pyarrow()
+
+
+def exposed_node_days(exposed: ibis.Table) -> dict[NodeName, float]:
+    """Node-days of each node that ran a job.
+
+    Args:
+        exposed: `Exposure.by_node`.
+    """
     held = exposed.filter(exposed["node"].notnull() & (exposed["elapsed_s"] > 0))
     rows = held.group_by("cluster", "node").agg(seconds=held["elapsed_s"].sum()).to_pyarrow()
     return {
@@ -398,9 +417,14 @@ def burst_weights(
             continue
         members = names[first:at]
         span_days = (times_s[at - 1] - times_s[first] + BURST_GAP_S) / SECONDS_PER_DAY
-        chance = stats.poisson.sf(len(members) - 2, failures_per_day * span_days)
+        chance = _more_than(len(members) - 2, failures_per_day * span_days)
         if len(set(members)) >= BURST_NODES and chance < BURST_CHANCE:
             weights[first:at] = 1 / len(set(members))
             bursts += 1
         first = at
     return weights, bursts
+
+
+def _more_than(count: int, mean: float) -> float:
+    """Probability of more than `count` in a Poisson law; `scipy.stats` takes half a second more."""
+    return 1.0 if count < 0 else float(pdtrc(count, mean))

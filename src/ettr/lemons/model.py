@@ -19,8 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
-from scipy.special import logsumexp
+from scipy.special import gammainc, logsumexp
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -39,6 +38,8 @@ LEMONS_EXIST = 0.8
 _THETA = np.unique(
     np.concatenate([np.exp(np.linspace(np.log(0.02), np.log(5.0), 44)), [1.0], RATIOS])
 )
+_MOST_KEPT_NODES = 5000
+"""Nodes up to which the grid is kept between passes: 20 kB each."""
 _SHARED_ROUNDS = 4
 _SIGNAL_ROUNDS = 10
 _SETTLED = 2e-3
@@ -139,14 +140,16 @@ def fit_lemons(counts: NodeCounts, exist: float = LEMONS_EXIST) -> LemonFit:
     _check(counts)
     shared = _Pairs(counts)
     signals = {name: np.asarray(one, float) for name, one in (counts.signals or {}).items()}
-    average = _settled(counts, shared, exist)
+    grid = _Grid(counts)
+    average = _settled(counts, shared, grid, exist)
     ratios: dict[str, SignalRatio] = {}
     for _ in range(_SIGNAL_ROUNDS if signals else 0):
         favours = np.zeros(len(counts.named))
         for name, seen in signals.items():
             ratios[name], gain = _signal(seen, counts.exposure_node_days, average.posterior)
             favours += gain
-        before, average = average, _average(counts, shared, favours, average.mean_theta, exist)
+        mean_theta = average.mean_theta
+        before, average = average, _average(counts, shared, grid, favours, mean_theta, exist)
         if _is_settled(before, average):
             break
     return LemonFit(
@@ -203,12 +206,13 @@ class _Pairs:
         return np.asarray(parts, dtype=np.float64)
 
 
-def _settled(counts: NodeCounts, shared: _Pairs, exist: float) -> _Average:
+def _settled(counts: NodeCounts, shared: _Pairs, grid: _Grid, exist: float) -> _Average:
     """The average over the grid; with shared failures again with the rates that it gives."""
     nothing = np.zeros(len(counts.named))
-    average = _average(counts, shared, nothing, np.ones(len(counts.named)), exist)
+    average = _average(counts, shared, grid, nothing, np.ones(len(counts.named)), exist)
     for _ in range(_SHARED_ROUNDS if shared.total else 0):
-        before, average = average, _average(counts, shared, nothing, average.mean_theta, exist)
+        mean_theta = average.mean_theta
+        before, average = average, _average(counts, shared, grid, nothing, mean_theta, exist)
         if _is_settled(before, average):
             break
     return average
@@ -219,29 +223,25 @@ def _is_settled(before: _Average, after: _Average) -> bool:
 
 
 def _average(
-    counts: NodeCounts, shared: _Pairs, favours: Floats, theta: Floats, exist: float
+    counts: NodeCounts, shared: _Pairs, grid: _Grid, favours: Floats, theta: Floats, exist: float
 ) -> _Average:
     """Average over shapes, ratios and shares, weighted by their likelihood."""
-    failures = counts.named + shared.blame(theta)
-    log_rate = np.log(_THETA)[:, None] * failures
-    rate = max(failures.sum(), 0.5) / counts.exposure_node_days.sum()
+    grid.see(counts.named + shared.blame(theta))
     prior = SHAPE_PRIOR / SHAPE_PRIOR.sum()
-    bulk = _bulk_weights()
-    plain, _, _ = _cell(log_rate, counts, failures, rate, bulk)
+    plain, _, _ = grid.cell(0.0, 1.0)
     without = float(logsumexp(plain.sum(axis=0), b=prior))
     cells = []
     for share in SHARES:
         for ratio in RATIOS:
-            base = rate / (1 + share * (ratio - 1))
-            ordinary, means, by_theta = _cell(log_rate, counts, failures, base, bulk)
-            lemon = by_theta[np.searchsorted(_THETA, ratio)]
+            base = grid.base(share, ratio)
+            ordinary, means, lemon = grid.cell(share, ratio)
             spike = np.log(share) + (lemon + favours)[:, None]
             both = np.logaddexp(np.log1p(-share) + ordinary, spike)
             cells.append((base, share, ratio, both.sum(axis=0), np.exp(spike - both), means))
     weights = np.array([cell[3] for cell in cells]) + np.log(prior) - np.log(len(cells))
     evidence = float(logsumexp(weights))
     weights = np.exp(weights - evidence)
-    posterior, mean_theta = np.zeros(len(failures)), np.zeros(len(failures))
+    posterior, mean_theta = np.zeros(shared.nodes), np.zeros(shared.nodes)
     for weight, (_, _, ratio, _, lemon_share, means) in zip(weights, cells, strict=True):
         posterior += np.einsum("ns,s->n", lemon_share, weight)
         mixed = lemon_share * ratio + (1 - lemon_share) * means
@@ -259,15 +259,59 @@ def _average(
     )
 
 
-def _cell(
-    log_rate: Floats, counts: NodeCounts, failures: Floats, base: float, bulk: Floats
-) -> tuple[Floats, Floats, Floats]:
-    """Log-likelihoods at one base rate: of the bulk by shape, its mean θ, and by θ.
+class _Grid:
+    """Log-likelihoods of the nodes by share and ratio, kept from pass to pass.
 
-    Shapes (nodes, shapes) twice, then (thetas, nodes).
+    Signals change the prior odds of a node and not its likelihood, and shared failures move blame
+    among the nodes of few jobs: each pass computes the nodes alone whose failures have changed.
     """
-    by_theta = log_rate + failures * np.log(base)
-    by_theta -= base * counts.exposure_node_days * _THETA[:, None]
+
+    def __init__(self, counts: NodeCounts) -> None:
+        self._exposure = np.asarray(counts.exposure_node_days, dtype=np.float64)
+        total = float(counts.named.sum() + sum(one.weight for one in counts.shared))
+        # blame only moves, so that the rate of the whole is the same in each pass
+        self._rate = max(total, 0.5) / float(self._exposure.sum())
+        self._bulk = _bulk_weights()
+        self._failures = np.full(len(self._exposure), np.nan)
+        self._changed = np.arange(len(self._exposure))
+        self._is_kept = len(self._exposure) <= _MOST_KEPT_NODES
+        self._cells: dict[tuple[float, float], tuple[Floats, Floats, Floats]] = {}
+
+    def see(self, failures: Floats) -> None:
+        """Take these failures for the cells of a pass."""
+        if self._is_kept:
+            (self._changed,) = np.nonzero(failures != self._failures)
+        self._failures = failures
+
+    def base(self, share: float, ratio: float) -> float:
+        """Mean rate of the ordinary nodes."""
+        return self._rate / (1 + share * (ratio - 1))
+
+    def cell(self, share: float, ratio: float) -> tuple[Floats, Floats, Floats]:
+        """Log-likelihoods of ordinary nodes by shape, their mean θ, and log-likelihoods of lemons.
+
+        Shapes (nodes, shapes) twice, then (nodes,).
+        """
+        at, base = self._changed, self.base(share, ratio)
+        found = self._cells.get((share, ratio))
+        if found is None or len(at):
+            new = _cell(self._failures[at], self._exposure[at], base, ratio, self._bulk)
+            if found is None:
+                found = new
+            else:
+                for kept, column in zip(found, new, strict=True):
+                    kept[at] = column
+            if self._is_kept:
+                self._cells[share, ratio] = found
+        return found
+
+
+def _cell(
+    failures: Floats, exposure: Floats, base: float, ratio: float, bulk: Floats
+) -> tuple[Floats, Floats, Floats]:
+    """Of some nodes what `_Grid.cell` returns."""
+    by_theta = (np.log(_THETA) + np.log(base))[:, None] * failures
+    by_theta -= base * exposure * _THETA[:, None]
     top = by_theta.max(axis=0)
     likelihood = by_theta - top
     np.exp(likelihood, out=likelihood)
@@ -277,7 +321,8 @@ def _cell(
     sums = np.einsum("tn,ts->sn", likelihood, both)
     ordinary = np.ascontiguousarray(np.maximum(sums[: bulk.shape[1]], 1e-300).T)
     means = np.ascontiguousarray(sums[bulk.shape[1] :].T) / ordinary
-    return np.log(ordinary) + top[:, None], means, by_theta
+    lemon = by_theta[np.searchsorted(_THETA, ratio)].copy()
+    return np.log(ordinary) + top[:, None], means, lemon
 
 
 def _bulk_weights() -> Floats:
@@ -288,7 +333,8 @@ def _bulk_weights() -> Floats:
         if np.isinf(shape):
             columns.append((_THETA == 1.0).astype(float))
         else:
-            below = stats.gamma.cdf(edges, shape, scale=1 / shape)
+            # not scipy.stats, whose import costs more than the fit of a small fleet
+            below = gammainc(shape, edges * shape)
             columns.append(np.diff(np.concatenate([[0.0], below, [1.0]])))
     return np.stack(columns, axis=1)
 

@@ -8,7 +8,7 @@ down to the workload, and only the rest is divided among the nodes.
 from __future__ import annotations
 
 import numpy as np
-from scipy import stats
+from scipy.special import gammaincinv
 
 from ettr.lemons.model import Floats
 
@@ -32,7 +32,5 @@ def workload_parts(failures: Floats, node_days: Floats) -> Floats:
     others = failures.sum() - failures
     other_days = np.maximum(node_days.sum() - node_days, 1e-9)
     expected = node_days * (others + PRIOR_FAILURES / 2) / other_days
-    least = stats.gamma.ppf(
-        1 - SURE, failures + PRIOR_FAILURES, scale=1 / (expected + PRIOR_FAILURES)
-    )
+    least = gammaincinv(failures + PRIOR_FAILURES, 1 - SURE) / (expected + PRIOR_FAILURES)
     return np.asarray(1 / np.maximum(least, 1.0), dtype=np.float64)

@@ -78,6 +78,8 @@ class Exposure:
         by_attempt: One row an attempt, kept on the backend: `start`, `end`, `elapsed_s`, `n_nodes`,
             `n_gpus` as in `attempts`, `belongs` (whether it counts as an attempt, or adds time
             alone), `named` (whether its nodes are) and `node_s`, node-seconds, null where unknown.
+            `n_held` says how many rows of `allocations` it has; where that is 1, `held_cluster` and
+            `held_node` are of that row, else of any.
         by_node: One row an attempt and node, as in `allocations`: `cluster`, `node`, `attempt_id`,
             `start`, `elapsed_s`, and `n_nodes`, 1. Of an attempt that names no nodes there is one
             row with `node` null and `n_nodes` its number of nodes.
@@ -96,7 +98,13 @@ def exposure(attempts: Table, allocations: Table) -> Exposure:
         attempts: rows of the table `attempts`.
         allocations: the table `allocations`; rows of other attempts do not count.
     """
-    held = allocations.group_by("attempt_id").agg(held_s=allocations.elapsed_s.sum())
+    held = allocations.group_by("attempt_id").agg(
+        held_s=allocations.elapsed_s.sum(),
+        n_held=allocations.count(),
+        # any row will do: only that of an attempt with a single one is read
+        held_cluster=allocations.cluster.max(),
+        held_node=allocations.node.max(),
+    )
     joined = attempts.left_join(held, "attempt_id")
     by_attempt = materialize(
         joined.select(
@@ -106,6 +114,9 @@ def exposure(attempts: Table, allocations: Table) -> Exposure:
             "elapsed_s",
             "n_nodes",
             "n_gpus",
+            "n_held",
+            "held_cluster",
+            "held_node",
             belongs=counted(joined),
             named=joined.held_s.notnull(),
             node_s=ibis.coalesce(joined.held_s, joined.elapsed_s * joined.n_nodes),

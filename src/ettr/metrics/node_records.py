@@ -61,6 +61,8 @@ class NodeRecord:
         in_service_h: Hours in service in the time of the logs.
         node_days: Days on which a job ran on it, as a number of whole days.
         failures: Failures that are blamed on it.
+        blame: Its weights of the table `blame`: those, and its part of failures that blame no
+            single node.
         expected_failures: Those that a node with as many node-days has on average.
         chance: Probability that chance alone gives some node of the fleet so many more failures
             than expected as this one has.
@@ -85,6 +87,7 @@ class NodeRecord:
     in_service_h: float | None
     node_days: float | None
     failures: int | None
+    blame: float | None
     expected_failures: float | None
     chance: float | None
     failed_attempts: int | None
@@ -99,7 +102,11 @@ class NodeRecord:
 
 @dataclass(frozen=True, slots=True)
 class PlaceRate:
-    """Failures blamed on the nodes of one rack, pod or switch; `chance` as for a node."""
+    """Failures blamed on the nodes of one rack, pod or switch; `chance` as for a node.
+
+    `blame` is the sum over the nodes. Its rate has no interval: how a failure that blames no single
+    node is divided among racks says little of each, however many there are.
+    """
 
     kind: str
     cluster: str
@@ -109,6 +116,8 @@ class PlaceRate:
     node_days: float
     per_1000_node_days: Interval
     chance: float | None
+    blame: float
+    blame_per_1000_node_days: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +149,9 @@ class NodeTables:
         nodes: The inventory.
         by_node: `Exposure.by_node`.
         failures: The table `failures`.
-        allocations: Which attempts held which nodes.
+        allocations: Which failed attempts held which nodes; those of others do not count.
         events: Observations.
+        blame: Weights of each node over all failures.
     """
 
     nodes: ibis.Table
@@ -149,6 +159,7 @@ class NodeTables:
     failures: ibis.Table
     allocations: ibis.Table
     events: ibis.Table
+    blame: Mapping[NodeName, float]
 
 
 def node_records(
@@ -187,6 +198,7 @@ def node_records(
             in_service_h=_span_h(fleet.spans_s.get(name)),
             node_days=days.get(name, 0.0) if has_jobs else None,
             failures=failed.get(name, 0) if has_jobs else None,
+            blame=tables.blame.get(name, 0.0) if has_jobs else None,
             expected_failures=blamed * shares[name] if has_jobs and total_days else None,
             chance=_chance(failed.get(name, 0), blamed, shares[name], len(days)),
             failed_attempts=held.get(name, 0) if has_jobs else None,
@@ -324,8 +336,12 @@ def _places(records: Sequence[NodeRecord], confidence: float) -> Iterable[PlaceR
             node_days = sum(one.node_days or 0.0 for one in group)
             per_1000 = FailureRate(failures, node_days).interval(confidence).scaled(_PER_NODE_DAYS)
             chance = _chance(failures, total, node_days / days if days else 0.0, len(groups))
+            blame = sum(one.blame or 0.0 for one in group)
             rates.append(
-                PlaceRate(kind, cluster, name, len(group), failures, node_days, per_1000, chance)
+                PlaceRate(
+                    *(kind, cluster, name, len(group), failures, node_days, per_1000, chance),
+                    *(blame, _PER_NODE_DAYS * blame / node_days if node_days else None),
+                )
             )
         rates.sort(
             key=lambda one: (1.0 if one.chance is None else one.chance, one.cluster, one.name)

@@ -13,8 +13,11 @@ import numpy as np
 from ettr.metrics.availability import named_nodes
 from ettr.metrics.clock_shifts import ClockShift
 from ettr.metrics.coverage import Coverage, coverage
+from ettr.metrics.dump_window import DumpWindow
+from ettr.metrics.early_start import EarlyStart
 from ettr.metrics.exposure import ExposureBasis
 from ettr.metrics.instants import fetch, first_row, in_utc, seconds_of
+from ettr.metrics.left_out import LeftOut
 from ettr.metrics.runaway import Runaways
 from ettr.metrics.status import share
 from ettr.metrics.unknown_checks import UnknownCheck
@@ -104,6 +107,9 @@ class DataQuality:
     # texts of the site on its own logs (source `note`)
     site_notes: tuple[str, ...] = ()
     runaways: Runaways | None = None
+    left_out: LeftOut | None = None
+    windows: tuple[DumpWindow, ...] = ()
+    early_start: EarlyStart | None = None
 
 
 def data_quality(
@@ -116,6 +122,9 @@ def data_quality(
     census: ibis.Table | None = None,
     job_nodes: frozenset[tuple[str, str]] | None = None,
     runaways: Runaways | None = None,
+    left_out: LeftOut | None = None,
+    windows: tuple[DumpWindow, ...] = (),
+    early_start: EarlyStart | None = None,
 ) -> DataQuality:
     """Rejects by reason, open jobs, gaps, clock skew, unknown nodes, and assumptions.
 
@@ -130,6 +139,9 @@ def data_quality(
         census: of the events (`event_census`), where it is at hand.
         job_nodes: nodes that ran jobs (`named_nodes`), where they are at hand.
         runaways: attempts that are over and have no end.
+        left_out: what a dump of the accounting was made without.
+        windows: clusters whose dump begins in the middle of their jobs.
+        early_start: what makes the period begin long before the logs do.
     """
     read = _files(tables["files"])
     counts = first_row(_counts(tables["attempts"]))
@@ -166,6 +178,9 @@ def data_quality(
         unknown_checks=unknown_checks,
         site_notes=tuple(site_notes),
         runaways=runaways,
+        left_out=left_out,
+        windows=windows,
+        early_start=early_start,
     )
 
 

@@ -54,8 +54,9 @@ def runaways(
     """Attempts without an end that outlast their limit, or whose GPUs later attempts held.
 
     A later attempt shows it where it began on one of their nodes more than a day before the last
-    time that they are said to run, and both together hold more GPUs than the node has. None where
-    there is none.
+    time that they are said to run, and both together hold more GPUs than the node has; not where
+    the scheduler suspended them, since a suspended job leaves its GPUs to others. None where there
+    is none.
 
     Args:
         attempts: the table `attempts`.
@@ -68,7 +69,9 @@ def runaways(
     if not int(lasting.count().to_pyarrow().as_py()):
         return None
     beyond = (lasting["elapsed_s"] > lasting["time_limit_s"] + SLACK_S).fill_null(False)
-    displaced = _displaced(lasting, allocations, nodes)
+    was_suspended = (lasting["state"] == "SUSPENDED") | (lasting["suspended_s"] > 0)
+    unbroken = lasting.filter(~was_suspended.fill_null(False))
+    displaced = _displaced(unbroken, allocations, nodes)
     found = lasting.filter(beyond | lasting["attempt_id"].isin(displaced["attempt_id"]))
     exposed = by_attempt.select("attempt_id", "node_s")
     rows = fetch(found.select("attempt_id", "job_id").inner_join(exposed, "attempt_id"))

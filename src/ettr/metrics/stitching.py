@@ -27,7 +27,7 @@ from ettr.metrics.dependencies import JobKey, chains
 from ettr.metrics.instants import fetch, has_rows
 from ettr.tables import ATTEMPTS
 from ettr.tables.ibis_time import epoch_s
-from ettr.tables.materialize import materialize
+from ettr.tables.materialize import as_view, materialize
 from ettr.units import SECONDS_PER_HOUR
 
 GAP_H = 12.0
@@ -100,6 +100,7 @@ def stitched(
     """
     rule.check()
     first_of = chains(attempts)
+    # no view: it is used twice, and the engine would make the keys of all attempts twice
     keyed = _keyed(attempts, progress, rule, min_gpus, first_of, attempts)
     if min_scheduled_h > 0:
         held = keyed.group_by("cluster", "run_key").aggregate(
@@ -139,9 +140,11 @@ def jobs_of_runs(
     rule.check()
     first_of = chains(attempts)
     near = _of_same_owners(attempts, progress, rule, asked)
-    keyed = _keyed(near, progress, rule, 0, first_of, attempts)
-    keys = keyed.semi_join(asked, "attempt_id").select("cluster", "run_key").distinct()
-    several = keyed.semi_join(keys.view(), ["cluster", "run_key"]).select(*keyed.columns)
+    keyed = as_view(_keyed(near, progress, rule, 0, first_of, attempts))
+    # few are asked for: the keys of all would be made a second time
+    own = _keyed(attempts.semi_join(asked, "attempt_id"), progress, rule, 0, first_of, attempts)
+    keys = materialize(own.select("cluster", "run_key").distinct())
+    several = keyed.semi_join(keys, ["cluster", "run_key"]).select(*keyed.columns)
     parts = _in_runs(several, rule.gap_h, bool(first_of))
     key = ("cluster", "run_key", "run_part", "run_job")
     rows = fetch(parts.order_by("start_s", "attempt_id"), *key, "attempt_id", "job_id")

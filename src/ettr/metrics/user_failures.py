@@ -65,7 +65,7 @@ class UserFailures:
 
 def user_failures(
     attempts: Table,
-    allocations: Table,
+    exposed: Table,
     failures: Table,
     listed: int = LISTED,
     whole: Table | None = None,
@@ -77,7 +77,7 @@ def user_failures(
 
     Args:
         attempts: attempts of a selection.
-        allocations: which nodes they held.
+        exposed: `Exposure.by_attempt` of them, which knows what those on one node held.
         failures: failures of the infrastructure.
         listed: the most groups of one list.
         whole: all attempts with all the time that they held, where a period cuts `attempts`: a
@@ -95,16 +95,10 @@ def user_failures(
             *("attempt_id", "state", "user", "account", "n_nodes"), gpu_s=held_s, exit=_exit(own)
         )
     )
-    held = allocations.select("attempt_id", "node").inner_join(own, "attempt_id")
-    single = held.group_by("attempt_id").aggregate(
-        lambda t: t.count().name("n"),
-        lambda t: t["node"].max().name("only_node"),
-        lambda t: t["gpu_s"].max().name("gpu_s"),
-        lambda t: t["n_nodes"].max().name("n_nodes"),
-    )
     # of chosen nodes the allocations hold those alone, and the attempt may have held others
-    alone = (single["n"] == 1) & (single["n_nodes"].fill_null(1) == 1)
-    on_one = materialize(single.filter(alone).select("only_node", "gpu_s"))
+    alone = own.filter(own["n_nodes"].fill_null(1) == 1).select("attempt_id", "gpu_s")
+    held = exposed.filter(exposed["n_held"] == 1).select("attempt_id", only_node="held_node")
+    on_one = materialize(held.inner_join(alone, "attempt_id").select("only_node", "gpu_s"))
     by_state = _groups(own, "state", listed)
     total = sum(one.attempts for one in by_state)
     one_node = int(on_one.count().to_pyarrow().as_py())

@@ -337,11 +337,12 @@ def _limits(
     target: float, node_days: Floats, level: float, index: float
 ) -> list[tuple[float, float]]:
     """Limits that a fleet at the target rate leaves with probability 1 - level or less."""
-    from scipy.stats import poisson
+    from ettr.estimates.counts import poisson_quantile
 
     expected = target * node_days / index
     low, high = (
-        poisson.ppf((1.0 + side * level) / 2.0, expected) * index / node_days for side in (-1, 1)
+        poisson_quantile((1.0 + side * level) / 2.0, expected) * index / node_days
+        for side in (-1, 1)
     )
     return list(zip(low.tolist(), high.tolist(), strict=True))
 

@@ -7,7 +7,7 @@ it. What the nodes are prone to is common to both halves and cancels.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 
@@ -82,6 +82,20 @@ def rate_direction(timeline: FailureTimeline, confidence: float = CONFIDENCE) ->
     verdict = _verdict(ratio, spread)
     since = datetime.fromtimestamp(round(cut * SECONDS_PER_DAY), UTC)
     return RateDirection(verdict, since, ratio, spread, _says(verdict, ratio, spread))
+
+
+def undecided(found: RateDirection, why: str) -> RateDirection:
+    """The same halves, whose rates the data do not let compare.
+
+    Args:
+        found: as tested.
+        why: in a sentence.
+    """
+    return replace(
+        found,
+        verdict=Direction.UNDECIDED,
+        meaning=f"Whether it is getting better is unknown: {why}",
+    )
 
 
 def _between(timeline: FailureTimeline, begin: float, end: float) -> FailureTimeline:

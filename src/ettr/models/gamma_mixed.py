@@ -238,7 +238,7 @@ class _Rows:
 
     def test(self, rate: float, spread: float) -> GoodnessOfFit | None:
         """Chi-square test of how many units had 0, 1, 2, ... failures."""
-        from scipy.stats import nbinom, poisson
+        from ettr.estimates.counts import negative_binomial_probability, poisson_probability
 
         mu = rate * self.exposure
         top = int(self.failures.max())
@@ -247,7 +247,11 @@ class _Rows:
         expected = np.array(
             [
                 self.weight
-                @ (nbinom.pmf(x, shape, shape / (shape + mu)) if spread else poisson.pmf(x, mu))
+                @ (
+                    negative_binomial_probability(x, shape, shape / (shape + mu))
+                    if spread
+                    else poisson_probability(x, mu)
+                )
                 for x in range(top + 1)
             ]
         )

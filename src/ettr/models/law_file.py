@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from ettr.estimates.exact import FailureRate
 from ettr.files import write_text
 from ettr.models.base import Fit, GoodnessOfFit, Parameter
 from ettr.models.registry import MODELS, model_key, model_of_key
+from ettr.toml_text import tables_of
 
 FORMAT = "ettr failure model 1"
 _SUFFIXES = {
@@ -93,18 +93,10 @@ def fit_of_text(text: str, where: str = "failure model") -> Fit:
     Raises:
         UsageError: as `read_fit`.
     """
-    try:
-        tables = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{where}: no TOML ({error})") from None
-    if tables.get("format") != FORMAT:
-        raise UsageError(
-            f"{where}: format is {tables.get('format')!r}; a file of a failure model begins with "
-            f"format = {_text(FORMAT)}"
-        )
+    tables = tables_of(text, where, FORMAT, "a failure model")
     try:
         return _fit(tables)
-    except (UsageError, TypeError, ValueError, KeyError, AttributeError) as error:
+    except (UsageError, TypeError, ArithmeticError, ValueError, KeyError, AttributeError) as error:
         what = f"{error.args[0]} is absent" if isinstance(error, KeyError) else str(error)
         raise UsageError(f"{where}: {what}") from None
 

@@ -32,6 +32,9 @@ _CANDIDATES = 300
 """Places where the rate may step: enough to see each step, few enough for the exact search."""
 LEAST_NEIGHBOURS = 24
 """Windows at least, so that the two pairs around a step weigh little among the others."""
+BURST_DAYS = 7.0
+LEAST_OF_BURSTS = 12
+"""The same of windows up to a week, since shorter ones cut bursts that last for days."""
 MOST_WINDOWS = 20_000
 """Windows on the clock at most; shorter ones than these leave are not tried."""
 
@@ -188,7 +191,8 @@ def local_spread(data: Lifetimes) -> Spread:
     tried: list[Spread] = []
     for days in WINDOWS_DAYS:
         windows = int((last - first) / (days * SECONDS_PER_DAY) + 1e-9)
-        if windows < LEAST_NEIGHBOURS or windows > MOST_WINDOWS:
+        least = LEAST_OF_BURSTS if days <= BURST_DAYS else LEAST_NEIGHBOURS
+        if not least <= windows <= MOST_WINDOWS:
             continue
         edges = np.linspace(first, last, windows + 1)
         counts = np.histogram(ages_s, edges)[0].astype(np.float64)

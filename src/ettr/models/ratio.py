@@ -98,11 +98,12 @@ class PairedCounts:
     """Failures and exposure of the same nodes in two periods.
 
     Attributes:
-        failures_a: Failures of each node in the first period, shape (n,).
+        failures_a: Failures of each node in the first period, shape (n,); parts of failures that
+            name no single node make them fractions.
         node_days_a: Its exposure there, shape (n,).
         failures_b: The same in the second period, shape (n,).
         node_days_b: Likewise, shape (n,).
-        unplaced_a: Failures of the first period that name no node; they count in the ratio.
+        unplaced_a: Failures of the first period that are no node's; they count in the ratio.
         unplaced_b: The same of the second.
     """
 
@@ -110,8 +111,8 @@ class PairedCounts:
     node_days_a: Floats
     failures_b: Floats
     node_days_b: Floats
-    unplaced_a: int = 0
-    unplaced_b: int = 0
+    unplaced_a: float = 0.0
+    unplaced_b: float = 0.0
 
     @property
     def common(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
@@ -162,8 +163,8 @@ def compare_same_nodes(
     x, s = pairs.failures_a[both], pairs.node_days_a[both]
     y, t = pairs.failures_b[both], pairs.node_days_b[both]
     upper, lower = float(np.sum(x * t / (s + t))), float(np.sum(y * s / (s + t)))
-    a = FailureRate(int(x.sum()) + pairs.unplaced_a, float(s.sum()))
-    b = FailureRate(int(y.sum()) + pairs.unplaced_b, float(t.sum()))
+    a = FailureRate(round(float(x.sum()) + pairs.unplaced_a), float(s.sum()))
+    b = FailureRate(round(float(y.sum()) + pairs.unplaced_b), float(t.sum()))
     if upper > 0 and lower > 0:
         # the same counts over exposures that make the crude ratio Mantel and Haenszel's
         crude = float(x.sum() / s.sum()) / float(y.sum() / t.sum())

@@ -308,7 +308,7 @@ def _in_run(rate: Interval, fit: Fit, scale: Scale) -> Interval | None:
     """Failures in one run: the scatter of the run itself on top of that of the rate."""
     if scale.run_days is None:
         return None
-    from scipy.stats import nbinom, poisson
+    from ettr.estimates.counts import negative_binomial_quantile, poisson_quantile
 
     exposure = scale.n_nodes * scale.run_days * _held_share(scale, rate)
     if _is_typed(fit):
@@ -316,8 +316,8 @@ def _in_run(rate: Interval, fit: Fit, scale: Scale) -> Interval | None:
         tail = (1.0 - fit.confidence) / 2.0
         return Interval(
             (rate.estimate or 0.0) * exposure,
-            float(poisson.ppf(tail, rate.low * exposure)),
-            float(poisson.ppf(1.0 - tail, rate.high * exposure)),
+            float(poisson_quantile(tail, rate.low * exposure)),
+            float(poisson_quantile(1.0 - tail, rate.high * exposure)),
         )
     per_seen = (rate.estimate or 0.0) / (fit.rate.per_node_day or 1.0) or 1.0
     # half a failure more: the predictive law after Jeffreys' prior, never without scatter
@@ -325,9 +325,10 @@ def _in_run(rate: Interval, fit: Fit, scale: Scale) -> Interval | None:
     index = fit.dispersion * (1.0 + per_seen * exposure / fit.rate.node_days)
     p = 1.0 / max(index, 1.0 + 1e-6)
     tail = (1.0 - fit.confidence) / 2.0
-    low, high = (nbinom.ppf(share, mean * p / (1.0 - p), p) for share in (tail, 1.0 - tail))
+    size = mean * p / (1.0 - p)
+    low, high = (negative_binomial_quantile(share, size, p) for share in (tail, 1.0 - tail))
     estimate = None if rate.estimate is None else rate.estimate * exposure
-    return Interval(estimate, float(low), float(high))
+    return Interval(estimate, low, high)
 
 
 def _warnings(fits: Sequence[Fit], scale: Scale, seen: Seen) -> list[ProjectionWarning]:

@@ -17,6 +17,11 @@ def cautions(analysis: Analysis) -> str | None:
     sentences = [shift.sentence for shift in analysis.clock_shifts]
     if analysis.runaways:
         sentences.append(analysis.runaways.sentence)
+    if analysis.left_out:
+        sentences += analysis.left_out.certain
+    sentences += [one.sentence for one in analysis.dump_windows]
+    if analysis.early_start:
+        sentences.append(analysis.early_start.sentence)
     if short := short_logs(analysis):
         sentences.append(short)
     return " ".join(sentences) or None
@@ -62,7 +67,14 @@ def rate_lower_bound(analysis: Analysis) -> str | None:
 def _why_uncounted(analysis: Analysis) -> str | None:
     """Why rates are too low: what is not counted, and what runtime never was."""
     runaways = analysis.runaways if analysis.logs_read.jobs else None
-    reasons = (_why_failures_uncounted(analysis), runaways and runaways.sentence)
+    missing = analysis.left_out.too_few_failures if analysis.left_out else ()
+    windows = (one.sentence for one in analysis.dump_windows)
+    reasons = (
+        _why_failures_uncounted(analysis),
+        runaways and runaways.sentence,
+        *missing,
+        *windows,
+    )
     return " ".join(reason for reason in reasons if reason) or None
 
 

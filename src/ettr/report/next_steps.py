@@ -24,6 +24,7 @@ def next_steps(analysis: Analysis) -> tuple[str, ...]:
         for rule in (
             _no_jobs,
             _quality,
+            _left_out,
             _missing_logs,
             _costliest,
             _lemons,
@@ -58,6 +59,11 @@ def _quality(analysis: Analysis) -> Iterator[str]:
             f"{quality.rows_rejected:,} of {quality.rows_read:,} records could not be read; the "
             "section on data quality lists the reasons. Every rate leaves them out."
         )
+
+
+def _left_out(analysis: Analysis) -> Iterator[str]:
+    if analysis.left_out and analysis.left_out.doubtful:
+        yield analysis.left_out.doubtful
 
 
 def _missing_logs(analysis: Analysis) -> Iterator[str]:

@@ -154,11 +154,19 @@ def _nodes(analysis: Analysis) -> tuple[Section, ...]:
 
 
 def _records(analysis: Analysis) -> tuple[Section, ...]:
+    return _every_record(analysis) if analysis.fleet.spans_s else ()
+
+
+def _every_record(analysis: Analysis) -> tuple[Section, ...]:
     from ettr.report.sections.node_records import records_section
 
-    if not analysis.fleet.spans_s:
-        return ()
     return (records_section(analysis.node_records, analysis.recovery_times),)
+
+
+def _totals(analysis: Analysis) -> tuple[Section, ...]:
+    from ettr.report.sections.totals import totals_section
+
+    return (totals_section(analysis.totals),)
 
 
 def _lemons(analysis: Analysis) -> tuple[Section, ...]:
@@ -209,8 +217,16 @@ _OF_NO_JOBS = ("nodes", "incidents")
 
 
 def part_sections(name: str, analysis: Analysis) -> tuple[Section, ...]:
-    """What a reader sees of a part, with money next to GPU-hours where they have a price."""
-    made = PARTS[name].sections(analysis)
+    """What the page shows of a part, with money next to GPU-hours where they have a price."""
+    return _priced(name, PARTS[name].sections(analysis), analysis)
+
+
+def part_alone(name: str, analysis: Analysis) -> tuple[Section, ...]:
+    """What a reader sees of a part by itself, also of one that the page shows within another."""
+    return _priced(name, _ALONE.get(name, PARTS[name].sections)(analysis), analysis)
+
+
+def _priced(name: str, made: tuple[Section, ...], analysis: Analysis) -> tuple[Section, ...]:
     if analysis.price is None or not (name in _OF_NO_JOBS or analysis.gpus_are_known):
         return made
     return tuple(priced(section, analysis.price) for section in made)
@@ -237,6 +253,12 @@ _VALUES: dict[str, Callable[[Analysis], object]] = {
     "node_records": lambda a: a.node_records,
 }
 """The result whose list is the main one, where a part joins several."""
+
+_ALONE: dict[str, Callable[[Analysis], tuple[Section, ...]]] = {
+    "totals": _totals,
+    "node_records": _every_record,
+}
+"""Sections of parts that the page shows within others."""
 
 PARTS: dict[str, ReportPart] = {
     "totals": ReportPart(lambda a: a.totals),

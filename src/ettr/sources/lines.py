@@ -15,7 +15,15 @@ LINE_LIMIT_BYTES = 8 << 20
 # no log line of a daemon is longer; what lies beyond is not searched
 SEARCHED_CHARACTERS = 1 << 16
 
-_NOT_FILE_STEM = re.compile(r"[^A-Za-z0-9_\-]+.*", re.DOTALL)
+_FILE_WORD = re.compile(r"[A-Za-z0-9_\-]+")
+# what logs are called, and how files of them end: no such word names a node
+_LOGS = "dmesg|kern|kernel|messages|syslog|journal|journalctl|nhc|gpud|xid"
+_NO_NODE = re.compile(
+    rf"(?:{_LOGS}|events|health|log|logs|txt|out|old|json|jsonl|ndjson|gz|bz2|xz|zst)",
+    re.IGNORECASE,
+)
+_BEFORE_NODE = re.compile(rf"\A(?:{_LOGS})[-_]+", re.IGNORECASE)
+_AFTER_NODE = re.compile(rf"[-_]+(?:{_LOGS})\Z", re.IGNORECASE)
 
 
 def chunks(origin: Origin) -> Iterator[bytes]:
@@ -78,6 +86,15 @@ def integer_of(value: object) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else None
 
 
-def file_stem(name: str) -> str | None:
-    """The first word of a file name, with which sites often name the node that a log is from."""
-    return _NOT_FILE_STEM.sub("", name) or None
+def node_of_name(name: str) -> str | None:
+    """The node that the name of a log says: `gpu01` in gpu01.dmesg, dmesg.gpu01, dmesg-gpu01.log.
+
+    None where its words are those of any log, numbers of rotated files or dates.
+    """
+    for place, word in enumerate(_FILE_WORD.findall(name)):
+        node = _AFTER_NODE.sub("", _BEFORE_NODE.sub("", word, count=1))
+        is_first = not place and word.startswith(node)
+        is_number = not is_first and node.replace("-", "").replace("_", "").isdigit()
+        if node and not is_number and not _NO_NODE.fullmatch(node):
+            return node
+    return None

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from ettr.sources.base import ReadOptions
-from ettr.sources.lines import file_stem
+from ettr.sources.lines import node_of_name
 from ettr.sources.origin import Origin
 from ettr.sources.times import (
     LocalClock,
@@ -34,10 +34,14 @@ class LogRows(BatchBuilder):
         self._years: LogYears | None = None
 
     def node_of_file(self) -> str | None:
-        """The node that the log's name says, with a note on it; None where it has no name."""
-        node = None if self.origin.is_nameless else file_stem(Path(str(self.origin)).name)
-        if node:
-            self.note(f"the lines name no node; {node!r} was taken from the file's name")
+        """The node that the log's name says, with a note on it; None where it says none."""
+        node = None if self.origin.is_nameless else node_of_name(Path(str(self.origin)).name)
+        self.note(
+            f"the lines name no node; {node!r} was taken from the file's name"
+            if node
+            else "the lines name no node, and neither does the file's name: they count for none; "
+            "name the file after its node, such as node17.dmesg"
+        )
         return node
 
     def utc(self, stamp: datetime, *, is_ordered: bool = True) -> datetime:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 
 from ettr.sources.limits import MOST_NODES
 
 _MOST_DIGITS = 9
 # names kept for lists that come again; a log of ever new lists must not fill memory
 _MOST_KEPT = 2_000_000
+# names that are kept of a prefix, for each that a list named: one high number must not make all
+_MOST_MORE = 2
 
 _PIECES = re.compile(r"[\[\],]|[^\[\],]+")
 _RANGE = re.compile(r"(\d+)-(\d+)")
@@ -18,8 +21,16 @@ _PLAIN = re.compile(r"[A-Za-z0-9_.\-]+(?:,[A-Za-z0-9_.\-]+)*")
 _LISTED = re.compile(r"[A-Za-z0-9_.\-\[\],/:]+")
 
 
-# names by prefix and width, so that overlapping lists share them
-Families = dict[tuple[str, int], list[str]]
+@dataclass(slots=True)
+class _Family:
+    """Names of one prefix and width from number 0 on, and how many the lists have asked for."""
+
+    names: list[str] = field(default_factory=list)
+    n_asked: int = 0
+
+
+# by prefix and width, so that overlapping lists share names
+Families = dict[tuple[str, int], _Family]
 # first and last number and the width of each range
 Ranges = list[tuple[int, int, int]]
 # prefix, ranges, and how many nodes they list
@@ -58,11 +69,19 @@ def _fold(text: str) -> Folded | None:
 def _names(prefix: str, numbers: Ranges, families: Families) -> tuple[str, ...]:
     names: list[str] = []
     for first, last, width in numbers:
-        family = families.setdefault((prefix, width), [])
-        if len(family) <= last:
-            family += [f"{prefix}{number:0{width}d}" for number in range(len(family), last + 1)]
-        names += family[first : last + 1]
+        family = families.setdefault((prefix, width), _Family())
+        family.n_asked += last - first + 1
+        n_known = len(family.names)
+        if n_known <= last < _MOST_MORE * family.n_asked:
+            family.names += _numbered(prefix, range(n_known, last + 1), width)
+        is_known = last < len(family.names)
+        asked = range(first, last + 1)
+        names += family.names[first : last + 1] if is_known else _numbered(prefix, asked, width)
     return tuple(names) if len(numbers) == 1 else tuple(dict.fromkeys(names))
+
+
+def _numbered(prefix: str, numbers: range, width: int) -> list[str]:
+    return [f"{prefix}{number:0{width}d}" for number in numbers]
 
 
 def _numbers(ranges: str) -> Ranges | None:

@@ -86,6 +86,10 @@ class Store(ABC):
     def table(self, name: str) -> ibis.Table:
         """The named table as an Ibis expression; without rows where nothing was ingested."""
 
+    def is_small(self, name: str) -> bool:
+        """Whether the rows of a table are few enough to be held in the engine's memory."""
+        return False
+
     @abstractmethod
     def ingestion(self, file_id: str) -> AbstractContextManager[Ingestion]:
         """Start to ingest one file; leaving the context without a commit discards its rows.

@@ -53,7 +53,10 @@ from ettr.store.layout import (
 from ettr.store.manifest import Manifest
 from ettr.store.merging import Merge, duck_errors, merging_engine
 from ettr.tables import FILES, TABLES, Kind, Table
+from ettr.tables.materialize import materialize
 
+SMALL_BYTES = 1 << 22
+"""Parts of a table up to this size together are read once."""
 MOST_WAITING = 3
 """Tables that may wait to be written: what bounds the memory of an ingestion."""
 # a dictionary of texts of which each row has its own takes time and room; so does one of numbers
@@ -83,6 +86,7 @@ class FolderStore(Store):
                 )
             _make(folder, readable_by or Access.OWNER)
         self._manifest = manifest.read(folder)
+        self._held: dict[str, tuple[list[str], ibis.Table]] = {}
         if readable_by is not None:
             self._open_to(readable_by)
 
@@ -113,8 +117,30 @@ class FolderStore(Store):
             parts.createOrReplaceTempView(name)
             stored = self.backend.table(name)
         else:
+            if self.is_small(name):
+                return self._held_in_memory(name, paths)
             stored = self.backend.read_parquet(paths, table_name=name, union_by_name=True)
         return with_every_column(schema, stored)
+
+    def _held_in_memory(self, name: str, paths: list[str]) -> ibis.Table:
+        """A small table, the same one until its parts are others: expressions may name it twice."""
+        read, table = self._held.get(name, ([], None))
+        if table is None or read != paths:
+            stored = self.backend.read_parquet(paths, union_by_name=True)
+            table = materialize(with_every_column(known(name), stored))
+            self._held[name] = paths, table
+        return table
+
+    def is_small(self, name: str) -> bool:
+        """Whether a table's parts are so small that they are read once, into the engine's memory.
+
+        A report asks many things of each table. Every query on Parquet opens the files again, which
+        takes longer than all else that the engine does with so few rows.
+        """
+        if self.backend.name != "duckdb":
+            return False
+        parts = self._manifest.parts.get(name, [])
+        return sum((self._folder / part).stat().st_size for part in parts) <= SMALL_BYTES
 
     def files(self) -> tuple[IngestedFile, ...]:
         """The files ingested so far, in order; read without the engine, before every ingestion."""

@@ -1,7 +1,10 @@
-"""Small tables in the middle, computed once and kept on the backend of the input."""
+"""Tables in the middle that others build on: small ones computed once, large ones named once."""
 
 from __future__ import annotations
 
+import weakref
+
+import ibis
 import ibis.expr.operations as ops
 from ibis.expr.types import Table
 
@@ -9,12 +12,38 @@ from ibis.expr.types import Table
 def materialize(some: Table) -> Table:
     """The same rows, computed once and kept as long as the result is referred to.
 
-    An expression on nothing but tables in memory (a log that was never ingested) stays as it is: it
-    belongs to no backend, and keeping it would bind it to one that is not the others'.
+    An expression on nothing but tables in memory (a log that was never ingested) becomes another
+    table in memory: to keep it on a backend would bind it to one that is not the others'. Left as
+    it is, it would be translated again within every query that refers to it.
     """
     physical = some.op().find(ops.PhysicalTable)
     if all(isinstance(table, ops.InMemoryTable) for table in physical):
-        return some
+        return ibis.memtable(some.to_pyarrow(), schema=some.schema())
     if any(getattr(table, "source", None) and table.source.name != "duckdb" for table in physical):
         some.limit(0).to_pyarrow()  # on Spark only an execution makes tables in memory known
     return some.cache()
+
+
+def as_view(some: Table) -> Table:
+    """The same rows as a view of DuckDB, so that what builds on them is short.
+
+    Ibis translates an expression again within every query that refers to it, which for a deep one
+    over wide tables takes longer than the engine needs for a small store. The view computes
+    nothing. What it refers to is kept as long as the result is referred to.
+
+    On other engines, and of nothing but tables in memory, it is the expression itself.
+    """
+    bound = some.op().find(ops.DatabaseTable)
+    if not bound or any(one.source.name != "duckdb" for one in bound):
+        return some
+    backend, name = bound[0].source, ibis.util.gen_name("view")
+    backend._run_pre_execute_hooks(some)  # makes tables in memory known, as every execution does
+    backend.raw_sql(f'CREATE TEMP VIEW "{name}" AS {backend.compile(some)}')
+    place = ops.Namespace(catalog="temp", database="main")
+    view = ops.DatabaseTable(name, schema=some.schema(), source=backend, namespace=place)
+    weakref.finalize(view, _release, some).atexit = False
+    return view.to_expr()
+
+
+def _release(_: Table) -> None:
+    """Nothing is left to do once what a view referred to is let go of."""

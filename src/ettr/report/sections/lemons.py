@@ -126,7 +126,7 @@ def _nodes(report: LemonReport) -> TextTable:
         "Candidates",
         (
             *("cluster", "node", "probability", "claimed", "failures", "expected"),
-            *("idle outages", "node-days", "jobs failed", "days to claim", "days to clear"),
+            *("idle outages", "node-days", "jobs that name it", "days to claim", "days to clear"),
         ),
         tuple(
             (

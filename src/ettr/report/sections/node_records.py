@@ -19,6 +19,8 @@ _PERCENTILES = (0.5, 0.9)
 _CODES_SHOWN = 4
 _SHOWN = 20
 _DRAWN = 20
+_LEAST_PART = 0.01
+"""Parts of a failure that are not worth a word."""
 _PLURAL = {"rack": "racks", "pod": "pods", "switch": "switches"}
 _DEFINITIONS = (
     "Of failures that are blamed on one node. Detect: from the first error in the evidence to the "
@@ -91,6 +93,11 @@ def _notes(records: NodeRecords) -> Iterator[str]:
         "probability that chance alone gives some node of the fleet so many (binomial, times the "
         "number of nodes that ran jobs)."
     )
+    if records.places:
+        yield (
+            "Blame per 1,000: node-days likewise, with the parts of failures that blame no single "
+            "node (`ettr export --table blame`); these say little of one place."
+        )
     if not records.with_node_states:
         yield "Outages are not measured: the logs hold no states of nodes."
     if not records.with_codes:
@@ -147,6 +154,7 @@ def _place_table(title: str, places: Iterable[PlaceRate]) -> TextTable:
         "node-days",
         "per 1,000 node-days",
         "chance",
+        "blame per 1,000",
     )
     rows = tuple(
         (
@@ -157,10 +165,11 @@ def _place_table(title: str, places: Iterable[PlaceRate]) -> TextTable:
             number(one.node_days, 4),
             between(one.per_1000_node_days),
             DASH if one.chance is None else p_value(one.chance),
+            number(one.blame_per_1000_node_days),
         )
         for one in places
     )
-    return TextTable(title, headers, rows, frozenset({2, 3, 4, 5, 6}), _SHOWN)
+    return TextTable(title, headers, rows, frozenset({2, 3, 4, 5, 6, 7}), _SHOWN)
 
 
 def _time_tables(times: Iterable[SymptomTimes]) -> Iterator[TextTable]:
@@ -221,7 +230,7 @@ def _node_lead(history: NodeHistory) -> str:
             f"{counted(one.failures, 'failure')} {'is' if one.failures == 1 else 'are'} blamed on "
             f"it in {number(one.node_days)} node-days, where {number(one.expected_failures)} are "
             f"expected; {counted(one.failed_attempts or 0, 'attempt')} ended as a failure while "
-            "holding it."
+            f"holding it.{_shared_words(one)}"
         )
     if one.chance is not None and one.failures:
         verdict = "More than chance explains" if one.chance < UNLIKELY else "Chance may explain it"
@@ -237,6 +246,13 @@ def _node_lead(history: NodeHistory) -> str:
             f"When the logs end it is {'out of service' if one.is_out else 'in service'}."
         )
     return " ".join(words)
+
+
+def _shared_words(one: NodeRecord) -> str:
+    """What of the failures that blame no single node is put down to it; empty for nothing."""
+    if one.blame is None or one.blame < (one.failures or 0) + _LEAST_PART:
+        return ""
+    return f" With its part of those that blame no single node it has {number(one.blame)} failures."
 
 
 def _node_notes(history: NodeHistory) -> Iterator[str]:

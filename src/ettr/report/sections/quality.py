@@ -190,6 +190,13 @@ def _doubts(quality: DataQuality) -> Iterator[str]:
     clocks = quality.clocks
     if quality.runaways:
         yield quality.runaways.sentence
+    yield from (one.sentence for one in quality.windows)
+    if quality.early_start:
+        yield quality.early_start.sentence
+    if quality.left_out:
+        yield from quality.left_out.certain
+        if quality.left_out.doubtful:
+            yield quality.left_out.doubtful
     yield from (shift.sentence for shift in clocks.shifts)
     for count, noun, what in (
         (clocks.attempts_started_before_submit, "attempt", "started before being submitted"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ettr.report.numbers import between, number, percent
 from ettr.report.section import Section, TextTable
+from ettr.sim.cluster.standing import standing_lines
 from ettr.sim.cluster.whatif import WhatIf
 from ettr.words import counted
 
@@ -61,5 +62,5 @@ def _notes(found: WhatIf) -> tuple[str, ...]:
         "Won back: less lost to interruptions and restarts, less out of service. More useful: "
         "bounded by the jobs that users submit.",
         f"{found.assumed} of the {found.values} values of the scenario are assumed.",
-        *found.notes,
+        *standing_lines(found.standing),
     )

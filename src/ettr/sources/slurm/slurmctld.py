@@ -27,11 +27,14 @@ MOST_LISTED = 20_000
 
 _STAMP = re.compile(
     r"\[(?P<iso>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d{1,9})?)(?P<offset>Z|[+-]\d\d:?\d\d)?\]\s*"
-    r"|\[(?P<short>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d)(?:\.\d{1,9})?\]\s*"
+    # LogTimeFormat=thread_id adds the process and the thread
+    r"|\[(?P<short>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d)(?:\.\d{1,9}(?: [^\]]{1,80})?)?\]\s*"
     r"|(?P<iso_sys>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d{1,9})?)"
     r"(?P<offset_sys>Z|[+-]\d\d:?\d\d)? (?:\S+ )?slurmctld(?:\[\d+\])?: ?"
     r"|(?P<short_sys>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d) (?:\S+ )?slurmctld(?:\[\d+\])?: ?"
 )
+# LogTimeFormat=clock: the processor time of slurmctld
+_CLOCK = re.compile(r"\[\s*\d{1,20}(?:\.\d{1,9})?\] ")
 # what may lie between two words is bounded, so that a line's time does not grow as its square
 _JOB = (
     r"(?:job )?(?:JobId=|[Jj]ob_?[Ii]?[Dd]?[ =])"
@@ -147,10 +150,11 @@ _OWN_WORDS = re.compile(
 def matches(head: bytes, _name: str) -> float:
     """How surely the lines are the controller's: by their stamps and by its own words."""
     lines = first_texts(head)
-    stamped = [line for line in lines if _STAMP.match(line)]
-    if not stamped or len(stamped) < 0.5 * len(lines):
-        return 0.0
-    return 0.95 if any(_OWN_WORDS.search(line) for line in stamped) else 0.0
+    for stamp in (_STAMP, _CLOCK):
+        stamped = [line for line in lines if stamp.match(line)]
+        if stamped and len(stamped) >= 0.5 * len(lines):
+            return 0.95 if any(_OWN_WORDS.search(line) for line in stamped) else 0.0
+    return 0.0
 
 
 def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
@@ -166,11 +170,17 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
         if log.rows.is_full:
             yield log.rows.batch()
     if not log.has_stamps:
-        raise SourceError(
-            f"{origin}: no line begins with a stamp as slurmctld writes it, such as "
-            "[2026-11-21T10:16:25.492]"
-        )
+        raise SourceError(f"{origin}: {_why_undated(origin.head)}")
     yield log.rows.batch()
+
+
+def _why_undated(head: bytes) -> str:
+    if any(_CLOCK.match(line) for line in first_texts(head)):
+        return (
+            "its stamps are processor time of slurmctld (LogTimeFormat=clock), not the time of "
+            "day; set LogTimeFormat=iso8601_ms or rfc5424_ms in slurm.conf"
+        )
+    return "no line begins with a stamp as slurmctld writes it, such as [2026-11-21T10:16:25.492]"
 
 
 class _ControllerLog:

@@ -1,0 +1,72 @@
+"""Quantiles and probabilities of counts, from `scipy.special`.
+
+`scipy.stats` has them too; its import takes longer than most commands that need one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import betainc, gammaln, nbdtrik, pdtr, pdtrc, pdtrik, xlog1py, xlogy
+
+Floats = npt.NDArray[np.float64]
+
+
+def poisson_quantile(share: npt.ArrayLike, mean: npt.ArrayLike) -> Floats:
+    """The least count that a Poisson law does not exceed with at least this probability.
+
+    Args:
+        share: the probability, between 0 and 1.
+        mean: of the law, 0 or more.
+    """
+    share, mean = np.broadcast_arrays(np.asarray(share, float), np.asarray(mean, float))
+    reached = np.where(mean > 0, pdtrik(share, np.maximum(mean, np.finfo(float).tiny)), 0.0)
+    return _least(np.ceil(np.maximum(reached, 0.0)), share, lambda count: pdtr(count, mean))
+
+
+def poisson_above(count: npt.ArrayLike, mean: npt.ArrayLike) -> Floats:
+    """Probability that a Poisson count is larger than `count`.
+
+    Args:
+        count: -1 or more.
+        mean: of the law, 0 or more.
+    """
+    count, mean = np.broadcast_arrays(np.asarray(count, float), np.asarray(mean, float))
+    return np.where(count < 0, 1.0, pdtrc(np.maximum(count, 0.0), mean))
+
+
+def poisson_probability(count: npt.ArrayLike, mean: npt.ArrayLike) -> Floats:
+    """Probability of exactly this Poisson count; arguments as for `poisson_above`."""
+    count, mean = np.asarray(count, float), np.asarray(mean, float)
+    return np.asarray(np.exp(xlogy(count, mean) - mean - gammaln(count + 1.0)), dtype=np.float64)
+
+
+def negative_binomial_quantile(share: float, size: float, p: float) -> float:
+    """The least count that a negative binomial law does not exceed with at least this probability.
+
+    Args:
+        share: the probability, between 0 and 1.
+        size: shape of the gamma law that the Poisson mean has, over 0.
+        p: 1 over the variance in units of the mean, between 0 and 1; the mean is size (1 - p) / p.
+    """
+    start = np.ceil(np.maximum(np.asarray(nbdtrik(share, size, p)), 0.0))
+    share_of = np.asarray(share, float)
+    return float(_least(start, share_of, lambda count: betainc(size, count + 1.0, p)))
+
+
+def negative_binomial_probability(
+    count: npt.ArrayLike, size: npt.ArrayLike, p: npt.ArrayLike
+) -> Floats:
+    """Probability of exactly this count; arguments as for `negative_binomial_quantile`."""
+    count, size, p = (np.asarray(one, float) for one in (count, size, p))
+    ways = gammaln(size + count) - gammaln(count + 1.0) - gammaln(size)
+    return np.asarray(np.exp(ways + size * np.log(p) + xlog1py(count, -p)), dtype=np.float64)
+
+
+def _least(count: Floats, share: Floats, up_to: Callable[[Floats], Floats]) -> Floats:
+    """`count`, or one less or more where rounding has passed the least that reaches `share`."""
+    below = np.maximum(count - 1.0, 0.0)
+    least = np.where(up_to(below) >= share, below, count)
+    return np.where(up_to(least) >= share, least, least + 1.0)

@@ -1,0 +1,136 @@
+"""What a dump of the accounting was made without: attempts before a requeue, jobs of other states.
+
+`sacct` lists the last attempt of a job alone unless it is given `--duplicates`, and only jobs of
+some states where it is given `--state`. Such a dump looks like any other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import ibis
+from ibis.expr.types import Table
+
+from ettr.metrics.instants import first_row
+from ettr.metrics.status import StatusMix
+from ettr.words import counted
+
+# sources that hold earlier attempts of a job where the site asked for them
+ASKED_FOR = frozenset({"slurm-sacct", "slurm-sacct-json"})
+_UNSUCCESSFUL = frozenset(
+    {"FAILED", "NODE_FAIL", "TIMEOUT", "OUT_OF_MEMORY", "CANCELLED", "PREEMPTED", "BOOT_FAIL"}
+)
+# a run that only ever fails has dozens of attempts; no cluster has thousands of jobs and no failure
+LEAST_UNSUCCESSFUL = 100
+LEAST_SUCCESSFUL = 1_000
+LEAST_JOBS = 1_000
+LEAST_UNSEEN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """What seems to be missing from a dump; all zero and False where nothing does.
+
+    Attributes:
+        ended: Attempts that ended.
+        none_completed: There are many, and none completed.
+        none_failed: There are many, and all completed.
+        unseen_attempts: Earlier attempts that jobs count as restarts and the logs lack, where they
+            are most of those; 0 where they are not.
+        never_requeued: No job has a second attempt, which is what a dump looks like that lacks
+            them.
+    """
+
+    ended: int
+    none_completed: bool
+    none_failed: bool
+    unseen_attempts: int
+    never_requeued: bool
+
+    @property
+    def certain(self) -> tuple[str, ...]:
+        """What makes every rate doubtful, a sentence each."""
+        if not self.none_completed:
+            return self.too_few_failures
+        return (
+            f"None of the {self.ended:,} attempts that ended is COMPLETED. If the dump was "
+            "selected by state (`sacct --state`), the runtime of all others is missing, and every "
+            "rate and share is too high: dump all states and ingest again.",
+            *self.too_few_failures,
+        )
+
+    @property
+    def too_few_failures(self) -> tuple[str, ...]:
+        """What makes rates too low, a sentence each."""
+        sentences = []
+        if self.none_failed:
+            sentences.append(
+                f"All of the {self.ended:,} attempts that ended are COMPLETED. If the dump was "
+                "selected by state (`sacct --state`), failures are missing, and every rate is too "
+                "low: dump all states and ingest again."
+            )
+        if self.unseen_attempts:
+            sentences.append(
+                f"By their counts of restarts jobs had {counted(self.unseen_attempts, 'attempt')} "
+                "more than the logs hold: what a node failure, a preemption or a requeue ended is "
+                "missing, and failures are too few. Dump with `sacct --duplicates` (-D) and ingest "
+                "again."
+            )
+        return tuple(sentences)
+
+    @property
+    def doubtful(self) -> str | None:
+        """What the dump may lack, where that cannot be known; None: nothing."""
+        if not self.never_requeued:
+            return None
+        return (
+            "No job has a second attempt. Either jobs are never requeued here, or the dump lacks "
+            "`sacct --duplicates` (-D), and with it the attempts that a node failure or a "
+            "preemption ended."
+        )
+
+
+def left_out(attempts: Table, status: StatusMix, sources: frozenset[str]) -> LeftOut:
+    """What a dump of the accounting seems to have been made without.
+
+    Args:
+        attempts: the table `attempts`, whole: a selection of jobs looks like a part of a dump.
+        status: of all attempts.
+        sources: that the attempts come from.
+    """
+    by_state = {one.state: one.attempts for one in status.states}
+    completed = by_state.get("COMPLETED", 0)
+    unsuccessful = sum(by_state.get(state, 0) for state in _UNSUCCESSFUL)
+    restarts = attempts["restarts"]
+    found = first_row(attempts.aggregate(known=restarts.count(), above_0=(restarts > 0).sum()))
+    return LeftOut(
+        ended=completed + unsuccessful,
+        none_completed=not completed and unsuccessful >= LEAST_UNSUCCESSFUL,
+        none_failed=not unsuccessful and completed >= LEAST_SUCCESSFUL,
+        unseen_attempts=_unseen_attempts(attempts) if found["above_0"] else 0,
+        never_requeued=(
+            not found["known"]
+            and bool(sources & ASKED_FOR)
+            and sum(by_state.values()) >= LEAST_JOBS
+            and _each_once(attempts)
+        ),
+    )
+
+
+def _unseen_attempts(attempts: Table) -> int:
+    """Attempts that counts of restarts lead to and the logs lack; 0 where they are the fewer."""
+    restarted = attempts.filter(attempts["restarts"] > 0).select("cluster", "job_id").distinct()
+    theirs = attempts.semi_join(restarted, ["cluster", "job_id"])
+    by_job = theirs.group_by("cluster", "job_id").aggregate(
+        restarts=theirs["restarts"].max(), held=theirs.count()
+    )
+    unseen = ibis.greatest(by_job["restarts"] + 1 - by_job["held"], 0)
+    row = first_row(by_job.aggregate(restarts=by_job["restarts"].sum(), unseen=unseen.sum()))
+    n = int(row["unseen"])
+    return 0 if n < LEAST_UNSEEN or 2 * n <= int(row["restarts"]) else n
+
+
+def _each_once(attempts: Table) -> bool:
+    jobs = attempts.select("cluster", "job_id").distinct().count()
+    row = first_row(attempts.aggregate(attempts=attempts.count()))
+    return int(jobs.to_pyarrow().as_py()) == int(row["attempts"])
