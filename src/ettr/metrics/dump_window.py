@@ -15,7 +15,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import ibis
-from ibis.expr.types import Table
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from ibis.expr.types import Table, Value
+from numpy.typing import NDArray
+from scipy.special import digamma
 
 from ettr.metrics.coverage import HOLE_CHANCE
 from ettr.metrics.instants import fetch
@@ -24,6 +29,9 @@ from ettr.units import SECONDS_PER_DAY
 
 # of a cluster's runtime; with less the bias lies far within any interval
 LEAST_SHARE = 0.01
+AGES_PER_OCTAVE = 8
+# not yet begun at the first end: at risk from age 0 on
+NOT_YET = -1
 NO_DIRECTION = (
     "the dump of the accounting begins in the middle of jobs, and the runtime from before it holds "
     "no failures."
@@ -68,11 +76,12 @@ class DumpWindow:
 def dump_windows(attempts: Table, since: datetime | None) -> tuple[DumpWindow, ...]:
     """Clusters of whose jobs none ended for so long that the dump must begin where the first did.
 
-    Were ends as frequent as later, by hours of jobs, the hours before the first one would be an
-    exponential variable of the mean length of a job: so many have a chance below one in ten
-    thousand. Young jobs end sooner rather than later, so that a log from a cluster's first day on
-    is not taken for a part of one. Logs of ended jobs alone are left out: none runs at their end,
-    and jobs began until then.
+    The hazard of ending at each age comes from what ran after the first end (Nelson and Aalen,
+    jobs from before entering at the age they had). Summed over the ages that jobs had reached by
+    then, it is the number of ends to expect before the first one; in a log that has them all that
+    is an exponential variable of mean 1, whatever law the lengths follow. A cluster whose log
+    begins with its first day, with jobs that all take a day, is therefore not taken for a part of
+    one. Logs of ended jobs alone are left out: none runs at their end, and jobs began until then.
 
     Args:
         attempts: the table `attempts`, of whole clusters.
@@ -88,30 +97,74 @@ def dump_windows(attempts: Table, since: datetime | None) -> tuple[DumpWindow, .
         node_s=(began["elapsed_s"] * began["n_nodes"].fill_null(1)).sum(),
     )
     joined = began.inner_join(ends, "cluster")
-    early_s = ibis.greatest(joined["first_s"] - epoch_s(joined["start"]), 0)
-    late_s = ibis.greatest(epoch_s(joined["end"]) - joined["last_start_s"], 0)
-    sums = joined.group_by("cluster").aggregate(
-        early_job_s=early_s.sum(),
+    start_s, end_s = epoch_s(joined["start"]), epoch_s(joined["end"])
+    early_s = ibis.greatest(joined["first_s"] - start_s, 0)
+    age_s = end_s.fill_null(start_s + joined["elapsed_s"].cast("int64")) - start_s
+    groups = joined.group_by(
+        cluster="cluster",
+        entered=ibis.ifelse(early_s > 0, _age_class(early_s), NOT_YET),
+        left=_age_class(age_s),
+        is_over=joined["end"].notnull() & (end_s > joined["first_s"]),
+    ).aggregate(
+        jobs=joined.count(),
         early_node_s=(early_s * joined["n_nodes"].fill_null(1)).sum(),
-        late_job_s=late_s.sum(),
+        late_job_s=ibis.greatest(end_s - joined["last_start_s"], 0).sum(),
     )
-    rows = fetch(ends.left_join(sums, "cluster").drop("cluster_right").order_by("cluster"))
-    found = (_window(row, since) for row in rows.to_pylist())
+    of_ages = fetch(groups)
+    found = (
+        _window(row, of_ages.filter(pc.field("cluster") == row["cluster"]), since)
+        for row in fetch(ends.order_by("cluster")).to_pylist()
+    )
     return tuple(one for one in found if one is not None)
 
 
-def _window(row: dict[str, float | str | None], since: datetime | None) -> DumpWindow | None:
+def _age_class(age_s: Value) -> Value:
+    """Eighths of an octave of seconds."""
+    return (AGES_PER_OCTAVE * ibis.greatest(age_s, 1).log2()).floor().cast("int32")
+
+
+def _window(
+    row: dict[str, float | str | None], ages: pa.Table, since: datetime | None
+) -> DumpWindow | None:
     cluster, whole_s = str(row["cluster"]), float(row["node_s"] or 0.0)
     if not row["ended"]:
         return DumpWindow(cluster, None, whole_s / SECONDS_PER_DAY, 1.0)
-    mean_s = float(row["job_s"] or 0.0) / float(row["ended"])
-    early_s, early_node_s = (float(row[name] or 0.0) for name in ("early_job_s", "early_node_s"))
     first_end = datetime.fromtimestamp(float(row["first_s"] or 0.0), UTC)
-    unlikely_s = -math.log(HOLE_CHANCE) * mean_s
-    if early_s <= unlikely_s or early_node_s < LEAST_SHARE * whole_s:
+    early_node_s = pc.sum(ages["early_node_s"]).as_py()
+    if early_node_s < LEAST_SHARE * whole_s or (since is not None and since >= first_end):
         return None
-    if not row["running"] and float(row["late_job_s"] or 0.0) <= unlikely_s:
-        return None
-    if since is not None and since >= first_end:
+    if not row["running"]:
+        mean_s = float(row["job_s"] or 0.0) / float(row["ended"])
+        if (pc.sum(ages["late_job_s"]).as_py() or 0) <= -math.log(HOLE_CHANCE) * mean_s:
+            return None
+    if chance_of_no_end(ages) >= HOLE_CHANCE:
         return None
     return DumpWindow(cluster, first_end, early_node_s / SECONDS_PER_DAY, early_node_s / whole_s)
+
+
+def chance_of_no_end(ages: pa.Table) -> float:
+    """Probability that none of the jobs from before the first end ended before it.
+
+    With a hazard known from d ends, x expected ends have the probability (1 + x/d)^-d of being
+    none: Poisson with a mean that is itself known as a gamma variable of shape d.
+
+    Args:
+        ages: jobs by the class of their age at the first end (`entered`) and when they left
+            (`left`), ended (`is_over`) or not.
+    """
+    jobs, over = ages["jobs"].to_numpy(), ages["is_over"].to_numpy()
+    entered, left = ages["entered"].to_numpy(), ages["left"].to_numpy()
+    n_classes = int(max(entered.max(), left.max())) + 1
+    early = entered != NOT_YET
+
+    def by_class(places: NDArray[np.int32], rows: NDArray[np.bool_]) -> NDArray[np.float64]:
+        return np.bincount(places[rows], jobs[rows], minlength=n_classes).astype(np.float64)
+
+    enter, end, leave = by_class(entered, early), by_class(left, over), by_class(left, ~over)
+    at_risk = jobs[~early].sum() + np.cumsum(enter - end - leave) - (enter - end - leave)
+    at_risk = np.maximum(at_risk + (enter - leave) / 2, end)
+    hazard = digamma(at_risk + 1) - digamma(at_risk - end + 1)
+    # up to the class of its age, no further: jobs of one length end in one class
+    expected = float(enter @ (np.cumsum(hazard) - hazard))
+    n_ends = end.sum()
+    return float((1 + expected / n_ends) ** -n_ends) if n_ends else 1.0
