@@ -19,6 +19,7 @@ from ettr.sim.cluster.faults import NodeFault
 from ettr.sim.cluster.health import Health
 from ettr.sim.cluster.hours import Hours
 from ettr.sim.cluster.log import SiteLog
+from ettr.sim.cluster.owners import check_owners, owners_of
 from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.cluster.scheduler import Scheduler
 from ettr.sim.cluster.truth import TRUTH, Truth, node_rows
@@ -46,12 +47,16 @@ class SimulatedCluster:
     def __init__(self, scenario: ClusterScenario, seed: int, file_id: str) -> None:
         machines = scenario.machines
         self._scenario, self._seed = scenario, seed
-        self.log = SiteLog(scenario, file_id)
+        owners = owners_of(scenario)
+        check_owners(scenario, owners)
+        self.log = SiteLog(scenario, file_id, owners)
         self.tally = Tally()
         self._truth = Truth()
         self._calendar = Calendar()
         self._hours = Hours(machines.nodes, machines.gpus_per_node)
-        self._scheduler = Scheduler(scenario, self._calendar, self._hours, self.log, self._truth)
+        self._scheduler = Scheduler(
+            scenario, owners, self._calendar, self._hours, self.log, self._truth
+        )
         self._health = Health(
             scenario, seed, self._calendar, self._scheduler, self._hours, self.log
         )

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from ettr.sim.cluster.evidence import EVIDENCE
 from ettr.sim.cluster.faults import NodeFault
+from ettr.sim.cluster.owners import Owners
 from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.cluster.workload import CANCELLED, STATES, Job
 from ettr.tables import ALLOCATIONS, ATTEMPTS, LOG_DAYS, NODE_STATES, NODES
@@ -28,8 +29,8 @@ _PCI = "pci:0000:{}:00"
 class SiteLog:
     """Collects rows as the cluster runs; hands them out in batches."""
 
-    def __init__(self, scenario: ClusterScenario, file_id: str) -> None:
-        self._scenario = scenario
+    def __init__(self, scenario: ClusterScenario, file_id: str, owners: Owners) -> None:
+        self._scenario, self._owners = scenario, owners
         self._origin = scenario.period.origin
         self._origin_us = round(self._origin.timestamp()) * MICROSECONDS_PER_SECOND
         self._rows = BatchBuilder(SIMULATION, file_id, scenario.name)
@@ -83,6 +84,7 @@ class SiteLog:
             "suspended_s": 0.0 if has_run else None,
             "n_nodes": len(job.nodes),
             "n_gpus": job.gpus if has_run else 0,
+            "reason": job.reason or None,
             "node_list": ",".join(self.names[node] for node in job.nodes) or None,
             "line": self._next_line(),
         }
@@ -102,8 +104,8 @@ class SiteLog:
             "job_id": str(job.number),
             "job_id_raw": str(job.number),
             "name": f"task{job.task}",
-            "user": f"user{job.user + 1}",
-            "account": f"team{job.user % self._scenario.users.accounts + 1}",
+            "user": self._owners.users[job.user],
+            "account": self._owners.accounts[job.account],
             "partition": PARTITION,
             "qos": priority.name,
             "priority": priority.level,

@@ -26,6 +26,7 @@ from ettr.sim.cluster.scenario_parts import (
     SimulatedPeriod,
     Users,
 )
+from ettr.sim.cluster.scenario_sharing import Quota, problems_of_quotas
 from ettr.sim.cluster.validation import Validation
 from ettr.units import DAYS_PER_YEAR
 
@@ -85,6 +86,7 @@ class ClusterScenario:
     lemons: Lemons
     faults: tuple[FaultProcess, ...] = ()
     bursts: tuple[BurstProcess, ...] = ()
+    quotas: tuple[Quota, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict)
     intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     validation: Validation | None = None
@@ -112,6 +114,8 @@ def problems_of(scenario: ClusterScenario) -> Iterator[str]:
     yield from _of_submission(scenario)
     yield from _of_faults(scenario)
     yield from _of_bursts(scenario)
+    names = [one.name for one in scenario.priorities]
+    yield from problems_of_quotas(scenario.quotas, names)
 
 
 def _of_period(period: SimulatedPeriod) -> Iterator[str]:

@@ -34,6 +34,7 @@ from ettr.sim.cluster.scenario_parts import (
     SimulatedPeriod,
     Users,
 )
+from ettr.sim.cluster.scenario_sharing import Quota
 from ettr.sim.cluster.validation import Validation
 from ettr.toml_text import tables_of
 
@@ -55,6 +56,7 @@ _LISTS: Mapping[str, type[Part]] = {
     "priorities": Priority,
     "faults": FaultProcess,
     "bursts": BurstProcess,
+    "quotas": Quota,
 }
 PartT = TypeVar("PartT", bound=Part)
 

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 
+from ettr.sim.cluster.scenario_sharing import Quota
 from ettr.units import SECONDS_PER_DAY
 
 
@@ -281,4 +282,5 @@ Part = (
     | FaultProcess
     | BurstProcess
     | Lemons
+    | Quota
 )

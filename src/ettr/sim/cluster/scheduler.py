@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import insort
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,8 @@ from ettr.sim.cluster.calendar import Calendar, EventKind
 from ettr.sim.cluster.hours import GpuUse, Hours
 from ettr.sim.cluster.policies import PREEMPTION, WAITING
 from ettr.sim.cluster.policies.base import Running, Waiting
+from ettr.sim.cluster.policies.limits import Limit, held_by
+from ettr.sim.cluster.policies.quotas import quota_limits
 from ettr.sim.cluster.room import NodeRoom, place
 from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.cluster.workload import CANCELLED, STATES, TIMEOUT, Job
@@ -17,6 +20,7 @@ from ettr.sim.cluster.workload import CANCELLED, STATES, TIMEOUT, Job
 if TYPE_CHECKING:
     from ettr.sim.cluster.faults import NodeFault
     from ettr.sim.cluster.log import SiteLog
+    from ettr.sim.cluster.owners import Owners
     from ettr.sim.cluster.truth import Truth
 
 NODE_FAIL, PREEMPTED, FAILED = "NODE_FAIL", "PREEMPTED", "FAILED"
@@ -33,10 +37,11 @@ class Scheduler:
     """
 
     def __init__(
-        self, scenario: ClusterScenario, calendar: Calendar, hours: Hours, log: SiteLog,
-        truth: Truth,
+        self, scenario: ClusterScenario, owners: Owners, calendar: Calendar, hours: Hours,
+        log: SiteLog, truth: Truth,
     ) -> None:  # fmt: skip
-        self._scenario, self._rules = scenario, scenario.scheduling
+        self._scenario, self._rules, self._owners = scenario, scenario.scheduling, owners
+        self._in_use: Counter[str] = Counter()
         self._calendar, self._hours, self._log, self._truth = calendar, hours, log, truth
         self._per_node = scenario.machines.gpus_per_node
         self._levels = [one.level for one in scenario.priorities]
@@ -61,10 +66,18 @@ class Scheduler:
         job.number = self._n_submitted
         job.task = job.task or job.number
         job.submit_s = job.eligible_s = now_s
+        job.limits = self._limits_of(job)
         patience_end_s = now_s + job.patience_s
         if patience_end_s < self._scenario.period.end_s:
             self._calendar.put(patience_end_s, EventKind.IMPATIENT, job.number, job)
         self.enqueue(job, now_s)
+
+    def _limits_of(self, job: Job) -> tuple[Limit, ...]:
+        if not self._scenario.quotas:
+            return ()
+        user, account = self._owners.users[job.user], self._owners.accounts[job.account]
+        qos = self._scenario.priorities[job.priority].name
+        return quota_limits(self._scenario.quotas, job.gpus, user, account, qos)
 
     def enqueue(self, job: Job, now_s: int) -> None:
         """A job waits for nodes from now on."""
@@ -98,33 +111,66 @@ class Scheduler:
             return  # an earlier one was asked for, and has been
         self._next_pass_s, self._last_pass_s = -1, now_s
         self._start_in_order(now_s)
-        while self._queue and self._preempt(now_s):
+        while (head := self._head()) is not None and self._preempt(head, now_s):
             self._start_in_order(now_s)
-        if self._queue:
-            self._overtake(now_s)
+        if head is not None:
+            self._overtake(head, now_s)
+
+    def _is_held(self, job: Job) -> bool:
+        """Whether a limit holds a job that has any; it keeps the reason."""
+        limit = held_by(job.limits, self._in_use)
+        if limit is None:
+            return False
+        job.reason = limit.reason
+        return True
+
+    def _head(self) -> Job | None:
+        """The first job of the queue that is not held."""
+        for _, _, job in self._queue:
+            if not (job.limits and self._is_held(job)):
+                return job
+        return None
 
     def _start_in_order(self, now_s: int) -> None:
-        started = 0
-        for _, _, job in self._queue:
+        started = []
+        for at, (_, _, job) in enumerate(self._queue):
+            if job.limits and self._is_held(job):
+                continue
             nodes = place(self.room.by_free, job.gpus)
             if nodes is None:
                 break
             self._start(job, nodes, now_s)
-            started += 1
-        del self._queue[:started]
+            started.append(at)
+        for at in reversed(started):
+            del self._queue[at]
 
-    def _overtake(self, now_s: int) -> None:
-        depth = self._rules.backfill_depth
-        waiting = [self._as_waiting(i, job) for i, (_, _, job) in enumerate(self._queue[:depth])]
-        starts = self._backfill(waiting, self.room.view(), now_s)
-        for start in starts:
-            self._start(self._queue[start.place][2], start.nodes, now_s)
-        for start in sorted(starts, reverse=True):
-            del self._queue[start.place]
+    def _overtake(self, head: Job, now_s: int) -> None:
+        """Start what may overtake the first job that is not held."""
+        started, n_held = [], 0
+        for start in self._backfill(self._eligible(), self.room.view(), now_s):
+            job = self._queue[start.place][2]
+            if job.limits and self._is_held(job):
+                n_held += 1  # by what has started just before it
+                continue
+            self._start(job, start.nodes, now_s)
+            started.append(start.place)
+        for at in sorted(started, reverse=True):
+            del self._queue[at]
+        if n_held or (head.limits and self._is_held(head)):
+            self.request_pass(now_s)
 
-    def _preempt(self, now_s: int) -> bool:
-        """Preempt for the first job of the queue; whether anything was."""
-        head = self._queue[0][2]
+    def _eligible(self) -> list[Waiting]:
+        """The first jobs of the queue that are not held."""
+        found: list[Waiting] = []
+        for at, (_, _, job) in enumerate(self._queue):
+            if len(found) == self._rules.backfill_depth:
+                break
+            if not (job.limits and self._is_held(job)):
+                found.append(self._as_waiting(at, job))
+        return found
+
+    def _preempt(self, head: Job, now_s: int) -> bool:
+        """Preempt for the first job of the queue that is not held; whether anything was."""
         after_s = self._rules.preempt_after_s
         lower = [
             one
@@ -163,6 +209,8 @@ class Scheduler:
         self._hours.advance(now_s)
         self._hours.move_gpus(GpuUse.FREE, GpuUse.HELD, job.gpus)
         self.running[job.number] = job
+        for limit in job.limits:
+            self._in_use[limit.whose] += limit.asks
         level = self._levels[job.priority]
         self._may_go[level][job.number] = Running(job.number, level, now_s, job.nodes, on_each)
         length_s = self._restart_s(job) + job.work_s - job.saved_s
@@ -231,7 +279,7 @@ class Scheduler:
         # the key of an attempt has whole seconds
         job.submit_s = max(now_s, job.submit_s + 1)
         job.eligible_s = job.submit_s + self._rules.requeue_delay_s
-        job.start_s, job.nodes, job.stuck_s = -1, (), -1
+        job.start_s, job.nodes, job.stuck_s, job.reason = -1, (), -1, ""
         self._delayed[job.number] = job
         self._calendar.put(job.eligible_s, EventKind.ARRIVAL, job.number, job)
 
@@ -239,7 +287,7 @@ class Scheduler:
         """The job as its owner submits it again under another id."""
         return Job(
             0, job.task, job.gpus, job.work_s, job.limit_s, job.outcome, job.user, job.priority,
-            job.patience_s, 0, 0, job.saved_s,
+            job.patience_s, 0, 0, job.saved_s, account=job.account,
         )  # fmt: skip
 
     def _record(self, job: Job, state: str, now_s: int) -> None:
@@ -248,6 +296,8 @@ class Scheduler:
     def _free(self, job: Job, now_s: int) -> None:
         """The nodes of a job are free again."""
         del self.running[job.number]
+        for limit in job.limits:
+            self._in_use[limit.whose] -= limit.asks
         del self._may_go[self._levels[job.priority]][job.number]
         self._hours.advance(now_s)
         on_each = min(job.gpus, self._per_node)

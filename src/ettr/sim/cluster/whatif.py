@@ -20,7 +20,13 @@ from ettr.sim.cluster.standing import ScenarioStanding, standing_of
 
 LEAST_SEEDS = 3
 MOST_SEEDS = 1000
-_KEYS = {"jobs": "gpus", "priorities": "name", "faults": "symptom", "bursts": "symptom"}
+_KEYS = {
+    "jobs": "gpus",
+    "priorities": "name",
+    "faults": "symptom",
+    "bursts": "symptom",
+    "quotas": "scope",
+}
 """By which value an entry of a list is named."""
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ettr.sim.cluster.policies.limits import Limit
 from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.streams import stream
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
@@ -41,6 +42,9 @@ class Job:
         start_s: When this attempt started; -1 as it waits.
         nodes: Of this attempt.
         stuck_s: When a node of it stopped that nobody has noticed; -1 if none has.
+        account: Number of the account that it is charged to, from 0.
+        limits: On what runs at once, that hold for it.
+        reason: Why it last was held; empty if it never was.
     """
 
     number: int
@@ -60,6 +64,9 @@ class Job:
     start_s: int = -1
     nodes: tuple[int, ...] = ()
     stuck_s: int = -1
+    account: int = 0
+    limits: tuple[Limit, ...] = ()
+    reason: str = ""
 
 
 def jobs_of_day(scenario: ClusterScenario, seed: int, day: int) -> Iterator[Job]:
@@ -98,7 +105,9 @@ def jobs_of_day(scenario: ClusterScenario, seed: int, day: int) -> Iterator[Job]
     patience = np.where(leaves, np.minimum(patience_s, 1e12), 1e12).astype(np.int64)
     columns = (gpus, work_s, limit_s, outcome, user, priority, patience, submit_s, submit_s)
     for row in zip(*(column.tolist() for column in columns), strict=True):
-        yield Job(0, 0, *row)
+        job = Job(0, 0, *row)
+        job.account = job.user % scenario.users.accounts
+        yield job
 
 
 def _restart_s(scenario: ClusterScenario, gpus: NDArray[np.int64]) -> NDArray[np.float64]:
