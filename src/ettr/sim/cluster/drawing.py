@@ -31,7 +31,7 @@ def drawn_scenario(scenario: ClusterScenario, seed: int, replica: int) -> Cluste
     groups: dict[str, Any] = {}
     for name in scenario.__dataclass_fields__:
         value = getattr(scenario, name)
-        if name in ABOUT:
+        if name in ABOUT or value is None:
             continue
         if isinstance(value, tuple):
             parts = [

@@ -108,7 +108,7 @@ class SiteLog:
             "account": self._owners.accounts[job.account],
             "partition": PARTITION,
             "qos": priority.name,
-            "priority": priority.level,
+            "priority": job.order,
             "time_limit_s": float(job.limit_s),
             "requested_nodes": max(1, job.gpus // per_node),
             "requested_gpus": job.gpus,

@@ -17,17 +17,21 @@ class Owners:
     Attributes:
         users: Names of the users.
         accounts: Names of the accounts.
+        members: Number of users of each account.
     """
 
     users: Sequence[str]
     accounts: Sequence[str]
+    members: Sequence[int]
 
 
 def owners_of(scenario: ClusterScenario) -> Owners:
     """The users and accounts of a scenario; user k is charged to account k modulo the accounts."""
+    users, accounts = scenario.users.users, scenario.users.accounts
     return Owners(
-        [f"user{k + 1}" for k in range(scenario.users.users)],
-        [f"team{k + 1}" for k in range(scenario.users.accounts)],
+        [f"user{k + 1}" for k in range(users)],
+        [f"team{k + 1}" for k in range(accounts)],
+        [len(range(k, users, accounts)) for k in range(accounts)],
     )
 
 
@@ -35,7 +39,7 @@ def check_owners(scenario: ClusterScenario, owners: Owners) -> None:
     """Check that the scenario names nobody who does not exist.
 
     Raises:
-        UsageError: a quota is of nobody; all are listed at once.
+        UsageError: a quota or shares are of nobody; all are listed at once.
     """
     known = {"user": set(owners.users), "account": set(owners.accounts)}
     examples = {"user": owners.users, "account": owners.accounts}
@@ -44,6 +48,12 @@ def check_owners(scenario: ClusterScenario, owners: Owners) -> None:
         f"{', '.join(examples[one.scope][:3])}"
         for one in scenario.quotas
         if one.scope in known and one.name != EACH and one.name not in known[one.scope]
+    ]
+    problems += [
+        f"\n  accounts.name: no account is called {one.name!r}; names are such as "
+        f"{', '.join(owners.accounts[:3])}"
+        for one in scenario.accounts
+        if one.name not in known["account"]
     ]
     if problems:
         raise UsageError(f"scenario {scenario.name!r} cannot be simulated:{''.join(problems)}")

@@ -26,7 +26,13 @@ from ettr.sim.cluster.scenario_parts import (
     SimulatedPeriod,
     Users,
 )
-from ettr.sim.cluster.scenario_sharing import Quota, problems_of_quotas
+from ettr.sim.cluster.scenario_sharing import (
+    AccountShares,
+    FairShare,
+    Quota,
+    problems_of_quotas,
+    problems_of_shares,
+)
 from ettr.sim.cluster.validation import Validation
 from ettr.units import DAYS_PER_YEAR
 
@@ -87,6 +93,8 @@ class ClusterScenario:
     faults: tuple[FaultProcess, ...] = ()
     bursts: tuple[BurstProcess, ...] = ()
     quotas: tuple[Quota, ...] = ()
+    fair_share: FairShare | None = None
+    accounts: tuple[AccountShares, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict)
     intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     validation: Validation | None = None
@@ -115,7 +123,9 @@ def problems_of(scenario: ClusterScenario) -> Iterator[str]:
     yield from _of_faults(scenario)
     yield from _of_bursts(scenario)
     names = [one.name for one in scenario.priorities]
+    levels = [one.level for one in scenario.priorities]
     yield from problems_of_quotas(scenario.quotas, names)
+    yield from problems_of_shares(scenario.fair_share, scenario.accounts, levels)
 
 
 def _of_period(period: SimulatedPeriod) -> Iterator[str]:
@@ -257,10 +267,10 @@ def _problem_of(name: str, value: float | str) -> str:
 
 
 def parts_of(scenario: ClusterScenario) -> Iterator[tuple[str, Part]]:
-    """Every group of values, with its name in the file."""
+    """Every group of values that the scenario has, with its name in the file."""
     for name in scenario.__dataclass_fields__:
         value = getattr(scenario, name)
         if isinstance(value, tuple):
             yield from ((name, one) for one in value)
-        elif name not in ABOUT:
+        elif name not in ABOUT and value is not None:
             yield name, value

@@ -34,7 +34,7 @@ from ettr.sim.cluster.scenario_parts import (
     SimulatedPeriod,
     Users,
 )
-from ettr.sim.cluster.scenario_sharing import Quota
+from ettr.sim.cluster.scenario_sharing import AccountShares, FairShare, Quota
 from ettr.sim.cluster.validation import Validation
 from ettr.toml_text import tables_of
 
@@ -57,7 +57,9 @@ _LISTS: Mapping[str, type[Part]] = {
     "faults": FaultProcess,
     "bursts": BurstProcess,
     "quotas": Quota,
+    "accounts": AccountShares,
 }
+_OPTIONAL: Mapping[str, type[Part]] = {"fair_share": FairShare}
 PartT = TypeVar("PartT", bound=Part)
 
 
@@ -107,12 +109,15 @@ class _ScenarioReader:
         self._intervals: dict[str, tuple[float, float]] = {}
 
     def scenario(self, tables: Mapping[str, object]) -> ClusterScenario:
-        known = {"format", "name", "validation", *_PARTS, *_LISTS}
+        known = {"format", "name", "validation", *_PARTS, *_LISTS, *_OPTIONAL}
         self._problems += [f"{name}: no such table" for name in tables if name not in known]
         name = tables.get("name")
         if not isinstance(name, str) or not name or not name.isprintable() or "/" in name:
             self._problems.append("name: give the cluster a name, a text without a slash")
         parts = {key: self._part(kind, key, tables.get(key)) for key, kind in _PARTS.items()}
+        for key, kind in _OPTIONAL.items():
+            if key in tables:
+                parts[key] = self._part(kind, key, tables[key])
         lists = {key: self._list(kind, key, tables.get(key, [])) for key, kind in _LISTS.items()}
         validation = self._validation(tables.get("validation"))
         if self._problems:

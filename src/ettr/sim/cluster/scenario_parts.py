@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 
-from ettr.sim.cluster.scenario_sharing import Quota
+from ettr.sim.cluster.scenario_sharing import AccountShares, FairShare, Quota
 from ettr.units import SECONDS_PER_DAY
 
 
@@ -283,4 +283,6 @@ Part = (
     | BurstProcess
     | Lemons
     | Quota
+    | FairShare
+    | AccountShares
 )

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 QUOTA_SCOPES = ("user", "account", "qos")
 EACH = "*"
+WEIGHTS = ("fair_share_weight", "age_weight", "job_size_weight", "qos_weight")
+MOST_WEIGHT = 2.0**30
+"""Priorities of Slurm are below 2^32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +25,66 @@ class Quota:
     scope: str
     name: str
     most_gpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class FairShare:
+    """The queue goes by Slurm's multifactor priority; preemption still goes by levels.
+
+    Attributes:
+        half_life_s: After which usage counts half (PriorityDecayHalfLife).
+        calc_interval_s: Between two computations of all priorities (PriorityCalcPeriod).
+        longest_age_s: Wait beyond which the priority rises no more (PriorityMaxAge).
+        fair_share_weight: Of usage against shares (PriorityWeightFairshare), as the others.
+        age_weight: Of the wait.
+        job_size_weight: Of size, which favours large jobs.
+        qos_weight: Of the level over the highest one.
+    """
+
+    half_life_s: float
+    calc_interval_s: int
+    longest_age_s: float
+    fair_share_weight: float
+    age_weight: float
+    job_size_weight: float
+    qos_weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class AccountShares:
+    """Shares of an account; one that has no entry has 1. Users share their account equally."""
+
+    name: str
+    shares: float
+
+
+def problems_of_shares(
+    rules: FairShare | None, accounts: Sequence[AccountShares], levels: Sequence[int]
+) -> Iterator[str]:
+    """What cannot be, a sentence each.
+
+    Args:
+        rules: Of a scenario.
+        accounts: With shares of their own.
+        levels: Of its priorities.
+    """
+    names = [one.name for one in accounts]
+    if len(set(names)) < len(names):
+        yield "accounts.name: an account has one entry"
+    if not all(one.shares > 0 for one in accounts):
+        yield "accounts.shares: give a number above 0"
+    if rules is None:
+        if accounts:
+            yield "accounts: shares are of no use without [fair_share]"
+        return
+    for name in ("half_life_s", "calc_interval_s", "longest_age_s"):
+        if not getattr(rules, name) >= 1:
+            yield f"fair_share.{name}: {getattr(rules, name):g}; give 1 second or more"
+    for name in WEIGHTS:
+        if getattr(rules, name) > MOST_WEIGHT:
+            yield f"fair_share.{name}: give at most {MOST_WEIGHT:,.0f}"
+    if rules.qos_weight and min(levels, default=0) < 0:
+        yield "fair_share.qos_weight: goes with priorities.level of 0 or more"
 
 
 def problems_of_quotas(quotas: Sequence[Quota], priorities: Collection[str]) -> Iterator[str]:

@@ -26,7 +26,7 @@ def text_of(scenario: ClusterScenario, comments: Sequence[str] = ()) -> str:
     lines += [f"format = {_text(FORMAT)}", f"name = {_text(scenario.name)}"]
     for name in scenario.__dataclass_fields__:
         value = getattr(scenario, name)
-        if name in ABOUT:
+        if name in ABOUT or value is None:
             continue
         if isinstance(value, tuple):
             for i, part in enumerate(value):

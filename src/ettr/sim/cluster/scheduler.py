@@ -15,6 +15,7 @@ from ettr.sim.cluster.policies.limits import Limit, held_by
 from ettr.sim.cluster.policies.quotas import quota_limits
 from ettr.sim.cluster.room import NodeRoom, place
 from ettr.sim.cluster.scenario import ClusterScenario
+from ettr.sim.cluster.sharing import SharedUse
 from ettr.sim.cluster.workload import CANCELLED, STATES, TIMEOUT, Job
 
 if TYPE_CHECKING:
@@ -42,6 +43,9 @@ class Scheduler:
     ) -> None:  # fmt: skip
         self._scenario, self._rules, self._owners = scenario, scenario.scheduling, owners
         self._in_use: Counter[str] = Counter()
+        rules = scenario.fair_share
+        self._shared = None if rules is None else SharedUse(scenario, rules, owners)
+        self._next_order_s = 0
         self._calendar, self._hours, self._log, self._truth = calendar, hours, log, truth
         self._per_node = scenario.machines.gpus_per_node
         self._levels = [one.level for one in scenario.priorities]
@@ -82,14 +86,17 @@ class Scheduler:
     def enqueue(self, job: Job, now_s: int) -> None:
         """A job waits for nodes from now on."""
         self._delayed.pop(job.number, None)
-        insort(self._queue, (-self._levels[job.priority], job.number, job))
+        job.order = self._levels[job.priority]
+        if self._shared is not None:
+            job.order = self._shared.priority(job, now_s)
+        insort(self._queue, (-job.order, job.number, job))
         self.request_pass(now_s)
 
     def give_up(self, job: Job, now_s: int) -> None:
         """The owner of a job that has never started loses patience."""
         if job.start_s >= 0 or job.restarts or job.attempt:
             return
-        self._queue.remove((-self._levels[job.priority], job.number, job))
+        self._queue.remove((-job.order, job.number, job))
         self._log.attempt(job, STATES[CANCELLED], now_s, now_s=now_s)
 
     def waiting(self) -> Iterator[Job]:
@@ -110,11 +117,26 @@ class Scheduler:
         if now_s != self._next_pass_s:
             return  # an earlier one was asked for, and has been
         self._next_pass_s, self._last_pass_s = -1, now_s
+        if self._shared is not None and now_s >= self._next_order_s:
+            self._order_again(self._shared, now_s)
         self._start_in_order(now_s)
         while (head := self._head()) is not None and self._preempt(head, now_s):
             self._start_in_order(now_s)
         if head is not None:
             self._overtake(head, now_s)
+
+    def _order_again(self, shared: SharedUse, now_s: int) -> None:
+        """Compute all priorities, and come again for it while jobs wait."""
+        rules = self._scenario.fair_share
+        if rules is None:
+            return
+        shared.recalculate()
+        for _, _, job in self._queue:
+            job.order = shared.priority(job, now_s)
+        self._queue = sorted((-job.order, job.number, job) for _, _, job in self._queue)
+        self._next_order_s = now_s + rules.calc_interval_s
+        if self._queue:
+            self._calendar.put(self._next_order_s, EventKind.REMINDER, 0)
 
     def _is_held(self, job: Job) -> bool:
         """Whether a limit holds a job that has any; it keeps the reason."""
@@ -211,6 +233,8 @@ class Scheduler:
         self.running[job.number] = job
         for limit in job.limits:
             self._in_use[limit.whose] += limit.asks
+        if self._shared is not None:
+            self._shared.change(job, job.gpus, now_s)
         level = self._levels[job.priority]
         self._may_go[level][job.number] = Running(job.number, level, now_s, job.nodes, on_each)
         length_s = self._restart_s(job) + job.work_s - job.saved_s
@@ -298,6 +322,8 @@ class Scheduler:
         del self.running[job.number]
         for limit in job.limits:
             self._in_use[limit.whose] -= limit.asks
+        if self._shared is not None:
+            self._shared.change(job, -job.gpus, now_s)
         del self._may_go[self._levels[job.priority]][job.number]
         self._hours.advance(now_s)
         on_each = min(job.gpus, self._per_node)

@@ -26,6 +26,7 @@ _KEYS = {
     "faults": "symptom",
     "bursts": "symptom",
     "quotas": "scope",
+    "accounts": "name",
 }
 """By which value an entry of a list is named."""
 
@@ -208,6 +209,8 @@ def changed_scenario(scenario: ClusterScenario, change: str) -> ClusterScenario:
         if group in ABOUT or group not in scenario.__dataclass_fields__:
             raise UsageError(f"--set {change!r}: a scenario has no {group!r}")
         value = groups.get(group, getattr(scenario, group))
+        if value is None:
+            raise UsageError(f"--set {change!r}: the scenario has no [{group}] to change")
         groups[group] = _with(value, path, text.strip(), change)
     return replace(scenario, **groups)  # checked once: shares of jobs change together
 

@@ -43,6 +43,7 @@ class Job:
         nodes: Of this attempt.
         stuck_s: When a node of it stopped that nobody has noticed; -1 if none has.
         account: Number of the account that it is charged to, from 0.
+        order: Its priority in the queue; the higher goes first.
         limits: On what runs at once, that hold for it.
         reason: Why it last was held; empty if it never was.
     """
@@ -65,6 +66,7 @@ class Job:
     nodes: tuple[int, ...] = ()
     stuck_s: int = -1
     account: int = 0
+    order: int = 0
     limits: tuple[Limit, ...] = ()
     reason: str = ""
 
