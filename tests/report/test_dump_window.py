@@ -107,8 +107,8 @@ def test_a_cluster_that_began_with_its_log_is_no_part_of_one(tmp_path: Path) -> 
 def test_jobs_of_one_length_all_end_late(tmp_path: Path) -> None:
     """Twenty jobs a day of 23 h: none can have ended before the first day is nearly over."""
     rows = [
-        f"{20 * day + node}|u|c|COMPLETED|0:0|{text(at)}|{text(at)}|{text(at + timedelta(hours=23))}"
-        f"|{23 * 3600}|1|n{node}|gres/gpu=8\n"
+        f"{20 * day + node}|u|c|COMPLETED|0:0|{text(at)}|{text(at)}|"
+        f"{text(at + timedelta(hours=23))}|{23 * 3600}|1|n{node}|gres/gpu=8\n"
         for day in range(DAYS)
         for node in range(20)
         for at in [FIRST + timedelta(days=day)]
