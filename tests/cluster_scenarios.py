@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import pyarrow as pa
@@ -85,3 +86,23 @@ def seconds(column: pa.ChunkedArray) -> list[float]:
     """Times of a column as seconds since 1970; infinite for null."""
     whole = column.cast(pa.int64()).to_pylist()
     return [math.inf if value is None else value / 1e6 for value in whole]
+
+
+def most_at_once(
+    attempts: pa.Table, group: Callable[[Mapping[str, object]], str]
+) -> dict[str, int]:
+    """Most GPUs that the running jobs of each group held at one time."""
+    changes: dict[str, list[tuple[float, int]]] = defaultdict(list)
+    rows = attempts.to_pylist()
+    starts, ends = seconds(attempts["start"]), seconds(attempts["end"])
+    for row, start, end in zip(rows, starts, ends, strict=True):
+        if row["start"] is not None:
+            changes[group(row)] += [(start, row["n_gpus"]), (end, -row["n_gpus"])]
+    found = {}
+    for name, of_group in changes.items():
+        level = most = 0
+        for _, change in sorted(of_group):  # ends come before starts of the same second
+            level += change
+            most = max(most, level)
+        found[name] = most
+    return found

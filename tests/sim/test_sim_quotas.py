@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 
 import hypothesis.strategies as st
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
-from cluster_scenarios import fault, one_size, played, quiet, seconds, small
+from cluster_scenarios import fault, most_at_once, one_size, played, quiet, small
 from ettr.errors import UsageError
 from ettr.sim.cluster.policies.limits import Limit, held_by
 from ettr.sim.cluster.policies.quotas import quota_limits
@@ -28,26 +26,6 @@ scope = "user"
 name = "*"
 most_gpus = 24
 """
-
-
-def most_at_once(
-    attempts: pa.Table, group: Callable[[Mapping[str, object]], str]
-) -> dict[str, int]:
-    """Most GPUs that the running jobs of each group held at one time."""
-    changes: dict[str, list[tuple[float, int]]] = defaultdict(list)
-    rows = attempts.to_pylist()
-    starts, ends = seconds(attempts["start"]), seconds(attempts["end"])
-    for row, start, end in zip(rows, starts, ends, strict=True):
-        if row["start"] is not None:
-            changes[group(row)] += [(start, row["n_gpus"]), (end, -row["n_gpus"])]
-    found = {}
-    for name, of_group in changes.items():
-        level = most = 0
-        for _, change in sorted(of_group):  # ends come before starts of the same second
-            level += change
-            most = max(most, level)
-        found[name] = most
-    return found
 
 
 def crowded(quotas: Iterable[Quota], **parts: object) -> ClusterScenario:

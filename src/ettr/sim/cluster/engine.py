@@ -14,6 +14,7 @@ from typing import cast
 
 import pyarrow as pa
 
+from ettr.sim.cluster.arrays import with_tasks
 from ettr.sim.cluster.calendar import Calendar, Event, EventKind
 from ettr.sim.cluster.faults import NodeFault
 from ettr.sim.cluster.health import Health
@@ -30,7 +31,7 @@ _EVENTS_A_STEP = 2000
 
 @dataclass(slots=True)
 class Tally:
-    """Events that happened, and jobs that were submitted under an id of their own."""
+    """Events that happened, and jobs (tasks of arrays too) submitted under an id of their own."""
 
     events: int = 0
     jobs: int = 0
@@ -92,7 +93,10 @@ class SimulatedCluster:
 
     def _submitted(self) -> Iterator[Job]:
         days = range(ceil(self._scenario.period.days))
-        return chain.from_iterable(jobs_of_day(self._scenario, self._seed, day) for day in days)
+        one, seed = self._scenario, self._seed
+        return chain.from_iterable(
+            with_tasks(one, seed, day, jobs_of_day(one, seed, day)) for day in days
+        )
 
     def _happen(self, event: Event) -> None:
         now_s, kind, number, _, about = event

@@ -188,8 +188,8 @@ class Health:
         self._close(node, now_s)
         self._open_outage(node, OpenOutage("DOWN", flags, reason, now_s, fault), now_s)
         for job in self._jobs_on(node):
-            words = f"requeue job JobId={job.number} due to failure of node {self._log.names[node]}"
-            self._log.controller(NODE_FAIL, now_s, words, node=node, job=job.number)
+            words = f"requeue job JobId={job.shown} due to failure of node {self._log.names[node]}"
+            self._log.controller(NODE_FAIL, now_s, words, node=node, job=job)
             self._scheduler.interrupt(job, NODE_FAIL, now_s, fault=fault, node=node)
         self._begin_repair(node, now_s)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 import pyarrow as pa
 
+from ettr.sim.cluster.arrays import shown_tasks
 from ettr.sim.cluster.evidence import EVIDENCE
 from ettr.sim.cluster.faults import NodeFault
 from ettr.sim.cluster.owners import Owners
@@ -48,7 +49,7 @@ class SiteLog:
 
     def attempt_key(self, job: Job) -> str:
         """Id of the attempt that a job is in."""
-        return attempt_id(self._scenario.name, str(job.number), self.at(job.submit_s))
+        return attempt_id(self._scenario.name, job.shown, self.at(job.submit_s))
 
     def inventory(self) -> None:
         """The nodes and where they are."""
@@ -94,6 +95,29 @@ class SiteLog:
         if has_run:
             self._allocate(values, job)
 
+    def pending_tasks(
+        self, jobs: Sequence[Job], state: str, end_s: int | None, *, now_s: int
+    ) -> None:
+        """Tasks of one array that have not begun, in one row as Slurm has them.
+
+        Args:
+            jobs: Of one array, in the order of their tasks.
+            state: PENDING or CANCELLED.
+            end_s: When they were cancelled; None while they wait.
+            now_s: The time.
+        """
+        first = jobs[0]
+        array = first.array
+        if array is None:
+            raise AssertionError("not the tasks of an array")
+        self.attempt(first, state, end_s, now_s=now_s)
+        tasks = shown_tasks([job.array_task for job in jobs], array.most_running)
+        shown = f"{array.first}_{tasks}"
+        key = attempt_id(self._scenario.name, shown, self.at(first.submit_s))
+        for name, value in (("job_id", shown), ("job_id_raw", str(array.first)),
+                            ("attempt_id", key)):  # fmt: skip
+            self._attempts[name][-1] = value
+
     def _of_job(self, job: Job) -> dict[str, object]:
         """Columns that follow from what was submitted."""
         priority = self._scenario.priorities[job.priority]
@@ -101,8 +125,9 @@ class SiteLog:
         return {
             "cluster": self._scenario.name,
             "attempt_id": self.attempt_key(job),
-            "job_id": str(job.number),
+            "job_id": job.shown,
             "job_id_raw": str(job.number),
+            "array_job_id": None if job.array is None else str(job.array.first),
             "name": f"task{job.task}",
             "user": self._owners.users[job.user],
             "account": self._owners.accounts[job.account],
@@ -163,8 +188,8 @@ class SiteLog:
         message: str,
         *,
         node: int | None = None,
-        job: int | None = None,
-        for_job: int | None = None,
+        job: Job | None = None,
+        for_job: Job | None = None,
     ) -> None:
         """A line of the controller's log."""
         self._rows.events.add(
@@ -174,8 +199,8 @@ class SiteLog:
             node=None if node is None else self.names[node],
             code=code,
             severity="critical" if code.startswith("NODE_FAIL") or code == "NODE_DOWN" else "ok",
-            job_id=None if job is None else str(job),
-            related_job_id=None if for_job is None else str(for_job),
+            job_id=None if job is None else job.shown,
+            related_job_id=None if for_job is None else for_job.shown,
             message=message,
         )
 

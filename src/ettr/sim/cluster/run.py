@@ -24,7 +24,7 @@ from ettr.tables.rows import SIMULATION
 from ettr.words import counted
 
 NOT_SIMULATED = (
-    "Not simulated: job arrays, placement by switch, network contention, "
+    "Not simulated: placement by switch, network contention, "
     "checkpoint stalls, progress records, blame on the wrong node, users who react to failures"
 )
 

@@ -28,8 +28,10 @@ from ettr.sim.cluster.scenario_parts import (
 )
 from ettr.sim.cluster.scenario_sharing import (
     AccountShares,
+    ArrayClass,
     FairShare,
     Quota,
+    problems_of_arrays,
     problems_of_quotas,
     problems_of_shares,
 )
@@ -95,6 +97,7 @@ class ClusterScenario:
     quotas: tuple[Quota, ...] = ()
     fair_share: FairShare | None = None
     accounts: tuple[AccountShares, ...] = ()
+    arrays: tuple[ArrayClass, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict)
     intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     validation: Validation | None = None
@@ -123,6 +126,7 @@ def problems_of(scenario: ClusterScenario) -> Iterator[str]:
     yield from _of_faults(scenario)
     yield from _of_bursts(scenario)
     names = [one.name for one in scenario.priorities]
+    yield from problems_of_arrays(scenario.arrays, [one.gpus for one in scenario.jobs])
     levels = [one.level for one in scenario.priorities]
     yield from problems_of_quotas(scenario.quotas, names)
     yield from problems_of_shares(scenario.fair_share, scenario.accounts, levels)
@@ -192,8 +196,10 @@ def _of_jobs(scenario: ClusterScenario) -> Iterator[str]:
 
 def _of_submission(scenario: ClusterScenario) -> Iterator[str]:
     arrivals, outcomes = scenario.arrivals, scenario.outcomes
-    if arrivals.jobs_per_day * scenario.period.days > MOST_JOBS:
-        yield f"arrivals.jobs_per_day: more than {MOST_JOBS:,.0f} jobs in all"
+    tasks = {one.gpus: 1.0 + one.share * (one.mean_tasks - 1.0) for one in scenario.arrays}
+    jobs = sum(job.share * tasks.get(job.gpus, 1.0) for job in scenario.jobs)
+    if arrivals.jobs_per_day * scenario.period.days * max(1.0, jobs) > MOST_JOBS:
+        yield f"arrivals.jobs_per_day: more than {MOST_JOBS:,.0f} jobs in all, tasks of arrays too"
     if not arrivals.day_amplitude < 1.0:
         yield f"arrivals.day_amplitude: {arrivals.day_amplitude:g}; give 0 or more, below 1"
     ends = (outcomes.failed_share, outcomes.cancelled_share, outcomes.out_of_memory_share)

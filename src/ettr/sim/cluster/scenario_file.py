@@ -34,7 +34,7 @@ from ettr.sim.cluster.scenario_parts import (
     SimulatedPeriod,
     Users,
 )
-from ettr.sim.cluster.scenario_sharing import AccountShares, FairShare, Quota
+from ettr.sim.cluster.scenario_sharing import AccountShares, ArrayClass, FairShare, Quota
 from ettr.sim.cluster.validation import Validation
 from ettr.toml_text import tables_of
 
@@ -58,6 +58,7 @@ _LISTS: Mapping[str, type[Part]] = {
     "bursts": BurstProcess,
     "quotas": Quota,
     "accounts": AccountShares,
+    "arrays": ArrayClass,
 }
 _OPTIONAL: Mapping[str, type[Part]] = {"fair_share": FairShare}
 PartT = TypeVar("PartT", bound=Part)

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 
-from ettr.sim.cluster.scenario_sharing import AccountShares, FairShare, Quota
+from ettr.sim.cluster.scenario_sharing import AccountShares, ArrayClass, FairShare, Quota
 from ettr.units import SECONDS_PER_DAY
 
 
@@ -285,4 +285,5 @@ Part = (
     | Quota
     | FairShare
     | AccountShares
+    | ArrayClass
 )

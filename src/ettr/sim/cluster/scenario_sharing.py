@@ -8,6 +8,7 @@ from dataclasses import dataclass
 QUOTA_SCOPES = ("user", "account", "qos")
 EACH = "*"
 WEIGHTS = ("fair_share_weight", "age_weight", "job_size_weight", "qos_weight")
+MOST_MEAN_TASKS = 1e5
 MOST_WEIGHT = 2.0**30
 """Priorities of Slurm are below 2^32."""
 
@@ -56,6 +57,39 @@ class AccountShares:
 
     name: str
     shares: float
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayClass:
+    """Submissions of one size that are job arrays.
+
+    Attributes:
+        gpus: Of each task; that of one entry in [[jobs]], whose lengths the tasks have.
+        share: Of the submissions of that size.
+        mean_tasks: Mean number of tasks; geometric, 1 or more.
+        most_running: Tasks of one array that run at once, N of Slurm's `%N`; 0 for no limit.
+    """
+
+    gpus: int
+    share: float
+    mean_tasks: float
+    most_running: int
+
+
+def problems_of_arrays(arrays: Sequence[ArrayClass], sizes: Sequence[int]) -> Iterator[str]:
+    """What cannot be, a sentence each.
+
+    Args:
+        arrays: Of a scenario.
+        sizes: GPUs of each of its classes of jobs.
+    """
+    if len({one.gpus for one in arrays}) < len(arrays):
+        yield "arrays.gpus: a size has one entry"
+    for one in arrays:
+        if sizes.count(one.gpus) != 1:
+            yield f"arrays.gpus: {one.gpus}; [[jobs]] needs exactly one entry of that size"
+        if not 1.0 <= one.mean_tasks <= MOST_MEAN_TASKS:
+            yield f"arrays.mean_tasks: {one.mean_tasks:g}; give 1 to {MOST_MEAN_TASKS:,.0f}"
 
 
 def problems_of_shares(

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 from ettr.sim.cluster.calendar import Calendar, EventKind
 from ettr.sim.cluster.hours import GpuUse, Hours
 from ettr.sim.cluster.policies import PREEMPTION, WAITING
+from ettr.sim.cluster.policies.array_tasks import array_limits
 from ettr.sim.cluster.policies.base import Running, Waiting
 from ettr.sim.cluster.policies.limits import Limit, held_by
 from ettr.sim.cluster.policies.quotas import quota_limits
 from ettr.sim.cluster.room import NodeRoom, place
 from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.cluster.sharing import SharedUse
-from ettr.sim.cluster.workload import CANCELLED, STATES, TIMEOUT, Job
+from ettr.sim.cluster.workload import CANCELLED, STATES, TIMEOUT, Job, TaskArray
 
 if TYPE_CHECKING:
     from ettr.sim.cluster.faults import NodeFault
@@ -68,20 +69,27 @@ class Scheduler:
         """A job comes for the first time, and gets its id."""
         self._n_submitted += 1
         job.number = self._n_submitted
+        if job.array is not None:
+            job.array.first = job.array.first or job.number
+            job.task = job.array.first
         job.task = job.task or job.number
         job.submit_s = job.eligible_s = now_s
         job.limits = self._limits_of(job)
         patience_end_s = now_s + job.patience_s
-        if patience_end_s < self._scenario.period.end_s:
+        is_first = job.array is None or job.array_task == 1
+        if is_first and patience_end_s < self._scenario.period.end_s:
             self._calendar.put(patience_end_s, EventKind.IMPATIENT, job.number, job)
         self.enqueue(job, now_s)
 
     def _limits_of(self, job: Job) -> tuple[Limit, ...]:
-        if not self._scenario.quotas:
-            return ()
-        user, account = self._owners.users[job.user], self._owners.accounts[job.account]
-        qos = self._scenario.priorities[job.priority].name
-        return quota_limits(self._scenario.quotas, job.gpus, user, account, qos)
+        found: tuple[Limit, ...] = ()
+        if job.array is not None:
+            found = array_limits(str(job.array.first), job.array.most_running)
+        if self._scenario.quotas:
+            user, account = self._owners.users[job.user], self._owners.accounts[job.account]
+            qos = self._scenario.priorities[job.priority].name
+            found += quota_limits(self._scenario.quotas, job.gpus, user, account, qos)
+        return found
 
     def enqueue(self, job: Job, now_s: int) -> None:
         """A job waits for nodes from now on."""
@@ -93,11 +101,22 @@ class Scheduler:
         self.request_pass(now_s)
 
     def give_up(self, job: Job, now_s: int) -> None:
-        """The owner of a job that has never started loses patience."""
+        """The owner of a job, or of an array, of which nothing has started loses patience."""
+        if job.array is not None:
+            self._give_up_array(job.array, now_s)
+            return
         if job.start_s >= 0 or job.restarts or job.attempt:
             return
         self._queue.remove((-job.order, job.number, job))
         self._log.attempt(job, STATES[CANCELLED], now_s, now_s=now_s)
+
+    def _give_up_array(self, array: TaskArray, now_s: int) -> None:
+        if array.has_started:
+            return
+        tasks = [job for _, _, job in self._queue if job.array is array]
+        self._queue = [entry for entry in self._queue if entry[2].array is not array]
+        tasks.sort(key=lambda job: job.array_task)
+        self._log.pending_tasks(tasks, STATES[CANCELLED], now_s, now_s=now_s)
 
     def waiting(self) -> Iterator[Job]:
         """The jobs in the queue, in its order."""
@@ -203,15 +222,13 @@ class Scheduler:
         ready = [one for one in lower if one.start_s + after_s <= now_s]
         victims = self._victims(self._as_waiting(0, head), ready, self.room.view()) if ready else []
         for number in victims:
-            self._log.controller(
-                PREEMPTED,
-                now_s,
-                f"preempted JobId={number} has been requeued to reclaim resources for "
-                f"JobId={head.number}",
-                job=number,
-                for_job=head.number,
+            victim = self.running[number]
+            words = (
+                f"preempted JobId={victim.shown} has been requeued to reclaim resources for "
+                f"JobId={head.shown}"
             )
-            self.interrupt(self.running[number], PREEMPTED, now_s, for_job=head.number)
+            self._log.controller(PREEMPTED, now_s, words, job=victim, for_job=head)
+            self.interrupt(victim, PREEMPTED, now_s, for_job=head.shown)
         coming = [one.start_s + after_s for one in lower if one.start_s + after_s > now_s]
         if not victims and coming and min(coming) != self._reminder_s:
             self._reminder_s = min(coming)
@@ -231,6 +248,8 @@ class Scheduler:
         self._hours.advance(now_s)
         self._hours.move_gpus(GpuUse.FREE, GpuUse.HELD, job.gpus)
         self.running[job.number] = job
+        if job.array is not None:
+            job.array.has_started = True
         for limit in job.limits:
             self._in_use[limit.whose] += limit.asks
         if self._shared is not None:
@@ -264,7 +283,7 @@ class Scheduler:
 
     def interrupt(
         self, job: Job, state: str, now_s: int, *, fault: NodeFault | None = None,
-        node: int | None = None, for_job: int | None = None,
+        node: int | None = None, for_job: str | None = None,
     ) -> None:  # fmt: skip
         """An attempt ends against its owner's wish; the same id is requeued unless it FAILED."""
         split_s = self._split_s(job, now_s)
@@ -344,5 +363,12 @@ class Scheduler:
             done_s = now_s - job.start_s - restart_s
             split_s = (done_s, 0, restart_s)
             self._truth.attempt(self._log.attempt_key(job), job.gpus, "RUNNING", split_s)
+        unbegun: dict[int, list[Job]] = {}
         for job in [*self.waiting(), *self._delayed.values()]:
-            self._log.attempt(job, "PENDING", None, now_s=now_s)
+            if job.array is not None and not job.attempt:
+                unbegun.setdefault(job.array.first, []).append(job)
+            else:
+                self._log.attempt(job, "PENDING", None, now_s=now_s)
+        for _, tasks in sorted(unbegun.items()):
+            tasks.sort(key=lambda job: job.array_task)
+            self._log.pending_tasks(tasks, "PENDING", None, now_s=now_s)

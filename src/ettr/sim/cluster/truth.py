@@ -61,7 +61,7 @@ class Truth:
 
     def attempt(
         self, attempt_id: str, gpus: int, end: str, split_s: tuple[int, int, int],
-        fault: NodeFault | None = None, node: str | None = None, for_job: int | None = None,
+        fault: NodeFault | None = None, node: str | None = None, for_job: str | None = None,
     ) -> None:  # fmt: skip
         """What an attempt came to.
 
@@ -72,7 +72,7 @@ class Truth:
             split_s: Work that it keeps, work lost, and the restart, which are its length.
             fault: That ended it.
             node: On which.
-            for_job: For which it was preempted.
+            for_job: Id of the job for which it was preempted.
         """
         self._attempts.append(
             {
@@ -82,7 +82,7 @@ class Truth:
                 "fault": None if fault is None else fault.number,
                 "node": node,
                 "symptom": None if fault is None else fault.process.symptom,
-                "for_job_id": None if for_job is None else str(for_job),
+                "for_job_id": for_job,
                 "saved_s": split_s[0],
                 "lost_s": split_s[1],
                 "restart_s": split_s[2],

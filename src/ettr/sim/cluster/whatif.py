@@ -27,6 +27,7 @@ _KEYS = {
     "bursts": "symptom",
     "quotas": "scope",
     "accounts": "name",
+    "arrays": "gpus",
 }
 """By which value an entry of a list is named."""
 

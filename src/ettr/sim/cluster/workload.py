@@ -11,13 +11,31 @@ from numpy.typing import NDArray
 
 from ettr.sim.cluster.policies.limits import Limit
 from ettr.sim.cluster.scenario import ClusterScenario
+from ettr.sim.cluster.scenario_parts import Outcomes
 from ettr.sim.streams import stream
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 
 _WEEKEND = 5  # Saturday, counted from Monday
-_TIMEOUT_AT = 0.75  # of the length of a job that asked for too little time
+SHORT_OF_TIME = 0.75  # of the length of a job that asked for too little time
 COMPLETED, FAILED, CANCELLED, OUT_OF_MEMORY, TIMEOUT = range(5)
 STATES = ("COMPLETED", "FAILED", "CANCELLED", "OUT_OF_MEMORY", "TIMEOUT")
+
+
+@dataclass(slots=True)
+class TaskArray:
+    """Many tasks submitted at once.
+
+    Attributes:
+        size: Number of its tasks.
+        most_running: That run at once; 0 for no limit.
+        first: Its id, the number of its first task; 0 before it is submitted.
+        has_started: Whether any of its tasks ever has.
+    """
+
+    size: int
+    most_running: int
+    first: int = 0
+    has_started: bool = False
 
 
 @dataclass(slots=True)
@@ -43,6 +61,8 @@ class Job:
         nodes: Of this attempt.
         stuck_s: When a node of it stopped that nobody has noticed; -1 if none has.
         account: Number of the account that it is charged to, from 0.
+        array: Of which it is a task, if it is one.
+        array_task: Number of that task.
         order: Its priority in the queue; the higher goes first.
         limits: On what runs at once, that hold for it.
         reason: Why it last was held; empty if it never was.
@@ -66,9 +86,18 @@ class Job:
     nodes: tuple[int, ...] = ()
     stuck_s: int = -1
     account: int = 0
+    array: TaskArray | None = None
+    array_task: int = 0
     order: int = 0
     limits: tuple[Limit, ...] = ()
     reason: str = ""
+
+    @property
+    def shown(self) -> str:
+        """Its id as the scheduler shows it."""
+        if self.array is None:
+            return str(self.number)
+        return f"{self.array.first}_{self.array_task}"
 
 
 def jobs_of_day(scenario: ClusterScenario, seed: int, day: int) -> Iterator[Job]:
@@ -82,25 +111,20 @@ def jobs_of_day(scenario: ClusterScenario, seed: int, day: int) -> Iterator[Job]
     rng = stream(seed, "jobs", day)
     submit_s = _submissions(scenario, rng, day)
     n = submit_s.size
-    classes = _chosen(rng, n, [job.share for job in scenario.jobs])
+    classes = chosen(rng, n, [job.share for job in scenario.jobs])
     gpus = np.array([job.gpus for job in scenario.jobs], dtype=np.int64)[classes]
-    sigma = np.array([job.sigma for job in scenario.jobs])[classes]
-    mean_s = np.array([job.mean_s for job in scenario.jobs])[classes]
-    exponential = np.array([job.law == "exponential" for job in scenario.jobs])[classes]
-    spread = np.exp(sigma * rng.standard_normal(n) - sigma * sigma / 2.0)
-    length_s = mean_s * np.where(exponential, rng.standard_exponential(n), spread)
-    work_s = np.maximum(1, np.rint(length_s)).astype(np.int64)
+    work_s = lengths_s(scenario, rng, classes)
     ends = scenario.outcomes
-    shares = [ends.failed_share, ends.cancelled_share, ends.out_of_memory_share]
-    shares.append(ends.timeout_share)
-    outcome = _chosen(rng, n, [1.0 - sum(shares), *shares])
+    outcome = chosen(rng, n, outcome_shares(ends))
     factor = np.exp(rng.random(n) * math.log(ends.longest_limit_factor))
     limit_s = np.where(
-        outcome == TIMEOUT, work_s * _TIMEOUT_AT, work_s * factor + _restart_s(scenario, gpus)
+        outcome == TIMEOUT,
+        work_s * SHORT_OF_TIME,
+        work_s * factor + restart_allowance_s(scenario, gpus),
     )
     limit_s = np.clip(np.ceil(limit_s), 1, scenario.scheduling.longest_job_s).astype(np.int64)
     harmonic = 1.0 / np.arange(1, scenario.users.users + 1)
-    user = _chosen(rng, n, (harmonic / harmonic.sum()).tolist())
+    user = chosen(rng, n, (harmonic / harmonic.sum()).tolist())
     priority = _priorities(scenario, rng, gpus)
     patience_s = rng.standard_exponential(n) * ends.mean_patience_s
     leaves = rng.random(n) < ends.impatient_share
@@ -112,7 +136,28 @@ def jobs_of_day(scenario: ClusterScenario, seed: int, day: int) -> Iterator[Job]
         yield job
 
 
-def _restart_s(scenario: ClusterScenario, gpus: NDArray[np.int64]) -> NDArray[np.float64]:
+def lengths_s(
+    scenario: ClusterScenario, rng: np.random.Generator, classes: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Lengths of jobs of the classes, whole seconds of 1 or more."""
+    sigma = np.array([job.sigma for job in scenario.jobs])[classes]
+    mean_s = np.array([job.mean_s for job in scenario.jobs])[classes]
+    exponential = np.array([job.law == "exponential" for job in scenario.jobs])[classes]
+    n = classes.size
+    spread = np.exp(sigma * rng.standard_normal(n) - sigma * sigma / 2.0)
+    length_s = mean_s * np.where(exponential, rng.standard_exponential(n), spread)
+    made: NDArray[np.int64] = np.maximum(1, np.rint(length_s)).astype(np.int64)
+    return made
+
+
+def outcome_shares(ends: Outcomes) -> list[float]:
+    """Shares of the ends, in the order of their numbers."""
+    shares = [ends.failed_share, ends.cancelled_share, ends.out_of_memory_share]
+    shares.append(ends.timeout_share)
+    return [1.0 - sum(shares), *shares]
+
+
+def restart_allowance_s(scenario: ClusterScenario, gpus: NDArray[np.int64]) -> NDArray[np.float64]:
     """Time that owners of jobs of whole nodes allow for one restart."""
     whole = gpus >= scenario.machines.gpus_per_node
     return np.where(whole, float(scenario.checkpoints.restart_s), 0.0)
@@ -135,7 +180,7 @@ def _submissions(
     return times[times < scenario.period.end_s]
 
 
-def _chosen(rng: np.random.Generator, n: int, shares: list[float]) -> NDArray[np.int64]:
+def chosen(rng: np.random.Generator, n: int, shares: list[float]) -> NDArray[np.int64]:
     """Which of several, each drawn in proportion to its share, shape (n,)."""
     edges = np.cumsum(shares)
     places = np.searchsorted(edges, rng.random(n) * edges[-1], side="right")
@@ -146,6 +191,6 @@ def _chosen(rng: np.random.Generator, n: int, shares: list[float]) -> NDArray[np
 def _priorities(
     scenario: ClusterScenario, rng: np.random.Generator, gpus: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    shared = _chosen(rng, gpus.size, [one.share_of_shared for one in scenario.priorities])
-    gangs = _chosen(rng, gpus.size, [one.share_of_gangs for one in scenario.priorities])
+    shared = chosen(rng, gpus.size, [one.share_of_shared for one in scenario.priorities])
+    gangs = chosen(rng, gpus.size, [one.share_of_gangs for one in scenario.priorities])
     return np.where(gpus < scenario.machines.gpus_per_node, shared, gangs)
