@@ -11,12 +11,13 @@ import typer
 from ettr.cli.output import progress_bar, say
 from ettr.cli.pricing import Pricing
 from ettr.cli.printing import Printing
-from ettr.cli.simulate_site import backtest, document_of_show, fit
+from ettr.cli.simulate_site import backtest, document_of_show, fit, replayed
 from ettr.errors import UsageError
 
 if TYPE_CHECKING:
     from ettr.plan.cost import Price
     from ettr.report.document import JsonValue
+    from ettr.sim.cluster.replay import Replay
     from ettr.sim.cluster.run import SimulatedStore
     from ettr.sim.cluster.scenario import ClusterScenario
 
@@ -28,6 +29,8 @@ _FLAGS = {
     "changes": "--set",
     "runs": "--runs",
     "price": "--gpu-hour-price",
+    "jobs_from": "--jobs-from",
+    "faults_from": "--faults-from",
     "out": "--out",
     "until": "--until",
     "hold_back": "--hold-back",
@@ -99,6 +102,22 @@ def simulate(
             "--runs", metavar="N", min=3, max=1000, help="For whatif, seeds of each; 10 if absent."
         ),
     ] = None,
+    jobs_from: Annotated[
+        str | None,
+        typer.Option(
+            "--jobs-from",
+            metavar="STORE",
+            help="For run and whatif: replay the jobs of a site's store instead of drawing them.",
+        ),
+    ] = None,
+    faults_from: Annotated[
+        str | None,
+        typer.Option(
+            "--faults-from",
+            metavar="STORE",
+            help="For run and whatif: replay the faults of a site's nodes and their repairs.",
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -148,8 +167,9 @@ def simulate(
 
     price = pricing.price()
     _refuse_idle(
-        action, store=store, truth=truth, changes=changes, runs=runs, price=price, out=out,
-        until=until, hold_back=hold_back, replicas=replicas, workers=workers,
+        action, store=store, truth=truth, changes=changes, runs=runs, price=price,
+        jobs_from=jobs_from, faults_from=faults_from, out=out, until=until,
+        hold_back=hold_back, replicas=replicas, workers=workers,
     )  # fmt: skip
     if action is Action.FIT:
         fit(scenario, out, until, hold_back, printing)
@@ -164,18 +184,21 @@ def simulate(
             say(text.rstrip())
             for line in standing_lines(standing_of(made)):
                 say(f"# {line}")
-    elif action is Action.WHATIF:
-        _what_if(made, changes or [], range(seed, seed + (runs or _RUNS)), price, printing)
+        return
+    made, replay = replayed(made, jobs_from, faults_from)
+    if action is Action.WHATIF:
+        seeds = range(seed, seed + (runs or _RUNS))
+        _what_if(made, changes or [], seeds, price, replay, printing)
     else:
-        _run(made, text, name, store, truth, seed, printing)
+        _run(made, text, name, store, truth, seed, replay, printing)
 
 
 def _refuse_idle(action: Action, **typed: object) -> None:
     """Refuse options that the action has no use for, and a lack of those that it needs."""
     uses = {
-        Action.RUN: ("store", "truth"),
+        Action.RUN: ("store", "truth", "jobs_from", "faults_from"),
         Action.SHOW: (),
-        Action.WHATIF: ("changes", "runs", "price"),
+        Action.WHATIF: ("changes", "runs", "price", "jobs_from", "faults_from"),
         Action.FIT: ("out", "until", "hold_back"),
         Action.BACKTEST: ("store", "out", "hold_back", "replicas", "workers"),
     }[action]
@@ -192,13 +215,14 @@ def _what_if(
     changes: list[str],
     seeds: range,
     price: Price | None,
+    replay: Replay,
     printing: Printing,
 ) -> None:
     from ettr.report.sections.what_if import what_if_section
     from ettr.sim.cluster.whatif import what_if
 
     with progress_bar(len(seeds) * (1 + len(changes)), "runs") as advance:
-        found = what_if(made, changes, seeds, lambda done: advance(made.name, done))
+        found = what_if(made, changes, seeds, lambda done: advance(made.name, done), replay=replay)
     printing.show("ettr-what-if", found, what_if_section, "interventions", price=price)
 
 
@@ -209,6 +233,7 @@ def _run(
     store: str | None,
     truth: Path | None,
     seed: int,
+    replay: Replay,
     printing: Printing,
 ) -> None:
     from ettr.sim.cluster.run import simulate_into
@@ -219,7 +244,14 @@ def _run(
     folder = truth or _truth_of(store)
     with progress_bar(0, "rows") as advance, open_store(store, create=True) as opened:
         found = simulate_into(
-            opened, made, seed, text, name, folder, lambda rows: advance(made.name, rows)
+            opened,
+            made,
+            seed,
+            text,
+            name,
+            folder,
+            lambda rows: advance(made.name, rows),
+            replay,
         )
     if not printing.summary(_document(found)):
         _say(found, store)
@@ -257,6 +289,8 @@ def _say(found: SimulatedStore, store: str) -> None:
         f"  {found.assumed} of the {found.values} values of the scenario are assumed "
         f"(ettr simulate show prints them with their sources)"
     )
+    for line in found.replayed:
+        say(f"  {line}")
     say(f"  {found.events:,} events, {found.cpu_s:.1f} CPU s, {found.cpu_us_per_event:.0f} µs each")
     for line in standing_lines(found.standing):
         say(f"  {line}")

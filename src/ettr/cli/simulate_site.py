@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
@@ -15,6 +16,8 @@ from ettr.errors import UsageError
 if TYPE_CHECKING:
     from ettr.analysis import Analysis
     from ettr.report.document import JsonValue
+    from ettr.sim.cluster.replay import Replay
+    from ettr.sim.cluster.scenario import ClusterScenario
     from ettr.sim.cluster.standing import ScenarioStanding
 
 
@@ -109,6 +112,28 @@ def backtest(
     if printing.as_text:
         kept = f"Scenario with its verdict: {out}" if out else "Keep the verdict with --out FILE"
         say(f"\n{kept}")
+
+
+def replayed(
+    scenario: ClusterScenario, jobs_from: str | None, faults_from: str | None
+) -> tuple[ClusterScenario, Replay]:
+    """The scenario for the period of what is replayed, and that; all is drawn without stores."""
+    from ettr.analysis import Analysis
+    from ettr.analysis.calibration.replay import replay_of
+    from ettr.sim.cluster.replay import DRAWN
+    from ettr.store import open_store
+
+    if jobs_from is None and faults_from is None:
+        return scenario, DRAWN
+    with ExitStack() as stack:
+        opened = {
+            where: Analysis(stack.enter_context(open_store(where)))
+            for where in (jobs_from, faults_from)
+            if where is not None
+        }
+        jobs = opened[jobs_from] if jobs_from is not None else None
+        faults = opened[faults_from] if faults_from is not None else None
+        return replay_of(scenario, jobs, faults)
 
 
 def held_back(analysis: Analysis, days: float) -> datetime:

@@ -72,11 +72,11 @@ def fit_faults(maker: ScenarioMaker, analysis: Analysis, machine: Machine, end_s
     if not len(raw) and not analysis.logs_read.node_states:
         _from_jobs(maker, analysis)
         return
-    faults = _with_effects(raw, analysis, end_s)
+    faults = faults_with_effects(raw, analysis, end_s)
     down_s = float(np.sum(faults.repair_s))
     node_days = max(analysis.fleet.node_s - down_s, 0.0) / SECONDS_PER_DAY
     pooled = sorted(set(faults.name.tolist()) - set(EVIDENCE) - {SILENT})
-    faults = replace(faults, name=_named(faults))
+    faults = replace(faults, name=named_symptoms(faults))
     if pooled:
         maker.notes.append(
             f"Faults of the kinds {', '.join(pooled)} stand under {OF_HARDWARE} or {OF_SERVICES}."
@@ -102,7 +102,7 @@ def fit_faults(maker: ScenarioMaker, analysis: Analysis, machine: Machine, end_s
     maker.entries("bursts", bursts)  # type: ignore[arg-type]
 
 
-def _with_effects(raw: NodeFaults, analysis: Analysis, end_s: float) -> _Faults:
+def faults_with_effects(raw: NodeFaults, analysis: Analysis, end_s: float) -> _Faults:
     """What each fault ended, whether jobs ran on its node, and its repair without the draining."""
     names = np.array([node for _, node in raw.nodes], dtype=object)[raw.node]
     ends: dict[str, list[tuple[float, str]]] = defaultdict(list)
@@ -147,7 +147,7 @@ def _held(analysis: Analysis, nodes: set[str]) -> dict[str, list[tuple[float, fl
     return made
 
 
-def _named(faults: _Faults) -> Texts:
+def named_symptoms(faults: _Faults) -> Texts:
     """Symptoms of a scenario: silent nodes are of hardware, what only drains a node of services."""
     made = faults.name.copy()
     for kind in set(made.tolist()) - set(EVIDENCE):

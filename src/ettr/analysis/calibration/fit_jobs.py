@@ -9,7 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ettr.analysis.calibration.estimates import Z90, Fitted, ScenarioMaker
-from ettr.analysis.calibration.record import Attempts, Flags, Machine
+from ettr.analysis.calibration.record import (
+    OWN_ENDS,
+    Attempts,
+    Flags,
+    Machine,
+    whole_sizes,
+    work_of,
+)
 from ettr.estimates.exact import share_interval
 from ettr.metrics.instants import Floats
 from ettr.metrics.survival import durations
@@ -21,7 +28,6 @@ from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 MOST_SIZES = 12
 LEAST_LENGTHS = 8
 """Jobs of one size that must have ended for a law of their own."""
-_OWN_ENDS = ("COMPLETED", "FAILED", "CANCELLED", "OUT_OF_MEMORY", "TIMEOUT")
 _RESUBMITTED_S = 12 * SECONDS_PER_HOUR
 _WEEKEND = 5
 
@@ -121,10 +127,7 @@ def _mean_error(counts: npt.NDArray[np.generic]) -> float:
 
 def _sizes(attempts: Attempts, new: Flags, machine: Machine) -> tuple[Floats, Floats]:
     """The size of each attempt as a scenario has it, and the sizes that are distinguished."""
-    per_node = machine.per_node
-    size = np.where(attempts.size > 0, attempts.size, np.nan)
-    whole = np.where(size > per_node, np.ceil(size / per_node) * per_node, np.ceil(size))
-    whole = np.minimum(whole, machine.n_nodes * per_node)
+    whole = np.minimum(whole_sizes(attempts, machine), machine.n_nodes * machine.per_node)
     kinds, counts = np.unique(whole[new & ~np.isnan(whole)], return_counts=True)
     weight = counts / counts.sum() + kinds * counts / (kinds @ counts)
     kept = np.sort(kinds[np.argsort(-weight)[:MOST_SIZES]])
@@ -133,32 +136,11 @@ def _sizes(attempts: Attempts, new: Flags, machine: Machine) -> tuple[Floats, Fl
     return made, kept
 
 
-def _work(
-    maker: ScenarioMaker, attempts: Attempts, machine: Machine, known: Flags, end_s: float
-) -> tuple[Floats, Flags]:
-    """Length of the work of each job, at its last attempt, and whether it came to its end.
-
-    What earlier attempts kept counts, by the checkpoints that the scenario assumes.
-    """
-    rules = maker.base.checkpoints
-    until_s = np.where(attempts.end_s < end_s, attempts.end_s, end_s)
-    elapsed_s = np.nan_to_num(np.maximum(until_s - attempts.start_s, 0.0))
-    gang = attempts.size >= machine.per_node
-    done_s = np.where(gang, np.maximum(elapsed_s - rules.restart_s, 0.0), elapsed_s)
-    own = np.isin(attempts.state.astype(str), _OWN_ENDS) & ~attempts.failed
-    own &= attempts.end_s < end_s
-    kept_s = np.where(gang & ~own, done_s // rules.interval_s * rules.interval_s, 0.0)
-    kept_s[~known] = 0.0
-    total_s = np.bincount(attempts.job, weights=kept_s, minlength=int(attempts.job.max()) + 1)
-    before_s = total_s[attempts.job] - kept_s
-    return done_s + before_s, own & (attempts.state != "TIMEOUT")
-
-
 def _lengths(
     maker: ScenarioMaker, attempts: Attempts, machine: Machine, known: Flags, end_s: float,
     sizes: Floats, classes: Floats,
 ) -> None:  # fmt: skip
-    work_s, ended = _work(maker, attempts, machine, known, end_s)
+    work_s, ended = work_of(attempts, maker.base.checkpoints, machine, known, end_s)
     later = np.append(known[1:], False) & ~attempts.is_last
     last = known & ~later & (attempts.start_s < end_s) & (work_s > 0)
     new = attempts.is_first & known & ~np.isnan(sizes)
@@ -232,7 +214,7 @@ def _log_half(low: float, high: float) -> float:
 
 def _outcomes(maker: ScenarioMaker, attempts: Attempts, known: Flags, end_s: float) -> None:
     ran = known & (attempts.end_s < end_s) & ~np.isnan(attempts.start_s) & ~attempts.failed
-    own = ran & np.isin(attempts.state.astype(str), _OWN_ENDS)
+    own = ran & np.isin(attempts.state.astype(str), OWN_ENDS)
     total = int(own.sum())
     values: dict[str, Fitted | None] = {}
     for name, state in (

@@ -14,6 +14,7 @@ import pyarrow as pa
 from ettr.analysis.node_faults import faults_of
 from ettr.metrics.instants import Floats, fetch, floats_of, seconds_of
 from ettr.sim.cluster.scenario import MOST_GPUS_PER_NODE
+from ettr.sim.cluster.scenario_parts import Checkpoints
 from ettr.units import SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ Texts = npt.NDArray[np.object_]
 Places = npt.NDArray[np.int64]
 LOST_CAP_S = 1800.0
 """Work that a failure loses at most, as in the report."""
+OWN_ENDS = ("COMPLETED", "FAILED", "CANCELLED", "OUT_OF_MEMORY", "TIMEOUT")
+"""End states by which a job comes to its own end, unless the infrastructure ended it."""
 COLUMNS = (
     *("cluster", "job_id", "attempt_id", "user", "name", "qos", "priority", "state"),
     *("submit", "eligible", "start", "end", "elapsed_s", "time_limit_s", "n_nodes", "n_gpus"),
@@ -149,6 +152,39 @@ def attempts_of(rows: pa.Table, failed: Collection[str], unit: str) -> Attempts:
         n_nodes=floats_of(rows["n_nodes"]),
         failed=np.isin(texts["attempt_id"].astype(str), list(failed)) if failed else begins & False,
     )
+
+
+def whole_sizes(attempts: Attempts, machine: Machine) -> Floats:
+    """GPUs asked for, whole nodes where they are more than those of one; NaN where unknown."""
+    size = np.where(attempts.size > 0, attempts.size, np.nan)
+    per_node = machine.per_node
+    found: Floats = np.where(size > per_node, np.ceil(size / per_node) * per_node, np.ceil(size))
+    return found
+
+
+def work_of(
+    attempts: Attempts, rules: Checkpoints, machine: Machine, known: Flags, end_s: float
+) -> tuple[Floats, Flags]:
+    """Length of the work of each job, at its last attempt, and whether it came to its end.
+
+    Args:
+        attempts: Of a site.
+        rules: By which what earlier attempts kept counts.
+        machine: Its nodes.
+        known: Attempts that count.
+        end_s: What ends later has not ended.
+    """
+    until_s = np.where(attempts.end_s < end_s, attempts.end_s, end_s)
+    elapsed_s = np.nan_to_num(np.maximum(until_s - attempts.start_s, 0.0))
+    gang = attempts.size >= machine.per_node
+    done_s = np.where(gang, np.maximum(elapsed_s - rules.restart_s, 0.0), elapsed_s)
+    own = np.isin(attempts.state.astype(str), OWN_ENDS) & ~attempts.failed
+    own &= attempts.end_s < end_s
+    kept_s = np.where(gang & ~own, done_s // rules.interval_s * rules.interval_s, 0.0)
+    kept_s[~known] = 0.0
+    total_s = np.bincount(attempts.job, weights=kept_s, minlength=int(attempts.job.max()) + 1)
+    before_s = total_s[attempts.job] - kept_s
+    return done_s + before_s, own & (attempts.state != "TIMEOUT")
 
 
 def _texts(column: pa.ChunkedArray) -> Texts:

@@ -62,5 +62,6 @@ def _notes(found: WhatIf) -> tuple[str, ...]:
         "Won back: less lost to interruptions and restarts, less out of service. More useful: "
         "bounded by the jobs that users submit.",
         f"{found.assumed} of the {found.values} values of the scenario are assumed.",
+        *found.replayed,
         *standing_lines(found.standing),
     )

@@ -21,6 +21,7 @@ from ettr.sim.cluster.health import Health
 from ettr.sim.cluster.hours import Hours
 from ettr.sim.cluster.log import SiteLog
 from ettr.sim.cluster.owners import check_owners, owners_of
+from ettr.sim.cluster.replay import DRAWN, Replay, replayed_jobs
 from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.cluster.scheduler import Scheduler
 from ettr.sim.cluster.truth import TRUTH, Truth, node_rows
@@ -45,10 +46,13 @@ class SimulatedCluster:
         tally: How much happened.
     """
 
-    def __init__(self, scenario: ClusterScenario, seed: int, file_id: str) -> None:
+    def __init__(
+        self, scenario: ClusterScenario, seed: int, file_id: str, replay: Replay = DRAWN
+    ) -> None:
         machines = scenario.machines
         self._scenario, self._seed = scenario, seed
-        owners = owners_of(scenario)
+        self._replay = replay
+        owners = replay.owners or owners_of(scenario)
         check_owners(scenario, owners)
         self.log = SiteLog(scenario, file_id, owners)
         self.tally = Tally()
@@ -59,7 +63,7 @@ class SimulatedCluster:
             scenario, owners, self._calendar, self._hours, self.log, self._truth
         )
         self._health = Health(
-            scenario, seed, self._calendar, self._scheduler, self._hours, self.log
+            scenario, seed, self._calendar, self._scheduler, self._hours, self.log, replay.faults
         )
 
     def play(self) -> Iterator[None]:
@@ -92,6 +96,8 @@ class SimulatedCluster:
         }
 
     def _submitted(self) -> Iterator[Job]:
+        if self._replay.jobs is not None:
+            return replayed_jobs(self._replay.jobs, self._scenario.period.end_s)
         days = range(ceil(self._scenario.period.days))
         one, seed = self._scenario, self._seed
         return chain.from_iterable(

@@ -248,8 +248,11 @@ class FaultMaker:
         self._real = scenario.faults
         self.made: list[NodeFault] = []
 
-    def make(self, process: FaultProcess, node: int, now_s: int, burst: str = "") -> NodeFault:
-        """A fault that arises now."""
+    def make(
+        self, process: FaultProcess, node: int, now_s: int, burst: str = "",
+        repair_s: int | None = None,
+    ) -> NodeFault:  # fmt: skip
+        """A fault that arises now; its repair is drawn unless it is given."""
         draws = self._draws[process.symptom]
         where, is_seen = draws.uniform(node), draws.uniform(node) < process.seen_chance
         is_alarm = process.symptom in (FALSE_HIGH, FALSE_LOW)
@@ -266,7 +269,9 @@ class FaultMaker:
             burst=burst,
             effect=effect,
             is_seen=is_seen,
-            repair_s=max(60, round(process.repair_mean_s * length)),
+            repair_s=max(60, round(process.repair_mean_s * length))
+            if repair_s is None
+            else repair_s,
             is_alarm=is_alarm,
         )
         self.made.append(fault)

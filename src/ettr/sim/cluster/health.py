@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ettr.sim.cluster.calendar import Calendar, EventKind
@@ -22,6 +22,8 @@ from ettr.sim.cluster.faults import (
 )
 from ettr.sim.cluster.hours import GpuUse, Hours, NodeUse
 from ettr.sim.cluster.log import SiteLog
+from ettr.sim.cluster.replay import ReplayedFault
+from ettr.sim.cluster.room import FAR_S
 from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.cluster.scenario_parts import FaultProcess
 from ettr.sim.cluster.scheduler import FAILED, NODE_FAIL, Scheduler
@@ -53,7 +55,7 @@ class Health:
 
     def __init__(
         self, scenario: ClusterScenario, seed: int, calendar: Calendar, scheduler: Scheduler,
-        hours: Hours, log: SiteLog,
+        hours: Hours, log: SiteLog, replayed: Sequence[ReplayedFault] | None = None,
     ) -> None:  # fmt: skip
         machines = scenario.machines
         self._scenario, self._calendar, self._hours, self._log = scenario, calendar, hours, log
@@ -62,13 +64,17 @@ class Health:
         self.maker = FaultMaker(scenario, seed)
         self.outages: dict[int, OpenOutage] = {}
         factor = scenario.lemons.factor
-        self._clocks = [
-            FaultClock(one, machines.nodes, seed, self.lemons, factor) for one in scenario.faults
-        ]
-        self._clocks += [
-            FaultClock(one, machines.nodes, seed, frozenset(), 1.0) for one in alarms_of(scenario)
-        ]
-        self._by_symptom = {clock.process.symptom: clock.process for clock in self._clocks}
+        self._by_symptom = {one.symptom: one for one in scenario.faults}
+        self._clocks: list[FaultClock] = []
+        if replayed is None:
+            self._clocks = [
+                FaultClock(one, machines.nodes, seed, self.lemons, factor)
+                for one in scenario.faults
+            ]
+            self._clocks += [
+                FaultClock(one, machines.nodes, seed, frozenset(), 1.0)
+                for one in alarms_of(scenario)
+            ]
         self._turn = [0] * machines.nodes
         interval_s = scenario.checks.interval_s
         phases = stream(seed, "checks").integers(0, interval_s, machines.nodes)
@@ -78,12 +84,13 @@ class Health:
         self._in_service_since = [0] * machines.nodes
         for node in range(machines.nodes):
             self._schedule(node)
-        for hit in burst_hits(scenario, seed):
-            calendar.put(hit.time_s, EventKind.FAULT, hit.node, hit)
+        for hit in burst_hits(scenario, seed) if replayed is None else replayed:
+            if hit.time_s < scenario.period.end_s:
+                calendar.put(hit.time_s, EventKind.FAULT, hit.node, hit)
 
     def _schedule(self, node: int) -> None:
         """Put the next fault of a node into the calendar."""
-        due_s = min(clock.due_s(node) for clock in self._clocks)
+        due_s = min((clock.due_s(node) for clock in self._clocks), default=FAR_S)
         if due_s < self._scenario.period.end_s:
             self._calendar.put(due_s, EventKind.FAULT, node, self._turn[node])
 
@@ -95,7 +102,11 @@ class Health:
     # -- faults -------------------------------------------------------------------------------
 
     def strike(self, node: int, about: object, now_s: int) -> None:
-        """A fault of a node's own, or one of a burst, is due."""
+        """A fault of a node's own, one of a burst, or a replayed one is due."""
+        if isinstance(about, ReplayedFault):
+            if self.is_in_service(node):
+                self._arise(self._by_symptom[about.symptom], node, now_s, repair_s=about.repair_s)
+            return
         if isinstance(about, BurstHit):
             if self.is_in_service(node):
                 self._arise(self._by_symptom[about.symptom], node, now_s, about.burst)
@@ -110,8 +121,11 @@ class Health:
         self._turn[node] += 1
         self._schedule(node)
 
-    def _arise(self, process: FaultProcess, node: int, now_s: int, burst: str = "") -> None:
-        fault = self.maker.make(process, node, now_s, burst)
+    def _arise(
+        self, process: FaultProcess, node: int, now_s: int, burst: str = "",
+        repair_s: int | None = None,
+    ) -> None:  # fmt: skip
+        fault = self.maker.make(process, node, now_s, burst, repair_s)
         gpu = self.maker.gpu_of(fault, self._per_node)
         if fault.is_seen and not fault.is_alarm:
             self._log.kernel(fault, gpu)

@@ -126,9 +126,9 @@ class SiteLog:
             "cluster": self._scenario.name,
             "attempt_id": self.attempt_key(job),
             "job_id": job.shown,
-            "job_id_raw": str(job.number),
-            "array_job_id": None if job.array is None else str(job.array.first),
-            "name": f"task{job.task}",
+            "job_id_raw": job.label or str(job.number),
+            "array_job_id": _array_of(job),
+            "name": job.name or f"task{job.task}",
             "user": self._owners.users[job.user],
             "account": self._owners.accounts[job.account],
             "partition": PARTITION,
@@ -255,6 +255,14 @@ class SiteLog:
         self._line += 1
         self._rows.count_read()
         return self._line
+
+
+def _array_of(job: Job) -> str | None:
+    """Id of the array of which a job is a task, replayed jobs by their ids."""
+    if job.array is not None:
+        return str(job.array.first)
+    array, mark, _ = job.label.partition("_")
+    return array if mark else None
 
 
 def _table(schema: pa.Schema, columns: dict[str, list[object]]) -> pa.Table:

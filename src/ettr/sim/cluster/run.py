@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import process_time
 
@@ -15,6 +15,7 @@ from ettr.errors import StoreError
 from ettr.sim.cluster.engine import SimulatedCluster, Tally
 from ettr.sim.cluster.log import batches
 from ettr.sim.cluster.outcome import hours_of_truth
+from ettr.sim.cluster.replay import DRAWN, Replay
 from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.cluster.standing import ScenarioStanding, standing_of
 from ettr.sim.cluster.truth import check_truth_folder, write_truth
@@ -51,6 +52,7 @@ class SimulatedStore:
         assumed: Values of the scenario whose source is "assumed".
         values: Values of the scenario.
         standing: How far the scenario is to be believed.
+        replayed: What was replayed from logs, and what was left out of them, a sentence each.
     """
 
     scenario: str
@@ -70,6 +72,7 @@ class SimulatedStore:
     assumed: int
     values: int
     standing: ScenarioStanding
+    replayed: tuple[str, ...] = ()
 
 
 def simulate_into(
@@ -80,6 +83,7 @@ def simulate_into(
     name: str,
     truth: Path,
     progress: Callable[[int], None] | None = None,
+    replay: Replay = DRAWN,
 ) -> SimulatedStore:
     """Simulate a scenario into a store that is empty.
 
@@ -91,6 +95,7 @@ def simulate_into(
         name: Of that file.
         truth: An empty or new folder.
         progress: Called now and then with the number of rows so far.
+        replay: Jobs and faults from logs; all are drawn by default.
 
     Raises:
         StoreError: the store holds something, the folder does, or either cannot be written.
@@ -102,8 +107,9 @@ def simulate_into(
         )
     check_truth_folder(truth)
     began_s = process_time()
-    key = hashlib.sha256(f"{SIMULATION}\0{text}\0{seed}".encode()).hexdigest()[:16]
-    cluster = SimulatedCluster(scenario, seed, key)
+    what = f"{SIMULATION}\0{text}\0{seed}" + ("" if replay is DRAWN else f"\0{replay.digest}")
+    key = hashlib.sha256(what.encode()).hexdigest()[:16]
+    cluster = SimulatedCluster(scenario, seed, key, replay)
     with store.ingestion(key) as ingestion:
         written = write_batches(ingestion, batches(cluster.log, cluster.play()), progress)
         ingestion.commit(
@@ -117,13 +123,14 @@ def simulate_into(
                 "rows_skipped": 0,
                 "timezone": None,
                 "options": json.dumps({"seed": seed}),
-                "notes": _note(scenario, seed),
+                "notes": " ".join([_note(scenario, seed), *replay.notes]),
             }
         )
     tables = cluster.truth()
     write_truth(truth, tables, text)
     cpu_s = process_time() - began_s
-    return _summary(scenario, seed, cluster.tally, tables, dict(written.rows), truth, cpu_s)
+    made = _summary(scenario, seed, cluster.tally, tables, dict(written.rows), truth, cpu_s)
+    return replace(made, replayed=replay.notes)
 
 
 def _note(scenario: ClusterScenario, seed: int) -> str:

@@ -73,13 +73,21 @@ class Scheduler:
             job.array.first = job.array.first or job.number
             job.task = job.array.first
         job.task = job.task or job.number
-        job.submit_s = job.eligible_s = now_s
+        job.submit_s, job.eligible_s = now_s, max(now_s, job.eligible_s)
         job.limits = self._limits_of(job)
         patience_end_s = now_s + job.patience_s
         is_first = job.array is None or job.array_task == 1
         if is_first and patience_end_s < self._scenario.period.end_s:
             self._calendar.put(patience_end_s, EventKind.IMPATIENT, job.number, job)
-        self.enqueue(job, now_s)
+        if job.eligible_s > now_s:
+            self._delay(job)
+        else:
+            self.enqueue(job, now_s)
+
+    def _delay(self, job: Job) -> None:
+        """A job comes into the queue once it is eligible."""
+        self._delayed[job.number] = job
+        self._calendar.put(job.eligible_s, EventKind.ARRIVAL, job.number, job)
 
     def _limits_of(self, job: Job) -> tuple[Limit, ...]:
         found: tuple[Limit, ...] = ()
@@ -323,14 +331,14 @@ class Scheduler:
         job.submit_s = max(now_s, job.submit_s + 1)
         job.eligible_s = job.submit_s + self._rules.requeue_delay_s
         job.start_s, job.nodes, job.stuck_s, job.reason = -1, (), -1, ""
-        self._delayed[job.number] = job
-        self._calendar.put(job.eligible_s, EventKind.ARRIVAL, job.number, job)
+        self._delay(job)
 
     def resubmitted(self, job: Job) -> Job:
-        """The job as its owner submits it again under another id."""
+        """The job as its owner submits it again under another id, 17r for a replayed 17."""
         return Job(
             0, job.task, job.gpus, job.work_s, job.limit_s, job.outcome, job.user, job.priority,
             job.patience_s, 0, 0, job.saved_s, account=job.account,
+            label=job.label and f"{job.label}r", name=job.name,
         )  # fmt: skip
 
     def _record(self, job: Job, state: str, now_s: int) -> None:

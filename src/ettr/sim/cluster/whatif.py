@@ -14,6 +14,7 @@ from ettr.errors import UsageError
 from ettr.estimates import Interval
 from ettr.sim.cluster.engine import SimulatedCluster
 from ettr.sim.cluster.outcome import ClusterHours, hours_of_truth
+from ettr.sim.cluster.replay import DRAWN, Replay
 from ettr.sim.cluster.scenario import ABOUT, ClusterScenario
 from ettr.sim.cluster.scenario_parts import Part
 from ettr.sim.cluster.standing import ScenarioStanding, standing_of
@@ -65,6 +66,7 @@ class WhatIf:
         assumed: Values of the scenario whose source is "assumed".
         values: Values of the scenario.
         standing: How far the scenario is to be believed.
+        replayed: What was replayed from logs, and what was left out of them, a sentence each.
     """
 
     scenario: str
@@ -76,6 +78,7 @@ class WhatIf:
     assumed: int
     values: int
     standing: ScenarioStanding
+    replayed: tuple[str, ...] = ()
 
 
 def what_if(
@@ -84,6 +87,7 @@ def what_if(
     seeds: Sequence[int],
     progress: Callable[[int], None] | None = None,
     confidence: float = CONFIDENCE,
+    replay: Replay = DRAWN,
 ) -> WhatIf:
     """Simulate a scenario as it is and with each change, on common random numbers.
 
@@ -94,6 +98,7 @@ def what_if(
         seeds: Of the runs, 3 or more.
         progress: Called after each run with the number of runs so far.
         confidence: Of the intervals.
+        replay: Jobs and faults from logs; all are drawn by default.
 
     Raises:
         UsageError: a change cannot be understood, or too few seeds.
@@ -107,7 +112,7 @@ def what_if(
         nonlocal done
         found = []
         for seed in seeds:
-            found.append(hours_of(one, seed))
+            found.append(hours_of(one, seed, replay))
             done += 1
             if progress:
                 progress(done)
@@ -126,12 +131,13 @@ def what_if(
         scenario.n_assumed,
         len(scenario.sources),
         standing_of(scenario),
+        replay.notes,
     )
 
 
-def hours_of(scenario: ClusterScenario, seed: int) -> ClusterHours:
+def hours_of(scenario: ClusterScenario, seed: int, replay: Replay = DRAWN) -> ClusterHours:
     """Simulate once, and add up."""
-    run = SimulatedCluster(scenario, seed, "what-if")
+    run = SimulatedCluster(scenario, seed, "what-if", replay)
     for _ in run.play():
         if run.log.is_full:
             run.log.batch()

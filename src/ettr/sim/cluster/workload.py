@@ -63,6 +63,8 @@ class Job:
         account: Number of the account that it is charged to, from 0.
         array: Of which it is a task, if it is one.
         array_task: Number of that task.
+        label: Its id in the logs from which it is replayed; empty where it is drawn.
+        name: That its owner gave it there.
         order: Its priority in the queue; the higher goes first.
         limits: On what runs at once, that hold for it.
         reason: Why it last was held; empty if it never was.
@@ -88,6 +90,8 @@ class Job:
     account: int = 0
     array: TaskArray | None = None
     array_task: int = 0
+    label: str = ""
+    name: str = ""
     order: int = 0
     limits: tuple[Limit, ...] = ()
     reason: str = ""
@@ -96,7 +100,7 @@ class Job:
     def shown(self) -> str:
         """Its id as the scheduler shows it."""
         if self.array is None:
-            return str(self.number)
+            return self.label or str(self.number)
         return f"{self.array.first}_{self.array_task}"
 
 
