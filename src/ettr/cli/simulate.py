@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 
 _RUNS = 10
+_SENSITIVITY_RUNS = 5
 _FLAGS = {
     "store": "--store",
     "truth": "--truth",
@@ -36,6 +37,8 @@ _FLAGS = {
     "hold_back": "--hold-back",
     "replicas": "--replicas",
     "workers": "--workers",
+    "backend": "--backend",
+    "vary": "--vary",
 }
 
 
@@ -47,15 +50,16 @@ class Action(StrEnum):
     WHATIF = "whatif"
     FIT = "fit"
     BACKTEST = "backtest"
+    SENSITIVITY = "sensitivity"
 
 
 def simulate(
     action: Annotated[
         Action,
         typer.Argument(
-            metavar="run | show | whatif | fit | backtest",
-            help="Simulate it, print the file, compare it with changes of it; fit one to a STORE, "
-            "or judge it by days that were held back.",
+            metavar="run | show | whatif | sensitivity | fit | backtest",
+            help="Simulate it, print the file, compare it with changes of it, vary what it "
+            "assumes; fit one to a STORE, or judge it by days that were held back.",
         ),
     ],
     scenario: Annotated[
@@ -99,7 +103,11 @@ def simulate(
     runs: Annotated[
         int | None,
         typer.Option(
-            "--runs", metavar="N", min=3, max=1000, help="For whatif, seeds of each; 10 if absent."
+            "--runs",
+            metavar="N",
+            min=3,
+            max=1000,
+            help="Seeds of each scenario: for whatif 10 if absent, for sensitivity 5.",
         ),
     ] = None,
     jobs_from: Annotated[
@@ -149,7 +157,28 @@ def simulate(
     workers: Annotated[
         int | None,
         typer.Option(
-            "--workers", metavar="N", min=1, max=256, help="For backtest, processes; 1 if absent."
+            "--workers",
+            metavar="N",
+            min=1,
+            max=4096,
+            help="For whatif, sensitivity, backtest: simulations at once; 1 if absent.",
+        ),
+    ] = None,
+    backend: Annotated[
+        str | None,
+        typer.Option(
+            "--backend",
+            metavar="NAME",
+            help="With --workers: where they run, loky (processes here, if absent), dask or ray.",
+        ),
+    ] = None,
+    vary: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--vary",
+            metavar="PATTERN",
+            help="For sensitivity: only such values, faults.* or checkpoints.interval_s; "
+            "repeatable.",
         ),
     ] = None,
     *,
@@ -169,8 +198,12 @@ def simulate(
     _refuse_idle(
         action, store=store, truth=truth, changes=changes, runs=runs, price=price,
         jobs_from=jobs_from, faults_from=faults_from, out=out, until=until,
-        hold_back=hold_back, replicas=replicas, workers=workers,
+        hold_back=hold_back, replicas=replicas, workers=workers, backend=backend, vary=vary,
     )  # fmt: skip
+    if backend is not None:
+        from ettr.sim.sweeps import set_backend
+
+        set_backend(backend)
     if action is Action.FIT:
         fit(scenario, out, until, hold_back, printing)
         return
@@ -188,19 +221,24 @@ def simulate(
     made, replay = replayed(made, jobs_from, faults_from)
     if action is Action.WHATIF:
         seeds = range(seed, seed + (runs or _RUNS))
-        _what_if(made, changes or [], seeds, price, replay, printing)
+        _what_if(made, changes or [], seeds, price, replay, workers or 1, printing)
+    elif action is Action.SENSITIVITY:
+        seeds = range(seed, seed + (runs or _SENSITIVITY_RUNS))
+        _sensitivity(made, seeds, tuple(vary or ("*",)), replay, workers or 1, printing)
     else:
         _run(made, text, name, store, truth, seed, replay, printing)
 
 
 def _refuse_idle(action: Action, **typed: object) -> None:
     """Refuse options that the action has no use for, and a lack of those that it needs."""
+    sweeping = ("runs", "workers", "backend", "jobs_from", "faults_from")
     uses = {
         Action.RUN: ("store", "truth", "jobs_from", "faults_from"),
         Action.SHOW: (),
-        Action.WHATIF: ("changes", "runs", "price", "jobs_from", "faults_from"),
+        Action.WHATIF: ("changes", "price", *sweeping),
+        Action.SENSITIVITY: ("vary", *sweeping),
         Action.FIT: ("out", "until", "hold_back"),
-        Action.BACKTEST: ("store", "out", "hold_back", "replicas", "workers"),
+        Action.BACKTEST: ("store", "out", "hold_back", "replicas", "workers", "backend"),
     }[action]
     idle = [name for name, value in typed.items() if value is not None and name not in uses]
     if idle:
@@ -216,6 +254,7 @@ def _what_if(
     seeds: range,
     price: Price | None,
     replay: Replay,
+    workers: int,
     printing: Printing,
 ) -> None:
     from ettr.report.sections.what_if import what_if_section
@@ -224,6 +263,25 @@ def _what_if(
     with progress_bar(len(seeds) * (1 + len(changes)), "runs") as advance:
         found = what_if(made, changes, seeds, lambda done: advance(made.name, done), replay=replay)
     printing.show("ettr-what-if", found, what_if_section, "interventions", price=price)
+
+
+def _sensitivity(
+    made: ClusterScenario,
+    seeds: range,
+    patterns: tuple[str, ...],
+    replay: Replay,
+    workers: int,
+    printing: Printing,
+) -> None:
+    from ettr.report.sections.sensitivity import sensitivity_section
+    from ettr.sim.cluster.sensitivity import n_simulations, sensitivity
+
+    with progress_bar(n_simulations(made, patterns, len(seeds)), "runs") as advance:
+        found = sensitivity(
+            made, seeds, patterns=patterns, workers=workers, replay=replay,
+            progress=lambda done: advance(made.name, done),
+        )  # fmt: skip
+    printing.show("ettr-sensitivity", found, sensitivity_section, "effects")
 
 
 def _run(

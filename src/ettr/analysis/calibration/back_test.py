@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
-from multiprocessing import get_context
 from typing import Literal
 
 import numpy as np
@@ -24,6 +21,7 @@ from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.cluster.scenario_parts import SimulatedPeriod
 from ettr.sim.cluster.standing import ScenarioStanding, standing_of, values_digest
 from ettr.sim.cluster.validation import QUANTITIES, Validation
+from ettr.sim.sweeps import results_of
 from ettr.tables import TABLES
 from ettr.units import SECONDS_PER_DAY
 
@@ -131,7 +129,7 @@ def back_test(
         end: Last moment.
         replicas: Simulations.
         seed: 0 or more; the same seed, the same answer, whatever the workers.
-        workers: Processes.
+        workers: Simulations at once (`results_of`).
         progress: Called with the number of simulations so far.
 
     Raises:
@@ -143,24 +141,11 @@ def back_test(
     if end_s - begin_s < SECONDS_PER_DAY:
         raise UsageError("less than a day is held back; give --hold-back 1 or more")
     warm_up = warm_up_days(scenario)
-    one = partial(_replica, scenario, begin, end, warm_up, seed)
-    runs: list[dict[str, Quantity]] = []
-    for made in _spread(one, replicas, workers):
-        runs.append(made)
-        if progress:
-            progress(len(runs))
+    tasks = [(scenario, begin, end, warm_up, seed, number) for number in range(replicas)]
+    runs = results_of(_replica, tasks, workers, progress)
     real = quantities_of(reality, begin_s, end_s)
     placed = judged([_placed(name, real.get(name), runs) for name in QUANTITIES], FAMILY_ERROR)
     return _result(scenario, store, begin, end, warm_up, replicas, seed, placed)
-
-
-def _spread(
-    one: Callable[[int], dict[str, Quantity]], replicas: int, workers: int
-) -> Sequence[dict[str, Quantity]] | map[dict[str, Quantity]]:
-    if workers == 1:
-        return map(one, range(replicas))
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        return list(pool.map(one, range(replicas)))
 
 
 def warm_up_days(scenario: ClusterScenario) -> int:

@@ -14,7 +14,8 @@ from ettr.sim.streams import stream
 
 _Z = 1.6448536269514722
 """Half the width of a 90 % interval in standard deviations of a normal distribution."""
-_SUMS_TO_ONE = {"jobs": ("share",), "priorities": ("share_of_shared", "share_of_gangs")}
+SUMS_TO_ONE = {"jobs": ("share",), "priorities": ("share_of_shared", "share_of_gangs")}
+"""Shares of which those of all entries are 1 together."""
 
 
 def drawn_scenario(scenario: ClusterScenario, seed: int, replica: int) -> ClusterScenario:
@@ -38,7 +39,7 @@ def drawn_scenario(scenario: ClusterScenario, seed: int, replica: int) -> Cluste
                 _drawn(scenario, part, f"{name}[{i + 1}]", seed, replica)
                 for i, part in enumerate(value)
             ]
-            for share in _SUMS_TO_ONE.get(name, ()):
+            for share in SUMS_TO_ONE.get(name, ()):
                 total = sum(getattr(part, share) for part in parts)
                 parts = [replace(p, **{share: getattr(p, share) / total}) for p in parts]
             groups[name] = tuple(parts)

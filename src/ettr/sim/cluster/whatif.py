@@ -18,10 +18,11 @@ from ettr.sim.cluster.replay import DRAWN, Replay
 from ettr.sim.cluster.scenario import ABOUT, ClusterScenario
 from ettr.sim.cluster.scenario_parts import Part
 from ettr.sim.cluster.standing import ScenarioStanding, standing_of
+from ettr.sim.sweeps import results_of
 
 LEAST_SEEDS = 3
 MOST_SEEDS = 1000
-_KEYS = {
+ENTRY_KEYS = {
     "jobs": "gpus",
     "priorities": "name",
     "faults": "symptom",
@@ -88,6 +89,7 @@ def what_if(
     progress: Callable[[int], None] | None = None,
     confidence: float = CONFIDENCE,
     replay: Replay = DRAWN,
+    workers: int = 1,
 ) -> WhatIf:
     """Simulate a scenario as it is and with each change, on common random numbers.
 
@@ -99,40 +101,41 @@ def what_if(
         progress: Called after each run with the number of runs so far.
         confidence: Of the intervals.
         replay: Jobs and faults from logs; all are drawn by default.
+        workers: Simulations at once (`results_of`); the answer is the same.
 
     Raises:
         UsageError: a change cannot be understood, or too few seeds.
     """
-    if not LEAST_SEEDS <= len(seeds) <= MOST_SEEDS:
-        raise UsageError(f"{len(seeds)} seeds; give {LEAST_SEEDS} to {MOST_SEEDS:,}")
+    check_seeds(seeds)
     changed = [(change, changed_scenario(scenario, change)) for change in changes]
-    done = 0
-
-    def runs(one: ClusterScenario) -> list[ClusterHours]:
-        nonlocal done
-        found = []
-        for seed in seeds:
-            found.append(hours_of(one, seed, replay))
-            done += 1
-            if progress:
-                progress(done)
-        return found
-
-    base = runs(scenario)
-    made = [_compared(change, base, runs(other), confidence) for change, other in changed]
+    scenarios = [scenario, *(other for _, other in changed)]
+    tasks = [(one, seed, replay) for one in scenarios for seed in seeds]
+    flat = results_of(hours_of, tasks, workers, progress)
+    n = len(seeds)
+    base, *others = (flat[at : at + n] for at in range(0, len(flat), n))
+    made = [
+        _compared(change, base, runs, confidence)
+        for (change, _), runs in zip(changed, others, strict=True)
+    ]
     made.sort(key=lambda one: -(one.won_gpu_hours.estimate or 0.0))
     return WhatIf(
         scenario.name,
         scenario.period.days,
         tuple(seeds),
         confidence,
-        _mean(base),
+        mean_hours(base),
         tuple(made),
         scenario.n_assumed,
         len(scenario.sources),
         standing_of(scenario),
         replay.notes,
     )
+
+
+def check_seeds(seeds: Sequence[int]) -> None:
+    """Refuse too few seeds for an interval, and too many."""
+    if not LEAST_SEEDS <= len(seeds) <= MOST_SEEDS:
+        raise UsageError(f"{len(seeds)} seeds; give {LEAST_SEEDS} to {MOST_SEEDS:,}")
 
 
 def hours_of(scenario: ClusterScenario, seed: int, replay: Replay = DRAWN) -> ClusterHours:
@@ -144,7 +147,8 @@ def hours_of(scenario: ClusterScenario, seed: int, replay: Replay = DRAWN) -> Cl
     return hours_of_truth(run.truth())
 
 
-def _mean(runs: Sequence[ClusterHours]) -> ClusterHours:
+def mean_hours(runs: Sequence[ClusterHours]) -> ClusterHours:
+    """The mean of runs; counts are whole numbers."""
     n = len(runs)
     return ClusterHours(
         sum(one.useful_gpu_hours for one in runs) / n,
@@ -233,7 +237,7 @@ def _with(
         return _part_with(value, path[1], text, change)
     if len(path) != 3:
         raise UsageError(f"--set {change!r}: {group} is a list; write {group}.WHICH.NAME=VALUE")
-    key = _KEYS[group]
+    key = ENTRY_KEYS[group]
     hit = [path[1] in ("*", str(getattr(one, key))) for one in value]
     if not any(hit):
         known = ", ".join(dict.fromkeys(str(getattr(one, key)) for one in value))

@@ -1,0 +1,301 @@
+"""What the answers of a scenario owe to its assumed values: each half as large, and half larger."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+from ettr.defaults import CONFIDENCE
+from ettr.errors import UsageError
+from ettr.estimates import Interval
+from ettr.sim.cluster.drawing import SUMS_TO_ONE
+from ettr.sim.cluster.outcome import ClusterHours
+from ettr.sim.cluster.replay import DRAWN, Replay
+from ettr.sim.cluster.scenario import ClusterScenario, parts_of
+from ettr.sim.cluster.standing import ScenarioStanding, standing_of
+from ettr.sim.cluster.whatif import ENTRY_KEYS, check_seeds, hours_of, mean_hours, mean_interval
+from ettr.sim.sweeps import results_of
+
+LESS, MORE = 0.5, 1.5
+HEADLINES = (
+    *("useful_gpu_hours", "lost_gpu_hours", "out_gpu_hours", "failed_attempts", "preemptions"),
+)
+"""What is asked for, as `ClusterHours` has it."""
+_ASKED = ("period",)
+"""Groups of values that say what is asked, and not what the cluster is like."""
+
+
+@dataclass(frozen=True, slots=True)
+class ValueEffect:
+    """What one assumed value does to one headline; differences to the scenario as it is.
+
+    Attributes:
+        headline: Of which.
+        rank: Among the values, 1 for the one that is shown to move it most.
+        value: Its name, as `--set` takes it where no other entry has the same.
+        source: Where the value comes from.
+        now: In the scenario.
+        less: Half of it, or as little as can be; None where that is no scenario.
+        more: One and a half of it, or as much as can be; None likewise.
+        at_less: Mean difference over the seeds at `less`.
+        at_more: The same at `more`.
+        shown_change: Size of the larger difference by the end of its interval that is nearer to 0;
+            0 where both intervals hold 0.
+    """
+
+    headline: str
+    rank: int
+    value: str
+    source: str
+    now: float
+    less: float | None
+    more: float | None
+    at_less: Interval | None
+    at_more: Interval | None
+    shown_change: float
+
+
+@dataclass(frozen=True, slots=True)
+class AssumptionSensitivity:
+    """What each headline owes to each assumed value, one value at a time.
+
+    Attributes:
+        scenario: Its name.
+        days: Simulated in each run.
+        seeds: Of the runs; the same for the scenario and for each change.
+        confidence: Of each interval by itself.
+        simulations: How many there were.
+        base: The scenario as it is, mean over the seeds.
+        effects: By headline, the value that is shown to move it most first.
+        not_varied: Assumed values that were not varied, each with why.
+        assumed: Values of the scenario whose source is "assumed".
+        values: Values of the scenario.
+        standing: How far the scenario is to be believed.
+        replayed: What was replayed from logs, and what was left out of them, a sentence each.
+    """
+
+    scenario: str
+    days: float
+    seeds: tuple[int, ...]
+    confidence: float
+    simulations: int
+    base: ClusterHours
+    effects: tuple[ValueEffect, ...]
+    not_varied: tuple[str, ...]
+    assumed: int
+    values: int
+    standing: ScenarioStanding
+    replayed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class VariedValue:
+    """An assumed value and the scenarios in which it is smaller and larger.
+
+    Attributes:
+        name: As `ValueEffect.value`.
+        source: Where it comes from.
+        now: In the scenario.
+        sides: For less and more: the value and the scenario; None where there is no such.
+    """
+
+    name: str
+    source: str
+    now: float
+    sides: tuple[tuple[float, ClusterScenario] | None, tuple[float, ClusterScenario] | None]
+
+
+def sensitivity(
+    scenario: ClusterScenario,
+    seeds: Sequence[int],
+    *,
+    patterns: Sequence[str] = ("*",),
+    workers: int = 1,
+    replay: Replay = DRAWN,
+    confidence: float = CONFIDENCE,
+    progress: Callable[[int], None] | None = None,
+) -> AssumptionSensitivity:
+    """Simulate a scenario with each assumed value changed by half, on common random numbers.
+
+    Args:
+        scenario: As it is.
+        seeds: Of the runs, 3 or more.
+        patterns: Which values, as the shell writes patterns: `faults.*`.
+        workers: Simulations at once (`results_of`).
+        replay: Jobs and faults from logs; all are drawn by default.
+        confidence: Of the intervals.
+        progress: Called now and then with the number of runs so far.
+
+    Raises:
+        UsageError: too few seeds, or no assumed value has such a name.
+    """
+    check_seeds(seeds)
+    varied, not_varied = varied_values(scenario, patterns)
+    if not varied:
+        raise UsageError(
+            f"scenario {scenario.name!r}: no assumed value is called {', '.join(patterns)}; "
+            "`ettr simulate show` prints the values with their sources"
+        )
+    scenarios = [scenario, *(side[1] for one in varied for side in one.sides if side)]
+    tasks = [(one, seed, replay) for one in scenarios for seed in seeds]
+    flat = results_of(hours_of, tasks, workers, progress)
+    n = len(seeds)
+    runs = iter([flat[at : at + n] for at in range(0, len(flat), n)])
+    base = next(runs)
+    found = [(one, [next(runs) if side else None for side in one.sides]) for one in varied]
+    effects: list[ValueEffect] = []
+    for headline in HEADLINES:
+        effects += _ranked(headline, base, found, confidence)
+    return AssumptionSensitivity(
+        scenario.name,
+        scenario.period.days,
+        tuple(seeds),
+        confidence,
+        len(tasks),
+        mean_hours(base),
+        tuple(effects),
+        tuple(not_varied),
+        scenario.n_assumed,
+        len(scenario.sources),
+        standing_of(scenario),
+        replay.notes,
+    )
+
+
+def n_simulations(scenario: ClusterScenario, patterns: Sequence[str], seeds: int) -> int:
+    """How many simulations that takes."""
+    varied, _ = varied_values(scenario, patterns)
+    return seeds * (1 + sum(side is not None for one in varied for side in one.sides))
+
+
+def _ranked(
+    headline: str,
+    base: Sequence[ClusterHours],
+    found: Sequence[tuple[VariedValue, list[list[ClusterHours] | None]]],
+    confidence: float,
+) -> list[ValueEffect]:
+    """The effects of all values on one headline, the one that is shown to be largest first."""
+
+    def difference(runs: Sequence[ClusterHours] | None) -> Interval | None:
+        if runs is None:
+            return None
+        pairs = zip(base, runs, strict=True)
+        changes = [float(getattr(b, headline) - getattr(a, headline)) for a, b in pairs]
+        return mean_interval(changes, confidence)
+
+    made = []
+    for one, (at_less, at_more) in found:
+        ends = difference(at_less), difference(at_more)
+        known = [end for end in ends if end is not None]
+        size = max(abs(end.estimate or 0.0) for end in known)
+        shown = max(max(end.low, -end.high, 0.0) for end in known)
+        less, more = (side[0] if side else None for side in one.sides)
+        effect = ValueEffect(headline, 0, one.name, one.source, one.now, less, more, *ends, shown)
+        made.append((-shown, -size, effect))
+    made.sort(key=lambda entry: entry[:2])
+    return [replace(effect, rank=rank + 1) for rank, (*_, effect) in enumerate(made)]
+
+
+def varied_values(
+    scenario: ClusterScenario, patterns: Sequence[str] = ("*",)
+) -> tuple[list[VariedValue], list[str]]:
+    """The assumed values with their smaller and larger scenarios, and those that have neither.
+
+    Args:
+        scenario: As it is.
+        patterns: Which values, as the shell writes patterns.
+    """
+    varied: list[VariedValue] = []
+    not_varied: list[str] = []
+    for group, at, name, shown in _assumed(scenario):
+        if not any(fnmatchcase(shown, pattern) for pattern in patterns):
+            continue
+        now = getattr(_part(scenario, group, at), name)
+        key = f"{group}.{name}" if at is None else f"{group}[{at + 1}].{name}"
+        is_fixed = isinstance(now, str) or now == 0 or math.isinf(now)
+        if is_fixed and (key not in scenario.sources or ENTRY_KEYS.get(group) == name):
+            continue  # what names an entry, or the file leaves out, is no assumption
+        if isinstance(now, str):
+            not_varied.append(f"{shown}: is a text")
+        elif now == 0 or math.isinf(now):
+            not_varied.append(f"{shown}: {now:g} has no half")
+        else:
+            sides = [_side(scenario, group, at, name, factor) for factor in (LESS, MORE)]
+            made = tuple(None if isinstance(one, str) else one for one in sides)
+            if made == (None, None):
+                not_varied.append(f"{shown}: {sides[0]}")
+            else:
+                source = scenario.sources.get(key, "assumed")
+                varied.append(VariedValue(shown, source, float(now), made))  # type: ignore[arg-type]
+    return varied, not_varied
+
+
+def _assumed(scenario: ClusterScenario) -> Iterator[tuple[str, int | None, str, str]]:
+    """Each assumed value: its group, its place in a list, its name, and how it is shown."""
+    seen: Counter[str] = Counter()
+    for group, part in parts_of(scenario):
+        at = None
+        where = group
+        if isinstance(getattr(scenario, group), tuple):
+            at = seen[group]
+            seen[group] += 1
+            key = ENTRY_KEYS[group]
+            entry = getattr(part, key)
+            alike = sum(getattr(one, key) == entry for one in getattr(scenario, group))
+            where = f"{group}.{entry}" if alike == 1 else f"{group}[{at + 1}]"
+        if group in _ASKED:
+            continue
+        for one in fields(part):
+            named = group if at is None else f"{group}[{at + 1}]"
+            # a value that the file leaves out is assumed, too
+            if scenario.sources.get(f"{named}.{one.name}", "assumed").startswith("assumed"):
+                yield group, at, one.name, f"{where}.{one.name}"
+
+
+def _part(scenario: ClusterScenario, group: str, at: int | None) -> Any:
+    value = getattr(scenario, group)
+    return value if at is None else value[at]
+
+
+def _side(
+    scenario: ClusterScenario, group: str, at: int | None, name: str, factor: float
+) -> tuple[float, ClusterScenario] | str:
+    """The value times a factor, and the scenario with it; why not, where there is none."""
+    part = _part(scenario, group, at)
+    now = getattr(part, name)
+    made: float = now * factor
+    if isinstance(now, int):
+        made = round(made)
+    is_share = name.endswith(("share", "_chance")) or name.startswith("share_of")
+    if is_share:
+        made = min(made, 1.0)
+    if made == now:
+        return f"{now:g} can be no other"
+    changed = replace(part, **{name: made})
+    value: Any = changed
+    if at is not None:
+        entries = list(getattr(scenario, group))
+        entries[at] = changed
+        value = tuple(_sum_to_one(entries, at, group, name))
+    try:
+        return float(made), replace(scenario, **{group: value}, validation=None)
+    except UsageError as error:
+        return str(error).splitlines()[-1].strip()
+
+
+def _sum_to_one(entries: list[Any], at: int, group: str, name: str) -> list[Any]:
+    """Where shares sum to 1, the others fill what the changed one leaves."""
+    if name not in SUMS_TO_ONE.get(group, ()):
+        return entries
+    rest = sum(getattr(one, name) for i, one in enumerate(entries) if i != at)
+    left = 1.0 - getattr(entries[at], name)
+    if rest <= 0.0:
+        return entries
+    return [
+        one if i == at else replace(one, **{name: getattr(one, name) * left / rest})
+        for i, one in enumerate(entries)
+    ]

@@ -1,0 +1,97 @@
+"""Many simulations at once: on several processes, or wherever joblib is set to run them.
+
+Each task is a function of its arguments alone, so that results are the same on one worker or many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+from ettr.errors import UsageError
+
+BACKENDS = ("loky", "dask", "ray")
+"""Where the command line can run simulations: processes of this machine, Dask, Ray."""
+_BATCH = 4
+"""Tasks of a worker between two reports of progress."""
+Result = TypeVar("Result")
+
+
+def results_of(
+    task: Callable[..., Result],
+    arguments: Sequence[tuple[object, ...]],
+    workers: int = 1,
+    progress: Callable[[int], None] | None = None,
+) -> list[Result]:
+    """The results of a task for each set of arguments, in their order.
+
+    With 2 workers or more joblib runs them, on processes of this machine unless its own
+    `joblib.parallel_config(backend=...)` names another backend, such as Dask or Ray.
+
+    Args:
+        task: A function of a module, without state.
+        arguments: Of each call.
+        workers: Calls at once; 1 for this process alone.
+        progress: Called now and then with the number of results so far.
+
+    Raises:
+        UsageError: joblib is needed and not installed.
+    """
+    found: list[Result] = []
+    for one in _in_order(task, arguments, workers):
+        found.append(one)
+        if progress:
+            progress(len(found))
+    return found
+
+
+def _in_order(
+    task: Callable[..., Result], arguments: Sequence[tuple[object, ...]], workers: int
+) -> Iterator[Result]:
+    if workers == 1:
+        for one in arguments:
+            yield task(*one)
+        return
+    try:
+        from joblib import Parallel, delayed
+    except ImportError:
+        raise UsageError(
+            f"{workers} workers: joblib is not installed; pip install 'ettr[sim]', or use 1 worker"
+        ) from None
+    with Parallel(n_jobs=workers) as parallel:
+        for first in range(0, len(arguments), _BATCH * workers):
+            batch = arguments[first : first + _BATCH * workers]
+            yield from parallel(delayed(task)(*one) for one in batch)
+
+
+def set_backend(name: str) -> None:
+    """Let joblib run on a backend from now on.
+
+    Dask's address is that of `DASK_SCHEDULER_ADDRESS`, Ray's that of `RAY_ADDRESS`; without them
+    they start on this machine.
+
+    Args:
+        name: One of `BACKENDS`.
+
+    Raises:
+        UsageError: there is no such backend, or what it needs is not installed.
+    """
+    if name not in BACKENDS:
+        raise UsageError(f"--backend {name!r}: give one of {', '.join(BACKENDS)}")
+    try:
+        from joblib import parallel_config
+
+        if name == "dask":
+            from distributed import Client
+
+            Client(set_as_default=True)
+        elif name == "ray":
+            from ray.util.joblib import register_ray
+
+            register_ray()
+    except ImportError as error:
+        raise UsageError(
+            f"--backend {name}: {error.name} is not installed; pip install "
+            f"{ {'dask': 'joblib dask distributed', 'ray': 'joblib ray'}.get(name, 'joblib') }"
+        ) from None
+    parallel_config(backend=name)
