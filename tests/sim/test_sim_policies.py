@@ -51,6 +51,51 @@ def test_whoever_overtakes_leaves_the_first_job_its_promised_start(running, head
     assert after_s <= promised_s
 
 
+def easy_by_counts(
+    free: int, ends: list[tuple[int, int]], head: int, others: list[tuple[int, int]]
+) -> list[int]:
+    """EASY by counts of whole nodes: the shadow time and the extra nodes of Mu'alem and Feitelson.
+
+    `ends`: nodes and time limit of each running job.
+    """
+    ready, shadow_s = free, 0
+    for at_s in sorted({limit_s for _, limit_s in ends}):
+        if ready >= head:
+            break
+        ready, shadow_s = ready + sum(n for n, limit_s in ends if limit_s == at_s), at_s
+    if ready < head:
+        # it never fits: nobody can delay it
+        ready, shadow_s = head + free, 1 << 60
+    extra = ready - head
+    started = []
+    for place_of, (nodes, limit_s) in enumerate(others, start=1):
+        in_time = limit_s <= shadow_s
+        if nodes <= free and (in_time or nodes <= extra):
+            free -= nodes
+            extra -= 0 if in_time else nodes
+            started.append(place_of)
+    return started
+
+
+whole_nodes = st.lists(st.tuples(st.integers(1, 3), st.integers(1, 9).map(lambda n: 100 * n)))
+
+
+@settings(max_examples=300, deadline=None)
+@given(running=whole_nodes, head=st.integers(2, 8), others=whole_nodes)
+def test_as_many_overtake_as_easy_by_counts_lets(running, head, others):
+    room, first, held = NodeRoom(8, 8), 0, []
+    for number, (nodes, limit_s) in enumerate(running):
+        if first + nodes <= 8:
+            room.take(number, list(range(first, first + nodes)), 8, limit_s)
+            first, held = first + nodes, [*held, (nodes, limit_s)]
+    if place(room.by_free, 8 * head) is not None:
+        return
+    waiting = [Waiting(0, 8 * head, 100, 1)]
+    waiting += [Waiting(i + 1, 8 * nodes, limit_s, 1) for i, (nodes, limit_s) in enumerate(others)]
+    found = [one.place for one in easy_backfill(waiting, room.view(), 0)]
+    assert found == easy_by_counts(8 - first, held, head, others)
+
+
 def test_a_short_job_overtakes_and_a_long_one_does_not():
     room = NodeRoom(2, 8)
     room.take(1, [0], 8, 100)

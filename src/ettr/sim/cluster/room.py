@@ -73,6 +73,9 @@ class Room:
     def reservation(self, gpus: int) -> tuple[int, int]:
         """The nodes on which a job of so many GPUs could start first, and when.
 
+        Of the nodes that are ready by then, those that become so last: what is free already stays
+        for others.
+
         Returns:
             The set of nodes, and a time in seconds; no nodes and `FAR_S` where it never fits.
         """
@@ -81,20 +84,27 @@ class Room:
         column = self.ready_s[:, min(gpus, per_node)]
         if n_nodes > column.size:
             return 0, FAR_S
-        order = np.argsort(column, kind="stable")[:n_nodes]
-        at_s = int(column[order[-1]])
+        at_s = int(np.partition(column, n_nodes - 1)[n_nodes - 1])
         if at_s >= FAR_S:
             return 0, FAR_S
-        return set_of(order.tolist()), at_s
+        ready = np.flatnonzero(column <= at_s)
+        last = np.argsort(column[ready], kind="stable")[-n_nodes:]
+        return set_of(ready[last].tolist()), at_s
 
 
-def place(by_free: tuple[int, ...] | list[int], gpus: int, without: int = 0) -> list[int] | None:
-    """As `Room.place`."""
+def place(
+    by_free: tuple[int, ...] | list[int], gpus: int, without: int = 0, rather: int = 0
+) -> list[int] | None:
+    """As `Room.place`; a job of whole nodes gets those of `rather` before others."""
     per_node = len(by_free) - 1
-    if gpus > per_node:
+    if gpus >= per_node:
         n_nodes = gpus // per_node
         empty = by_free[per_node] & ~without
-        return first_members(empty, n_nodes) if empty.bit_count() >= n_nodes else None
+        if empty.bit_count() < n_nodes:
+            return None
+        n_liked = min(n_nodes, (empty & rather).bit_count())
+        liked = first_members(empty & rather, n_liked)
+        return sorted(liked + first_members(empty & ~rather, n_nodes - n_liked))
     for free in range(gpus, per_node + 1):
         fits = by_free[free] & ~without
         if fits:

@@ -12,7 +12,8 @@ def easy_backfill(waiting: Sequence[Waiting], room: Room, now_s: int) -> list[Jo
     """Jobs that start although the first one waits.
 
     The first job is promised the nodes on which it can start soonest if every running job takes
-    its whole time limit. Another job starts if it ends by then, or keeps off those nodes.
+    its whole time limit. Another job starts if it ends by then, on those nodes where it can, or
+    if it keeps off them. For whole nodes that is EASY's count of extra nodes.
 
     Args:
         waiting: In the order of the queue; the first does not fit.
@@ -20,7 +21,8 @@ def easy_backfill(waiting: Sequence[Waiting], room: Room, now_s: int) -> list[Jo
         now_s: The time.
 
     Source:
-        Lifka (1995), Job Scheduling Strategies for Parallel Processing.
+        Lifka (1995), Job Scheduling Strategies for Parallel Processing; extra nodes: Mu'alem and
+        Feitelson (2001), IEEE Transactions on Parallel and Distributed Systems 12(6).
     """
     promised, at_s = room.reservation(waiting[0].gpus)
     by_free = list(room.by_free)
@@ -31,7 +33,8 @@ def easy_backfill(waiting: Sequence[Waiting], room: Room, now_s: int) -> list[Jo
         if job.gpus >= too_large:
             continue
         ends_in_time = now_s + job.limit_s <= at_s
-        nodes = place(by_free, job.gpus, 0 if ends_in_time else promised)
+        off, on = (0, promised) if ends_in_time else (promised, 0)
+        nodes = place(by_free, job.gpus, without=off, rather=on)
         if nodes is None:
             if ends_in_time:
                 too_large = job.gpus
