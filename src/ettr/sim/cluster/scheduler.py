@@ -26,7 +26,12 @@ if TYPE_CHECKING:
     from ettr.sim.cluster.truth import Truth
 
 NODE_FAIL, PREEMPTED, FAILED = "NODE_FAIL", "PREEMPTED", "FAILED"
-_Queued = tuple[int, int, Job]
+_Queued = tuple[int, int, int, Job]
+
+
+def _queued(job: Job) -> _Queued:
+    """A place in the queue: as in Slurm, whoever was submitted or requeued first goes first."""
+    return -job.order, job.submit_s, job.number, job
 
 
 class Scheduler:
@@ -105,7 +110,7 @@ class Scheduler:
         job.order = self._levels[job.priority]
         if self._shared is not None:
             job.order = self._shared.priority(job, now_s)
-        insort(self._queue, (-job.order, job.number, job))
+        insort(self._queue, _queued(job))
         self.request_pass(now_s)
 
     def give_up(self, job: Job, now_s: int) -> None:
@@ -115,20 +120,20 @@ class Scheduler:
             return
         if job.start_s >= 0 or job.restarts or job.attempt:
             return
-        self._queue.remove((-job.order, job.number, job))
+        self._queue.remove(_queued(job))
         self._log.attempt(job, STATES[CANCELLED], now_s, now_s=now_s)
 
     def _give_up_array(self, array: TaskArray, now_s: int) -> None:
         if array.has_started:
             return
-        tasks = [job for _, _, job in self._queue if job.array is array]
-        self._queue = [entry for entry in self._queue if entry[2].array is not array]
+        tasks = [job for *_, job in self._queue if job.array is array]
+        self._queue = [entry for entry in self._queue if entry[-1].array is not array]
         tasks.sort(key=lambda job: job.array_task)
         self._log.pending_tasks(tasks, STATES[CANCELLED], now_s, now_s=now_s)
 
     def waiting(self) -> Iterator[Job]:
         """The jobs in the queue, in its order."""
-        return (job for _, _, job in self._queue)
+        return (job for *_, job in self._queue)
 
     # -- passes over the queue ----------------------------------------------------------------
 
@@ -149,8 +154,9 @@ class Scheduler:
         self._start_in_order(now_s)
         while (head := self._head()) is not None and self._preempt(head, now_s):
             self._start_in_order(now_s)
-        if head is not None:
-            self._overtake(head, now_s)
+        # what starts may leave more nodes to others: which are promised is chosen again each time
+        while head is not None and self._overtake(head, now_s):
+            head = None if head.limits and self._is_held(head) else head
 
     def _order_again(self, shared: SharedUse, now_s: int) -> None:
         """Compute all priorities, and come again for it while jobs wait."""
@@ -158,9 +164,9 @@ class Scheduler:
         if rules is None:
             return
         shared.recalculate()
-        for _, _, job in self._queue:
+        for *_, job in self._queue:
             job.order = shared.priority(job, now_s)
-        self._queue = sorted((-job.order, job.number, job) for _, _, job in self._queue)
+        self._queue = sorted(_queued(job) for *_, job in self._queue)
         self._next_order_s = now_s + rules.calc_interval_s
         if self._queue:
             self._calendar.put(self._next_order_s, EventKind.REMINDER, 0)
@@ -175,14 +181,14 @@ class Scheduler:
 
     def _head(self) -> Job | None:
         """The first job of the queue that is not held."""
-        for _, _, job in self._queue:
+        for *_, job in self._queue:
             if not (job.limits and self._is_held(job)):
                 return job
         return None
 
     def _start_in_order(self, now_s: int) -> None:
         started = []
-        for at, (_, _, job) in enumerate(self._queue):
+        for at, (*_, job) in enumerate(self._queue):
             if job.limits and self._is_held(job):
                 continue
             nodes = place(self.room.by_free, job.gpus)
@@ -193,11 +199,11 @@ class Scheduler:
         for at in reversed(started):
             del self._queue[at]
 
-    def _overtake(self, head: Job, now_s: int) -> None:
+    def _overtake(self, head: Job, now_s: int) -> bool:
         """Start what may overtake the first job that is not held."""
         started, n_held = [], 0
         for start in self._backfill(self._eligible(), self.room.view(), now_s):
-            job = self._queue[start.place][2]
+            job = self._queue[start.place][-1]
             if job.limits and self._is_held(job):
                 n_held += 1  # by what has started just before it
                 continue
@@ -207,11 +213,12 @@ class Scheduler:
             del self._queue[at]
         if n_held or (head.limits and self._is_held(head)):
             self.request_pass(now_s)
+        return bool(started)
 
     def _eligible(self) -> list[Waiting]:
         """The first jobs of the queue that are not held."""
         found: list[Waiting] = []
-        for at, (_, _, job) in enumerate(self._queue):
+        for at, (*_, job) in enumerate(self._queue):
             if len(found) == self._rules.backfill_depth:
                 break
             if not (job.limits and self._is_held(job)):
