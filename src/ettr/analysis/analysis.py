@@ -334,8 +334,9 @@ class Analysis(SharedStages):
 
     def _preempted_and_failed(self) -> tuple[Table, Table]:
         """Attempts of the selection on any node, and failures of its nodes at any time."""
+        jobs = self._jobs_of(self.selection.without_nodes) if self.selection.of_nodes else self.jobs
         return (
-            self._jobs_of(self.selection.without_nodes).attempts,
+            jobs.attempts,
             self._ends_of(self.attribution.failures, self.selection.only_nodes),
         )
 

@@ -50,9 +50,9 @@ def lemons_of(
     """
     if not stages.logs_read.jobs:
         return _by_faults(stages, false_discovery, asked)
-    fleet, signals = stages.lemon_strata
+    fleet, _ = stages.lemon_strata
     unplaced = unplaced_failures(stages.failures, stages.placement)
-    found = lemon_report(fleet, unplaced, false_discovery, asked=asked, signals=signals.by_node)
+    found = lemon_report(fleet, unplaced, false_discovery, asked=asked, signals=stages.node_signals)
     return replace(found, notes=(*found.notes, *_rename_notes(stages)))
 
 

@@ -31,24 +31,35 @@ _TimesOf = dict[NodeName, list[float]]
 
 
 def fleet_signals(stages: SharedStages) -> FleetSignals:
-    """Signals of the selected period.
+    """When each node had which signal in the selected period, and when nodes were changed.
 
     Args:
         stages: of the store.
     """
-    logs = stages.logs_read
     tickets, repairs = _tickets(stages)
-    excluded = _exclusions(stages)
+    excluded = stages.exclusions
     times: dict[str, _TimesOf | None] = {
-        OUTAGES: _outages(stages) if logs.node_states else None,
+        OUTAGES: _outages(stages) if stages.logs_read.node_states else None,
         XID_EPISODES: _xid_episodes(stages),
         TICKETS: tickets,
         EXCLUSIONS: None if excluded is None else _independent(stages, excluded),
     }
-    attempts = stages.node_jobs
+    return FleetSignals({name: one for name, one in times.items() if one is not None}, repairs)
+
+
+def node_signals(stages: SharedStages) -> dict[NodeName, NodeSignals]:
+    """The paper's signals of the nodes that have any.
+
+    Apart from `fleet_signals`: only the list of lemons asks for them, and they need all that ran.
+
+    Args:
+        stages: of the store.
+    """
+    times_s = stages.lemon_strata[1].times_s
+    attempts, excluded = stages.node_jobs, stages.exclusions
     jobs = _votes(excluded, 1)
     users = _votes(excluded, 0)
-    xids, down = times[XID_EPISODES], times[OUTAGES]
+    xids, tickets, down = (times_s.get(name) for name in (XID_EPISODES, TICKETS, OUTAGES))
     counted = (jobs, xids, tickets, down)
     nodes = {*attempts, *(node for one in counted for node in one or ())}
     by_node = {}
@@ -65,8 +76,7 @@ def fleet_signals(stages: SharedStages) -> FleetSignals:
             single_node_attempts=ran.single_node_attempts,
             single_node_failure_rate=ran.single_node_failure_rate,
         )
-    known = {name: one for name, one in times.items() if one is not None}
-    return FleetSignals(known, by_node, repairs)
+    return by_node
 
 
 def _count(of_nodes: Mapping[NodeName, Sized] | None, node: NodeName) -> int | None:
@@ -79,7 +89,8 @@ def _inside(stages: SharedStages, time_s: float) -> bool:
 
 def _outages(stages: SharedStages) -> _TimesOf:
     down: _TimesOf = defaultdict(list)
-    whole = stages.period == stages.logs_period
+    # only the end of a period changes them: there those are cut that are still open
+    whole = stages.period.end == stages.logs_period.end
     for one in stages.outages if whole else stages.outages_in(stages.period):
         if not one.is_planned and _inside(stages, one.start_s):
             down[one.cluster, one.node].append(one.start_s)
@@ -133,17 +144,21 @@ def _tickets(stages: SharedStages) -> tuple[_TimesOf | None, _TimesOf]:
     return (opened if has_tickets else None), {n: sorted(t) for n, t in changed.items()}
 
 
-_Exclusions = dict[NodeName, list[tuple[str | None, str, float]]]
+Exclusions = dict[NodeName, list[tuple[str | None, str, float]]]
 
 
-def _exclusions(stages: SharedStages) -> _Exclusions | None:
-    """For each node who excluded it, in which job, and when; None where no log says it of any."""
+def exclusions_of(stages: SharedStages) -> Exclusions | None:
+    """For each node who excluded it, in which job, and when; None where no log says it of any.
+
+    Args:
+        stages: of the store.
+    """
     attempts = stages.tables["attempts"]
     listed = attempts.filter(attempts["excluded_nodes"].notnull())
     if not has_rows(listed):
         return None
     names = NodeLists()
-    made: _Exclusions = defaultdict(list)
+    made: Exclusions = defaultdict(list)
     columns = ("cluster", "user", "job_id", "excluded_nodes", "submit")
     for row in fetch(listed, *columns).to_pylist():
         time_s = in_utc(row["submit"]).timestamp()
@@ -153,14 +168,14 @@ def _exclusions(stages: SharedStages) -> _Exclusions | None:
     return made
 
 
-def _votes(excluded: _Exclusions | None, place: int) -> dict[NodeName, set[object]] | None:
+def _votes(excluded: Exclusions | None, place: int) -> dict[NodeName, set[object]] | None:
     """Different users (0) or jobs (1) that excluded each node."""
     if excluded is None:
         return None
     return {node: {one[place] for one in some} for node, some in excluded.items()}
 
 
-def _independent(stages: SharedStages, excluded: _Exclusions) -> _TimesOf:
+def _independent(stages: SharedStages, excluded: Exclusions) -> _TimesOf:
     """When each user first excluded a node, unless it had failed a job of that user before.
 
     One vote a user, however many jobs carry the same list; after a failed job the vote repeats what

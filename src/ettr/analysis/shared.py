@@ -48,9 +48,10 @@ from ettr.taxonomy import Taxonomy, load_taxonomy
 
 if TYPE_CHECKING:
     from ettr.analysis.clustering import FailureClustering
+    from ettr.analysis.lemon_signals import Exclusions
     from ettr.lemons.blame import Blame
     from ettr.lemons.fleet import Placement, Stratum
-    from ettr.lemons.signals import FleetSignals
+    from ettr.lemons.signals import FleetSignals, NodeName, NodeSignals
     from ettr.plan.cost import Price
 
 
@@ -386,6 +387,20 @@ class SharedStages:
         from ettr.analysis.lemon_nodes import fleet_of
 
         return fleet_of(self)
+
+    @cached_property
+    def exclusions(self) -> Exclusions | None:
+        """For each node who excluded it, in which job, and when; None where no log says it."""
+        from ettr.analysis.lemon_signals import exclusions_of
+
+        return exclusions_of(self)
+
+    @cached_property
+    def node_signals(self) -> Mapping[NodeName, NodeSignals]:
+        """What users, kernels, tickets and outages say of each node, as counts."""
+        from ettr.analysis.lemon_signals import node_signals
+
+        return node_signals(self)
 
     @cached_property
     def blame(self) -> list[Blame]:

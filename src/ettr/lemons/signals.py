@@ -71,12 +71,10 @@ class FleetSignals:
     Attributes:
         times_s: For each signal that a log can show, when each node had it, in seconds since 1970;
             nodes without are absent.
-        by_node: The paper's signals of the nodes that have any.
         repairs_s: When a repair, a replacement or a new serial number ended a node's history.
     """
 
     times_s: Mapping[str, Times]
-    by_node: Mapping[NodeName, NodeSignals]
     repairs_s: Times
 
 
