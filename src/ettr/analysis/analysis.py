@@ -190,7 +190,7 @@ class Analysis(SharedStages):
         """Failures of the users' own making."""
         return user_failures(
             self.jobs.attempts,
-            self.exposure.by_attempt,
+            self.jobs.allocations,
             self.attribution.failures,
             whole=None if self.selected is None else self.tables["attempts"],
         )

@@ -288,9 +288,15 @@ class SharedStages:
     def node_jobs(self) -> Mapping[tuple[str, str], NodeJobs]:
         """What the selected attempts ran on each node, over the whole of their time.
 
-        Not from `exposure`: that joins every attempt with what it held, at thrice the cost.
+        Not from `exposure`: that joins every attempt with what it held, at thrice the cost. Where
+        it has been computed, it knows whether the join can be spared.
         """
-        return node_jobs(self.jobs.attempts, self.tables["allocations"])
+        known = self.selected is None and "exposure" in self.__dict__
+        return node_jobs(
+            self.jobs.attempts,
+            self.tables["allocations"],
+            none_foreign=known and self.exposure.none_foreign,
+        )
 
     @cached_property
     def attribution(self) -> Attribution:

@@ -78,17 +78,18 @@ class Exposure:
         by_attempt: One row an attempt, kept on the backend: `start`, `end`, `elapsed_s`, `n_nodes`,
             `n_gpus` as in `attempts`, `belongs` (whether it counts as an attempt, or adds time
             alone), `named` (whether its nodes are) and `node_s`, node-seconds, null where unknown.
-            `n_held` says how many rows of `allocations` it has; where that is 1, `held_cluster` and
-            `held_node` are of that row, else of any.
+            `n_held` says how many rows of `allocations` it has.
         by_node: One row an attempt and node, as in `allocations`: `cluster`, `node`, `attempt_id`,
             `start`, `elapsed_s`, and `n_nodes`, 1. Of an attempt that names no nodes there is one
             row with `node` null and `n_nodes` its number of nodes.
         basis: What was used for how many attempts.
+        none_foreign: Every row of the allocations that it was made from is of one of its attempts.
     """
 
     by_attempt: Table
     by_node: Table
     basis: ExposureBasis
+    none_foreign: bool
 
 
 def exposure(attempts: Table, allocations: Table) -> Exposure:
@@ -101,9 +102,6 @@ def exposure(attempts: Table, allocations: Table) -> Exposure:
     held = allocations.group_by("attempt_id").agg(
         held_s=allocations.elapsed_s.sum(),
         n_held=allocations.count(),
-        # any row will do: only that of an attempt with a single one is read
-        held_cluster=allocations.cluster.max(),
-        held_node=allocations.node.max(),
     )
     joined = attempts.left_join(held, "attempt_id")
     by_attempt = materialize(
@@ -115,17 +113,24 @@ def exposure(attempts: Table, allocations: Table) -> Exposure:
             "n_nodes",
             "n_gpus",
             "n_held",
-            "held_cluster",
-            "held_node",
             belongs=counted(joined),
             named=joined.held_s.notnull(),
             node_s=ibis.coalesce(joined.held_s, joined.elapsed_s * joined.n_nodes),
         )
     )
     basis = _basis(by_attempt)
-    held_hours = (allocations.elapsed_s.sum().to_pyarrow().as_py() or 0.0) / SECONDS_PER_HOUR
+    all_held = first_row(
+        allocations.aggregate(held_s=allocations.elapsed_s.sum(), rows=allocations.count())
+    )
+    held_hours = (all_held["held_s"] or 0.0) / SECONDS_PER_HOUR
     foreign = held_hours > basis.named_node_hours * (1.0 + _ROUNDING)
-    return Exposure(by_attempt, _by_node(attempts, allocations, basis, foreign), basis)
+    of_attempts = by_attempt.n_held.sum().to_pyarrow().as_py() or 0
+    return Exposure(
+        by_attempt,
+        _by_node(attempts, allocations, basis, foreign),
+        basis,
+        none_foreign=all_held["rows"] == of_attempts,
+    )
 
 
 def _basis(by_attempt: Table) -> ExposureBasis:

@@ -46,19 +46,27 @@ class NodeJobs:
 NOTHING_RAN = NodeJobs(0.0, 0, 0, 0)
 
 
-def node_jobs(attempts: ibis.Table, allocations: ibis.Table) -> Mapping[tuple[str, str], NodeJobs]:
+def node_jobs(
+    attempts: ibis.Table, allocations: ibis.Table, *, none_foreign: bool = False
+) -> Mapping[tuple[str, str], NodeJobs]:
     """What ran on each node, by cluster and name.
 
     Args:
         attempts: rows of the table `attempts`.
         allocations: the table `allocations`; rows of other attempts do not count.
+        none_foreign: there are no rows of other attempts. What is not found among the attempts on
+            several nodes is then known to have run alone, which spares the join with all of them.
     """
     alone = (attempts["n_nodes"] == 1).fill_null(False)
     failed = (attempts["state"] == NODE_FAIL).fill_null(False)
     ended = attempts.select("attempt_id", alone=alone, failed=failed)
     held = allocations.filter(allocations["node"].notnull())
-    columns = ("attempt_id", "cluster", "node", "start", "end", "elapsed_s")
-    met = held.select(*columns).join(ended, "attempt_id")
+    held = held.select("attempt_id", "cluster", "node", "start", "end", "elapsed_s")
+    if none_foreign:
+        met = held.left_join(ended.filter(~ended["alone"] | ended["failed"]), "attempt_id")
+        met = met.mutate(alone=met["alone"].fill_null(True), failed=met["failed"].fill_null(False))
+    else:
+        met = held.join(ended, "attempt_id")
     ran = (met["elapsed_s"] > 0).fill_null(False)
     rows = met.group_by("cluster", "node").agg(
         elapsed_s=met["elapsed_s"].sum(where=ran),

@@ -65,7 +65,7 @@ class UserFailures:
 
 def user_failures(
     attempts: Table,
-    exposed: Table,
+    allocations: Table,
     failures: Table,
     listed: int = LISTED,
     whole: Table | None = None,
@@ -77,7 +77,7 @@ def user_failures(
 
     Args:
         attempts: attempts of a selection.
-        exposed: `Exposure.by_attempt` of them, which knows what those on one node held.
+        allocations: what they held.
         failures: failures of the infrastructure.
         listed: the most groups of one list.
         whole: all attempts with all the time that they held, where a period cuts `attempts`: a
@@ -97,8 +97,7 @@ def user_failures(
     )
     # of chosen nodes the allocations hold those alone, and the attempt may have held others
     alone = own.filter(own["n_nodes"].fill_null(1) == 1).select("attempt_id", "gpu_s")
-    held = exposed.filter(exposed["n_held"] == 1).select("attempt_id", only_node="held_node")
-    on_one = materialize(held.inner_join(alone, "attempt_id").select("only_node", "gpu_s"))
+    on_one = materialize(_on_one_node(alone, allocations))
     by_state = _groups(own, "state", listed)
     total = sum(one.attempts for one in by_state)
     one_node = int(on_one.count().to_pyarrow().as_py())
@@ -113,6 +112,15 @@ def user_failures(
         one_node_attempts=one_node,
         listed=listed,
     )
+
+
+def _on_one_node(attempts: Table, allocations: Table) -> Table:
+    """The node and the GPU-seconds of the attempts that held a single one."""
+    met = allocations.select("attempt_id", "node").inner_join(attempts, "attempt_id")
+    held = met.group_by("attempt_id").aggregate(
+        rows=met.count(), only_node=met["node"].max(), gpu_s=met["gpu_s"].max()
+    )
+    return held.filter(held["rows"] == 1).select("only_node", "gpu_s")
 
 
 def _exit(rows: Table) -> ibis.expr.types.StringValue:
