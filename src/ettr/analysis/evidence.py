@@ -26,7 +26,6 @@ from ettr.analysis.selecting import last_day
 from ettr.attribution.job_history import AttemptHistory, JobHistory
 from ettr.metrics.coverage import HOLE_CHANCE
 from ettr.metrics.instants import fetch, to_seconds
-from ettr.metrics.logs_read import CONTROLLER_CHECK
 from ettr.tables.ibis_time import epoch_day
 from ettr.tables.materialize import materialize
 from ettr.units import SECONDS_PER_DAY
@@ -163,7 +162,9 @@ def _day_of(time: datetime) -> int:
 def evidence_coverage(analysis: Analysis) -> EvidenceCoverage:
     """Whether evidence of nodes was arriving, and what was not found for want of it."""
     t = analysis.tables
-    heard = materialize(_errors_heard(analysis))
+    heard = _errors_heard(analysis)
+    if analysis.logs_read.node_logs:
+        heard = materialize(heard)
     spans = analysis.fleet.spans_s
     unattributed, failed = _no_error_found(_unexplained(analysis), heard, analysis)
     return EvidenceCoverage(
@@ -188,16 +189,15 @@ def _errors_heard(analysis: Analysis, cluster: str | None = None) -> Table:
 
     A day of a node's log is one row, whatever the log says: lines come in bursts.
     """
-    events, days = analysis.tables["events"], analysis.tables["log_days"]
-    checks = events.filter(events["check"] != CONTROLLER_CHECK)
+    seen, days = analysis.event_days, analysis.tables["log_days"]
     if cluster is not None:
-        checks, days = (table.filter(table["cluster"] == cluster) for table in (checks, days))
-    seen = _heard(checks, "time")
+        seen, days = (table.filter(table["cluster"] == cluster) for table in (seen, days))
+    seen = seen.filter(seen["errors"] > 0).rename(n="errors")
     if not analysis.logs_read.node_logs:
         return seen
     logged = days.select("cluster", "node", day=epoch_day(days["day"]))
     logged = logged.distinct().mutate(n=ibis.literal(1, "int64"))
-    both = ibis.union(seen.mutate(n=seen["n"].cast("int64")), logged, distinct=False)
+    both = ibis.union(seen, logged, distinct=False)
     return both.group_by("cluster", "node", "day").aggregate(n=both["n"].sum().cast("int64"))
 
 

@@ -30,7 +30,7 @@ def other_names(analysis: Analysis) -> tuple[OtherName, ...]:
     Host names are the part before the first dot, in lower case. A node that ran no job under
     either name is not listed: it may have been idle.
     """
-    events, jobs = named_nodes(analysis.tables["events"]), analysis.job_nodes
+    events, jobs = named_nodes(analysis.event_days), analysis.job_nodes
     by_host: dict[tuple[str, str], str] = {
         (cluster, _host(node)): node for cluster, node in sorted(jobs)
     }

@@ -26,6 +26,7 @@ from ettr.errors import StoreError
 from ettr.metrics.availability import Service, named_nodes, service
 from ettr.metrics.dump_window import NO_DIRECTION, DumpWindow, dump_windows
 from ettr.metrics.event_census import event_census
+from ettr.metrics.event_days import event_days
 from ettr.metrics.exposure import Exposure, exposure
 from ettr.metrics.incidents import IncidentLedger, incident_ledger
 from ettr.metrics.instants import Period, fetch, observed_period, seconds_of
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
 _OF_ALL_LOGS = (
     *("stored", "taxonomy", "logs_period", "logs_clusters", "event_census", "logs_read"),
     *("job_nodes", "logs_fleet", "outages", "attribution", "size_unit", "_resubmitted"),
-    *("interrupted_allocations",),
+    *("interrupted_allocations", "event_days"),
     *("logs_preemptions", "gpus_are_known", "workload_weights"),
 )
 """Stages that no selection changes."""
@@ -180,6 +181,11 @@ class SharedStages:
     def event_census(self) -> ibis.Table:
         """How many events there are of each kind on each day."""
         return event_census(self.tables["events"])
+
+    @cached_property
+    def event_days(self) -> ibis.Table:
+        """On which days the events of each node came."""
+        return event_days(self.tables["events"])
 
     @cached_property
     def logs_read(self) -> LogsRead:

@@ -45,7 +45,7 @@ def without_planned_ends(
     faulty = seen.filter(seen.fault).select("attempt_id").distinct()
     failed = ends.filter(ends.node_failed).anti_join(faulty, "attempt_id")
     failed = failed.select("attempt_id", ended="end")
-    held = allocations.semi_join(failed, "attempt_id").select("cluster", "node", "attempt_id")
+    held = allocations.select("cluster", "node", "attempt_id")
     down = node_states.filter(node_states.state == DOWN)
     down = down.select(
         "cluster",
