@@ -322,6 +322,8 @@ def duckdb_backend() -> DuckDBBackend:
     """An embedded DuckDB whose clock is UTC."""
     backend = ibis.duckdb.connect()
     backend.raw_sql("SET TimeZone = 'UTC'")
+    # a report asks hundreds of questions, each of which would read the foot of every part again
+    backend.raw_sql("SET parquet_metadata_cache = true")
     return backend
 
 
