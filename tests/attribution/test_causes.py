@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from cli.program import ettr
 from ettr.attribution.cause_evidence import FAILED, coincidences, evidence_table
-from ettr.attribution.hazards import FixedTerms, Interruptions, hazards_without_own
+from ettr.attribution.hazards import FixedTerms, Hazards, Interruptions, hazards_without_own
 from ettr.attribution.ledger import fit_ledger
 from ettr.attribution.shared_bursts import burst_odds
 from ettr.taxonomy import load_taxonomy
@@ -173,7 +173,7 @@ def test_probabilities_sum_to_one_whatever_was_seen(seed: int, n: int, nodes: in
         rng.random(len(pair_of)) < 0.2,
         rng.exponential(5.0, nodes),
         rng.integers(0, 9, nodes).astype(float),
-        np.where(rng.random(n) < 0.2, 1e4, 0.0),
+        np.where(rng.random((2, n)) < 0.2, 1e4, 0.0),
         rng.integers(0, 3, n),
         3,
     )
@@ -186,10 +186,72 @@ def test_probabilities_sum_to_one_whatever_was_seen(seed: int, n: int, nodes: in
 def test_a_hundred_jobs_of_one_user_are_no_burst_and_three_users_are():
     times_s = np.concatenate([np.linspace(0, 2e6, 50), np.full(100, 1e6)])
     one = np.concatenate([np.arange(50), np.full(100, 99)])
-    everywhere = {"all": range(150)}
-    assert not burst_odds(times_s, one, everywhere, 2e6)[50:].any()
+    everywhere = {"cluster": {"all": range(150)}}
+    signs = np.ones((2, 150))
+    assert (burst_odds(times_s, one, signs, everywhere, 2e6)[0, 50:] < 0.01).all()
     several = np.concatenate([np.arange(50), 100 + np.arange(100) % 5])
-    assert (burst_odds(times_s, several, everywhere, 2e6)[50:] > 10).all()
+    assert (burst_odds(times_s, several, signs, everywhere, 2e6)[0, 50:] > 10).all()
+
+
+def _ends_of_an_outage() -> tuple[np.ndarray, np.ndarray, dict[str, dict[str, list[int]]]]:
+    """A hundred ends of ten users on ten racks over 20 days, then one of each of five users at one
+    moment: four of rack 3, the last of rack 7."""
+    times_s = np.append(np.linspace(0, 1.7e6, 100), np.full(5, 9e5 + 0.5))
+    users = np.append(np.arange(100) % 10, np.arange(5))
+    rack = np.append(np.arange(100) // 10, [3, 3, 3, 3, 7])
+    racks = {str(one): np.flatnonzero(rack == one).tolist() for one in range(10)}
+    return times_s, users, {"rack": racks, "cluster": {"c": list(range(105))}}
+
+
+def test_signs_of_others_decide_between_an_outage_and_two_crashes():
+    times_s, users, places = _ends_of_an_outage()
+    fewer = {
+        kind: {k: [i for i in v if i not in (102, 103, 104)] for k, v in some.items()}
+        for kind, some in places.items()
+    }
+    by_sign = {}
+    for sign in (0.3, 1.0, 20.0):
+        signs = np.ones((2, 105))
+        signs[:, 100:102] = sign
+        by_sign[sign] = burst_odds(times_s, users, signs, fewer, 20 * 86_400.0)[0, 100]
+    assert by_sign[20.0] > 1 > by_sign[0.3]
+    assert by_sign[0.3] < by_sign[1.0] < by_sign[20.0]
+
+
+def test_what_a_rack_explains_is_no_outage_of_the_cluster():
+    times_s, users, places = _ends_of_an_outage()
+    signs = np.ones((2, 105))
+    signs[0, 100:104], signs[1] = 10.0, 0.3
+    odds = burst_odds(times_s, users, signs, places, 20 * 86_400.0)
+    assert (odds[0, 100:104] > 100).all()
+    # ended by itself in another rack at the same moment
+    assert odds[:, 104].sum() < 1
+    assert odds[1].max() < 1
+
+
+def test_daemons_that_end_jobs_everywhere_are_system_software():
+    times_s, users, places = _ends_of_an_outage()
+    # at one moment on five racks, with symptoms of drivers and daemons
+    spread = {str(one): [*range(10 * one, 10 * one + 10)] for one in range(10)}
+    for at in range(5):
+        spread[str(2 * at)].append(100 + at)
+    signs = np.ones((2, 105))
+    signs[0, 100:], signs[1, 100:] = 0.2, 10.0
+    everywhere = {"rack": spread, "cluster": places["cluster"]}
+    odds = burst_odds(times_s, users, signs, everywhere, 20 * 86_400.0)
+    assert (odds[1, 100:] > 10).all()
+    assert (odds[1, 100:] > 100 * odds[0, 100:]).all()
+
+
+def test_no_interruption_confirms_its_own_outage():
+    """One end with the clearest sign among ends without any stays alone."""
+    times_s, users, _ = _ends_of_an_outage()
+    signs = np.full((2, 105), 0.3)
+    signs[0, 50] = 1e4
+    odds = burst_odds(
+        times_s[:100], users[:100], signs[:, :100], {"cluster": {"c": range(100)}}, 1.7e6
+    )
+    assert odds[0, 50] < 1
 
 
 def test_the_only_failure_of_a_program_does_not_confirm_itself():
@@ -208,14 +270,15 @@ def test_the_only_failure_of_a_program_does_not_confirm_itself():
         pair_named=np.zeros(n, dtype=np.bool_),
         node_days=np.full(n, 20.0),
         node_runs=np.full(n, 100.0),
-        burst_odds=np.zeros(n),
+        burst_odds=np.zeros((2, n)),
         day=np.arange(n),
         days=n,
     )
     fixed = FixedTerms.of(interruptions, np.full((1, 6), 0.5))
+    start = Hazards.start(interruptions, np.full((1, 6), 0.5))
     of_user = np.zeros((n, 6))
     of_user[:, 3] = 1.0
-    hazards = hazards_without_own(interruptions, fixed, of_user, np.zeros(n))
+    hazards = hazards_without_own(interruptions, fixed, of_user, np.zeros(n), start)
     # by their own failure it would be 1 in 15 or so; the other fourteen runs were well
     assert (hazards.program[12:] < 1 / 3 * 21 / 150).all()
     assert (hazards.program[:12] > 0.5).all()
@@ -250,6 +313,17 @@ def test_intervals_of_totals_allow_for_what_the_model_has_wrong(store: Path):
         if one["cause"] in ("node_hardware", "user_program"):
             assert share["high"] - share["low"] > 0.03
     assert any("simulated clusters" in note for note in found["notes"])
+
+
+def test_what_a_probability_is_worth_is_printed_next_to_it(store: Path):
+    found = ettr("causes", store, "--json").json
+    worth = found["reliability"]
+    assert {one["cause"] for one in worth} == {*CAUSE_KEYS} - {"unknown"}
+    for one in worth:
+        assert 0 <= one["low"] < one["stated"] < one["high"] <= 1
+    shown = next(one for one in worth if one["cause"] == "system_software" and one["stated"] == 0.8)
+    note = f"{shown['low']:.2f} to {shown['high']:.2f} for system software"
+    assert any(note in one for one in found["notes"])
 
 
 def test_kernel_logs_without_an_error_are_logs_of_nodes(tmp_path: Path):

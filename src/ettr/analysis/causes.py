@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -20,11 +19,12 @@ from ettr.attribution.cause_evidence import (
     Coincidences,
     coincidences,
     evidence_table,
+    outage_signs,
 )
 from ettr.attribution.cause_evidence import OUT_OF_MEMORY as MEMORY_SIGN
 from ettr.attribution.endings import OUT_OF_MEMORY, PREEMPTION, USER_FAILURE
 from ettr.attribution.hazards import Interruptions
-from ettr.attribution.ledger import LedgerFit, expected_totals, fit_ledger
+from ettr.attribution.ledger import LedgerFit, expected_totals, fit_ledger, true_shares
 from ettr.attribution.shared_bursts import burst_odds
 from ettr.defaults import MOST_CAUSES_LISTED
 from ettr.estimates import Interval
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 OPERATOR = "operator"
 REPORTED_UP_TO = 100_000
 """Interruptions beyond which a report leaves the ledger to its own command."""
+STATED = (0.05, 0.2, 0.5, 0.8, 0.95)
+"""Probabilities of which a summary says what they are worth."""
+_SHOWN = 0.8
 _DIGITS = "[0-9]+"
 
 
@@ -62,6 +65,24 @@ class CauseTotal:
     share: Interval
     likeliest: int
     by_default: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StatedCause:
+    """What a probability is worth.
+
+    Attributes:
+        cause: Of which cause.
+        stated: The probability.
+        low: Least share that may be true where it is stated, on a cluster whose laws the model does
+            not know.
+        high: The largest one.
+    """
+
+    cause: str
+    stated: float
+    low: float
+    high: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +137,7 @@ class CauseSummary:
         preemptions: Those left out: the scheduler made them.
         bursts: Interruptions in bursts of several users at one place.
         totals: By cause.
+        reliability: What stated probabilities are worth, by cause.
         notes: What a reader must know.
     """
 
@@ -123,6 +145,7 @@ class CauseSummary:
     preemptions: int
     bursts: int
     totals: tuple[CauseTotal, ...]
+    reliability: tuple[StatedCause, ...]
     notes: tuple[str, ...]
 
 
@@ -233,9 +256,11 @@ def _judged(analysis: Analysis) -> tuple[_LedgerRows, LedgerFit]:
 
 
 def _fit(analysis: Analysis, rows: _LedgerRows) -> LedgerFit:
-    symptoms = analysis.taxonomy.symptoms
-    prior = evidence_table(rows.given.kinds, symptoms, _has_checks(analysis))
-    return fit_ledger(rows.given, prior)
+    return fit_ledger(rows.given, _evidence_table(analysis, rows.given.kinds))
+
+
+def _evidence_table(analysis: Analysis, kinds: tuple[str, ...]) -> np.ndarray:
+    return evidence_table(kinds, analysis.taxonomy.symptoms, _has_checks(analysis))
 
 
 def _has_checks(analysis: Analysis) -> bool:
@@ -275,7 +300,8 @@ def _rows(analysis: Analysis) -> _LedgerRows:
         for one, node in zip(ids, found["named_node"].to_pylist(), strict=True)
     ]
     given, nodes = _interruptions(analysis, found, evidence, named)
-    in_burst = given.burst_odds > 0
+    # others alone make it likelier than not that a burst ended it
+    in_burst = given.burst_odds.sum(axis=0) > 1
     return _LedgerRows(found, evidence, confidence, nodes, given.pair_of.size, in_burst, given)
 
 
@@ -320,10 +346,13 @@ def _interruptions(
     end_s = seconds_of(found["end"])
     user = np.array(programs.user, dtype=np.int64)
     program = np.array(program_at, dtype=np.int64)
+    seen = np.array([kinds(one) for one in evidence], dtype=np.int64)
+    prior = _evidence_table(analysis, tuple(kinds.of))
     places = _by_place(analysis, clusters, pairs, names)
+    odds = _burst_odds(end_s, user[program], outage_signs(seen, prior), places, _period_s(analysis))
     day, days = _days(end_s)
     given = Interruptions(
-        evidence=np.array([kinds(one) for one in evidence], dtype=np.int64),
+        evidence=seen,
         kinds=tuple(kinds.of),
         program=program,
         user=user,
@@ -334,7 +363,7 @@ def _interruptions(
         pair_named=np.array(is_named, dtype=np.bool_),
         node_days=held[:, 0],
         node_runs=held[:, 1],
-        burst_odds=burst_odds(end_s, user[program], places, analysis.period.days * SECONDS_PER_DAY),
+        burst_odds=odds,
         day=day,
         days=days,
         by_chance=_coincidences(analysis),
@@ -436,25 +465,48 @@ def _pairs(
     return [one[0] for one in made], [one[1] for one in made], [one[2] for one in made]
 
 
+_Places = dict[str, dict[str, dict[str, list[int]]]]
+
+
 def _by_place(
     analysis: Analysis, clusters: list[str], pairs: _Pairs, nodes: list[tuple[str, str]]
-) -> dict[str, list[int]]:
-    """The interruptions in each rack, switch, pod and cluster."""
+) -> _Places:
+    """The interruptions of each cluster: in each rack, switch and pod, and all."""
     columns = ("rack", "switch", "pod")
     rows = fetch(analysis.tables["nodes"], "cluster", "node", *columns).to_pylist()
     known = {
-        (row["cluster"], row["node"]): [
-            f"{row['cluster']}/{column}/{row[column]}" for column in columns if row[column]
-        ]
+        (row["cluster"], row["node"]): [(column, row[column]) for column in columns if row[column]]
         for row in rows
     }
-    made: defaultdict[str, list[int]] = defaultdict(list)
-    for of, node in zip(*pairs[:2], strict=True):
-        for place in known.get(nodes[node], ()):
-            made[place].append(of)
+    made: _Places = {}
     for at, cluster in enumerate(clusters):
-        made[cluster].append(at)
+        of_cluster = made.setdefault(cluster, {kind: {} for kind in (*columns, "cluster")})
+        of_cluster["cluster"].setdefault(cluster, []).append(at)
+    for of, node in zip(*pairs[:2], strict=True):
+        for column, place in known.get(nodes[node], ()):
+            made[clusters[of]][column].setdefault(place, []).append(of)
     return made
+
+
+def _burst_odds(
+    end_s: np.ndarray, users: np.ndarray, signs: np.ndarray, places: _Places, period_s: float
+) -> np.ndarray:
+    """Of every cluster by itself."""
+    odds = np.zeros(signs.shape)
+    for cluster, of_cluster in places.items():
+        at = np.array(of_cluster["cluster"][cluster], dtype=np.int64)
+        place_of = np.full(len(end_s), -1, dtype=np.int64)
+        place_of[at] = np.arange(len(at))
+        inside = {
+            kind: {name: place_of[some] for name, some in of_kind.items()}
+            for kind, of_kind in of_cluster.items()
+        }
+        odds[:, at] = burst_odds(end_s[at], users[at], signs[:, at], inside, period_s)
+    return odds
+
+
+def _period_s(analysis: Analysis) -> float:
+    return analysis.period.days * SECONDS_PER_DAY
 
 
 def _summary(
@@ -480,20 +532,36 @@ def _summary(
     ends = analysis.endings
     preempted = int(ends.filter(ends["kind"] == PREEMPTION).count().to_pyarrow().as_py())
     in_bursts = int(rows.in_burst.sum())
-    return CauseSummary(n, preempted, in_bursts, totals, tuple(_notes(analysis, rows)))
+    worth = _reliability(analysis)
+    notes = tuple(_notes(analysis, rows, worth))
+    return CauseSummary(n, preempted, in_bursts, totals, worth, notes)
 
 
-def _notes(analysis: Analysis, rows: _LedgerRows) -> list[str]:
+def _reliability(analysis: Analysis) -> tuple[StatedCause, ...]:
+    stated = np.tile(np.array(STATED)[:, None], (1, len(CAUSES)))
+    low, high = true_shares(stated, _has_checks(analysis), analysis.assumptions.confidence)
+    return tuple(
+        StatedCause(cause.value, one, float(low[row, column]), float(high[row, column]))
+        for column, cause in enumerate(CAUSES[:-1])
+        for row, one in enumerate(STATED)
+    )
+
+
+def _notes(analysis: Analysis, rows: _LedgerRows, worth: tuple[StatedCause, ...]) -> list[str]:
+    shown = ", ".join(
+        f"{one.low:.2f} to {one.high:.2f} for {one.cause.replace('_', ' ')}"
+        for one in worth
+        if one.stated == _SHOWN and one.cause != OPERATOR
+    )
     notes = [
         "Probabilities of an interruption sum to one. They weigh other runs of the program and of "
         "the nodes, what was seen, and who else was hit at the moment; the words of "
         "`ettr failures` say how directly a log names the cause.",
         "Records of hanging collectives are not in a store: `ettr explain --flight` judges them, "
         "and its verdict is not in these probabilities.",
-        "On simulated clusters whose laws the model does not assume, stated probabilities and true "
-        "shares differ by .01 on average, by .03 on a cluster of 48 nodes, and most for what nodes "
-        "share (where .85 is stated .68 is true, where .04 is stated .19) and system software (.80 "
-        "and .69). The intervals of the totals allow for it.",
+        "Simulated clusters of many kinds bound how far a stated probability can be off on one "
+        f"cluster: where {_SHOWN:.2f} is stated, {shown} may be true. The intervals of the totals "
+        "allow for it.",
     ]
     if not _has_checks(analysis):
         notes.append(

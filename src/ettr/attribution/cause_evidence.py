@@ -17,6 +17,7 @@ from scipy.optimize import nnls
 from ettr.taxonomy import Symptom
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 
 class CauseDomain(StrEnum):
@@ -42,6 +43,8 @@ _SHARED_SIGNS = frozenset({"infiniband", "ethlink", "filesystem", "facility", "n
 _CANNOT_SHOW = np.array([3e-3, 3e-3, 3e-3, 1e-4, 1e-4, 1.0])
 """What a cause is seen as though it cannot show it; coincidences come on top."""
 FAULTS = (CauseDomain.NODE, CauseDomain.SHARED, CauseDomain.SYSTEM)
+BURSTS = (CauseDomain.SHARED, CauseDomain.SYSTEM)
+"""What can end jobs of many users at one moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +130,7 @@ def evidence_table(
         CauseDomain.OPERATOR: {
             BY_OPERATOR: 0.85,
             FAILED: 0.002,
-            NODE_FAILED: 0.005,
+            NODE_FAILED: 0.001,
             "operations": 0.08,
         },
     }
@@ -142,6 +145,21 @@ def evidence_table(
                 made[row, column] += (0.04 if cause is CauseDomain.USER else left) / len(shown)
     # what a cause leaves where none of it occurs is left out: an operator's act is no crash
     return np.asarray(made / np.maximum(made.sum(axis=0), 1.0), dtype=np.float64)
+
+
+def outage_signs(evidence: Ints, prior: Floats) -> Floats:
+    """How much likelier than the usual ends an outage is to leave what was seen of each end.
+
+    A row for what nodes share and one for system software, which can end many jobs at once too.
+
+    Args:
+        evidence: kind of what was seen, shape (interruptions,).
+        prior: of `evidence_table`.
+    """
+    usual = np.bincount(evidence, minlength=len(prior)) + 0.5
+    columns = [CAUSES.index(one) for one in BURSTS]
+    ratio = prior[:, columns].T / (usual / usual.sum())
+    return np.asarray(ratio[:, evidence], dtype=np.float64)
 
 
 def _may_show(cause: CauseDomain, symptom: Symptom | None) -> bool:

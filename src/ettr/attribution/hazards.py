@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from scipy.special import gammaln
 
 from ettr.attribution.cause_evidence import (
+    BURSTS,
     BY_OPERATOR,
     CAUSES,
     FAILED,
@@ -38,6 +39,7 @@ NAMED_BEFORE = np.array([0.6, 0.4, 0.4, 0.4, 0.4, 0.4])
 UNKNOWN_SHARE = 0.005
 _TINY = 1e-300
 _RULED_OUT = 0.03
+_BURSTS = [CAUSES.index(one) for one in BURSTS]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +58,8 @@ class Interruptions:
         pair_named: Whether a log names that node as the one that failed.
         node_days: Days that attempts ran on each node, shape (nodes,).
         node_runs: Attempts that ran on each node.
-        burst_odds: How much likelier than by chance so many others were hit at the same moment in
-            the same place, less 1; 0 outside bursts. Shape (interruptions,).
+        burst_odds: How many ends what ends many at once adds to each usual one at the moment and
+            place, by what happened to others; a row for each of `BURSTS`, shape (2, interruptions).
         day: Calendar day of each interruption, from 0.
         days: How many days there are.
         by_chance: How often the window of an attempt shows a symptom by coincidence.
@@ -94,7 +96,7 @@ class FixedTerms:
         runs: Attempts of each program.
         nodes_named: Whether a log names one of several nodes of the interruption.
         can_be_named: Whether it had several nodes and what was seen could name one of them.
-        in_burst: Whether others were hit at the same moment.
+        burst: Hazards of what ends many attempts at the moment, by `BURSTS`.
     """
 
     prior: Floats
@@ -106,7 +108,7 @@ class FixedTerms:
     runs: Floats
     nodes_named: Flags
     can_be_named: Flags
-    in_burst: Flags
+    burst: Floats
 
     @staticmethod
     def of(given: Interruptions, prior: Floats) -> FixedTerms:
@@ -144,8 +146,24 @@ class FixedTerms:
             runs=np.maximum(given.program_runs, 1.0),
             nodes_named=np.bincount(given.pair_of, given.pair_named, n) > 0,
             can_be_named=several & ~names,
-            in_burst=given.burst_odds > 0,
+            burst=_burst(given),
         )
+
+
+def _burst(given: Interruptions) -> Floats:
+    """Chance of each attempt that what ends many at the moment ended it, shape (interruptions, 2).
+
+    Of attempts alike in all else the one that has run longer was the less likely to end by itself
+    just then.
+    """
+    n = len(given.evidence)
+    ran_days = np.zeros(n)
+    np.maximum.at(ran_days, given.pair_of, given.pair_days)
+    mean_days = float(given.node_days.sum()) / max(float(given.node_runs.sum()), 1.0)
+    # without nodes nothing says how long an attempt ran
+    length = ran_days / mean_days if mean_days > 0 else np.ones(n)
+    per_run = n / max(float(given.program_runs.sum()), 1.0)
+    return np.asarray((given.burst_odds * per_run * length).T, dtype=np.float64)
 
 
 def _coincidences(given: Interruptions) -> Floats:
@@ -210,7 +228,7 @@ class Hazards:
             ],
             axis=1,
         )
-        own[:, CAUSES.index(CauseDomain.SHARED)] += given.burst_odds * own.sum(axis=1)
+        own[:, _BURSTS] += fixed.burst
         by_name = np.where(fixed.nodes_named[:, None], self.named, 1 - self.named)
         weights = own * self.seen * np.where(fixed.can_be_named[:, None], by_name, 1.0)
         probability = weights / np.maximum(weights.sum(axis=1), _TINY)[:, None]
@@ -223,6 +241,7 @@ def hazards_without_own(
     fixed: FixedTerms,
     probability: Floats,
     pairs: Floats,
+    before: Hazards,
     most_shape: float = np.inf,
 ) -> Hazards:
     """The hazards that the probabilities of all other interruptions imply, for each one.
@@ -232,6 +251,7 @@ def hazards_without_own(
         fixed: what no round changes.
         probability: of the round before.
         pairs: the same, of each pair of an interruption and a node.
+        before: the hazards of the round before.
         most_shape: of the gamma laws. Early rounds need a small one: all nodes look equal before
             any failure is put down to one of them, and would stay so.
 
@@ -250,12 +270,14 @@ def hazards_without_own(
         )
     )
     days, runs = max(float(fixed.node_days.sum()), START_DAYS), float(fixed.runs.sum())
-    alone = np.where(fixed.in_burst, 0.0, probability[:, shared])
+    # what is a burst's says nothing of the hazard at other times
+    alone = probability[:, shared] * _not_of_burst(before.shared_per_day, fixed, 0)
+    by_itself = probability[:, system] * _not_of_burst(before.system, fixed, 1)
     table, seen = _evidence(given, fixed, probability)
     return Hazards(
         node=_node_hazards(given, fixed, pairs, _mean(sums[0], days), most_shape),
         program=_program_hazards(given, fixed, probability[:, user]),
-        system=_system_hazards(given, probability[:, system], days),
+        system=_system_hazards(given, by_itself, days),
         shared_per_day=(alone.sum() - alone + 0.5) / days,
         operator_per_run=(sums[operator] - probability[:, operator] + 0.5) / runs,
         unknown_per_run=UNKNOWN_SHARE * n / runs,
@@ -263,6 +285,11 @@ def hazards_without_own(
         named=_naming(fixed, probability),
         table=table,
     )
+
+
+def _not_of_burst(per_day: Floats, fixed: FixedTerms, which: int) -> Floats:
+    own = per_day * fixed.total_days
+    return ratio(own, own + fixed.burst[:, which])
 
 
 def _evidence(

@@ -1,86 +1,221 @@
-"""Interruptions of many nodes at once: what the nodes share, by how unlikely chance is.
+"""Interruptions of many nodes at once: how likely what the nodes share ended them.
 
-Users are counted, not jobs: a hundred jobs of one user that end together are one program. Places
-are racks, switches, pods and the whole cluster; an interruption lies in each place that one of its
-nodes is in.
+An outage begins at some moment in one place (a rack, a switch, a pod, the whole cluster) and ends
+attempts of several users there within minutes. For every window of time in every place the
+likelihood of an outage is weighed against that of the usual ends: more users than usual, and signs
+that an outage leaves. Windows and places compete: what one switch explains is no outage of the
+cluster. An interruption has the verdict of the others: it cannot confirm its own outage.
+
+Users are counted, not jobs: a hundred jobs of one user that end together are one program.
+
+Source:
+    Kulldorff (1997), Communications in Statistics 26, for windows in place and time; here with
+    prior weights in place of a test, as Neill, Moore and Cooper (2005), NIPS 18.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ettr.estimates.counts import poisson_above
-from ettr.units import SECONDS_PER_HOUR
+from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Places = Mapping[str, Mapping[str, Sequence[int] | Ints]]
 
-BURST_S = 600.0
-BURST_USERS = 3
-BURST_CHANCE = 1e-3
-"""Expected bursts of a place by chance, over the whole period, below which one is believed."""
-MAX_ODDS = 1e4
+SPANS_S = (60.0, 300.0, 900.0, 2700.0)
+"""How long an outage may take to end what it ends, equally likely."""
+USERS_HIT = (1.5, 4.0, 12.0, 40.0)
+"""Users that an outage is expected to hit, equally likely."""
+OUTAGES_PER_DAY = (0.003, 0.001)
+"""Of a place, before the data: of what nodes share, and of system software (of a whole cluster)."""
+OUTAGES_BEFORE = 1.0
+"""How many outages of each the statement before the data counts for."""
 AROUND_S = 6 * SECONDS_PER_HOUR
-"""How far around a burst the usual rate is taken: bad days are no bursts."""
+"""How far around a window the usual rate is taken: bad days are no bursts."""
+MAX_ODDS = 1e4
+_LEAST_ODDS = 1e-2
+_MOST_PER_DAY = 1.0
+_MOST_LOG = 500.0
+_ROUNDS = 4
+_AT_ONCE = 20_000
+
+
+_SHARED, _SYSTEM = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Ends:
+    """The ends in one place, in order of time."""
+
+    times_s: Floats
+    users: Ints
+    likelier: Floats
+    period_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Windows:
+    """Windows in which an outage is conceivable, those of all places one after the other.
+
+    Attributes:
+        from_s: Begin of each.
+        span_s: Its length.
+        more: Users that an outage hits in it over those hit by the usual rate.
+        log_weight: Logarithm of its weight against no outage at one outage a day.
+        kind: Which kind of place and of outage.
+        place: Which place.
+        sort: Of what nodes share, or of system software.
+    """
+
+    from_s: Floats
+    span_s: Floats
+    more: Floats
+    log_weight: Floats
+    kind: Ints
+    place: Ints
+    sort: Ints
 
 
 def burst_odds(
-    times_s: Floats, users: Ints, places: Mapping[str, Sequence[int]], period_s: float
+    times_s: Floats, users: Ints, likelier: Floats, places: Places, period_s: float
 ) -> Floats:
-    """How much likelier than by chance others were hit at the same moment and place, less 1.
+    """How many ends an outage adds to each usual one at the moment and place, by the other ends.
+
+    System software can end jobs of the whole cluster at once; within one rack or switch it is taken
+    to be what the nodes share.
 
     Args:
-        times_s: end of each interruption, in seconds since 1970.
+        times_s: end of each interruption of one cluster, in seconds since 1970.
         users: place of its user.
-        places: the interruptions in each place.
+        likelier: how much likelier than the usual ends an outage is to leave what was seen: of what
+            nodes share, and of system software; shape (2, interruptions), as is the result.
+        places: the interruptions in each place, by kind of place and name; the whole cluster last.
         period_s: of the logs.
     """
-    odds = np.zeros(len(times_s))
-    for members in places.values():
-        at = np.array(sorted(set(members), key=lambda one: times_s[one]), dtype=np.int64)
-        if len(at) >= BURST_USERS:
-            odds[at] = np.maximum(odds[at], _odds(times_s[at], users[at], period_s))
-    return odds
-
-
-def _odds(times_s: Floats, users: Ints, period_s: float) -> Floats:
-    """The same of one place, interruptions in order of time."""
-    first = _first_of_user(times_s, users)
-    kept_s = times_s[first]
-    ends = np.searchsorted(kept_s, kept_s + BURST_S, side="right")
-    many = ends - np.arange(len(kept_s))
-    expected = _expected(kept_s, many, period_s)
-    chance = len(kept_s) * poisson_above(many - 2, expected)
-    odds = np.zeros(len(times_s))
-    believed = np.flatnonzero((many >= BURST_USERS) & (chance < BURST_CHANCE))
-    from_s = np.searchsorted(times_s, kept_s[believed])
-    to_s = np.searchsorted(times_s, kept_s[believed] + BURST_S, side="right")
-    for low, high, start in zip(from_s, to_s, believed, strict=True):
-        likelier = many[start] / expected[start] - 1
-        odds[low:high] = np.maximum(odds[low:high], likelier)
+    order = np.argsort(times_s, kind="stable")
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.arange(len(order))
+    times_s, users, likelier = times_s[order], users[order], likelier[:, order]
+    members: list[Ints] = []
+    found: list[_Windows] = []
+    for kind, of_kind in enumerate(places.values()):
+        for some in of_kind.values():
+            at = np.unique(rank[np.asarray(some, dtype=np.int64)])
+            ends = _Ends(times_s[at], users[at], likelier[:, at], period_s)
+            found += _windows(ends, _SHARED, kind, len(members))
+            if kind == len(places) - 1:
+                found += _windows(ends, _SYSTEM, len(places), len(members))
+            members.append(at)
+    odds = np.zeros(likelier.shape)
+    if found:
+        windows = _Windows(
+            *(np.concatenate([getattr(one, name) for one in found]) for name in _Windows.__slots__)
+        )
+        number = np.array([max(len(one), 1) for one in places.values()] + [1])
+        weight = _weights(windows, number, period_s)
+        odds[:, order] = _odds(times_s, likelier, members, windows, weight)
     return np.minimum(odds, MAX_ODDS)
 
 
-def _expected(kept_s: Floats, many: Ints, period_s: float) -> Floats:
-    """Users hit within a burst's span by chance: by the whole period, or the hours around it.
+def _windows(ends: _Ends, sort: int, kind: int, place: int) -> list[_Windows]:
+    """The windows of one place that begin with an end and have a second user's, if conceivable."""
+    made = []
+    for span_s in SPANS_S:
+        first = _first_of_user(ends.times_s, ends.users, span_s)
+        kept_s, signs = ends.times_s[first], ends.likelier[sort, first]
+        usual = _usual(kept_s, span_s, ends.period_s)
+        begin = np.arange(len(kept_s))
+        end = np.searchsorted(kept_s, kept_s + span_s, side="right")
+        for hit in USERS_HIT:
+            gain = np.append(0.0, np.cumsum(np.log1p(hit * signs / usual)))
+            prior = span_s / SECONDS_PER_DAY / hit / len(SPANS_S) / len(USERS_HIT)
+            log_weight = gain[end] - gain[begin] - hit + np.log(prior)
+            least = np.log(_LEAST_ODDS / _MOST_PER_DAY) - np.log(np.maximum(hit / usual, 1.0))
+            some = np.flatnonzero((end - begin >= 2) & (log_weight > least))
+            n = len(some)
+            made.append(
+                _Windows(
+                    kept_s[some],
+                    np.full(n, span_s),
+                    hit / usual[some],
+                    log_weight[some],
+                    *(np.full(n, one, dtype=np.int64) for one in (kind, place, sort)),
+                )
+            )
+    return [one for one in made if len(one.from_s)]
 
-    Of the hours before and after the worse ones count: bad spells begin and end.
+
+def _weights(windows: _Windows, number: Ints, period_s: float) -> Floats:
+    """Logarithms of the weights of the windows against no outage, by how many outages there are."""
+    before = np.full(len(number), OUTAGES_PER_DAY[_SHARED])
+    before[-1] = OUTAGES_PER_DAY[_SYSTEM]
+    hour = (windows.from_s // SECONDS_PER_HOUR).astype(np.int64)
+    _, hour = np.unique(hour, return_inverse=True)
+    days = number * max(period_s, SECONDS_PER_HOUR) / SECONDS_PER_DAY
+    per_day = before
+    for _ in range(_ROUNDS):
+        weight = np.exp(np.minimum(windows.log_weight + np.log(per_day[windows.kind]), _MOST_LOG))
+        # windows of one hour are of one outage, in one place or another
+        share = weight / (1 + np.bincount(hour, weight)[hour])
+        outages = np.bincount(windows.kind, share, len(number))
+        per_day = (outages + OUTAGES_BEFORE) / (days + OUTAGES_BEFORE / before)
+        per_day = np.minimum(per_day, _MOST_PER_DAY)
+    return np.asarray(windows.log_weight + np.log(per_day[windows.kind]), dtype=np.float64)
+
+
+def _odds(
+    times_s: Floats, likelier: Floats, members: list[Ints], windows: _Windows, log_weight: Floats
+) -> Floats:
+    kept = np.flatnonzero(log_weight + np.log(np.maximum(windows.more, 1.0)) > np.log(_LEAST_ODDS))
+    low = np.searchsorted(times_s, windows.from_s[kept])
+    high = np.searchsorted(times_s, windows.from_s[kept] + windows.span_s[kept], side="right")
+    added, against = np.zeros(likelier.shape), np.ones(len(times_s))
+    inside = np.zeros(len(times_s), dtype=np.bool_)
+    # windows are in order of their places
+    cuts = np.flatnonzero(np.diff(windows.place[kept])) + 1
+    for part in np.split(np.arange(len(kept)), cuts) if len(kept) else ():
+        place = members[windows.place[kept[part[0]]]]
+        inside[place] = True
+        for some in np.split(part, range(_AT_ONCE, len(part), _AT_ONCE)):
+            many = high[some] - low[some]
+            window = np.repeat(kept[some], many)
+            end = np.arange(many.sum()) + np.repeat(low[some] - np.cumsum(many) + many, many)
+            sort, more = windows.sort[window], np.where(inside[end], windows.more[window], 0.0)
+            # the verdict of the others: without what the own end adds
+            weight = np.minimum(log_weight[window], _MOST_LOG) - np.log1p(
+                more * likelier[sort, end]
+            )
+            weight = np.exp(weight)
+            np.add.at(against, end, weight)
+            np.add.at(added, (sort, end), more * weight)
+        inside[place] = False
+    return np.asarray(added / against, dtype=np.float64)
+
+
+def _usual(kept_s: Floats, span_s: float, period_s: float) -> Floats:
+    """Users hit within a span by the usual rate: of the whole period, or of the hours around it.
+
+    Of the hours before and after the worse ones count: bad spells begin and end. What lies within a
+    span of the end itself is left out: it may be the outage.
     """
-    whole = len(kept_s) * BURST_S / max(period_s, BURST_S)
-    before = np.searchsorted(kept_s, kept_s - AROUND_S)
-    after = np.searchsorted(kept_s, kept_s + AROUND_S, side="right")
-    at = np.arange(len(kept_s))
-    around = np.maximum(at - before, after - at - many) * BURST_S / AROUND_S
+    whole = len(kept_s) * span_s / max(period_s, span_s)
+    before = np.searchsorted(kept_s, kept_s - span_s)
+    before -= np.searchsorted(kept_s, kept_s - span_s - AROUND_S)
+    after = np.searchsorted(kept_s, kept_s + span_s + AROUND_S, side="right")
+    after -= np.searchsorted(kept_s, kept_s + span_s, side="right")
+    around = np.maximum(before, after) * span_s / AROUND_S
     return np.asarray(np.maximum(np.maximum(whole, around), 1e-9), dtype=np.float64)
 
 
-def _first_of_user(times_s: Floats, users: Ints) -> NDArray[np.bool_]:
+def _first_of_user(times_s: Floats, users: Ints, span_s: float) -> NDArray[np.bool_]:
     """Whether no interruption of the same user came within the same span before."""
     order = np.lexsort((times_s, users))
     again = np.zeros(len(times_s), dtype=np.bool_)
     same = users[order][1:] == users[order][:-1]
-    again[order[1:]] = same & (np.diff(times_s[order]) <= BURST_S)
+    again[order[1:]] = same & (np.diff(times_s[order]) <= span_s)
     return ~again
