@@ -105,7 +105,7 @@ def calibrated(probability: Floats) -> Floats:
     known = probability[:, :-1]
     logs = CALIBRATION_POWER * np.log(np.maximum(known, 1e-300)) + CALIBRATION_LOG_ODDS
     weights = np.exp(logs - logs.max(axis=1, keepdims=True))
-    # nothing simulated says how often a cause is none of these: what is unknown stays as it was
+    # nothing simulated says how often causes are unknown: that probability stays as it was
     unknown = probability[:, -1:]
     shares = (1 - unknown) * weights / weights.sum(axis=1, keepdims=True)
     return np.asarray(np.append(shares, unknown, axis=1), dtype=np.float64)
