@@ -39,7 +39,8 @@ class Family:
 
     Attributes:
         name: In the table.
-        held_out: Whether it was planned before the model was chosen and run once that stood.
+        standing: "chosen by": the model and its constants were; "held out before": run once before
+            the last change of the model; "held out": run once, after it.
         nodes: How many.
         users: How many, each with three programs.
         attempts: In 60 days.
@@ -66,7 +67,7 @@ class Family:
     """
 
     name: str
-    held_out: bool = False
+    standing: str = "chosen by"
     nodes: int = 256
     users: int = 40
     attempts: int = 20_000
@@ -104,7 +105,7 @@ FAMILIES = (
     Family("daemons that end many jobs at once", software="restarts", hit=0.5, outages=8),
     Family(
         "brief outages of large switches",
-        True,
+        "held out before",
         320,
         60,
         switch=32,
@@ -113,22 +114,71 @@ FAMILIES = (
         hit=1.0,
     ),
     Family(
-        "partial outages of half an hour", True, hit=0.3, outage_days=0.03, outages=12, symptom=0.7
+        "partial outages of half an hour",
+        "held out before",
+        hit=0.3,
+        outage_days=0.03,
+        outages=12,
+        symptom=0.7,
     ),
-    Family("many arrays that crash at once", True, arrays=15),
-    Family("96 nodes", True, 96, 12, 4_000),
-    Family("programs that mostly crash", True, crash=(1.5, 2.5), symptom=0.5, chance=0.03),
-    Family("no outages, good software", True, outages=0, software="none", lemons=6),
-    Family("daemons that end some jobs at once", True, software="restarts"),
+    Family("many arrays that crash at once", "held out before", arrays=15),
+    Family("96 nodes", "held out before", 96, 12, 4_000),
+    Family(
+        "programs that mostly crash", "held out before", crash=(1.5, 2.5), symptom=0.5, chance=0.03
+    ),
+    Family("no outages, good software", "held out before", outages=0, software="none", lemons=6),
+    Family("daemons that end some jobs at once", "held out before", software="restarts"),
     Family(
         "large jobs without logs of nodes",
-        True,
+        "held out before",
         sizes=LARGE,
         attempts=5_000,
         symptom=0.0,
         chance=0.0,
     ),
-    Family("long jobs, few faults", True, users=25, attempts=5_000, length=-0.3, node_rate=0.001),
+    Family(
+        "long jobs, few faults",
+        "held out before",
+        users=25,
+        attempts=5_000,
+        length=-0.3,
+        node_rate=0.001,
+    ),
+    Family(
+        "small jobs without logs", "held out", sizes=(1, 1, 1, 2), lemons=5, symptom=0.0, chance=0.0
+    ),
+    Family("steady software without logs", "held out", software="steady", symptom=0.0, chance=0.0),
+    Family(
+        "a roll-out without logs, large jobs",
+        "held out",
+        sizes=LARGE,
+        attempts=5_000,
+        software="rollout",
+        symptom=0.0,
+        chance=0.0,
+    ),
+    Family(
+        "brief outages of the cluster",
+        "held out",
+        wide=True,
+        outage_days=0.001,
+        hit=0.3,
+        outages=10,
+        symptom=0.5,
+    ),
+    Family(
+        "many outages of small switches", "held out", 128, 20, 8_000, switch=8, outages=20, hit=0.9
+    ),
+    Family(
+        "few users, large jobs, steady software",
+        "held out",
+        users=6,
+        sizes=LARGE,
+        attempts=4_000,
+        software="steady",
+        chance=0.005,
+        per_node=True,
+    ),
 )
 
 

@@ -6,12 +6,18 @@ switches (or the filesystem of all) whose outages end jobs, system software in b
 time, and operators who cancel. Faults leave a symptom, mostly the right one, or none; ends of
 programs meet unrelated symptoms. None of these laws is one that the code assumes.
 
-The kinds of clusters that the model and its constants were chosen by come first. Those that are
-held out were written down before any change of the model was measured and ran once it stood: brief
-outages of switches of 32 nodes, partial ones of the better part of an hour, 15 arrays of 30 jobs
-that crash at once, 96 nodes, programs that mostly crash, no outage and no bad software at all,
-daemons that end some jobs of all users at once, large jobs without any log of nodes, long jobs with
-few faults. (Of arrays and of daemons there is a kind with other numbers among the former.)
+The kinds of clusters that the model and its constants were chosen by come first. Nine further kinds
+were written down before any change of the model was measured, and ran once it stood (`held out
+before`): brief outages of switches of 32 nodes, partial ones of the better part of an hour, 15
+arrays of 30 jobs that crash at once, 96 nodes, programs that mostly crash, no outage and no bad
+software at all, daemons that end some jobs of all users at once, large jobs without any log of
+nodes, long jobs with few faults. In all 33 bins the true share lay in the printed interval; totals
+lay within theirs in .92 or more of each kind but the one without logs (.72: system software was
+taken for node hardware). That led to one change more, the early contrast of days and the widths
+without logs, and these kinds ran again with it. Six kinds were written down before that change was
+measured and ran once, after it (`held out`): three without logs (small jobs, steady software, large
+jobs with a roll-out of ten days), brief outages of the cluster that end three jobs in ten, many
+outages of switches of 8 nodes, six users of large jobs with steady software.
 
 `stated` is the mean probability of the cause in its bin, of what is not put down to `unknown`,
 `true` the share of the interruptions of which it was the planted cause, `error` the standard error
@@ -40,6 +46,7 @@ from ettr.taxonomy import load_taxonomy
 TITLE = "Causes of interruptions"
 SIZE = 20
 LEAST_EVENTS, LEAST_CLUSTERS = 30, 10
+STANDINGS = ("chosen by", "held out before", "held out")
 BINS = (0.0, 0.02, 0.1, 0.3, 0.7, 0.9, 0.98, 1.0)
 
 _Row = tuple[int, int, float, int, float, float]
@@ -51,7 +58,7 @@ of the ends of the printed intervals."""
 class _Scores:
     """What one kind of cluster gave: bins by cause and place, and totals."""
 
-    held_out: bool
+    standing: str
     clusters: int = 0
     bins: dict[tuple[int, int], list[_Row]] = field(default_factory=dict)
     within: np.ndarray = field(default_factory=lambda: np.zeros(len(CAUSES) - 1))
@@ -59,18 +66,16 @@ class _Scores:
 
 def run(size: int) -> Table:
     """Reliability by cause and bin over `size` clusters of each kind."""
-    scores = {family.name: _Scores(family.held_out) for family in FAMILIES}
+    scores = {family.name: _Scores(family.standing) for family in FAMILIES}
     for number, family in enumerate(FAMILIES):
         for seed in range(size):
             _count(family, draw(family, np.random.default_rng([number, seed])), scores[family.name])
     rows: list[tuple[str, ...]] = []
-    for name, chosen in (
-        ("chosen by", [one for one in scores.values() if not one.held_out]),
-        ("held out", [one for one in scores.values() if one.held_out]),
-    ):
+    for name in STANDINGS:
+        chosen = [one for one in scores.values() if one.standing == name]
         for column in range(len(CAUSES) - 1):
             rows += _reliability(name, column, chosen)
-    verdict = " ".join(_verdict(name, rows) for name in ("chosen by", "held out"))
+    verdict = " ".join(_verdict(name, rows) for name in STANDINGS)
     rows += [_of_family(name, one) for name, one in scores.items()]
     return Table(
         (
@@ -138,6 +143,8 @@ def _reliability(name: str, column: int, chosen: list[_Scores]) -> list[tuple[st
 def _verdict(name: str, rows: list[tuple[str, ...]]) -> str:
     mine = [row for row in rows if row[0] == name and row[-1] != "few"]
     by_chance, within = (sum(row[of] == "yes" for row in mine) for of in (-2, -1))
+    if not mine:
+        return ""
     largest = max(mine, key=lambda row: abs(float(row[5]) - float(row[6])))
     return (
         f"Clusters {name}: of {len(mine)} bins with enough events the true share lies within the "
@@ -165,7 +172,7 @@ def _of_family(name: str, scores: _Scores) -> tuple[str, ...]:
     within = scores.within / scores.clusters
     worst = int(within.argmin())
     return (
-        f"{name} ({'held out' if scores.held_out else 'chosen by'})",
+        f"{name} ({scores.standing})",
         "all",
         f"totals within their intervals: {within.mean():.2f}, {CAUSES[worst]} {within[worst]:.2f}",
         *(str(n), str(events), "–", "–", f"off by {off_by(scores):.3f}", "–", "–", "–"),

@@ -16,6 +16,7 @@ from ettr.attribution.cause_evidence import (
     FAULTS,
     NODE_FAILED,
     OUT_OF_MEMORY,
+    SIGNS,
     CauseDomain,
     Coincidences,
     Floats,
@@ -97,6 +98,7 @@ class FixedTerms:
         nodes_named: Whether a log names one of several nodes of the interruption.
         can_be_named: Whether it had several nodes and what was seen could name one of them.
         burst: Hazards of what ends many attempts at the moment, by `BURSTS`.
+        has_symptoms: Whether any interruption shows one.
     """
 
     prior: Floats
@@ -109,6 +111,7 @@ class FixedTerms:
     nodes_named: Flags
     can_be_named: Flags
     burst: Floats
+    has_symptoms: bool
 
     @staticmethod
     def of(given: Interruptions, prior: Floats) -> FixedTerms:
@@ -147,6 +150,7 @@ class FixedTerms:
             nodes_named=np.bincount(given.pair_of, given.pair_named, n) > 0,
             can_be_named=several & ~names,
             burst=_burst(given),
+            has_symptoms=not SIGNS.issuperset(given.kinds),
         )
 
 
@@ -252,8 +256,8 @@ def hazards_without_own(
         probability: of the round before.
         pairs: the same, of each pair of an interruption and a node.
         before: the hazards of the round before.
-        most_shape: of the gamma laws. Early rounds need a small one: all nodes look equal before
-            any failure is put down to one of them, and would stay so.
+        most_shape: of the gamma laws of nodes and days. Early rounds need a small one: all look
+            equal before any failure is put down to one of them, and would stay so.
 
     With its own probability among them a cause would confirm itself: of a program, node or day with
     a single interruption, several times over.
@@ -273,11 +277,13 @@ def hazards_without_own(
     # what is a burst's says nothing of the hazard at other times
     alone = probability[:, shared] * _not_of_burst(before.shared_per_day, fixed, 0)
     by_itself = probability[:, system] * _not_of_burst(before.system, fixed, 1)
+    # without any symptom software that fails at all times looks like nodes that do: bad days speak
+    most_of_days = most_shape if fixed.has_symptoms else SHAPES[0]
     table, seen = _evidence(given, fixed, probability)
     return Hazards(
         node=_node_hazards(given, fixed, pairs, _mean(sums[0], days), most_shape),
         program=_program_hazards(given, fixed, probability[:, user]),
-        system=_system_hazards(given, by_itself, days),
+        system=_system_hazards(given, by_itself, days, most_of_days),
         shared_per_day=(alone.sum() - alone + 0.5) / days,
         operator_per_run=(sums[operator] - probability[:, operator] + 0.5) / runs,
         unknown_per_run=UNKNOWN_SHARE * n / runs,
@@ -353,7 +359,9 @@ def _program_hazards(given: Interruptions, fixed: FixedTerms, probability: Float
     return np.minimum(hazard, 1.0)
 
 
-def _system_hazards(given: Interruptions, probability: Floats, node_days: float) -> Floats:
+def _system_hazards(
+    given: Interruptions, probability: Floats, node_days: float, most_shape: float
+) -> Floats:
     """Hazard of system software by day; a hundred failures of one user are no bad day of all."""
     users = int(given.user.max()) + 1
     at = given.day * users + given.user[given.program]
@@ -361,7 +369,7 @@ def _system_hazards(given: Interruptions, probability: Floats, node_days: float)
     capped = np.minimum(of_user, MOST_OF_A_USER)
     by_day = capped.reshape(given.days, users).sum(axis=1)
     exposure = node_days / given.days
-    shape = likeliest_shape(by_day, np.full(given.days, exposure))
+    shape = min(likeliest_shape(by_day, np.full(given.days, exposure)), most_shape)
     mean = _mean(float(by_day.sum()), node_days)
     without = np.minimum(of_user[at] - probability, MOST_OF_A_USER) - capped[at]
     hazard = (shape + np.maximum(by_day[given.day] + without, 0.0)) / (shape / mean + exposure)

@@ -125,28 +125,32 @@ def burst_odds(
 def _windows(ends: _Ends, sort: int, kind: int, place: int) -> list[_Windows]:
     """The windows of one place that begin with an end and have a second user's, if conceivable."""
     made = []
+    hit = np.array(USERS_HIT)[:, None]
     for span_s in SPANS_S:
         first = _first_of_user(ends.times_s, ends.users, span_s)
         kept_s, signs = ends.times_s[first], ends.likelier[sort, first]
-        usual = _usual(kept_s, span_s, ends.period_s)
-        begin = np.arange(len(kept_s))
         end = np.searchsorted(kept_s, kept_s + span_s, side="right")
-        for hit in USERS_HIT:
-            gain = np.append(0.0, np.cumsum(np.log1p(hit * signs / usual)))
-            prior = span_s / SECONDS_PER_DAY / hit / len(SPANS_S) / len(USERS_HIT)
-            log_weight = gain[end] - gain[begin] - hit + np.log(prior)
-            least = np.log(_LEAST_ODDS / _MOST_PER_DAY) - np.log(np.maximum(hit / usual, 1.0))
-            some = np.flatnonzero((end - begin >= 2) & (log_weight > least))
-            n = len(some)
-            made.append(
-                _Windows(
-                    kept_s[some],
-                    np.full(n, span_s),
-                    hit / usual[some],
-                    log_weight[some],
-                    *(np.full(n, one, dtype=np.int64) for one in (kind, place, sort)),
-                )
+        begin = np.flatnonzero(end - np.arange(len(kept_s)) >= 2)
+        if not len(begin):
+            continue
+        more = hit / _usual(kept_s, span_s, ends.period_s)
+        gain = np.zeros((len(hit), len(kept_s) + 1))
+        np.cumsum(np.log1p(more * signs), axis=1, out=gain[:, 1:])
+        prior = span_s / SECONDS_PER_DAY / hit / len(SPANS_S) / len(USERS_HIT)
+        log_weight = gain[:, end[begin]] - gain[:, begin] - hit + np.log(prior)
+        more = more[:, begin]
+        least = np.log(_LEAST_ODDS / _MOST_PER_DAY) - np.log(np.maximum(more, 1.0))
+        some = log_weight > least
+        n = int(some.sum())
+        made.append(
+            _Windows(
+                np.broadcast_to(kept_s[begin], some.shape)[some],
+                np.full(n, span_s),
+                more[some],
+                log_weight[some],
+                *(np.full(n, one, dtype=np.int64) for one in (kind, place, sort)),
             )
+        )
     return [one for one in made if len(one.from_s)]
 
 
