@@ -35,6 +35,7 @@ NAMES = (
     "simulated-clusters",
     "slow-nodes",
     "slow-runs",
+    "slurm-referee",
     "spares",
     "steps",
 )

@@ -52,10 +52,17 @@ SEARCH_PATH = os.pathsep.join(
 
 GROUPS = {
     "slurm": Group(
-        commands=(("slurmctld",), ("slurmd",), ("slurmdbd",), ("mariadbd", "mysqld"), ("munged",)),
+        commands=(
+            ("slurmctld",),
+            ("slurmd",),
+            ("slurmdbd",),
+            ("mariadbd", "mysqld"),
+            ("munged",),
+            ("faketime",),
+        ),
         root=True,
         how="as root: apt-get install slurm-wlm slurm-wlm-basic-plugins slurm-wlm-mysql-plugin "
-        "slurmdbd munge mariadb-server bc",
+        "slurmdbd munge mariadb-server bc faketime",
     ),
     "spark": Group(
         commands=(("java",),),

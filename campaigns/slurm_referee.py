@@ -1,0 +1,256 @@
+"""One list of jobs on a real Slurm whose clock runs fast, and in the simulator's scheduler.
+
+Eight nodes of eight GPUs on one machine; jobs of 1 to 32 GPUs in three qualities of service of
+which the higher preempts the lower after two minutes, some of which fail, run into their time
+limit or are cancelled while they wait; three nodes lose their power and come back. in-order:
+Slurm's sched/builtin. easy-backfill: its sched/backfill, which is set to reserve nodes for the
+first job alone (bf_job_part_count_reserve=1), as EASY does; by default it reserves for each.
+
+`starts`: attempts that Slurm started. `in time`: share of those that the policies start at most
+40 s of the fast clock before Slurm does, which is 2 s of the machine's own and more than an
+interval of Slurm's passes; predicted from the real starts and ends before each. `by itself`: share
+started within 40 s, before or after, where the simulator goes on from its own starts, as a what-if
+does: the first difference moves what follows. `order`: pairs of attempts whose predicted starts
+are more than 40 s apart and that Slurm started in that order. `end states`: jobs that ended in the
+same state by itself.
+
+What differs with backfill: which nodes Slurm keeps for the first job (it looks for neighbours, the
+policy takes those that are ready last), and that Slurm counts what it might preempt as ready.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from campaigns import Table
+from ettr.sim.cluster.calendar import Calendar, EventKind
+from ettr.sim.cluster.hours import Hours
+from ettr.sim.cluster.owners import owners_of
+from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
+from ettr.sim.cluster.scenario_parts import JobClass, Machines, Priority
+from ettr.sim.cluster.scheduler import NODE_FAIL, Scheduler
+from ettr.sim.cluster.start_times import NEVER, RecordedAttempt, predicted_starts
+from ettr.sim.cluster.workload import COMPLETED, FAILED, Job
+
+TESTS = Path(__file__).resolve().parents[1] / "tests"
+sys.path.insert(0, str(TESTS))  # the harness of the real Slurm
+
+if TYPE_CHECKING:
+    from slurm.referee import Recorded
+
+TITLE = "A real Slurm beside the simulator"
+SIZE = 200
+SEED = 2
+POLICIES = ("in-order", "easy-backfill")
+RATE = 20
+BASE_PORT = 19500
+MACHINES = Machines(nodes=8, gpus_per_node=8, nodes_per_rack=8, racks_per_pod=1, gpu_type="h100")
+# part of the plan's time at which a node dies, its name, and for how many seconds
+DEATHS = ((0.2, "node3", 900.0), (0.45, "node6", 1200.0), (0.7, "node1", 900.0))
+
+
+def recorded(n: int, seed: int, policy: str) -> Recorded:
+    """What the real Slurm does with so many jobs; some minutes."""
+    from slurm.cluster import slurm_cluster
+    from slurm.referee import NODES, SCHEDULER, SETTINGS, Player, fast_clock, planned
+
+    jobs, settings = planned(n, seed), SETTINGS.format(scheduler=SCHEDULER[policy])
+    deaths = tuple((share * jobs[-1].at_s, node, away_s) for share, node, away_s in DEATHS)
+    with tempfile.TemporaryDirectory(prefix="site-") as folder:
+        # a folder that MariaDB's own user may enter
+        Path(folder).chmod(0o755)
+        with (
+            fast_clock(RATE) as variables,
+            slurm_cluster(Path(folder), NODES, BASE_PORT, settings, variables) as cluster,
+        ):
+            cluster.command("sacctmgr", "-i", text="modify qos normal set Preempt=scavenger\n")
+            return Player(cluster, RATE).play(jobs, deaths)
+
+
+@dataclass(slots=True)
+class _Attempts:
+    """Takes what the scheduler logs of attempts, in place of the tables."""
+
+    starts: dict[tuple[int, int], int] = field(default_factory=dict)
+    states: dict[int, str] = field(default_factory=dict)
+    names: list[str] = field(default_factory=lambda: [f"node{i}" for i in range(1, 9)])
+
+    def attempt(self, job: Job, state: str, end_s: int | None, *, now_s: int) -> None:
+        del end_s, now_s
+        if job.start_s >= 0:
+            self.starts[job.number, job.restarts] = job.start_s
+        self.states[job.number] = state
+
+    def attempt_key(self, job: Job) -> str:
+        return f"{job.number}.{job.restarts}"
+
+    def controller(self, *_: object, **__: object) -> None:
+        """Lines of the controller are of no use here."""
+
+
+def simulated(real: Recorded, policy: str) -> _Attempts:
+    """The same jobs and node deaths in the simulator, which runs on from its own starts."""
+    from slurm.referee import LEVELS, RULES
+
+    made = _Attempts()
+    scenario = replace(
+        scenario_of(scenario_text("small")[0]),
+        machines=MACHINES,
+        scheduling=replace(RULES, waiting=policy),
+        jobs=(JobClass(8, 1.0, 60.0, 1.0),),  # shares of a generator that is not asked
+        priorities=tuple(
+            Priority(name, level, float(level == 0), float(level == 0))
+            for name, level in LEVELS.items()
+        ),
+    )
+    no_saves = replace(scenario.checkpoints, interval_s=10**9, restart_s=0)
+    scenario = replace(scenario, checkpoints=no_saves)
+    calendar = Calendar()
+    truth: Any = SimpleNamespace(attempt=lambda *_: None)
+    log: Any = made
+    scheduler = Scheduler(scenario, owners_of(scenario), calendar, Hours(8, 8), log, truth)
+    submitted = {one.number: one.eligible_s for one in reversed(real.attempts)}
+    for number, one in enumerate(real.jobs):
+        calendar.put(submitted[number], EventKind.ARRIVAL, 0, Job(
+            0, number, one.gpus, one.length_s, one.limit_s, FAILED if one.exit_code else COMPLETED,
+            0, LEVELS[one.qos], one.patience_s or NEVER, 0, 0,
+        ))  # fmt: skip
+    for out in real.outages:
+        calendar.put(out.start_s, EventKind.FAULT, out.node)
+        calendar.put(out.end_s, EventKind.RETURN, out.node)
+    while event := calendar.next_before(NEVER, EventKind.PASS):
+        _happen(scheduler, event)
+    return made
+
+
+def _happen(scheduler: Scheduler, event: tuple[int, int, int, int, Any]) -> None:
+    now_s, kind, number, _, about = event
+    match kind:
+        case EventKind.END:
+            scheduler.end(number, about, now_s)
+        case EventKind.ARRIVAL if about.number:
+            scheduler.enqueue(about, now_s)
+        case EventKind.ARRIVAL:
+            scheduler.submit(about, now_s)
+        case EventKind.IMPATIENT:
+            scheduler.give_up(about, now_s)
+        case EventKind.FAULT:
+            for job in [one for one in scheduler.running.values() if number in one.nodes]:
+                scheduler.interrupt(job, NODE_FAIL, now_s, node=number)
+            scheduler.room.close(number)
+        case EventKind.RETURN:
+            scheduler.room.reopen(number)
+            scheduler.request_pass(now_s)
+        case EventKind.PASS:
+            scheduler.do_pass(now_s)
+        case _:
+            scheduler.request_pass(now_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How far the simulator agrees with what a real Slurm recorded.
+
+    Attributes:
+        starts: Attempts that it started.
+        in_time: Of them: predicted in time from what was real before.
+        in_time_alone: Of them: started in time by the simulator by itself.
+        in_order: Pairs of predicted starts that came in their order.
+        pairs: Of attempts whose predictions lie further apart than is allowed.
+        same_end: Jobs that ended in the same state.
+        jobs: All of them.
+    """
+
+    starts: int
+    in_time: int
+    in_time_alone: int
+    in_order: int
+    pairs: int
+    same_end: int
+    jobs: int
+
+
+def compared(real: Recorded, policy: str) -> Verdict:
+    """Hold the record against the policies and against the simulator by itself."""
+    from slurm.referee import PASS_INTERVAL_S, RULES
+
+    allowed_s = max(PASS_INTERVAL_S, 2 * RATE)
+    attempts, rules = real.attempts, replace(RULES, waiting=policy)
+    starts = predicted_starts(attempts, real.outages, MACHINES, rules, allowed_s)
+    both = zip(attempts, starts, strict=True)
+    started = [(one, at_s) for one, at_s in both if one.start_s < NEVER]
+    alone = simulated(real, policy)
+    tries = _numbered(attempts)
+    pairs = in_order = 0
+    known = [(one.start_s, at_s) for one, at_s in started if at_s < NEVER]
+    for i, (real_s, said_s) in enumerate(known):
+        for other_s, other_said_s in known[:i]:
+            if abs(said_s - other_said_s) > allowed_s:
+                pairs += 1
+                in_order += (real_s >= other_s) == (said_s >= other_said_s)
+    last = {one.number: one.state for one in sorted(attempts, key=lambda one: one.eligible_s)}
+    return Verdict(
+        starts=len(started),
+        in_time=sum(0 <= one.start_s - at_s <= allowed_s for one, at_s in started),
+        in_time_alone=sum(
+            abs(one.start_s - alone.starts.get((one.number + 1, tries[one]), NEVER)) <= allowed_s
+            for one, _ in started
+        ),
+        in_order=in_order,
+        pairs=pairs,
+        same_end=sum(alone.states.get(number + 1) == state for number, state in last.items()),
+        jobs=len(last),
+    )
+
+
+def _numbered(attempts: tuple[RecordedAttempt, ...]) -> dict[RecordedAttempt, int]:
+    """How often the job of each attempt had been requeued before it."""
+    ordered = sorted(attempts, key=lambda one: (one.number, one.eligible_s))
+    found = dict.fromkeys(ordered, 0)
+    for before, one in pairwise(ordered):
+        if one.number == before.number:
+            found[one] = found[before] + 1
+    return found
+
+
+def run(size: int) -> Table:
+    """The same jobs with each policy."""
+    rows = []
+    for policy in POLICIES:
+        real = recorded(size, SEED, policy)
+        found = compared(real, policy)
+        ends = Counter(one.state for one in real.attempts)
+        rows.append(
+            (
+                policy,
+                str(found.jobs),
+                str(found.starts),
+                f"{found.in_time / found.starts:.2f}",
+                f"{found.in_time_alone / found.starts:.2f}",
+                f"{found.in_order} of {found.pairs}",
+                f"{found.same_end} of {found.jobs}",
+                ", ".join(f"{count} {state}" for state, count in sorted(ends.items())),
+            )
+        )
+    return Table(
+        (
+            "policy",
+            "jobs",
+            "starts",
+            "in time",
+            "by itself",
+            "order",
+            "end states",
+            "ends in Slurm",
+        ),
+        tuple(rows),
+        f"{SEED}; the clock {RATE} times as fast",
+        "at least 0.95 of the starts in time; end states equal; the same order",
+    )

@@ -1,0 +1,206 @@
+"""When the policies would have started each job of a recorded schedule, given what came before.
+
+A simulation that runs by itself leaves a real schedule at the first difference and never finds
+back. Here each start is predicted from the real starts and ends before it, so that one difference
+is counted once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ettr.sim.cluster.policies import PREEMPTION, WAITING
+from ettr.sim.cluster.policies.base import Running, Waiting
+from ettr.sim.cluster.room import NodeRoom, place
+from ettr.sim.cluster.scenario_parts import Machines, Scheduling
+
+NEVER = 1 << 60
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedAttempt:
+    """One attempt of a job as the scheduler recorded it.
+
+    Attributes:
+        number: Of the job, in the order of submission.
+        gpus: That it needs; whole nodes where they are more than those of one.
+        limit_s: Time limit.
+        level: Of its priority; higher goes first.
+        submit_s: When it was submitted, or requeued.
+        eligible_s: From when it might have started.
+        start_s: When it started; `NEVER` where it did not.
+        end_s: When it ended or left the queue; `NEVER` where it did not.
+        nodes: On which it ran.
+        state: In which it ended, as the scheduler names it.
+    """
+
+    number: int
+    gpus: int
+    limit_s: int
+    level: int
+    submit_s: int
+    eligible_s: int
+    start_s: int
+    end_s: int
+    nodes: tuple[int, ...]
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedOutage:
+    """A time in which a node took no jobs."""
+
+    node: int
+    start_s: int
+    end_s: int
+
+
+@dataclass(slots=True)
+class _Ahead:
+    """An attempt that the policies have started and the real scheduler has not yet."""
+
+    start_s: int
+    victims: frozenset[int]
+
+
+def predicted_starts(
+    attempts: Sequence[RecordedAttempt],
+    outages: Sequence[RecordedOutage],
+    machines: Machines,
+    rules: Scheduling,
+    allowed_s: int,
+) -> list[int]:
+    """The time at which the policies would have started each attempt.
+
+    At each moment at which something was submitted, ended, was preempted or came back, the room is
+    what really ran then; the policies say who of the real queue would start. An attempt that they
+    start before the real scheduler does keeps its place until then, for `allowed_s` at most: then
+    the prediction was wrong, and the room is again what is real.
+
+    Args:
+        attempts: In any order; times in seconds from one origin.
+        outages: Of the nodes, by the same numbers as in the attempts.
+        machines: Nodes, and GPUs of each.
+        rules: Policies, depth of the queue that they look at, and grace of preemption.
+        allowed_s: By how much a real start may come later: the interval of the real scheduler's
+            passes, and its delays.
+
+    Returns:
+        The first time for each attempt, in seconds; `NEVER` where the policies had not started it
+        when the real scheduler did, or when it left the queue.
+    """
+    ahead: dict[int, _Ahead] = {}
+    found = [NEVER] * len(attempts)
+    for now_s in _moments(attempts, outages, rules.preempt_after_s):
+        for i, early in list(ahead.items()):
+            if min(attempts[i].start_s, attempts[i].end_s, early.start_s + allowed_s) < now_s:
+                del ahead[i]
+        state = _State(attempts, outages, machines, rules, now_s, ahead)
+        for i, victims in state.starts():
+            found[i] = min(found[i], now_s)
+            ahead[i] = _Ahead(now_s, victims)
+    return found
+
+
+def _moments(
+    attempts: Sequence[RecordedAttempt], outages: Sequence[RecordedOutage], grace_s: int
+) -> list[int]:
+    """The moments at which a decision may change."""
+    times = {one.eligible_s for one in attempts} | {one.end_s for one in attempts}
+    times |= {one.start_s + grace_s for one in attempts if one.start_s < NEVER}
+    times |= {time_s for one in outages for time_s in (one.start_s, one.end_s)}
+    return sorted(time_s for time_s in times if time_s < NEVER)
+
+
+class _State:
+    """Room, queue and running attempts at one moment."""
+
+    def __init__(
+        self, attempts: Sequence[RecordedAttempt], outages: Iterable[RecordedOutage],
+        machines: Machines, rules: Scheduling, now_s: int, ahead: dict[int, _Ahead],
+    ) -> None:  # fmt: skip
+        self._attempts, self._rules, self._now_s = attempts, rules, now_s
+        self._per_node = machines.gpus_per_node
+        self._room = NodeRoom(machines.nodes, machines.gpus_per_node)
+        for out in outages:
+            if out.start_s <= now_s < out.end_s:
+                self._room.close(out.node)
+        gone = frozenset(i for one in ahead.values() for i in one.victims)
+        self._running: dict[int, tuple[int, ...]] = {}
+        for i, one in enumerate(attempts):
+            if one.start_s < now_s < one.end_s and i not in gone:
+                self._take(i, one.nodes, one.start_s)
+        for i, early in sorted(ahead.items(), key=lambda item: item[1].start_s):
+            nodes = place(self._room.by_free, attempts[i].gpus)
+            if nodes is not None:
+                self._take(i, tuple(nodes), early.start_s)
+        queue = [
+            i
+            for i, one in enumerate(attempts)
+            if one.eligible_s <= now_s <= min(one.start_s, one.end_s - 1) and i not in ahead
+        ]
+        self._queue = sorted(queue, key=self._place)
+
+    def _place(self, i: int) -> tuple[int, int, int]:
+        one = self._attempts[i]
+        return -one.level, one.submit_s, one.number
+
+    def _take(self, i: int, nodes: tuple[int, ...], start_s: int) -> None:
+        one = self._attempts[i]
+        on_each = min(one.gpus, self._per_node)
+        self._running[i] = nodes
+        self._room.take(i, list(nodes), on_each, start_s + one.limit_s)
+
+    def starts(self) -> list[tuple[int, frozenset[int]]]:
+        """Who starts now, as the scheduler of the simulation decides it, and for whom."""
+        made: list[tuple[int, frozenset[int]]] = []
+        victims: frozenset[int] = frozenset()
+        while self._queue:
+            head = self._queue[0]
+            nodes = place(self._room.by_free, self._attempts[head].gpus)
+            if nodes is not None:
+                self._start(head, nodes, made, victims)
+                victims = frozenset()
+                continue
+            victims = self._victims(head)
+            if not victims:
+                break
+            for i in victims:
+                self._room.give_back(i, list(self._running.pop(i)))
+        while self._overtake(made):
+            pass
+        return made
+
+    def _start(
+        self, i: int, nodes: list[int], made: list[tuple[int, frozenset[int]]],
+        victims: frozenset[int],
+    ) -> None:  # fmt: skip
+        self._take(i, tuple(nodes), self._now_s)
+        self._queue.remove(i)
+        made.append((i, victims))
+
+    def _victims(self, head: int) -> frozenset[int]:
+        """Attempts that are preempted for the first of the queue."""
+        ready = [
+            Running(i, one.level, one.start_s, nodes, min(one.gpus, self._per_node))
+            for i, nodes in self._running.items()
+            if (one := self._attempts[i]).level < self._attempts[head].level
+            and one.start_s + self._rules.preempt_after_s <= self._now_s
+        ]
+        policy = PREEMPTION[self._rules.preemption]
+        return frozenset(policy(self._waiting(0), ready, self._room.view()) if ready else [])
+
+    def _overtake(self, made: list[tuple[int, frozenset[int]]]) -> bool:
+        if not self._queue:
+            return False
+        depth = range(min(len(self._queue), self._rules.backfill_depth))
+        policy = WAITING[self._rules.waiting]
+        found = policy([self._waiting(at) for at in depth], self._room.view(), self._now_s)
+        for i, nodes in [(self._queue[one.place], one.nodes) for one in found]:
+            self._start(i, nodes, made, frozenset())
+        return bool(found)
+
+    def _waiting(self, at: int) -> Waiting:
+        one = self._attempts[self._queue[at]]
+        return Waiting(at, one.gpus, one.limit_s, one.level)

@@ -1,0 +1,66 @@
+"""Starts of a recorded schedule, each predicted from what was real before it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
+from ettr.sim.cluster.scenario_parts import Machines
+from ettr.sim.cluster.start_times import (
+    NEVER,
+    RecordedAttempt,
+    RecordedOutage,
+    predicted_starts,
+)
+
+TWO_NODES = Machines(nodes=2, gpus_per_node=8, nodes_per_rack=2, racks_per_pod=1, gpu_type="a100")
+RULES = replace(scenario_of(scenario_text("small")[0]).scheduling, preempt_after_s=100)
+
+
+def ran(
+    number: int, gpus: int, eligible_s: int, start_s: int, end_s: int, *nodes: int,
+    level: int = 1, limit_s: int = 1000,
+) -> RecordedAttempt:  # fmt: skip
+    return RecordedAttempt(
+        number, gpus, limit_s, level, eligible_s, eligible_s, start_s, end_s, nodes, "COMPLETED"
+    )
+
+
+def starts(*attempts: RecordedAttempt, outages: tuple[RecordedOutage, ...] = ()) -> list[int]:
+    return predicted_starts(attempts, outages, TWO_NODES, RULES, 30)
+
+
+def test_a_job_starts_when_its_nodes_are_really_free():
+    held = ran(0, 16, 0, 5, 400, 0, 1)
+    # the limit ends at 1005, the job ended at 400; Slurm's pass came at 412
+    assert starts(held, ran(1, 8, 10, 412, 500, 0)) == [0, 400]
+
+
+def test_a_start_at_the_moment_of_its_submission_is_in_time():
+    assert starts(ran(0, 8, 50, 50, 60, 0)) == [50]
+
+
+def test_one_difference_is_counted_once():
+    """Job 1 could have started at 0 and did at 300; job 2 comes as it really can."""
+    found = starts(
+        ran(0, 8, 0, 0, 200, 0), ran(1, 8, 0, 300, 350, 1), ran(2, 16, 310, 350, 400, 0, 1)
+    )
+    assert found == [0, 0, 350]
+
+
+def test_a_job_that_the_policies_would_not_have_started_has_no_time():
+    """It overtakes a job of two nodes that it delays."""
+    first = ran(0, 8, 0, 0, 900, 0)
+    waits = ran(1, 16, 10, 1500, 1600, 0, 1)
+    early = ran(2, 8, 20, 21, 1500, 1, limit_s=5000)
+    assert starts(first, waits, early) == [0, 1500, NEVER]
+
+
+def test_a_higher_job_takes_the_place_of_a_lower_one_after_its_grace():
+    low = replace(ran(0, 16, 0, 0, 131, 0, 1, level=0), state="PREEMPTED")
+    assert starts(low, ran(1, 8, 20, 133, 200, 0, level=2)) == [0, 100]
+
+
+def test_a_node_that_is_out_takes_no_job():
+    out = (RecordedOutage(0, 0, 500), RecordedOutage(1, 0, 600))
+    assert starts(ran(0, 16, 10, 605, 700, 0, 1), outages=out) == [600]
