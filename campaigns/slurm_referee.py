@@ -45,9 +45,10 @@ sys.path.insert(0, str(TESTS))  # the harness of the real Slurm
 if TYPE_CHECKING:
     from slurm.referee import Recorded
 
-TITLE = "A real Slurm beside the simulator"
+TITLE = "A real Slurm and the simulated scheduler"
 SIZE = 200
 SEED = 2
+ASKED_IN_TIME = 0.95
 POLICIES = ("in-order", "easy-backfill")
 RATE = 20
 BASE_PORT = 19500
@@ -222,11 +223,13 @@ def _numbered(attempts: tuple[RecordedAttempt, ...]) -> dict[RecordedAttempt, in
 
 def run(size: int) -> Table:
     """The same jobs with each policy."""
-    rows = []
+    rows, short = [], []
     for policy in POLICIES:
         real = recorded(size, SEED, policy)
         found = compared(real, policy)
         ends = Counter(one.state for one in real.attempts)
+        if found.in_time < ASKED_IN_TIME * found.starts:
+            short.append(f"- {policy}: {found.in_time / found.starts:.2f} in time")
         rows.append(
             (
                 policy,
@@ -252,5 +255,6 @@ def run(size: int) -> Table:
         ),
         tuple(rows),
         f"{SEED}; the clock {RATE} times as fast",
-        "at least 0.95 of the starts in time; end states equal; the same order",
+        f"at least {ASKED_IN_TIME} of the starts in time; end states equal; the same order",
+        "\n".join(["Where less is in time than was asked:", "", *short]) if short else "",
     )

@@ -96,8 +96,8 @@ def predicted_starts(
         for i, early in list(ahead.items()):
             if min(attempts[i].start_s, attempts[i].end_s, early.start_s + allowed_s) < now_s:
                 del ahead[i]
-        state = _State(attempts, outages, machines, rules, now_s, ahead)
-        for i, victims in state.starts():
+        moment = _Moment(attempts, outages, machines, rules, now_s, ahead)
+        for i, victims in moment.starts():
             found[i] = min(found[i], now_s)
             ahead[i] = _Ahead(now_s, victims)
     return found
@@ -113,7 +113,7 @@ def _moments(
     return sorted(time_s for time_s in times if time_s < NEVER)
 
 
-class _State:
+class _Moment:
     """Room, queue and running attempts at one moment."""
 
     def __init__(
