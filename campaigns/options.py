@@ -117,6 +117,9 @@ def bases(work: Path) -> dict[str, list[list[str]]]:
         "simulate whatif": [
             ["simulate", "whatif", "small", "--set", "lemons.share=0", "--runs", "3"]
         ],
+        "simulate fit": [["simulate", "fit", site, "--out", str(work / "{new}.toml")]],
+        "simulate backtest": [["simulate", "backtest", site, "--hold-back", "1"]],
+        "collect": [["collect", str(work / "{new}"), "--since", "2026-03-01"]],
         "verify": [["verify", str(work)]],
         "elastic": [["elastic", "--ranks", "1", "--", "true"]],
         "chaos": [["chaos", "--", "true"]],
@@ -161,7 +164,7 @@ def cases(work: Path, draws: int, one_in: int) -> dict[str, list[tuple[str, list
     known, drawn = bases(work), {}
     for name, command in commands().items():
         rng = random.Random(f"{SEED} {name}")  # noqa: S311
-        words = known.get(name) or [[name, str(work / "site")]]
+        words = known.get(name) or [[*name.split(), str(work / "site")]]
         every = [
             (what, _with(rng.choice(words), extra, what, command))
             for value in rng.sample(VALUES, min(draws, len(VALUES)))
