@@ -183,12 +183,14 @@ def test_runs_that_never_change_their_nodes_say_nothing_of_them(tmp_path: Path):
     assert "cannot tell" in found["not_judged"]
 
 
-def _drawn_runs(slow: int, by: float, seed: int) -> tuple[RunSegments, np.ndarray]:
+def _drawn_runs(
+    slow: int, by: float, seed: int, spread: float = 0.004
+) -> tuple[RunSegments, np.ndarray]:
     """25 runs of up to 8 segments on 4 to 16 of 64 nodes, and which of those are slow."""
     rng = np.random.default_rng([slow, seed])
     is_slow = np.zeros(64, dtype=bool)
     is_slow[rng.choice(64, slow, replace=False)] = True
-    node = 0.004 * rng.standard_t(5, 64) + np.log1p(by) * is_slow
+    node = spread * rng.standard_t(5, 64) + np.log1p(by) * is_slow
     run, log_step, nodes = [], [], []
     for at in range(25):
         base, size = rng.normal(2.0, 0.5), rng.choice([4, 8, 16])
@@ -208,11 +210,37 @@ def test_slow_nodes_of_runs_are_claimed_and_those_that_ran_with_them_are_not(slo
         segments, is_slow = _drawn_runs(slow, by, seed)
         judged = slow_by_runs(segments, 0.1, 0.9)
         assert not isinstance(judged, str)
-        for one in judged:
+        for one in judged.groups:
             right += one.claimed and is_slow[list(one.nodes)].any()
             wrong += one.claimed and not is_slow[list(one.nodes)].any()
     assert right >= 0.8 * slow * 8
     assert wrong <= 2
+
+
+def test_a_node_of_an_unequal_fleet_has_to_be_slower_for_a_claim_by_runs():
+    least, claimed = {}, 0
+    for spread in (0.004, 0.02):
+        judged = [slow_by_runs(_drawn_runs(0, 0.0, seed, spread)[0], 0.1, 0.9) for seed in range(6)]
+        found = [one for one in judged if not isinstance(one, str)]
+        claimed += sum(group.claimed for one in found for group in one.groups)
+        # no slowdown may be enough
+        least[spread] = np.median([one.least_slowdown or np.inf for one in found])
+        assert np.median([one.spread for one in found]) == pytest.approx(spread, rel=0.8)
+    assert least[0.02] > 2 * least[0.004] > 2 * 0.03
+    assert claimed <= 1
+
+
+def test_intervals_by_runs_hold_the_truth_as_often_as_they_state():
+    held = 0
+    for seed in range(12):
+        segments, is_slow = _drawn_runs(1, 0.1, seed)
+        judged = slow_by_runs(segments, 0.1, 0.9)
+        assert not isinstance(judged, str)
+        at = int(is_slow.argmax())
+        own = next(one for one in judged.groups if at in one.nodes)
+        held += own.low <= 0.1 <= own.high
+    # 12 of .9, less 2.5 standard deviations
+    assert held >= 8
 
 
 GLOO = """

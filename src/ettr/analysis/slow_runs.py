@@ -32,7 +32,7 @@ class SlowByRuns:
         cluster: Of the nodes.
         nodes: Their names; which of several is slow cannot be distinguished.
         posterior: Probability that one of them is slow.
-        claimed: Whether it belongs to the claimed set.
+        claimed: Whether that probability is high enough for a claim of it alone.
         slowdown: How much longer steps take with it, as a share.
         runs: Runs that it was in for some segments and not for others.
         lost_gpu_hours: Of its segments, by that slowdown; None where no log names GPUs.
@@ -56,12 +56,19 @@ class ComparedRuns:
         runs: Runs with step times on known nodes.
         segments: Their parts, each an attempt on one set of nodes.
         not_judged: Why nothing is judged; None where it is.
+        spread: Standard deviation of ordinary nodes, as a share of the step time; None where
+            nothing is judged.
+        least_slowdown: By how much a node has to be slower to be claimed, however often it ran, as
+            a share: less may be an ordinary node of this fleet. None where nothing is judged, or no
+            slowdown is enough.
     """
 
     candidates: tuple[SlowByRuns, ...]
     runs: int
     segments: int
     not_judged: str | None
+    spread: float | None = None
+    least_slowdown: float | None = None
 
 
 def compared_runs(analysis: Analysis, false_discovery: float) -> ComparedRuns:
@@ -69,7 +76,7 @@ def compared_runs(analysis: Analysis, false_discovery: float) -> ComparedRuns:
 
     Args:
         analysis: of the store.
-        false_discovery: largest expected share of ordinary nodes among the claimed.
+        false_discovery: largest probability of being ordinary of each that is claimed.
     """
     measured = _segments(analysis)
     if not measured:
@@ -84,8 +91,8 @@ def compared_runs(analysis: Analysis, false_discovery: float) -> ComparedRuns:
     if isinstance(judged, str):
         return ComparedRuns((), runs, len(placed), judged)
     has_gpus = all(one.n_gpus is not None for one in placed)
-    named = tuple(_named(group, nodes, has_gpus) for group in judged)
-    return ComparedRuns(named, runs, len(placed), None)
+    named = tuple(_named(group, nodes, has_gpus) for group in judged.groups)
+    return ComparedRuns(named, runs, len(placed), None, judged.spread, judged.least_slowdown)
 
 
 def _numbered(

@@ -2,34 +2,28 @@
 
 Where no rank records its waits, a step takes as long as its slowest rank, and only a change of
 nodes says which one that is. A run that was interrupted goes on as another segment, on other nodes:
-its step time with a node against that without it, over all runs that the node was in, is the node's
-effect; the other segments of the same run are its controls. The slowest node is taken first, its
-effect is taken off its segments, and the rest is judged again, because whoever ran with it looks
-slow too. Nodes that were always together cannot be distinguished.
+the other segments of the same run are its controls. Of each segment the slowest node alone shows,
+so that nodes of ordinary speed show little of how much they differ: that is averaged over, and a
+node has to be slower than the spread of the others may explain. Nodes that were always together
+cannot be distinguished.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
-from ettr.lemons.claims import claimed
 from ettr.lemons.model import Floats, Ints
-from ettr.lemons.slow import posterior_of_slow
-
-Flags = NDArray[np.bool_]
+from ettr.lemons.slowest import Effects, Steps, effects, quantiles
 
 MIN_COMPARED = 8
 """Nodes (or sets of nodes that were always together) that have to be compared at least."""
 MIN_SPARE = 6
 """Segments beyond one a run that there have to be at least: they show how much step times vary."""
-_MOST_CHOSEN, _CHOSEN_AT, _SWEEPS = 20, 3.0, 2
-_SMALLEST_SPREAD = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +50,7 @@ class SlowGroup:
     Attributes:
         nodes: Places.
         posterior: Probability that it (or one of them) is slow.
-        claimed: Whether it belongs to the claimed set.
+        claimed: Whether that probability is high enough for a claim of it alone.
         slowdown: How much longer steps take with it, as a share.
         low: Lower end of the interval.
         high: Upper end.
@@ -75,153 +69,100 @@ class SlowGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class _Effects:
-    """Log step times with each group against those without it, and in how many runs that shows.
+class ComparedNodes:
+    """What the segments say of their nodes.
 
-    `noise` is the standard deviation of a segment; `chosen` are the groups whose effects were taken
-    off before the others were judged.
+    Attributes:
+        groups: Most probable first.
+        spread: Standard deviation of ordinary nodes, as a share of the step time.
+        least_slowdown: A single node has to be slower by this share than one in the middle to be
+            claimed, however often it ran: less may be an ordinary one of this fleet. None where no
+            slowdown is enough.
     """
 
-    effect: Floats
-    error: Floats
-    runs: Ints
-    noise: float
-    chosen: tuple[int, ...] = ()
+    groups: tuple[SlowGroup, ...]
+    spread: float
+    least_slowdown: float | None
 
 
 def slow_by_runs(
     given: RunSegments, false_discovery: float, confidence: float
-) -> tuple[SlowGroup, ...] | str:
+) -> ComparedNodes | str:
     """Which nodes make their runs slow, most probable first; or why that cannot be said.
 
     Args:
         given: segments with enough steps each.
-        false_discovery: largest expected share of ordinary nodes among the claimed.
+        false_discovery: largest probability of being ordinary of each that is claimed, and thereby
+            largest expected share of ordinary ones among them.
         confidence: of the intervals.
     """
-    groups, inside = _groups(given)
-    if not groups:
+    steps, groups, kept = _steps(given)
+    runs = _runs_changed(steps)
+    candidates = np.flatnonzero(runs)
+    if not len(candidates):
         return "no run changed its nodes: cannot tell which of them is slow"
-    if len(groups) < MIN_COMPARED:
-        return f"{len(groups)} nodes changed within a run: too few to say what is ordinary"
+    if len(candidates) < MIN_COMPARED:
+        return f"{len(candidates)} nodes changed within a run: too few to say what is ordinary"
     spare = len(given.run) - len(np.unique(given.run))
     if spare < MIN_SPARE:
         return f"{spare} changes of nodes: too few to say how much step times vary by themselves"
-    found = _without_chosen(given, inside, spare)
-    ordinary = np.setdiff1d(np.arange(len(groups)), found.chosen)
-    middle = float(np.median(found.effect[ordinary]))
-    deviation = stats.median_abs_deviation(found.effect[ordinary], scale="normal")
-    # what the noise of the segments explains is no difference of nodes
-    own_spread = max(float(deviation) ** 2 - float(np.median(found.error)) ** 2, 0.0) ** 0.5
-    effect, error = found.effect - middle, found.error
-    posterior, _ = posterior_of_slow(effect, error, max(own_spread, _SMALLEST_SPREAD))
-    is_claimed = claimed(posterior, false_discovery)
-    half = float(stats.t.ppf(1 - (1 - confidence) / 2, spare)) * np.hypot(error, own_spread)
-    lost = (given.gpu_hours[:, None] * inside).sum(axis=0) * -np.expm1(-np.maximum(effect, 0.0))
-    made = [
-        SlowGroup(
-            group,
-            float(posterior[at]),
-            bool(is_claimed[at]),
-            float(np.expm1(effect[at])),
-            float(np.expm1(effect[at] - half[at])),
-            float(np.expm1(effect[at] + half[at])),
-            int(found.runs[at]),
-            float(lost[at]),
+    found = effects(steps, 1 - false_discovery)
+    made = []
+    for at in candidates.tolist():
+        effect, low, high = _interval(found, at, confidence)
+        gpu_hours = given.gpu_hours[kept[steps.segment[steps.group == at]]].sum()
+        made.append(
+            SlowGroup(
+                groups[at],
+                float(found.slow[at]),
+                # each by itself: those that are sure do not pay for a doubtful one
+                bool(found.slow[at] >= 1 - false_discovery),
+                float(np.expm1(effect)),
+                float(np.expm1(low)),
+                float(np.expm1(high)),
+                int(runs[at]),
+                float(gpu_hours * -np.expm1(-max(effect, 0.0))),
+            )
         )
-        for at, group in enumerate(groups)
-    ]
-    return tuple(sorted(made, key=lambda one: (-one.claimed, -one.posterior, -one.slowdown)))
+    made.sort(key=lambda one: (-one.claimed, -one.posterior, -one.slowdown))
+    least = None if found.claimable is None else float(np.expm1(found.claimable))
+    return ComparedNodes(tuple(made), found.spread, least)
 
 
-def _groups(given: RunSegments) -> tuple[list[tuple[int, ...]], Flags]:
-    """Nodes that changed within some run, those of the same segments as one, and their segments."""
-    segments_of: defaultdict[int, set[int]] = defaultdict(set)
-    for at, nodes in enumerate(given.nodes):
-        for node in nodes.tolist():
-            segments_of[node].add(at)
-    in_run = np.bincount(given.run)
-    together: defaultdict[frozenset[int], list[int]] = defaultdict(list)
-    for node, segments in sorted(segments_of.items()):
-        own = np.bincount(given.run[sorted(segments)], minlength=len(in_run))
-        changed = frozenset(at for at in segments if own[given.run[at]] < in_run[given.run[at]])
-        if changed:
-            together[changed].append(node)
-    inside = np.zeros((len(given.run), len(together)), dtype=np.bool_)
-    for place, changed in enumerate(together):
-        inside[sorted(changed), place] = True
-    return [tuple(nodes) for nodes in together.values()], inside
+def _interval(found: Effects, group: int, confidence: float) -> tuple[float, float, float]:
+    """Effect of a group with its interval.
 
-
-def _without_chosen(given: RunSegments, inside: Flags, spare: int) -> _Effects:
-    """The effect of each group with those of the slow ones among the others taken off."""
-    chosen: list[int] = []
-    own = np.zeros(inside.shape[1])
-    for _ in range(_MOST_CHOSEN):
-        now = _effects(given.run, given.log_step - _slowest(inside, own), inside, spare)
-        sure = now.effect / now.error
-        sure[chosen] = -np.inf
-        best = int(np.argmax(sure))
-        if sure[best] < _CHOSEN_AT:
-            break
-        chosen.append(best)
-        for at in chosen * _SWEEPS:
-            own[at] = 0.0
-            own[at] = max(float(_alone(given, inside, own, at, spare).effect[at]), 0.0)
-    now = _effects(given.run, given.log_step - _slowest(inside, own), inside, spare)
-    effect, error = now.effect.copy(), now.error.copy()
-    for at in chosen:
-        others = own.copy()
-        others[at] = 0.0
-        alone = _alone(given, inside, others, at, spare)
-        # its own effect is no noise
-        effect[at], error[at] = alone.effect[at], alone.error[at] * now.noise / alone.noise
-    return replace(now, effect=effect, error=error, chosen=tuple(chosen))
-
-
-def _alone(given: RunSegments, inside: Flags, others: Floats, at: int, spare: int) -> _Effects:
-    """Effects where those of the other slow groups are taken off.
-
-    A segment with another slow group shows little of this one, and is left out where some are left.
+    Segments show little of where the middle of ordinary nodes is: it is as uncertain as they are
+    spread.
     """
-    slowest = _slowest(inside, others)
-    kept = ~(inside[:, at] & (slowest > 0))
-    if not (inside[:, at] & kept).any():
-        kept[:] = True
-    return _effects(given.run[kept], (given.log_step - slowest)[kept], inside[kept], spare)
+    end = (1 - confidence) / 2
+    low, effect, high = quantiles(found, group, (end, 0.5, 1 - end)).tolist()
+    middle = float(stats.norm.isf(end)) * found.spread
+    return effect, effect - np.hypot(effect - low, middle), effect + np.hypot(high - effect, middle)
 
 
-def _slowest(inside: Flags, own: Floats) -> Floats:
-    """What slow nodes add to each segment: a step waits for the slowest, not for their sum."""
-    return np.asarray((inside * own).max(axis=1), dtype=np.float64)
+def _steps(given: RunSegments) -> tuple[Steps, list[tuple[int, ...]], Ints]:
+    """The runs of several segments, nodes that were always together as one, places of segments."""
+    several = np.flatnonzero(np.bincount(given.run)[given.run] > 1)
+    kept = several[np.argsort(given.run[several], kind="stable")]
+    segments_of: defaultdict[int, list[int]] = defaultdict(list)
+    for at, place in enumerate(kept.tolist()):
+        for node in given.nodes[place].tolist():
+            segments_of[node].append(at)
+    together: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
+    for node, segments in sorted(segments_of.items()):
+        together[tuple(segments)].append(node)
+    groups = [tuple(nodes) for nodes in together.values()]
+    pairs = [(at, group) for group, segments in enumerate(together) for at in segments]
+    segment, group = np.array(sorted(pairs), dtype=np.int64).reshape(-1, 2).T
+    run = np.unique(given.run[kept], return_inverse=True)[1]
+    size = np.array([len(nodes) for nodes in groups], dtype=np.int64)
+    return Steps(run, given.log_step[kept], segment, group, size), groups, kept
 
 
-def _effects(run: Ints, log_step: Floats, inside: Flags, spare: int) -> _Effects:
-    """Effects by runs, weighted by how much each run says; errors from what is left in the runs."""
-    runs = int(run.max()) + 1
-    size = np.maximum(np.bincount(run, minlength=runs), 1)
-    centred = log_step - (np.bincount(run, log_step, runs) / size)[run]
-    with_it, total = np.zeros((runs, inside.shape[1])), np.zeros((runs, inside.shape[1]))
-    np.add.at(with_it, run, inside.astype(np.float64))
-    np.add.at(total, run, inside * centred[:, None])
-    without = size[:, None] - with_it
-    shows = (with_it > 0) & (without > 0)
-    # of centred values the mean without is minus the sum with, over how many are without
-    contrast = np.divide(total, with_it, out=np.zeros_like(total), where=shows)
-    contrast += np.divide(total, without, out=np.zeros_like(total), where=shows)
-    weight = np.divide(with_it * without, size[:, None], out=np.zeros_like(total), where=shows)
-    all_weight = np.maximum(weight.sum(axis=0), 1e-12)
-    noise = _noise(centred[size[run] > 1], spare)
-    return _Effects(
-        np.asarray((weight * contrast).sum(axis=0) / all_weight),
-        np.asarray(noise / np.sqrt(all_weight)),
-        np.asarray(shows.sum(axis=0), dtype=np.int64),
-        noise,
-    )
-
-
-def _noise(centred: Floats, spare: int) -> float:
-    """Standard deviation of a segment; one far off for its own reasons counts as 4 of them."""
-    most = 4 * stats.median_abs_deviation(centred, scale="normal")
-    squares = np.minimum(centred**2, max(float(most), _SMALLEST_SPREAD) ** 2)
-    return max(float(np.sqrt(squares.sum() / spare)), _SMALLEST_SPREAD)
+def _runs_changed(steps: Steps) -> Ints:
+    """Runs that each group was in for some segments and not for others, shape (groups,)."""
+    own = np.zeros((int(steps.run.max(initial=-1)) + 1, len(steps.size)), dtype=np.int64)
+    np.add.at(own, (steps.run[steps.segment], steps.group), 1)
+    of_run = np.bincount(steps.run, minlength=len(own))
+    return np.asarray(((own > 0) & (own < of_run[:, None])).sum(axis=0), dtype=np.int64)

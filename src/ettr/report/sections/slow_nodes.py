@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ettr.analysis.slow_nodes import SlowReport
+from ettr.analysis.slow_runs import ComparedRuns
 from ettr.report.numbers import DASH, number, percent
 from ettr.report.section import Section, TextTable
 from ettr.words import by_number
@@ -35,11 +36,21 @@ def _notes_on_runs(report: SlowReport) -> list[str]:
         "By step times of runs: an attempt of a run with the node against its other attempts, on "
         "as many nodes. Nodes that were always together are one row: which of them is slow these "
         "logs cannot say. GPU-hours are all of its attempts' times the slowdown.",
-        "A claim by runs below 10 % is less sure than stated: where ordinary nodes differ by some "
-        "per cent, a third of the claims were wrong in simulations with a node 5 % slow, where a "
-        f"{percent(report.false_discovery, 2)} share is allowed for; an eighth with one 10 or 20 % "
-        "slow.",
+        f"{_least(found)} Claimed is what by itself is ordinary with a probability of "
+        f"{percent(report.false_discovery, 2)} at most. A node that is far off by nature is "
+        "not distinguished from one that became slow.",
     ]
+
+
+def _least(found: ComparedRuns) -> str:
+    """How slow a node has to be for a claim by runs."""
+    spread = f"Ordinary nodes differ by about {percent(found.spread, 2)}:"
+    if found.least_slowdown is None:
+        return f"{spread} no slowdown of a single node would be enough for a claim."
+    return (
+        f"{spread} a single node has to be {percent(found.least_slowdown, 2)} slower than one in "
+        "the middle for a claim, however often it ran."
+    )
 
 
 def _by_runs(report: SlowReport) -> TextTable:
