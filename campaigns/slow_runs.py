@@ -31,7 +31,7 @@ from campaigns import Table
 from ettr.lemons.slow_runs import RunSegments, slow_by_runs
 
 TITLE = "Slow nodes by runs"
-SIZE = 40
+SIZE = 20
 NODES, SLOTS, SIZES = 64, 4, (4, 8, 16)
 BETWEEN_INTERRUPTIONS_DAYS, RUN_DAYS, LEAST_DAYS = 0.5, 7.0, 0.02
 STATED, MUCH = 0.1, 0.05

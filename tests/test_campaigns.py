@@ -222,7 +222,7 @@ def test_slow_nodes_of_runs_are_found_and_ordinary_ones_are_left_alone() -> None
     rows = {row[:2]: row[2:] for row in twentieth("slow-runs").rows}
     for nodes in ("alike", "unequal"):
         by_day = rows[nodes, "1 by 20%"][:7]
-        # 2 histories: the whole table has all of 40 by the end, and hardly a claim in the others
+        # 1 history: the whole table has all of 20 by the end, and hardly a claim in the others
         assert float(by_day[-1].split()[0]) >= 0.5
         assert float(rows[nodes, "no slow node"][6].split()[0]) <= 0.5
 

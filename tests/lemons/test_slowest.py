@@ -49,7 +49,7 @@ def _by_sums(log_step: np.ndarray, noise: float) -> np.ndarray:
 def _found(log_step: tuple[float, ...]) -> slowest.Effects:
     segment = np.repeat(np.arange(len(HELD)), [len(held) for held in HELD])
     run = np.zeros(len(HELD), dtype=np.int64)
-    steps = slowest.Steps(
+    steps = slowest.GroupedSegments(
         run, np.array(log_step) + 2.0, segment, np.concatenate(HELD), np.ones(3, dtype=np.int64)
     )
     return slowest.effects(steps, 0.9)

@@ -18,7 +18,7 @@ import numpy as np
 from scipy import stats
 
 from ettr.lemons.model import Floats, Ints
-from ettr.lemons.slowest import Effects, Steps, effects, quantiles
+from ettr.lemons.slowest import Effects, GroupedSegments, effects, quantiles
 
 MIN_COMPARED = 8
 """Nodes (or sets of nodes that were always together) that have to be compared at least."""
@@ -69,7 +69,7 @@ class SlowGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class ComparedNodes:
+class NodesByRuns:
     """What the segments say of their nodes.
 
     Attributes:
@@ -87,7 +87,7 @@ class ComparedNodes:
 
 def slow_by_runs(
     given: RunSegments, false_discovery: float, confidence: float
-) -> ComparedNodes | str:
+) -> NodesByRuns | str:
     """Which nodes make their runs slow, most probable first; or why that cannot be said.
 
     Args:
@@ -126,7 +126,7 @@ def slow_by_runs(
         )
     made.sort(key=lambda one: (-one.claimed, -one.posterior, -one.slowdown))
     least = None if found.claimable is None else float(np.expm1(found.claimable))
-    return ComparedNodes(tuple(made), found.spread, least)
+    return NodesByRuns(tuple(made), found.spread, least)
 
 
 def _interval(found: Effects, group: int, confidence: float) -> tuple[float, float, float]:
@@ -141,7 +141,7 @@ def _interval(found: Effects, group: int, confidence: float) -> tuple[float, flo
     return effect, effect - np.hypot(effect - low, middle), effect + np.hypot(high - effect, middle)
 
 
-def _steps(given: RunSegments) -> tuple[Steps, list[tuple[int, ...]], Ints]:
+def _steps(given: RunSegments) -> tuple[GroupedSegments, list[tuple[int, ...]], Ints]:
     """The runs of several segments, nodes that were always together as one, places of segments."""
     several = np.flatnonzero(np.bincount(given.run)[given.run] > 1)
     kept = several[np.argsort(given.run[several], kind="stable")]
@@ -157,10 +157,10 @@ def _steps(given: RunSegments) -> tuple[Steps, list[tuple[int, ...]], Ints]:
     segment, group = np.array(sorted(pairs), dtype=np.int64).reshape(-1, 2).T
     run = np.unique(given.run[kept], return_inverse=True)[1]
     size = np.array([len(nodes) for nodes in groups], dtype=np.int64)
-    return Steps(run, given.log_step[kept], segment, group, size), groups, kept
+    return GroupedSegments(run, given.log_step[kept], segment, group, size), groups, kept
 
 
-def _runs_changed(steps: Steps) -> Ints:
+def _runs_changed(steps: GroupedSegments) -> Ints:
     """Runs that each group was in for some segments and not for others, shape (groups,)."""
     own = np.zeros((int(steps.run.max(initial=-1)) + 1, len(steps.size)), dtype=np.int64)
     np.add.at(own, (steps.run[steps.segment], steps.group), 1)

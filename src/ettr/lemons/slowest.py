@@ -39,7 +39,7 @@ _PART_CELLS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class GroupedSegments:
     """Segments, sorted by run, and which groups of nodes they hold.
 
     Attributes:
@@ -80,7 +80,7 @@ class Effects:
 
 
 @dataclass(frozen=True, slots=True)
-class _Grid:
+class _EffectGrid:
     """Cells of effects and of what a run's step is apart from the middle of its segments."""
 
     effect: Floats
@@ -107,7 +107,7 @@ class _Laws:
 
 
 @dataclass(frozen=True, slots=True)
-class _State:
+class _Passed:
     """What has been passed so far.
 
     Attributes:
@@ -125,7 +125,7 @@ class _State:
     noise: float
 
 
-def effects(steps: Steps, sure: float) -> Effects:
+def effects(steps: GroupedSegments, sure: float) -> Effects:
     """How slow each group of nodes is.
 
     Args:
@@ -142,7 +142,7 @@ def effects(steps: Steps, sure: float) -> Effects:
     # as if no node was slow: among many nodes one could be in every segment, and none would show
     weight = np.tile(np.exp(laws.before) * (laws.share == SLOW_SHARES[0]), (len(steps.size), 1))
     message = np.zeros((len(steps.segment), len(grid.effect)))
-    state = _State(message, weight, weight[0], middle, noise)
+    state = _Passed(message, weight, weight[0], middle, noise)
     # the noise is known better then, and with it how fine the cells have to be
     state = _passed(steps, grid, laws, state, _FIRST_SWEEPS)
     finer = _grid(state.noise, reach)
@@ -159,7 +159,9 @@ def quantiles(found: Effects, group: int, at: Sequence[float]) -> Floats:
     return np.asarray(np.interp(at, np.append(0.0, below), np.append(found.effect[0], end)))
 
 
-def _effects(steps: Steps, grid: _Grid, laws: _Laws, state: _State, sure: float) -> Effects:
+def _effects(
+    steps: GroupedSegments, grid: _EffectGrid, laws: _Laws, state: _Passed, sure: float
+) -> Effects:
     evidence = np.exp(_evidence(steps, state.message))
     both, ordinary = np.zeros_like(evidence), np.zeros(len(evidence))
     for size, cells in laws.cells.items():
@@ -179,7 +181,7 @@ def _effects(steps: Steps, grid: _Grid, laws: _Laws, state: _State, sure: float)
     )
 
 
-def _grid(noise: float, reach: float) -> _Grid:
+def _grid(noise: float, reach: float) -> _EffectGrid:
     """Cells of half the noise in the middle, wider in proportion further out."""
 
     def cells(curve: float, low: float, high: float) -> Floats:
@@ -187,7 +189,7 @@ def _grid(noise: float, reach: float) -> _Grid:
         ends = [int(np.ceil(np.arcsinh(end / curve) / step)) for end in (low, high)]
         return np.asarray(curve * np.sinh(np.arange(-ends[0], ends[1] + 1) * step))
 
-    return _Grid(cells(5 * noise, 6 * noise, reach), cells(10 * noise, reach, 12 * noise))
+    return _EffectGrid(cells(5 * noise, 6 * noise, reach), cells(10 * noise, reach, 12 * noise))
 
 
 def _laws(effect: Floats, size: Ints) -> _Laws:
@@ -241,14 +243,16 @@ def _moved(message: Floats, old: Floats, new: Floats) -> Floats:
     return np.asarray(message[:, at] * (1 - part) + message[:, at + 1] * part, dtype=np.float64)
 
 
-def _evidence(steps: Steps, message: Floats) -> Floats:
+def _evidence(steps: GroupedSegments, message: Floats) -> Floats:
     """Log of what all segments say of each group, 0 at the most."""
     evidence = np.zeros((len(steps.size), message.shape[1]))
     np.add.at(evidence, steps.group, message)
     return np.asarray(evidence - evidence.max(axis=1, keepdims=True), dtype=np.float64)
 
 
-def _passed(steps: Steps, grid: _Grid, laws: _Laws, state: _State, sweeps: int) -> _State:
+def _passed(
+    steps: GroupedSegments, grid: _EffectGrid, laws: _Laws, state: _Passed, sweeps: int
+) -> _Passed:
     """Messages passed until beliefs of effects settle, or as often as allowed.
 
     The noise is that at which the segments are most probable (expectation maximization).
@@ -280,11 +284,11 @@ def _passed(steps: Steps, grid: _Grid, laws: _Laws, state: _State, sweeps: int) 
         elif np.abs(belief - before).sum(axis=1).max() < _SETTLED and sweep > max(_NOISE_AT):
             break
     middle = state.middle + base @ grid.base
-    return _State(message, weight, all_weight, middle, noise)
+    return _Passed(message, weight, all_weight, middle, noise)
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _SomeRuns:
     """Some runs with their segments and memberships, few enough to hold at once."""
 
     runs: slice
@@ -292,7 +296,7 @@ class _Part:
     held: slice
 
 
-def _parts(steps: Steps, cells: int) -> Iterator[_Part]:
+def _parts(steps: GroupedSegments, cells: int) -> Iterator[_SomeRuns]:
     """Whole runs, as many at a time as have so many cells."""
     ends = np.searchsorted(steps.run, np.arange(steps.run[-1] + 1), side="right")
     held = np.searchsorted(steps.segment, ends)
@@ -301,11 +305,13 @@ def _parts(steps: Steps, cells: int) -> Iterator[_Part]:
         last = int(np.searchsorted(held, member + _PART_CELLS // cells, side="right"))
         last = max(last, first + 1)
         runs = slice(first, last)
-        yield _Part(runs, slice(segment, int(ends[last - 1])), slice(member, int(held[last - 1])))
+        yield _SomeRuns(
+            runs, slice(segment, int(ends[last - 1])), slice(member, int(held[last - 1]))
+        )
         first, segment, member = last, int(ends[last - 1]), int(held[last - 1])
 
 
-def _density(steps: Steps, grid: _Grid, state: _State, part: _Part) -> Floats:
+def _density(steps: GroupedSegments, grid: _EffectGrid, state: _Passed, part: _SomeRuns) -> Floats:
     """Density of each segment's step time at each base and effect, its cells averaged over."""
     off = steps.log_step[part.segments] - state.middle[steps.run[part.segments]]
     wide = _width(grid, state.noise)
@@ -315,7 +321,7 @@ def _density(steps: Steps, grid: _Grid, state: _State, part: _Part) -> Floats:
     return np.asarray((1 + away**2 / np.float32(NOISE_TAIL)) ** power / wide.astype(np.float32))
 
 
-def _width(grid: _Grid, noise: float) -> Floats:
+def _width(grid: _EffectGrid, noise: float) -> Floats:
     """Scale of the noise with the spread within a cell, shape (bases, effects)."""
     cells = np.gradient(grid.effect) ** 2 + np.gradient(grid.base)[:, None] ** 2
     return np.asarray(np.sqrt(noise**2 + cells / 12), dtype=np.float64)
@@ -339,7 +345,7 @@ class _Reported:
 
 
 def _from_segments(
-    steps: Steps, grid: _Grid, part: _Part, density: Floats, cavity: Floats
+    steps: GroupedSegments, grid: _EffectGrid, part: _SomeRuns, density: Floats, cavity: Floats
 ) -> _Reported:
     """Messages of a part, from what is known of each of its groups without the segment itself."""
     segment = steps.segment[part.held] - part.segments.start
@@ -385,7 +391,7 @@ def _over_effects(density: Floats, weight: Floats) -> Floats:
     return np.asarray(found[:, :, 0], dtype=np.float64)
 
 
-def _weights(steps: Steps, laws: _Laws, evidence: Floats) -> tuple[Floats, Floats]:
+def _weights(steps: GroupedSegments, laws: _Laws, evidence: Floats) -> tuple[Floats, Floats]:
     """Weight of each law by all groups, and for each group by the others."""
     likelihood = np.zeros((len(evidence), len(laws.before)))
     for size, cells in laws.cells.items():
@@ -395,7 +401,7 @@ def _weights(steps: Steps, laws: _Laws, evidence: Floats) -> tuple[Floats, Float
     return _normalized(together[None])[0], _normalized(together - likelihood)
 
 
-def _prior(steps: Steps, laws: _Laws, weight: Floats) -> Floats:
+def _prior(steps: GroupedSegments, laws: _Laws, weight: Floats) -> Floats:
     """Probability of each cell before the group's own segments, shape (groups, cells)."""
     prior = np.zeros((len(weight), next(iter(laws.cells.values())).shape[1]))
     for size, cells in laws.cells.items():
