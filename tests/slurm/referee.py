@@ -6,12 +6,13 @@ The clock is libfaketime's, shared by every daemon and job; a second of it lasts
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -193,25 +194,24 @@ class Player:
 
     def _attempts(self, origin_s: int) -> tuple[RecordedAttempt, ...]:
         made = []
+        log = (self._cluster.run / "log" / "slurmctld.log").read_text()
         for row in self._rows():
             number = self.ids.index(row["JobIDRaw"])
             one = self._jobs[number]
             has_run = row["NodeList"].startswith("node")
-            nodes = expand_nodes(row["NodeList"]) if has_run else ()
-            made.append(
-                RecordedAttempt(
-                    number=number,
-                    gpus=one.gpus,
-                    limit_s=one.limit_s,
-                    level=LEVELS[one.qos],
-                    submit_s=_seconds(row["Submit"], origin_s),
-                    eligible_s=_seconds(row["Eligible"], origin_s),
-                    start_s=_seconds(row["Start"], origin_s) if has_run else NEVER,
-                    end_s=_seconds(row["End"], origin_s),
-                    nodes=tuple(NODES.index(name) for name in nodes),
-                    state=row["State"].split()[0],
-                )
+            attempt = RecordedAttempt(
+                number=number,
+                gpus=one.gpus,
+                limit_s=one.limit_s,
+                level=LEVELS[one.qos],
+                submit_s=_seconds(row["Submit"], origin_s),
+                eligible_s=_seconds(row["Eligible"], origin_s),
+                start_s=_seconds(row["Start"], origin_s) if has_run else NEVER,
+                end_s=_seconds(row["End"], origin_s),
+                nodes=_places(row["NodeList"]) if has_run else (),
+                state=row["State"].split()[0],
             )
+            made += _with_lost(attempt, _controller_lines(log, row["JobIDRaw"], origin_s))
         return tuple(made)
 
     def _outages(self, origin_s: int) -> tuple[RecordedOutage, ...]:
@@ -238,3 +238,42 @@ def _seconds(text: str, origin_s: int) -> int:
     if text in ("Unknown", "None", ""):
         return NEVER
     return int(np.datetime64(text, "s").astype(int)) - origin_s
+
+
+def _places(node_list: str) -> tuple[int, ...]:
+    return tuple(NODES.index(name) for name in expand_nodes(node_list))
+
+
+def _controller_lines(log: str, job_id: str, origin_s: int) -> list[tuple[int, str, str]]:
+    """Time, what happened and the nodes, of each line about allocations of a job and their ends."""
+    pattern = re.compile(
+        rf"^\[(\S+?)\.\d+\] .*?(Allocate|Started|preempted|requeue job) JobId={job_id}\b"
+        r"(?:.* (?:NodeList=|on )(node\S+))?",
+        re.MULTILINE,
+    )
+    return [(_seconds(one[1], origin_s), one[2], one[3] or "") for one in pattern.finditer(log)]
+
+
+def _with_lost(
+    attempt: RecordedAttempt, lines: list[tuple[int, str, str]]
+) -> Iterator[RecordedAttempt]:
+    """The attempt, and before it those that the accounting has lost.
+
+    Where a job is preempted as one of its nodes dies, its completion takes minutes, and slurmdbd
+    keeps the attempt after it in the place of the one before.
+    """
+    rest = attempt
+    starts = [line for line in lines if line[1] in ("Allocate", "Started")]
+    for start_s, _, node_list in starts:
+        if not rest.eligible_s - 2 <= start_s < min(rest.start_s, rest.end_s) - 5:
+            continue
+        ends = [
+            line for line in lines if line[0] >= start_s and line[1] not in ("Allocate", "Started")
+        ]
+        if not ends:
+            continue
+        end_s, what, _ = ends[0]
+        state = "PREEMPTED" if what == "preempted" else "NODE_FAIL"
+        yield replace(rest, start_s=start_s, end_s=end_s, nodes=_places(node_list), state=state)
+        rest = replace(rest, submit_s=end_s, eligible_s=end_s + REQUEUE_DELAY_S)
+    yield rest
