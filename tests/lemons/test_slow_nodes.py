@@ -6,14 +6,18 @@ import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 
+import ibis
 import numpy as np
 import pytest
 
 from cli.program import ettr
+from ettr.analysis.slow_nodes import _asked_nodes
 from ettr.lemons.slow import slow_nodes
 from ettr.lemons.slow_runs import RunSegments, slow_by_runs
 from ettr.progress.recorder import ProgressRecorder
+from ettr.selection import Selection
 
 RANKS, STEPS = 16, 80
 
@@ -61,6 +65,39 @@ def test_the_slow_node_is_claimed_with_what_the_others_waited(tmp_path: Path):
     waited_s = np.maximum(work_s[:, 6:8].max(axis=1) - other_s, 0.0).sum() * RANKS
     assert first["lost_gpu_hours"] == pytest.approx(waited_s / 3600, rel=1e-6)
     assert "n3" in ettr("slow", tmp_path / "store").out
+
+
+@pytest.mark.slow
+def test_runs_of_one_name_on_two_clusters_are_two_runs(tmp_path: Path):
+    """The same job id, ranks and node names; n3 of cluster a is slow, n6 of cluster b."""
+    of_b = _work_s(0.0)
+    of_b[:, 12:14] *= 1.2
+    for cluster, work_s in (("a", _work_s(0.2)), ("b", of_b)):
+        (tmp_path / cluster).mkdir()
+        _record(tmp_path / cluster, work_s, cluster=cluster)
+    files = [tmp_path / cluster / "progress-r1.jsonl" for cluster in "ab"]
+    done = ettr("ingest", tmp_path / "both", *files)
+    assert done.code == 0, done.err
+    found = ettr("slow", tmp_path / "both", "--json").json
+    assert [(one["cluster"], one["ranks"]) for one in found["runs"]] == [("a", 16), ("b", 16)]
+    claimed = {(one["cluster"], one["node"]) for one in found["candidates"] if one["claimed"]}
+    assert claimed == {("a", "n3"), ("b", "n6")}
+    out = ettr("slow", tmp_path / "both").out
+    assert "a/n3" in out
+    assert "b/n6" in out
+
+
+def test_a_gpu_type_is_that_of_the_nodes_own_cluster():
+    rows = [("a", "n3", "h100"), ("b", "n3", "a100"), ("b", "n4", "a100")]
+    names = ("cluster", "node", "gpu_type")
+    analysis = SimpleNamespace(
+        selection=Selection(gpu_type=("a100",)),
+        tables={"nodes": ibis.memtable([dict(zip(names, row, strict=True)) for row in rows])},
+    )
+    asked = _asked_nodes(analysis)
+    assert [asked("a", "n3"), asked("b", "n3"), asked("a", "n4")] == [False, True, False]
+    # where no record names the cluster, n3 may be either
+    assert [asked(None, "n3"), asked(None, "n4"), asked("b", None)] == [False, True, False]
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from ettr.analysis.analysis import Analysis
 
 _Step = tuple[str | None, int]
+_RunKey = tuple[str | None, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,7 @@ class SlowCandidate:
     """A node of a run, or a rank where no record names its node.
 
     Attributes:
+        cluster: Of the run; None where no record names it.
         run_id: The run.
         node: Its name as the records have it; None where they have none.
         ranks: Its ranks.
@@ -37,6 +40,7 @@ class SlowCandidate:
         lost_gpu_hours: GPU-hours that all ranks of the run waited for it.
     """
 
+    cluster: str | None
     run_id: str
     node: str | None
     ranks: tuple[int, ...]
@@ -51,6 +55,7 @@ class JudgedRun:
     """A run with step times of several ranks, and whether they could be judged.
 
     Attributes:
+        cluster: Of the run; None where no record names it.
         run_id: The run.
         ranks: Ranks that record steps.
         steps: Steps that all of them record with their wait.
@@ -58,6 +63,7 @@ class JudgedRun:
         not_judged: Why not; None where it was.
     """
 
+    cluster: str | None
     run_id: str
     ranks: int
     steps: int
@@ -93,32 +99,44 @@ def slow_report(analysis: Analysis, false_discovery: float = FALSE_DISCOVERY) ->
     """
     candidates: list[SlowCandidate] = []
     judged = []
-    for run_id, run in sorted(_runs(analysis).items()):
-        verdict, own = _judged(run_id, run, false_discovery, analysis.assumptions.confidence)
+    for key, run in sorted(
+        _runs(analysis).items(), key=lambda item: (item[0][0] or "", item[0][1])
+    ):
+        verdict, own = _judged(key, run, false_discovery, analysis.assumptions.confidence)
         judged.append(verdict)
         candidates += own
-    names = _chosen_nodes(analysis)
-    candidates = [one for one in candidates if names is None or one.node in names]
-    candidates.sort(key=lambda one: (-one.posterior, -(one.slowdown.estimate or 0), one.ranks))
     by_runs = compared_runs(analysis, false_discovery)
-    if names is not None:
-        asked = tuple(one for one in by_runs.candidates if names.intersection(one.nodes))
-        by_runs = replace(by_runs, candidates=asked)
+    if analysis.selection.of_nodes:  # the others are compared with
+        asked = _asked_nodes(analysis)
+        candidates = [one for one in candidates if asked(one.cluster, one.node)]
+        of_runs = tuple(
+            one for one in by_runs.candidates if any(asked(one.cluster, name) for name in one.nodes)
+        )
+        by_runs = replace(by_runs, candidates=of_runs)
+    candidates.sort(key=lambda one: (-one.posterior, -(one.slowdown.estimate or 0), one.ranks))
     return SlowReport(tuple(candidates), tuple(judged), false_discovery, MIN_SLOW, by_runs)
 
 
-def _chosen_nodes(analysis: Analysis) -> set[str] | None:
-    """Names of the nodes that are asked about; None for all. The others are compared with."""
+def _asked_nodes(analysis: Analysis) -> Callable[[str | None, str | None], bool]:
+    """Whether a node, by cluster and name, is asked about.
+
+    Where no record names the cluster, a GPU type is that of all nodes of the name.
+    """
     chosen = analysis.selection
-    if not chosen.of_nodes:
-        return None
-    names = set(chosen.node)
+    types: defaultdict[tuple[str | None, str], set[bool]] = defaultdict(set)
     if chosen.gpu_type:
-        nodes = analysis.tables["nodes"]
-        typed = nodes.filter(nodes["gpu_type"].isin(chosen.gpu_type).fill_null(False))
-        of_type = set(fetch(typed, "node")["node"].to_pylist())
-        names = names & of_type if names else of_type
-    return names
+        rows = fetch(analysis.tables["nodes"], "cluster", "node", "gpu_type").to_pylist()
+        for row in rows:
+            for cluster in (row["cluster"], None):
+                types[cluster, row["node"]].add(row["gpu_type"] in chosen.gpu_type)
+
+    def asked(cluster: str | None, node: str | None) -> bool:
+        if node is None or (chosen.node and node not in chosen.node):
+            return False
+        of_type = types[cluster, node]
+        return not chosen.gpu_type or (of_type == {True} if cluster is None else True in of_type)
+
+    return asked
 
 
 class _RunSteps:
@@ -131,7 +149,7 @@ class _RunSteps:
         self.moved = False
 
 
-def _runs(analysis: Analysis) -> dict[str, _RunSteps]:
+def _runs(analysis: Analysis) -> dict[_RunKey, _RunSteps]:
     progress = analysis.tables["progress"]
     steps = progress.filter((progress["event"] == "step") & progress["duration_s"].notnull())
     chosen = analysis.selection
@@ -144,13 +162,18 @@ def _runs(analysis: Analysis) -> dict[str, _RunSteps]:
         steps = with_cluster(steps, attempts).semi_join(jobs, ["cluster", "job_id"])
     if chosen.has_period:
         steps = steps.filter(in_period(steps["time"], chosen))
-    columns = ("run_id", "job_id", "rank", "step", "duration_s", "detail")
-    found = fetch(steps.order_by("run_id", "rank", "time"), *columns)
-    runs: defaultdict[str, _RunSteps] = defaultdict(_RunSteps)
-    for run_id, job, rank, step, duration_s, detail in zip(
-        *(found[name].to_pylist() for name in columns), strict=True
+    columns = ("cluster", "run_id", "job_id", "rank", "step", "duration_s", "detail")
+    rows = fetch(steps.order_by("run_id", "rank", "time"), *columns)
+    clusters: defaultdict[str, set[str]] = defaultdict(set)
+    for cluster, run_id in zip(*(rows[name].to_pylist() for name in columns[:2]), strict=True):
+        clusters[run_id] |= {cluster} - {None}
+    runs: defaultdict[_RunKey, _RunSteps] = defaultdict(_RunSteps)
+    for cluster, run_id, job, rank, step, duration_s, detail in zip(
+        *(rows[name].to_pylist() for name in columns), strict=True
     ):
-        run = runs[run_id]
+        # records without a cluster are of the only one that has a run of the name
+        known = min(clusters[run_id]) if len(clusters[run_id]) == 1 else cluster
+        run = runs[known, run_id]
         run.ranks.add(rank)
         facts = _facts(detail)
         node, wait_s = facts.get("node"), facts.get("wait_s")
@@ -171,13 +194,13 @@ def _facts(detail: str | None) -> dict[str, object]:
 
 
 def _judged(
-    run_id: str, run: _RunSteps, false_discovery: float, confidence: float
+    key: _RunKey, run: _RunSteps, false_discovery: float, confidence: float
 ) -> tuple[JudgedRun, list[SlowCandidate]]:
     ranks = sorted(run.ranks)
     whole = [one for one in run.work_s.values() if len(one) == len(ranks)]
     reason = _not_judged(run, ranks, len(whole))
     if reason is not None:
-        return JudgedRun(run_id, len(ranks), len(whole), None, reason), []
+        return JudgedRun(*key, len(ranks), len(whole), None, reason), []
     # where a rank moved to another node in the period, only ranks can be compared
     named = not run.moved and all(rank in run.node for rank in ranks)
     keys = [run.node[rank] if named else str(rank) for rank in ranks]
@@ -187,7 +210,7 @@ def _judged(
     found = slow_nodes(work_s, place, false_discovery, confidence)
     made = [
         SlowCandidate(
-            run_id,
+            *key,
             name if named else None,
             tuple(rank for rank, own in zip(ranks, place.tolist(), strict=True) if own == at),
             float(found.posterior[at]),
@@ -197,7 +220,7 @@ def _judged(
         )
         for at, name in enumerate(names)
     ]
-    return JudgedRun(run_id, len(ranks), len(whole), found.spread, None), made
+    return JudgedRun(*key, len(ranks), len(whole), found.spread, None), made
 
 
 def _not_judged(run: _RunSteps, ranks: list[int], steps: int) -> str | None:

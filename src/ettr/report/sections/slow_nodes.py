@@ -81,8 +81,17 @@ def _lead(report: SlowReport) -> str:
         if not report.runs:
             return "Not measured: no run has progress records of steps of several ranks."
         return "Not measured: no run records the steps of several ranks with their waits."
-    named = [_name(one.node, one.ranks) for one in report.candidates if one.claimed]
-    together = [" or ".join(one.nodes) for one in report.by_runs.candidates if one.claimed]
+    several = _has_clusters(report)
+    named = [
+        _of(one.cluster, _name(one.node, one.ranks), several)
+        for one in report.candidates
+        if one.claimed
+    ]
+    together = [
+        " or ".join(_of(one.cluster, node, several) for node in one.nodes)
+        for one in report.by_runs.candidates
+        if one.claimed
+    ]
     named += [one for one in together if one not in named]
     runs = by_number("{n} [run|runs]", max(len(judged), report.by_runs.runs if by_runs else 0))
     if not named:
@@ -93,17 +102,27 @@ def _lead(report: SlowReport) -> str:
     )
 
 
+def _has_clusters(report: SlowReport) -> bool:
+    """Whether runs are of several clusters, so that names need theirs."""
+    return len({one.cluster for one in (*report.runs, *report.by_runs.candidates)}) > 1
+
+
+def _of(cluster: str | None, name: str, several: bool) -> str:
+    return f"{cluster}/{name}" if several and cluster is not None else name
+
+
 def _name(node: str | None, ranks: tuple[int, ...]) -> str:
     return f"rank {ranks[0]}" if node is None else node
 
 
 def _nodes(report: SlowReport) -> TextTable:
+    several = _has_clusters(report)
     return TextTable(
         "Candidates",
         ("run", "node", "ranks", "probability", "claimed", "slower by", "interval", "GPU-hours"),
         tuple(
             (
-                one.run_id,
+                _of(one.cluster, one.run_id, several),
                 one.node or DASH,
                 ",".join(map(str, one.ranks)),
                 number(one.posterior, 2),
@@ -120,12 +139,13 @@ def _nodes(report: SlowReport) -> TextTable:
 
 
 def _runs(report: SlowReport) -> TextTable:
+    several = _has_clusters(report)
     return TextTable(
         "Runs",
         ("run", "ranks", "steps", "spread of ordinary nodes", "not judged"),
         tuple(
             (
-                one.run_id,
+                _of(one.cluster, one.run_id, several),
                 number(one.ranks),
                 number(one.steps),
                 percent(one.spread, 2),
