@@ -219,12 +219,12 @@ def test_what_the_page_of_slow_runs_says_to_miss_follows_from_its_rows() -> None
 
 
 def test_slow_nodes_of_runs_are_found_and_ordinary_ones_are_left_alone() -> None:
-    rows = {row[:2]: row[2:] for row in twentieth("slow-runs").rows}
-    for nodes in ("alike", "unequal"):
-        by_day = rows[nodes, "1 by 20%"][:7]
+    from campaigns.slow_runs import ALIKE, CASES, UNEQUAL, judge
+
+    for nodes in (ALIKE, UNEQUAL):
         # 1 history: the whole table has all of 20 by the end, and hardly a claim in the others
-        assert float(by_day[-1].split()[0]) >= 0.5
-        assert float(rows[nodes, "no slow node"][6].split()[0]) <= 0.5
+        assert judge((CASES.index((nodes, 0.2)), 0)).found[-1]
+        assert judge((CASES.index((nodes, 0.0)), 0)).claimed[-1] == 0
 
 
 def test_stated_causes_are_the_planted_ones_as_often_as_stated() -> None:
