@@ -254,6 +254,7 @@ def test_slow_nodes_of_runs_are_claimed_and_those_that_ran_with_them_are_not(slo
     assert wrong <= 2
 
 
+@pytest.mark.slow
 def test_a_node_of_an_unequal_fleet_has_to_be_slower_for_a_claim_by_runs():
     least, claimed = {}, 0
     for spread in (0.004, 0.02):
@@ -267,6 +268,7 @@ def test_a_node_of_an_unequal_fleet_has_to_be_slower_for_a_claim_by_runs():
     assert claimed <= 1
 
 
+@pytest.mark.slow
 def test_intervals_by_runs_hold_the_truth_as_often_as_they_state():
     held = 0
     for seed in range(12):

@@ -104,7 +104,8 @@ def _lead(report: SlowReport) -> str:
 
 def _has_clusters(report: SlowReport) -> bool:
     """Whether runs are of several clusters, so that names need theirs."""
-    return len({one.cluster for one in (*report.runs, *report.by_runs.candidates)}) > 1
+    clusters = {one.cluster for one in report.runs}
+    return len(clusters | {one.cluster for one in report.by_runs.candidates}) > 1
 
 
 def _of(cluster: str | None, name: str, several: bool) -> str:
