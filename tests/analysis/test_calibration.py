@@ -320,3 +320,20 @@ def test_warm_up_and_spans_are_whole_days(fitted: SiteFit, reality: SiteRecord):
         back_test(fitted.scenario, reality, "site", END, END + timedelta(hours=3))
     with pytest.raises(UsageError, match="give 8 to"):
         back_test(fitted.scenario, reality, "site", SPLIT, END, replicas=3)
+
+
+@pytest.mark.slow
+def test_a_day_of_a_real_slurm_is_fitted_and_can_be_read_again(tmp_path: Path):
+    """The bundled example: most of its faults took no node down, so that no repair is known."""
+    logs = sorted((Path(__file__).parents[2] / "examples" / "slurm").iterdir())
+    store, scenario = tmp_path / "store", tmp_path / "site.toml"
+    for words in (
+        ["ingest", store, *logs, "--timezone", "UTC"],
+        ["simulate", "fit", store, "--out", scenario],
+    ):
+        done = CliRunner().invoke(build_app(), list(map(str, words)))
+        assert done.exit_code == 0, done.output
+    read = scenario_of(scenario.read_text())
+    assert read.faults
+    assert all(one.per_1000_node_days > 0 for one in read.faults)
+    assert all(math.isfinite(end) for ends in read.intervals.values() for end in ends)

@@ -73,7 +73,8 @@ def fit_faults(maker: ScenarioMaker, analysis: Analysis, machine: Machine, end_s
         _from_jobs(maker, analysis)
         return
     faults = faults_with_effects(raw, analysis, end_s)
-    down_s = float(np.sum(faults.repair_s))
+    # faults without an outage took no node out of service
+    down_s = float(np.nansum(faults.repair_s))
     node_days = max(analysis.fleet.node_s - down_s, 0.0) / SECONDS_PER_DAY
     pooled = sorted(set(faults.name.tolist()) - set(EVIDENCE) - {SILENT})
     faults = replace(faults, name=named_symptoms(faults))

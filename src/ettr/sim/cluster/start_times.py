@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from ettr.sim.cluster.policies import PREEMPTION, WAITING
 from ettr.sim.cluster.policies.base import Running, Waiting
-from ettr.sim.cluster.room import NodeRoom, place
+from ettr.sim.cluster.room import FAR_S, NodeRoom, place
 from ettr.sim.cluster.scenario_parts import Machines, Scheduling
 
-NEVER = 1 << 60
+NEVER = FAR_S
 
 
 @dataclass(frozen=True, slots=True)
