@@ -169,13 +169,27 @@ def test_more_failures_or_longer_restarts_never_help(
     # a deeper failure cancels the work that soft ones owe, and helps where going back costs less
     owe = any(kind.lost_s or kind.lost_staleness_share for kind in kinds if kind.level is SOFT)
     assume(not owe or all(kind.level is SOFT for kind in kinds))
-    one = kinds[which]
+    # it takes the place of a shallower recovery, and helps where its own is the quicker one
+    one = replace(kinds[which], restart_s=max(kind.restart_s for kind in kinds))
+    before, after = kinds[:which], kinds[which + 1 :]
+    at = replace(at, kinds=(*before, one, *after))
     for worse in (
         replace(one, per_s=factor * one.per_s),
         replace(one, lost_s=factor * one.lost_s),
+        replace(one, restart_s=factor * one.restart_s),
     ):
-        changed = replace(at, kinds=(*kinds[:which], worse, *kinds[which + 1 :]))
+        changed = replace(at, kinds=(*before, worse, *after))
         assert levels_ettr(changed) <= levels_ettr(at) * (1 + 1e-9)
+
+
+def test_a_deeper_recovery_takes_the_place_of_a_longer_one() -> None:
+    soft = FailureKind(SOFT, 1e-3, restart_s=500.0)
+    alone = Levels(60.0, kinds=(soft,))
+    for light_restart_s, helps in ((0.0, True), (500.0, False)):
+        light = FailureKind(LIGHT, 1e-3, restart_s=light_restart_s)
+        both = replace(alone, kinds=(soft, light))
+        more = replace(alone, kinds=(soft, replace(light, per_s=2e-3)))
+        assert (levels_ettr(more) > levels_ettr(both)) == helps
 
 
 def test_a_restart_longer_than_hundreds_of_mttfs_leaves_nothing() -> None:

@@ -278,8 +278,7 @@ class SlurmCluster:
         self._write_conf()
         self._start_munge()
         self._start_database()
-        self._start("slurmdbd", "slurmdbd", "-D")
-        wait_until(lambda: self._answers("sacctmgr", "-n", "show", "cluster"), 180, "slurmdbd")
+        self._start_slurmdbd()
         self._quietly("sacctmgr", "-i", "-Q", "add", "cluster", CLUSTER)
         self._start("slurmctld", "slurmctld", "-D")
         wait_until(lambda: self._answers("scontrol", "ping"), 180, "slurmctld")
@@ -287,6 +286,31 @@ class SlurmCluster:
             self.start_node(node)
         wait_until(self._all_idle, 180, f"{len(self.nodes)} idle nodes")
         self._add_accounts()
+
+    def _start_slurmdbd(self) -> None:
+        """Start slurmdbd; up to three times where it ends or hangs, as on a busy disk it may."""
+        for attempt in (1, 2, 3):
+            self._start("slurmdbd", "slurmdbd", "-D")
+            if self._slurmdbd_answers(120.0):
+                return
+            time.sleep(2.0 * attempt)
+        log = (self.run / "log" / "slurmdbd.log").read_text(errors="replace")
+        raise RuntimeError(f"slurmdbd did not start; the end of its log:\n{log[-3000:]}")
+
+    def _slurmdbd_answers(self, seconds: float) -> bool:
+        """Whether it answers in time; it is killed where it does not."""
+        process = self.processes["slurmdbd"]
+
+        def answers_or_ended() -> bool:
+            asked = self._answers("sacctmgr", "-n", "show", "cluster")
+            return asked or process.poll() is not None
+
+        try:
+            wait_until(answers_or_ended, seconds, "slurmdbd")
+        except TimeoutError:
+            process.kill()
+            process.wait(timeout=20)
+        return process.poll() is None
 
     def _start_munge(self) -> None:
         munge = self.run / "munge"
@@ -374,7 +398,13 @@ class SlurmCluster:
         )
 
     def _answers(self, *words: str) -> bool:
-        done = subprocess.run(words, env=self.environment, capture_output=True, check=False)
+        """Whether a command succeeds; one that hangs does not."""
+        try:
+            done = subprocess.run(
+                words, env=self.environment, capture_output=True, check=False, timeout=60
+            )
+        except subprocess.TimeoutExpired:
+            return False
         return done.returncode == 0
 
     def _all_idle(self) -> bool:

@@ -3,8 +3,8 @@
 A failure recovers to one of three levels. *Soft*: training goes on where it was, and some work may
 have to be made good. *Light*: training goes back to the last light checkpoint that can be used.
 *Deep*: to the last durable one, taken with every n-th light one. Any failure may strike whenever
-the run holds its nodes, in a recovery too, which then starts again as the slower of the two, its
-wait included, at the deeper of the two levels.
+the run holds its nodes, in a recovery too, which then starts again: as the one of the deeper level,
+and of two at one level as the slower, its wait included.
 """
 
 import math
