@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from ettr.sim.cluster.policies.conservative_backfill import conservative_backfill
 from ettr.sim.cluster.policies.easy_backfill import easy_backfill
 from ettr.sim.cluster.policies.in_order import in_order
 from ettr.sim.cluster.policies.newest_first import newest_first
@@ -17,7 +18,11 @@ if TYPE_CHECKING:
 WaitingPolicy = Callable[["Sequence[Waiting]", "Room", int], "list[JobStart]"]
 PreemptionPolicy = Callable[["Waiting", "Sequence[Running]", "Room"], list[int]]
 
-WAITING: Mapping[str, WaitingPolicy] = {"easy-backfill": easy_backfill, "in-order": in_order}
+WAITING: Mapping[str, WaitingPolicy] = {
+    "conservative-backfill": conservative_backfill,
+    "easy-backfill": easy_backfill,
+    "in-order": in_order,
+}
 """What starts while the first job of the queue, which does not fit, waits."""
 PREEMPTION: Mapping[str, PreemptionPolicy] = {"newest-first": newest_first, "none": no_preemption}
 """Numbers of the running jobs that are preempted for the first job of the queue."""
