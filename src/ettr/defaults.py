@@ -34,3 +34,6 @@ FALSE_DISCOVERY = 0.1
 DRAIN_DAYS = 7.0
 # interruptions whose causes are listed one by one unless more are asked for: some 60 MB of JSON
 MOST_CAUSES_LISTED = 100_000
+# attempts and nodes that a timeline draws unless others are asked for
+TIMELINE_JOBS = 5000
+TIMELINE_NODES = 2000

@@ -10,6 +10,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "ingest": ("ettr ingest site sacct.psv kernel.log --timezone Europe/Zurich",),
     "explain": ("ettr explain site 2 --window 1200,300",),
+    "timeline": (
+        "ettr timeline site",
+        "ettr timeline site --min-gpus 64 --since 2026-03-01 --output march.html",
+    ),
     "collect": ("ettr collect logs --since 2026-03-01", "ettr collect logs --store site"),
     "export": (
         "ettr export site --to site-tables.duckdb",

@@ -31,6 +31,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("From logs to answers", "ingest", "ingest"),
     ("From logs to answers", "collect", "collect"),
     ("From logs to answers", "explain", "explain"),
+    ("From logs to answers", "timeline", "timeline"),
     ("From logs to answers", "export", "export"),
     ("From logs to answers", "sources", "sources"),
     ("From logs to answers", "catalog", "catalog"),

@@ -14,6 +14,7 @@ from markupsafe import Markup
 
 from ettr.report.answers import Answer
 from ettr.report.characters import cut, harmless
+from ettr.report.document import JsonValue
 from ettr.report.jinja import content_policy, environment, own_file, script_json
 from ettr.report.section import Figure, Section, TextTable
 
@@ -47,12 +48,24 @@ class Card:
 
 
 @dataclass(frozen=True, slots=True)
+class Picture:
+    """A drawing of scripts of its own, in `templates` as `NAME.html.j2` and `NAME.css`.
+
+    `data` is what the scripts draw; its texts are plain, and they may set them as text only.
+    """
+
+    name: str
+    scripts: tuple[str, ...]
+    data: JsonValue
+
+
+@dataclass(frozen=True, slots=True)
 class Page:
     """A report before it is rendered.
 
     `selection` says what is left out, empty where nothing is; `site_notes` are the site's own
     texts on its logs; `caution` is what must be read before the numbers; `legend` says what
-    brackets after a number mean.
+    brackets after a number mean; `picture` comes before the sections.
     """
 
     title: str
@@ -66,27 +79,35 @@ class Page:
     answers: tuple[Answer, ...] = ()
     site_notes: tuple[str, ...] = ()
     legend: str = ""
+    picture: Picture | None = None
 
 
 def render(page: Page) -> str:
     """The page as HTML."""
     figures = [figure for section in page.sections for figure in section.figures]
-    style = own_file("templates/report.css")
+    template, styles, drawing = "report", ["report.css"], Markup("")
+    if page.picture:
+        template = page.picture.name
+        styles.append(f"{template}.css")
+        drawing = own_file(*(f"templates/{name}.js" for name in page.picture.scripts))
+    style = own_file(*(f"templates/{name}" for name in styles))
     paged = [one for section in page.sections for one in section.tables if one.slug and one.rows]
     own_script = own_file("templates/report.js")
     scripts = (plotly(), own_script) if figures else (own_script,)
     tables_script = own_file("templates/tables.js") if paged else Markup("")
     return (
         environment()
-        .get_template("report.html.j2")
+        .get_template(f"{template}.html.j2")
         .render(
             page=page,
-            policy=Markup(content_policy((*scripts, tables_script), [style])),  # noqa: S704 - of hashes only
+            policy=Markup(content_policy((*scripts, tables_script, drawing), [style])),  # noqa: S704 - of hashes only
             style=style,
             figures=script_json([_figure(figure) for figure in figures]),
             scripts=scripts,
             tables=script_json([_table(table) for table in paged]),
             tables_script=tables_script,
+            picture=script_json(page.picture.data if page.picture else None),
+            drawing=drawing,
             rows_a_page=ROWS_A_PAGE,
             rows_shown=ROWS_SHOWN,
             rows_printed=ROWS_PRINTED,

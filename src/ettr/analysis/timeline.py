@@ -1,0 +1,522 @@
+"""Nodes and large jobs over time: what ran where, what was out of service, what ended a job.
+
+A picture holds so many spans; the rest is counted in `Timeline.left_out`, so that nothing is
+missing in silence.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from ibis.expr.types import Table
+
+from ettr.attribution.endings import PREEMPTION
+from ettr.defaults import TIMELINE_JOBS, TIMELINE_NODES
+from ettr.errors import UsageError
+from ettr.metrics.instants import fetch, in_utc, to_datetime, to_seconds
+from ettr.metrics.outages import OUT_STATES, PLANNED_STATES, Outage
+from ettr.metrics.sizes import SizeUnit
+from ettr.words import counted
+
+if TYPE_CHECKING:
+    from ettr.analysis.analysis import Analysis
+
+NodeKey = tuple[str, str]
+MOST_OUTAGES = 20_000
+MOST_MARKS = 10_000
+_NUMBERS = re.compile(r"(\d+)")
+_SIZES = {SizeUnit.GPUS: "n_gpus", SizeUnit.NODES: "n_nodes"}
+
+
+class OutageKind(StrEnum):
+    """How a node is out of service; planned where the whole outage is."""
+
+    DOWN = "down"
+    DRAIN = "drain"
+    PLANNED = "planned"
+
+
+class JobEnd(StrEnum):
+    """What became of an attempt."""
+
+    COMPLETED = "completed"
+    RUNNING = "running"
+    FAILURE = "failure"
+    PREEMPTION = "preemption"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineNode:
+    """One row: a node in its time in service.
+
+    `place` names its rack, else its switch; None where no log knows either.
+    """
+
+    cluster: str
+    node: str
+    place: str | None
+    in_service_from: datetime
+    in_service_to: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineJob:
+    """One attempt on its nodes.
+
+    Attributes:
+        cluster: Of the job.
+        job_id: The job.
+        attempt_id: The attempt.
+        name: Of the job; likewise its user; None where no log has it.
+        user: See `name`.
+        state: End state as the scheduler has it.
+        start: When it started.
+        end: When it ended; None where it ran on as the logs end.
+        n_gpus: Its GPUs; None where no log says.
+        n_nodes: Its nodes, likewise.
+        nodes: Those that are rows of the timeline; empty where the logs name none.
+        ended: What became of it.
+        symptom: Leading cause where the infrastructure ended it, else None.
+        confidence: How sure that is.
+        blamed: The node that it is blamed on; None where no single one is.
+    """
+
+    cluster: str
+    job_id: str
+    attempt_id: str
+    name: str | None
+    user: str | None
+    state: str
+    start: datetime
+    end: datetime | None
+    n_gpus: int | None
+    n_nodes: int | None
+    nodes: tuple[str, ...]
+    ended: JobEnd
+    symptom: str | None
+    confidence: str | None
+    blamed: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class OutageSpan:
+    """One state of one node that takes it out of service; `end` is None where it lasts on."""
+
+    cluster: str
+    node: str
+    kind: OutageKind
+    state: str
+    reason: str | None
+    start: datetime
+    end: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class FailureMark:
+    """A failure of a job that is not drawn, blamed on a node that is."""
+
+    cluster: str
+    node: str
+    time: datetime
+    job_id: str
+    symptom: str
+    confidence: str
+    n_gpus: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class NotDrawn:
+    """What the timeline does not show: how many of what, and why, in words."""
+
+    what: str
+    count: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """Rows and spans of a picture.
+
+    Attributes:
+        since: Where it begins.
+        until: Where it ends.
+        clusters: Names of the clusters.
+        size_unit: What large means: gpus, or nodes where no job names GPUs.
+        least_size: Of the smallest job shown; None without any.
+        nodes: Rows, in the order of clusters, places and names.
+        jobs: Attempts, in the order of their starts.
+        outages: States of nodes, in the order of nodes and starts; None where no log has any.
+        marks: Failures of other jobs, in the order of time.
+        left_out: What it does not show.
+    """
+
+    since: datetime
+    until: datetime
+    clusters: tuple[str, ...]
+    size_unit: str
+    least_size: int | None
+    nodes: tuple[TimelineNode, ...]
+    jobs: tuple[TimelineJob, ...]
+    outages: tuple[OutageSpan, ...] | None
+    marks: tuple[FailureMark, ...]
+    left_out: tuple[NotDrawn, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineLimits:
+    """How much is shown.
+
+    Attributes:
+        min_gpus: Of a job; None for any size.
+        most_jobs: Attempts: the largest, and of one size the longest.
+        most_nodes: Nodes: those with most outages and failures, then those that shown jobs held
+            longest.
+    """
+
+    min_gpus: int | None = None
+    most_jobs: int = TIMELINE_JOBS
+    most_nodes: int = TIMELINE_NODES
+
+
+def timeline(analysis: Analysis, limits: TimelineLimits | None = None) -> Timeline:
+    """The nodes and the large jobs of a selection over its period.
+
+    Raises:
+        UsageError: a least number of GPUs, where no job names any.
+    """
+    limits = limits or TimelineLimits()
+    left_out: list[NotDrawn] = []
+    rows = _large_jobs(analysis, limits, left_out)
+    held = _nodes_of(analysis, [row["attempt_id"] for row in rows])
+    states = _states(analysis, left_out)
+    failures = {row["attempt_id"]: row for row in analysis.failure_rows}
+    shown = _shown_nodes(analysis, limits, rows, held, states, failures, left_out)
+    jobs = _jobs(analysis, rows, held, shown, failures, left_out)
+    outages = None
+    if analysis.logs_read.node_states:
+        outages = _outages(analysis, states, shown, left_out)
+    return Timeline(
+        analysis.period.start,
+        analysis.period.end,
+        analysis.clusters,
+        analysis.size_unit.value,
+        min((row["size"] for row in rows), default=None),
+        _ordered(analysis, shown),
+        jobs,
+        outages,
+        _marks(failures, {one.attempt_id for one in jobs}, shown, left_out),
+        tuple(left_out),
+    )
+
+
+def _leave_out(left_out: list[NotDrawn], what: str, count: int, why: str) -> None:
+    if count:
+        left_out.append(NotDrawn(what, count, why))
+
+
+# -- jobs -----------------------------------------------------------------------------------------
+
+
+def _large_jobs(
+    analysis: Analysis, limits: TimelineLimits, left_out: list[NotDrawn]
+) -> list[dict[str, Any]]:
+    """The attempts that are shown, as rows with their `size`, the largest first."""
+    unit = analysis.size_unit
+    if limits.min_gpus is not None and unit is not SizeUnit.GPUS:
+        raise UsageError(
+            f"--min-gpus {limits.min_gpus}: no job names its GPUs; leave it out, or say with "
+            "--gpus-per-node how many a node has"
+        )
+    chosen = analysis.jobs.attempts.select("attempt_id")
+    # the times of the whole attempt, of which a selection holds the part in its period
+    ran = analysis.tables["attempts"].semi_join(chosen, "attempt_id")
+    ran = ran.filter(ran["start"].notnull())
+    ran = ran.mutate(size=ran[_SIZES[unit]])
+    n_ran = _count(ran)
+    sized = ran.filter(ran["size"].notnull())
+    n_sized = _count(sized)
+    _leave_out(left_out, "attempts", n_ran - n_sized, f"no log says how many {_words(unit)}")
+    least = limits.min_gpus or 0
+    large = sized.filter(sized["size"] >= least)
+    n_large = _count(large)
+    _leave_out(left_out, "attempts", n_sized - n_large, f"fewer than {least} GPUs")
+    names = ("cluster", "job_id", "attempt_id", "name", "user", "state", "start", "end")
+    ordered = large.order_by(
+        large["size"].desc(), large["elapsed_s"].desc(nulls_first=False), "attempt_id"
+    )
+    rows: list[dict[str, Any]] = fetch(
+        ordered.limit(limits.most_jobs), *names, "elapsed_s", "n_gpus", "n_nodes", "size"
+    ).to_pylist()
+    if n_large > len(rows):
+        last = f"{rows[-1]['size']:,} {_words(unit)}" if rows else "any size"
+        why = f"smaller than {last}, or of as many and shorter; the {len(rows):,} largest are shown"
+        _leave_out(left_out, "attempts", n_large - len(rows), why)
+    return rows
+
+
+def _words(unit: SizeUnit) -> str:
+    return unit.value.replace("gpus", "GPUs")
+
+
+def _count(table: Table) -> int:
+    return int(table.count().to_pyarrow().as_py())
+
+
+def _nodes_of(analysis: Analysis, attempts: Sequence[str]) -> dict[str, list[str]]:
+    """Names of the nodes of each attempt, by its id; without those that a selection leaves out."""
+    import ibis
+
+    if not attempts:
+        return {}
+    asked = ibis.memtable({"attempt_id": list(attempts)}, schema={"attempt_id": "string"})
+    held = analysis.jobs.allocations.semi_join(asked, "attempt_id")
+    rows = fetch(held.filter(held["node"].notnull()), "attempt_id", "node")
+    found: dict[str, list[str]] = defaultdict(list)
+    for attempt_id, node in zip(
+        rows["attempt_id"].to_pylist(), rows["node"].to_pylist(), strict=True
+    ):
+        found[attempt_id].append(node)
+    return found
+
+
+def _jobs(
+    analysis: Analysis,
+    rows: Sequence[Mapping[str, Any]],
+    held: Mapping[str, list[str]],
+    shown: frozenset[NodeKey],
+    failures: Mapping[str, Mapping[str, Any]],
+    left_out: list[NotDrawn],
+) -> tuple[TimelineJob, ...]:
+    kinds = _interruption_kinds(analysis)
+    made = [_job(row, held, shown, failures, kinds) for row in rows]
+    nameless = sum(one.attempt_id not in held for one in made)
+    _leave_out(
+        left_out, "large attempts", nameless, "the logs do not name their nodes; in the table alone"
+    )
+    elsewhere = sum(not one.nodes for one in made) - nameless
+    _leave_out(
+        left_out, "large attempts", elsewhere, "on nodes that are left out; in the table alone"
+    )
+    return tuple(sorted(made, key=lambda one: (one.start, one.attempt_id)))
+
+
+def _interruption_kinds(analysis: Analysis) -> dict[str, str]:
+    rows = fetch(analysis.interruptions, "attempt_id", "kind")
+    return dict(zip(rows["attempt_id"].to_pylist(), rows["kind"].to_pylist(), strict=True))
+
+
+def _job(
+    row: Mapping[str, Any],
+    held: Mapping[str, list[str]],
+    shown: frozenset[NodeKey],
+    failures: Mapping[str, Mapping[str, Any]],
+    kinds: Mapping[str, str],
+) -> TimelineJob:
+    attempt_id, cluster = row["attempt_id"], row["cluster"]
+    failure = failures.get(attempt_id, {})
+    if row["end"] is None:
+        ended = JobEnd.RUNNING
+    elif failure:
+        ended = JobEnd.FAILURE
+    elif kinds.get(attempt_id) == PREEMPTION:
+        ended = JobEnd.PREEMPTION
+    else:
+        ended = JobEnd.COMPLETED if row["state"] == "COMPLETED" else JobEnd.OTHER
+    nodes = {name for name in held.get(attempt_id, ()) if (cluster, name) in shown}
+    names = ("job_id", "name", "user", "state", "n_gpus", "n_nodes")
+    return TimelineJob(
+        cluster=cluster,
+        attempt_id=attempt_id,
+        start=in_utc(row["start"]),
+        end=None if row["end"] is None else in_utc(row["end"]),
+        nodes=tuple(sorted(nodes, key=natural)),
+        ended=ended,
+        symptom=failure.get("symptom"),
+        confidence=failure.get("confidence"),
+        blamed=failure.get("node"),
+        **{name: row[name] for name in names},
+    )
+
+
+# -- nodes ----------------------------------------------------------------------------------------
+
+
+def natural(text: str) -> tuple[tuple[int, int, str], ...]:
+    """A key that sorts n9 before n10."""
+    return tuple(
+        (0, int(part), part) if place % 2 else (1, 0, part)
+        for place, part in enumerate(_NUMBERS.split(text))
+    )
+
+
+def _shown_nodes(
+    analysis: Analysis,
+    limits: TimelineLimits,
+    rows: Sequence[Mapping[str, Any]],
+    held: Mapping[str, list[str]],
+    states: Sequence[Mapping[str, Any]],
+    failures: Mapping[str, Mapping[str, Any]],
+    left_out: list[NotDrawn],
+) -> frozenset[NodeKey]:
+    """The nodes that are rows: all, or those with most trouble and most work."""
+    fleet = analysis.fleet.spans_s
+    if len(fleet) <= limits.most_nodes:
+        return frozenset(fleet)
+    trouble = Counter((row["cluster"], row["node"]) for row in states)
+    trouble.update((row["cluster"], row["node"]) for row in failures.values() if row["node"])
+    work_s: Counter[NodeKey] = Counter()
+    for row in rows:
+        for node in held.get(row["attempt_id"], ()):
+            work_s[row["cluster"], node] += math.ceil(row["elapsed_s"] or 0.0)
+    ranked = sorted(fleet, key=lambda key: (-trouble[key], -work_s[key], natural(key[1]), key[0]))
+    shown = frozenset(ranked[: limits.most_nodes])
+    why = (
+        "fewer outages and failures than the others, and among equals less time of the jobs shown; "
+        f"{counted(limits.most_nodes, 'node')} shown"
+    )
+    _leave_out(left_out, "nodes", len(fleet) - len(shown), why)
+    n_states = sum((row["cluster"], row["node"]) not in shown for row in states)
+    _leave_out(left_out, "states of nodes", n_states, "on nodes that are left out")
+    return shown
+
+
+def _ordered(analysis: Analysis, shown: frozenset[NodeKey]) -> tuple[TimelineNode, ...]:
+    """The rows in the order of clusters, places and names; unknown places come last."""
+    places = _places(analysis)
+    spans_s = analysis.fleet.spans_s
+    made = [
+        TimelineNode(key[0], key[1], places.get(key), *(to_datetime(t) for t in spans_s[key]))
+        for key in shown
+    ]
+    return tuple(
+        sorted(
+            made,
+            key=lambda one: (
+                one.cluster,
+                one.place is None,
+                natural(one.place or ""),
+                natural(one.node),
+            ),
+        )
+    )
+
+
+def _places(analysis: Analysis) -> dict[NodeKey, str]:
+    """Rack of each node, else its switch; with the word where the name lacks it."""
+    rows = fetch(analysis.tables["nodes"], "cluster", "node", "rack", "switch").to_pylist()
+    found = {}
+    for row in rows:
+        kind = next((kind for kind in ("rack", "switch") if row[kind]), None)
+        if kind is not None:
+            name = row[kind]
+            word = "" if name.lower().startswith(kind) else f"{kind} "
+            found[row["cluster"], row["node"]] = f"{word}{name}"
+    return found
+
+
+# -- outages and failures -------------------------------------------------------------------------
+
+
+def _states(analysis: Analysis, left_out: list[NotDrawn]) -> list[dict[str, Any]]:
+    """States of the selected nodes in the period that take them out of service."""
+    period, fleet = analysis.period, analysis.fleet.spans_s
+    table = analysis.tables["node_states"]
+    columns = ("cluster", "node", "state", "reason", "start", "end")
+    found, others = [], Counter[str]()
+    for row in fetch(table, *columns).to_pylist():
+        row["start"] = in_utc(row["start"])
+        row["end"] = None if row["end"] is None else in_utc(row["end"])
+        is_past = row["end"] is not None and row["end"] < period.start
+        if (row["cluster"], row["node"]) not in fleet or is_past or row["start"] > period.end:
+            continue
+        if row["state"] in OUT_STATES or row["state"] in PLANNED_STATES:
+            found.append(row)
+        else:
+            others[row["state"]] += 1
+    _leave_out(
+        left_out,
+        "states of nodes",
+        sum(others.values()),
+        f"not counted as outages: {', '.join(sorted(others))}",
+    )
+    return found
+
+
+def _outages(
+    analysis: Analysis,
+    states: Sequence[Mapping[str, Any]],
+    shown: frozenset[NodeKey],
+    left_out: list[NotDrawn],
+) -> tuple[OutageSpan, ...]:
+    own = [row for row in states if (row["cluster"], row["node"]) in shown]
+    if len(own) > MOST_OUTAGES:
+        last = analysis.period.end
+        own.sort(key=lambda row: row["start"] - (row["end"] or last))
+        why = f"shorter than the {MOST_OUTAGES:,} that are shown"
+        _leave_out(left_out, "states of nodes", len(own) - MOST_OUTAGES, why)
+        own = own[:MOST_OUTAGES]
+    by_node: dict[NodeKey, list[Outage]] = defaultdict(list)
+    for one in analysis.outages:
+        by_node[one.cluster, one.node].append(one)
+    spans = [_outage(row, by_node[row["cluster"], row["node"]]) for row in own]
+    return tuple(
+        sorted(spans, key=lambda one: (one.cluster, natural(one.node), one.start, one.state))
+    )
+
+
+def _outage(row: Mapping[str, Any], outages: Sequence[Outage]) -> OutageSpan:
+    """A state with its kind; `outages` are those of its node, in order of time."""
+    place = bisect_right(outages, to_seconds(row["start"]), key=lambda one: one.start_s) - 1
+    if place >= 0 and outages[place].is_planned:
+        kind = OutageKind.PLANNED
+    else:
+        kind = OutageKind.DRAIN if row["state"] == "DRAIN" else OutageKind.DOWN
+    return OutageSpan(
+        row["cluster"], row["node"], kind, row["state"], row["reason"], row["start"], row["end"]
+    )
+
+
+def _marks(
+    failures: Mapping[str, Mapping[str, Any]],
+    drawn: set[str],
+    shown: frozenset[NodeKey],
+    left_out: list[NotDrawn],
+) -> tuple[FailureMark, ...]:
+    """Failures of jobs that are not drawn, on the nodes that they are blamed on."""
+    others = [row for attempt_id, row in failures.items() if attempt_id not in drawn]
+    blamed = [row for row in others if (row["cluster"], row["node"]) in shown]
+    _leave_out(
+        left_out,
+        "failures",
+        len(others) - len(blamed),
+        "of smaller jobs, blamed on no node that is shown; `ettr failures STORE --list` has them",
+    )
+    blamed.sort(key=lambda row: (-(row["n_gpus"] or 0), row["end"]))
+    _leave_out(
+        left_out,
+        "failures",
+        len(blamed) - MOST_MARKS if len(blamed) > MOST_MARKS else 0,
+        f"of smaller jobs than those of the {MOST_MARKS:,} shown",
+    )
+    marks = [
+        FailureMark(
+            row["cluster"],
+            row["node"],
+            in_utc(row["end"]),
+            row["job_id"],
+            row["symptom"],
+            row["confidence"],
+            row["n_gpus"],
+        )
+        for row in blamed[:MOST_MARKS]
+    ]
+    return tuple(sorted(marks, key=lambda one: (one.time, one.cluster, one.node)))

@@ -1,0 +1,204 @@
+"""The timeline as a page: a canvas that zooms, the same spans as tables, and what is left out.
+
+The spans go into the page as columns. Where several jobs held one node at the same time, the row
+of the node is divided into lanes; which lane is whose is worked out here.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from ettr.analysis.selecting import SelectionHead
+from ettr.analysis.timeline import JobEnd, Timeline, TimelineJob
+from ettr.metrics.instants import to_seconds
+from ettr.report.characters import cut, harmless
+from ettr.report.document import JsonValue
+from ettr.report.head import selection_line
+from ettr.report.html import Page, Picture
+from ettr.report.numbers import duration, moment
+from ettr.report.section import Section
+from ettr.report.sections.timeline import (
+    ENDS,
+    end_words,
+    left_out_lines,
+    timeline_section,
+    unit_words,
+)
+from ettr.version import __version__
+
+_SCRIPTS = ("timeline_rows", "timeline_draw", "timeline")
+_LONGEST_TEXT = 200
+_ENDS = tuple(JobEnd)
+
+
+@dataclass(frozen=True, slots=True)
+class RowRun:
+    """Rows next to each other on which a job has the same lane: `lane` of `lanes`, from 0."""
+
+    first: int
+    last: int
+    lane: int
+    lanes: int
+
+
+def timeline_page(found: Timeline, head: SelectionHead) -> Page:
+    """The page before it is rendered.
+
+    Args:
+        found: the spans.
+        head: the selection that they are of.
+    """
+    section = timeline_section(found)
+    names = ", ".join(found.clusters) or "a fleet"
+    length_s = (found.until - found.since).total_seconds()
+    left_out = " ".join(left_out_lines(found)) if found.left_out else None
+    return Page(
+        title=f"{'Simulated: timeline' if head.simulated else 'Timeline'} of {names}",
+        subtitle=(f"{moment(found.since)} to {moment(found.until)} UTC, {duration(length_s)}"),
+        selection=selection_line(head),
+        caution=left_out,
+        cards=(),
+        next_steps=(),
+        sections=(Section("spans", "The same as tables", section.lead, (), section.tables),),
+        footer=f"ettr {__version__}. Times are UTC. Nothing is loaded from anywhere.",
+        picture=Picture("timeline", _SCRIPTS, picture_data(found)),
+    )
+
+
+def picture_data(found: Timeline) -> JsonValue:
+    """What the script of the page draws; times are seconds from the beginning."""
+    rows = {(one.cluster, one.node): row for row, one in enumerate(found.nodes)}
+    since = found.since
+    groups, group_of = _groups(found)
+    runs = row_runs(found, rows)
+    last_s = _seconds(found.until, since)
+    return {
+        "since_s": to_seconds(since),
+        "length_s": last_s,
+        "unit": unit_words(found),
+        "groups": list(groups),
+        "nodes": [
+            [_text(one.node), group, _seconds(one.in_service_from, since),
+             _seconds(one.in_service_to, since)]
+            for one, group in zip(found.nodes, group_of, strict=True)
+        ],
+        "ends": [ENDS[one] for one in _ENDS],
+        "jobs": [
+            [
+                *(_text(text) for text in (one.job_id, one.name or "", one.user or "")),
+                one.n_gpus,
+                one.n_nodes,
+                _seconds(one.start, since),
+                None if one.end is None else _seconds(one.end, since),
+                _ENDS.index(one.ended),
+                _text(end_words(one)),
+                rows.get((one.cluster, one.blamed)) if one.blamed else None,
+                [[run.first, run.last, run.lane, run.lanes] for run in run_list],
+            ]
+            for one, run_list in zip(found.jobs, runs, strict=True)
+        ],
+        "outages": [
+            [
+                rows[one.cluster, one.node],
+                one.kind.value,
+                _text(one.state),
+                _text(one.reason or ""),
+                _seconds(one.start, since),
+                None if one.end is None else _seconds(one.end, since),
+            ]
+            for one in found.outages or ()
+        ],
+        "marks": [
+            [
+                rows[one.cluster, one.node],
+                _seconds(one.time, since),
+                _text(f"job {one.job_id}: {one.symptom} (confidence {one.confidence})"),
+            ]
+            for one in found.marks
+        ],
+    }  # fmt: skip
+
+
+def _seconds(moment_: datetime, since: datetime) -> float:
+    return round((moment_ - since).total_seconds(), 1)
+
+
+def _text(text: str) -> str:
+    return harmless(cut(text, _LONGEST_TEXT))
+
+
+def _groups(found: Timeline) -> tuple[tuple[str, ...], list[int]]:
+    """Headings of rows, and the place of each row's heading; one empty heading where all are alike.
+
+    A heading has the cluster where there are several, and says where a place is not known.
+    """
+    several = len({one.cluster for one in found.nodes}) > 1
+    placed = any(one.place for one in found.nodes)
+    names: dict[str, int] = {}
+    places = []
+    for one in found.nodes:
+        parts = [one.cluster] if several else []
+        if placed:
+            parts.append(one.place or "rack not known")
+        name = _text(", ".join(parts))
+        places.append(names.setdefault(name, len(names)))
+    return tuple(names), places
+
+
+# -- lanes ----------------------------------------------------------------------------------------
+
+
+def row_runs(found: Timeline, rows: dict[tuple[str, str], int]) -> list[list[RowRun]]:
+    """For each job the rows that it is drawn on, with its lane in each.
+
+    Args:
+        found: the timeline.
+        rows: number of each node's row.
+    """
+    on_row: dict[int, list[int]] = defaultdict(list)
+    for number, job in enumerate(found.jobs):
+        for node in job.nodes:
+            on_row[rows[job.cluster, node]].append(number)
+    lanes: list[list[tuple[int, int, int]]] = [[] for _ in found.jobs]
+    for row in sorted(on_row):
+        for number, lane, of in _lanes(found.jobs, on_row[row], found.until):
+            lanes[number].append((row, lane, of))
+    return [list(_runs(one)) for one in lanes]
+
+
+def _lanes(
+    jobs: Sequence[TimelineJob], numbers: Sequence[int], last: datetime
+) -> Iterator[tuple[int, int, int]]:
+    """Job, lane and number of lanes, for the jobs of one node in the order of their starts.
+
+    Jobs that overlap, directly or by way of others, share the height of the row; the next one that
+    begins when all have ended has it for itself.
+    """
+    together: list[tuple[int, int]] = []
+    free: list[datetime] = []
+    for number in numbers:
+        job = jobs[number]
+        if free and all(end <= job.start for end in free):
+            yield from ((one, lane, len(free)) for one, lane in together)
+            together, free = [], []
+        lane = next((at for at, end in enumerate(free) if end <= job.start), len(free))
+        end = max(job.end or last, job.start)
+        if lane == len(free):
+            free.append(end)
+        else:
+            free[lane] = end
+        together.append((number, lane))
+    yield from ((one, lane, len(free)) for one, lane in together)
+
+
+def _runs(lanes: Sequence[tuple[int, int, int]]) -> Iterator[RowRun]:
+    """Rows that follow each other with the same lane, as one."""
+    begin = 0
+    for at in range(1, len(lanes) + 1):
+        row, *lane = lanes[at - 1]
+        if at == len(lanes) or lanes[at] != (row + 1, *lane):
+            yield RowRun(lanes[begin][0], row, lane[0], lane[1])
+            begin = at
