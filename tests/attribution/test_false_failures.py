@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import random
+
 import ibis
+import pyarrow as pa
 import pytest
 
-from attribution.attribution_tables import Cluster
-from ettr.attribution.background import false_failures_by_size
+from attribution.attribution_tables import Cluster, at
+from ettr.attribution.background import background, false_failures_by_size
+from ettr.attribution.rules import Window
 
 
 @pytest.mark.slow
@@ -34,3 +38,63 @@ def test_the_expected_number_lies_within_its_interval(
     assert false.all_jobs.on_evidence == 2
     assert expected.low <= expected.estimate <= expected.high
     assert (expected.estimate > 0) is (episodes > 0)
+
+
+def test_the_background_counts_what_began_in_the_quiet_part_of_each_run() -> None:
+    """Runs of a day and more, short ones and some that could be blamed, counted one by one."""
+    draw = random.Random(5)
+    window = Window(before_s=600.0, after_s=300.0)
+    runs = []
+    for number in range(60):
+        start_s = draw.uniform(0.0, 300_000.0)
+        ran_s = draw.choice([0.3, 400.0, 600.4, 601.5, 5_000.0, 200_000.0])
+        runs.append((f"a{number}", f"n{number % 3}", start_s, start_s + ran_s, number % 2 == 0))
+    begins = [(f"n{number % 3}", draw.uniform(0.0, 400_000.0)) for number in range(200)]
+    # just before and after what decides: the beginning, the window and the end
+    begins += [
+        (node, moment_s + by_s)
+        for _, node, start_s, end_s, _ in runs
+        for moment_s in (start_s, end_s - window.before_s, end_s)
+        for by_s in (-0.2, 0.2)
+    ]
+
+    def in_quiet(node: str, began_s: float) -> int:
+        return sum(
+            start_s < began_s <= (end_s - window.before_s if blamed else end_s)
+            and int(end_s - window.before_s * blamed) > int(start_s)
+            for _, name, start_s, end_s, blamed in runs
+            if name == node
+        )
+
+    allocations = [
+        {
+            "cluster": "c",
+            "node": node,
+            "attempt_id": name,
+            "start": at(start_s),
+            "end": at(end_s),
+            "elapsed_s": end_s - start_s,
+        }
+        for name, node, start_s, end_s, _ in runs
+    ]
+    ends = [
+        {"attempt_id": name, "kind": "hardware-candidate" if blamed else "user-failure"}
+        for name, *_, blamed in runs
+    ]
+    folded = [
+        {
+            "cluster": "c",
+            "node": node,
+            "symptom": "gpu",
+            "fault": True,
+            "first": at(began_s),
+            "last": at(int(began_s) + 30.0),
+        }
+        for node, began_s in begins
+    ]
+    tables = (ibis.memtable(pa.Table.from_pylist(rows)) for rows in (allocations, ends, folded))
+    found = background(*tables, window)
+    expected = [in_quiet(node, began_s) for node, began_s in begins]
+    assert found.episodes == sum(expected)
+    assert found.mean_length_s == pytest.approx(30.0)
+    assert found.by_symptom[0].symptom == "gpu"
