@@ -28,7 +28,7 @@ from ettr.sim.cluster.scenario_parts import BurstProcess, FaultProcess, JobClass
 from ettr.store import open_store
 
 TITLE = "Fitted scenarios judged by logs that were held back"
-SIZE = 6
+SIZE = 10
 FIT_DAYS, HELD_BACK_DAYS = 40, 20
 REPLICAS = 12
 RIGHT = "as fitted"

@@ -3,19 +3,22 @@
 Eight nodes of eight GPUs on one machine; jobs of 1 to 32 GPUs in three qualities of service of
 which the higher preempts the lower after two minutes, some of which fail, run into their time
 limit or are cancelled while they wait; three nodes lose their power and come back. in-order:
-Slurm's sched/builtin. easy-backfill: its sched/backfill, which is set to reserve nodes for the
-first job alone (bf_job_part_count_reserve=1), as EASY does; by default it reserves for each.
+Slurm's sched/builtin. slurm-backfill: its sched/backfill, which reserves nodes for each job that
+waits. easy-backfill: the same, set to reserve them for the first alone
+(bf_job_part_count_reserve=1), as EASY does.
 
 `starts`: attempts that Slurm started. `in time`: share of those that the policies start at most
 40 s of the fast clock before Slurm does, which is 2 s of the machine's own and more than an
-interval of Slurm's passes; predicted from the real starts and ends before each. `by itself`: share
+interval of Slurm's passes; predicted from the real starts and ends before each, with jobs that
+overtake in the moments at which sched/backfill really looked for them. `by itself`: share
 started within 40 s, before or after, where the simulator goes on from its own starts, as a what-if
 does: the first difference moves what follows. `order`: pairs of attempts whose predicted starts
 are more than 40 s apart and that Slurm started in that order. `end states`: jobs that ended in the
 same state by itself.
 
-What differs with backfill: which nodes Slurm keeps for the first job (it looks for neighbours, the
-policy takes those that are ready last), and that Slurm counts what it might preempt as ready.
+What differs with backfill: Slurm counts jobs that a waiting one might preempt as gone, wherever
+that stands in the queue, and may preempt them for it; the policies preempt for the first job alone.
+easy-backfill keeps the nodes that are ready last for the first job; Slurm looks for neighbours.
 """
 
 from __future__ import annotations
@@ -49,7 +52,7 @@ TITLE = "A real Slurm and the simulated scheduler"
 SIZE = 200
 SEED = 2
 ASKED_IN_TIME = 0.95
-POLICIES = ("in-order", "easy-backfill")
+POLICIES = ("in-order", "easy-backfill", "slurm-backfill")
 RATE = 20
 BASE_PORT = 19500
 MACHINES = Machines(nodes=8, gpus_per_node=8, nodes_per_rack=8, racks_per_pod=1, gpu_type="h100")
@@ -60,9 +63,12 @@ DEATHS = ((0.2, "node3", 900.0), (0.45, "node6", 1200.0), (0.7, "node1", 900.0))
 def recorded(n: int, seed: int, policy: str) -> Recorded:
     """What the real Slurm does with so many jobs; some minutes."""
     from slurm.cluster import slurm_cluster
-    from slurm.referee import NODES, SCHEDULER, SETTINGS, Player, fast_clock, planned
+    from slurm.referee import NODES, RESERVATIONS, SCHEDULER, SETTINGS, Player, fast_clock, planned
 
-    jobs, settings = planned(n, seed), SETTINGS.format(scheduler=SCHEDULER[policy])
+    settings = SETTINGS.format(
+        scheduler=SCHEDULER[policy], reservations=RESERVATIONS.get(policy, "")
+    )
+    jobs = planned(n, seed)
     deaths = tuple((share * jobs[-1].at_s, node, away_s) for share, node, away_s in DEATHS)
     with tempfile.TemporaryDirectory(prefix="site-") as folder:
         # a folder that MariaDB's own user may enter
@@ -184,7 +190,7 @@ def compared(real: Recorded, policy: str) -> Verdict:
 
     allowed_s = max(PASS_INTERVAL_S, 2 * RATE)
     attempts, rules = real.attempts, replace(RULES, waiting=policy)
-    starts = predicted_starts(attempts, real.outages, MACHINES, rules, allowed_s)
+    starts = predicted_starts(attempts, real.outages, MACHINES, rules, allowed_s, real.passes_s)
     both = zip(attempts, starts, strict=True)
     started = [(one, at_s) for one, at_s in both if one.start_s < NEVER]
     alone = simulated(real, policy)

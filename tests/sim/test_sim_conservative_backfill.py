@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hypothesis.strategies as st
+import numpy as np
 from hypothesis import given, settings
 
 from ettr.sim.cluster.policies import WAITING
 from ettr.sim.cluster.policies.base import Waiting
-from ettr.sim.cluster.policies.conservative_backfill import conservative_backfill, planned
+from ettr.sim.cluster.policies.conservative_backfill import Able, conservative_backfill, planned
 from ettr.sim.cluster.policies.easy_backfill import easy_backfill
+from ettr.sim.cluster.policies.slurm_backfill import neighbours, slurm_backfill
 from ettr.sim.cluster.room import FAR_S, NodeRoom, place
 
 
@@ -215,6 +217,57 @@ def test_who_starts_has_room_and_delays_no_plan_of_those_who_wait(running, jobs,
     left = [plan.start_s for plan in before if plan.start_s > 0]
     rest = [job for job, plan in zip(waiting, before, strict=True) if plan.start_s > 0]
     assert [plan.start_s for plan in planned(rest, room.view(), 0)] == left
+
+
+def chosen(free: dict[int, int], count: int, *, gpus: int = 8) -> list[int]:
+    """The neighbours of nodes with so many free GPUs, whose others come at 100."""
+    ready_s = np.array([[0] * (n + 1) + [100] * (8 - n) for n in free.values()])
+    return neighbours(Able(list(free), ready_s, gpus, count, True))
+
+
+def test_slurm_chooses_neighbours_from_the_smallest_run_that_is_long_enough():
+    # two neighbours: 0 and 1, a smaller run than 5 to 7
+    empty = dict.fromkeys((0, 1, 3, 5, 6, 7), 8)
+    assert chosen(empty, 2) == [0, 1]
+    assert chosen(empty, 3) == [5, 6, 7]
+    # no run has four: the longest, then the smallest that has the last one
+    assert chosen(empty, 4) == [3, 5, 6, 7]
+    # one node: the fullest of the run with the fewest free GPUs
+    assert chosen({0: 8, 1: 2, 4: 8}, 1, gpus=1) == [4]
+    assert chosen({0: 2, 1: 4, 4: 8, 5: 1}, 1, gpus=1) == [0]
+    # what running jobs leave first, though others come in time too
+    assert chosen({0: 0, 1: 0, 3: 8}, 1) == [3]
+
+
+def test_of_a_real_slurm_22_05_the_plan_at_one_pass():
+    """Its own log of a pass at which node 6 was dead: free, held until, and what it planned."""
+    room = NodeRoom(8, 8)
+    room.take(84, [0], 4, 269)
+    room.take(25, [1, 2, 3, 4], 8, 659)
+    room.take(89, [6], 4, 269)
+    room.take(92, [6], 4, 522)
+    room.close(5)
+    waiting = queue(
+        (32, 420), (2, 1740), (16, 660), (8, 1920), (8, 1140), (16, 480), (8, 1200), (8, 1080),
+        (2, 780), (4, 1080), (4, 900), (8, 1080), (2, 540), (1, 600), (2, 1320),
+    )  # fmt: skip
+    found = planned(waiting, room.view(), 0, neighbours, 1)
+    plan = [[one + 1 for one in plan.nodes] for plan in found[:12]]
+    assert plan == [
+        [1, 2, 3, 4], [8], [5, 7], [1], [2], [3, 4], [7], [5], [8], [8], [8], [3]
+    ]  # fmt: skip
+    at_s = [plan.start_s for plan in found]
+    assert at_s[:3] == [659, 0, 659]
+    assert at_s[8:10] == [0, 0]
+    assert at_s[12:14] == [0, 0]
+    assert min(at_s[10], at_s[11], at_s[14]) > 0
+
+
+def test_slurm_starts_nothing_that_ends_as_a_plan_begins():
+    room = NodeRoom(2, 8)
+    room.take(1, [0], 8, 100)
+    assert slurm_backfill(queue((16, 50), (8, 100)), room.view(), 0) == []
+    assert [one.place for one in slurm_backfill(queue((16, 50), (8, 99)), room.view(), 0)] == [1]
 
 
 def test_scenarios_may_name_it():

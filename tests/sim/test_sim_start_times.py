@@ -64,3 +64,19 @@ def test_a_higher_job_takes_the_place_of_a_lower_one_after_its_grace():
 def test_a_node_that_is_out_takes_no_job():
     out = (RecordedOutage(0, 0, 500), RecordedOutage(1, 0, 600))
     assert starts(ran(0, 16, 10, 605, 700, 0, 1), outages=out) == [600]
+
+
+def test_a_dead_node_that_still_has_its_job_is_promised_to_nobody():
+    """Job 1 needs both nodes, of which one comes back; job 2 would end before that."""
+    dies = ran(0, 8, 0, 0, 300, 0, limit_s=100)
+    waits = ran(1, 16, 10, NEVER, 900)
+    found = starts(dies, waits, ran(2, 8, 20, 20, 800, 1), outages=(RecordedOutage(0, 15, 5000),))
+    assert found == [0, NEVER, 20]
+
+
+def test_jobs_overtake_only_when_the_real_scheduler_looked_for_them():
+    held = ran(0, 8, 0, 0, 900, 0)
+    waits, overtakes = ran(1, 16, 10, 900, 950, 0, 1), ran(2, 8, 20, 41, 100, 1, limit_s=60)
+    attempts = (held, waits, overtakes)
+    assert predicted_starts(attempts, (), TWO_NODES, RULES, 30) == [0, 900, 20]
+    assert predicted_starts(attempts, (), TWO_NODES, RULES, 30, [5, 35, 65]) == [0, 900, 35]

@@ -28,7 +28,6 @@ LEVELS = {"scavenger": 0, "normal": 1, "high": 2}
 PASS_INTERVAL_S = 30
 GRACE_S = 120
 REQUEUE_DELAY_S = 10
-# one reservation, that of the first job, is what EASY promises; Slurm's default is one for each
 SETTINGS = """
 SchedulerType={scheduler}
 SelectTypeParameters=CR_Core
@@ -39,12 +38,18 @@ BatchStartTimeout=900
 KillWait=2
 PreemptExemptTime=00:02:00
 SchedulerParameters=sched_min_interval=0,batch_sched_delay=0,default_queue_depth=1000,\
-bf_interval=30,bf_resolution=1,bf_window=1440,bf_job_part_count_reserve=1,\
-bf_window_linear=1,\
+bf_interval=30,bf_resolution=1,bf_window=1440,bf_window_linear=1{reservations},\
 bf_max_job_test=1000,preempt_youngest_first
+DebugFlags=Backfill
 """
-SCHEDULER = {"easy-backfill": "sched/backfill", "in-order": "sched/builtin"}
+SCHEDULER = {
+    "in-order": "sched/builtin",
+    "easy-backfill": "sched/backfill",
+    "slurm-backfill": "sched/backfill",
+}
 """Slurm's plugin for each policy."""
+# one reservation, that of the first job, is what EASY promises; Slurm's default is one for each
+RESERVATIONS = {"easy-backfill": ",bf_job_part_count_reserve=1"}
 RULES = Scheduling(
     waiting="easy-backfill",
     preemption="newest-first",
@@ -72,11 +77,15 @@ class PlannedJob:
 
 @dataclass(frozen=True)
 class Recorded:
-    """What the real scheduler did; times in seconds of its clock from the origin."""
+    """What the real scheduler did; times in seconds of its clock from the origin.
+
+    `passes_s` is when it looked for jobs that may overtake; None where it never does.
+    """
 
     jobs: tuple[PlannedJob, ...]
     attempts: tuple[RecordedAttempt, ...]
     outages: tuple[RecordedOutage, ...]
+    passes_s: tuple[int, ...] | None
 
 
 def planned(n: int, seed: int) -> tuple[PlannedJob, ...]:
@@ -152,7 +161,9 @@ class Player:
             do(*words)
         wait_until(self._is_over, 900, "the end of all jobs")
         wait_until(self._is_accounted, 240, "the end of all jobs in the accounting")
-        return Recorded(jobs, self._attempts(int(origin_s)), self._outages(int(origin_s)))
+        log = (self._cluster.run / "log" / "slurmctld.log").read_text()
+        attempts, outages = self._attempts(log, int(origin_s)), self._outages(int(origin_s))
+        return Recorded(jobs, attempts, outages, backfill_passes_s(log, int(origin_s)))
 
     def _submit(self, one: PlannedJob) -> None:
         nodes = max(1, one.gpus // GPUS_PER_NODE)
@@ -185,16 +196,17 @@ class Player:
 
     def _rows(self) -> list[dict[str, str]]:
         fields = "JobIDRaw,State,Submit,Eligible,Start,End,NodeList,QOS"
-        text = self._cluster.command("sacct", "-a", "-X", "-D", "-P", f"--format={fields}")
+        # from midnight if no time is given, which the fast clock may pass
+        since = "--starttime=now-2days"
+        text = self._cluster.command("sacct", "-aXDP", since, f"--format={fields}")
         head, *lines = text.strip().splitlines()
         return [dict(zip(head.split("|"), row.split("|"), strict=True)) for row in lines]
 
     def _is_accounted(self) -> bool:
         return all(row["State"] not in ("PENDING", "RUNNING") for row in self._rows())
 
-    def _attempts(self, origin_s: int) -> tuple[RecordedAttempt, ...]:
+    def _attempts(self, log: str, origin_s: int) -> tuple[RecordedAttempt, ...]:
         made = []
-        log = (self._cluster.run / "log" / "slurmctld.log").read_text()
         for row in self._rows():
             number = self.ids.index(row["JobIDRaw"])
             one = self._jobs[number]
@@ -238,6 +250,12 @@ def _seconds(text: str, origin_s: int) -> int:
     if text in ("Unknown", "None", ""):
         return NEVER
     return int(np.datetime64(text, "s").astype(int)) - origin_s
+
+
+def backfill_passes_s(log: str, origin_s: int) -> tuple[int, ...] | None:
+    """When sched/backfill looked at the queue; None if it never did."""
+    found = re.findall(r"^\[(\S+?)\.\d+\] \S+ _attempt_backfill: beginning", log, re.MULTILINE)
+    return tuple(_seconds(one, origin_s) for one in found) or None
 
 
 def _places(node_list: str) -> tuple[int, ...]:

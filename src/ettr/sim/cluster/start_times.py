@@ -61,6 +61,7 @@ class _Ahead:
     """An attempt that the policies have started and the real scheduler has not yet."""
 
     start_s: int
+    nodes: tuple[int, ...]
     victims: frozenset[int]
 
 
@@ -70,6 +71,7 @@ def predicted_starts(
     machines: Machines,
     rules: Scheduling,
     allowed_s: int,
+    passes_s: Sequence[int] | None = None,
 ) -> list[int]:
     """The time at which the policies would have started each attempt.
 
@@ -85,6 +87,7 @@ def predicted_starts(
         rules: Policies, depth of the queue that they look at, and grace of preemption.
         allowed_s: By how much a real start may come later: the interval of the real scheduler's
             passes, and its delays.
+        passes_s: When it looked for jobs that may overtake; at every moment if absent.
 
     Returns:
         The first time for each attempt, in seconds; `NEVER` where the policies had not started it
@@ -92,22 +95,24 @@ def predicted_starts(
     """
     ahead: dict[int, _Ahead] = {}
     found = [NEVER] * len(attempts)
-    for now_s in _moments(attempts, outages, rules.preempt_after_s):
+    backfills = None if passes_s is None else frozenset(passes_s)
+    for now_s in _moments(attempts, outages, rules.preempt_after_s, backfills or ()):
         for i, early in list(ahead.items()):
             if min(attempts[i].start_s, attempts[i].end_s, early.start_s + allowed_s) < now_s:
                 del ahead[i]
         moment = _Moment(attempts, outages, machines, rules, now_s, ahead)
-        for i, victims in moment.starts():
+        for i, early in moment.starts(may_overtake=backfills is None or now_s in backfills):
             found[i] = min(found[i], now_s)
-            ahead[i] = _Ahead(now_s, victims)
+            ahead[i] = early
     return found
 
 
 def _moments(
-    attempts: Sequence[RecordedAttempt], outages: Sequence[RecordedOutage], grace_s: int
-) -> list[int]:
+    attempts: Sequence[RecordedAttempt], outages: Sequence[RecordedOutage], grace_s: int,
+    passes_s: Iterable[int],
+) -> list[int]:  # fmt: skip
     """The moments at which a decision may change."""
-    times = {one.eligible_s for one in attempts} | {one.end_s for one in attempts}
+    times = {*passes_s, *(one.eligible_s for one in attempts), *(one.end_s for one in attempts)}
     times |= {one.start_s + grace_s for one in attempts if one.start_s < NEVER}
     times |= {time_s for one in outages for time_s in (one.start_s, one.end_s)}
     return sorted(time_s for time_s in times if time_s < NEVER)
@@ -123,16 +128,17 @@ class _Moment:
         self._attempts, self._rules, self._now_s = attempts, rules, now_s
         self._per_node = machines.gpus_per_node
         self._room = NodeRoom(machines.nodes, machines.gpus_per_node)
-        for out in outages:
-            if out.start_s <= now_s < out.end_s:
-                self._room.close(out.node)
         gone = frozenset(i for one in ahead.values() for i in one.victims)
         self._running: dict[int, tuple[int, ...]] = {}
         for i, one in enumerate(attempts):
             if one.start_s < now_s < one.end_s and i not in gone:
                 self._take(i, one.nodes, one.start_s)
+        # after what runs there: jobs of a dead node go on until the scheduler notices
+        for out in outages:
+            if out.start_s <= now_s < out.end_s:
+                self._room.close(out.node)
         for i, early in sorted(ahead.items(), key=lambda item: item[1].start_s):
-            nodes = place(self._room.by_free, attempts[i].gpus)
+            nodes = self._where(i, early)
             if nodes is not None:
                 self._take(i, tuple(nodes), early.start_s)
         queue = [
@@ -141,6 +147,13 @@ class _Moment:
             if one.eligible_s <= now_s <= min(one.start_s, one.end_s - 1) and i not in ahead
         ]
         self._queue = sorted(queue, key=self._place)
+
+    def _where(self, i: int, early: _Ahead) -> list[int] | None:
+        """The nodes of an attempt that was started early, or others if those are taken."""
+        on_each = min(self._attempts[i].gpus, self._per_node)
+        if all(self._room.free[node] >= on_each for node in early.nodes):
+            return list(early.nodes)
+        return place(self._room.by_free, self._attempts[i].gpus)
 
     def _place(self, i: int) -> tuple[int, int, int]:
         one = self._attempts[i]
@@ -152,9 +165,9 @@ class _Moment:
         self._running[i] = nodes
         self._room.take(i, list(nodes), on_each, start_s + one.limit_s)
 
-    def starts(self) -> list[tuple[int, frozenset[int]]]:
+    def starts(self, *, may_overtake: bool) -> list[tuple[int, _Ahead]]:
         """Who starts now, as the scheduler of the simulation decides it, and for whom."""
-        made: list[tuple[int, frozenset[int]]] = []
+        made: list[tuple[int, _Ahead]] = []
         victims: frozenset[int] = frozenset()
         while self._queue:
             head = self._queue[0]
@@ -168,17 +181,17 @@ class _Moment:
                 break
             for i in victims:
                 self._room.give_back(i, list(self._running.pop(i)))
-        while self._overtake(made):
+        while may_overtake and self._overtake(made):
             pass
         return made
 
     def _start(
-        self, i: int, nodes: list[int], made: list[tuple[int, frozenset[int]]],
+        self, i: int, nodes: list[int], made: list[tuple[int, _Ahead]],
         victims: frozenset[int],
     ) -> None:  # fmt: skip
         self._take(i, tuple(nodes), self._now_s)
         self._queue.remove(i)
-        made.append((i, victims))
+        made.append((i, _Ahead(self._now_s, tuple(nodes), victims)))
 
     def _victims(self, head: int) -> frozenset[int]:
         """Attempts that are preempted for the first of the queue."""
@@ -191,7 +204,7 @@ class _Moment:
         policy = PREEMPTION[self._rules.preemption]
         return frozenset(policy(self._waiting(0), ready, self._room.view()) if ready else [])
 
-    def _overtake(self, made: list[tuple[int, frozenset[int]]]) -> bool:
+    def _overtake(self, made: list[tuple[int, _Ahead]]) -> bool:
         if not self._queue:
             return False
         depth = range(min(len(self._queue), self._rules.backfill_depth))

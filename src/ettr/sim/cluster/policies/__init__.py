@@ -10,6 +10,7 @@ from ettr.sim.cluster.policies.easy_backfill import easy_backfill
 from ettr.sim.cluster.policies.in_order import in_order
 from ettr.sim.cluster.policies.newest_first import newest_first
 from ettr.sim.cluster.policies.no_preemption import no_preemption
+from ettr.sim.cluster.policies.slurm_backfill import slurm_backfill
 
 if TYPE_CHECKING:
     from ettr.sim.cluster.policies.base import JobStart, Running, Waiting
@@ -22,6 +23,7 @@ WAITING: Mapping[str, WaitingPolicy] = {
     "conservative-backfill": conservative_backfill,
     "easy-backfill": easy_backfill,
     "in-order": in_order,
+    "slurm-backfill": slurm_backfill,
 }
 """What starts while the first job of the queue, which does not fit, waits."""
 PREEMPTION: Mapping[str, PreemptionPolicy] = {"newest-first": newest_first, "none": no_preemption}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +12,27 @@ from ettr.sim.cluster.policies.base import JobStart, Waiting
 from ettr.sim.cluster.room import FAR_S, Room
 
 Times = NDArray[np.int64]
+
+
+class Able(NamedTuple):
+    """Nodes that can take a job at its start, ascending, from which some are chosen.
+
+    Attributes:
+        nodes: Numbers of them.
+        ready_s: As `Room.ready_s`, of these nodes alone: by running jobs, not by those that wait.
+        gpus_on_each: That the job needs.
+        n_nodes: That it needs.
+        is_now: Whether it starts now.
+    """
+
+    nodes: list[int]
+    ready_s: Times
+    gpus_on_each: int
+    n_nodes: int
+    is_now: bool
+
+
+NodeChoice = Callable[[Able], list[int]]
 
 
 class Planned(NamedTuple):
@@ -33,7 +54,21 @@ def conservative_backfill(waiting: Sequence[Waiting], room: Room, now_s: int) ->
     return [JobStart(job.place, plan.nodes) for job, plan in plans if plan.start_s == now_s]
 
 
-def planned(waiting: Sequence[Waiting], room: Room, now_s: int) -> list[Planned]:
+def first_nodes(able: Able) -> list[int]:
+    """Now the fullest, as `place` has it; later the first, which no start of others changes."""
+    order = np.arange(len(able.nodes))
+    if able.is_now:
+        order = np.argsort((able.ready_s == 0).sum(axis=1), kind="stable")
+    return [able.nodes[i] for i in order[: able.n_nodes]]
+
+
+def planned(
+    waiting: Sequence[Waiting],
+    room: Room,
+    now_s: int,
+    choose: NodeChoice = first_nodes,
+    apart_s: int = 0,
+) -> list[Planned]:
     """When each job starts if everybody takes his whole time limit and nobody else comes.
 
     Each gets the earliest time that the jobs ahead of it leave, and its nodes until its time limit.
@@ -44,12 +79,14 @@ def planned(waiting: Sequence[Waiting], room: Room, now_s: int) -> list[Planned]
         waiting: In the order of the queue.
         room: Of the nodes.
         now_s: The time.
+        choose: The nodes of each, of those that can take it.
+        apart_s: So long before its node is kept for another a job must be over.
 
     Source:
         Mu'alem and Feitelson (2001), IEEE Transactions on Parallel and Distributed Systems 12(6);
         Slurm's manual, sched_config, on sched/backfill.
     """
-    gaps = _Gaps(room)
+    gaps = _Gaps(room, choose, apart_s)
     return [gaps.plan(job, now_s) for job in waiting]
 
 
@@ -60,7 +97,8 @@ class _Gaps:
     `_ready_s`, as in `Room`.
     """
 
-    def __init__(self, room: Room) -> None:
+    def __init__(self, room: Room, choose: NodeChoice, apart_s: int) -> None:
+        self._choose, self._apart_s = choose, apart_s
         n_nodes = len(room.ready_s)
         self._per_node = room.gpus_per_node
         self._ready_s = room.ready_s.copy()
@@ -76,19 +114,19 @@ class _Gaps:
         # what is free has 0; a job that is past its time limit has not ended all the same
         ready_s = np.where(ready_s == 0, now_s, np.maximum(ready_s, now_s + 1))
         first_s = np.maximum(self._opens_s, ready_s[self._node])
-        last_s = self._closes_s - job.limit_s
+        last_s = self._closes_s - job.limit_s - self._apart_s
         start_s = _earliest(first_s, last_s, n_nodes)
         if start_s == FAR_S:
             return Planned(FAR_S, [])
         fits = np.flatnonzero((first_s <= start_s) & (start_s <= last_s))
-        # now the fullest, as `place` has it; later the first, which no start of others changes
-        free = (self._ready_s[self._node[fits]] == 0).sum(axis=1) if start_s == now_s else 0 * fits
-        chosen = fits[np.lexsort((self._node[fits], free))[:n_nodes]]
-        nodes: list[int] = self._node[chosen].tolist()
-        if start_s == now_s:
+        fits = fits[np.argsort(self._node[fits])]
+        able: list[int] = self._node[fits].tolist()
+        is_now = start_s == now_s
+        nodes = self._choose(Able(able, self._ready_s[able], on_each, n_nodes, is_now))
+        if is_now:
             self._hold(nodes, on_each, now_s + job.limit_s)
         else:
-            self._keep(chosen, start_s, start_s + job.limit_s)
+            self._keep(fits[np.searchsorted(able, nodes)], start_s, start_s + job.limit_s)
         return Planned(start_s, nodes)
 
     def _hold(self, nodes: list[int], gpus: int, until_s: int) -> None:
