@@ -55,9 +55,10 @@ class PageFile(OptionGroup):
         self,
         section: Section,
         title: str,
-        confidence: float,
+        confidence: float | None,
         head: SelectionHead | None,
         printing: Printing,
+        caution: str | None = None,
     ) -> None:
         """Write the page, if one is asked for, and say where it is."""
         if self.html is None:
@@ -67,7 +68,7 @@ class PageFile(OptionGroup):
         from ettr.report.html import render
 
         selection = "" if head is None else selection_line(head)
-        write_text(self.html, render(answer_page(section, title, confidence, selection)))
+        write_text(self.html, render(answer_page(section, title, confidence, selection, caution)))
         if printing.as_text:
             say(f"\nPage: {self.html}")
 

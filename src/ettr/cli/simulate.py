@@ -10,7 +10,7 @@ import typer
 
 from ettr.cli.output import progress_bar, say
 from ettr.cli.pricing import Pricing
-from ettr.cli.printing import Printing
+from ettr.cli.printing import PageFile, Printing
 from ettr.cli.simulate_site import backtest, document_of_show, fit, replayed
 from ettr.errors import UsageError
 
@@ -39,6 +39,7 @@ _FLAGS = {
     "workers": "--workers",
     "backend": "--backend",
     "vary": "--vary",
+    "html": "--html",
 }
 
 
@@ -183,6 +184,7 @@ def simulate(
     ] = None,
     *,
     pricing: Pricing,
+    page: PageFile,
     printing: Printing,
 ) -> None:
     """Simulate a cluster: its jobs, scheduler, faults, health checks and repairs.
@@ -199,7 +201,9 @@ def simulate(
         action, store=store, truth=truth, changes=changes, runs=runs, price=price,
         jobs_from=jobs_from, faults_from=faults_from, out=out, until=until,
         hold_back=hold_back, replicas=replicas, workers=workers, backend=backend, vary=vary,
+        html=page.html,
     )  # fmt: skip
+    page.check()
     if backend is not None:
         from ettr.sim.sweeps import set_backend
 
@@ -208,7 +212,7 @@ def simulate(
         fit(scenario, out, until, hold_back, printing)
         return
     if action is Action.BACKTEST:
-        backtest(scenario, store, hold_back, out, replicas, workers, seed, printing)
+        backtest(scenario, store, hold_back, out, replicas, workers, seed, page, printing)
         return
     text, name = scenario_text(scenario)
     made = scenario_of(text, name)
@@ -221,10 +225,10 @@ def simulate(
     made, replay = replayed(made, jobs_from, faults_from)
     if action is Action.WHATIF:
         seeds = range(seed, seed + (runs or _RUNS))
-        _what_if(made, changes or [], seeds, price, replay, workers or 1, printing)
+        _what_if(made, changes or [], seeds, price, replay, workers or 1, page, printing)
     elif action is Action.SENSITIVITY:
         seeds = range(seed, seed + (runs or _SENSITIVITY_RUNS))
-        _sensitivity(made, seeds, tuple(vary or ("*",)), replay, workers or 1, printing)
+        _sensitivity(made, seeds, tuple(vary or ("*",)), replay, workers or 1, page, printing)
     else:
         _run(made, text, name, store, truth, seed, replay, printing)
 
@@ -235,10 +239,10 @@ def _refuse_idle(action: Action, **typed: object) -> None:
     uses = {
         Action.RUN: ("store", "truth", "jobs_from", "faults_from"),
         Action.SHOW: (),
-        Action.WHATIF: ("changes", "price", *sweeping),
-        Action.SENSITIVITY: ("vary", *sweeping),
+        Action.WHATIF: ("changes", "price", "html", *sweeping),
+        Action.SENSITIVITY: ("vary", "html", *sweeping),
         Action.FIT: ("out", "until", "hold_back"),
-        Action.BACKTEST: ("store", "out", "hold_back", "replicas", "workers", "backend"),
+        Action.BACKTEST: ("store", "out", "hold_back", "replicas", "workers", "backend", "html"),
     }[action]
     idle = [name for name, value in typed.items() if value is not None and name not in uses]
     if idle:
@@ -255,14 +259,22 @@ def _what_if(
     price: Price | None,
     replay: Replay,
     workers: int,
+    page: PageFile,
     printing: Printing,
 ) -> None:
+    from ettr.report.money import priced
     from ettr.report.sections.what_if import what_if_section
     from ettr.sim.cluster.whatif import what_if
 
     with progress_bar(len(seeds) * (1 + len(changes)), "runs") as advance:
-        found = what_if(made, changes, seeds, lambda done: advance(made.name, done), replay=replay)
+        found = what_if(
+            made, changes, seeds, lambda done: advance(made.name, done), replay=replay,
+            workers=workers,
+        )  # fmt: skip
     printing.show("ettr-what-if", found, what_if_section, "interventions", price=price)
+    section = priced(what_if_section(found, price), price)
+    title, standing = f"Simulated: what if, {made.name}", found.standing.sentence
+    page.write(section, title, found.confidence, None, printing, standing)
 
 
 def _sensitivity(
@@ -271,6 +283,7 @@ def _sensitivity(
     patterns: tuple[str, ...],
     replay: Replay,
     workers: int,
+    page: PageFile,
     printing: Printing,
 ) -> None:
     from ettr.report.sections.sensitivity import sensitivity_section
@@ -282,6 +295,8 @@ def _sensitivity(
             progress=lambda done: advance(made.name, done),
         )  # fmt: skip
     printing.show("ettr-sensitivity", found, sensitivity_section, "effects")
+    title, standing = f"Simulated: sensitivity of {made.name}", found.standing.sentence
+    page.write(sensitivity_section(found), title, found.confidence, None, printing, standing)
 
 
 def _run(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ettr.cli.output import check_writable, progress_bar, say
-from ettr.cli.printing import Printing
+from ettr.cli.printing import PageFile, Printing
 from ettr.errors import UsageError
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ def backtest(
     replicas: int | None,
     workers: int | None,
     seed: int,
+    page: PageFile,
     printing: Printing,
 ) -> None:
     """Judge a scenario, or a fit to the first part of a store, by the last part."""
@@ -91,7 +92,7 @@ def backtest(
     site, n = store or what, replicas or REPLICAS
     with open_store(site) as opened, progress_bar(n, "simulations") as advance:
         analysis = Analysis(opened)
-        split = held_back(analysis, hold_back)
+        split, head = held_back(analysis, hold_back), analysis.selection_head
         not_fitted: tuple[str, ...] = ()
         notes: tuple[str, ...] = ()
         if text is None:
@@ -109,6 +110,8 @@ def backtest(
     if out is not None:
         write_text(out, with_validation(text, found.validation))
     printing.show("ettr-simulate-backtest", found, back_test_section, "quantities")
+    title = f"Simulated and real: back-test of {found.scenario}"
+    page.write(back_test_section(found), title, None, head, printing)
     if printing.as_text:
         kept = f"Scenario with its verdict: {out}" if out else "Keep the verdict with --out FILE"
         say(f"\n{kept}")

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ettr.estimates.interval import Interval
-from ettr.report.numbers import between, finite, number
+from ettr.report.numbers import between, duration, duration_between, finite, number
 from ettr.report.section import Figure, Layout, Trace
 
 Axis = dict[str, object]
@@ -120,8 +120,9 @@ def row_chart(
     series: Sequence[BarSeries],
     *,
     axis_title: str,
+    barmode: str = "stack",
 ) -> Figure:
-    """Lying bars, the first label on top; those of several series end to end."""
+    """Lying bars, the first label on top; those of several series end to end, or by `barmode`."""
     traces = [
         _bars(one, labels)
         | {"orientation": "h", "y": list(labels), "x": list(one.values)}
@@ -129,11 +130,77 @@ def row_chart(
         for one in series
     ]
     layout: Layout = {
-        "barmode": "stack",
+        "barmode": barmode,
         "xaxis": value_axis(axis_title),
         "yaxis": {"autorange": "reversed"},
         "legend": {"traceorder": "normal"},
         "height": _FRAME_PX + _BAR_PX * len(labels),
+    }
+    return Figure(slug, title, caption, tuple(traces), layout)
+
+
+_WAIT_TICKS = {
+    **{"0": 0.0, "1 min": 60.0, "10 min": 600.0, "1 h": 3600.0, "10 h": 36_000.0},
+    **{"100 h": 360_000.0, "1,000 h": 3_600_000.0},
+}
+
+
+def waits_chart(
+    slug: str,
+    title: str,
+    caption: str,
+    sizes: Sequence[str],
+    simulated: Sequence[Interval],
+    real: Sequence[float | None],
+) -> Figure:
+    """Waits by size of the job: simulated ones with their intervals, real ones as diamonds.
+
+    The axis is of the logarithm of the wait and a minute, so that it has a place for no wait.
+
+    Args:
+        slug: Of the figure; likewise its title and caption.
+        title: See `slug`.
+        caption: See `slug`.
+        sizes: Of the jobs, in words.
+        simulated: Waits in seconds.
+        real: Waits in seconds; None has no point.
+    """
+
+    def drawn(wait_s: float | None) -> float | None:
+        return None if wait_s is None else math.log10(1.0 + max(wait_s, 0.0) / 60.0)
+
+    values = [
+        Interval(drawn(one.estimate), drawn(one.low) or 0.0, drawn(one.high) or 0.0)
+        for one in simulated
+    ]
+    words = [duration_between(one) for one in simulated]
+    traces = []
+    for name, symbol, shift, heights, hover, bars in (
+        ("simulated", "circle", -0.08, [one.estimate for one in values], words, values),
+        ("real", "diamond", 0.08, [drawn(one) for one in real], list(map(duration, real)), []),
+    ):
+        trace = points(
+            name,
+            [place + shift for place in range(len(sizes))],
+            heights,
+            [f"{size}, {name}: {text}" for size, text in zip(sizes, hover, strict=True)],
+            intervals=bars,
+            symbol=symbol,
+        )
+        # a wait of 0 lies on the axis, which would cut its mark
+        traces.append(trace | {"cliponaxis": False})
+    layout: Layout = {
+        "xaxis": {
+            "tickvals": list(range(len(sizes))),
+            "ticktext": [size.replace(" nodes", "\nnodes") for size in sizes],
+            "range": [-0.5, len(sizes) - 0.5],
+        },
+        "yaxis": {
+            "title": {"text": "wait"},
+            "rangemode": "tozero",
+            "tickvals": [drawn(wait_s) for wait_s in _WAIT_TICKS.values()],
+            "ticktext": list(_WAIT_TICKS),
+        },
     }
     return Figure(slug, title, caption, tuple(traces), layout)
 

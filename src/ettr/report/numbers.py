@@ -131,6 +131,13 @@ def duration(seconds: float | None) -> str:
     return f"{number(seconds / unit_s)} {unit}"
 
 
+def duration_between(seconds: Interval) -> str:
+    """A length of time with its interval, each in the unit that suits it."""
+    ends = (finite(seconds.low), finite(seconds.high))
+    middle = duration(seconds.estimate)
+    return middle if None in ends else f"{middle} [{duration(ends[0])}, {duration(ends[1])}]"
+
+
 def _unit(seconds: float) -> tuple[float, str]:
     """The unit in which a length of time is best read: two of the next one are needed to leave."""
     if abs(seconds) < 2 * SECONDS_PER_MINUTE:

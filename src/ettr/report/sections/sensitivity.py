@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ettr.estimates import Interval
+from ettr.report.charts import BarSeries, row_chart
 from ettr.report.numbers import DASH, between, number, percent
-from ettr.report.section import Section, TextTable
+from ettr.report.section import Figure, Section, TextTable
 from ettr.sim.cluster.sensitivity import HEADLINES, AssumptionSensitivity, ValueEffect
 from ettr.sim.cluster.standing import standing_lines
 from ettr.words import counted
@@ -23,7 +24,32 @@ _SHOWN = 10
 def sensitivity_section(found: AssumptionSensitivity) -> Section:
     """For each headline the values that move it most."""
     tables = tuple(_table(found, headline) for headline in HEADLINES)
-    return Section("sensitivity", _TITLE, _lead(found), (), tables, _notes(found))
+    figures = tuple(_figure(found, headline) for headline in HEADLINES)
+    return Section("sensitivity", _TITLE, _lead(found), figures, tables, _notes(found))
+
+
+def _figure(found: AssumptionSensitivity, headline: str) -> Figure:
+    """The values that move a headline most as two bars each, the one that moves it most on top."""
+    own = [one for one in found.effects if one.headline == headline][:_SHOWN]
+    series = []
+    for name, changes in (
+        ("half as large", [one.at_less for one in own]),
+        ("half larger", [one.at_more for one in own]),
+    ):
+        known = [one or Interval.unknown() for one in changes]
+        hover = [f"{name}: {_difference(one)}" for one in changes]
+        series.append(BarSeries(name, [one.estimate for one in known], hover, known))
+    return row_chart(
+        headline.replace("_", "-"),
+        f"What moves {_NAMES[headline]}",
+        f"SIMULATED, {found.standing.verdict}. Each value by itself, and the difference to "
+        f"{number(getattr(found.base, headline), 4)} as it is; the line on a bar is its interval "
+        f"of {percent(found.confidence)} confidence.",
+        [one.value for one in own],
+        series,
+        axis_title="change, GPU-hours" if headline.endswith("gpu_hours") else "change",
+        barmode="group",
+    )
 
 
 def _table(found: AssumptionSensitivity, headline: str) -> TextTable:

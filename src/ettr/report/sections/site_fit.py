@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from ettr.analysis.calibration.back_test import BackTest, PlacedQuantity
 from ettr.analysis.calibration.fit import SiteFit
+from ettr.estimates import Interval
+from ettr.report.charts import waits_chart
 from ettr.report.numbers import DASH, number, p_value, percent
-from ettr.report.section import Section, TextTable
+from ettr.report.section import Figure, Section, TextTable
 from ettr.sim.cluster.standing import standing_lines, standing_of
 
 
@@ -28,7 +30,7 @@ def back_test_section(found: BackTest) -> Section:
         "back-test",
         f"Back-test of {found.scenario}",
         found.standing.sentence,
-        (),
+        wait_figures(found),
         (
             TextTable(
                 "Reality among the simulations",
@@ -52,6 +54,54 @@ def back_test_section(found: BackTest) -> Section:
             *found.notes,
         ),
     )
+
+
+def wait_figures(found: BackTest) -> tuple[Figure, ...]:
+    """Waits by size of the job, simulated and real: their medians, and what 90 % stay below.
+
+    A size with too few jobs in the simulations is left out, and the caption names it.
+    """
+    made = []
+    for level, title in (("median", "Median wait by size"), ("90 %", "Wait that 90 % stay below")):
+        own = {
+            one.name.removeprefix("wait of ").removesuffix(f", {level}"): one
+            for one in found.quantities
+            if one.name.startswith("wait of ") and one.name.endswith(f", {level}")
+        }
+        drawn = {size: one for size, one in own.items() if one.predicted is not None}
+        if not drawn:
+            continue
+        simulated = [Interval(one.predicted, one.low or 0.0, one.high or 0.0)
+                     for one in drawn.values()]  # fmt: skip
+        made.append(
+            waits_chart(
+                f"waits-{'median' if level == 'median' else 'p90'}",
+                title,
+                f"{_wait_words(found)}{_without(own)}",
+                list(drawn),
+                simulated,
+                [one.reality for one in drawn.values()],
+            )
+        )
+    return tuple(made)
+
+
+def _wait_words(found: BackTest) -> str:
+    return (
+        f"Of jobs from {found.held_back_from} until {found.held_back_until}: {found.replicas} "
+        "simulations with the interval that holds reality with 90 % probability if the scenario is "
+        "right, next to the real wait."
+    )
+
+
+def _without(own: dict[str, PlacedQuantity]) -> str:
+    """Sizes that a figure of waits lacks, in words."""
+    absent = [size for size, one in own.items() if one.predicted is None]
+    unreal = [
+        size for size, one in own.items() if one.predicted is not None and one.reality is None
+    ]
+    words = f" Too few simulated jobs: {', '.join(absent)}." if absent else ""
+    return f"{words} Not measured in reality: {', '.join(unreal)}." if unreal else words
 
 
 def _row(one: PlacedQuantity) -> tuple[str, ...]:

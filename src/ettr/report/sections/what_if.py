@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from ettr.plan.cost import Price
+from ettr.report.charts import BarSeries, row_chart
+from ettr.report.money import price_words
 from ettr.report.numbers import between, number, percent
-from ettr.report.section import Section, TextTable
+from ettr.report.section import Figure, Section, TextTable
 from ettr.sim.cluster.standing import standing_lines
 from ettr.sim.cluster.whatif import WhatIf
 from ettr.words import counted
@@ -11,8 +16,13 @@ from ettr.words import counted
 _TITLE = "What if"
 
 
-def what_if_section(found: WhatIf) -> Section:
-    """The change that wins most first, then all of them."""
+def what_if_section(found: WhatIf, price: Price | None = None) -> Section:
+    """The change that wins most first, then all of them.
+
+    Args:
+        found: the changes.
+        price: of a GPU-hour, for a figure in money next to that in GPU-hours.
+    """
     base = found.base
     table = TextTable(
         "Each change, compared with the scenario as it is",
@@ -33,10 +43,55 @@ def what_if_section(found: WhatIf) -> Section:
         frozenset({1, 2, 3, 4}),
         gpu_hours=((1, tuple(one.won_gpu_hours.estimate for one in found.interventions)),),
     )
-    return Section("what-if", _TITLE, _lead(found), (), (table,), _notes(found), (), (
-        ("lost", base.lost_gpu_hours),
-        ("out of service", base.out_gpu_hours),
-    ))  # fmt: skip
+    return Section(
+        "what-if",
+        _TITLE,
+        _lead(found),
+        _figures(found, price),
+        (table,),
+        _notes(found),
+        gpu_hours=(("lost", base.lost_gpu_hours), ("out of service", base.out_gpu_hours)),
+    )
+
+
+def _figures(found: WhatIf, price: Price | None) -> tuple[Figure, ...]:
+    """Bars of what each change wins back, ranked, in GPU-hours and in money."""
+    share = percent(found.confidence)
+    hours = _bars(
+        found,
+        "what-if",
+        "GPU-hours won back",
+        f"SIMULATED, {found.standing.verdict}. The line on a bar is its interval of {share} "
+        "confidence; one that reaches 0 or below shows no gain.",
+        "GPU-hours",
+        1.0,
+    )
+    if price is None:
+        return (hours,)
+    money = _bars(
+        found,
+        "what-if-cost",
+        "The same in money",
+        f"SIMULATED, {found.standing.verdict}. {price_words(price)}.",
+        price.currency,
+        price.per_gpu_hour,
+    )
+    return hours, money
+
+
+def _bars(
+    found: WhatIf, slug: str, title: str, caption: str, unit: str, per_gpu_hour: float
+) -> Figure:
+    won = [one.won_gpu_hours.scaled(per_gpu_hour) for one in found.interventions]
+    series = BarSeries(
+        unit,
+        [one.estimate for one in won],
+        [f"{between(one, 4)} {unit}" for one in won],
+        won,
+    )
+    names = [one.change for one in found.interventions]
+    figure = row_chart(slug, title, caption, names, [series], axis_title=unit)
+    return replace(figure, layout=figure.layout | {"showlegend": False})
 
 
 def _lead(found: WhatIf) -> str:
