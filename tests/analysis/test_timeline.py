@@ -19,6 +19,7 @@ from ettr.analysis.timeline import (
     timeline,
 )
 from ettr.errors import UsageError
+from ettr.report.sections.timeline import timeline_section
 from ettr.report.timeline_page import RowRun, picture_data, row_runs
 from ettr.selection import Selection
 from ettr.store import open_store
@@ -158,6 +159,22 @@ def test_a_selection_keeps_whole_spans_that_reach_into_its_period(store: Path):
     assert [(one.cluster, one.job_id) for one in part.jobs] == [("alpha", "1"), ("beta", "1")]
     assert part.jobs[0].start == at("2026-03-28T11:00:00")
     assert part.outages == ()
+
+
+def test_a_job_keeps_its_verdict_where_the_selection_leaves_its_failure_out(store: Path):
+    early = made(store, until=at("2026-03-29T15:00:00"))
+    assert job(early, "alpha", "2").ended is JobEnd.FAILURE  # at 16:00
+    assert job(early, "alpha", "2").blamed == "n1"
+    assert job(early, "alpha", "5").ended is JobEnd.PREEMPTION
+
+
+def test_a_store_without_jobs_says_so(tmp_path: Path):
+    (tmp_path / "events.psv").write_text(EVENTS)
+    done = ettr("ingest", tmp_path / "s", tmp_path / "events.psv", "--timezone", "UTC")
+    assert done.code == 0, done.err
+    found = made(tmp_path / "s")
+    assert (found.jobs, found.has_jobs, len(found.outages or ())) == ((), False, 3)
+    assert "Jobs are not measured: no job accounting." in timeline_section(found).lead
 
 
 def test_a_least_number_of_gpus_needs_jobs_that_name_them(tmp_path: Path):

@@ -16,6 +16,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+import ibis
 from ibis.expr.types import Table
 
 from ettr.attribution.endings import PREEMPTION
@@ -157,6 +158,7 @@ class Timeline:
         outages: States of nodes, in the order of nodes and starts; None where no log has any.
         marks: Failures of other jobs, in the order of time.
         left_out: What it does not show.
+        has_jobs: Whether the logs have jobs.
     """
 
     since: datetime
@@ -169,6 +171,7 @@ class Timeline:
     outages: tuple[OutageSpan, ...] | None
     marks: tuple[FailureMark, ...]
     left_out: tuple[NotDrawn, ...]
+    has_jobs: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,9 +201,10 @@ def timeline(analysis: Analysis, limits: TimelineLimits | None = None) -> Timeli
     rows = _large_jobs(analysis, limits, left_out)
     held = _nodes_of(analysis, [row["attempt_id"] for row in rows])
     states = _states(analysis, left_out)
+    # those of the selection; a job that is drawn may have failed after the period or elsewhere
     failures = {row["attempt_id"]: row for row in analysis.failure_rows}
     shown = _shown_nodes(analysis, limits, rows, held, states, failures, left_out)
-    jobs = _jobs(analysis, rows, held, shown, failures, left_out)
+    jobs = _jobs(analysis, rows, held, shown, left_out)
     outages = None
     if analysis.logs_read.node_states:
         outages = _outages(analysis, states, shown, left_out)
@@ -215,6 +219,7 @@ def timeline(analysis: Analysis, limits: TimelineLimits | None = None) -> Timeli
         outages,
         _marks(failures, {one.attempt_id for one in jobs}, shown, left_out),
         tuple(left_out),
+        analysis.logs_read.jobs,
     )
 
 
@@ -273,12 +278,7 @@ def _count(table: Table) -> int:
 
 def _nodes_of(analysis: Analysis, attempts: Sequence[str]) -> dict[str, list[str]]:
     """Names of the nodes of each attempt, by its id; without those that a selection leaves out."""
-    import ibis
-
-    if not attempts:
-        return {}
-    asked = ibis.memtable({"attempt_id": list(attempts)}, schema={"attempt_id": "string"})
-    held = analysis.jobs.allocations.semi_join(asked, "attempt_id")
+    held = analysis.jobs.allocations.semi_join(_asked(attempts), "attempt_id")
     rows = fetch(held.filter(held["node"].notnull()), "attempt_id", "node")
     found: dict[str, list[str]] = defaultdict(list)
     for attempt_id, node in zip(
@@ -293,10 +293,9 @@ def _jobs(
     rows: Sequence[Mapping[str, Any]],
     held: Mapping[str, list[str]],
     shown: frozenset[NodeKey],
-    failures: Mapping[str, Mapping[str, Any]],
     left_out: list[NotDrawn],
 ) -> tuple[TimelineJob, ...]:
-    kinds = _interruption_kinds(analysis)
+    failures, kinds = _ends(analysis, [row["attempt_id"] for row in rows])
     made = [_job(row, held, shown, failures, kinds) for row in rows]
     nameless = sum(one.attempt_id not in held for one in made)
     _leave_out(
@@ -309,9 +308,22 @@ def _jobs(
     return tuple(sorted(made, key=lambda one: (one.start, one.attempt_id)))
 
 
-def _interruption_kinds(analysis: Analysis) -> dict[str, str]:
-    rows = fetch(analysis.interruptions, "attempt_id", "kind")
-    return dict(zip(rows["attempt_id"].to_pylist(), rows["kind"].to_pylist(), strict=True))
+def _ends(
+    analysis: Analysis, attempts: Sequence[str]
+) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    """Of all logs, the failures and the kinds of interruptions of those attempts, by their ids."""
+    asked = _asked(attempts)
+    failed = analysis.attribution.failures.semi_join(asked, "attempt_id")
+    columns = ("attempt_id", "symptom", "confidence", "node")
+    failures = {row["attempt_id"]: row for row in fetch(failed, *columns).to_pylist()}
+    ended = analysis.attribution.interruptions.semi_join(asked, "attempt_id")
+    rows = fetch(ended, "attempt_id", "kind")
+    kinds = zip(rows["attempt_id"].to_pylist(), rows["kind"].to_pylist(), strict=True)
+    return failures, dict(kinds)
+
+
+def _asked(attempts: Sequence[str]) -> Table:
+    return ibis.memtable({"attempt_id": list(attempts)}, schema={"attempt_id": "string"})
 
 
 def _job(

@@ -35,12 +35,17 @@ def timeline_section(found: Timeline) -> Section:
 
 def _lead(found: Timeline) -> str:
     size = unit_words(found)
-    words = f"{counted(len(found.nodes), 'node')}, {counted(len(found.jobs), 'attempt')}"
+    words = counted(len(found.nodes), "node")
+    if found.has_jobs:
+        words += f", {counted(len(found.jobs), 'attempt')}"
     if found.least_size is not None:
         words += f" of {number(found.least_size)} {size} and more"
     words += f" from {moment(found.since)} to {moment(found.until)} UTC. "
     failed = sum(one.ended is JobEnd.FAILURE for one in found.jobs)
-    words += f"{counted(failed, 'of them was', 'of them were')} ended by the infrastructure. "
+    if found.has_jobs:
+        words += f"{counted(failed, 'of them was', 'of them were')} ended by the infrastructure. "
+    else:
+        words += "Jobs are not measured: no job accounting. "
     if found.outages is None:
         return f"{words}Outages are not measured: no log has states of nodes (sacctmgr show event)."
     kinds = Counter(one.kind.value for one in found.outages)
