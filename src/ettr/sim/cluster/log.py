@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from ettr.sim.cluster.arrays import shown_tasks
@@ -24,7 +26,41 @@ _GPU_BUSES = (
     *("1b", "43", "52", "61", "9d", "c3", "d1", "df"),
     *("1c", "44", "53", "62", "9e", "c4", "d2", "e0"),  # nodes have up to 16
 )
+_EXIT_1 = ("FAILED", "NODE_FAIL")
 _PCI = "pci:0000:{}:00"
+
+
+class _AttemptRow(NamedTuple):
+    """The columns of `attempts` that differ from row to row; times in microseconds."""
+
+    attempt_id: str
+    job_id: str
+    job_id_raw: str
+    array_job_id: str | None
+    name: str
+    user: str
+    account: str
+    qos: str
+    state: str
+    cancelled_by: str | None
+    exit_code: int | None
+    exit_signal: int | None
+    submit: int
+    eligible: int | None
+    start: int | None
+    end: int | None
+    elapsed_s: float | None
+    suspended_s: float | None
+    time_limit_s: float
+    n_nodes: int
+    n_gpus: int
+    requested_nodes: int
+    requested_gpus: int
+    node_list: str | None
+    priority: int
+    reason: str | None
+    restarts: int
+    line: int
 
 
 class SiteLog:
@@ -39,9 +75,10 @@ class SiteLog:
         self._line = 0
         digits = len(str(scenario.machines.nodes))
         self.names = [f"n{node + 1:0{digits}d}" for node in range(scenario.machines.nodes)]
-        self._attempts: dict[str, list[object]] = {name: [] for name in ATTEMPTS.names}
-        self._allocations: dict[str, list[object]] = {name: [] for name in ALLOCATIONS.names}
+        self._attempts: list[_AttemptRow] = []
+        self._nodes: list[tuple[int, ...]] = []
         self._n_columnar = 0
+        self._keyed, self._key = (-1, -1), ""
 
     def at(self, time_s: int) -> datetime:
         """A time of the simulation."""
@@ -49,7 +86,12 @@ class SiteLog:
 
     def attempt_key(self, job: Job) -> str:
         """Id of the attempt that a job is in."""
-        return attempt_id(self._scenario.name, job.shown, self.at(job.submit_s))
+        which = (job.number, job.submit_s)
+        if which != self._keyed:
+            # the log and the truth ask for it one after the other
+            self._keyed = which
+            self._key = attempt_id(self._scenario.name, job.shown, self.at(job.submit_s))
+        return self._key
 
     def inventory(self) -> None:
         """The nodes and where they are."""
@@ -69,31 +111,42 @@ class SiteLog:
 
     def attempt(self, job: Job, state: str, end_s: int | None, *, now_s: int) -> None:
         """One attempt of a job with its allocations; `end_s` is None while it has not ended."""
-        has_run = job.start_s >= 0
+        has_run, has_ended = job.start_s >= 0, end_s is not None
         until_s = now_s if end_s is None else end_s
-        values = {
-            **self._of_job(job),
-            "state": state,
-            "exit_code": {"FAILED": 1, "NODE_FAIL": 1}.get(state, 0) if end_s is not None else None,
-            "exit_signal": 0 if end_s is not None else None,
-            "cancelled_by": str(_FIRST_UID + job.user) if state == STATES[CANCELLED] else None,
-            "submit": self._us(job.submit_s),
-            "eligible": None if job.eligible_s > now_s else self._us(job.eligible_s),
-            "start": self._us(job.start_s) if has_run else None,
-            "end": None if end_s is None else self._us(end_s),
-            "elapsed_s": float(until_s - job.start_s) if has_run else None,
-            "suspended_s": 0.0 if has_run else None,
-            "n_nodes": len(job.nodes),
-            "n_gpus": job.gpus if has_run else 0,
-            "reason": job.reason or None,
-            "node_list": ",".join(self.names[node] for node in job.nodes) or None,
-            "line": self._next_line(),
-        }
-        for name, column in self._attempts.items():
-            column.append(values.get(name))
-        self._n_columnar += 1
-        if has_run:
-            self._allocate(values, job)
+        per_node = self._scenario.machines.gpus_per_node
+        row = _AttemptRow(
+            attempt_id=self.attempt_key(job),
+            job_id=job.shown,
+            job_id_raw=job.label or str(job.number),
+            array_job_id=_array_of(job),
+            name=job.name or f"task{job.task}",
+            user=self._owners.users[job.user],
+            account=self._owners.accounts[job.account],
+            qos=self._scenario.priorities[job.priority].name,
+            state=state,
+            cancelled_by=str(_FIRST_UID + job.user) if state == STATES[CANCELLED] else None,
+            exit_code=int(state in _EXIT_1) if has_ended else None,
+            exit_signal=0 if has_ended else None,
+            submit=self._us(job.submit_s),
+            eligible=None if job.eligible_s > now_s else self._us(job.eligible_s),
+            start=self._us(job.start_s) if has_run else None,
+            end=None if end_s is None else self._us(end_s),
+            elapsed_s=float(until_s - job.start_s) if has_run else None,
+            suspended_s=0.0 if has_run else None,
+            time_limit_s=float(job.limit_s),
+            n_nodes=len(job.nodes),
+            n_gpus=job.gpus if has_run else 0,
+            requested_nodes=max(1, job.gpus // per_node),
+            requested_gpus=job.gpus,
+            node_list=",".join([self.names[node] for node in job.nodes]) or None,
+            priority=job.order,
+            reason=job.reason or None,
+            restarts=job.restarts,
+            line=self._next_line(),
+        )
+        self._attempts.append(row)
+        self._nodes.append(job.nodes if has_run else ())
+        self._n_columnar += 1 + len(self._nodes[-1])
 
     def pending_tasks(
         self, jobs: Sequence[Job], state: str, end_s: int | None, *, now_s: int
@@ -114,42 +167,9 @@ class SiteLog:
         tasks = shown_tasks([job.array_task for job in jobs], array.most_running)
         shown = f"{array.first}_{tasks}"
         key = attempt_id(self._scenario.name, shown, self.at(first.submit_s))
-        for name, value in (("job_id", shown), ("job_id_raw", str(array.first)),
-                            ("attempt_id", key)):  # fmt: skip
-            self._attempts[name][-1] = value
-
-    def _of_job(self, job: Job) -> dict[str, object]:
-        """Columns that follow from what was submitted."""
-        priority = self._scenario.priorities[job.priority]
-        per_node = self._scenario.machines.gpus_per_node
-        return {
-            "cluster": self._scenario.name,
-            "attempt_id": self.attempt_key(job),
-            "job_id": job.shown,
-            "job_id_raw": job.label or str(job.number),
-            "array_job_id": _array_of(job),
-            "name": job.name or f"task{job.task}",
-            "user": self._owners.users[job.user],
-            "account": self._owners.accounts[job.account],
-            "partition": PARTITION,
-            "qos": priority.name,
-            "priority": job.order,
-            "time_limit_s": float(job.limit_s),
-            "requested_nodes": max(1, job.gpus // per_node),
-            "requested_gpus": job.gpus,
-            "restarts": job.restarts,
-            "source": SIMULATION,
-            "file_id": self._file_id,
-        }
-
-    def _allocate(self, values: dict[str, object], job: Job) -> None:
-        shared = ("cluster", "attempt_id", "start", "end", "elapsed_s", "source", "file_id", "line")
-        count = len(job.nodes)
-        for name in shared:
-            self._allocations[name].extend([values[name]] * count)
-        self._allocations["node"].extend(self.names[node] for node in job.nodes)
-        self._allocations["n_gpus"].extend([job.gpus / count] * count)
-        self._n_columnar += count
+        self._attempts[-1] = self._attempts[-1]._replace(
+            job_id=shown, job_id_raw=str(array.first), attempt_id=key
+        )
 
     def kernel(self, fault: NodeFault, gpu: int) -> None:
         """The kernel's line on a fault of a GPU, if there is one."""
@@ -238,15 +258,49 @@ class SiteLog:
 
     def batch(self) -> Batch:
         """What was collected since the last batch."""
+        attempts = self._attempt_table()
         made = self._rows.batch(
-            **{ATTEMPTS.name: _table(ATTEMPTS.arrow_schema, self._attempts)},
-            **{ALLOCATIONS.name: _table(ALLOCATIONS.arrow_schema, self._allocations)},
+            **{ATTEMPTS.name: attempts, ALLOCATIONS.name: self._allocation_table(attempts)}
         )
-        for columns in (self._attempts, self._allocations):
-            for column in columns.values():
-                column.clear()
+        self._attempts.clear()
+        self._nodes.clear()
         self._n_columnar = 0
         return made
+
+    def _attempt_table(self) -> pa.Table:
+        columns = dict(zip(_AttemptRow._fields, zip(*self._attempts, strict=True), strict=False))
+        same = {
+            "cluster": self._scenario.name,
+            "partition": PARTITION,
+            "source": SIMULATION,
+            "file_id": self._file_id,
+        }
+        n_rows = len(self._attempts)
+        return pa.Table.from_arrays(
+            [
+                pa.repeat(same[field.name], n_rows)
+                if field.name in same
+                else _array(columns.get(field.name), n_rows, field.type)
+                for field in ATTEMPTS.arrow_schema
+            ],
+            schema=ATTEMPTS.arrow_schema,
+        )
+
+    def _allocation_table(self, attempts: pa.Table) -> pa.Table:
+        """One row for each node of each attempt that has run."""
+        counts = np.array([len(nodes) for nodes in self._nodes], dtype=np.int64)
+        of_attempt = np.repeat(np.arange(counts.size), counts)
+        nodes = np.array([node for nodes in self._nodes for node in nodes], dtype=np.int64)
+        gpus = attempts.column("n_gpus").to_numpy()[of_attempt] / counts[of_attempt]
+        own = {"node": pa.array(self.names).take(pa.array(nodes)), "n_gpus": pa.array(gpus)}
+        rows = attempts.select([n for n in ALLOCATIONS.names if n not in own]).take(of_attempt)
+        return pa.Table.from_arrays(
+            [
+                own[field.name].cast(field.type) if field.name in own else rows.column(field.name)
+                for field in ALLOCATIONS.arrow_schema
+            ],
+            schema=ALLOCATIONS.arrow_schema,
+        )
 
     def _us(self, time_s: int) -> int:
         return self._origin_us + time_s * MICROSECONDS_PER_SECOND
@@ -265,15 +319,13 @@ def _array_of(job: Job) -> str | None:
     return array if mark else None
 
 
-def _table(schema: pa.Schema, columns: dict[str, list[object]]) -> pa.Table:
-    arrays = []
-    for field in schema:
-        column = columns[field.name]
-        if pa.types.is_timestamp(field.type):
-            arrays.append(pa.array(column, pa.int64()).cast(field.type))
-        else:
-            arrays.append(pa.array(column, field.type))
-    return pa.Table.from_arrays(arrays, schema=schema)
+def _array(values: Sequence[object] | None, n_rows: int, kind: pa.DataType) -> pa.Array:
+    """A column; times are given as microseconds, and a column that is absent is null."""
+    if values is None:
+        return pa.nulls(n_rows, kind)
+    if pa.types.is_timestamp(kind):
+        return pa.array(values, pa.int64()).cast(kind)
+    return pa.array(values, kind)
 
 
 def batches(log: SiteLog, steps: Iterator[None]) -> Iterator[Batch]:

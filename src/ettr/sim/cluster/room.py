@@ -159,10 +159,15 @@ class NodeRoom:
 
     def give_back(self, job: int, nodes: list[int]) -> None:
         """Free the GPUs of a job."""
+        empty = []
         for node in nodes:
             gpus_on_each, _ = self.jobs[node].pop(job)
             self._move(node, self.free[node] + gpus_on_each)
-            self._update_ready(node)
+            if self.jobs[node]:
+                self._update_ready(node)
+            elif self.open >> node & 1:
+                empty.append(node)
+        self.ready_s[empty] = 0
 
     def close(self, node: int) -> None:
         """A node takes no more jobs; those that it has stay."""

@@ -57,7 +57,7 @@ class Truth:
     """Collects what truly happened to the attempts."""
 
     def __init__(self) -> None:
-        self._attempts: list[dict[str, object]] = []
+        self._attempts: list[tuple[object, ...]] = []
 
     def attempt(
         self, attempt_id: str, gpus: int, end: str, split_s: tuple[int, int, int],
@@ -74,24 +74,15 @@ class Truth:
             node: On which.
             for_job: Id of the job for which it was preempted.
         """
-        self._attempts.append(
-            {
-                "attempt_id": attempt_id,
-                "gpus": gpus,
-                "end": end,
-                "fault": None if fault is None else fault.number,
-                "node": node,
-                "symptom": None if fault is None else fault.process.symptom,
-                "for_job_id": for_job,
-                "saved_s": split_s[0],
-                "lost_s": split_s[1],
-                "restart_s": split_s[2],
-            }
-        )
+        number, symptom = (None, None) if fault is None else (fault.number, fault.process.symptom)
+        self._attempts.append((attempt_id, gpus, end, number, node, symptom, for_job, *split_s))
 
     def attempts(self) -> pa.Table:
         """The attempts as a table."""
-        return pa.Table.from_pylist(self._attempts, schema=TRUTH["attempts"])
+        schema = TRUTH["attempts"]
+        columns = zip(*self._attempts, strict=True) if self._attempts else [()] * len(schema)
+        arrays = [pa.array(one, field.type) for one, field in zip(columns, schema, strict=True)]
+        return pa.Table.from_arrays(arrays, schema=schema)
 
 
 def write_truth(folder: Path, tables: dict[str, pa.Table], scenario_text: str) -> None:
