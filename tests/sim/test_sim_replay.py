@@ -14,8 +14,10 @@ from typer.testing import CliRunner
 from cluster_scenarios import fault, one_size, quiet, seconds, small
 from ettr.analysis import Analysis
 from ettr.analysis.calibration.replay import replay_of
+from ettr.analysis.calibration.replayed_waits import replayed_waits
 from ettr.cli.main import build_app
 from ettr.errors import UsageError
+from ettr.report.sections.site_fit import replayed_waits_section
 from ettr.sim.cluster.engine import SimulatedCluster
 from ettr.sim.cluster.owners import owners_of
 from ettr.sim.cluster.replay import Replay, ReplayedFault, ReplayedJob
@@ -194,3 +196,24 @@ def test_what_the_scenario_lacks_is_named(store: Path):
             replay_of(one, analysis, None)
         with pytest.raises(UsageError, match="no faults of nodes to replay"):
             replay_of(few, None, analysis)
+
+
+@pytest.mark.slow
+def test_the_waits_of_a_replay_that_changes_nothing_are_the_real_ones(store: Path, tmp_path: Path):
+    scenario, page = tmp_path / "site.toml", tmp_path / "waits.html"
+    scenario.write_text(text_of(site()), "utf-8")
+    words = ["simulate", "run", str(scenario), "--store", str(tmp_path / "again")]
+    drawn = ["--jobs-from", str(store), "--html", str(page)]
+    done = CliRunner().invoke(build_app(), [*words, *drawn], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    assert f"Page: {page}" in done.output
+    with open_store(store) as real, open_store(tmp_path / "again") as again:
+        waits = replayed_waits(Analysis(real), Analysis(again))
+    known = [one for one in waits if one.real_s is not None]
+    assert known
+    assert any(one.real_s for one in known), "some jobs waited"
+    assert all(one.simulated_s == one.real_s for one in known)
+    section = replayed_waits_section(waits, "site", "site", 1)
+    assert [one.slug for one in section.figures] == ["waits-median", "waits-p90"]
+    with pytest.raises(UsageError, match="give the store that has them with --jobs-from"):
+        CliRunner().invoke(build_app(), [*words, "--html", str(page)], catch_exceptions=False)

@@ -11,7 +11,7 @@ import typer
 from ettr.cli.output import progress_bar, say
 from ettr.cli.pricing import Pricing
 from ettr.cli.printing import PageFile, Printing
-from ettr.cli.simulate_site import backtest, document_of_show, fit, replayed
+from ettr.cli.simulate_site import backtest, document_of_show, fit, replayed, waits_page
 from ettr.errors import UsageError
 
 if TYPE_CHECKING:
@@ -231,13 +231,15 @@ def simulate(
         _sensitivity(made, seeds, tuple(vary or ("*",)), replay, workers or 1, page, printing)
     else:
         _run(made, text, name, store, truth, seed, replay, printing)
+        if jobs_from is not None and store is not None:
+            waits_page(made, seed, jobs_from, store, page, printing)
 
 
 def _refuse_idle(action: Action, **typed: object) -> None:
     """Refuse options that the action has no use for, and a lack of those that it needs."""
     sweeping = ("runs", "workers", "backend", "jobs_from", "faults_from")
     uses = {
-        Action.RUN: ("store", "truth", "jobs_from", "faults_from"),
+        Action.RUN: ("store", "truth", "jobs_from", "faults_from", "html"),
         Action.SHOW: (),
         Action.WHATIF: ("changes", "price", "html", *sweeping),
         Action.SENSITIVITY: ("vary", "html", *sweeping),
@@ -248,6 +250,11 @@ def _refuse_idle(action: Action, **typed: object) -> None:
     if idle:
         flags = ", ".join(_FLAGS[name] for name in idle)
         raise UsageError(f"{flags}: simulate {action} has no use for it; leave it out")
+    if action is Action.RUN and typed["html"] is not None and typed["jobs_from"] is None:
+        raise UsageError(
+            "--html: simulate run draws waits next to the real ones; give the store that has them "
+            "with --jobs-from"
+        )
     if action is Action.WHATIF and not typed["changes"]:
         raise UsageError("simulate whatif: give a change with --set, such as --set lemons.share=0")
 

@@ -117,6 +117,39 @@ def backtest(
         say(f"\n{kept}")
 
 
+def waits_page(
+    scenario: ClusterScenario,
+    seed: int,
+    site: str,
+    store: str,
+    page: PageFile,
+    printing: Printing,
+) -> None:
+    """Write a page of the waits of a replay next to the real ones, if one is asked for.
+
+    Args:
+        scenario: that was simulated.
+        seed: of the simulation.
+        site: the store with the real jobs.
+        store: what the simulation wrote.
+        page: where to.
+        printing: how the command prints.
+    """
+    if page.html is None:
+        return
+    from ettr.analysis import Analysis
+    from ettr.analysis.calibration.replayed_waits import replayed_waits
+    from ettr.report.sections.site_fit import replayed_waits_section
+    from ettr.sim.cluster.standing import standing_of
+    from ettr.store import open_store
+
+    with open_store(site) as real, open_store(store) as simulated:
+        waits = replayed_waits(Analysis(real), Analysis(simulated))
+    section = replayed_waits_section(waits, scenario.name, _name_of(site), seed)
+    title = f"Simulated and real waits: {scenario.name}"
+    page.write(section, title, None, None, printing, standing_of(scenario).sentence)
+
+
 def replayed(
     scenario: ClusterScenario, jobs_from: str | None, faults_from: str | None
 ) -> tuple[ClusterScenario, Replay]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
 from ettr.analysis.calibration.back_test import BackTest, PlacedQuantity
 from ettr.analysis.calibration.fit import SiteFit
+from ettr.analysis.calibration.replayed_waits import ReplayedWait
 from ettr.estimates import Interval
 from ettr.report.charts import waits_chart
-from ettr.report.numbers import DASH, number, p_value, percent
+from ettr.report.numbers import DASH, duration, number, p_value, percent
 from ettr.report.section import Figure, Section, TextTable
 from ettr.sim.cluster.standing import standing_lines, standing_of
 
@@ -30,7 +34,7 @@ def back_test_section(found: BackTest) -> Section:
         "back-test",
         f"Back-test of {found.scenario}",
         found.standing.sentence,
-        wait_figures(found),
+        wait_figures(found.quantities, _wait_words(found)),
         (
             TextTable(
                 "Reality among the simulations",
@@ -56,34 +60,58 @@ def back_test_section(found: BackTest) -> Section:
     )
 
 
-def wait_figures(found: BackTest) -> tuple[Figure, ...]:
+def wait_figures(
+    quantities: Sequence[PlacedQuantity | ReplayedWait], words: str
+) -> tuple[Figure, ...]:
     """Waits by size of the job, simulated and real: their medians, and what 90 % stay below.
 
     A size with too few jobs in the simulations is left out, and the caption names it.
+
+    Args:
+        quantities: those that are no waits are passed over.
+        words: the caption of each.
     """
     made = []
     for level, title in (("median", "Median wait by size"), ("90 %", "Wait that 90 % stay below")):
         own = {
-            one.name.removeprefix("wait of ").removesuffix(f", {level}"): one
-            for one in found.quantities
-            if one.name.startswith("wait of ") and one.name.endswith(f", {level}")
+            one.quantity.removeprefix("wait of ").removesuffix(f", {level}"): one
+            for one in map(_drawn_wait, quantities)
+            if one.quantity.startswith("wait of ") and one.quantity.endswith(f", {level}")
         }
-        drawn = {size: one for size, one in own.items() if one.predicted is not None}
+        drawn = {size: one for size, one in own.items() if one.simulated is not None}
         if not drawn:
             continue
-        simulated = [Interval(one.predicted, one.low or 0.0, one.high or 0.0)
-                     for one in drawn.values()]  # fmt: skip
         made.append(
             waits_chart(
                 f"waits-{'median' if level == 'median' else 'p90'}",
                 title,
-                f"{_wait_words(found)}{_without(own)}",
+                f"{words}{_without(own)}",
                 list(drawn),
-                simulated,
-                [one.reality for one in drawn.values()],
+                [one.simulated for one in drawn.values() if one.simulated is not None],
+                [one.real_s for one in drawn.values()],
             )
         )
     return tuple(made)
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnWait:
+    """A quantile of waits in seconds as a figure has it; None where it was not measured."""
+
+    quantity: str
+    real_s: float | None
+    simulated: Interval | None
+
+
+def _drawn_wait(one: PlacedQuantity | ReplayedWait) -> DrawnWait:
+    if isinstance(one, PlacedQuantity):
+        name, real_s, middle, low, high = one.name, one.reality, one.predicted, one.low, one.high
+    else:
+        name, real_s, middle = one.quantity, one.real_s, one.simulated_s
+        low = high = middle
+    if middle is None or low is None or high is None:
+        return DrawnWait(name, real_s, None)
+    return DrawnWait(name, real_s, Interval(middle, low, high))
 
 
 def _wait_words(found: BackTest) -> str:
@@ -94,14 +122,48 @@ def _wait_words(found: BackTest) -> str:
     )
 
 
-def _without(own: dict[str, PlacedQuantity]) -> str:
+def _without(own: Mapping[str, DrawnWait]) -> str:
     """Sizes that a figure of waits lacks, in words."""
-    absent = [size for size, one in own.items() if one.predicted is None]
-    unreal = [
-        size for size, one in own.items() if one.predicted is not None and one.reality is None
-    ]
+    absent = [size for size, one in own.items() if one.simulated is None]
+    unreal = [size for size, one in own.items() if one.simulated and one.real_s is None]
     words = f" Too few simulated jobs: {', '.join(absent)}." if absent else ""
     return f"{words} Not measured in reality: {', '.join(unreal)}." if unreal else words
+
+
+def replayed_waits_section(
+    waits: Sequence[ReplayedWait], scenario: str, site: str, seed: int
+) -> Section:
+    """Waits of a simulation that replayed the jobs of a site, next to the real ones.
+
+    Args:
+        waits: their quantiles.
+        scenario: its name.
+        site: what the store of the real jobs is called.
+        seed: of the simulation.
+    """
+    words = f"SIMULATED: {scenario}, seed {seed}, replaying the jobs of {site}."
+    return Section(
+        "waits",
+        "Waits by size, simulated and real",
+        words,
+        wait_figures(waits, words),
+        (
+            TextTable(
+                "Waits",
+                ("quantity", "real", "simulated"),
+                tuple((one.quantity, _wait(one.real_s), _wait(one.simulated_s)) for one in waits),
+                frozenset({1, 2}),
+            ),
+        ),
+        (
+            "One simulation has no interval: `ettr simulate backtest` has one, over many.",
+            "The simulated cluster begins empty, so that its first jobs wait less.",
+        ),
+    )
+
+
+def _wait(wait_s: float | None) -> str:
+    return "not measured" if wait_s is None else duration(wait_s)
 
 
 def _row(one: PlacedQuantity) -> tuple[str, ...]:
