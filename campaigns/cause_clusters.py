@@ -18,6 +18,7 @@ from ettr.attribution.cause_evidence import (
     outage_signs,
 )
 from ettr.attribution.hazards import Interruptions
+from ettr.attribution.run_ages import ends_by_age
 from ettr.attribution.shared_bursts import burst_odds
 from ettr.taxonomy import load_taxonomy
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
@@ -338,6 +339,7 @@ def draw(family: Family, rng: np.random.Generator) -> Cluster:
         day=when.astype(int),
         days=int(DAYS) + 7,
         by_chance=_coincidences(family, ran, rng),
+        ended=ends_by_age(ran.length),
     )
     return Cluster(given, ran.cause[ended], _events(times_s, given.burst_odds))
 

@@ -275,7 +275,7 @@ def test_the_only_failure_of_a_program_does_not_confirm_itself():
         days=n,
     )
     fixed = FixedTerms.of(interruptions, np.full((1, 6), 0.5))
-    start = Hazards.start(interruptions, np.full((1, 6), 0.5))
+    start = Hazards.start(interruptions, fixed, np.full((1, 6), 0.5))
     of_user = np.zeros((n, 6))
     of_user[:, 3] = 1.0
     hazards = hazards_without_own(interruptions, fixed, of_user, np.zeros(n), start)

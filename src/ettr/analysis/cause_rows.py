@@ -22,6 +22,7 @@ from ettr.attribution.cause_evidence import (
 from ettr.attribution.cause_evidence import OUT_OF_MEMORY as MEMORY_SIGN
 from ettr.attribution.endings import OUT_OF_MEMORY, PREEMPTION, USER_FAILURE
 from ettr.attribution.hazards import Interruptions
+from ettr.attribution.run_ages import ends_by_age
 from ettr.attribution.shared_bursts import burst_odds
 from ettr.metrics.instants import fetch, floats_of, seconds_of
 from ettr.taxonomy import UNATTRIBUTED
@@ -171,8 +172,18 @@ def _interruptions(
         day=day,
         days=days,
         by_chance=_coincidences(analysis),
+        ended=_ended_by_age(analysis),
     )
     return given, names
+
+
+def _ended_by_age(analysis: Analysis) -> np.ndarray:
+    """How many attempts ended at each age."""
+    attempts = analysis.jobs.attempts
+    ran = attempts.filter(attempts["start"].notnull() & attempts["elapsed_s"].notnull())
+    counted = ran.group_by("elapsed_s").agg(n=ran.count()).order_by("elapsed_s").to_pyarrow()
+    days = floats_of(counted["elapsed_s"]) / SECONDS_PER_DAY
+    return ends_by_age(days, floats_of(counted["n"]))
 
 
 def _coincidences(analysis: Analysis) -> Coincidences:

@@ -42,7 +42,7 @@ taken where no completed attempt could show one."""
 _SHARED_SIGNS = frozenset({"infiniband", "ethlink", "filesystem", "facility", "nvlink"})
 _CANNOT_SHOW = np.array([3e-3, 3e-3, 3e-3, 1e-4, 1e-4, 1.0])
 """What a cause is seen as though it cannot show it; coincidences come on top."""
-FAULTS = (CauseDomain.NODE, CauseDomain.SHARED, CauseDomain.SYSTEM)
+_NO_ACT = 1e-4
 BURSTS = (CauseDomain.SHARED, CauseDomain.SYSTEM)
 """What can end jobs of many users at one moment."""
 
@@ -122,9 +122,9 @@ def evidence_table(
             NODE_FAILED: 0.3,
             FAILED: silent,
             OUT_OF_MEMORY: 0.002,
-            BY_OPERATOR: 0.01,
+            BY_OPERATOR: 0.001,
         },
-        CauseDomain.SHARED: {NODE_FAILED: 0.25, FAILED: min(2 * silent, 0.5), BY_OPERATOR: 0.01},
+        CauseDomain.SHARED: {NODE_FAILED: 0.25, FAILED: min(2 * silent, 0.5), BY_OPERATOR: 0.001},
         CauseDomain.SYSTEM: {NODE_FAILED: 0.2, FAILED: min(2 * silent, 0.5), OUT_OF_MEMORY: 0.02},
         CauseDomain.USER: {FAILED: 0.85, OUT_OF_MEMORY: 0.1, NODE_FAILED: 0.003},
         CauseDomain.OPERATOR: {
@@ -136,6 +136,8 @@ def evidence_table(
     }
     made = np.tile(_CANNOT_SHOW, (len(kinds), 1))
     made[:, CAUSES.index(CauseDomain.UNKNOWN)] = 1.0
+    # only an act of an operator is recorded as one; a few end jobs that a fault has hit
+    made[[kind == BY_OPERATOR for kind in kinds], :-1] = _NO_ACT
     for column, cause in enumerate(CAUSES[:-1]):
         shown = [kind for kind in kinds if _may_show(cause, symptoms.get(kind))]
         left = max(0.05, 1.0 - sum(signs[cause].values()))

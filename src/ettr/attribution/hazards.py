@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
+from ettr.attribution.bad_days import software_rate
 from ettr.attribution.cause_evidence import (
     BURSTS,
     BY_OPERATOR,
     CAUSES,
     FAILED,
-    FAULTS,
     NODE_FAILED,
     OUT_OF_MEMORY,
     SIGNS,
@@ -21,11 +21,12 @@ from ettr.attribution.cause_evidence import (
     Coincidences,
     Floats,
 )
+from ettr.attribution.run_ages import RunAges
 
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
-START_DAYS = 1 / 24
+START_DAYS = 1 / 96
 """Exposure that a start adds on each node: a node that kills jobs at once runs none for long."""
 SHAPES = np.array([0.1, 0.2, 0.35, 0.6, 1.0, 2.0, 4.0, 10.0, 50.0])
 """Shapes of the gamma laws of rates among which the data choose; large ones are nearly equal."""
@@ -64,6 +65,8 @@ class Interruptions:
         day: Calendar day of each interruption, from 0.
         days: How many days there are.
         by_chance: How often the window of an attempt shows a symptom by coincidence.
+        ended: How many attempts, interrupted or not, ended at each age, of
+            `ettr.attribution.run_ages.ends_by_age`; None: the ages are left out of account.
     """
 
     evidence: Ints
@@ -81,6 +84,7 @@ class Interruptions:
     day: Ints
     days: int
     by_chance: Coincidences = field(default_factory=Coincidences)
+    ended: Floats | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +103,7 @@ class FixedTerms:
         can_be_named: Whether it had several nodes and what was seen could name one of them.
         burst: Hazards of what ends many attempts at the moment, by `BURSTS`.
         has_symptoms: Whether any interruption shows one.
+        ages: Ages of the interruptions.
     """
 
     prior: Floats
@@ -112,6 +117,7 @@ class FixedTerms:
     can_be_named: Flags
     burst: Floats
     has_symptoms: bool
+    ages: RunAges
 
     @staticmethod
     def of(given: Interruptions, prior: Floats) -> FixedTerms:
@@ -126,16 +132,15 @@ class FixedTerms:
         for row, kind in enumerate(given.kinds):
             if kind == NODE_FAILED:
                 can[row, CAUSES.index(CauseDomain.USER)] = True
-            if kind == FAILED:
-                # faults without a sign look like crashes of programs: how many there are no log
-                # shows, and what is stated before the data stays
-                can[row, [CAUSES.index(one) for one in FAULTS]] = False
         can[:, CAUSES.index(CauseDomain.UNKNOWN)] = False
         prior = prior.copy()
         prior[:, CAUSES.index(CauseDomain.UNKNOWN)] = (
             np.bincount(given.evidence, minlength=len(prior)) / n
         )
-        pair_days = given.pair_days + START_DAYS
+        ran_days, has_nodes = _ran_days(given)
+        ages = RunAges.of(ran_days, has_nodes, given.ended)
+        # a start that a node kills ends at the ages at which attempts mostly end
+        pair_days = given.pair_days + START_DAYS * ages.usual_factors()[given.pair_of]
         several = np.bincount(given.pair_of, minlength=n) > 1
         unnamed = [kind in (FAILED, OUT_OF_MEMORY, BY_OPERATOR) for kind in given.kinds]
         names = np.array(unnamed, dtype=np.bool_)[given.evidence]
@@ -151,7 +156,16 @@ class FixedTerms:
             can_be_named=several & ~names,
             burst=_burst(given),
             has_symptoms=not SIGNS.issuperset(given.kinds),
+            ages=ages,
         )
+
+
+def _ran_days(given: Interruptions) -> tuple[Floats, Flags]:
+    """How long each attempt ran, and whether that is known: without nodes nothing says it."""
+    n = len(given.evidence)
+    ran_days = np.zeros(n)
+    np.maximum.at(ran_days, given.pair_of, given.pair_days)
+    return ran_days, np.bincount(given.pair_of, minlength=n) > 0
 
 
 def _burst(given: Interruptions) -> Floats:
@@ -161,10 +175,8 @@ def _burst(given: Interruptions) -> Floats:
     just then.
     """
     n = len(given.evidence)
-    ran_days = np.zeros(n)
-    np.maximum.at(ran_days, given.pair_of, given.pair_days)
+    ran_days, _ = _ran_days(given)
     mean_days = float(given.node_days.sum()) / max(float(given.node_runs.sum()), 1.0)
-    # without nodes nothing says how long an attempt ran
     length = ran_days / mean_days if mean_days > 0 else np.ones(n)
     per_run = n / max(float(given.program_runs.sum()), 1.0)
     return np.asarray((given.burst_odds * per_run * length).T, dtype=np.float64)
@@ -182,7 +194,8 @@ class Hazards:
     """Hazards of one round, each as the other interruptions have it.
 
     Of nodes and of system software (by calendar day: it has bad days) per node-day, of programs
-    per run, of the rest; and how likely each cause is to leave what was seen.
+    per run, of the rest; how likely each cause is to leave what was seen; and by how much the age
+    of the attempt makes an end by its program, and by an operator, likelier.
     """
 
     node: Floats
@@ -194,9 +207,11 @@ class Hazards:
     seen: Floats
     named: Floats
     table: Floats
+    program_at_age: Floats
+    operator_at_age: Floats
 
     @staticmethod
-    def start(given: Interruptions, prior: Floats) -> Hazards:
+    def start(given: Interruptions, fixed: FixedTerms, prior: Floats) -> Hazards:
         """Equal nodes and equal programs; the failures without a sign are mostly programs'."""
         n, runs = len(given.evidence), max(float(given.program_runs.sum()), 1.0)
         days = max(float(given.node_days.sum() + START_DAYS * given.node_runs.sum()), START_DAYS)
@@ -210,6 +225,8 @@ class Hazards:
             seen=prior[given.evidence],
             named=np.tile(NAMED_BEFORE, (n, 1)),
             table=prior,
+            program_at_age=fixed.ages.usual_factors(),
+            operator_at_age=fixed.ages.usual_factors(),
         )
 
     def weigh(self, given: Interruptions, fixed: FixedTerms) -> tuple[Floats, Floats]:
@@ -226,9 +243,9 @@ class Hazards:
                 plain,
                 self.shared_per_day * fixed.total_days,
                 self.system * fixed.total_days,
-                self.program,
-                self.operator_per_run,
-                np.full(n, self.unknown_per_run),
+                self.program * self.program_at_age,
+                self.operator_per_run * self.operator_at_age,
+                self.unknown_per_run * fixed.ages.usual_factors(),
             ],
             axis=1,
         )
@@ -266,30 +283,27 @@ def hazards_without_own(
         Asuncion, Welling, Smyth and Teh (2009), UAI, on collapsed variational inference (CVB0).
     """
     sums, n = probability.sum(axis=0), len(probability)
-    shared, system, user, operator = (
-        CAUSES.index(one)
-        for one in (
-            *(CauseDomain.SHARED, CauseDomain.SYSTEM),
-            *(CauseDomain.USER, CauseDomain.OPERATOR),
-        )
-    )
+    node, shared, system, user, operator = range(len(CAUSES) - 1)
     days, runs = max(float(fixed.node_days.sum()), START_DAYS), float(fixed.runs.sum())
     # what is a burst's says nothing of the hazard at other times
     alone = probability[:, shared] * _not_of_burst(before.shared_per_day, fixed, 0)
     by_itself = probability[:, system] * _not_of_burst(before.system, fixed, 1)
-    # without any symptom software that fails at all times looks like nodes that do: bad days speak
-    most_of_days = most_shape if fixed.has_symptoms else SHAPES[0]
     table, seen = _evidence(given, fixed, probability)
     return Hazards(
         node=_node_hazards(given, fixed, pairs, _mean(sums[0], days), most_shape),
         program=_program_hazards(given, fixed, probability[:, user]),
-        system=_system_hazards(given, by_itself, days, most_of_days),
+        # without any symptom software looks like hardware: only days that differ speak
+        system=_system_hazards(given, by_itself, days, most_shape)
+        if fixed.has_symptoms
+        else _hazards_of_bad_days(given, by_itself + probability[:, node], days),
         shared_per_day=(alone.sum() - alone + 0.5) / days,
         operator_per_run=(sums[operator] - probability[:, operator] + 0.5) / runs,
         unknown_per_run=UNKNOWN_SHARE * n / runs,
         seen=seen,
         named=_naming(fixed, probability),
         table=table,
+        program_at_age=fixed.ages.factors(probability[:, user]),
+        operator_at_age=fixed.ages.factors(probability[:, operator]),
     )
 
 
@@ -362,18 +376,33 @@ def _program_hazards(given: Interruptions, fixed: FixedTerms, probability: Float
 def _system_hazards(
     given: Interruptions, probability: Floats, node_days: float, most_shape: float
 ) -> Floats:
-    """Hazard of system software by day; a hundred failures of one user are no bad day of all."""
+    """Hazard of system software by day."""
+    by_day, without = _by_day(given, probability)
+    exposure = node_days / given.days
+    shape = min(likeliest_shape(by_day, np.full(given.days, exposure)), most_shape)
+    mean = _mean(float(by_day.sum()), node_days)
+    hazard = (shape + without) / (shape / mean + exposure)
+    return np.asarray(hazard, dtype=np.float64)
+
+
+def _hazards_of_bad_days(given: Interruptions, faults: Floats, node_days: float) -> Floats:
+    """The same by the contrast of days; `faults` are by hardware or software."""
+    by_day, without = _by_day(given, faults)
+    return software_rate(by_day, without) * given.days / node_days
+
+
+def _by_day(given: Interruptions, probability: Floats) -> tuple[Floats, Floats]:
+    """Expected ends by day, and those of the day of each interruption without its own.
+
+    A hundred failures of one user are no bad day of all.
+    """
     users = int(given.user.max()) + 1
     at = given.day * users + given.user[given.program]
     of_user = _sums(at, probability, users * given.days)
     capped = np.minimum(of_user, MOST_OF_A_USER)
     by_day = capped.reshape(given.days, users).sum(axis=1)
-    exposure = node_days / given.days
-    shape = min(likeliest_shape(by_day, np.full(given.days, exposure)), most_shape)
-    mean = _mean(float(by_day.sum()), node_days)
     without = np.minimum(of_user[at] - probability, MOST_OF_A_USER) - capped[at]
-    hazard = (shape + np.maximum(by_day[given.day] + without, 0.0)) / (shape / mean + exposure)
-    return np.asarray(hazard, dtype=np.float64)
+    return by_day, np.maximum(by_day[given.day] + without, 0.0)
 
 
 def likeliest_shape(counts: Floats, exposure: Floats) -> float:

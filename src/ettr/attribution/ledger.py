@@ -80,7 +80,7 @@ def fit_ledger(given: Interruptions, prior: Floats) -> LedgerFit:
     if not n:
         return LedgerFit(np.zeros((0, len(CAUSES))), np.zeros(0, np.int64), np.zeros(0), prior)
     fixed = FixedTerms.of(given, prior)
-    state = Hazards.start(given, prior)
+    state = Hazards.start(given, fixed, prior)
     probability, pairs = state.weigh(given, fixed)
     for number in range(_ROUNDS):
         most_shape = _EARLY_SHAPE if number < _EARLY_ROUNDS else np.inf
