@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
-from ettr.attribution.bad_days import software_rate
 from ettr.attribution.cause_evidence import (
     BURSTS,
     BY_OPERATOR,
     CAUSES,
     FAILED,
+    FAULTS,
     NODE_FAILED,
     OUT_OF_MEMORY,
     SIGNS,
@@ -21,6 +21,7 @@ from ettr.attribution.cause_evidence import (
     Coincidences,
     Floats,
 )
+from ettr.attribution.day_rates import rates_without_own
 from ettr.attribution.run_ages import RunAges
 
 Ints = NDArray[np.int64]
@@ -41,6 +42,7 @@ NAMED_BEFORE = np.array([0.6, 0.4, 0.4, 0.4, 0.4, 0.4])
 UNKNOWN_SHARE = 0.005
 _TINY = 1e-300
 _RULED_OUT = 0.03
+_LEAST_DOUBT = 1e-9
 _BURSTS = [CAUSES.index(one) for one in BURSTS]
 
 
@@ -104,6 +106,8 @@ class FixedTerms:
         burst: Hazards of what ends many attempts at the moment, by `BURSTS`.
         has_symptoms: Whether any interruption shows one.
         ages: Ages of the interruptions.
+        at_most_prior: Kinds of which the data can show that a cause leaves fewer, not more: faults
+            without a sign look like crashes of programs. Shape (kinds, causes).
     """
 
     prior: Floats
@@ -118,6 +122,7 @@ class FixedTerms:
     burst: Floats
     has_symptoms: bool
     ages: RunAges
+    at_most_prior: Flags
 
     @staticmethod
     def of(given: Interruptions, prior: Floats) -> FixedTerms:
@@ -157,6 +162,9 @@ class FixedTerms:
             burst=_burst(given),
             has_symptoms=not SIGNS.issuperset(given.kinds),
             ages=ages,
+            at_most_prior=np.outer(
+                [kind == FAILED for kind in given.kinds], [cause in FAULTS for cause in CAUSES]
+            ),
         )
 
 
@@ -292,10 +300,7 @@ def hazards_without_own(
     return Hazards(
         node=_node_hazards(given, fixed, pairs, _mean(sums[0], days), most_shape),
         program=_program_hazards(given, fixed, probability[:, user]),
-        # without any symptom software looks like hardware: only days that differ speak
-        system=_system_hazards(given, by_itself, days, most_shape)
-        if fixed.has_symptoms
-        else _hazards_of_bad_days(given, by_itself + probability[:, node], days),
+        system=_system_hazards(given, by_itself, before.system, days),
         shared_per_day=(alone.sum() - alone + 0.5) / days,
         operator_per_run=(sums[operator] - probability[:, operator] + 0.5) / runs,
         unknown_per_run=UNKNOWN_SHARE * n / runs,
@@ -335,6 +340,8 @@ def _evidence(
         within * (pulled[at] + counts[at] - own) / (PRIOR_ENDS + total - own),
         fixed.prior[at],
     )
+    table = np.where(fixed.at_most_prior, np.minimum(table, fixed.prior), table)
+    seen = np.where(fixed.at_most_prior[at], np.minimum(seen, fixed.prior[at]), seen)
     chance = np.tile(fixed.chance[:, None], (1, len(CAUSES)))
     # what an operator does is recorded as that, whatever else the logs show
     chance[:, CAUSES.index(CauseDomain.OPERATOR)] = 0.0
@@ -374,35 +381,15 @@ def _program_hazards(given: Interruptions, fixed: FixedTerms, probability: Float
 
 
 def _system_hazards(
-    given: Interruptions, probability: Floats, node_days: float, most_shape: float
+    given: Interruptions, probability: Floats, before: Floats, node_days: float
 ) -> Floats:
-    """Hazard of system software by day."""
-    by_day, without = _by_day(given, probability)
-    exposure = node_days / given.days
-    shape = min(likeliest_shape(by_day, np.full(given.days, exposure)), most_shape)
-    mean = _mean(float(by_day.sum()), node_days)
-    hazard = (shape + without) / (shape / mean + exposure)
-    return np.asarray(hazard, dtype=np.float64)
-
-
-def _hazards_of_bad_days(given: Interruptions, faults: Floats, node_days: float) -> Floats:
-    """The same by the contrast of days; `faults` are by hardware or software."""
-    by_day, without = _by_day(given, faults)
-    return software_rate(by_day, without) * given.days / node_days
-
-
-def _by_day(given: Interruptions, probability: Floats) -> tuple[Floats, Floats]:
-    """Expected ends by day, and those of the day of each interruption without its own.
-
-    A hundred failures of one user are no bad day of all.
-    """
+    """Hazard of system software by day; a hundred failures of one user are no bad day of all."""
     users = int(given.user.max()) + 1
     at = given.day * users + given.user[given.program]
-    of_user = _sums(at, probability, users * given.days)
-    capped = np.minimum(of_user, MOST_OF_A_USER)
-    by_day = capped.reshape(given.days, users).sum(axis=1)
-    without = np.minimum(of_user[at] - probability, MOST_OF_A_USER) - capped[at]
-    return by_day, np.maximum(by_day[given.day] + without, 0.0)
+    of_user = _sums(at, probability, users * given.days)[at]
+    weight = MOST_OF_A_USER / np.maximum(of_user, MOST_OF_A_USER)
+    odds = probability / np.maximum(1 - probability, _LEAST_DOUBT)
+    return rates_without_own(odds / before, weight, given.day, given.days, node_days)
 
 
 def likeliest_shape(counts: Floats, exposure: Floats) -> float:
