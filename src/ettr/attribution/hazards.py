@@ -291,7 +291,7 @@ def hazards_without_own(
         Asuncion, Welling, Smyth and Teh (2009), UAI, on collapsed variational inference (CVB0).
     """
     sums, n = probability.sum(axis=0), len(probability)
-    node, shared, system, user, operator = range(len(CAUSES) - 1)
+    shared, system, user, operator = range(1, len(CAUSES) - 1)
     days, runs = max(float(fixed.node_days.sum()), START_DAYS), float(fixed.runs.sum())
     # what is a burst's says nothing of the hazard at other times
     alone = probability[:, shared] * _not_of_burst(before.shared_per_day, fixed, 0)
