@@ -29,7 +29,12 @@ _LEAST = 1e-9
 
 
 def rates_without_own(
-    per_rate: Floats, weight: Floats, day: Ints, days: int, node_days: float
+    per_rate: Floats,
+    weight: Floats,
+    day: Ints,
+    days: int,
+    node_days: float,
+    least_zero: float = 0.0,
 ) -> Floats:
     """Expected rate per node-day at each interruption, as the others have it.
 
@@ -39,6 +44,7 @@ def rates_without_own(
         day: its day.
         days: how many there are.
         node_days: of all attempts.
+        least_zero: share of days that are taken to be without any, at least.
     """
     exposure = node_days / days
     rates = RATES * len(day) / node_days
@@ -52,6 +58,9 @@ def rates_without_own(
         of_day = law * likely
         of_day /= of_day.sum(axis=1, keepdims=True)
         law = (of_day.sum(axis=0) + DAYS_BEFORE * before) / (days + DAYS_BEFORE)
+        if law[0] < least_zero:
+            law[1:] *= (1 - least_zero) / law[1:].sum()
+            law[0] = least_zero
     own = logs[day] - gain
     own = law * np.exp(own - own.max(axis=1, keepdims=True))
     return np.asarray(np.maximum(own @ rates / own.sum(axis=1), _LEAST), dtype=np.float64)

@@ -33,6 +33,8 @@ SHAPES = np.array([0.1, 0.2, 0.35, 0.6, 1.0, 2.0, 4.0, 10.0, 50.0])
 """Shapes of the gamma laws of rates among which the data choose; large ones are nearly equal."""
 MOST_OF_A_USER = 2.0
 """Failures of one user on one day that count for a bad day of system software, at most."""
+GOOD_DAYS = 0.7
+"""Share of days without failing system software, at least, where no symptom tells it from nodes."""
 OTHER_NODE = 0.02
 """Weight of the other nodes where a log names one."""
 PRIOR_ENDS = 20.0
@@ -104,7 +106,6 @@ class FixedTerms:
         nodes_named: Whether a log names one of several nodes of the interruption.
         can_be_named: Whether it had several nodes and what was seen could name one of them.
         burst: Hazards of what ends many attempts at the moment, by `BURSTS`.
-        has_symptoms: Whether any interruption shows one.
         ages: Ages of the interruptions.
         at_most_prior: Kinds of which the data can show that a cause leaves fewer, not more: faults
             without a sign look like crashes of programs. Shape (kinds, causes).
@@ -120,7 +121,6 @@ class FixedTerms:
     nodes_named: Flags
     can_be_named: Flags
     burst: Floats
-    has_symptoms: bool
     ages: RunAges
     at_most_prior: Flags
 
@@ -160,7 +160,6 @@ class FixedTerms:
             nodes_named=np.bincount(given.pair_of, given.pair_named, n) > 0,
             can_be_named=several & ~names,
             burst=_burst(given),
-            has_symptoms=not SIGNS.issuperset(given.kinds),
             ages=ages,
             at_most_prior=np.outer(
                 [kind == FAILED for kind in given.kinds], [cause in FAULTS for cause in CAUSES]
@@ -281,7 +280,7 @@ def hazards_without_own(
         probability: of the round before.
         pairs: the same, of each pair of an interruption and a node.
         before: the hazards of the round before.
-        most_shape: of the gamma laws of nodes and days. Early rounds need a small one: all look
+        most_shape: of the gamma law of nodes. Early rounds need a small one: all look
             equal before any failure is put down to one of them, and would stay so.
 
     With its own probability among them a cause would confirm itself: of a program, node or day with
@@ -389,7 +388,9 @@ def _system_hazards(
     of_user = _sums(at, probability, users * given.days)[at]
     weight = MOST_OF_A_USER / np.maximum(of_user, MOST_OF_A_USER)
     odds = probability / np.maximum(1 - probability, _LEAST_DOUBT)
-    return rates_without_own(odds / before, weight, given.day, given.days, node_days)
+    # without any symptom software that fails at all times looks like nodes that do
+    least_zero = GOOD_DAYS if SIGNS.issuperset(given.kinds) else 0.0
+    return rates_without_own(odds / before, weight, given.day, given.days, node_days, least_zero)
 
 
 def likeliest_shape(counts: Floats, exposure: Floats) -> float:
