@@ -43,6 +43,7 @@ _SHARED_SIGNS = frozenset({"infiniband", "ethlink", "filesystem", "facility", "n
 _CANNOT_SHOW = np.array([3e-3, 3e-3, 3e-3, 1e-4, 1e-4, 1.0])
 """What a cause is seen as though it cannot show it; coincidences come on top."""
 _NO_ACT = 1e-4
+"""The same of an operator's act where no operator acted."""
 FAULTS = (CauseDomain.NODE, CauseDomain.SHARED, CauseDomain.SYSTEM)
 BURSTS = (CauseDomain.SHARED, CauseDomain.SYSTEM)
 """What can end jobs of many users at one moment."""

@@ -46,14 +46,30 @@ def rates_without_own(
         node_days: of all attempts.
         least_zero: share of days that are taken to be without any, at least.
     """
-    exposure = node_days / days
     rates = RATES * len(day) / node_days
-    gain = weight[:, None] * np.log1p(per_rate[:, None] * rates)
-    logs = np.stack([np.bincount(day, one, days) for one in gain.T], axis=1) - rates * exposure
-    before = np.full(len(rates), (1 - ZERO_BEFORE) / (len(rates) - 1))
+    # rate by rate: an array of all ends and rates would be slow
+    gains = [weight * np.log1p(per_rate * rate) for rate in rates]
+    logs = np.stack([np.bincount(day, gain, days) for gain in gains], axis=1)
+    logs = np.asarray(logs - rates * node_days / days, dtype=np.float64)
+    likely = np.exp(logs - logs.max(axis=1, keepdims=True))
+    weights = likely * _law(likely, least_zero)
+    whole, summed = np.zeros(len(day)), np.zeros(len(day))
+    whole_weight = weight == 1
+    for rate, gain, of_day in zip(rates, gains, weights.T, strict=True):
+        without = np.where(whole_weight, 1 / (1 + per_rate * rate), 1.0)
+        without[~whole_weight] = np.exp(-gain[~whole_weight])
+        without *= of_day[day]
+        whole += without
+        summed += rate * without
+    return np.maximum(summed / whole, _LEAST)
+
+
+def _law(likely: Floats, least_zero: float) -> Floats:
+    """Weight of each rate, from how likely it makes each day; shape (rates,)."""
+    days = len(likely)
+    before = np.full(len(RATES), (1 - ZERO_BEFORE) / (len(RATES) - 1))
     before[0] = ZERO_BEFORE
     law = before
-    likely = np.exp(logs - logs.max(axis=1, keepdims=True))
     for _ in range(_ROUNDS):
         of_day = law * likely
         of_day /= of_day.sum(axis=1, keepdims=True)
@@ -61,6 +77,4 @@ def rates_without_own(
         if law[0] < least_zero:
             law[1:] *= (1 - least_zero) / law[1:].sum()
             law[0] = least_zero
-    own = logs[day] - gain
-    own = law * np.exp(own - own.max(axis=1, keepdims=True))
-    return np.asarray(np.maximum(own @ rates / own.sum(axis=1), _LEAST), dtype=np.float64)
+    return law

@@ -34,7 +34,7 @@ SHAPES = np.array([0.1, 0.2, 0.35, 0.6, 1.0, 2.0, 4.0, 10.0, 50.0])
 MOST_OF_A_USER = 2.0
 """Failures of one user on one day that count for a bad day of system software, at most."""
 GOOD_DAYS = 0.7
-"""Share of days without failing system software, at least, where no symptom tells it from nodes."""
+"""Share of days without failing system software, at least, where no symptom shows it."""
 OTHER_NODE = 0.02
 """Weight of the other nodes where a log names one."""
 PRIOR_ENDS = 20.0
