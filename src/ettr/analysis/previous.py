@@ -105,6 +105,7 @@ def period_trend(analysis: Analysis, above_gpus: int | None = None) -> PeriodTre
     if not this.node_days:
         words = f"No job ran from {_date(period.start)} on: there is nothing to compare."
         return PeriodTrend(this, before, None, None, words)
+    _ = analysis.workload_weights  # of all of the logs likewise: the lemons take it up again
     both = _within(analysis, earlier.start, until)
     early, late = periods(both, "the fleet", period.start, period.start, above_gpus=above_gpus)
     compared = compare_fleets(
