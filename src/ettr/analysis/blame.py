@@ -12,7 +12,7 @@ import pyarrow as pa
 from ettr.lemons.blame import Blame, PlacedFailure, blame, rates_of
 from ettr.lemons.candidates import MIN_NODES
 from ettr.lemons.fleet import Stratum
-from ettr.lemons.model import LemonFit, fit_lemons
+from ettr.lemons.model import LemonFit
 from ettr.lemons.signals import NodeName
 from ettr.metrics.instants import fetch
 from ettr.tables.schemas import BLAME
@@ -93,12 +93,12 @@ def blame_of(stages: SharedStages) -> list[Blame]:
         )
         for row in rows
     )
-    rates = rates_of(fleet, [_fit(group) for group in fleet])
+    rates = rates_of(fleet, [_fit(group, stages) for group in fleet])
     return blame(failures, rates, parts, stages.workload_weights)
 
 
-def _fit(group: Stratum) -> LemonFit | None:
+def _fit(group: Stratum, stages: SharedStages) -> LemonFit | None:
     """The model of a group; None where the group is too small, or has no failure to divide."""
     if len(group.nodes) < MIN_NODES or not group.counts.shared:
         return None
-    return fit_lemons(group.counts)
+    return stages.lemon_fit(group.counts)

@@ -52,7 +52,12 @@ def lemons_of(
         return _by_faults(stages, false_discovery, asked)
     fleet, _ = stages.lemon_strata
     unplaced = unplaced_failures(stages.failures, stages.placement)
-    found = lemon_report(fleet, unplaced, false_discovery, asked=asked, signals=stages.node_signals)
+    found = lemon_report(
+        *(fleet, unplaced, false_discovery),
+        asked=asked,
+        signals=stages.node_signals,
+        fit=stages.lemon_fit,
+    )
     return replace(found, notes=(*found.notes, *_rename_notes(stages)))
 
 

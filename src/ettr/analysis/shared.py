@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from ettr.analysis.lemon_signals import Exclusions
     from ettr.lemons.blame import Blame
     from ettr.lemons.fleet import Placement, Stratum
+    from ettr.lemons.model import LemonFit, NodeCounts
     from ettr.lemons.signals import FleetSignals, NodeName, NodeSignals
     from ettr.plan.cost import Price
 
@@ -399,6 +400,20 @@ class SharedStages:
         from ettr.analysis.lemon_nodes import fleet_of
 
         return fleet_of(self)
+
+    def lemon_fit(self, counts: NodeCounts) -> LemonFit:
+        """The model of the lemons of a group, fitted once for the list of lemons and for blame."""
+        from ettr.lemons.model import fit_lemons
+
+        fits = self._lemon_fits
+        # the counts are kept too, so that no others can have their identity
+        if id(counts) not in fits:
+            fits[id(counts)] = counts, fit_lemons(counts)
+        return fits[id(counts)][1]
+
+    @cached_property
+    def _lemon_fits(self) -> dict[int, tuple[NodeCounts, LemonFit]]:
+        return {}
 
     @cached_property
     def exclusions(self) -> Exclusions | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -14,7 +14,7 @@ from ettr.defaults import FALSE_DISCOVERY
 from ettr.lemons.claims import time_to_decide
 from ettr.lemons.distributions import SignalDistribution, signal_distributions
 from ettr.lemons.fleet import BlamedFailure, Stratum, UnplacedFailures, without_nodes
-from ettr.lemons.model import MIN_RATIO, LemonFit, SignalRatio
+from ettr.lemons.model import MIN_RATIO, LemonFit, NodeCounts, SignalRatio, fit_lemons
 from ettr.lemons.roles import role_names
 from ettr.lemons.signals import OUTAGES, NodeName, NodeSignals
 from ettr.lemons.turns import claim_in_turn
@@ -150,6 +150,7 @@ def lemon_report(
     listed: int = 20,
     asked: NodeName | None = None,
     signals: Mapping[NodeName, NodeSignals] | None = None,
+    fit: Callable[[NodeCounts], LemonFit] = fit_lemons,
 ) -> LemonReport:
     """Candidates of a fleet. Claims are made within each group, so that their error holds there.
 
@@ -160,11 +161,12 @@ def lemon_report(
         listed: how many candidates at least, claimed or not.
         asked: a node to list whatever its rank is.
         signals: of the nodes, to show.
+        fit: gives the model of the counts of a group.
     """
     large = [group for group in fleet if len(group.nodes) >= MIN_NODES]
     small = [group for group in fleet if len(group.nodes) < MIN_NODES]
     judged = large
-    fits, every = _judged(judged, false_discovery, signals or {})
+    fits, every = _judged(judged, false_discovery, signals or {}, fit)
     roles = _roles(every, judged)
     if roles:
         # a front end that fails thirty times as often hides those that fail ten times as often
@@ -172,7 +174,7 @@ def lemon_report(
         with_role = [
             replace(one, claimed=False, has_role=True) for one in every if one.node in roles
         ]
-        fits, every = _judged(judged, false_discovery, signals or {})
+        fits, every = _judged(judged, false_discovery, signals or {}, fit)
         every += with_role
     every.sort(key=lambda one: (-one.posterior, -one.failures, one.cluster, one.node))
     kept = max(listed, sum(one.claimed for one in every))
@@ -195,9 +197,12 @@ def lemon_report(
 
 
 def _judged(
-    groups: Sequence[Stratum], false_discovery: float, signals: Mapping[NodeName, NodeSignals]
+    groups: Sequence[Stratum],
+    false_discovery: float,
+    signals: Mapping[NodeName, NodeSignals],
+    fit: Callable[[NodeCounts], LemonFit],
 ) -> tuple[list[LemonFit], list[LemonCandidate]]:
-    fits = [claim_in_turn(group.counts, false_discovery) for group in groups]
+    fits = [claim_in_turn(group.counts, false_discovery, fit(group.counts)) for group in groups]
     every = chain.from_iterable(
         _candidates(group, fit, chosen, signals)
         for group, (fit, chosen) in zip(groups, fits, strict=True)

@@ -21,7 +21,9 @@ so that the tail of a spread-out fleet is not claimed in turn."""
 MOST_TURNS = 4
 
 
-def claim_in_turn(counts: NodeCounts, false_discovery: float) -> tuple[LemonFit, NDArray[np.bool_]]:
+def claim_in_turn(
+    counts: NodeCounts, false_discovery: float, fit: LemonFit | None = None
+) -> tuple[LemonFit, NDArray[np.bool_]]:
     """The model of one stratum, and its claimed nodes.
 
     Where a further turn claims nodes, the posterior of each node is the larger one of its turns,
@@ -30,8 +32,9 @@ def claim_in_turn(counts: NodeCounts, false_discovery: float) -> tuple[LemonFit,
     Args:
         counts: of the stratum.
         false_discovery: the largest expected share of ordinary nodes among all that are claimed.
+        fit: `fit_lemons` of these counts, where it is at hand.
     """
-    fit = fit_lemons(counts)
+    fit = fit or fit_lemons(counts)
     chosen = claimed(fit.posterior, false_discovery)
     for _ in range(MOST_TURNS):
         (rest,) = np.nonzero(~chosen)

@@ -1,4 +1,4 @@
-"""What a period and the one before it ask of all of the logs is computed once for the report."""
+"""What several parts of a report rest on is computed once."""
 
 from __future__ import annotations
 
@@ -9,27 +9,31 @@ from typing import Any
 import pytest
 
 from ettr.analysis import Analysis, lemon_nodes
+from ettr.lemons import model, turns
+from ettr.lemons.model import LemonFit, NodeCounts
 from ettr.sources.base import ReadOptions
 from ettr.sources.ingest import ingest_file
 from ettr.store import open_store
 
 HEAD = "JobID|User|Cluster|State|ExitCode|Submit|Start|End|ElapsedRaw|NNodes|NodeList|AllocTRES\n"
 FIRST = datetime(2026, 3, 1, tzinfo=UTC)
-DAYS, NODES = 60, 24
+DAYS, NODES, SHARED = 60, 24, 97 * 14
 
 
 def log() -> str:
-    """Each node runs a job a day for two months; a few end with their node."""
+    """Each node runs a job a day for two months; a few end with their node.
+
+    The nodes of the last such job are two, and none of them is named as the culprit.
+    """
     rows = []
     for number in range(DAYS * NODES):
         start = FIRST + timedelta(days=number // NODES)
         ends = start + timedelta(hours=23)
         begun, ended = (f"{one:%Y-%m-%dT%H:%M:%S}" for one in (start, ends))
         state = "COMPLETED" if number % 97 else "NODE_FAIL"
-        rows.append(
-            f"{number + 1}|u|c|{state}|0:0|{begun}|{begun}|{ended}|{23 * 3600}|1"
-            f"|n{number % NODES}|gres/gpu=8\n"
-        )
+        nodes = f"n{number % NODES}"
+        held = "2|n[0,1]|gres/gpu=16" if number == SHARED else f"1|{nodes}|gres/gpu=8"
+        rows.append(f"{number + 1}|u|c|{state}|0:0|{begun}|{begun}|{ended}|{23 * 3600}|{held}\n")
     return HEAD + "".join(rows)
 
 
@@ -53,3 +57,27 @@ def test_the_weights_of_workloads_are_computed_once(
         assert found.comparison is not None
         _ = analysis.lemon_nodes
     assert len(asked) == 1
+
+
+def test_the_model_of_lemons_is_fitted_once_for_their_list_and_for_blame(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, fitted, fit = tmp_path / "sacct.psv", [], model.fit_lemons
+    path.write_text(log())
+
+    def counted(counts: NodeCounts, *given: float) -> LemonFit:
+        fitted.append(counts)
+        return fit(counts, *given)
+
+    # wherever it is asked for by that name
+    for asking in (model, turns):
+        monkeypatch.setattr(asking, "fit_lemons", counted)
+    with open_store(tmp_path / "store", create=True) as store:
+        ingest_file(store, path, ReadOptions(timezone="UTC"))
+        analysis = Analysis(store)
+        (group,), _ = analysis.lemon_strata
+        assert len(group.counts.shared) == 1
+        assert analysis.blame
+        assert sum(one is group.counts for one in fitted) == 1
+        assert analysis.lemon_nodes.groups
+    assert sum(one is group.counts for one in fitted) == 1
