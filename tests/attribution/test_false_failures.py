@@ -92,9 +92,15 @@ def test_the_background_counts_what_began_in_the_quiet_part_of_each_run() -> Non
         }
         for node, began_s in begins
     ]
-    tables = (ibis.memtable(pa.Table.from_pylist(rows)) for rows in (allocations, ends, folded))
-    found = background(*tables, window)
+    kept, ended, began = (
+        ibis.memtable(pa.Table.from_pylist(rows)) for rows in (allocations, ends, folded)
+    )
+    found = background(kept, ended, began, window)
     expected = [in_quiet(node, began_s) for node, began_s in begins]
     assert found.episodes == sum(expected)
     assert found.mean_length_s == pytest.approx(30.0)
     assert found.by_symptom[0].symptom == "gpu"
+    # the same to the last digit in whatever order the rows are
+    for place in (1, 2, 8):
+        turned = pa.Table.from_pylist(allocations[place:] + allocations[:place])
+        assert background(ibis.memtable(turned), ended, began, window) == found

@@ -16,7 +16,7 @@ from typing import Any
 
 import ibis
 import numpy as np
-from ibis.expr.types import FloatingValue, Table
+from ibis.expr.types import Table
 
 from ettr.attribution.endings import HARDWARE_CANDIDATE
 from ettr.attribution.rules import Window, seconds
@@ -141,14 +141,21 @@ def background(
         interrupted: as for `false_failures_by_size`.
     """
     window = window or Window()
-    suspects = ends.filter(ends.kind == HARDWARE_CANDIDATE)
-    ran = _timed(_runs(allocations))
-    ended = ran if interrupted is None else _timed(_runs(interrupted))
-    suspect = ended.semi_join(suspects, "attempt_id")
-    quiet_s = _quiet_s_by_node(ran, suspect, window)
+    suspects = ends.filter(ends.kind == HARDWARE_CANDIDATE).select("attempt_id", suspect=True)
+    ran = _runs(allocations)
+    ended = ran if interrupted is None else _runs(interrupted)
+    quiet_s = _quiet_s_by_node(ran, ended.semi_join(suspects, "attempt_id"), window)
     node_s = float(sum(quiet_s.values()))
     hours = node_s / SECONDS_PER_HOUR
-    rows = _quiet_episodes(ran, suspect, materialize(_beginnings(folded)), window)
+    # only the few runs that an episode began in are looked at again
+    met = _quiet(_episodes_within(ran, folded), suspects, window)
+    met = met.filter(met.began <= met.until)
+    rows = (
+        met.group_by("cluster", "node", "symptom")
+        .aggregate(n=met.count(), length_s=met["length_s"].sum())
+        .to_pyarrow()
+        .to_pylist()
+    )
     by_symptom: dict[str, int] = defaultdict(int)
     for row in rows:
         by_symptom[row["symptom"]] += row["n"]
@@ -181,11 +188,15 @@ def _quiet_s_by_node(
 
     All that ran, less what is no quiet part of the `suspect` runs: to join only those costs less.
     """
-    quiet_s = _sums(runs, "ran_s")
-    loud_s = suspect.ran_s - ibis.greatest(_kept_s(suspect, window), 0.0)
-    for node, s in _sums(suspect.mutate(loud_s=loud_s), "loud_s").items():
-        quiet_s[node] -= s
-    return {node: s for node, s in quiet_s.items() if s > 0}
+    quiet_s = _sums(_timed(runs), "ran_s")
+    ended = _timed(suspect)
+    until = ended.end - seconds(window.before_s)
+    kept_s = (epoch_s(until) - epoch_s(ended.start)).cast("float64")
+    ended = ended.mutate(loud_s=ended.ran_s - ibis.greatest(kept_s, 0.0))
+    for node, loud_s in _sums(ended, "loud_s").items():
+        quiet_s[node] -= loud_s
+    # in order: an engine gives groups in any, and the last digit of a sum over them would vary
+    return {node: quiet_s[node] for node in sorted(quiet_s, key=str) if quiet_s[node] > 0}
 
 
 def _timed(runs: Table) -> Table:
@@ -199,43 +210,23 @@ def _sums(runs: Table, column: str) -> dict[tuple[object, object], float]:
     return {(row["cluster"], row["node"]): row["s"] for row in summed.to_pyarrow().to_pylist()}
 
 
-def _kept_s(suspect: Table, window: Window) -> FloatingValue:
-    """Seconds of each suspect run before the window that could blame it; not over 0: none."""
-    until = suspect.end - seconds(window.before_s)
-    return (epoch_s(until) - epoch_s(suspect.start)).cast("float64")
+def _quiet(runs: Table, suspects: Table, window: Window) -> Table:
+    """Of each run, the part up to `until` whose episodes can have ended nothing."""
+    runs = runs.left_join(suspects, "attempt_id")
+    until = ibis.cases(
+        (runs.suspect.notnull(), runs.end - seconds(window.before_s)), else_=runs.end
+    )
+    runs = runs.mutate(until=until)
+    quiet_s = (epoch_s(runs.until) - epoch_s(runs.start)).cast("float64")
+    return runs.mutate(quiet_s=quiet_s).filter(lambda t: t.quiet_s > 0)
 
 
-def _quiet_episodes(
-    runs: Table, suspect: Table, began: Table, window: Window
-) -> list[dict[str, Any]]:
-    """How many episodes began in quiet parts, and their seconds, by cluster, node and symptom.
+def _episodes_within(runs: Table, folded: Table) -> Table:
+    """Pairs of an episode and a run that it began in; joined by node and day, never by node alone.
 
-    All that began in a run, less those in the loud parts of the `suspect` ones: so the ids of the
-    attempts, which cost more to read than all else of a run, are not asked for. Lengths are whole
-    seconds: the difference of two sums is exact.
+    A node that two jobs share is met once in each, as its hours are counted once in each.
     """
-    until = suspect.end - seconds(window.before_s)
-    loud = _met(suspect.mutate(until=until, kept_s=_kept_s(suspect, window)), began)
-    loud = loud.filter((loud.kept_s <= 0) | (loud.began > loud.until))
-    found: dict[tuple[str, str, str], tuple[int, float]] = {}
-    for sign, met in ((1, _met(runs, began)), (-1, loud)):
-        groups = met.group_by("cluster", "node", "symptom").aggregate(
-            n=met.count(), length_s=met["length_s"].sum()
-        )
-        for row in groups.to_pyarrow().to_pylist():
-            key = row["cluster"], row["node"], row["symptom"]
-            n, length_s = found.get(key, (0, 0.0))
-            found[key] = n + sign * row["n"], length_s + sign * (row["length_s"] or 0.0)
-    return [
-        {"cluster": cluster, "node": node, "symptom": symptom, "n": n, "length_s": length_s}
-        for (cluster, node, symptom), (n, length_s) in found.items()
-        if n
-    ]
-
-
-def _beginnings(folded: Table) -> Table:
-    """When each fault began, on which day, and how long it lasted."""
-    return folded.filter(folded.fault).select(
+    began = folded.filter(folded.fault).select(
         "cluster",
         "node",
         "symptom",
@@ -243,20 +234,12 @@ def _beginnings(folded: Table) -> Table:
         length_s=(epoch_s(folded["last"]) - epoch_s(folded["first"])).cast("float64"),
         day=epoch_day(folded["first"]),
     )
-
-
-def _met(runs: Table, began: Table) -> Table:
-    """Pairs of an episode and a run that it began in; joined by node and day, never by node alone.
-
-    A node that two jobs share is met once in each, as its hours are counted once in each.
-    """
-    begun = runs.drop("attempt_id", "ran_s")
-    begun = begun.mutate(day=epoch_day(runs.start), last_day=epoch_day(runs.end))
+    begun = runs.mutate(day=epoch_day(runs.start), last_day=epoch_day(runs.end))
     # most runs end on the day on which they began: only the others are on a list of days
     longer = begun.filter(begun.last_day > begun.day)
     later = longer.mutate(day=ibis.range(longer.day + 1, longer.last_day + 1, 1).unnest())
-    days = ibis.union(begun, later.select(*begun.columns), distinct=False)
-    met = began.join(days, ["cluster", "node", "day"])
+    days = ibis.union(begun, later, distinct=False)
+    met = materialize(began).join(days, ["cluster", "node", "day"])
     return met.filter((met.began > met.start) & (met.began <= met.end))
 
 
