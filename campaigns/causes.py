@@ -6,8 +6,8 @@ switches (or the filesystem of all) whose outages end jobs, system software in b
 time, and operators who cancel. Faults leave a symptom, mostly the right one, or none; ends of
 programs meet unrelated symptoms. None of these laws is one that the code assumes.
 
-The model and its constants were chosen by the first 27 kinds of clusters, on other draws than
-these. The ten kinds `held out` were written down before the model was last changed, and ran once
+The model and its constants were chosen by the first 27 kinds of clusters, the last of them on other
+draws than these. The ten kinds `held out` were written down before the model was last changed, and ran once
 it stood. Then the widths of `operator`, of `system_software` with logs of nodes and of `shared`
 without them were made wider by what that run showed; no probability was changed, and this is the
 second run. Without logs daemons that end jobs everywhere look like an outage of what all share.
