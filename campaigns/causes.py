@@ -7,10 +7,11 @@ time, and operators who cancel. Faults leave a symptom, mostly the right one, or
 programs meet unrelated symptoms. None of these laws is one that the code assumes.
 
 The model and its constants were chosen by the first 27 kinds of clusters, the last of them on other
-draws than these. The ten kinds `held out` were written down before the model was last changed, and ran once
-it stood. Then the widths of `operator`, of `system_software` with logs of nodes and of `shared`
-without them were made wider by what that run showed; no probability was changed, and this is the
-second run. Without logs daemons that end jobs everywhere look like an outage of what all share.
+draws than these. The ten kinds `held out` were written down before the model was last changed, and
+ran once it stood. Then the widths of `operator`, of `system_software` with logs of nodes and of
+`shared` without them were made wider by what that run showed; no probability was changed, and this
+is the second run. Without logs daemons that end jobs everywhere look like an outage of what all
+share.
 
 `stated` is the mean probability of the cause in its bin, of what is not put down to `unknown`,
 `true` the share of the interruptions of which it was the planted cause, `error` the standard error
