@@ -1,0 +1,133 @@
+"""A cluster like RSC-1 for eleven months, and how the cost of a simulation grows with its nodes.
+
+Run: python benchmarks/simulate_cluster.py [--days 330]
+
+Anchor: 45 CPU s and 2 GB with the tables written; held 83 % of the GPU-hours, shares of attempts by
+end state within a point of Kokolis et al. (HPCA 2025). Small clusters have RSC-1's jobs up to their
+own size, as many for each node: their cost should follow the events, not the nodes.
+"""
+
+import argparse
+import resource
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ettr.sim.cluster.engine import SimulatedCluster
+from ettr.sim.cluster.run import simulate_into
+from ettr.sim.cluster.scenario import ClusterScenario
+from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
+from ettr.store import open_store
+
+DAYS = 330.0
+MOST_S, MOST_GB = 45.0, 2.0
+# percent, from the paper's figures and text
+HELD = 83.0
+STATES = {
+    "COMPLETED": 60.0, "FAILED": 24.0, "PREEMPTED": 10.0, "TIMEOUT": 0.6, "OUT_OF_MEMORY": 0.1,
+    "NODE_FAIL": 0.1,
+}  # fmt: skip
+LARGE_GPU_TIME = {256: 66.0, 4096: 12.0}
+NODES = (100, 2000, 20_000, 100_000)
+
+
+def row(what: str, found: float, asked: float | None = None, unit: str = "%") -> None:
+    """One line of the table."""
+    shown = "" if asked is None else f"{asked:10.1f}"
+    print(f"{what:44} {found:10.1f} {shown:>10} {unit}")
+
+
+def mixes(store: Path, truth: Path) -> None:
+    """Shares of the attempts and of their GPU time."""
+    columns = ["job_id", "state", "n_gpus", "elapsed_s", "attempt_id"]
+    rows = pq.read_table(store / "parts" / "attempts", columns=columns)
+    counts = {one["values"]: one["counts"] for one in pc.value_counts(rows["state"]).to_pylist()}
+    for state, asked in STATES.items():
+        row(f"attempts {state}", 100.0 * counts.get(state, 0) / rows.num_rows, asked)
+    row("attempts CANCELLED", 100.0 * counts.get("CANCELLED", 0) / rows.num_rows)
+    gpus = rows["n_gpus"].to_numpy()
+    gpu_s = gpus * rows["elapsed_s"].fill_null(0.0).to_numpy()
+    ran = gpus > 0
+    row("attempts of 1 GPU (over 40)", 100.0 * (gpus[ran] == 1).mean(), 40.0)
+    row("attempts of up to one node (over 90)", 100.0 * (gpus[ran] <= 8).mean(), 90.0)
+    for least, asked in LARGE_GPU_TIME.items():
+        share = gpu_s[gpus >= least].sum() / gpu_s.sum()
+        row(f"GPU time of {least:,} GPUs and more", 100.0 * share, asked)
+    _failures(truth)
+
+
+def _failures(truth: Path) -> None:
+    """What faults ended, and whom their victims preempted as they came back."""
+    true = pq.read_table(truth / "attempts.parquet").to_pandas()
+    lost = true["gpus"] * (true["lost_s"] + true["restart_s"])
+    length = true["gpus"] * (true["saved_s"] + true["lost_s"] + true["restart_s"])
+    faulty = true["fault"].notna()
+    row("attempts ended by faults", 100.0 * faulty.mean(), 0.2)
+    row("GPU time of attempts ended by faults", 100.0 * length[faulty].sum() / length.sum(), 18.7)
+    large = true["gpus"] >= 1024
+    row("attempts of 1,024 GPUs and more, by faults", 100.0 * faulty[large].mean())
+    jobs = true["attempt_id"].str.extract(r"/([^@]+)@")[0]
+    for_failed = true["for_job_id"].isin(set(jobs[faulty]))
+    second, first = lost[for_failed].sum(), lost[faulty].sum()
+    row("second order of the loss to faults", 100.0 * second / (first + second), 16.0)
+
+
+def scaled(scenario: ClusterScenario, nodes: int) -> ClusterScenario:
+    """As many jobs for each node, none larger than a quarter of the cluster."""
+    per_node = scenario.arrivals.jobs_per_day / scenario.machines.nodes
+    fit = [job for job in scenario.jobs if 4 * job.gpus <= nodes * scenario.machines.gpus_per_node]
+    total = sum(job.share for job in fit)
+    return replace(
+        scenario,
+        machines=replace(scenario.machines, nodes=nodes),
+        arrivals=replace(scenario.arrivals, jobs_per_day=per_node * nodes),
+        jobs=tuple(replace(job, share=job.share / total) for job in fit),
+        period=replace(scenario.period, days=min(10.0, max(0.2, 4000.0 / nodes))),
+    )
+
+
+def growth(scenario: ClusterScenario) -> None:
+    """Processor time of an event by the number of nodes."""
+    print(f"\n{'nodes':>8} {'days':>6} {'events':>10} {'CPU s':>8} {'us an event':>12}")
+    for nodes in NODES:
+        one = scaled(scenario, nodes)
+        begun = time.process_time()
+        cluster = SimulatedCluster(one, 1, "benchmark")
+        for _ in cluster.play():
+            if cluster.log.is_full:
+                cluster.log.batch()
+        taken_s, events = time.process_time() - begun, cluster.tally.events
+        print(f"{nodes:8,} {one.period.days:6.1f} {events:10,} {taken_s:8.1f} "
+              f"{1e6 * taken_s / events:12.1f}")  # fmt: skip
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--days", type=float, default=DAYS)
+    days = parser.parse_args().days
+    text, source = scenario_text("rsc-1-like")
+    scenario = scenario_of(text, source)
+    full = replace(scenario, period=replace(scenario.period, days=days))
+    with tempfile.TemporaryDirectory() as folder:
+        store, truth = Path(folder) / "store", Path(folder) / "truth"
+        begun, wall = time.process_time(), time.perf_counter()
+        made = simulate_into(open_store(str(store), create=True), full, 1, text, source, truth)
+        taken_s, wall = time.process_time() - begun, time.perf_counter() - wall
+        peak_gb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
+        print(f"{made.nodes:,} nodes, {days:g} days, {made.jobs:,} jobs, {made.events:,} events")
+        print(f"{'':44} {'found':>10} {'asked':>10}")
+        row("processor time", taken_s, MOST_S * days / DAYS, "s")
+        row("wall", wall, None, "s")
+        row("peak memory", peak_gb, MOST_GB, "GB")
+        row("GPU-hours held by jobs", 100.0 * made.held_share, HELD)
+        mixes(store, truth)
+    growth(scenario)
+
+
+if __name__ == "__main__":
+    main()
