@@ -41,7 +41,8 @@ class Family:
     Attributes:
         name: In the table.
         standing: "chosen by": the model and its constants were; "held out": written down before the
-            model was last changed, and run once it stood.
+            model was last changed, and run once it stood; "held out since": written down after
+            everything stood, widths included, and run once.
         nodes: How many.
         users: How many, each with three programs.
         attempts: In 60 days.
@@ -278,6 +279,73 @@ FAMILIES = (
         symptom=0.3,
         chance=0.005,
         outages=3,
+    ),
+    Family(
+        "80 nodes, few users, outages of the cluster",
+        "held out since",
+        80,
+        9,
+        5_000,
+        (1, 1, 2, 4, 8),
+        wide=True,
+        outages=9,
+        hit=0.8,
+        outage_days=0.01,
+        crash=(0.4, 3.0),
+    ),
+    Family(
+        "steady software without logs, large jobs",
+        "held out since",
+        sizes=(4, 8, 16, 32),
+        attempts=6_000,
+        software="steady",
+        symptom=0.0,
+        chance=0.0,
+    ),
+    Family(
+        "hardly a crash of a program, a roll-out",
+        "held out since",
+        attempts=9_000,
+        crash=(0.1, 8.0),
+        software="rollout",
+        arrays=2,
+        node_law="lognormal",
+        node_rate=0.008,
+        symptom=0.7,
+    ),
+    Family(
+        "outages of large switches that end half the jobs",
+        "held out since",
+        384,
+        50,
+        15_000,
+        switch=64,
+        outages=10,
+        hit=0.5,
+        outage_days=0.006,
+        node_law="equal",
+        symptom=0.6,
+    ),
+    Family(
+        "restarts of daemons, small jobs",
+        "held out since",
+        sizes=(1, 1, 1, 1, 2),
+        software="restarts",
+        outages=4,
+        symptom=0.9,
+        chance=0.03,
+    ),
+    Family(
+        "no logs of nodes, many outages",
+        "held out since",
+        200,
+        30,
+        15_000,
+        switch=20,
+        outages=18,
+        hit=0.8,
+        symptom=0.0,
+        chance=0.0,
     ),
 )
 

@@ -40,7 +40,7 @@ from ettr.taxonomy import load_taxonomy
 TITLE = "Causes of interruptions"
 SIZE = 20
 LEAST_EVENTS, LEAST_CLUSTERS = 30, 10
-STANDINGS = ("chosen by", "held out")
+STANDINGS = ("chosen by", "held out", "held out since")
 BINS = (0.0, 0.02, 0.1, 0.3, 0.7, 0.9, 0.98, 1.0)
 
 _Row = tuple[int, int, float, int, float, float]
