@@ -40,9 +40,8 @@ class Family:
 
     Attributes:
         name: In the table.
-        standing: "chosen by": the model and its constants were; "held out": written down before the
-            model was last changed, and run once it stood; "held out since": written down after
-            everything stood, widths included, and run once.
+        standing: "chosen by": the model, its constants or its widths were; "held out": written down
+            after all of them stood.
         nodes: How many.
         users: How many, each with three programs.
         attempts: In 60 days.
@@ -178,7 +177,7 @@ FAMILIES = (
     ),
     Family(
         "medium jobs without logs, restarts",
-        "held out",
+        "chosen by",
         160,
         25,
         12_000,
@@ -192,7 +191,7 @@ FAMILIES = (
     ),
     Family(
         "partial outages of small switches",
-        "held out",
+        "chosen by",
         switch=8,
         outages=20,
         hit=0.4,
@@ -201,7 +200,7 @@ FAMILIES = (
     ),
     Family(
         "outages of the cluster that end one job in ten",
-        "held out",
+        "chosen by",
         wide=True,
         hit=0.1,
         outage_days=0.005,
@@ -209,7 +208,7 @@ FAMILIES = (
     ),
     Family(
         "a roll-out, large jobs",
-        "held out",
+        "chosen by",
         sizes=LARGE,
         attempts=5_000,
         software="rollout",
@@ -219,7 +218,7 @@ FAMILIES = (
     ),
     Family(
         "equal nodes without logs, good software",
-        "held out",
+        "chosen by",
         node_law="equal",
         node_rate=0.006,
         lemons=0,
@@ -229,7 +228,7 @@ FAMILIES = (
     ),
     Family(
         "ten users, bad days",
-        "held out",
+        "chosen by",
         192,
         10,
         8_000,
@@ -239,7 +238,7 @@ FAMILIES = (
     ),
     Family(
         "many faults, steady software",
-        "held out",
+        "chosen by",
         attempts=10_000,
         crash=(0.2, 6.0),
         node_law="lognormal",
@@ -249,7 +248,7 @@ FAMILIES = (
     ),
     Family(
         "512 nodes, very large jobs",
-        "held out",
+        "chosen by",
         512,
         30,
         4_000,
@@ -260,7 +259,7 @@ FAMILIES = (
     ),
     Family(
         "short jobs without logs, a roll-out",
-        "held out",
+        "chosen by",
         attempts=30_000,
         length=-2.6,
         arrays=6,
@@ -270,7 +269,7 @@ FAMILIES = (
     ),
     Family(
         "few symptoms, steady software, 64 nodes",
-        "held out",
+        "chosen by",
         64,
         15,
         6_000,
@@ -282,7 +281,7 @@ FAMILIES = (
     ),
     Family(
         "80 nodes, few users, outages of the cluster",
-        "held out since",
+        "chosen by",
         80,
         9,
         5_000,
@@ -295,7 +294,7 @@ FAMILIES = (
     ),
     Family(
         "steady software without logs, large jobs",
-        "held out since",
+        "chosen by",
         sizes=(4, 8, 16, 32),
         attempts=6_000,
         software="steady",
@@ -304,7 +303,7 @@ FAMILIES = (
     ),
     Family(
         "hardly a crash of a program, a roll-out",
-        "held out since",
+        "chosen by",
         attempts=9_000,
         crash=(0.1, 8.0),
         software="rollout",
@@ -315,7 +314,7 @@ FAMILIES = (
     ),
     Family(
         "outages of large switches that end half the jobs",
-        "held out since",
+        "chosen by",
         384,
         50,
         15_000,
@@ -328,7 +327,7 @@ FAMILIES = (
     ),
     Family(
         "restarts of daemons, small jobs",
-        "held out since",
+        "chosen by",
         sizes=(1, 1, 1, 1, 2),
         software="restarts",
         outages=4,
@@ -337,7 +336,7 @@ FAMILIES = (
     ),
     Family(
         "no logs of nodes, many outages",
-        "held out since",
+        "chosen by",
         200,
         30,
         15_000,
@@ -346,6 +345,72 @@ FAMILIES = (
         hit=0.8,
         symptom=0.0,
         chance=0.0,
+    ),
+    Family(
+        "five users, outages of the cluster",
+        "held out",
+        120,
+        5,
+        9_000,
+        (1, 1, 2, 4),
+        wide=True,
+        hit=0.6,
+        outage_days=0.008,
+        software="none",
+    ),
+    Family(
+        "twelve users, many arrays that crash at once",
+        "held out",
+        150,
+        12,
+        10_000,
+        (1, 1, 1, 2, 4),
+        arrays=12,
+        outages=4,
+        symptom=0.6,
+    ),
+    Family(
+        "two users without logs, large jobs, bad days",
+        "held out",
+        100,
+        2,
+        4_000,
+        (4, 8, 16),
+        symptom=0.0,
+        chance=0.0,
+    ),
+    Family(
+        "outages of racks of four nodes",
+        "held out",
+        switch=4,
+        outages=40,
+        hit=1.0,
+        outage_days=0.001,
+        sizes=(1, 1, 2),
+    ),
+    Family(
+        "long jobs of few users, restarts of daemons",
+        "held out",
+        160,
+        14,
+        3_000,
+        software="restarts",
+        length=0.2,
+        symptom=0.5,
+        crash=(0.4, 2.0),
+    ),
+    Family(
+        "lognormal faults, a roll-out, symptoms by chance on every node",
+        "held out",
+        300,
+        35,
+        12_000,
+        node_law="lognormal",
+        node_rate=0.012,
+        software="rollout",
+        chance=0.006,
+        per_node=True,
+        symptom=0.7,
     ),
 )
 

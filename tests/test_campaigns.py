@@ -242,7 +242,7 @@ def test_stated_causes_are_the_planted_ones_as_often_as_stated() -> None:
                     assert abs(stated - true) <= 0.08 + 4 * error, (clusters, cause, probability)
     totals = [row[2] for row in rows if row[1] == "all"]
     shares = [float(one.split(": ")[1].split(",")[0]) for one in totals]
-    assert len(shares) == 37
+    assert len(shares) == 49
     assert np.mean(shares) >= 0.9
 
 

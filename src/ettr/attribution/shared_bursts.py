@@ -6,7 +6,8 @@ likelihood of an outage is weighed against that of the usual ends: more users th
 that an outage leaves. Windows and places compete: what one switch explains is no outage of the
 cluster. An interruption has the verdict of the others: it cannot confirm its own outage.
 
-Users are counted, not jobs: a hundred jobs of one user that end together are one program.
+Users are counted, not jobs: a hundred jobs of one user that end together are one program. But where
+many users lose many jobs each within minutes, the usual ends seldom do that, and it counts.
 
 Source:
     Kulldorff (1997), Communications in Statistics 26, for windows in place and time; here with
@@ -35,6 +36,8 @@ OUTAGES_PER_DAY = (0.003, 0.001)
 """Of a place, before the data: of what nodes share, and of system software (of a whole cluster)."""
 OUTAGES_BEFORE = 1.0
 """How many outages of each the statement before the data counts for."""
+JOBS_OF_USER = (2, 4, 12)
+"""Where classes of the jobs begin that a user loses within a span; one alone is the first class."""
 AROUND_S = 6 * SECONDS_PER_HOUR
 """How far around a window the usual rate is taken: bad days are no bursts."""
 MAX_ODDS = 1e4
@@ -134,10 +137,16 @@ def _windows(ends: _Ends, sort: int, kind: int, place: int) -> list[_Windows]:
         if not len(begin):
             continue
         more = hit / _usual(kept_s, span_s, ends.period_s)
-        gain = np.zeros((len(hit), len(kept_s) + 1))
-        np.cumsum(np.log1p(more * signs), axis=1, out=gain[:, 1:])
         prior = span_s / SECONDS_PER_DAY / hit / len(SPANS_S) / len(USERS_HIT)
-        log_weight = gain[:, end[begin]] - gain[:, begin] - hit + np.log(prior)
+        many = _likelier_by_jobs(ends.times_s, ends.users, span_s)[first]
+        # users lose as many jobs as at other times, or any number: equally likely
+        gains = [np.log1p(more * signs * by_jobs).cumsum(axis=1) for by_jobs in (np.ones(1), many)]
+        inside = [
+            np.where(end[begin] > 0, gain[:, end[begin] - 1], 0.0)
+            - np.where(begin > 0, gain[:, begin - 1], 0.0)
+            for gain in gains
+        ]
+        log_weight = np.logaddexp(*inside) - np.log(2.0) - hit + np.log(prior)
         more = more[:, begin]
         least = np.log(_LEAST_ODDS / _MOST_PER_DAY) - np.log(np.maximum(more, 1.0))
         some = log_weight > least
@@ -214,6 +223,24 @@ def _usual(kept_s: Floats, span_s: float, period_s: float) -> Floats:
     after -= np.searchsorted(kept_s, kept_s + span_s, side="right")
     around = np.maximum(before, after) * span_s / AROUND_S
     return np.asarray(np.maximum(np.maximum(whole, around), 1e-9), dtype=np.float64)
+
+
+def _likelier_by_jobs(times_s: Floats, users: Ints, span_s: float) -> Floats:
+    """How much likelier a user's jobs that end in the span from an end on are if any number may.
+
+    Against the shares of such numbers among all users and spans, outages included.
+    """
+    order = np.lexsort((times_s, users))
+    # one axis of time, in which users lie further apart than any span
+    apart_s = np.ptp(times_s) + 2 * span_s if len(times_s) else 0.0
+    line_s = times_s[order] - times_s.min(initial=np.inf) + users[order] * apart_s
+    jobs = np.empty(len(order), dtype=np.int64)
+    jobs[order] = np.searchsorted(line_s, line_s + span_s, side="right") - np.arange(len(order))
+    which = np.searchsorted(JOBS_OF_USER, jobs, side="right")
+    first = _first_of_user(times_s, users, span_s)
+    classes = len(JOBS_OF_USER) + 1
+    share = (np.bincount(which[first], minlength=classes) + 0.5) / (first.sum() + 0.5 * classes)
+    return np.asarray((1.0 / classes / share)[which], dtype=np.float64)
 
 
 def _first_of_user(times_s: Floats, users: Ints, span_s: float) -> NDArray[np.bool_]:
