@@ -8,8 +8,8 @@ programs meet unrelated symptoms. None of these laws is one that the code assume
 
 The model, its constants and its widths were chosen by the kinds `chosen by`; the last change, that
 it counts when many users lose many jobs each at once, was led to by one of them (80 nodes, few
-users). The six kinds `held out` were written down after that, and nothing was changed since. Without
-logs daemons that end jobs everywhere look like an outage of what all share.
+users). The six kinds `held out` were written down after that, and nothing was changed since.
+Without logs of nodes, daemons that end jobs everywhere look like an outage of what all share.
 
 `stated` is the mean probability of the cause in its bin, of what is not put down to `unknown`,
 `true` the share of the interruptions of which it was the planted cause, `error` the standard error

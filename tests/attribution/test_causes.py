@@ -193,6 +193,36 @@ def test_a_hundred_jobs_of_one_user_are_no_burst_and_three_users_are():
     assert (burst_odds(times_s, several, signs, everywhere, 2e6)[0, 50:] > 10).all()
 
 
+def _ends_of_few_users(jobs_each: int, array: int) -> tuple[np.ndarray, np.ndarray]:
+    """Two ends in each quarter of an hour over 20 days, by lot among nine users; then seven users
+    lose so many jobs each within 14 minutes, and twenty arrays of one user crash, as one ends."""
+    rng = np.random.default_rng(1)
+    usual = 2 * 96 * 20
+    seven = np.repeat(np.arange(7), jobs_each)
+    arrays = np.repeat(rng.uniform(0.0, 1.7e6, 20), array)
+    times_s = np.concatenate(
+        [
+            9e5 + rng.uniform(0.0, 840.0, len(seven)),
+            arrays + rng.uniform(0.0, 60.0, len(arrays)),
+            rng.uniform(0.0, 1.7e6, usual),
+        ]
+    )
+    users = np.concatenate([seven, np.full(len(arrays), 8), rng.integers(0, 9, usual)])
+    return times_s, users
+
+
+def test_few_users_who_lose_many_jobs_each_at_once_had_an_outage_and_arrays_are_none():
+    for jobs_each, is_outage in ((12, True), (1, False)):
+        times_s, users = _ends_of_few_users(jobs_each, array=30)
+        signs = np.ones((2, len(times_s)))
+        places = {"cluster": {"c": range(len(times_s))}}
+        odds = burst_odds(times_s, users, signs, places, 20 * 86_400.0)[0]
+        hit = 7 * jobs_each
+        assert (np.median(odds[:hit]) > 1) == is_outage
+        # arrays among ends of others at the same time
+        assert np.median(odds[hit : hit + 600]) < 0.1
+
+
 def _ends_of_an_outage() -> tuple[np.ndarray, np.ndarray, dict[str, dict[str, list[int]]]]:
     """A hundred ends of ten users on ten racks over 20 days, then one of each of five users at one
     moment: four of rack 3, the last of rack 7."""
