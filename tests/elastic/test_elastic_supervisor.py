@@ -148,7 +148,8 @@ def test_the_store_listens_where_the_ranks_are_and_nowhere_else(monkeypatch, tak
         return made(*args, use_libuv=use_libuv, **options)
 
     monkeypatch.setattr(torch.distributed, "TCPStore", served)
-    port = Heard(1).supervisor.store.port
+    heard = Heard(1)  # its store goes with it
+    port = heard.supervisor.store.port
     socket.create_connection(("127.0.0.1", port), timeout=5.0).close()
     with pytest.raises(ConnectionRefusedError):  # another address of this machine
         socket.create_connection(("127.0.0.2", port), timeout=5.0)

@@ -140,11 +140,9 @@ def _windows(ends: _Ends, sort: int, kind: int, place: int) -> list[_Windows]:
         prior = span_s / SECONDS_PER_DAY / hit / len(SPANS_S) / len(USERS_HIT)
         many = _likelier_by_jobs(ends.times_s, ends.users, span_s)[first]
         # users lose as many jobs as at other times, or any number: equally likely
-        gains = [np.log1p(more * signs * by_jobs).cumsum(axis=1) for by_jobs in (np.ones(1), many)]
         inside = [
-            np.where(end[begin] > 0, gain[:, end[begin] - 1], 0.0)
-            - np.where(begin > 0, gain[:, begin - 1], 0.0)
-            for gain in gains
+            _sums_between(np.log1p(more * signs * by_jobs), begin, end[begin])
+            for by_jobs in (np.ones(1), many)
         ]
         log_weight = np.logaddexp(*inside) - np.log(2.0) - hit + np.log(prior)
         more = more[:, begin]
@@ -223,6 +221,13 @@ def _usual(kept_s: Floats, span_s: float, period_s: float) -> Floats:
     after -= np.searchsorted(kept_s, kept_s + span_s, side="right")
     around = np.maximum(before, after) * span_s / AROUND_S
     return np.asarray(np.maximum(np.maximum(whole, around), 1e-9), dtype=np.float64)
+
+
+def _sums_between(terms: Floats, begin: Ints, end: Ints) -> Floats:
+    """Sums along the last axis from each begin until before each end."""
+    sums = np.zeros((len(terms), terms.shape[1] + 1))
+    np.cumsum(terms, axis=1, out=sums[:, 1:])
+    return np.asarray(sums[:, end] - sums[:, begin], dtype=np.float64)
 
 
 def _likelier_by_jobs(times_s: Floats, users: Ints, span_s: float) -> Floats:
