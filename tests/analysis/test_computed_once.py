@@ -37,6 +37,7 @@ def log() -> str:
     return HEAD + "".join(rows)
 
 
+@pytest.mark.slow
 def test_the_weights_of_workloads_are_computed_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -75,6 +75,7 @@ def windows(log: str, folder: Path, selection: Selection | None = None) -> tuple
         return fleet.quality.value.windows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law", ["exponential", "lognormal"])
 @pytest.mark.parametrize("seed", range(3))
 def test_runtime_from_before_the_dump_is_found_and_counted(

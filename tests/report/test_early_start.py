@@ -40,6 +40,7 @@ DOWN_FOR_A_YEAR = "c|n1|2025-03-01T22:00:00|{end}|DOWN*|Not responding\n"
 SHORT = "c|n2|2026-03-05T00:00:00|2026-03-05T02:00:00|DOWN*|Not responding\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["2026-03-09T00:00:00", "Unknown"])
 def test_a_node_that_was_down_long_before_stretches_the_period(end: str, tmp_path: Path) -> None:
     found = early_start(tmp_path, MONTH, DOWN_FOR_A_YEAR.format(end=end) + SHORT)

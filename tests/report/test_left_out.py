@@ -101,6 +101,7 @@ def test_few_unseen_restarts_are_those_from_before_the_dump(dump: Callable[..., 
     assert found.unseen_attempts == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("more", "restarts", "doubtful"),
     [
