@@ -168,6 +168,24 @@ def test_a_job_keeps_its_verdict_where_the_selection_leaves_its_failure_out(stor
     assert job(early, "alpha", "5").ended is JobEnd.PREEMPTION
 
 
+def test_what_was_cancelled_in_the_queue_ran_nowhere(tmp_path: Path):
+    """Slurm's accounting gives such a job a start, which is its end."""
+    cancelled = (
+        "alpha|7|waits|eve|CANCELLED|0:0|2026-03-29T13:00:00|2026-03-29T13:00:00"
+        "|2026-03-29T15:00:00|2026-03-29T15:00:00|0|2|None assigned|\n"
+    )
+    (tmp_path / "sacct.psv").write_text(SACCT + cancelled)
+    logs = (tmp_path / "sacct.psv", "--timezone", "Europe/Zurich")
+    assert ettr("ingest", tmp_path / "store", *logs).code == 0
+    found = made(tmp_path / "store")
+    assert "7" not in {one.job_id for one in found.jobs}
+    # next to job 6, whose GPUs no log names
+    assert {one.why: one.count for one in found.left_out} == {
+        "ended before they had a node": 1,
+        "no log says how many GPUs": 1,
+    }
+
+
 def test_a_store_without_jobs_says_so(tmp_path: Path):
     (tmp_path / "events.psv").write_text(EVENTS)
     done = ettr("ingest", tmp_path / "s", tmp_path / "events.psv", "--timezone", "UTC")

@@ -371,6 +371,19 @@ def test_kernel_logs_without_an_error_are_logs_of_nodes(tmp_path: Path):
     assert not any("No log of nodes" in note for note in notes)
 
 
+def test_without_jobs_no_interruption_was_counted(tmp_path: Path):
+    events = "Cluster|NodeName|TimeStart|TimeEnd|State|Reason|User\n"
+    events += "c|n1|2026-03-01T08:00:00|2026-03-01T09:00:00|DOWN*|Not responding|slurm(64030)\n"
+    (tmp_path / "events.psv").write_text(events, encoding="utf-8")
+    done = ettr("ingest", tmp_path / "store", tmp_path / "events.psv", "--timezone", "UTC")
+    assert done.code == 0, done.err
+    found = ettr("causes", tmp_path / "store", "--json").json
+    assert [found[name] for name in ("interruptions", "preemptions", "bursts")] == [None] * 3
+    assert found["totals"] == []
+    assert found["listed"] == []
+    assert "not measured" in ettr("causes", tmp_path / "store").out
+
+
 def test_phillips_blames_the_user_not_the_node(tmp_path: Path):
     trace = shared("data/traces/xdmod_slurm/phillips.log.zst")
     done = ettr("ingest", tmp_path / "store", trace, "--timezone", "America/New_York")

@@ -32,6 +32,7 @@ REPORTED_UP_TO = 100_000
 """Interruptions beyond which a report leaves the ledger to its own command."""
 STATED = (0.05, 0.2, 0.5, 0.8, 0.95)
 """Probabilities of which a summary says what they are worth."""
+WITHOUT_JOBS = "Interruptions are not measured: the logs hold no job accounting."
 _SHOWN = 0.8
 
 
@@ -122,17 +123,17 @@ class CauseSummary:
     """Totals of the ledger.
 
     Attributes:
-        interruptions: How many are in it.
+        interruptions: How many are in it; None, as are the next two, where no log has jobs.
         preemptions: Those left out: the scheduler made them.
         bursts: Interruptions of which the ends of others alone make a burst the likelier cause.
-        totals: By cause.
+        totals: By cause; empty where no log has jobs.
         reliability: What stated probabilities are worth, by cause.
         notes: What a reader must know.
     """
 
-    interruptions: int
-    preemptions: int
-    bursts: int
+    interruptions: int | None
+    preemptions: int | None
+    bursts: int | None
     totals: tuple[CauseTotal, ...]
     reliability: tuple[StatedCause, ...]
     notes: tuple[str, ...]
@@ -225,6 +226,9 @@ def _fit(analysis: Analysis, rows: LedgerRows) -> LedgerFit:
 def _summary(
     analysis: Analysis, rows: LedgerRows, fit: LedgerFit, before: np.ndarray | None
 ) -> CauseSummary:
+    worth = _reliability(analysis)
+    if not analysis.logs_read.jobs:
+        return CauseSummary(None, None, None, (), worth, (WITHOUT_JOBS,))
     n = len(rows.evidence)
     likeliest = fit.probability.argmax(axis=1) if n else np.zeros(0)
     counts = expected_totals(fit.probability, has_checks(analysis), analysis.assumptions.confidence)
@@ -243,7 +247,6 @@ def _summary(
     ends = analysis.endings
     preempted = int(ends.filter(ends["kind"] == PREEMPTION).count().to_pyarrow().as_py())
     in_bursts = int(rows.in_burst.sum())
-    worth = _reliability(analysis)
     notes = tuple(_notes(analysis, rows, worth))
     return CauseSummary(n, preempted, in_bursts, totals, worth, notes)
 

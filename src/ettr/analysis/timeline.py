@@ -245,8 +245,12 @@ def _large_jobs(
     # the times of the whole attempt, of which a selection holds the part in its period
     ran = analysis.tables["attempts"].semi_join(chosen, "attempt_id")
     ran = ran.filter(ran["start"].notnull())
-    ran = ran.mutate(size=ran[_SIZES[unit]])
-    n_ran = _count(ran)
+    # accounting of Slurm gives a start to what was cancelled in the queue
+    with_nodes = ran.filter(ran["n_nodes"].isnull() | (ran["n_nodes"] > 0))
+    n_with_nodes = _count(with_nodes)
+    _leave_out(left_out, "attempts", _count(ran) - n_with_nodes, "ended before they had a node")
+    ran = with_nodes.mutate(size=with_nodes[_SIZES[unit]])
+    n_ran = n_with_nodes
     sized = ran.filter(ran["size"].notnull())
     n_sized = _count(sized)
     _leave_out(left_out, "attempts", n_ran - n_sized, f"no log says how many {_words(unit)}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ettr.analysis.causes import CauseSummary
+from ettr.analysis.causes import WITHOUT_JOBS, CauseSummary
 from ettr.report.charts import BarSeries, row_chart
 from ettr.report.numbers import number, percent
 from ettr.report.section import Figure, Section, TextTable
@@ -26,8 +26,11 @@ def causes_section(found: CauseSummary | None) -> Section:
     if found is None:
         lead = "Too many interruptions for a report: `ettr causes STORE` weighs them."
         return Section("causes", TITLE, lead)
+    if found.interruptions is None:
+        return Section("causes", TITLE, WITHOUT_JOBS)
     figures = (_figure(found),) if found.interruptions else ()
-    return Section("causes", TITLE, _lead(found), figures, (_totals(found),), found.notes)
+    lead = _lead(found, found.interruptions, found.preemptions or 0)
+    return Section("causes", TITLE, lead, figures, (_totals(found),), found.notes)
 
 
 def _figure(found: CauseSummary) -> Figure:
@@ -42,12 +45,12 @@ def _figure(found: CauseSummary) -> Figure:
     )
 
 
-def _lead(found: CauseSummary) -> str:
-    if not found.interruptions:
+def _lead(found: CauseSummary, interruptions: int, preemptions: int) -> str:
+    if not interruptions:
         return "No attempt was interrupted."
     first = max(found.totals, key=lambda one: one.expected)
-    some = by_number("{n} [interruption|interruptions]", found.interruptions)
-    left_out = by_number("{n} [preemption is|preemptions are] left out", found.preemptions)
+    some = by_number("{n} [interruption|interruptions]", interruptions)
+    left_out = by_number("{n} [preemption is|preemptions are] left out", preemptions)
     return (
         f"Of {some}, {percent(first.share.estimate, 2)} are put down to {NAMES[first.cause]}, more "
         f"than to any other cause; {left_out}."

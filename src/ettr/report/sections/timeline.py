@@ -34,12 +34,12 @@ def timeline_section(found: Timeline) -> Section:
 
 
 def _lead(found: Timeline) -> str:
-    size = unit_words(found)
+    size = unit_words(found).removesuffix("s")
     words = counted(len(found.nodes), "node")
     if found.has_jobs:
         words += f", {counted(len(found.jobs), 'attempt')}"
     if found.least_size is not None:
-        words += f" of {number(found.least_size)} {size} and more"
+        words += f" of {counted(found.least_size, size)} and more"
     words += f" from {moment(found.since)} to {moment(found.until)} UTC. "
     failed = sum(one.ended is JobEnd.FAILURE for one in found.jobs)
     if found.has_jobs:
