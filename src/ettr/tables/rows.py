@@ -308,8 +308,8 @@ class BatchBuilder:
         Raises:
             SchemaError: the table has no such column, or a time has no zone.
         """
-        schema = _schema_of(name)
-        wrong = [f"{column}: no such column" for column in columns if column not in schema.names]
+        known = _schema_of(name).names
+        wrong = [f"{column}: no such column" for column in columns if column not in known]
         wrong += [
             f"{column}: {value} has no zone"
             for column, value in columns.items()
@@ -320,7 +320,7 @@ class BatchBuilder:
         row = {**columns, "source": self.source, "file_id": self.file_id, "line": line}
         if name in _MAY_LACK_CLUSTER:
             row["cluster"] = cluster or self._cluster_given
-        elif "cluster" in schema.names:
+        elif "cluster" in known:
             row["cluster"] = cluster or self.cluster
             self._n_unnamed += cluster is None
         self._rows.setdefault(name, []).append(row)
@@ -333,8 +333,12 @@ class BatchBuilder:
         Raises:
             SchemaError: the table has no such column, or a time has no zone.
         """
-        self._derived.add(name)
+        self.derives(name)
         self.add(name, line=line, cluster=cluster, **columns)
+
+    def derives(self, name: str) -> None:
+        """Rows of the named table follow from several records, each kept elsewhere."""
+        self._derived.add(name)
 
     def add_attempt(
         self,

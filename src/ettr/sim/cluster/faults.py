@@ -43,6 +43,15 @@ class NodeDraws:
             self._blocks.append(rng.random((self._n_nodes, _BLOCK)))
         return float(self._blocks[k // _BLOCK][node, k % _BLOCK])
 
+    def first_exponentials(self, nodes: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The first number of each of some nodes that have drawn none, exponential with mean 1."""
+        self._blocks = [stream(self._seed, self._name, 0).random((self._n_nodes, _BLOCK))]
+        for node in nodes.tolist():
+            self._drawn[node] = 1
+        # by the same function as one number: NumPy's may differ in the last bit
+        drawn = self._blocks[0][nodes, 0].tolist()
+        return np.array([-math.log1p(-uniform) for uniform in drawn])
+
     def exponential(self, node: int) -> float:
         """The same, exponential with mean 1."""
         return -math.log1p(-self.uniform(node))
@@ -101,13 +110,17 @@ class FaultClock:
             clock_s, lived_s = self._law.service_ages()
             ages = np.interp(rng.random(n_nodes) * lived_s[-1], lived_s, clock_s)
             self._age_s = ages.tolist()
-            for node in range(n_nodes):
-                self._left_s[node] = self._drawn_s(node)
+            self._left_s = self._first_drawn_s(self._law, ages).tolist()
 
     def due_s(self, node: int) -> int:
         """When the next fault of a node in service comes, if it stays so."""
         left_s = self._left_s[node]
         return FAR_S if left_s >= FAR_S else self._since_s[node] + math.ceil(left_s)
+
+    def first_due_s(self) -> NDArray[np.float64]:
+        """The same of every node at the beginning; infinite where no fault comes."""
+        left_s: NDArray[np.float64] = np.ceil(np.array(self._left_s))
+        return left_s
 
     def stop(self, node: int, now_s: int) -> None:
         """A node goes out of service."""
@@ -131,6 +144,16 @@ class FaultClock:
         """Whether the process is one of this day."""
         day = now_s / SECONDS_PER_DAY
         return self.process.from_day <= day < self.process.to_day
+
+    def _first_drawn_s(self, law: LifeLaw, ages_s: NDArray[np.float64]) -> NDArray[np.float64]:
+        """As `_drawn_s`, of every node for the first time."""
+        factor = np.array(self._factor)
+        (fails,) = np.nonzero(factor)
+        left_s = np.full(factor.size, math.inf)
+        drawn = self._lives.first_exponentials(fails)
+        ends = law.cumulative_hazard(ages_s[fails]) + drawn / factor[fails]
+        left_s[fails] = np.maximum(1.0, law.clock_at(ends) - ages_s[fails])
+        return left_s
 
     def _drawn_s(self, node: int) -> float:
         """Time in service until the next fault of a node, given its age."""

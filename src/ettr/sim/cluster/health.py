@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from ettr.sim.cluster.calendar import Calendar, EventKind
 from ettr.sim.cluster.evidence import EVIDENCE
@@ -80,13 +82,22 @@ class Health:
         phases = stream(seed, "checks").integers(0, interval_s, machines.nodes)
         self._phase_s: list[int] = phases.tolist()
         self._owners = NodeDraws(seed, "resubmissions", machines.nodes)
-        self._day_lines: Counter[tuple[int, int]] = Counter()
+        n_days = math.ceil(scenario.period.days) + 1
+        self._day_lines = np.zeros((machines.nodes, n_days), dtype=np.int32)
         self._in_service_since = [0] * machines.nodes
-        for node in range(machines.nodes):
-            self._schedule(node)
+        self._schedule_first()
         for hit in burst_hits(scenario, seed) if replayed is None else replayed:
             if hit.time_s < scenario.period.end_s:
                 calendar.put(hit.time_s, EventKind.FAULT, hit.node, hit)
+
+    def _schedule_first(self) -> None:
+        """Put the first fault of each node into the calendar."""
+        end_s = self._scenario.period.end_s
+        due_s = np.full(self._scenario.machines.nodes, math.inf)
+        for clock in self._clocks:
+            due_s = np.minimum(due_s, clock.first_due_s())
+        for node in np.flatnonzero(due_s < end_s).tolist():
+            self._calendar.put(int(due_s[node]), EventKind.FAULT, node, self._turn[node])
 
     def _schedule(self, node: int) -> None:
         """Put the next fault of a node into the calendar."""
@@ -292,5 +303,4 @@ class Health:
         for node in range(self._scenario.machines.nodes):
             if self.is_in_service(node):
                 self._count_checks(node, now_s)
-        for (node, day), n_lines in sorted(self._day_lines.items()):
-            self._log.log_day(node, day, n_lines)
+        self._log.log_days(self._day_lines)

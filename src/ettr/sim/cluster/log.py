@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from ettr.sim.cluster.arrays import shown_tasks
 from ettr.sim.cluster.evidence import EVIDENCE
@@ -17,6 +18,7 @@ from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.cluster.workload import CANCELLED, STATES, Job
 from ettr.tables import ALLOCATIONS, ATTEMPTS, LOG_DAYS, NODE_STATES, NODES
 from ettr.tables.rows import BATCH_ROWS, SIMULATION, Batch, BatchBuilder, attempt_id
+from ettr.tables.schemas import Table
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY
 
 PARTITION = "main"
@@ -78,6 +80,8 @@ class SiteLog:
         self._attempts: list[_AttemptRow] = []
         self._nodes: list[tuple[int, ...]] = []
         self._n_columnar = 0
+        self._day_lines = np.zeros((0, 0), dtype=np.int32)
+        self._rows.derives(LOG_DAYS.name)
         self._keyed, self._key = (-1, -1), ""
 
     def at(self, time_s: int) -> datetime:
@@ -241,15 +245,10 @@ class SiteLog:
             end=None if end_s is None else self.at(end_s),
         )
 
-    def log_day(self, node: int, day: int, n_lines: int) -> None:
-        """The log of checks of a node arrived on a day."""
-        self._rows.derive(
-            LOG_DAYS.name,
-            line=1,
-            node=self.names[node],
-            day=self.at(round(day * SECONDS_PER_DAY)),
-            n_lines=n_lines,
-        )
+    def log_days(self, n_lines: NDArray[np.int32]) -> None:
+        """How many lines the log of checks of each node has on each day, shape (nodes, days)."""
+        self._day_lines = n_lines
+        self._n_columnar += int(np.count_nonzero(n_lines))
 
     @property
     def is_full(self) -> bool:
@@ -260,8 +259,13 @@ class SiteLog:
         """What was collected since the last batch."""
         attempts = self._attempt_table()
         made = self._rows.batch(
-            **{ATTEMPTS.name: attempts, ALLOCATIONS.name: self._allocation_table(attempts)}
+            **{
+                ATTEMPTS.name: attempts,
+                ALLOCATIONS.name: self._allocation_table(attempts),
+                LOG_DAYS.name: self._log_day_table(),
+            }
         )
+        self._day_lines = self._day_lines[:0]
         self._attempts.clear()
         self._nodes.clear()
         self._n_columnar = 0
@@ -269,21 +273,30 @@ class SiteLog:
 
     def _attempt_table(self) -> pa.Table:
         columns = dict(zip(_AttemptRow._fields, zip(*self._attempts, strict=True), strict=False))
-        same = {
-            "cluster": self._scenario.name,
-            "partition": PARTITION,
-            "source": SIMULATION,
-            "file_id": self._file_id,
+        return self._table(ATTEMPTS, columns, len(self._attempts), partition=PARTITION)
+
+    def _log_day_table(self) -> pa.Table:
+        nodes, days = np.nonzero(self._day_lines)
+        columns = {
+            "node": pa.array(self.names).take(pa.array(nodes)),
+            "day": self._origin_us + days * int(SECONDS_PER_DAY) * MICROSECONDS_PER_SECOND,
+            "n_lines": self._day_lines[nodes, days],
         }
-        n_rows = len(self._attempts)
+        return self._table(LOG_DAYS, columns, nodes.size, line=1)
+
+    def _table(
+        self, table: Table, columns: Mapping[str, Any], n_rows: int, **same: object
+    ) -> pa.Table:
+        """A table of columns; `same` are values of all rows, and what is absent is null."""
+        same |= {"cluster": self._scenario.name, "source": SIMULATION, "file_id": self._file_id}
         return pa.Table.from_arrays(
             [
-                pa.repeat(same[field.name], n_rows)
+                pa.repeat(pa.scalar(same[field.name], field.type), n_rows)
                 if field.name in same
                 else _array(columns.get(field.name), n_rows, field.type)
-                for field in ATTEMPTS.arrow_schema
+                for field in table.arrow_schema
             ],
-            schema=ATTEMPTS.arrow_schema,
+            schema=table.arrow_schema,
         )
 
     def _allocation_table(self, attempts: pa.Table) -> pa.Table:
@@ -319,13 +332,13 @@ def _array_of(job: Job) -> str | None:
     return array if mark else None
 
 
-def _array(values: Sequence[object] | None, n_rows: int, kind: pa.DataType) -> pa.Array:
+def _array(values: Any, n_rows: int, kind: pa.DataType) -> pa.Array:
     """A column; times are given as microseconds, and a column that is absent is null."""
     if values is None:
         return pa.nulls(n_rows, kind)
     if pa.types.is_timestamp(kind):
         return pa.array(values, pa.int64()).cast(kind)
-    return pa.array(values, kind)
+    return values if isinstance(values, pa.Array) else pa.array(values, kind)
 
 
 def batches(log: SiteLog, steps: Iterator[None]) -> Iterator[Batch]:
