@@ -6,6 +6,7 @@ thousands of nodes, and the lowest bit is always the same node, which keeps runs
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,8 @@ from numpy.typing import NDArray
 
 FAR_S = 1 << 60
 """A time that never comes."""
+_FEW = 8
+"""Up to so many nodes are quicker taken from a set one by one than all at once."""
 
 
 def members(nodes: int) -> list[int]:
@@ -27,6 +30,13 @@ def members(nodes: int) -> list[int]:
 
 def first_members(nodes: int, count: int) -> list[int]:
     """The first nodes of a set that has at least so many."""
+    if count > _FEW:
+        size = (nodes.bit_length() + 7) // 8
+        octets = np.frombuffer(nodes.to_bytes(size, "little"), dtype=np.uint8)
+        chosen: list[int] = np.flatnonzero(np.unpackbits(octets, bitorder="little"))[
+            :count
+        ].tolist()
+        return chosen
     found = []
     for _ in range(count):
         lowest = nodes & -nodes
@@ -35,12 +45,16 @@ def first_members(nodes: int, count: int) -> list[int]:
     return found
 
 
-def set_of(nodes: list[int]) -> int:
+def set_of(nodes: Sequence[int]) -> int:
     """The set of some nodes."""
-    made = 0
-    for node in nodes:
-        made |= 1 << node
-    return made
+    if len(nodes) <= _FEW:
+        made = 0
+        for node in nodes:
+            made |= 1 << node
+        return made
+    bits = np.zeros(max(nodes) + 1, dtype=np.uint8)
+    bits[np.asarray(nodes)] = 1
+    return int.from_bytes(np.packbits(bits, bitorder="little").tobytes(), "little")
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,17 +162,27 @@ class NodeRoom:
 
     def take(self, job: int, nodes: list[int], gpus_on_each: int, until_s: int) -> None:
         """Give a job GPUs on each of some nodes, until its time limit at most."""
-        whole = gpus_on_each == self.gpus_per_node
+        held = (gpus_on_each, until_s)
+        if gpus_on_each == self.gpus_per_node:
+            self._move_all(nodes, gpus_on_each, 0)
+            for node in nodes:
+                self.jobs[node][job] = held
+            self.ready_s[nodes, 1:] = until_s
+            return
         for node in nodes:
             self._move(node, self.free[node] - gpus_on_each)
-            self.jobs[node][job] = (gpus_on_each, until_s)
-            if not whole:
-                self._update_ready(node)
-        if whole:
-            self.ready_s[nodes, 1:] = until_s
+            self.jobs[node][job] = held
+            self._update_ready(node)
 
     def give_back(self, job: int, nodes: list[int]) -> None:
         """Free the GPUs of a job."""
+        if self.jobs[nodes[0]][job][0] == self.gpus_per_node:
+            for node in nodes:
+                del self.jobs[node][job]
+            self._move_all(nodes, 0, self.gpus_per_node)
+            closed = set_of(nodes) & ~self.open
+            self.ready_s[[n for n in nodes if not closed >> n & 1] if closed else nodes] = 0
+            return
         empty = []
         for node in nodes:
             gpus_on_each, _ = self.jobs[node].pop(job)
@@ -191,6 +215,14 @@ class NodeRoom:
             self.by_free[self.free[node]] ^= bit
             self.by_free[free] |= bit
         self.free[node] = free
+
+    def _move_all(self, nodes: list[int], before: int, after: int) -> None:
+        """As `_move`, of nodes that all have as many free GPUs."""
+        moved = set_of(nodes) & self.open
+        self.by_free[before] ^= moved
+        self.by_free[after] ^= moved
+        for node in nodes:
+            self.free[node] = after
 
     def _update_ready(self, node: int) -> None:
         """When each number of GPUs is free on a node, from the time limits of its jobs."""

@@ -14,7 +14,7 @@ from ettr.sim.cluster.policies.array_tasks import array_limits
 from ettr.sim.cluster.policies.base import Running, Waiting
 from ettr.sim.cluster.policies.limits import Limit, held_by
 from ettr.sim.cluster.policies.quotas import quota_limits
-from ettr.sim.cluster.room import NodeRoom, place
+from ettr.sim.cluster.room import NodeRoom, place, set_of
 from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.cluster.sharing import SharedUse
 from ettr.sim.cluster.workload import CANCELLED, STATES, TIMEOUT, Job, TaskArray
@@ -361,10 +361,10 @@ class Scheduler:
         del self._may_go[self._levels[job.priority]][job.number]
         self._hours.advance(now_s)
         on_each = min(job.gpus, self._per_node)
-        for node in job.nodes:
-            takes_jobs = self.room.open >> node & 1
-            after = GpuUse.FREE if takes_jobs else GpuUse.FREE_DRAINING
-            self._hours.move_gpus(GpuUse.HELD, after, on_each)
+        n_open = (set_of(job.nodes) & self.room.open).bit_count()
+        self._hours.move_gpus(GpuUse.HELD, GpuUse.FREE, n_open * on_each)
+        closed_gpus = (len(job.nodes) - n_open) * on_each
+        self._hours.move_gpus(GpuUse.HELD, GpuUse.FREE_DRAINING, closed_gpus)
         self.room.give_back(job.number, list(job.nodes))
         self.emptied += [n for n in job.nodes if self.room.free[n] == self._per_node]
         self.request_pass(now_s)
