@@ -158,6 +158,7 @@ def dispersion_p_value(counts: Counts, statistic: float, degrees: int) -> float:
 
 _WINDOWS_DAYS = (1.0, 3.5, 7.0, 14.0, 28.0, 56.0)
 _LEAST_WINDOWS = 12
+_DRAWS, _AT_ONCE = 2000, 20
 
 
 def widest_window(
@@ -217,6 +218,12 @@ class Burstiness:
     meaning: str
 
 
+def _variation(rng: np.random.Generator, gaps: int) -> Floats:
+    """Coefficients of variation of a few draws of independent gaps; so few stay in the cache."""
+    draws = rng.standard_exponential((_AT_ONCE, gaps))
+    return draws.std(axis=1) / draws.mean(axis=1)
+
+
 def burstiness(
     times_days: Floats, rng: np.random.Generator, confidence: float = CONFIDENCE
 ) -> Burstiness:
@@ -245,8 +252,7 @@ def burstiness(
             "needed.",
         )
     seen = float(gaps.std() / gaps.mean())
-    draws = rng.standard_exponential((2000, gaps.size))
-    spread = draws.std(axis=1) / draws.mean(axis=1)
+    spread = np.concatenate([_variation(rng, gaps.size) for _ in range(_DRAWS // _AT_ONCE)])
     tail = (1.0 - confidence) / 2.0
     low, high = (float(end) for end in np.quantile(spread, [tail, 1.0 - tail]))
     if seen > high:
