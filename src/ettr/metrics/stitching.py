@@ -149,10 +149,10 @@ def jobs_of_runs(
     key = ("cluster", "run_key", "run_part", "run_job")
     rows = fetch(parts.order_by("start_s", "attempt_id"), *key, "attempt_id", "job_id")
     by_run: dict[tuple[object, ...], list[tuple[str, str]]] = defaultdict(list)
-    for *run, attempt_id, job_id in zip(
-        *(column.to_pylist() for column in rows.columns), strict=True
-    ):
-        by_run[tuple(run)].append((attempt_id, job_id))
+    *run_of, attempt_ids, job_ids = (column.to_pylist() for column in rows.columns)
+    members_of = zip(attempt_ids, job_ids, strict=True)
+    for run, member in zip(zip(*run_of, strict=True), members_of, strict=True):
+        by_run[run].append(member)
     found: dict[str, RunJobs] = {}
     for (cluster, *_), members in by_run.items():
         ids = tuple(dict.fromkeys(job_id for _, job_id in members))
