@@ -6,6 +6,7 @@ import math
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
 from enum import Enum
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -29,6 +30,8 @@ def plain(value: object) -> JsonValue:
     # nearly every value first: a report of a large site holds a million of them
     if value is None or type(value) is str or type(value) is int or type(value) is bool:
         return value
+    if type(value) is float:
+        return value if math.isfinite(value) else None
     if is_dataclass(value) and not isinstance(value, type):
         return plain_fields(value)
     if isinstance(value, dict):
@@ -57,7 +60,10 @@ def plain_fields(result: DataclassInstance) -> dict[str, JsonValue]:
 
     A field whose name has changed keeps its key, under `json` in its metadata.
     """
-    return {
-        field.metadata.get("json", field.name): plain(getattr(result, field.name))
-        for field in fields(result)
-    }
+    return {key: plain(getattr(result, name)) for key, name in _keys(type(result))}
+
+
+@cache
+def _keys(kind: type[DataclassInstance]) -> tuple[tuple[str, str], ...]:
+    """Key and name of each field of a kind of result: asked for once a kind, not once a row."""
+    return tuple((field.metadata.get("json", field.name), field.name) for field in fields(kind))
