@@ -221,7 +221,8 @@ class Burstiness:
 def _variation(rng: np.random.Generator, gaps: int) -> Floats:
     """Coefficients of variation of a few draws of independent gaps; so few stay in the cache."""
     draws = rng.standard_exponential((_AT_ONCE, gaps))
-    return draws.std(axis=1) / draws.mean(axis=1)
+    spread: Floats = draws.std(axis=1) / draws.mean(axis=1)
+    return spread
 
 
 def burstiness(
