@@ -197,6 +197,16 @@ def test_without_open_ones_ends_of_quantiles_are_order_statistics(n: int):
         assert (one.hours.low, one.hours.high) == pytest.approx(expected), one.level
 
 
+def test_the_order_of_durations_changes_no_digit():
+    rng = np.random.default_rng(8)
+    # rounded, so that some that are over and some that are open last as long
+    hours, over = np.round(rng.lognormal(2.0, 1.5, 700), 1), rng.random(700) < 0.8
+    found = durations(hours, over)
+    for _ in range(20):
+        other = rng.permutation(700)
+        assert durations(hours[other], over[other]) == found
+
+
 def test_a_quantile_that_few_durations_cannot_bound_has_no_upper_end():
     """All of ten lie below the 90 % quantile with probability .35."""
     found = durations(np.arange(1.0, 11.0), np.ones(10, dtype=bool))

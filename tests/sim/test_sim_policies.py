@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from ettr.sim.cluster.policies.base import Running, Waiting
 from ettr.sim.cluster.policies.easy_backfill import easy_backfill
 from ettr.sim.cluster.policies.newest_first import newest_first
-from ettr.sim.cluster.room import FAR_S, NodeRoom, members, place
+from ettr.sim.cluster.room import FAR_S, NodeRoom, place
 
 SIZES = (1, 2, 4, 8, 16, 24, 32)
 
@@ -161,11 +161,3 @@ def test_the_lowest_level_goes_first_and_of_it_the_last_to_start():
     assert newest_first(Waiting(0, 8, 10, 9), running, room.view()) == [3]
     assert newest_first(Waiting(0, 16, 10, 9), running, room.view()) == [3, 2]
     assert newest_first(Waiting(0, 32, 10, 9), running, room.view()) == []
-
-
-@given(st.sets(st.integers(0, 3000)))
-def test_members_of_a_set_come_ascending(nodes):
-    made = 0
-    for node in nodes:
-        made |= 1 << node
-    assert members(made) == sorted(nodes)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hypothesis.strategies as st
 import pytest
+from hypothesis import given
 
 from ettr.sim.cluster.room import NodeRoom, first_members, set_of
 
@@ -15,6 +17,16 @@ def test_set_and_its_first_members(count: int) -> None:
 
     assert set_of(chosen) == sum(2**node for node in chosen)
     assert first_members(sum(2**node for node in NODES), count) == chosen
+
+
+@given(st.sets(st.integers(0, 3000)), st.integers(0, 3000))
+def test_first_members_of_any_set_come_ascending(nodes: set[int], most: int) -> None:
+    made = 0
+    for node in nodes:
+        made |= 1 << node
+    count = min(most, len(nodes))
+    assert first_members(made, count) == sorted(nodes)[:count]
+    assert set_of(sorted(nodes, reverse=True)) == made
 
 
 def test_nodes_that_close_under_a_large_job_are_not_free_after_it() -> None:

@@ -120,9 +120,8 @@ def recovery_times(
 
 
 def _blamed(failures: ibis.Table) -> list[_Failure]:
-    # in one order, so that the sums behind an interval are the same to the last digit in each run
     rows = fetch(
-        failures.filter(failures["node"].notnull()).order_by("attempt_id"),
+        failures.filter(failures["node"].notnull()),
         *(*_WORDS, "start", "end", "evidence"),
     )
     starts_s, ends_s = (seconds_of(rows[name]).tolist() for name in ("start", "end"))

@@ -63,6 +63,9 @@ def durations(
     nothing = Interval.unknown()
     if not len(hours):
         return Durations(0, 0, nothing, nothing, ())
+    # rows come in no order, and sums in another order differ in their last digits
+    ordered = np.lexsort((over, hours))
+    hours, over = hours[ordered], over[ordered]
     curve = _Curve.of(hours, over)
     limits = _SurvivalLimits.of(hours, over, confidence)
     return Durations(

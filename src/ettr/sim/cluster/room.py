@@ -18,24 +18,13 @@ _FEW = 8
 """Up to so many nodes are quicker taken from a set one by one than all at once."""
 
 
-def members(nodes: int) -> list[int]:
-    """The nodes of a set, ascending."""
-    found = []
-    while nodes:
-        lowest = nodes & -nodes
-        found.append(lowest.bit_length() - 1)
-        nodes ^= lowest
-    return found
-
-
 def first_members(nodes: int, count: int) -> list[int]:
-    """The first nodes of a set that has at least so many."""
+    """The first nodes of a set that has at least so many, ascending."""
     if count > _FEW:
         size = (nodes.bit_length() + 7) // 8
         octets = np.frombuffer(nodes.to_bytes(size, "little"), dtype=np.uint8)
-        chosen: list[int] = np.flatnonzero(np.unpackbits(octets, bitorder="little"))[
-            :count
-        ].tolist()
+        present = np.flatnonzero(np.unpackbits(octets, bitorder="little"))
+        chosen: list[int] = present[:count].tolist()
         return chosen
     found = []
     for _ in range(count):
@@ -179,9 +168,8 @@ class NodeRoom:
         if self.jobs[nodes[0]][job][0] == self.gpus_per_node:
             for node in nodes:
                 del self.jobs[node][job]
-            self._move_all(nodes, 0, self.gpus_per_node)
-            closed = set_of(nodes) & ~self.open
-            self.ready_s[[n for n in nodes if not closed >> n & 1] if closed else nodes] = 0
+            freed = self._move_all(nodes, 0, self.gpus_per_node)
+            self.ready_s[first_members(freed, freed.bit_count())] = 0
             return
         empty = []
         for node in nodes:
@@ -216,13 +204,14 @@ class NodeRoom:
             self.by_free[free] |= bit
         self.free[node] = free
 
-    def _move_all(self, nodes: list[int], before: int, after: int) -> None:
-        """As `_move`, of nodes that all have as many free GPUs."""
+    def _move_all(self, nodes: list[int], before: int, after: int) -> int:
+        """As `_move`, of nodes that all have as many free GPUs; the set of those that are open."""
         moved = set_of(nodes) & self.open
         self.by_free[before] ^= moved
         self.by_free[after] ^= moved
         for node in nodes:
             self.free[node] = after
+        return moved
 
     def _update_ready(self, node: int) -> None:
         """When each number of GPUs is free on a node, from the time limits of its jobs."""
