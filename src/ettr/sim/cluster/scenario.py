@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
 
 from ettr.errors import UsageError
@@ -186,6 +186,12 @@ def _of_jobs(scenario: ClusterScenario) -> Iterator[str]:
     names = [one.name for one in scenario.priorities]
     if len(set(names)) < len(names):
         yield "priorities.name: each has a name of its own"
+    for job in scenario.jobs:
+        if job.priority and job.priority not in names:
+            yield (
+                f"jobs.priority: {job.priority!r} has no entry in [[priorities]]; give one of "
+                f"{', '.join(names)}, or leave it out"
+            )
     sums = {"jobs.share": sum(job.share for job in scenario.jobs)}
     for name in ("share_of_shared", "share_of_gangs"):
         sums[f"priorities.{name}"] = sum(getattr(one, name) for one in scenario.priorities)
@@ -249,10 +255,12 @@ def _of_bursts(scenario: ClusterScenario) -> Iterator[str]:
 def _of_single_values(scenario: ClusterScenario) -> Iterator[str]:
     """Numbers below 0, shares and chances above 1, what is too large, and empty texts."""
     for where, part in parts_of(scenario):
-        for name in part.__dataclass_fields__:
-            value = getattr(part, name)
-            if problem := _problem_of(name, value):
-                yield f"{where}.{name}: {value!r}; {problem}"
+        for one in fields(part):
+            value = getattr(part, one.name)
+            if value == one.default == "":
+                continue  # a text that may be left out
+            if problem := _problem_of(one.name, value):
+                yield f"{where}.{one.name}: {value!r}; {problem}"
 
 
 def _problem_of(name: str, value: float | str) -> str:

@@ -100,7 +100,7 @@ class Arrivals:
 
 @dataclass(frozen=True, slots=True)
 class JobClass:
-    """Jobs of one size.
+    """Jobs of one size; a size may have several classes.
 
     Attributes:
         gpus: Of each; up to those of a node they share one, more are whole nodes.
@@ -108,6 +108,7 @@ class JobClass:
         mean_s: Mean length, if nothing interrupts it.
         sigma: Standard deviation of the logarithm of the length; 0 for one length.
         law: Of the length: lognormal, or exponential, which takes no sigma (0).
+        priority: Name of the quality of service of all of them; empty where each job's is drawn.
     """
 
     gpus: int
@@ -115,6 +116,7 @@ class JobClass:
     mean_s: float
     sigma: float
     law: str = "lognormal"
+    priority: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +157,8 @@ class Priority:
     Attributes:
         name: Of it.
         level: The higher goes first, and preempts the lower.
-        share_of_shared: Of the jobs that share a node.
-        share_of_gangs: Of the jobs of whole nodes.
+        share_of_shared: Of the jobs that share a node, those of a class with a `priority` aside.
+        share_of_gangs: Of the jobs of whole nodes, likewise.
     """
 
     name: str

@@ -34,12 +34,16 @@ class ScenarioStanding:
 
 
 def values_digest(scenario: ClusterScenario) -> str:
-    """SHA-256 of the values of a cluster, its name, period and sources left out."""
+    """SHA-256 of the values of a cluster, its name, period and sources left out.
+
+    A text that a scenario leaves out is no value: those of files that are older than it stand.
+    """
     text = "\n".join(
         f"{where}.{one.name}={getattr(part, one.name)!r}"
         for where, part in parts_of(scenario)
         if where not in _DESCRIBES
         for one in fields(part)
+        if getattr(part, one.name) != ""
     )
     return hashlib.sha256(text.encode()).hexdigest()
 

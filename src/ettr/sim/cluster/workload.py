@@ -129,7 +129,7 @@ def jobs_of_day(scenario: ClusterScenario, seed: int, day: int) -> Iterator[Job]
     limit_s = np.clip(np.ceil(limit_s), 1, scenario.scheduling.longest_job_s).astype(np.int64)
     harmonic = 1.0 / np.arange(1, scenario.users.users + 1)
     user = chosen(rng, n, (harmonic / harmonic.sum()).tolist())
-    priority = _priorities(scenario, rng, gpus)
+    priority = _priorities(scenario, rng, classes)
     patience_s = rng.standard_exponential(n) * ends.mean_patience_s
     leaves = rng.random(n) < ends.impatient_share
     patience = np.where(leaves, np.minimum(patience_s, 1e12), 1e12).astype(np.int64)
@@ -193,8 +193,14 @@ def chosen(rng: np.random.Generator, n: int, shares: list[float]) -> NDArray[np.
 
 
 def _priorities(
-    scenario: ClusterScenario, rng: np.random.Generator, gpus: NDArray[np.int64]
+    scenario: ClusterScenario, rng: np.random.Generator, classes: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    shared = chosen(rng, gpus.size, [one.share_of_shared for one in scenario.priorities])
-    gangs = chosen(rng, gpus.size, [one.share_of_gangs for one in scenario.priorities])
-    return np.where(gpus < scenario.machines.gpus_per_node, shared, gangs)
+    """Places of the jobs' qualities of service, drawn for all so that each keeps its own draw."""
+    n = classes.size
+    shared = chosen(rng, n, [one.share_of_shared for one in scenario.priorities])
+    gangs = chosen(rng, n, [one.share_of_gangs for one in scenario.priorities])
+    gpus = np.array([job.gpus for job in scenario.jobs])[classes]
+    drawn = np.where(gpus < scenario.machines.gpus_per_node, shared, gangs)
+    places = {one.name: place for place, one in enumerate(scenario.priorities)}
+    of_class = np.array([places.get(job.priority, -1) for job in scenario.jobs])[classes]
+    return np.where(of_class < 0, drawn, of_class)
