@@ -17,7 +17,8 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ettr.sim.cluster.engine import SimulatedCluster
+from ettr.sim.cluster.loop.cluster import LoopCluster
+from ettr.sim.cluster.replay import DRAWN
 from ettr.sim.cluster.run import simulate_into
 from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
@@ -86,7 +87,7 @@ def scaled(scenario: ClusterScenario, nodes: int) -> ClusterScenario:
         machines=replace(scenario.machines, nodes=nodes),
         arrivals=replace(scenario.arrivals, jobs_per_day=per_node * nodes),
         jobs=tuple(replace(job, share=job.share / total) for job in fit),
-        period=replace(scenario.period, days=min(10.0, max(0.2, 4000.0 / nodes))),
+        period=replace(scenario.period, days=min(100.0, max(2.0, 40_000.0 / nodes))),
     )
 
 
@@ -96,7 +97,7 @@ def growth(scenario: ClusterScenario) -> None:
     for nodes in NODES:
         one = scaled(scenario, nodes)
         begun = time.process_time()
-        cluster = SimulatedCluster(one, 1, "benchmark")
+        cluster = LoopCluster(one, 1, "benchmark", DRAWN)
         for _ in cluster.play():
             if cluster.log.is_full:
                 cluster.log.batch()

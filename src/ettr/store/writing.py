@@ -130,7 +130,7 @@ class _Repeats:
                 continue
             keys = rows.select([*TABLES[name].key, "line"])
             if name == ALLOCATIONS.name and ATTEMPTS.name in tables:
-                self._held.append(keys)
+                self._held.append(_compact(keys))
             else:
                 self._keys.setdefault(name, []).append(keys)
 
@@ -143,7 +143,7 @@ class _Repeats:
         every = [keys.column("line") for keys in tables.values()]
         standing = [*last.values()]
         if self._held:
-            held = pa.concat_tables(self._held)
+            held = pa.concat_tables([_expanded(keys) for keys in self._held])
             every.append(held.column("line"))
             standing.append(_last_lines(ALLOCATIONS.name, held))
         return _n_distinct(every) - _n_distinct(standing)
@@ -151,8 +151,37 @@ class _Repeats:
 
 def _last_lines(name: str, keys: pa.Table) -> pa.ChunkedArray:
     """The last line of each key."""
-    found = keys.group_by(list(TABLES[name].key)).aggregate([("line", "max")])
+    names = TABLES[name].key
+    # what all rows share, mostly the cluster, distinguishes no rows and takes room in every group
+    own = [key for key in names if not _is_one(keys.column(key))] or list(names[:1])
+    found = keys.group_by(own).aggregate([("line", "max")])
     return found.column("line_max")
+
+
+def _is_one(column: pa.ChunkedArray) -> bool:
+    """Whether all rows have the same value."""
+    if column.null_count or not len(column):
+        return False
+    ends = pc.min_max(column)
+    return bool(ends["min"] == ends["max"])
+
+
+def _compact(keys: pa.Table) -> pa.Table:
+    """The same with each text held once; ids of attempts come again for every node."""
+    columns = [
+        column.dictionary_encode() if pa.types.is_string(column.type) else column
+        for column in keys.columns
+    ]
+    return pa.table(columns, names=keys.column_names)
+
+
+def _expanded(keys: pa.Table) -> pa.Table:
+    """What `_compact` was given."""
+    columns = [
+        column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column
+        for column in keys.columns
+    ]
+    return pa.table(columns, names=keys.column_names)
 
 
 def _n_distinct(columns: list[pa.ChunkedArray]) -> int:

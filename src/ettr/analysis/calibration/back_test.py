@@ -15,8 +15,8 @@ from ettr.analysis.calibration.quantities import Quantity, quantities_of
 from ettr.analysis.calibration.record import Machine, SiteRecord, simulated_record
 from ettr.errors import UsageError
 from ettr.metrics.instants import to_seconds
+from ettr.sim.cluster.choice import AnyCluster, simulated_cluster
 from ettr.sim.cluster.drawing import drawn_scenario
-from ettr.sim.cluster.engine import SimulatedCluster
 from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.cluster.scenario_parts import SimulatedPeriod
 from ettr.sim.cluster.standing import ScenarioStanding, standing_of, values_digest
@@ -177,7 +177,7 @@ def _replica(
     days = (end - start).total_seconds() / SECONDS_PER_DAY
     drawn = drawn_scenario(scenario, seed, number)
     drawn = replace(drawn, period=SimulatedPeriod(start.date().isoformat(), days))
-    run = SimulatedCluster(drawn, seed * MOST_REPLICAS + number, "back-test")
+    run = simulated_cluster(drawn, seed * MOST_REPLICAS + number, "back-test")
     logged: dict[str, list[pa.Table]] = {name: [] for name in _READ}
     for _ in run.play():
         if run.log.is_full:
@@ -195,7 +195,7 @@ def _replica(
     return quantities_of(record, to_seconds(begin), to_seconds(end))
 
 
-def _take(run: SimulatedCluster, logged: dict[str, list[pa.Table]]) -> None:
+def _take(run: AnyCluster, logged: dict[str, list[pa.Table]]) -> None:
     tables = run.log.batch().tables
     for name in _READ:
         if name in tables:

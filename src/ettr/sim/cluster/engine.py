@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from ettr.sim.cluster.arrays import with_tasks
 from ettr.sim.cluster.calendar import Calendar, Event, EventKind
-from ettr.sim.cluster.faults import NodeFault
 from ettr.sim.cluster.health import Health
 from ettr.sim.cluster.hours import Hours
 from ettr.sim.cluster.log import SiteLog
@@ -24,7 +23,7 @@ from ettr.sim.cluster.owners import check_owners, owners_of
 from ettr.sim.cluster.replay import DRAWN, Replay, replayed_jobs
 from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.cluster.scheduler import Scheduler
-from ettr.sim.cluster.truth import TRUTH, Truth, node_rows
+from ettr.sim.cluster.truth import Truth, fault_rows, node_rows
 from ettr.sim.cluster.workload import Job, jobs_of_day
 
 _EVENTS_A_STEP = 2000
@@ -89,7 +88,7 @@ class SimulatedCluster:
     def truth(self) -> dict[str, pa.Table]:
         """What truly happened, by the name of the table."""
         return {
-            "faults": self._faults(),
+            "faults": fault_rows(self._health.maker.made, self.log.names, self.log.at),
             "attempts": self._truth.attempts(),
             "nodes": node_rows(self._scenario, self.log.names, self._health.lemons),
             "hours": self._hours.table(),
@@ -118,12 +117,8 @@ class SimulatedCluster:
                 self._scheduler.request_pass(now_s)
             case EventKind.IMPATIENT:
                 self._scheduler.give_up(cast(Job, about), now_s)
-            case EventKind.FAULT:
-                self._health.strike(number, about, now_s)
-            case EventKind.CHECK:
-                self._health.find(cast(NodeFault, about), now_s)
             case _:
-                self._health.give_back(number, now_s)
+                self._health.happen(EventKind(kind), number, about, now_s)
         if self._scheduler.emptied:
             emptied, self._scheduler.emptied = self._scheduler.emptied, []
             self._health.look_at(emptied, now_s)
@@ -138,22 +133,3 @@ class SimulatedCluster:
     def _submit(self, job: Job, now_s: int) -> None:
         self.tally.jobs += 1
         self._scheduler.submit(job, now_s)
-
-    def _faults(self) -> pa.Table:
-        rows = [
-            {
-                "fault": one.number,
-                "time": self.log.at(one.time_s),
-                "node": self.log.names[one.node],
-                "symptom": one.symptom,
-                "burst": one.burst or None,
-                "effect": one.effect,
-                "severity": one.process.severity,
-                "is_seen": one.is_seen,
-                "is_false_alarm": one.is_alarm,
-                "found": None if one.found_s < 0 else self.log.at(one.found_s),
-                "attempts_ended": one.attempts_ended,
-            }
-            for one in self._health.maker.made
-        ]
-        return pa.Table.from_pylist(rows, schema=TRUTH["faults"])

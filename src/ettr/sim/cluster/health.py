@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -28,10 +29,52 @@ from ettr.sim.cluster.replay import ReplayedFault
 from ettr.sim.cluster.room import FAR_S
 from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.cluster.scenario_parts import FaultProcess
-from ettr.sim.cluster.scheduler import FAILED, NODE_FAIL, Scheduler
-from ettr.sim.cluster.workload import Job
+from ettr.sim.cluster.scheduler import FAILED, NODE_FAIL
 from ettr.sim.streams import stream
 from ettr.units import SECONDS_PER_DAY
+
+
+class RunningJob(Protocol):
+    """What faults see and change of a job that runs."""
+
+    stuck_s: int
+
+    @property
+    def number(self) -> int:
+        """Its id."""
+
+    @property
+    def gpus(self) -> int:
+        """That it needs."""
+
+    @property
+    def shown(self) -> str:
+        """Its id as the scheduler shows it."""
+
+
+class Jobs(Protocol):
+    """What the health of nodes needs of the scheduler; as in `Scheduler`."""
+
+    def jobs_on(self, node: int) -> Sequence[RunningJob]:
+        """The jobs that run on a node, in the order of their numbers."""
+
+    def is_open(self, node: int) -> bool:
+        """Whether a node takes jobs."""
+
+    def free_gpus(self, node: int) -> int:
+        """Free GPUs of a node."""
+
+    def close(self, node: int) -> None:
+        """A node takes no more jobs."""
+
+    def reopen(self, node: int, now_s: int) -> None:
+        """A node takes jobs again."""
+
+    def interrupt(self, job: Any, state: str, now_s: int, *, fault: NodeFault, node: int) -> None:
+        """An attempt ends by a fault."""
+
+    def resubmitted(self, job: Any) -> object:
+        """The job as its owner submits it again under another id."""
 
 
 @dataclass(slots=True)
@@ -56,7 +99,7 @@ class Health:
     """
 
     def __init__(
-        self, scenario: ClusterScenario, seed: int, calendar: Calendar, scheduler: Scheduler,
+        self, scenario: ClusterScenario, seed: int, calendar: Calendar, scheduler: Jobs,
         hours: Hours, log: SiteLog, replayed: Sequence[ReplayedFault] | None = None,
     ) -> None:  # fmt: skip
         machines = scenario.machines
@@ -110,6 +153,15 @@ class Health:
         outage = self.outages.get(node)
         return outage is None or not outage.is_repairing
 
+    def happen(self, kind: EventKind, number: int, about: object, now_s: int) -> None:
+        """An event of a node happens: a fault, a check, or its return from repair."""
+        if kind == EventKind.FAULT:
+            self.strike(number, about, now_s)
+        elif kind == EventKind.CHECK:
+            self.find(cast(NodeFault, about), now_s)
+        else:
+            self.give_back(number, now_s)
+
     # -- faults -------------------------------------------------------------------------------
 
     def strike(self, node: int, about: object, now_s: int) -> None:
@@ -141,7 +193,7 @@ class Health:
         if fault.is_seen and not fault.is_alarm:
             self._log.kernel(fault, gpu)
         if fault.effect == DOWN:
-            for job in self._jobs_on(node):
+            for job in self._scheduler.jobs_on(node):
                 job.stuck_s = now_s if job.stuck_s < 0 else job.stuck_s
             self._close(node, now_s)  # the scheduler gives no jobs to a node that does not answer
             silent_s = self._scenario.checks.heartbeat_s
@@ -152,17 +204,13 @@ class Health:
         if fault.is_seen:
             self._calendar.put(self._next_check_s(node, now_s), EventKind.CHECK, node, fault)
 
-    def _jobs_on(self, node: int) -> list[Job]:
-        scheduler = self._scheduler
-        return [scheduler.running[number] for number in sorted(scheduler.room.jobs[node])]
-
     def _next_check_s(self, node: int, now_s: int) -> int:
         interval_s = self._scenario.checks.interval_s
         return now_s + (self._phase_s[node] - now_s) % interval_s
 
     def _crash(self, fault: NodeFault, gpu: int, now_s: int) -> None:
         """The jobs that a fault hits end as FAILED; some owners submit theirs again."""
-        jobs = self._jobs_on(fault.node)
+        jobs = self._scheduler.jobs_on(fault.node)
         if EVIDENCE[fault.symptom].of_one_gpu:
             jobs = self._holder(fault.node, gpu)
         for job in jobs:
@@ -174,10 +222,10 @@ class Health:
                 again = self._scheduler.resubmitted(job)
                 self._calendar.put(now_s + 1 + wait_s, EventKind.ARRIVAL, job.number, again)
 
-    def _holder(self, node: int, gpu: int) -> list[Job]:
+    def _holder(self, node: int, gpu: int) -> Sequence[RunningJob]:
         """The job that holds a GPU of a node, GPUs being counted in the order of job numbers."""
         first = 0
-        for job in self._jobs_on(node):
+        for job in self._scheduler.jobs_on(node):
             first += min(job.gpus, self._per_node)
             if gpu < first:
                 return [job]
@@ -212,9 +260,9 @@ class Health:
         node = fault.node
         self._close(node, now_s)
         self._open_outage(node, OpenOutage("DOWN", flags, reason, now_s, fault), now_s)
-        for job in self._jobs_on(node):
+        for job in self._scheduler.jobs_on(node):
             words = f"requeue job JobId={job.shown} due to failure of node {self._log.names[node]}"
-            self._log.controller(NODE_FAIL, now_s, words, node=node, job=job)
+            self._log.controller(NODE_FAIL, now_s, words, node=node, job_id=job.shown)
             self._scheduler.interrupt(job, NODE_FAIL, now_s, fault=fault, node=node)
         self._begin_repair(node, now_s)
 
@@ -223,17 +271,17 @@ class Health:
         node = fault.node
         self._close(node, now_s)
         self._open_outage(node, OpenOutage("DRAIN", None, reason, now_s, fault), now_s)
-        if self._scheduler.room.free[node] == self._per_node:
+        if self._scheduler.free_gpus(node) == self._per_node:
             self._begin_repair(node, now_s)
 
     def _close(self, node: int, now_s: int) -> None:
-        if not self._scheduler.room.open >> node & 1:
+        if not self._scheduler.is_open(node):
             return
         self._hours.advance(now_s)
-        free = self._scheduler.room.free[node]
+        free = self._scheduler.free_gpus(node)
         self._hours.move_gpus(GpuUse.FREE, GpuUse.FREE_DRAINING, free)
         self._hours.move_node(NodeUse.OPEN, NodeUse.DRAINING)
-        self._scheduler.room.close(node)
+        self._scheduler.close(node)
 
     def _open_outage(self, node: int, outage: OpenOutage, now_s: int) -> None:
         if node in self.outages:
@@ -250,7 +298,7 @@ class Health:
         """Begin the repair of draining nodes that have become empty."""
         for node in nodes:
             outage = self.outages.get(node)
-            empty = self._scheduler.room.free[node] == self._per_node
+            empty = self._scheduler.free_gpus(node) == self._per_node
             if outage is not None and not outage.is_repairing and empty:
                 self._begin_repair(node, now_s)
 
@@ -278,8 +326,7 @@ class Health:
             clock.resume(node, now_s)
         self._in_service_since[node] = now_s
         self._schedule(node)
-        self._scheduler.room.reopen(node)
-        self._scheduler.request_pass(now_s)
+        self._scheduler.reopen(node, now_s)
         words = f"node {self._log.names[node]} returned to service"
         self._log.controller("NODE_RESUMED", now_s, words, node=node)
 

@@ -23,7 +23,7 @@ from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY
 
 PARTITION = "main"
 _CONTROLLER = "slurmctld"
-_FIRST_UID = 10_000
+FIRST_UID = 10_000
 _GPU_BUSES = (
     *("1b", "43", "52", "61", "9d", "c3", "d1", "df"),
     *("1c", "44", "53", "62", "9e", "c4", "d2", "e0"),  # nodes have up to 16
@@ -103,7 +103,7 @@ class SiteLog:
         for node, name in enumerate(self.names):
             self._rows.add(
                 NODES.name,
-                line=self._next_line(),
+                line=self.next_line(),
                 node=name,
                 n_gpus=machines.gpus_per_node,
                 gpu_type=machines.gpu_type,
@@ -128,7 +128,7 @@ class SiteLog:
             account=self._owners.accounts[job.account],
             qos=self._scenario.priorities[job.priority].name,
             state=state,
-            cancelled_by=str(_FIRST_UID + job.user) if state == STATES[CANCELLED] else None,
+            cancelled_by=str(FIRST_UID + job.user) if state == STATES[CANCELLED] else None,
             exit_code=int(state in _EXIT_1) if has_ended else None,
             exit_signal=0 if has_ended else None,
             submit=self._us(job.submit_s),
@@ -146,7 +146,7 @@ class SiteLog:
             priority=job.order,
             reason=job.reason or None,
             restarts=job.restarts,
-            line=self._next_line(),
+            line=self.next_line(),
         )
         self._attempts.append(row)
         self._nodes.append(job.nodes if has_run else ())
@@ -182,7 +182,7 @@ class SiteLog:
             return
         bus = _PCI.format(_GPU_BUSES[gpu])
         self._rows.events.add(
-            line=self._next_line(),
+            line=self.next_line(),
             time=self.at(fault.time_s),
             check="xid",
             node=self.names[fault.node],
@@ -196,7 +196,7 @@ class SiteLog:
         """A health check that fired."""
         trace = EVIDENCE[fault.symptom]
         self._rows.events.add(
-            line=self._next_line(),
+            line=self.next_line(),
             time=self.at(now_s),
             check=trace.check,
             node=self.names[fault.node],
@@ -212,20 +212,33 @@ class SiteLog:
         message: str,
         *,
         node: int | None = None,
-        job: Job | None = None,
-        for_job: Job | None = None,
+        job_id: str | None = None,
     ) -> None:
         """A line of the controller's log."""
         self._rows.events.add(
-            line=self._next_line(),
+            line=self.next_line(),
             time=self.at(now_s),
             check=_CONTROLLER,
             node=None if node is None else self.names[node],
             code=code,
             severity="critical" if code.startswith("NODE_FAIL") or code == "NODE_DOWN" else "ok",
-            job_id=None if job is None else job.shown,
-            related_job_id=None if for_job is None else for_job.shown,
+            job_id=job_id,
             message=message,
+        )
+
+    def preempted(self, job_id: str, for_job_id: str, now_s: int, line: int) -> None:
+        """The controller's line on a preemption."""
+        self._rows.events.add(
+            line=line,
+            time=self.at(now_s),
+            check=_CONTROLLER,
+            node=None,
+            code="PREEMPTED",
+            severity="ok",
+            job_id=job_id,
+            related_job_id=for_job_id,
+            message=f"preempted JobId={job_id} has been requeued to reclaim resources for "
+            f"JobId={for_job_id}",
         )
 
     def node_state(
@@ -235,7 +248,7 @@ class SiteLog:
         """An interval of a node out of service; `end_s` is None while it lasts."""
         self._rows.add(
             NODE_STATES.name,
-            line=self._next_line(),
+            line=self.next_line(),
             node=self.names[node],
             state=state,
             flags=flags,
@@ -300,10 +313,21 @@ class SiteLog:
         )
 
     def _allocation_table(self, attempts: pa.Table) -> pa.Table:
-        """One row for each node of each attempt that has run."""
         counts = np.array([len(nodes) for nodes in self._nodes], dtype=np.int64)
-        of_attempt = np.repeat(np.arange(counts.size), counts)
         nodes = np.array([node for nodes in self._nodes for node in nodes], dtype=np.int64)
+        return self._allocations(attempts, counts, nodes)
+
+    def _allocations(
+        self, attempts: pa.Table, counts: NDArray[np.int64], nodes: NDArray[np.int64]
+    ) -> pa.Table:
+        """One row for each node of each attempt that has run.
+
+        Args:
+            attempts: Of the batch.
+            counts: Nodes of each, shape (attempts,).
+            nodes: These, one attempt after the other.
+        """
+        of_attempt = np.repeat(np.arange(counts.size), counts)
         gpus = attempts.column("n_gpus").to_numpy()[of_attempt] / counts[of_attempt]
         own = {"node": pa.array(self.names).take(pa.array(nodes)), "n_gpus": pa.array(gpus)}
         rows = attempts.select([n for n in ALLOCATIONS.names if n not in own]).take(of_attempt)
@@ -318,7 +342,8 @@ class SiteLog:
     def _us(self, time_s: int) -> int:
         return self._origin_us + time_s * MICROSECONDS_PER_SECOND
 
-    def _next_line(self) -> int:
+    def next_line(self) -> int:
+        """The number of the next line."""
         self._line += 1
         self._rows.count_read()
         return self._line
@@ -337,7 +362,8 @@ def _array(values: Any, n_rows: int, kind: pa.DataType) -> pa.Array:
     if values is None:
         return pa.nulls(n_rows, kind)
     if pa.types.is_timestamp(kind):
-        return pa.array(values, pa.int64()).cast(kind)
+        times = values if isinstance(values, pa.Array) else pa.array(values, pa.int64())
+        return times.cast(kind)
     return values if isinstance(values, pa.Array) else pa.array(values, kind)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ettr.units import SECONDS_PER_HOUR
 
@@ -41,14 +42,13 @@ def hours_of_truth(tables: Mapping[str, pa.Table]) -> ClusterHours:
     Args:
         tables: Of the truth, by name; `attempts` and `hours` are used.
     """
-    attempts = tables["attempts"].to_pydict()
-    gpus = np.array(attempts["gpus"], dtype=np.float64)
-    saved_s, lost_s, restart_s = (
-        np.array(attempts[name], dtype=np.float64) for name in ("saved_s", "lost_s", "restart_s")
+    attempts = tables["attempts"]
+    gpus, saved_s, lost_s, restart_s = (
+        attempts[name].to_numpy().astype(np.float64)
+        for name in ("gpus", "saved_s", "lost_s", "restart_s")
     )
-    ends = np.array(attempts["end"], dtype=object)
-    by_fault = np.array([fault is not None for fault in attempts["fault"]], dtype=bool)
-    preempted = ends == "PREEMPTED"
+    by_fault = attempts["fault"].is_valid().to_numpy()
+    preempted = pc.equal(attempts["end"], "PREEMPTED").to_numpy()
     interrupted = by_fault | preempted
     hours = {row["what"]: row["gpu_hours"] for row in tables["hours"].to_pylist()}
     return ClusterHours(

@@ -10,9 +10,11 @@ from pathlib import Path
 from time import process_time
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ettr.errors import StoreError
-from ettr.sim.cluster.engine import SimulatedCluster, Tally
+from ettr.sim.cluster.choice import simulated_cluster
+from ettr.sim.cluster.engine import Tally
 from ettr.sim.cluster.log import batches
 from ettr.sim.cluster.outcome import hours_of_truth
 from ettr.sim.cluster.replay import DRAWN, Replay
@@ -109,7 +111,7 @@ def simulate_into(
     began_s = process_time()
     what = f"{SIMULATION}\0{text}\0{seed}" + ("" if replay is DRAWN else f"\0{replay.digest}")
     key = hashlib.sha256(what.encode()).hexdigest()[:16]
-    cluster = SimulatedCluster(scenario, seed, key, replay)
+    cluster = simulated_cluster(scenario, seed, key, replay)
     with store.ingestion(key) as ingestion:
         written = write_batches(ingestion, batches(cluster.log, cluster.play()), progress)
         ingestion.commit(
@@ -159,7 +161,7 @@ def _summary(
         days=scenario.period.days,
         jobs=tally.jobs,
         attempts=rows.get("attempts", 0),
-        faults=tables["faults"]["is_false_alarm"].to_pylist().count(False),
+        faults=pc.sum(pc.invert(tables["faults"]["is_false_alarm"])).as_py() or 0,
         failed_attempts=hours.failed_attempts,
         held_share=gpu_hours["held by jobs"] / sum(gpu_hours.values()),
         lost_gpu_hours=hours.lost_gpu_hours,

@@ -238,11 +238,7 @@ class Scheduler:
         victims = self._victims(self._as_waiting(0, head), ready, self.room.view()) if ready else []
         for number in victims:
             victim = self.running[number]
-            words = (
-                f"preempted JobId={victim.shown} has been requeued to reclaim resources for "
-                f"JobId={head.shown}"
-            )
-            self._log.controller(PREEMPTED, now_s, words, job=victim, for_job=head)
+            self._log.preempted(victim.shown, head.shown, now_s, self._log.next_line())
             self.interrupt(victim, PREEMPTED, now_s, for_job=head.shown)
         coming = [one.start_s + after_s for one in lower if one.start_s + after_s > now_s]
         if not victims and coming and min(coming) != self._reminder_s:
@@ -367,6 +363,29 @@ class Scheduler:
         self._hours.move_gpus(GpuUse.HELD, GpuUse.FREE_DRAINING, closed_gpus)
         self.room.give_back(job.number, list(job.nodes))
         self.emptied += [n for n in job.nodes if self.room.free[n] == self._per_node]
+        self.request_pass(now_s)
+
+    # -- nodes, for those who look after their health -----------------------------------------
+
+    def jobs_on(self, node: int) -> list[Job]:
+        """The jobs that run on a node, in the order of their numbers."""
+        return [self.running[number] for number in sorted(self.room.jobs[node])]
+
+    def is_open(self, node: int) -> bool:
+        """Whether a node takes jobs."""
+        return bool(self.room.open >> node & 1)
+
+    def free_gpus(self, node: int) -> int:
+        """Free GPUs of a node, whether or not it takes jobs."""
+        return self.room.free[node]
+
+    def close(self, node: int) -> None:
+        """A node takes no more jobs; those that it has stay."""
+        self.room.close(node)
+
+    def reopen(self, node: int, now_s: int) -> None:
+        """A node takes jobs again."""
+        self.room.reopen(node)
         self.request_pass(now_s)
 
     def still_there(self, now_s: int) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from datetime import datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -120,3 +122,32 @@ def node_rows(scenario: ClusterScenario, names: list[str], lemons: frozenset[int
         for node, name in enumerate(names)
     ]
     return pa.Table.from_pylist(rows, schema=TRUTH["nodes"])
+
+
+def fault_rows(
+    faults: Sequence[NodeFault], names: Sequence[str], at: Callable[[int], datetime]
+) -> pa.Table:
+    """The faults as a table.
+
+    Args:
+        faults: In the order in which they arose.
+        names: Of the nodes.
+        at: The time of a second of the simulation.
+    """
+    rows = [
+        {
+            "fault": one.number,
+            "time": at(one.time_s),
+            "node": names[one.node],
+            "symptom": one.symptom,
+            "burst": one.burst or None,
+            "effect": one.effect,
+            "severity": one.process.severity,
+            "is_seen": one.is_seen,
+            "is_false_alarm": one.is_alarm,
+            "found": None if one.found_s < 0 else at(one.found_s),
+            "attempts_ended": one.attempts_ended,
+        }
+        for one in faults
+    ]
+    return pa.Table.from_pylist(rows, schema=TRUTH["faults"])

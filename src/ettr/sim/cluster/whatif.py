@@ -12,7 +12,7 @@ import numpy as np
 from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
 from ettr.estimates import Interval
-from ettr.sim.cluster.engine import SimulatedCluster
+from ettr.sim.cluster.choice import simulated_cluster
 from ettr.sim.cluster.outcome import ClusterHours, hours_of_truth
 from ettr.sim.cluster.replay import DRAWN, Replay
 from ettr.sim.cluster.scenario import ABOUT, ClusterScenario
@@ -140,7 +140,7 @@ def check_seeds(seeds: Sequence[int]) -> None:
 
 def hours_of(scenario: ClusterScenario, seed: int, replay: Replay = DRAWN) -> ClusterHours:
     """Simulate once, and add up."""
-    run = SimulatedCluster(scenario, seed, "what-if", replay)
+    run = simulated_cluster(scenario, seed, "what-if", replay)
     for _ in run.play():
         if run.log.is_full:
             run.log.batch()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,8 +105,32 @@ class Job:
         return f"{self.array.first}_{self.array_task}"
 
 
+class JobColumns(NamedTuple):
+    """Jobs as columns, each of shape (jobs,); as in `Job`."""
+
+    gpus: NDArray[np.int64]
+    work_s: NDArray[np.int64]
+    limit_s: NDArray[np.int64]
+    outcome: NDArray[np.int64]
+    user: NDArray[np.int64]
+    priority: NDArray[np.int64]
+    patience_s: NDArray[np.int64]
+    submit_s: NDArray[np.int64]
+
+
 def jobs_of_day(scenario: ClusterScenario, seed: int, day: int) -> Iterator[Job]:
-    """The jobs submitted on one day, in order of time; their numbers are 0.
+    """As `columns_of_day`, as jobs whose numbers are 0."""
+    columns = columns_of_day(scenario, seed, day)
+    # each might start from the moment on which it is submitted
+    rows = zip(*(column.tolist() for column in (*columns, columns.submit_s)), strict=True)
+    for row in rows:
+        job = Job(0, 0, *row)
+        job.account = job.user % scenario.users.accounts
+        yield job
+
+
+def columns_of_day(scenario: ClusterScenario, seed: int, day: int) -> JobColumns:
+    """The jobs submitted on one day, in order of time.
 
     Args:
         scenario: Of the cluster.
@@ -133,11 +158,7 @@ def jobs_of_day(scenario: ClusterScenario, seed: int, day: int) -> Iterator[Job]
     patience_s = rng.standard_exponential(n) * ends.mean_patience_s
     leaves = rng.random(n) < ends.impatient_share
     patience = np.where(leaves, np.minimum(patience_s, 1e12), 1e12).astype(np.int64)
-    columns = (gpus, work_s, limit_s, outcome, user, priority, patience, submit_s, submit_s)
-    for row in zip(*(column.tolist() for column in columns), strict=True):
-        job = Job(0, 0, *row)
-        job.account = job.user % scenario.users.accounts
-        yield job
+    return JobColumns(gpus, work_s, limit_s, outcome, user, priority, patience, submit_s)
 
 
 def lengths_s(

@@ -1,0 +1,303 @@
+"""Starts and ends of attempts, and what each leaves: the same steps as in `scheduler`."""
+
+from __future__ import annotations
+
+from ettr.sim.cluster.loop.board import (
+    ACCOUNT,
+    ARRIVAL,
+    ATTEMPT,
+    CANCELLED,
+    COMPLETED,
+    ELIGIBLE_S,
+    END,
+    FAILED,
+    FIRST_PLACE,
+    GPUS,
+    GPUS_DRAINING,
+    GPUS_FREE,
+    GPUS_HELD,
+    HOURS_NOW,
+    LAST_PASS,
+    LIMIT_S,
+    LINE,
+    N_EMPTIED,
+    N_FREE_SLOTS,
+    N_HOURS,
+    N_NODES,
+    N_ROW_NODES,
+    N_ROWS,
+    NEWER,
+    NEXT_PASS,
+    NUMBER,
+    OLDER,
+    OUTCOME,
+    PASS,
+    PRIORITY,
+    RANK,
+    RESTARTS,
+    ROW_ACCOUNT,
+    ROW_ELIGIBLE_S,
+    ROW_END_S,
+    ROW_FAULT,
+    ROW_FOR_JOB,
+    ROW_GPUS,
+    ROW_LIMIT_S,
+    ROW_LINE,
+    ROW_LOST_S,
+    ROW_N_NODES,
+    ROW_NODE,
+    ROW_NOW_S,
+    ROW_NUMBER,
+    ROW_PRIORITY,
+    ROW_RESTART_S,
+    ROW_RESTARTS,
+    ROW_SAVED_S,
+    ROW_START_S,
+    ROW_STATE,
+    ROW_SUBMIT_S,
+    ROW_TASK,
+    ROW_USER,
+    SAVED_S,
+    START_S,
+    STUCK_S,
+    SUBMIT_S,
+    TASK,
+    TIMEOUT,
+    USER,
+    WORK_S,
+    Board,
+    Rules,
+)
+from ettr.sim.cluster.loop.events import put
+from ettr.sim.cluster.loop.nodes import leave, take
+from ettr.sim.compiled import compiled
+
+
+@compiled
+def advance(board: Board, now_s: int) -> None:
+    """Count what GPUs and nodes do up to now."""
+    passed_s = now_s - board.cell[HOURS_NOW]
+    board.cell[HOURS_NOW] = now_s
+    if passed_s:
+        for use in range(N_HOURS):
+            board.hours_s[use] += passed_s * board.hours[use]
+
+
+@compiled
+def request_pass(board: Board, rules: Rules, now_s: int) -> None:
+    """Something changed: a pass comes as soon as the interval allows."""
+    cell = board.cell
+    at_s = max(now_s, cell[LAST_PASS] + rules.pass_interval_s)
+    if cell[NEXT_PASS] < now_s or at_s < cell[NEXT_PASS]:
+        cell[NEXT_PASS] = at_s
+        put(board, at_s, PASS, 0, -1, 0)
+
+
+@compiled
+def restart_of(board: Board, rules: Rules, slot: int) -> int:
+    """How long an attempt of a job takes before it works."""
+    return rules.restart_s if board.job[slot, GPUS] >= rules.per_node else 0
+
+
+@compiled
+def start(board: Board, rules: Rules, slot: int, n_nodes: int, now_s: int) -> None:
+    """A job starts on the chosen nodes."""
+    job = board.job
+    job[slot, START_S] = now_s
+    job[slot, ATTEMPT] += 1
+    take(board, rules, slot, n_nodes)
+    advance(board, now_s)
+    board.hours[GPUS_FREE] -= job[slot, GPUS]
+    board.hours[GPUS_HELD] += job[slot, GPUS]
+    join(board, slot)
+    length_s = restart_of(board, rules, slot) + job[slot, WORK_S] - job[slot, SAVED_S]
+    end_s = now_s + min(length_s, job[slot, LIMIT_S])
+    put(board, end_s, END, job[slot, NUMBER], slot, job[slot, ATTEMPT])
+
+
+@compiled
+def join(board: Board, slot: int) -> None:
+    """A job joins those of its level that run, in the order of start and number."""
+    job = board.job
+    rank = job[slot, RANK]
+    older, newer = board.newest[rank], -1
+    while older >= 0 and (
+        job[older, START_S] == job[slot, START_S] and job[older, NUMBER] > job[slot, NUMBER]
+    ):
+        older, newer = job[older, OLDER], older
+    job[slot, OLDER], job[slot, NEWER] = older, newer
+    if older >= 0:
+        job[older, NEWER] = slot
+    else:
+        board.oldest[rank] = slot
+    if newer >= 0:
+        job[newer, OLDER] = slot
+    else:
+        board.newest[rank] = slot
+
+
+@compiled
+def part(board: Board, slot: int) -> None:
+    """A job leaves those of its level that run."""
+    job = board.job
+    rank, older, newer = job[slot, RANK], job[slot, OLDER], job[slot, NEWER]
+    if older >= 0:
+        job[older, NEWER] = newer
+    else:
+        board.oldest[rank] = newer
+    if newer >= 0:
+        job[newer, OLDER] = older
+    else:
+        board.newest[rank] = older
+
+
+@compiled
+def record(
+    board: Board, rules: Rules, slot: int, state: int, end_s: int, now_s: int, saved_s: int,
+    restart_s: int,
+) -> int:  # fmt: skip
+    """Write down an attempt with its nodes; `end_s` and `saved_s` are -1 where there is none."""
+    job, cell = board.job, board.cell
+    cell[LINE] += 1
+    at = cell[N_ROWS]
+    cell[N_ROWS] += 1
+    row = board.row[at]
+    row[ROW_NUMBER] = job[slot, NUMBER]
+    row[ROW_TASK] = job[slot, TASK]
+    row[ROW_USER] = job[slot, USER]
+    row[ROW_ACCOUNT] = job[slot, ACCOUNT]
+    row[ROW_PRIORITY] = job[slot, PRIORITY]
+    row[ROW_STATE] = state
+    row[ROW_SUBMIT_S] = job[slot, SUBMIT_S]
+    row[ROW_ELIGIBLE_S] = job[slot, ELIGIBLE_S]
+    row[ROW_START_S] = job[slot, START_S]
+    row[ROW_END_S] = end_s
+    row[ROW_NOW_S] = now_s
+    row[ROW_LIMIT_S] = job[slot, LIMIT_S]
+    row[ROW_GPUS] = job[slot, GPUS]
+    row[ROW_RESTARTS] = job[slot, RESTARTS]
+    row[ROW_LINE] = cell[LINE]
+    row[ROW_SAVED_S] = saved_s
+    row[ROW_RESTART_S] = restart_s
+    row[ROW_LOST_S] = now_s - job[slot, START_S] - restart_s - saved_s
+    row[ROW_FAULT] = 0
+    row[ROW_NODE] = -1
+    row[ROW_FOR_JOB] = 0
+    row[ROW_N_NODES] = 0
+    if job[slot, START_S] >= 0:
+        row[ROW_N_NODES] = job[slot, N_NODES]
+        place = job[slot, FIRST_PLACE]
+        while place >= 0:
+            board.row_nodes[cell[N_ROW_NODES]] = place // rules.per_node
+            cell[N_ROW_NODES] += 1
+            place = board.place_next[place]
+    return int(at)
+
+
+@compiled
+def end(board: Board, rules: Rules, slot: int, now_s: int) -> None:
+    """A running job comes to the end of its work or of its time limit."""
+    job = board.job
+    elapsed_s = now_s - job[slot, START_S]
+    restart_s = min(restart_of(board, rules, slot), elapsed_s)
+    done_s = elapsed_s - restart_s
+    state = job[slot, OUTCOME]
+    if job[slot, SAVED_S] + done_s < job[slot, WORK_S]:
+        state = TIMEOUT
+    elif state == TIMEOUT:
+        state = COMPLETED  # what it kept of an interrupted attempt brought it to its end
+    record(board, rules, slot, state, now_s, now_s, done_s, restart_s)
+    free_nodes(board, rules, slot, now_s)
+    free_slot(board, slot)
+
+
+@compiled
+def interrupt(
+    board: Board, rules: Rules, slot: int, state: int, now_s: int, fault: int, node: int,
+    for_job: int,
+) -> None:  # fmt: skip
+    """An attempt ends against its owner's wish; the same id is requeued unless it FAILED."""
+    job = board.job
+    elapsed_s = now_s - job[slot, START_S]
+    restart_s = min(restart_of(board, rules, slot), elapsed_s)
+    until_s = now_s if job[slot, STUCK_S] < 0 else job[slot, STUCK_S]
+    done_s = max(0, until_s - job[slot, START_S] - restart_s)
+    kept_s = 0
+    if job[slot, GPUS] >= rules.per_node:
+        saved_s = (job[slot, SAVED_S] + done_s) // rules.interval_s * rules.interval_s
+        kept_s = max(0, saved_s - job[slot, SAVED_S])
+    at = record(board, rules, slot, state, now_s, now_s, kept_s, restart_s)
+    board.row[at, ROW_FAULT] = fault
+    board.row[at, ROW_NODE] = node
+    board.row[at, ROW_FOR_JOB] = for_job
+    free_nodes(board, rules, slot, now_s)
+    job[slot, SAVED_S] += kept_s
+    if state != FAILED and job[slot, RESTARTS] < rules.most_requeues:
+        requeue(board, rules, slot, now_s)
+    else:
+        free_slot(board, slot)
+
+
+@compiled
+def requeue(board: Board, rules: Rules, slot: int, now_s: int) -> None:
+    """The same id is eligible again after a while."""
+    job = board.job
+    job[slot, RESTARTS] += 1
+    # the key of an attempt has whole seconds
+    job[slot, SUBMIT_S] = max(now_s, job[slot, SUBMIT_S] + 1)
+    job[slot, ELIGIBLE_S] = job[slot, SUBMIT_S] + rules.requeue_delay_s
+    job[slot, START_S] = -1
+    job[slot, STUCK_S] = -1
+    put(board, job[slot, ELIGIBLE_S], ARRIVAL, job[slot, NUMBER], slot, 0)
+
+
+@compiled
+def free_nodes(board: Board, rules: Rules, slot: int, now_s: int) -> None:
+    """The nodes of a job are free again; those that are closed and empty are listed."""
+    job, cell = board.job, board.cell
+    per_node = rules.per_node
+    on_each = min(job[slot, GPUS], per_node)
+    part(board, slot)
+    advance(board, now_s)
+    place = job[slot, FIRST_PLACE]
+    while place >= 0:
+        node = place // per_node
+        leave(board, rules, slot, node, place)
+        board.hours[GPUS_HELD] -= on_each
+        if board.is_open[node]:
+            board.hours[GPUS_FREE] += on_each
+        else:
+            board.hours[GPUS_DRAINING] += on_each
+            if board.free[node] == per_node:
+                board.emptied[cell[N_EMPTIED]] = node
+                cell[N_EMPTIED] += 1
+        place = board.place_next[place]
+    request_pass(board, rules, now_s)
+
+
+@compiled
+def free_slot(board: Board, slot: int) -> None:
+    """Another job may have this slot; what stands there stays until then."""
+    cell = board.cell
+    board.job[slot, START_S] = -1
+    board.free_slots[cell[N_FREE_SLOTS]] = slot
+    cell[N_FREE_SLOTS] += 1
+
+
+@compiled
+def give_up(board: Board, rules: Rules, slot: int, now_s: int) -> None:
+    """The owner of a job that waits for its first start cancels it."""
+    record(board, rules, slot, CANCELLED, now_s, now_s, -1, 0)
+    free_slot(board, slot)
+
+
+@compiled
+def still_open(board: Board, rules: Rules, slot: int, state: int, now_s: int) -> None:
+    """Write down an attempt that runs or waits as the simulation ends."""
+    job = board.job
+    if job[slot, START_S] < 0:
+        record(board, rules, slot, state, -1, now_s, -1, 0)
+        return
+    elapsed_s = now_s - job[slot, START_S]
+    restart_s = min(restart_of(board, rules, slot), elapsed_s)
+    record(board, rules, slot, state, -1, now_s, elapsed_s - restart_s, restart_s)

@@ -1,0 +1,358 @@
+"""A cluster whose jobs run in the compiled loop, and whose faults and repairs are as elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+import pyarrow as pa
+
+from ettr.sim.cluster.calendar import Calendar, EventKind
+from ettr.sim.cluster.engine import Tally
+from ettr.sim.cluster.faults import NodeFault
+from ettr.sim.cluster.health import Health
+from ettr.sim.cluster.hours import GpuUse, Hours, NodeUse
+from ettr.sim.cluster.loop import play
+from ettr.sim.cluster.loop.board import (
+    ACCOUNT,
+    EMPTIED,
+    EVENTS,
+    FEED_AT,
+    FULL,
+    GPUS,
+    HOURS_NOW,
+    IS_ALL_FED,
+    IS_STEP_OVER,
+    KEY,
+    KIND,
+    LIMIT_S,
+    N_EMPTIED,
+    N_FEED,
+    N_FREE_SLOTS,
+    N_HEAP,
+    NO_JOBS,
+    NOW,
+    NUMBER,
+    OUTCOME,
+    PATIENCE_S,
+    PENDING,
+    PRIORITY,
+    PUT,
+    QUEUE_BEGIN,
+    QUEUE_END,
+    RUNNING,
+    SAVED_S,
+    SLOT,
+    START_S,
+    STEP_EVENTS,
+    STUCK_S,
+    SUBMITTED,
+    TASK,
+    TOO_SHORT,
+    USER,
+    WORK_S,
+    Board,
+    Rules,
+    longer,
+    new_board,
+)
+from ettr.sim.cluster.loop.log import ALL_STATES, LoopLog
+from ettr.sim.cluster.owners import owners_of
+from ettr.sim.cluster.replay import Replay
+from ettr.sim.cluster.scenario import ClusterScenario
+from ettr.sim.cluster.truth import fault_rows, node_rows
+from ettr.sim.cluster.workload import columns_of_day
+
+_GPU_USES, _NODE_USES = list(GpuUse), list(NodeUse)
+
+
+def rules_of(scenario: ClusterScenario) -> Rules:
+    """What the loop needs of a scenario."""
+    machines, scheduling = scenario.machines, scenario.scheduling
+    return Rules(
+        n_nodes=machines.nodes,
+        per_node=machines.gpus_per_node,
+        n_ranks=len({one.level for one in scenario.priorities}),
+        end_s=scenario.period.end_s,
+        pass_interval_s=scheduling.pass_interval_s,
+        backfill_depth=scheduling.backfill_depth,
+        preempt_after_s=scheduling.preempt_after_s,
+        requeue_delay_s=scheduling.requeue_delay_s,
+        most_requeues=scheduling.most_requeues,
+        restart_s=scenario.checkpoints.restart_s,
+        interval_s=scenario.checkpoints.interval_s,
+        is_easy=scheduling.waiting == "easy-backfill",
+        preempts=scheduling.preemption == "newest-first",
+    )
+
+
+def _ranks(scenario: ClusterScenario) -> list[int]:
+    """Of each priority: the place of its level among the levels."""
+    levels = sorted({one.level for one in scenario.priorities})
+    return [levels.index(one.level) for one in scenario.priorities]
+
+
+@dataclass(slots=True)
+class Loop:
+    """The board and the rules; the board is another one once it has become too short."""
+
+    board: Board
+    rules: Rules
+
+    def ask(self, what: int, *numbers: int) -> int:
+        """Ask the compiled loop; the numbers as in `play.ask`."""
+        padded = (*numbers, 0, 0, 0, 0, 0)[:5]
+        return int(play.ask(self.board, self.rules, what, *padded))
+
+
+class LoopCalendar(Calendar):
+    """What is to come of nodes; jobs that are submitted again go to the loop."""
+
+    def __init__(self, loop: Loop) -> None:
+        super().__init__()
+        self._loop = loop
+
+    def put(self, time_s: int, kind: EventKind, number: int, about: object = None) -> None:
+        """Add an event."""
+        if kind == EventKind.ARRIVAL and isinstance(about, int):
+            self._loop.ask(play.RESUBMIT, about, number, time_s)
+        else:
+            super().put(time_s, kind, number, about)
+
+    @property
+    def first(self) -> tuple[int, int] | None:
+        """Time and kind of the next event."""
+        return self._heap[0][:2] if self._heap else None
+
+
+class LoopHours(Hours):
+    """Counts and integrals that are on the board."""
+
+    def __init__(self, loop: Loop, n_nodes: int, gpus_per_node: int) -> None:
+        super().__init__(n_nodes, gpus_per_node)
+        self._loop = loop
+
+    def advance(self, now_s: int) -> None:
+        """Count the time up to now."""
+        board = self._loop.board
+        board.hours_s[:] += (now_s - board.cell[HOURS_NOW]) * board.hours
+        board.cell[HOURS_NOW] = now_s
+
+    def move_gpus(self, before: GpuUse, after: GpuUse, gpus: int) -> None:
+        """So many GPUs do something else from now on."""
+        hours = self._loop.board.hours
+        hours[_GPU_USES.index(before)] -= gpus
+        hours[_GPU_USES.index(after)] += gpus
+
+    def move_node(self, before: NodeUse, after: NodeUse) -> None:
+        """A node does something else from now on."""
+        hours = self._loop.board.hours
+        hours[len(_GPU_USES) + _NODE_USES.index(before)] -= 1
+        hours[len(_GPU_USES) + _NODE_USES.index(after)] += 1
+
+    def table(self) -> pa.Table:
+        """The hours, a row for each use."""
+        sums_s = self._loop.board.hours_s.tolist()
+        self.gpu_s = dict(zip(_GPU_USES, sums_s[: len(_GPU_USES)], strict=True))
+        self.node_s = dict(zip(_NODE_USES, sums_s[len(_GPU_USES) :], strict=True))
+        return super().table()
+
+
+class LoopJob:
+    """A running job of the loop, as faults see it."""
+
+    def __init__(self, loop: Loop, slot: int) -> None:
+        self._loop, self.slot = loop, slot
+        self.number, self.gpus = (int(loop.board.job[slot, column]) for column in (NUMBER, GPUS))
+
+    @property
+    def shown(self) -> str:
+        """Its id as the scheduler shows it."""
+        return str(self.number)
+
+    @property
+    def stuck_s(self) -> int:
+        """When a node of it stopped that nobody has noticed; -1 if none has."""
+        return int(self._loop.board.job[self.slot, STUCK_S])
+
+    @stuck_s.setter
+    def stuck_s(self, time_s: int) -> None:
+        self._loop.board.job[self.slot, STUCK_S] = time_s
+
+
+class LoopJobs:
+    """The jobs of the loop, for those who look after the health of nodes; as in `Scheduler`."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+
+    def jobs_on(self, node: int) -> list[LoopJob]:
+        """The jobs that run on a node, in the order of their numbers."""
+        per_node = self._loop.rules.per_node
+        places = self._loop.board.place_job[node * per_node : (node + 1) * per_node]
+        jobs = [LoopJob(self._loop, int(slot)) for slot in places if slot >= 0]
+        return sorted(jobs, key=lambda job: job.number)
+
+    def is_open(self, node: int) -> bool:
+        """Whether a node takes jobs."""
+        return bool(self._loop.board.is_open[node])
+
+    def free_gpus(self, node: int) -> int:
+        """Free GPUs of a node, whether or not it takes jobs."""
+        return int(self._loop.board.free[node])
+
+    def close(self, node: int) -> None:
+        """A node takes no more jobs; those that it has stay."""
+        self._loop.ask(play.CLOSE, node)
+
+    def reopen(self, node: int, now_s: int) -> None:
+        """A node takes jobs again."""
+        self._loop.ask(play.REOPEN, node, 0, now_s)
+
+    def interrupt(
+        self, job: LoopJob, state: str, now_s: int, *, fault: NodeFault, node: int
+    ) -> None:
+        """An attempt ends by a fault; the same id is requeued unless it FAILED."""
+        code = ALL_STATES.index(state)
+        self._loop.ask(play.INTERRUPT, job.slot, code, now_s, fault.number, node)
+        fault.attempts_ended += 1
+
+    def resubmitted(self, job: LoopJob) -> int:
+        """The slot of the job as its owner submits it again under another id."""
+        board = self._loop.board
+        kept = board.job[job.slot].copy()
+        board.cell[N_FREE_SLOTS] -= 1
+        slot = int(board.free_slots[board.cell[N_FREE_SLOTS]])
+        board.job[slot] = 0
+        for column in (TASK, GPUS, WORK_S, LIMIT_S, OUTCOME, USER, ACCOUNT, PRIORITY, PATIENCE_S):
+            board.job[slot, column] = kept[column]
+        board.job[slot, SAVED_S] = kept[SAVED_S]
+        board.job[slot, START_S] = board.job[slot, STUCK_S] = -1
+        return slot
+
+
+class LoopCluster:
+    """One run of a scenario, as `SimulatedCluster`.
+
+    Attributes:
+        log: What the site logs.
+    """
+
+    def __init__(self, scenario: ClusterScenario, seed: int, file_id: str, replay: Replay) -> None:
+        machines = scenario.machines
+        self._scenario, self._seed = scenario, seed
+        rules = rules_of(scenario)
+        self._loop = Loop(new_board(rules, _ranks(scenario)), rules)
+        self.log = LoopLog(scenario, file_id, owners_of(scenario), self._loop.board)
+        self._calendar = LoopCalendar(self._loop)
+        self._hours = LoopHours(self._loop, machines.nodes, machines.gpus_per_node)
+        self._health = Health(
+            scenario, seed, self._calendar, LoopJobs(self._loop), self._hours, self.log,
+            replay.faults,
+        )  # fmt: skip
+        self._days_fed = 0
+
+    @property
+    def tally(self) -> Tally:
+        """How much happened."""
+        cell = self._loop.board.cell
+        return Tally(int(cell[EVENTS]), int(cell[SUBMITTED]))
+
+    def play(self) -> Iterator[None]:
+        """Run to the end, and pause now and then, so that what was logged can be taken."""
+        self.log.inventory()
+        end_s, loop = self._scenario.period.end_s, self._loop
+        is_over = False
+        while not is_over:
+            limit = min(self._calendar.first or (end_s, 0), (end_s, 0))
+            why = loop.ask(play.PLAY, *limit)
+            self.log.log_notes()
+            if why == NO_JOBS:
+                self._feed()
+            elif why == TOO_SHORT:
+                loop.board = self.log.board = longer(loop.board)
+            elif why == EMPTIED:
+                self._look_at_emptied()
+            elif why == FULL:
+                yield
+            elif limit == (end_s, 0):
+                is_over = True
+            else:
+                self._happen()
+        self._hours.advance(end_s)
+        self._still_there(end_s)
+        self._health.still_there(end_s)
+        yield
+
+    def truth(self) -> dict[str, pa.Table]:
+        """What truly happened, by the name of the table."""
+        faults = self._health.maker.made
+        return {
+            "faults": fault_rows(faults, self.log.names, self.log.at),
+            "attempts": self.log.true_attempts(faults),
+            "nodes": node_rows(self._scenario, self.log.names, self._health.lemons),
+            "hours": self._hours.table(),
+        }
+
+    def _feed(self) -> None:
+        """Give the loop the jobs of the next day."""
+        board = self._loop.board
+        board.cell[FEED_AT] = 0
+        if self._days_fed >= ceil(self._scenario.period.days):
+            board.cell[N_FEED], board.cell[IS_ALL_FED] = 0, 1
+            return
+        jobs = columns_of_day(self._scenario, self._seed, self._days_fed)
+        account = jobs.user % self._scenario.users.accounts
+        columns = (
+            jobs.gpus, jobs.work_s, jobs.limit_s, jobs.outcome, jobs.user, account, jobs.priority,
+            jobs.patience_s, jobs.submit_s,
+        )  # fmt: skip
+        feed = np.ascontiguousarray(np.stack(columns, axis=1))
+        self._days_fed += 1
+        board.cell[N_FEED] = len(feed)
+        self._loop.board = self.log.board = board._replace(feed=feed)
+
+    def _happen(self) -> None:
+        """The next event of a node happens."""
+        event = self._calendar.next_before(self._scenario.period.end_s, EventKind.ARRIVAL)
+        if event is None:
+            raise AssertionError("no event of a node is due")
+        now_s, kind, number, _, about = event
+        cell = self._loop.board.cell
+        cell[EVENTS] += 1
+        cell[NOW] = now_s
+        cell[IS_STEP_OVER] = cell[EVENTS] % STEP_EVENTS == 0
+        self._health.happen(EventKind(kind), number, about, now_s)
+        self._look_at_emptied()
+
+    def _look_at_emptied(self) -> None:
+        board = self._loop.board
+        nodes = board.emptied[: board.cell[N_EMPTIED]].tolist()
+        board.cell[N_EMPTIED] = 0
+        self._health.look_at(nodes, int(board.cell[NOW]))
+
+    def _still_there(self, now_s: int) -> None:
+        """Log what runs and what waits as the simulation ends."""
+        board = self._loop.board
+        runs = sorted({int(slot) for slot in board.place_job if slot >= 0}, key=self._number)
+        for slot in runs:
+            self._loop.ask(play.OPEN_ATTEMPT, slot, RUNNING, now_s)
+        waits = board.queue[board.cell[QUEUE_BEGIN] : board.cell[QUEUE_END]].tolist()
+        for slot in [*waits, *self._requeued()]:
+            self._loop.ask(play.OPEN_ATTEMPT, slot, PENDING, now_s)
+
+    def _number(self, slot: int) -> int:
+        return int(self._loop.board.job[slot, NUMBER])
+
+    def _requeued(self) -> list[int]:
+        """Slots of the jobs that are not eligible again yet, in the order of their ends."""
+        board = self._loop.board
+        heap: list[list[int]] = board.heap[: board.cell[N_HEAP]].tolist()
+        coming = [
+            (row[PUT], row[SLOT])
+            for row in heap
+            if row[KEY] // KIND == EventKind.ARRIVAL and self._number(row[SLOT])
+        ]
+        return [slot for _, slot in sorted(coming)]

@@ -1,0 +1,171 @@
+"""The compiled loop over arrays gives the tables of the engine with a queue of objects."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from cluster_scenarios import fault, one_size
+from ettr.sim.cluster.choice import AnyCluster, loop_can, simulated_cluster
+from ettr.sim.cluster.engine import SimulatedCluster
+from ettr.sim.cluster.log import batches
+from ettr.sim.cluster.loop.cluster import LoopCluster
+from ettr.sim.cluster.replay import DRAWN, Replay, ReplayedFault
+from ettr.sim.cluster.scenario import ClusterScenario
+from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
+from ettr.sim.cluster.scenario_parts import BurstProcess
+
+pytest.importorskip("numba")
+pytestmark = pytest.mark.slow  # what is not kept yet is compiled first, for half a minute
+
+Change = Callable[[ClusterScenario], ClusterScenario]
+
+
+def small(days: float = 3.0) -> ClusterScenario:
+    scenario = scenario_of(*scenario_text("small"))
+    return replace(scenario, period=replace(scenario.period, days=days))
+
+
+def tables_of(run: AnyCluster) -> dict[str, pa.Table]:
+    """All batches of all tables one after the other, and the truth."""
+    parts: dict[str, list[pa.Table]] = {}
+    for batch in batches(run.log, run.play()):
+        for name, table in batch.tables.items():
+            parts.setdefault(name, []).append(table)
+    logged = {name: pa.concat_tables(tables) for name, tables in parts.items()}
+    return logged | {f"truth {name}": table for name, table in run.truth().items()}
+
+
+def with_jobs(scenario: ClusterScenario, gpus: int, mean_s: float, per_day: float):
+    arrivals = replace(scenario.arrivals, jobs_per_day=per_day)
+    return replace(scenario, jobs=one_size(gpus, mean_s, "exponential"), arrivals=arrivals)
+
+
+def with_rules(**rules: object) -> Change:
+    def change(scenario: ClusterScenario) -> ClusterScenario:
+        return replace(scenario, scheduling=replace(scenario.scheduling, **rules))
+
+    return change
+
+
+def one_gpu_nodes(scenario: ClusterScenario) -> ClusterScenario:
+    machines = replace(scenario.machines, gpus_per_node=1)
+    per_node = scenario.machines.gpus_per_node
+    jobs = tuple(replace(one, gpus=max(1, one.gpus // per_node)) for one in scenario.jobs)
+    return replace(scenario, machines=machines, jobs=jobs)
+
+
+def broken(scenario: ClusterScenario) -> ClusterScenario:
+    """Faults every few hours, of all effects, with alarms, lemons and bursts of a rack."""
+    faults = (
+        fault("gpu-memory", 400.0, node_down_chance=0.3, crash_chance=0.4),
+        fault("infiniband", 300.0, node_down_chance=0.5, seen_chance=0.5),
+    )
+    checks = replace(scenario.checks, false_high_per_node_day=0.05, false_low_per_node_day=0.1)
+    bursts = (BurstProcess("infiniband", "rack", 60.0, 0.8, 600.0),)
+    lemons = replace(scenario.lemons, share=0.2, factor=5.0)
+    return replace(scenario, faults=faults, checks=checks, bursts=bursts, lemons=lemons)
+
+
+CHANGES: dict[str, Change] = {
+    "as it is": lambda one: one,
+    "in order": with_rules(waiting="in-order"),
+    "no preemption": with_rules(preemption="none"),
+    "preempted at once, a pass at every event": with_rules(preempt_after_s=0, pass_interval_s=0),
+    "never requeued": with_rules(most_requeues=0),
+    "backfill looks at three jobs": with_rules(backfill_depth=3),
+    "many faults": broken,
+    "one GPU a node": one_gpu_nodes,
+    "a queue that grows": lambda one: with_jobs(one, 8, 20_000.0, 3000.0),
+    "small jobs only": lambda one: with_jobs(one, 1, 3000.0, 4000.0),
+    "gangs that preempt each other": lambda one: with_rules(preempt_after_s=600)(
+        with_jobs(one, 64, 9000.0, 300.0)
+    ),
+    "a fraction of a day": lambda one: replace(one, period=replace(one.period, days=0.37)),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_tables_are_those_of_the_engine_of_objects(name: str, seed: int) -> None:
+    scenario = CHANGES[name](small())
+    expected = SimulatedCluster(scenario, seed, "x")
+    found = LoopCluster(scenario, seed, "x", DRAWN)
+    of_objects, of_loop = tables_of(expected), tables_of(found)
+    assert of_loop.keys() == of_objects.keys()
+    differ = [table for table in of_objects if not of_loop[table].equals(of_objects[table])]
+    assert differ == []
+    assert found.tally == expected.tally
+
+
+def test_replayed_faults_strike_alike() -> None:
+    faults = tuple(ReplayedFault(3600 * k, k % 16, "gpu-memory", 7200) for k in range(1, 60))
+    replay = Replay(faults=faults)
+    scenario = broken(small())
+    expected = tables_of(SimulatedCluster(scenario, 1, "x", replay))
+    found = tables_of(LoopCluster(scenario, 1, "x", replay))
+    assert [name for name in expected if not found[name].equals(expected[name])] == []
+
+
+def test_arrays_that_are_too_short_are_made_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    scenario = CHANGES["a queue that grows"](small())
+    expected = tables_of(SimulatedCluster(scenario, 1, "x"))
+    monkeypatch.setattr("ettr.sim.cluster.loop.board.SLOTS", 80)
+    monkeypatch.setattr("ettr.sim.cluster.loop.board.ROWS", 90)
+    monkeypatch.setattr("ettr.sim.cluster.loop.board.NOTES", 80)
+    found = tables_of(LoopCluster(scenario, 1, "x", DRAWN))
+    assert [name for name in expected if not found[name].equals(expected[name])] == []
+
+
+def test_the_truth_is_whole_though_the_last_rows_were_not_handed_out() -> None:
+    scenario = broken(small())
+    run = LoopCluster(scenario, 1, "x", DRAWN)
+    for _ in run.play():
+        pass
+    expected = tables_of(SimulatedCluster(scenario, 1, "x"))
+    assert run.truth()["attempts"].equals(expected["truth attempts"])
+
+
+PRINT_DIGESTS = """
+import hashlib, sys
+from test_sim_loop import LoopCluster, DRAWN, broken, small, tables_of
+for name, table in sorted(tables_of(LoopCluster(broken(small(0.5)), 1, "x", DRAWN)).items()):
+    print(name, hashlib.sha256(repr(table.to_pylist()).encode()).hexdigest())
+"""
+
+
+def test_interpreted_gives_what_compiled_gives() -> None:
+    """A compiler that turns a loop into another one would not be seen otherwise."""
+
+    def digests(**environment: str) -> str:
+        here = Path(__file__).parent
+        paths = [str(here), str(here.parent), *sys.path]
+        done = subprocess.run(
+            [sys.executable, "-c", PRINT_DIGESTS],
+            env={**os.environ, **environment, "PYTHONPATH": os.pathsep.join(paths)},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=300,
+        )
+        return done.stdout
+
+    interpreted = digests(NUMBA_DISABLE_JIT="1")
+    assert len(interpreted.splitlines()) > 8
+    assert interpreted == digests()
+
+
+def test_many_jobs_run_in_the_loop_and_what_it_does_not_know_does_not() -> None:
+    large = scenario_of(*scenario_text("rsc-1-like"))
+    assert isinstance(simulated_cluster(large, 1, "x"), LoopCluster)
+    assert isinstance(simulated_cluster(small(), 1, "x"), SimulatedCluster)
+    other = with_rules(waiting="conservative-backfill")(large)
+    assert not loop_can(other)
+    assert isinstance(simulated_cluster(other, 1, "x"), SimulatedCluster)
