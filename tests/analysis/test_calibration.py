@@ -117,6 +117,11 @@ def test_what_logs_cannot_bear_is_assumed_and_listed(fitted: SiteFit):
     assert scenario_of(fitted.text) == fitted.scenario
 
 
+def test_a_priority_of_a_class_of_jobs_is_neither_fitted_nor_assumed(fitted: SiteFit):
+    assert not any(key.endswith("].priority") for key in fitted.scenario.sources)
+    assert "\npriority = " not in fitted.text
+
+
 @pytest.mark.slow
 def test_what_came_later_does_not_reach_the_fit(store: Path, fitted: SiteFit, tmp_path: Path):
     """The same site that stopped logging at the end of the fitted part gives the same rates."""

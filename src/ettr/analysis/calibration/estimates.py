@@ -78,6 +78,8 @@ class ScenarioMaker:
         for name in part.__dataclass_fields__:
             key = f"{where}.{name}"
             one = values.get(name)
+            if one is None and getattr(part, name) == "":
+                continue  # a text that a scenario may leave out
             if one is None:
                 self._sources[key] = f"assumed, as in {self.base.name}"
                 if "[" not in where:
