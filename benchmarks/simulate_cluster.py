@@ -14,6 +14,8 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
@@ -33,6 +35,9 @@ STATES = {
     "NODE_FAIL": 0.1,
 }  # fmt: skip
 LARGE_GPU_TIME = {256: 66.0, 4096: 12.0}
+GPUS_OF_A_NODE = 8
+LOWEST = "scavenger"
+WAIT_SIZES = (1, 8, 16, 256, 1024, 4096)
 NODES = (100, 2000, 20_000, 100_000)
 
 
@@ -44,7 +49,7 @@ def row(what: str, found: float, asked: float | None = None, unit: str = "%") ->
 
 def mixes(store: Path, truth: Path) -> None:
     """Shares of the attempts and of their GPU time."""
-    columns = ["job_id", "state", "n_gpus", "elapsed_s", "attempt_id"]
+    columns = ["state", "n_gpus", "elapsed_s", "restarts", "qos", "start", "eligible"]
     rows = pq.read_table(store / "parts" / "attempts", columns=columns)
     counts = {one["values"]: one["counts"] for one in pc.value_counts(rows["state"]).to_pylist()}
     for state, asked in STATES.items():
@@ -53,12 +58,33 @@ def mixes(store: Path, truth: Path) -> None:
     gpus = rows["n_gpus"].to_numpy()
     gpu_s = gpus * rows["elapsed_s"].fill_null(0.0).to_numpy()
     ran = gpus > 0
+    within = gpus <= GPUS_OF_A_NODE
     row("attempts of 1 GPU (over 40)", 100.0 * (gpus[ran] == 1).mean(), 40.0)
-    row("attempts of up to one node (over 90)", 100.0 * (gpus[ran] <= 8).mean(), 90.0)
+    row("attempts of up to one node (over 90)", 100.0 * within[ran].mean(), 90.0)
+    row("attempts of 4,096 GPUs and more (under 1)", 100.0 * (gpus[ran] >= 4096).mean(), 1.0)
+    share = gpu_s[ran & within].sum() / gpu_s.sum()
+    row("GPU time of up to one node (under 10)", 100.0 * share, 10.0)
     for least, asked in LARGE_GPU_TIME.items():
         share = gpu_s[gpus >= least].sum() / gpu_s.sum()
         row(f"GPU time of {least:,} GPUs and more", 100.0 * share, asked)
+    waits(rows.filter(pc.field("restarts") == 0))
     _failures(truth)
+
+
+def waits(first: pa.Table) -> None:
+    """How long jobs wait for their first start, by size, those of the lowest level apart."""
+    begun = first.filter(pc.field("start").is_valid())
+    waited_s = pc.subtract(begun["start"], begun["eligible"]).cast("int64").to_numpy() / 1e6
+    gpus, lowest = begun["n_gpus"].to_numpy(), pc.equal(begun["qos"], LOWEST).to_numpy()
+    for least, most in zip(WAIT_SIZES, (*WAIT_SIZES[1:], 1 << 20), strict=True):
+        of_size = (gpus >= least) & (gpus < most)
+        for words, of_level in (("", ~lowest), (f", {LOWEST}", lowest)):
+            mine = waited_s[of_size & of_level]
+            if mine.size:
+                half, most_s = np.quantile(mine, [0.5, 0.9])
+                row(f"first wait from {least:,} GPUs{words}, mean", mine.mean(), None, "s")
+                row(f"first wait from {least:,} GPUs{words}, 50 %", half, None, "s")
+                row(f"first wait from {least:,} GPUs{words}, 90 %", most_s, None, "s")
 
 
 def _failures(truth: Path) -> None:
