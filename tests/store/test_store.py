@@ -16,7 +16,7 @@ import pytest
 
 from ettr.errors import SchemaError, StoreError, UsageError
 from ettr.store import Store, folder, manifest, open_store
-from ettr.tables import ATTEMPTS, PROGRESS, TABLES
+from ettr.tables import ALLOCATIONS, ATTEMPTS, PROGRESS, TABLES
 from ettr.tables.rows import attempt_id
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -102,6 +102,24 @@ def test_reading_the_same_file_again_replaces_what_it_left(store: Store) -> None
 def test_the_last_of_equal_keys_in_one_file_stands(store: Store) -> None:
     ingest(store, "one", attempts("one", ("1", "FAILED", NOON), ("1", "NODE_FAIL", NOON)))
     assert states(store) == {"1": "NODE_FAIL"}
+
+
+def test_keys_that_share_a_hash_are_two_and_cost_no_copy(tmp_path: Path) -> None:
+    """DuckDB hashes alike texts alike: these two collided among six million of one simulation."""
+    keys = ("rsc-1-like/2020012@2026-10-12T07:10:14Z", "rsc-1-like/2020612@2026-10-12T09:10:14Z")
+    rows = [
+        {"attempt_id": key, "cluster": "c", "node": "n0033", "source": "x", "file_id": "one"}
+        | {"line": line, "start": NOON, "elapsed_s": 1.0}
+        for line, key in enumerate(keys, 1)
+    ]
+    with open_store(tmp_path / "folder", create=True) as store:
+        with store.ingestion("one") as ingestion:
+            ingestion.write("allocations", pa.Table.from_pylist(rows, ALLOCATIONS.arrow_schema))
+            ingestion.commit(FILE_ROW)
+        found = store.table("allocations").to_pyarrow()["attempt_id"].to_pylist()
+    assert sorted(found) == sorted(keys)
+    (part,) = (tmp_path / "folder" / "parts" / "allocations").iterdir()
+    assert "-new-" in part.name
 
 
 def test_an_ingestion_that_is_not_committed_leaves_nothing(store: Store) -> None:

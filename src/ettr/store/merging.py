@@ -14,6 +14,9 @@ import pyarrow.parquet as pq
 from ettr.store.keeping import Filling, keeping_columns, one_per_key
 from ettr.tables import Table
 
+_FEW_SHARED = 1000
+"""Up to so many hashes that come twice the keys themselves are looked at; more are repeats."""
+
 
 class Merge:
     """Lets the rows of a new part supersede those of older parts with the same key."""
@@ -71,15 +74,31 @@ class Merge:
         """Within one file the last of several rows with the same key stands."""
         if _n_rows(new) == 1:
             return new
-        # Equal keys have equal hashes, and hashes are counted in a third of the time. That two
-        # keys share one is rare, and costs only a copy that changes nothing.
-        distinct = self._duck.execute(
-            f"SELECT count(*), count(DISTINCT hash({self._key})) FROM read_parquet(?)",  # noqa: S608
-            [str(new)],
-        ).fetchall()[0]
-        if distinct[0] == distinct[1]:
+        if not self._repeats_a_key(new):
             return new
         return self._rewrite(one_per_key(self._table, _parquet(new)), "distinct")
+
+    def _repeats_a_key(self, new: Path) -> bool:
+        """Whether two rows have the same key.
+
+        Equal keys have equal hashes, which are sorted in a fraction of the time and the room that
+        a table of keys takes. Among millions two keys may share one, so those are looked at.
+        """
+        found = self._duck.execute(
+            f"SELECT hash({self._key}) AS hashed FROM read_parquet(?)",  # noqa: S608
+            [str(new)],
+        )
+        hashed = found.fetchnumpy()["hashed"]
+        hashed.sort()
+        shared = hashed[1:][hashed[1:] == hashed[:-1]]
+        if not 0 < shared.size <= _FEW_SHARED:
+            return bool(shared.size)
+        repeated = self._duck.execute(
+            f"SELECT count(*) FROM read_parquet(?) WHERE hash({self._key}) IN "  # noqa: S608
+            f"(SELECT unnest(?)) GROUP BY {self._key} HAVING count(*) > 1",
+            [str(new), shared.tolist()],
+        )
+        return bool(repeated.fetchall())
 
     def _without_reopened(self, new: Path, old: list[Path]) -> Path:
         """An open row never replaces a closed one, nor one of a job that had run for longer."""

@@ -101,6 +101,8 @@ def write_batches(
         if progress:
             progress(counts["read"])
     repeated = repeats.count()
+    del repeats  # and what it held is the system's again, before the store sorts what was written
+    pa.default_memory_pool().release_unused()
     written = Written(
         rows_read=counts["read"],
         rows_kept=counts["kept"] - repeated,
