@@ -26,7 +26,8 @@ from ettr.sim.cluster.scheduler import Scheduler
 from ettr.sim.cluster.truth import Truth, fault_rows, node_rows
 from ettr.sim.cluster.workload import Job, jobs_of_day
 
-_EVENTS_A_STEP = 2000
+EVENTS_A_STEP = 2000
+"""Every so many events it is looked whether enough has been logged for a batch."""
 
 
 @dataclass(slots=True)
@@ -75,7 +76,7 @@ class SimulatedCluster:
                 if event[0] >= end_s:
                     break
                 self._happen(event)
-                if self.tally.events % _EVENTS_A_STEP == 0:
+                if self.tally.events % EVENTS_A_STEP == 0:
                     yield
             if job is not last:
                 self.tally.events += 1

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ettr.sim.cluster.engine import EVENTS_A_STEP
 from ettr.tables.rows import BATCH_ROWS
 
 Numbers = NDArray[np.int64]
@@ -141,7 +142,10 @@ NOTE_TIME_S, NOTE_LINE, NOTE_JOB, NOTE_FOR_JOB, N_NOTE_COLUMNS = range(5)
 
 
 class Rules(NamedTuple):
-    """What does not change: sizes, times in seconds, and what the scheduler does."""
+    """What does not change: sizes, times in seconds, and what the scheduler does.
+
+    What comes from modules outside this folder comes in here: numba would keep it as a constant.
+    """
 
     n_nodes: int
     per_node: int
@@ -156,6 +160,8 @@ class Rules(NamedTuple):
     interval_s: int
     is_easy: bool
     preempts: bool
+    step_events: int
+    batch_rows: int
 
 
 class Board(NamedTuple):
@@ -222,9 +228,7 @@ class Board(NamedTuple):
     left_stamp: Numbers
 
 
-STEP_EVENTS = 2000
-"""Every so many events it is looked whether enough has been written down."""
-SLOTS, ROWS, NOTES = 4096, BATCH_ROWS + 8 * STEP_EVENTS, 1 << 14
+SLOTS, ROWS, NOTES = 4096, BATCH_ROWS + 8 * EVENTS_A_STEP, 1 << 14
 
 
 def new_board(rules: Rules, rank_of: list[int]) -> Board:

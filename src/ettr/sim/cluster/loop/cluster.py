@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from ettr.sim.cluster.calendar import Calendar, EventKind
-from ettr.sim.cluster.engine import Tally
+from ettr.sim.cluster.engine import EVENTS_A_STEP, Tally
 from ettr.sim.cluster.faults import NodeFault
 from ettr.sim.cluster.health import Health
 from ettr.sim.cluster.hours import GpuUse, Hours, NodeUse
@@ -46,7 +46,6 @@ from ettr.sim.cluster.loop.board import (
     SAVED_S,
     SLOT,
     START_S,
-    STEP_EVENTS,
     STUCK_S,
     SUBMITTED,
     TASK,
@@ -64,6 +63,7 @@ from ettr.sim.cluster.replay import Replay
 from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.cluster.truth import fault_rows, node_rows
 from ettr.sim.cluster.workload import columns_of_day
+from ettr.tables.rows import BATCH_ROWS
 
 _GPU_USES, _NODE_USES = list(GpuUse), list(NodeUse)
 
@@ -85,6 +85,8 @@ def rules_of(scenario: ClusterScenario) -> Rules:
         interval_s=scenario.checkpoints.interval_s,
         is_easy=scheduling.waiting == "easy-backfill",
         preempts=scheduling.preemption == "newest-first",
+        step_events=EVENTS_A_STEP,
+        batch_rows=BATCH_ROWS,
     )
 
 
@@ -323,7 +325,7 @@ class LoopCluster:
         cell = self._loop.board.cell
         cell[EVENTS] += 1
         cell[NOW] = now_s
-        cell[IS_STEP_OVER] = cell[EVENTS] % STEP_EVENTS == 0
+        cell[IS_STEP_OVER] = cell[EVENTS] % EVENTS_A_STEP == 0
         self._health.happen(EventKind(kind), number, about, now_s)
         self._look_at_emptied()
 

@@ -60,7 +60,6 @@ from ettr.sim.cluster.loop.board import (
     RESTARTS,
     SLOT,
     START_S,
-    STEP_EVENTS,
     STUCK_S,
     SUBMIT_S,
     SUBMITTED,
@@ -77,7 +76,6 @@ from ettr.sim.cluster.loop.nodes import move, update_ready
 from ettr.sim.cluster.loop.passes import do_pass
 from ettr.sim.cluster.loop.waiting import drop, enter, place_of
 from ettr.sim.compiled import compiled, compiled_entry_over
-from ettr.tables.rows import BATCH_ROWS
 
 
 @compiled
@@ -151,7 +149,7 @@ def happen(board: Board, rules: Rules, now_s: int) -> None:
     drop_first(board)
     cell[EVENTS] += 1
     cell[NOW] = now_s
-    cell[IS_STEP_OVER] = cell[EVENTS] % STEP_EVENTS == 0
+    cell[IS_STEP_OVER] = cell[EVENTS] % rules.step_events == 0
     if kind == PASS:
         do_pass(board, rules, now_s)
     elif kind == END:
@@ -185,7 +183,7 @@ def play(board: Board, rules: Rules, limit_s: int, limit_kind: int) -> int:
         kind = board.heap[0, KEY] // KIND if has_event else 0
         if cell[N_EMPTIED] > 0:
             stop = EMPTIED
-        elif is_step_full(board):
+        elif is_step_full(board, rules):
             stop = FULL
         elif is_short(board):
             stop = TOO_SHORT
@@ -206,13 +204,13 @@ def play(board: Board, rules: Rules, limit_s: int, limit_kind: int) -> int:
 
 
 @compiled
-def is_step_full(board: Board) -> bool:
+def is_step_full(board: Board, rules: Rules) -> bool:
     """Whether a step of events is over, and enough has been written down."""
     cell = board.cell
     if not cell[IS_STEP_OVER]:
         return False
     cell[IS_STEP_OVER] = 0
-    return bool(cell[N_ROWS] + cell[N_ROW_NODES] >= BATCH_ROWS)
+    return bool(cell[N_ROWS] + cell[N_ROW_NODES] >= rules.batch_rows)
 
 
 @compiled
