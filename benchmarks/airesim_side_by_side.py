@@ -115,8 +115,11 @@ def by_airesim(run: Run, folder: str, python: str) -> Found:
         env={"PYTHONPATH": folder},
         capture_output=True,
         text=True,
-        check=True,
+        check=False,
     )
+    if done.returncode:
+        last = done.stderr.strip().splitlines()[-1:]
+        raise SystemExit(f"AIReSim in {folder} by {python} failed: {' '.join(last)}")
     found = json.loads(done.stdout)
     failures, failures_error = mean_and_error(found["failures"])
     ettr, ettr_error = mean_and_error(found["ettr"])
@@ -181,7 +184,7 @@ def main() -> None:
     path = Path(sys.argv[1]) if len(sys.argv) > 1 else RUNS
     folder, python = os.environ.get(FOLDER, ""), os.environ.get(PYTHON, sys.executable)
     if not folder:
-        print(f"AIReSim is absent: set {FOLDER} to its clone ({__doc__.split(chr(10))[3].strip()})")
+        print(f"AIReSim is absent, so ettr runs alone: {FOLDER} names its clone, {PYTHON} a Python")
     print(f"  {'':8} {'failures':>10} {'':8} {'ETTR':>10} {'':9} {'CPU ms':>10}")
     for run in runs_of(path):
         print(f"{run.name}: {run.servers} servers, {run.job_days:g} days")
