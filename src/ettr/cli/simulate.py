@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ettr.cli.output import progress_bar, say
+from ettr.cli.output import say
 from ettr.cli.pricing import Pricing
 from ettr.cli.printing import PageFile, Printing
 from ettr.cli.simulate_site import backtest, document_of_show, fit, replayed, waits_page
+from ettr.cli.simulating import simulating_bar
 from ettr.errors import UsageError
 
 if TYPE_CHECKING:
@@ -273,7 +274,7 @@ def _what_if(
     from ettr.report.sections.what_if import what_if_section
     from ettr.sim.cluster.whatif import what_if
 
-    with progress_bar(len(seeds) * (1 + len(changes)), "runs") as advance:
+    with simulating_bar(len(seeds) * (1 + len(changes)), "runs") as advance:
         found = what_if(
             made, changes, seeds, lambda done: advance(made.name, done), replay=replay,
             workers=workers,
@@ -296,7 +297,7 @@ def _sensitivity(
     from ettr.report.sections.sensitivity import sensitivity_section
     from ettr.sim.cluster.sensitivity import n_simulations, sensitivity
 
-    with progress_bar(n_simulations(made, patterns, len(seeds)), "runs") as advance:
+    with simulating_bar(n_simulations(made, patterns, len(seeds)), "runs") as advance:
         found = sensitivity(
             made, seeds, patterns=patterns, workers=workers, replay=replay,
             progress=lambda done: advance(made.name, done),
@@ -322,7 +323,7 @@ def _run(
     if store is None:
         raise UsageError("simulate run: give a new store for the tables with --store STORE")
     folder = truth or _truth_of(store)
-    with progress_bar(0, "rows") as advance, open_store(store, create=True) as opened:
+    with simulating_bar(0, "rows") as advance, open_store(store, create=True) as opened:
         found = simulate_into(
             opened,
             made,

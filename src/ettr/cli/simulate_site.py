@@ -9,8 +9,9 @@ from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ettr.cli.output import check_writable, progress_bar, say
+from ettr.cli.output import check_writable, say
 from ettr.cli.printing import PageFile, Printing
+from ettr.cli.simulating import simulating_bar
 from ettr.errors import UsageError
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def backtest(
     if store is not None:
         text, name = scenario_text(what)
     site, n = store or what, replicas or REPLICAS
-    with open_store(site) as opened, progress_bar(n, "simulations") as advance:
+    with open_store(site) as opened, simulating_bar(n, "simulations") as advance:
         analysis = Analysis(opened)
         split, head = held_back(analysis, hold_back), analysis.selection_head
         not_fitted: tuple[str, ...] = ()

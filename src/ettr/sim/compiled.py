@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 _SWITCH = "NUMBA_DISABLE_JIT"
 
@@ -60,6 +60,40 @@ def _compiled(function: FunctionT, *, kept: bool) -> FunctionT:
         with suppress(RuntimeError, KeyError):
             return compiler(**options)(function)
     return compiler()(function)
+
+
+@contextmanager
+def compile_noticed(notice: Callable[[bool], None]) -> Iterator[None]:
+    """Call once, as a first loop is compiled within the block; not where what was kept is read.
+
+    numba itself says when a compile begins. Nothing is called where loops are interpreted, nor for
+    compiles in other processes.
+
+    Args:
+        notice: Called with whether what is compiled is kept for later runs.
+    """
+    try:
+        from numba.core.event import Listener, install_listener
+    except ImportError:
+        yield
+        return
+
+    class FirstCompile(Listener):
+        """Passes on the first compile; those of the functions that it calls begin within it."""
+
+        is_noticed = False
+
+        def on_start(self, event: Any) -> None:
+            """A compile begins."""
+            if not self.is_noticed:
+                self.is_noticed = True
+                notice(event.data["dispatcher"].stats.cache_path is not None)
+
+        def on_end(self, event: Any) -> None:
+            """A compile is over."""
+
+    with install_listener("numba:compile", FirstCompile()):
+        yield
 
 
 def engine_name() -> str:
