@@ -74,6 +74,12 @@ def broken(scenario: ClusterScenario) -> ClusterScenario:
     return replace(scenario, faults=faults, checks=checks, bursts=bursts, lemons=lemons)
 
 
+def blamed_wrongly(scenario: ClusterScenario) -> ClusterScenario:
+    """The same, and many jobs of several nodes of which another node is blamed."""
+    made = with_jobs(broken(scenario), 32, 9000.0, 150.0)
+    return replace(made, checks=replace(made.checks, wrong_node_chance=0.6))
+
+
 CHANGES: dict[str, Change] = {
     "as it is": lambda one: one,
     "in order": with_rules(waiting="in-order"),
@@ -82,6 +88,7 @@ CHANGES: dict[str, Change] = {
     "never requeued": with_rules(most_requeues=0),
     "backfill looks at three jobs": with_rules(backfill_depth=3),
     "many faults": broken,
+    "blame on the wrong node": blamed_wrongly,
     "one GPU a node": one_gpu_nodes,
     "a queue that grows": lambda one: with_jobs(one, 8, 20_000.0, 3000.0),
     "small jobs only": lambda one: with_jobs(one, 1, 3000.0, 4000.0),
@@ -100,6 +107,9 @@ def test_tables_are_those_of_the_engine_of_objects(name: str, seed: int) -> None
     found = LoopCluster(scenario, seed, "x", DRAWN)
     of_objects, of_loop = tables_of(expected), tables_of(found)
     assert of_loop.keys() == of_objects.keys()
+    if scenario.checks.wrong_node_chance:
+        n_wrong = len(of_objects["truth faults"]["blamed"].drop_null())
+        assert n_wrong > 5
     differ = [table for table in of_objects if not of_loop[table].equals(of_objects[table])]
     assert differ == []
     assert found.tally == expected.tally

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -105,6 +105,7 @@ class FaultClock:
         self._age_s = [0.0] * n_nodes
         self._since_s = [0] * n_nodes
         self._left_s = [math.inf] * n_nodes
+        self._struck: dict[int, tuple[int, float, float]] = {}
         if self._law is not None:
             rng = stream(seed, f"ages {process.symptom}")
             clock_s, lived_s = self._law.service_ages()
@@ -136,9 +137,27 @@ class FaultClock:
         """A fault came: the next one is drawn, from an age of 0 where the repair makes it new."""
         self._age_s[node] += now_s - self._since_s[node]
         self._since_s[node] = now_s
+        age_s = self._age_s[node]
         if self._repairs.uniform(node) < self.process.as_new_share:
             self._age_s[node] = 0.0
-        self._left_s[node] = self._drawn_s(node)
+        if self._law is not None and self._factor[node]:
+            drawn = self._lives.exponential(node)
+            self._struck[node] = now_s, age_s, drawn
+            self._left_s[node] = self._life_s(self._law, node, drawn)
+        else:
+            self._left_s[node] = math.inf
+
+    def not_repaired(self, node: int, struck_s: int, now_s: int) -> None:
+        """Nobody repairs the fault of that moment: the node keeps its age, and goes on.
+
+        What was drawn for the time until its next fault holds, counted from that age.
+        """
+        when_s, age_s, drawn = self._struck.get(node, (-1, 0.0, 0.0))
+        if when_s != struck_s or self._law is None:
+            return  # the fault is not of this clock: of a burst, or replayed
+        self._age_s[node] = age_s
+        life_s = self._life_s(self._law, node, drawn)
+        self._left_s[node] = max(life_s, now_s + 1.0 - struck_s)
 
     def in_force(self, now_s: int) -> bool:
         """Whether the process is one of this day."""
@@ -146,7 +165,7 @@ class FaultClock:
         return self.process.from_day <= day < self.process.to_day
 
     def _first_drawn_s(self, law: LifeLaw, ages_s: NDArray[np.float64]) -> NDArray[np.float64]:
-        """As `_drawn_s`, of every node for the first time."""
+        """As `_life_s`, of every node for the first time."""
         factor = np.array(self._factor)
         (fails,) = np.nonzero(factor)
         left_s = np.full(factor.size, math.inf)
@@ -155,13 +174,11 @@ class FaultClock:
         left_s[fails] = np.maximum(1.0, law.clock_at(ends) - ages_s[fails])
         return left_s
 
-    def _drawn_s(self, node: int) -> float:
-        """Time in service until the next fault of a node, given its age."""
-        law, age_s = self._law, self._age_s[node]
-        if law is None or self._factor[node] == 0.0:
-            return math.inf
+    def _life_s(self, law: LifeLaw, node: int, drawn: float) -> float:
+        """Time in service until the next fault of a node, given its age and a drawn number."""
+        age_s = self._age_s[node]
         here = float(law.cumulative_hazard(np.array([age_s]))[0])
-        ends = here + self._lives.exponential(node) / self._factor[node]
+        ends = here + drawn / self._factor[node]
         return max(1.0, float(law.clock_at(np.array([ends]))[0]) - age_s)
 
 
@@ -241,8 +258,9 @@ class NodeFault:
         is_seen: Whether logs show it.
         repair_s: How long the repair takes once it begins.
         is_alarm: Whether there was no fault.
-        found_s: When the check or the heartbeat found it; -1 if none did.
-        attempts_ended: Attempts that ended by it.
+        found_s: When the check or the heartbeat found it, or blamed another node; -1 if none did.
+        attempts_ended: Attempts that ended by it, those on a node blamed wrongly among them.
+        blamed: Node that is blamed in place of its own; -1 for none.
     """
 
     number: int
@@ -257,6 +275,34 @@ class NodeFault:
     is_alarm: bool = False
     found_s: int = -1
     attempts_ended: int = 0
+    blamed: int = -1
+
+    @property
+    def suspect(self) -> int:
+        """The node that is checked, drained and repaired for it."""
+        return self.node if self.blamed < 0 else self.blamed
+
+
+class Suspects:
+    """Who is blamed for a fault that ends a job of several nodes."""
+
+    def __init__(self, scenario: ClusterScenario, seed: int) -> None:
+        self._chance = scenario.checks.wrong_node_chance
+        self._draws = NodeDraws(seed, "wrong node", scenario.machines.nodes)
+
+    def instead_of(self, node: int, nodes: Sequence[int]) -> int:
+        """Another node of a job that is blamed, each as likely; -1 where the node itself is.
+
+        Args:
+            node: That is at fault.
+            nodes: Of the job.
+        """
+        if not self._chance or len(nodes) < 2:
+            return -1
+        # both are drawn, whatever comes of the first: another chance so moves no later choice
+        is_wrong, which = self._draws.uniform(node) < self._chance, self._draws.uniform(node)
+        others = sorted(set(nodes) - {node})
+        return others[int(which * len(others))] if is_wrong else -1
 
 
 class FaultMaker:

@@ -13,12 +13,14 @@ from ettr.sim.cluster.calendar import Calendar, EventKind
 from ettr.sim.cluster.evidence import EVIDENCE
 from ettr.sim.cluster.faults import (
     CRASH,
+    DEGRADED,
     DOWN,
     BurstHit,
     FaultClock,
     FaultMaker,
     NodeDraws,
     NodeFault,
+    Suspects,
     alarms_of,
     burst_hits,
     lemons_of,
@@ -46,6 +48,10 @@ class RunningJob(Protocol):
     @property
     def gpus(self) -> int:
         """That it needs."""
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        """On which it runs."""
 
     @property
     def shown(self) -> str:
@@ -107,6 +113,7 @@ class Health:
         self._scheduler, self._per_node = scheduler, machines.gpus_per_node
         self.lemons = lemons_of(scenario, seed)
         self.maker = FaultMaker(scenario, seed)
+        self._suspects = Suspects(scenario, seed)
         self.outages: dict[int, OpenOutage] = {}
         factor = scenario.lemons.factor
         self._by_symptom = {one.symptom: one for one in scenario.faults}
@@ -121,6 +128,7 @@ class Health:
                 for one in alarms_of(scenario)
             ]
         self._turn = [0] * machines.nodes
+        self._silenced_by = [0] * machines.nodes
         interval_s = scenario.checks.interval_s
         phases = stream(seed, "checks").integers(0, interval_s, machines.nodes)
         self._phase_s: list[int] = phases.tolist()
@@ -195,6 +203,7 @@ class Health:
         if fault.effect == DOWN:
             for job in self._scheduler.jobs_on(node):
                 job.stuck_s = now_s if job.stuck_s < 0 else job.stuck_s
+            self._silenced_by[node] = fault.number
             self._close(node, now_s)  # the scheduler gives no jobs to a node that does not answer
             silent_s = self._scenario.checks.heartbeat_s
             self._calendar.put(now_s + silent_s, EventKind.CHECK, node, fault)
@@ -202,7 +211,8 @@ class Health:
         if fault.effect == CRASH:
             self._crash(fault, gpu, now_s)
         if fault.is_seen:
-            self._calendar.put(self._next_check_s(node, now_s), EventKind.CHECK, node, fault)
+            at_s = self._next_check_s(fault.suspect, now_s)
+            self._calendar.put(at_s, EventKind.CHECK, fault.suspect, fault)
 
     def _next_check_s(self, node: int, now_s: int) -> int:
         interval_s = self._scenario.checks.interval_s
@@ -213,6 +223,8 @@ class Health:
         jobs = self._scheduler.jobs_on(fault.node)
         if EVIDENCE[fault.symptom].of_one_gpu:
             jobs = self._holder(fault.node, gpu)
+        if fault.is_seen:
+            self._accuse(fault, jobs, now_s)
         for job in jobs:
             self._scheduler.interrupt(job, FAILED, now_s, fault=fault, node=fault.node)
             rules = self._scenario.checkpoints
@@ -231,44 +243,77 @@ class Health:
                 return [job]
         return []
 
+    def _accuse(self, fault: NodeFault, jobs: Sequence[RunningJob], now_s: int) -> None:
+        """Decide who is blamed for a fault that ends these jobs.
+
+        If it is another node, nobody repairs the true one, and its clock goes on from its age.
+        """
+        for job in jobs:
+            fault.blamed = self._suspects.instead_of(fault.node, job.nodes)
+        if fault.blamed < 0:
+            return
+        for clock in self._clocks:
+            if clock.process is fault.process:
+                clock.not_repaired(fault.node, fault.time_s, now_s)
+        self._turn[fault.node] += 1
+        self._schedule(fault.node)
+
     # -- checks, drains, repairs --------------------------------------------------------------
 
     def find(self, fault: NodeFault, now_s: int) -> None:
-        """A check or the heartbeat comes to a node that has a fault."""
-        node = fault.node
+        """A check or the heartbeat comes to a node that is blamed for a fault."""
+        node = fault.suspect
         outage = self.outages.get(node)
         if outage is not None and outage.is_repairing:
             return  # it is being repaired already
         if self._in_service_since[node] > fault.time_s:
             return  # it has been repaired in the meantime
         fault.found_s = now_s
+        is_high = fault.process.severity == "high"
+        if fault.effect == DOWN or (fault.effect == DEGRADED and is_high):
+            # of jobs that crashed it was decided then
+            self._accuse(fault, self._scheduler.jobs_on(node), now_s)
         if fault.effect == DOWN:
-            name = self._log.names[node]
+            name = self._log.names[fault.suspect]
             words = f"error: Nodes {name} not responding, setting DOWN"
-            self._log.controller("NODE_DOWN", now_s, words, node=node)
+            self._log.controller("NODE_DOWN", now_s, words, node=fault.suspect)
             self._take_down(fault, "NOT_RESPONDING", "Not responding", now_s)
+            self._answer(fault, now_s)
             return
         self._log.check(fault, now_s)
         reason = EVIDENCE[fault.symptom].reason
-        if fault.process.severity == "high":
+        if is_high:
             self._take_down(fault, None, reason, now_s)
         elif outage is None:
             self._drain(fault, reason, now_s)
 
     def _take_down(self, fault: NodeFault, flags: str | None, reason: str, now_s: int) -> None:
         """Remove a node at once; its jobs end as NODE_FAIL and are requeued."""
-        node = fault.node
+        node = fault.suspect
+        true_node = node if fault.effect == CRASH else fault.node  # jobs that crashed are gone
         self._close(node, now_s)
         self._open_outage(node, OpenOutage("DOWN", flags, reason, now_s, fault), now_s)
         for job in self._scheduler.jobs_on(node):
             words = f"requeue job JobId={job.shown} due to failure of node {self._log.names[node]}"
             self._log.controller(NODE_FAIL, now_s, words, node=node, job_id=job.shown)
-            self._scheduler.interrupt(job, NODE_FAIL, now_s, fault=fault, node=node)
+            self._scheduler.interrupt(job, NODE_FAIL, now_s, fault=fault, node=true_node)
         self._begin_repair(node, now_s)
+
+    def _answer(self, fault: NodeFault, now_s: int) -> None:
+        """A node that was silent takes jobs again where another was blamed for it."""
+        node = fault.node
+        is_silent_again = self._silenced_by[node] != fault.number
+        if fault.blamed < 0 or node in self.outages or is_silent_again:
+            return
+        self._hours.advance(now_s)
+        free = self._scheduler.free_gpus(node)
+        self._hours.move_gpus(GpuUse.FREE_DRAINING, GpuUse.FREE, free)
+        self._hours.move_node(NodeUse.DRAINING, NodeUse.OPEN)
+        self._scheduler.reopen(node, now_s)
 
     def _drain(self, fault: NodeFault, reason: str, now_s: int) -> None:
         """Give a node no more jobs; the repair begins once it is empty."""
-        node = fault.node
+        node = fault.suspect
         self._close(node, now_s)
         self._open_outage(node, OpenOutage("DRAIN", None, reason, now_s, fault), now_s)
         if self._scheduler.free_gpus(node) == self._per_node:

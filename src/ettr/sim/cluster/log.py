@@ -193,13 +193,13 @@ class SiteLog:
         )
 
     def check(self, fault: NodeFault, now_s: int) -> None:
-        """A health check that fired."""
+        """A health check that fired, on the node that is blamed."""
         trace = EVIDENCE[fault.symptom]
         self._rows.events.add(
             line=self.next_line(),
             time=self.at(now_s),
             check=trace.check,
-            node=self.names[fault.node],
+            node=self.names[fault.suspect],
             code=trace.code,
             severity="critical" if fault.process.severity == "high" else "warning",
             message=trace.reason,

@@ -26,9 +26,11 @@ from ettr.store.writing import write_batches
 from ettr.tables.rows import SIMULATION
 from ettr.words import counted
 
+WRONG_BLAME = "blame on the wrong node"
+"""Simulated where the scenario gives a chance of it."""
 NOT_SIMULATED = (
-    "Not simulated: placement by switch, network contention, "
-    "checkpoint stalls, progress records, blame on the wrong node, users who react to failures"
+    *("placement by switch", "network contention", "checkpoint stalls", "progress records"),
+    *(WRONG_BLAME, "users who react to failures"),
 )
 
 
@@ -139,8 +141,14 @@ def _note(scenario: ClusterScenario, seed: int) -> str:
     return (
         f"Simulated from scenario {scenario.name} with seed {seed}; {scenario.n_assumed} of its "
         f"{counted(len(scenario.sources), 'value')} are assumed. It began with an empty cluster. "
-        f"{NOT_SIMULATED}. {standing_of(scenario).sentence}"
+        f"{_not_simulated(scenario)} {standing_of(scenario).sentence}"
     )
+
+
+def _not_simulated(scenario: ClusterScenario) -> str:
+    has_blame = scenario.checks.wrong_node_chance > 0
+    absent = [one for one in NOT_SIMULATED if one != WRONG_BLAME or not has_blame]
+    return f"Not simulated: {', '.join(absent)}."
 
 
 def _summary(

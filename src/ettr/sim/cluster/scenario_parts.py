@@ -194,6 +194,8 @@ class Checks:
         false_high_per_node_day: Alarms of high severity without a fault.
         false_low_per_node_day: Alarms of low severity without a fault.
         false_repair_mean_s: Mean time that a node is out after one.
+        wrong_node_chance: That a fault which ends a job of several nodes is blamed on another of
+            them, each as likely: that one is drained and repaired, and the true one goes on.
     """
 
     interval_s: int
@@ -201,6 +203,7 @@ class Checks:
     false_high_per_node_day: float
     false_low_per_node_day: float
     false_repair_mean_s: float
+    wrong_node_chance: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

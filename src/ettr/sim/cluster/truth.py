@@ -17,7 +17,7 @@ _STRING, _INT, _FLOAT, _BOOL = pa.string(), pa.int64(), pa.float64(), pa.bool_()
 _TIME = pa.timestamp("us", tz="UTC")
 
 TRUTH: dict[str, pa.Schema] = {
-    # every fault and false alarm
+    # every fault and false alarm; `blamed` is null unless another node was blamed for it
     "faults": pa.schema(
         [
             ("fault", _INT),
@@ -31,6 +31,7 @@ TRUTH: dict[str, pa.Schema] = {
             ("is_false_alarm", _BOOL),
             ("found", _TIME),
             ("attempts_ended", _INT),
+            ("blamed", _STRING),
         ]
     ),
     # what each attempt came to; saved + lost + restart is its length
@@ -147,6 +148,7 @@ def fault_rows(
             "is_false_alarm": one.is_alarm,
             "found": None if one.found_s < 0 else at(one.found_s),
             "attempts_ended": one.attempts_ended,
+            "blamed": None if one.blamed < 0 else names[one.blamed],
         }
         for one in faults
     ]

@@ -20,6 +20,7 @@ from ettr.sim.cluster.loop.board import (
     EMPTIED,
     EVENTS,
     FEED_AT,
+    FIRST_PLACE,
     FULL,
     GPUS,
     HOURS_NOW,
@@ -173,6 +174,17 @@ class LoopJob:
     def shown(self) -> str:
         """Its id as the scheduler shows it."""
         return str(self.number)
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        """On which it runs."""
+        board, per_node = self._loop.board, self._loop.rules.per_node
+        nodes = []
+        place = int(board.job[self.slot, FIRST_PLACE])
+        while place >= 0:
+            nodes.append(place // per_node)
+            place = int(board.place_next[place])
+        return tuple(nodes)
 
     @property
     def stuck_s(self) -> int:
