@@ -1,13 +1,15 @@
 """A cluster like RSC-1 for eleven months, and how the cost of a simulation grows with its nodes.
 
-Run: python benchmarks/simulate_cluster.py [--days 330]
+Run: python benchmarks/simulate_cluster.py [--days 330] [--growth-only] [--figures FOLDER]
 
 Anchor: 45 CPU s and 2 GB with the tables written; held 83 % of the GPU-hours, shares of attempts by
 end state within a point of Kokolis et al. (HPCA 2025). Small clusters have RSC-1's jobs up to their
 own size, as many for each node: their cost should follow the events, not the nodes.
+`--growth-only` measures that alone, in a minute; `--figures` draws it and writes it as JSON lines.
 """
 
 import argparse
+import json
 import resource
 import tempfile
 import time
@@ -19,12 +21,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from ettr.sim.cluster.log import batches
 from ettr.sim.cluster.loop.cluster import LoopCluster
 from ettr.sim.cluster.replay import DRAWN
 from ettr.sim.cluster.run import simulate_into
 from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
 from ettr.store import open_store
+from simulated_figures import Cost, cost_of_events
 
 DAYS = 330.0
 MOST_S, MOST_GB = 45.0, 2.0
@@ -39,6 +43,8 @@ GPUS_OF_A_NODE = 8
 LOWEST = "scavenger"
 WAIT_SIZES = (1, 8, 16, 256, 1024, 4096)
 NODES = (100, 2000, 20_000, 100_000)
+LONGER = 3
+"""Each cluster is simulated for its days and for so many times as many."""
 
 
 def row(what: str, found: float, asked: float | None = None, unit: str = "%") -> None:
@@ -117,28 +123,33 @@ def scaled(scenario: ClusterScenario, nodes: int) -> ClusterScenario:
     )
 
 
-def growth(scenario: ClusterScenario) -> None:
-    """Processor time of an event by the number of nodes."""
+def growth(scenario: ClusterScenario) -> list[Cost]:
+    """Processor time of an event by the number of nodes and the days."""
+    _cost(scaled(scenario, NODES[0]))  # the loop is compiled, or read from what was kept
     print(f"\n{'nodes':>8} {'days':>6} {'events':>10} {'CPU s':>8} {'us an event':>12}")
+    made = []
     for nodes in NODES:
-        one = scaled(scenario, nodes)
-        begun = time.process_time()
-        cluster = LoopCluster(one, 1, "benchmark", DRAWN)
-        for _ in cluster.play():
-            if cluster.log.is_full:
-                cluster.log.batch()
-        taken_s, events = time.process_time() - begun, cluster.tally.events
-        print(f"{nodes:8,} {one.period.days:6.1f} {events:10,} {taken_s:8.1f} "
-              f"{1e6 * taken_s / events:12.1f}")  # fmt: skip
+        short = scaled(scenario, nodes)
+        days = short.period.days
+        for one in (short, replace(short, period=replace(short.period, days=LONGER * days))):
+            made.append(_cost(one))
+            print(f"{nodes:8,} {made[-1].days:6.1f} {made[-1].events:10,} {made[-1].cpu_s:8.1f} "
+                  f"{made[-1].us_an_event:12.1f}")  # fmt: skip
+    return made
 
 
-def main() -> None:
-    """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--days", type=float, default=DAYS)
-    days = parser.parse_args().days
-    text, source = scenario_text("rsc-1-like")
-    scenario = scenario_of(text, source)
+def _cost(scenario: ClusterScenario) -> Cost:
+    """Of one simulation, cluster and tables built; no table goes to the disk."""
+    begun = time.process_time()
+    cluster = LoopCluster(scenario, 1, "benchmark", DRAWN)
+    for _ in batches(cluster.log, cluster.play()):
+        pass  # the last one too: short simulations have no other
+    taken_s, events = time.process_time() - begun, cluster.tally.events
+    return Cost(scenario.machines.nodes, scenario.period.days, events, round(taken_s, 3))
+
+
+def eleven_months(scenario: ClusterScenario, text: str, source: str, days: float) -> None:
+    """Processor time and memory of RSC-1, and what became of its jobs."""
     full = replace(scenario, period=replace(scenario.period, days=days))
     with tempfile.TemporaryDirectory() as folder:
         store, truth = Path(folder) / "store", Path(folder) / "truth"
@@ -153,7 +164,24 @@ def main() -> None:
         row("peak memory", peak_gb, MOST_GB, "GB")
         row("GPU-hours held by jobs", 100.0 * made.held_share, HELD)
         mixes(store, truth)
-    growth(scenario)
+
+
+def main() -> None:
+    """Print the tables, and draw them."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--days", type=float, default=DAYS)
+    parser.add_argument("--growth-only", action="store_true")
+    parser.add_argument("--figures", type=Path)
+    asked = parser.parse_args()
+    text, source = scenario_text("rsc-1-like")
+    scenario = scenario_of(text, source)
+    if not asked.growth_only:
+        eleven_months(scenario, text, source, asked.days)
+    costs = growth(scenario)
+    if asked.figures:
+        lines = [json.dumps(one._asdict()) for one in costs]
+        (asked.figures / "simulated-cost.jsonl").write_text("\n".join(lines) + "\n", "utf-8")
+        cost_of_events(asked.figures / "simulated-cost.svg", costs)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,67 @@
+"""Figures of simulated clusters: the cost of events, and waits by size."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Cost(NamedTuple):
+    """Processor time of one simulation."""
+
+    nodes: int
+    days: float
+    events: int
+    cpu_s: float
+
+    @property
+    def us_an_event(self) -> float:
+        """Processor time of an event."""
+        return 1e6 * self.cpu_s / self.events
+
+
+def cost_of_events(path: Path, costs: Sequence[Cost]) -> None:
+    """Seconds against events with lines of one cost an event, and cost an event against nodes."""
+    mpl, plt = _matplotlib()
+    with mpl.rc_context({"svg.hashsalt": "ettr", "font.size": 9}):
+        figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.2))
+        sizes = sorted({one.nodes for one in costs})
+        for nodes in sizes:
+            mine = [one for one in costs if one.nodes == nodes]
+            left.plot(
+                [one.events for one in mine], [one.cpu_s for one in mine], "o-",
+                label=f"{nodes:,} nodes",
+            )  # fmt: skip
+        ends = [min(one.events for one in costs) / 1.5, max(one.events for one in costs) * 1.5]
+        for us in (1, 10):
+            left.plot(ends, [1e-6 * us * events for events in ends], ":", color="gray", lw=1)
+            left.annotate(f"{us} µs an event", (ends[0], 1e-6 * us * ends[0]), color="gray",
+                          fontsize=8, rotation=38, rotation_mode="anchor",
+                          textcoords="offset points", xytext=(8, 10))  # fmt: skip
+        left.set(xscale="log", yscale="log", xlabel="events", ylabel="CPU seconds")
+        left.legend(fontsize=8)
+        for marker, one_of in (("o", min), ("s", max)):
+            chosen = [
+                one_of((one for one in costs if one.nodes == nodes), key=lambda one: one.days)
+                for nodes in sizes
+            ]
+            label = "the shorter simulation" if one_of is min else "three times as many days"
+            right.plot(sizes, [one.us_an_event for one in chosen], f"{marker}-", label=label)
+        right.set(xscale="log", xlabel="nodes", ylabel="CPU µs an event")
+        right.set_ylim(bottom=0)
+        right.set_xticks(sizes, [f"{nodes:,}" for nodes in sizes])
+        right.minorticks_off()
+        right.legend(fontsize=8)
+        for axes in (left, right):
+            axes.grid(alpha=0.3)
+        figure.tight_layout()
+        figure.savefig(path, metadata={"Date": None})
+        plt.close(figure)
+
+
+def _matplotlib():
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    return mpl, plt
