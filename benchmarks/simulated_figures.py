@@ -19,6 +19,15 @@ class Cost(NamedTuple):
         return 1e6 * self.cpu_s / self.events
 
 
+class Waits(NamedTuple):
+    """Waits of one cluster in seconds; of each size the least GPUs, mean, median and 90 %."""
+
+    name: str
+    mean_s: float
+    median_s: float
+    of_sizes: Sequence[tuple[int, float, float, float]]
+
+
 def cost_of_events(path: Path, costs: Sequence[Cost]) -> None:
     """Seconds against events with lines of one cost an event, and cost an event against nodes."""
     mpl, plt = _matplotlib()
@@ -52,6 +61,39 @@ def cost_of_events(path: Path, costs: Sequence[Cost]) -> None:
         right.minorticks_off()
         right.legend(fontsize=8)
         for axes in (left, right):
+            axes.grid(alpha=0.3)
+        figure.tight_layout()
+        figure.savefig(path, metadata={"Date": None})
+        plt.close(figure)
+
+
+def waits_by_size(path: Path, simulated: Sequence[Waits], published: Sequence[Waits]) -> None:
+    """Simulated waits by size, and the mean and median over all sizes of every cluster."""
+    mpl, plt = _matplotlib()
+    with mpl.rc_context({"svg.hashsalt": "ettr", "font.size": 9}):
+        figure, (left, right) = plt.subplots(
+            1, 2, figsize=(10, 4.2), sharey=True, width_ratios=(3, 2)
+        )
+        for number, one in enumerate(simulated):
+            gpus = [of_size[0] for of_size in one.of_sizes]
+            for at, (words, style) in enumerate((("mean", "o-"), ("median", "."), ("90 %", "^:"))):
+                left.plot(gpus, [of_size[1 + at] for of_size in one.of_sizes], style,
+                          color=f"C{number}", lw=1, label=f"{one.name}, {words}")  # fmt: skip
+        left.set(xscale="log", yscale="symlog", xlabel="GPUs of a job, from here on",
+                 ylabel="first wait, s", title="simulated, by size")  # fmt: skip
+        sizes = sorted({of_size[0] for one in simulated for of_size in one.of_sizes})
+        left.set_xticks(sizes, [f"{size:,}" for size in sizes], rotation=30)
+        left.minorticks_off()
+        left.legend(fontsize=7)
+        clusters = [*simulated, *published]
+        places = range(len(clusters))
+        right.plot(places, [one.mean_s for one in clusters], "ko", label="mean")
+        right.plot(places, [one.median_s for one in clusters], "k.", mfc="white", label="median")
+        right.set_xticks(places, [one.name for one in clusters], rotation=30)
+        right.set(title="all sizes, simulated and published")
+        right.legend(fontsize=8)
+        for axes in (left, right):
+            axes.set_ylim(bottom=0)
             axes.grid(alpha=0.3)
         figure.tight_layout()
         figure.savefig(path, metadata={"Date": None})
