@@ -11,12 +11,14 @@ import pytest
 
 from cluster_scenarios import fault, most_at_once, one_size, played, quiet, small
 from ettr.errors import UsageError
-from ettr.sim.cluster.arrays import shown_tasks
+from ettr.sim.cluster.arrays import shown_tasks, with_tasks
 from ettr.sim.cluster.policies.array_tasks import array_limits
 from ettr.sim.cluster.policies.limits import held_by
 from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
+from ettr.sim.cluster.scenario_parts import JobClass, Priority
 from ettr.sim.cluster.scenario_sharing import ArrayClass, Quota
+from ettr.sim.cluster.workload import jobs_of_day
 from ettr.sources.base import ReadOptions
 from ettr.sources.registry import named
 from source_samples import read_all, rows_of
@@ -150,6 +152,25 @@ def test_arrays_have_as_many_tasks_as_the_scenario_says():
     assert played(many)[0]["attempts"].num_rows / plain == pytest.approx(2.0, abs=0.15)
 
 
+def test_arrays_of_a_size_of_two_classes_are_each_of_one_class():
+    """Jobs of one size, a minute long or an hour: a quarter of either are arrays."""
+    levels = (Priority("normal", 2, 1.0, 1.0), Priority("lowest", 1, 0.0, 0.0))
+    shared = quiet(
+        jobs=(JobClass(2, 0.5, 60.0, 0.0), JobClass(2, 0.5, 3600.0, 0.0, priority="lowest")),
+        arrivals={"jobs_per_day": 2000.0},
+        priorities=levels,
+        arrays=(ArrayClass(2, 0.25, 5.0, 0),),
+    )
+    jobs = list(with_tasks(shared, 1, 0, jobs_of_day(shared, 1, 0)))
+    assert {(job.work_s, job.priority) for job in jobs} == {(60, 0), (3600, 1)}
+    for work_s in (60, 3600):
+        mine = [job for job in jobs if job.work_s == work_s]
+        n_arrays = sum(job.array_task == 1 for job in mine)
+        n_submitted = n_arrays + sum(job.array is None for job in mine)
+        # four standard errors of a share of about 1,000 submissions
+        assert n_arrays / n_submitted == pytest.approx(0.25, abs=0.055)
+
+
 def test_waiting_tasks_are_written_as_slurm_writes_them():
     assert shown_tasks([30, *range(40, 51), 60], 4) == "[30,40-50,60%4]"
     assert shown_tasks([7], 0) == "[7]"
@@ -170,7 +191,7 @@ def test_an_array_obeys_quotas_too_and_repeats_to_the_byte():
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        ("gpus = 1", "gpus = 2", "arrays.gpus: 2"),
+        ("gpus = 1", "gpus = 2", "arrays.gpus: 2; .* has no entry of that size; it has 1, "),
         ("share = 0.1", "share = 2", "arrays.share: 2.0; give a share"),
         ("mean_tasks = 20", "mean_tasks = 0.5", "arrays.mean_tasks: 0.5"),
         ("mean_tasks = 20", "mean_tasks = 50000", "tasks of arrays too"),

@@ -66,8 +66,7 @@ def _tasks(
     scenario: ClusterScenario, job: Job, kind: ArrayClass, n: int, rng: np.random.Generator
 ) -> Iterator[Job]:
     """Tasks of one array: lengths and ends of their own, one limit that their owner chose."""
-    classes = np.full(n, [one.gpus for one in scenario.jobs].index(job.gpus))
-    work_s = lengths_s(scenario, rng, classes)
+    work_s = lengths_s(scenario, rng, np.full(n, job.job_class))
     outcome = chosen(rng, n, outcome_shares(scenario.outcomes))
     limit_s = _limit_s(scenario, rng, job, work_s, outcome == TIMEOUT)
     too_long = np.maximum(work_s, math.ceil(limit_s / SHORT_OF_TIME))
@@ -78,7 +77,7 @@ def _tasks(
         yield Job(
             0, 0, job.gpus, task_work_s, limit_s, task_outcome, job.user, job.priority,
             job.patience_s, job.submit_s, job.eligible_s, account=job.account, array=array,
-            array_task=k + 1,
+            array_task=k + 1, job_class=job.job_class,
         )  # fmt: skip
 
 

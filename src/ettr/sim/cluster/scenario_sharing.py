@@ -64,8 +64,9 @@ class ArrayClass:
     """Submissions of one size that are job arrays.
 
     Attributes:
-        gpus: Of each task; that of one entry in [[jobs]], whose lengths the tasks have.
-        share: Of the submissions of that size.
+        gpus: Of each task; that of an entry in [[jobs]].
+        share: Of the submissions of that size, whichever class they are of; tasks have the lengths
+            of the class of their submission, and its priority if it has one.
         mean_tasks: Mean number of tasks; geometric, 1 or more.
         most_running: Tasks of one array that run at once, N of Slurm's `%N`; 0 for no limit.
     """
@@ -76,7 +77,7 @@ class ArrayClass:
     most_running: int
 
 
-def problems_of_arrays(arrays: Sequence[ArrayClass], sizes: Sequence[int]) -> Iterator[str]:
+def problems_of_arrays(arrays: Sequence[ArrayClass], sizes: Collection[int]) -> Iterator[str]:
     """What cannot be, a sentence each.
 
     Args:
@@ -86,8 +87,9 @@ def problems_of_arrays(arrays: Sequence[ArrayClass], sizes: Sequence[int]) -> It
     if len({one.gpus for one in arrays}) < len(arrays):
         yield "arrays.gpus: a size has one entry"
     for one in arrays:
-        if sizes.count(one.gpus) != 1:
-            yield f"arrays.gpus: {one.gpus}; [[jobs]] needs exactly one entry of that size"
+        if one.gpus not in sizes:
+            known = ", ".join(f"{size:,}" for size in sorted(set(sizes)))
+            yield f"arrays.gpus: {one.gpus}; [[jobs]] has no entry of that size; it has {known}"
         if not 1.0 <= one.mean_tasks <= MOST_MEAN_TASKS:
             yield f"arrays.mean_tasks: {one.mean_tasks:g}; give 1 to {MOST_MEAN_TASKS:,.0f}"
 

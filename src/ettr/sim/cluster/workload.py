@@ -69,6 +69,7 @@ class Job:
         order: Its priority in the queue; the higher goes first.
         limits: On what runs at once, that hold for it.
         reason: Why it last was held; empty if it never was.
+        job_class: Place of its class in the scenario; -1 where it is not drawn, or comes again.
     """
 
     number: int
@@ -96,6 +97,7 @@ class Job:
     order: int = 0
     limits: tuple[Limit, ...] = ()
     reason: str = ""
+    job_class: int = -1
 
     @property
     def shown(self) -> str:
@@ -116,16 +118,18 @@ class JobColumns(NamedTuple):
     priority: NDArray[np.int64]
     patience_s: NDArray[np.int64]
     submit_s: NDArray[np.int64]
+    job_class: NDArray[np.int64]
 
 
 def jobs_of_day(scenario: ClusterScenario, seed: int, day: int) -> Iterator[Job]:
     """As `columns_of_day`, as jobs whose numbers are 0."""
     columns = columns_of_day(scenario, seed, day)
     # each might start from the moment on which it is submitted
-    rows = zip(*(column.tolist() for column in (*columns, columns.submit_s)), strict=True)
-    for row in rows:
+    *of_job, job_class = columns
+    rows = zip(*(column.tolist() for column in (*of_job, columns.submit_s)), strict=True)
+    for row, place in zip(rows, job_class.tolist(), strict=True):
         job = Job(0, 0, *row)
-        job.account = job.user % scenario.users.accounts
+        job.account, job.job_class = job.user % scenario.users.accounts, place
         yield job
 
 
@@ -158,7 +162,7 @@ def columns_of_day(scenario: ClusterScenario, seed: int, day: int) -> JobColumns
     patience_s = rng.standard_exponential(n) * ends.mean_patience_s
     leaves = rng.random(n) < ends.impatient_share
     patience = np.where(leaves, np.minimum(patience_s, 1e12), 1e12).astype(np.int64)
-    return JobColumns(gpus, work_s, limit_s, outcome, user, priority, patience, submit_s)
+    return JobColumns(gpus, work_s, limit_s, outcome, user, priority, patience, submit_s, classes)
 
 
 def lengths_s(
