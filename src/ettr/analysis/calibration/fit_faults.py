@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ettr.analysis.calibration.estimates import Fitted, ScenarioMaker
+from ettr.analysis.calibration.fit_laws import LEAST_GAPS, FaultTimes, fitted_law
 from ettr.analysis.calibration.record import Flags, Machine, Texts
 from ettr.analysis.clustering import fault_clustering
 from ettr.analysis.node_faults import faults_of
@@ -86,19 +87,29 @@ def fit_faults(maker: ScenarioMaker, analysis: Analysis, machine: Machine, end_s
     bursts = _bursts(maker, analysis, machine, faults, single)
     of_others = _lemons(maker, analysis, machine)
     everything = _repair(faults.repair_s, faults.is_over, "outages of all kinds")
+    names = sorted(set(faults.name.tolist()))
+    spans = _ordinary_spans(analysis)
+    ordinary = single & np.isin(faults.node, list(spans))
+    laws = {name: fitted_law(fault_times(faults, name, ordinary, spans), len(names))
+            for name in names}  # fmt: skip
     entries = []
-    for name in sorted(set(faults.name.tolist())):
+    for name in names:
         own = faults.only(faults.name == name)
         alone = int((single & (faults.name == name)).sum())
         entries.append((replace(_PLAIN, symptom=name), {
             "symptom": Fitted(name, "attribution"),
             "per_1000_node_days": _rate(analysis, own, alone, node_days, of_others),
+            **(laws[name] or {}),
             **_effects(own),
             **(_repair(own.repair_s, own.is_over, "outages") or everything or {}),
         }))  # fmt: skip
-    maker.assumed(
-        "faults.law, form, as_new_share (a constant rate; the logs do not separate these)"
-    )
+    steady = [name for name in names if laws[name] is None]
+    if steady:
+        maker.assumed(
+            f"faults.law, form of {', '.join(steady)} (a constant rate: the gaps between faults of "
+            f"a node do not deny it, or are fewer than {LEAST_GAPS})"
+        )
+    maker.assumed("faults.as_new_share (a fault sets the node's clock back)")
     maker.entries("faults", entries)  # type: ignore[arg-type]
     maker.entries("bursts", bursts)  # type: ignore[arg-type]
 
@@ -162,6 +173,48 @@ def _ends_jobs(faults: _Faults) -> bool:
     """Whether most of the faults on busy nodes ended a job."""
     busy = int(faults.busy.sum())
     return busy == 0 or 2 * int(faults.ended.sum()) >= busy
+
+
+def fault_times(
+    faults: _Faults, name: str, ordinary: Flags, spans: dict[str, tuple[float, float]]
+) -> FaultTimes:
+    """Ordinary faults of a symptom, and how long repairs of any fault kept their nodes out.
+
+    Args:
+        faults: All of them.
+        name: The symptom.
+        ordinary: Flags of faults that count, shape of `faults`: no lemon's, none of a burst.
+        spans: When each ordinary node was first and last in service.
+    """
+    names, number = np.unique(faults.node.astype(str), return_inverse=True)
+    order = np.lexsort((faults.start_s, number))
+    number = number[order].astype(np.int64)
+    repaired_s = np.concatenate(([0.0], np.cumsum(np.nan_to_num(faults.repair_s[order]))))
+    (own,) = np.nonzero((ordinary & (faults.name == name))[order])
+    node, start_s = number[own], faults.start_s[order][own]
+    begin_s, end_s = (np.array([spans.get(one, (0.0, 0.0))[i] for one in names]) for i in (0, 1))
+    follows = np.append(node[1:] == node[:-1], False)[: own.size]
+    until = np.where(
+        follows, np.append(own[1:], 0)[: own.size], np.searchsorted(number, node, side="right")
+    )
+    until_s = np.where(follows, np.append(start_s[1:], 0.0)[: own.size], end_s[node])
+    down_s = np.minimum(repaired_s[until] - repaired_s[own], np.maximum(until_s - start_s, 0.0))
+    earlier_s = repaired_s[own] - repaired_s[np.searchsorted(number, node, side="left")]
+    down_of = dict(zip(names.tolist(), np.bincount(
+        number, np.diff(repaired_s), minlength=len(names)).tolist(), strict=True))  # fmt: skip
+    struck = set(names[np.unique(node)].tolist())
+    quiet_s = [b - a - down_of.get(one, 0.0) for one, (a, b) in spans.items() if one not in struck]
+    return FaultTimes(
+        node, start_s, down_s, np.maximum(start_s - begin_s[node] - earlier_s, 0.0),
+        np.maximum(np.array(quiet_s, dtype=np.float64), 0.0),
+        max((b for _, b in spans.values()), default=0.0),
+    )  # fmt: skip
+
+
+def _ordinary_spans(analysis: Analysis) -> dict[str, tuple[float, float]]:
+    """When each node was in service that `ettr lemons` does not claim."""
+    claimed = {one.node for one in analysis.lemon_nodes.candidates if one.claimed}
+    return {node: span for (_, node), span in analysis.fleet.spans_s.items() if node not in claimed}
 
 
 def _rate(
