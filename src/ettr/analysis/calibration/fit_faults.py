@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ettr.analysis.calibration.estimates import Fitted, ScenarioMaker
-from ettr.analysis.calibration.fit_laws import LEAST_GAPS, FaultTimes, fitted_law
+from ettr.analysis.calibration.fit_laws import (
+    LEAST_GAPS,
+    FaultTimes,
+    FittedLaw,
+    fitted_law,
+    hazard_of_rate,
+)
 from ettr.analysis.calibration.record import Flags, Machine, Texts
 from ettr.analysis.clustering import fault_clustering
 from ettr.analysis.node_faults import faults_of
@@ -85,30 +91,24 @@ def fit_faults(maker: ScenarioMaker, analysis: Analysis, machine: Machine, end_s
         )
     single = np.ones(len(faults.name), dtype=np.bool_)
     bursts = _bursts(maker, analysis, machine, faults, single)
-    of_others = _lemons(maker, analysis, machine)
+    share, times, what = _lemons(analysis, machine)
+    of_others = 1.0 / (1.0 + share * (times - 1.0))
     everything = _repair(faults.repair_s, faults.is_over, "outages of all kinds")
     names = sorted(set(faults.name.tolist()))
-    spans = _ordinary_spans(analysis)
-    ordinary = single & np.isin(faults.node, list(spans))
-    laws = {name: fitted_law(fault_times(faults, name, ordinary, spans), len(names))
-            for name in names}  # fmt: skip
+    laws = _laws(maker, analysis, faults, single)
+    counts = {name: int((single & (faults.name == name)).sum()) for name in names}
+    hazard = hazard_of_rate(times, [(laws[name], counts[name]) for name in names])
+    maker.part("lemons", share=Fitted(share, what), factor=Fitted(hazard, what))
     entries = []
     for name in names:
         own = faults.only(faults.name == name)
-        alone = int((single & (faults.name == name)).sum())
         entries.append((replace(_PLAIN, symptom=name), {
             "symptom": Fitted(name, "attribution"),
-            "per_1000_node_days": _rate(analysis, own, alone, node_days, of_others),
+            "per_1000_node_days": _rate(analysis, own, counts[name], node_days, of_others),
             **(laws[name] or {}),
             **_effects(own),
             **(_repair(own.repair_s, own.is_over, "outages") or everything or {}),
         }))  # fmt: skip
-    steady = [name for name in names if laws[name] is None]
-    if steady:
-        maker.assumed(
-            f"faults.law, form of {', '.join(steady)} (a constant rate: the gaps between faults of "
-            f"a node do not deny it, or are fewer than {LEAST_GAPS})"
-        )
     maker.assumed("faults.as_new_share (a fault sets the node's clock back)")
     maker.entries("faults", entries)  # type: ignore[arg-type]
     maker.entries("bursts", bursts)  # type: ignore[arg-type]
@@ -175,6 +175,25 @@ def _ends_jobs(faults: _Faults) -> bool:
     return busy == 0 or 2 * int(faults.ended.sum()) >= busy
 
 
+def _laws(
+    maker: ScenarioMaker, analysis: Analysis, faults: _Faults, single: Flags
+) -> dict[str, FittedLaw | None]:
+    """Law and form of each symptom, None for a constant rate."""
+    names = sorted(set(faults.name.tolist()))
+    spans = _ordinary_spans(analysis)
+    ordinary = single & np.isin(faults.node, list(spans))
+    laws = {
+        name: fitted_law(fault_times(faults, name, ordinary, spans), len(names)) for name in names
+    }
+    steady = [name for name in names if laws[name] is None]
+    if steady:
+        maker.assumed(
+            f"faults.law, form of {', '.join(steady)} (a constant rate: the gaps between faults of "
+            f"a node do not deny it, or are fewer than {LEAST_GAPS})"
+        )
+    return laws
+
+
 def fault_times(
     faults: _Faults, name: str, ordinary: Flags, spans: dict[str, tuple[float, float]]
 ) -> FaultTimes:
@@ -212,7 +231,7 @@ def fault_times(
 
 
 def _ordinary_spans(analysis: Analysis) -> dict[str, tuple[float, float]]:
-    """When each node was in service that `ettr lemons` does not claim."""
+    """When each node that `ettr lemons` does not claim was in service."""
     claimed = {one.node for one in analysis.lemon_nodes.candidates if one.claimed}
     return {node: span for (_, node), span in analysis.fleet.spans_s.items() if node not in claimed}
 
@@ -339,24 +358,19 @@ def _by_chance(n: int, days: float) -> float:
     return n * short * short * (1.0 - short)
 
 
-def _lemons(maker: ScenarioMaker, analysis: Analysis, machine: Machine) -> float:
-    """Nodes that `ettr lemons` claims, and how much more often they fail.
-
-    Returns:
-        Rate of the other nodes over that of all of them.
-    """
+def _lemons(analysis: Analysis, machine: Machine) -> tuple[float, float, str]:
+    """Share of the nodes that `ettr lemons` claims, their faults over others', and the reason."""
     claimed = [one for one in analysis.lemon_nodes.candidates if one.claimed]
     failures = sum(one.failures for one in claimed)
     expected = sum(one.expected for one in claimed)
     if not claimed or not expected > 0:
-        what = f"none of {machine.n_nodes} nodes is claimed"
-        maker.part("lemons", share=Fitted(0.0, what), factor=Fitted(1.0, what))
-        return 1.0
-    what = f"{len(claimed)} of {machine.n_nodes} nodes are claimed"
-    factor = max(1.0, failures / expected)
-    share = len(claimed) / machine.n_nodes
-    maker.part("lemons", share=Fitted(share, what), factor=Fitted(factor, what))
-    return 1.0 / (1.0 + share * (factor - 1.0))
+        return 0.0, 1.0, f"none of {machine.n_nodes} nodes is claimed"
+    times = max(1.0, failures / expected)
+    return (
+        len(claimed) / machine.n_nodes,
+        times,
+        f"{len(claimed)} of {machine.n_nodes} nodes are claimed, with {times:.3g} times the faults",
+    )
 
 
 def _from_jobs(maker: ScenarioMaker, analysis: Analysis) -> None:

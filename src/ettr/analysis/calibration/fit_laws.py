@@ -9,6 +9,7 @@ rate are spread by chance alone, whatever its own rate and that of the fleet's d
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,6 +41,8 @@ _MOST_OFF = math.log(2.0)
 _TINY = 1e-300
 
 Places = npt.NDArray[np.int64]
+FittedLaw = dict[str, Fitted]
+"""`law` and `form` of a fault process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +200,7 @@ def log_likelihood(law: LogLocationScaleLife, seen: ServiceTimes) -> float:
     )
 
 
-def fitted_law(times: FaultTimes, tests: int) -> dict[str, Fitted | None] | None:
+def fitted_law(times: FaultTimes, tests: int) -> FittedLaw | None:
     """Law and form of a fault process; None where a constant rate stands.
 
     Args:
@@ -263,3 +266,36 @@ def _form_ends(law: str, seen: ServiceTimes, form: float, least: float) -> tuple
         form if above(low) > 0 else math.exp(float(optimize.brentq(above, low, best, xtol=1e-3))),
         form if above(high) > 0 else math.exp(float(optimize.brentq(above, best, high, xtol=1e-3))),
     )
+
+
+def hazard_of_rate(times: float, processes: Sequence[tuple[FittedLaw | None, int]]) -> float:
+    """Factor of the hazard of every process with which a node has so many times the faults.
+
+    At constant rates it is the same number. Where lives differ much, as with a shape below 1, a
+    smaller factor does it.
+
+    Args:
+        times: Faults of such a node over those of an ordinary one, 1 or more.
+        processes: The law of each, None for a constant rate, and how many faults it made.
+    """
+    total = sum(n for _, n in processes)
+    if times <= 1.0 or not total or all(law is None for law, _ in processes):
+        return times
+
+    def over(log_factor: float) -> float:
+        factor = math.exp(log_factor)
+        made = sum(n * _more_often(law, factor) for law, n in processes)
+        return made / total - times
+
+    top = math.log(times) * max(FORMS["weibull"][1], 1.0)
+    return math.exp(float(optimize.brentq(over, 0.0, top, xtol=1e-6)))
+
+
+def _more_often(law: FittedLaw | None, factor: float) -> float:
+    """Mean life over that of nodes with so many times the hazard."""
+    if law is None:
+        return factor
+    life = law_of_age(str(law["law"].value)).law_with_mean(float(law["form"].value), 1.0)
+    clock_s, lived_s = life.service_ages()
+    survival = np.exp(-factor * life.cumulative_hazard(clock_s))
+    return float(lived_s[-1] / np.trapezoid(survival, clock_s))

@@ -1,0 +1,199 @@
+"""The law of the time between faults of a node, found again in histories drawn without our code."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cluster_scenarios import fault, small
+from ettr.analysis import Analysis
+from ettr.analysis.calibration.estimates import Fitted
+from ettr.analysis.calibration.fit import fit_site
+from ettr.analysis.calibration.fit_faults import _Faults, fault_times
+from ettr.analysis.calibration.fit_laws import (
+    LEAST_GAPS,
+    FaultTimes,
+    evenness,
+    fitted_law,
+    hazard_of_rate,
+    service_times,
+)
+from ettr.sim.cluster.run import simulate_into
+from ettr.store import open_store
+
+DAY_S = 86_400.0
+DAYS = 200.0
+MEAN_DAYS = 60.0
+Life = Callable[[np.random.Generator], float]
+
+
+def weibull(shape: float) -> Life:
+    return lambda rng: float(rng.weibull(shape)) / math.gamma(1.0 + 1.0 / shape)
+
+
+def lognormal(sigma: float) -> Life:
+    return lambda rng: math.exp(sigma * rng.normal() - sigma * sigma / 2.0)
+
+
+def exponential(rng: np.random.Generator) -> float:
+    return float(rng.exponential())
+
+
+def history(
+    life: Life, seed: int, nodes: int = 200, spread: float = 0.0, growth: float = 1.0
+) -> FaultTimes:
+    """Nodes in service for long, seen for 200 days; lives of mean 60 days, repairs of 5 hours.
+
+    Args:
+        life: Draws a life of mean 1.
+        seed: Of the draws.
+        nodes: How many.
+        spread: Variance of the nodes' rates over their mean squared.
+        growth: Rate of the second half over that of the first.
+    """
+    rng = np.random.default_rng(seed)
+    node, start, down, before, quiet = [], [], [], [], []
+    for one in range(nodes):
+        rate = rng.gamma(1.0 / spread, spread) if spread else 1.0
+        at = -rng.uniform(20.0, 40.0) * MEAN_DAYS
+        seen: list[tuple[float, float]] = []
+        while (at := at + life(rng) * MEAN_DAYS / rate) < DAYS:
+            repair = min(rng.exponential(0.2), DAYS - at)
+            if at >= 0.0 and rng.random() < (1.0 / growth if at < DAYS / 2 else 1.0):
+                seen.append((at, repair))
+            at += repair
+        if not seen:
+            quiet.append(DAYS)
+        node += [one] * len(seen)
+        start += [at for at, _ in seen]
+        down += [repair for _, repair in seen]
+        before += [seen[0][0]] * len(seen) if seen else []
+    start_s, down_s, before_s, quiet_s = (
+        np.array(one, dtype=np.float64) * DAY_S for one in (start, down, before, quiet)
+    )
+    return FaultTimes(
+        np.array(node, dtype=np.int64), start_s, down_s, before_s, quiet_s, DAYS * DAY_S
+    )
+
+
+@pytest.mark.parametrize("seed", range(1, 9))
+@pytest.mark.parametrize(("spread", "growth"), [(0.0, 1.0), (0.5, 3.0)])
+def test_constant_rates_stay_so_though_nodes_and_months_differ(
+    spread: float, growth: float, seed: int
+):
+    assert fitted_law(history(exponential, seed, spread=spread, growth=growth), 1) is None
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("law", "form", "life"),
+    [
+        ("weibull", 0.6, weibull(0.6)),
+        ("weibull", 2.0, weibull(2.0)),
+        ("lognormal", 1.5, lognormal(1.5)),
+        ("lognormal", 0.4, lognormal(0.4)),
+    ],
+)
+def test_the_law_of_the_gaps_is_found(law: str, form: float, life: Life, seed: int):
+    found = fitted_law(history(life, seed), 1)
+    assert found is not None
+    assert found["law"].value == law
+    assert found["form"].value == pytest.approx(form, rel=0.12)
+    low, high = found["form"].low, found["form"].high
+    assert low is not None
+    assert high is not None
+    assert low < float(found["form"].value) < high
+    assert high / low < 1.5
+
+
+def test_a_falling_hazard_is_seen_though_nodes_and_months_differ():
+    found = fitted_law(history(weibull(0.6), 1, spread=0.5, growth=3.0), 1)
+    assert found is not None
+    assert found["form"].value == pytest.approx(0.6, rel=0.2)
+
+
+def test_few_gaps_or_few_nodes_say_nothing():
+    sparse = history(weibull(0.5), 1, nodes=8)
+    assert service_times(sparse).gap_s.size < LEAST_GAPS
+    assert fitted_law(sparse, 1) is None
+    crowd = history(weibull(0.5), 1, nodes=200)
+    few = crowd.node < 9
+    loud = replace(
+        crowd,
+        node=np.repeat(crowd.node[few], 8),
+        start_s=np.repeat(crowd.start_s[few], 8) + np.tile(np.arange(8.0), int(few.sum())),
+        down_s=np.zeros(8 * int(few.sum())),
+        before_s=np.repeat(crowd.before_s[few], 8),
+    )
+    assert service_times(loud).gap_s.size >= LEAST_GAPS
+    assert evenness(loud).n_nodes < 10
+    assert evenness(loud).p_value < 0.01
+    assert fitted_law(loud, 1) is None
+
+
+def test_no_faults_are_no_law():
+    none = np.zeros(0)
+    nothing = FaultTimes(np.zeros(0, dtype=np.int64), none, none, none, np.array([1e6]), 1e6)
+    assert fitted_law(nothing, 1) is None
+    assert evenness(nothing).p_value == 1.0
+
+
+def test_repairs_of_any_fault_are_not_in_service():
+    # b: fault A at 10 h (2 h repair), fault B at 20 h (3 h), A at 40 h (1 h); logs end at 100 h.
+    # c: B at 5 h (4 h), A at 30 h (1 h). d: no fault of A, B at 50 h (6 h). e: none. x: a lemon.
+    rows = [
+        ("A", "b", 10, 2), ("B", "b", 20, 3), ("A", "b", 40, 1), ("B", "c", 5, 4),
+        ("A", "c", 30, 1), ("B", "d", 50, 6), ("A", "x", 1, 1),
+    ]  # fmt: skip
+    texts = [np.array([row[i] for row in rows], dtype=object) for i in (0, 1)]
+    hours = [np.array([row[i] for row in rows], dtype=np.float64) * 3600.0 for i in (2, 3)]
+    flags = np.ones(len(rows), dtype=np.bool_)
+    faults = _Faults(*texts, *hours, flags, flags, flags, flags, flags)
+    spans = dict.fromkeys("bcde", (0.0, 100 * 3600.0))
+    times = fault_times(faults, "A", texts[1] != "x", spans)
+    seen = service_times(times)
+    assert (seen.first_s / 3600.0).tolist() == [10.0, 26.0]  # 30 h less the repair of B
+    assert (seen.gap_s / 3600.0).tolist() == [25.0]  # 30 h less two and three
+    assert (seen.last_s / 3600.0).tolist() == [59.0, 69.0]
+    assert sorted((seen.quiet_s / 3600.0).tolist()) == [94.0, 100.0]
+    assert seen.mean_s / 3600.0 == pytest.approx((36 + 25 + 128 + 194) / 3)
+
+
+def test_the_hazard_of_a_lemon_follows_from_how_often_it_fails():
+    def law(name: str, form: float) -> dict[str, Fitted]:
+        return {"law": Fitted(name, ""), "form": Fitted(form, "")}
+
+    assert hazard_of_rate(9.0, [(None, 5), (None, 7)]) == 9.0
+    # a Weibull life with a hazard h times as high is h ** (1 / shape) times as short
+    assert hazard_of_rate(9.0, [(law("weibull", 0.5), 10)]) == pytest.approx(3.0, rel=1e-3)
+    assert hazard_of_rate(9.0, [(law("weibull", 2.0), 10)]) == pytest.approx(81.0, rel=1e-3)
+    half = hazard_of_rate(9.0, [(law("weibull", 0.5), 10), (None, 10)])
+    assert half + half * half == pytest.approx(18.0, rel=1e-3)
+    assert hazard_of_rate(1.0, [(law("lognormal", 1.5), 10)]) == 1.0
+
+
+def test_a_simulated_cluster_gives_its_law_back(tmp_path: Path):
+    shape = 0.5
+    made = small(
+        machines={"nodes": 160},
+        period={"days": 90.0},
+        arrivals={"jobs_per_day": 20.0},
+        faults=(fault("main-memory", 25.0, repair_mean_s=7200.0, repair_sigma=0.5,
+                      node_down_chance=0.0, law="weibull", form=shape),),
+        bursts=(),
+        lemons={"share": 0.0},
+        checks={"false_high_per_node_day": 0.0, "false_low_per_node_day": 0.0},
+    )  # fmt: skip
+    with open_store(tmp_path / "site", create=True) as opened:
+        simulate_into(opened, made, 1, "site", "site", tmp_path / "truth")
+        fitted = fit_site(Analysis(opened), "site").scenario
+    (found,) = fitted.faults
+    assert found.law == "weibull"
+    assert found.form == pytest.approx(shape, rel=0.15)
+    rate = found.per_1000_node_days
+    assert 15.0 < rate < 35.0
