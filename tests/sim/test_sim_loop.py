@@ -80,6 +80,14 @@ def blamed_wrongly(scenario: ClusterScenario) -> ClusterScenario:
     return replace(made, checks=replace(made.checks, wrong_node_chance=0.6))
 
 
+def with_requeues(share: float) -> Change:
+    def change(scenario: ClusterScenario) -> ClusterScenario:
+        jobs = tuple(replace(one, requeued_share=share) for one in scenario.jobs)
+        return replace(broken(scenario), jobs=jobs)
+
+    return change
+
+
 CHANGES: dict[str, Change] = {
     "as it is": lambda one: one,
     "in order": with_rules(waiting="in-order"),
@@ -89,6 +97,7 @@ CHANGES: dict[str, Change] = {
     "backfill looks at three jobs": with_rules(backfill_depth=3),
     "many faults": broken,
     "blame on the wrong node": blamed_wrongly,
+    "jobs put back by their owners": with_requeues(0.3),
     "one GPU a node": one_gpu_nodes,
     "a queue that grows": lambda one: with_jobs(one, 8, 20_000.0, 3000.0),
     "small jobs only": lambda one: with_jobs(one, 1, 3000.0, 4000.0),
@@ -107,6 +116,8 @@ def test_tables_are_those_of_the_engine_of_objects(name: str, seed: int) -> None
     found = LoopCluster(scenario, seed, "x", DRAWN)
     of_objects, of_loop = tables_of(expected), tables_of(found)
     assert of_loop.keys() == of_objects.keys()
+    states = of_objects["attempts"]["state"].to_pylist()
+    assert ("REQUEUED" in states) == any(one.requeued_share for one in scenario.jobs)
     if scenario.checks.wrong_node_chance:
         n_wrong = len(of_objects["truth faults"]["blamed"].drop_null())
         assert n_wrong > 5

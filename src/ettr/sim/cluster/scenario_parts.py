@@ -109,6 +109,8 @@ class JobClass:
         sigma: Standard deviation of the logarithm of the length; 0 for one length.
         law: Of the length: lognormal, or exponential, which takes no sigma (0).
         priority: Name of the quality of service of all of them; empty where each job's is drawn.
+        requeued_share: Of them, those that are put back into the queue once as they run, by their
+            owner or an operator; the time is uniform over the length. Tasks of arrays never are.
     """
 
     gpus: int
@@ -117,6 +119,7 @@ class JobClass:
     sigma: float
     law: str = "lognormal"
     priority: str = ""
+    requeued_share: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ettr.sim.cluster.truth import Truth
 
 NODE_FAIL, PREEMPTED, FAILED = "NODE_FAIL", "PREEMPTED", "FAILED"
+REQUEUED = "REQUEUED"
 _Queued = tuple[int, int, int, Job]
 
 
@@ -268,17 +269,26 @@ class Scheduler:
         level = self._levels[job.priority]
         self._may_go[level][job.number] = Running(job.number, level, now_s, job.nodes, on_each)
         length_s = self._restart_s(job) + job.work_s - job.saved_s
-        self._calendar.put(
-            now_s + min(length_s, job.limit_s), EventKind.END, job.number, job.attempt
-        )
+        length_s = min(length_s, job.limit_s)
+        if self._comes_back(job):
+            length_s = min(length_s, job.requeue_s)
+        self._calendar.put(now_s + length_s, EventKind.END, job.number, job.attempt)
+
+    def _comes_back(self, job: Job) -> bool:
+        """Whether a job is still to be put back into the queue as it runs."""
+        return job.requeue_s > 0 and job.restarts < self._rules.most_requeues
 
     def _restart_s(self, job: Job) -> int:
         return self._scenario.checkpoints.restart_s if job.gpus >= self._per_node else 0
 
     def end(self, number: int, attempt: int, now_s: int) -> None:
-        """A job reaches the end of its work or its time limit, unless something came before."""
+        """A job ends, is put back or is out of time, unless something came before."""
         job = self.running.get(number)
         if job is None or job.attempt != attempt or job.stuck_s >= 0:
+            return
+        if self._comes_back(job) and now_s - job.start_s == job.requeue_s:
+            job.requeue_s = 0
+            self.interrupt(job, REQUEUED, now_s)
             return
         restart_s = min(self._restart_s(job), now_s - job.start_s)
         done_s = now_s - job.start_s - restart_s

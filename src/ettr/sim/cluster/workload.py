@@ -70,6 +70,7 @@ class Job:
         limits: On what runs at once, that hold for it.
         reason: Why it last was held; empty if it never was.
         job_class: Place of its class in the scenario; -1 where it is not drawn, or comes again.
+        requeue_s: It is put back into the queue once an attempt has lasted so long; 0 for never.
     """
 
     number: int
@@ -98,6 +99,7 @@ class Job:
     limits: tuple[Limit, ...] = ()
     reason: str = ""
     job_class: int = -1
+    requeue_s: int = 0
 
     @property
     def shown(self) -> str:
@@ -119,18 +121,19 @@ class JobColumns(NamedTuple):
     patience_s: NDArray[np.int64]
     submit_s: NDArray[np.int64]
     job_class: NDArray[np.int64]
+    requeue_s: NDArray[np.int64]
 
 
 def jobs_of_day(scenario: ClusterScenario, seed: int, day: int) -> Iterator[Job]:
     """As `columns_of_day`, as jobs whose numbers are 0."""
     columns = columns_of_day(scenario, seed, day)
-    # each might start from the moment on which it is submitted
-    *of_job, job_class = columns
-    rows = zip(*(column.tolist() for column in (*of_job, columns.submit_s)), strict=True)
-    for row, place in zip(rows, job_class.tolist(), strict=True):
-        job = Job(0, 0, *row)
-        job.account, job.job_class = job.user % scenario.users.accounts, place
-        yield job
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    for gpus, work_s, limit_s, outcome, user, priority, patience_s, submit_s, *more in rows:
+        # each might start from the moment on which it is submitted
+        yield Job(
+            0, 0, gpus, work_s, limit_s, outcome, user, priority, patience_s, submit_s, submit_s,
+            account=user % scenario.users.accounts, job_class=more[0], requeue_s=more[1],
+        )  # fmt: skip
 
 
 def columns_of_day(scenario: ClusterScenario, seed: int, day: int) -> JobColumns:
@@ -162,7 +165,33 @@ def columns_of_day(scenario: ClusterScenario, seed: int, day: int) -> JobColumns
     patience_s = rng.standard_exponential(n) * ends.mean_patience_s
     leaves = rng.random(n) < ends.impatient_share
     patience = np.where(leaves, np.minimum(patience_s, 1e12), 1e12).astype(np.int64)
-    return JobColumns(gpus, work_s, limit_s, outcome, user, priority, patience, submit_s, classes)
+    most_s = np.minimum(work_s, limit_s)
+    requeue_s = np.zeros_like(work_s)
+    if any(job.requeued_share for job in scenario.jobs):
+        requeue_s = _requeues_s(scenario, stream(seed, "requeues", day), classes, most_s)
+    return JobColumns(
+        gpus, work_s, limit_s, outcome, user, priority, patience, submit_s, classes, requeue_s
+    )
+
+
+def _requeues_s(
+    scenario: ClusterScenario,
+    rng: np.random.Generator,
+    classes: NDArray[np.int64],
+    most_s: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """After how much of an attempt each job is put back into the queue; 0 for never.
+
+    Args:
+        scenario: Of the cluster.
+        rng: Of a stream of its own, so that it moves no other draw.
+        classes: Of the jobs.
+        most_s: What an attempt of each takes at least unless something ends it.
+    """
+    share = np.array([job.requeued_share for job in scenario.jobs])[classes]
+    is_requeued = rng.random(classes.size) < share
+    after_s = np.floor(rng.random(classes.size) * most_s).astype(np.int64)
+    return np.where(is_requeued, after_s, 0)
 
 
 def lengths_s(

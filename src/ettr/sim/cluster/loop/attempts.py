@@ -34,6 +34,8 @@ from ettr.sim.cluster.loop.board import (
     PASS,
     PRIORITY,
     RANK,
+    REQUEUE_S,
+    REQUEUED,
     RESTARTS,
     ROW_ACCOUNT,
     ROW_ELIGIBLE_S,
@@ -111,8 +113,17 @@ def start(board: Board, rules: Rules, slot: int, n_nodes: int, now_s: int) -> No
     board.hours[GPUS_HELD] += job[slot, GPUS]
     join(board, slot)
     length_s = restart_of(board, rules, slot) + job[slot, WORK_S] - job[slot, SAVED_S]
-    end_s = now_s + min(length_s, job[slot, LIMIT_S])
-    put(board, end_s, END, job[slot, NUMBER], slot, job[slot, ATTEMPT])
+    length_s = min(length_s, job[slot, LIMIT_S])
+    if comes_back(board, rules, slot):
+        length_s = min(length_s, job[slot, REQUEUE_S])
+    put(board, now_s + length_s, END, job[slot, NUMBER], slot, job[slot, ATTEMPT])
+
+
+@compiled
+def comes_back(board: Board, rules: Rules, slot: int) -> bool:
+    """Whether a job is still to be put back into the queue as it runs."""
+    job = board.job
+    return bool(job[slot, REQUEUE_S] > 0 and job[slot, RESTARTS] < rules.most_requeues)
 
 
 @compiled
@@ -196,9 +207,13 @@ def record(
 
 @compiled
 def end(board: Board, rules: Rules, slot: int, now_s: int) -> None:
-    """A running job comes to the end of its work or of its time limit."""
+    """A running job comes to the end of its work or its time limit, or is put back."""
     job = board.job
     elapsed_s = now_s - job[slot, START_S]
+    if comes_back(board, rules, slot) and elapsed_s == job[slot, REQUEUE_S]:
+        job[slot, REQUEUE_S] = 0
+        interrupt(board, rules, slot, REQUEUED, now_s, 0, -1, 0)
+        return
     restart_s = min(restart_of(board, rules, slot), elapsed_s)
     done_s = elapsed_s - restart_s
     state = job[slot, OUTCOME]

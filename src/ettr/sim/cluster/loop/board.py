@@ -25,7 +25,7 @@ END, ARRIVAL, IMPATIENT, REMINDER, PASS = 1, 4, 5, 6, 7
 
 # end states; the first five as in `workload.STATES`
 COMPLETED, FAILED, CANCELLED, OUT_OF_MEMORY, TIMEOUT = range(5)
-NODE_FAIL, PREEMPTED, RUNNING, PENDING = range(5, 9)
+NODE_FAIL, PREEMPTED, RUNNING, PENDING, REQUEUED = range(5, 10)
 
 # why the loop stops: the limit, no jobs are left to submit, enough has been written down, arrays
 # are too short, or a closed node has become empty
@@ -81,8 +81,9 @@ AT_LIMIT, NO_JOBS, FULL, TOO_SHORT, EMPTIED = range(5)
     FIRST_PLACE,
     OLDER,
     NEWER,
+    REQUEUE_S,
     N_JOB,
-) = range(23)
+) = range(24)
 # columns of `Board.feed`
 (
     FEED_GPUS,
@@ -94,8 +95,9 @@ AT_LIMIT, NO_JOBS, FULL, TOO_SHORT, EMPTIED = range(5)
     FEED_PRIORITY,
     FEED_PATIENCE_S,
     FEED_SUBMIT_S,
+    FEED_REQUEUE_S,
     N_FEED_COLUMNS,
-) = range(10)
+) = range(11)
 # columns of `Board.heap`
 TIME_S, KEY, PUT, SLOT, OF_ATTEMPT, N_HEAP_COLUMNS = range(6)
 KIND = 1 << 40

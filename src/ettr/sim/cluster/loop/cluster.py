@@ -321,7 +321,7 @@ class LoopCluster:
         account = jobs.user % self._scenario.users.accounts
         columns = (
             jobs.gpus, jobs.work_s, jobs.limit_s, jobs.outcome, jobs.user, account, jobs.priority,
-            jobs.patience_s, jobs.submit_s,
+            jobs.patience_s, jobs.submit_s, jobs.requeue_s,
         )  # fmt: skip
         feed = np.ascontiguousarray(np.stack(columns, axis=1))
         self._days_fed += 1

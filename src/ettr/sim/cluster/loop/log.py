@@ -51,7 +51,7 @@ from ettr.tables import ATTEMPTS
 from ettr.tables.rows import BATCH_ROWS
 from ettr.units import MICROSECONDS_PER_SECOND
 
-ALL_STATES = (*STATES, "NODE_FAIL", "PREEMPTED", "RUNNING", "PENDING")
+ALL_STATES = (*STATES, "NODE_FAIL", "PREEMPTED", "RUNNING", "PENDING", "REQUEUED")
 
 
 class LoopLog(SiteLog):

@@ -28,6 +28,7 @@ from ettr.sim.cluster.loop.board import (
     FEED_OUTCOME,
     FEED_PATIENCE_S,
     FEED_PRIORITY,
+    FEED_REQUEUE_S,
     FEED_SUBMIT_S,
     FEED_USER,
     FEED_WORK_S,
@@ -57,6 +58,7 @@ from ettr.sim.cluster.loop.board import (
     QUEUE_BEGIN,
     QUEUE_END,
     RANK,
+    REQUEUE_S,
     RESTARTS,
     SLOT,
     START_S,
@@ -119,6 +121,7 @@ def next_from_feed(board: Board) -> int:
     job[slot, ACCOUNT] = one[FEED_ACCOUNT]
     job[slot, PRIORITY] = one[FEED_PRIORITY]
     job[slot, PATIENCE_S] = one[FEED_PATIENCE_S]
+    job[slot, REQUEUE_S] = one[FEED_REQUEUE_S]
     job[slot, START_S] = -1
     job[slot, STUCK_S] = -1
     return int(slot)
