@@ -1,11 +1,11 @@
 """Scenarios fitted to 40 days of a simulated site and judged by the next 20, and wrong ones.
 
-100 nodes, preemption, a busy queue. The site fails in ways that no fit has: lives by Weibull's law
-of shape 0.7, bursts on racks, a tenth of the repairs leaves the age of the node. `passed`: seeds
-whose back-test passed in every quantity. A wrong scenario is the fitted one with one kind of value
-changed; `failed in question`: seeds where a quantity failed that the change is about. `quantities
-failed`: of those that were measured in all seeds; false alarms, where the scenario is right. A
-seed takes about 15 CPU seconds.
+100 nodes, preemption, a busy queue. The site fails in ways that a fit finds in part: lives by
+Weibull's law of shape 0.7, bursts on racks, a tenth of the repairs leaves the age of the node.
+`passed`: seeds whose back-test passed in every quantity. A wrong scenario is the fitted one
+with one kind of value changed; `failed in question`: seeds where a quantity failed that the
+change is about. `quantities failed`: of those that were measured in all seeds; false alarms,
+where the scenario is right. A seed takes about 15 CPU seconds.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cluster_scenarios import fault, small
+from cluster_scenarios import fault, played, small
 from ettr.analysis import Analysis
 from ettr.analysis.calibration.estimates import Fitted
 from ettr.analysis.calibration.fit import fit_site
@@ -23,6 +23,8 @@ from ettr.analysis.calibration.fit_laws import (
     hazard_of_rate,
     service_times,
 )
+from ettr.analysis.calibration.quantities import quantities_of
+from ettr.analysis.calibration.record import Machine, OutageSpans, simulated_record
 from ettr.sim.cluster.run import simulate_into
 from ettr.store import open_store
 
@@ -197,3 +199,21 @@ def test_a_simulated_cluster_gives_its_law_back(tmp_path: Path):
     assert found.form == pytest.approx(shape, rel=0.15)
     rate = found.per_1000_node_days
     assert 15.0 < rate < 35.0
+
+
+def test_outages_soon_after_another_are_counted_within_nodes():
+    def outage(node: int, day: float) -> tuple[int, float]:
+        return node, day * DAY_S
+
+    # the second and third of node 0 come within a week of the one before, that of node 1 does not
+    rows = [outage(0, 1), outage(1, 2), outage(0, 7), outage(0, 13.5), outage(0, 30), outage(1, 9)]
+    rows += [outage(node, 40) for node in range(2, 18)]
+    node, start_s = np.array(rows).T
+    spans = OutageSpans(node.astype(np.int64), start_s, start_s + 60.0)
+    tables, run = played(small(period={"days": 1.0}, arrivals={"jobs_per_day": 0.0}, bursts=()))
+    empty = simulated_record(tables, run.truth(), Machine(20, 8, "GPUs"))
+    record = replace(empty, outages=spans, has_jobs=False)
+    assert quantities_of(record, 0.0, 50 * DAY_S)["outages soon after another"].value == 2 / 22
+    # what began before the time that is asked about does not count, nor what follows it
+    late = quantities_of(record, 8 * DAY_S, 50 * DAY_S)["outages soon after another"]
+    assert late.value is None  # 19 outages are too few

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from ettr.analysis.calibration.record import LOST_CAP_S, Attempts, SiteRecord
 from ettr.metrics.instants import Floats
@@ -15,6 +16,7 @@ LEAST_WAITS = 20
 """Fewer jobs of a size say little about how long they wait."""
 LEAST_REPAIRS = 5
 STATES = ("FAILED", "CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL", "PREEMPTED")
+SOON_S = 7.0 * SECONDS_PER_DAY
 WAIT_FLOOR_S = 3600.0
 """Waits are compared as log(wait + this).
 
@@ -128,7 +130,10 @@ def _of_outages(record: SiteRecord, begin_s: float, end_s: float) -> dict[str, Q
     node_days = record.machine.n_nodes * (end_s - begin_s) / SECONDS_PER_DAY
     over = (out.end_s >= begin_s) & (out.end_s < end_s)
     hours = (out.end_s[over] - out.start_s[over]) / SECONDS_PER_HOUR
-    made = {"outages per node": _count(int(began.sum()), 1000.0 / node_days, "per 1,000 node-days")}
+    made = {
+        "outages per node": _count(int(began.sum()), 1000.0 / node_days, "per 1,000 node-days"),
+        "outages soon after another": _soon_after(out.node[began], out.start_s[began]),
+    }
     enough = hours.size >= LEAST_REPAIRS
     for label, value in (
         ("median", np.median(hours) if enough else 0.0),
@@ -140,6 +145,14 @@ def _of_outages(record: SiteRecord, begin_s: float, end_s: float) -> dict[str, Q
             continue
         made[key] = Quantity(float(value), "h", math.log(float(value) + 1.0 / 60.0), 0.02)
     return made
+
+
+def _soon_after(node: npt.NDArray[np.int64], start_s: Floats) -> Quantity:
+    """Share of outages that begin within a week of the one before of their node."""
+    order = np.lexsort((start_s, node))
+    node, start_s = node[order], start_s[order]
+    soon = (node[1:] == node[:-1]) & (np.diff(start_s) < SOON_S)
+    return _share(int(soon.sum()), node.size)
 
 
 def _count(n: int, factor: float, unit: str) -> Quantity:

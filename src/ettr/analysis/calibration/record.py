@@ -90,10 +90,12 @@ class OutageSpans:
     """Unplanned outages of nodes; times in seconds since 1970.
 
     Attributes:
+        node: A number for the node of each.
         start_s: When each began.
         end_s: When it was over; NaN where it is not.
     """
 
+    node: npt.NDArray[np.int64]
     start_s: Floats
     end_s: Floats
 
@@ -258,7 +260,8 @@ def outages_of(faults: NodeFaults) -> OutageSpans:
     """Time out of service that faults caused."""
     known = faults.has_outage | ~np.isnan(faults.down_s)
     start_s, down_s = faults.start_s[known], np.nan_to_num(faults.down_s[known])
-    return OutageSpans(start_s, np.where(faults.is_over[known], start_s + down_s, np.nan))
+    ends_s = np.where(faults.is_over[known], start_s + down_s, np.nan)
+    return OutageSpans(faults.node[known], start_s, ends_s)
 
 
 def site_faults(analysis: Analysis) -> NodeFaults | None:
@@ -308,15 +311,16 @@ def _merged(states: pa.Table) -> OutageSpans:
     nodes = rows["node"].to_pylist()
     starts, ends = seconds_of(rows["start"]).tolist(), seconds_of(rows["end"]).tolist()
     merged: list[list[float]] = []
-    last = None
+    number, last = -1, None
     for node, start_s, end_s in zip(nodes, starts, ends, strict=True):
-        if node == last and start_s <= merged[-1][1]:
-            merged[-1][1] = end_s  # states of a node follow each other: the later ends later
+        number += node != last
+        if node == last and start_s <= merged[-1][2]:
+            merged[-1][2] = end_s  # states of a node follow each other: the later ends later
         else:
-            merged.append([start_s, end_s])
+            merged.append([number, start_s, end_s])
         last = node
-    columns = np.array(merged, dtype=np.float64).reshape(-1, 2)
-    return OutageSpans(columns[:, 0], columns[:, 1])
+    columns = np.array(merged, dtype=np.float64).reshape(-1, 3)
+    return OutageSpans(columns[:, 0].astype(np.int64), columns[:, 1], columns[:, 2])
 
 
 def hours(seconds: Floats) -> Floats:

@@ -8,6 +8,7 @@ QUANTITIES = (
     "jobs submitted",
     "failure rate",
     "outages per node",
+    "outages soon after another",
     "repair time, median",
     "repair time, mean",
     "utilisation",
