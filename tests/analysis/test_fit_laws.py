@@ -17,6 +17,7 @@ from ettr.analysis.calibration.fit import fit_site
 from ettr.analysis.calibration.fit_faults import _Faults, fault_times
 from ettr.analysis.calibration.fit_laws import (
     LEAST_GAPS,
+    MOST_HAZARD,
     FaultTimes,
     evenness,
     fitted_law,
@@ -78,8 +79,9 @@ def history(
     start_s, down_s, before_s, quiet_s = (
         np.array(one, dtype=np.float64) * DAY_S for one in (start, down, before, quiet)
     )
+    begin_s, end_s = np.zeros(start_s.size), np.full(start_s.size, DAYS * DAY_S)
     return FaultTimes(
-        np.array(node, dtype=np.int64), start_s, down_s, before_s, quiet_s, DAYS * DAY_S
+        np.array(node, dtype=np.int64), start_s, down_s, before_s, begin_s, end_s, quiet_s
     )
 
 
@@ -119,6 +121,36 @@ def test_a_falling_hazard_is_seen_though_nodes_and_months_differ():
     assert found["form"].value == pytest.approx(0.6, rel=0.2)
 
 
+@pytest.mark.parametrize("seed", range(1, 7))
+def test_nodes_that_come_late_or_leave_early_keep_a_constant_rate(seed: int):
+    """Half of the nodes come in the last 60 days of 200, the others leave in the first 140."""
+    whole = history(exponential, seed, nodes=500)
+    late = whole.node % 2 == 1
+    begin_s, end_s = np.where(late, 140.0, 0.0) * DAY_S, np.where(late, DAYS, 140.0) * DAY_S
+    kept = (whole.start_s >= begin_s) & (whole.start_s < end_s)
+    _, first = np.unique(whole.node[kept], return_index=True)
+    before_s = (whole.start_s - begin_s)[kept][first]
+    times = FaultTimes(
+        whole.node[kept], whole.start_s[kept],
+        np.minimum(whole.down_s, end_s - whole.start_s)[kept],
+        before_s[np.searchsorted(np.unique(whole.node[kept]), whole.node[kept])],
+        begin_s[kept], end_s[kept], np.zeros(0),
+    )  # fmt: skip
+    assert service_times(times).gap_s.size >= LEAST_GAPS
+    assert abs(evenness(times).z) < 3.3
+    assert fitted_law(times, 1) is None
+    assert evenness(replace(times, begin_s=0.0 * begin_s[kept])).z > 3.3  # were it not known
+    longest = (end_s - whole.start_s)[kept].max()
+    assert service_times(times).last_s.max() <= longest
+
+
+def test_a_lemon_of_lives_nearly_alike_has_a_hazard_still():
+    law = {"law": Fitted("lognormal", ""), "form": Fitted(0.4, "")}
+    factor = hazard_of_rate(5.0, [(law, 10)])
+    assert 1e3 < factor < MOST_HAZARD
+    assert hazard_of_rate(20.0, [({**law, "form": Fitted(0.1, "")}, 10)]) == MOST_HAZARD
+
+
 def test_few_gaps_or_few_nodes_say_nothing():
     sparse = history(weibull(0.5), 1, nodes=8)
     assert service_times(sparse).gap_s.size < LEAST_GAPS
@@ -131,6 +163,8 @@ def test_few_gaps_or_few_nodes_say_nothing():
         start_s=np.repeat(crowd.start_s[few], 8) + np.tile(np.arange(8.0), int(few.sum())),
         down_s=np.zeros(8 * int(few.sum())),
         before_s=np.repeat(crowd.before_s[few], 8),
+        begin_s=np.repeat(crowd.begin_s[few], 8),
+        end_s=np.repeat(crowd.end_s[few], 8),
     )
     assert service_times(loud).gap_s.size >= LEAST_GAPS
     assert evenness(loud).n_nodes < 10
@@ -140,7 +174,7 @@ def test_few_gaps_or_few_nodes_say_nothing():
 
 def test_no_faults_are_no_law():
     none = np.zeros(0)
-    nothing = FaultTimes(np.zeros(0, dtype=np.int64), none, none, none, np.array([1e6]), 1e6)
+    nothing = FaultTimes(np.zeros(0, dtype=np.int64), *[none] * 5, np.array([1e6]))
     assert fitted_law(nothing, 1) is None
     assert evenness(nothing).p_value == 1.0
 

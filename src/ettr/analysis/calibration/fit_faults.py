@@ -12,6 +12,7 @@ import numpy as np
 from ettr.analysis.calibration.estimates import Fitted, ScenarioMaker
 from ettr.analysis.calibration.fit_laws import (
     LEAST_GAPS,
+    MOST_HAZARD,
     FaultTimes,
     FittedLaw,
     fitted_law,
@@ -98,6 +99,11 @@ def fit_faults(maker: ScenarioMaker, analysis: Analysis, machine: Machine, end_s
     laws = _laws(maker, analysis, faults, single)
     counts = {name: int((single & (faults.name == name)).sum()) for name in names}
     hazard = hazard_of_rate(times, [(laws[name], counts[name]) for name in names])
+    if hazard >= MOST_HAZARD:
+        maker.notes.append(
+            f"Lemons fail {times:.3g} times as often in the logs and more seldom in the scenario: "
+            "the lives of its nodes are too much alike for it."
+        )
     maker.part("lemons", share=Fitted(share, what), factor=Fitted(hazard, what))
     entries = []
     for name in names:
@@ -224,10 +230,14 @@ def fault_times(
     struck = set(names[np.unique(node)].tolist())
     quiet_s = [b - a - down_of.get(one, 0.0) for one, (a, b) in spans.items() if one not in struck]
     return FaultTimes(
-        node, start_s, down_s, np.maximum(start_s - begin_s[node] - earlier_s, 0.0),
-        np.maximum(np.array(quiet_s, dtype=np.float64), 0.0),
-        max((b for _, b in spans.values()), default=0.0),
-    )  # fmt: skip
+        node=node,
+        start_s=start_s,
+        down_s=down_s,
+        before_s=np.maximum(start_s - begin_s[node] - earlier_s, 0.0),
+        begin_s=begin_s[node],
+        end_s=end_s[node],
+        quiet_s=np.maximum(np.array(quiet_s, dtype=np.float64), 0.0),
+    )
 
 
 def _ordinary_spans(analysis: Analysis) -> dict[str, tuple[float, float]]:

@@ -28,6 +28,8 @@ LEAST_NODES = 10
 """With two faults each: with fewer, a node's own faults are too much of the clock."""
 P_VALUE = 0.01
 """Chance to give up a constant rate where it holds, over all symptoms of a site together."""
+MOST_HAZARD = 1e6
+"""Factor of the hazard of a lemon at most, as scenarios have it."""
 _EVEN_SIGMA = math.sqrt(math.log(2.0))
 """Sigma of the lognormal law whose lives vary as much as those of a constant rate."""
 _SHORT_S = 3600.0
@@ -55,16 +57,18 @@ class FaultTimes:
         down_s: How long its node was out of service between it and the node's next one, or the end,
             shape (n,).
         before_s: Time in service of its node before the node's first fault, shape (n,).
+        begin_s: When its node came into service, or the logs began, shape (n,).
+        end_s: When its node left service, or the logs ended, shape (n,).
         quiet_s: Time in service of nodes without a fault of the symptom, shape (m,).
-        end_s: End of the logs.
     """
 
     node: Places
     start_s: Floats
     down_s: Floats
     before_s: Floats
+    begin_s: Floats
+    end_s: Floats
     quiet_s: Floats
-    end_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +78,7 @@ class ServiceTimes:
     Attributes:
         first_s: Until the first fault that was seen of a node; the one before is not known.
         gap_s: From one fault of a node to the next.
-        last_s: From the last fault of a node to the end of the logs.
+        last_s: From the last fault of a node to its end in service, or that of the logs.
         quiet_s: Of nodes without a fault.
     """
 
@@ -120,17 +124,19 @@ def evenness(times: FaultTimes) -> Evenness:
         left = np.searchsorted(ordered, at_s, side="left")
         return (left + np.searchsorted(ordered, at_s, side="right")) / 2.0
 
+    order = np.lexsort((times.start_s, times.node))
     came = clock(times.start_s)
     back = clock(np.minimum(times.start_s + times.down_s, times.end_s))
+    begins, ends = clock(times.begin_s), clock(times.end_s)
     excess = variance = 0.0
     n_nodes = 0
-    for node in np.unique(times.node):
-        (own,) = np.nonzero(times.node == node)
-        own = own[np.argsort(times.start_s[own], kind="stable")]
-        begins = np.concatenate(([0.0], back[own]))
-        spacings = np.maximum(0.0, np.append(came[own], float(ordered.size)) - begins)
+    for own in np.split(order, np.flatnonzero(np.diff(times.node[order])) + 1):
+        if own.size < 2:
+            continue
+        since = np.append(begins[own[0]], back[own])
+        spacings = np.maximum(0.0, np.append(came[own], ends[own[0]]) - since)
         slots = float(spacings.sum())
-        if own.size < 2 or slots <= own.size:
+        if slots <= own.size:
             continue
         mean, of_node = _by_chance(own.size, slots)
         excess += float(np.sum((spacings / slots) ** 2)) - mean
@@ -166,7 +172,7 @@ def service_times(times: FaultTimes) -> ServiceTimes:
     order = np.lexsort((times.start_s, times.node))
     node, start_s, down_s = times.node[order], times.start_s[order], times.down_s[order]
     follows = np.append(node[1:] == node[:-1], False)[: node.size]
-    until_s = np.where(follows, np.append(start_s[1:], times.end_s)[: node.size], times.end_s)
+    until_s = np.where(follows, np.append(start_s[1:], 0.0)[: node.size], times.end_s[order])
     in_service_s = np.maximum(until_s - start_s - down_s, 0.0)
     is_first = np.append(True, node[1:] != node[:-1])[: node.size]
     return ServiceTimes(
@@ -228,8 +234,8 @@ def fitted_law(times: FaultTimes, tests: int) -> FittedLaw | None:
     return {"law": Fitted(law, what), "form": Fitted(form, what, *ends)}
 
 
-def _likely(law: str, seen: ServiceTimes, log_form: float) -> tuple[float, float]:
-    """Log-likelihood of a form at the mean life that suits it best, and that mean over the seen."""
+def _likely(law: str, seen: ServiceTimes, log_form: float) -> float:
+    """Log-likelihood of a form at the mean life that suits it best."""
     model, form = law_of_age(law), math.exp(log_form)
 
     def at(log_share: float) -> float:
@@ -239,14 +245,14 @@ def _likely(law: str, seen: ServiceTimes, log_form: float) -> tuple[float, float
     found = optimize.minimize_scalar(
         at, bounds=(-_MOST_OFF, _MOST_OFF), method="bounded", options={"xatol": 1e-2}
     )
-    return -float(found.fun), math.exp(float(found.x))
+    return -float(found.fun)
 
 
 def _best_form(law: str, seen: ServiceTimes) -> tuple[float, float]:
     """The most likely form of a law, and its log-likelihood."""
     low, high = FORMS[law]
     found = optimize.minimize_scalar(
-        lambda log_form: -_likely(law, seen, log_form)[0],
+        lambda log_form: -_likely(law, seen, log_form),
         bounds=(math.log(low), math.log(high)),
         method="bounded",
         options={"xatol": 1e-3},
@@ -255,24 +261,24 @@ def _best_form(law: str, seen: ServiceTimes) -> tuple[float, float]:
 
 
 def _form_ends(law: str, seen: ServiceTimes, form: float, least: float) -> tuple[float, float]:
-    """Where the profile likelihood falls to a value on each side."""
+    """Where the profile likelihood falls to a value on each side; at most the range of forms."""
 
     def above(log_form: float) -> float:
-        return _likely(law, seen, log_form)[0] - least
+        return _likely(law, seen, log_form) - least
 
     best = math.log(form)
-    low, high = map(math.log, FORMS[law])
-    return (
-        form if above(low) > 0 else math.exp(float(optimize.brentq(above, low, best, xtol=1e-3))),
-        form if above(high) > 0 else math.exp(float(optimize.brentq(above, best, high, xtol=1e-3))),
-    )
+    ends = [
+        end if above(end) > 0 else float(optimize.brentq(above, end, best, xtol=1e-3))
+        for end in map(math.log, FORMS[law])
+    ]
+    return math.exp(ends[0]), math.exp(ends[1])
 
 
 def hazard_of_rate(times: float, processes: Sequence[tuple[FittedLaw | None, int]]) -> float:
     """Factor of the hazard of every process with which a node has so many times the faults.
 
     At constant rates it is the same number. Where lives differ much, as with a shape below 1, a
-    smaller factor does it.
+    smaller factor does it. Where they are nearly alike no factor may: then it is `MOST_HAZARD`.
 
     Args:
         times: Faults of such a node over those of an ordinary one, 1 or more.
@@ -287,7 +293,9 @@ def hazard_of_rate(times: float, processes: Sequence[tuple[FittedLaw | None, int
         made = sum(n * _more_often(law, factor) for law, n in processes)
         return made / total - times
 
-    top = math.log(times) * max(FORMS["weibull"][1], 1.0)
+    top = math.log(MOST_HAZARD)
+    if over(top) < 0.0:
+        return MOST_HAZARD
     return math.exp(float(optimize.brentq(over, 0.0, top, xtol=1e-6)))
 
 
