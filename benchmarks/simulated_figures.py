@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from drawing import saved
+
 
 class Cost(NamedTuple):
     """Processor time of one simulation."""
@@ -30,9 +32,7 @@ class Waits(NamedTuple):
 
 def cost_of_events(path: Path, costs: Sequence[Cost]) -> None:
     """Seconds against events with lines of one cost an event, and cost an event against nodes."""
-    mpl, plt = _matplotlib()
-    with mpl.rc_context({"svg.hashsalt": "ettr", "font.size": 9}):
-        figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.2))
+    with saved(path, 1, 2, figsize=(10, 4.2)) as (left, right):
         sizes = sorted({one.nodes for one in costs})
         for nodes in sizes:
             mine = [one for one in costs if one.nodes == nodes]
@@ -62,18 +62,14 @@ def cost_of_events(path: Path, costs: Sequence[Cost]) -> None:
         right.legend(fontsize=8)
         for axes in (left, right):
             axes.grid(alpha=0.3)
-        figure.tight_layout()
-        figure.savefig(path, metadata={"Date": None})
-        plt.close(figure)
 
 
 def waits_by_size(path: Path, simulated: Sequence[Waits], published: Sequence[Waits]) -> None:
     """Simulated waits by size, and the mean and median over all sizes of every cluster."""
-    mpl, plt = _matplotlib()
-    with mpl.rc_context({"svg.hashsalt": "ettr", "font.size": 9}):
-        figure, (left, right) = plt.subplots(
-            1, 2, figsize=(10, 4.2), sharey=True, width_ratios=(3, 2)
-        )
+    with saved(path, 1, 2, figsize=(10, 4.2), sharey=True, width_ratios=(3, 2)) as (
+        left,
+        right,
+    ):
         for number, one in enumerate(simulated):
             gpus = [of_size[0] for of_size in one.of_sizes]
             for at, (words, style) in enumerate((("mean", "o-"), ("median", "."), ("90 %", "^:"))):
@@ -95,15 +91,3 @@ def waits_by_size(path: Path, simulated: Sequence[Waits], published: Sequence[Wa
         for axes in (left, right):
             axes.set_ylim(bottom=0)
             axes.grid(alpha=0.3)
-        figure.tight_layout()
-        figure.savefig(path, metadata={"Date": None})
-        plt.close(figure)
-
-
-def _matplotlib():
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
-    return mpl, plt

@@ -3,6 +3,7 @@
 import math
 from pathlib import Path
 
+from drawing import saved
 from kills.driver import Kill
 from kills.summary import Row
 
@@ -15,9 +16,7 @@ def loss_curves(
     path: Path, curves: dict[str, Curve], colours: dict[str, str], kills: list[Kill]
 ) -> None:
     """Loss of every way against seconds and against steps; kills as ticks below the first."""
-    mpl, plt = _matplotlib()
-    with mpl.rc_context({"svg.hashsalt": "ettr", "font.size": 9}):
-        figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.2), sharey=True)
+    with saved(path, 1, 2, figsize=(10, 4.2), sharey=True) as (left, right):
         for way, rows in curves.items():
             for part_number, part in enumerate(_generations(rows)):
                 smooth = _smooth(part)
@@ -32,16 +31,11 @@ def loss_curves(
         right.legend(fontsize=8)
         for axes in (left, right):
             axes.grid(alpha=0.3)
-        figure.tight_layout()
-        figure.savefig(path, metadata={"Date": None})
-        plt.close(figure)
 
 
 def ettr_bars(path: Path, rows: list[Row], colours: dict[str, str]) -> None:
     """Measured ETTR with its interval, and the plan's prediction as a mark."""
-    mpl, plt = _matplotlib()
-    with mpl.rc_context({"svg.hashsalt": "ettr", "font.size": 9}):
-        figure, axes = plt.subplots(figsize=(7.5, 0.42 * len(rows) + 1.2))
+    with saved(path, figsize=(7.5, 0.42 * len(rows) + 1.2)) as axes:
         for at, row in enumerate(reversed(rows)):
             axes.barh(at, row.mean, xerr=row.half, color=colours[row.way], alpha=0.7, capsize=3)
             axes.plot(list(row.ettr), [at] * row.seeds, "k.", ms=3)
@@ -52,18 +46,6 @@ def ettr_bars(path: Path, rows: list[Row], colours: dict[str, str]) -> None:
         axes.set(xlabel="ETTR (dots: schedules; bars: mean, 95 % interval)", xlim=(0, 1.1))
         axes.legend(loc="lower right", fontsize=8)
         axes.grid(alpha=0.3, axis="x")
-        figure.tight_layout()
-        figure.savefig(path, metadata={"Date": None})
-        plt.close(figure)
-
-
-def _matplotlib():
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
-    return mpl, plt
 
 
 def _generations(rows: Curve) -> list[Curve]:
