@@ -334,11 +334,17 @@ class SlurmCluster:
         # mariadbd runs as mysql: its files lie in a folder of mysql's, or it ends without a word
         data = self.run / "mysql"
         shutil.chown(data, "mysql", "mysql")
+        # a starting server deletes temporary tables that it finds in its temporary folder, those
+        # of another cluster that is set up at the same time too
+        temporary = data.with_name("mysql-tmp")
+        temporary.mkdir()
+        shutil.chown(temporary, "mysql", "mysql")
         self.command(
             "mariadb-install-db",
             "--no-defaults",
             "--user=mysql",
             f"--datadir={data}",
+            f"--tmpdir={temporary}",
             "--auth-root-authentication-method=normal",
             "--skip-test-db",
         )
@@ -349,6 +355,7 @@ class SlurmCluster:
             "--no-defaults",
             "--user=mysql",
             f"--datadir={data}",
+            f"--tmpdir={temporary}",
             sock,
             f"--port={self.base_port + 6}",
             "--bind-address=127.0.0.1",
