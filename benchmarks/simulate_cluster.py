@@ -35,8 +35,8 @@ MOST_S, MOST_GB = 45.0, 2.0
 # percent, from the paper's figures and text
 HELD = 83.0
 STATES = {
-    "COMPLETED": 60.0, "FAILED": 24.0, "PREEMPTED": 10.0, "TIMEOUT": 0.6, "OUT_OF_MEMORY": 0.1,
-    "NODE_FAIL": 0.1,
+    "COMPLETED": 60.0, "FAILED": 24.0, "PREEMPTED": 10.0, "REQUEUED": 2.0, "TIMEOUT": 0.6,
+    "OUT_OF_MEMORY": 0.1, "NODE_FAIL": 0.1,
 }  # fmt: skip
 LARGE_GPU_TIME = {256: 66.0, 4096: 12.0}
 GPUS_OF_A_NODE = 8
