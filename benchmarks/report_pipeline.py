@@ -10,8 +10,9 @@ then makes the report from it, as `ettr report STORE` does, and its JSON. Second
 opened store, imports included; memory is the peak of that process. Another process asks the same
 store for its lemons alone, as `ettr lemons STORE` does: 20 s on 2 cores.
 
-With --beside another checkout of this repository makes its report of the same store in turn, by its
-own copy of this file, and the ratios of the best CPU seconds and of the best seconds are printed.
+With --beside another checkout of this repository makes its report of the same logs in turn, from a
+store as its own copy of this file writes it, and the ratios of the best CPU seconds and of the best
+seconds are printed.
 What only one of them reports counts in its time. CPU seconds decide: the clock of a loaded machine
 says little. The anchor is 1.15 times commit 23dc444.
 """
@@ -123,7 +124,8 @@ class Writer:
             self.duck.execute(line)
 
     def write(self, name: str, columns: dict[str, str], source: str, part: int) -> None:
-        """Write one part of a table; a column that is not named is null."""
+        """Write one part of a table, as the store does; a column that is not named is null."""
+        from ettr.store.part_writer import TOGETHER
         from ettr.tables import TABLES, Kind
 
         types = {
@@ -151,7 +153,8 @@ class Writer:
         target = self.folder / "parts" / name / f"{source}-{part}.parquet"
         target.parent.mkdir(parents=True, exist_ok=True)
         self.duck.execute(
-            f"COPY (SELECT {listed} FROM {columns['FROM']}) TO '{target}' "
+            f"COPY (SELECT {listed} FROM {columns['FROM']}"
+            f"{f' ORDER BY {TOGETHER[name]}, i' if name in TOGETHER else ''}) TO '{target}' "
             "(FORMAT parquet, COMPRESSION zstd)"
         )
         self.parts.setdefault(name, []).append(str(target.relative_to(self.folder)))
@@ -359,6 +362,21 @@ def files_part(to: Writer) -> None:
     )
 
 
+def add_summaries(to: Writer) -> None:
+    """Those that an ingestion leaves of large parts of the events."""
+    from ettr.store.folder import duckdb_backend
+    from ettr.store.summarising import summaries_of
+
+    def new_summary(name: str, part: Path) -> Path:
+        path = to.folder / "parts" / name / part.name
+        path.parent.mkdir(exist_ok=True)
+        return path
+
+    parts = [to.folder / part for part in to.parts["events"]]
+    for name, paths in summaries_of(duckdb_backend, parts, (), new_summary).items():
+        to.parts[name] = [str(path.relative_to(to.folder)) for path in paths]
+
+
 def generate(folder: Path, scale: float = 1.0, threads: int = 2) -> None:
     """Write the store into `folder`, which must not be there yet."""
     folder.mkdir(parents=True)
@@ -369,7 +387,8 @@ def generate(folder: Path, scale: float = 1.0, threads: int = 2) -> None:
     nodes_part(to)
     files_part(to)
     to.duck.close()
-    manifest = {"format": "ettr-store", "version": 1, "ingested": 2, "parts": to.parts}
+    add_summaries(to)
+    manifest = {"format": "ettr-store", "version": 3, "ingested": 2, "parts": to.parts}
     (folder / "store.json").write_text(json.dumps(manifest, indent=1))
     shutil.rmtree(folder / "spill", ignore_errors=True)
 
@@ -519,24 +538,34 @@ def main() -> int:
         return 0
     with tempfile.TemporaryDirectory(prefix="ettr-bench-") as temporary:
         folder = given.folder or Path(temporary) / "store"
-        if not (folder / "store.json").exists():
-            began = time.perf_counter()
-            in_child("generate", folder, given.scale, given.threads)
-            held = sum(path.stat().st_size for path in folder.rglob("*.parquet"))
-            print(f"made a store of {held / 1e6:,.0f} MB in {time.perf_counter() - began:.0f} s")
-        ours, others = [], []
+        stores = {HERE: folder}
+        if given.beside:
+            stores[given.beside.resolve()] = folder.with_name(f"{folder.name}-beside")
+        for checkout, store in stores.items():
+            make_store(store, checkout, given.scale, given.threads)
+        measured: dict[Path, list[dict[str, Any]]] = {checkout: [] for checkout in stores}
         for _ in range(given.repeats):
-            if given.beside:
-                others.append(
-                    in_child("report", folder, given.scale, given.threads, given.beside.resolve())
-                )
-            ours.append(in_child("report", folder, given.scale, given.threads))
+            for checkout in reversed(stores):
+                step = ("report", stores[checkout], given.scale, given.threads, checkout)
+                measured[checkout].append(in_child(*step))
+        ours, *others = measured.values()
         lemons = in_child("lemons", folder, given.scale, given.threads)
         if given.folder and not given.keep:
-            shutil.rmtree(folder)
+            for store in stores.values():
+                shutil.rmtree(store)
     missed = print_report(min(ours, key=lambda one: one["cpu_s"]), given.scale, given.threads)
     missed = print_lemons(lemons, given.scale, given.threads) or missed
-    return compare(ours, others, given.scale) or missed if others else missed
+    return compare(ours, others[0], given.scale) or missed if others else missed
+
+
+def make_store(folder: Path, checkout: Path, scale: float, threads: int) -> None:
+    """The store of a checkout, unless it is there."""
+    if (folder / "store.json").exists():
+        return
+    began = time.perf_counter()
+    in_child("generate", folder, scale, threads, checkout)
+    held = sum(path.stat().st_size for path in folder.rglob("*.parquet"))
+    print(f"made a store of {held / 1e6:,.0f} MB in {time.perf_counter() - began:.0f} s")
 
 
 def compare(ours: list[dict[str, Any]], others: list[dict[str, Any]], scale: float) -> int:

@@ -14,7 +14,7 @@ from ibis.expr.types import Table
 from ettr.analysis.analysis import Analysis
 from ettr.attribution.episodes import state_id
 from ettr.metrics.instants import fetch, in_utc
-from ettr.metrics.logs_read import CONTROLLER_CHECK
+from ettr.tables.event_summaries import CONTROLLER_CHECK
 from ettr.tables.materialize import materialize
 from ettr.units import SECONDS_PER_HOUR, SECONDS_PER_MINUTE
 

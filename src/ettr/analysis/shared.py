@@ -44,6 +44,7 @@ from ettr.metrics.sizes import SizeUnit, main_size_unit
 from ettr.metrics.totals import Totals, gpu_hours_of, totals
 from ettr.selection import Selection
 from ettr.store import Store
+from ettr.tables.event_summaries import EVENT_CENSUS, EVENT_NODE_DAYS
 from ettr.tables.materialize import as_view, materialize
 from ettr.taxonomy import Taxonomy, load_taxonomy
 
@@ -181,12 +182,18 @@ class SharedStages:
     @cached_property
     def event_census(self) -> ibis.Table:
         """How many events there are of each kind on each day."""
-        return event_census(self.tables["events"])
+        kept = self.store.summary(EVENT_CENSUS)
+        if kept is None:
+            return event_census(self.tables["events"])
+        return materialize(EVENT_CENSUS.summed(kept))
 
     @cached_property
     def event_days(self) -> ibis.Table:
         """On which days the events of each node came."""
-        return event_days(self.tables["events"])
+        kept = self.store.summary(EVENT_NODE_DAYS)
+        if kept is None:
+            return event_days(self.tables["events"])
+        return materialize(EVENT_NODE_DAYS.summed(self.stored.with_cluster_named(kept)))
 
     @cached_property
     def logs_read(self) -> LogsRead:

@@ -14,7 +14,7 @@ from ettr.store import Store
 from ettr.tables import TABLES
 from ettr.tables.het_jobs import WholeJobs, whole_jobs
 from ettr.tables.materialize import materialize
-from ettr.tables.unnamed_clusters import with_one_cluster
+from ettr.tables.unnamed_clusters import with_cluster, with_one_cluster
 
 _CONTROLLER = "slurmctld-log"
 
@@ -34,6 +34,10 @@ class StoredTables:
     jobs: WholeJobs
     tables: dict[str, Table]
     taken_cluster: str | None
+
+    def with_cluster_named(self, rows: Table) -> Table:
+        """Rows of another table of the same logs, those that name no cluster taken likewise."""
+        return rows if self.taken_cluster is None else with_cluster(rows, self.taken_cluster)
 
 
 def stored_tables(store: Store, given: Assumptions) -> StoredTables:

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import ibis
 
 from ettr.metrics.instants import has_rows
+from ettr.tables.event_summaries import CONTROLLER_CHECK
 from ettr.taxonomy import Taxonomy
-
-CONTROLLER_CHECK = "slurmctld"
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,11 +21,13 @@ from ibis.backends import BaseBackend
 from ettr.errors import StoreError, UsageError
 from ettr.store.integrity import may_be_corruption, ran_short
 from ettr.tables import FILES, TABLES, Table
+from ettr.tables.event_summaries import EventSummary
 
 STORE_FORMAT = "ettr-store"
-# 2: attempts hold what was requested, nodes their switch, and a step of progress may be null. A
-# store of version 1 is read as it is; its next ingestion makes it one of version 2.
-STORE_VERSION = 2
+# 2: attempts hold what was requested, nodes their switch, and a step of progress may be null.
+# 3: large parts of the events have summaries. An older store is read as it is; its next ingestion
+# makes it one of the latest version.
+STORE_VERSION = 3
 
 
 class Ingestion(ABC):
@@ -89,6 +91,10 @@ class Store(ABC):
     def is_small(self, name: str) -> bool:
         """Whether the rows of a table are few enough to be held in the engine's memory."""
         return False
+
+    def summary(self, summary: EventSummary) -> ibis.Table | None:
+        """Summaries of parts of the events, to be summed; None where none is kept."""
+        return None
 
     @abstractmethod
     def ingestion(self, file_id: str) -> AbstractContextManager[Ingestion]:

@@ -2,6 +2,7 @@
 
     STORE/store.json               format, version, and which parts make up each table
     STORE/parts/TABLE/*.parquet    one part for each ingested file, or what is left of it
+    STORE/parts/event_*/*.parquet  summaries of large parts of the events, under the parts' names
 
 `store.json` is replaced atomically and last, so a killed process, a torn write or a full disk
 leaves the store as it was; parts that it does not name are swept away by the next ingestion.
@@ -15,6 +16,7 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,21 +48,23 @@ from ettr.store.layout import (
     locked,
     make_folder,
     new_part,
+    new_summary,
     open_to,
     others_in,
     sweep,
 )
 from ettr.store.manifest import Manifest
 from ettr.store.merging import Merge, duck_errors, merging_engine
-from ettr.tables import FILES, TABLES, Kind, Table
+from ettr.store.part_writer import PartWriter
+from ettr.store.summarising import summaries_of, summary_rows
+from ettr.tables import EVENTS, FILES, TABLES, Table
+from ettr.tables.event_summaries import EVENT_SUMMARIES, EventSummary
 from ettr.tables.materialize import materialize
 
 SMALL_BYTES = 1 << 22
 """Parts of a table up to this size together are read once."""
 MOST_WAITING = 3
 """Tables that may wait to be written: what bounds the memory of an ingestion."""
-# a dictionary of texts of which each row has its own takes time and room; so does one of numbers
-_NEVER_REPEAT = frozenset({"attempt_id", "job_id", "job_id_raw", "event_id"})
 
 
 class FolderStore(Store):
@@ -142,6 +146,13 @@ class FolderStore(Store):
         parts = self._manifest.parts.get(name, [])
         return sum((self._folder / part).stat().st_size for part in parts) <= SMALL_BYTES
 
+    def summary(self, summary: EventSummary) -> ibis.Table | None:
+        """Summaries of parts of the events; what has none is summed up as it is read."""
+        kept = self._verified_parts(summary.table.name)
+        if not kept or self.backend.name != "duckdb":
+            return None
+        return summary_rows(self.backend, summary, self._verified_parts(EVENTS.name), kept)
+
     def files(self) -> tuple[IngestedFile, ...]:
         """The files ingested so far, in order; read without the engine, before every ingestion."""
         names = list(IngestedFile.__dataclass_fields__)
@@ -190,7 +201,7 @@ class FolderStore(Store):
     def check_integrity(self) -> None:
         """Check every part again, and read to its end each that has no checksum."""
         self._verified.clear()
-        for name in TABLES:
+        for name in (*TABLES, *EVENT_SUMMARIES):
             parts = self._manifest.parts.get(name, [])
             for part, path in zip(parts, self._verified_parts(name), strict=True):
                 if part not in self._manifest.crc32:
@@ -215,7 +226,7 @@ class FolderStore(Store):
                     "run the command again"
                 )
             if stamp is None or self._verified.get(path) != stamp:
-                check_part(path, self._manifest.crc32.get(part), known(name))
+                check_part(path, self._manifest.crc32.get(part), _schema(name))
                 self._verified[path] = stamp
         return paths
 
@@ -241,7 +252,7 @@ class _FolderIngestion(Ingestion):
         self._folder = store._folder
         self._file_id = file_id
         self._turn = store._manifest.ingested + 1
-        self._writers: dict[str, pq.ParquetWriter] = {}
+        self._writers: dict[str, PartWriter] = {}
         self._paths: dict[str, Path] = {}
         # tables are written, in order, while the next batch is read
         self._pool = ThreadPoolExecutor(1)
@@ -255,18 +266,9 @@ class _FolderIngestion(Ingestion):
         try:
             if name not in self._writers:
                 self._paths[name] = self._part(name, "new")
-                self._writers[name] = pq.ParquetWriter(
-                    self._paths[name],
-                    checked.schema,
-                    compression="zstd",
-                    use_dictionary=[
-                        column.name
-                        for column in known(name)
-                        if column.kind is Kind.STRING and column.name not in _NEVER_REPEAT
-                    ],
-                )
+                self._writers[name] = PartWriter(self._paths[name], known(name))
             self._settle(MOST_WAITING)
-            self._writing.append(self._pool.submit(self._writers[name].write_table, checked))
+            self._writing.append(self._pool.submit(self._writers[name].write, checked))
         except OSError as error:
             raise cannot_write(self._folder, error) from error
 
@@ -286,6 +288,7 @@ class _FolderIngestion(Ingestion):
                     self._store.check_integrity()
                     raise cannot_write(self._folder, error) from error
                 parts[name] = [str(path.relative_to(self._folder)) for path in merged]
+        parts |= self._summaries([self._folder / part for part in parts[EVENTS.name]])
         for paths in parts.values():
             for part in paths:
                 flush(self._folder / part)
@@ -293,6 +296,19 @@ class _FolderIngestion(Ingestion):
         for folder in {(self._folder / part).parent for paths in parts.values() for part in paths}:
             flush(folder)
         self._store._publish(parts, self._turn)
+
+    def _summaries(self, events: list[Path]) -> dict[str, list[str]]:
+        """Summaries of these parts of the events: those that are there, and what is missing."""
+        kept = [path for name in EVENT_SUMMARIES for path in self._store._verified_parts(name)]
+        try:
+            made = summaries_of(duckdb_backend, events, kept, partial(new_summary, self._folder))
+        except duck_errors() as error:
+            self._store.check_integrity()
+            raise cannot_write(self._folder, error) from error
+        return {
+            name: [str(path.relative_to(self._folder)) for path in paths]
+            for name, paths in made.items()
+        }
 
     def _settle(self, most: int) -> None:
         """Wait until at most so many tables are unwritten, and raise what went wrong."""
@@ -325,6 +341,11 @@ def duckdb_backend() -> DuckDBBackend:
     # a report asks hundreds of questions, each of which would read the foot of every part again
     backend.raw_sql("SET parquet_metadata_cache = true")
     return backend
+
+
+def _schema(name: str) -> Table:
+    """The schema of a table, or of a summary of events."""
+    return EVENT_SUMMARIES[name].table if name in EVENT_SUMMARIES else known(name)
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:

@@ -70,10 +70,24 @@ def new_part(folder: Path, table: str, name: str) -> Path:
         StoreError: a folder on the way is a symbolic link.
         OSError: it cannot be made.
     """
+    return _new_file(folder, table, f"{name}-{os.urandom(8).hex()}")
+
+
+def new_summary(folder: Path, table: str, part: Path) -> Path:
+    """An empty file for a summary of a part, under the part's own name, for a writer to open.
+
+    Raises:
+        StoreError: a folder on the way is a symbolic link.
+        OSError: it cannot be made.
+    """
+    return _new_file(folder, table, part.stem)
+
+
+def _new_file(folder: Path, table: str, stem: str) -> Path:
     mode = access_mode(folder)
     for place in (folder / PARTS, folder / PARTS / table):
         make_folder(place, mode)
-    path = folder / PARTS / table / f"{name}-{os.urandom(8).hex()}.parquet"
+    path = folder / PARTS / table / f"{stem}.parquet"
     handle = new_file(path, mode)
     os.fchmod(handle, mode)
     os.close(handle)

@@ -23,7 +23,8 @@ from ettr.errors import StoreError
 from ettr.files import flush, written_whole
 from ettr.store.base import STORE_FORMAT, STORE_VERSION
 from ettr.store.layout import MANIFEST, PARTS, Access
-from ettr.tables import FILES, TABLES
+from ettr.tables import EVENTS, FILES, TABLES
+from ettr.tables.event_summaries import EVENT_SUMMARIES
 
 _OF_PARTS, _OF_ITSELF = "crc32", "manifest_crc32"
 _PART = re.compile(rf"{PARTS}/(\w+)/[\w-]+\.parquet", re.ASCII)
@@ -38,7 +39,8 @@ class Manifest:
     """What a folder store holds.
 
     Attributes:
-        parts: of each table, the paths of its parts below the folder.
+        parts: of each table, the paths of its parts below the folder; a summary of events has the
+            file name of the part that it sums up.
         crc32: of each part, the CRC-32 of its bytes in eight hexadecimal digits.
         ingested: how many files were ingested.
     """
@@ -126,7 +128,7 @@ def _parts(content: Json) -> dict[str, list[str]]:
     tables = _object(content, "parts")
     parts: dict[str, list[str]] = {}
     for table, listed in tables.items():
-        if table not in TABLES:
+        if table not in TABLES and table not in EVENT_SUMMARIES:
             raise ValueError(f"{table!r} is no table")
         if not isinstance(listed, list):
             raise ValueError(f"the parts of {table} are no list")
@@ -157,6 +159,10 @@ def _check_whole(held: Manifest, sealed: bool) -> None:
     """Refuse a manifest whose values cannot all have been written by one ingestion."""
     if sealed and held.crc32.keys() != held.all_parts():
         raise ValueError("its checksums are not those of its parts")
+    of_events = {Path(part).name for part in held.parts.get(EVENTS.name, [])}
+    for name in EVENT_SUMMARIES:
+        if not {Path(part).name for part in held.parts.get(name, [])} <= of_events:
+            raise ValueError(f"a part of {name} sums up no part of the events")
     if bool(held.ingested) != bool(held.parts.get(FILES.name)):
         raise ValueError(
             f"{held.ingested} files were ingested, and {len(held.parts.get(FILES.name, []))} parts "

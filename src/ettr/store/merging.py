@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from ettr.store.keeping import Filling, keeping_columns, one_per_key
+from ettr.store.part_writer import TOGETHER
 from ettr.tables import Table
 
 _FEW_SHARED = 1000
@@ -55,6 +56,8 @@ class Merge:
 
     def _rewrite(self, query: str, label: str) -> Path:
         target = self._part(self._table.name, label)
+        if together := TOGETHER.get(self._table.name):
+            query = f"SELECT * FROM ({query}) ORDER BY {together}"  # noqa: S608
         self._duck.execute(
             f"COPY ({query}) TO {_quoted(target)} "
             "(FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false)"

@@ -42,7 +42,7 @@ def with_one_cluster(tables: Mapping[str, Table]) -> tuple[dict[str, Table], str
     made = dict(tables)
     for name in unnamed:
         both = name not in ("events", "log_days") and _has(tables[name], is_named=True)
-        made[name] = _renamed(_without_repeats(tables, name) if both else tables[name], cluster)
+        made[name] = with_cluster(_without_repeats(tables, name) if both else tables[name], cluster)
     return made, cluster
 
 
@@ -51,7 +51,8 @@ def _has(table: Table, *, is_named: bool) -> bool:
     return bool(table.filter(same).limit(1).count().to_pyarrow().as_py())
 
 
-def _renamed(table: Table, cluster: str) -> Table:
+def with_cluster(table: Table, cluster: str) -> Table:
+    """The same rows, those that name no cluster taken for this one's."""
     name = ibis.cases((table.cluster == DEFAULT_CLUSTER, cluster), else_=table.cluster)
     return table.mutate(cluster=name).select(*table.columns)
 
