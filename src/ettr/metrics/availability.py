@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain
 
 import ibis
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
 from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
 from ettr.estimates import Interval
-from ettr.metrics.instants import Period, fetch, floats_of, has_rows, seconds_of, to_seconds
+from ettr.metrics.instants import Floats, Period, fetch, floats_of, has_rows, seconds_of, to_seconds
 from ettr.metrics.outages import Outage, outages
 from ettr.metrics.status import share
 from ettr.metrics.survival import Durations, durations
@@ -23,6 +25,7 @@ from ettr.taxonomy import Taxonomy
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 
 LISTED_NODES = 20
+Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,11 +388,6 @@ def _busy_hours(found: list[Outage], allocations: ibis.Table) -> list[float]:
     # As wide as the longest allocation, so that one which reaches into an outage began in one of
     # the outage's buckets or in the one before its first.
     width_s = int(max(longest, SECONDS_PER_DAY)) + 2
-    keys = [
-        {"cluster": outage.cluster, "node": outage.node, "bucket": bucket, "place": place}
-        for place, outage in enumerate(found)
-        for bucket in range(int(outage.start_s // width_s) - 1, int(outage.end_s // width_s) + 1)
-    ]
     start_s = epoch_s(allocations["start"])
     held = allocations.select(
         "cluster",
@@ -400,26 +398,50 @@ def _busy_hours(found: list[Outage], allocations: ibis.Table) -> list[float]:
         ),
         bucket=(start_s // width_s).cast("int64"),
     )
-    schema = {"cluster": "string", "node": "string", "bucket": "int64", "place": "int64"}
-    met = held.inner_join(ibis.memtable(keys, schema=schema), ["cluster", "node", "bucket"])
-    rows = fetch(met, "place", "start_s", "end_s")
-    order = np.lexsort((floats_of(rows["start_s"]), floats_of(rows["place"])))
-    places = floats_of(rows["place"])[order].astype(int)
-    starts_s, ends_s = floats_of(rows["start_s"])[order], floats_of(rows["end_s"])[order]
-    spans_s = np.array([(outage.start_s, outage.end_s) for outage in found])[places]
-    starts_s, ends_s = (np.clip(moments, *spans_s.T) for moments in (starts_s, ends_s))
-    cuts = [0, *(np.flatnonzero(places[1:] != places[:-1]) + 1).tolist(), len(places)]
-    for low, high in pairwise(cuts):
-        if high > low:
-            covered_s = _covered_s(starts_s[low:high], ends_s[low:high])
-            busy[places[low]] = covered_s / SECONDS_PER_HOUR
+    met = held.inner_join(_buckets(found, width_s), ["cluster", "node", "bucket"])
+    met = met.filter((met["start_s"] < met["out_end_s"]) & (met["end_s"] > met["out_start_s"]))
+    rows = fetch(met, "place", "start_s", "end_s", "out_start_s", "out_end_s")
+    places = rows["place"].to_numpy()
+    starts_s, ends_s, from_s, to_s = (floats_of(column) for column in rows.columns[1:])
+    covered_s = _covered_s(places, np.maximum(starts_s, from_s), np.minimum(ends_s, to_s))
+    for place, held_s in zip(*covered_s, strict=True):
+        busy[place] = float(held_s) / SECONDS_PER_HOUR
     return busy
 
 
-def _covered_s(
-    starts_s: np.ndarray[tuple[int], np.dtype[np.float64]],
-    ends_s: np.ndarray[tuple[int], np.dtype[np.float64]],
-) -> float:
-    """Length of the union of intervals in order of their starts."""
-    reach_s = np.concatenate([[-np.inf], np.maximum.accumulate(ends_s)[:-1]])
-    return float(np.maximum(ends_s - np.maximum(starts_s, reach_s), 0.0).sum())
+def _buckets(found: list[Outage], width_s: int) -> ibis.Table:
+    """Each outage in every bucket of time in which an allocation that meets it may have begun."""
+    firsts = [int(outage.start_s // width_s) - 1 for outage in found]
+    buckets = [
+        range(first, int(outage.end_s // width_s) + 1)
+        for first, outage in zip(firsts, found, strict=True)
+    ]
+    places = np.repeat(np.arange(len(found)), [len(some) for some in buckets])
+    columns = {
+        "cluster": pa.array([outage.cluster for outage in found], pa.string()),
+        "node": pa.array([outage.node for outage in found], pa.string()),
+        "out_start_s": pa.array([outage.start_s for outage in found], pa.float64()),
+        "out_end_s": pa.array([outage.end_s for outage in found], pa.float64()),
+        "place": pa.array(range(len(found)), pa.int64()),
+    }
+    made = pa.table(columns).take(places)
+    return ibis.memtable(
+        made.append_column("bucket", pa.array(chain.from_iterable(buckets), pa.int64()))
+    )
+
+
+def _covered_s(groups: Integers, starts_s: Floats, ends_s: Floats) -> tuple[Integers, Floats]:
+    """Length of the union of the intervals of each group that has any, and its group."""
+    order = np.lexsort((ends_s, starts_s, groups))
+    groups, starts_s, ends_s = groups[order], starts_s[order], ends_s[order]
+    firsts = np.flatnonzero(np.diff(groups, prepend=-1))
+    # ends as ranks, those of later groups higher, so that none reaches into the next group
+    ranks = np.empty(len(order), dtype=np.int64)
+    ranks[np.lexsort((ends_s, groups))] = np.arange(len(order))
+    by_rank = np.empty(len(order))
+    by_rank[ranks] = ends_s
+    reach_s = by_rank[np.maximum.accumulate(ranks)]
+    prior_s = np.concatenate([[-np.inf], reach_s[:-1]])
+    prior_s[firsts] = -np.inf
+    covered_s = np.maximum(ends_s - np.maximum(starts_s, prior_s), 0.0)
+    return groups[firsts], np.add.reduceat(covered_s, firsts) if len(firsts) else covered_s
