@@ -439,7 +439,7 @@ class Analysis(SharedStages):
                 self.stored.taken_cluster,
                 self._foreign_clusters(),
             ),
-            unknown_checks(self.tables["events"], self.taxonomy, self.event_census),
+            unknown_checks(self.event_census, self.event_node_kinds, self.taxonomy),
             self.clock_shifts,
             self.event_census,
             self.job_nodes,

@@ -22,6 +22,7 @@ from ettr.metrics.node_records import (
 )
 from ettr.metrics.outages import Outage
 from ettr.metrics.recovery_times import SymptomTimes, recovery_times
+from ettr.tables.event_summaries import node_kinds
 
 _SIMILAR = 5
 
@@ -93,7 +94,7 @@ def records_of(analysis: Analysis) -> NodeRecords:
             analysis.exposure.by_node,
             analysis.failures,
             analysis.interrupted_allocations,
-            _events(analysis),
+            _kinds(analysis),
             summed(analysis.blame) if analysis.logs_read.jobs else {},
         ),
         analysis.fleet,
@@ -102,6 +103,13 @@ def records_of(analysis: Analysis) -> NodeRecords:
         has_jobs=analysis.logs_read.jobs,
         confidence=analysis.assumptions.confidence,
     )
+
+
+def _kinds(analysis: Analysis) -> Table:
+    """How many events of each kind each node has in the selected period."""
+    if analysis.selected is None:
+        return analysis.event_node_kinds
+    return node_kinds(_events(analysis))
 
 
 def _events(analysis: Analysis) -> Table:

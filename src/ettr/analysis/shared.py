@@ -44,7 +44,12 @@ from ettr.metrics.sizes import SizeUnit, main_size_unit
 from ettr.metrics.totals import Totals, gpu_hours_of, totals
 from ettr.selection import Selection
 from ettr.store import Store
-from ettr.tables.event_summaries import EVENT_CENSUS, EVENT_NODE_DAYS
+from ettr.tables.event_summaries import (
+    EVENT_CENSUS,
+    EVENT_NODE_DAYS,
+    EVENT_NODE_KINDS,
+    node_kinds,
+)
 from ettr.tables.materialize import as_view, materialize
 from ettr.taxonomy import Taxonomy, load_taxonomy
 
@@ -61,7 +66,7 @@ if TYPE_CHECKING:
 _OF_ALL_LOGS = (
     *("stored", "taxonomy", "logs_period", "logs_clusters", "event_census", "logs_read"),
     *("job_nodes", "logs_fleet", "outages", "attribution", "size_unit", "_resubmitted"),
-    *("interrupted_allocations", "event_days"),
+    *("interrupted_allocations", "event_days", "event_node_kinds"),
     *("logs_preemptions", "gpus_are_known", "workload_weights"),
 )
 """Stages that no selection changes."""
@@ -194,6 +199,14 @@ class SharedStages:
         if kept is None:
             return event_days(self.tables["events"])
         return materialize(EVENT_NODE_DAYS.summed(self.stored.with_cluster_named(kept)))
+
+    @cached_property
+    def event_node_kinds(self) -> ibis.Table:
+        """How many events of each kind each node has."""
+        kept = self.store.summary(EVENT_NODE_KINDS)
+        if kept is None:
+            return materialize(node_kinds(self.tables["events"]))
+        return materialize(EVENT_NODE_KINDS.summed(self.stored.with_cluster_named(kept)))
 
     @cached_property
     def logs_read(self) -> LogsRead:

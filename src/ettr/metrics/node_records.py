@@ -150,7 +150,8 @@ class NodeTables:
         by_node: `Exposure.by_node`.
         failures: The table `failures`.
         allocations: Which failed attempts held which nodes; those of others do not count.
-        events: Observations.
+        kinds: How many events of each kind each node has
+            (`ettr.tables.event_summaries.node_kinds`).
         blame: Weights of each node over all failures.
     """
 
@@ -158,7 +159,7 @@ class NodeTables:
     by_node: ibis.Table
     failures: ibis.Table
     allocations: ibis.Table
-    events: ibis.Table
+    kinds: ibis.Table
     blame: Mapping[NodeName, float]
 
 
@@ -184,7 +185,7 @@ def node_records(
     days = _node_days(tables.by_node)
     failed = _counted(tables.failures.filter(tables.failures["node"].notnull()))
     held = _counted(tables.allocations.semi_join(tables.failures, "attempt_id"))
-    codes, inventory = _codes(tables.events), _inventory(tables.nodes)
+    codes, inventory = _codes(tables.kinds), _inventory(tables.nodes)
     out = None if outages is None else _by_node(outages)
     names = sorted({*fleet.spans_s, *(() if only_fleet else (*days, *failed, *codes))})
     blamed = sum(failed.get(name, 0) for name in names)
@@ -248,12 +249,10 @@ def _name(row: Mapping[str, Any]) -> NodeName:
     return row["cluster"], row["node"]
 
 
-def _codes(events: ibis.Table) -> dict[NodeName, tuple[CodeCount, ...]]:
-    of_gpus = events.filter(
-        events["check"].isin(GPU_CHECKS) & events["node"].notnull() & events["code"].notnull()
-    )
+def _codes(kinds: ibis.Table) -> dict[NodeName, tuple[CodeCount, ...]]:
+    of_gpus = kinds.filter(kinds["check"].isin(GPU_CHECKS) & kinds["code"].notnull())
     counts = of_gpus.group_by("cluster", "node", "check", "code").aggregate(
-        n=of_gpus.count(), first=of_gpus["time"].min(), last=of_gpus["time"].max()
+        n=of_gpus["events"].sum(), first=of_gpus["first"].min(), last=of_gpus["last"].max()
     )
     by_node: dict[NodeName, list[CodeCount]] = defaultdict(list)
     for row in _rows(counts):

@@ -11,7 +11,6 @@ from typing import Any
 
 import ibis
 
-from ettr.metrics.event_census import event_census
 from ettr.metrics.instants import in_utc
 from ettr.taxonomy import Taxonomy, parse_xid_code
 from ettr.taxonomy.rules import lowered
@@ -51,7 +50,7 @@ class UnknownCheck:
 
 
 def unknown_checks(
-    events: ibis.Table, taxonomy: Taxonomy, census: ibis.Table | None = None
+    census: ibis.Table, node_kinds: ibis.Table, taxonomy: Taxonomy
 ) -> tuple[UnknownCheck, ...]:
     """Checks and codes without a rule, those with the most critical events first.
 
@@ -60,12 +59,11 @@ def unknown_checks(
     `LISTED_CODES` of them.
 
     Args:
-        events: the table `events`.
+        census: of the events (`ettr.metrics.event_census`).
+        node_kinds: of the events (`ettr.tables.event_summaries.node_kinds`).
         taxonomy: the rules.
-        census: of the events (`event_census`), where it is at hand.
     """
-    kinds = event_census(events) if census is None else census
-    troubles, kinds = (table.filter(table["severity"] != "ok") for table in (events, kinds))
+    on_nodes, kinds = (table.filter(table["severity"] != "ok") for table in (node_kinds, census))
     pairs = kinds.select("check", "code").distinct().to_pyarrow().to_pylist()
     known: dict[str, bool] = defaultdict(bool)
     strange: dict[str, list[str | None]] = defaultdict(list)
@@ -78,7 +76,7 @@ def unknown_checks(
         one
         for check, codes in sorted(strange.items())
         for one in _of_check(
-            troubles.filter(troubles["check"] == check),
+            on_nodes.filter(on_nodes["check"] == check),
             kinds.filter(kinds["check"] == check),
             check,
             codes,
@@ -94,7 +92,7 @@ def unknown_checks(
 
 
 def _of_check(
-    events: ibis.Table,
+    on_nodes: ibis.Table,
     kinds: ibis.Table,
     check: str,
     codes: list[str | None],
@@ -111,7 +109,7 @@ def _of_check(
         unknown = table.filter(table["code"].isin(named).fill_null(False) | without)
         return unknown.mutate(code=unknown["code"].fill_null(""))
 
-    for row in _counted(keyed(events), keyed(kinds))[:LISTED_CODES]:
+    for row in _counted(keyed(on_nodes), keyed(kinds))[:LISTED_CODES]:
         code = row["code"] or None
         yield UnknownCheck(
             check=check,
@@ -125,10 +123,10 @@ def _of_check(
         )
 
 
-def _counted(events: ibis.Table, kinds: ibis.Table) -> list[Mapping[str, Any]]:
-    """Events and nodes of each code, the most critical first; only nodes need the events."""
+def _counted(on_nodes: ibis.Table, kinds: ibis.Table) -> list[Mapping[str, Any]]:
+    """Events and nodes of each code, the most critical first."""
     # distinct rows first: distinct names within groups cost several times as much
-    places = events.select("code", "cluster", "node").distinct()
+    places = on_nodes.select("code", "cluster", "node").distinct()
     nodes = places.group_by("code").aggregate(
         lambda t: (t["cluster"] + "/" + t["node"]).count().name("nodes")
     )
@@ -138,9 +136,14 @@ def _counted(events: ibis.Table, kinds: ibis.Table) -> list[Mapping[str, Any]]:
         lambda t: t["first"].min().name("first"),
         lambda t: t["last"].max().name("last"),
     )
-    on_nodes = {row["code"]: row["nodes"] for row in nodes.to_pyarrow().to_pylist()}
+    # none where no event of a code names a node
+    counts = {row["code"]: row["nodes"] for row in nodes.to_pyarrow().to_pylist()}
     rows: list[Mapping[str, Any]] = [
-        {**row, "critical_events": row["critical_events"] or 0, "nodes": on_nodes[row["code"]]}
+        {
+            **row,
+            "critical_events": row["critical_events"] or 0,
+            "nodes": counts.get(row["code"], 0),
+        }
         for row in summed.to_pyarrow().to_pylist()
     ]
     return sorted(rows, key=lambda row: (-row["critical_events"], -row["events"], row["code"]))

@@ -16,7 +16,14 @@ from ettr.tables.schemas import EVENTS, Column, Kind, Table
 
 CONTROLLER_CHECK = "slurmctld"
 KIND = ("source", "check", "code", "severity")
+_NODE_KIND = ("cluster", "node", "check", "code", "severity")
 _DAY = Column("day", Kind.INT, "UTC day, as days since 1970")
+_NODE = Column("node", Kind.STRING, "the node")
+_EVENTS = Column("events", Kind.INT, "how many")
+_ENDS = (
+    Column("first", Kind.TIME, "time of the first"),
+    Column("last", Kind.TIME, "time of the last"),
+)
 _COLUMNS = {column.name: column for column in EVENTS}
 
 
@@ -88,6 +95,27 @@ def summed_node_days(parts: IbisTable) -> IbisTable:
     return parts.group_by("cluster", "node", "day").aggregate(errors=parts["errors"].sum())
 
 
+def node_kinds(events: IbisTable) -> IbisTable:
+    """Events of each kind of each node; those that name no node are left out.
+
+    Columns: `cluster`, `node`, `check`, `code`, `severity`, `events`: how many, `first` and `last`.
+
+    Args:
+        events: the table `events`.
+    """
+    named = events.filter(events["node"].notnull())
+    return named.group_by(*_NODE_KIND).aggregate(
+        events=named.count(), first=named["time"].min(), last=named["time"].max()
+    )
+
+
+def summed_node_kinds(parts: IbisTable) -> IbisTable:
+    """The kinds of all events by node from those of their parts."""
+    return parts.group_by(*_NODE_KIND).aggregate(
+        events=parts["events"].sum(), first=parts["first"].min(), last=parts["last"].max()
+    )
+
+
 EVENT_CENSUS = EventSummary(
     Table(
         "event_census",
@@ -96,9 +124,8 @@ EVENT_CENSUS = EventSummary(
         (
             *(_COLUMNS[name] for name in KIND),
             _DAY,
-            Column("events", Kind.INT, "how many"),
-            Column("first", Kind.TIME, "time of the first"),
-            Column("last", Kind.TIME, "time of the last"),
+            _EVENTS,
+            *_ENDS,
             Column("first_end", Kind.TIME, "the first `time_end`", "none has one"),
             Column("last_end", Kind.TIME, "the last `time_end`", "none has one"),
         ),
@@ -113,7 +140,7 @@ EVENT_NODE_DAYS = EventSummary(
         ("cluster", "node", "day"),
         (
             _COLUMNS["cluster"],
-            Column("node", Kind.STRING, "the node"),
+            _NODE,
             _DAY,
             Column("errors", Kind.INT, "how many its own logs hold: not the controller's"),
         ),
@@ -121,4 +148,20 @@ EVENT_NODE_DAYS = EventSummary(
     node_days,
     summed_node_days,
 )
-EVENT_SUMMARIES = {one.table.name: one for one in (EVENT_CENSUS, EVENT_NODE_DAYS)}
+EVENT_NODE_KINDS = EventSummary(
+    Table(
+        "event_node_kinds",
+        "the events of one kind of one node",
+        _NODE_KIND,
+        (
+            _COLUMNS["cluster"],
+            _NODE,
+            *(_COLUMNS[name] for name in _NODE_KIND[2:]),
+            _EVENTS,
+            *_ENDS,
+        ),
+    ),
+    node_kinds,
+    summed_node_kinds,
+)
+EVENT_SUMMARIES = {one.table.name: one for one in (EVENT_CENSUS, EVENT_NODE_DAYS, EVENT_NODE_KINDS)}
