@@ -2,15 +2,20 @@
 
 Run: python benchmarks/simulate_cluster.py [--days 330] [--growth-only] [--figures FOLDER]
 
-Anchor: 45 CPU s and 2 GB with the tables written; held 83 % of the GPU-hours, shares of attempts by
-end state within a point of Kokolis et al. (HPCA 2025). Small clusters have RSC-1's jobs up to their
-own size, as many for each node: their cost should follow the events, not the nodes.
+Anchor: 45 s by the clock and 2 GB with the tables written, 75 s where the loop is compiled first;
+held 83 % of the GPU-hours, shares of attempts by end state within a point of Kokolis et al. (HPCA
+2025). It runs twice, each time in a process of its own: with nothing compiled, and again.
+Small clusters have RSC-1's jobs up to their own size, as many for each node: their cost should
+follow the events, not the nodes.
 `--growth-only` measures that alone, in a minute; `--figures` draws it and writes it as JSON lines.
 """
 
 import argparse
 import json
+import os
 import resource
+import subprocess
+import sys
 import tempfile
 import time
 from dataclasses import replace
@@ -30,8 +35,9 @@ from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
 from ettr.store import open_store
 from simulated_figures import Cost, cost_of_events
 
+SCENARIO = "rsc-1-like"
 DAYS = 330.0
-MOST_S, MOST_GB = 45.0, 2.0
+MOST_S, MOST_COLD_S, MOST_GB = 45.0, 75.0, 2.0
 # percent, from the paper's figures and text
 HELD = 83.0
 STATES = {
@@ -148,41 +154,62 @@ def _cost(scenario: ClusterScenario) -> Cost:
     return Cost(scenario.machines.nodes, scenario.period.days, events, round(taken_s, 3))
 
 
-def eleven_months(scenario: ClusterScenario, text: str, source: str, days: float) -> None:
-    """Processor time and memory of RSC-1, and what became of its jobs."""
+def eleven_months(days: float, most_s: float) -> int:
+    """Time and memory of RSC-1, and what became of its jobs; 1 where either is over its anchor."""
+    text, source = scenario_text(SCENARIO)
+    scenario = scenario_of(text, source)
     full = replace(scenario, period=replace(scenario.period, days=days))
     with tempfile.TemporaryDirectory() as folder:
         store, truth = Path(folder) / "store", Path(folder) / "truth"
         begun, wall = time.process_time(), time.perf_counter()
         made = simulate_into(open_store(str(store), create=True), full, 1, text, source, truth)
-        taken_s, wall = time.process_time() - begun, time.perf_counter() - wall
+        taken_s, wall_s = time.process_time() - begun, time.perf_counter() - wall
         peak_gb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
         print(f"{made.nodes:,} nodes, {days:g} days, {made.jobs:,} jobs, {made.events:,} events")
         print(f"{'':44} {'found':>10} {'asked':>10}")
-        row("processor time", taken_s, MOST_S * days / DAYS, "s")
-        row("wall", wall, None, "s")
+        row("by the clock", wall_s, most_s, "s")
+        row("processor time", taken_s, None, "s")
         row("peak memory", peak_gb, MOST_GB, "GB")
-        row("GPU-hours held by jobs", 100.0 * made.held_share, HELD)
-        mixes(store, truth)
+        if most_s == MOST_S:
+            row("GPU-hours held by jobs", 100.0 * made.held_share, HELD)
+            mixes(store, truth)
+    return int(days == DAYS and (wall_s > most_s or peak_gb > MOST_GB))
 
 
-def main() -> None:
+def cold_and_warm(days: float) -> int:
+    """The same in two processes, of which the first compiles the loop; the status of the worse."""
+    worst = 0
+    with tempfile.TemporaryDirectory() as compiled:
+        for most_s in (MOST_COLD_S, MOST_S):
+            print(
+                f"\n{'compiled first' if most_s == MOST_COLD_S else 'compiled before'}", flush=True
+            )
+            given = (sys.executable, __file__, "--days", str(days), "--most-s", str(most_s))
+            done = subprocess.run(
+                given, check=False, env={**os.environ, "NUMBA_CACHE_DIR": compiled}
+            )
+            worst = max(worst, done.returncode)
+    return worst
+
+
+def main() -> int:
     """Print the tables, and draw them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--days", type=float, default=DAYS)
     parser.add_argument("--growth-only", action="store_true")
     parser.add_argument("--figures", type=Path)
+    parser.add_argument("--most-s", type=float, help=argparse.SUPPRESS)
     asked = parser.parse_args()
-    text, source = scenario_text("rsc-1-like")
-    scenario = scenario_of(text, source)
-    if not asked.growth_only:
-        eleven_months(scenario, text, source, asked.days)
-    costs = growth(scenario)
+    if asked.most_s:
+        return eleven_months(asked.days, asked.most_s)
+    worst = 0 if asked.growth_only else cold_and_warm(asked.days)
+    costs = growth(scenario_of(*scenario_text(SCENARIO)))
     if asked.figures:
         lines = [json.dumps(one._asdict()) for one in costs]
         (asked.figures / "simulated-cost.jsonl").write_text("\n".join(lines) + "\n", "utf-8")
         cost_of_events(asked.figures / "simulated-cost.svg", costs)
+    return worst
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
