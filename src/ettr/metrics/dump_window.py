@@ -96,11 +96,38 @@ def dump_windows(attempts: Table, since: datetime | None) -> tuple[DumpWindow, .
         job_s=began["elapsed_s"].sum(),
         node_s=(began["elapsed_s"] * began["n_nodes"].fill_null(1)).sum(),
     )
+    clusters = fetch(ends.order_by("cluster")).to_pylist()
+    # a pass over all ages only for those that need it
+    doubtful = [row["cluster"] for row in clusters if row["ended"] and _begins_late(began, row)]
+    found = [_window(row, None, since) for row in clusters if not row["ended"]]
+    if doubtful:
+        of_ages = fetch(_by_age(began.filter(began["cluster"].isin(doubtful)), ends))
+        found += [
+            _window(row, of_ages.filter(pc.field("cluster") == row["cluster"]), since)
+            for row in clusters
+            if row["cluster"] in doubtful
+        ]
+    return tuple(sorted((one for one in found if one is not None), key=lambda one: one.cluster))
+
+
+def _begins_late(began: Table, row: dict[str, float | str | None]) -> bool:
+    """Whether enough of a cluster's runtime lies before its first end to bias a rate."""
+    first_s = int(row["first_s"] or 0)
+    early = began.filter(
+        (began["cluster"] == row["cluster"])
+        & (began["start"] < datetime.fromtimestamp(first_s, UTC))
+    )
+    early_s = (first_s - epoch_s(early["start"])) * early["n_nodes"].fill_null(1)
+    return (early_s.sum().to_pyarrow().as_py() or 0) >= LEAST_SHARE * float(row["node_s"] or 0.0)
+
+
+def _by_age(began: Table, ends: Table) -> Table:
+    """Jobs by their class of age at their cluster's first end, and by when they left."""
     joined = began.inner_join(ends, "cluster")
     start_s, end_s = epoch_s(joined["start"]), epoch_s(joined["end"])
     early_s = ibis.greatest(joined["first_s"] - start_s, 0)
     age_s = end_s.fill_null(start_s + joined["elapsed_s"].cast("int64")) - start_s
-    groups = joined.group_by(
+    return joined.group_by(
         cluster="cluster",
         entered=ibis.ifelse(early_s > 0, _age_class(early_s), NOT_YET),
         left=_age_class(age_s),
@@ -110,12 +137,6 @@ def dump_windows(attempts: Table, since: datetime | None) -> tuple[DumpWindow, .
         early_node_s=(early_s * joined["n_nodes"].fill_null(1)).sum(),
         late_job_s=ibis.greatest(end_s - joined["last_start_s"], 0).sum(),
     )
-    of_ages = fetch(groups)
-    found = (
-        _window(row, of_ages.filter(pc.field("cluster") == row["cluster"]), since)
-        for row in fetch(ends.order_by("cluster")).to_pylist()
-    )
-    return tuple(one for one in found if one is not None)
 
 
 def _age_class(age_s: Value) -> Value:
@@ -124,17 +145,17 @@ def _age_class(age_s: Value) -> Value:
 
 
 def _window(
-    row: dict[str, float | str | None], ages: pa.Table, since: datetime | None
+    row: dict[str, float | str | None], ages: pa.Table | None, since: datetime | None
 ) -> DumpWindow | None:
     cluster, whole_s = str(row["cluster"]), float(row["node_s"] or 0.0)
-    if not row["ended"]:
+    if ages is None:
         return DumpWindow(cluster, None, whole_s / SECONDS_PER_DAY, 1.0)
     first_end = datetime.fromtimestamp(float(row["first_s"] or 0.0), UTC)
     early_node_s = pc.sum(ages["early_node_s"]).as_py()
-    if early_node_s < LEAST_SHARE * whole_s or (since is not None and since >= first_end):
+    if since is not None and since >= first_end:
         return None
     if not row["running"]:
-        mean_s = float(row["job_s"] or 0.0) / float(row["ended"])
+        mean_s = float(row["job_s"] or 0.0) / float(row["ended"] or 1)
         if (pc.sum(ages["late_job_s"]).as_py() or 0) <= -math.log(HOLE_CHANCE) * mean_s:
             return None
     if chance_of_no_end(ages) >= HOLE_CHANCE:
