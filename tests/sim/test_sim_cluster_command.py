@@ -133,6 +133,26 @@ def test_every_row_names_the_simulation_as_its_source(store: Path):
         assert set(pq.read_table(path, columns=["source"])["source"].to_pylist()) == {"simulation"}
 
 
+def test_answers_say_what_is_not_simulated(summary: dict[str, object], tmp_path: Path):
+    assert "checkpoint stalls" in summary["not_simulated"]
+    scenario = tmp_path / "day.toml"
+    text = SHORT.replace("days = 3", "days = 0.5")
+    scenario.write_text(text, "utf-8")
+    said = "Not simulated: placement by switch, network contention, checkpoint stalls"
+    for words in (
+        ["run", str(scenario), "--store", str(tmp_path / "one")],
+        ["whatif", str(scenario), "--set", "lemons.share=0", "--runs", "3"],
+        ["sensitivity", str(scenario), "--vary", "checkpoints.interval_s", "--runs", "3"],
+    ):
+        printed = " ".join(ettr_out("simulate", *words).split())
+        assert said in printed
+        assert ("CHECKPOINTS COST NOTHING" in printed) == (words[0] == "sensitivity")
+    stalls = text.replace("[checkpoints]", '[checkpoints]\nwrite_s = {value = 9, source = "us"}')
+    scenario.write_text(stalls, "utf-8")
+    words = ["run", str(scenario), "--store", str(tmp_path / "two")]
+    assert "checkpoint stalls" not in ettr_out("simulate", *words)
+
+
 def test_a_second_run_gives_the_same_bytes(store: Path, tmp_path: Path):
     scenario = store.parent / "short.toml"
     printed = ettr_out("simulate", "run", str(scenario), "--store", str(tmp_path / "again"))

@@ -88,6 +88,15 @@ def with_requeues(share: float) -> Change:
     return change
 
 
+def with_writes(interval_s: int, write_s: int) -> Change:
+    def change(scenario: ClusterScenario) -> ClusterScenario:
+        made = with_requeues(0.2)(scenario)
+        rules = replace(made.checkpoints, interval_s=interval_s, write_s=write_s)
+        return replace(made, checkpoints=rules)
+
+    return change
+
+
 CHANGES: dict[str, Change] = {
     "as it is": lambda one: one,
     "in order": with_rules(waiting="in-order"),
@@ -98,6 +107,8 @@ CHANGES: dict[str, Change] = {
     "many faults": broken,
     "blame on the wrong node": blamed_wrongly,
     "jobs put back by their owners": with_requeues(0.3),
+    "writes of ten seconds": with_writes(600, 10),
+    "writes that take longer than the work between them": with_writes(7, 11),
     "one GPU a node": one_gpu_nodes,
     "a queue that grows": lambda one: with_jobs(one, 8, 20_000.0, 3000.0),
     "small jobs only": lambda one: with_jobs(one, 1, 3000.0, 4000.0),

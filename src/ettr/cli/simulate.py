@@ -355,6 +355,7 @@ def _document(found: SimulatedStore) -> JsonValue:
 
 def _say(found: SimulatedStore, store: str) -> None:
     from ettr.report.numbers import number, percent
+    from ettr.sim.cluster.left_out import not_simulated_lines
     from ettr.sim.cluster.standing import standing_lines
 
     say(
@@ -373,6 +374,6 @@ def _say(found: SimulatedStore, store: str) -> None:
     for line in found.replayed:
         say(f"  {line}")
     say(f"  {found.events:,} events, {found.cpu_s:.1f} CPU s, {found.cpu_us_per_event:.0f} µs each")
-    for line in standing_lines(found.standing):
+    for line in (*not_simulated_lines(found.not_simulated), *standing_lines(found.standing)):
         say(f"  {line}")
     say(f"Store: {store}   Truth: {found.truth}")

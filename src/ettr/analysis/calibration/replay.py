@@ -28,6 +28,7 @@ from ettr.sim.cluster.replay import Replay, ReplayedFault, ReplayedJob
 from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.cluster.scenario_parts import SimulatedPeriod
 from ettr.sim.cluster.workload import COMPLETED, STATES, TIMEOUT
+from ettr.sim.cluster.writes import n_writes
 from ettr.units import SECONDS_PER_DAY
 from ettr.words import counted
 
@@ -167,7 +168,9 @@ def _job(
         work = max(work, limit_s + 1)  # how much longer it would have run, nobody knows
     else:
         whole = gpus >= scenario.machines.gpus_per_node
-        limit_s = max(limit_s, work + (scenario.checkpoints.restart_s if whole else 0))
+        rules = scenario.checkpoints
+        over_s = rules.restart_s + n_writes(rules, 0, work) * rules.write_s
+        limit_s = max(limit_s, work + (over_s if whole else 0))
     user, account, priority = who
     shown = attempts.attempt_id[first].rpartition("@")[0].partition("/")[2]
     return ReplayedJob(

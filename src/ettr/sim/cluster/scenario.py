@@ -54,10 +54,11 @@ LARGEST: Mapping[str, float] = {
     "longest_limit_factor": 1e6,
     "factor": 1e6,
     "per_1000_node_days": 1e8,  # more than one a second on each node
+    "write_s": 86_400.0,  # a write of a day holds up whatever there is
     "false_high_per_node_day": 1e5,
     "false_low_per_node_day": 1e5,
 }
-"""Largest value by its name; times have `MOST_S`."""
+"""Largest value by its name; other times have `MOST_S`."""
 LAWS = ("constant", "weibull", "lognormal")
 LENGTHS = ("lognormal", "exponential")
 SCOPES = ("rack", "pod", "cluster")
@@ -276,7 +277,7 @@ def _problem_of(name: str, value: float | str) -> str:
     is_share = name.endswith(("share", "_chance")) or name.startswith("share_of")
     if is_share and value > 1.0:
         return "give a share from 0 to 1"
-    largest = MOST_S if name.endswith("_s") else LARGEST.get(name, math.inf)
+    largest = LARGEST.get(name, MOST_S if name.endswith("_s") else math.inf)
     return f"give at most {largest:,.0f}" if value > largest else ""
 
 

@@ -175,16 +175,18 @@ class Checkpoints:
     """What jobs of whole nodes keep when they are interrupted; jobs that share a node start over.
 
     Attributes:
-        interval_s: Between checkpoints, which cost nothing.
+        interval_s: Of work, between checkpoints.
         restart_s: From the start of an attempt until it makes progress.
         resubmit_chance: That the owner of a job that a fault ended as FAILED submits it again.
         mean_resubmit_s: Mean time until then; exponential.
+        write_s: For which each write holds up the job; 0 for checkpoints that cost nothing.
     """
 
     interval_s: int
     restart_s: int
     resubmit_chance: float
     mean_resubmit_s: float
+    write_s: int = 0
 
 
 @dataclass(frozen=True, slots=True)
