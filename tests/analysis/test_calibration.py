@@ -258,6 +258,21 @@ def test_the_verdict_travels_with_the_file_and_lapses_when_values_change():
         scenario_of(text.replace("{ value = 0.3, ", "{ value = 0.3, low = 0.4, high = 0.5, ", 1))
 
 
+def test_a_verdict_by_a_simulated_store_stays_one_and_older_files_are_read(fitted: SiteFit):
+    scenario = fitted.scenario
+    was = Validation("site", "2026-01-29", "2026-02-06", 8, 1, 0.05, ("failure rate",), (), (),
+                     values_digest(scenario))  # fmt: skip
+    of_site = with_validation(fitted.text, was)
+    assert "simulated =" not in of_site
+    assert "SIMULATED" not in standing_of(scenario_of(of_site)).sentence
+    again = scenario_of(with_validation(fitted.text, replace(was, simulated="SIMULATED, so.")))
+    sentence = standing_of(again).sentence
+    assert sentence == (
+        f"Back-tested: {scenario.name} predicts what was held back (site, 2026-01-29 until "
+        "2026-02-06, SIMULATED itself). site is no real cluster. SIMULATED, so."
+    )
+
+
 def test_times_of_no_lognormal_law_keep_their_mean_and_median():
     """Half of them minutes, half of them days: a lognormal fit alone would miss both."""
     rng = np.random.default_rng(4)
@@ -286,10 +301,18 @@ def ettr_out(*words: str) -> str:
 def test_the_commands_fit_judge_and_say_so_in_every_answer(store: Path, tmp_path: Path):
     out = str(tmp_path / "mine.toml")
     said = ettr_out("simulate", "fit", str(store), "--out", out, "--hold-back", "8")
+    assert said.startswith("SIMULATED, no cluster logged this:")
     assert "NOT VALIDATED" in said
     assert "Not fitted: checkpoints.interval_s" in said
+    text = Path(out).read_text("utf-8")
+    assert 'source = "fitted to simulated site: ' in text
+    assert "# site is no real cluster. SIMULATED" in text
     words = ["--store", str(store), "--hold-back", "8", "--replicas", "8", "--out", out]
     found = json.loads(ettr_out("simulate", "backtest", out, *words, "--json"))
+    assert found["selection"]["simulated"].startswith("SIMULATED")
+    sentence = found["standing"]["sentence"]
+    assert "SIMULATED itself" in sentence
+    assert "site is no real cluster" in sentence
     assert found["held_back_from"] == "2026-01-29"
     assert {one["name"]: one for one in found["quantities"]}["failure rate"]["reality"] > 0
     shown = ettr_out("simulate", "show", out)

@@ -115,6 +115,7 @@ def back_test(
     seed: int = 1,
     workers: int = 1,
     progress: Callable[[int], None] | None = None,
+    simulated: str = "",
 ) -> BackTest:
     """Simulate the time that was held back, and find reality's place.
 
@@ -131,6 +132,7 @@ def back_test(
         seed: 0 or more; the same seed, the same answer, whatever the workers.
         workers: Simulations at once (`results_of`).
         progress: Called with the number of simulations so far.
+        simulated: That the store is a simulation itself, in a sentence.
 
     Raises:
         UsageError: too few replicas, or the held-back time is too short.
@@ -145,7 +147,7 @@ def back_test(
     runs = results_of(_replica, tasks, workers, progress)
     real = quantities_of(reality, begin_s, end_s)
     placed = judged([_placed(name, real.get(name), runs) for name in QUANTITIES], FAMILY_ERROR)
-    return _result(scenario, store, begin, end, warm_up, replicas, seed, placed)
+    return _result(scenario, store, begin, end, warm_up, replicas, seed, placed, simulated)
 
 
 def warm_up_days(scenario: ClusterScenario) -> int:
@@ -274,7 +276,7 @@ def judged(placed: Sequence[PlacedQuantity], family_error: float) -> tuple[Place
 
 def _result(
     scenario: ClusterScenario, store: str, begin: datetime, end: datetime, warm_up: int,
-    replicas: int, seed: int, placed: tuple[PlacedQuantity, ...],
+    replicas: int, seed: int, placed: tuple[PlacedQuantity, ...], simulated: str = "",
 ) -> BackTest:  # fmt: skip
     by_verdict = {
         verdict: tuple(one.name for one in placed if one.verdict == verdict)
@@ -284,6 +286,7 @@ def _result(
     validation = Validation(
         store, begin.date().isoformat(), last, replicas, seed, FAMILY_ERROR, by_verdict["passed"],
         by_verdict["failed"], by_verdict["not measured"], values_digest(scenario),
+        simulated,
     )  # fmt: skip
     standing = standing_of(replace(scenario, validation=validation))
     notes = []

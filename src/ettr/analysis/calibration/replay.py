@@ -132,6 +132,8 @@ def _with_jobs(
     made.sort(key=lambda one: one.submit_s)
     cut = int((~ended[lasts])[kept].sum())
     notes = [f"{counted(len(made), 'job')} are replayed from {where}, not drawn."]
+    if simulated := analysis.selection_head.simulated:
+        notes.append(f"These are no jobs of a real cluster. {simulated}")
     notes += [f"{counted(int(one.sum()), 'job')} that {why} are left out."
               for why, one in reasons.items() if one.any()]  # fmt: skip
     if cut:

@@ -84,6 +84,13 @@ def standing_of(scenario: ClusterScenario) -> ScenarioStanding:
 
 def _sentence(found: Validation, name: str) -> str:
     when = f"{found.store}, {found.held_back_from} until {found.held_back_until}"
+    if found.simulated:
+        no_site = f"{found.store} is no real cluster. {found.simulated}"
+        return f"{_verdict_words(found, name, f'{when}, SIMULATED itself')} {no_site}"
+    return _verdict_words(found, name, when)
+
+
+def _verdict_words(found: Validation, name: str, when: str) -> str:
     if found.failed:
         return (
             f"FAILED ITS BACK-TEST: {name} does not predict {', '.join(found.failed)} ({when}); "
