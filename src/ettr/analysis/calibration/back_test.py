@@ -17,6 +17,7 @@ from ettr.errors import UsageError
 from ettr.metrics.instants import to_seconds
 from ettr.sim.cluster.choice import AnyCluster, simulated_cluster
 from ettr.sim.cluster.drawing import drawn_scenario
+from ettr.sim.cluster.rates import in_period
 from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.cluster.scenario_parts import SimulatedPeriod
 from ettr.sim.cluster.standing import ScenarioStanding, standing_of, values_digest
@@ -177,8 +178,8 @@ def _replica(
     """The quantities of one simulation."""
     start = begin - timedelta(days=warm_up)
     days = (end - start).total_seconds() / SECONDS_PER_DAY
-    drawn = drawn_scenario(scenario, seed, number)
-    drawn = replace(drawn, period=SimulatedPeriod(start.date().isoformat(), days))
+    period = SimulatedPeriod(start.date().isoformat(), days)
+    drawn = in_period(drawn_scenario(scenario, seed, number), period)
     run = simulated_cluster(drawn, seed * MOST_REPLICAS + number, "back-test")
     logged: dict[str, list[pa.Table]] = {name: [] for name in _READ}
     for _ in run.play():

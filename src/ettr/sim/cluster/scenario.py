@@ -22,6 +22,7 @@ from ettr.sim.cluster.scenario_parts import (
     Outcomes,
     Part,
     Priority,
+    RateChange,
     Scheduling,
     SimulatedPeriod,
     Users,
@@ -94,6 +95,7 @@ class ClusterScenario:
     checks: Checks
     lemons: Lemons
     faults: tuple[FaultProcess, ...] = ()
+    rate_changes: tuple[RateChange, ...] = ()
     bursts: tuple[BurstProcess, ...] = ()
     quotas: tuple[Quota, ...] = ()
     fair_share: FairShare | None = None
@@ -125,6 +127,7 @@ def problems_of(scenario: ClusterScenario) -> Iterator[str]:
     yield from _of_jobs(scenario)
     yield from _of_submission(scenario)
     yield from _of_faults(scenario)
+    yield from _of_rate_changes(scenario)
     yield from _of_bursts(scenario)
     names = [one.name for one in scenario.priorities]
     yield from problems_of_arrays(scenario.arrays, [one.gpus for one in scenario.jobs])
@@ -239,6 +242,16 @@ def _of_faults(scenario: ClusterScenario) -> Iterator[str]:
             yield f"faults of {one.symptom}: from_day is not before to_day"
     if not scenario.lemons.factor > 0 or not scenario.checks.false_repair_mean_s > 0:
         yield "lemons.factor and checks.false_repair_mean_s are above 0"
+
+
+def _of_rate_changes(scenario: ClusterScenario) -> Iterator[str]:
+    known = {one.symptom for one in scenario.faults}
+    changes = [(one.symptom, one.from_day) for one in scenario.rate_changes]
+    if len(set(changes)) < len(changes):
+        yield "rate_changes: a symptom has one factor from a day on"
+    for symptom in dict.fromkeys(symptom for symptom, _ in changes):
+        if symptom not in known:
+            yield f"rate_changes.symptom: {symptom!r} has no entry in [[faults]]"
 
 
 def _of_bursts(scenario: ClusterScenario) -> Iterator[str]:

@@ -247,6 +247,21 @@ class FaultProcess:
 
 
 @dataclass(frozen=True, slots=True)
+class RateChange:
+    """The hazard of one symptom's process from a day on, until the next change of it.
+
+    Attributes:
+        symptom: Of one of the fault processes; its bursts keep their rate.
+        from_day: Counted from the start of the period.
+        factor: Of the hazard, over that which the process states; 0 for no faults.
+    """
+
+    symptom: str
+    from_day: float
+    factor: float
+
+
+@dataclass(frozen=True, slots=True)
 class BurstProcess:
     """Faults of one symptom on several nodes at about one time.
 
@@ -290,6 +305,7 @@ Part = (
     | Checkpoints
     | Checks
     | FaultProcess
+    | RateChange
     | BurstProcess
     | Lemons
     | Quota

@@ -27,6 +27,7 @@ ENTRY_KEYS = {
     "jobs": "gpus",
     "priorities": "name",
     "faults": "symptom",
+    "rate_changes": "symptom",
     "bursts": "symptom",
     "quotas": "scope",
     "accounts": "name",
