@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from cluster_scenarios import fault, played, small
+from cluster_scenarios import fault, one_size, played, quiet, small
 from ettr.analysis import Analysis
 from ettr.analysis.calibration.back_test import PlacedQuantity, back_test, judged, offered_load
 from ettr.analysis.calibration.fit import SiteFit, fit_site
@@ -365,3 +365,13 @@ def test_a_day_of_a_real_slurm_is_fitted_and_can_be_read_again(tmp_path: Path):
     assert read.faults
     assert all(one.per_1000_node_days > 0 for one in read.faults)
     assert all(math.isfinite(end) for ends in read.intervals.values() for end in ends)
+
+
+def test_jobs_of_a_full_queue_are_counted_in_gpus_though_most_never_started(tmp_path: Path):
+    full = quiet(jobs=one_size(16, 9000.0), period={"days": 1.0}, arrivals={"jobs_per_day": 500.0})
+    with open_store(tmp_path / "site", create=True) as opened:
+        simulate_into(opened, full, 1, text_of(full), "site", tmp_path / "truth")
+        record = site_record(Analysis(opened))
+    assert np.isnan(record.attempts.start_s).mean() > 0.5
+    assert record.machine == Machine(40, 8, "GPUs")
+    assert set(record.attempts.size) == {16.0}

@@ -238,7 +238,8 @@ def _unit(analysis: Analysis, rows: pa.Table) -> tuple[str, int]:
     """What jobs ask for, and how much of it a node has."""
     gpus = np.array(list(analysis.logs_fleet.gpus.values()), dtype=np.float64)
     gpus = gpus[gpus > 0]
-    named = floats_of(rows["n_gpus"]) > 0
+    # a job that never started holds none, and has asked for some
+    named = (floats_of(rows["n_gpus"]) > 0) | (floats_of(rows["requested_gpus"]) > 0)
     if rows.num_rows == 0 or named.mean() > 0.5:
         return "GPUs", _mode(gpus) if gpus.size else 8
     cpus, nodes = floats_of(rows["n_cpus"]), floats_of(rows["n_nodes"])
