@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from cluster_scenarios import fault, played, small
+from cluster_scenarios import fault, one_size, played, quiet, small
 from ettr.analysis import Analysis
 from ettr.analysis.calibration.back_test import PlacedQuantity, back_test, judged, offered_load
 from ettr.analysis.calibration.fit import SiteFit, fit_site
@@ -258,6 +258,21 @@ def test_the_verdict_travels_with_the_file_and_lapses_when_values_change():
         scenario_of(text.replace("{ value = 0.3, ", "{ value = 0.3, low = 0.4, high = 0.5, ", 1))
 
 
+def test_a_verdict_by_a_simulated_store_stays_one_and_older_files_are_read(fitted: SiteFit):
+    scenario = fitted.scenario
+    was = Validation("site", "2026-01-29", "2026-02-06", 8, 1, 0.05, ("failure rate",), (), (),
+                     values_digest(scenario))  # fmt: skip
+    of_site = with_validation(fitted.text, was)
+    assert "simulated =" not in of_site
+    assert "SIMULATED" not in standing_of(scenario_of(of_site)).sentence
+    again = scenario_of(with_validation(fitted.text, replace(was, simulated="SIMULATED, so.")))
+    sentence = standing_of(again).sentence
+    assert sentence == (
+        f"Back-tested: {scenario.name} predicts what was held back (site, 2026-01-29 until "
+        "2026-02-06, SIMULATED itself). site is no real cluster. SIMULATED, so."
+    )
+
+
 def test_times_of_no_lognormal_law_keep_their_mean_and_median():
     """Half of them minutes, half of them days: a lognormal fit alone would miss both."""
     rng = np.random.default_rng(4)
@@ -286,10 +301,18 @@ def ettr_out(*words: str) -> str:
 def test_the_commands_fit_judge_and_say_so_in_every_answer(store: Path, tmp_path: Path):
     out = str(tmp_path / "mine.toml")
     said = ettr_out("simulate", "fit", str(store), "--out", out, "--hold-back", "8")
+    assert said.startswith("SIMULATED, no cluster logged this:")
     assert "NOT VALIDATED" in said
     assert "Not fitted: checkpoints.interval_s" in said
+    text = Path(out).read_text("utf-8")
+    assert 'source = "fitted to simulated site: ' in text
+    assert "# site is no real cluster. SIMULATED" in text
     words = ["--store", str(store), "--hold-back", "8", "--replicas", "8", "--out", out]
     found = json.loads(ettr_out("simulate", "backtest", out, *words, "--json"))
+    assert found["selection"]["simulated"].startswith("SIMULATED")
+    sentence = found["standing"]["sentence"]
+    assert "SIMULATED itself" in sentence
+    assert "site is no real cluster" in sentence
     assert found["held_back_from"] == "2026-01-29"
     assert {one["name"]: one for one in found["quantities"]}["failure rate"]["reality"] > 0
     shown = ettr_out("simulate", "show", out)
@@ -342,3 +365,13 @@ def test_a_day_of_a_real_slurm_is_fitted_and_can_be_read_again(tmp_path: Path):
     assert read.faults
     assert all(one.per_1000_node_days > 0 for one in read.faults)
     assert all(math.isfinite(end) for ends in read.intervals.values() for end in ends)
+
+
+def test_jobs_of_a_full_queue_are_counted_in_gpus_though_most_never_started(tmp_path: Path):
+    full = quiet(jobs=one_size(16, 9000.0), period={"days": 1.0}, arrivals={"jobs_per_day": 500.0})
+    with open_store(tmp_path / "site", create=True) as opened:
+        simulate_into(opened, full, 1, text_of(full), "site", tmp_path / "truth")
+        record = site_record(Analysis(opened))
+    assert np.isnan(record.attempts.start_s).mean() > 0.5
+    assert record.machine == Machine(40, 8, "GPUs")
+    assert set(record.attempts.size) == {16.0}

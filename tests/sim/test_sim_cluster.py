@@ -56,9 +56,11 @@ def hours_of(run: SimulatedCluster, unit: str) -> dict[str, float]:
     return {row["what"]: row[unit] for row in rows if row[unit] is not None}
 
 
+@pytest.mark.parametrize("write_s", [0, 300])
 @pytest.mark.parametrize("seed", range(4))
-def test_every_gpu_hour_is_in_one_place(seed: int):
+def test_every_gpu_hour_is_in_one_place(seed: int, write_s: int):
     scenario = stormy()
+    scenario = replace(scenario, checkpoints=replace(scenario.checkpoints, write_s=write_s))
     tables, run = played(scenario, seed)
     hours = hours_of(run, "gpu_hours")
     all_gpu_hours = 24 * scenario.period.days * scenario.machines.nodes * 8
@@ -67,10 +69,13 @@ def test_every_gpu_hour_is_in_one_place(seed: int):
     held = np.dot(allocations["elapsed_s"].to_numpy(), allocations["n_gpus"].to_numpy()) / 3600
     assert hours["held by jobs"] == pytest.approx(held, rel=1e-12)
     truth = run.truth()["attempts"].to_pydict()
-    parts = zip(truth["saved_s"], truth["lost_s"], truth["restart_s"], truth["gpus"], strict=True)
-    split = sum((saved + lost + restart) * gpus for saved, lost, restart, gpus in parts)
+    names = ["saved_s", "lost_s", "restart_s", *(["write_s"] if write_s else [])]
+    assert [name for name in truth if name.endswith("_s")] == names
+    parts = zip(*(truth[name] for name in names), truth["gpus"], strict=True)
+    split = sum(sum(lengths) * gpus for *lengths, gpus in parts)
     assert split / 3600 == pytest.approx(held, rel=1e-12)
-    assert min(*truth["saved_s"], *truth["lost_s"], *truth["restart_s"]) >= 0
+    assert min(min(truth[name]) for name in names) >= 0
+    assert not write_s or sum(truth["write_s"]) > 0
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
+import duckdb
 import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
@@ -14,6 +16,7 @@ from ettr.cli.main import build_app
 from ettr.errors import EttrError, StoreError, UsageError
 from ettr.sim.cluster.scenario import parts_of
 from ettr.sim.cluster.scenario_file import SHIPPED, scenario_of, scenario_text
+from ettr.tables import DERIVED, TABLES
 
 RUN = CliRunner()
 # three days of the smallest scenario
@@ -131,6 +134,55 @@ def test_every_row_names_the_simulation_as_its_source(store: Path):
     assert {"attempts", "allocations", "events", "node_states", "nodes", "log_days"} <= tables
     for path in (store / "parts").rglob("*.parquet"):
         assert set(pq.read_table(path, columns=["source"])["source"].to_pylist()) == {"simulation"}
+
+
+def test_exported_rows_keep_that_they_are_simulated(store: Path, tmp_path: Path):
+    words = "SIMULATED, no cluster logged this: short.toml, seed 1."
+    said = ettr_out("export", str(store), "--table", "failures", "--to", str(tmp_path / "f.csv"))
+    assert words in said  # on stderr
+    rows = list(csv.DictReader((tmp_path / "f.csv").read_text("utf-8").splitlines()))
+    assert rows
+    assert {row["simulated"] for row in rows} == {words}
+    ettr_out("export", str(store), "--to", str(tmp_path / "t.duckdb"))
+    ettr_out("export", str(store), "--to", str(tmp_path / "{table}.parquet"))
+    with duckdb.connect(str(tmp_path / "t.duckdb"), read_only=True) as database:
+        for name in (*TABLES, *DERIVED):
+            column, value = ("simulated", words) if name in DERIVED else ("source", "simulation")
+            asked = f'SELECT DISTINCT "{column}" FROM "{name}"'  # noqa: S608 - names of ours
+            assert database.execute(asked).fetchall() in ([(value,)], [])
+            read = pq.read_table(tmp_path / f"{name}.parquet")[column].unique().to_pylist()
+            assert read in ([value], [])
+
+
+def test_a_csv_of_changes_has_its_standing_on_stderr(tmp_path: Path):
+    scenario = tmp_path / "day.toml"
+    scenario.write_text(SHORT.replace("days = 3", "days = 0.5"), "utf-8")
+    words = ["simulate", "whatif", str(scenario), "--set", "checkpoints.interval_s=9", "--csv"]
+    done = RUN.invoke(build_app(), [*words, "--runs", "3"], catch_exceptions=False)
+    assert done.stdout.startswith("change,")
+    for said in ("SIMULATED", "NOT VALIDATED", "CHECKPOINTS COST NOTHING", "Not simulated:"):
+        assert said in done.stderr
+        assert said not in done.stdout
+
+
+def test_answers_say_what_is_not_simulated(summary: dict[str, object], tmp_path: Path):
+    assert "checkpoint stalls" in summary["not_simulated"]
+    scenario = tmp_path / "day.toml"
+    text = SHORT.replace("days = 3", "days = 0.5")
+    scenario.write_text(text, "utf-8")
+    said = "Not simulated: placement by switch, network contention, checkpoint stalls"
+    for words in (
+        ["run", str(scenario), "--store", str(tmp_path / "one")],
+        ["whatif", str(scenario), "--set", "lemons.share=0", "--runs", "3"],
+        ["sensitivity", str(scenario), "--vary", "checkpoints.interval_s", "--runs", "3"],
+    ):
+        printed = " ".join(ettr_out("simulate", *words).split())
+        assert said in printed
+        assert ("CHECKPOINTS COST NOTHING" in printed) == (words[0] == "sensitivity")
+    stalls = text.replace("[checkpoints]", '[checkpoints]\nwrite_s = {value = 9, source = "us"}')
+    scenario.write_text(stalls, "utf-8")
+    words = ["run", str(scenario), "--store", str(tmp_path / "two")]
+    assert "checkpoint stalls" not in ettr_out("simulate", *words)
 
 
 def test_a_second_run_gives_the_same_bytes(store: Path, tmp_path: Path):

@@ -20,7 +20,7 @@ from ettr.sim.cluster.loop.cluster import LoopCluster
 from ettr.sim.cluster.replay import DRAWN, Replay, ReplayedFault
 from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
-from ettr.sim.cluster.scenario_parts import BurstProcess
+from ettr.sim.cluster.scenario_parts import BurstProcess, RateChange
 
 pytest.importorskip("numba")
 pytestmark = pytest.mark.slow  # what is not kept yet is compiled first, for half a minute
@@ -88,6 +88,15 @@ def with_requeues(share: float) -> Change:
     return change
 
 
+def with_writes(interval_s: int, write_s: int) -> Change:
+    def change(scenario: ClusterScenario) -> ClusterScenario:
+        made = with_requeues(0.2)(scenario)
+        rules = replace(made.checkpoints, interval_s=interval_s, write_s=write_s)
+        return replace(made, checkpoints=rules)
+
+    return change
+
+
 CHANGES: dict[str, Change] = {
     "as it is": lambda one: one,
     "in order": with_rules(waiting="in-order"),
@@ -98,6 +107,11 @@ CHANGES: dict[str, Change] = {
     "many faults": broken,
     "blame on the wrong node": blamed_wrongly,
     "jobs put back by their owners": with_requeues(0.3),
+    "writes of ten seconds": with_writes(600, 10),
+    "writes that take longer than the work between them": with_writes(7, 11),
+    "hazards that change": lambda one: replace(
+        broken(one), rate_changes=(RateChange("infiniband", 1.0, 4.0),)
+    ),
     "one GPU a node": one_gpu_nodes,
     "a queue that grows": lambda one: with_jobs(one, 8, 20_000.0, 3000.0),
     "small jobs only": lambda one: with_jobs(one, 1, 3000.0, 4000.0),

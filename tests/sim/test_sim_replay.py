@@ -97,6 +97,7 @@ def test_the_command_replays_says_so_and_repeats_to_the_byte(store: Path, tmp_pa
         found.append(json.loads(done.stdout))
     assert found[0]["days"] == pytest.approx(2.0, abs=0.1)
     assert "are replayed from" in found[0]["replayed"][0]
+    assert "no jobs of a real cluster. SIMULATED" in found[0]["replayed"][1]
     tables = [pq.read_table(tmp_path / name / "parts" / "attempts") for name in ("one", "two")]
     assert tables[0] == tables[1]
     assert {"user1", "team1"} <= {*tables[0]["user"].to_pylist(), *tables[0]["account"].to_pylist()}
@@ -213,6 +214,11 @@ def test_the_waits_of_a_replay_that_changes_nothing_are_the_real_ones(store: Pat
     assert known
     assert any(one.real_s for one in known), "some jobs waited"
     assert all(one.simulated_s == one.real_s for one in known)
+    of_simulation = replayed_waits_section(waits, "site", "site", 1, "SIMULATED, so.")
+    names = [trace["name"] for trace in of_simulation.figures[0].traces]
+    assert names == ["simulated", "replayed, of a simulation"]
+    assert "real" not in of_simulation.title
+    assert "site is no real cluster. SIMULATED, so." in of_simulation.lead
     section = replayed_waits_section(waits, "site", "site", 1)
     assert [one.slug for one in section.figures] == ["waits-median", "waits-p90"]
     with pytest.raises(UsageError, match="give the store that has them with --jobs-from"):

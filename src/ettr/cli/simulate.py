@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ettr.cli.output import say
+from ettr.cli.output import complain, say
 from ettr.cli.pricing import Pricing
 from ettr.cli.printing import PageFile, Printing
 from ettr.cli.simulate_site import backtest, document_of_show, fit, replayed, waits_page
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from ettr.sim.cluster.replay import Replay
     from ettr.sim.cluster.run import SimulatedStore
     from ettr.sim.cluster.scenario import ClusterScenario
+    from ettr.sim.cluster.sensitivity import AssumptionSensitivity
+    from ettr.sim.cluster.whatif import WhatIf
 
 
 _RUNS = 10
@@ -280,6 +282,7 @@ def _what_if(
             workers=workers,
         )  # fmt: skip
     printing.show("ettr-what-if", found, what_if_section, "interventions", price=price)
+    _complain_of_standing(found, printing)
     section = priced(what_if_section(found, price), price)
     title, standing = f"Simulated: what if, {made.name}", found.standing.sentence
     page.write(section, title, found.confidence, None, printing, standing)
@@ -303,8 +306,19 @@ def _sensitivity(
             progress=lambda done: advance(made.name, done),
         )  # fmt: skip
     printing.show("ettr-sensitivity", found, sensitivity_section, "effects")
+    _complain_of_standing(found, printing)
     title, standing = f"Simulated: sensitivity of {made.name}", found.standing.sentence
     page.write(sensitivity_section(found), title, found.confidence, None, printing, standing)
+
+
+def _complain_of_standing(found: WhatIf | AssumptionSensitivity, printing: Printing) -> None:
+    """Say next to a CSV, which has a list alone, how far it is to be believed."""
+    from ettr.sim.cluster.left_out import not_simulated_lines
+
+    if printing.csv:
+        complain(f"SIMULATED, no cluster logged this: {found.scenario}. {found.standing.sentence}")
+        for line in (*found.warnings, *not_simulated_lines(found.not_simulated)):
+            complain(line)
 
 
 def _run(
@@ -355,6 +369,7 @@ def _document(found: SimulatedStore) -> JsonValue:
 
 def _say(found: SimulatedStore, store: str) -> None:
     from ettr.report.numbers import number, percent
+    from ettr.sim.cluster.left_out import not_simulated_lines
     from ettr.sim.cluster.standing import standing_lines
 
     say(
@@ -373,6 +388,6 @@ def _say(found: SimulatedStore, store: str) -> None:
     for line in found.replayed:
         say(f"  {line}")
     say(f"  {found.events:,} events, {found.cpu_s:.1f} CPU s, {found.cpu_us_per_event:.0f} µs each")
-    for line in standing_lines(found.standing):
+    for line in (*not_simulated_lines(found.not_simulated), *standing_lines(found.standing)):
         say(f"  {line}")
     say(f"Store: {store}   Truth: {found.truth}")

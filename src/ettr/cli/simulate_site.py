@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ettr.cli.output import check_writable, say
+from ettr.cli.output import check_writable, complain_of_selection, say, say_selection
 from ettr.cli.printing import PageFile, Printing
 from ettr.cli.simulating import simulating_bar
 from ettr.errors import UsageError
@@ -29,7 +29,7 @@ def fit(
     from ettr.analysis import Analysis
     from ettr.analysis.calibration.fit import fit_site
     from ettr.files import write_text
-    from ettr.report.document import plain_fields
+    from ettr.report.document import plain, plain_fields
     from ettr.report.sections.site_fit import fit_section
     from ettr.report.text import section_text
     from ettr.store import open_store
@@ -44,12 +44,16 @@ def fit(
         end = _day(until) if until is not None else None
         if hold_back is not None:
             end = held_back(analysis, hold_back)
-        found = fit_site(analysis, _name_of(store), end)
+        found, head = fit_site(analysis, _name_of(store), end), analysis.selection_head
     write_text(out, found.text)
     fields = plain_fields(replace(found, text=""))
     document = {key: value for key, value in fields.items() if key not in ("text", "scenario")}
     document["standing"] = plain_fields(_standing(found.text))
-    if not printing.summary({"format": "ettr-simulate-fit", "version": 1, **document}):
+    selection = {"selection": plain(head)}
+    if printing.csv:
+        complain_of_selection(head)
+    if not printing.summary({"format": "ettr-simulate-fit", "version": 1, **selection, **document}):
+        say_selection(head)
         say(section_text(fit_section(found)))
         say(f"\nScenario: {out}")
 
@@ -105,13 +109,14 @@ def backtest(
         found = back_test(
             made, site_record(analysis), _name_of(site), split, analysis.logs_period.end,
             replicas=n, seed=seed, workers=workers or 1,
-            progress=lambda done: advance(made.name, done),
+            progress=lambda done: advance(made.name, done), simulated=head.simulated,
         )  # fmt: skip
     found = replace(found, not_fitted=not_fitted, notes=(*found.notes, *notes))
     if out is not None:
         write_text(out, with_validation(text, found.validation))
-    printing.show("ettr-simulate-backtest", found, back_test_section, "quantities")
-    title = f"Simulated and real: back-test of {found.scenario}"
+    printing.show("ettr-simulate-backtest", found, back_test_section, "quantities", head)
+    reality = "Simulated twice" if head.simulated else "Simulated and real"
+    title = f"{reality}: back-test of {found.scenario}"
     page.write(back_test_section(found), title, None, head, printing)
     if printing.as_text:
         kept = f"Scenario with its verdict: {out}" if out else "Keep the verdict with --out FILE"
@@ -145,10 +150,12 @@ def waits_page(
     from ettr.store import open_store
 
     with open_store(site) as real, open_store(store) as simulated:
-        waits = replayed_waits(Analysis(real), Analysis(simulated))
-    section = replayed_waits_section(waits, scenario.name, _name_of(site), seed)
-    title = f"Simulated and real waits: {scenario.name}"
-    page.write(section, title, None, None, printing, standing_of(scenario).sentence)
+        analysis = Analysis(real)
+        waits, head = replayed_waits(analysis, Analysis(simulated)), analysis.selection_head
+    section = replayed_waits_section(waits, scenario.name, _name_of(site), seed, head.simulated)
+    title = "Waits of two simulations" if head.simulated else "Simulated and real waits"
+    title = f"{title}: {scenario.name}"
+    page.write(section, title, None, head, printing, standing_of(scenario).sentence)
 
 
 def replayed(

@@ -152,6 +152,7 @@ def waits_chart(
     sizes: Sequence[str],
     simulated: Sequence[Interval],
     real: Sequence[float | None],
+    theirs: str = "real",
 ) -> Figure:
     """Waits by size of the job: simulated ones with their intervals, real ones as diamonds.
 
@@ -164,6 +165,7 @@ def waits_chart(
         sizes: Of the jobs, in words.
         simulated: Waits in seconds.
         real: Waits in seconds; None has no point.
+        theirs: What these are called.
     """
 
     def drawn(wait_s: float | None) -> float | None:
@@ -177,7 +179,7 @@ def waits_chart(
     traces = []
     for name, symbol, shift, heights, hover, bars in (
         ("simulated", "circle", -0.08, [one.estimate for one in values], words, values),
-        ("real", "diamond", 0.08, [drawn(one) for one in real], list(map(duration, real)), []),
+        (theirs, "diamond", 0.08, [drawn(one) for one in real], list(map(duration, real)), []),
     ):
         trace = points(
             name,

@@ -22,6 +22,8 @@ from ettr.tables import DERIVED, TABLES
 
 PLACE_OF_TABLE = "{table}"
 ENDINGS = (".parquet", ".csv", ".duckdb")
+SIMULATED_COLUMN = "simulated"
+"""Of derived tables of a store that is simulated: that it is, in a sentence."""
 _ROWS_AT_ONCE = 100_000
 _OF_JOBS = frozenset({"interruptions", "failures", "blame"})
 
@@ -116,9 +118,17 @@ def _exported(analysis: Analysis, name: str, n_rows: int, file: str) -> Exported
 
 
 def _rows(analysis: Analysis, name: str) -> pa.Table:
-    """The rows of a table in the types of its schema, in memory: Ibis cannot stream DuckDB 2's."""
+    """The rows of a table in the types of its schema, in memory: Ibis cannot stream DuckDB 2's.
+
+    Rows derived from a simulation say so in one more column, which goes wherever they go; stored
+    ones have their source already.
+    """
     schema = _schema(name)
-    return named_table(analysis, name).select(*schema.names).to_pyarrow().cast(schema)
+    rows = named_table(analysis, name).select(*schema.names).to_pyarrow().cast(schema)
+    words = analysis.selection_head.simulated
+    if not words or name not in DERIVED:
+        return rows
+    return rows.append_column(SIMULATED_COLUMN, pa.array([words] * rows.num_rows, pa.string()))
 
 
 def _schema(name: str) -> pa.Schema:

@@ -17,6 +17,7 @@ from ettr.errors import UsageError
 from ettr.metrics.instants import to_seconds
 from ettr.sim.cluster.choice import AnyCluster, simulated_cluster
 from ettr.sim.cluster.drawing import drawn_scenario
+from ettr.sim.cluster.rates import in_period
 from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.cluster.scenario_parts import SimulatedPeriod
 from ettr.sim.cluster.standing import ScenarioStanding, standing_of, values_digest
@@ -115,6 +116,7 @@ def back_test(
     seed: int = 1,
     workers: int = 1,
     progress: Callable[[int], None] | None = None,
+    simulated: str = "",
 ) -> BackTest:
     """Simulate the time that was held back, and find reality's place.
 
@@ -131,6 +133,7 @@ def back_test(
         seed: 0 or more; the same seed, the same answer, whatever the workers.
         workers: Simulations at once (`results_of`).
         progress: Called with the number of simulations so far.
+        simulated: That the store is a simulation itself, in a sentence.
 
     Raises:
         UsageError: too few replicas, or the held-back time is too short.
@@ -145,7 +148,7 @@ def back_test(
     runs = results_of(_replica, tasks, workers, progress)
     real = quantities_of(reality, begin_s, end_s)
     placed = judged([_placed(name, real.get(name), runs) for name in QUANTITIES], FAMILY_ERROR)
-    return _result(scenario, store, begin, end, warm_up, replicas, seed, placed)
+    return _result(scenario, store, begin, end, warm_up, replicas, seed, placed, simulated)
 
 
 def warm_up_days(scenario: ClusterScenario) -> int:
@@ -175,8 +178,8 @@ def _replica(
     """The quantities of one simulation."""
     start = begin - timedelta(days=warm_up)
     days = (end - start).total_seconds() / SECONDS_PER_DAY
-    drawn = drawn_scenario(scenario, seed, number)
-    drawn = replace(drawn, period=SimulatedPeriod(start.date().isoformat(), days))
+    period = SimulatedPeriod(start.date().isoformat(), days)
+    drawn = in_period(drawn_scenario(scenario, seed, number), period)
     run = simulated_cluster(drawn, seed * MOST_REPLICAS + number, "back-test")
     logged: dict[str, list[pa.Table]] = {name: [] for name in _READ}
     for _ in run.play():
@@ -274,7 +277,7 @@ def judged(placed: Sequence[PlacedQuantity], family_error: float) -> tuple[Place
 
 def _result(
     scenario: ClusterScenario, store: str, begin: datetime, end: datetime, warm_up: int,
-    replicas: int, seed: int, placed: tuple[PlacedQuantity, ...],
+    replicas: int, seed: int, placed: tuple[PlacedQuantity, ...], simulated: str = "",
 ) -> BackTest:  # fmt: skip
     by_verdict = {
         verdict: tuple(one.name for one in placed if one.verdict == verdict)
@@ -284,6 +287,7 @@ def _result(
     validation = Validation(
         store, begin.date().isoformat(), last, replicas, seed, FAMILY_ERROR, by_verdict["passed"],
         by_verdict["failed"], by_verdict["not measured"], values_digest(scenario),
+        simulated,
     )  # fmt: skip
     standing = standing_of(replace(scenario, validation=validation))
     notes = []

@@ -76,7 +76,11 @@ def fit_site(
     begin, end = fitted_days(analysis, until)
     whole = begin <= analysis.logs_period.start
     part = analysis.of(Selection(since=None if whole else begin, until=end))
-    maker = ScenarioMaker(scenario_of(scenario_text(base)[0]), name)
+    simulated = analysis.selection_head.simulated
+    origin = f"simulated {name}" if simulated else name
+    maker = ScenarioMaker(scenario_of(scenario_text(base)[0]), origin)
+    if simulated:
+        maker.notes.append(f"{name} is no real cluster. {simulated}")
     maker.notes.extend(_doubts(analysis))
     _machines(maker, analysis, record.machine)
     begin_s, end_s = to_seconds(begin), to_seconds(end)
@@ -90,10 +94,10 @@ def fit_site(
     fit_faults(maker, part, record.machine, end_s)
     scenario = maker.scenario(f"{name}-fit")
     since, last = begin.date().isoformat(), end.date().isoformat()
-    text = text_of(scenario, _head(maker, name, since, last))
+    text = text_of(scenario, _head(maker, since, last))
     fitted = sum(one.startswith("fitted") for one in scenario.sources.values())
     return SiteFit(
-        scenario, text, name, since, last, fitted, len(scenario.sources),
+        scenario, text, origin, since, last, fitted, len(scenario.sources),
         tuple(maker.not_fitted), tuple(maker.notes),
     )  # fmt: skip
 
@@ -196,9 +200,10 @@ def _machines(maker: ScenarioMaker, analysis: Analysis, machine: Machine) -> Non
     )
 
 
-def _head(maker: ScenarioMaker, name: str, since: str, until: str) -> list[str]:
+def _head(maker: ScenarioMaker, since: str, until: str) -> list[str]:
     lines = [
-        f"Fitted to {name}, {since} until {until}, by ettr simulate fit. low and high are the ends",
-        "of 90 % intervals; a back-test draws each such value from its own.",
+        f"Fitted to {maker.origin}, {since} until {until}, by ettr simulate fit.",
+        "low and high are the ends of 90 % intervals; a back-test draws each such value from its "
+        "own.",
     ]
     return lines + [f"Not fitted: {one}" for one in maker.not_fitted] + maker.notes

@@ -179,10 +179,14 @@ def work_of(
     until_s = np.where(attempts.end_s < end_s, attempts.end_s, end_s)
     elapsed_s = np.nan_to_num(np.maximum(until_s - attempts.start_s, 0.0))
     gang = attempts.size >= machine.per_node
-    done_s = np.where(gang, np.maximum(elapsed_s - rules.restart_s, 0.0), elapsed_s)
+    moved_s = np.where(gang, np.maximum(elapsed_s - rules.restart_s, 0.0), elapsed_s)
+    written = moved_s // (rules.interval_s + rules.write_s)
+    rest_s = moved_s - written * (rules.interval_s + rules.write_s)
+    write_s = written * rules.write_s + np.maximum(0.0, rest_s - rules.interval_s)
+    done_s = moved_s - np.where(gang, write_s, 0.0)
     own = np.isin(attempts.state.astype(str), OWN_ENDS) & ~attempts.failed
     own &= attempts.end_s < end_s
-    kept_s = np.where(gang & ~own, done_s // rules.interval_s * rules.interval_s, 0.0)
+    kept_s = np.where(gang & ~own, written * rules.interval_s, 0.0)
     kept_s[~known] = 0.0
     total_s = np.bincount(attempts.job, weights=kept_s, minlength=int(attempts.job.max()) + 1)
     before_s = total_s[attempts.job] - kept_s
@@ -234,7 +238,8 @@ def _unit(analysis: Analysis, rows: pa.Table) -> tuple[str, int]:
     """What jobs ask for, and how much of it a node has."""
     gpus = np.array(list(analysis.logs_fleet.gpus.values()), dtype=np.float64)
     gpus = gpus[gpus > 0]
-    named = floats_of(rows["n_gpus"]) > 0
+    # a job that never started holds none, and has asked for some
+    named = (floats_of(rows["n_gpus"]) > 0) | (floats_of(rows["requested_gpus"]) > 0)
     if rows.num_rows == 0 or named.mean() > 0.5:
         return "GPUs", _mode(gpus) if gpus.size else 8
     cpus, nodes = floats_of(rows["n_cpus"]), floats_of(rows["n_nodes"])

@@ -28,6 +28,7 @@ from ettr.sim.cluster.replay import Replay, ReplayedFault, ReplayedJob
 from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.cluster.scenario_parts import SimulatedPeriod
 from ettr.sim.cluster.workload import COMPLETED, STATES, TIMEOUT
+from ettr.sim.cluster.writes import n_writes
 from ettr.units import SECONDS_PER_DAY
 from ettr.words import counted
 
@@ -131,6 +132,8 @@ def _with_jobs(
     made.sort(key=lambda one: one.submit_s)
     cut = int((~ended[lasts])[kept].sum())
     notes = [f"{counted(len(made), 'job')} are replayed from {where}, not drawn."]
+    if simulated := analysis.selection_head.simulated:
+        notes.append(f"These are no jobs of a real cluster. {simulated}")
     notes += [f"{counted(int(one.sum()), 'job')} that {why} are left out."
               for why, one in reasons.items() if one.any()]  # fmt: skip
     if cut:
@@ -167,7 +170,9 @@ def _job(
         work = max(work, limit_s + 1)  # how much longer it would have run, nobody knows
     else:
         whole = gpus >= scenario.machines.gpus_per_node
-        limit_s = max(limit_s, work + (scenario.checkpoints.restart_s if whole else 0))
+        rules = scenario.checkpoints
+        over_s = rules.restart_s + n_writes(rules, 0, work) * rules.write_s
+        limit_s = max(limit_s, work + (over_s if whole else 0))
     user, account, priority = who
     shown = attempts.attempt_id[first].rpartition("@")[0].partition("/")[2]
     return ReplayedJob(

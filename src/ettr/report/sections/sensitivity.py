@@ -6,6 +6,7 @@ from ettr.estimates import Interval
 from ettr.report.charts import BarSeries, row_chart
 from ettr.report.numbers import DASH, between, number, percent
 from ettr.report.section import Figure, Section, TextTable
+from ettr.sim.cluster.left_out import not_simulated_lines
 from ettr.sim.cluster.sensitivity import HEADLINES, AssumptionSensitivity, ValueEffect
 from ettr.sim.cluster.standing import standing_lines
 from ettr.words import counted
@@ -106,5 +107,7 @@ def _notes(found: AssumptionSensitivity) -> tuple[str, ...]:
         name, _, reason = line.partition(": ")
         by_reason.setdefault(reason, []).append(name)
     made += [f"Not varied ({why}): {', '.join(names)}." for why, names in by_reason.items()]
+    made += found.warnings
     made += found.replayed
+    made += not_simulated_lines(found.not_simulated)
     return (*made, *standing_lines(found.standing))

@@ -34,7 +34,7 @@ def back_test_section(found: BackTest) -> Section:
         "back-test",
         f"Back-test of {found.scenario}",
         found.standing.sentence,
-        wait_figures(found.quantities, _wait_words(found)),
+        wait_figures(found.quantities, _wait_words(found), _site_words(found)),
         (
             TextTable(
                 "Reality among the simulations",
@@ -61,7 +61,7 @@ def back_test_section(found: BackTest) -> Section:
 
 
 def wait_figures(
-    quantities: Sequence[PlacedQuantity | ReplayedWait], words: str
+    quantities: Sequence[PlacedQuantity | ReplayedWait], words: str, theirs: str = "real"
 ) -> tuple[Figure, ...]:
     """Waits by size of the job, simulated and real: their medians, and what 90 % stay below.
 
@@ -70,6 +70,7 @@ def wait_figures(
     Args:
         quantities: those that are no waits are passed over.
         words: the caption of each.
+        theirs: what the waits of the site are called.
     """
     made = []
     for level, title in (("median", "Median wait by size"), ("90 %", "Wait that 90 % stay below")):
@@ -89,6 +90,7 @@ def wait_figures(
                 list(drawn),
                 [one.simulated for one in drawn.values() if one.simulated is not None],
                 [one.real_s for one in drawn.values()],
+                theirs,
             )
         )
     return tuple(made)
@@ -118,8 +120,13 @@ def _wait_words(found: BackTest) -> str:
     return (
         f"Of jobs from {found.held_back_from} until {found.held_back_until}: {found.replicas} "
         "simulations with the interval that holds reality with 90 % probability if the scenario is "
-        "right, next to the real wait."
+        f"right, next to the {_site_words(found)} wait."
     )
+
+
+def _site_words(found: BackTest) -> str:
+    """What the waits of the site are: a store that is simulated has no real ones."""
+    return "held-back simulated" if found.validation.simulated else "real"
 
 
 def _without(own: Mapping[str, DrawnWait]) -> str:
@@ -131,7 +138,7 @@ def _without(own: Mapping[str, DrawnWait]) -> str:
 
 
 def replayed_waits_section(
-    waits: Sequence[ReplayedWait], scenario: str, site: str, seed: int
+    waits: Sequence[ReplayedWait], scenario: str, site: str, seed: int, simulated: str = ""
 ) -> Section:
     """Waits of a simulation that replayed the jobs of a site, next to the real ones.
 
@@ -140,17 +147,21 @@ def replayed_waits_section(
         scenario: its name.
         site: what the store of the real jobs is called.
         seed: of the simulation.
+        simulated: that the site is a simulation itself, in a sentence.
     """
     words = f"SIMULATED: {scenario}, seed {seed}, replaying the jobs of {site}."
+    theirs = "replayed, of a simulation" if simulated else "real"
+    if simulated:
+        words = f"{words} {site} is no real cluster. {simulated}"
     return Section(
         "waits",
-        "Waits by size, simulated and real",
+        "Waits by size of two simulations" if simulated else "Waits by size, simulated and real",
         words,
-        wait_figures(waits, words),
+        wait_figures(waits, words, theirs),
         (
             TextTable(
                 "Waits",
-                ("quantity", "real", "simulated"),
+                ("quantity", theirs, "simulated"),
                 tuple((one.quantity, _wait(one.real_s), _wait(one.simulated_s)) for one in waits),
                 frozenset({1, 2}),
             ),

@@ -9,6 +9,7 @@ from ettr.report.charts import BarSeries, row_chart
 from ettr.report.money import price_words
 from ettr.report.numbers import between, number, percent
 from ettr.report.section import Figure, Section, TextTable
+from ettr.sim.cluster.left_out import not_simulated_lines
 from ettr.sim.cluster.standing import standing_lines
 from ettr.sim.cluster.whatif import WhatIf
 from ettr.words import counted
@@ -97,26 +98,32 @@ def _bars(
 def _lead(found: WhatIf) -> str:
     base, best = found.base, found.interventions[0]
     all_hours = base.useful_gpu_hours + base.wasted_gpu_hours
+    writes = ""
+    if base.write_gpu_hours:
+        writes = f", {number(base.write_gpu_hours, 4)} held up by writes of checkpoints"
+    wasted = percent(base.wasted_gpu_hours / all_hours if all_hours else None)
     words = (
         f"SIMULATED, no cluster logged this: {found.scenario}, {found.days:g} days, "
         f"{counted(len(found.seeds), 'seed')}. As it is, interruptions lose "
         f"{number(base.lost_gpu_hours, 4)} GPU-hours and {number(base.out_gpu_hours, 4)} are out "
-        f"of service, {percent(base.wasted_gpu_hours / all_hours if all_hours else None)} of "
-        "these and the useful ones. "
+        f"of service{writes}, {wasted} of these and the useful ones. "
     )
     won = best.won_gpu_hours
     if won.low > 0:
-        return f"{words}Most is won by {best.change}: {between(won, 4)} GPU-hours."
-    return f"{words}No change is shown to win anything: every interval reaches 0 or below."
+        words = f"{words}Most is won by {best.change}: {between(won, 4)} GPU-hours."
+    else:
+        words = f"{words}No change is shown to win anything: every interval reaches 0 or below."
+    return " ".join((words, *found.warnings))
 
 
 def _notes(found: WhatIf) -> tuple[str, ...]:
     return (
         f"[a, b] is an interval of {percent(found.confidence)} confidence for the mean difference "
         "over the seeds, which scenario and change share.",
-        "Won back: less lost to interruptions and restarts, less out of service. More useful: "
-        "bounded by the jobs that users submit.",
+        "Won back: less lost to interruptions and restarts, less out of service, less held up by "
+        "writes of checkpoints. More useful: bounded by the jobs that users submit.",
         f"{found.assumed} of the {found.values} values of the scenario are assumed.",
         *found.replayed,
+        *not_simulated_lines(found.not_simulated),
         *standing_lines(found.standing),
     )

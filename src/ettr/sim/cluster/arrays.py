@@ -20,6 +20,7 @@ from ettr.sim.cluster.workload import (
     lengths_s,
     outcome_shares,
     restart_allowance_s,
+    with_writes_s,
 )
 from ettr.sim.streams import stream
 
@@ -68,7 +69,8 @@ def _tasks(
     """Tasks of one array: lengths and ends of their own, one limit that their owner chose."""
     work_s = lengths_s(scenario, rng, np.full(n, job.job_class))
     outcome = chosen(rng, n, outcome_shares(scenario.outcomes))
-    limit_s = _limit_s(scenario, rng, job, work_s, outcome == TIMEOUT)
+    length_s = with_writes_s(scenario, work_s, np.full(n, job.gpus))
+    limit_s = _limit_s(scenario, rng, job, length_s, outcome == TIMEOUT)
     too_long = np.maximum(work_s, math.ceil(limit_s / SHORT_OF_TIME))
     work_s = np.where(outcome == TIMEOUT, too_long, work_s)
     array = TaskArray(n, kind.most_running)
@@ -82,13 +84,13 @@ def _tasks(
 
 
 def _limit_s(
-    scenario: ClusterScenario, rng: np.random.Generator, job: Job, work_s: NDArray[np.int64],
+    scenario: ClusterScenario, rng: np.random.Generator, job: Job, length_s: NDArray[np.int64],
     asks_too_little: NDArray[np.bool_],
 ) -> int:  # fmt: skip
     """So many times the longest task that is to come to its end."""
     factor = math.exp(rng.random() * math.log(scenario.outcomes.longest_limit_factor))
-    fits = work_s[~asks_too_little]
-    longest_s = float(fits.max()) if fits.size else float(work_s.max()) * SHORT_OF_TIME
+    fits = length_s[~asks_too_little]
+    longest_s = float(fits.max()) if fits.size else float(length_s.max()) * SHORT_OF_TIME
     allowed_s = longest_s * factor + float(restart_allowance_s(scenario, np.array([job.gpus]))[0])
     return max(1, min(math.ceil(allowed_s), scenario.scheduling.longest_job_s))
 

@@ -59,7 +59,7 @@ def _drawn(scenario: ClusterScenario, part: Part, where: str, seed: int, replica
         normal = float(stream(seed, f"value {where}.{one.name}", replica).standard_normal())
         is_share = one.name.endswith(("share", "_chance")) or one.name.startswith("share_of")
         made = _share(value, ends, normal) if is_share else _number(value, ends, normal)
-        largest = MOST_S if one.name.endswith("_s") else LARGEST.get(one.name, math.inf)
+        largest = LARGEST.get(one.name, MOST_S if one.name.endswith("_s") else math.inf)
         made = min(made, largest)
         changes[one.name] = round(made) if isinstance(value, int) else made
     return replace(part, **changes)  # type: ignore[arg-type]

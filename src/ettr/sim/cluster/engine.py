@@ -56,7 +56,7 @@ class SimulatedCluster:
         check_owners(scenario, owners)
         self.log = SiteLog(scenario, file_id, owners)
         self.tally = Tally()
-        self._truth = Truth()
+        self._truth = Truth(scenario.checkpoints)
         self._calendar = Calendar()
         self._hours = Hours(machines.nodes, machines.gpus_per_node)
         self._scheduler = Scheduler(

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ettr.models.constant import ConstantLife
 from ettr.models.law import LifeLaw
 from ettr.models.registry import law_of_age
+from ettr.sim.cluster.rates import Steps, hazard_of_service, service_until, steps_of
 from ettr.sim.cluster.room import FAR_S
 from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.cluster.scenario_parts import BurstProcess, FaultProcess
@@ -180,6 +181,76 @@ class FaultClock:
         here = float(law.cumulative_hazard(np.array([age_s]))[0])
         ends = here + drawn / self._factor[node]
         return max(1.0, float(law.clock_at(np.array([ends]))[0]) - age_s)
+
+
+class ChangingFaultClock(FaultClock):
+    """The same for a process whose hazard changes in time.
+
+    How long a node still serves depends on the dates on which it does, so that what is kept is the
+    expected number of faults until the next one, which its service uses up.
+    """
+
+    def __init__(
+        self,
+        process: FaultProcess,
+        n_nodes: int,
+        seed: int,
+        lemons: frozenset[int],
+        lemon_factor: float,
+        steps: Steps,
+    ) -> None:
+        self._steps = steps
+        self._owed = [math.inf] * n_nodes
+        super().__init__(process, n_nodes, seed, lemons, lemon_factor)
+
+    def stop(self, node: int, now_s: int) -> None:
+        """A node goes out of service."""
+        if self._law is not None:
+            since_s = self._since_s[node]
+            self._owed[node] -= hazard_of_service(
+                self._law, self._steps, self._age_s[node], since_s, now_s - since_s
+            )
+        super().stop(node, now_s)
+
+    def resume(self, node: int, now_s: int) -> None:
+        """A node is in service again, on a date of another factor perhaps."""
+        super().resume(node, now_s)
+        if self._law is not None and math.isfinite(self._owed[node]):
+            self._left_s[node] = self._service_s(self._law, node, max(0.0, self._owed[node]))
+
+    def _first_drawn_s(self, law: LifeLaw, ages_s: NDArray[np.float64]) -> NDArray[np.float64]:
+        factor = np.array(self._factor)
+        (fails,) = np.nonzero(factor)
+        left_s = np.full(factor.size, math.inf)
+        owed = self._lives.first_exponentials(fails) / factor[fails]
+        for node, one in zip(fails.tolist(), owed.tolist(), strict=True):
+            self._owed[node] = one
+        begin_s = np.zeros(fails.size)
+        found_s = service_until(law, self._steps, ages_s[fails], begin_s, owed)
+        left_s[fails] = np.maximum(1.0, found_s)
+        return left_s
+
+    def _life_s(self, law: LifeLaw, node: int, drawn: float) -> float:
+        self._owed[node] = drawn / self._factor[node]
+        return max(1.0, self._service_s(law, node, self._owed[node]))
+
+    def _service_s(self, law: LifeLaw, node: int, owed: float) -> float:
+        """Time in service, from now on, until that many faults are expected."""
+        age_s, now_s = np.array([self._age_s[node]]), np.array([float(self._since_s[node])])
+        return float(service_until(law, self._steps, age_s, now_s, np.array([owed]))[0])
+
+
+def clocks_of(scenario: ClusterScenario, seed: int, lemons: frozenset[int]) -> list[FaultClock]:
+    """The clock of each process, those of false alarms last, which know no lemons."""
+    n_nodes, factor = scenario.machines.nodes, scenario.lemons.factor
+    clocks: list[FaultClock] = []
+    for one in scenario.faults:
+        if steps := steps_of(scenario.rate_changes, one.symptom):
+            clocks.append(ChangingFaultClock(one, n_nodes, seed, lemons, factor, steps))
+        else:
+            clocks.append(FaultClock(one, n_nodes, seed, lemons, factor))
+    alarms = alarms_of(scenario)
+    return clocks + [FaultClock(one, n_nodes, seed, frozenset(), 1.0) for one in alarms]
 
 
 def alarms_of(scenario: ClusterScenario) -> Iterator[FaultProcess]:

@@ -16,13 +16,12 @@ from ettr.sim.cluster.faults import (
     DEGRADED,
     DOWN,
     BurstHit,
-    FaultClock,
     FaultMaker,
     NodeDraws,
     NodeFault,
     Suspects,
-    alarms_of,
     burst_hits,
+    clocks_of,
     lemons_of,
 )
 from ettr.sim.cluster.hours import GpuUse, Hours, NodeUse
@@ -115,18 +114,8 @@ class Health:
         self.maker = FaultMaker(scenario, seed)
         self._suspects = Suspects(scenario, seed)
         self.outages: dict[int, OpenOutage] = {}
-        factor = scenario.lemons.factor
         self._by_symptom = {one.symptom: one for one in scenario.faults}
-        self._clocks: list[FaultClock] = []
-        if replayed is None:
-            self._clocks = [
-                FaultClock(one, machines.nodes, seed, self.lemons, factor)
-                for one in scenario.faults
-            ]
-            self._clocks += [
-                FaultClock(one, machines.nodes, seed, frozenset(), 1.0)
-                for one in alarms_of(scenario)
-            ]
+        self._clocks = clocks_of(scenario, seed, self.lemons) if replayed is None else []
         self._turn = [0] * machines.nodes
         self._silenced_by = [0] * machines.nodes
         interval_s = scenario.checks.interval_s

@@ -22,6 +22,7 @@ class ClusterHours:
         out_gpu_hours: On nodes that were out of service, or draining and free.
         failed_attempts: Attempts that faults and false alarms ended.
         preemptions: Attempts that were preempted.
+        write_gpu_hours: Held up by writes of checkpoints; neither useful nor lost.
     """
 
     useful_gpu_hours: float
@@ -29,11 +30,12 @@ class ClusterHours:
     out_gpu_hours: float
     failed_attempts: int
     preemptions: int
+    write_gpu_hours: float = 0.0
 
     @property
     def wasted_gpu_hours(self) -> float:
-        """Lost, or out of service."""
-        return self.lost_gpu_hours + self.out_gpu_hours
+        """Lost, out of service, or held up by writes."""
+        return self.lost_gpu_hours + self.out_gpu_hours + self.write_gpu_hours
 
 
 def hours_of_truth(tables: Mapping[str, pa.Table]) -> ClusterHours:
@@ -50,6 +52,9 @@ def hours_of_truth(tables: Mapping[str, pa.Table]) -> ClusterHours:
     by_fault = attempts["fault"].is_valid().to_numpy()
     preempted = pc.equal(attempts["end"], "PREEMPTED").to_numpy()
     interrupted = by_fault | preempted
+    write_gpu_s = 0.0
+    if "write_s" in attempts.column_names:  # where writes cost something (`attempts_schema`)
+        write_gpu_s = float(gpus @ attempts["write_s"].to_numpy())
     hours = {row["what"]: row["gpu_hours"] for row in tables["hours"].to_pylist()}
     return ClusterHours(
         useful_gpu_hours=float(gpus @ saved_s) / SECONDS_PER_HOUR,
@@ -58,4 +63,5 @@ def hours_of_truth(tables: Mapping[str, pa.Table]) -> ClusterHours:
         out_gpu_hours=hours["out of service"] + hours["free on a draining node"],
         failed_attempts=int(by_fault.sum()),
         preemptions=int(preempted.sum()),
+        write_gpu_hours=write_gpu_s / SECONDS_PER_HOUR,
     )

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from ettr.errors import StoreError
 from ettr.sim.cluster.choice import simulated_cluster
 from ettr.sim.cluster.engine import Tally
+from ettr.sim.cluster.left_out import not_simulated, not_simulated_lines
 from ettr.sim.cluster.log import batches
 from ettr.sim.cluster.outcome import hours_of_truth
 from ettr.sim.cluster.replay import DRAWN, Replay
@@ -25,13 +26,6 @@ from ettr.store.base import Store
 from ettr.store.writing import write_batches
 from ettr.tables.rows import SIMULATION
 from ettr.words import counted
-
-WRONG_BLAME = "blame on the wrong node"
-"""Simulated where the scenario gives a chance of it."""
-NOT_SIMULATED = (
-    *("placement by switch", "network contention", "checkpoint stalls", "progress records"),
-    *(WRONG_BLAME, "users who react to failures"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +50,7 @@ class SimulatedStore:
         assumed: Values of the scenario whose source is "assumed".
         values: Values of the scenario.
         standing: How far the scenario is to be believed.
+        not_simulated: What the scenario leaves out.
         replayed: What was replayed from logs, and what was left out of them, a sentence each.
     """
 
@@ -76,6 +71,7 @@ class SimulatedStore:
     assumed: int
     values: int
     standing: ScenarioStanding
+    not_simulated: tuple[str, ...]
     replayed: tuple[str, ...] = ()
 
 
@@ -141,14 +137,8 @@ def _note(scenario: ClusterScenario, seed: int) -> str:
     return (
         f"Simulated from scenario {scenario.name} with seed {seed}; {scenario.n_assumed} of its "
         f"{counted(len(scenario.sources), 'value')} are assumed. It began with an empty cluster. "
-        f"{_not_simulated(scenario)} {standing_of(scenario).sentence}"
+        f"{' '.join(not_simulated_lines(not_simulated(scenario)))} {standing_of(scenario).sentence}"
     )
-
-
-def _not_simulated(scenario: ClusterScenario) -> str:
-    has_blame = scenario.checks.wrong_node_chance > 0
-    absent = [one for one in NOT_SIMULATED if one != WRONG_BLAME or not has_blame]
-    return f"Not simulated: {', '.join(absent)}."
 
 
 def _summary(
@@ -180,4 +170,5 @@ def _summary(
         assumed=scenario.n_assumed,
         values=len(scenario.sources),
         standing=standing_of(scenario),
+        not_simulated=not_simulated(scenario),
     )

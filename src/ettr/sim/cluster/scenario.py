@@ -22,6 +22,7 @@ from ettr.sim.cluster.scenario_parts import (
     Outcomes,
     Part,
     Priority,
+    RateChange,
     Scheduling,
     SimulatedPeriod,
     Users,
@@ -54,10 +55,11 @@ LARGEST: Mapping[str, float] = {
     "longest_limit_factor": 1e6,
     "factor": 1e6,
     "per_1000_node_days": 1e8,  # more than one a second on each node
+    "write_s": 86_400.0,  # a write of a day holds up whatever there is
     "false_high_per_node_day": 1e5,
     "false_low_per_node_day": 1e5,
 }
-"""Largest value by its name; times have `MOST_S`."""
+"""Largest value by its name; other times have `MOST_S`."""
 LAWS = ("constant", "weibull", "lognormal")
 LENGTHS = ("lognormal", "exponential")
 SCOPES = ("rack", "pod", "cluster")
@@ -93,6 +95,7 @@ class ClusterScenario:
     checks: Checks
     lemons: Lemons
     faults: tuple[FaultProcess, ...] = ()
+    rate_changes: tuple[RateChange, ...] = ()
     bursts: tuple[BurstProcess, ...] = ()
     quotas: tuple[Quota, ...] = ()
     fair_share: FairShare | None = None
@@ -124,6 +127,7 @@ def problems_of(scenario: ClusterScenario) -> Iterator[str]:
     yield from _of_jobs(scenario)
     yield from _of_submission(scenario)
     yield from _of_faults(scenario)
+    yield from _of_rate_changes(scenario)
     yield from _of_bursts(scenario)
     names = [one.name for one in scenario.priorities]
     yield from problems_of_arrays(scenario.arrays, [one.gpus for one in scenario.jobs])
@@ -240,6 +244,16 @@ def _of_faults(scenario: ClusterScenario) -> Iterator[str]:
         yield "lemons.factor and checks.false_repair_mean_s are above 0"
 
 
+def _of_rate_changes(scenario: ClusterScenario) -> Iterator[str]:
+    known = {one.symptom for one in scenario.faults}
+    changes = [(one.symptom, one.from_day) for one in scenario.rate_changes]
+    if len(set(changes)) < len(changes):
+        yield "rate_changes: a symptom has one factor from a day on"
+    for symptom in dict.fromkeys(symptom for symptom, _ in changes):
+        if symptom not in known:
+            yield f"rate_changes.symptom: {symptom!r} has no entry in [[faults]]"
+
+
 def _of_bursts(scenario: ClusterScenario) -> Iterator[str]:
     known = {one.symptom for one in scenario.faults}
     for burst in scenario.bursts:
@@ -276,7 +290,7 @@ def _problem_of(name: str, value: float | str) -> str:
     is_share = name.endswith(("share", "_chance")) or name.startswith("share_of")
     if is_share and value > 1.0:
         return "give a share from 0 to 1"
-    largest = MOST_S if name.endswith("_s") else LARGEST.get(name, math.inf)
+    largest = LARGEST.get(name, MOST_S if name.endswith("_s") else math.inf)
     return f"give at most {largest:,.0f}" if value > largest else ""
 
 

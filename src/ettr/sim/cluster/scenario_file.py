@@ -30,6 +30,7 @@ from ettr.sim.cluster.scenario_parts import (
     Outcomes,
     Part,
     Priority,
+    RateChange,
     Scheduling,
     SimulatedPeriod,
     Users,
@@ -55,6 +56,7 @@ _LISTS: Mapping[str, type[Part]] = {
     "jobs": JobClass,
     "priorities": Priority,
     "faults": FaultProcess,
+    "rate_changes": RateChange,
     "bursts": BurstProcess,
     "quotas": Quota,
     "accounts": AccountShares,
@@ -139,7 +141,8 @@ class _ScenarioReader:
         """The verdict of a back-test; it is written by a command, and is not to be edited."""
         if table is None:
             return None
-        if isinstance(table, dict) and set(table) == {one.name for one in fields(Validation)}:
+        known = {one.name for one in fields(Validation)}
+        if isinstance(table, dict) and set(_names(Validation)) <= set(table) <= known:
             values = {
                 name: tuple(value) if isinstance(value, list) else value
                 for name, value in table.items()
@@ -229,6 +232,6 @@ def _is_of(value: object, kind: object) -> bool:
     return isinstance(value, tuple) and all(isinstance(one, str) for one in value)
 
 
-def _names(kind: type[PartT]) -> list[str]:
+def _names(kind: type[PartT] | type[Validation]) -> list[str]:
     """The values that a table must have."""
     return [one.name for one in fields(kind) if one.default is MISSING]

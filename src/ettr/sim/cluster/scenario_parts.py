@@ -175,16 +175,18 @@ class Checkpoints:
     """What jobs of whole nodes keep when they are interrupted; jobs that share a node start over.
 
     Attributes:
-        interval_s: Between checkpoints, which cost nothing.
+        interval_s: Of work, between checkpoints.
         restart_s: From the start of an attempt until it makes progress.
         resubmit_chance: That the owner of a job that a fault ended as FAILED submits it again.
         mean_resubmit_s: Mean time until then; exponential.
+        write_s: For which each write holds up the job; 0 for checkpoints that cost nothing.
     """
 
     interval_s: int
     restart_s: int
     resubmit_chance: float
     mean_resubmit_s: float
+    write_s: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,6 +247,21 @@ class FaultProcess:
 
 
 @dataclass(frozen=True, slots=True)
+class RateChange:
+    """The hazard of one symptom's process from a day on, until the next change of it.
+
+    Attributes:
+        symptom: Of one of the fault processes; its bursts keep their rate.
+        from_day: Counted from the start of the period.
+        factor: Of the hazard, over that which the process states; 0 for no faults.
+    """
+
+    symptom: str
+    from_day: float
+    factor: float
+
+
+@dataclass(frozen=True, slots=True)
 class BurstProcess:
     """Faults of one symptom on several nodes at about one time.
 
@@ -288,6 +305,7 @@ Part = (
     | Checkpoints
     | Checks
     | FaultProcess
+    | RateChange
     | BurstProcess
     | Lemons
     | Quota

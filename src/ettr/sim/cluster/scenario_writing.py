@@ -41,6 +41,8 @@ def with_validation(text: str, found: Validation) -> str:
     """The text of a scenario's file with the verdict of a back-test in place of an earlier one."""
     table = ["[validation]", "# written by ettr simulate backtest"]
     for one in fields(found):
+        if getattr(found, one.name) == one.default:
+            continue
         table.append(f"{one.name} = {_literal(getattr(found, one.name))}")
     return _VALIDATION.sub("", text).rstrip() + "\n\n" + "\n".join(table) + "\n"
 

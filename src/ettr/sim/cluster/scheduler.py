@@ -18,6 +18,7 @@ from ettr.sim.cluster.room import NodeRoom, place, set_of
 from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.cluster.sharing import SharedUse
 from ettr.sim.cluster.workload import CANCELLED, STATES, TIMEOUT, Job, TaskArray
+from ettr.sim.cluster.writes import kept_s, n_writes, work_and_writes_s
 
 if TYPE_CHECKING:
     from ettr.sim.cluster.faults import NodeFault
@@ -269,6 +270,9 @@ class Scheduler:
         level = self._levels[job.priority]
         self._may_go[level][job.number] = Running(job.number, level, now_s, job.nodes, on_each)
         length_s = self._restart_s(job) + job.work_s - job.saved_s
+        if job.gpus >= self._per_node:
+            rules = self._scenario.checkpoints
+            length_s += n_writes(rules, job.saved_s, job.work_s) * rules.write_s
         length_s = min(length_s, job.limit_s)
         if self._comes_back(job):
             length_s = min(length_s, job.requeue_s)
@@ -281,6 +285,15 @@ class Scheduler:
     def _restart_s(self, job: Job) -> int:
         return self._scenario.checkpoints.restart_s if job.gpus >= self._per_node else 0
 
+    def _moved_s(self, job: Job, until_s: int) -> tuple[int, int, int]:
+        """Work of an attempt until then, its restart, and the time of its writes."""
+        restart_s = min(self._restart_s(job), until_s - job.start_s)
+        moved_s = until_s - job.start_s - restart_s
+        if job.gpus < self._per_node:
+            return moved_s, restart_s, 0
+        done_s, write_s = work_and_writes_s(self._scenario.checkpoints, moved_s)
+        return done_s, restart_s, write_s
+
     def end(self, number: int, attempt: int, now_s: int) -> None:
         """A job ends, is put back or is out of time, unless something came before."""
         job = self.running.get(number)
@@ -290,15 +303,14 @@ class Scheduler:
             job.requeue_s = 0
             self.interrupt(job, REQUEUED, now_s)
             return
-        restart_s = min(self._restart_s(job), now_s - job.start_s)
-        done_s = now_s - job.start_s - restart_s
+        done_s, restart_s, write_s = self._moved_s(job, now_s)
         state = STATES[job.outcome]
         if job.saved_s + done_s < job.work_s:
             state = STATES[TIMEOUT]
         elif job.outcome == TIMEOUT:
             state = STATES[0]  # what it kept of an interrupted attempt brought it to its end
         self._record(job, state, now_s)
-        split_s = (done_s, 0, restart_s)
+        split_s = (done_s, 0, restart_s, write_s)
         self._truth.attempt(self._log.attempt_key(job), job.gpus, state, split_s)
         self._free(job, now_s)
 
@@ -325,18 +337,18 @@ class Scheduler:
         if state != FAILED and job.restarts < self._rules.most_requeues:
             self._requeue(job, now_s)
 
-    def _split_s(self, job: Job, now_s: int) -> tuple[int, int, int]:
-        """Work that an interrupted attempt keeps, what it loses, and its restart."""
+    def _split_s(self, job: Job, now_s: int) -> tuple[int, int, int, int]:
+        """Work that an interrupted attempt keeps, what it loses, its restart, and its writes."""
         elapsed_s = now_s - job.start_s
         restart_s = min(self._restart_s(job), elapsed_s)
         moved_until_s = now_s if job.stuck_s < 0 else job.stuck_s
-        done_s = max(0, moved_until_s - job.start_s - restart_s)
-        kept_s = 0
+        moved_s = max(0, moved_until_s - job.start_s - restart_s)
+        saves_s = write_s = 0
         if job.gpus >= self._per_node:
-            interval_s = self._scenario.checkpoints.interval_s
-            kept_s = (job.saved_s + done_s) // interval_s * interval_s - job.saved_s
-            kept_s = max(0, kept_s)
-        return kept_s, elapsed_s - restart_s - kept_s, restart_s
+            rules = self._scenario.checkpoints
+            saves_s = kept_s(rules, job.saved_s, moved_s)
+            write_s = work_and_writes_s(rules, moved_s)[1]
+        return saves_s, elapsed_s - restart_s - saves_s - write_s, restart_s, write_s
 
     def _requeue(self, job: Job, now_s: int) -> None:
         job.restarts += 1
@@ -403,9 +415,8 @@ class Scheduler:
         for number in sorted(self.running):
             job = self.running[number]
             self._log.attempt(job, "RUNNING", None, now_s=now_s)
-            restart_s = min(self._restart_s(job), now_s - job.start_s)
-            done_s = now_s - job.start_s - restart_s
-            split_s = (done_s, 0, restart_s)
+            done_s, restart_s, write_s = self._moved_s(job, now_s)
+            split_s = (done_s, 0, restart_s, write_s)
             self._truth.attempt(self._log.attempt_key(job), job.gpus, "RUNNING", split_s)
         unbegun: dict[int, list[Job]] = {}
         for job in [*self.waiting(), *self._delayed.values()]:

@@ -13,6 +13,7 @@ from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
 from ettr.estimates import Interval
 from ettr.sim.cluster.drawing import SUMS_TO_ONE
+from ettr.sim.cluster.left_out import free_writes, not_simulated
 from ettr.sim.cluster.outcome import ClusterHours
 from ettr.sim.cluster.replay import DRAWN, Replay
 from ettr.sim.cluster.scenario import ClusterScenario, parts_of
@@ -76,6 +77,8 @@ class AssumptionSensitivity:
         values: Values of the scenario.
         standing: How far the scenario is to be believed.
         replayed: What was replayed from logs, and what was left out of them, a sentence each.
+        not_simulated: What the scenario leaves out.
+        warnings: What makes an answer look better than it is, a sentence each.
     """
 
     scenario: str
@@ -90,6 +93,8 @@ class AssumptionSensitivity:
     values: int
     standing: ScenarioStanding
     replayed: tuple[str, ...] = ()
+    not_simulated: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +168,10 @@ def sensitivity(
         len(scenario.sources),
         standing_of(scenario),
         replay.notes,
+        not_simulated(scenario),
+        free_writes(
+            scenario, [(one.name, side[1]) for one in varied for side in one.sides[:1] if side]
+        ),
     )
 
 

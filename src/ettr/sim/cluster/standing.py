@@ -12,6 +12,8 @@ from ettr.sim.cluster.validation import NEVER_VALIDATED, QUANTITIES, Validation
 Verdict = Literal["passed", "failed", "not validated"]
 _DESCRIBES = ("period",)
 """Groups of values that say what is asked, and not what the cluster is like."""
+_LATER = ("write_s",)
+"""Values that scenarios of earlier versions had not, and that change nothing where absent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,8 @@ class ScenarioStanding:
 def values_digest(scenario: ClusterScenario) -> str:
     """SHA-256 of the values of a cluster, its name, period and sources left out.
 
-    A text that a scenario leaves out is no value: those of files that are older than it stand.
+    A text that a scenario leaves out is no value, and neither are those of `_LATER`: files that
+    are older than them stand.
     """
     text = "\n".join(
         f"{where}.{one.name}={getattr(part, one.name)!r}"
@@ -44,6 +47,7 @@ def values_digest(scenario: ClusterScenario) -> str:
         if where not in _DESCRIBES
         for one in fields(part)
         if getattr(part, one.name) != ""
+        and not (one.name in _LATER and getattr(part, one.name) == one.default)
     )
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -80,6 +84,13 @@ def standing_of(scenario: ClusterScenario) -> ScenarioStanding:
 
 def _sentence(found: Validation, name: str) -> str:
     when = f"{found.store}, {found.held_back_from} until {found.held_back_until}"
+    if found.simulated:
+        no_site = f"{found.store} is no real cluster. {found.simulated}"
+        return f"{_verdict_words(found, name, f'{when}, SIMULATED itself')} {no_site}"
+    return _verdict_words(found, name, when)
+
+
+def _verdict_words(found: Validation, name: str, when: str) -> str:
     if found.failed:
         return (
             f"FAILED ITS BACK-TEST: {name} does not predict {', '.join(found.failed)} ({when}); "

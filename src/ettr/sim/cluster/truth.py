@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from ettr.errors import StoreError
 from ettr.sim.cluster.faults import NodeFault
 from ettr.sim.cluster.scenario import ClusterScenario
+from ettr.sim.cluster.scenario_parts import Checkpoints
 
 _STRING, _INT, _FLOAT, _BOOL = pa.string(), pa.int64(), pa.float64(), pa.bool_()
 _TIME = pa.timestamp("us", tz="UTC")
@@ -34,7 +35,7 @@ TRUTH: dict[str, pa.Schema] = {
             ("blamed", _STRING),
         ]
     ),
-    # what each attempt came to; saved + lost + restart is its length
+    # what each attempt came to; saved + lost + restart (+ write, `attempts_schema`) is its length
     "attempts": pa.schema(
         [
             ("attempt_id", _STRING),
@@ -54,16 +55,23 @@ TRUTH: dict[str, pa.Schema] = {
     "hours": pa.schema([("what", _STRING), ("node_hours", _FLOAT), ("gpu_hours", _FLOAT)]),
 }
 """Tables of the truth and their columns."""
+_WRITES = pa.field("write_s", _INT)
+
+
+def attempts_schema(rules: Checkpoints) -> pa.Schema:
+    """Columns of `attempts`: where writes hold up jobs, their time is one of its parts, too."""
+    return TRUTH["attempts"].append(_WRITES) if rules.write_s else TRUTH["attempts"]
 
 
 class Truth:
     """Collects what truly happened to the attempts."""
 
-    def __init__(self) -> None:
+    def __init__(self, rules: Checkpoints) -> None:
+        self._schema = attempts_schema(rules)
         self._attempts: list[tuple[object, ...]] = []
 
     def attempt(
-        self, attempt_id: str, gpus: int, end: str, split_s: tuple[int, int, int],
+        self, attempt_id: str, gpus: int, end: str, split_s: tuple[int, int, int, int],
         fault: NodeFault | None = None, node: str | None = None, for_job: str | None = None,
     ) -> None:  # fmt: skip
         """What an attempt came to.
@@ -72,17 +80,18 @@ class Truth:
             attempt_id: Of it.
             gpus: That it held.
             end: Its end state; RUNNING where the simulation ended first.
-            split_s: Work that it keeps, work lost, and the restart, which are its length.
+            split_s: Work that it keeps, work lost, the restart, and writes: its length.
             fault: That ended it.
             node: On which.
             for_job: Id of the job for which it was preempted.
         """
         number, symptom = (None, None) if fault is None else (fault.number, fault.process.symptom)
-        self._attempts.append((attempt_id, gpus, end, number, node, symptom, for_job, *split_s))
+        row = (attempt_id, gpus, end, number, node, symptom, for_job, *split_s)
+        self._attempts.append(row[: len(self._schema)])
 
     def attempts(self) -> pa.Table:
         """The attempts as a table."""
-        schema = TRUTH["attempts"]
+        schema = self._schema
         columns = zip(*self._attempts, strict=True) if self._attempts else [()] * len(schema)
         arrays = [pa.array(one, field.type) for one, field in zip(columns, schema, strict=True)]
         return pa.Table.from_arrays(arrays, schema=schema)

@@ -50,6 +50,7 @@ class Validation:
         failed: Those that do not.
         not_measured: Those that reality or the simulations did not record often enough.
         values_sha256: Of the values that were tested; others are not validated by it.
+        simulated: That the store is a simulation itself, in a sentence; empty where it is a site's.
     """
 
     store: str
@@ -62,3 +63,4 @@ class Validation:
     failed: tuple[str, ...]
     not_measured: tuple[str, ...]
     values_sha256: str
+    simulated: str = ""

@@ -13,6 +13,7 @@ from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
 from ettr.estimates import Interval
 from ettr.sim.cluster.choice import simulated_cluster
+from ettr.sim.cluster.left_out import NOT_SIMULATED, free_writes, not_simulated
 from ettr.sim.cluster.outcome import ClusterHours, hours_of_truth
 from ettr.sim.cluster.replay import DRAWN, Replay
 from ettr.sim.cluster.scenario import ABOUT, ClusterScenario
@@ -26,6 +27,7 @@ ENTRY_KEYS = {
     "jobs": "gpus",
     "priorities": "name",
     "faults": "symptom",
+    "rate_changes": "symptom",
     "bursts": "symptom",
     "quotas": "scope",
     "accounts": "name",
@@ -40,7 +42,7 @@ class Intervention:
 
     Attributes:
         change: As typed.
-        won_gpu_hours: GPU-hours less lost or out of service.
+        won_gpu_hours: GPU-hours less lost, out of service, or held up by writes of checkpoints.
         useful_gpu_hours: More useful GPU-hours; bounded by the jobs that are submitted.
         failed_attempts: More attempts that faults ended.
         preemptions: More preemptions.
@@ -68,6 +70,8 @@ class WhatIf:
         values: Values of the scenario.
         standing: How far the scenario is to be believed.
         replayed: What was replayed from logs, and what was left out of them, a sentence each.
+        not_simulated: What neither the scenario nor any change of it simulates.
+        warnings: What makes an answer look better than it is, a sentence each.
     """
 
     scenario: str
@@ -80,6 +84,8 @@ class WhatIf:
     values: int
     standing: ScenarioStanding
     replayed: tuple[str, ...] = ()
+    not_simulated: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 def what_if(
@@ -129,6 +135,8 @@ def what_if(
         len(scenario.sources),
         standing_of(scenario),
         replay.notes,
+        tuple(one for one in NOT_SIMULATED if all(one in not_simulated(s) for s in scenarios)),
+        free_writes(scenario, changed),
     )
 
 
@@ -156,6 +164,7 @@ def mean_hours(runs: Sequence[ClusterHours]) -> ClusterHours:
         sum(one.out_gpu_hours for one in runs) / n,
         round(sum(one.failed_attempts for one in runs) / n),
         round(sum(one.preemptions for one in runs) / n),
+        sum(one.write_gpu_hours for one in runs) / n,
     )
 
 

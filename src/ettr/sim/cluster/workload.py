@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ettr.sim.cluster.policies.limits import Limit
 from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.cluster.scenario_parts import Outcomes
+from ettr.sim.cluster.writes import lengths_with_writes_s
 from ettr.sim.streams import stream
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 
@@ -153,10 +154,11 @@ def columns_of_day(scenario: ClusterScenario, seed: int, day: int) -> JobColumns
     ends = scenario.outcomes
     outcome = chosen(rng, n, outcome_shares(ends))
     factor = np.exp(rng.random(n) * math.log(ends.longest_limit_factor))
+    length_s = with_writes_s(scenario, work_s, gpus)
     limit_s = np.where(
         outcome == TIMEOUT,
-        work_s * SHORT_OF_TIME,
-        work_s * factor + restart_allowance_s(scenario, gpus),
+        length_s * SHORT_OF_TIME,
+        length_s * factor + restart_allowance_s(scenario, gpus),
     )
     limit_s = np.clip(np.ceil(limit_s), 1, scenario.scheduling.longest_job_s).astype(np.int64)
     harmonic = 1.0 / np.arange(1, scenario.users.users + 1)
@@ -165,7 +167,7 @@ def columns_of_day(scenario: ClusterScenario, seed: int, day: int) -> JobColumns
     patience_s = rng.standard_exponential(n) * ends.mean_patience_s
     leaves = rng.random(n) < ends.impatient_share
     patience = np.where(leaves, np.minimum(patience_s, 1e12), 1e12).astype(np.int64)
-    most_s = np.minimum(work_s, limit_s)
+    most_s = np.minimum(length_s, limit_s)
     requeue_s = np.zeros_like(work_s)
     if any(job.requeued_share for job in scenario.jobs):
         requeue_s = _requeues_s(scenario, stream(seed, "requeues", day), classes, most_s)
@@ -219,6 +221,14 @@ def restart_allowance_s(scenario: ClusterScenario, gpus: NDArray[np.int64]) -> N
     """Time that owners of jobs of whole nodes allow for one restart."""
     whole = gpus >= scenario.machines.gpus_per_node
     return np.where(whole, float(scenario.checkpoints.restart_s), 0.0)
+
+
+def with_writes_s(
+    scenario: ClusterScenario, work_s: NDArray[np.int64], gpus: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Lengths of jobs that nothing interrupts, their writes of checkpoints among them."""
+    is_whole = gpus >= scenario.machines.gpus_per_node
+    return lengths_with_writes_s(scenario.checkpoints, work_s, is_whole)
 
 
 def _submissions(

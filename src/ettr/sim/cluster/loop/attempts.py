@@ -59,6 +59,7 @@ from ettr.sim.cluster.loop.board import (
     ROW_SUBMIT_S,
     ROW_TASK,
     ROW_USER,
+    ROW_WRITE_S,
     SAVED_S,
     START_S,
     STUCK_S,
@@ -113,10 +114,32 @@ def start(board: Board, rules: Rules, slot: int, n_nodes: int, now_s: int) -> No
     board.hours[GPUS_HELD] += job[slot, GPUS]
     join(board, slot)
     length_s = restart_of(board, rules, slot) + job[slot, WORK_S] - job[slot, SAVED_S]
-    length_s = min(length_s, job[slot, LIMIT_S])
+    length_s = min(length_s + writes_to_come_s(board, rules, slot), job[slot, LIMIT_S])
     if comes_back(board, rules, slot):
         length_s = min(length_s, job[slot, REQUEUE_S])
     put(board, now_s + length_s, END, job[slot, NUMBER], slot, job[slot, ATTEMPT])
+
+
+@compiled
+def writes_to_come_s(board: Board, rules: Rules, slot: int) -> int:
+    """How long the checkpoints that an attempt writes until the end of its work hold it up."""
+    job, interval_s = board.job, rules.interval_s
+    if rules.write_s == 0 or job[slot, GPUS] < rules.per_node:
+        return 0
+    n_writes = (job[slot, WORK_S] - 1) // interval_s - job[slot, SAVED_S] // interval_s
+    # no more than fill its time limit: the product of the two stays a whole number of 64 bits
+    n_writes = min(n_writes, job[slot, LIMIT_S] // rules.write_s + 1)
+    return int(max(0, n_writes) * rules.write_s)
+
+
+@compiled
+def writes_s(board: Board, rules: Rules, slot: int, moved_s: int) -> int:
+    """Of the time after the restart of an attempt, that of its writes."""
+    if rules.write_s == 0 or board.job[slot, GPUS] < rules.per_node:
+        return 0
+    cycle_s = rules.interval_s + rules.write_s
+    cycles = moved_s // cycle_s
+    return cycles * rules.write_s + max(0, moved_s - cycles * cycle_s - rules.interval_s)
 
 
 @compiled
@@ -165,7 +188,7 @@ def part(board: Board, slot: int) -> None:
 @compiled
 def record(
     board: Board, rules: Rules, slot: int, state: int, end_s: int, now_s: int, saved_s: int,
-    restart_s: int,
+    restart_s: int, write_s: int,
 ) -> int:  # fmt: skip
     """Write down an attempt with its nodes; `end_s` and `saved_s` are -1 where there is none."""
     job, cell = board.job, board.cell
@@ -190,7 +213,8 @@ def record(
     row[ROW_LINE] = cell[LINE]
     row[ROW_SAVED_S] = saved_s
     row[ROW_RESTART_S] = restart_s
-    row[ROW_LOST_S] = now_s - job[slot, START_S] - restart_s - saved_s
+    row[ROW_WRITE_S] = write_s
+    row[ROW_LOST_S] = now_s - job[slot, START_S] - restart_s - saved_s - write_s
     row[ROW_FAULT] = 0
     row[ROW_NODE] = -1
     row[ROW_FOR_JOB] = 0
@@ -215,13 +239,14 @@ def end(board: Board, rules: Rules, slot: int, now_s: int) -> None:
         interrupt(board, rules, slot, REQUEUED, now_s, 0, -1, 0)
         return
     restart_s = min(restart_of(board, rules, slot), elapsed_s)
-    done_s = elapsed_s - restart_s
+    write_s = writes_s(board, rules, slot, elapsed_s - restart_s)
+    done_s = elapsed_s - restart_s - write_s
     state = job[slot, OUTCOME]
     if job[slot, SAVED_S] + done_s < job[slot, WORK_S]:
         state = TIMEOUT
     elif state == TIMEOUT:
         state = COMPLETED  # what it kept of an interrupted attempt brought it to its end
-    record(board, rules, slot, state, now_s, now_s, done_s, restart_s)
+    record(board, rules, slot, state, now_s, now_s, done_s, restart_s, write_s)
     free_nodes(board, rules, slot, now_s)
     free_slot(board, slot)
 
@@ -236,12 +261,16 @@ def interrupt(
     elapsed_s = now_s - job[slot, START_S]
     restart_s = min(restart_of(board, rules, slot), elapsed_s)
     until_s = now_s if job[slot, STUCK_S] < 0 else job[slot, STUCK_S]
-    done_s = max(0, until_s - job[slot, START_S] - restart_s)
+    moved_s = max(0, until_s - job[slot, START_S] - restart_s)
     kept_s = 0
     if job[slot, GPUS] >= rules.per_node:
-        saved_s = (job[slot, SAVED_S] + done_s) // rules.interval_s * rules.interval_s
-        kept_s = max(0, saved_s - job[slot, SAVED_S])
-    at = record(board, rules, slot, state, now_s, now_s, kept_s, restart_s)
+        if rules.write_s > 0:
+            kept_s = moved_s // (rules.interval_s + rules.write_s) * rules.interval_s
+        else:
+            saved_s = (job[slot, SAVED_S] + moved_s) // rules.interval_s * rules.interval_s
+            kept_s = max(0, saved_s - job[slot, SAVED_S])
+    write_s = writes_s(board, rules, slot, moved_s)
+    at = record(board, rules, slot, state, now_s, now_s, kept_s, restart_s, write_s)
     board.row[at, ROW_FAULT] = fault
     board.row[at, ROW_NODE] = node
     board.row[at, ROW_FOR_JOB] = for_job
@@ -302,7 +331,7 @@ def free_slot(board: Board, slot: int) -> None:
 @compiled
 def give_up(board: Board, rules: Rules, slot: int, now_s: int) -> None:
     """The owner of a job that waits for its first start cancels it."""
-    record(board, rules, slot, CANCELLED, now_s, now_s, -1, 0)
+    record(board, rules, slot, CANCELLED, now_s, now_s, -1, 0, 0)
     free_slot(board, slot)
 
 
@@ -311,8 +340,10 @@ def still_open(board: Board, rules: Rules, slot: int, state: int, now_s: int) ->
     """Write down an attempt that runs or waits as the simulation ends."""
     job = board.job
     if job[slot, START_S] < 0:
-        record(board, rules, slot, state, -1, now_s, -1, 0)
+        record(board, rules, slot, state, -1, now_s, -1, 0, 0)
         return
     elapsed_s = now_s - job[slot, START_S]
     restart_s = min(restart_of(board, rules, slot), elapsed_s)
-    record(board, rules, slot, state, -1, now_s, elapsed_s - restart_s, restart_s)
+    write_s = writes_s(board, rules, slot, elapsed_s - restart_s)
+    done_s = elapsed_s - restart_s - write_s
+    record(board, rules, slot, state, -1, now_s, done_s, restart_s, write_s)

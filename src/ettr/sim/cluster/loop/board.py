@@ -126,8 +126,9 @@ KIND = 1 << 40
     ROW_FAULT,
     ROW_NODE,
     ROW_FOR_JOB,
+    ROW_WRITE_S,
     N_ROW,
-) = range(23)
+) = range(24)
 # columns of `Board.notes`, the lines of the controller on preemptions
 NOTE_TIME_S, NOTE_LINE, NOTE_JOB, NOTE_FOR_JOB, N_NOTE_COLUMNS = range(5)
 # what GPUs and nodes do, as in `hours`
@@ -160,6 +161,7 @@ class Rules(NamedTuple):
     most_requeues: int
     restart_s: int
     interval_s: int
+    write_s: int
     is_easy: bool
     preempts: bool
     step_events: int

@@ -84,6 +84,7 @@ def rules_of(scenario: ClusterScenario) -> Rules:
         most_requeues=scheduling.most_requeues,
         restart_s=scenario.checkpoints.restart_s,
         interval_s=scenario.checkpoints.interval_s,
+        write_s=scenario.checkpoints.write_s,
         is_easy=scheduling.waiting == "easy-backfill",
         preempts=scheduling.preemption == "newest-first",
         step_events=EVENTS_A_STEP,

@@ -40,12 +40,13 @@ from ettr.sim.cluster.loop.board import (
     ROW_SUBMIT_S,
     ROW_TASK,
     ROW_USER,
+    ROW_WRITE_S,
     Board,
     Numbers,
 )
 from ettr.sim.cluster.owners import Owners
 from ettr.sim.cluster.scenario import ClusterScenario
-from ettr.sim.cluster.truth import TRUTH
+from ettr.sim.cluster.truth import attempts_schema
 from ettr.sim.cluster.workload import STATES
 from ettr.tables import ATTEMPTS
 from ettr.tables.rows import BATCH_ROWS
@@ -185,6 +186,7 @@ class LoopLog(SiteLog):
             "saved_s": pa.array(column[ROW_SAVED_S]),
             "lost_s": pa.array(column[ROW_LOST_S]),
             "restart_s": pa.array(column[ROW_RESTART_S]),
+            "write_s": pa.array(column[ROW_WRITE_S]),
         }
 
     def true_attempts(self, faults: Sequence[NodeFault]) -> pa.Table:
@@ -193,7 +195,7 @@ class LoopLog(SiteLog):
         Args:
             faults: All, in the order of their numbers.
         """
-        schema = TRUTH["attempts"]
+        schema = attempts_schema(self._scenario.checkpoints)
         symptoms = pa.array([one.process.symptom for one in faults], pa.string())
         truths = list(self._truths)
         rows = self._taken_rows()

@@ -1,0 +1,52 @@
+"""What a simulation leaves out: each answer of one says it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ettr.sim.cluster.scenario import ClusterScenario
+
+WRONG_BLAME, WRITES = "blame on the wrong node", "checkpoint stalls"
+"""Simulated where the scenario gives a chance of it, and where it gives the time of a write."""
+NOT_SIMULATED = (
+    *("placement by switch", "network contention", WRITES, "progress records"),
+    *(WRONG_BLAME, "users who react to failures"),
+)
+
+
+def not_simulated(scenario: ClusterScenario) -> tuple[str, ...]:
+    """What a scenario leaves out."""
+    has = {
+        WRONG_BLAME: scenario.checks.wrong_node_chance > 0,
+        WRITES: scenario.checkpoints.write_s > 0,
+    }
+    return tuple(one for one in NOT_SIMULATED if not has.get(one))
+
+
+def not_simulated_lines(left_out: Sequence[str]) -> tuple[str, ...]:
+    """The same for a reader, as a sentence or none."""
+    return (f"Not simulated: {', '.join(left_out)}.",) if left_out else ()
+
+
+def free_writes(
+    scenario: ClusterScenario, changed: Sequence[tuple[str, ClusterScenario]]
+) -> tuple[str, ...]:
+    """A warning where checkpoints come more or less often, and cost nothing.
+
+    Args:
+        scenario: As it is.
+        changed: Changes, and the scenario with each.
+    """
+    free = [
+        change
+        for change, other in changed
+        if other.checkpoints.interval_s != scenario.checkpoints.interval_s
+        and not other.checkpoints.write_s
+    ]
+    if not free:
+        return ()
+    return (
+        f"CHECKPOINTS COST NOTHING in {', '.join(free)}: checkpoints.write_s is 0, so that a "
+        "shorter interval always wins; give the time that a write holds up a job, such as "
+        "checkpoints.write_s=10.",
+    )
