@@ -21,6 +21,7 @@ from ettr.metrics.left_out import LeftOut
 from ettr.metrics.runaway import Runaways
 from ettr.metrics.status import share
 from ettr.metrics.unknown_checks import UnknownCheck
+from ettr.metrics.unknown_reasons import UnknownReason
 from ettr.tables.ibis_time import epoch_s
 from ettr.tables.rows import SITE_NOTE
 from ettr.units import SECONDS_PER_HOUR, SECONDS_PER_MINUTE
@@ -110,6 +111,7 @@ class DataQuality:
     left_out: LeftOut | None = None
     windows: tuple[DumpWindow, ...] = ()
     early_start: EarlyStart | None = None
+    unknown_reasons: tuple[UnknownReason, ...] = ()
 
 
 def data_quality(
@@ -125,6 +127,7 @@ def data_quality(
     left_out: LeftOut | None = None,
     windows: tuple[DumpWindow, ...] = (),
     early_start: EarlyStart | None = None,
+    unknown_reasons: tuple[UnknownReason, ...] = (),
 ) -> DataQuality:
     """Rejects by reason, open jobs, gaps, clock skew, unknown nodes, and assumptions.
 
@@ -142,6 +145,7 @@ def data_quality(
         left_out: what a dump of the accounting was made without.
         windows: clusters whose dump begins in the middle of their jobs.
         early_start: what makes the period begin long before the logs do.
+        unknown_reasons: reasons of node states of which the taxonomy knows nothing.
     """
     read = _files(tables["files"])
     counts = first_row(_counts(tables["attempts"]))
@@ -181,6 +185,7 @@ def data_quality(
         left_out=left_out,
         windows=windows,
         early_start=early_start,
+        unknown_reasons=unknown_reasons,
     )
 
 
