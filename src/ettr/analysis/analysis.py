@@ -437,7 +437,6 @@ class Analysis(SharedStages):
             assumed(
                 self.assumptions,
                 self.taxonomy,
-                self.stored.taken_cluster,
                 self._foreign_clusters(),
             ),
             unknown_checks(self.event_census, self.event_node_kinds, self.taxonomy),
@@ -449,6 +448,7 @@ class Analysis(SharedStages):
             self.dump_windows,
             self.early_start,
             unknown_reasons(self.tables["node_states"], self.taxonomy),
+            self.stored.taken_cluster,
         )
 
     @cached_property

@@ -208,17 +208,17 @@ def clock_shifts(tables: dict[str, Table]) -> tuple[ClockShift, ...]:
         for cluster, some in pairs.items():
             found += _shifts(cluster, some, files)
     spans = progress_spans(tables["attempts"], tables["progress"])
-    told = _without_repeats([one.shift for one in found])
-    return (*told, *_progress_shifts(spans, files, found))
+    shown_once = _without_repeats([one.shift for one in found])
+    return (*shown_once, *_progress_shifts(spans, files, found))
 
 
 def _without_repeats(shifts: Iterable[ClockShift]) -> list[ClockShift]:
     """Shifts without those that the same files show twice: by their jobs, and by their nodes."""
-    told: list[ClockShift] = []
+    shown_once: list[ClockShift] = []
     for one in shifts:
-        if not any(_is_the_same(one, other) for other in told):
-            told.append(one)
-    return told
+        if not any(_is_the_same(one, other) for other in shown_once):
+            shown_once.append(one)
+    return shown_once
 
 
 def _is_the_same(one: ClockShift, other: ClockShift) -> bool:
@@ -552,7 +552,7 @@ def _progress_shifts(
             for one in shown
             if one.shift.cluster == cluster and one.attempt_file_ids & ids[1]
         ]
-        bounds_s = _told_bounds(_bounds(some), known_s)
+        bounds_s = _known_bounds(_bounds(some), known_s)
         found.append(
             _shift(cluster, bounds_s, middle_s, (compared[cluster], len(some)), ids, files)
         )
@@ -564,7 +564,7 @@ def _bounds(spans: Sequence[ProgressSpan]) -> tuple[float, float]:
     return max(s.shift_from_s for s in spans), min(s.shift_to_s for s in spans)
 
 
-def _told_bounds(bounds_s: tuple[float, float], known_s: Iterable[float]) -> tuple[float, float]:
+def _known_bounds(bounds_s: tuple[float, float], known_s: Iterable[float]) -> tuple[float, float]:
     """What can be said of a shift between two bounds, as bounds that are equal if it is known.
 
     It is known where another log of the same accounting shows it, or where it is that of a single
