@@ -211,7 +211,9 @@ def _taxonomy() -> str:
             _table(("check", "code", "symptom", "severity", "source"), rules),
             "## Reasons",
             "Reasons for which nodes are drained or set down, as people and tools write them; the "
-            "first pattern that fits decides.",
+            "first pattern that fits decides. Faults that are named come before words of planned "
+            "work, and parts that are only named after them. Reasons that fit none are listed by "
+            "`ettr quality`, each with a row for a site's file.",
             _table(("pattern", "class", "symptom", "planned", "source"), reasons),
         ]
     )

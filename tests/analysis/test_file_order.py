@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cli.program import ettr
 from ettr.analysis import Analysis
 from ettr.sources.base import ReadOptions
 from ettr.sources.ingest import ingest_file, naming_first
@@ -129,3 +130,39 @@ def test_files_in_any_order_and_any_number_of_calls(
     cuts = sorted(rng.choice(len(names) - 1, rng.integers(0, len(names)), replace=False) + 1)
     calls = [list(part) for part in np.split(np.array(names), cuts)]
     assert stored(tmp_path, [[str(n) for n in call] for call in calls], kind) == all_at_once
+
+
+def whole_report(folder: Path, *calls: tuple[str, ...]) -> Any:
+    """The report in JSON once some logs were read, call by call."""
+    folder.mkdir()
+    for name, text in LOGS.items():
+        (folder / name).write_text(text)
+    for names in calls:
+        paths = (folder / name for name in names)
+        done = ettr("ingest", folder / "store", *paths, "--timezone", "UTC")
+        assert done.code == 0, done.err
+    return ettr("report", folder / "store", "--json").json
+
+
+@pytest.mark.slow
+def test_a_kernel_log_read_before_the_cluster_has_a_name_gives_the_same_report(tmp_path: Path):
+    """The whole JSON, ids of evidence and notes on the files included."""
+    after = whole_report(tmp_path / "after", ("full.psv",), ("kernel.log",))
+    before = whole_report(tmp_path / "before", ("kernel.log",), ("full.psv",))
+    assert before == after
+    (note,) = after["quality"]["files"][1]["notes"]
+    assert note.endswith("taken as 'alpha', the only one that other logs name")
+    assert note in after["quality"]["assumptions"]
+
+
+@pytest.mark.slow
+def test_a_log_that_has_grown_since_the_cluster_has_a_name_doubles_no_event(tmp_path: Path):
+    report = whole_report(tmp_path / "site", ("kernel.log",), ("full.psv",))
+    grown = tmp_path / "site" / "grown.log"
+    line = f"{DAY}20:00:00+00:00 n9 kernel: NVRM: Xid (PCI:0000:3b:00): 48, pid=1, DBE\n"
+    grown.write_text(LOGS["kernel.log"] + line)
+    assert ettr("ingest", tmp_path / "site" / "store", grown).code == 0
+    with open_store(tmp_path / "site" / "store") as store:
+        events = Analysis(store).tables["events"]
+        assert sorted(events.select("code").to_pyarrow().column("code").to_pylist()) == ["48", "79"]
+    assert report["failures"]["rows"][0]["evidence"]

@@ -141,3 +141,15 @@ def test_without_an_inventory_outages_count_the_gpus_that_jobs_held(
     text = " ".join(ettr("nodes", tmp_path / "store").out.split())
     assert words in text
     assert "1 failure of 1 is blamed on a node" in text
+
+
+@pytest.mark.parametrize(
+    ("reason", "count"), [("maint: gpu ecc", 1), ("planned maintenance: replace GPU", 0)]
+)
+def test_a_fault_beside_the_word_of_planned_work_fails_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: str, count: int
+):
+    """Drained minutes before its job ended FAILED: a fault that is named counts."""
+    monkeypatch.setitem(globals(), "JOBS", JOBS.replace("NODE_FAIL", "FAILED"))
+    line = f"alpha|n1|2026-11-01T21:57:00|{BACK}|DRAIN|{reason}|root(0)"
+    assert failures(tmp_path, line) == count

@@ -220,3 +220,66 @@ def test_progress_that_fits_several_zones_is_taken_for_a_whole_hour(tmp_path: Pa
     with site(tmp_path, sacct=(sacct(), "UTC"), progress=(record, "UTC")) as made:
         (shift,) = made.clock_shifts
         assert shift.shift_s == 5 * 3600
+
+
+def test_progress_that_fits_several_zones_names_none(tmp_path: Path):
+    """The record stops 100 minutes before its job does: 4 hours fit as well as the true 5."""
+    record = "".join(progress(5 * 3600.0).splitlines(keepends=True)[:-100])
+    with site(tmp_path, sacct=(sacct(), "UTC"), progress=(record, "UTC")) as made:
+        (shift,) = made.clock_shifts
+        assert shift.shift_s is None
+        assert (shift.shift_low_s, shift.shift_high_s) == (4 * 3600, 5 * 3600)
+        assert shift.remedies == ()
+        assert "progress lies 4 to 5 h after slurm-sacct" in shift.sentence
+        assert "cannot tell which" in shift.sentence
+        assert made.runs.measured_runs == 0
+
+
+def test_the_controller_says_which_of_several_zones_it_is(tmp_path: Path):
+    """As above, and the controller's lines of the same jobs lie five hours later too."""
+    record = "".join(progress(5 * 3600.0).splitlines(keepends=True)[:-100])
+    with site(
+        tmp_path,
+        sacct=(sacct(), "UTC"),
+        controller=(controller(5 * 3600), "UTC"),
+        progress=(record, "UTC"),
+    ) as made:
+        shifts = {shift.source: shift for shift in made.clock_shifts}
+        assert shifts["progress"].shift_s == pytest.approx(5 * 3600, abs=5)
+        (fix,) = shifts["progress"].remedies
+        assert fix.utc_offset_h == -5
+
+
+def test_records_of_several_files_leave_one_zone_between_them(tmp_path: Path):
+    """One stops early, the other begins late: each fits two zones, both together only one."""
+    early = "".join(progress(5 * 3600.0, 13).splitlines(keepends=True)[:-100])
+    late = "".join(progress(5 * 3600.0, 14).splitlines(keepends=True)[100:])
+    late = late.replace('"run": "r"', '"run": "s"')
+    with site(tmp_path, sacct=(sacct(), "UTC"), early=(early, "UTC"), late=(late, "UTC")) as made:
+        (shift,) = made.clock_shifts
+        assert (shift.shift_s, shift.compared, shift.agreeing) == (5 * 3600, 2, 2)
+
+
+def test_a_job_that_still_runs_bounds_a_shift_on_one_side(tmp_path: Path):
+    """Its record begins five hours before it does; how late it may lie nothing says."""
+    rows = sacct().splitlines()
+    running = rows[1].split("|")
+    running[4:9] = ["RUNNING", stamp(NOON), stamp(NOON), "Unknown", "20000"]
+    text = "\n".join((rows[0], "|".join(running))) + "\n"
+    with site(tmp_path, sacct=(text, "UTC"), progress=(progress(-5 * 3600.0, 11), "UTC")) as made:
+        (shift,) = made.clock_shifts
+        assert (shift.shift_s, shift.shift_low_s, shift.remedies) == (None, None, ())
+        assert shift.shift_high_s == pytest.approx(-5 * 3600, abs=600)
+        assert "progress lies at least 4.90 h before slurm-sacct" in shift.sentence
+
+
+def test_jobs_and_nodes_of_one_log_show_its_shift_once(tmp_path: Path):
+    lines = controller(5 * 3600).splitlines(keepends=True)
+    log = "".join(
+        f"{line.split()[0]} error: Nodes n{job} not responding, setting DOWN\n{line}"
+        for job, line in zip(JOBS, lines, strict=True)
+    )
+    with site(tmp_path, sacct=(sacct(), "UTC"), controller=(log, "UTC")) as made:
+        (shift,) = made.clock_shifts
+        assert shift.source == "slurmctld-log"
+        assert shift.shift_s == pytest.approx(5 * 3600, abs=5)

@@ -120,6 +120,32 @@ def test_rank_puts_high_severity_checks_first_and_every_critical_before_a_warnin
         ("GSP timeout, reboot", "manual", "gpu-driver", False),
         ("upgrade of the GPU driver", "maintenance", "operations", True),
         ("reboot for a new kernel", "reboot", "operations", True),
+        # a named fault is no planned work, whatever else is said; a part that is worked on is
+        ("maint: gpu ecc", "manual", "gpu-memory", False),
+        ("planned maintenance: replace GPU", "maintenance", "operations", True),
+        ("planned maintenance: GPU ECC errors", "manual", "gpu-memory", False),
+        ("firmware update of mlx5_0", "maintenance", "operations", True),
+        ("unplanned maintenance", "manual", None, False),
+        ("IB port flapping", "manual", "infiniband", False),
+        ("mlx5_0 port down", "manual", "infiniband", False),
+        ("HCA failed", "manual", "infiniband", False),
+        ("mlx5_0 fell off the bus", "manual", "infiniband", False),
+        ("GPU 3 fell off the bus", "gpu", "gpu-unavailable", False),
+        ("fell off the bus", "gpu", "gpu-unavailable", False),
+        ("power supply failed", "manual", "node-hardware", False),
+        ("nvlink down", "manual", "nvlink", False),
+        ("eth0 link down", "manual", "ethlink", False),
+        ("DIMM A1 ECC error", "manual", "main-memory", False),
+        ("Lustre client hung", "manual", "filesystem", False),
+        ("node not responding to IPMI", "not-responding", None, False),
+        ("Duplicate jobid", "batch-failure", "system-services", False),
+        ("batch job complete failure", "batch-failure", "system-services", False),
+        ("NHC: check_dcgm: GPU 3 XID 79 fallen off the bus", "nhc", "gpu-unavailable", False),
+        ("DCGM: NVLink error on GPU 5", "manual", "nvlink", False),
+        ("NVRM: Xid (PCI:0000:1a:00): 48, pid=1", "manual", "gpu-memory", False),
+        ("Xid error 79", "manual", "gpu-unavailable", False),
+        ("XID 31 on node 79", "other", None, False),
+        ("XID 999", "other", None, False),
         ("", "none", None, False),
         ("ask Bob", "other", None, False),
     ],
@@ -133,6 +159,24 @@ def test_reasons(text: str, reason_class: str, symptom: str | None, planned: boo
     )
     again = TAXONOMY.classify("drain", verdict.code, "unknown")
     assert (again.symptom if again else None) == symptom
+
+
+@pytest.mark.parametrize(
+    ("text", "known"),
+    [
+        ("", True),
+        ("Not responding", True),
+        ("maint", True),
+        ("xid=13 of a user's kernel", True),
+        ("ask Bob", False),
+        ("XID 999", False),
+        ("maint, XID 999", False),
+        ("NHC: XID 999", False),
+        ("GPU error, XID 999", True),
+    ],
+)
+def test_reasons_that_are_known(text: str, known: bool) -> None:
+    assert TAXONOMY.knows_reason(text) is known
 
 
 @given(st.text(), st.none() | st.text(), SEVERITIES)

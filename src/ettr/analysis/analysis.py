@@ -46,6 +46,7 @@ from ettr.metrics.status import StatusMix, status_mix
 from ettr.metrics.stitching import RunJobs, jobs_of_runs
 from ettr.metrics.trend import RateTrend, rate_trend
 from ettr.metrics.unknown_checks import unknown_checks
+from ettr.metrics.unknown_reasons import unknown_reasons
 from ettr.metrics.user_failures import UserFailures, user_failures
 from ettr.selection import Selection
 from ettr.tables import FAILURES
@@ -436,7 +437,6 @@ class Analysis(SharedStages):
             assumed(
                 self.assumptions,
                 self.taxonomy,
-                self.stored.taken_cluster,
                 self._foreign_clusters(),
             ),
             unknown_checks(self.event_census, self.event_node_kinds, self.taxonomy),
@@ -447,6 +447,8 @@ class Analysis(SharedStages):
             self.left_out,
             self.dump_windows,
             self.early_start,
+            unknown_reasons(self.tables["node_states"], self.taxonomy),
+            self.stored.taken_cluster,
         )
 
     @cached_property

@@ -43,7 +43,6 @@ class Assumptions:
 def assumed(
     given: Assumptions,
     taxonomy: Taxonomy,
-    taken_cluster: str | None,
     foreign_clusters: Sequence[str],
 ) -> tuple[str, ...]:
     """The assumptions of an analysis in words.
@@ -51,7 +50,6 @@ def assumed(
     Args:
         given: what was assumed.
         taxonomy: the one in use, with the site's changes.
-        taken_cluster: the cluster whose rows those were taken for that name none.
         foreign_clusters: clusters with events and without jobs.
     """
     window = given.window
@@ -61,11 +59,6 @@ def assumed(
         f"XID codes are judged by the verdicts of {taxonomy.believe} (option --believe).",
         f"Large jobs have more than {given.above_gpus} GPUs.",
     ]
-    if taken_cluster:
-        words.append(
-            f"Rows of logs that name no cluster were taken as those of {taken_cluster}, the only "
-            "one that other logs name."
-        )
     if given.gpus_per_node is not None:
         words.append(
             f"Where no log names the GPUs of a job or a node, {given.gpus_per_node:g} in each "

@@ -44,12 +44,14 @@ class ChosenModels:
         ages_days: Clock of the nodes over the run; None where no model asks for it.
         oldest_days: Highest clock seen.
         notes: What the fits say and rest on, a sentence each.
+        repair_law: What a repair does to the clock of the nodes, in the fits of laws of age.
     """
 
     fits: tuple[Fit, ...]
     ages_days: tuple[float, float] | None
     oldest_days: float | None
     notes: tuple[str, ...]
+    repair_law: RepairLaw = RepairLaw.GOOD_AS_NEW
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +164,7 @@ def choose_models(
     fits: list[Fit] = []
     notes: list[str] = []
     oldest: float | None = None
+    repair = repair_law or _REPAIR_OF[clock]
     for name in dict.fromkeys(names):
         if name in COUNT_MODELS:
             fits.append(count_model(name).fit(evidence.counts, confidence))
@@ -172,11 +175,10 @@ def choose_models(
             notes.append(_since(fit, origin, step_days))
         elif spans is not None and ages_days is not None:
             law, lifetimes = law_of_age(name), _lifetimes(spans.observed(), clock, name)
-            repair = repair_law or _REPAIR_OF[clock]
             fits.append(fit_at_ages(law, lifetimes, ages_days, evidence.rate, confidence, repair))
             oldest = float(lifetimes.duration_s.max()) / SECONDS_PER_DAY
             notes.append(f"{fits[-1].meaning} {_clock_words(clock)} Repairs: {repair.value}.")
-    return ChosenModels(tuple(fits), ages_days, oldest, tuple(dict.fromkeys(notes)))
+    return ChosenModels(tuple(fits), ages_days, oldest, tuple(dict.fromkeys(notes)), repair)
 
 
 def _check(

@@ -172,6 +172,7 @@ def project_fleet(
             repair_days,
             run_days,
             chosen.ages_days,
+            chosen.repair_law,
             queue_s=shape.queue_s,
         )
         for nodes in n_nodes

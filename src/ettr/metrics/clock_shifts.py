@@ -88,7 +88,10 @@ class ClockShift:
         cluster: Of the jobs or nodes that both name.
         source: The format whose times lie `shift_s` after those of `against`.
         against: The format of the job accounting.
-        shift_s: Seconds, negative where `source` is early.
+        shift_s: Seconds, negative where `source` is early; None where the logs leave a range.
+        shift_low_s, shift_high_s: The least and the greatest shift that the logs allow: those of
+            zones, where several explain it. Low is None where an end is missing, as for a job
+            that still runs. Both are `shift_s` where that is known.
         compared: Jobs (or outages of nodes) that both name.
         agreeing: How many of them show this shift.
         files: Names of the files of `source` and of `against` that show it.
@@ -98,7 +101,9 @@ class ClockShift:
     cluster: str
     source: str
     against: str
-    shift_s: float
+    shift_s: float | None
+    shift_low_s: float | None
+    shift_high_s: float
     compared: int
     agreeing: int
     files: tuple[str, ...]
@@ -107,11 +112,6 @@ class ClockShift:
     @property
     def sentence(self) -> str:
         """What is wrong, what it spoils, and what to do."""
-        size_s = abs(self.shift_s)
-        size = f"{size_s / SECONDS_PER_HOUR:.2f} h"
-        if size_s < SECONDS_PER_HOUR:
-            size = f"{size_s / SECONDS_PER_MINUTE:.1f} min"
-        way = "after" if self.shift_s > 0 else "before"
         fixes = " or ".join(
             f"{fix.source} (read as {fix.timezone}) with a zone at {_offset_text(fix.utc_offset_h)}"
             + (f" such as {fix.zones[0]}" if fix.zones else "")
@@ -120,20 +120,50 @@ class ClockShift:
         action = (
             f"Was a log read with a wrong --timezone? Read again {fixes}, they agree."
             if fixes
-            else _without_zone(self.shift_s)
+            else self._without_remedy()
         )
         return (
-            f"CLOCKS DISAGREE: on {self.cluster}, {self.source} lies {size} {way} "
+            f"CLOCKS DISAGREE: on {self.cluster}, {self.source} lies {self._size()} "
             f"{self.against} ({self.agreeing:,} of {self.compared:,} that both name; files "
             f"{', '.join(self.files[:4])}{' and more' if len(self.files) > 4 else ''}). Causes, "
             f"lost time and ETTR that join the two are wrong or missing. {action}"
         )
 
+    def _size(self) -> str:
+        """How far, and which way: `5.00 h after`, `4 to 6 h before`, `at least 5 h before`."""
+        way = "after" if self.shift_high_s > 0 else "before"
+        if self.shift_s is not None:
+            return f"{_amount(abs(self.shift_s))} {way}"
+        far_s = self.shift_high_s
+        if self.shift_low_s is None:
+            return f"at least {_amount(abs(far_s))} {way}"
+        low_s, high_s = sorted((abs(self.shift_low_s), abs(far_s)))
+        unit_s, unit = SECONDS_PER_HOUR, "h"
+        if high_s < SECONDS_PER_HOUR:
+            unit_s, unit = SECONDS_PER_MINUTE, "min"
+        return f"{low_s / unit_s:.3g} to {high_s / unit_s:.3g} {unit} {way}"
 
-def _without_zone(shift_s: float) -> str:
+    def _without_remedy(self) -> str:
+        low_s, high_s = self.shift_low_s, self.shift_high_s
+        if low_s is None or (low_s < high_s and _zone_steps(low_s, high_s)):
+            return (
+                f"More than one time zone explains that and these logs cannot tell which: read the "
+                f"controller's log of these jobs too, or look up in which zone {self.against} was "
+                "written, and read it again with that --timezone."
+            )
+        return _without_zone(low_s, high_s)
+
+
+def _amount(size_s: float) -> str:
+    if size_s < SECONDS_PER_HOUR:
+        return f"{size_s / SECONDS_PER_MINUTE:.1f} min"
+    return f"{size_s / SECONDS_PER_HOUR:.2f} h"
+
+
+def _without_zone(low_s: float, high_s: float) -> str:
     """What is left where no time zone explains a shift."""
-    days = round(shift_s / SECONDS_PER_DAY)
-    if days and abs(shift_s - days * SECONDS_PER_DAY) <= NEAR_S:
+    days = round((low_s + high_s) / 2 / SECONDS_PER_DAY)
+    if days and low_s - NEAR_S <= days * SECONDS_PER_DAY <= high_s + NEAR_S:
         return f"No time zone explains that: a date is off by {counted(abs(days), 'day')}."
     return "No time zone explains that, so a clock was wrong."
 
@@ -141,6 +171,14 @@ def _without_zone(shift_s: float) -> str:
 def _offset_text(hours: float) -> str:
     minutes = round(abs(hours) * 60)
     return f"UTC{'-' if hours < 0 else '+'}{minutes // 60:02d}:{minutes % 60:02d}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """A shift of one moment, and the files of accounting that show it."""
+
+    shift: ClockShift
+    attempt_file_ids: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,12 +203,30 @@ def clock_shifts(tables: dict[str, Table]) -> tuple[ClockShift, ...]:
         row["file_id"]: (row["name"], row["source"], row["timezone"])
         for row in fetch(tables["files"], "file_id", "name", "source", "timezone").to_pylist()
     }
-    found: list[ClockShift] = []
+    found: list[_Shown] = []
     for pairs in (_controller_pairs(tables), _node_pairs(tables)):
         for cluster, some in pairs.items():
             found += _shifts(cluster, some, files)
     spans = progress_spans(tables["attempts"], tables["progress"])
-    return (*found, *_progress_shifts(spans, files))
+    shown_once = _without_repeats([one.shift for one in found])
+    return (*shown_once, *_progress_shifts(spans, files, found))
+
+
+def _without_repeats(shifts: Iterable[ClockShift]) -> list[ClockShift]:
+    """Shifts without those that the same files show twice: by their jobs, and by their nodes."""
+    shown_once: list[ClockShift] = []
+    for one in shifts:
+        if not any(_is_the_same(one, other) for other in shown_once):
+            shown_once.append(one)
+    return shown_once
+
+
+def _is_the_same(one: ClockShift, other: ClockShift) -> bool:
+    names = (one.cluster, one.source, one.against, one.files)
+    apart_s = abs(one.shift_high_s - other.shift_high_s)
+    return (other.cluster, other.source, other.against, other.files) == names and (
+        apart_s <= _SPREAD_S
+    )
 
 
 def _controller_pairs(tables: dict[str, Table]) -> dict[str, list[_Pair]]:
@@ -233,13 +289,13 @@ def _pairs(met: Table, thing: str) -> dict[str, list[_Pair]]:
 
 def _shifts(
     cluster: str, pairs: Sequence[_Pair], files: dict[str, tuple[str, str, str | None]]
-) -> list[ClockShift]:
+) -> list[_Shown]:
     """The shifts that several of the things have in common, those in agreement left out."""
     agree = {pair.line for pair in pairs if abs(pair.shift_s) <= NEAR_S}
     pairs = [pair for pair in pairs if pair.line in agree or not _is_twice(pair, files)]
     compared = len({pair.line for pair in pairs})
     left = [pair for pair in pairs if pair.line not in agree]
-    found = []
+    found: list[_Shown] = []
     for _ in range(_MOST_SHIFTS):
         same = _most_common(left)
         things = {pair.thing for pair in same}
@@ -251,9 +307,10 @@ def _shifts(
         left = [pair for pair in left if pair.line not in taken]
         middle_s = float(np.median([pair.time_s for pair in same]))
         ids = [{pair.files[side] for pair in same} for side in (0, 1)]
-        found.append(
-            _shift(cluster, shift_s, middle_s, (compared, len(taken)), (ids[0], ids[1]), files)
-        )
+        counts = (compared, len(taken))
+        bounds_s = (shift_s, shift_s)
+        shift = _shift(cluster, bounds_s, middle_s, counts, (ids[0], ids[1]), files)
+        found.append(_Shown(shift, frozenset(ids[1])))
     return found
 
 
@@ -306,28 +363,34 @@ def _is_zone_step(shift_s: float) -> bool:
 
 def _shift(
     cluster: str,
-    shift_s: float,
+    bounds_s: tuple[float, float],
     time_s: float,
     counts: tuple[int, int],
     ids: tuple[Iterable[str], Iterable[str]],
     files: dict[str, tuple[str, str, str | None]],
 ) -> ClockShift:
-    """One shift with the names of its logs, and the zones that would explain it."""
+    """One shift with the names of its logs, and the zones that would explain it.
+
+    Of a range no zone is named: several explain it, or none does.
+    """
+    low_s, high_s = bounds_s
     unknown = ("?", "?", None)
     sides = [sorted({files.get(each, unknown) for each in side}, key=str) for side in ids]
     source, against = (", ".join(sorted({file[1] for file in side})) for side in sides)
     moment = to_datetime(time_s)
     zones = [
         _remedy(file[1], file[2], moment + timedelta(seconds=at_s), change_s)
-        for side, at_s, change_s in zip(sides, (0.0, -shift_s), (shift_s, -shift_s), strict=True)
+        for side, at_s, change_s in zip(sides, (0.0, -high_s), (high_s, -high_s), strict=True)
         for file in side
-        if file[2] is not None
+        if file[2] is not None and low_s == high_s
     ]
     return ClockShift(
         cluster=cluster,
         source=source,
         against=against,
-        shift_s=shift_s,
+        shift_s=high_s if low_s == high_s else None,
+        shift_low_s=low_s if np.isfinite(low_s) else None,
+        shift_high_s=high_s,
         compared=counts[0],
         agreeing=counts[1],
         files=tuple(dict.fromkeys(file[0] for side in sides for file in side)),
@@ -459,34 +522,80 @@ def _shifted_spans(
 
 
 def _progress_shifts(
-    spans: Sequence[ProgressSpan], files: dict[str, tuple[str, str, str | None]]
+    spans: Sequence[ProgressSpan],
+    files: dict[str, tuple[str, str, str | None]],
+    shown: Sequence[_Shown],
 ) -> list[ClockShift]:
-    """Shifts of progress, those that are equal in several files as one."""
+    """Shifts of progress, those that several files have in common as one.
+
+    Args:
+        shown: shifts that the controller and the states of nodes show. They compare moments, not
+            spans, so where one of them fits the same accounting, it is that of progress too.
+    """
     compared = Counter(span.job[0] for span in spans)
-    by_shift: dict[tuple[str, float], list[ProgressSpan]] = defaultdict(list)
-    for shift_s, same in _shifted_spans(spans):
-        by_shift[same[0].job[0], shift_s].extend(same)
+    together: list[list[ProgressSpan]] = []
+    for _, same in _shifted_spans(spans):
+        for others in together:
+            low_s, high_s = _bounds([*others, *same])
+            if others[0].job[0] == same[0].job[0] and low_s <= high_s:
+                others.extend(same)
+                break
+        else:
+            together.append(list(same))
     found: list[ClockShift] = []
-    for (cluster, shift_s), same in by_shift.items():
-        middle_s = float(np.median([span.first_s for span in same]))
-        ids = ({span.file_id for span in same}, {span.attempt_file_id for span in same})
-        counts = (compared[cluster], len(same))
-        found.append(_shift(cluster, shift_s, middle_s, counts, ids, files))
+    for some in together:
+        cluster = some[0].job[0]
+        middle_s = float(np.median([span.first_s for span in some]))
+        ids = ({span.file_id for span in some}, {span.attempt_file_id for span in some})
+        known_s = [
+            one.shift.shift_high_s
+            for one in shown
+            if one.shift.cluster == cluster and one.attempt_file_ids & ids[1]
+        ]
+        bounds_s = _known_bounds(_bounds(some), known_s)
+        found.append(
+            _shift(cluster, bounds_s, middle_s, (compared[cluster], len(some)), ids, files)
+        )
     return sorted(found, key=lambda shift: -shift.agreeing)[:_MOST_SHIFTS]
 
 
+def _bounds(spans: Sequence[ProgressSpan]) -> tuple[float, float]:
+    """The least and the greatest shift that puts each record inside its job."""
+    return max(s.shift_from_s for s in spans), min(s.shift_to_s for s in spans)
+
+
+def _known_bounds(bounds_s: tuple[float, float], known_s: Iterable[float]) -> tuple[float, float]:
+    """What can be said of a shift between two bounds, as bounds that are equal if it is known.
+
+    It is known where another log of the same accounting shows it, or where it is that of a single
+    zone. Of several zones the nearest and the farthest are given.
+    """
+    low_s, high_s = bounds_s
+    fitting = sorted({shift_s for shift_s in known_s if low_s <= shift_s <= high_s})
+    if fitting and fitting[-1] - fitting[0] <= _SPREAD_S:
+        return fitting[0], fitting[0]
+    steps = _zone_steps(low_s, high_s) if np.isfinite(low_s) else []
+    return (steps[0], steps[-1]) if steps else bounds_s
+
+
+def _zone_steps(low_s: float, high_s: float) -> list[float]:
+    """Shifts between two bounds that a wrong zone explains, the least first.
+
+    Few zones lie half an hour off the others: whole hours where one fits.
+    """
+    first, last = np.ceil(low_s / _ZONE_STEP_S), np.floor(high_s / _ZONE_STEP_S)
+    steps = [float(step * _ZONE_STEP_S) for step in np.arange(first, last + 1) if step]
+    whole = [step for step in steps if step % SECONDS_PER_HOUR == 0]
+    return whole or steps
+
+
 def _common_shift(spans: Sequence[ProgressSpan]) -> float:
-    """The shift that puts most records inside their jobs; that of a zone where one does."""
+    """A shift that puts most records inside their jobs; that of a zone where one does."""
     ends = sorted({end for s in spans for end in (s.shift_from_s, s.shift_to_s)})
     places = [place for place in ends if np.isfinite(place)]
     depth = [sum(s.shift_from_s <= place <= s.shift_to_s for s in spans) for place in places]
     best = places[int(np.argmax(depth))]
-    inside = [s for s in spans if s.shift_from_s <= best <= s.shift_to_s]
-    low = max(s.shift_from_s for s in inside)
-    high = min(s.shift_to_s for s in inside)
-    low, high = (low, high) if np.isfinite(low) else (high, high)
-    steps = np.arange(np.ceil(low / _ZONE_STEP_S), np.floor(high / _ZONE_STEP_S) + 1) * _ZONE_STEP_S
-    steps = steps[steps != 0]
-    # few zones lie half an hour off the others: a whole hour where one fits, the least of those
-    by_rank = sorted(steps.tolist(), key=lambda step: (step % SECONDS_PER_HOUR != 0, abs(step)))
-    return by_rank[0] if by_rank else (low + high) / 2
+    low_s, high_s = _bounds([s for s in spans if s.shift_from_s <= best <= s.shift_to_s])
+    if not np.isfinite(low_s):
+        return high_s
+    return min(_zone_steps(low_s, high_s), key=abs, default=(low_s + high_s) / 2)

@@ -21,8 +21,9 @@ from ettr.metrics.left_out import LeftOut
 from ettr.metrics.runaway import Runaways
 from ettr.metrics.status import share
 from ettr.metrics.unknown_checks import UnknownCheck
+from ettr.metrics.unknown_reasons import UnknownReason
 from ettr.tables.ibis_time import epoch_s
-from ettr.tables.rows import SITE_NOTE
+from ettr.tables.rows import SITE_NOTE, UNNAMED_NOTE, taken_note
 from ettr.units import SECONDS_PER_HOUR, SECONDS_PER_MINUTE
 
 ELAPSED_SLACK_S = SECONDS_PER_MINUTE
@@ -110,6 +111,7 @@ class DataQuality:
     left_out: LeftOut | None = None
     windows: tuple[DumpWindow, ...] = ()
     early_start: EarlyStart | None = None
+    unknown_reasons: tuple[UnknownReason, ...] = ()
 
 
 def data_quality(
@@ -125,6 +127,8 @@ def data_quality(
     left_out: LeftOut | None = None,
     windows: tuple[DumpWindow, ...] = (),
     early_start: EarlyStart | None = None,
+    unknown_reasons: tuple[UnknownReason, ...] = (),
+    taken_cluster: str | None = None,
 ) -> DataQuality:
     """Rejects by reason, open jobs, gaps, clock skew, unknown nodes, and assumptions.
 
@@ -142,8 +146,10 @@ def data_quality(
         left_out: what a dump of the accounting was made without.
         windows: clusters whose dump begins in the middle of their jobs.
         early_start: what makes the period begin long before the logs do.
+        unknown_reasons: reasons of node states of which the taxonomy knows nothing.
+        taken_cluster: the cluster whose rows those were taken for that name none.
     """
-    read = _files(tables["files"])
+    read = _files(tables["files"], taken_cluster)
     counts = first_row(_counts(tables["attempts"]))
     started = int(counts["started"])
     allocations = tables["allocations"]
@@ -181,6 +187,7 @@ def data_quality(
         left_out=left_out,
         windows=windows,
         early_start=early_start,
+        unknown_reasons=unknown_reasons,
     )
 
 
@@ -189,8 +196,11 @@ def _sum_known(counts: list[int | None]) -> int | None:
     return sum(known) if len(known) == len(counts) else None
 
 
-def _files(files: ibis.Table) -> tuple[FileQuality, ...]:
-    rows = files.order_by("ingested").to_pyarrow().to_pylist()
+def _files(files: ibis.Table, taken_cluster: str | None) -> tuple[FileQuality, ...]:
+    """The files by name, so that the order in which they were read changes nothing."""
+    rows = files.order_by(["name", "file_id"]).to_pyarrow().to_pylist()
+    # what was noted when no log had named a cluster, in the words of when one has
+    taken = UNNAMED_NOTE if taken_cluster is None else taken_note(taken_cluster)
     return tuple(
         FileQuality(
             name=row["name"],
@@ -200,7 +210,7 @@ def _files(files: ibis.Table) -> tuple[FileQuality, ...]:
             rows_skipped=row["rows_skipped"],
             rows_folded=row["rows_folded"],
             timezone=row["timezone"],
-            notes=tuple((row["notes"] or "").splitlines()),
+            notes=tuple((row["notes"] or "").replace(UNNAMED_NOTE, taken).splitlines()),
         )
         for row in rows
     )

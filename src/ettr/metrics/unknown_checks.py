@@ -170,8 +170,8 @@ def taxonomy_row(check: str, code: str | None, *, critical: bool) -> str:
         )
     lines = [
         "[[rules]]",
-        f"check = {_toml(_literal(lowered(check)))}",
-        f"code = {_toml(code if code == ANY_CODE else _literal(lowered(code or '')))}",
+        f"check = {toml_text(literal_pattern(lowered(check)))}",
+        f"code = {toml_text(code if code == ANY_CODE else literal_pattern(lowered(code or '')))}",
     ]
     if critical:
         lines += [
@@ -184,13 +184,13 @@ def taxonomy_row(check: str, code: str | None, *, critical: bool) -> str:
     return "\n".join(lines)
 
 
-def _literal(text: str) -> str:
+def literal_pattern(text: str) -> str:
     """A pattern that fits this text alone; of a very long one, all texts that begin like it."""
     shown = text[:LONGEST_NAME]
     pattern = "".join(f"[{char}]" if char in "*?[" else char for char in shown)
     return pattern if shown == text else pattern + "*"
 
 
-def _toml(text: str) -> str:
+def toml_text(text: str) -> str:
     """A basic string of TOML, whose escapes are those of JSON but for one character."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

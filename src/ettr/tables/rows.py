@@ -29,6 +29,8 @@ SITE_NOTE = "note"
 # the source of rows that no cluster logged: every report of such a store says so first
 SIMULATION = "simulation"
 DEFAULT_CLUSTER = "cluster"
+# how a note on records without a cluster ends
+UNNAMED_NOTE = f"taken as {DEFAULT_CLUSTER!r} (--cluster names it)"
 BATCH_ROWS = 200_000
 BATCH_RECORDS = 2_000_000
 
@@ -131,6 +133,11 @@ def table_of(name: str, rows: Iterable[Row]) -> pa.Table:
     return pa.Table.from_pylist(list(rows), schema=TABLES[name].arrow_schema)
 
 
+def taken_note(cluster: str) -> str:
+    """What `UNNAMED_NOTE` says once other logs name a cluster, and only that one."""
+    return f"taken as {cluster!r}, the only one that other logs name"
+
+
 def attempt_id(cluster: str, job_id: str, submit: datetime) -> str:
     """The key of an attempt in one string; `submit` is aware, the text is UTC to the second."""
     return f"{cluster}/{job_id}@{submit.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
@@ -159,11 +166,16 @@ def event_id(
 class EventRows:
     """Collects rows of `events`, giving each its id.
 
-    `n_unnamed` counts the events that took the collector's cluster, as they named none.
+    `n_unnamed` counts the events that took the collector's cluster, as they named none. Such a
+    cluster is part of their id only if the user gave it: that a store happened to know its name
+    when the log was read may not change which event it is.
     """
 
-    def __init__(self, source: str, file_id: str, cluster: str) -> None:
+    def __init__(
+        self, source: str, file_id: str, cluster: str, *, is_cluster_given: bool = True
+    ) -> None:
         self._source, self._file_id, self._cluster = source, file_id, cluster
+        self._cluster_of_ids = cluster if is_cluster_given else DEFAULT_CLUSTER
         self._rows: list[Row] = []
         self._seen: dict[str, int] = {}
         self._seen_before: dict[str, int] = {}
@@ -199,7 +211,8 @@ class EventRows:
         where = cluster or self._cluster
         self.n_unnamed += cluster is None
         text = None if message is None else message[:TEXT_LIMIT]
-        own_id = self._own_id(where, node, time, check, code, entity, text)
+        named = cluster or self._cluster_of_ids
+        own_id = self._own_id(named, node, time, check, code, entity, text)
         self._rows.append(
             {
                 "event_id": known_id or own_id,
@@ -268,10 +281,20 @@ class BatchBuilder:
         events: collects the rows of `events`.
     """
 
-    def __init__(self, source: str, file_id: str, cluster: str | None = None) -> None:
+    def __init__(
+        self,
+        source: str,
+        file_id: str,
+        cluster: str | None = None,
+        *,
+        is_cluster_given: bool = True,
+    ) -> None:
         self.source, self.file_id = source, file_id
         self.cluster = cluster or DEFAULT_CLUSTER
-        self.events = EventRows(source, file_id, self.cluster)
+        self._is_cluster_given = cluster is not None and is_cluster_given
+        self.events = EventRows(
+            source, file_id, self.cluster, is_cluster_given=self._is_cluster_given
+        )
         self._cluster_given = cluster
         self._rows: dict[str, list[Row]] = {}
         self._rejects = Rejects(source, file_id)
@@ -409,11 +432,10 @@ class BatchBuilder:
         n_rejected = len(self._rejects.rows)
         if n_rejected:
             tables[REJECTS.name] = self._rejects.table()
-        if self._cluster_given is None and self._n_unnamed + self.events.n_unnamed:
-            self.note(
-                f"records without a cluster's name were taken as {self.cluster!r} "
-                "(--cluster names it)"
-            )
+        if not self._is_cluster_given and self._n_unnamed + self.events.n_unnamed:
+            known = self._cluster_given
+            end = UNNAMED_NOTE if known is None else taken_note(known)
+            self.note(f"records without a cluster's name were {end}")
         made = Batch(
             tables,
             self._n_read,

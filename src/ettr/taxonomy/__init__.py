@@ -1,6 +1,6 @@
 """Why things fail: symptoms, XID codes, Slurm's states, checks and reasons, all as data."""
 
-from ettr.taxonomy.catalogue import Taxonomy, Verdict, load_taxonomy
+from ettr.taxonomy.catalogue import Taxonomy, Verdict, load_taxonomy, xid_of_reason
 from ettr.taxonomy.rules import ReasonRule, ReasonVerdict, Rule
 from ettr.taxonomy.slurm import JobState, NodeState, ParsedState, parse_node_state, parse_state
 from ettr.taxonomy.symptoms import UNATTRIBUTED, Symptom
@@ -35,4 +35,5 @@ __all__ = [
     "parse_node_state",
     "parse_state",
     "parse_xid_code",
+    "xid_of_reason",
 ]

@@ -37,8 +37,11 @@ from ettr.taxonomy.xid import (
     read_xids,
 )
 
-# linear: one word, at most three characters that are no digits, at most four digits
-_XID_IN_REASON = re.compile(r"\bxid[^0-9a-z]{0,3}(\d{1,4})\b")
+# linear: one word, a device and a few characters of limited length, at most four digits
+_XID_IN_REASON = re.compile(
+    r"\bxid(?: errors?| code)?[^0-9a-z]{0,3}(?:pci:[0-9a-f:.]{1,20}[^0-9a-z]{1,4})?(\d{1,4})\b"
+)
+NO_REASONS = frozenset({"", "none", "(null)", "n/a"})
 # class of reasons that people write in their own words
 _BY_HAND = "manual"
 _SEVERITY_RANK = {"critical": 0, "warning": 200, "info": 400}
@@ -107,7 +110,7 @@ class Taxonomy:
     def classify_reason(self, text: str) -> ReasonVerdict:
         """The class of a reason for draining or downing a node; `other` where no pattern fits."""
         plain = lowered(text)
-        if plain in {"", "none", "(null)", "n/a"}:
+        if plain in NO_REASONS:
             return ReasonVerdict("none", None, False, "no reason given")
         rule = next((rule for rule in self.reasons if rule.fits(plain)), None)
         if rule is not None and rule.symptom is not None and not rule.planned:
@@ -120,6 +123,20 @@ class Taxonomy:
         if rule is not None:
             return ReasonVerdict(rule.reason_class, rule.symptom, rule.planned, rule.source)
         return ReasonVerdict("other", None, False, "no pattern of the catalogue fits")
+
+    def knows_reason(self, text: str) -> bool:
+        """Whether something speaks of this reason: a pattern or, for an XID in it, the catalogue.
+
+        A pattern that names no fault says nothing of an XID that the catalogue lacks.
+        """
+        plain = lowered(text)
+        if plain in NO_REASONS:
+            return True
+        rule = next((rule for rule in self.reasons if rule.fits(plain)), None)
+        named = xid_of_reason(text)
+        if named is None or (rule is not None and rule.symptom is not None and not rule.planned):
+            return rule is not None
+        return named in self.xids
 
     def domain(self, symptom: str | None) -> str:
         """The domain string of a symptom's slug; `unknown` for none or one not in the taxonomy."""
@@ -309,3 +326,9 @@ def load_taxonomy(site_file: Path | None = None, *, believe: str | None = None) 
 
 
 __all__ = ["CONFLICT_VENDORS", "VENDORS", "Taxonomy", "Verdict", "check_vendor", "load_taxonomy"]
+
+
+def xid_of_reason(text: str) -> int | None:
+    """The XID that a reason for draining or downing a node names first, None where it has none."""
+    named = _XID_IN_REASON.search(lowered(text))
+    return int(named[1]) if named else None

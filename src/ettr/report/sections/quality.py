@@ -7,6 +7,7 @@ from datetime import date, timedelta
 
 from ettr.metrics.coverage import Coverage
 from ettr.metrics.quality import DataQuality
+from ettr.metrics.unknown_checks import LONGEST_NAME
 from ettr.report.charts import dotted_line, log_axis
 from ettr.report.numbers import DASH, moment, number, percent
 from ettr.report.section import Figure, Listing, Section, TextTable
@@ -27,10 +28,11 @@ def quality_section(quality: DataQuality) -> Section:
             _files(quality),
             _rejects(quality),
             _unknown_checks(quality),
+            _unknown_reasons(quality),
             _coverage(quality.coverage),
         ),
         (*_doubts(quality), *quality.assumptions),
-        _taxonomy_rows(quality),
+        (*_reason_rows(quality), *_taxonomy_rows(quality)),
     )
 
 
@@ -105,6 +107,41 @@ def _unknown_checks(quality: DataQuality) -> TextTable:
             for one in quality.unknown_checks
         ),
         frozenset({2, 3, 4}),
+    )
+
+
+def _unknown_reasons(quality: DataQuality) -> TextTable:
+    return TextTable(
+        "Reasons of nodes that the taxonomy does not know",
+        ("reason", "node states", "nodes", "first", "last"),
+        tuple(
+            (
+                one.reason[:LONGEST_NAME],
+                number(one.node_states),
+                number(one.nodes),
+                moment(one.first),
+                moment(one.last),
+            )
+            for one in quality.unknown_reasons
+        ),
+        frozenset({1, 2}),
+    )
+
+
+def _reason_rows(quality: DataQuality) -> tuple[Listing, ...]:
+    """Rows that make the unknown reasons known, ready for a site's file."""
+    if not quality.unknown_reasons:
+        return ()
+    states = sum(one.node_states for one in quality.unknown_reasons)
+    rows = dict.fromkeys(one.taxonomy_row for one in quality.unknown_reasons)
+    return (
+        Listing(
+            f"{counted(states, 'node state')} with a reason that the taxonomy does not know "
+            f"{'names' if states == 1 else 'name'} no fault, so that a job that ended FAILED on "
+            "such a node is no failure of the infrastructure by it. Put these rows into a file, "
+            "say in them what each is a sign of, and give the file with `--taxonomy FILE.toml`:",
+            "\n\n".join(rows),
+        ),
     )
 
 

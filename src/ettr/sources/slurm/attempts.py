@@ -36,7 +36,7 @@ from ettr.sources.slurm.job_fields import (
 from ettr.sources.slurm.steps import Steps
 from ettr.sources.slurm.times import TimeColumns
 from ettr.tables import ATTEMPTS
-from ettr.tables.rows import DEFAULT_CLUSTER
+from ettr.tables.rows import DEFAULT_CLUSTER, UNNAMED_NOTE, taken_note
 from ettr.units import MICROSECONDS_PER_SECOND
 from ettr.words import by_number
 
@@ -175,7 +175,7 @@ class AttemptReader:
         if self._cluster:
             cluster = pa.repeat(self._cluster, records.n)
         elif cluster.null_count:
-            self._counts["cluster"] += 0 if self._default_cluster else cluster.null_count
+            self._counts["cluster"] += cluster.null_count
             cluster = cluster.fill_null(self._default_cluster or DEFAULT_CLUSTER)
         out["cluster"] = cluster
         self._parse(records, ID_FIELDS, out)
@@ -289,6 +289,9 @@ class AttemptReader:
             for key, sentence in _NOTES.items()
             if self._counts[key]
         ]
+        if self._default_cluster:
+            taken = taken_note(self._default_cluster)
+            found = [sentence.replace(UNNAMED_NOTE, taken) for sentence in found]
         found += [
             by_number(f"{{n}} [value|values] of {column} [is|are] unreadable and left empty", n)
             for column, n in self._unreadable.items()
@@ -324,8 +327,7 @@ _NOTES = {
     "resized": "{n} [record repeats|records repeat] a submit time with a later start (resized "
     "jobs); [its|their] start time is used for [its|their] submit time",
     "repeated": "{n} [record repeats|records repeat] an earlier one; the last counts",
-    "cluster": f"{{n}} [record names|records name] no cluster; taken as {DEFAULT_CLUSTER} "
-    "(--cluster names it)",
+    "cluster": f"{{n}} [record names|records name] no cluster; {UNNAMED_NOTE}",
     "no node list": "no NodeList field: attempts have no nodes, exposure by node is not known",
     "no elapsed time": "{n} [attempt has|attempts have] nodes but no elapsed time; "
     "[it adds|they add] no exposure",
