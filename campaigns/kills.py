@@ -3,10 +3,12 @@
 Each draw ingests a dump of 4,000 jobs, half of which update jobs that an older store holds (at the
 commit their older rows are taken out). The kill comes at a moment drawn over the time that the
 same ingestion takes undisturbed and a tenth more; one in five in its first tenth, when a new store
-is made. Afterwards every table is read: all rows as before, all rows as an undisturbed ingestion
-leaves them, or anything else, which is mixed; a store that cannot be read is unusable. Then the
-dump is ingested again, and all tables are compared with those of the undisturbed ingestion. An
-ingestion that ended before its kill is not a draw.
+is made; and one in three over the time of the commit, and a tenth more, from when the ingestion
+says that it begins. `in commit` and `after commit` count the kills that fell between its begin and
+its end, and after it. Afterwards every table is read: all rows as before, all rows as an
+undisturbed ingestion leaves them, or anything else, which is mixed; a store that cannot be read is
+unusable. Then the dump is ingested again, and all tables are compared with those of the undisturbed
+ingestion. An ingestion that ended before its kill is not a draw.
 """
 
 from __future__ import annotations
@@ -23,9 +25,12 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime, timedelta
+from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from campaigns import Table
 
@@ -39,6 +44,8 @@ HEADER = (
     "Cluster|JobID|JobName|User|State|ExitCode|Submit|Eligible|Start|End|ElapsedRaw|NNodes|"
     "NodeList|AllocTRES"
 )
+BEGUN, ENDED = "begun", "ended"
+PHASES = ("before commit", "in commit", "after commit")
 AS_BEFORE, AS_AFTER, MIXED, UNUSABLE = "as before", "as after", "mixed", "unusable"
 
 State = dict[str, list[int]]
@@ -61,13 +68,35 @@ def dump(path: Path, first_job: int, ended: bool) -> Path:
     return path
 
 
-def ingest(store: str, log: str) -> None:
-    """What `ettr ingest STORE FILE` does; the whole program, in a process of its own."""
+def ingest(store: str, log: str, commits: Connection | None = None) -> None:
+    """What `ettr ingest STORE FILE` does; the whole program, in a process of its own.
+
+    `commits` is sent `BEGUN` and `ENDED` around the commit, so that a kill can be aimed at it.
+    """
     from ettr.cli.main import main
 
+    if commits is not None:
+        _announce(commits)
     sys.argv = ["ettr", "ingest", store, log, "--timezone", "UTC"]
     sys.stdout = sys.stderr = Path("/dev/null").open("w")  # noqa: SIM115
     main()
+
+
+def _announce(commits: Connection) -> None:
+    """Say when the commit of a store begins and ends, whatever kind of store it is."""
+    from ettr.store import backend, folder
+
+    for kind in (folder._FolderIngestion, backend._BackendIngestion):
+        kind.commit = _announced(kind.commit, commits)  # type: ignore[method-assign]
+
+
+def _announced(commit: Callable[..., None], commits: Connection) -> Callable[..., None]:
+    def announced(*given: Any) -> None:
+        commits.send(BEGUN)
+        commit(*given)
+        commits.send(ENDED)
+
+    return announced
 
 
 def look(store: str, answer: str) -> None:
@@ -104,6 +133,7 @@ def run(size: int) -> Table:
             "store",
             "killed",
             "ended first",
+            *PHASES,
             AS_BEFORE,
             AS_AFTER,
             MIXED,
@@ -134,13 +164,18 @@ def outcome(kind: str, store: str, size: int) -> tuple[str, ...]:
     counts: Counter[str] = Counter()
     with tempfile.TemporaryDirectory(prefix="ettr-kills-") as folder:
         bench = _Bench(Path(folder), kind, context)
-        before, after, undisturbed_s = bench.measure(store)
+        before, after, undisturbed_s, commit_s = bench.measure(store)
         while counts["killed"] < size:
-            moment_s = undisturbed_s * rng.uniform(0.0, 0.1 if rng.random() < 0.2 else 1.1)
-            if not bench.killed(store, moment_s):
+            at_commit = counts["killed"] % 3 == 2
+            if at_commit:
+                moment_s = commit_s * rng.uniform(0.0, 1.1)
+            else:
+                moment_s = undisturbed_s * rng.uniform(0.0, 0.1 if rng.random() < 0.2 else 1.1)
+            phase = bench.killed(store, moment_s, at_commit=at_commit)
+            if phase is None:
                 counts["ended"] += 1
                 continue
-            counts["killed"] += 1
+            counts.update(("killed", phase))
             left = verdict(bench.state(), before, after)
             bench.ingest()
             differs = bench.state() != after
@@ -149,7 +184,7 @@ def outcome(kind: str, store: str, size: int) -> tuple[str, ...]:
                 print(
                     kind, store, f"{left=} {differs=} {moment_s=:.4f}", file=sys.stderr, flush=True
                 )
-    names = ("killed", "ended", AS_BEFORE, AS_AFTER, MIXED, UNUSABLE, "differs")
+    names = ("killed", "ended", *PHASES, AS_BEFORE, AS_AFTER, MIXED, UNUSABLE, "differs")
     return (kind, store, *(str(counts[name]) for name in names))
 
 
@@ -163,33 +198,61 @@ class _Bench:
         self._old = dump(folder / "old.psv", 1, ended=False)
         self._new = dump(folder / "new.psv", 1 + N_JOBS // 2, ended=True)
 
-    def measure(self, store: str) -> tuple[State, State, float]:
-        """State before and after an undisturbed ingestion, and its median time in seconds."""
+    def measure(self, store: str) -> tuple[State, State, float, float]:
+        """State before and after an undisturbed ingestion, its median seconds, and its commit's."""
         self._run(ingest, self._base, self._old)
         self._prepare(store)
-        before, times = self.state(), []
+        before, times, commits_s = self.state(), list[float](), list[float]()
         for _ in range(5):
             self._prepare(store)
             begin = time.monotonic()
-            self.ingest()
+            process, commits = self._ingesting()
+            commits.recv()
+            begun = time.monotonic()
+            commits.recv()
+            commits_s.append(time.monotonic() - begun)
+            process.join()
             times.append(time.monotonic() - begin)
-        return before, self.state(), median(times)
+        return before, self.state(), median(times), median(commits_s)
 
-    def killed(self, store: str, after_s: float) -> bool:
-        """Ingest into the store as it was before and kill it; False where it had ended.
+    def killed(self, store: str, after_s: float, *, at_commit: bool) -> str | None:
+        """Ingest into the store as it was before and kill it; None where it had ended.
+
+        Args:
+            store: which one, of `STORES`.
+            after_s: seconds after the start, or after the begin of the commit.
+            at_commit: whether they are counted from the begin of the commit.
+
+        Returns:
+            The phase of `PHASES` in which it was killed.
 
         Raises:
             RuntimeError: it ended in an error of its own.
         """
         self._prepare(store)
-        process = self._context.Process(target=ingest, args=(str(self._place), str(self._new)))
-        process.start()
+        process, commits = self._ingesting()
+        said = [commits.recv()] if at_commit else []
         process.join(after_s)
         process.kill()
         process.join()
         if process.exitcode not in {0, -signal.SIGKILL}:
             raise RuntimeError(f"the ingestion ended with exit status {process.exitcode}")
-        return process.exitcode != 0
+        while commits.poll():
+            try:
+                said.append(commits.recv())
+            except EOFError:  # nothing more is said by a process that is no more
+                break
+        return None if process.exitcode == 0 else PHASES[len(said)]
+
+    def _ingesting(self) -> tuple[BaseProcess, Connection]:
+        """An ingestion of the newer dump that has begun, and what it says of its commit."""
+        commits, says = self._context.Pipe(duplex=False)
+        process = self._context.Process(
+            target=ingest, args=(str(self._place), str(self._new), says)
+        )
+        process.start()
+        says.close()
+        return process, commits
 
     def ingest(self) -> None:
         """Ingest the newer dump, undisturbed."""
