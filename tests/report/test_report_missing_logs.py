@@ -314,6 +314,56 @@ def test_no_command_prints_gpu_hours_that_nobody_measured(tmp_path: Path, comman
     assert set(cells) == {""}
 
 
+def cpus_alone(folder: Path, *more: Path) -> Path:
+    """A store whose accounting lists CPUs and no GPUs."""
+    log = folder / "sacct.psv"
+    log.write_text(re.sub(r"gres/gpu=\d+,", "", SACCT))
+    assert ettr("ingest", folder / "store", log, *more, "--timezone", "UTC").code == 0
+    return folder / "store"
+
+
+def inventory(folder: Path, gres: str) -> Path:
+    """The four nodes as `scontrol show node` prints them."""
+    file = folder / "nodes.txt"
+    node = (
+        "NodeName=n{n} Arch=x86_64 CoresPerSocket=32\n   CPUAlloc=0 CPUTot=64 CPULoad=0.1\n"
+        "   Gres={gres}\n   State=IDLE ThreadsPerCore=1\n   CfgTRES=cpu=64,mem=1000M\n\n"
+    )
+    file.write_text("".join(node.format(n=n, gres=gres) for n in range(1, 5)))
+    return file
+
+
+@pytest.mark.parametrize("gres", [None, "gpu:h100:8"])
+def test_gpus_that_no_job_lists_are_not_measured(tmp_path: Path, gres: str | None):
+    """A cluster that does not account them logs the same as one whose jobs used none."""
+    store = cpus_alone(tmp_path, *([] if gres is None else [inventory(tmp_path, gres)]))
+    report = words(ettr("report", store, "-o", tmp_path / "r.html"))
+    assert "GPU-hours not measured: no GPUs are accounted" in report
+    assert "GPU-hours lost to failures not measured (no GPUs are accounted: say with" in report
+    assert re.search(r"Lost to failures, [^:]*: not measured \(no GPUs are accounted", report)
+    document: Any = ettr("report", store, "--json").json
+    assert document["totals"]["gpu_hours"] is None
+    assert document["goodput"]["first_order_gpu_hours"] is None
+    assert document["previous"]["this"]["lost_gpu_hours"] is None
+    assert [one["size"]["size_from"] for one in document["runs"]["by_size"]] == [None]
+    assert {one["n_gpus"] for one in document["planning"]["sizes"]} == {None}
+    given: Any = ettr("report", store, "--gpus-per-node", "8", "--json").json
+    assert given["totals"]["gpu_hours"] == 584.0
+
+
+@pytest.mark.parametrize("said_by", ["inventory", "option"])
+def test_no_gpus_is_0_where_that_is_known(tmp_path: Path, said_by: str):
+    files = [inventory(tmp_path, "(null)")] if said_by == "inventory" else []
+    options = ["--gpus-per-node", "0"] if said_by == "option" else []
+    store = cpus_alone(tmp_path, *files)
+    document: Any = ettr("report", store, *options, "--json").json
+    assert document["totals"]["gpu_hours"] == 0.0
+    assert document["goodput"]["first_order_gpu_hours"] == 0.0
+    report = words(ettr("report", store, *options, "-o", tmp_path / "r.html"))
+    assert "GPU-hours lost to failures 0 (no job held GPUs)" in report
+    assert "of 0 that ran" not in report
+
+
 def test_jobs_without_gpus_have_no_gpu_hours(tmp_path: Path):
     store = without_gpus(tmp_path)
     document: Any = ettr("report", store, "--json").json

@@ -12,6 +12,7 @@ from ettr.report.answers import NOT_MEASURED, five_lines, largest_size, uncounte
 from ettr.report.cautions import cautions, lower_bound, short_logs
 from ettr.report.document import REPORT_FORMAT, REPORT_VERSION, plain
 from ettr.report.garbage import fewer_collections
+from ettr.report.gpus import NO_GPUS, SAY_GPUS
 from ettr.report.head import selection_line
 from ettr.report.html import Card, Page
 from ettr.report.money import money, price_words
@@ -102,7 +103,7 @@ def _what_ran(analysis: Analysis) -> str:
     if not analysis.logs_read.jobs:
         return "no job accounting"
     ran = analysis.totals
-    hours = "GPU-hours not measured: no job names its GPUs"
+    hours = f"GPU-hours {NOT_MEASURED}: {NO_GPUS}"
     if analysis.gpus_are_known:
         hours = f"{number(ran.gpu_hours, 7)} GPU-hours"
     return f"{counted(ran.jobs, 'job')} in {counted(ran.attempts, 'attempt')}, {hours}"
@@ -195,8 +196,11 @@ def _job_cards(analysis: Analysis, extrapolated: str) -> Iterator[Card]:
         yield Card(
             "GPU-hours lost to failures",
             NOT_MEASURED,
-            "no job names its GPUs: say with --gpus-per-node how many a node has",
+            f"{NO_GPUS}: {SAY_GPUS}",
         )
+        return
+    if not analysis.totals.gpu_hours:
+        yield Card("GPU-hours lost to failures", "0", "no job held GPUs")
         return
     lost = analysis.goodput
     total = lost.first_order_gpu_hours + lost.second_order_gpu_hours

@@ -86,6 +86,8 @@ def borne(name: str, part: JsonValue, analysis: Analysis) -> JsonValue:
         part = _without_jobs(name, part, has_runs=logs.progress)
     elif not analysis.gpus_are_known:
         part = _withheld(part, lambda key: key.endswith(_OF_GPUS))
+        if name in ("goodput", "planning"):  # of which a sum or an empty size makes 0
+            part = _withheld(part, lambda key: key == "n_gpus")
     if name == "mttf" and logs.jobs and not logs.progress:
         part = _withheld(part, _OF_RESTARTS.__contains__)
     if name == "attribution" and not logs.errors and not logs.node_states:

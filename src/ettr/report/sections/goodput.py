@@ -9,6 +9,7 @@ from ettr.metrics.crash_loops import SAME_CAUSE, SAME_NODE
 from ettr.metrics.goodput import CauseLoss, CrashLoop, LostGoodput, SizeLoss
 from ettr.metrics.preemptions import PreemptionLinks
 from ettr.report.charts import BarSeries, row_chart
+from ettr.report.gpus import ACCOUNT_GPUS, NO_GPUS, SAY_GPUS
 from ettr.report.numbers import duration, number, percent, share_between
 from ettr.report.section import Figure, GpuHours, Section, TextTable
 from ettr.units import SECONDS_PER_HOUR
@@ -79,8 +80,8 @@ def _totals(lost: LostGoodput) -> tuple[tuple[str, float], ...]:
 def _lead(lost: LostGoodput, gpu_hours: float | None) -> str:
     if gpu_hours is None:
         return (
-            "Not measured: no job names its GPUs, so the loss in GPU-hours is unknown. Say "
-            "with --gpus-per-node how many a node has."
+            f"Not measured: {NO_GPUS}, so the loss in GPU-hours is unknown. {ACCOUNT_GPUS}; for "
+            f"the logs at hand {SAY_GPUS}."
         )
     if not gpu_hours:
         return "No job held GPUs, so failures cost no GPU-hours."
