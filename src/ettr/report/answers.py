@@ -163,7 +163,7 @@ def _worst_nodes(analysis: Analysis) -> Answer:
         return Answer(question, NOT_MEASURED, _NO_JOBS)
     compared = [one for one in records.nodes if one.chance is not None and one.failures]
     worst = compared[:_NAMED]
-    ran = sum(one.chance is not None for one in records.nodes)
+    ran = sum(bool(one.node_days) for one in records.nodes)  # no chance where nothing failed
     total = f"{counted(records.blamed_failures, 'failure')} blamed on {counted(ran, 'node')}"
     if not worst:
         return Answer(question, "none", f"no failure is blamed on a node; {counted(ran, 'node')}")

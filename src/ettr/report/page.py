@@ -183,11 +183,12 @@ def _job_cards(analysis: Analysis, extrapolated: str) -> Iterator[Card]:
     rate = analysis.rates.all_jobs
     bound = _bound(analysis)
     sure = by_confidence(analysis.rates.by_confidence)
+    by_sureness = f"; by confidence: {sure}" if sure else ""
     yield Card(
         "Failures per 1,000 node-days",
         between(rate.per_1000_node_days),
         f"{rate.failures:,} in {number(rate.node_days, 5)} node-days of runtime{bound}"
-        f"{extrapolated}{f'; by confidence: {sure}' if sure else ''}",
+        f"{extrapolated}{by_sureness}",
     )
     if rate.failures:
         yield _direction_card(analysis)
@@ -209,9 +210,16 @@ def _job_cards(analysis: Analysis, extrapolated: str) -> Iterator[Card]:
         "GPU-hours lost to failures",
         number(total),
         (f"{money(analysis.price, total)}; " if analysis.price else "")
-        + f"{percent(total / ran if ran else None)} of {number(ran, 6)} that ran"
-        + ("; a lower bound: some failures name no GPUs" if lost.failures_without_gpus else ""),
+        + f"{percent(total / ran if ran else None)} of {number(ran, 6)} that ran, in "
+        + f"{counted(rate.failures, 'failure')}{bound}"
+        + _without_gpus(lost.failures_without_gpus)
+        + by_sureness,
     )
+
+
+def _without_gpus(n_failures: int) -> str:
+    """Why the loss in GPU-hours can only be a lower bound, beside what `_bound` says."""
+    return "; a lower bound: some failures name no GPUs" if n_failures else ""
 
 
 def _mttf_card(mttf: MttfBySize, some_uncounted: bool) -> Card:
