@@ -60,10 +60,10 @@ def stored_tables(store: Store, given: Assumptions) -> StoredTables:
 
 
 def _with_accounted_gpus(tables: dict[str, Table]) -> dict[str, Table]:
-    """The same tables, where no GPUs in any job is not known, unless an inventory says so too.
+    """The same tables, where no GPUs in any job is not known, unless an inventory has none either.
 
     A scheduler that does not account GPUs lists none for any job, as one does whose jobs used none.
-    Nodes that have GPUs do not tell the two apart; only nodes without any do.
+    Where nodes have GPUs it may be either; where they have none, no job had any.
     """
     attempts, held, nodes = (tables[name] for name in ("attempts", "allocations", "nodes"))
     if not has_rows(attempts.filter(attempts["n_gpus"] == 0)):

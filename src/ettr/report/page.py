@@ -218,7 +218,7 @@ def _job_cards(analysis: Analysis, extrapolated: str) -> Iterator[Card]:
 
 
 def _without_gpus(n_failures: int) -> str:
-    """Why the loss in GPU-hours can only be a lower bound, beside what `_bound` says."""
+    """Why the loss in GPU-hours can only be a lower bound, in addition to `_bound`."""
     return "; a lower bound: some failures name no GPUs" if n_failures else ""
 
 
