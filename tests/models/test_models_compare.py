@@ -65,6 +65,8 @@ def test_few_failures_say_that_dispersion_is_unknown():
     ratio = compare_counts(Counts([1, 2], 10.0), Counts([0, 1], 10.0))
     assert ratio.dispersion == 1.0
     assert "cannot be known from 4 failures" in ratio.meaning
+    ratio = compare_counts(Counts([1, 0], 10.0), Counts([0, 0], 10.0))
+    assert "cannot be known from 1 failure: " in ratio.meaning
 
 
 def test_symptoms_are_corrected_for_their_number():

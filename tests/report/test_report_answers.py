@@ -59,3 +59,24 @@ def test_without_jobs_every_line_says_not_measured(tmp_path: Path):
     answers = [one["answer"] for one in done.json["summary"]]
     assert answers[:4] == ["not measured"] * 4
     assert done.json["previous"] is None
+
+
+@pytest.mark.slow
+def test_the_loss_is_a_lower_bound_where_the_count_of_failures_is(tmp_path: Path):
+    """Without logs of nodes failures go uncounted, and so does what they cost."""
+    (tmp_path / "sacct.psv").write_text(SACCT)
+    shown = ettr("report", tmp_path / "sacct.psv", "--timezone", "UTC", "-o", tmp_path / "r.html")
+    text = " ".join(shown.out.split())
+    assert (
+        "GPU-hours lost to failures 4 (0.685 % of 584 that ran, in 1 failure; a lower bound: no "
+        "logs of nodes; by confidence: 1 named by the scheduler only)" in text
+    )
+
+
+@pytest.mark.slow
+def test_where_nothing_failed_the_nodes_that_ran_are_counted(tmp_path: Path):
+    (tmp_path / "sacct.psv").write_text(SACCT.replace("NODE_FAIL", "COMPLETED"))
+    done = ettr("report", tmp_path / "sacct.psv", "--timezone", "UTC", "--json")
+    lines = {one["question"]: one for one in done.json["summary"]}
+    assert lines["The 3 worst nodes"]["answer"] == "none"
+    assert lines["The 3 worst nodes"]["detail"] == "no failure is blamed on a node; 4 nodes"

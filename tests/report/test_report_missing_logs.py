@@ -7,7 +7,9 @@ found a GPU missing; n1 was down from 12:00 to 18:00.
 
 from __future__ import annotations
 
+import csv
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -255,14 +257,115 @@ def test_a_plan_and_a_projection_from_what_there_is(site: Site, plans: tuple[Don
         assert "faults of nodes" in projection.json["jobs"]
 
 
-def test_jobs_without_gpus_have_no_gpu_hours(tmp_path: Path):
-    head, *rows = [line.split("|") for line in SACCT.splitlines()]
+REPEATED = "".join(
+    f"c|7|loop|ann|NODE_FAIL|0:0|{day}T00:00:00|{day}T00:00:00|{day}T01:00:00|{day}T05:00:00|"
+    "14400|1|n3|cpu=64,gres/gpu=8,node=1|/w/d\n"
+    for day in ("2026-03-03", "2026-03-04", "2026-03-05")
+)
+"""A job that failed three times, so that the table of such jobs has a row."""
+
+
+def without_gpus(folder: Path) -> Path:
+    """A store of the accounting, with a job that keeps failing, in which no job names its GPUs."""
+    head, *rows = [line.split("|") for line in (SACCT + REPEATED).splitlines()]
     place = head.index("AllocTRES")
     kept = [cells[:place] + cells[place + 1 :] for cells in (head, *rows)]
-    log = tmp_path / "sacct.psv"
+    log = folder / "sacct.psv"
     log.write_text("".join("|".join(cells) + "\n" for cells in kept))
-    store = tmp_path / "store"
-    assert ettr("ingest", store, log, "--timezone", "UTC").code == 0
+    assert ettr("ingest", folder / "store", log, "--timezone", "UTC").code == 0
+    return folder / "store"
+
+
+OF_GPUS = ("GPU-hours", "in failed jobs", "in preempted jobs", "their GPUs")
+UNKNOWN = {"–", "not measured"}
+
+
+def test_no_table_has_gpu_hours_that_nobody_measured(tmp_path: Path):
+    with open_store(without_gpus(tmp_path)) as opened:
+        whole = page(Analysis(opened))
+    found = [
+        (table.title, header, row[place])
+        for section in whole.sections
+        for table in section.tables
+        for place, header in enumerate(table.headers)
+        if header.startswith(OF_GPUS)
+        for row in table.rows
+    ]
+    assert {title for title, _, _ in found} >= {
+        *("GPU-hours lost by cause", "GPU-hours lost by size of the failed job"),
+        *("Jobs with repeated failures", "Failures", "End states", "Job sizes in nodes"),
+        *("ETTR by run size", "Best checkpoint interval by size of run"),
+    }
+    assert [one for one in found if one[2] not in UNKNOWN] == []
+    assert "GPU-hours lost by cause" not in [
+        figure.title for section in whole.sections for figure in section.figures
+    ]
+    assert not re.search(r"(?<![\d.,])0 GPU-hours", " ".join((*whole.next_steps, render(whole))))
+
+
+@pytest.mark.parametrize(
+    "command", ["goodput", "status", "sizes", "runs", "user-failures", "failures"]
+)
+def test_no_command_prints_gpu_hours_that_nobody_measured(tmp_path: Path, command: str):
+    asked = [command, without_gpus(tmp_path), *(["--list"] if command == "failures" else [])]
+    rows = list(csv.DictReader(ettr(*asked, "--csv").out.splitlines()))
+    cells = [v for row in rows for name, v in row.items() if name.endswith("gpu_hours")]
+    assert rows
+    assert set(cells) == {""}
+
+
+def cpus_alone(folder: Path, *more: Path) -> Path:
+    """A store whose accounting lists CPUs and no GPUs."""
+    log = folder / "sacct.psv"
+    log.write_text(re.sub(r"gres/gpu=\d+,", "", SACCT))
+    assert ettr("ingest", folder / "store", log, *more, "--timezone", "UTC").code == 0
+    return folder / "store"
+
+
+def inventory(folder: Path, gres: str) -> Path:
+    """The four nodes as `scontrol show node` prints them."""
+    file = folder / "nodes.txt"
+    node = (
+        "NodeName=n{n} Arch=x86_64 CoresPerSocket=32\n   CPUAlloc=0 CPUTot=64 CPULoad=0.1\n"
+        "   Gres={gres}\n   State=IDLE ThreadsPerCore=1\n   CfgTRES=cpu=64,mem=1000M\n\n"
+    )
+    file.write_text("".join(node.format(n=n, gres=gres) for n in range(1, 5)))
+    return file
+
+
+@pytest.mark.parametrize("gres", [None, "gpu:h100:8"])
+def test_gpus_that_no_job_lists_are_not_measured(tmp_path: Path, gres: str | None):
+    """A cluster that does not account them logs the same as one whose jobs used none."""
+    store = cpus_alone(tmp_path, *([] if gres is None else [inventory(tmp_path, gres)]))
+    report = words(ettr("report", store, "-o", tmp_path / "r.html"))
+    assert "GPU-hours not measured: no GPUs are accounted" in report
+    assert "GPU-hours lost to failures not measured (no GPUs are accounted: say with" in report
+    assert re.search(r"Lost to failures, [^:]*: not measured \(no GPUs are accounted", report)
+    document: Any = ettr("report", store, "--json").json
+    assert document["totals"]["gpu_hours"] is None
+    assert document["goodput"]["first_order_gpu_hours"] is None
+    assert document["previous"]["this"]["lost_gpu_hours"] is None
+    assert [one["size"]["size_from"] for one in document["runs"]["by_size"]] == [None]
+    assert {one["n_gpus"] for one in document["planning"]["sizes"]} == {None}
+    given: Any = ettr("report", store, "--gpus-per-node", "8", "--json").json
+    assert given["totals"]["gpu_hours"] == 584.0
+
+
+@pytest.mark.parametrize("said_by", ["inventory", "option"])
+def test_no_gpus_is_0_where_that_is_known(tmp_path: Path, said_by: str):
+    files = [inventory(tmp_path, "(null)")] if said_by == "inventory" else []
+    options = ["--gpus-per-node", "0"] if said_by == "option" else []
+    store = cpus_alone(tmp_path, *files)
+    document: Any = ettr("report", store, *options, "--json").json
+    assert document["totals"]["gpu_hours"] == 0.0
+    assert document["goodput"]["first_order_gpu_hours"] == 0.0
+    report = words(ettr("report", store, *options, "-o", tmp_path / "r.html"))
+    assert "GPU-hours lost to failures 0 (no job held GPUs)" in report
+    assert "of 0 that ran" not in report
+
+
+def test_jobs_without_gpus_have_no_gpu_hours(tmp_path: Path):
+    store = without_gpus(tmp_path)
     document: Any = ettr("report", store, "--json").json
     assert document["totals"]["gpu_hours"] is None
     assert document["goodput"]["first_order_gpu_hours"] is None
@@ -271,5 +374,5 @@ def test_jobs_without_gpus_have_no_gpu_hours(tmp_path: Path):
         ettr("report", store, "-o", tmp_path / "r.html")
     )
     given: Any = ettr("report", store, "--gpus-per-node", "8", "--json").json
-    assert given["totals"]["gpu_hours"] == 584.0
-    assert given["goodput"]["first_order_gpu_hours"] == 4.0
+    assert given["totals"]["gpu_hours"] == 584.0 + 3 * 4.0 * 8
+    assert given["goodput"]["first_order_gpu_hours"] == 4.0 + 3 * 4.0

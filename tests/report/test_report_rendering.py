@@ -273,6 +273,7 @@ def analysis(**given: Any) -> Any:
     symptoms = given.get("symptoms", ())
     return SimpleNamespace(
         totals=SimpleNamespace(attempts=given.get("attempts", 1)),
+        gpus_are_known=given.get("gpus_are_known", True),
         fleet_is_known=True,
         logs_read=LogsRead(
             jobs=bool(given.get("attempts", 1)),
@@ -384,6 +385,13 @@ def test_the_costliest_crash_loop_is_named():
     loops = (repeated("fast"), repeated("same-cause", lost_gpu_hours=900.0))
     (step,) = next_steps(analysis(loops=loops))
     assert "900 GPU-hours" in step
+
+
+def test_a_crash_loop_whose_gpus_nobody_named_has_no_cost():
+    loops = (repeated("fast", lost_gpu_hours=0.0),)
+    (step,) = next_steps(analysis(loops=loops, gpus_are_known=False))
+    assert "GPU-hours" not in step
+    assert "failures were to be expected: limit its requeues" in step
 
 
 def test_failures_of_few_nodes_send_to_the_nodes():

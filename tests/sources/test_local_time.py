@@ -321,6 +321,44 @@ def test_a_node_state_whose_hour_nothing_decides_is_counted(tmp_path: Path):
     assert note.endswith("the first of the two was taken")
 
 
+def test_a_node_state_that_its_other_times_place_is_told_of_without_a_job(tmp_path: Path):
+    """It lasted twenty minutes, so that only the second hour fits its end."""
+    path = tmp_path / "events"
+    path.write_text(
+        "Cluster|NodeName|TimeStart|TimeEnd|State|Reason|User\n"
+        "c|n1|2026-10-25T02:50:00|2026-10-25T02:10:00|DOWN|off|root(0)\n"
+    )
+    origin = Origin(path, "f", path.read_bytes())
+    (batch,) = named("slurm-events").read(origin, ReadOptions(timezone="Europe/Berlin"))
+    (note,) = batch.notes
+    assert note.endswith("the other end of the node's state and its duration say which is meant")
+    assert "job" not in note
+
+
+def test_an_incident_in_an_hour_that_occurs_twice_or_never_is_counted(tmp_path: Path):
+    path = tmp_path / "incidents.csv"
+    path.write_text(
+        "date,kind,hours_lost\n"
+        "2026-10-25 02:30,switch,1\n"
+        "2026-03-29 02:30,switch,1\n"
+        "2026-10-25T02:30+01:00,switch,1\n"
+        "2026-10-25 05:30,switch,1\n"
+        "2026-10-25 02:40,switch,1\n"
+    )
+    origin = Origin(path, "f", path.read_bytes())
+    batches = list(named("incidents").read(origin, ReadOptions(timezone="Europe/Zurich")))
+    times = [row["time"] for batch in batches for row in batch.tables["incidents"].to_pylist()]
+    assert [f"{time.astimezone(UTC):%d %H:%M}" for time in times] == [
+        *("25 00:30", "29 01:30", "25 01:30", "25 04:30", "25 00:40"),
+    ]
+    counts = {key: n for batch in batches for key, n in batch.counted_notes.items()}
+    assert sorted(counts.values()) == [1, 2]
+    (never,) = (key for key, n in counts.items() if n == 1)
+    (twice,) = (key for key, n in counts.items() if n == 2)
+    assert "the hour that Europe/Zurich leaves out" in never
+    assert twice.endswith("the first of the two was taken")
+
+
 def test_a_line_of_nhc_without_a_host_names_no_node(tmp_path: Path):
     path = tmp_path / "n17.log"
     path.write_text(

@@ -436,3 +436,32 @@ def test_rows_of_an_older_store_take_what_a_snapshot_knows(old_store: Path) -> N
             ("17", "NODE_FAIL", "n[1-2]"),
             ("18", "RUNNING", None),
         ]
+
+
+@pytest.mark.parametrize("name", ["site:2026", "s3:b", "gs:foo", "file:z", "dir:a/st", "hdfs:x"])
+def test_a_folder_with_a_colon_in_its_name_keeps_a_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+):
+    """Arrow would read it as the address of another file system."""
+    monkeypatch.chdir(tmp_path)
+    for turn in ("a", "b"):  # the second merges with the parts of the first
+        with open_store(name, create=True) as store:
+            ingest(store, turn, attempts(turn, (turn, "COMPLETED", NOON)))
+    with open_store(name) as store:
+        assert store.table("attempts").count().to_pyarrow().as_py() == 2
+        assert len(store.files()) == 2
+        store.check_integrity()
+    assert (tmp_path / name / "store.json").is_file()
+
+
+@pytest.mark.parametrize("name", ["md:db", "motherduck:db"])
+def test_what_would_be_a_database_at_motherduck_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+):
+    monkeypatch.chdir(tmp_path)
+    for create in (True, False):
+        with pytest.raises(StoreError, match=f"MotherDuck .*; give a folder.*\\./{name} is a"):
+            open_store(name, create=create)
+    assert not list(tmp_path.iterdir())
+    open_store(f"./{name}", create=True).close()
+    assert (tmp_path / name / "store.json").is_file()

@@ -176,7 +176,7 @@ class Analysis(SharedStages):
 
     @cached_property
     def gpus_are_known(self) -> bool:
-        """Whether any job names its GPUs, be it 0 of them."""
+        """Whether any job names its GPUs; 0 of them where a log or an option says that of nodes."""
         attempts = self.tables["attempts"]
         ran = attempts.filter(attempts["elapsed_s"] > 0)
         return not has_rows(ran) or has_rows(ran.filter(ran["n_gpus"].notnull()))

@@ -10,6 +10,7 @@ from ibis.expr.types import Table
 from ettr.analysis.assumptions import Assumptions
 from ettr.attribution.cancellations import with_cancellers
 from ettr.attribution.controller_states import with_controller_states
+from ettr.metrics.instants import has_rows
 from ettr.store import Store
 from ettr.tables import TABLES
 from ettr.tables.het_jobs import WholeJobs, whole_jobs
@@ -43,7 +44,7 @@ class StoredTables:
 def stored_tables(store: Store, given: Assumptions) -> StoredTables:
     """The tables of a store under what was assumed of it."""
     named, taken_cluster = with_one_cluster({name: store.table(name) for name in TABLES})
-    parts = _with_gpus(named, given.gpus_per_node)
+    parts = _with_gpus(_with_accounted_gpus(named), given.gpus_per_node)
     jobs = whole_jobs(parts)
     attempts = with_cancellers(jobs.tables["attempts"], jobs.tables["events"], given.matching)
     tables = {**jobs.tables, "attempts": attempts}
@@ -56,6 +57,27 @@ def stored_tables(store: Store, given: Assumptions) -> StoredTables:
             # else what was changed would be worked out again in every query
             tables[name] = materialize(table)
     return StoredTables(parts, jobs, tables, taken_cluster)
+
+
+def _with_accounted_gpus(tables: dict[str, Table]) -> dict[str, Table]:
+    """The same tables, where no GPUs in any job is not known, unless an inventory has none either.
+
+    A scheduler that does not account GPUs lists none for any job, as one does whose jobs used none.
+    Where nodes have GPUs it may be either; where they have none, no job had any.
+    """
+    attempts, held, nodes = (tables[name] for name in ("attempts", "allocations", "nodes"))
+    if not has_rows(attempts.filter(attempts["n_gpus"] == 0)):
+        return tables
+    if has_rows(attempts.filter(attempts["n_gpus"] > 0)):
+        return tables
+    counted = nodes.filter(nodes["n_gpus"].notnull())
+    if has_rows(counted) and not has_rows(counted.filter(counted["n_gpus"] > 0)):
+        return tables
+    return {
+        **tables,
+        "attempts": attempts.mutate(n_gpus=attempts["n_gpus"].nullif(0)),
+        "allocations": held.mutate(n_gpus=held["n_gpus"].nullif(0.0)),
+    }
 
 
 def _with_gpus(tables: dict[str, Table], per_node: float | None) -> dict[str, Table]:

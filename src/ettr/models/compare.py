@@ -15,6 +15,7 @@ from ettr.estimates.spread import Spread
 from ettr.models.base import FEW_FAILURES
 from ettr.models.data import Counts, Floats
 from ettr.models.dispersion import spread_index
+from ettr.words import counted
 
 _WINSORISED_SHARE = 0.1
 """Share of the fleets on either side that a spread between fleets draws in."""
@@ -90,7 +91,8 @@ def compare_counts(
         known = ratio_with_dispersion(rate_a, rate_b, 1.0, math.inf, confidence, names)
         return _replace_meaning(
             known,
-            f"{known.meaning} Whether failures cluster cannot be known from {placed} failures: "
+            f"{known.meaning} Whether failures cluster cannot be known from "
+            f"{counted(placed, 'failure')}: "
             "this holds only if they are independent.",
         )
     index = max(1.0, sum(value * d for value, d in indices) / degrees)

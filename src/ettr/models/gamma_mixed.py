@@ -24,6 +24,7 @@ from ettr.models.data import Counts, Floats
 from ettr.models.dispersion import spread_index
 from ettr.models.law import LifeLaw
 from ettr.units import SECONDS_PER_DAY
+from ettr.words import counted
 
 SPREAD = "spread"
 """Name of the parameter: how much the rates of nodes differ."""
@@ -170,7 +171,7 @@ def _unknown(name: str, rate: FailureRate, placed: int, data: Counts, confidence
         n_parameters=2,
         goodness=None,
         meaning=(
-            f"The spread between {data.unit}s cannot be known from {placed} failures "
+            f"The spread between {data.unit}s cannot be known from {counted(placed, 'failure')} "
             f"({FEW_FAILURES} over two or more {data.unit}s are needed): the interval of the rate "
             "holds only if failures are independent."
         ),

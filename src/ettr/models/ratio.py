@@ -13,6 +13,7 @@ from ettr.estimates.exact import FailureRate
 from ettr.estimates.spread import Axis, Spread
 from ettr.models.compare import RateRatio, compare_rates, ratio_with_dispersion
 from ettr.models.data import Floats
+from ettr.words import counted
 
 LEAST_COMMON_SHARE = 0.5
 """Share of both periods' exposure that common nodes must hold for a paired comparison."""
@@ -51,7 +52,7 @@ def compare_spread(
     return replace(
         exact,
         meaning=f"{exact.meaning} Whether failures cluster cannot be known from "
-        f"{a.failures + b.failures} failures: this holds only if they are independent.",
+        f"{counted(a.failures + b.failures, 'failure')}: this holds only if they are independent.",
     )
 
 

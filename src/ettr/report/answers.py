@@ -12,6 +12,7 @@ from ettr.estimates.interval import Interval
 from ettr.metrics.mttf import SizeMttf
 from ettr.metrics.node_records import NodeRecord
 from ettr.report.cautions import lower_bound
+from ettr.report.gpus import NO_GPUS, SAY_GPUS
 from ettr.report.money import money
 from ettr.report.numbers import (
     between,
@@ -64,7 +65,9 @@ def _cost(analysis: Analysis) -> Answer:
     this = trend.this
     question = f"Lost to failures, {_period_words(analysis, this)}"
     if this.lost_gpu_hours is None or this.ran_gpu_hours is None:
-        return Answer(question, NOT_MEASURED, "no job names its GPUs: say --gpus-per-node")
+        return Answer(question, NOT_MEASURED, f"{NO_GPUS}: {SAY_GPUS}")
+    if not this.ran_gpu_hours:
+        return Answer(question, "no GPU-hours", "no job held GPUs")
     answer = f"{between(this.lost_gpu_hours)} GPU-hours"
     if analysis.price is not None:
         answer += f", {money(analysis.price, this.lost_gpu_hours.estimate, 3)}"
@@ -160,7 +163,7 @@ def _worst_nodes(analysis: Analysis) -> Answer:
         return Answer(question, NOT_MEASURED, _NO_JOBS)
     compared = [one for one in records.nodes if one.chance is not None and one.failures]
     worst = compared[:_NAMED]
-    ran = sum(one.chance is not None for one in records.nodes)
+    ran = sum(bool(one.node_days) for one in records.nodes)  # no chance where nothing failed
     total = f"{counted(records.blamed_failures, 'failure')} blamed on {counted(ran, 'node')}"
     if not worst:
         return Answer(question, "none", f"no failure is blamed on a node; {counted(ran, 'node')}")

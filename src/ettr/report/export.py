@@ -159,7 +159,8 @@ def _write_csv(analysis: Analysis, name: str, out: BinaryIO) -> int:
 def _write_duckdb(analysis: Analysis, path: Path, tables: Sequence[str]) -> dict[str, int]:
     import duckdb
 
-    draft = path.with_name(f".{os.urandom(8).hex()}{DRAFT_ENDING}")
+    # the beginning of a relative name such as sqlite:x is the kind of a database to DuckDB
+    draft = path.absolute().with_name(f".{os.urandom(8).hex()}{DRAFT_ENDING}")
     counts = {}
     try:
         with closing(duckdb.connect(str(draft))) as database:

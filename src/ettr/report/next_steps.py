@@ -136,24 +136,26 @@ def _repeated_failures(analysis: Analysis) -> Iterator[str]:
     if not loops:
         return
     worst = max(loops, key=lambda loop: loop.lost_gpu_hours)
-    lost = f"and lost {number(worst.lost_gpu_hours)} GPU-hours"
+    lost, in_all = "", ""
+    if analysis.gpus_are_known:
+        lost, in_all = f", and lost {number(worst.lost_gpu_hours)} GPU-hours", " in all"
     explain = f"`ettr explain STORE {worst.job_id}` lists its failures."
     if SAME_NODE in worst.patterns:
         yield (
-            f"Job {worst.job_id} failed {worst.failures:,} times, each time on node {worst.node}, "
+            f"Job {worst.job_id} failed {worst.failures:,} times, each time on node {worst.node}"
             f"{lost}: take the node out of service and test it. {explain}"
         )
     elif SAME_CAUSE in worst.patterns:
         yield (
             f"Job {worst.job_id} failed {worst.failures:,} times, each time with "
-            f"{worst.symptoms[0]}, {lost}: find what its failures have in common. {explain}"
+            f"{worst.symptoms[0]}{lost}: find what its failures have in common. {explain}"
         )
     elif worst.burst is not None:
         yield (
             f"Job {worst.job_id} failed {worst.burst.failures:,} times within "
             f"{duration(SECONDS_PER_HOUR * worst.burst.run_hours)} of running, where "
-            f"{number(worst.burst.expected_failures, 2)} failures were to be expected, {lost} in "
-            f"all: limit its requeues until the cause is known. {explain}"
+            f"{number(worst.burst.expected_failures, 2)} failures were to be expected{lost}"
+            f"{in_all}: limit its requeues until the cause is known. {explain}"
         )
 
 

@@ -12,6 +12,7 @@ from ettr.report.answers import NOT_MEASURED, five_lines, largest_size, uncounte
 from ettr.report.cautions import cautions, lower_bound, short_logs
 from ettr.report.document import REPORT_FORMAT, REPORT_VERSION, plain
 from ettr.report.garbage import fewer_collections
+from ettr.report.gpus import NO_GPUS, SAY_GPUS
 from ettr.report.head import selection_line
 from ettr.report.html import Card, Page
 from ettr.report.money import money, price_words
@@ -102,7 +103,7 @@ def _what_ran(analysis: Analysis) -> str:
     if not analysis.logs_read.jobs:
         return "no job accounting"
     ran = analysis.totals
-    hours = "GPU-hours not measured: no job names its GPUs"
+    hours = f"GPU-hours {NOT_MEASURED}: {NO_GPUS}"
     if analysis.gpus_are_known:
         hours = f"{number(ran.gpu_hours, 7)} GPU-hours"
     return f"{counted(ran.jobs, 'job')} in {counted(ran.attempts, 'attempt')}, {hours}"
@@ -182,11 +183,12 @@ def _job_cards(analysis: Analysis, extrapolated: str) -> Iterator[Card]:
     rate = analysis.rates.all_jobs
     bound = _bound(analysis)
     sure = by_confidence(analysis.rates.by_confidence)
+    by_sureness = f"; by confidence: {sure}" if sure else ""
     yield Card(
         "Failures per 1,000 node-days",
         between(rate.per_1000_node_days),
         f"{rate.failures:,} in {number(rate.node_days, 5)} node-days of runtime{bound}"
-        f"{extrapolated}{f'; by confidence: {sure}' if sure else ''}",
+        f"{extrapolated}{by_sureness}",
     )
     if rate.failures:
         yield _direction_card(analysis)
@@ -195,8 +197,11 @@ def _job_cards(analysis: Analysis, extrapolated: str) -> Iterator[Card]:
         yield Card(
             "GPU-hours lost to failures",
             NOT_MEASURED,
-            "no job names its GPUs: say with --gpus-per-node how many a node has",
+            f"{NO_GPUS}: {SAY_GPUS}",
         )
+        return
+    if not analysis.totals.gpu_hours:
+        yield Card("GPU-hours lost to failures", "0", "no job held GPUs")
         return
     lost = analysis.goodput
     total = lost.first_order_gpu_hours + lost.second_order_gpu_hours
@@ -205,9 +210,16 @@ def _job_cards(analysis: Analysis, extrapolated: str) -> Iterator[Card]:
         "GPU-hours lost to failures",
         number(total),
         (f"{money(analysis.price, total)}; " if analysis.price else "")
-        + f"{percent(total / ran if ran else None)} of {number(ran, 6)} that ran"
-        + ("; a lower bound: some failures name no GPUs" if lost.failures_without_gpus else ""),
+        + f"{percent(total / ran if ran else None)} of {number(ran, 6)} that ran, in "
+        + f"{counted(rate.failures, 'failure')}{bound}"
+        + _without_gpus(lost.failures_without_gpus)
+        + by_sureness,
     )
+
+
+def _without_gpus(n_failures: int) -> str:
+    """Why the loss in GPU-hours can only be a lower bound, in addition to `_bound`."""
+    return "; a lower bound: some failures name no GPUs" if n_failures else ""
 
 
 def _mttf_card(mttf: MttfBySize, some_uncounted: bool) -> Card:

@@ -15,7 +15,7 @@ from ettr.report.document import JsonValue, plain, plain_fields
 from ettr.report.money import priced, rows_with_costs, with_costs
 from ettr.report.rows import FlatRows, rows_of
 from ettr.report.section import Section
-from ettr.report.withheld import borne
+from ettr.report.withheld import borne, gpu_hours_are_borne, without_gpu_hours
 
 
 def _no_sections(_: Analysis) -> tuple[Section, ...]:
@@ -91,7 +91,11 @@ def _mttf(analysis: Analysis) -> tuple[Section, ...]:
 def _goodput(analysis: Analysis) -> tuple[Section, ...]:
     from ettr.report.sections.goodput import goodput_section
 
-    return (goodput_section(analysis.goodput, analysis.totals.gpu_hours),)
+    return (goodput_section(analysis.goodput, _ran_gpu_hours(analysis)),)
+
+
+def _ran_gpu_hours(analysis: Analysis) -> float | None:
+    return analysis.totals.gpu_hours if analysis.gpus_are_known else None
 
 
 def _runs(analysis: Analysis) -> tuple[Section, ...]:
@@ -196,8 +200,7 @@ def _status(analysis: Analysis) -> tuple[Section, ...]:
 def _user_failures(analysis: Analysis) -> tuple[Section, ...]:
     from ettr.report.sections.user_failures import user_failures_section
 
-    hours = analysis.totals.gpu_hours if analysis.gpus_are_known else None
-    return (user_failures_section(analysis.user_failures, hours),)
+    return (user_failures_section(analysis.user_failures, _ran_gpu_hours(analysis)),)
 
 
 def _sizes(analysis: Analysis) -> tuple[Section, ...]:
@@ -212,23 +215,19 @@ def _quality(analysis: Analysis) -> tuple[Section, ...]:
     return (quality_section(analysis.quality),)
 
 
-_OF_NO_JOBS = ("nodes", "incidents")
-"""Parts whose GPU-hours rest on no job."""
-
-
 def part_sections(name: str, analysis: Analysis) -> tuple[Section, ...]:
-    """What the page shows of a part, with money next to GPU-hours where they have a price."""
-    return _priced(name, PARTS[name].sections(analysis), analysis)
+    """What the page shows of a part: a dash for GPU-hours that nobody measured, money if priced."""
+    return _measured(name, PARTS[name].sections(analysis), analysis)
 
 
 def part_alone(name: str, analysis: Analysis) -> tuple[Section, ...]:
     """What a reader sees of a part by itself, also of one that the page shows within another."""
-    return _priced(name, _ALONE.get(name, PARTS[name].sections)(analysis), analysis)
+    return _measured(name, _ALONE.get(name, PARTS[name].sections)(analysis), analysis)
 
 
-def _priced(name: str, made: tuple[Section, ...], analysis: Analysis) -> tuple[Section, ...]:
-    if analysis.price is None or not (name in _OF_NO_JOBS or analysis.gpus_are_known):
-        return made
+def _measured(name: str, made: tuple[Section, ...], analysis: Analysis) -> tuple[Section, ...]:
+    if not gpu_hours_are_borne(name, analysis):
+        return tuple(map(without_gpu_hours, made))
     return tuple(priced(section, analysis.price) for section in made)
 
 

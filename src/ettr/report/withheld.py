@@ -1,15 +1,19 @@
-"""What the logs do not bear is null in the JSON document, never 0.
+"""What the logs do not bear is null in the JSON document and a dash in tables, never 0.
 
-A count or a sum over rows of a table that nobody filled comes out as 0. `borne` takes such figures
-out again, by which kinds of logs were read.
+A count or a sum over rows of a table that nobody filled comes out as 0. `borne` takes
+such figures out of the document again, by which kinds of logs were read, and `without_gpu_hours`
+takes those of GPUs out of a section.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from ettr.analysis import Analysis
 from ettr.report.document import JsonValue
+from ettr.report.numbers import DASH
+from ettr.report.section import Section, TextTable
 
 _GIVEN = frozenset(
     {
@@ -58,6 +62,10 @@ _QUALITY_OF_JOBS = frozenset(
         "exposure",
     }
 )
+_OF_GPUS = ("gpu_hours", "gpu_hours_gained", "preempted_gpus")
+"""How keys end of what is known only where jobs name their GPUs."""
+_OF_NO_JOBS = frozenset({"nodes", "incidents"})
+"""Parts whose GPU-hours rest on no job."""
 _OF_RESTARTS = frozenset({"in_job_restarts", "interruption_mttf_h"})
 _OF_CHECKS = frozenset({"co_occurrence", "false_attribution", "false_failures"})
 _OF_ATTEMPTS = frozenset({"unattributed", "failed"})
@@ -77,7 +85,9 @@ def borne(name: str, part: JsonValue, analysis: Analysis) -> JsonValue:
     if not logs.jobs:
         part = _without_jobs(name, part, has_runs=logs.progress)
     elif not analysis.gpus_are_known:
-        part = _withheld(part, lambda key: key.endswith(("gpu_hours", "gpu_hours_gained")))
+        part = _withheld(part, lambda key: key.endswith(_OF_GPUS))
+        if name in ("goodput", "planning"):  # of which a sum or an empty size makes 0
+            part = _withheld(part, lambda key: key == "n_gpus")
     if name == "mttf" and logs.jobs and not logs.progress:
         part = _withheld(part, _OF_RESTARTS.__contains__)
     if name == "attribution" and not logs.errors and not logs.node_states:
@@ -90,6 +100,25 @@ def borne(name: str, part: JsonValue, analysis: Analysis) -> JsonValue:
     if name == "quality" and not logs.node_states:
         part = _withheld(part, lambda key: key == "node_down_pairs")
     return part
+
+
+def gpu_hours_are_borne(name: str, analysis: Analysis) -> bool:
+    """Whether GPU-hours of a part are measured: they rest on no job, or jobs name their GPUs."""
+    return name in _OF_NO_JOBS or analysis.gpus_are_known
+
+
+def without_gpu_hours(section: Section) -> Section:
+    """A section with a dash for the GPU-hours in every table, for logs that bear none."""
+    return replace(section, tables=tuple(map(_dashed, section.tables)), gpu_hours=())
+
+
+def _dashed(table: TextTable) -> TextTable:
+    """The table without its GPU-hours; a cell that already says why it has none stays."""
+    rows = [list(row) for row in table.rows]
+    for place, hours in table.gpu_hours:
+        for row, value in zip(rows, hours, strict=True):
+            row[place] = row[place] if value is None else DASH
+    return replace(table, rows=tuple(map(tuple, rows)), gpu_hours=())
 
 
 def _without_jobs(name: str, part: JsonValue, *, has_runs: bool) -> JsonValue:

@@ -18,7 +18,7 @@ from ettr.sources.json_records import head_objects, json_records
 from ettr.sources.lines import first_texts, numbered_texts
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
-from ettr.sources.times import has_local_times, time_of
+from ettr.sources.times import has_local_times, time_of, within_years
 from ettr.tables.rows import TEXT_LIMIT, Batch
 from ettr.tables.text import clean
 
@@ -173,7 +173,8 @@ def _moment(rows: LogRows, value: object) -> tuple[datetime | None, bool]:
         return time_of(datetime.combine(day, time(), UTC).isoformat()), True
     found = time_of(value)
     if found is None and text and time_of(text, "UTC") is not None:
-        found = time_of(text, rows.zone())
+        local = datetime.fromisoformat(text.replace(",", "."))
+        found = within_years(rows.utc(local, is_ordered=False))
     return found, False
 
 

@@ -66,6 +66,7 @@ TWICE = (
 )
 BY_ORDER = TWICE + "the order of the lines says which is meant"
 BY_JOB = TWICE + "the job's other times and its runtime say which is meant"
+BY_STATE = TWICE + "the other end of the node's state and its duration say which is meant"
 FIRST_TAKEN = TWICE + "the first of the two was taken"
 NEVER = (
     "{{n}} local [time lies|times lie] in the hour that {zone} leaves out when its clocks go "

@@ -30,6 +30,7 @@ _MAGIC, _MAGIC_AT = b"DUCK", 8
 _LOCK_SPACE = 0x65747472  # "ettr", for the advisory locks of a database that others use too
 _PRIVATE_UMASK = 0o077
 _PATIENCE_S = 60
+MOTHERDUCK = ("md:", "motherduck:")
 KEPT = "a folder, a file ending in .duckdb, or postgres://USER@HOST/DATABASE"
 
 
@@ -91,7 +92,9 @@ class DuckDBFile(Engine):
     ) -> None:
         import duckdb
 
-        self._path, self.where, self._settings = path, where, settings or {}
+        # DuckDB reads the beginning of a name such as sqlite:x as the kind of another database
+        self._path = path = path.absolute()
+        self.where, self._settings = where, settings or {}
         self.errors = (duckdb.Error,)
         _check_file(path, where, to_write=create)
         if create and _is_absent(path):
@@ -308,11 +311,19 @@ def _duckdb_by_url(url: str, create: bool, readable_by: Access | None) -> DuckDB
         raise StoreError(
             f"{url}: names no file, so nothing would be kept; give duckdb://site.duckdb"
         )
-    if path.startswith(("md:", "motherduck:")):
+    if path.startswith(MOTHERDUCK):
         raise _no_store(url, "MotherDuck")
     settings = dict(parse_qsl(query))
     settings.pop("read_only", None)
     return DuckDBFile(Path(path), url, create=create, readable_by=readable_by, settings=settings)
+
+
+def no_motherduck(text: str) -> StoreError:
+    """Why what DuckDB takes for a database at MotherDuck is no store, and what to type instead."""
+    return StoreError(
+        f"{text}: MotherDuck is not known to keep a store whole; give {KEPT} (./{text} is a folder "
+        "of that name)"
+    )
 
 
 def is_duckdb(path: Path) -> bool:

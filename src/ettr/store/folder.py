@@ -78,7 +78,8 @@ class FolderStore(Store):
         backend: BaseBackend | None = None,
         readable_by: Access | None = None,
     ) -> None:
-        self._folder = folder
+        # Arrow and DuckDB read a name such as s3:b as the address of another file system
+        self._folder = folder = folder.absolute() if ":" in str(folder) else folder
         self._given = backend
         self._opened: BaseBackend | None = None
         # when each part was found to be whole, in this process: its size and its time

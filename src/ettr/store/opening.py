@@ -24,11 +24,11 @@ def open_store(
             it had, if None.
 
     Raises:
-        StoreError: it is not there, or is something else.
+        StoreError: it is not there, is something else, or its name is one of MotherDuck's.
         UsageError: `readable_by` is given for a database server.
     """
     from ettr.store.backend import BackendStore
-    from ettr.store.engines import DuckDBFile, is_duckdb, open_url
+    from ettr.store.engines import MOTHERDUCK, DuckDBFile, is_duckdb, no_motherduck, open_url
     from ettr.store.folder import FolderStore
 
     text = str(where)
@@ -36,6 +36,8 @@ def open_store(
         raise StoreError(f"{text!r}: no path or URL has a zero character in it")
     if "://" in text:
         return BackendStore(open_url(text, create=create, readable_by=readable_by))
+    if text.startswith(MOTHERDUCK):
+        raise no_motherduck(text)
     path = Path(text)
     if path.suffix in _DUCKDB_ENDINGS or is_duckdb(path):
         engine = DuckDBFile(path.absolute(), text, create=create, readable_by=readable_by)
@@ -50,7 +52,9 @@ def open_store(
 
 def is_store(where: str) -> bool:
     """Whether `where` names a store rather than a file to read."""
-    from ettr.store.engines import is_duckdb
+    from ettr.store.engines import MOTHERDUCK, is_duckdb
 
     path = Path(where)
-    return "://" in where or path.suffix in _DUCKDB_ENDINGS or path.is_dir() or is_duckdb(path)
+    if "://" in where or where.startswith(MOTHERDUCK):
+        return True
+    return path.suffix in _DUCKDB_ENDINGS or path.is_dir() or is_duckdb(path)

@@ -9,10 +9,11 @@ from ettr.metrics.crash_loops import SAME_CAUSE, SAME_NODE
 from ettr.metrics.goodput import CauseLoss, CrashLoop, LostGoodput, SizeLoss
 from ettr.metrics.preemptions import PreemptionLinks
 from ettr.report.charts import BarSeries, row_chart
+from ettr.report.gpus import ACCOUNT_GPUS, NO_GPUS, SAY_GPUS
 from ettr.report.numbers import duration, number, percent, share_between
 from ettr.report.section import Figure, GpuHours, Section, TextTable
 from ettr.units import SECONDS_PER_HOUR
-from ettr.words import counted
+from ettr.words import by_number, counted
 
 _HEADERS = ("failures", "in failed jobs", "preemptions", "in preempted jobs", "GPU-hours")
 
@@ -34,7 +35,7 @@ def goodput_section(lost: LostGoodput, gpu_hours: float | None) -> Section:
             frozenset(range(6)),
             gpu_hours=_loss_hours(lost.by_size),
         ),
-        _repeated_table(lost),
+        _repeated_table(lost, gpu_hours is not None),
     )
     notes = [
         f"An interruption loses its job's runtime, at most {number(lost.cap_min)} minutes of it: "
@@ -49,16 +50,18 @@ def goodput_section(lost: LostGoodput, gpu_hours: float | None) -> Section:
             "nodes, or always with one cause that is rare elsewhere. “expected” are failures in "
             "its node-days at the rate of the other jobs."
         )
-    if lost.failures_without_gpus:
+    if gpu_hours is not None and lost.failures_without_gpus:
         notes.append(
-            f"{counted(lost.failures_without_gpus, 'failure')} without a GPU count add nothing to "
-            "the loss."
+            by_number(
+                "{n} [failure|failures] without a GPU count [adds|add] nothing to the loss.",
+                lost.failures_without_gpus,
+            )
         )
     return Section(
         "goodput",
         "What failures cost",
         _lead(lost, gpu_hours),
-        (_figure(lost),) if lost.by_cause else (),
+        (_figure(lost),) if gpu_hours is not None and lost.by_cause else (),
         tables,
         tuple(notes),
         gpu_hours=_totals(lost) if gpu_hours else (),
@@ -77,8 +80,8 @@ def _totals(lost: LostGoodput) -> tuple[tuple[str, float], ...]:
 def _lead(lost: LostGoodput, gpu_hours: float | None) -> str:
     if gpu_hours is None:
         return (
-            "Not measured: no job names its GPUs, so the loss in GPU-hours is unknown. Say "
-            "with --gpus-per-node how many a node has."
+            f"Not measured: {NO_GPUS}, so the loss in GPU-hours is unknown. {ACCOUNT_GPUS}; for "
+            f"the logs at hand {SAY_GPUS}."
         )
     if not gpu_hours:
         return "No job held GPUs, so failures cost no GPU-hours."
@@ -145,7 +148,7 @@ def _beyond_chance(loop: CrashLoop) -> str:
     return ", ".join(words) or "no"
 
 
-def _repeated_table(lost: LostGoodput) -> TextTable:
+def _repeated_table(lost: LostGoodput, gpus_known: bool) -> TextTable:
     return TextTable(
         "Jobs with repeated failures",
         (
@@ -168,7 +171,7 @@ def _repeated_table(lost: LostGoodput) -> TextTable:
                 number(loop.failures),
                 number(loop.expected_failures, 2),
                 number(loop.preemptions),
-                number(loop.preempted_gpus),
+                number(loop.preempted_gpus if gpus_known else None),
                 number(loop.lost_gpu_hours, 4),
                 ", ".join(loop.symptoms),
                 _beyond_chance(loop),

@@ -17,14 +17,13 @@ def user_failures_section(found: UserFailures, gpu_hours: float | None) -> Secti
     """Failures of users; `gpu_hours` is what ran in all, None if unknown."""
     if not found.attempts:
         return Section("user-failures", "Failures of users' jobs", "No failures of users' jobs.")
-    known = gpu_hours is not None
     return Section(
         "user-failures",
         "Failures of users' jobs",
         " ".join(_lead(found, gpu_hours)),
         (_figure(found),),
         tables=tuple(
-            _table(title, name, groups, known)
+            _table(title, name, groups)
             for title, name, groups in (
                 ("Failures of users by end state", "state", found.by_state),
                 ("Failures by user", "user", found.by_user),
@@ -77,7 +76,7 @@ def _first(where: str, groups: Sequence[FailureGroup], total: int, of_what: str)
     yield f"{most}{of_what} {verb} {where} {first.name}: {first.attempts:,} of {total:,}."
 
 
-def _table(title: str, name: str, groups: tuple[FailureGroup, ...], gpus_known: bool) -> TextTable:
+def _table(title: str, name: str, groups: tuple[FailureGroup, ...]) -> TextTable:
     return TextTable(
         title,
         (name, "attempts", "share", "GPU-hours"),
@@ -86,7 +85,7 @@ def _table(title: str, name: str, groups: tuple[FailureGroup, ...], gpus_known: 
                 one.name or DASH,
                 number(one.attempts),
                 percent(one.share_of_attempts),
-                number(one.gpu_hours, 4) if gpus_known else DASH,
+                number(one.gpu_hours, 4),
             )
             for one in groups
         ),

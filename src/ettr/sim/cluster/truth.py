@@ -106,7 +106,8 @@ def write_truth(folder: Path, tables: dict[str, pa.Table], scenario_text: str) -
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, table in tables.items():
-            pq.write_table(table, folder / f"{name}.parquet", compression="zstd")
+            with (folder / f"{name}.parquet").open("wb") as file:  # Arrow reads s3:b as an address
+                pq.write_table(table, file, compression="zstd")
         (folder / "scenario.toml").write_text(scenario_text, encoding="utf-8")
     except OSError as error:
         raise StoreError(f"{folder}: cannot be written: {error.strerror or error}") from error

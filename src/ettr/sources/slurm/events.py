@@ -16,7 +16,7 @@ from ettr.sources.origin import Origin
 from ettr.sources.slurm.fields import NOTHING, duration_s
 from ettr.sources.slurm.node_states import node_state, user_name
 from ettr.sources.slurm.times import TimeColumns
-from ettr.sources.times import has_local_times
+from ettr.sources.times import BY_STATE, has_local_times
 from ettr.tables import NODE_STATES
 from ettr.tables.rows import Batch
 from ettr.tables.text import text_of
@@ -102,7 +102,7 @@ class _NodeHistory:
 
     def __init__(self, rows: LogRows, fields: list[str]) -> None:
         self._rows, self._fields = rows, fields
-        self._times = TimeColumns(rows.options.timezone, str(rows.origin))
+        self._times = TimeColumns(rows.options.timezone, str(rows.origin), BY_STATE)
         self._records: list[_Record] = []
         self._n_cluster_events = self._n_ends_by_duration = 0
 

@@ -49,8 +49,8 @@ class TimeColumns:
     other times of a record.
     """
 
-    def __init__(self, timezone: str | None, what: str) -> None:
-        self._timezone, self._what = timezone, what
+    def __init__(self, timezone: str | None, what: str, settled_by: str = BY_JOB) -> None:
+        self._timezone, self._what, self._settled_by = timezone, what, settled_by
         self._counts: Counter[str] = Counter()
         self.folds: Folds = {}
 
@@ -167,7 +167,7 @@ class TimeColumns:
             taken, is_sure = _best_folds(record, shifts, lasted[k])
             for name, shift in shifts.items():
                 times[name][k] += shift if name in taken else 0
-                self._counts[BY_JOB if is_sure[name] else FIRST_TAKEN] += 1
+                self._counts[self._settled_by if is_sure[name] else FIRST_TAKEN] += 1
         return {name: _replaced(columns[name], rows, times[name]) for name in columns}
 
     def notes(self) -> tuple[str, ...]:
