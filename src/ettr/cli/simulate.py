@@ -297,7 +297,7 @@ def _sensitivity(
     from ettr.report.sections.sensitivity import sensitivity_section
     from ettr.sim.cluster.sensitivity import n_simulations, sensitivity
 
-    with simulating_bar(n_simulations(made, patterns, len(seeds)), "runs") as advance:
+    with simulating_bar(n_simulations(made, patterns, len(seeds), replay), "runs") as advance:
         found = sensitivity(
             made, seeds, patterns=patterns, workers=workers, replay=replay,
             progress=lambda done: advance(made.name, done),

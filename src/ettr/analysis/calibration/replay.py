@@ -77,7 +77,6 @@ def replay_of(
     if jobs is not None:
         replay = _with_jobs(made, replay, jobs, _span(jobs))
     if faults is not None:
-        made = replace(made, bursts=(), lemons=replace(made.lemons, share=0.0))
         replay = _with_faults(made, replay, faults, _span(faults))
     return made, replay
 

@@ -14,6 +14,7 @@ from ettr.errors import UsageError
 from ettr.estimates import Interval
 from ettr.sim.cluster.choice import simulated_cluster
 from ettr.sim.cluster.outcome import ClusterHours, hours_of_truth
+from ettr.sim.cluster.replaced import OF_REPAIRS, check_replay, repairs_note, replaced_by
 from ettr.sim.cluster.replay import DRAWN, Replay
 from ettr.sim.cluster.scenario import ABOUT, ClusterScenario
 from ettr.sim.cluster.scenario_parts import Part
@@ -104,10 +105,13 @@ def what_if(
         workers: Simulations at once (`results_of`); the answer is the same.
 
     Raises:
-        UsageError: a change cannot be understood, or too few seeds.
+        UsageError: a change cannot be understood, changes what a replay decides, or too few seeds.
     """
     check_seeds(seeds)
     changed = [(change, changed_scenario(scenario, change)) for change in changes]
+    notes = [
+        note for change, other in changed for note in _replayed(scenario, change, other, replay)
+    ]
     scenarios = [scenario, *(other for _, other in changed)]
     tasks = [(one, seed, replay) for one in scenarios for seed in seeds]
     flat = results_of(hours_of, tasks, workers, progress)
@@ -128,8 +132,37 @@ def what_if(
         scenario.n_assumed,
         len(scenario.sources),
         standing_of(scenario),
-        replay.notes,
+        (*replay.notes, *notes),
     )
+
+
+def _replayed(
+    scenario: ClusterScenario, change: str, changed: ClusterScenario, replay: Replay
+) -> list[str]:
+    """What a replay leaves of a change that leaves something, a sentence each."""
+    try:
+        check_replay(changed, replay)
+    except UsageError as error:
+        raise UsageError(f"--set {change!r}: {error}") from None
+    notes, idle = [], []
+    for one in change.split(","):
+        group, *which, name = one.partition("=")[0].strip().split(".")
+        symptoms = _symptoms(scenario, which[0]) if group == "faults" else ("",)
+        reasons = [replaced_by(replay, group, name, symptom) for symptom in symptoms]
+        if all(reasons):
+            idle.append(f"{one.strip()} changes nothing, since {reasons[0]}")
+        elif group == "faults" and name in OF_REPAIRS:
+            notes.append(repairs_note(one.strip(), replay, symptoms))
+    if idle:
+        raise UsageError(
+            f"--set {change!r}: {'; '.join(idle)}. Leave it out, or draw what it is about "
+            "(without --jobs-from or --faults-from)"
+        )
+    return [note for note in notes if note]
+
+
+def _symptoms(scenario: ClusterScenario, which: str) -> tuple[str, ...]:
+    return tuple(one.symptom for one in scenario.faults if which in ("*", one.symptom))
 
 
 def check_seeds(seeds: Sequence[int]) -> None:
