@@ -23,7 +23,9 @@ from ettr.sim.cluster.owners import owners_of
 from ettr.sim.cluster.replay import Replay, ReplayedFault, ReplayedJob
 from ettr.sim.cluster.run import simulate_into
 from ettr.sim.cluster.scenario import ClusterScenario
-from ettr.sim.cluster.scenario_writing import text_of
+from ettr.sim.cluster.scenario_writing import text_of, with_validation
+from ettr.sim.cluster.standing import values_digest
+from ettr.sim.cluster.validation import Validation
 from ettr.store import open_store
 
 COLUMNS = (
@@ -100,6 +102,23 @@ def test_the_command_replays_says_so_and_repeats_to_the_byte(store: Path, tmp_pa
     tables = [pq.read_table(tmp_path / name / "parts" / "attempts") for name in ("one", "two")]
     assert tables[0] == tables[1]
     assert {"user1", "team1"} <= {*tables[0]["user"].to_pylist(), *tables[0]["account"].to_pylist()}
+
+
+@pytest.mark.slow
+def test_a_scenario_that_failed_its_back_test_says_so_as_it_replays(store: Path, tmp_path: Path):
+    scenario = tmp_path / "mine.toml"
+    failed = Validation(
+        "site", "2026-01-29", "2026-02-06", 30, 1, 0.05, (), ("lost goodput",), (),
+        values_digest(site()),
+    )  # fmt: skip
+    scenario.write_text(with_validation(text_of(site()), failed), "utf-8")
+    words = ["simulate", "run", str(scenario), "--store", str(tmp_path / "again")]
+    done = CliRunner().invoke(
+        build_app(), [*words, "--jobs-from", str(store), "--json"], catch_exceptions=False
+    )
+    standing = json.loads(done.stdout)["standing"]
+    assert standing["verdict"] == "failed"
+    assert "does not predict lost goodput (site, 2026-01-29 until" in standing["sentence"]
 
 
 def one_fault(repair_s: int | None = 3600) -> SimulatedCluster:

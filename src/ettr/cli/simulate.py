@@ -233,7 +233,7 @@ def simulate(
     else:
         _run(made, text, name, store, truth, seed, replay, printing)
         if jobs_from is not None and store is not None:
-            waits_page(made, seed, jobs_from, store, page, printing)
+            waits_page(made, replay, seed, jobs_from, store, page, printing)
 
 
 def _refuse_idle(action: Action, **typed: object) -> None:

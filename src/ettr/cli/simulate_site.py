@@ -120,6 +120,7 @@ def backtest(
 
 def waits_page(
     scenario: ClusterScenario,
+    replay: Replay,
     seed: int,
     site: str,
     store: str,
@@ -130,6 +131,7 @@ def waits_page(
 
     Args:
         scenario: that was simulated.
+        replay: what was replayed.
         seed: of the simulation.
         site: the store with the real jobs.
         store: what the simulation wrote.
@@ -148,7 +150,7 @@ def waits_page(
         waits = replayed_waits(Analysis(real), Analysis(simulated))
     section = replayed_waits_section(waits, scenario.name, _name_of(site), seed)
     title = f"Simulated and real waits: {scenario.name}"
-    page.write(section, title, None, None, printing, standing_of(scenario).sentence)
+    page.write(section, title, None, None, printing, standing_of(scenario, replay).sentence)
 
 
 def replayed(

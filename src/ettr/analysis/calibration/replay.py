@@ -72,7 +72,7 @@ def replay_of(
     spans = [_span(one) for one in (jobs, faults) if one is not None]
     days = min(one.days for one in spans)
     first = datetime.fromtimestamp(spans[0].begin_s, UTC).date().isoformat()
-    made = replace(scenario, period=SimulatedPeriod(first, days), validation=None)
+    made = replace(scenario, period=SimulatedPeriod(first, days))
     replay = Replay()
     if jobs is not None:
         replay = _with_jobs(made, replay, jobs, _span(jobs))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from time import process_time
 
@@ -127,21 +127,21 @@ def simulate_into(
                 "rows_skipped": 0,
                 "timezone": None,
                 "options": json.dumps({"seed": seed}),
-                "notes": " ".join([_note(scenario, seed), *replay.notes]),
+                "notes": " ".join([_note(scenario, seed, replay), *replay.notes]),
             }
         )
     tables = cluster.truth()
     write_truth(truth, tables, text)
     cpu_s = process_time() - began_s
-    made = _summary(scenario, seed, cluster.tally, tables, dict(written.rows), truth, cpu_s)
-    return replace(made, replayed=replay.notes)
+    rows = dict(written.rows)
+    return _summary(scenario, seed, replay, cluster.tally, tables, rows, truth, cpu_s)
 
 
-def _note(scenario: ClusterScenario, seed: int) -> str:
+def _note(scenario: ClusterScenario, seed: int, replay: Replay) -> str:
     return (
         f"Simulated from scenario {scenario.name} with seed {seed}; {scenario.n_assumed} of its "
         f"{counted(len(scenario.sources), 'value')} are assumed. It began with an empty cluster. "
-        f"{_not_simulated(scenario)} {standing_of(scenario).sentence}"
+        f"{_not_simulated(scenario)} {standing_of(scenario, replay).sentence}"
     )
 
 
@@ -154,6 +154,7 @@ def _not_simulated(scenario: ClusterScenario) -> str:
 def _summary(
     scenario: ClusterScenario,
     seed: int,
+    replay: Replay,
     tally: Tally,
     tables: Mapping[str, pa.Table],
     rows: dict[str, int],
@@ -179,5 +180,6 @@ def _summary(
         truth=str(truth),
         assumed=scenario.n_assumed,
         values=len(scenario.sources),
-        standing=standing_of(scenario),
+        standing=standing_of(scenario, replay),
+        replayed=replay.notes,
     )

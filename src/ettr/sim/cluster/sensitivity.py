@@ -164,7 +164,7 @@ def sensitivity(
         tuple(not_varied),
         scenario.n_assumed,
         len(scenario.sources),
-        standing_of(scenario),
+        standing_of(scenario, replay),
         replay.notes,
     )
 

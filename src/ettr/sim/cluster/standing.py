@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, fields
-from typing import Literal
+from collections.abc import Callable
+from dataclasses import Field, dataclass, fields
+from typing import Any, Literal
 
+from ettr.sim.cluster.replay import DRAWN, Replay
 from ettr.sim.cluster.scenario import ClusterScenario, parts_of
 from ettr.sim.cluster.validation import NEVER_VALIDATED, QUANTITIES, Validation
 
@@ -36,20 +38,36 @@ class ScenarioStanding:
 def values_digest(scenario: ClusterScenario) -> str:
     """SHA-256 of the values of a cluster, its name, period and sources left out.
 
-    A text that a scenario leaves out is no value: those of files that are older than it stand.
+    Values that equal their defaults are left out, too: a field that a later version adds so does
+    not change the digest of files that are older than it.
     """
+    return _digest(scenario, lambda field, value: value == field.default)
+
+
+def _older_digest(scenario: ClusterScenario) -> str:
+    """The same as files have it that were back-tested when numbers always counted."""
+    return _digest(scenario, lambda _, value: value == "")
+
+
+def _digest(scenario: ClusterScenario, is_left_out: Callable[[Field[Any], object], bool]) -> str:
     text = "\n".join(
         f"{where}.{one.name}={getattr(part, one.name)!r}"
         for where, part in parts_of(scenario)
         if where not in _DESCRIBES
         for one in fields(part)
-        if getattr(part, one.name) != ""
+        if not is_left_out(one, getattr(part, one.name))
     )
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def standing_of(scenario: ClusterScenario) -> ScenarioStanding:
-    """How far a scenario is to be believed."""
+def standing_of(scenario: ClusterScenario, replay: Replay = DRAWN) -> ScenarioStanding:
+    """How far a scenario is to be believed.
+
+    Args:
+        scenario: That is simulated.
+        replay: Jobs and faults from logs. A back-test draws them all: that a scenario failed holds
+            with a replay, too, and that it passed does not.
+    """
     found = scenario.validation
     untested = (*QUANTITIES, *NEVER_VALIDATED)
     if found is None:
@@ -58,10 +76,19 @@ def standing_of(scenario: ClusterScenario) -> ScenarioStanding:
             "(ettr simulate backtest does)."
         )
         return ScenarioStanding("not validated", words, (), (), untested)
-    if found.values_sha256 != values_digest(scenario):
+    if found.values_sha256 not in (values_digest(scenario), _older_digest(scenario)):
         words = (
             f"NOT VALIDATED: the values of {scenario.name} are not those that were back-tested "
             f"against {found.store}; back-test it again."
+        )
+        return ScenarioStanding("not validated", words, (), (), untested)
+    replayed = " and ".join(
+        name for name in ("jobs", "faults") if getattr(replay, name) is not None
+    )
+    if replayed and found.passed and not found.failed:
+        words = (
+            f"NOT VALIDATED with {replayed} that are replayed: {scenario.name} passed its "
+            f"back-test with {replayed} that were drawn ({_when(found)})."
         )
         return ScenarioStanding("not validated", words, (), (), untested)
     judged = {*found.passed, *found.failed}
@@ -79,13 +106,17 @@ def standing_of(scenario: ClusterScenario) -> ScenarioStanding:
 
 
 def _sentence(found: Validation, name: str) -> str:
-    when = f"{found.store}, {found.held_back_from} until {found.held_back_until}"
+    when = _when(found)
     if found.failed:
         return (
             f"FAILED ITS BACK-TEST: {name} does not predict {', '.join(found.failed)} ({when}); "
             "do not rely on answers that depend on these."
         )
     return f"Back-tested: {name} predicts what was held back ({when})."
+
+
+def _when(found: Validation) -> str:
+    return f"{found.store}, {found.held_back_from} until {found.held_back_until}"
 
 
 def standing_lines(standing: ScenarioStanding) -> tuple[str, ...]:

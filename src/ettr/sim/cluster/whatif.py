@@ -131,7 +131,7 @@ def what_if(
         tuple(made),
         scenario.n_assumed,
         len(scenario.sources),
-        standing_of(scenario),
+        standing_of(scenario, replay),
         (*replay.notes, *notes),
     )
 
