@@ -151,6 +151,14 @@ def _not_simulated(scenario: ClusterScenario) -> str:
     return f"Not simulated: {', '.join(absent)}."
 
 
+def _passed_over(replay: Replay, arisen: int) -> tuple[str, ...]:
+    """How many of the replayed faults came to nodes that were out of service."""
+    n = len(replay.faults or ()) - arisen
+    if replay.faults is None or not n:
+        return ()
+    return (f"{counted(n, 'replayed fault')} came to a node that was out of service in the run.",)
+
+
 def _summary(
     scenario: ClusterScenario,
     seed: int,
@@ -181,5 +189,5 @@ def _summary(
         assumed=scenario.n_assumed,
         values=len(scenario.sources),
         standing=standing_of(scenario, replay),
-        replayed=replay.notes,
+        replayed=(*replay.notes, *_passed_over(replay, tables["faults"].num_rows)),
     )
