@@ -16,9 +16,15 @@ from ettr.sim.cluster.drawing import SUMS_TO_ONE
 from ettr.sim.cluster.outcome import ClusterHours
 from ettr.sim.cluster.replaced import check_replay, replaced_by
 from ettr.sim.cluster.replay import DRAWN, Replay
-from ettr.sim.cluster.scenario import ClusterScenario, parts_of
+from ettr.sim.cluster.scenario import ASKED, ClusterScenario, parts_of
 from ettr.sim.cluster.standing import ScenarioStanding, standing_of
-from ettr.sim.cluster.whatif import ENTRY_KEYS, check_seeds, hours_of, mean_hours, mean_interval
+from ettr.sim.cluster.whatif import (
+    ENTRY_KEYS,
+    check_seeds,
+    difference_interval,
+    hours_of,
+    mean_hours,
+)
 from ettr.sim.sweeps import results_of
 
 LESS, MORE = 0.5, 1.5
@@ -26,8 +32,6 @@ HEADLINES = (
     *("useful_gpu_hours", "lost_gpu_hours", "out_gpu_hours", "failed_attempts", "preemptions"),
 )
 """What is asked for, as `ClusterHours` has it."""
-_ASKED = ("period",)
-"""Groups of values that say what is asked, and not what the cluster is like."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,7 @@ class ValueEffect:
         at_less: Mean difference over the seeds at `less`.
         at_more: The same at `more`.
         shown_change: Size of the larger difference by the end of its interval that is nearer to 0;
-            0 where both intervals hold 0.
+            0 where both intervals hold 0 or cannot be estimated.
     """
 
     headline: str
@@ -188,9 +192,7 @@ def _ranked(
     def difference(runs: Sequence[ClusterHours] | None) -> Interval | None:
         if runs is None:
             return None
-        pairs = zip(base, runs, strict=True)
-        changes = [float(getattr(b, headline) - getattr(a, headline)) for a, b in pairs]
-        return mean_interval(changes, confidence)
+        return difference_interval(base, runs, headline, confidence)
 
     made = []
     for one, (at_less, at_more) in found:
@@ -256,7 +258,7 @@ def _assumed(scenario: ClusterScenario) -> Iterator[tuple[str, int | None, str, 
             entry = getattr(part, key)
             alike = sum(getattr(one, key) == entry for one in getattr(scenario, group))
             where = f"{group}.{entry}" if alike == 1 else f"{group}[{at + 1}]"
-        if group in _ASKED:
+        if group in ASKED:
             continue
         for one in fields(part):
             named = group if at is None else f"{group}[{at + 1}]"

@@ -8,12 +8,10 @@ from dataclasses import Field, dataclass, fields
 from typing import Any, Literal
 
 from ettr.sim.cluster.replay import DRAWN, Replay
-from ettr.sim.cluster.scenario import ClusterScenario, parts_of
+from ettr.sim.cluster.scenario import ASKED, ClusterScenario, parts_of
 from ettr.sim.cluster.validation import NEVER_VALIDATED, QUANTITIES, Validation
 
 Verdict = Literal["passed", "failed", "not validated"]
-_DESCRIBES = ("period",)
-"""Groups of values that say what is asked, and not what the cluster is like."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +51,7 @@ def _digest(scenario: ClusterScenario, is_left_out: Callable[[Field[Any], object
     text = "\n".join(
         f"{where}.{one.name}={getattr(part, one.name)!r}"
         for where, part in parts_of(scenario)
-        if where not in _DESCRIBES
+        if where not in ASKED
         for one in fields(part)
         if not is_left_out(one, getattr(part, one.name))
     )
