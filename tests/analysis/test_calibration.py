@@ -262,7 +262,7 @@ def test_a_verdict_does_not_lapse_by_a_field_that_a_file_may_leave_out():
 
 def test_with_a_replay_a_failed_verdict_stays_and_a_passed_one_was_judged_without():
     made = small()
-    some = Replay(faults=())
+    some = Replay(faults=()).what
     passed = standing_of(replace(made, validation=verdict(made)), some)
     assert (passed.verdict, passed.passed) == ("not validated", ())
     assert "passed its back-test with faults that were drawn (site, 2026-01-29" in passed.sentence

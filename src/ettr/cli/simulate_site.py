@@ -150,7 +150,7 @@ def waits_page(
         waits = replayed_waits(Analysis(real), Analysis(simulated))
     section = replayed_waits_section(waits, scenario.name, _name_of(site), seed)
     title = f"Simulated and real waits: {scenario.name}"
-    page.write(section, title, None, None, printing, standing_of(scenario, replay).sentence)
+    page.write(section, title, None, None, printing, standing_of(scenario, replay.what).sentence)
 
 
 def replayed(

@@ -211,7 +211,7 @@ def check_one_cluster(analysis: Analysis) -> None:
     """Check that a store is of one cluster.
 
     Raises:
-        UsageError: it holds several, in which a name may stand for several nodes.
+        UsageError: it holds several, of which several may have nodes of one name.
     """
     from ettr.errors import UsageError
 

@@ -141,7 +141,7 @@ def _note(scenario: ClusterScenario, seed: int, replay: Replay) -> str:
     return (
         f"Simulated from scenario {scenario.name} with seed {seed}; {scenario.n_assumed} of its "
         f"{counted(len(scenario.sources), 'value')} are assumed. It began with an empty cluster. "
-        f"{_not_simulated(scenario)} {standing_of(scenario, replay).sentence}"
+        f"{_not_simulated(scenario)} {standing_of(scenario, replay.what).sentence}"
     )
 
 
@@ -188,6 +188,6 @@ def _summary(
         truth=str(truth),
         assumed=scenario.n_assumed,
         values=len(scenario.sources),
-        standing=standing_of(scenario, replay),
+        standing=standing_of(scenario, replay.what),
         replayed=(*replay.notes, *_passed_over(replay, tables["faults"].num_rows)),
     )

@@ -168,7 +168,7 @@ def sensitivity(
         tuple(not_varied),
         scenario.n_assumed,
         len(scenario.sources),
-        standing_of(scenario, replay),
+        standing_of(scenario, replay.what),
         replay.notes,
     )
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import Field, dataclass, fields
 from typing import Any, Literal
 
-from ettr.sim.cluster.replay import DRAWN, Replay
 from ettr.sim.cluster.scenario import ASKED, ClusterScenario, parts_of
 from ettr.sim.cluster.validation import NEVER_VALIDATED, QUANTITIES, Validation
 
@@ -58,13 +57,13 @@ def _digest(scenario: ClusterScenario, is_left_out: Callable[[Field[Any], object
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def standing_of(scenario: ClusterScenario, replay: Replay = DRAWN) -> ScenarioStanding:
+def standing_of(scenario: ClusterScenario, replayed: Collection[str] = ()) -> ScenarioStanding:
     """How far a scenario is to be believed.
 
     Args:
         scenario: That is simulated.
-        replay: Jobs and faults from logs. A back-test draws them all: that a scenario failed holds
-            with a replay, too, and that it passed does not.
+        replayed: What is not drawn (`Replay.what`). A back-test draws all of it: that a scenario
+            failed holds with a replay, too, and that it passed does not.
     """
     found = scenario.validation
     untested = (*QUANTITIES, *NEVER_VALIDATED)
@@ -80,13 +79,11 @@ def standing_of(scenario: ClusterScenario, replay: Replay = DRAWN) -> ScenarioSt
             f"against {found.store}; back-test it again."
         )
         return ScenarioStanding("not validated", words, (), (), untested)
-    replayed = " and ".join(
-        name for name in ("jobs", "faults") if getattr(replay, name) is not None
-    )
     if replayed and found.passed and not found.failed:
+        what = " and ".join(replayed)
         words = (
-            f"NOT VALIDATED with {replayed} that are replayed: {scenario.name} passed its "
-            f"back-test with {replayed} that were drawn ({_when(found)})."
+            f"NOT VALIDATED with {what} that are replayed: {scenario.name} passed its "
+            f"back-test with {what} that were drawn ({_when(found)})."
         )
         return ScenarioStanding("not validated", words, (), (), untested)
     judged = {*found.passed, *found.failed}

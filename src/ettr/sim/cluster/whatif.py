@@ -137,7 +137,7 @@ def what_if(
         tuple(made),
         scenario.n_assumed,
         len(scenario.sources),
-        standing_of(scenario, replay),
+        standing_of(scenario, replay.what),
         (*replay.notes, *notes),
     )
 
