@@ -23,6 +23,7 @@ from ettr.sim.cluster.owners import owners_of
 from ettr.sim.cluster.replay import Replay, ReplayedFault, ReplayedJob
 from ettr.sim.cluster.run import simulate_into
 from ettr.sim.cluster.scenario import ClusterScenario
+from ettr.sim.cluster.scenario_sharing import ArrayClass
 from ettr.sim.cluster.scenario_writing import text_of, with_validation
 from ettr.sim.cluster.standing import values_digest
 from ettr.sim.cluster.validation import Validation
@@ -119,6 +120,23 @@ def test_a_scenario_that_failed_its_back_test_says_so_as_it_replays(store: Path,
     standing = json.loads(done.stdout)["standing"]
     assert standing["verdict"] == "failed"
     assert "does not predict lost goodput (site, 2026-01-29 until" in standing["sentence"]
+
+
+@pytest.mark.slow
+def test_tasks_of_arrays_are_replayed_without_their_limit_and_the_answer_says_so(tmp_path: Path):
+    scenario = replace(
+        site(), arrays=(ArrayClass(1, 1.0, 4.0, 1),), period=replace(site().period, days=0.5)
+    )
+    with open_store(stored(scenario, tmp_path)) as opened:
+        _, replay = replay_of(scenario, Analysis(opened), None)
+    tasks = sum("_" in one.job_id for one in replay.jobs)
+    assert tasks > 5
+    said = f"{tasks} of them are tasks of job arrays; no accounting has %N, so that nothing limits"
+    assert any(note.startswith(said) for note in replay.notes)
+    none = replace(scenario, arrays=())
+    with open_store(stored(none, tmp_path / "none")) as opened:
+        _, replay = replay_of(none, Analysis(opened), None)
+    assert not any("of job arrays" in note for note in replay.notes)
 
 
 def one_fault(repair_s: int | None = 3600) -> SimulatedCluster:

@@ -171,7 +171,8 @@ def simulate(
         typer.Option(
             "--backend",
             metavar="NAME",
-            help="With --workers: where they run, loky (processes here, if absent), dask or ray.",
+            help="With --workers 2 or more: where they run, loky (processes here, if absent), "
+            "dask or ray.",
         ),
     ] = None,
     vary: Annotated[
@@ -251,6 +252,11 @@ def _refuse_idle(action: Action, **typed: object) -> None:
     if idle:
         flags = ", ".join(_FLAGS[name] for name in idle)
         raise UsageError(f"{flags}: simulate {action} has no use for it; leave it out")
+    if typed["backend"] is not None and (typed["workers"] or 1) == 1:  # one runs in this process
+        raise UsageError(
+            f"--backend {typed['backend']}: runs simulations of several workers; say of how many "
+            "with --workers, 2 or more"
+        )
     if action is Action.RUN and typed["html"] is not None and typed["jobs_from"] is None:
         raise UsageError(
             "--html: simulate run draws waits next to the real ones; give the store that has them "

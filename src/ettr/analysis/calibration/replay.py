@@ -145,6 +145,11 @@ def _with_jobs(
     cut = int((~ended[lasts])[kept].sum())
     notes = [f"{counted(len(made), 'job')} are replayed from {where}, not drawn."]
     notes += _left_out("job", {why: int(one.sum()) for why, one in reasons.items()})
+    if tasks := sum("_" in one.job_id for one in made):
+        notes.append(
+            f"{counted(tasks, 'of them is a task', 'of them are tasks')} of job arrays; no "
+            "accounting has %N, so that nothing limits how many of an array run at once."
+        )
     if cut:
         notes.append(
             f"Of {counted(cut, 'job')} the infrastructure or the end of the logs hides the length: "
