@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -23,13 +24,17 @@ from ettr.analysis.calibration.record import Machine, SiteRecord, simulated_reco
 from ettr.cli.main import build_app
 from ettr.errors import UsageError
 from ettr.sim.cluster.drawing import drawn_scenario
+from ettr.sim.cluster.owners import owners_of
+from ettr.sim.cluster.replay import Replay, ReplayedJob
 from ettr.sim.cluster.run import simulate_into
-from ettr.sim.cluster.scenario import ClusterScenario
+from ettr.sim.cluster.scenario import ClusterScenario, parts_of
 from ettr.sim.cluster.scenario_file import scenario_of
 from ettr.sim.cluster.scenario_parts import JobClass
 from ettr.sim.cluster.scenario_writing import text_of, with_validation
+from ettr.sim.cluster.sensitivity import sensitivity
 from ettr.sim.cluster.standing import standing_of, values_digest
 from ettr.sim.cluster.validation import Validation
+from ettr.sim.cluster.whatif import what_if
 from ettr.store import open_store
 
 SPLIT = datetime(2026, 1, 29, tzinfo=UTC)  # after 24 of 32 days
@@ -237,6 +242,48 @@ def verdict(made: ClusterScenario, failed: tuple[str, ...] = ()) -> Validation:
         "site", "2026-01-29", "2026-02-06", 30, 1, 0.05, ("failure rate",), failed,
         ("utilisation",), values_digest(made),
     )  # fmt: skip
+
+
+def test_a_verdict_does_not_lapse_by_a_field_that_a_file_may_leave_out():
+    """The digest is of what the file says, whatever else a version of ettr knows."""
+    made = small()
+    said = [
+        f"{where}.{one.name}={getattr(part, one.name)!r}"
+        for where, part in parts_of(made)
+        if where != "period"
+        for one in fields(part)
+        if getattr(part, one.name) != one.default
+    ]
+    assert "jobs.requeued_share=0.0" not in said
+    assert values_digest(made) == hashlib.sha256("\n".join(said).encode()).hexdigest()
+    other = replace(made, jobs=(replace(made.jobs[0], requeued_share=0.1), *made.jobs[1:]))
+    assert values_digest(other) != values_digest(made)
+
+
+def test_with_a_replay_a_failed_verdict_stays_and_a_passed_one_was_judged_without():
+    made = small()
+    some = Replay(faults=()).what
+    passed = standing_of(replace(made, validation=verdict(made)), some)
+    assert (passed.verdict, passed.passed) == ("not validated", ())
+    assert "passed its back-test with faults that were drawn (site, 2026-01-29" in passed.sentence
+    failed = replace(made, validation=verdict(made, ("lost goodput",)))
+    assert standing_of(failed, some) == standing_of(failed)
+    assert standing_of(failed, some).verdict == "failed"
+    for answer in (
+        what_if(day_of(failed), ["lemons.share=0"], range(3), replay=JOBS_AGAIN),
+        sensitivity(day_of(failed), range(3), patterns=("lemons.share",), replay=JOBS_AGAIN),
+    ):
+        assert answer.standing.sentence.startswith("FAILED ITS BACK-TEST: small does not predict")
+
+
+JOBS_AGAIN = Replay(
+    jobs=(ReplayedJob("1", "train", 100, 100, 8, 700, 3600, 0, 0, 0, 0),),
+    owners=owners_of(small()),
+)
+
+
+def day_of(made: ClusterScenario) -> ClusterScenario:
+    return replace(made, period=replace(made.period, days=0.2))
 
 
 def test_the_verdict_travels_with_the_file_and_lapses_when_values_change():

@@ -84,6 +84,19 @@ def test_a_value_without_a_source_is_refused_with_all_other_problems():
     assert "checks: lacks interval_s" in message
 
 
+def test_a_misspelt_key_of_a_value_is_refused_with_all_other_problems():
+    """A table with a source for all its values would have hidden the first."""
+    text = SHORT.replace(
+        'nodes = { value = 40, source = "assumed" }',
+        'nodes = { value = 40, source = "assumed", unit = "x" }',
+    ).replace("days = 3", 'days = { value = 3, sourec = "paper" }')
+    with pytest.raises(UsageError) as raised:
+        scenario_of(text, "mine.toml")
+    message = str(raised.value)
+    assert "machines.nodes: has no use for unit; a value has value, source, low, high" in message
+    assert "period.days: has no use for sourec" in message
+
+
 @pytest.mark.parametrize(
     ("days", "says"),
     [
@@ -216,6 +229,15 @@ def test_simulated_rows_never_join_others(store: Path, tmp_path: Path):
         ettr_out("simulate", "run", scenario, "--store", str(tmp_path / "s"), "--truth", str(truth))
     with pytest.raises(StoreError, match="is a file"):
         ettr_out("simulate", "run", scenario, "--store", str(tmp_path / "s"), "--truth", scenario)
+    log = tmp_path / "real.psv"
+    log.write_text(
+        "JobID|Partition|State|Submit|Start|End|NNodes|NodeList\n"
+        "9|gpu|COMPLETED|2026-01-05T00:00:00|2026-01-05T01:00:00|2026-01-05T02:00:00|1|n1\n",
+        "utf-8",
+    )
+    with pytest.raises(StoreError, match="holds a simulation; simulated rows never mix"):
+        ettr_out("ingest", str(store), str(log), "--timezone", "UTC")
+    assert "gpu" not in pq.read_table(store / "parts" / "attempts")["partition"].to_pylist()
 
 
 @pytest.mark.slow
@@ -260,6 +282,8 @@ def test_show_prints_the_file_and_that_nobody_validated_it():
         (["whatif", "small", "--set", "lemons.share=0", "--store", "x"], "--store"),
         (["run", "small", "--store", "x", "--set", "lemons.share=0"], "--set"),
         (["show", "small", "--runs", "5"], "--runs"),
+        (["sensitivity", "small", "--backend", "dask"], "with --workers, 2 or more"),
+        (["backtest", "small", "--backend", "ray", "--workers", "1"], "with --workers, 2 or more"),
     ],
 )
 def test_an_option_that_an_action_has_no_use_for_is_refused(words: list[str], says: str):

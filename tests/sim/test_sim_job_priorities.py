@@ -16,7 +16,8 @@ from ettr.sim.cluster.scenario_file import SHIPPED, scenario_of, scenario_text
 from ettr.sim.cluster.scenario_parts import JobClass, Priority
 from ettr.sim.cluster.scenario_writing import text_of
 from ettr.sim.cluster.sensitivity import varied_values
-from ettr.sim.cluster.standing import values_digest
+from ettr.sim.cluster.standing import standing_of, values_digest
+from ettr.sim.cluster.validation import Validation
 from ettr.sim.cluster.whatif import changed_scenario
 from ettr.sim.cluster.workload import Job, jobs_of_day
 
@@ -139,7 +140,11 @@ def test_a_verdict_on_a_file_that_is_older_than_the_field_stands():
         for one in fields(part)
         if one.name != "priority"
     ]
-    assert values_digest(scenario) == hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    older = hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    found = Validation(
+        "site", "2026-01-29", "2026-02-06", 30, 1, 0.05, ("failure rate",), (), (), older
+    )
+    assert standing_of(replace(scenario, validation=found)).verdict == "passed"
     assert values_digest(scenario_of(text_with(IN_FILE))) != values_digest(scenario)
 
 

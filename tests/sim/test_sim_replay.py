@@ -23,7 +23,10 @@ from ettr.sim.cluster.owners import owners_of
 from ettr.sim.cluster.replay import Replay, ReplayedFault, ReplayedJob
 from ettr.sim.cluster.run import simulate_into
 from ettr.sim.cluster.scenario import ClusterScenario
-from ettr.sim.cluster.scenario_writing import text_of
+from ettr.sim.cluster.scenario_sharing import ArrayClass
+from ettr.sim.cluster.scenario_writing import text_of, with_validation
+from ettr.sim.cluster.standing import values_digest
+from ettr.sim.cluster.validation import Validation
 from ettr.store import open_store
 
 COLUMNS = (
@@ -101,6 +104,40 @@ def test_the_command_replays_says_so_and_repeats_to_the_byte(store: Path, tmp_pa
     tables = [pq.read_table(tmp_path / name / "parts" / "attempts") for name in ("one", "two")]
     assert tables[0] == tables[1]
     assert {"user1", "team1"} <= {*tables[0]["user"].to_pylist(), *tables[0]["account"].to_pylist()}
+
+
+@pytest.mark.slow
+def test_a_scenario_that_failed_its_back_test_says_so_as_it_replays(store: Path, tmp_path: Path):
+    scenario = tmp_path / "mine.toml"
+    failed = Validation(
+        "site", "2026-01-29", "2026-02-06", 30, 1, 0.05, (), ("lost goodput",), (),
+        values_digest(site()),
+    )  # fmt: skip
+    scenario.write_text(with_validation(text_of(site()), failed), "utf-8")
+    words = ["simulate", "run", str(scenario), "--store", str(tmp_path / "again")]
+    done = CliRunner().invoke(
+        build_app(), [*words, "--jobs-from", str(store), "--json"], catch_exceptions=False
+    )
+    standing = json.loads(done.stdout)["standing"]
+    assert standing["verdict"] == "failed"
+    assert "does not predict lost goodput (site, 2026-01-29 until" in standing["sentence"]
+
+
+@pytest.mark.slow
+def test_tasks_of_arrays_are_replayed_without_their_limit_and_the_answer_says_so(tmp_path: Path):
+    scenario = replace(
+        site(), arrays=(ArrayClass(1, 1.0, 4.0, 1),), period=replace(site().period, days=0.5)
+    )
+    with open_store(stored(scenario, tmp_path)) as opened:
+        _, replay = replay_of(scenario, Analysis(opened), None)
+    tasks = sum("_" in one.job_id for one in replay.jobs)
+    assert tasks > 5
+    said = f"{tasks} of them are tasks of job arrays; no accounting has %N, so that nothing limits"
+    assert any(note.startswith(said) for note in replay.notes)
+    none = replace(scenario, arrays=())
+    with open_store(stored(none, tmp_path / "none")) as opened:
+        _, replay = replay_of(none, Analysis(opened), None)
+    assert not any("of job arrays" in note for note in replay.notes)
 
 
 def one_fault(repair_s: int | None = 3600) -> SimulatedCluster:

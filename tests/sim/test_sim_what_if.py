@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -9,10 +10,22 @@ import pytest
 
 from cluster_scenarios import fault, one_size, small
 from ettr.errors import UsageError
+from ettr.estimates import Interval
+from ettr.report.sections.sensitivity import sensitivity_section
 from ettr.report.sections.what_if import what_if_section
 from ettr.report.text import section_text
+from ettr.sim.cluster import sensitivity as sensitivity_module
+from ettr.sim.cluster.outcome import ClusterHours
 from ettr.sim.cluster.scenario import ClusterScenario
-from ettr.sim.cluster.whatif import changed_scenario, mean_interval, what_if
+from ettr.sim.cluster.standing import standing_of
+from ettr.sim.cluster.whatif import (
+    Intervention,
+    WhatIf,
+    changed_scenario,
+    difference_interval,
+    mean_interval,
+    what_if,
+)
 
 
 def tiny() -> ClusterScenario:
@@ -50,6 +63,89 @@ def test_the_interval_is_students_of_the_paired_differences():
     found = mean_interval(values, 0.9)
     half = 2.3534 * np.std(values, ddof=1) / 2.0
     assert (found.low, found.high) == pytest.approx((3.0 - half, 3.0 + half), rel=1e-4)
+
+
+def hours(failed_attempts: int, lost: float = 5.0, out: float = 1.0) -> ClusterHours:
+    return ClusterHours(100.0, lost, out, failed_attempts, 0)
+
+
+def test_three_counts_that_differ_alike_are_no_certainty():
+    """A spread of 0 over three seeds: by chance alone, counts of small numbers often agree."""
+    base = [hours(3), hours(5), hours(4)]
+    other = [hours(4, 5.5), hours(6, 6.0), hours(5, 5.2)]
+    found = difference_interval(base, other, "failed_attempts", 0.9)
+    assert (found.estimate, found.low, found.high) == (1.0, -math.inf, math.inf)
+    none = difference_interval(base, other, "preemptions", 0.9)
+    assert (none.estimate, none.low, none.high) == (0.0, -math.inf, math.inf)
+    # what no run changes is certain, and hours that no seed moves are no count
+    assert difference_interval(base, base, "preemptions", 0.9) == Interval(0.0, 0.0, 0.0)
+    assert difference_interval(base, other, "out_gpu_hours", 0.9) == Interval(0.0, 0.0, 0.0)
+    lost = difference_interval(base, other, "lost_gpu_hours", 0.9)
+    wanted = mean_interval([0.5, 1.0, 0.2], 0.9)
+    assert (lost.low, lost.high) == pytest.approx((wanted.low, wanted.high))
+    # equal but for rounding
+    third = [replace(one, lost_gpu_hours=one.lost_gpu_hours + 0.1 + k * 1e-15)
+             for k, one in enumerate(base)]  # fmt: skip
+    assert math.isinf(difference_interval(base, third, "lost_gpu_hours", 0.9).high)
+    text = " ".join(section_text(what_if_section(answer(base, other))).split())
+    assert "1 (no interval)" in text
+    assert "every seed differs by the same number" in text
+    assert "No change is shown to win anything" in text
+
+
+def answer(base: list[ClusterHours], other: list[ClusterHours]) -> WhatIf:
+    ends = {
+        name: difference_interval(base, other, headline, 0.9)
+        for name, headline in (
+            ("won_gpu_hours", "out_gpu_hours"),
+            ("useful_gpu_hours", "useful_gpu_hours"),
+            ("failed_attempts", "failed_attempts"),
+            ("preemptions", "preemptions"),
+        )
+    }
+    return WhatIf(
+        "small", 7.0, (1, 2, 3), 0.9, base[0], (Intervention("a.b=1", **ends),), 3, 4,
+        standing_of(small()),
+    )  # fmt: skip
+
+
+def test_what_cannot_be_estimated_does_not_rank_as_shown(monkeypatch: pytest.MonkeyPatch):
+    """One value moves a count by 1 in each of three seeds, the other by 2, 3 and 4."""
+    counts = {3600: (3, 5, 4), 1800: (4, 6, 5), 5400: (3, 5, 4)}
+    by_restart = {150: (5, 8, 8), 450: (3, 5, 4)}
+
+    def faked(scenario: ClusterScenario, seed: int, replay: object) -> ClusterHours:
+        rules = scenario.checkpoints
+        found = by_restart.get(rules.restart_s) or counts[rules.interval_s]
+        return hours(found[seed], lost=float(sum(found)) + seed)
+
+    made = tiny()
+    made = replace(made, checkpoints=replace(made.checkpoints, interval_s=3600, restart_s=300))
+    monkeypatch.setattr(sensitivity_module, "hours_of", faked)
+    patterns = ("checkpoints.interval_s", "checkpoints.restart_s")
+    found = sensitivity_module.sensitivity(made, range(3), patterns=patterns)
+    own = {one.value: one for one in found.effects if one.headline == "failed_attempts"}
+    assert own["checkpoints.restart_s"].rank == 1
+    assert own["checkpoints.interval_s"].shown_change == 0.0
+    assert own["checkpoints.interval_s"].at_less.estimate == 1.0
+    text = " ".join(section_text(sensitivity_section(found)).split())
+    assert "1 (no interval)" in text
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ("period.days=14", "period says what is simulated"),
+        ("period.start=2026-02-02", "period says what is simulated"),
+        ("lemons.share=0,period.days=x2", "period says what is simulated"),
+        ("machines.gpu_type=B200", "gpu_type is a name"),
+        ("faults.gpu-memory.symptom=nvlink", "symptom is a name"),
+        ("priorities.*.name=all", "name is a name"),
+    ],
+)
+def test_what_is_no_intervention_is_not_compared(change: str, says: str):
+    with pytest.raises(UsageError, match=says):
+        what_if(tiny(), [change], range(3))
 
 
 def test_changes_name_values_as_the_file_does():

@@ -173,7 +173,8 @@ def simulate(
         typer.Option(
             "--backend",
             metavar="NAME",
-            help="With --workers: where they run, loky (processes here, if absent), dask or ray.",
+            help="With --workers 2 or more: where they run, loky (processes here, if absent), "
+            "dask or ray.",
         ),
     ] = None,
     vary: Annotated[
@@ -235,7 +236,7 @@ def simulate(
     else:
         _run(made, text, name, store, truth, seed, replay, printing)
         if jobs_from is not None and store is not None:
-            waits_page(made, seed, jobs_from, store, page, printing)
+            waits_page(made, replay, seed, jobs_from, store, page, printing)
 
 
 def _refuse_idle(action: Action, **typed: object) -> None:
@@ -253,6 +254,11 @@ def _refuse_idle(action: Action, **typed: object) -> None:
     if idle:
         flags = ", ".join(_FLAGS[name] for name in idle)
         raise UsageError(f"{flags}: simulate {action} has no use for it; leave it out")
+    if typed["backend"] is not None and (typed["workers"] or 1) == 1:  # one runs in this process
+        raise UsageError(
+            f"--backend {typed['backend']}: runs simulations of several workers; say of how many "
+            "with --workers, 2 or more"
+        )
     if action is Action.RUN and typed["html"] is not None and typed["jobs_from"] is None:
         raise UsageError(
             "--html: simulate run draws waits next to the real ones; give the store that has them "
@@ -300,7 +306,7 @@ def _sensitivity(
     from ettr.report.sections.sensitivity import sensitivity_section
     from ettr.sim.cluster.sensitivity import n_simulations, sensitivity
 
-    with simulating_bar(n_simulations(made, patterns, len(seeds)), "runs") as advance:
+    with simulating_bar(n_simulations(made, patterns, len(seeds), replay), "runs") as advance:
         found = sensitivity(
             made, seeds, patterns=patterns, workers=workers, replay=replay,
             progress=lambda done: advance(made.name, done),

@@ -125,6 +125,7 @@ def backtest(
 
 def waits_page(
     scenario: ClusterScenario,
+    replay: Replay,
     seed: int,
     site: str,
     store: str,
@@ -135,6 +136,7 @@ def waits_page(
 
     Args:
         scenario: that was simulated.
+        replay: what was replayed.
         seed: of the simulation.
         site: the store with the real jobs.
         store: what the simulation wrote.
@@ -155,7 +157,7 @@ def waits_page(
     section = replayed_waits_section(waits, scenario.name, _name_of(site), seed, head.simulated)
     title = "Waits of two simulations" if head.simulated else "Simulated and real waits"
     title = f"{title}: {scenario.name}"
-    page.write(section, title, None, head, printing, standing_of(scenario).sentence)
+    page.write(section, title, None, head, printing, standing_of(scenario, replay.what).sentence)
 
 
 def replayed(

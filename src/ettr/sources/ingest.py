@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from ettr.errors import AccountingError, NoRecordError, SourceError, UsageError
+from ettr.errors import AccountingError, NoRecordError, SourceError, StoreError, UsageError
 from ettr.sources.base import ReadOptions, Source
 from ettr.sources.origin import Origin, head_of
 from ettr.sources.registry import LEAST_SCORE, all_sources, named, recognise
 from ettr.sources.spool import LogFile, log_file
 from ettr.store import Ingestion, Store, Written, write_batches
+from ettr.tables.rows import SIMULATION
 from ettr.words import counted
 
 _CHUNK_BYTES = 1 << 20
@@ -77,7 +78,7 @@ def ingest_file(
     Raises:
         SourceError: the log cannot be read as a known format.
         UsageError: an option is missing or wrong.
-        StoreError: the store cannot be written.
+        StoreError: the store holds a simulation, or cannot be written.
     """
     with log_file(path) as log:
         return ingest_log(store, log, options, source_name, progress)
@@ -116,6 +117,11 @@ def ingest_log(
                 rows_kept=known.rows_kept,
                 rows_folded=known.rows_folded,
             )
+    if any(known.source == SIMULATION for known in there):
+        raise StoreError(
+            f"{store.where}: holds a simulation; simulated rows never mix with others: give a new "
+            f"store for {log}"
+        )
     if options.cluster is None and there:
         options = replace(options, default_cluster=_only_cluster(store))
     with store.ingestion(file_id) as ingestion:

@@ -211,15 +211,26 @@ def _sizes(rows: pa.Table, unit: str) -> Floats:
     return found
 
 
-def site_record(analysis: Analysis) -> SiteRecord:
-    """The cluster of a store, by all of its logs."""
+def check_one_cluster(analysis: Analysis) -> None:
+    """Check that a store is of one cluster.
+
+    Raises:
+        UsageError: it holds several, of which several may have nodes of one name.
+    """
     from ettr.errors import UsageError
 
-    if len(analysis.logs_clusters) > 1:
+    clusters = analysis.logs_clusters
+    if len(clusters) > 1:
+        few = ", ".join(clusters[:5]) + (", ..." if len(clusters) > 5 else "")
         raise UsageError(
-            f"{analysis.store.where}: holds {len(analysis.logs_clusters)} clusters "
-            f"({', '.join(analysis.logs_clusters)}); a scenario is of one: give a store of one"
+            f"{analysis.store.where}: holds {len(clusters)} clusters ({few}); a scenario is of "
+            "one: give a store of one"
         )
+
+
+def site_record(analysis: Analysis) -> SiteRecord:
+    """The cluster of a store, by all of its logs."""
+    check_one_cluster(analysis)
     rows = fetch(analysis.tables["attempts"], *COLUMNS)
     unit, per_node = _unit(analysis, rows)
     failures = fetch(analysis.attribution.failures, "attempt_id")["attempt_id"].to_pylist()

@@ -16,6 +16,7 @@ from ettr.analysis.calibration.record import (
     Flags,
     Places,
     SiteRecord,
+    check_one_cluster,
     site_record,
     whole_sizes,
     work_of,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 _NO_QOS = "none"
 _NOBODY = "unknown"
+_LATER = "came after the end of what is simulated"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +75,24 @@ def replay_of(
     spans = [_span(one) for one in (jobs, faults) if one is not None]
     days = min(one.days for one in spans)
     first = datetime.fromtimestamp(spans[0].begin_s, UTC).date().isoformat()
-    made = replace(scenario, period=SimulatedPeriod(first, days), validation=None)
-    replay = Replay()
+    made = replace(scenario, period=SimulatedPeriod(first, days))
+    replay = Replay(notes=_shift(spans))
     if jobs is not None:
         replay = _with_jobs(made, replay, jobs, _span(jobs))
     if faults is not None:
-        made = replace(made, bursts=(), lemons=replace(made.lemons, share=0.0))
         replay = _with_faults(made, replay, faults, _span(faults))
     return made, replay
+
+
+def _shift(spans: list[_Span]) -> tuple[str, ...]:
+    """What is to be said where jobs and faults are of different days."""
+    days = [datetime.fromtimestamp(one.begin_s, UTC).date() for one in spans]
+    if len(set(days)) == 1:
+        return ()
+    return (
+        f"The logs of jobs begin on {days[0]}, those of faults on {days[1]}: they are laid on each "
+        "other by their first days, so that no job meets the faults of its own time.",
+    )
 
 
 def _span(analysis: Analysis) -> _Span:
@@ -113,6 +125,7 @@ def _with_jobs(
         "ask for no GPUs, or nobody knows for how many": has_run & np.isnan(size[firsts]),
         f"ask for more than the {most:,} GPUs": has_run & (size[firsts] > most),
         "were over before the first midnight": has_run & over,
+        _LATER: attempts.submit_s[firsts] - span.begin_s >= scenario.period.end_s,
     }
     left_out = np.logical_or.reduce(list(reasons.values()))
     kept = np.nonzero(~left_out)[0]
@@ -134,8 +147,12 @@ def _with_jobs(
     notes = [f"{counted(len(made), 'job')} are replayed from {where}, not drawn."]
     if simulated := analysis.selection_head.simulated:
         notes.append(f"These are no jobs of a real cluster. {simulated}")
-    notes += [f"{counted(int(one.sum()), 'job')} that {why} are left out."
-              for why, one in reasons.items() if one.any()]  # fmt: skip
+    notes += _left_out("job", {why: int(one.sum()) for why, one in reasons.items()})
+    if tasks := sum("_" in one.job_id for one in made):
+        notes.append(
+            f"{counted(tasks, 'of them is a task', 'of them are tasks')} of job arrays; no "
+            "accounting has %N, so that nothing limits how many of an array run at once."
+        )
     if cut:
         notes.append(
             f"Of {counted(cut, 'job')} the infrastructure or the end of the logs hides the length: "
@@ -236,9 +253,16 @@ def _with_faults(
     scenario: ClusterScenario, replay: Replay, analysis: Analysis, span: _Span
 ) -> Replay:
     where = analysis.store.where
-    raw, _ = faults_of(analysis)
-    if not len(raw):
+    check_one_cluster(analysis)
+    everything, _ = faults_of(analysis)
+    if not len(everything):
         raise UsageError(f"{where}: has no faults of nodes to replay")
+    raw = everything.of_nodes([node is not None for _, node in everything.nodes])
+    if not len(raw):
+        raise UsageError(
+            f"{where}: none of its {counted(len(everything), 'fault')} names a node, so that none "
+            "can be replayed; draw them (without --faults-from)"
+        )
     found = faults_with_effects(raw, analysis, span.end_s)
     names = named_symptoms(found)
     known = {one.symptom for one in scenario.faults}
@@ -255,22 +279,39 @@ def _with_faults(
             f"{scenario.machines.nodes:,}; give machines.nodes = {len(fleet)} or more"
         )
     place = {name: k for k, name in enumerate(fleet)}
-    inside = [i for i in range(len(raw)) if found.start_s[i] >= span.begin_s]
+    at_s = np.rint(found.start_s - span.begin_s)
+    is_early, is_late = at_s < 0, at_s >= scenario.period.end_s
     made = [
         ReplayedFault(
-            time_s=round(found.start_s[i] - span.begin_s),
+            time_s=int(at_s[i]),
             node=place[found.node[i]],
             symptom=names[i],
             repair_s=None if math.isnan(found.repair_s[i]) else max(1, round(found.repair_s[i])),
         )
-        for i in inside
+        for i in np.nonzero(~is_early & ~is_late)[0].tolist()
     ]
+    if not made:
+        raise UsageError(
+            f"{where}: none of its {counted(len(raw), 'fault')} came in the "
+            f"{scenario.period.days:.3g} days that are simulated, so that none can be replayed"
+        )
     made.sort(key=lambda one: (one.time_s, one.node, one.symptom))
     drawn = sum(one.repair_s is None for one in made)
     note = (
         f"{counted(len(made), 'fault')} on {counted(len({one.node for one in made}), 'node')} are "
         f"replayed from {where}, with their repairs"
         + (f" but for {drawn:,} that no log shows" if drawn else "")
-        + "; bursts, lemons and false alarms are those that happened."
+        + "; bursts, lemons and false alarms are those that happened. One that comes to a node "
+        "which is out of service in the simulation is passed over."
     )
-    return replace(replay, faults=tuple(made), notes=(*replay.notes, note))
+    left_out = {
+        "name no node": len(everything) - len(raw),
+        "came before the first midnight": int(is_early.sum()),
+        _LATER: int(is_late.sum()),
+    }
+    notes = [note, *_left_out("fault", left_out)]
+    return replace(replay, faults=tuple(made), notes=(*replay.notes, *notes))
+
+
+def _left_out(what: str, reasons: dict[str, int]) -> list[str]:
+    return [f"{counted(n, what)} that {why} are left out." for why, n in reasons.items() if n]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from ettr.estimates import Interval
 from ettr.report.charts import BarSeries, row_chart
-from ettr.report.numbers import DASH, between, number, percent
+from ettr.report.numbers import DASH, number, percent
 from ettr.report.section import Figure, Section, TextTable
+from ettr.report.sections.what_if import difference_text, unestimated
 from ettr.sim.cluster.left_out import not_simulated_lines
 from ettr.sim.cluster.sensitivity import HEADLINES, AssumptionSensitivity, ValueEffect
 from ettr.sim.cluster.standing import standing_lines
@@ -77,7 +78,7 @@ def _row(one: ValueEffect) -> tuple[str, ...]:
 
 
 def _difference(value: Interval | None) -> str:
-    return DASH if value is None else between(value)
+    return DASH if value is None else difference_text(value)
 
 
 def _lead(found: AssumptionSensitivity) -> str:
@@ -102,6 +103,9 @@ def _notes(found: AssumptionSensitivity) -> tuple[str, ...]:
         "Each value is changed by itself: what several do together is not seen. Shares that sum "
         "to 1 are filled up by the others; a chance is 1 at most.",
     ]
+    made += unestimated(
+        end for one in found.effects for end in (one.at_less, one.at_more) if end is not None
+    )
     by_reason: dict[str, list[str]] = {}
     for line in found.not_varied:
         name, _, reason = line.partition(": ")

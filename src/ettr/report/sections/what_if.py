@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from ettr.estimates import Interval
 from ettr.plan.cost import Price
 from ettr.report.charts import BarSeries, row_chart
 from ettr.report.money import price_words
@@ -15,6 +18,23 @@ from ettr.sim.cluster.whatif import WhatIf
 from ettr.words import counted
 
 _TITLE = "What if"
+_NO_INTERVAL = "(no interval)"
+
+
+def difference_text(value: Interval, digits: int = 3) -> str:
+    """A difference with its interval, or that none can be estimated."""
+    if value.estimate is not None and math.isinf(value.low) and math.isinf(value.high):
+        return f"{number(value.estimate, digits)} {_NO_INTERVAL}"
+    return between(value, digits)
+
+
+def unestimated(values: Iterable[Interval]) -> Iterator[str]:
+    """What a difference without an interval is, if there are any."""
+    if any(_NO_INTERVAL in difference_text(one) for one in values):
+        yield (
+            f"{_NO_INTERVAL}: every seed differs by the same number, so that nothing says how far "
+            "the mean may be from it; give more seeds with --runs."
+        )
 
 
 def what_if_section(found: WhatIf, price: Price | None = None) -> Section:
@@ -34,10 +54,10 @@ def what_if_section(found: WhatIf, price: Price | None = None) -> Section:
         tuple(
             (
                 one.change,
-                between(one.won_gpu_hours, 4),
-                between(one.useful_gpu_hours, 4),
-                between(one.failed_attempts),
-                between(one.preemptions),
+                difference_text(one.won_gpu_hours, 4),
+                difference_text(one.useful_gpu_hours, 4),
+                difference_text(one.failed_attempts),
+                difference_text(one.preemptions),
             )
             for one in found.interventions
         ),
@@ -87,7 +107,7 @@ def _bars(
     series = BarSeries(
         unit,
         [one.estimate for one in won],
-        [f"{between(one, 4)} {unit}" for one in won],
+        [f"{difference_text(one, 4)} {unit}" for one in won],
         won,
     )
     names = [one.change for one in found.interventions]
@@ -120,6 +140,14 @@ def _notes(found: WhatIf) -> tuple[str, ...]:
     return (
         f"[a, b] is an interval of {percent(found.confidence)} confidence for the mean difference "
         "over the seeds, which scenario and change share.",
+        *unestimated(
+            value
+            for one in found.interventions
+            for value in (
+                *(one.won_gpu_hours, one.useful_gpu_hours),
+                *(one.failed_attempts, one.preemptions),
+            )
+        ),
         "Won back: less lost to interruptions and restarts, less out of service, less held up by "
         "writes of checkpoints. More useful: bounded by the jobs that users submit.",
         f"{found.assumed} of the {found.values} values of the scenario are assumed.",

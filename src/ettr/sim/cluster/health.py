@@ -99,7 +99,7 @@ class Health:
 
     Attributes:
         outages: Of the nodes that take no jobs.
-        lemons: The nodes that are lemons.
+        lemons: The nodes that are lemons; none where faults are replayed.
         maker: Makes the faults, and keeps them.
     """
 
@@ -110,7 +110,8 @@ class Health:
         machines = scenario.machines
         self._scenario, self._calendar, self._hours, self._log = scenario, calendar, hours, log
         self._scheduler, self._per_node = scheduler, machines.gpus_per_node
-        self.lemons = lemons_of(scenario, seed)
+        # nobody knows which nodes of a log are lemons
+        self.lemons = lemons_of(scenario, seed) if replayed is None else frozenset()
         self.maker = FaultMaker(scenario, seed)
         self._suspects = Suspects(scenario, seed)
         self.outages: dict[int, OpenOutage] = {}

@@ -77,6 +77,11 @@ class Replay:
     notes: tuple[str, ...] = ()
 
     @property
+    def what(self) -> tuple[str, ...]:
+        """What is replayed: jobs, faults, both, or neither."""
+        return tuple(name for name in ("jobs", "faults") if getattr(self, name) is not None)
+
+    @property
     def digest(self) -> str:
         """SHA-256 of what is replayed."""
         return hashlib.sha256(repr((self.jobs, self.owners, self.faults)).encode()).hexdigest()

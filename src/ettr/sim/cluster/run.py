@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from time import process_time
 
@@ -123,27 +123,37 @@ def simulate_into(
                 "rows_skipped": 0,
                 "timezone": None,
                 "options": json.dumps({"seed": seed}),
-                "notes": " ".join([_note(scenario, seed), *replay.notes]),
+                "notes": " ".join([_note(scenario, seed, replay), *replay.notes]),
             }
         )
     tables = cluster.truth()
     write_truth(truth, tables, text)
     cpu_s = process_time() - began_s
-    made = _summary(scenario, seed, cluster.tally, tables, dict(written.rows), truth, cpu_s)
-    return replace(made, replayed=replay.notes)
+    rows = dict(written.rows)
+    return _summary(scenario, seed, replay, cluster.tally, tables, rows, truth, cpu_s)
 
 
-def _note(scenario: ClusterScenario, seed: int) -> str:
+def _note(scenario: ClusterScenario, seed: int, replay: Replay) -> str:
     return (
         f"Simulated from scenario {scenario.name} with seed {seed}; {scenario.n_assumed} of its "
         f"{counted(len(scenario.sources), 'value')} are assumed. It began with an empty cluster. "
-        f"{' '.join(not_simulated_lines(not_simulated(scenario)))} {standing_of(scenario).sentence}"
+        f"{' '.join(not_simulated_lines(not_simulated(scenario)))} "
+        f"{standing_of(scenario, replay.what).sentence}"
     )
+
+
+def _passed_over(replay: Replay, arisen: int) -> tuple[str, ...]:
+    """How many of the replayed faults came to nodes that were out of service."""
+    n = len(replay.faults or ()) - arisen
+    if replay.faults is None or not n:
+        return ()
+    return (f"{counted(n, 'replayed fault')} came to a node that was out of service in the run.",)
 
 
 def _summary(
     scenario: ClusterScenario,
     seed: int,
+    replay: Replay,
     tally: Tally,
     tables: Mapping[str, pa.Table],
     rows: dict[str, int],
@@ -169,6 +179,7 @@ def _summary(
         truth=str(truth),
         assumed=scenario.n_assumed,
         values=len(scenario.sources),
-        standing=standing_of(scenario),
+        standing=standing_of(scenario, replay.what),
+        replayed=(*replay.notes, *_passed_over(replay, tables["faults"].num_rows)),
         not_simulated=not_simulated(scenario),
     )

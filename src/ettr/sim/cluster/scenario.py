@@ -66,6 +66,8 @@ SCOPES = ("rack", "pod", "cluster")
 SEVERITIES = ("high", "low")
 ABOUT = ("name", "sources", "intervals", "validation")
 """Fields that are no values of the cluster."""
+ASKED = ("period",)
+"""Groups of values that say what is asked, and not what the cluster is like."""
 _SUM_ERROR = 1e-6
 
 

@@ -63,6 +63,7 @@ _LISTS: Mapping[str, type[Part]] = {
     "arrays": ArrayClass,
 }
 _OPTIONAL: Mapping[str, type[Part]] = {"fair_share": FairShare}
+_OF_A_VALUE = ("value", "source", "low", "high")
 PartT = TypeVar("PartT", bound=Part)
 
 
@@ -199,6 +200,11 @@ class _ScenarioReader:
     def _value(self, key: str, given: object, kind: object, shared: object) -> object:
         value, source = given, shared
         if isinstance(given, dict):
+            if unknown := [name for name in given if name not in _OF_A_VALUE]:
+                self._problems.append(
+                    f"{key}: has no use for {', '.join(unknown)}; a value has "
+                    f"{', '.join(_OF_A_VALUE)}"
+                )
             value, source = given.get("value"), given.get("source", shared)
             self._interval(key, given)
         if not isinstance(source, str) or not source:

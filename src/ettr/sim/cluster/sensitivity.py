@@ -15,10 +15,17 @@ from ettr.estimates import Interval
 from ettr.sim.cluster.drawing import SUMS_TO_ONE
 from ettr.sim.cluster.left_out import free_writes, not_simulated
 from ettr.sim.cluster.outcome import ClusterHours
+from ettr.sim.cluster.replaced import check_replay, replaced_by
 from ettr.sim.cluster.replay import DRAWN, Replay
-from ettr.sim.cluster.scenario import ClusterScenario, parts_of
+from ettr.sim.cluster.scenario import ASKED, ClusterScenario, parts_of
 from ettr.sim.cluster.standing import ScenarioStanding, standing_of
-from ettr.sim.cluster.whatif import ENTRY_KEYS, check_seeds, hours_of, mean_hours, mean_interval
+from ettr.sim.cluster.whatif import (
+    ENTRY_KEYS,
+    check_seeds,
+    difference_interval,
+    hours_of,
+    mean_hours,
+)
 from ettr.sim.sweeps import results_of
 
 LESS, MORE = 0.5, 1.5
@@ -26,8 +33,6 @@ HEADLINES = (
     *("useful_gpu_hours", "lost_gpu_hours", "out_gpu_hours", "failed_attempts", "preemptions"),
 )
 """What is asked for, as `ClusterHours` has it."""
-_ASKED = ("period",)
-"""Groups of values that say what is asked, and not what the cluster is like."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +50,7 @@ class ValueEffect:
         at_less: Mean difference over the seeds at `less`.
         at_more: The same at `more`.
         shown_change: Size of the larger difference by the end of its interval that is nearer to 0;
-            0 where both intervals hold 0.
+            0 where both intervals hold 0 or cannot be estimated.
     """
 
     headline: str
@@ -136,14 +141,16 @@ def sensitivity(
         progress: Called now and then with the number of runs so far.
 
     Raises:
-        UsageError: too few seeds, or no assumed value has such a name.
+        UsageError: too few seeds, or no assumed value of such a name can be varied.
     """
     check_seeds(seeds)
-    varied, not_varied = varied_values(scenario, patterns)
+    varied, not_varied = varied_values(scenario, patterns, replay)
     if not varied:
         raise UsageError(
-            f"scenario {scenario.name!r}: no assumed value is called {', '.join(patterns)}; "
-            "`ettr simulate show` prints the values with their sources"
+            f"scenario {scenario.name!r}: no assumed value is called {', '.join(patterns)}"
+            + (" and can be varied" if not_varied else "")
+            + "; `ettr simulate show` prints the values with their sources"
+            + "".join(f"\n  {one}" for one in not_varied)
         )
     scenarios = [scenario, *(side[1] for one in varied for side in one.sides if side)]
     tasks = [(one, seed, replay) for one in scenarios for seed in seeds]
@@ -166,7 +173,7 @@ def sensitivity(
         tuple(not_varied),
         scenario.n_assumed,
         len(scenario.sources),
-        standing_of(scenario),
+        standing_of(scenario, replay.what),
         replay.notes,
         not_simulated(scenario),
         free_writes(
@@ -175,9 +182,11 @@ def sensitivity(
     )
 
 
-def n_simulations(scenario: ClusterScenario, patterns: Sequence[str], seeds: int) -> int:
+def n_simulations(
+    scenario: ClusterScenario, patterns: Sequence[str], seeds: int, replay: Replay = DRAWN
+) -> int:
     """How many simulations that takes."""
-    varied, _ = varied_values(scenario, patterns)
+    varied, _ = varied_values(scenario, patterns, replay)
     return seeds * (1 + sum(side is not None for one in varied for side in one.sides))
 
 
@@ -192,9 +201,7 @@ def _ranked(
     def difference(runs: Sequence[ClusterHours] | None) -> Interval | None:
         if runs is None:
             return None
-        pairs = zip(base, runs, strict=True)
-        changes = [float(getattr(b, headline) - getattr(a, headline)) for a, b in pairs]
-        return mean_interval(changes, confidence)
+        return difference_interval(base, runs, headline, confidence)
 
     made = []
     for one, (at_less, at_more) in found:
@@ -210,30 +217,34 @@ def _ranked(
 
 
 def varied_values(
-    scenario: ClusterScenario, patterns: Sequence[str] = ("*",)
+    scenario: ClusterScenario, patterns: Sequence[str] = ("*",), replay: Replay = DRAWN
 ) -> tuple[list[VariedValue], list[str]]:
     """The assumed values with their smaller and larger scenarios, and those that have neither.
 
     Args:
         scenario: As it is.
         patterns: Which values, as the shell writes patterns.
+        replay: Jobs and faults from logs, which decide some of the values.
     """
     varied: list[VariedValue] = []
     not_varied: list[str] = []
     for group, at, name, shown in _assumed(scenario):
         if not any(fnmatchcase(shown, pattern) for pattern in patterns):
             continue
-        now = getattr(_part(scenario, group, at), name)
+        part = _part(scenario, group, at)
+        now = getattr(part, name)
         key = f"{group}.{name}" if at is None else f"{group}[{at + 1}].{name}"
         is_fixed = isinstance(now, str) or now == 0 or math.isinf(now)
         if is_fixed and (key not in scenario.sources or ENTRY_KEYS.get(group) == name):
             continue  # what names an entry, or the file leaves out, is no assumption
-        if isinstance(now, str):
+        if reason := replaced_by(replay, group, name, getattr(part, "symptom", "")):
+            not_varied.append(f"{shown}: {reason}")
+        elif isinstance(now, str):
             not_varied.append(f"{shown}: is a text")
         elif now == 0 or math.isinf(now):
             not_varied.append(f"{shown}: {now:g} has no half")
         else:
-            sides = [_side(scenario, group, at, name, factor) for factor in (LESS, MORE)]
+            sides = [_side(scenario, replay, (group, at, name), factor) for factor in (LESS, MORE)]
             made = tuple(None if isinstance(one, str) else one for one in sides)
             if made == (None, None):
                 not_varied.append(f"{shown}: {sides[0]}")
@@ -256,7 +267,7 @@ def _assumed(scenario: ClusterScenario) -> Iterator[tuple[str, int | None, str, 
             entry = getattr(part, key)
             alike = sum(getattr(one, key) == entry for one in getattr(scenario, group))
             where = f"{group}.{entry}" if alike == 1 else f"{group}[{at + 1}]"
-        if group in _ASKED:
+        if group in ASKED:
             continue
         for one in fields(part):
             named = group if at is None else f"{group}[{at + 1}]"
@@ -271,9 +282,10 @@ def _part(scenario: ClusterScenario, group: str, at: int | None) -> Any:
 
 
 def _side(
-    scenario: ClusterScenario, group: str, at: int | None, name: str, factor: float
+    scenario: ClusterScenario, replay: Replay, where: tuple[str, int | None, str], factor: float
 ) -> tuple[float, ClusterScenario] | str:
     """The value times a factor, and the scenario with it; why not, where there is none."""
+    group, at, name = where
     part = _part(scenario, group, at)
     now = getattr(part, name)
     made: float = now * factor
@@ -291,7 +303,9 @@ def _side(
         entries[at] = changed
         value = tuple(_sum_to_one(entries, at, group, name))
     try:
-        return float(made), replace(scenario, **{group: value}, validation=None)
+        other = replace(scenario, **{group: value}, validation=None)
+        check_replay(other, replay)
+        return float(made), other
     except UsageError as error:
         return str(error).splitlines()[-1].strip()
 

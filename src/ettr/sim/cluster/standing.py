@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, fields
-from typing import Literal
+from collections.abc import Callable, Collection
+from dataclasses import Field, dataclass, fields
+from typing import Any, Literal
 
-from ettr.sim.cluster.scenario import ClusterScenario, parts_of
+from ettr.sim.cluster.scenario import ASKED, ClusterScenario, parts_of
 from ettr.sim.cluster.validation import NEVER_VALIDATED, QUANTITIES, Validation
 
 Verdict = Literal["passed", "failed", "not validated"]
-_DESCRIBES = ("period",)
-"""Groups of values that say what is asked, and not what the cluster is like."""
 _LATER = ("write_s",)
-"""Values that scenarios of earlier versions had not, and that change nothing where absent."""
+"""Values that scenarios had not when numbers always counted; absent, they change nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,22 +37,39 @@ class ScenarioStanding:
 def values_digest(scenario: ClusterScenario) -> str:
     """SHA-256 of the values of a cluster, its name, period and sources left out.
 
-    A text that a scenario leaves out is no value, and neither are those of `_LATER`: files that
-    are older than them stand.
+    Values that equal their defaults are left out, too: a field that a later version adds so does
+    not change the digest of files that are older than it.
     """
+    return _digest(scenario, lambda field, value: value == field.default)
+
+
+def _older_digest(scenario: ClusterScenario) -> str:
+    """The same as files have it that were back-tested when numbers always counted."""
+    return _digest(
+        scenario,
+        lambda field, value: value == "" or (field.name in _LATER and value == field.default),
+    )
+
+
+def _digest(scenario: ClusterScenario, is_left_out: Callable[[Field[Any], object], bool]) -> str:
     text = "\n".join(
         f"{where}.{one.name}={getattr(part, one.name)!r}"
         for where, part in parts_of(scenario)
-        if where not in _DESCRIBES
+        if where not in ASKED
         for one in fields(part)
-        if getattr(part, one.name) != ""
-        and not (one.name in _LATER and getattr(part, one.name) == one.default)
+        if not is_left_out(one, getattr(part, one.name))
     )
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def standing_of(scenario: ClusterScenario) -> ScenarioStanding:
-    """How far a scenario is to be believed."""
+def standing_of(scenario: ClusterScenario, replayed: Collection[str] = ()) -> ScenarioStanding:
+    """How far a scenario is to be believed.
+
+    Args:
+        scenario: That is simulated.
+        replayed: What is not drawn (`Replay.what`). A back-test draws all of it: that a scenario
+            failed holds with a replay, too, and that it passed does not.
+    """
     found = scenario.validation
     untested = (*QUANTITIES, *NEVER_VALIDATED)
     if found is None:
@@ -62,10 +78,17 @@ def standing_of(scenario: ClusterScenario) -> ScenarioStanding:
             "(ettr simulate backtest does)."
         )
         return ScenarioStanding("not validated", words, (), (), untested)
-    if found.values_sha256 != values_digest(scenario):
+    if found.values_sha256 not in (values_digest(scenario), _older_digest(scenario)):
         words = (
             f"NOT VALIDATED: the values of {scenario.name} are not those that were back-tested "
             f"against {found.store}; back-test it again."
+        )
+        return ScenarioStanding("not validated", words, (), (), untested)
+    if replayed and found.passed and not found.failed:
+        what = " and ".join(replayed)
+        words = (
+            f"NOT VALIDATED with {what} that are replayed: {scenario.name} passed its "
+            f"back-test with {what} that were drawn ({_when(found)})."
         )
         return ScenarioStanding("not validated", words, (), (), untested)
     judged = {*found.passed, *found.failed}
@@ -83,20 +106,25 @@ def standing_of(scenario: ClusterScenario) -> ScenarioStanding:
 
 
 def _sentence(found: Validation, name: str) -> str:
-    when = f"{found.store}, {found.held_back_from} until {found.held_back_until}"
-    if found.simulated:
-        no_site = f"{found.store} is no real cluster. {found.simulated}"
-        return f"{_verdict_words(found, name, f'{when}, SIMULATED itself')} {no_site}"
-    return _verdict_words(found, name, when)
+    words = _verdict_words(found, name)
+    if not found.simulated:
+        return words
+    return f"{words} {found.store} is no real cluster. {found.simulated}"
 
 
-def _verdict_words(found: Validation, name: str, when: str) -> str:
+def _verdict_words(found: Validation, name: str) -> str:
+    when = _when(found)
     if found.failed:
         return (
             f"FAILED ITS BACK-TEST: {name} does not predict {', '.join(found.failed)} ({when}); "
             "do not rely on answers that depend on these."
         )
     return f"Back-tested: {name} predicts what was held back ({when})."
+
+
+def _when(found: Validation) -> str:
+    itself = ", SIMULATED itself" if found.simulated else ""
+    return f"{found.store}, {found.held_back_from} until {found.held_back_until}{itself}"
 
 
 def standing_lines(standing: ScenarioStanding) -> tuple[str, ...]:

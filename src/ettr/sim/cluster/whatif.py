@@ -15,8 +15,9 @@ from ettr.estimates import Interval
 from ettr.sim.cluster.choice import simulated_cluster
 from ettr.sim.cluster.left_out import NOT_SIMULATED, free_writes, not_simulated
 from ettr.sim.cluster.outcome import ClusterHours, hours_of_truth
+from ettr.sim.cluster.replaced import OF_REPAIRS, check_replay, repairs_note, replaced_by
 from ettr.sim.cluster.replay import DRAWN, Replay
-from ettr.sim.cluster.scenario import ABOUT, ClusterScenario
+from ettr.sim.cluster.scenario import ABOUT, ASKED, ClusterScenario
 from ettr.sim.cluster.scenario_parts import Part
 from ettr.sim.cluster.standing import ScenarioStanding, standing_of
 from ettr.sim.sweeps import results_of
@@ -34,6 +35,10 @@ ENTRY_KEYS = {
     "arrays": "gpus",
 }
 """By which value an entry of a list is named."""
+LABELS = ("machines.gpu_type", "priorities.name", "faults.symptom")
+"""Values that name something: a change of them changes nothing, or all that is drawn."""
+_SAME = 1e-9
+"""Differences of hours that differ by less than that share of them are equal but for rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +115,15 @@ def what_if(
         workers: Simulations at once (`results_of`); the answer is the same.
 
     Raises:
-        UsageError: a change cannot be understood, or too few seeds.
+        UsageError: a change cannot be understood, changes what a replay decides, or too few seeds.
     """
     check_seeds(seeds)
+    for change in changes:
+        _refuse_labels(change)
     changed = [(change, changed_scenario(scenario, change)) for change in changes]
+    notes = [
+        note for change, other in changed for note in _replayed(scenario, change, other, replay)
+    ]
     scenarios = [scenario, *(other for _, other in changed)]
     tasks = [(one, seed, replay) for one in scenarios for seed in seeds]
     flat = results_of(hours_of, tasks, workers, progress)
@@ -133,11 +143,56 @@ def what_if(
         tuple(made),
         scenario.n_assumed,
         len(scenario.sources),
-        standing_of(scenario),
-        replay.notes,
+        standing_of(scenario, replay.what),
+        (*replay.notes, *notes),
         tuple(one for one in NOT_SIMULATED if all(one in not_simulated(s) for s in scenarios)),
         free_writes(scenario, changed),
     )
+
+
+def _refuse_labels(change: str) -> None:
+    """Refuse a change that is no intervention."""
+    for one in change.split(","):
+        path = one.partition("=")[0].strip().split(".")
+        if path[0] in ASKED:
+            raise UsageError(
+                f"--set {change!r}: {path[0]} says what is simulated, and its hours are no gain or "
+                "loss; set it in the scenario's file"
+            )
+        if f"{path[0]}.{path[-1]}" in LABELS:
+            raise UsageError(
+                f"--set {change!r}: {path[-1]} is a name, and no change of the cluster; set it in "
+                "the scenario's file"
+            )
+
+
+def _replayed(
+    scenario: ClusterScenario, change: str, changed: ClusterScenario, replay: Replay
+) -> list[str]:
+    """What a replay leaves of a change that leaves something, a sentence each."""
+    try:
+        check_replay(changed, replay)
+    except UsageError as error:
+        raise UsageError(f"--set {change!r}: {error}") from None
+    notes, idle = [], []
+    for one in change.split(","):
+        group, *which, name = one.partition("=")[0].strip().split(".")
+        symptoms = _symptoms(scenario, which[0]) if group == "faults" else ("",)
+        reasons = [replaced_by(replay, group, name, symptom) for symptom in symptoms]
+        if all(reasons):
+            idle.append(f"{one.strip()} changes nothing, since {reasons[0]}")
+        elif group == "faults" and name in OF_REPAIRS:
+            notes.append(repairs_note(one.strip(), replay, symptoms))
+    if idle:
+        raise UsageError(
+            f"--set {change!r}: {'; '.join(idle)}. Leave it out, or draw what it is about "
+            "(without --jobs-from or --faults-from)"
+        )
+    return [note for note in notes if note]
+
+
+def _symptoms(scenario: ClusterScenario, which: str) -> tuple[str, ...]:
+    return tuple(one.symptom for one in scenario.faults if which in ("*", one.symptom))
 
 
 def check_seeds(seeds: Sequence[int]) -> None:
@@ -174,19 +229,46 @@ def _compared(
     other: Sequence[ClusterHours],
     confidence: float,
 ) -> Intervention:
-    def difference(value: Callable[[ClusterHours], float]) -> Interval:
-        pairs = zip(base, other, strict=True)
-        return mean_interval([value(b) - value(a) for a, b in pairs], confidence)
+    def difference(headline: str) -> Interval:
+        return difference_interval(base, other, headline, confidence)
 
-    lost = difference(lambda one: one.wasted_gpu_hours)
+    lost = difference("wasted_gpu_hours")
     won = Interval(None if lost.estimate is None else -lost.estimate, -lost.high, -lost.low)
     return Intervention(
         change=change,
         won_gpu_hours=won,
-        useful_gpu_hours=difference(lambda one: one.useful_gpu_hours),
-        failed_attempts=difference(lambda one: float(one.failed_attempts)),
-        preemptions=difference(lambda one: float(one.preemptions)),
+        useful_gpu_hours=difference("useful_gpu_hours"),
+        failed_attempts=difference("failed_attempts"),
+        preemptions=difference("preemptions"),
     )
+
+
+def difference_interval(
+    base: Sequence[ClusterHours],
+    other: Sequence[ClusterHours],
+    headline: str,
+    confidence: float,
+) -> Interval:
+    """The mean paired difference of one headline; without ends where none can be estimated.
+
+    Where all seeds differ by the same number, as counts of few seeds do by chance, their spread of
+    0 says nothing. It is 0 for certain where every run is the same, and hours that no seed changes
+    are not the chance of a few.
+
+    Args:
+        base: Runs of the scenario as it is.
+        other: Runs of the changed one, of the same seeds.
+        headline: A field of `ClusterHours`.
+        confidence: Of the interval.
+    """
+    pairs = zip(base, other, strict=True)
+    changes = [float(getattr(b, headline) - getattr(a, headline)) for a, b in pairs]
+    is_zero = not any(changes) and headline.endswith("gpu_hours")
+    if is_zero or list(base) == list(other):
+        return Interval(0.0, 0.0, 0.0)
+    if max(changes) - min(changes) <= _SAME * max(map(abs, changes)):
+        return Interval(changes[0], -math.inf, math.inf)
+    return mean_interval(changes, confidence)
 
 
 def mean_interval(values: Sequence[float], confidence: float) -> Interval:
