@@ -17,6 +17,7 @@ from ettr.sim.cluster.workload import (
     Job,
     TaskArray,
     chosen,
+    geometric,
     lengths_s,
     outcome_shares,
     restart_allowance_s,
@@ -51,16 +52,8 @@ def with_tasks(
         if kind is None or is_array[i] >= kind.share:
             yield job
         else:
-            n_tasks = _geometric(kind.mean_tasks, float(sizes[i]))
+            n_tasks = min(geometric(kind.mean_tasks, float(sizes[i])), MOST_TASKS)
             yield from _tasks(scenario, job, kind, n_tasks, rng.spawn(1)[0])
-
-
-def _geometric(mean: float, uniform: float) -> int:
-    """A number of 1 or more with that mean, geometric."""
-    if mean <= 1.0:
-        return 1
-    drawn = 1 + int(math.log1p(-uniform) / math.log1p(-1.0 / mean))
-    return min(drawn, MOST_TASKS)
 
 
 def _tasks(

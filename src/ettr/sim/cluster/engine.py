@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from ettr.sim.cluster.arrays import with_tasks
 from ettr.sim.cluster.calendar import Calendar, Event, EventKind
+from ettr.sim.cluster.crash_loops import with_crash_loops
 from ettr.sim.cluster.health import Health
 from ettr.sim.cluster.hours import Hours
 from ettr.sim.cluster.log import SiteLog
@@ -101,7 +102,10 @@ class SimulatedCluster:
         days = range(ceil(self._scenario.period.days))
         one, seed = self._scenario, self._seed
         return chain.from_iterable(
-            with_tasks(one, seed, day, jobs_of_day(one, seed, day)) for day in days
+            with_tasks(
+                one, seed, day, with_crash_loops(one, seed, day, jobs_of_day(one, seed, day))
+            )
+            for day in days
         )
 
     def _happen(self, event: Event) -> None:

@@ -55,6 +55,7 @@ LARGEST: Mapping[str, float] = {
     "longest_limit_factor": 1e6,
     "factor": 1e6,
     "per_1000_node_days": 1e8,  # more than one a second on each node
+    "mean_crash_loop_tries": 1e4,
     "write_s": 86_400.0,  # a write of a day holds up whatever there is
     "false_high_per_node_day": 1e5,
     "false_low_per_node_day": 1e5,
@@ -210,17 +211,38 @@ def _of_submission(scenario: ClusterScenario) -> Iterator[str]:
     arrivals, outcomes = scenario.arrivals, scenario.outcomes
     tasks = {one.gpus: 1.0 + one.share * (one.mean_tasks - 1.0) for one in scenario.arrays}
     jobs = sum(job.share * tasks.get(job.gpus, 1.0) for job in scenario.jobs)
+    looping = outcomes.failed_share * outcomes.crash_loop_share
+    jobs += looping * max(0.0, outcomes.mean_crash_loop_tries - 1.0)
     if arrivals.jobs_per_day * scenario.period.days * max(1.0, jobs) > MOST_JOBS:
-        yield f"arrivals.jobs_per_day: more than {MOST_JOBS:,.0f} jobs in all, tasks of arrays too"
+        yield (
+            f"arrivals.jobs_per_day: more than {MOST_JOBS:,.0f} jobs in all, tasks of arrays too, "
+            "and tries of crash loops"
+        )
     if not arrivals.day_amplitude < 1.0:
         yield f"arrivals.day_amplitude: {arrivals.day_amplitude:g}; give 0 or more, below 1"
     ends = (outcomes.failed_share, outcomes.cancelled_share, outcomes.out_of_memory_share)
     if sum(ends) + outcomes.timeout_share > 1.0:
         yield "outcomes: the shares sum to more than 1"
+    if outcomes.crash_loop_share:
+        yield from _of_crash_loops(outcomes)
     if not outcomes.longest_limit_factor >= 1.0:
         yield "outcomes.longest_limit_factor: give 1 or more"
     if scenario.users.users < 1 or scenario.users.accounts < 1:
         yield "users: give 1 or more users and accounts"
+
+
+def _of_crash_loops(outcomes: Outcomes) -> Iterator[str]:
+    tries = outcomes.mean_crash_loop_tries
+    if not tries >= 2.0:
+        yield (
+            f"outcomes.mean_crash_loop_tries: {tries:g}; crash loops (crash_loop_share) have 2 or "
+            "more tries in the mean"
+        )
+    if not outcomes.mean_crash_loop_s > 0:
+        yield (
+            f"outcomes.mean_crash_loop_s: {outcomes.mean_crash_loop_s:g}; the tries of crash loops "
+            "(crash_loop_share) last longer than 0 s in the mean"
+        )
 
 
 def _of_faults(scenario: ClusterScenario) -> Iterator[str]:

@@ -134,6 +134,12 @@ class Outcomes:
         impatient_share: Its owner cancels it if it waits for too long.
         mean_patience_s: Mean of how long that is; exponential.
         longest_limit_factor: Time limits are up to so many times the length, log-uniform.
+        crash_loop_share: Of the jobs of `failed_share`, those whose owner submits them again as
+            soon as they fail, with the same fault. Tasks of arrays never are.
+        mean_crash_loop_tries: Mean number of times that such a job is submitted, 2 or more;
+            geometric.
+        mean_crash_loop_s: Mean work of each try before it fails; exponential, and no more than the
+            job would have done.
     """
 
     failed_share: float
@@ -143,6 +149,9 @@ class Outcomes:
     impatient_share: float
     mean_patience_s: float
     longest_limit_factor: float
+    crash_loop_share: float = 0.0
+    mean_crash_loop_tries: float = 0.0
+    mean_crash_loop_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ettr.sim.cluster.calendar import Calendar, EventKind
+from ettr.sim.cluster.crash_loops import next_try
 from ettr.sim.cluster.hours import GpuUse, Hours
 from ettr.sim.cluster.policies import PREEMPTION, WAITING
 from ettr.sim.cluster.policies.array_tasks import array_limits
@@ -313,6 +314,8 @@ class Scheduler:
         split_s = (done_s, 0, restart_s, write_s)
         self._truth.attempt(self._log.attempt_key(job), job.gpus, state, split_s)
         self._free(job, now_s)
+        if state == FAILED and (again := next_try(job)) is not None:
+            self._calendar.put(now_s, EventKind.ARRIVAL, job.number, again)
 
     def interrupt(
         self, job: Job, state: str, now_s: int, *, fault: NodeFault | None = None,
@@ -363,7 +366,7 @@ class Scheduler:
         return Job(
             0, job.task, job.gpus, job.work_s, job.limit_s, job.outcome, job.user, job.priority,
             job.patience_s, 0, 0, job.saved_s, account=job.account,
-            label=job.label and f"{job.label}r", name=job.name,
+            label=job.label and f"{job.label}r", name=job.name, later_tries_s=job.later_tries_s,
         )  # fmt: skip
 
     def _record(self, job: Job, state: str, now_s: int) -> None:

@@ -72,6 +72,7 @@ class Job:
         reason: Why it last was held; empty if it never was.
         job_class: Place of its class in the scenario; -1 where it is not drawn, or comes again.
         requeue_s: It is put back into the queue once an attempt has lasted so long; 0 for never.
+        later_tries_s: Work of each further try of a crash loop before it fails.
     """
 
     number: int
@@ -101,6 +102,7 @@ class Job:
     reason: str = ""
     job_class: int = -1
     requeue_s: int = 0
+    later_tries_s: tuple[int, ...] = ()
 
     @property
     def shown(self) -> str:
@@ -254,6 +256,13 @@ def chosen(rng: np.random.Generator, n: int, shares: list[float]) -> NDArray[np.
     places = np.searchsorted(edges, rng.random(n) * edges[-1], side="right")
     made: NDArray[np.int64] = np.minimum(places, edges.size - 1).astype(np.int64)
     return made
+
+
+def geometric(mean: float, uniform: float) -> int:
+    """A number of 1 or more with that mean, geometric, at a quantile."""
+    if mean <= 1.0:
+        return 1
+    return 1 + int(math.log1p(-uniform) / math.log1p(-1.0 / mean))
 
 
 def _priorities(
