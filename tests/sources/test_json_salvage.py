@@ -11,7 +11,9 @@ import pytest
 
 from ettr.errors import SourceError
 from ettr.sources.base import ReadOptions
+from ettr.sources.ingest import ingest_file
 from ettr.sources.registry import named
+from ettr.store import open_store
 from source_samples import counts_of, read_all
 
 N = 60
@@ -128,3 +130,25 @@ def test_a_document_without_its_list_is_refused_in_words(tmp_path: Path):
     path.write_text('{"meta": {}, "jobz": [{"job_id": 1}]')
     with pytest.raises(SourceError, match="is not a complete JSON document"):
         read_all(named("slurm-sacct-json"), path)
+
+
+@pytest.mark.parametrize(
+    ("lines", "read"),
+    [
+        # a text that is cut off takes the record behind it along
+        (["{check}", "{check}", "{", '{"node":"vm', "{check}", "{check}"], 3),
+        (["[{check},{check},{check}]", "{", "{check}", "{check}"], 5),
+        (["{", "{check}", "{check}", "{"], 2),
+    ],
+)
+def test_records_of_a_broken_document_behind_lines_have_places_of_their_own(
+    tmp_path: Path, lines: list[str], read: int
+):
+    """Two records of one place counted as one, and the file was refused as wrongly counted."""
+    record = '{"node":"vm","health_check":"check ibstat","result":0,"start_time":1795253860.0}'
+    text = "\n".join(lines).replace("{check}", record)
+    (tmp_path / "log.ndjson").write_text(text)
+    with open_store(tmp_path / "store", create=True) as store:
+        done = ingest_file(store, tmp_path / "log.ndjson", ReadOptions(), "gcm")
+    assert done.rows_kept + done.rows_folded == read
+    assert done.rows_read == read + done.rows_rejected + done.rows_skipped

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator
+from itertools import chain
 from typing import NamedTuple
 
 from ettr.errors import SourceError
@@ -42,7 +43,7 @@ def json_records(origin: Origin, lists: Collection[str] = ()) -> Iterator[JsonRe
             continue
         value, error = _load(text)
         if error is not None and (place == 0 or text in {"[", "{"}):
-            yield from _document(origin, number, line, lines, lists)
+            yield from _document(origin, place, (number, line), lines, lists)
             return
         values: list[Json] = value if isinstance(value, list) else [value]
         if error is not None:
@@ -63,22 +64,27 @@ def json_record(place: int, value: Json) -> JsonRecord:
 
 def _document(
     origin: Origin,
-    number: int,
-    first: bytes,
+    place: int,
+    begin: tuple[int, bytes],
     lines: Iterator[tuple[int, bytes]],
     lists: Collection[str],
 ) -> Iterator[JsonRecord]:
+    """The records of the rest of a file; their places come after `place`, that of the last one.
+
+    Two records of one place would count as one.
+    """
+    number, first = begin
     parts, size = [first], len(first)
     # a first line that is no JSON and a second that is: a dirty line, not a document over lines
     for following, line in lines:
         if len(parts) == 1 and line.lstrip()[:1] == b"{" and _load(text_of(line))[1] is None:
-            text = text_of(first)
-            yield JsonRecord(number, None, text, "no JSON")
-            yield JsonRecord(following, _load(text_of(line))[0], text_of(line), None)
-            for place, later in lines:
-                if stripped := text_of(later).strip():
-                    value, error = _load(stripped)
-                    yield JsonRecord(place, value, stripped, error)
+            place = max(place + 1, number)
+            yield JsonRecord(place, None, text_of(first), "no JSON")
+            for later, some in chain([(following, line)], lines):
+                if text := text_of(some).strip():
+                    place = max(place + 1, later)
+                    value, error = _load(text)
+                    yield JsonRecord(place, value, text, error)
             return
         parts.append(line)
         size += len(line) + 1
@@ -88,8 +94,8 @@ def _document(
                 "with one record a line (jq -c '.[]')"
             )
     text = text_of(b"\n".join(parts)).removeprefix("\ufeff")
-    for place, value in enumerate(salvage(text, lists), 1):
-        yield json_record(place, value)
+    for at, value in enumerate(salvage(text, lists), place + 1):
+        yield json_record(at, value)
 
 
 def _load(text: str) -> tuple[Json, str | None]:
