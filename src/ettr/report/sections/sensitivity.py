@@ -9,6 +9,7 @@ from ettr.report.section import Figure, Section, TextTable
 from ettr.report.sections.what_if import difference_text, unestimated
 from ettr.sim.cluster.sensitivity import HEADLINES, AssumptionSensitivity, ValueEffect
 from ettr.sim.cluster.standing import standing_lines
+from ettr.units import SECONDS_PER_MINUTE
 from ettr.words import counted
 
 _TITLE = "Sensitivity"
@@ -18,6 +19,20 @@ _NAMES = {
     "out_gpu_hours": "GPU-hours out of service",
     "failed_attempts": "attempts ended by faults",
     "preemptions": "preemptions",
+    "held_share": "utilisation, % of the GPU-hours",
+    "first_wait_s": "mean first wait of the jobs that started, min",
+    "largest_first_wait_s": "mean first wait of the largest jobs that started, min",
+}
+_FACTORS = {
+    "held_share": 100.0,
+    "first_wait_s": 1.0 / SECONDS_PER_MINUTE,
+    "largest_first_wait_s": 1.0 / SECONDS_PER_MINUTE,
+}
+"""From the unit of a headline to the one that is shown, where that is another."""
+_AXES = {
+    "held_share": "change, percentage points",
+    "first_wait_s": "change, min",
+    "largest_first_wait_s": "change, min",
 }
 _SHOWN = 10
 
@@ -37,27 +52,28 @@ def _figure(found: AssumptionSensitivity, headline: str) -> Figure:
         ("half as large", [one.at_less for one in own]),
         ("half larger", [one.at_more for one in own]),
     ):
-        known = [one or Interval.unknown() for one in changes]
-        hover = [f"{name}: {_difference(one)}" for one in changes]
+        known = [_shown(one, headline) or Interval.unknown() for one in changes]
+        hover = [f"{name}: {_difference(one, headline)}" for one in changes]
         series.append(BarSeries(name, [one.estimate for one in known], hover, known))
     return row_chart(
         headline.replace("_", "-"),
         f"What moves {_NAMES[headline]}",
         f"SIMULATED, {found.standing.verdict}. Each value by itself, and the difference to "
-        f"{number(getattr(found.base, headline), 4)} as it is; the line on a bar is its interval "
+        f"{_now(found, headline)} as it is; the line on a bar is its interval "
         f"of {percent(found.confidence)} confidence.",
         [one.value for one in own],
         series,
-        axis_title="change, GPU-hours" if headline.endswith("gpu_hours") else "change",
+        axis_title="change, GPU-hours"
+        if headline.endswith("gpu_hours")
+        else _AXES.get(headline, "change"),
         barmode="group",
     )
 
 
 def _table(found: AssumptionSensitivity, headline: str) -> TextTable:
     own = [one for one in found.effects if one.headline == headline]
-    now = getattr(found.base, headline)
     return TextTable(
-        f"{_NAMES[headline]}: {number(now, 4)} as it is; the {min(_SHOWN, len(own))} of "
+        f"{_NAMES[headline]}: {_now(found, headline)} as it is; the {min(_SHOWN, len(own))} of "
         f"{counted(len(own), 'value')} that move it most",
         ("value", "as it is", "less", "change at less", "more", "change at more"),
         tuple(_row(one) for one in own[:_SHOWN]),
@@ -70,14 +86,26 @@ def _row(one: ValueEffect) -> tuple[str, ...]:
         one.value,
         number(one.now),
         number(one.less),
-        _difference(one.at_less),
+        _difference(one.at_less, one.headline),
         number(one.more),
-        _difference(one.at_more),
+        _difference(one.at_more, one.headline),
     )
 
 
-def _difference(value: Interval | None) -> str:
-    return DASH if value is None else difference_text(value)
+def _difference(value: Interval | None, headline: str) -> str:
+    shown = _shown(value, headline)
+    return DASH if shown is None else difference_text(shown)
+
+
+def _shown(value: Interval | None, headline: str) -> Interval | None:
+    """A difference in the unit that is shown."""
+    return None if value is None else value.scaled(_FACTORS.get(headline, 1.0))
+
+
+def _now(found: AssumptionSensitivity, headline: str) -> str:
+    """A headline of the scenario as it is; a dash where a run has none."""
+    now = getattr(found.base, headline)
+    return number(None if now is None else now * _FACTORS.get(headline, 1), 4)
 
 
 def _lead(found: AssumptionSensitivity) -> str:
@@ -105,6 +133,7 @@ def _notes(found: AssumptionSensitivity) -> tuple[str, ...]:
     made += unestimated(
         end for one in found.effects for end in (one.at_less, one.at_more) if end is not None
     )
+    made += _of_waits(found)
     by_reason: dict[str, list[str]] = {}
     for line in found.not_varied:
         name, _, reason = line.partition(": ")
@@ -112,3 +141,21 @@ def _notes(found: AssumptionSensitivity) -> tuple[str, ...]:
     made += [f"Not varied ({why}): {', '.join(names)}." for why, names in by_reason.items()]
     made += found.replayed
     return (*made, *standing_lines(found.standing))
+
+
+def _of_waits(found: AssumptionSensitivity) -> list[str]:
+    """What a mean first wait leaves out, and why one may be missing."""
+    made = [
+        "A first wait ends at the first start of a job; jobs that still wait at the end are in no "
+        "mean, and in a queue that grows it is too short. The largest jobs are those with the most "
+        "GPUs."
+    ]
+    if any(
+        end is not None and end.estimate is None
+        for one in found.effects
+        for end in (one.at_less, one.at_more)
+    ):
+        made.append(
+            f"{DASH} for a wait: in one seed or more no such job started; simulate more days."
+        )
+    return made

@@ -30,6 +30,7 @@ from ettr.sim.sweeps import results_of
 LESS, MORE = 0.5, 1.5
 HEADLINES = (
     *("useful_gpu_hours", "lost_gpu_hours", "out_gpu_hours", "failed_attempts", "preemptions"),
+    *("held_share", "first_wait_s", "largest_first_wait_s"),
 )
 """What is asked for, as `ClusterHours` has it."""
 
@@ -194,12 +195,22 @@ def _ranked(
             return None
         return difference_interval(base, runs, headline, confidence)
 
+    return ranked_effects(
+        headline,
+        [(one, (difference(less), difference(more))) for one, (less, more) in found],
+    )
+
+
+def ranked_effects(
+    headline: str,
+    changes: Sequence[tuple[VariedValue, tuple[Interval | None, Interval | None]]],
+) -> list[ValueEffect]:
+    """The effects of values with their differences, the one that is shown to be largest first."""
     made = []
-    for one, (at_less, at_more) in found:
-        ends = difference(at_less), difference(at_more)
+    for one, ends in changes:
         known = [end for end in ends if end is not None]
-        size = max(abs(end.estimate or 0.0) for end in known)
-        shown = max(max(end.low, -end.high, 0.0) for end in known)
+        size = max((abs(end.estimate or 0.0) for end in known), default=0.0)
+        shown = max((max(end.low, -end.high, 0.0) for end in known), default=0.0)
         less, more = (side[0] if side else None for side in one.sides)
         effect = ValueEffect(headline, 0, one.name, one.source, one.now, less, more, *ends, shown)
         made.append((-shown, -size, effect))
