@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from ettr.estimates import Interval
+from ettr.plan.cost import Price
 from ettr.report.charts import BarSeries, row_chart
 from ettr.report.numbers import DASH, number, percent
 from ettr.report.section import Figure, Section, TextTable
-from ettr.report.sections.what_if import difference_text, unestimated
+from ettr.report.sections.what_if import difference_text, unestimated, what_if_section
+from ettr.sim.cluster.effect_sensitivity import EffectSensitivity, VariedWhatIf
 from ettr.sim.cluster.sensitivity import HEADLINES, AssumptionSensitivity, ValueEffect
 from ettr.sim.cluster.standing import standing_lines
 from ettr.units import SECONDS_PER_MINUTE
@@ -134,13 +139,87 @@ def _notes(found: AssumptionSensitivity) -> tuple[str, ...]:
         end for one in found.effects for end in (one.at_less, one.at_more) if end is not None
     )
     made += _of_waits(found)
-    by_reason: dict[str, list[str]] = {}
-    for line in found.not_varied:
-        name, _, reason = line.partition(": ")
-        by_reason.setdefault(reason, []).append(name)
-    made += [f"Not varied ({why}): {', '.join(names)}." for why, names in by_reason.items()]
+    made += not_varied_lines(found.not_varied)
     made += found.replayed
     return (*made, *standing_lines(found.standing))
+
+
+def headlines_section(found: AssumptionSensitivity) -> Section:
+    """The same in short: one line a headline."""
+    return Section(
+        "sensitivity", _TITLE, _lead(found), (), (_headlines_table(found),), _notes(found)
+    )
+
+
+def _headlines_table(found: AssumptionSensitivity) -> TextTable:
+    """For each headline the one value that is shown to move it most."""
+    first = [one for one in found.effects if one.rank == 1]
+    return TextTable(
+        f"What each headline owes to assumed values ({counted(len(found.seeds), 'seed')}, "
+        f"{counted(found.simulations, 'simulation')}): the one that moves it most",
+        ("headline", "as it is", "value", "change at half or less", "change at half more"),
+        tuple(
+            (
+                _NAMES[one.headline],
+                _now(found, one.headline),
+                one.value if one.shown_change > 0 else f"{one.value} (not shown)",
+                _difference(one.at_less, one.headline),
+                _difference(one.at_more, one.headline),
+            )
+            for one in first
+        ),
+        frozenset({1, 3, 4}),
+    )
+
+
+def _changes_table(found: EffectSensitivity) -> TextTable:
+    """The assumed values that move most what changes win back."""
+    n = len(found.effects)
+    return TextTable(
+        "GPU-hours won back, and what they owe to assumed values: the "
+        f"{min(_SHOWN, n)} of {n} that move them most ({counted(found.simulations, 'simulation')})",
+        ("change", "value", "as it is", "less", "moves it by", "more", "moves it by"),
+        tuple((one.headline, *_row(one)) for one in found.effects[:_SHOWN]),
+        frozenset({2, 3, 4, 5, 6}),
+    )
+
+
+def varied_what_if_section(found: VariedWhatIf, price: Price | None = None) -> Section:
+    """What changes are worth, with what that owes to the assumed values if that was asked for."""
+    own = found.sensitivity
+    section = what_if_section(found, price, is_varied=own is not None)
+    if own is None:
+        return section
+    first = own.effects[0]
+    lead = (
+        f"Most of all the assumed {first.value} moves what {first.headline} wins."
+        if first.shown_change > 0
+        else "No assumed value is shown to move what a change wins: every interval holds 0."
+    )
+    notes = [
+        "Each assumed value was made half as large and half larger, one at a time; what moves is "
+        "the GPU-hours won back by the change. First comes what is moved most by the end of its "
+        "interval that lies nearer to 0.",
+        *unestimated(
+            end for one in own.effects for end in (one.at_less, one.at_more) if end is not None
+        ),
+        *not_varied_lines(own.not_varied),
+    ]
+    return replace(
+        section,
+        lead=f"{section.lead} {lead}",
+        tables=(*section.tables, _changes_table(own)),
+        notes=(*dict.fromkeys((*section.notes, *notes)),),
+    )
+
+
+def not_varied_lines(not_varied: Sequence[str]) -> list[str]:
+    """The values that were not varied, by the reason."""
+    by_reason: dict[str, list[str]] = {}
+    for line in not_varied:
+        name, _, reason = line.partition(": ")
+        by_reason.setdefault(reason, []).append(name)
+    return [f"Not varied ({why}): {', '.join(names)}." for why, names in by_reason.items()]
 
 
 def _of_waits(found: AssumptionSensitivity) -> list[str]:

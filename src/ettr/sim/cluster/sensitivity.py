@@ -40,7 +40,7 @@ class ValueEffect:
     """What one assumed value does to one headline; differences to the scenario as it is.
 
     Attributes:
-        headline: Of which.
+        headline: Of which; in `EffectSensitivity` the change.
         rank: Among the values, 1 for the one that is shown to move it most.
         value: Its name, as `--set` takes it where no other entry has the same.
         source: Where the value comes from.
@@ -142,12 +142,7 @@ def sensitivity(
     check_seeds(seeds)
     varied, not_varied = varied_values(scenario, patterns, replay)
     if not varied:
-        raise UsageError(
-            f"scenario {scenario.name!r}: no assumed value is called {', '.join(patterns)}"
-            + (" and can be varied" if not_varied else "")
-            + "; `ettr simulate show` prints the values with their sources"
-            + "".join(f"\n  {one}" for one in not_varied)
-        )
+        raise no_such_value(scenario, patterns, not_varied)
     scenarios = [scenario, *(side[1] for one in varied for side in one.sides if side)]
     tasks = [(one, seed, replay) for one in scenarios for seed in seeds]
     flat = results_of(hours_of, tasks, workers, progress)
@@ -171,6 +166,18 @@ def sensitivity(
         len(scenario.sources),
         standing_of(scenario, replay),
         replay.notes,
+    )
+
+
+def no_such_value(
+    scenario: ClusterScenario, patterns: Sequence[str], not_varied: Sequence[str]
+) -> UsageError:
+    """That no assumed value of such a name can be varied."""
+    return UsageError(
+        f"scenario {scenario.name!r}: no assumed value is called {', '.join(patterns)}"
+        + (" and can be varied" if not_varied else "")
+        + "; `ettr simulate show` prints the values with their sources"
+        + "".join(f"\n  {one}" for one in not_varied)
     )
 
 
@@ -208,14 +215,19 @@ def ranked_effects(
     """The effects of values with their differences, the one that is shown to be largest first."""
     made = []
     for one, ends in changes:
-        known = [end for end in ends if end is not None]
-        size = max((abs(end.estimate or 0.0) for end in known), default=0.0)
-        shown = max((max(end.low, -end.high, 0.0) for end in known), default=0.0)
+        shown = max(max(end.low, -end.high, 0.0) for end in ends if end is not None)
         less, more = (side[0] if side else None for side in one.sides)
-        effect = ValueEffect(headline, 0, one.name, one.source, one.now, less, more, *ends, shown)
-        made.append((-shown, -size, effect))
-    made.sort(key=lambda entry: entry[:2])
-    return [replace(effect, rank=rank + 1) for rank, (*_, effect) in enumerate(made)]
+        made.append(
+            ValueEffect(headline, 0, one.name, one.source, one.now, less, more, *ends, shown)
+        )
+    made.sort(key=lambda effect: (-effect.shown_change, -largest_change(effect)))
+    return [replace(effect, rank=rank + 1) for rank, effect in enumerate(made)]
+
+
+def largest_change(effect: ValueEffect) -> float:
+    """Size of the larger difference, whether or not it is shown."""
+    known = [end for end in (effect.at_less, effect.at_more) if end is not None]
+    return max(abs(end.estimate or 0.0) for end in known)
 
 
 def varied_values(
