@@ -14,8 +14,10 @@ from typer.testing import CliRunner
 import ettr
 from ettr.cli.main import build_app
 from ettr.errors import EttrError, StoreError, UsageError
+from ettr.sim.cluster.run import NOT_SIMULATED
 from ettr.sim.cluster.scenario import parts_of
 from ettr.sim.cluster.scenario_file import SHIPPED, scenario_of, scenario_text
+from ettr.sim.cluster.standing import standing_of
 from ettr.tables import DERIVED, TABLES
 
 RUN = CliRunner()
@@ -140,6 +142,41 @@ def test_the_store_says_that_it_is_simulated_before_anything_else(store: Path):
             ettr.compare(fleet, published=True),
         ):
             assert str(result).count(words) == 1, result.main
+
+
+@pytest.mark.slow
+def test_reports_of_the_store_list_what_is_not_validated_and_not_simulated(store: Path):
+    standing = standing_of(scenario_of(SHORT))
+    document = json.loads(ettr_out("report", str(store), "--json"))
+    for head in (
+        document["selection"],
+        json.loads(ettr_out("mttf", str(store), "--json"))["selection"],
+    ):
+        assert head["back_test"] == "not validated"
+        assert head["not_validated"] == list(standing.not_validated)
+        assert head["not_simulated"] == list(NOT_SIMULATED)
+    page = store.parent / "listed.html"
+    printed = ettr_out("report", str(store), "--output", str(page))
+    for text in (printed, page.read_text("utf-8"), ettr_out("quality", str(store))):
+        said = " ".join(text.split())
+        assert f"Not simulated: {', '.join(NOT_SIMULATED)}." in said
+        assert "the effect of a change (whatif), since what is held back" in said
+    assert "Back-test of what was simulated: not validated." in " ".join(printed.split())
+    assert standing.sentence in " ".join(ettr_out("quality", str(store)).split())
+
+
+@pytest.mark.slow
+def test_a_store_of_an_older_version_lists_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """It kept the seed only."""
+    monkeypatch.setattr("ettr.sim.cluster.run._options", lambda _, seed, __: {"seed": seed})
+    (tmp_path / "short.toml").write_text(SHORT.replace("days = 3", "days = 0.5"), "utf-8")
+    older = str(tmp_path / "older")
+    ettr_out("simulate", "run", str(tmp_path / "short.toml"), "--store", older)
+    head = json.loads(ettr_out("mttf", older, "--json"))["selection"]
+    assert head["simulated"]
+    assert (head["back_test"], head["not_validated"], head["not_simulated"]) == ("", [], [])
+    printed = ettr_out("report", older, "--output", str(tmp_path / "report.html"))
+    assert "Back-test of what" not in printed
 
 
 def test_every_row_names_the_simulation_as_its_source(store: Path):

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from cluster_scenarios import fault, one_size, quiet, small
 from ettr.cli.main import build_app
 from ettr.errors import UsageError
+from ettr.estimates import Interval
+from ettr.report.numbers import number
+from ettr.report.sections.sensitivity import sensitivity_section
+from ettr.report.text import section_text
+from ettr.sim.cluster.outcome import ClusterHours
+from ettr.sim.cluster.run import simulate_into
 from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.cluster.scenario_file import scenario_text
 from ettr.sim.cluster.sensitivity import HEADLINES, sensitivity, varied_values
-from ettr.sim.cluster.whatif import what_if
+from ettr.sim.cluster.whatif import difference_interval, hours_of, mean_hours, what_if
 from ettr.sim.sweeps import results_of, set_backend
+from ettr.store import open_store
 
 
 def tiny(**parts: object) -> ClusterScenario:
@@ -104,6 +114,65 @@ def test_twice_as_many_jobs_are_twice_the_work_where_all_have_room():
     # 80 jobs a run, 8 runs: the mean of each has a standard error of 4 %
     assert useful.at_less.estimate == pytest.approx(-half, rel=0.2)
     assert useful.at_more.estimate == pytest.approx(half, rel=0.2)
+
+
+def test_utilisation_and_first_waits_are_what_the_store_says(tmp_path: Path):
+    """Counted a second time from the rows that the same run writes."""
+    scenario = small(period={"days": 1.0})
+    found = hours_of(scenario, 3)
+    with open_store(str(tmp_path / "site"), create=True) as store:
+        written = simulate_into(store, scenario, 3, "text", "small", tmp_path / "truth")
+        rows = store.table("attempts").to_pyarrow().to_pylist()
+    assert found.held_share == pytest.approx(written.held_share)
+    largest = max(job.gpus for job in scenario.jobs)
+    first: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        if row["start"] is not None and (
+            row["job_id"] not in first or row["start"] < first[row["job_id"]]["start"]
+        ):
+            first[row["job_id"]] = row
+    waits = [
+        ((row["start"] - row["eligible"]).total_seconds(), row["requested_gpus"])
+        for row in first.values()
+    ]
+    assert found.first_wait_s == pytest.approx(np.mean([wait for wait, _ in waits]))
+    own = [wait for wait, gpus in waits if gpus == largest]
+    assert own
+    assert found.largest_first_wait_s == pytest.approx(np.mean(own))
+
+
+@pytest.mark.slow
+def test_half_the_nodes_hold_more_of_their_hours_and_jobs_wait_longer():
+    found = sensitivity(
+        tiny(arrivals={"jobs_per_day": 50.0}, jobs=one_size(8, 12_000.0)),
+        range(4),
+        patterns=("machines.nodes", "lemons.factor"),
+    )
+    own = {(one.headline, one.value): one for one in found.effects}
+    nodes = own["held_share", "machines.nodes"]
+    assert (nodes.rank, nodes.at_less.low > 0, nodes.at_more.high < 0) == (1, True, True)
+    wait = own["first_wait_s", "machines.nodes"]
+    assert wait.rank == 1
+    assert wait.at_less.low > 1000
+    assert own["largest_first_wait_s", "machines.nodes"].at_less == wait.at_less  # one size
+    text = " ".join(section_text(sensitivity_section(found)).split())
+    held = 100 * found.base.held_share
+    assert f"utilisation, % of the GPU-hours: {number(held, 4)} as it is" in text
+    assert f"started, min: {number(found.base.first_wait_s / 60, 4)} as it is" in text
+    assert "jobs that still wait at the end are in no mean" in text
+
+
+def test_a_wait_that_no_job_of_a_seed_has_is_unknown_and_not_0():
+    base = ClusterHours(1.0, 1.0, 1.0, 1, 1, 0.5, 10.0, None)
+    other = replace(base, useful_gpu_hours=2.0, largest_first_wait_s=5.0)
+    runs = [base, replace(base, largest_first_wait_s=3.0), base]
+    found = difference_interval(runs, [other] * 3, "largest_first_wait_s", 0.9)
+    assert found == Interval.unknown()
+    assert mean_hours(runs).largest_first_wait_s is None
+    assert mean_hours(runs).first_wait_s == 10.0
+    # a wait that no seed moves may be moved by another; hours may not
+    assert math.isinf(difference_interval(runs, [other] * 3, "first_wait_s", 0.9).high)
+    assert difference_interval(runs, [other] * 3, "held_share", 0.9) == Interval(0.0, 0.0, 0.0)
 
 
 @pytest.mark.slow

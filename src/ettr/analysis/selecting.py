@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ibis.expr.types import Table
 
@@ -37,6 +37,10 @@ class SelectionHead:
         words: The selection in words; empty where nothing is left out.
         notes: What a reader must know of it, a sentence each.
         simulated: That rows come from a simulation, in a sentence; empty where none do.
+        back_test: Verdict of the back-test of what was simulated: passed, failed or not validated;
+            empty where nothing was simulated, or by a version that did not keep it.
+        not_validated: Quantities that no back-test of it has compared; empty likewise.
+        not_simulated: What it left out; empty likewise.
     """
 
     since: datetime | None
@@ -52,6 +56,9 @@ class SelectionHead:
     words: str
     notes: tuple[str, ...]
     simulated: str = ""
+    back_test: str = ""
+    not_validated: tuple[str, ...] = ()
+    not_simulated: tuple[str, ...] = ()
 
     @property
     def sentence(self) -> str:
@@ -62,6 +69,7 @@ class SelectionHead:
 def selection_head(stages: SharedStages) -> SelectionHead:
     """The selection of an analysis, with what its reader must know."""
     chosen = stages.selection
+    runs = _simulations(stages.tables["files"])
     return SelectionHead(
         chosen.since,
         chosen.until,
@@ -76,7 +84,21 @@ def selection_head(stages: SharedStages) -> SelectionHead:
         chosen.words,
         tuple(_notes(stages)),
         simulated_words(stages.tables["files"]),
+        ", ".join(dict.fromkeys(one["back_test"] for one in runs if one.get("back_test"))),
+        _listed(runs, "not_validated"),
+        _listed(runs, "not_simulated"),
     )
+
+
+def _simulations(files: Table) -> list[dict[str, Any]]:
+    """The options of each simulation of a store; those of older versions have the seed only."""
+    rows = fetch(files, "source", "options").to_pylist()
+    return [json.loads(row["options"]) for row in rows if row["source"] == SIMULATION]
+
+
+def _listed(runs: Sequence[dict[str, Any]], key: str) -> tuple[str, ...]:
+    """What any of the simulations lists, each once."""
+    return tuple(dict.fromkeys(entry for one in runs for entry in one.get(key, ())))
 
 
 def head_of(heads: Sequence[SelectionHead]) -> SelectionHead | None:

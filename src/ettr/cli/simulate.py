@@ -11,6 +11,12 @@ import typer
 from ettr.cli.output import complain, say
 from ettr.cli.pricing import Pricing
 from ettr.cli.printing import PageFile, Printing
+from ettr.cli.simulate_assumed import (
+    check_varied,
+    effects_on_changes,
+    effects_on_headlines,
+    say_headlines,
+)
 from ettr.cli.simulate_site import backtest, document_of_show, fit, replayed, waits_page
 from ettr.cli.simulating import simulating_bar
 from ettr.errors import UsageError
@@ -42,6 +48,7 @@ _FLAGS = {
     "workers": "--workers",
     "backend": "--backend",
     "vary": "--vary",
+    "sensitivity": "--sensitivity",
     "html": "--html",
 }
 
@@ -111,7 +118,8 @@ def simulate(
             metavar="N",
             min=3,
             max=1000,
-            help="Seeds of each scenario: for whatif 10 if absent, for sensitivity 5.",
+            help="Seeds of each scenario: for whatif 10 if absent, for sensitivity 5; for run with "
+            "--sensitivity 5.",
         ),
     ] = None,
     jobs_from: Annotated[
@@ -186,6 +194,14 @@ def simulate(
             "repeatable.",
         ),
     ] = None,
+    varied: Annotated[
+        bool,
+        typer.Option(
+            "--sensitivity",
+            help="For run and whatif: say which assumed values move the answer most, each halved "
+            "and made half larger; with --vary, --runs and --workers.",
+        ),
+    ] = False,
     *,
     pricing: Pricing,
     page: PageFile,
@@ -205,7 +221,7 @@ def simulate(
         action, store=store, truth=truth, changes=changes, runs=runs, price=price,
         jobs_from=jobs_from, faults_from=faults_from, out=out, until=until,
         hold_back=hold_back, replicas=replicas, workers=workers, backend=backend, vary=vary,
-        html=page.html,
+        html=page.html, sensitivity=varied or None,
     )  # fmt: skip
     page.check()
     if backend is not None:
@@ -227,14 +243,22 @@ def simulate(
                 say(f"# {line}")
         return
     made, replay = replayed(made, jobs_from, faults_from)
+    patterns = tuple(vary or ("*",))
     if action is Action.WHATIF:
         seeds = range(seed, seed + (runs or _RUNS))
-        _what_if(made, changes or [], seeds, price, replay, workers or 1, page, printing)
+        _what_if(
+            made, changes or [], seeds, price, replay, workers or 1, page, printing,
+            patterns if varied else None,
+        )  # fmt: skip
     elif action is Action.SENSITIVITY:
         seeds = range(seed, seed + (runs or _SENSITIVITY_RUNS))
-        _sensitivity(made, seeds, tuple(vary or ("*",)), replay, workers or 1, page, printing)
+        _sensitivity(made, seeds, patterns, replay, workers or 1, page, printing)
     else:
-        _run(made, text, name, store, truth, seed, replay, printing)
+        question = None
+        if varied:
+            seeds = range(seed, seed + (runs or _SENSITIVITY_RUNS))
+            question = (seeds, patterns, workers or 1)
+        _run(made, text, name, store, truth, seed, replay, printing, question)
         if jobs_from is not None and store is not None:
             waits_page(made, replay, seed, jobs_from, store, page, printing)
 
@@ -250,9 +274,20 @@ def _refuse_idle(action: Action, **typed: object) -> None:
         Action.FIT: ("out", "until", "hold_back"),
         Action.BACKTEST: ("store", "out", "hold_back", "replicas", "workers", "backend", "html"),
     }[action]
+    with_sensitivity = {
+        Action.RUN: ("sensitivity", "vary", "runs", "workers", "backend"),
+        Action.WHATIF: ("sensitivity", "vary"),
+    }.get(action, ())
+    if typed["sensitivity"] is not None:
+        uses = (*uses, *with_sensitivity)
     idle = [name for name, value in typed.items() if value is not None and name not in uses]
     if idle:
         flags = ", ".join(_FLAGS[name] for name in idle)
+        if set(idle) <= set(with_sensitivity):
+            raise UsageError(
+                f"{flags}: simulate {action} has a use for it only with --sensitivity; give that "
+                "too, or leave it out"
+            )
         raise UsageError(f"{flags}: simulate {action} has no use for it; leave it out")
     if typed["backend"] is not None and (typed["workers"] or 1) == 1:  # one runs in this process
         raise UsageError(
@@ -277,19 +312,25 @@ def _what_if(
     workers: int,
     page: PageFile,
     printing: Printing,
+    patterns: tuple[str, ...] | None = None,
 ) -> None:
+    """Compare changes; where patterns are given, with what that owes to such assumed values."""
     from ettr.report.money import priced
-    from ettr.report.sections.what_if import what_if_section
+    from ettr.report.sections.sensitivity import varied_what_if_section
+    from ettr.sim.cluster.effect_sensitivity import effect_plan, with_effects
     from ettr.sim.cluster.whatif import what_if
 
+    plan = None if patterns is None else effect_plan(made, changes, patterns, replay)
     with simulating_bar(len(seeds) * (1 + len(changes)), "runs") as advance:
         found = what_if(
             made, changes, seeds, lambda done: advance(made.name, done), replay=replay,
             workers=workers,
         )  # fmt: skip
-    printing.show("ettr-what-if", found, what_if_section, "interventions", price=price)
+    own = None if plan is None else effects_on_changes(plan, seeds, replay, workers)
+    shown = with_effects(found, own)
+    printing.show("ettr-what-if", shown, varied_what_if_section, "interventions", price=price)
     _complain_of_standing(found, printing)
-    section = priced(what_if_section(found, price), price)
+    section = priced(varied_what_if_section(shown, price), price)
     title, standing = f"Simulated: what if, {made.name}", found.standing.sentence
     page.write(section, title, found.confidence, None, printing, standing)
 
@@ -336,13 +377,18 @@ def _run(
     seed: int,
     replay: Replay,
     printing: Printing,
+    question: tuple[range, tuple[str, ...], int] | None = None,
 ) -> None:
+    """Simulate into a store; the question is seeds, patterns and workers of `--sensitivity`."""
+    from ettr.report.document import plain_fields
     from ettr.sim.cluster.run import simulate_into
     from ettr.store import open_store
 
     if store is None:
         raise UsageError("simulate run: give a new store for the tables with --store STORE")
     folder = truth or _truth_of(store)
+    if question is not None:
+        check_varied(made, question[1], replay)
     with simulating_bar(0, "rows") as advance, open_store(store, create=True) as opened:
         found = simulate_into(
             opened,
@@ -354,8 +400,13 @@ def _run(
             lambda rows: advance(made.name, rows),
             replay,
         )
-    if not printing.summary(_document(found)):
-        _say(found, store)
+    document, own = _document(found), None
+    if question is not None:
+        seeds, patterns, workers = question
+        own = effects_on_headlines(made, seeds, patterns, replay, workers)
+        document["sensitivity"] = plain_fields(own)
+    if not printing.summary(document):
+        _say(found, store, own)
 
 
 def _truth_of(store: str) -> Path:
@@ -367,13 +418,13 @@ def _truth_of(store: str) -> Path:
     return Path(f"{store.rstrip('/')}-truth")
 
 
-def _document(found: SimulatedStore) -> JsonValue:
+def _document(found: SimulatedStore) -> dict[str, JsonValue]:
     from ettr.report.document import plain_fields
 
     return {"format": "ettr-simulate-run", "version": 1, **plain_fields(found)}
 
 
-def _say(found: SimulatedStore, store: str) -> None:
+def _say(found: SimulatedStore, store: str, own: AssumptionSensitivity | None) -> None:
     from ettr.report.numbers import number, percent
     from ettr.sim.cluster.left_out import not_simulated_lines
     from ettr.sim.cluster.standing import standing_lines
@@ -390,6 +441,7 @@ def _say(found: SimulatedStore, store: str) -> None:
     say(
         f"  {found.assumed} of the {found.values} values of the scenario are assumed "
         f"(ettr simulate show prints them with their sources)"
+        + ("" if own else "; --sensitivity says what the answer owes to them")
     )
     for line in found.replayed:
         say(f"  {line}")
@@ -397,3 +449,5 @@ def _say(found: SimulatedStore, store: str) -> None:
     for line in (*not_simulated_lines(found.not_simulated), *standing_lines(found.standing)):
         say(f"  {line}")
     say(f"Store: {store}   Truth: {found.truth}")
+    if own is not None:
+        say_headlines(own)

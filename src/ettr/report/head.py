@@ -20,6 +20,18 @@ def selection_line(head: SelectionHead) -> str:
     return " ".join(filter(None, (head.simulated, head.sentence, *head.notes)))
 
 
+def simulation_line(head: SelectionHead) -> str:
+    """What a simulation leaves out and what nobody validated; empty where that is not known."""
+    made = []
+    if head.back_test:
+        made.append(f"Back-test of what was simulated: {head.back_test}.")
+    if head.not_validated:
+        made.append(f"Not validated: {'; '.join(head.not_validated)}.")
+    if head.not_simulated:
+        made.append(f"Not simulated: {', '.join(head.not_simulated)}.")
+    return " ".join(made)
+
+
 def with_selection(part: JsonValue, head: SelectionHead) -> JsonValue:
     """A part of the document with the selection that it is about, under `selection`."""
     return {"selection": plain(head), **part} if isinstance(part, dict) else part

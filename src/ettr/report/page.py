@@ -13,7 +13,7 @@ from ettr.report.cautions import cautions, lower_bound, short_logs
 from ettr.report.document import REPORT_FORMAT, REPORT_VERSION, plain
 from ettr.report.garbage import fewer_collections
 from ettr.report.gpus import NO_GPUS, SAY_GPUS
-from ettr.report.head import selection_line
+from ettr.report.head import selection_line, simulation_line
 from ettr.report.html import Card, Page
 from ettr.report.money import money, price_words
 from ettr.report.next_steps import next_steps
@@ -92,7 +92,8 @@ def _title(analysis: Analysis) -> str:
 
 def _selected(analysis: Analysis) -> str:
     """The selection with what its reader must know; empty for all of a store of logs."""
-    return selection_line(analysis.selection_head)
+    head = analysis.selection_head
+    return " ".join(filter(None, (selection_line(head), simulation_line(head))))
 
 
 def _price(analysis: Analysis) -> str:

@@ -37,12 +37,15 @@ def unestimated(values: Iterable[Interval]) -> Iterator[str]:
         )
 
 
-def what_if_section(found: WhatIf, price: Price | None = None) -> Section:
+def what_if_section(
+    found: WhatIf, price: Price | None = None, *, is_varied: bool = False
+) -> Section:
     """The change that wins most first, then all of them.
 
     Args:
         found: the changes.
         price: of a GPU-hour, for a figure in money next to that in GPU-hours.
+        is_varied: whether the answer says what it owes to the assumed values.
     """
     base = found.base
     table = TextTable(
@@ -70,7 +73,7 @@ def what_if_section(found: WhatIf, price: Price | None = None) -> Section:
         _lead(found),
         _figures(found, price),
         (table,),
-        _notes(found),
+        _notes(found, is_varied),
         gpu_hours=(("lost", base.lost_gpu_hours), ("out of service", base.out_gpu_hours)),
     )
 
@@ -136,7 +139,7 @@ def _lead(found: WhatIf) -> str:
     return " ".join((words, *found.warnings))
 
 
-def _notes(found: WhatIf) -> tuple[str, ...]:
+def _notes(found: WhatIf, is_varied: bool) -> tuple[str, ...]:
     return (
         f"[a, b] is an interval of {percent(found.confidence)} confidence for the mean difference "
         "over the seeds, which scenario and change share.",
@@ -150,7 +153,8 @@ def _notes(found: WhatIf) -> tuple[str, ...]:
         ),
         "Won back: less lost to interruptions and restarts, less out of service, less held up by "
         "writes of checkpoints. More useful: bounded by the jobs that users submit.",
-        f"{found.assumed} of the {found.values} values of the scenario are assumed.",
+        f"{found.assumed} of the {found.values} values of the scenario are assumed"
+        + ("." if is_varied else "; --sensitivity says what the answer owes to them."),
         *found.replayed,
         *not_simulated_lines(found.not_simulated),
         *standing_lines(found.standing),

@@ -20,7 +20,7 @@ from ettr.sim.cluster.log import batches
 from ettr.sim.cluster.outcome import hours_of_truth
 from ettr.sim.cluster.replay import DRAWN, Replay
 from ettr.sim.cluster.scenario import ClusterScenario
-from ettr.sim.cluster.standing import ScenarioStanding, standing_of
+from ettr.sim.cluster.standing import ScenarioStanding, standing_lines, standing_of
 from ettr.sim.cluster.truth import check_truth_folder, write_truth
 from ettr.store.base import Store
 from ettr.store.writing import write_batches
@@ -122,8 +122,8 @@ def simulate_into(
                 "rows_folded": written.rows_folded,
                 "rows_skipped": 0,
                 "timezone": None,
-                "options": json.dumps({"seed": seed}),
-                "notes": " ".join([_note(scenario, seed, replay), *replay.notes]),
+                "options": json.dumps(_options(scenario, seed, replay)),
+                "notes": "\n".join([*_notes(scenario, seed, replay), *replay.notes]),
             }
         )
     tables = cluster.truth()
@@ -133,13 +133,25 @@ def simulate_into(
     return _summary(scenario, seed, replay, cluster.tally, tables, rows, truth, cpu_s)
 
 
-def _note(scenario: ClusterScenario, seed: int, replay: Replay) -> str:
+def _notes(scenario: ClusterScenario, seed: int, replay: Replay) -> tuple[str, ...]:
+    """What every report of the store says of the simulation, a line each."""
     return (
         f"Simulated from scenario {scenario.name} with seed {seed}; {scenario.n_assumed} of its "
-        f"{counted(len(scenario.sources), 'value')} are assumed. It began with an empty cluster. "
-        f"{' '.join(not_simulated_lines(not_simulated(scenario)))} "
-        f"{standing_of(scenario, replay.what).sentence}"
+        f"{counted(len(scenario.sources), 'value')} are assumed. It began with an empty cluster.",
+        *not_simulated_lines(not_simulated(scenario)),
+        *standing_lines(standing_of(scenario, replay.what)),
     )
+
+
+def _options(scenario: ClusterScenario, seed: int, replay: Replay) -> dict[str, object]:
+    """What a report of the store says of the simulation, as its file has it."""
+    standing = standing_of(scenario, replay.what)
+    return {
+        "seed": seed,
+        "back_test": standing.verdict,
+        "not_validated": standing.not_validated,
+        "not_simulated": not_simulated(scenario),
+    }
 
 
 def _passed_over(replay: Replay, arisen: int) -> tuple[str, ...]:

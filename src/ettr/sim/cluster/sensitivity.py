@@ -31,6 +31,7 @@ from ettr.sim.sweeps import results_of
 LESS, MORE = 0.5, 1.5
 HEADLINES = (
     *("useful_gpu_hours", "lost_gpu_hours", "out_gpu_hours", "failed_attempts", "preemptions"),
+    *("held_share", "first_wait_s", "largest_first_wait_s"),
 )
 """What is asked for, as `ClusterHours` has it."""
 
@@ -40,7 +41,7 @@ class ValueEffect:
     """What one assumed value does to one headline; differences to the scenario as it is.
 
     Attributes:
-        headline: Of which.
+        headline: Of which; in `EffectSensitivity` the change.
         rank: Among the values, 1 for the one that is shown to move it most.
         value: Its name, as `--set` takes it where no other entry has the same.
         source: Where the value comes from.
@@ -146,12 +147,7 @@ def sensitivity(
     check_seeds(seeds)
     varied, not_varied = varied_values(scenario, patterns, replay)
     if not varied:
-        raise UsageError(
-            f"scenario {scenario.name!r}: no assumed value is called {', '.join(patterns)}"
-            + (" and can be varied" if not_varied else "")
-            + "; `ettr simulate show` prints the values with their sources"
-            + "".join(f"\n  {one}" for one in not_varied)
-        )
+        raise no_such_value(scenario, patterns, not_varied)
     scenarios = [scenario, *(side[1] for one in varied for side in one.sides if side)]
     tasks = [(one, seed, replay) for one in scenarios for seed in seeds]
     flat = results_of(hours_of, tasks, workers, progress)
@@ -182,6 +178,18 @@ def sensitivity(
     )
 
 
+def no_such_value(
+    scenario: ClusterScenario, patterns: Sequence[str], not_varied: Sequence[str]
+) -> UsageError:
+    """That no assumed value of such a name can be varied."""
+    return UsageError(
+        f"scenario {scenario.name!r}: no assumed value is called {', '.join(patterns)}"
+        + (" and can be varied" if not_varied else "")
+        + "; `ettr simulate show` prints the values with their sources"
+        + "".join(f"\n  {one}" for one in not_varied)
+    )
+
+
 def n_simulations(
     scenario: ClusterScenario, patterns: Sequence[str], seeds: int, replay: Replay = DRAWN
 ) -> int:
@@ -203,17 +211,32 @@ def _ranked(
             return None
         return difference_interval(base, runs, headline, confidence)
 
+    return ranked_effects(
+        headline,
+        [(one, (difference(less), difference(more))) for one, (less, more) in found],
+    )
+
+
+def ranked_effects(
+    headline: str,
+    changes: Sequence[tuple[VariedValue, tuple[Interval | None, Interval | None]]],
+) -> list[ValueEffect]:
+    """The effects of values with their differences, the one that is shown to be largest first."""
     made = []
-    for one, (at_less, at_more) in found:
-        ends = difference(at_less), difference(at_more)
-        known = [end for end in ends if end is not None]
-        size = max(abs(end.estimate or 0.0) for end in known)
-        shown = max(max(end.low, -end.high, 0.0) for end in known)
+    for one, ends in changes:
+        shown = max(max(end.low, -end.high, 0.0) for end in ends if end is not None)
         less, more = (side[0] if side else None for side in one.sides)
-        effect = ValueEffect(headline, 0, one.name, one.source, one.now, less, more, *ends, shown)
-        made.append((-shown, -size, effect))
-    made.sort(key=lambda entry: entry[:2])
-    return [replace(effect, rank=rank + 1) for rank, (*_, effect) in enumerate(made)]
+        made.append(
+            ValueEffect(headline, 0, one.name, one.source, one.now, less, more, *ends, shown)
+        )
+    made.sort(key=lambda effect: (-effect.shown_change, -largest_change(effect)))
+    return [replace(effect, rank=rank + 1) for rank, effect in enumerate(made)]
+
+
+def largest_change(effect: ValueEffect) -> float:
+    """Size of the larger difference, whether or not it is shown."""
+    known = [end for end in (effect.at_less, effect.at_more) if end is not None]
+    return max(abs(end.estimate or 0.0) for end in known)
 
 
 def varied_values(

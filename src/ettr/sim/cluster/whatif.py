@@ -14,7 +14,8 @@ from ettr.errors import UsageError
 from ettr.estimates import Interval
 from ettr.sim.cluster.choice import simulated_cluster
 from ettr.sim.cluster.left_out import NOT_SIMULATED, free_writes, not_simulated
-from ettr.sim.cluster.outcome import ClusterHours, hours_of_truth
+from ettr.sim.cluster.log import batches
+from ettr.sim.cluster.outcome import ClusterHours, first_waits, hours_of_truth
 from ettr.sim.cluster.replaced import OF_REPAIRS, check_replay, repairs_note, replaced_by
 from ettr.sim.cluster.replay import DRAWN, Replay
 from ettr.sim.cluster.scenario import ABOUT, ASKED, ClusterScenario
@@ -204,15 +205,24 @@ def check_seeds(seeds: Sequence[int]) -> None:
 def hours_of(scenario: ClusterScenario, seed: int, replay: Replay = DRAWN) -> ClusterHours:
     """Simulate once, and add up."""
     run = simulated_cluster(scenario, seed, "what-if", replay)
-    for _ in run.play():
-        if run.log.is_full:
-            run.log.batch()
-    return hours_of_truth(run.truth())
+    waits = first_waits(_largest_gpus(scenario, replay), batches(run.log, run.play()))
+    return hours_of_truth(run.truth(), waits)
+
+
+def _largest_gpus(scenario: ClusterScenario, replay: Replay) -> int:
+    """GPUs of the largest jobs, drawn or replayed."""
+    sizes = replay.jobs if replay.jobs is not None else scenario.jobs
+    return max((one.gpus for one in sizes), default=0)
 
 
 def mean_hours(runs: Sequence[ClusterHours]) -> ClusterHours:
-    """The mean of runs; counts are whole numbers."""
+    """The mean of runs; counts are whole numbers. What one run has not, the mean has not."""
     n = len(runs)
+
+    def mean(name: str) -> float | None:
+        values = [getattr(one, name) for one in runs]
+        return None if None in values else sum(values) / n
+
     return ClusterHours(
         sum(one.useful_gpu_hours for one in runs) / n,
         sum(one.lost_gpu_hours for one in runs) / n,
@@ -220,6 +230,9 @@ def mean_hours(runs: Sequence[ClusterHours]) -> ClusterHours:
         round(sum(one.failed_attempts for one in runs) / n),
         round(sum(one.preemptions for one in runs) / n),
         sum(one.write_gpu_hours for one in runs) / n,
+        mean("held_share"),
+        mean("first_wait_s"),
+        mean("largest_first_wait_s"),
     )
 
 
@@ -253,7 +266,8 @@ def difference_interval(
 
     Where all seeds differ by the same number, as counts of few seeds do by chance, their spread of
     0 says nothing. It is 0 for certain where every run is the same, and hours that no seed changes
-    are not the chance of a few.
+    are not the chance of a few. It is unknown where a seed has no such headline: no job of the
+    largest size started.
 
     Args:
         base: Runs of the scenario as it is.
@@ -261,11 +275,18 @@ def difference_interval(
         headline: A field of `ClusterHours`.
         confidence: Of the interval.
     """
-    pairs = zip(base, other, strict=True)
-    changes = [float(getattr(b, headline) - getattr(a, headline)) for a, b in pairs]
-    is_zero = not any(changes) and headline.endswith("gpu_hours")
+    pairs = [(getattr(a, headline), getattr(b, headline)) for a, b in zip(base, other, strict=True)]
+    if any(None in pair for pair in pairs):
+        return Interval.unknown()
+    changes = [float(b - a) for a, b in pairs]
+    is_zero = not any(changes) and headline.endswith(("gpu_hours", "held_share"))
     if is_zero or list(base) == list(other):
         return Interval(0.0, 0.0, 0.0)
+    return interval_of_changes(changes, confidence)
+
+
+def interval_of_changes(changes: Sequence[float], confidence: float) -> Interval:
+    """The mean of paired differences; without ends where all are the same, whose spread is 0."""
     if max(changes) - min(changes) <= _SAME * max(map(abs, changes)):
         return Interval(changes[0], -math.inf, math.inf)
     return mean_interval(changes, confidence)
