@@ -15,7 +15,7 @@ from ettr.sim.cluster.owners import owners_of
 from ettr.sim.cluster.replaced import BY_FAULTS, BY_JOBS
 from ettr.sim.cluster.replay import DRAWN, Replay, ReplayedFault, ReplayedJob
 from ettr.sim.cluster.scenario import ClusterScenario
-from ettr.sim.cluster.scenario_parts import BurstProcess, Priority
+from ettr.sim.cluster.scenario_parts import BurstProcess, Priority, RateChange
 from ettr.sim.cluster.scenario_sharing import ArrayClass
 from ettr.sim.cluster.sensitivity import sensitivity, varied_values
 from ettr.sim.cluster.whatif import changed_scenario, what_if
@@ -50,6 +50,7 @@ def site() -> ClusterScenario:
             }.items()
         ),
         bursts=(BurstProcess("nvlink", "rack", 300.0, 0.5, 600.0),),
+        rate_changes=(RateChange("gpu-memory", 1.0, 2.0),),
         checks={"false_high_per_node_day": 0.2, "false_low_per_node_day": 0.2},
         lemons={"share": 0.2, "factor": 5.0},
     )

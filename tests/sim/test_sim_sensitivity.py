@@ -163,7 +163,7 @@ def test_half_the_nodes_hold_more_of_their_hours_and_jobs_wait_longer():
 
 
 def test_a_wait_that_no_job_of_a_seed_has_is_unknown_and_not_0():
-    base = ClusterHours(1.0, 1.0, 1.0, 1, 1, 0.5, 10.0, None)
+    base = ClusterHours(1.0, 1.0, 1.0, 1, 1, 0.0, 0.5, 10.0, None)
     other = replace(base, useful_gpu_hours=2.0, largest_first_wait_s=5.0)
     runs = [base, replace(base, largest_first_wait_s=3.0), base]
     found = difference_interval(runs, [other] * 3, "largest_first_wait_s", 0.9)

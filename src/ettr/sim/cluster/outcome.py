@@ -70,7 +70,9 @@ class FirstWaits:
 
     def add(self, batch: Batch) -> None:
         """Add the jobs that started in what was logged."""
-        table = batch.tables[ATTEMPTS.name]
+        table = batch.tables.get(ATTEMPTS.name)
+        if table is None:
+            return
         # a requeued job keeps its id, and its later attempts count their restarts
         first = pc.and_(pc.equal(table["restarts"], 0), table["start"].is_valid())
         table = table.filter(first)
