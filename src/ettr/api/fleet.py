@@ -22,6 +22,7 @@ from ettr.report.parts import PARTS, part_alone, part_document
 from ettr.selection import Selection
 from ettr.store import open_store
 from ettr.tables import DERIVED, TABLES
+from ettr.tables.rows import is_taken_note
 
 if TYPE_CHECKING:
     from ettr.analysis.causes import CauseSummary
@@ -313,6 +314,8 @@ def price_given(price: str | Price | None) -> Price | None:
 
 
 def _warn(text: str) -> None:
+    if is_taken_note(text.strip()):
+        return  # a kernel log never names its cluster; `quality` has the note
     warnings.warn(text, UserWarning, stacklevel=4)
 
 

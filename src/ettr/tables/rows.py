@@ -31,6 +31,7 @@ SIMULATION = "simulation"
 DEFAULT_CLUSTER = "cluster"
 # how a note on records without a cluster ends
 UNNAMED_NOTE = f"taken as {DEFAULT_CLUSTER!r} (--cluster names it)"
+_THE_ONLY_ONE = ", the only one that other logs name"
 BATCH_ROWS = 200_000
 BATCH_RECORDS = 2_000_000
 
@@ -135,7 +136,12 @@ def table_of(name: str, rows: Iterable[Row]) -> pa.Table:
 
 def taken_note(cluster: str) -> str:
     """What `UNNAMED_NOTE` says once other logs name a cluster, and only that one."""
-    return f"taken as {cluster!r}, the only one that other logs name"
+    return f"taken as {cluster!r}{_THE_ONLY_ONE}"
+
+
+def is_taken_note(note: str) -> bool:
+    """Whether a note only says `taken_note`: nothing else could have been meant."""
+    return note.endswith(_THE_ONLY_ONE)
 
 
 def attempt_id(cluster: str, job_id: str, submit: datetime) -> str:
