@@ -32,9 +32,12 @@ def files_of(folder: Path) -> dict[str, str]:
 def test_ingest_says_what_came_of_each_file(logs: list[Path], tmp_path: Path):
     done = ettr("ingest", tmp_path / "store", *logs, "--timezone", "UTC")
     assert done.code == 0
-    assert "sacct.psv: slurm-sacct, 6 records -> 6 attempts, 6 allocations" in done.out
-    assert "kernel.log: kernel-xid, 1 records -> 1 events" in done.out
-    assert "events.psv: slurm-events, 1 records -> 1 node_states" in done.out
+    assert (
+        "sacct.psv: slurm-sacct, 6 records read as rows of attempts (6), allocations (6)"
+        in done.out
+    )
+    assert "kernel.log: kernel-xid, 1 record read as rows of events (1)" in done.out
+    assert "events.psv: slurm-events, 1 record read as rows of node_states (1)" in done.out
 
 
 def test_ingest_as_json(logs: list[Path], tmp_path: Path):

@@ -45,7 +45,7 @@ def test_standard_input_is_recognised_hashed_and_kept_once(tmp_path: Path, data:
     words = ("ingest", tmp_path / "s", "-", "--timezone", "UTC")
     first = ettr(*words, stdin=data)
     assert first.returncode == 0, first.stderr
-    assert "stdin: slurm-sacct, 6 records -> 6 attempts" in first.stdout
+    assert "stdin: slurm-sacct, 6 records read as rows of attempts (6)" in first.stdout
     assert "stdin: slurm-sacct, already in the store" in ettr(*words, stdin=data).stdout
     # the same bytes in a file are the same log
     path = tmp_path / "sacct.psv"

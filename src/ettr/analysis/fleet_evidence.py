@@ -339,6 +339,13 @@ def names_of(analysis: Analysis, column: str) -> tuple[str, ...]:
 
 def _nothing(analysis: Analysis, name: str, above_gpus: int | None) -> str:
     size = "" if above_gpus is None else f" of more than {above_gpus} GPUs"
+    if not analysis.logs_read.jobs:
+        clusters = ", ".join(analysis.logs_clusters)
+        of = f" (its logs are of {clusters})" if clusters else ""
+        return (
+            f"{name}: the store holds no job accounting, so there is no exposure of jobs{of}; add "
+            "the accounting, or type its failures over node-days, such as new=12/6000"
+        )
     partitions = ", ".join(names_of(analysis, "partition")) or "none"
     clusters = ", ".join(names_of(analysis, "cluster")) or "none"
     return (

@@ -13,6 +13,7 @@ from ettr.cli.file_options import Reading, existing_files
 from ettr.cli.output import say
 from ettr.cli.printing import Printing
 from ettr.cli.reading import ingest_all
+from ettr.words import counted
 
 if TYPE_CHECKING:
     from ettr.sources.ingest import Ingested
@@ -59,8 +60,11 @@ def ingest(
 def _line(one: Ingested) -> str:
     if one.unchanged:
         return f"{one.name}: {one.source}, already in the store, unchanged"
-    rows = ", ".join(f"{count:,} {name}" for name, count in one.rows) or "no rows"
-    text = f"{one.name}: {one.source}, {one.rows_read:,} records -> {rows}; {one.rows_kept:,} kept"
+    rows = ", ".join(f"{name} ({count:,})" for name, count in one.rows)
+    text = f"{one.name}: {one.source}, {counted(one.rows_read, 'record')}"
+    # rows as they were read: of several of one key one stands
+    text += f" read as rows of {rows}" if rows else ", no rows"
+    text += f"; {one.rows_kept:,} kept"
     if one.rows_folded:
         text += f", {one.rows_folded:,} folded into others"
     if one.rows_skipped:

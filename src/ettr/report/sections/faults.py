@@ -40,7 +40,8 @@ def faults_section(faults: FleetFaults, confidence: float = CONFIDENCE) -> Secti
 def _rates(faults: FleetFaults, confidence: float) -> TextTable:
     fleet = faults.in_service
     rate = FailureRate(fleet.failures, fleet.node_days)
-    return intervals_table(rate, faults.clustering, confidence, "fault")
+    at_most = not faults.fleet_is_known
+    return intervals_table(rate, faults.clustering, confidence, "fault", at_most=at_most)
 
 
 def _repair(faults: FleetFaults) -> str:

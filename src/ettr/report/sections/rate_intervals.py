@@ -10,9 +10,17 @@ from ettr.report.section import TextTable
 
 
 def intervals_table(
-    rate: FailureRate, found: FleetSpread | None, confidence: float, what: str = "failure"
+    rate: FailureRate,
+    found: FleetSpread | None,
+    confidence: float,
+    what: str = "failure",
+    *,
+    at_most: bool = False,
 ) -> TextTable:
-    """The exact interval, and those of the spread over nodes and over time where it is known."""
+    """The exact interval, and those of the spread over nodes and over time where it is known.
+
+    `at_most`: only nodes with trouble are known, so that the upper end is all that is.
+    """
     rows: list[tuple[str, Interval, Spread | None]] = [
         ("independent (Poisson)", rate.interval(confidence), None)
     ]
@@ -29,8 +37,13 @@ def intervals_table(
         f"The {what} rate under each assumption, per 1,000 node-days",
         (f"if {what}s are", "rate", "recommended"),
         tuple(
-            (label, between(interval.scaled(PER_NODE_DAYS)), "yes" if one == believed else "")
+            (label, between(_known(interval, at_most)), "yes" if one == believed else "")
             for label, interval, one in rows
         ),
         frozenset({1}),
     )
+
+
+def _known(interval: Interval, at_most: bool) -> Interval:
+    shown = interval.scaled(PER_NODE_DAYS)
+    return Interval(None, 0.0, shown.high) if at_most else shown
