@@ -1,5 +1,6 @@
 """`ettr runs` and `ettr goodput` on small hand-made logs."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -96,3 +97,27 @@ def test_a_run_that_writes_a_third_of_its_time_lies_in_the_band_of_its_own_times
     refused = ettr("runs", store, "--interval", "15min", "--write", "15min")
     assert refused.code == 2
     assert "above the save time" in " ".join(refused.err.split())
+
+
+def test_durations_that_overlap_are_named_with_the_band_that_they_leave(tmp_path: Path):
+    """Steps of two hours at every hour: each says the time since the one before the last."""
+    begin_s = 1_793_527_200
+    events = [
+        {"time": begin_s, "event": "start"},
+        *(
+            {"time": begin_s + 3600 * k, "event": "step", "step": k, "duration_s": 7200}
+            for k in range(2, 26)
+        ),
+        {"time": begin_s + 25 * 3600, "event": "end"},
+    ]
+    lines = [json.dumps({"v": 1, "run": "r", "rank": 0, **one}) for one in events]
+    (tmp_path / "progress.jsonl").write_text("\n".join(lines) + "\n")
+    assert ettr("ingest", tmp_path / "store", tmp_path / "progress.jsonl").code == 0
+    (run,) = shown("runs", tmp_path / "store")["runs"]
+    # 24 steps claim 48 h within 25 h: 23 h of it twice
+    assert run["split"]["overlap_h"] == pytest.approx(23.0)
+    assert run["ettr_without_queue_ratio"]["high"] <= 1.0
+    said = " ".join(ettr("runs", tmp_path / "store").out.split())
+    assert "durations of steps overlap, by 23 h." in said
+    # no save is recorded, and the record does not say that it was done
+    assert "0 s (0 s to 25 h)" in said

@@ -33,6 +33,7 @@ class ScheduledSplit:
     `productive_low_h` and `productive_high_h` bound the productive time. `at_risk_h` is the part of
     `productive_h` that a failure of a run that still goes on would lose. `unrecorded_steps` ran, as
     later numbers show, and have no line. `checkpoints` are saves and restores in the record.
+    `overlap_h` is time that the durations of several steps claim; it counts once.
     """
 
     productive_h: float
@@ -49,6 +50,7 @@ class ScheduledSplit:
     at_risk_h: float
     unrecorded_steps: int
     checkpoints: int
+    overlap_h: float
 
     @property
     def is_measured(self) -> bool:
@@ -192,4 +194,5 @@ def _in_hours(split: WallClockSplit) -> ScheduledSplit:
         at_risk_h=split.at_risk_us / _US_PER_HOUR,
         unrecorded_steps=split.unrecorded_steps,
         checkpoints=split.saves + split.restores,
+        overlap_h=split.overlap_us / _US_PER_HOUR,
     )

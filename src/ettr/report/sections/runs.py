@@ -139,8 +139,8 @@ def _notes(runs: JobRuns) -> tuple[str, ...]:
 
 
 def _unrecorded(runs: JobRuns) -> list[str]:
-    """What records leave out: saves, and steps, which their ETTR can only estimate."""
-    return [*_without_saves(runs), *_sparse(runs)]
+    """What records leave out or say twice, and what that does to their ETTR."""
+    return [*_without_saves(runs), *_sparse(runs), *_overlapping(runs)]
 
 
 def _without_saves(runs: JobRuns) -> list[str]:
@@ -165,6 +165,19 @@ def _sparse(runs: JobRuns) -> list[str]:
         "The low end of such an ETTR counts the recorded durations only, the high end also the "
         "time between the lines as far as missing steps can have filled it; the estimate gives "
         "each missing step the usual duration where there is time for it."
+    ]
+
+
+def _overlapping(runs: JobRuns) -> list[str]:
+    twice = [run for run in runs.runs if run.split is not None and run.split.overlap_h > 0]
+    if not twice:
+        return []
+    hours = sum(run.split.overlap_h for run in twice if run.split is not None)
+    return [
+        by_number("In the [record|records] of {n} measured [run|runs] ", len(twice))
+        + f"({_named(twice)}) durations of steps overlap, by {duration(hours * SECONDS_PER_HOUR)}. "
+        "Time counts once, and the low end of the ETTR leaves out as much as overlaps: the "
+        "duration of a step is the time that it held up the loop, not that since the start."
     ]
 
 
@@ -319,13 +332,24 @@ def _split_table(listed: tuple[JobRun, ...]) -> TextTable:
         tuple(
             (
                 _label(run),
-                *(duration(hours * SECONDS_PER_HOUR) for hours in _split_hours(run.split)),
+                _productive(run.split),
+                *(duration(hours * SECONDS_PER_HOUR) for hours in _split_hours(run.split)[1:]),
             )
             for run in listed
             if run.split is not None
         ),
         frozenset(range(1, 12)),
     )
+
+
+def _productive(split: ScheduledSplit) -> str:
+    """The productive time, with the ends between which it lies where they are apart."""
+    shown = [
+        duration(hours * SECONDS_PER_HOUR)
+        for hours in (split.productive_h, split.productive_low_h, split.productive_high_h)
+    ]
+    estimate, low, high = shown
+    return estimate if low == high else f"{estimate} ({low} to {high})"
 
 
 def _split_hours(split: ScheduledSplit) -> tuple[float, ...]:
