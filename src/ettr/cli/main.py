@@ -109,6 +109,20 @@ def _named(words: list[str]) -> str | None:
     return first if any(first == name for _, name, _ in COMMANDS) else None
 
 
+_WANT_OF_MEMORY = (
+    "Failed to launch worker thread",  # Arrow
+    "can't start new thread",
+    "failed to map segment",  # a library that could not be loaded
+    "Cannot allocate memory",
+)
+_MORE_MEMORY = "raise the limit (ulimit -v, the job's memory) or free memory, and run it again"
+
+
+def _is_want_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory ran short, whichever library met it."""
+    return isinstance(error, MemoryError) or any(words in str(error) for words in _WANT_OF_MEMORY)
+
+
 def main() -> None:
     """Run the command line and exit with its status."""
     try:
@@ -138,4 +152,10 @@ def main() -> None:
         sys.exit(130)
     except OSError as error:
         complain(f"{error.filename or 'ettr'}: {error.strerror or error}")
+        sys.exit(1)
+    except Exception as error:
+        # libraries have their own errors for want of memory; any other shall end as it would
+        if not _is_want_of_memory(error):
+            raise
+        complain(f"memory ran short ({str(error) or type(error).__name__}); {_MORE_MEMORY}")
         sys.exit(1)
