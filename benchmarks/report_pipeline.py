@@ -125,7 +125,7 @@ class Writer:
 
     def write(self, name: str, columns: dict[str, str], source: str, part: int) -> None:
         """Write one part of a table, as the store does; a column that is not named is null."""
-        from ettr.store.part_writer import TOGETHER
+        from ettr.store.part_writer import TOGETHER, codec_of
         from ettr.tables import TABLES, Kind
 
         types = {
@@ -155,7 +155,7 @@ class Writer:
         self.duck.execute(
             f"COPY (SELECT {listed} FROM {columns['FROM']}"
             f"{f' ORDER BY {TOGETHER[name]}, i' if name in TOGETHER else ''}) TO '{target}' "
-            "(FORMAT parquet, COMPRESSION zstd)"
+            f"(FORMAT parquet, COMPRESSION {codec_of(TABLES[name])})"
         )
         self.parts.setdefault(name, []).append(str(target.relative_to(self.folder)))
 

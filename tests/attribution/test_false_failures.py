@@ -104,3 +104,21 @@ def test_the_background_counts_what_began_in_the_quiet_part_of_each_run() -> Non
     for place in (1, 2, 8):
         turned = pa.Table.from_pylist(allocations[place:] + allocations[:place])
         assert background(ibis.memtable(turned), ended, began, window) == found
+
+
+def test_of_two_runs_at_once_on_one_node_only_the_suspect_has_a_window() -> None:
+    """Two GPUs of the node show the same fault at the same time, 100 s before both runs end."""
+    held = {"cluster": "c", "node": "n", "start": at(0), "end": at(5000), "elapsed_s": 5000.0}
+    allocations = [{**held, "attempt_id": name} for name in ("failed", "completed")]
+    ends = [{"attempt_id": "failed", "kind": "hardware-candidate"}]
+    fault = {"cluster": "c", "node": "n", "symptom": "gpu", "fault": True}
+    folded = [{**fault, "first": at(4900), "last": at(4910)}] * 2
+    folded += [{**fault, "first": at(1000), "last": at(1040)}]
+    found = background(
+        *(ibis.memtable(pa.Table.from_pylist(rows)) for rows in (allocations, ends, folded)),
+        Window(before_s=600.0, after_s=300.0),
+    )
+    # the late two in the run that completed, the early one in both
+    assert found.episodes == 2 + 2
+    assert found.mean_length_s == pytest.approx((2 * 10.0 + 2 * 40.0) / 4)
+    assert found.node_hours == pytest.approx((5000.0 + 4400.0) / 3600)

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 from cli.program import ettr, write_logs
@@ -32,6 +33,27 @@ def place(tmp_path: Path) -> Path:
     with open_store(tmp_path / "s", create=True) as store:
         ingest(store, "one", attempts("one", ("1", "RUNNING", None)))
     return tmp_path / "s"
+
+
+# -- how parts are compressed ---------------------------------------------------------------------
+
+
+def test_what_every_command_reads_is_fast_to_decompress(tmp_path: Path) -> None:
+    """Written anew, and written again where a later dump replaces some of its rows."""
+    place = tmp_path / "s"
+    with open_store(place, create=True) as store:
+        ingest(store, "one", attempts("one", ("1", "RUNNING", None), ("2", "FAILED", NOON)))
+        ingest(store, "two", attempts("two", ("1", "FAILED", NOON)))
+        assert states(store) == {"1": "FAILED", "2": "FAILED"}
+
+    def codecs(table: str) -> set[str]:
+        parts = str(place / "parts" / table / "*.parquet")
+        query = "SELECT DISTINCT compression FROM parquet_metadata(?)"
+        return {row[0] for row in duckdb.execute(query, [parts]).fetchall()}
+
+    assert len(list((place / "parts" / "attempts").iterdir())) == 2
+    assert codecs("attempts") == {"LZ4_RAW"}
+    assert codecs("files") == {"ZSTD"}
 
 
 # -- a creation that failed -----------------------------------------------------------------------

@@ -28,6 +28,7 @@ from ettr.metrics.goodput import LostGoodput, lost_goodput
 from ettr.metrics.instants import has_rows
 from ettr.metrics.left_out import LeftOut, left_out
 from ettr.metrics.mttf import MttfBySize, gpus_of_a_node, mttf_by_size
+from ettr.metrics.node_jobs import NODE_FAIL
 from ettr.metrics.preemptions import (
     Preemption,
     PreemptionLinks,
@@ -145,7 +146,7 @@ class Analysis(SharedStages):
             found.window,
             self.assumptions.confidence,
             chosen=None if self.selected is None else self.endings,
-            interrupted=self.interrupted_allocations,
+            suspect=self.held_by_candidates,
         )
 
     def explain(self, job_id: str, look_back_s: float = LOOK_BACK_S) -> JobHistory:
@@ -194,6 +195,7 @@ class Analysis(SharedStages):
             self.jobs.allocations,
             self.attribution.failures,
             whole=None if self.selected is None else self.tables["attempts"],
+            all_listed=self.every_node_is_listed,
         )
 
     @cached_property
@@ -454,7 +456,9 @@ class Analysis(SharedStages):
     @cached_property
     def clock_shifts(self) -> tuple[ClockShift, ...]:
         """Logs whose times differ by a constant, as after a wrong time zone."""
-        return clock_shifts(self.tables)
+        # to attribute failures for this alone would cost more than it spares
+        at_hand = "interrupted_allocations" in self.__dict__
+        return clock_shifts(self.tables, self.held_by_ended_as(NODE_FAIL) if at_hand else None)
 
     @cached_property
     def runaways(self) -> Runaways | None:

@@ -23,6 +23,7 @@ from ibis.expr.types import Table
 
 from ettr.analysis.analysis import Analysis
 from ettr.analysis.selecting import last_day
+from ettr.attribution.endings import HARDWARE_CANDIDATE
 from ettr.attribution.job_history import AttemptHistory, JobHistory
 from ettr.metrics.coverage import HOLE_CHANCE
 from ettr.metrics.instants import fetch, to_seconds
@@ -296,10 +297,26 @@ def _of_fleet(
 
 def _unexplained(analysis: Analysis) -> Table:
     """Hardware candidates in whose window no error was found."""
-    seen, ends = analysis.attribution.observed, analysis.endings
-    faults = seen.filter(seen.fault).select("attempt_id").distinct()
-    candidates = ends.filter(ends.kind == "hardware-candidate")
-    return candidates.anti_join(faults, "attempt_id")
+    ends = analysis.endings
+    candidates = ends.filter(ends.kind == HARDWARE_CANDIDATE)
+    return candidates.anti_join(_with_faults(analysis), "attempt_id")
+
+
+def _with_faults(analysis: Analysis) -> Table:
+    seen = analysis.attribution.observed
+    return seen.filter(seen.fault).select("attempt_id").distinct()
+
+
+def _held_by(attempts: Table, analysis: Analysis) -> Table:
+    """The nodes that these of the unexplained attempts held, and the day on which each ended."""
+    held = analysis.held_by_candidates
+    held = held.filter(held["node"].notnull())
+    if analysis.selected is None:
+        # all of the unexplained: those with a fault, to be left out, are far fewer
+        held = held.anti_join(_with_faults(analysis), "attempt_id")
+    else:
+        held = held.semi_join(attempts, "attempt_id")
+    return held.select("attempt_id", "cluster", "node", day=epoch_day(held["attempt_end"]))
 
 
 def _no_error_found(
@@ -308,7 +325,8 @@ def _no_error_found(
     """What could have been found for the attempts that the scheduler names, and for the others."""
     days = _rows_by_day(heard)
     first, last = _period_days(analysis)
-    rows = fetch(_graded(attempts, heard, analysis.interrupted_allocations)).to_pylist()
+    held = materialize(_held_by(attempts, analysis))
+    rows = fetch(_graded(attempts, heard, held, _unlisted(analysis))).to_pylist()
     silent = {
         name: uncovered_days(days.get(name, {}), first, last)
         for name in {row["cluster"] for row in rows}
@@ -324,28 +342,34 @@ def _no_error_found(
     return unattributed, failed
 
 
-def _graded(attempts: Table, heard: Table, allocations: Table) -> Table:
+def _unlisted(analysis: Analysis) -> Table | None:
+    """Attempts that hold no node; None where only a look at all that was held would tell."""
+    if not analysis.logs_list_every_node:
+        return None
+    attempts = analysis.tables["attempts"]
+    is_listed = (attempts["node_list"].notnull() & (attempts["n_nodes"] > 0)).fill_null(False)
+    return materialize(attempts.filter(~is_listed).select("attempt_id"))
+
+
+def _graded(attempts: Table, heard: Table, nodes: Table, unlisted: Table | None) -> Table:
     """How many attempts by cluster, day of the end, and whether their nodes were named and heard.
 
     A node is heard with a row on the day of the end or the day before.
     """
-    ended = materialize(
-        attempts.select("attempt_id", "cluster", "node_failed", day=epoch_day(attempts["end"]))
-    )
-    held = allocations.filter(allocations["node"].notnull())
-    held = held.select("attempt_id", "cluster", "node")
-    nodes = materialize(held.join(ended.select("attempt_id", "day"), "attempt_id"))
+    ended = attempts.select("attempt_id", "cluster", "node_failed", day=epoch_day(attempts["end"]))
     days, key = heard.select("cluster", "node", "day"), ["cluster", "node", "day"]
     unheard = nodes.anti_join(days, key)
     unheard = unheard.mutate(day=unheard["day"] - 1).anti_join(days, key)
-    named, silent = (
-        table.select("attempt_id").distinct().mutate(**{flag: True})
-        for table, flag in ((nodes, "named"), (unheard, "silent"))
-    )
-    graded = ended.left_join(named, "attempt_id").drop("attempt_id_right")
-    graded = graded.left_join(silent, "attempt_id")
+    silent = materialize(unheard.select("attempt_id").distinct())
+    # whichever of the two is known to be short: long lists of ids cost most here
+    odd = nodes.select("attempt_id").distinct() if unlisted is None else unlisted
+    graded = ended
+    for ids, flag in ((odd, "odd"), (silent, "silent")):
+        flagged = ids.mutate(**{flag: True})
+        graded = graded.left_join(flagged, "attempt_id").drop("attempt_id_right")
+    named = graded["odd"].notnull() if unlisted is None else graded["odd"].isnull()
     return (
-        graded.mutate(named=graded["named"].notnull(), all_heard=graded["silent"].isnull())
+        graded.mutate(named=named, all_heard=graded["silent"].isnull())
         .group_by("cluster", "day", "node_failed", "named", "all_heard")
         .aggregate(lambda t: t.count().name("n"))
     )

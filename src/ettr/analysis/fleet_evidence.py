@@ -233,8 +233,9 @@ def periods(
     exposed = by_node.select("cluster", "node", "start", "elapsed_s", "n_nodes").to_pyarrow()
     columns = ("attempt_id", "end", "cluster", "node", "symptom", "confidence")
     failures = failed.select(*columns).to_pyarrow()
-    early = cut_at(failures, exposed, before)[0]
-    late = cut_at(failures, exposed, after)[1]
+    early, late = cut_at(failures, exposed, before)
+    if after != before:
+        late = cut_at(failures, exposed, after)[1]
     sizes, found = _sizes(analysis, chosen), []
     for when, (some_failures, some_exposed) in (
         (f"before {before:%Y-%m-%d %H:%M}", early),

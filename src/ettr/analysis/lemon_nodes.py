@@ -96,7 +96,7 @@ def placement_of(stages: SharedStages) -> Placement:
     else:
         # what ran outside of the selected period does not count
         ran = exposed_node_days(stages.exposure.by_node)
-    return placement(ran, stages.failures, stages.tables["allocations"])
+    return placement(ran, stages.failures, stages.interrupted_allocations)
 
 
 def fleet_of(

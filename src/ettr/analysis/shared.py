@@ -21,6 +21,7 @@ from ettr.analysis.selecting import (
 )
 from ettr.analysis.stored_tables import StoredTables, stored_tables
 from ettr.attribution import Attribution, attribute
+from ettr.attribution.endings import HARDWARE_CANDIDATE
 from ettr.attribution.rules import LogMatching
 from ettr.errors import StoreError
 from ettr.metrics.availability import Service, named_nodes, service
@@ -30,8 +31,9 @@ from ettr.metrics.event_days import event_days
 from ettr.metrics.exposure import Exposure, exposure
 from ettr.metrics.incidents import IncidentLedger, incident_ledger
 from ettr.metrics.instants import Period, fetch, observed_period, seconds_of
+from ettr.metrics.listed_nodes import every_node_is_listed
 from ettr.metrics.logs_read import LogsRead, logs_read
-from ettr.metrics.node_jobs import NodeJobs, node_jobs
+from ettr.metrics.node_jobs import NODE_FAIL, NodeJobs, node_jobs
 from ettr.metrics.outages import Outage, outages, unplanned_where_jobs_ended
 from ettr.metrics.selected import (
     SelectedJobs,
@@ -66,7 +68,7 @@ if TYPE_CHECKING:
 _OF_ALL_LOGS = (
     *("stored", "taxonomy", "logs_period", "logs_clusters", "event_census", "logs_read"),
     *("job_nodes", "logs_fleet", "outages", "attribution", "size_unit", "_resubmitted"),
-    *("interrupted_allocations", "event_days", "event_node_kinds"),
+    *("interrupted_allocations", "event_days", "event_node_kinds", "logs_list_every_node"),
     *("logs_preemptions", "gpus_are_known", "workload_weights"),
 )
 """Stages that no selection changes."""
@@ -309,7 +311,20 @@ class SharedStages:
     @cached_property
     def exposure(self) -> Exposure:
         """Node-time that jobs ran: the denominator of every failure rate."""
-        return exposure(self.jobs.attempts, self.jobs.allocations)
+        return exposure(
+            self.jobs.attempts, self.jobs.allocations, all_listed=self.every_node_is_listed
+        )
+
+    @cached_property
+    def logs_list_every_node(self) -> bool:
+        """Whether the allocations of all logs say no more than their attempts."""
+        attempts, allocations = self.tables["attempts"], self.tables["allocations"]
+        return every_node_is_listed(attempts, allocations, self.job_nodes)
+
+    @property
+    def every_node_is_listed(self) -> bool:
+        """Whether that holds of the selected: of chosen nodes alone the lists say too much."""
+        return not self.selection.of_nodes and self.logs_list_every_node
 
     @cached_property
     def node_jobs(self) -> Mapping[tuple[str, str], NodeJobs]:
@@ -319,11 +334,29 @@ class SharedStages:
         it has been computed, it knows whether the join can be spared.
         """
         known = self.selected is None and "exposure" in self.__dict__
+        all_listed = self.selected is None and self.logs_list_every_node
         return node_jobs(
             self.jobs.attempts,
             self.tables["allocations"],
             none_foreign=known and self.exposure.none_foreign,
+            all_listed=all_listed,
+            failed_held=self.held_by_ended_as(NODE_FAIL) if all_listed else None,
         )
+
+    def held_by_ended_as(self, state: str) -> ibis.Table:
+        """Rows of the allocations among which are all of the attempts with an end state.
+
+        What interrupted attempts held is small next to all that was held. It does where each
+        attempt with that state counts as an interruption; a site's taxonomy may say otherwise.
+        """
+        ends, attempts = self.attribution.endings, self.tables["attempts"]
+        counts = [
+            rows.filter(rows["state"] == state).count().to_pyarrow().as_py()
+            for rows in (ends, attempts)
+        ]
+        if counts[0] == counts[1]:
+            return self.interrupted_allocations
+        return self.tables["allocations"]
 
     @cached_property
     def attribution(self) -> Attribution:
@@ -344,15 +377,21 @@ class SharedStages:
 
     @cached_property
     def interrupted_allocations(self) -> ibis.Table:
-        """What interrupted attempts held, in all of the logs.
+        """What interrupted attempts held in all of the logs, with `kind` and `attempt_end`.
 
         Computed once: a dozen questions about failures ask which nodes they were on, and each would
         look through all allocations.
         """
-        held = self.tables["allocations"].semi_join(self.attribution.endings, "attempt_id")
-        return materialize(
-            held.select("cluster", "node", "attempt_id", "start", "end", "elapsed_s")
-        )
+        ends = self.attribution.endings.select("attempt_id", "kind", attempt_end="end")
+        held = self.tables["allocations"]
+        held = held.select("cluster", "node", "attempt_id", "start", "end", "elapsed_s")
+        return materialize(held.join(ends, "attempt_id"))
+
+    @property
+    def held_by_candidates(self) -> ibis.Table:
+        """What those attempts held that their nodes may have ended, in all of the logs."""
+        held = self.interrupted_allocations
+        return held.filter(held["kind"] == HARDWARE_CANDIDATE)
 
     @cached_property
     def failures(self) -> ibis.Table:

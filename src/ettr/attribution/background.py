@@ -98,7 +98,7 @@ def false_failures_by_size(
     window: Window | None = None,
     confidence: float = CONFIDENCE,
     chosen: Table | None = None,
-    interrupted: Table | None = None,
+    suspect: Table | None = None,
 ) -> FalseFailuresBySize:
     """How many failures chance explains, of all jobs and of those of more than `above_gpus` GPUs.
 
@@ -112,10 +112,10 @@ def false_failures_by_size(
         confidence: of the intervals, between 0 and 1.
         chosen: the rows of `ends` that are asked about, where not all are: the rate of chance is
             measured on all of the logs.
-        interrupted: rows of `allocations` of those attempts that `ends` are of, where they are at
+        suspect: rows of `allocations` of the hardware candidates among `ends`, where they are at
             hand.
     """
-    rate = background(allocations, ends, folded, window, confidence, interrupted)
+    rate = background(allocations, ends, folded, window, confidence, suspect)
     ends = ends if chosen is None else chosen
     every = false_failures(ends, seen, rate, window, confidence=confidence)
     large = false_failures(ends, seen, rate, window, above_gpus=above_gpus, confidence=confidence)
@@ -128,7 +128,7 @@ def background(
     folded: Table,
     window: Window | None = None,
     confidence: float = CONFIDENCE,
-    interrupted: Table | None = None,
+    suspect: Table | None = None,
 ) -> Background:
     """Rate of critical episodes while jobs run, apart from those that may have ended one.
 
@@ -138,23 +138,21 @@ def background(
         folded: fault episodes, rows of `ettr.attribution.episodes.episodes`.
         window: the part of an attempt before its end that is left out where it may be to blame.
         confidence: of the intervals, between 0 and 1.
-        interrupted: as for `false_failures_by_size`.
+        suspect: as for `false_failures_by_size`.
     """
     window = window or Window()
-    suspects = ends.filter(ends.kind == HARDWARE_CANDIDATE).select("attempt_id", suspect=True)
     ran = _runs(allocations)
-    ended = ran if interrupted is None else _runs(interrupted)
-    quiet_s = _quiet_s_by_node(ran, ended.semi_join(suspects, "attempt_id"), window)
+    ended = _runs(_suspect(allocations, ends) if suspect is None else suspect)
+    # kept: it is asked for twice
+    ended = materialize(ended.drop("attempt_id"))
+    quiet_s = _quiet_s_by_node(ran, ended, window)
     node_s = float(sum(quiet_s.values()))
     hours = node_s / SECONDS_PER_HOUR
-    # only the few runs that an episode began in are looked at again; kept, since an engine that
-    # expects many of them joins them with the suspects at twice the cost
-    met = materialize(_episodes_within(ran, folded))
-    met = _quiet(met, suspects, window)
-    met = met.filter(met.began <= met.until)
+    met = _quiet(materialize(_episodes_within(ran, folded)), ended, window)
     rows = (
         met.group_by("cluster", "node", "symptom")
-        .aggregate(n=met.count(), length_s=met["length_s"].sum())
+        .aggregate(n=met["n"].sum(), length_s=(met["n"] * met["length_s"]).sum())
+        .filter(lambda t: t["n"] > 0)
         .to_pyarrow()
         .to_pylist()
     )
@@ -173,6 +171,12 @@ def background(
             for name, n in sorted(by_symptom.items(), key=lambda item: (-item[1], item[0]))
         ),
     )
+
+
+def _suspect(allocations: Table, ends: Table) -> Table:
+    """What the attempts held that their nodes may have ended."""
+    suspects = ends.filter(ends.kind == HARDWARE_CANDIDATE)
+    return allocations.semi_join(suspects, "attempt_id")
 
 
 def _runs(allocations: Table) -> Table:
@@ -212,15 +216,25 @@ def _sums(runs: Table, column: str) -> dict[tuple[object, object], float]:
     return {(row["cluster"], row["node"]): row["s"] for row in summed.to_pyarrow().to_pylist()}
 
 
-def _quiet(runs: Table, suspects: Table, window: Window) -> Table:
-    """Of each run, the part up to `until` whose episodes can have ended nothing."""
-    runs = runs.left_join(suspects, "attempt_id")
-    until = ibis.cases(
-        (runs.suspect.notnull(), runs.end - seconds(window.before_s)), else_=runs.end
-    )
-    runs = runs.mutate(until=until)
-    quiet_s = (epoch_s(runs.until) - epoch_s(runs.start)).cast("float64")
-    return runs.mutate(quiet_s=quiet_s).filter(lambda t: t.quiet_s > 0)
+def _quiet(met: Table, suspect: Table, window: Window) -> Table:
+    """Episodes by run, and how often one began in the quiet part of one: `n`.
+
+    Runs have no ids here: to read those of all takes longer than the rest. Of runs on one node from
+    one moment to another, so many are suspects as the `suspect` runs have there.
+    """
+    run = ["cluster", "node", "start", "end"]
+    met = met.group_by(*run, "symptom", "began", "length_s", "episodes").aggregate(runs=met.count())
+    near = suspect.semi_join(met, run)
+    # kept, since they are few: an engine that expects many would hash the wrong side
+    suspects = materialize(near.group_by(run).aggregate(n_suspect=near.count()))
+    met = met.left_join(suspects, run)
+    met = met.mutate(n_suspect=met["n_suspect"].fill_null(0))
+    until = met["end"] - seconds(window.before_s)
+    lasts = epoch_s(met["end"]) > epoch_s(met["start"])
+    quiet = (epoch_s(until) > epoch_s(met["start"])) & (met["began"] <= until)
+    runs = (met["runs"] - met["n_suspect"]) * lasts.cast("int64")
+    runs += met["n_suspect"] * quiet.cast("int64")
+    return met.mutate(n=runs * met["episodes"])
 
 
 def _episodes_within(runs: Table, folded: Table) -> Table:
@@ -236,7 +250,10 @@ def _episodes_within(runs: Table, folded: Table) -> Table:
         length_s=(epoch_s(folded["last"]) - epoch_s(folded["first"])).cast("float64"),
         day=epoch_day(folded["first"]),
     )
-    begun = runs.mutate(day=epoch_day(runs.start), last_day=epoch_day(runs.end))
+    # several things of a node may show the same at the same time
+    began = began.group_by(began.columns).aggregate(episodes=began.count())
+    begun = runs.drop("attempt_id")
+    begun = begun.mutate(day=epoch_day(runs.start), last_day=epoch_day(runs.end))
     # most runs end on the day on which they began: only the others are on a list of days
     longer = begun.filter(begun.last_day > begun.day)
     later = longer.mutate(day=ibis.range(longer.day + 1, longer.last_day + 1, 1).unnest())

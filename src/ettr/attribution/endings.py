@@ -35,7 +35,8 @@ def endings(
     failed), `named_node` (which one) and `named_event` (id of the event that says so).
     """
     ended = _by_state(attempts, taxonomy)
-    reports = _controller_reports(attempts, events, matching or LogMatching())
+    # few: kept, since an engine that expects many would hash all attempts for the join
+    reports = materialize(_controller_reports(attempts, events, matching or LogMatching()))
     known = ended.left_join(reports, "attempt_id").drop("attempt_id_right")
     failed = known.node_failed | known.failed_node.notnull() | known.reported_code.isin(NODE_FAILED)
     known = known.mutate(

@@ -6,6 +6,7 @@ All intervals are two-sided and hold their nominal confidence for every count, z
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from ettr.defaults import CONFIDENCE
 from ettr.estimates.interval import Interval, check_confidence
@@ -16,6 +17,8 @@ from ettr.units import HOURS_PER_DAY
 _MOST_SUMMED = 100_000
 
 
+# a report asks for 1,000 intervals of 200 counts
+@lru_cache(maxsize=4096)
 def poisson_interval(count: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
     """Exact two-sided interval of a Poisson mean after `count` events.
 

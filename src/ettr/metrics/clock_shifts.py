@@ -192,19 +192,24 @@ class _Pair:
     files: tuple[str, str]
 
 
-def clock_shifts(tables: dict[str, Table]) -> tuple[ClockShift, ...]:
+def clock_shifts(
+    tables: dict[str, Table], failed_held: Table | None = None
+) -> tuple[ClockShift, ...]:
     """Shifts between job accounting and the logs that name its jobs and nodes.
 
     Args:
         tables: the store's tables by name: attempts, allocations, events, node_states, progress
             and files.
+        failed_held: rows of `allocations` among which are all of the attempts that ended as
+            NODE_FAIL, where they are at hand.
     """
+    held = tables["allocations"] if failed_held is None else failed_held
     files = {
         row["file_id"]: (row["name"], row["source"], row["timezone"])
         for row in fetch(tables["files"], "file_id", "name", "source", "timezone").to_pylist()
     }
     found: list[_Shown] = []
-    for pairs in (_controller_pairs(tables), _node_pairs(tables)):
+    for pairs in (_controller_pairs(tables), _node_pairs(tables, held)):
         for cluster, some in pairs.items():
             found += _shifts(cluster, some, files)
     spans = progress_spans(tables["attempts"], tables["progress"])
@@ -253,13 +258,12 @@ def _states() -> list[str]:
     return sorted({state for states in _ENDS.values() for state in states})
 
 
-def _node_pairs(tables: dict[str, Table]) -> dict[str, list[_Pair]]:
+def _node_pairs(tables: dict[str, Table], held: Table) -> dict[str, list[_Pair]]:
     """Nodes that went down, and attempts on them that ended with the node's failure."""
     attempts, node_states = tables["attempts"], tables["node_states"]
     failed = attempts.filter((attempts.state == "NODE_FAIL") & attempts.end.notnull())
     failed = failed.select("attempt_id", ended="end", end_file="file_id")
-    held = tables["allocations"].select("cluster", "node", "attempt_id")
-    ends = held.inner_join(failed, "attempt_id")
+    ends = held.select("cluster", "node", "attempt_id").inner_join(failed, "attempt_id")
     down = node_states.filter(node_states.state == "DOWN")
     down = down.select("cluster", "node", time="start", line_file="file_id")
     met = materialize(ends).inner_join(down, ["cluster", "node"])

@@ -92,33 +92,28 @@ class Exposure:
     none_foreign: bool
 
 
-def exposure(attempts: Table, allocations: Table) -> Exposure:
+def exposure(attempts: Table, allocations: Table, *, all_listed: bool = False) -> Exposure:
     """The exposure of attempts, from the best that the log says of each.
 
     Args:
         attempts: rows of the table `attempts`.
         allocations: the table `allocations`; rows of other attempts do not count.
+        all_listed: the lists of nodes of the attempts say all that they held
+            (`ettr.metrics.listed_nodes`): the join is spared.
     """
-    held = allocations.group_by("attempt_id").agg(
-        held_s=allocations.elapsed_s.sum(),
-        n_held=allocations.count(),
-    )
-    joined = attempts.left_join(held, "attempt_id")
+    rows = _listed(attempts) if all_listed else _joined(attempts, allocations)
     by_attempt = materialize(
-        joined.select(
-            "attempt_id",
-            "start",
-            "end",
-            "elapsed_s",
-            "n_nodes",
-            "n_gpus",
-            "n_held",
-            belongs=counted(joined),
-            named=joined.held_s.notnull(),
-            node_s=ibis.coalesce(joined.held_s, joined.elapsed_s * joined.n_nodes),
+        rows.select(
+            *("attempt_id", "start", "end", "elapsed_s", "n_nodes", "n_gpus", "n_held"),
+            belongs=counted(rows),
+            named=rows.held_s.notnull(),
+            node_s=ibis.coalesce(rows.held_s, rows.elapsed_s * rows.n_nodes),
         )
     )
     basis = _basis(by_attempt)
+    if all_listed:
+        by_node = _by_node(attempts, allocations, basis, foreign=False)
+        return Exposure(by_attempt, by_node, basis, none_foreign=True)
     all_held = first_row(
         allocations.aggregate(held_s=allocations.elapsed_s.sum(), rows=allocations.count())
     )
@@ -130,6 +125,26 @@ def exposure(attempts: Table, allocations: Table) -> Exposure:
         _by_node(attempts, allocations, basis, foreign),
         basis,
         none_foreign=all_held["rows"] == of_attempts,
+    )
+
+
+def _joined(attempts: Table, allocations: Table) -> Table:
+    """Attempts with the time and the number of their rows of `allocations`, null without any."""
+    held = allocations.group_by("attempt_id").agg(
+        held_s=allocations.elapsed_s.sum(),
+        n_held=allocations.count(),
+    )
+    return attempts.left_join(held, "attempt_id")
+
+
+def _listed(attempts: Table) -> Table:
+    """The same, where the list of nodes of an attempt says all that it held."""
+    is_listed = attempts.node_list.notnull() & (attempts.n_nodes > 0)
+    return attempts.mutate(
+        n_held=ibis.cases((is_listed, attempts.n_nodes), else_=ibis.null("int64")),
+        held_s=ibis.cases(
+            (is_listed, attempts.elapsed_s * attempts.n_nodes), else_=ibis.null("float64")
+        ),
     )
 
 

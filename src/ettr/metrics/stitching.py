@@ -31,6 +31,8 @@ from ettr.tables.materialize import as_view, materialize
 from ettr.units import SECONDS_PER_HOUR
 
 GAP_H = 12.0
+_RUN = ("cluster", "run_key", "run_part", "run_job")
+"""The columns that name a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,9 +147,8 @@ def jobs_of_runs(
     own = _keyed(attempts.semi_join(asked, "attempt_id"), progress, rule, 0, first_of, attempts)
     keys = materialize(own.select("cluster", "run_key").distinct())
     several = keyed.semi_join(keys, ["cluster", "run_key"]).select(*keyed.columns)
-    parts = _in_runs(several, rule.gap_h, bool(first_of))
-    key = ("cluster", "run_key", "run_part", "run_job")
-    rows = fetch(parts.order_by("start_s", "attempt_id"), *key, "attempt_id", "job_id")
+    parts = _with_several_jobs(_in_runs(several, rule.gap_h, bool(first_of)), asked)
+    rows = fetch(parts.order_by("start_s", "attempt_id"), *_RUN, "attempt_id", "job_id")
     by_run: dict[tuple[object, ...], list[tuple[str, str]]] = defaultdict(list)
     *run_of, attempt_ids, job_ids = (column.to_pylist() for column in rows.columns)
     members_of = zip(attempt_ids, job_ids, strict=True)
@@ -155,11 +156,22 @@ def jobs_of_runs(
         by_run[run].append(member)
     found: dict[str, RunJobs] = {}
     for (cluster, *_), members in by_run.items():
-        ids = tuple(dict.fromkeys(job_id for _, job_id in members))
-        if len(ids) > 1:
-            jobs = RunJobs(str(cluster), ids)
-            found.update((attempt_id, jobs) for attempt_id, _ in members)
+        jobs = RunJobs(str(cluster), tuple(dict.fromkeys(job_id for _, job_id in members)))
+        found.update((attempt_id, jobs) for attempt_id, _ in members)
     return found
+
+
+def _with_several_jobs(parts: ibis.Table, asked: ibis.Table) -> ibis.Table:
+    """Attempts of the runs that have several jobs, and an attempt that is asked for among them."""
+    ids = asked.select("attempt_id", is_asked=1).distinct()
+    parts = parts.left_join(ids, "attempt_id").drop("attempt_id_right")
+    run = ibis.window(group_by=list(_RUN))
+    parts = parts.mutate(
+        first_job=parts["job_id"].min().over(run),
+        last_job=parts["job_id"].max().over(run),
+        n_asked=parts["is_asked"].count().over(run),
+    )
+    return parts.filter((parts["first_job"] != parts["last_job"]) & (parts["n_asked"] > 0))
 
 
 def _of_same_owners(

@@ -69,6 +69,8 @@ def user_failures(
     failures: Table,
     listed: int = LISTED,
     whole: Table | None = None,
+    *,
+    all_listed: bool = False,
 ) -> UserFailures:
     """Failures of users by state, user, account, exit code and node.
 
@@ -82,6 +84,8 @@ def user_failures(
         listed: the most groups of one list.
         whole: all attempts with all the time that they held, where a period cuts `attempts`: a
             failure, with all that its attempt held, belongs to the period in which it ended.
+        all_listed: the lists of nodes of the attempts say all that they held
+            (`ettr.metrics.listed_nodes`).
     """
     own = attempts.filter(attempts["state"].isin(STATES) & counted(attempts))
     own = own.anti_join(failures, "attempt_id")
@@ -90,14 +94,18 @@ def user_failures(
         own = own.drop("elapsed_s").inner_join(uncut, "attempt_id")
     held_s = own["elapsed_s"].fill_null(0.0) * own["n_gpus"].fill_null(0) * node_share(own)
     # computed once: each list below is a group of the same rows
-    own = materialize(
-        own.select(
-            *("attempt_id", "state", "user", "account", "n_nodes"), gpu_s=held_s, exit=_exit(own)
-        )
-    )
-    # of chosen nodes the allocations hold those alone, and the attempt may have held others
-    alone = own.filter(own["n_nodes"].fill_null(1) == 1).select("attempt_id", "gpu_s")
-    on_one = materialize(_on_one_node(alone, allocations))
+    columns = {"gpu_s": held_s, "exit": _exit(own)}
+    if all_listed:
+        is_alone = (own["n_nodes"] == 1) & own["node_list"].notnull()
+        only_node = ibis.cases((is_alone, own["node_list"]), else_=ibis.null("string"))
+        own = materialize(own.select("state", "user", "account", only_node=only_node, **columns))
+        on_one = own.filter(own["only_node"].notnull()).select("only_node", "gpu_s")
+    else:
+        names = ("attempt_id", "state", "user", "account", "n_nodes")
+        own = materialize(own.select(*names, **columns))
+        # of chosen nodes the allocations hold those alone, and the attempt may have held others
+        alone = own.filter(own["n_nodes"].fill_null(1) == 1).select("attempt_id", "gpu_s")
+        on_one = materialize(_on_one_node(alone, allocations))
     by_state = _groups(own, "state", listed)
     total = sum(one.attempts for one in by_state)
     one_node = int(on_one.count().to_pyarrow().as_py())

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from ettr.store.keeping import Filling, keeping_columns, one_per_key
-from ettr.store.part_writer import TOGETHER
+from ettr.store.part_writer import TOGETHER, codec_of
 from ettr.tables import Table
 
 _FEW_SHARED = 1000
@@ -60,7 +60,7 @@ class Merge:
             query = f"SELECT * FROM ({query}) ORDER BY {together}"  # noqa: S608
         self._duck.execute(
             f"COPY ({query}) TO {_quoted(target)} "
-            "(FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false)"
+            f"(FORMAT parquet, COMPRESSION {codec_of(self._table)}, USE_TMP_FILE false)"
         )
         return target
 
