@@ -11,8 +11,8 @@ opened store, imports included; memory is the peak of that process. Another proc
 store for its lemons alone, as `ettr lemons STORE` does: 20 s on 2 cores.
 
 With --beside another checkout of this repository makes its report of the same logs in turn, from a
-store as its own copy of this file writes it, and the ratios of the best CPU seconds and of the best
-seconds are printed.
+store as its own copy of this file writes it, and the ratios of each turn and their medians are
+printed.
 What only one of them reports counts in its time. CPU seconds decide: the clock of a loaded machine
 says little. The anchor is 1.15 times commit 23dc444.
 """
@@ -25,6 +25,7 @@ import argparse
 import json
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -569,14 +570,25 @@ def make_store(folder: Path, checkout: Path, scale: float, threads: int) -> None
 
 
 def compare(ours: list[dict[str, Any]], others: list[dict[str, Any]], scale: float) -> int:
-    """Print both and their ratios; 1 where the anchor is missed at full size."""
-    print(f"\n{'best of ' + str(len(ours)):<20} {'s':>8} {'CPU s':>8} {'parts':>6}")
-    best = []
-    for name, runs in (("this checkout", ours), ("the other", others)):
-        best.append([min(run[key] for run in runs) for key in ("s", "cpu_s")])
-        print(f"{name:<20} {best[-1][0]:>8.2f} {best[-1][1]:>8.2f} {runs[0]['keys']:>6}")
-    by_clock, by_cpu = (mine / other for mine, other in zip(*best, strict=True))
-    print(f"{'ratio':<20} {by_clock:>8.3f} {by_cpu:>8.3f}   anchor {ANCHOR_TIMES_OTHER}")
+    """Print all runs and the median of their ratios; 1 where the anchor is missed at full size.
+
+    Each turn has a ratio of its own: a machine that others use too is now faster, now slower, and
+    the best of one and the best of the other may be of different times.
+    """
+    print(f"\n{'turn':<6} {'this: s':>9} {'CPU s':>8} {'other: s':>9} {'CPU s':>8}   ratios")
+    ratios: dict[str, list[float]] = {"s": [], "cpu_s": []}
+    for turn, (mine, other) in enumerate(zip(ours, others, strict=True), start=1):
+        for key, found in ratios.items():
+            found.append(mine[key] / other[key])
+        print(
+            f"{turn:<6} {mine['s']:>9.2f} {mine['cpu_s']:>8.2f} {other['s']:>9.2f} "
+            f"{other['cpu_s']:>8.2f}   {ratios['s'][-1]:.3f} {ratios['cpu_s'][-1]:.3f}"
+        )
+    by_clock, by_cpu = (statistics.median(found) for found in ratios.values())
+    print(
+        f"median ratio: {by_clock:.3f} by the clock, {by_cpu:.3f} of CPU time; anchor "
+        f"{ANCHOR_TIMES_OTHER}; parts {ours[0]['keys']} and {others[0]['keys']}"
+    )
     return int(by_cpu > ANCHOR_TIMES_OTHER and scale >= 1.0)
 
 

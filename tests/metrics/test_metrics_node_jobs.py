@@ -50,7 +50,7 @@ def test_attempts_and_failures_of_each_node():
         ibis.memtable(rows, schema=schema),
     )
     assert found == {
-        ("c1", "n1"): NodeJobs(35.0, 1, 1, 2, 50.0, 110.0),
+        ("c1", "n1"): NodeJobs(35.0, 1, 1, 2, 50.0, 110.0, 35.0),
         ("c1", "n2"): NodeJobs(5.0, 1, 0, 0, 60.0, math.inf),
         ("c2", "n1"): NodeJobs(0.0, 0, 0, 0),
     }

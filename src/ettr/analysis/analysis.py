@@ -28,7 +28,6 @@ from ettr.metrics.goodput import LostGoodput, lost_goodput
 from ettr.metrics.instants import has_rows
 from ettr.metrics.left_out import LeftOut, left_out
 from ettr.metrics.mttf import MttfBySize, gpus_of_a_node, mttf_by_size
-from ettr.metrics.node_jobs import NODE_FAIL
 from ettr.metrics.preemptions import (
     Preemption,
     PreemptionLinks,
@@ -133,6 +132,13 @@ class Analysis(SharedStages):
         expected = self.false_failures.all_jobs.expected_false.estimate
         return replace(chance, expected_by_chance=expected)
 
+    @property
+    def _span_s(self) -> dict[tuple[object, object], float] | None:
+        """How long jobs ran on each node in all of the logs; None where that is not known yet."""
+        if self.selected is not None or not self.logs_list_every_node:
+            return None
+        return {node: one.span_s for node, one in self.node_jobs.items()}
+
     @cached_property
     def false_failures(self) -> FalseFailuresBySize:
         """How many failures chance explains, from the rate of faults that ended nothing."""
@@ -147,6 +153,7 @@ class Analysis(SharedStages):
             self.assumptions.confidence,
             chosen=None if self.selected is None else self.endings,
             suspect=self.held_by_candidates,
+            span_s=self._span_s,
         )
 
     def explain(self, job_id: str, look_back_s: float = LOOK_BACK_S) -> JobHistory:
@@ -458,7 +465,7 @@ class Analysis(SharedStages):
         """Logs whose times differ by a constant, as after a wrong time zone."""
         # to attribute failures for this alone would cost more than it spares
         at_hand = "interrupted_allocations" in self.__dict__
-        return clock_shifts(self.tables, self.held_by_ended_as(NODE_FAIL) if at_hand else None)
+        return clock_shifts(self.tables, self.held_by_node_fail if at_hand else None)
 
     @cached_property
     def runaways(self) -> Runaways | None:

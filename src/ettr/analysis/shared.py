@@ -69,6 +69,7 @@ _OF_ALL_LOGS = (
     *("stored", "taxonomy", "logs_period", "logs_clusters", "event_census", "logs_read"),
     *("job_nodes", "logs_fleet", "outages", "attribution", "size_unit", "_resubmitted"),
     *("interrupted_allocations", "event_days", "event_node_kinds", "logs_list_every_node"),
+    "held_by_node_fail",
     *("logs_preemptions", "gpus_are_known", "workload_weights"),
 )
 """Stages that no selection changes."""
@@ -340,23 +341,23 @@ class SharedStages:
             self.tables["allocations"],
             none_foreign=known and self.exposure.none_foreign,
             all_listed=all_listed,
-            failed_held=self.held_by_ended_as(NODE_FAIL) if all_listed else None,
+            failed_held=self.held_by_node_fail if all_listed else None,
         )
 
-    def held_by_ended_as(self, state: str) -> ibis.Table:
-        """Rows of the allocations among which are all of the attempts with an end state.
+    @cached_property
+    def held_by_node_fail(self) -> ibis.Table:
+        """Rows of the allocations among which are all of the attempts that ended as NODE_FAIL.
 
-        What interrupted attempts held is small next to all that was held. It does where each
-        attempt with that state counts as an interruption; a site's taxonomy may say otherwise.
+        What interrupted attempts held is small next to all that was held. It does where each of
+        these counts as an interruption; a site's taxonomy may say otherwise.
         """
-        ends, attempts = self.attribution.endings, self.tables["attempts"]
-        counts = [
-            rows.filter(rows["state"] == state).count().to_pyarrow().as_py()
-            for rows in (ends, attempts)
-        ]
-        if counts[0] == counts[1]:
-            return self.interrupted_allocations
-        return self.tables["allocations"]
+        ends, attempts = (
+            rows.filter(rows["state"] == NODE_FAIL)
+            for rows in (self.attribution.endings, self.tables["attempts"])
+        )
+        if ends.count().to_pyarrow() != attempts.count().to_pyarrow():
+            return self.tables["allocations"]
+        return materialize(self.interrupted_allocations.semi_join(ends, "attempt_id"))
 
     @cached_property
     def attribution(self) -> Attribution:

@@ -99,6 +99,7 @@ def false_failures_by_size(
     confidence: float = CONFIDENCE,
     chosen: Table | None = None,
     suspect: Table | None = None,
+    span_s: Mapping[tuple[object, object], float] | None = None,
 ) -> FalseFailuresBySize:
     """How many failures chance explains, of all jobs and of those of more than `above_gpus` GPUs.
 
@@ -114,8 +115,10 @@ def false_failures_by_size(
             measured on all of the logs.
         suspect: rows of `allocations` of the hardware candidates among `ends`, where they are at
             hand.
+        span_s: by cluster and node, the whole seconds from the start to the end of all that ran
+            and ended there, where they are at hand.
     """
-    rate = background(allocations, ends, folded, window, confidence, suspect)
+    rate = background(allocations, ends, folded, window, confidence, suspect, span_s)
     ends = ends if chosen is None else chosen
     every = false_failures(ends, seen, rate, window, confidence=confidence)
     large = false_failures(ends, seen, rate, window, above_gpus=above_gpus, confidence=confidence)
@@ -129,6 +132,7 @@ def background(
     window: Window | None = None,
     confidence: float = CONFIDENCE,
     suspect: Table | None = None,
+    span_s: Mapping[tuple[object, object], float] | None = None,
 ) -> Background:
     """Rate of critical episodes while jobs run, apart from those that may have ended one.
 
@@ -138,14 +142,15 @@ def background(
         folded: fault episodes, rows of `ettr.attribution.episodes.episodes`.
         window: the part of an attempt before its end that is left out where it may be to blame.
         confidence: of the intervals, between 0 and 1.
-        suspect: as for `false_failures_by_size`.
+        suspect, span_s: as for `false_failures_by_size`.
     """
     window = window or Window()
     ran = _runs(allocations)
     ended = _runs(_suspect(allocations, ends) if suspect is None else suspect)
     # kept: it is asked for twice
     ended = materialize(ended.drop("attempt_id"))
-    quiet_s = _quiet_s_by_node(ran, ended, window)
+    span_s = _sums(_timed(ran), "ran_s") if span_s is None else span_s
+    quiet_s = _quiet_s_by_node(span_s, ended, window)
     node_s = float(sum(quiet_s.values()))
     hours = node_s / SECONDS_PER_HOUR
     met = _quiet(materialize(_episodes_within(ran, folded)), ended, window)
@@ -188,13 +193,13 @@ def _runs(allocations: Table) -> Table:
 
 
 def _quiet_s_by_node(
-    runs: Table, suspect: Table, window: Window
+    span_s: Mapping[tuple[object, object], float], suspect: Table, window: Window
 ) -> dict[tuple[object, object], float]:
     """Seconds of the quiet parts, by cluster and node; nodes without any are left out.
 
     All that ran, less what is no quiet part of the `suspect` runs: to join only those costs less.
     """
-    quiet_s = _sums(_timed(runs), "ran_s")
+    quiet_s = dict(span_s)
     ended = _timed(suspect)
     until = ended.end - seconds(window.before_s)
     kept_s = (epoch_s(until) - epoch_s(ended.start)).cast("float64")

@@ -12,6 +12,7 @@ import ibis
 from ibis.expr.types import BooleanValue, Value
 
 from ettr.metrics.instants import in_utc, to_seconds
+from ettr.tables.ibis_time import epoch_s
 
 NODE_FAIL = "NODE_FAIL"
 
@@ -28,6 +29,7 @@ class NodeJobs:
         first_s: When the first of its attempts began, in seconds since 1970; None where no log
             says.
         last_s: When the last one ended; infinity where one goes on.
+        span_s: Time from the start to the end of those that ran and ended, in whole seconds each.
     """
 
     elapsed_s: float
@@ -36,6 +38,7 @@ class NodeJobs:
     single_node_attempts: int
     first_s: float | None = None
     last_s: float | None = None
+    span_s: float = 0.0
 
     @property
     def single_node_failure_rate(self) -> float | None:
@@ -81,6 +84,7 @@ def node_jobs(
             int(row["alone"]),
             _seconds(row["first"]),
             math.inf if row["goes_on"] else _seconds(row["last"]),
+            float(row["span_s"] or 0),
         )
         for row in rows
     }
@@ -141,8 +145,11 @@ def _failed(attempts: ibis.Table) -> BooleanValue:
 
 def _times(held: ibis.Table) -> dict[str, Value]:
     """When attempts ran on a node, and how long."""
+    ran = (held["elapsed_s"] > 0).fill_null(False)
+    span_s = epoch_s(held["end"]) - epoch_s(held["start"])
     return {
-        "elapsed_s": held["elapsed_s"].sum(where=(held["elapsed_s"] > 0).fill_null(False)),
+        "elapsed_s": held["elapsed_s"].sum(where=ran),
+        "span_s": span_s.sum(where=ran & (span_s > 0).fill_null(False)),
         "first": held["start"].min(),
         "last": held["end"].max(),
         "goes_on": (held["start"].notnull() & held["end"].isnull()).any(),

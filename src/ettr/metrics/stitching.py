@@ -17,7 +17,7 @@ The rule, in order:
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import ibis
@@ -31,8 +31,16 @@ from ettr.tables.materialize import as_view, materialize
 from ettr.units import SECONDS_PER_HOUR
 
 GAP_H = 12.0
-_RUN = ("cluster", "run_key", "run_part", "run_job")
+_KEY = ("cluster", "run_key")
+_RUN = (*_KEY, "run_part", "run_job")
 """The columns that name a run."""
+_OF_KEYS = frozenset(
+    {
+        *("cluster", "attempt_id", "job_id", "user", "name", "state", "n_gpus", "n_nodes"),
+        *("submit", "eligible", "start", "end", "elapsed_s", "suspended_s", "work_dir", "comment"),
+    }
+)
+"""The columns of attempts from which the keys of runs are made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,13 +149,20 @@ def jobs_of_runs(
     """
     rule.check()
     first_of = chains(attempts)
-    near = _of_same_owners(attempts, progress, rule, asked)
+    columns = _OF_KEYS if rule.id_column is None else {*_OF_KEYS, rule.id_column}
+    some = attempts.semi_join(asked, "attempt_id")
+    some = materialize(some.select(*(name for name in attempts.columns if name in columns)))
+    near = _of_same_owners(attempts, progress, rule, some)
     keyed = as_view(_keyed(near, progress, rule, 0, first_of, attempts))
     # few are asked for: the keys of all would be made a second time
-    own = _keyed(attempts.semi_join(asked, "attempt_id"), progress, rule, 0, first_of, attempts)
-    keys = materialize(own.select("cluster", "run_key").distinct())
-    several = keyed.semi_join(keys, ["cluster", "run_key"]).select(*keyed.columns)
-    parts = _with_several_jobs(_in_runs(several, rule.gap_h, bool(first_of)), asked)
+    own = _keyed(some, progress, rule, 0, first_of, attempts)
+    keys = own.select("cluster", "run_key").distinct()
+    # to sort by numbers costs a third of what it costs by the keys, which are long texts
+    keys = materialize(keys.mutate(run_number=ibis.row_number()))
+    several = keyed.inner_join(keys, ["cluster", "run_key"])
+    several = several.select(*keyed.columns, "run_number")
+    parts = _in_runs(several, rule.gap_h, bool(first_of), ("run_number",))
+    parts = _with_several_jobs(parts, asked)
     rows = fetch(parts.order_by("start_s", "attempt_id"), *_RUN, "attempt_id", "job_id")
     by_run: dict[tuple[object, ...], list[tuple[str, str]]] = defaultdict(list)
     *run_of, attempt_ids, job_ids = (column.to_pylist() for column in rows.columns)
@@ -165,7 +180,7 @@ def _with_several_jobs(parts: ibis.Table, asked: ibis.Table) -> ibis.Table:
     """Attempts of the runs that have several jobs, and an attempt that is asked for among them."""
     ids = asked.select("attempt_id", is_asked=1).distinct()
     parts = parts.left_join(ids, "attempt_id").drop("attempt_id_right")
-    run = ibis.window(group_by=list(_RUN))
+    run = ibis.window(group_by=["run_number", "run_part", "run_job"])
     parts = parts.mutate(
         first_job=parts["job_id"].min().over(run),
         last_job=parts["job_id"].max().over(run),
@@ -184,21 +199,25 @@ def _of_same_owners(
     """
     if rule.id_column or rule.comment_pattern or has_rows(progress):
         return attempts
-    owners = attempts.semi_join(asked, "attempt_id").select("cluster", "user", "name", "job_id")
-    owners = materialize(owners.distinct())
+    owners = materialize(asked.select("cluster", "user", "name", "job_id").distinct())
     is_named = attempts["user"].notnull() & attempts["name"].notnull()
     by_name = attempts.filter(is_named).semi_join(owners, ["cluster", "user", "name"])
     by_job = attempts.filter(~is_named).semi_join(owners, ["cluster", "job_id"])
     return ibis.union(by_name, by_job, distinct=False)
 
 
-def _in_runs(keyed: ibis.Table, gap_h: float, has_chains: bool) -> ibis.Table:
-    """Attempts of one key in parts (a gap or an end between them) and, in a sweep, by job."""
-    key = ["cluster", "run_key"]
+def _in_runs(
+    keyed: ibis.Table, gap_h: float, has_chains: bool, named_by: Sequence[str] = _KEY
+) -> ibis.Table:
+    """Attempts of one key in parts (a gap or an end between them) and, in a sweep, by job.
+
+    `named_by`: the columns that tell keys apart.
+    """
+    key = list(named_by)
     keyed = keyed.mutate(task=keyed["chain"].fill_null(keyed["job_id"]))
     order = ["start_s", "attempt_id"]
     if has_chains:
-        keyed, order = _with_places(keyed), ["place_s", "place_id", *order]
+        keyed, order = _with_places(keyed, key), ["place_s", "place_id", *order]
     before = ibis.window(group_by=key, order_by=order, rows=(None, -1))
     along = ibis.window(group_by=key, order_by=order)
     ordered = keyed.mutate(
@@ -222,7 +241,7 @@ def _in_runs(keyed: ibis.Table, gap_h: float, has_chains: bool) -> ibis.Table:
         .sum()
         .over(ibis.window(group_by=key, order_by=order, rows=(None, 0)))
     )
-    swept = parts["meets"].max().over(ibis.window(group_by=["cluster", "run_key", "run_part"]))
+    swept = parts["meets"].max().over(ibis.window(group_by=[*key, "run_part"]))
     parts = parts.mutate(swept=swept)
     runs = parts.mutate(run_job=ibis.cases((parts["swept"] == 1, parts["task"]), else_=""))
     return runs.drop(
@@ -231,9 +250,9 @@ def _in_runs(keyed: ibis.Table, gap_h: float, has_chains: bool) -> ibis.Table:
     )
 
 
-def _with_places(keyed: ibis.Table) -> ibis.Table:
+def _with_places(keyed: ibis.Table, key: list[str]) -> ibis.Table:
     """A chain stands where its first job began, so that its attempts follow each other."""
-    began_s = keyed["start_s"].min().over(ibis.window(group_by=["cluster", "run_key", "chain"]))
+    began_s = keyed["start_s"].min().over(ibis.window(group_by=[*key, "chain"]))
     return keyed.mutate(
         place_s=ibis.cases((keyed["chain"].notnull(), began_s), else_=keyed["start_s"]),
         place_id=keyed["chain"].fill_null(""),
