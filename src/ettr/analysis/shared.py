@@ -30,7 +30,7 @@ from ettr.metrics.event_census import event_census
 from ettr.metrics.event_days import event_days
 from ettr.metrics.exposure import Exposure, exposure
 from ettr.metrics.incidents import IncidentLedger, incident_ledger
-from ettr.metrics.instants import Period, fetch, observed_period, seconds_of
+from ettr.metrics.instants import Period, fetch, has_rows, observed_period, seconds_of
 from ettr.metrics.listed_nodes import every_node_is_listed
 from ettr.metrics.logs_read import LogsRead, logs_read
 from ettr.metrics.node_jobs import NODE_FAIL, NodeJobs, node_jobs
@@ -69,7 +69,7 @@ _OF_ALL_LOGS = (
     *("stored", "taxonomy", "logs_period", "logs_clusters", "event_census", "logs_read"),
     *("job_nodes", "logs_fleet", "outages", "attribution", "size_unit", "_resubmitted"),
     *("interrupted_allocations", "event_days", "event_node_kinds", "logs_list_every_node"),
-    "held_by_node_fail",
+    *("held_by_node_fail", "logs_have_open_suspended"),
     *("logs_preemptions", "gpus_are_known", "workload_weights"),
 )
 """Stages that no selection changes."""
@@ -324,8 +324,21 @@ class SharedStages:
 
     @property
     def every_node_is_listed(self) -> bool:
-        """Whether that holds of the selected: of chosen nodes alone the lists say too much."""
-        return not self.selection.of_nodes and self.logs_list_every_node
+        """Whether that holds of the selected: of chosen nodes alone the lists say too much.
+
+        Nor does it hold of a period where a job that goes on was suspended: only its attempt knows
+        how long, and the two are cut at other times.
+        """
+        if self.selection.of_nodes or not self.logs_list_every_node:
+            return False
+        return not (self.selection.has_period and self.logs_have_open_suspended)
+
+    @cached_property
+    def logs_have_open_suspended(self) -> bool:
+        """Whether any attempt without an end was suspended for a time."""
+        attempts = self.tables["attempts"]
+        suspended = (attempts["suspended_s"] > 0).fill_null(False)
+        return has_rows(attempts.filter(attempts["end"].isnull() & suspended))
 
     @cached_property
     def node_jobs(self) -> Mapping[tuple[str, str], NodeJobs]:

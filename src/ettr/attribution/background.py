@@ -237,8 +237,8 @@ def _quiet(met: Table, suspect: Table, window: Window) -> Table:
     until = met["end"] - seconds(window.before_s)
     lasts = epoch_s(met["end"]) > epoch_s(met["start"])
     quiet = (epoch_s(until) > epoch_s(met["start"])) & (met["began"] <= until)
-    runs = (met["runs"] - met["n_suspect"]) * lasts.cast("int64")
-    runs += met["n_suspect"] * quiet.cast("int64")
+    runs = (met["runs"] - met["n_suspect"]) * lasts.ifelse(1, 0)
+    runs += met["n_suspect"] * quiet.ifelse(1, 0)
     return met.mutate(n=runs * met["episodes"])
 
 

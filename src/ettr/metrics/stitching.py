@@ -162,7 +162,7 @@ def jobs_of_runs(
     several = keyed.inner_join(keys, ["cluster", "run_key"])
     several = several.select(*keyed.columns, "run_number")
     parts = _in_runs(several, rule.gap_h, bool(first_of), ("run_number",))
-    parts = _with_several_jobs(parts, asked)
+    parts = _with_several_jobs(parts)
     rows = fetch(parts.order_by("start_s", "attempt_id"), *_RUN, "attempt_id", "job_id")
     by_run: dict[tuple[object, ...], list[tuple[str, str]]] = defaultdict(list)
     *run_of, attempt_ids, job_ids = (column.to_pylist() for column in rows.columns)
@@ -176,17 +176,13 @@ def jobs_of_runs(
     return found
 
 
-def _with_several_jobs(parts: ibis.Table, asked: ibis.Table) -> ibis.Table:
-    """Attempts of the runs that have several jobs, and an attempt that is asked for among them."""
-    ids = asked.select("attempt_id", is_asked=1).distinct()
-    parts = parts.left_join(ids, "attempt_id").drop("attempt_id_right")
+def _with_several_jobs(parts: ibis.Table) -> ibis.Table:
+    """Attempts of the runs that have several jobs."""
     run = ibis.window(group_by=["run_number", "run_part", "run_job"])
     parts = parts.mutate(
-        first_job=parts["job_id"].min().over(run),
-        last_job=parts["job_id"].max().over(run),
-        n_asked=parts["is_asked"].count().over(run),
+        first_job=parts["job_id"].min().over(run), last_job=parts["job_id"].max().over(run)
     )
-    return parts.filter((parts["first_job"] != parts["last_job"]) & (parts["n_asked"] > 0))
+    return parts.filter(parts["first_job"] != parts["last_job"])
 
 
 def _of_same_owners(

@@ -27,7 +27,7 @@ _NEVER_REPEAT = frozenset({"attempt_id", "job_id", "job_id_raw", "event_id"})
 def codec_of(table: Table) -> str:
     """How the parts of a table are compressed, by DuckDB's name.
 
-    LZ4 is decompressed four times as fast as Zstandard, and takes half as much room again.
+    LZ4 is decompressed four times as fast as Zstandard, and takes two thirds more room.
     """
     return "lz4_raw" if table.name in _READ_THROUGHOUT else "zstd"
 
