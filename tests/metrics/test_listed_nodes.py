@@ -82,7 +82,8 @@ def test_each_figure_is_that_of_the_join():
     "what",
     [
         *("a row less", "a row more", "a row of no attempt", "another time", "another start"),
-        *("another end", "no list", "no number", "another name", "one for another"),
+        *("another end", "no list", "no number", "less than none", "another name"),
+        "one for another",
     ],
 )
 def test_whatever_is_held_beside_the_lists_is_noticed(what):
@@ -122,6 +123,9 @@ def test_whatever_is_held_beside_the_lists_is_noticed(what):
         ),
         "no number": attempts.mutate(
             n_nodes=ibis.cases((of_first, ibis.null("int64")), else_=attempts["n_nodes"])
+        ),
+        "less than none": attempts.mutate(
+            n_nodes=ibis.cases((of_first, -1), else_=attempts["n_nodes"])
         ),
         "another name": attempts.mutate(
             node_list=ibis.cases(
