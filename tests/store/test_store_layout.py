@@ -39,7 +39,7 @@ def place(tmp_path: Path) -> Path:
 
 
 def test_what_every_command_reads_is_fast_to_decompress(tmp_path: Path) -> None:
-    """Written anew, and written again where a later dump replaces some of its rows."""
+    """As first written, and as rewritten where a later dump replaces some of its rows."""
     place = tmp_path / "s"
     with open_store(place, create=True) as store:
         ingest(store, "one", attempts("one", ("1", "RUNNING", None), ("2", "FAILED", NOON)))
