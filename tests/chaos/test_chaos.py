@@ -72,6 +72,40 @@ def test_a_kill_hits_a_child_and_spares_the_launcher(tmp_path):
     assert json.loads(json.dumps(report.as_dict()))["faults"][0]["fault"] == "kill"
 
 
+# A launcher that outlives its only child, writes `ended` then, and waits for a file `end`.
+LINGERING = """
+import subprocess, sys, time
+from pathlib import Path
+folder = Path(sys.argv[1])
+subprocess.run([sys.executable, "-c", "import time; time.sleep(2)"], check=True)
+(folder / "ended").touch()
+while not (folder / "end").exists(): time.sleep(0.01)
+"""
+
+
+def test_a_launcher_whose_children_have_ended_is_spared_too(tmp_path):
+    report = run(
+        [sys.executable, "-c", LINGERING, str(tmp_path)],
+        ChaosPlan((one(Fault.KILL, 0.1),)),
+        on_event=lambda _what: (tmp_path / "end").touch(),
+        clock=time_since(tmp_path / "ended"),
+    )
+    assert [d.hit for d in report.done] == [False]
+    assert report.done[0].what == "kill: there is nothing to hit"
+    assert report.status == 0
+
+
+def test_a_command_that_never_had_children_is_hit(tmp_path):
+    alone = "import sys, time; open(sys.argv[1], 'w').close(); time.sleep(300)"
+    report = run(
+        [sys.executable, "-c", alone, str(tmp_path / "runs")],
+        ChaosPlan((one(Fault.KILL, 0.1),)),
+        clock=time_since(tmp_path / "runs"),
+    )
+    assert [d.hit for d in report.done] == [True]
+    assert report.status == -9
+
+
 def test_without_faults_a_command_runs_as_it_would(tmp_path):
     (tmp_path / "end").touch()
     report = run(parent(tmp_path), ChaosPlan((one(Fault.KILL, 3600.0),)))

@@ -343,7 +343,7 @@ def _no_error_found(
 
 
 def _unlisted(analysis: Analysis) -> Table | None:
-    """Attempts that hold no node; None where only a look at all that was held would tell."""
+    """Attempts that hold no node; None where only all that was held could show them."""
     if not analysis.logs_list_every_node:
         return None
     attempts = analysis.tables["attempts"]

@@ -27,12 +27,8 @@ class Process:
     command: str
 
 
-def descendants(root_pid: int, match: str = "") -> list[Process]:
-    """The processes below one, itself included, oldest first; zombies left out.
-
-    Args:
-        match: only those whose command line holds it.
-    """
+def descendants(root_pid: int) -> list[Process]:
+    """The processes below one, itself included, oldest first; zombies left out."""
     known = {found.pid: found for found in map(_read, _numbers()) if found is not None}
     members = {root_pid}
     # Parents are older than children, but for a number that was used again: go until it settles.
@@ -41,7 +37,7 @@ def descendants(root_pid: int, match: str = "") -> list[Process]:
         more = {p.pid for p in known.values() if p.parent in members} - members
         members |= more
         grown = bool(more)
-    kept = [known[pid] for pid in members if pid in known and match in known[pid].command]
+    kept = [known[pid] for pid in members if pid in known]
     return sorted(kept, key=lambda found: (found.started, found.pid))
 
 

@@ -17,6 +17,7 @@ from ettr.chaos.schedule import ON_FILES, ChaosPlan, Fault, PlannedFault
 from ettr.errors import UsageError
 
 _POLL_S = 0.02
+_POLLS_BETWEEN_LOOKS = 25  # each look reads all of /proc
 
 
 def run(
@@ -36,7 +37,8 @@ def run(
     Args:
         command: the program and its arguments.
         timeout_s: the command is killed after so long; None: never.
-        spare_root: leave the command's own process alone where it has children (a launcher).
+        spare_root: leave the command's own process alone once it has had children (a launcher),
+            also when the last of them is gone.
         on_event: called with each fault, in a sentence.
 
     Raises:
@@ -55,6 +57,7 @@ def run(
                 timed_out = True
                 break
             injector.release(now_s)
+            injector.look_for_children()
             if waiting and waiting[0].at_s <= now_s:
                 on_event(injector.inject(waiting.pop(0), now_s).what)
             time.sleep(_POLL_S)
@@ -79,13 +82,22 @@ class _Injector:
 
     Args:
         root_pid: the command's own process.
-        spare_root: leave it alone where it has children.
+        spare_root: leave it alone once it has had children.
     """
 
     def __init__(self, root_pid: int, plan: ChaosPlan, *, spare_root: bool) -> None:
         self._root_pid, self._plan, self._spare_root = root_pid, plan, spare_root
         self._held: list[_Held] = []
+        self._is_launcher = False
+        self._polls = 0
         self.done: list[InjectedFault] = []
+
+    def look_for_children(self) -> None:
+        """Note whether the command has children: once it had, it is a launcher until its end."""
+        if self._spare_root and not self._is_launcher:
+            if self._polls % _POLLS_BETWEEN_LOOKS == 0:
+                self._is_launcher = len(faults.descendants(self._root_pid)) > 1
+            self._polls += 1
 
     def release(self, now_s: float) -> None:
         """Undo what was held long enough."""
@@ -109,9 +121,11 @@ class _Injector:
         return done
 
     def _on_process(self, planned: PlannedFault, now_s: float) -> str | None:
-        processes = faults.descendants(self._root_pid, self._plan.match)
-        if self._spare_root and len(processes) > 1:
+        processes = faults.descendants(self._root_pid)
+        self._is_launcher |= len(processes) > 1
+        if self._spare_root and self._is_launcher:
             processes = [one for one in processes if one.pid != self._root_pid]
+        processes = [one for one in processes if self._plan.match in one.command]
         target = faults.pick(processes, planned.target)
         if target is None:
             return None

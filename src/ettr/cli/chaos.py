@@ -75,8 +75,8 @@ def chaos(
     """Run CMD and do it harm: kill, stop, flip bits, cut files, fill the disk.
 
     Usage: ettr chaos --fault kill --every 20 -- torchrun ... train.py. Processes are drawn from
-    those below CMD (CMD itself only if it has none); files only from --folder. Everything held is
-    given back. Exit 1 if CMD did not end with status 0.
+    those below CMD (CMD itself only if it never had any); files only from --folder. Everything held
+    is given back. Exit 1 if CMD did not end with status 0.
     """
     from ettr.chaos.run import run
     from ettr.chaos.schedule import ChaosPlan, Fault, schedule

@@ -207,7 +207,7 @@ def _in_runs(
 ) -> ibis.Table:
     """Attempts of one key in parts (a gap or an end between them) and, in a sweep, by job.
 
-    `named_by`: the columns that tell keys apart.
+    `named_by`: the columns that make a key.
     """
     key = list(named_by)
     keyed = keyed.mutate(task=keyed["chain"].fill_null(keyed["job_id"]))
