@@ -57,7 +57,10 @@ def test_after_a_partial_recovery_no_rank_has_another_learning_rate(
     drawn = by_step(outcome, "drawn")
     behind = {place: place[1] - 1 - n for place, n in drawn.items()}
     for slot in (0, 2):  # of the survivors, their own readers
-        assert {n for (of, _), n in behind.items() if of == slot} == {0}
+        # called away before its update, a survivor stays one behind, and has no line of that step
+        without_line = [step for step in (8, 14) if (slot, step) not in drawn]
+        for step in (step for of, step in behind if of == slot):
+            assert 0 <= behind[slot, step] <= sum(missed < step for missed in without_line)
     for slot, lost_at in ((1, 8), (3, 14)):  # of a lost one, its own, at most two steps old
         later = {n for (of, step), n in behind.items() if of == slot and step >= lost_at + 2}
         assert later <= {0, 1, 2}

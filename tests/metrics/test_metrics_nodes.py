@@ -186,7 +186,7 @@ def test_open_durations_agree_with_lifelines():
     assert found.median_h.estimate == pytest.approx(oracle.median_survival_time_)
 
 
-@pytest.mark.parametrize("n", [1, 4, 5, 20, 60])
+@pytest.mark.parametrize("n", [1, 4, 5, 20, 60, 128, 129, 1000])
 def test_without_open_ones_ends_of_quantiles_are_order_statistics(n: int):
     """SciPy's two-sided test of a quantile inverted, each end at 5 %."""
     hours = np.random.default_rng(n).exponential(5.0, n)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import cache
 
 import ibis
 
 from ettr.metrics.instants import Period, fetch, seconds_of, to_seconds
-from ettr.taxonomy import Taxonomy
+from ettr.taxonomy import ReasonVerdict, Taxonomy
 from ettr.units import SECONDS_PER_HOUR
 
 OUT_STATES = ("DOWN", "ERROR", "DRAIN", "FAIL", "INVAL", "NOT_RESPONDING", "REBOOT_ISSUED")
@@ -83,7 +84,7 @@ def outages(node_states: ibis.Table, period: Period, taxonomy: Taxonomy) -> tupl
         is_silent = state == "DOWN" and NOT_RESPONDING in (flags or "")
         part = _Part(start_s, until_s, is_open, state, reason, is_silent)
         by_node.setdefault((cluster, node), []).append(part)
-    known: dict[str, tuple[str, bool]] = {}
+    verdict_of = cache(taxonomy.classify_reason)
     found: list[Outage] = []
     for (cluster, node), parts in sorted(by_node.items()):
         parts.sort(key=lambda part: (part.start_s, part.end_s, part.state))
@@ -91,43 +92,34 @@ def outages(node_states: ibis.Table, period: Period, taxonomy: Taxonomy) -> tupl
         reach_s = parts[0].end_s
         for part in parts[1:]:
             if part.start_s > reach_s:
-                found.append(_outage(cluster, node, group, taxonomy, known))
+                found.append(_outage(cluster, node, group, verdict_of))
                 group = []
             group.append(part)
             reach_s = max(reach_s, part.end_s) if len(group) > 1 else part.end_s
-        found.append(_outage(cluster, node, group, taxonomy, known))
+        found.append(_outage(cluster, node, group, verdict_of))
     return tuple(found)
 
 
 def _outage(
-    cluster: str,
-    node: str,
-    parts: list[_Part],
-    taxonomy: Taxonomy,
-    known: dict[str, tuple[str, bool]],
+    cluster: str, node: str, parts: list[_Part], verdict_of: Callable[[str], ReasonVerdict]
 ) -> Outage:
-    verdicts = []
+    known_class, given, all_planned = None, None, True
     for part in parts:
-        text = part.reason or ""
-        if text not in known:
-            verdict = taxonomy.classify_reason(text)
-            known[text] = (verdict.reason_class, verdict.is_planned)
-        verdicts.append(known[text])
-    definite = [name for name, _ in verdicts if name not in _VAGUE_CLASSES]
-    given = [part.reason for part in parts if part.reason]
-    planned = [
-        part.state in PLANNED_STATES or is_planned
-        for part, (_, is_planned) in zip(parts, verdicts, strict=True)
-    ]
+        verdict = verdict_of(part.reason or "")
+        given = given or part.reason
+        if known_class is None and verdict.reason_class not in _VAGUE_CLASSES:
+            known_class = verdict.reason_class
+        if not verdict.is_planned and part.state not in PLANNED_STATES:
+            all_planned = False
     return Outage(
         cluster=cluster,
         node=node,
         start_s=parts[0].start_s,
         end_s=max(part.end_s for part in parts),
         is_open=any(part.is_open for part in parts),
-        is_planned=all(planned),
-        reason_class=definite[0] if definite else ("other" if given else "none"),
-        reason=given[0] if given else None,
+        is_planned=all_planned,
+        reason_class=known_class or ("other" if given else "none"),
+        reason=given or None,
         silent_from_s=tuple(part.start_s for part in parts if part.is_silent),
     )
 

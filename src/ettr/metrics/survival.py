@@ -13,6 +13,7 @@ from ettr.estimates.interval import Interval, check_confidence
 from ettr.metrics.instants import Floats
 
 QUANTILES = (0.25, 0.5, 0.75, 0.9, 0.99)
+_STRETCH = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,9 +164,27 @@ class _SurvivalLimits:
         if target**n >= self.tail:  # before the first end one factor is left, Beta(n, 1)
             low = 0.0
         else:
-            low = float(self.times_h[np.argmax(_chance_below(target, *self.below) >= self.tail)])
-        ends = _chance_below(target, *self.above) >= 1.0 - self.tail
-        return low, float(self.times_h[np.argmax(ends)]) if ends.any() else math.inf
+            low = float(self.times_h[_first_likely(target, self.below, self.tail) or 0])
+        end = _first_likely(target, self.above, 1.0 - self.tail)
+        return low, math.inf if end is None else float(self.times_h[end])
+
+
+def _first_likely(target: float, moments: tuple[Floats, Floats], least: float) -> int | None:
+    """The first place with a chance of `least` that the variable is at most `target`; None: none.
+
+    The chance grows from each end to the next, so that only one stretch is looked at place by
+    place: an incomplete beta function for each of 30,000 durations is what this would cost.
+    """
+    last = len(moments[0]) - 1
+    marks = np.append(np.arange(0, last, _STRETCH), last)
+    likely = np.flatnonzero(_chance_below(target, *(m[marks] for m in moments)) >= least)
+    if not len(likely):
+        return None
+    mark = int(likely[0])
+    from_ = int(marks[mark - 1]) + 1 if mark else 0
+    stretch = slice(from_, int(marks[mark]) + 1)
+    chances = _chance_below(target, *(m[stretch] for m in moments))
+    return from_ + int(np.argmax(chances >= least))
 
 
 def _chance_below(target: float, mean: Floats, square: Floats) -> Floats:
