@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from cli.program import PROGRAM
 from cluster_scenarios import fault, one_size, quiet, small
 from ettr.cli.main import build_app
 from ettr.errors import UsageError
@@ -189,6 +191,25 @@ def test_one_worker_two_and_a_backend_of_the_users_give_the_same():
         assert sensitivity(scenario, range(3), patterns=patterns, workers=3) == alone
     changes = ["checkpoints.interval_s=600", "lemons.share=0"]
     assert what_if(scenario, changes, range(3), workers=2) == what_if(scenario, changes, range(3))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("backend", "module"), [("dask", "distributed"), ("ray", "ray")])
+def test_on_dask_and_ray_the_results_are_the_same(backend: str, module: str, tmp_path: Path):
+    """In processes of their own: what a backend starts is there until its process ends."""
+    pytest.importorskip(module)
+    short = tmp_path / "short.toml"
+    short.write_text(scenario_text("small")[0].replace("days = 7", "days = 0.5"), "utf-8")
+    words = ["simulate", "sensitivity", short, "--runs", "3", "--vary", "lemons.*", "--json"]
+    alone, spread = (
+        subprocess.run(
+            [PROGRAM, *words, *more], cwd=tmp_path, capture_output=True, timeout=300, check=False
+        )
+        for more in ([], ["--workers", "2", "--backend", backend])
+    )
+    assert (alone.returncode, spread.returncode) == (0, 0), spread.stderr.decode()
+    assert spread.stdout == alone.stdout
+    assert json.loads(alone.stdout)["format"] == "ettr-sensitivity"
 
 
 def test_one_worker_needs_no_joblib_and_two_ask_for_it(monkeypatch: pytest.MonkeyPatch):
