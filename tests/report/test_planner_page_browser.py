@@ -245,6 +245,14 @@ def test_no_table_of_the_page_is_cut(page: Any, width: int) -> None:
     assert page.evaluate(cut) == 0
 
 
+def test_what_was_typed_is_on_paper(page: Any) -> None:
+    page.emulate_media(media="print")
+    assert page.locator(".slider input[type=text]").count() == 9
+    assert all(one.is_visible() for one in page.locator(".slider input[type=text]").all())
+    assert page.locator("#best").is_visible()
+    assert not any(one.is_visible() for one in page.locator("input[type=range], button").all())
+
+
 def test_own_interval_leaves_the_best(page: Any) -> None:
     best = value(page, "ettr")
     slider = page.locator("#slider-interval_s")

@@ -151,6 +151,7 @@ def test_it_prints_in_ink_on_white(browser, report_page: Path, scheme: str):
         assert report.ask("document.documentElement.dataset.theme ?? null") is None
 
 
+LETTER_PX = 949  # the lower of the two sheets: 279 mm less two margins of 14 mm
 A4_PX = 703  # 210 mm less two margins of 12 mm, at 96 dots an inch
 OFF_THE_SHEET = """() => [...document.querySelectorAll('table, .plot svg.main-svg')]
   .filter(part => part.getBoundingClientRect().right > document.documentElement.clientWidth + 1)
@@ -185,6 +186,11 @@ def test_nothing_is_cut_on_paper(browser, report_page: Path):
         sizes = {name: report.page.evaluate(FONT_PX, name) for name in (".lead", "td", ".notes")}
         assert sizes[".lead"] >= max(sizes["td"], sizes[".notes"])
         assert report.ask(OVER_LEGEND) == []
+        # no toolbar of a figure lies over its legend, and none is as tall as a sheet
+        shown = "[...document.querySelectorAll('.modebar')].filter(bar => bar.checkVisibility())"
+        assert report.ask(f"{shown}.length") == 0
+        heights_px = report.ask("[...document.querySelectorAll('.plot')].map(p => p.clientHeight)")
+        assert max(heights_px) <= LETTER_PX - 150
 
 
 def test_links_lead_to_their_sections(browser, report_page: Path):

@@ -38,7 +38,7 @@ def planning_section(advice: CheckpointAdvice | None) -> Section:
 
 
 def _figure(advice: CheckpointAdvice) -> Figure:
-    ordered = sorted(advice.sizes, key=lambda one: one.n_nodes)
+    ordered = sorted(advice.sizes, key=attrgetter("n_nodes", "n_gpus"))
 
     def series(name: str, ettr: Callable[[SizeAdvice], float]) -> BarSeries:
         values = [ettr(one) for one in ordered]
@@ -58,7 +58,7 @@ def _figure(advice: CheckpointAdvice) -> Figure:
 
 
 def _table(advice: CheckpointAdvice) -> TextTable:
-    ordered = sorted(advice.sizes, key=lambda one: one.n_nodes)
+    ordered = sorted(advice.sizes, key=attrgetter("n_nodes", "n_gpus"))
     return TextTable(
         "Best checkpoint interval by size of run",
         (

@@ -5,12 +5,15 @@
   const style = (name) => getComputedStyle(root).getPropertyValue(name).trim();
   const narrow = () => window.innerWidth < 600;
   // a sheet of A4 or Letter between its margins: the width of the screen says nothing about it
-  const sheet = { width: 680, height: 300 };
+  const sheet = { width: 680, height: 300, tallest: 760 };
   let printing = false;
 
   // colours that stay apart for colour-blind readers, on white and on black alike
   const colours = ["#3b82c4", "#e08214", "#2fa37c", "#c95fa0", "#8a7fd1", "#b8a12c", "#d1495b",
     "#5fb3d9", "#8c6d46", "#7f8a97", "#4f9d3a", "#a34e24"];
+
+  // a figure that is taller than a sheet would be cut in two
+  function printedHeight(layout) { return Math.min(layout.height || sheet.height, sheet.tallest); }
 
   function themed(layout) {
     const ink = style("--ink"), line = style("--line");
@@ -28,7 +31,7 @@
           layout[key] || {});
       }
     }
-    if (printing) { Object.assign(out, { width: sheet.width, height: layout.height || sheet.height }); }
+    if (printing) { Object.assign(out, { width: sheet.width, height: printedHeight(layout) }); }
     return out;
   }
 
@@ -45,7 +48,7 @@
   function draw() {
     for (const figure of figures) {
       const place = document.getElementById("figure-" + figure.slug);
-      const height = figure.layout.height || (printing ? sheet.height : 0);
+      const height = printing ? printedHeight(figure.layout) : figure.layout.height || 0;
       place.style.height = height ? height + "px" : "";
       Plotly.react(place, figure.data.map(inked), themed(figure.layout),
         { responsive: true, displaylogo: false, displayModeBar: "hover",
