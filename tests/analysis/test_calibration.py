@@ -202,6 +202,7 @@ def test_two_workers_say_what_one_does(fitted: SiteFit, reality: SiteRecord):
     assert one == two
 
 
+@pytest.mark.slow
 def test_the_offered_load_is_what_jobs_ask_for(reality: SiteRecord):
     """60 jobs of (.7 x 8 GPUs x 20,000 s + .3 x 32 x 30,000 s) in 320 GPU-days."""
     assert offered_load(site()) == pytest.approx(60 * 400_000 / (320 * 86_400))
@@ -371,6 +372,7 @@ def test_the_commands_fit_judge_and_say_so_in_every_answer(store: Path, tmp_path
     assert asked["standing"] == found["standing"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -414,6 +416,7 @@ def test_a_day_of_a_real_slurm_is_fitted_and_can_be_read_again(tmp_path: Path):
     assert all(math.isfinite(end) for ends in read.intervals.values() for end in ends)
 
 
+@pytest.mark.slow
 def test_jobs_of_a_full_queue_are_counted_in_gpus_though_most_never_started(tmp_path: Path):
     full = quiet(jobs=one_size(16, 9000.0), period={"days": 1.0}, arrivals={"jobs_per_day": 500.0})
     with open_store(tmp_path / "site", create=True) as opened:

@@ -60,6 +60,7 @@ def test_the_weights_of_workloads_are_computed_once(
     assert len(asked) == 1
 
 
+@pytest.mark.slow
 def test_the_model_of_lemons_is_fitted_once_for_their_list_and_for_blame(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -93,6 +93,7 @@ def test_constant_rates_stay_so_though_nodes_and_months_differ(
     assert fitted_law(history(exponential, seed, spread=spread, growth=growth), 1) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize(
     ("law", "form", "life"),
@@ -115,6 +116,7 @@ def test_the_law_of_the_gaps_is_found(law: str, form: float, life: Life, seed: i
     assert high / low < 1.5
 
 
+@pytest.mark.slow
 def test_a_falling_hazard_is_seen_though_nodes_and_months_differ():
     found = fitted_law(history(weibull(0.6), 1, spread=0.5, growth=3.0), 1)
     assert found is not None
@@ -213,6 +215,7 @@ def test_the_hazard_of_a_lemon_follows_from_how_often_it_fails():
     assert hazard_of_rate(1.0, [(law("lognormal", 1.5), 10)]) == 1.0
 
 
+@pytest.mark.slow
 def test_a_simulated_cluster_gives_its_law_back(tmp_path: Path):
     shape = 0.5
     made = small(

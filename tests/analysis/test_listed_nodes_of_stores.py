@@ -38,6 +38,7 @@ def store_of(tmp_path: Path, *lines: str) -> str:
     return str(tmp_path / "s")
 
 
+@pytest.mark.slow
 def test_an_open_job_that_was_suspended_is_cut_once(tmp_path: Path) -> None:
     """What it holds does not know that it was suspended: attempts and nodes are still cut alike."""
     begun, ended = of_day(1, 0), of_day(2, 12)
@@ -67,6 +68,7 @@ def test_an_open_job_that_was_suspended_is_cut_once(tmp_path: Path) -> None:
         assert by_attempt == pytest.approx(2 * 86_400 + 43_200)
 
 
+@pytest.mark.slow
 def test_a_run_of_several_jobs_is_told_though_none_of_its_attempts_failed(tmp_path: Path) -> None:
     """The failed attempt is alone in its run, 19 hours later another begins with two jobs."""
     first = "|".join((of_day(1, 0),) * 3 + (of_day(1, 6),))

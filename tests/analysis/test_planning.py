@@ -86,6 +86,7 @@ def test_large_jobs_are_the_record(analysis: Analysis, cluster: SyntheticCluster
     assert record.gpus_per_node == 8
 
 
+@pytest.mark.slow
 def test_all_jobs_are_the_record_where_asked(analysis: Analysis, cluster: SyntheticCluster) -> None:
     record = fleet_evidence(analysis, "synth")
     assert record.counts.total == analysis.rates.all_jobs.failures
@@ -143,6 +144,7 @@ def test_advice_for_the_runs_seen(analysis: Analysis) -> None:
     assert "the best interval for a run on" in planning_section(found).lead
 
 
+@pytest.mark.slow
 def test_both_periods_keep_every_node_day(analysis: Analysis) -> None:
     whole = fleet_evidence(analysis, "synth")
     cut = ORIGIN + timedelta(days=15)

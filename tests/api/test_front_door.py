@@ -127,6 +127,7 @@ def test_each_result_of_a_fleet_with_failures_is_drawn(tmp_path: Path):
             site.totals.plot()
 
 
+@pytest.mark.slow
 def test_a_frame_has_the_interval_of_each_number(fleet: ettr.Fleet):
     frame = fleet.failures.to_pandas()
     cause = frame[frame["symptom"] == "gpu-unavailable"].iloc[0]

@@ -61,6 +61,7 @@ def test_a_captured_slurm_is_told_as_it_was(tmp_path: Path) -> None:
     assert (said.where, said.node) == ("slurmctld.log:132", "node2")
 
 
+@pytest.mark.slow
 def test_accounting_alone_knows_the_failures_and_not_the_nodes(tmp_path: Path) -> None:
     folder = shared("data/slurm_capture")
     tables, _ = read(tmp_path, [folder / "sacct_jobs_X_D.psv"], ReadOptions(timezone="UTC"))
@@ -71,6 +72,7 @@ def test_accounting_alone_knows_the_failures_and_not_the_nodes(tmp_path: Path) -
     }
 
 
+@pytest.mark.slow
 def test_a_real_log_without_events_blames_no_hardware_for_what_users_did(tmp_path: Path) -> None:
     file = shared("data/traces/xdmod_slurm/phillips.log.zst")
     tables, _ = read(tmp_path, [file], ReadOptions(timezone="UTC"))

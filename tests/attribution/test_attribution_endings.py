@@ -71,6 +71,7 @@ def test_interruptions_match_their_schema(duckdb_connection: ibis.BaseBackend) -
     assert INTERRUPTIONS.check(made.to_pyarrow()).num_rows == 1
 
 
+@pytest.mark.slow
 def test_who_cancels_for_several_users_is_an_operator(connection: ibis.BaseBackend) -> None:
     cluster = Cluster()
     cluster.attempt("1", "CANCELLED", user="ann", cancelled_by="500")

@@ -40,6 +40,7 @@ def test_the_expected_number_lies_within_its_interval(
     assert (expected.estimate > 0) is (episodes > 0)
 
 
+@pytest.mark.slow
 def test_the_background_counts_what_began_in_the_quiet_part_of_each_run() -> None:
     """Runs of a day and more, short ones and some that could be blamed, counted one by one."""
     draw = random.Random(5)

@@ -57,6 +57,7 @@ def test_a_schedule_that_cannot_be_lists_every_problem():
         schedule(0, [], every_s=1, for_s=1)
 
 
+@pytest.mark.slow
 def test_a_kill_hits_a_child_and_spares_the_launcher(tmp_path):
     events: list[str] = []
     report = run(
@@ -83,6 +84,7 @@ while not (folder / "end").exists(): time.sleep(0.01)
 """
 
 
+@pytest.mark.slow
 def test_a_launcher_whose_children_have_ended_is_spared_too(tmp_path):
     report = run(
         [sys.executable, "-c", LINGERING, str(tmp_path)],
@@ -112,6 +114,7 @@ def test_without_faults_a_command_runs_as_it_would(tmp_path):
     assert (report.survived, report.done, report.not_reached) == (True, (), 1)
 
 
+@pytest.mark.slow
 def test_a_stopped_process_goes_on_after_the_hold(tmp_path):
     report = run(
         parent(tmp_path),
@@ -127,6 +130,7 @@ def test_a_stopped_process_goes_on_after_the_hold(tmp_path):
     assert report.wall_s > stop.at_s + 2.0
 
 
+@pytest.mark.slow
 def test_a_command_that_outlives_its_time_leaves_no_process(tmp_path):
     report = run(
         parent(tmp_path), ChaosPlan(()), timeout_s=1.0, clock=time_since(tmp_path / "both")

@@ -116,6 +116,7 @@ def test_after_a_failed_round_the_good_copy_is_still_spared(tmp_path: Path) -> N
     assert newest(tmp_path) == dict.fromkeys(range(N_BLOCKS), 5)
 
 
+@pytest.mark.slow
 def test_every_flipped_bit_of_the_file_is_noticed_or_harmless(tmp_path: Path) -> None:
     writer = SlotWriter.create(slot_folder(tmp_path, 0), small_layout())
     write_round(writer, 1)

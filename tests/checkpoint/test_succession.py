@@ -5,6 +5,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -56,6 +57,7 @@ def mask(held: list[Box]) -> np.ndarray:
     return seen
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(
     old=st.lists(boxes(), min_size=1, max_size=3, unique=True),

@@ -56,6 +56,7 @@ def test_parquet_has_the_schema_of_the_table(site: Path, tmp_path: Path):
         assert table.check(read).num_rows == read.num_rows
 
 
+@pytest.mark.slow
 def test_csv_holds_one_table(site: Path, tmp_path: Path):
     out = tmp_path / "attempts.csv"
     done = ettr("export", site, "--to", out, "--table", "attempts", "--json")
@@ -81,6 +82,7 @@ def test_wrong_use_says_what_to_give(words: tuple[str, ...], says: str, site: Pa
     assert says in done.err
 
 
+@pytest.mark.slow
 def test_what_was_not_measured_is_said(tmp_path: Path):
     """No row of outages without states of nodes does not mean that there was none."""
     sacct = tmp_path / "sacct.psv"
@@ -177,6 +179,7 @@ def errors_of(document: object) -> list[str]:
     return [f"{list(error.absolute_path)}: {error.message[:200]}" for error in found]
 
 
+@pytest.mark.slow
 def test_the_published_schema_is_that_of_the_code():
     Draft202012Validator.check_schema(published_schema())
     assert published_schema() == json.loads(json.dumps(report_schema()))

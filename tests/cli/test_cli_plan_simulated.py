@@ -39,6 +39,7 @@ def test_without_such_an_option_the_exact_form_answers() -> None:
     assert (made["engine"], made["simulated"]) == ("exact form", None)
 
 
+@pytest.mark.slow
 def test_a_law_with_a_mean_of_its_own_is_the_failure_rate() -> None:
     made = plan(*RUN, "--law", "weibull:shape=0.7,mean=80d", *COARSE)
     assert made["rate"]["per_node_day"]["low"] is None
@@ -83,6 +84,7 @@ def test_a_law_too_extreme_to_simulate_says_so() -> None:
     assert "the simulated ETTR is not to be relied on" in simulated["why"]
 
 
+@pytest.mark.slow
 def test_an_interval_of_the_rate_gives_ends() -> None:
     made = plan(*RUN, "--failures", "30", "--node-days", "2400", "--law", "constant", *COARSE)
     ends = made["simulated"]["ettr_at_rate_ends"]

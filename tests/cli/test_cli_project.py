@@ -107,6 +107,7 @@ def test_a_rate_alone_is_a_way_in_and_has_no_interval():
     assert "[" not in text
 
 
+@pytest.mark.slow
 def test_a_rate_with_the_ends_of_its_interval_gives_the_ends_of_what_follows():
     found = projection(*RATE, "6.5,6.1,6.9", "--gpus", "16384")
     mttf = found["points"][0]["projection"]["mttf_h"]

@@ -65,6 +65,7 @@ def test_every_command_option_has_a_meaning(generate: Any):
     assert [name for name, means in rows if not means.strip()] == []
 
 
+@pytest.mark.slow
 def test_an_argument_that_may_be_left_out_stands_in_brackets(generate: Any):
     page = generate.pages()["reference/commands.md"]
     assert "\nettr plan [STORE] [OPTIONS]\n" in page

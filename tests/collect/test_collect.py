@@ -90,6 +90,7 @@ def test_the_commands_of_a_period_are_run_with_lists_of_words(
     assert read.code == 0, read.err
 
 
+@pytest.mark.slow
 def test_the_printed_script_does_the_same(tmp_path: Path, site: Callable[..., list[list[str]]]):
     logs = tmp_path / "it's here; $(touch x)"
     done = ettr("collect", logs, *MARCH)
@@ -104,6 +105,7 @@ def test_the_printed_script_does_the_same(tmp_path: Path, site: Callable[..., li
     assert not (tmp_path / "x").exists()
 
 
+@pytest.mark.slow
 def test_a_script_whose_command_fails_leaves_no_file_of_it(
     tmp_path: Path, site: Callable[..., list[list[str]]]
 ):
@@ -114,6 +116,7 @@ def test_a_script_whose_command_fails_leaves_no_file_of_it(
     assert not list((tmp_path / "logs").glob("sacct*"))
 
 
+@pytest.mark.slow
 def test_a_script_says_which_files_have_no_record(
     tmp_path: Path, site: Callable[..., list[list[str]]]
 ):
@@ -133,6 +136,7 @@ def test_a_script_says_which_files_have_no_record(
     ]
 
 
+@pytest.mark.slow
 def test_a_link_of_a_files_name_is_replaced_and_not_followed(
     tmp_path: Path, site: Callable[..., list[list[str]]]
 ):
@@ -158,6 +162,7 @@ def test_what_fails_ends_it_before_accounting_says_that_the_period_is_known(
     assert list((tmp_path / "logs").iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("topology", [None, "", "topo_print: No topology information available\n"])
 def test_a_site_without_a_topology_has_the_other_logs(
     tmp_path: Path, site: Callable[..., list[list[str]]], topology: str | None

@@ -152,6 +152,7 @@ def test_a_node_that_is_back_before_its_loss_is_noticed_keeps_its_name(run: Run)
     assert [node.identity.name for node in run.pool.remote] == ["there"]
 
 
+@pytest.mark.slow
 def test_processes_end_before_the_supervisor_gives_their_slots_away() -> None:
     run = Run(timeout_s=2.0)
     run.agent("there", join_s=0.5)

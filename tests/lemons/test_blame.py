@@ -93,6 +93,7 @@ def test_a_failure_that_blames_no_node_counts_in_parts(tmp_path: Path):
     assert sum(float(row["blame"]) for row in nodes.values()) == pytest.approx(3)
 
 
+@pytest.mark.slow
 def test_a_node_and_its_switch_have_their_parts_of_failures_that_blame_no_node(tmp_path: Path):
     topology = tmp_path / "topology.conf"
     topology.write_text("SwitchName=s0 Nodes=n[0-4]\nSwitchName=s1 Nodes=n[5-24]\n")

@@ -58,6 +58,7 @@ def test_shared_failures_are_divided_and_none_is_lost():
     assert fit.failures.sum() == pytest.approx(failures.sum() + 30)
 
 
+@pytest.mark.slow
 def test_shared_failures_weigh_on_a_node_that_is_named_elsewhere():
     failures, days = fleet(20, seed=7)
     failures[0] = 2.0
@@ -94,6 +95,7 @@ def test_claims_keep_the_expected_share_of_good_nodes_and_leave_improbable_ones(
     assert claimed(many, 0.1).sum() == 11
 
 
+@pytest.mark.slow
 def test_decisions_come_sooner_for_worse_lemons():
     better, worse = (fit_lemons(NodeCounts(*reversed(fleet(times, 11)))) for times in (20, 40))
     assert time_to_decide(worse, 0.1).claim_days < time_to_decide(better, 0.1).claim_days

@@ -111,6 +111,7 @@ def test_a_selection_of_nodes_or_jobs_holds_those_alone(tmp_path: Path):
     assert ettr("slow", store, "--user", "bob", "--json").json["candidates"] == []
 
 
+@pytest.mark.slow
 def test_a_selection_of_users_reads_the_job_of_their_own_cluster(tmp_path: Path):
     times = "|".join(["2023-11-14T22:00:00"] * 3 + ["2023-11-14T23:00:00"])
     rows = [
@@ -143,6 +144,7 @@ def test_without_waits_nothing_is_judged_and_the_reason_is_given(tmp_path: Path)
     assert "Not measured" in ettr("slow", store).out
 
 
+@pytest.mark.slow
 def test_intervals_of_the_slowdown_hold_the_truth_as_often_as_they_state():
     held = 0
     for seed in range(100):
@@ -240,6 +242,7 @@ def _drawn_runs(
     return RunSegments(np.array(run), np.array(log_step), nodes, hours), is_slow
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("slow", "by"), [(0, 0.0), (1, 0.1), (3, 0.2)])
 def test_slow_nodes_of_runs_are_claimed_and_those_that_ran_with_them_are_not(slow: int, by: float):
     right = wrong = 0

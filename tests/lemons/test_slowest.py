@@ -55,6 +55,7 @@ def _found(log_step: tuple[float, ...]) -> slowest.Effects:
     return slowest.effects(steps, 0.9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "log_step",
     [

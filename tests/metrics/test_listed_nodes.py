@@ -45,6 +45,7 @@ def is_listed(attempts: ibis.Table, allocations: ibis.Table) -> bool:
     return every_node_is_listed(attempts, allocations, held_nodes(allocations))
 
 
+@pytest.mark.slow
 def test_each_figure_is_that_of_the_join():
     tables = listed_cluster()
     attempts, held = tables["attempts"], tables["allocations"]
@@ -78,6 +79,7 @@ def test_each_figure_is_that_of_the_join():
     assert found.one_node_attempts > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "what",
     [
@@ -137,6 +139,7 @@ def test_whatever_is_held_beside_the_lists_is_noticed(what):
     assert not is_listed(changed_attempts.get(what, attempts), changed_held.get(what, held))
 
 
+@pytest.mark.slow
 def test_of_tables_in_memory_nothing_is_known():
     tables = listed_cluster()
     attempts, held = (ibis.memtable(fetch(tables[one])) for one in ("attempts", "allocations"))

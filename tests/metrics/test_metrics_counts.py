@@ -67,6 +67,7 @@ def test_an_id_that_returns_for_another_user_is_another_job():
     assert found.jobs == 2
 
 
+@pytest.mark.slow
 def test_unknown_counts_add_no_hours():
     known, unknown = attempt("1"), attempt("2", n_gpus=None, n_cpus=None)
     both, alone = totals(table(known, unknown)), totals(table(known))

@@ -82,6 +82,7 @@ def test_losses_by_cause_and_by_size_add_up_to_the_same(tables):
     assert sum(row.preemptions for row in found.by_size) == len(found.preemption_links.links)
 
 
+@pytest.mark.slow
 def test_the_cap_bounds_what_one_interruption_loses(cluster, tables):
     assert lost_goodput(tables["failures"], links(tables), cap_min=0).first_order_gpu_hours == 0
     full = lost_goodput(tables["failures"], links(tables), cap_min=1e9).first_order_gpu_hours
@@ -89,6 +90,7 @@ def test_the_cap_bounds_what_one_interruption_loses(cluster, tables):
     assert full == pytest.approx(sum(r["elapsed_s"] * r["n_gpus"] for r in rows) / 3600)
 
 
+@pytest.mark.slow
 def test_a_crash_loop_is_found_with_whom_it_drove_out():
     plan = ClusterPlan(
         days=3.0,

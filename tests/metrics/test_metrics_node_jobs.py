@@ -58,6 +58,7 @@ def test_attempts_and_failures_of_each_node():
     assert NOTHING_RAN.single_node_failure_rate is None
 
 
+@pytest.mark.slow
 def test_node_time_is_the_exposure():
     tables = on_duckdb(build_cluster(ClusterPlan(days=5.0), seed=4).tables)
     held = exposure(tables["attempts"], tables["allocations"]).by_node
@@ -68,6 +69,7 @@ def test_node_time_is_the_exposure():
     assert {node: one.elapsed_s for node, one in found.items()} == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_without_rows_of_other_attempts_the_join_with_all_is_spared():
     tables = on_duckdb(build_cluster(ClusterPlan(days=5.0), seed=4).tables)
     attempts, held = tables["attempts"], tables["allocations"]

@@ -215,6 +215,7 @@ def test_a_quantile_that_few_durations_cannot_bound_has_no_upper_end():
     assert (one.estimate, one.low, one.high) == (2.0, 0.0, np.inf)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [4, 12])
 def test_intervals_of_quantiles_hold_for_few_durations_of_which_some_are_open(n: int):
     """Lognormal repairs, a third of them open; 2 standard errors below 90 %."""
@@ -239,6 +240,7 @@ def test_intervals_of_mean_and_median_hold_under_censoring():
     assert (held >= 400 * 0.86).all()
 
 
+@pytest.mark.slow
 def test_the_interval_of_a_mean_holds_for_few_and_skewed_durations():
     """Lognormal; Student's alone holds .81 and .83 of them, the normal one .71 and .80."""
     rng = np.random.default_rng(6)

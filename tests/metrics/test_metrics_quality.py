@@ -52,6 +52,7 @@ def test_a_clean_log_shows_no_dirt(cluster):
     assert found.clocks.node_down_pairs > 10
 
 
+@pytest.mark.slow
 def test_planted_dirt_is_counted(cluster):
     hurt = {"n": 0}
 
@@ -82,6 +83,7 @@ def test_planted_dirt_is_counted(cluster):
     assert found.assumptions == ("zone given",)
 
 
+@pytest.mark.slow
 def test_days_without_rows_are_holes_only_beyond_chance(cluster):
     low, high = datetime(2025, 3, 8, tzinfo=UTC), datetime(2025, 3, 10, tzinfo=UTC)
     rows = [r for r in cluster.tables["attempts"].to_pylist() if not low <= r["submit"] < high]
@@ -95,6 +97,7 @@ def test_days_without_rows_are_holes_only_beyond_chance(cluster):
     assert all(hole.days > 1 for part in sparse for hole in part.holes)
 
 
+@pytest.mark.slow
 def test_rejects_are_counted_by_reason_with_the_first_of_them():
     rejects = [
         {
@@ -137,6 +140,7 @@ def test_rejects_are_counted_by_reason_with_the_first_of_them():
     assert found.attempts_without_nodes_share is None
 
 
+@pytest.mark.slow
 def test_phillips_comes_back_to_the_last_digit(tmp_path: Path):
     log = shared("data/traces/xdmod_slurm/phillips.log.zst")
     fields = (

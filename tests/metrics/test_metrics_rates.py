@@ -172,6 +172,7 @@ def test_a_check_that_appears_late_is_marked_as_new(tables):
     assert markers["xid"].first_seen >= datetime(2025, 3, 1, tzinfo=UTC)
 
 
+@pytest.mark.slow
 def test_a_window_without_length_is_refused(tables):
     period = observed_period(tables["attempts"])
     with pytest.raises(UsageError, match="window_days 0 and step_days"):

@@ -93,6 +93,7 @@ def test_the_parts_by_a_column_of_jobs_add_up_to_the_whole(cluster, tables, colu
     agree(parts, measured(tables, Selection(), cluster.end))
 
 
+@pytest.mark.slow
 def test_the_parts_by_node_add_up_to_the_whole_but_for_failures_that_blame_none(cluster, tables):
     nodes = cluster.tables["nodes"]["node"].to_pylist()
     parts = [measured(tables, Selection(node=some), cluster.end) for some in thirds(nodes)]
@@ -155,6 +156,7 @@ def test_hours_are_cut_exactly_and_an_attempt_belongs_to_its_end(since, until, h
     assert found["attempts"] == attempts
 
 
+@pytest.mark.slow
 def test_suspended_time_is_spread_over_the_attempt():
     t = one_job({}, end=NOON + 4 * HOUR, elapsed_s=2 * 3600.0, suspended_s=2 * 3600.0)
     assert measured(t, Selection(NOON + HOUR), NOON + 4 * HOUR)["gpu_hours"] == pytest.approx(12.0)

@@ -31,6 +31,7 @@ def drawn(rng, expected, burst=1.0, ratio=1.0):
     return found[found < DAYS]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("burst", [1.0, 4.0])
 def test_a_constant_rate_is_seldom_called_better_or_worse(burst):
     """At 90 % in at most one of ten; with the exact test alone bursts of four give half of them."""

@@ -5,9 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 HOW_TO = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "choose-a-failure-model.md"
 
 
+@pytest.mark.slow
 def test_the_example_of_the_how_to_runs():
     (code,) = re.findall(r"```python\n(.*?)```", HOW_TO.read_text(), re.DOTALL)
     done = subprocess.run(

@@ -26,6 +26,7 @@ def test_the_wide_interval_holds_the_narrow_one_and_both_the_estimate(data):
     assert found.poisson.estimate <= found.poisson.high <= found.over_dispersed.high
 
 
+@pytest.mark.slow
 @given(counts, counts)
 def test_swapping_fleets_inverts_the_ratio(a, b):
     for one, other in (

@@ -160,6 +160,7 @@ def test_any_run_has_an_ettr_between_0_and_1(at: Levels) -> None:
     assert 0.0 <= levels_ettr(at) <= 1.0 + 1e-12
 
 
+@pytest.mark.slow
 @given(KINDS, st.integers(0, 3), st.floats(1.0, 100.0), st.floats(1.0, 1e5), TIMES)
 def test_more_failures_or_longer_restarts_never_help(
     kinds: tuple[FailureKind, ...], which: int, factor: float, interval_s: float, lag_s: float

@@ -66,6 +66,7 @@ def test_the_plan_names_inputs_as_they_are_typed(as_assumed: dict[str, Any]) -> 
         assert name in inputs_of()
 
 
+@pytest.mark.slow
 def test_a_second_plan_may_differ_in_one() -> None:
     both = plan("--versus", "assume=hot-swap.swap=100s")
     alone = plan("--assume", "hot-swap.swap=100s")

@@ -105,6 +105,7 @@ def test_a_cluster_that_began_with_its_log_is_no_part_of_one(tmp_path: Path) -> 
         assert windows(log, tmp_path) == (), (seed, law)
 
 
+@pytest.mark.slow
 def test_jobs_of_one_length_all_end_late(tmp_path: Path) -> None:
     """Twenty jobs a day of 23 h: none can have ended before the first day is nearly over."""
     rows = [
@@ -117,6 +118,7 @@ def test_jobs_of_one_length_all_end_late(tmp_path: Path) -> None:
     assert windows(HEAD + "".join(rows), tmp_path) == ()
 
 
+@pytest.mark.slow
 def test_a_dump_of_weeks_ago_is_one_too(tmp_path: Path) -> None:
     """`--endtime`: jobs that ran then have ended since, and are listed with their real end."""
     log, _ = jobs(1, runs_before_days=60.0, lists="what ran until the last day")
@@ -126,6 +128,7 @@ def test_a_dump_of_weeks_ago_is_one_too(tmp_path: Path) -> None:
     assert found.first_end - FIRST < timedelta(hours=12)
 
 
+@pytest.mark.slow
 def test_a_log_of_ended_jobs_is_not_too_low(tmp_path: Path) -> None:
     """What ran before it has as many node-days as what it lacks at its end, on average."""
     logs = [jobs(seed, runs_before_days=60.0, lists="what ended") for seed in range(20)]
@@ -137,6 +140,7 @@ def test_a_log_of_ended_jobs_is_not_too_low(tmp_path: Path) -> None:
     assert windows(logs[0][0], tmp_path) == ()
 
 
+@pytest.mark.slow
 def test_a_selected_cluster_is_not_doubted_for_another(tmp_path: Path) -> None:
     log, _ = jobs(1, runs_before_days=60.0)
     (tmp_path / "b.psv").write_text(jobs(2, runs_before_days=0.0)[0].replace("|u|c|", "|u|b|"))
@@ -161,6 +165,7 @@ def test_the_page_says_so_first_and_rates_are_lower_bounds(tmp_path: Path) -> No
     assert said < page.index("Failures per 1,000 node-days")
 
 
+@pytest.mark.slow
 def test_jobs_that_only_run_hold_no_failures(tmp_path: Path) -> None:
     row = "{0}|u|c|RUNNING|0:0|{1}|{1}|Unknown|86400|1|n{0}|gres/gpu=8\n"
     (found,) = windows(HEAD + row.format(1, text(FIRST)) + row.format(2, text(FIRST)), tmp_path)
@@ -180,6 +185,7 @@ def test_a_fit_leaves_out_what_lies_before_the_dump(tmp_path: Path) -> None:
     assert found.scenario.arrivals.jobs_per_day == pytest.approx(NODES / 3.0, rel=0.25)
 
 
+@pytest.mark.slow
 def test_a_fit_until_after_the_logs_is_refused(tmp_path: Path) -> None:
     (tmp_path / "sacct.psv").write_text(jobs(3, runs_before_days=0.0)[0])
     with open_store(tmp_path / "store", create=True) as store:

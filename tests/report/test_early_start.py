@@ -52,6 +52,7 @@ def test_a_node_that_was_down_long_before_stretches_the_period(end: str, tmp_pat
     assert early_start(tmp_path, MONTH, DOWN_FOR_A_YEAR.format(end=end), since) is None
 
 
+@pytest.mark.slow
 def test_a_job_that_waited_for_long_stretches_it_too(tmp_path: Path) -> None:
     held = job(900, "2026-03-02T00:00:00", submit="2026-01-01T00:00:00")
     found = early_start(tmp_path, [*MONTH, held])
@@ -62,6 +63,7 @@ def test_a_job_that_waited_for_long_stretches_it_too(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "states",
     [
@@ -87,6 +89,7 @@ def test_the_page_says_so_first(tmp_path: Path) -> None:
     assert said < page.index("Failures per 1,000 node-days")
 
 
+@pytest.mark.slow
 def test_a_cluster_whose_log_reaches_back_is_known_from_its_own_start(tmp_path: Path) -> None:
     """The dump of the other begins in the middle of its jobs."""
     (tmp_path / "a.psv").write_text(dump_in_the_middle(1, runs_before_days=60.0)[0])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from cli.program import ettr
 
 LINES = """\
@@ -24,6 +26,7 @@ def row_of_poisson(page: str) -> str:
     return " ".join(page.partition("independent (Poisson)")[2].partition("</tr>")[0].split())
 
 
+@pytest.mark.slow
 def test_no_table_shows_an_estimate_that_the_lead_withholds(tmp_path: Path) -> None:
     store = store_of(tmp_path)
     assert ettr("report", store, "--output", tmp_path / "r.html").code == 0
@@ -36,6 +39,7 @@ def test_no_table_shows_an_estimate_that_the_lead_withholds(tmp_path: Path) -> N
     assert "78.8 [21.5, 204]" in row_of_poisson((tmp_path / "k.html").read_text())
 
 
+@pytest.mark.slow
 def test_a_store_without_jobs_is_compared_in_a_sentence_that_names_its_cluster(
     tmp_path: Path,
 ) -> None:

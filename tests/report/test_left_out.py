@@ -57,6 +57,7 @@ def test_the_page_of_a_dump_of_failed_jobs_says_first_that_runtime_is_missing(
     assert "every rate and share is too high" in page
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("states", "none_completed", "none_failed"),
     [
@@ -77,6 +78,7 @@ def test_states_that_none_of_many_jobs_has_are_missing(
     assert (found.none_completed, found.none_failed) == (none_completed, none_failed)
 
 
+@pytest.mark.slow
 def test_restarts_that_the_dump_lacks_are_missing_attempts(dump: Callable[..., Path]) -> None:
     """Jobs restarted twice each: once with their last attempt alone, once with all three."""
     last = [row(job, mixed(job), day=9, restarts="2") for job in range(20)]
@@ -94,6 +96,7 @@ def test_restarts_that_the_dump_lacks_are_missing_attempts(dump: Callable[..., P
     assert whole.certain == ()
 
 
+@pytest.mark.slow
 def test_few_unseen_restarts_are_those_from_before_the_dump(dump: Callable[..., Path]) -> None:
     begun_before = [row(job, day=1, restarts="1") for job in range(4)]
     found = left_out(dump(*begun_before, *(row(job, restarts="0") for job in range(9, 99))))
@@ -120,6 +123,7 @@ def test_a_dump_without_any_second_attempt_may_lack_them(
     assert left_out(dump(*jobs[:999])).never_requeued is False
 
 
+@pytest.mark.slow
 def test_a_selection_of_jobs_is_no_dump_with_parts_missing(dump: Callable[..., Path]) -> None:
     failed = [row(job, "FAILED", 1 + job % 28) for job in range(120)]
     assert left_out(dump(*failed), Selection(user=("u1",))) is None

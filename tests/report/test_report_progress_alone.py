@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from cli.program import ettr
 
 START_S = 1_767_225_600.0  # 2026-01-01T00:00:00Z
@@ -20,6 +22,7 @@ def report(folder: Path, steps: list[dict[str, float]]) -> str:
     return " ".join(ettr("report", folder / "store").out.split())
 
 
+@pytest.mark.slow
 def test_steps_without_durations_are_a_band_on_the_card(tmp_path: Path):
     steps = [{"time": START_S + 12 * DAY_S * n, "step": 1_000 * n + 1} for n in range(10)]
     assert "Effective training time without queue 0 % to 100 % (of" in report(tmp_path, steps)

@@ -35,6 +35,7 @@ def test_an_event_without_an_end_is_no_open_repair(store: Path):
     assert {one["category"] for one in faults["by_category"]} == {"gpu", "network"}
 
 
+@pytest.mark.slow
 def test_the_rate_has_an_estimate_once_the_fleet_is_known(store: Path):
     faults: Any = ettr("nodes", store, "--json").json["faults"]
     assert faults["in_service"]["per_1000_node_days"]["estimate"] is None

@@ -45,6 +45,7 @@ def test_every_control_holds_exactly(make):
         assert record["all_lost_is_full"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [regression, factorisation])
 def test_a_trial_repeats_and_partial_recovery_beats_the_rollback(make):
     prepared = prepare(make(), SETTINGS)
@@ -132,6 +133,7 @@ def test_arms_that_run_side_by_side_run_as_they_would_alone():
         assert loss == pytest.approx(single)
 
 
+@pytest.mark.slow
 def test_each_topic_is_drawn_from_the_topics_that_all_other_tokens_have_at_that_moment():
     """Against a recount of everything before every draw, in NumPy."""
     made = topics()

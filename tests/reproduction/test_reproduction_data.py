@@ -52,6 +52,7 @@ def test_a_film_rating_file_of_any_edition_is_read(tmp_path, text):
     assert np.isnan(table[0, 1])
 
 
+@pytest.mark.slow
 def test_the_films_of_the_user_are_factorised_and_resumed(tmp_path):
     rng = np.random.default_rng(0)
     likes = rng.normal(size=(80, 2)) @ rng.normal(size=(2, 40)) + rng.normal(size=(80, 40))

@@ -186,6 +186,7 @@ def test_every_row_names_the_simulation_as_its_source(store: Path):
         assert set(pq.read_table(path, columns=["source"])["source"].to_pylist()) == {"simulation"}
 
 
+@pytest.mark.slow
 def test_exported_rows_keep_that_they_are_simulated(store: Path, tmp_path: Path):
     words = "SIMULATED, no cluster logged this: short.toml, seed 1."
     said = ettr_out("export", str(store), "--table", "failures", "--to", str(tmp_path / "f.csv"))
@@ -215,6 +216,7 @@ def test_a_csv_of_changes_has_its_standing_on_stderr(tmp_path: Path):
         assert said not in done.stdout
 
 
+@pytest.mark.slow
 def test_answers_say_what_is_not_simulated(summary: dict[str, object], tmp_path: Path):
     assert "checkpoint stalls" in summary["not_simulated"]
     scenario = tmp_path / "day.toml"
@@ -235,6 +237,7 @@ def test_answers_say_what_is_not_simulated(summary: dict[str, object], tmp_path:
     assert "checkpoint stalls" not in ettr_out("simulate", *words)
 
 
+@pytest.mark.slow
 def test_a_second_run_gives_the_same_bytes(store: Path, tmp_path: Path):
     scenario = store.parent / "short.toml"
     printed = ettr_out("simulate", "run", str(scenario), "--store", str(tmp_path / "again"))
@@ -255,6 +258,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return found
 
 
+@pytest.mark.slow
 def test_simulated_rows_never_join_others(store: Path, tmp_path: Path):
     scenario = str(store.parent / "short.toml")
     with pytest.raises(StoreError, match="holds logs already"):
@@ -304,6 +308,7 @@ def test_a_message_says_what_to_give(words: list[str], says: str):
         ettr_out("simulate", *words)
 
 
+@pytest.mark.slow
 def test_show_prints_the_file_and_that_nobody_validated_it():
     text = scenario_text("small")[0]
     shown = ettr_out("simulate", "show", "small")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hypothesis.strategies as st
 import numpy as np
+import pytest
 from hypothesis import given, settings
 
 from ettr.sim.cluster.policies import WAITING
@@ -159,6 +160,7 @@ def running_on(room: NodeRoom, running: list[tuple[int, int]]) -> list[tuple[lis
     return held
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(running=whole_nodes, jobs=whole_nodes)
 def test_the_plan_is_that_of_a_table_of_nodes_and_times(running, jobs):
@@ -168,6 +170,7 @@ def test_the_plan_is_that_of_a_table_of_nodes_and_times(running, jobs):
     assert [plan.start_s for plan in found] == planned_by_steps(held, jobs, 6, 100)
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(running=whole_nodes, jobs=whole_nodes)
 def test_nobody_starts_later_than_planned_where_all_take_their_limits(running, jobs):
@@ -196,6 +199,7 @@ sizes = st.sampled_from((1, 2, 4, 8, 16, 24, 32))
 mixed = st.lists(st.tuples(sizes, st.integers(1, 500)), max_size=20)
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(running=mixed, jobs=mixed, closed=st.sets(st.integers(0, 5)))
 def test_who_starts_has_room_and_delays_no_plan_of_those_who_wait(running, jobs, closed):

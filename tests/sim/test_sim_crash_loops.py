@@ -66,6 +66,7 @@ def loops_of(scenario: ClusterScenario, seed: int) -> tuple[list[list[Row]], lis
     return several, [rows for rows in jobs.values() if len({row["job_id"] for row in rows}) == 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gpus", [1, 8, 16])
 def test_that_share_of_the_failed_jobs_comes_again_at_once_and_fails_again(gpus: int):
     loops, others = loops_of(looping(0.4, gpus), 1)
@@ -83,6 +84,7 @@ def test_that_share_of_the_failed_jobs_comes_again_at_once_and_fails_again(gpus:
     assert {row["state"] for rows in loops for row in rows} <= {"FAILED", "RUNNING"}
 
 
+@pytest.mark.slow
 def test_tries_are_geometric_from_two_on_and_their_work_exponential():
     scenario = looping(1.0, 1)
     loops, _ = loops_of(scenario, 2)
@@ -100,6 +102,7 @@ def test_tries_are_geometric_from_two_on_and_their_work_exponential():
     assert abs(median - TRY_S * math.log(2)) < 0.1 * TRY_S
 
 
+@pytest.mark.slow
 def test_no_try_works_for_longer_than_the_job_would_have():
     scenario = looping(1.0, 1, jobs=one_size(1, 300.0))
     loops, _ = loops_of(scenario, 3)
@@ -108,6 +111,7 @@ def test_no_try_works_for_longer_than_the_job_would_have():
     assert max(lasted) == 300.0
 
 
+@pytest.mark.slow
 def test_the_truth_says_that_their_users_ended_them():
     scenario = looping(0.5)
     tables, run = played(scenario, 4)
@@ -123,6 +127,7 @@ def test_the_truth_says_that_their_users_ended_them():
         assert true["restart_s"] == scenario.checkpoints.restart_s
 
 
+@pytest.mark.slow
 def test_a_loop_that_a_fault_interrupts_goes_on_where_its_owner_submits_it_again():
     rules = {"resubmit_chance": 1.0, "mean_resubmit_s": 60.0}
     faults = (fault("node-hardware", 3000.0, crash_chance=1.0),)
@@ -141,6 +146,7 @@ def test_a_loop_that_a_fault_interrupts_goes_on_where_its_owner_submits_it_again
     assert went_on > 20
 
 
+@pytest.mark.slow
 def test_loops_move_nothing_else_that_is_drawn_and_more_tries_move_no_other_loop():
     def first(share: float, tries: float) -> dict[object, tuple[object, ...]]:
         scenario = looping(share, 1)
@@ -164,6 +170,7 @@ def test_loops_move_nothing_else_that_is_drawn_and_more_tries_move_no_other_loop
     assert ended(none) != ended(some)
 
 
+@pytest.mark.slow
 def test_tasks_of_arrays_do_not_loop():
     arrays = (ArrayClass(8, 1.0, 3.0, 0),)
     tables, _ = played(looping(1.0, arrays=arrays), 7)
@@ -172,12 +179,14 @@ def test_tasks_of_arrays_do_not_loop():
     assert all(row["array_job_id"] for row in rows)
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_tables_and_another_does_not():
     (one, _), (same, _), (other, _) = (played(looping(0.3), seed) for seed in (3, 3, 4))
     assert one == same
     assert one["attempts"] != other["attempts"]
 
 
+@pytest.mark.slow
 def test_a_share_of_zero_gives_the_tables_of_a_scenario_that_does_not_name_it():
     without, _ = played(small(), 8)
     named, _ = played(small(outcomes={"mean_crash_loop_tries": 6.0, "mean_crash_loop_s": 300.0}), 8)

@@ -79,6 +79,7 @@ def test_failures_of_a_fleet_under_each_repair_law(law: tuple[str, float]) -> No
         assert abs(mean - expected) < 4 * math.sqrt(2.5 * expected / done.replicas)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "run",
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import given, settings
 
 from ettr.sim.cluster.policies.base import Running, Waiting
@@ -27,6 +28,7 @@ def fill(room: NodeRoom, jobs: list[tuple[int, int]], now_s: int = 0) -> int:
 jobs_of = st.lists(st.tuples(st.sampled_from(SIZES), st.integers(1, 500)), max_size=30)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(
     running=jobs_of, head=st.sampled_from(SIZES), others=jobs_of, closed=st.sets(st.integers(0, 5))
@@ -80,6 +82,7 @@ def easy_by_counts(
 whole_nodes = st.lists(st.tuples(st.integers(1, 3), st.integers(1, 9).map(lambda n: 100 * n)))
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(running=whole_nodes, head=st.integers(2, 8), others=whole_nodes)
 def test_as_many_overtake_as_easy_by_counts_lets(running, head, others):
@@ -127,6 +130,7 @@ def test_a_reservation_waits_for_the_gpus_of_one_node_or_for_whole_nodes():
     assert view.reservation(24) == (0, FAR_S)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(running=jobs_of, head=st.sampled_from(SIZES))
 def test_preempting_makes_room_for_the_first_job_with_nobody_in_vain(running, head):

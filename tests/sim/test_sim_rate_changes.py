@@ -57,6 +57,7 @@ def test_faults_of_each_window_are_as_many_as_its_factor_says():
         assert low <= n <= high, (found, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("law", "form"), LAWS)
 def test_of_any_law_the_hazard_between_faults_is_exponential(law: str, form: float):
     """Summed by small steps of service, outages left out; the clock has a law's inverse instead."""

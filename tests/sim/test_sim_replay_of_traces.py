@@ -76,6 +76,7 @@ def played(scenario: ClusterScenario, replay: Replay) -> SimulatedCluster:
     return run
 
 
+@pytest.mark.slow
 def test_nodes_of_one_name_in_two_clusters_are_not_one_node(tmp_path: Path):
     lines = [record(at, "3", f"6/{day}/2004 10:00", f"6/{day}/2004 11:00")
              for at in (18, 19) for day in (1, 5, 9)]  # fmt: skip
@@ -83,6 +84,7 @@ def test_nodes_of_one_name_in_two_clusters_are_not_one_node(tmp_path: Path):
         replayed(of_lanl(tmp_path, [HEAD, *lines]), cluster(8))
 
 
+@pytest.mark.slow
 def test_faults_that_name_no_node_are_left_out_and_counted(tmp_path: Path):
     lines = [
         record(17, node, f"6/{day}/2004 10:00", f"6/{day}/2004 11:00")

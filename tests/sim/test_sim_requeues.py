@@ -34,6 +34,7 @@ def attempts_by_job(scenario: ClusterScenario, seed: int) -> dict[str, list[dict
     return by_job
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gpus", [1, 8, 16])
 def test_that_share_of_the_jobs_is_put_back_once_and_runs_to_its_end(gpus: int):
     scenario = put_back(0.2, gpus, period={"days": 9.0}, arrivals={"jobs_per_day": 180.0})
@@ -55,6 +56,7 @@ def test_that_share_of_the_jobs_is_put_back_once_and_runs_to_its_end(gpus: int):
     assert all(len(rows) == 1 for rows in others)
 
 
+@pytest.mark.slow
 def test_the_time_is_uniform_over_the_length():
     jobs = attempts_by_job(put_back(1.0), 2)
     lasted = [rows[0]["elapsed_s"] / WORK_S for rows in jobs.values() if len(rows) > 1]
@@ -65,6 +67,7 @@ def test_the_time_is_uniform_over_the_length():
     assert abs(below - 0.1 * len(lasted)) < 4 * math.sqrt(0.09 * len(lasted))
 
 
+@pytest.mark.slow
 def test_jobs_of_whole_nodes_keep_their_checkpoints_and_others_start_over():
     for gpus, keeps in ((1, False), (8, True)):
         scenario = put_back(1.0, gpus)
@@ -78,6 +81,7 @@ def test_jobs_of_whole_nodes_keep_their_checkpoints_and_others_start_over():
         assert all(row["lost_s"] < interval_s for row in truth) == keeps
 
 
+@pytest.mark.slow
 def test_a_job_that_was_interrupted_too_often_is_not_put_back():
     never = put_back(1.0, scheduling={"most_requeues": 0})
     jobs = attempts_by_job(never, 4)
@@ -85,6 +89,7 @@ def test_a_job_that_was_interrupted_too_often_is_not_put_back():
     assert all(len(rows) == 1 and rows[0]["state"] != "REQUEUED" for rows in jobs.values())
 
 
+@pytest.mark.slow
 def test_jobs_that_nodes_end_are_put_back_once_at_most():
     faults = (fault("node-hardware", 500.0, node_down_chance=0.6, crash_chance=0.2),)
     jobs = attempts_by_job(put_back(0.5, 32, faults=faults), 5)
@@ -93,6 +98,7 @@ def test_jobs_that_nodes_end_are_put_back_once_at_most():
     assert any({"REQUEUED", "NODE_FAIL"} <= set(one) for one in states)
 
 
+@pytest.mark.slow
 def test_who_is_put_back_moves_nothing_else_that_is_drawn():
     (plain, _), (other, _) = (played(put_back(share), 6) for share in (0.0, 0.3))
     first = {
@@ -107,6 +113,7 @@ def test_who_is_put_back_moves_nothing_else_that_is_drawn():
     }
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_tables_and_another_does_not():
     (one, _), (same, _), (other, _) = (played(put_back(0.2), seed) for seed in (3, 3, 4))
     assert one == same

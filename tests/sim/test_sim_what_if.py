@@ -45,6 +45,7 @@ def test_a_change_that_changes_nothing_wins_exactly_nothing():
     assert (one.won_gpu_hours.low, one.won_gpu_hours.high) == (0.0, 0.0)
 
 
+@pytest.mark.slow
 def test_nodes_that_never_fail_win_back_all_that_faults_took():
     changes = ["checks.heartbeat_s=200", "faults.*.per_1000_node_days=0"]
     found = what_if(tiny(), changes, range(5))

@@ -29,6 +29,7 @@ def writing(gpus: int, interval_s: int, write_s: int, **parts: object):
     return quiet(**(usual | parts))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("interval_s", "write_s", "n_writes"),
     # none is written as the work comes to its end
@@ -45,6 +46,7 @@ def test_a_job_of_whole_nodes_runs_longer_by_its_writes(interval_s, write_s, n_w
         assert {row.get("write_s", 0) for row in truth} == {length_s - WORK_S - 100 * (gpus == 8)}
 
 
+@pytest.mark.slow
 def test_an_interrupted_job_keeps_what_is_written_and_writes_the_rest_again():
     interval_s, write_s, restart_s = 600, 60, 100
     faults = (fault("gpu-memory", 900.0, crash_chance=0.0, node_down_chance=0.0),)
@@ -60,12 +62,14 @@ def test_an_interrupted_job_keeps_what_is_written_and_writes_the_rest_again():
     assert {row["saved_s"] > 0 for row in rows} == {True, False}
 
 
+@pytest.mark.slow
 def test_limits_allow_for_the_writes():
     tables, _ = played(small(checkpoints={"interval_s": 60, "write_s": 60}))
     ended = [one for one in tables["attempts"]["state"].to_pylist() if one != "RUNNING"]
     assert ended.count("TIMEOUT") < 0.03 * len(ended)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_a_second_wins_nothing_where_writes_cost_ten():
     base = small(checkpoints={"write_s": 10})
     found = what_if(base, ["checkpoints.interval_s=1", "checkpoints.interval_s=1800"], (1, 2, 3))
@@ -76,6 +80,7 @@ def test_a_checkpoint_a_second_wins_nothing_where_writes_cost_ten():
     assert not found.warnings
 
 
+@pytest.mark.slow
 def test_without_the_value_hours_are_as_before_and_answers_warn():
     found = what_if(small(), ["checkpoints.interval_s=1", "lemons.share=0"], (1, 2, 3))
     assert found.base.write_gpu_hours == 0
@@ -85,6 +90,7 @@ def test_without_the_value_hours_are_as_before_and_answers_warn():
     assert "lemons.share" not in warning
 
 
+@pytest.mark.slow
 def test_a_change_of_both_has_no_warning():
     change = "checkpoints.interval_s=60, checkpoints.write_s=10"
     found = what_if(small(period={"days": 1.0}), [change], (1, 2, 3))
@@ -102,6 +108,7 @@ def test_the_value_is_written_read_checked_and_no_value_where_it_is_0():
             replace(made, checkpoints=replace(made.checkpoints, write_s=wrong))
 
 
+@pytest.mark.slow
 def test_useful_lost_and_written_hours_are_those_of_the_attempts():
     _, run = played(small(checkpoints={"interval_s": 300, "write_s": 30}))
     tables = run.truth()
@@ -113,6 +120,7 @@ def test_useful_lost_and_written_hours_are_those_of_the_attempts():
     assert 0.05 < hours.write_gpu_hours / (hours.write_gpu_hours + hours.useful_gpu_hours) < 0.0909
 
 
+@pytest.mark.slow
 def test_a_replay_takes_the_writes_out_of_the_lengths(tmp_path: Path):
     parts = {"period": {"days": 2.0}, "arrivals": {"jobs_per_day": 130.0}}
     scenario = writing(16, 600, 60, faults=(fault("gpu-memory", 300.0),), **parts)

@@ -60,6 +60,7 @@ def outages_of(tables: dict[str, pa.Table]) -> set[tuple[str, float]]:
     return set(zip(states["node"].to_pylist(), seconds(states["start"]), strict=True))
 
 
+@pytest.mark.slow
 def test_half_of_the_jobs_are_blamed_on_another_node():
     _, run = played(gangs(0.5, days=12.0), 3)
     ended = ended_by_own_node(run).values()
@@ -71,6 +72,7 @@ def test_half_of_the_jobs_are_blamed_on_another_node():
     }
 
 
+@pytest.mark.slow
 def test_any_of_the_other_nodes_is_blamed_and_never_the_true_one():
     tables, run = played(gangs(1.0, days=12.0), 4)
     ended = ended_by_own_node(run)
@@ -238,6 +240,7 @@ def test_the_next_fault_of_a_node_that_nobody_repairs_lies_after_the_blame():
     assert clock.due_s(2) > due_s + 300
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("crash_chance", "form"), [(1.0, 0.7), (0.0, 2.0)])
 def test_every_true_node_goes_on_from_its_age(
     crash_chance: float, form: float, monkeypatch: pytest.MonkeyPatch

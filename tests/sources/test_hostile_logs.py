@@ -101,6 +101,7 @@ def check(batches: list[Batch]) -> None:
             TABLES[name].check(rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SOURCES)
 @QUIET
 @given(data=st.data())
@@ -273,6 +274,7 @@ def test_the_cluster_that_a_record_names_wins(name: str, sample: str, cluster: s
     assert batches[0].tables["events"].column("cluster")[0].as_py() == cluster
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sample", samples(), ids=str)
 @QUIET
 @given(

@@ -253,6 +253,7 @@ def test_equal_lines_near_each_other_are_all_kept_and_read_alike_again():
     assert ids() == ids()
 
 
+@pytest.mark.slow
 def test_ids_of_a_long_log_take_bounded_memory(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(table_rows, "REPEATS_WITHIN_EVENTS", 500)
     rows = EventRows("kernel-xid", "f", "c")

@@ -96,6 +96,7 @@ def test_a_record_without_the_later_fields_has_no_gpus(tmp_path: Path):
     assert (row["n_nodes"], row["n_gpus"]) == (2, None)
 
 
+@pytest.mark.slow
 def test_a_requeued_job_is_two_attempts(tmp_path: Path):
     first = record(why=11, end=SUBMIT + 600)
     again = record(status=64, start=SUBMIT + 900)
@@ -132,6 +133,7 @@ def test_the_log_of_events_is_not_taken_for_it():
     assert matches(b"step\n" * 9 + record().encode(), "x") < 1
 
 
+@pytest.mark.slow
 @settings(
     max_examples=80,
     deadline=None,

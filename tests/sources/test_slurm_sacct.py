@@ -156,6 +156,7 @@ def test_samples_come_out_the_same_in_small_blocks(sample, monkeypatch):
     is_as_expected(sample.read(), sample.expected)
 
 
+@pytest.mark.slow
 def test_blocks_end_where_a_job_ends_whatever_their_size(monkeypatch):
     path = shared("data/slurm_capture/sacct_all_D.psv")
     whole, counts, _ = read(path)

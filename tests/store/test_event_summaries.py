@@ -93,6 +93,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "site"
 
 
+@pytest.mark.slow
 def test_summaries_follow_what_later_files_replace(place: Path) -> None:
     with open_store(place, create=True) as store:
         for turn, name in enumerate(("one", "two", "three", "one")):
@@ -126,6 +127,7 @@ def test_the_store_answers_from_summaries_alone_where_all_parts_have_one(place: 
             assert "count" not in sql.lower()
 
 
+@pytest.mark.slow
 def test_rows_that_name_no_cluster_are_the_only_cluster_s(place: Path) -> None:
     state = dict.fromkeys(NODE_STATES.names) | {
         "cluster": "c1", "node": "n1", "state": "DOWN", "start": MIDNIGHT, "source": "slurm-events",
@@ -144,6 +146,7 @@ def test_rows_that_name_no_cluster_are_the_only_cluster_s(place: Path) -> None:
         assert set(days["cluster"].to_pylist()) == {"c1"}
 
 
+@pytest.mark.slow
 def test_an_older_store_is_read_as_it_is_and_gets_summaries_at_its_next_ingestion(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -76,6 +76,7 @@ def stored(store: Store, job_id: str = "1") -> dict[str, Any]:
     return found[0]
 
 
+@pytest.mark.slow
 def test_who_cancelled_is_not_forgotten_when_accounting_forgets_it(store: Store) -> None:
     ingest(store, "half", row("CANCELLED", ONE, cancelled_by="0"))
     ingest(store, "full", row("CANCELLED", ONE))
@@ -125,6 +126,7 @@ def test_rows_of_one_file_keep_each_others_values(store: Store) -> None:
     assert stored(store, "2")["user"] == "ann"
 
 
+@pytest.mark.slow
 def test_what_says_how_it_ended_is_not_kept_for_another_end(store: Store) -> None:
     ingest(store, "one", row("CANCELLED", ONE, cancelled_by="0", failed_node="n3"))
     ingest(store, "two", row("COMPLETED", ONE))

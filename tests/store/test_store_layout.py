@@ -230,6 +230,7 @@ def test_a_duckdb_file_is_for_its_owner(tmp_path: Path) -> None:
     assert logs == [0o600]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_open_umask")
 @pytest.mark.parametrize("kind", ["s", "s.duckdb"])
 def test_a_store_may_be_opened_to_others(kind: str, tmp_path: Path) -> None:
@@ -255,6 +256,7 @@ def test_an_older_store_that_others_read_stays_readable(tmp_path: Path) -> None:
     assert [mode_of(part) for part in (*parts, place / "store.json")] == [0o644, 0o644]
 
 
+@pytest.mark.slow
 def test_the_option_is_of_a_known_kind(tmp_path: Path) -> None:
     words = ("ingest", tmp_path / "s", *write_logs(tmp_path), "--timezone", "UTC", "--readable-by")
     done = ettr(*words, "world")
