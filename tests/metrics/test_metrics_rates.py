@@ -109,7 +109,7 @@ def test_restarts_within_jobs_shorten_the_time_between_interruptions_only(cluste
         tables["attempts"], exposed(tables), tables["failures"], tables["progress"], rates.best
     )
     planted = sum(run.in_job_restarts for run in cluster.truth.runs)
-    assert sum(row.in_job_restarts for row in found.classes) == planted
+    assert sum(row.in_job_restarts or 0 for row in found.classes) == planted
     large = next(row for row in found.classes if row.size.size_to == 256)
     assert large.interruption_mttf_h.estimate < large.scheduler_mttf_h.estimate
     both = sum(PLAN.rate_per_node_day.values()) + PLAN.in_job_restarts_per_node_day

@@ -210,3 +210,10 @@ def test_a_rate_that_only_the_dump_makes_rise_has_no_direction(seed: int, tmp_pa
         (window,) = whole.dump_windows
         known = whole.of(Selection(since=window.first_end))
         assert "begins in the middle" not in known.clustering.direction.meaning
+        # a period from after that moment on: the one before it reaches back to before the dump
+        assert window.first_end is not None
+        later = window.first_end + 0.3 * (whole.logs_period.end - window.first_end)
+        last = whole.of(Selection(since=later)).previous
+        assert last is not None
+        assert last.direction is Direction.UNDECIDED
+        assert "begins in the middle of jobs" in last.meaning

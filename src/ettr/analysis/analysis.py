@@ -203,6 +203,7 @@ class Analysis(SharedStages):
             self.attribution.failures,
             whole=None if self.selected is None else self.tables["attempts"],
             all_listed=self.every_node_is_listed,
+            several_clusters=len(self.clusters) > 1,
         )
 
     @cached_property
@@ -253,10 +254,18 @@ class Analysis(SharedStages):
             self.rates.best,
             unit=self.size_unit,
             gpus_per_node=self.assumptions.gpus_per_node,
+            of_nodes=self._gpus_of_nodes,
             confidence=self.assumptions.confidence,
             spread=self.clustering.all_jobs.believed,
             selection=self.selected,
         )
+
+    @cached_property
+    def _gpus_of_nodes(self) -> tuple[float, ...]:
+        """GPUs of each node of which an inventory names any."""
+        fleet = self.fleet
+        named = fleet.gpus.keys() - fleet.gpus_of_jobs
+        return tuple(fleet.gpus[node] for node in sorted(named) if fleet.gpus[node] > 0)
 
     @cached_property
     def gpus_per_node(self) -> float | None:
@@ -264,7 +273,7 @@ class Analysis(SharedStages):
         if not self.logs_read.jobs or "mttf" in self.__dict__:
             return self.mttf.gpus_per_node
         given = self.assumptions.gpus_per_node
-        return gpus_of_a_node(self.exposure.by_attempt, self.size_unit, given)
+        return gpus_of_a_node(self.exposure.by_attempt, self.size_unit, given, self._gpus_of_nodes)
 
     @cached_property
     def runs(self) -> JobRuns:
@@ -285,9 +294,13 @@ class Analysis(SharedStages):
             return recorded_runs(self, listed)
         long_enough_h = MIN_SCHEDULED_H if self.logs_period.days >= FULL_WEEK_DAYS else 0.0
         large_enough = MIN_GPUS if self.totals.attempts > SMALL_SITE_ATTEMPTS else 1
+        attempts, progress = self.tables["attempts"], self.tables["progress"]
+        if self.selected is not None:
+            # whose a record is that names no cluster follows from all jobs, not from the chosen
+            progress = with_cluster(progress, attempts)
         return job_runs(
-            of_jobs(self.tables["attempts"], self.selection),
-            self.tables["progress"],
+            of_jobs(attempts, self.selection),
+            progress,
             interruptions=self.attribution.interruptions,
             failures=self.attribution.failures,
             rule=self.assumptions.run_rule,

@@ -96,7 +96,8 @@ def failure_list(analysis: Analysis) -> FailureList:
     owners = owners_of(analysis, rows)
     lines = evidence_lines(analysis, rows, files)
     driven_out: dict[str, float] = defaultdict(float)
-    for link in analysis.goodput.preemption_links.links:
+    # of all jobs: whose it was that lost them does not matter to the failure
+    for link in analysis.logs_preemptions.links:
         lost_s = min(link.elapsed_s, cap_s) * link.n_gpus
         driven_out[link.failed_attempt_id] += lost_s / SECONDS_PER_HOUR
     return FailureList(

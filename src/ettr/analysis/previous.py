@@ -113,7 +113,9 @@ def period_trend(analysis: Analysis, above_gpus: int | None = None) -> PeriodTre
         analysis.assumptions.confidence,
         paired=True,
     )
-    ends = [one.first_end for one in analysis.dump_windows]
+    # of both periods: where `--since` leaves the begin of a dump out, the one before still holds it
+    windows = (both if analysis.selection.since else analysis).dump_windows
+    ends = [one.first_end for one in windows]
     if any(end is None or end > earlier.start for end in ends):
         words = f"Whether it is getting better is unknown: {NO_DIRECTION}"
         return PeriodTrend(this, before, Direction.UNDECIDED, None, words)

@@ -113,8 +113,9 @@ def job_runtimes(
         schema={"cluster": "string", "job_id": "string"},
     )
     mine = attempts.semi_join(keys, ["cluster", "job_id"])
-    mine = mine.select("attempt_id", "cluster", "job_id", "start", "elapsed_s").left_join(
-        exposed.select("attempt_id", "node_s"), "attempt_id"
+    # runtime, too, is that of the exposure: of a period only what lies in it
+    mine = mine.select("attempt_id", "cluster", "job_id", "start").left_join(
+        exposed.select("attempt_id", "node_s", "elapsed_s"), "attempt_id"
     )
     found: dict[JobKey, list[tuple[str, float, float]]] = {job: [] for job in jobs}
     for row in fetch(mine.order_by("start", "attempt_id")).to_pylist():

@@ -8,6 +8,7 @@ under an in-job launcher fails and goes on without the scheduler noticing.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import ibis
@@ -18,7 +19,7 @@ from ettr.estimates import Interval
 from ettr.estimates.exact import FailureRate, mean_time_interval
 from ettr.estimates.spread import Spread
 from ettr.metrics.confidences import FailuresByConfidence, failures_by_confidence
-from ettr.metrics.instants import fetch, seconds_of
+from ettr.metrics.instants import fetch, has_rows, seconds_of
 from ettr.metrics.rates import PER_NODE_DAYS, EstimatedRate
 from ettr.metrics.run_progress import JobKey, with_cluster
 from ettr.metrics.selected import n_counted
@@ -40,7 +41,9 @@ LINE_ENDS = tuple(2**power for power in range(3, 18))
 class SizeMttf:
     """One size class: what ran, what failed, and the times between.
 
-    `projected_mttf_h` is 1 / (N r_f) at the class's mean nodes N, weighted by runtime.
+    `projected_mttf_h` is 1 / (N r_f) at the class's mean nodes N, weighted by runtime. Restarts
+    within jobs, and the time between interruptions, are of the `recorded_job_hours`, those of jobs
+    with progress records; null where there are none.
     """
 
     size: SizeClass
@@ -50,7 +53,8 @@ class SizeMttf:
     mean_nodes: float | None
     failures: int
     scheduler_mttf_h: Interval
-    in_job_restarts: int
+    recorded_job_hours: float
+    in_job_restarts: int | None
     interruption_mttf_h: Interval
     projected_mttf_h: Interval
 
@@ -66,7 +70,10 @@ class ProjectedMttf:
 
 @dataclass(frozen=True, slots=True)
 class MttfBySize:
-    """MTTF by job size, and the projected line. `line` has no points without GPUs per node."""
+    """MTTF by job size, and the projected line. `line` has no points without GPUs per node.
+
+    `interruption_mttf_h` is of the `recorded_job_hours`, as that of each class.
+    """
 
     size_unit: str
     confidence: float
@@ -77,6 +84,7 @@ class MttfBySize:
     scheduler_mttf_h: Interval
     interruption_mttf_h: Interval
     by_confidence: FailuresByConfidence | None = None
+    recorded_job_hours: float | None = None
 
 
 def mttf_by_size(
@@ -88,6 +96,7 @@ def mttf_by_size(
     *,
     unit: SizeUnit = SizeUnit.GPUS,
     gpus_per_node: float | None = None,
+    of_nodes: Sequence[float] = (),
     confidence: float = CONFIDENCE,
     spread: Spread | None = None,
     selection: Selection | None = None,
@@ -102,8 +111,9 @@ def mttf_by_size(
             scheduler did not see.
         rate_used: failure rate that the line projects, in failures per node-day.
         unit: what a size counts.
-        gpus_per_node: to turn GPUs into nodes on the line; None takes the ratio of GPUs to nodes
-            over the attempts that fill more than one node.
+        gpus_per_node: to turn GPUs into nodes on the line; None takes what the inventory says of
+            all nodes alike, else the ratio of GPUs to nodes over the attempts on more than one.
+        of_nodes: GPUs of each node of which an inventory says so; those without any are left out.
         confidence: of the intervals, between 0 and 1.
         spread: how all failures cluster; intervals are exact where None.
         selection: of the exposure and the failures; everything where None.
@@ -120,22 +130,61 @@ def mttf_by_size(
         if selection is None or selection.holds(restart.time_s)
     )
     restarted = Counter(size_end_of(size) for size in sizes)
-    gpus_per_node = gpus_of_a_node(exposed, unit, gpus_per_node)
+    gpus_per_node = gpus_of_a_node(exposed, unit, gpus_per_node, of_nodes)
     hours = sum(row["job_s"] for row in rows) / SECONDS_PER_HOUR
-    interrupted = failed.total() + restarted.total()
+    recorded = _recorded(attempts, ran, failures, with_cluster(progress, attempts), unit)
     return MttfBySize(
         size_unit=unit.value,
         confidence=confidence,
         gpus_per_node=gpus_per_node,
         rate_used=rate_used,
         classes=tuple(
-            _class(row, failed, restarted, rate_used, confidence, spread) for row in rows
+            _class(row, failed, restarted, recorded, rate_used, confidence, spread) for row in rows
         ),
         line=projected_line(rate_used, gpus_per_node if unit is SizeUnit.GPUS else 1.0),
         scheduler_mttf_h=_mean_time_h(failed.total(), hours, failed.total(), confidence, spread),
-        interruption_mttf_h=_mean_time_h(interrupted, hours, failed.total(), confidence, spread),
+        interruption_mttf_h=_between_interruptions_h(
+            recorded.failed.total() + restarted.total(),
+            sum(recorded.hours.values()),
+            failed.total(),
+            confidence,
+            spread,
+        ),
         by_confidence=failures_by_confidence(failures),
+        recorded_job_hours=sum(recorded.hours.values()),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Recorded:
+    """By size class, hours and failures of the jobs that record their progress."""
+
+    hours: dict[int, float]
+    failed: Counter[int]
+
+
+def _recorded(
+    attempts: ibis.Table,
+    ran: ibis.Table,
+    failures: ibis.Table,
+    named: ibis.Table,
+    unit: SizeUnit,
+) -> _Recorded:
+    if not has_rows(named):
+        return _Recorded({}, Counter())
+    mine = attempts.semi_join(named, ["cluster", "job_id"]).select("attempt_id")
+    held = _held_by_size(ran.semi_join(mine, "attempt_id"), unit)
+    sizes = fetch(failures.semi_join(mine, "attempt_id"), unit.column)[unit.column].to_pylist()
+    hours = {int(row["size_end"]): row["job_s"] / SECONDS_PER_HOUR for row in held if row["job_s"]}
+    return _Recorded(hours, Counter(map(size_end_of, sizes)))
+
+
+def _between_interruptions_h(
+    count: int, hours: float, failures: int, confidence: float, spread: Spread | None
+) -> Interval:
+    if not hours:
+        return Interval.unknown()
+    return _mean_time_h(count, hours, failures, confidence, spread)
 
 
 def _held_by_size(ran: ibis.Table, unit: SizeUnit) -> list[dict[str, float]]:
@@ -187,12 +236,14 @@ def _class(
     row: dict[str, float],
     failed: Counter[int],
     restarted: Counter[int],
+    recorded: _Recorded,
     rate_used: EstimatedRate,
     confidence: float,
     spread: Spread | None,
 ) -> SizeMttf:
     end, total = int(row["size_end"]), failed.total()
     hours = row["job_s"] / SECONDS_PER_HOUR
+    recorded_h = recorded.hours.get(end, 0.0)
     nodes = row["node_s"] / row["job_s"] if row["job_s"] else None
     return SizeMttf(
         size=size_class(end),
@@ -202,21 +253,29 @@ def _class(
         mean_nodes=nodes,
         failures=failed[end],
         scheduler_mttf_h=_mean_time_h(failed[end], hours, total, confidence, spread),
-        in_job_restarts=restarted[end],
-        interruption_mttf_h=_mean_time_h(
-            failed[end] + restarted[end], hours, total, confidence, spread
+        recorded_job_hours=recorded_h,
+        in_job_restarts=restarted[end] if recorded_h else None,
+        interruption_mttf_h=_between_interruptions_h(
+            recorded.failed[end] + restarted[end], recorded_h, total, confidence, spread
         ),
         projected_mttf_h=project(rate_used, nodes) if nodes else Interval.unknown(),
     )
 
 
-def gpus_of_a_node(exposed: ibis.Table, unit: SizeUnit, given: float | None) -> float | None:
+def gpus_of_a_node(
+    exposed: ibis.Table, unit: SizeUnit, given: float | None, of_nodes: Sequence[float] = ()
+) -> float | None:
     """What turns GPUs into nodes; arguments and result as for `mttf_by_size`."""
     if unit is not SizeUnit.GPUS or given is not None:
         return given
+    if len(set(of_nodes)) == 1:
+        return of_nodes[0]
     ran = exposed.filter(exposed["start"].notnull())
     whole = ran.filter((ran["n_nodes"] > 1) & (ran["n_gpus"] > 0))
-    whole = whole if whole.count().to_pyarrow().as_py() else ran.filter(ran["n_gpus"] > 0)
+    if not has_rows(whole):
+        if of_nodes:
+            return float(np.median(of_nodes))
+        whole = ran.filter(ran["n_gpus"] > 0)
     ratio = (whole["n_gpus"].sum() / whole["n_nodes"].sum()).to_pyarrow().as_py()
     return float(ratio) if ratio else None
 
@@ -244,7 +303,8 @@ def restarts_within_attempts(
 ) -> list[InJobRestart]:
     """Restarts within attempts that their scheduler did not see.
 
-    A restart counts once, whichever ranks report it. The first event of an attempt that follows
+    Of the ranks of a job the one that reports most restarts is believed, so that a restart counts
+    once, whichever ranks report it. The first event of an attempt that follows
     an earlier attempt of the same job is the echo of a requeue, and does not count.
 
     Args:
@@ -255,11 +315,14 @@ def restarts_within_attempts(
     """
     key = ("cluster", "job_id")
     named = with_cluster(progress, attempts)
-    jobs = named.filter(named["event"] == "restart").select(*key).distinct()
-    first_rank = (
-        named.semi_join(jobs, key).group_by("run_id", *key).aggregate(rank=named["rank"].min())
-    )
-    reported = fetch(named.semi_join(first_rank, ["run_id", *key, "rank"]), *key, "time", "event")
+    named = named.mutate(rank=named["rank"].fill_null(0))
+    restarts = named.filter(named["event"] == "restart")
+    jobs = restarts.select(*key).distinct()
+    by_rank = restarts.group_by("run_id", *key, "rank").aggregate(n=restarts.count())
+    most = by_rank.group_by("run_id", *key).aggregate(n=by_rank["n"].max())
+    believed = by_rank.semi_join(most, ["run_id", *key, "n"])
+    believed = believed.group_by("run_id", *key).aggregate(rank=believed["rank"].min())
+    reported = fetch(named.semi_join(believed, ["run_id", *key, "rank"]), *key, "time", "event")
     if not reported.num_rows:
         return []
     started = attempts.filter(attempts["start"].notnull())

@@ -157,15 +157,28 @@ class JobRun:
 
 @dataclass(frozen=True, slots=True)
 class SizeEttr:
-    """Runs of one size: mean ETTR, weighted by wallclock (`pooled`) and not (`mean`)."""
+    """Runs of one size: mean ETTR, weighted by wallclock (`pooled`) and not (`mean`).
+
+    `gpu_hours` are those of the runs whose GPUs a log names; null where it names none.
+    """
 
     size: SizeClass
     runs: int
     measured_runs: int
-    gpu_hours: float
+    gpu_hours: float | None
     wallclock_h: float
     mean_ettr_ratio: Interval
     pooled_ettr_ratio: Interval
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeRuns:
+    """All runs of one number of GPUs and of nodes; `gpu_hours` is null where no log names GPUs."""
+
+    n_gpus: int | None
+    n_nodes: int | None
+    runs: int
+    gpu_hours: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +186,8 @@ class JobRuns:
     """All runs of at least `min_scheduled_h`; those with the most GPU-hours are listed.
 
     `unknown_runs` were shorter than the restart that is assumed, so that nothing is known of their
-    ETTR.
+    ETTR. `by_size` and `by_shape` count all runs, listed or not. `attempts_without_gpus` ran, and
+    are in no run, since no log names their GPUs.
     """
 
     gap_h: float
@@ -184,6 +198,8 @@ class JobRuns:
     measured_runs: int
     unknown_runs: int
     by_size: tuple[SizeEttr, ...]
+    by_shape: tuple[ShapeRuns, ...]
+    attempts_without_gpus: int
     runs: tuple[JobRun, ...]
 
 
@@ -245,6 +261,8 @@ def job_runs(
         measured_runs=sum(run.basis == "progress" for run in runs),
         unknown_runs=sum(run.split is None and run.ettr_ratio.estimate is None for run in runs),
         by_size=_by_size(runs),
+        by_shape=_by_shape(runs),
+        attempts_without_gpus=_without_gpus(attempts) if min_gpus else 0,
         runs=tuple(runs[:listed]),
     )
 
@@ -271,6 +289,7 @@ def _sums(
         lambda t: (t["end_s"] - t["start_s"]).sum().name("scheduled_s"),
         lambda t: t["suspended_s"].sum().name("suspended_s"),
         lambda t: (t["elapsed_s"] * t["n_gpus"]).sum().name("gpu_s"),
+        lambda t: t["n_gpus"].count().name("with_gpus"),
         lambda t: t["worst_s"].sum().name("worst_s"),
         lambda t: t["middle_s"].sum().name("middle_s"),
         lambda t: t["best_s"].sum().name("best_s"),
@@ -281,7 +300,15 @@ def _sums(
     )
     long = sums.filter(sums["scheduled_s"] >= min_scheduled_h * SECONDS_PER_HOUR)
     rows: list[dict[str, Any]] = long.to_pyarrow().to_pylist()
+    for row in rows:
+        if row["with_gpus"] < row["attempts"]:
+            row["gpu_s"] = None  # those of some attempts alone would be too few, without a sign
     return rows
+
+
+def _without_gpus(attempts: ibis.Table) -> int:
+    ran = attempts.filter(attempts["start"].notnull() & attempts["n_gpus"].isnull())
+    return int(ran.count().to_pyarrow().as_py())
 
 
 def _selected(
@@ -410,7 +437,7 @@ def _run(row: dict[str, Any], detail: _RunDetail) -> JobRun:
         scheduled_h=row["scheduled_s"] / SECONDS_PER_HOUR,
         suspended_h=row["suspended_s"] / SECONDS_PER_HOUR,
         between_h=row["between_s"] / SECONDS_PER_HOUR,
-        gpu_hours=(row["gpu_s"] or 0.0) / SECONDS_PER_HOUR,
+        gpu_hours=None if row["gpu_s"] is None else row["gpu_s"] / SECONDS_PER_HOUR,
         basis="progress" if split is not None else "assumed",
         ettr_ratio=_share(productive_h, wall_s),
         ettr_without_queue_ratio=_share(productive_h, float(row["scheduled_s"])),
@@ -445,7 +472,7 @@ def _by_size(runs: list[JobRun]) -> tuple[SizeEttr, ...]:
             size=size_class(end),
             runs=len(members),
             measured_runs=sum(run.basis == "progress" for run in members),
-            gpu_hours=sum(run.gpu_hours or 0.0 for run in members),
+            gpu_hours=_summed([run.gpu_hours for run in members]),
             wallclock_h=sum(run.wallclock_h or 0.0 for run in members),
             mean_ettr_ratio=_mean([run.ettr_ratio for run in members], [1.0] * len(members)),
             pooled_ettr_ratio=_mean(
@@ -454,6 +481,23 @@ def _by_size(runs: list[JobRun]) -> tuple[SizeEttr, ...]:
         )
         for end, members in sorted(classes.items())
     )
+
+
+def _by_shape(runs: list[JobRun]) -> tuple[ShapeRuns, ...]:
+    """In the order of the first run of each, which is that of GPU-hours of one run."""
+    shapes: dict[tuple[int | None, int | None], list[float | None]] = {}
+    for run in runs:
+        shapes.setdefault((run.n_gpus, run.n_nodes), []).append(run.gpu_hours)
+    return tuple(
+        ShapeRuns(n_gpus, n_nodes, len(hours), _summed(hours))
+        for (n_gpus, n_nodes), hours in shapes.items()
+    )
+
+
+def _summed(hours: list[float | None]) -> float | None:
+    """The sum of those that are known; None where none is."""
+    known = [one for one in hours if one is not None]
+    return sum(known) if known else None
 
 
 def _mean(ratios: list[Interval], weights: list[float]) -> Interval:

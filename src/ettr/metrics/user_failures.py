@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import ibis
-from ibis.expr.types import Table
+from ibis.expr.types import StringValue, Table
 
 from ettr.metrics.instants import fetch
 from ettr.metrics.selected import counted, node_share
@@ -71,6 +71,7 @@ def user_failures(
     whole: Table | None = None,
     *,
     all_listed: bool = False,
+    several_clusters: bool = False,
 ) -> UserFailures:
     """Failures of users by state, user, account, exit code and node.
 
@@ -86,6 +87,8 @@ def user_failures(
             failure, with all that its attempt held, belongs to the period in which it ended.
         all_listed: the lists of nodes of the attempts say all that they held
             (`ettr.metrics.listed_nodes`).
+        several_clusters: there may be nodes of one name in two clusters: each is called
+            `CLUSTER/NODE`.
     """
     own = attempts.filter(attempts["state"].isin(STATES) & counted(attempts))
     own = own.anti_join(failures, "attempt_id")
@@ -97,7 +100,8 @@ def user_failures(
     columns = {"gpu_s": held_s, "exit": _exit(own)}
     if all_listed:
         is_alone = (own["n_nodes"] == 1) & own["node_list"].notnull()
-        only_node = ibis.cases((is_alone, own["node_list"]), else_=ibis.null("string"))
+        name = _node_name(own, own["node_list"], several_clusters)
+        only_node = ibis.cases((is_alone, name), else_=ibis.null("string"))
         own = materialize(own.select("state", "user", "account", only_node=only_node, **columns))
         on_one = own.filter(own["only_node"].notnull()).select("only_node", "gpu_s")
     else:
@@ -105,7 +109,7 @@ def user_failures(
         own = materialize(own.select(*names, **columns))
         # of chosen nodes the allocations hold those alone, and the attempt may have held others
         alone = own.filter(own["n_nodes"].fill_null(1) == 1).select("attempt_id", "gpu_s")
-        on_one = materialize(_on_one_node(alone, allocations))
+        on_one = materialize(_on_one_node(alone, allocations, several_clusters))
     by_state = _groups(own, "state", listed)
     total = sum(one.attempts for one in by_state)
     one_node = int(on_one.count().to_pyarrow().as_py())
@@ -122,16 +126,21 @@ def user_failures(
     )
 
 
-def _on_one_node(attempts: Table, allocations: Table) -> Table:
+def _node_name(rows: Table, node: StringValue, several_clusters: bool) -> StringValue:
+    return rows["cluster"] + "/" + node if several_clusters else node
+
+
+def _on_one_node(attempts: Table, allocations: Table, several_clusters: bool) -> Table:
     """The node and the GPU-seconds of the attempts that held a single one."""
-    met = allocations.select("attempt_id", "node").inner_join(attempts, "attempt_id")
+    node = _node_name(allocations, allocations["node"], several_clusters)
+    met = allocations.select("attempt_id", node=node).inner_join(attempts, "attempt_id")
     held = met.group_by("attempt_id").aggregate(
         rows=met.count(), only_node=met["node"].max(), gpu_s=met["gpu_s"].max()
     )
     return held.filter(held["rows"] == 1).select("only_node", "gpu_s")
 
 
-def _exit(rows: Table) -> ibis.expr.types.StringValue:
+def _exit(rows: Table) -> StringValue:
     """The exit code, or the signal where one ended it."""
     signal = ibis.literal("signal ") + rows["exit_signal"].cast("string")
     code = ibis.literal("exit code ") + rows["exit_code"].cast("string")

@@ -65,7 +65,7 @@ def _only_bounded(one: SizeMttf) -> bool:
 
 
 def _restarts(mttf: MttfBySize) -> int:
-    return sum(one.in_job_restarts for one in mttf.classes)
+    return sum(one.in_job_restarts or 0 for one in mttf.classes)
 
 
 def _lead(mttf: MttfBySize) -> str:
@@ -85,9 +85,12 @@ def _lead(mttf: MttfBySize) -> str:
     restarts = _restarts(mttf)
     if not restarts:
         return f"{lead}. No restarts within jobs are recorded."
+    recorded_h = mttf.recorded_job_hours
+    of_some = recorded_h is not None and recorded_h < 0.999 * job_hours
+    where = f" in the {number(recorded_h, 5)} job-hours that are recorded" if of_some else ""
     return (
         f"{lead}, and {between(mttf.interruption_mttf_h)} for each interruption once "
-        f"{counted(restarts, 'restart')} within jobs are counted too."
+        f"{counted(restarts, 'restart')} within jobs are counted too{where}."
     )
 
 

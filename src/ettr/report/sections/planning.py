@@ -32,6 +32,10 @@ def planning_section(advice: CheckpointAdvice | None) -> Section:
         "Writes and restarts are assumed, as in Kokolis et al. (HPCA 2025); `ettr plan STORE` "
         "takes your own and ranks checkpoint schemes."
     ]
+    if advice.sizes_found > len(advice.sizes):
+        notes.append(
+            f"The {len(advice.sizes)} sizes with the most GPU-hours of {advice.sizes_found:,}."
+        )
     if advice.from_upper_end:
         notes.append("Nothing has failed yet, so the upper end of the rate is used.")
     return Section("planning", _TITLE, lead, (_figure(advice),), (_table(advice),), tuple(notes))

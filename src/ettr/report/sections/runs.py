@@ -118,6 +118,11 @@ def _notes(runs: JobRuns) -> tuple[str, ...]:
         "their time limit or that their owner cancelled. Failures are those of them that the "
         "infrastructure caused.",
     ]
+    if runs.attempts_without_gpus:
+        notes.append(
+            f"{runs.attempts_without_gpus:,} attempts ran of which no log names the GPUs: they are "
+            "in no run."
+        )
     notes += [RANGES, *_unrecorded(runs)]
     if runs.measured_runs == runs.runs_found:
         return tuple(notes)
