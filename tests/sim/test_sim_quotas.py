@@ -61,6 +61,33 @@ def test_a_quota_is_of_its_own_name_or_of_each():
     assert [one.reason for one in found] == ["AssocGrpGRES", "QOSGrpGRES"]
 
 
+def test_a_quota_by_name_takes_the_place_of_the_one_for_each():
+    """In either order, and larger or smaller; other scopes keep theirs."""
+    each, own = Quota("user", "*", 24), Quota("user", "ann", 64)
+    for quotas in ([each, own], [own, each]):
+        (ann,) = quota_limits(quotas, 4, "ann", "physics", "high")
+        assert (ann.whose, ann.most) == ("user:ann", 64)
+        (bob,) = quota_limits(quotas, 4, "bob", "physics", "high")
+        assert (bob.whose, bob.most) == ("user:bob", 24)
+    of_accounts = Quota("account", "*", 8)
+    found = quota_limits([of_accounts, own, each], 4, "ann", "physics", "high")
+    assert [one.whose for one in found] == ["account:physics", "user:ann"]
+
+
+def test_jobs_of_a_user_with_a_quota_of_his_own_count_once():
+    """The first user may have 2 GPUs, the other 1; with both quotas he had 1 GPU at a time."""
+    scenario = quiet(
+        period={"days": 1.0},
+        machines={"nodes": 10},
+        users={"users": 2, "accounts": 1},
+        jobs=one_size(1, 3600.0),
+        arrivals={"jobs_per_day": 100.0},
+        quotas=(Quota("user", "*", 1), Quota("user", "user1", 2)),
+    )
+    attempts = played(scenario)[0]["attempts"]
+    assert most_at_once(attempts, lambda row: row["user"]) == {"user1": 2, "user2": 1}
+
+
 quotas_of = st.lists(
     st.builds(
         Quota,

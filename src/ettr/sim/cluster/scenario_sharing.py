@@ -17,6 +17,9 @@ MOST_WEIGHT = 2.0**30
 class Quota:
     """Most GPUs that run at once for one user, account or quality of service.
 
+    A quota by name takes the place of the one for each of its scope, as an association's own limit
+    does in Slurm: it may be larger or smaller.
+
     Attributes:
         scope: Whose jobs count together: those of a user, an account or a qos.
         name: Of it, or * for each of them, which then has such a quota of its own.

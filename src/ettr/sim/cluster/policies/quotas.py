@@ -20,6 +20,9 @@ def quota_limits(
 ) -> tuple[Limit, ...]:
     """The limits that quotas set to a job, in the order of the quotas.
 
+    A quota by name takes the place of the one for each of that scope: both would be of the same
+    jobs, and count their GPUs twice.
+
     Args:
         quotas: Of the scenario.
         gpus: Of the job.
@@ -28,8 +31,9 @@ def quota_limits(
         qos: Its quality of service.
     """
     names = {"user": user, "account": account, "qos": qos}
+    own = {one.scope for one in quotas if one.name == names[one.scope]}
     return tuple(
         Limit(f"{one.scope}:{names[one.scope]}", one.most_gpus, gpus, REASONS[one.scope])
         for one in quotas
-        if one.name in (EACH, names[one.scope])
+        if one.name == names[one.scope] or (one.name == EACH and one.scope not in own)
     )
