@@ -16,11 +16,18 @@ from typer.testing import CliRunner
 from cluster_scenarios import fault, one_size, played, quiet, small
 from ettr.analysis import Analysis
 from ettr.analysis.calibration.back_test import PlacedQuantity, back_test, judged, offered_load
+from ettr.analysis.calibration.estimates import ScenarioMaker
 from ettr.analysis.calibration.fit import SiteFit, fit_site
 from ettr.analysis.calibration.fit_faults import _repair
-from ettr.analysis.calibration.fit_jobs import _law
+from ettr.analysis.calibration.fit_jobs import _arrivals, _law
 from ettr.analysis.calibration.quantities import quantities_of
-from ettr.analysis.calibration.record import Machine, SiteRecord, simulated_record, site_record
+from ettr.analysis.calibration.record import (
+    Attempts,
+    Machine,
+    SiteRecord,
+    simulated_record,
+    site_record,
+)
 from ettr.cli.main import build_app
 from ettr.errors import UsageError
 from ettr.sim.cluster.drawing import drawn_scenario
@@ -319,6 +326,50 @@ def test_a_verdict_by_a_simulated_store_stays_one_and_older_files_are_read(fitte
         f"Back-tested: {scenario.name} predicts what was held back (site, 2026-01-29 until "
         "2026-02-06, SIMULATED itself). site is no real cluster. SIMULATED, so."
     )
+
+
+def submitted(first_day: datetime, counts: list[int]) -> Attempts:
+    """Jobs that were submitted on so many days in succession, evenly over each."""
+    begin_s = first_day.timestamp()
+    times_s = np.concatenate(
+        [begin_s + 86_400.0 * (k + np.arange(n) / n) for k, n in enumerate(counts)]
+    )
+    n = times_s.size
+    kinds = {
+        "Texts": np.full(n, "", dtype=object),
+        "Floats": np.full(n, math.nan),
+        "Flags": np.ones(n, dtype=np.bool_),
+    }
+    values = {one.name: kinds.get(str(one.type), np.arange(n)) for one in fields(Attempts)}
+    return Attempts(**(values | {"submit_s": times_s, "failed": np.zeros(n, dtype=np.bool_)}))
+
+
+@pytest.mark.parametrize(
+    ("day", "counts", "weekday_rate", "factor"),
+    [
+        # from a Saturday on: four of nine days are of weekends, a fifth as busy
+        (3, [20, 20, 100, 100, 100, 100, 100, 20, 20], 100.0, 0.2),
+        # too few weekends for a factor of their own: the base's, 0.7
+        (2, [100, 70, 70], 100.0, 0.7),
+        (5, [100, 100, 100, 100], 100.0, 0.7),
+    ],
+)
+def test_the_rate_of_arrivals_is_a_mean_over_whole_weeks(
+    day: int, counts: list[int], weekday_rate: float, factor: float
+):
+    """Whatever the days of the week that are fitted; the scenario's own day has that rate then."""
+    begin = datetime(2026, 1, day, tzinfo=UTC)
+    attempts = submitted(begin, counts)
+    maker = ScenarioMaker(small(), "site")
+    begin_s, days = begin.timestamp(), len(counts)
+    _arrivals(maker, attempts, attempts.is_first, begin_s, begin_s + 86_400.0 * days)
+    made = maker.scenario("site-fit")
+    assert made.arrivals.weekend_factor == pytest.approx(factor)
+    rate = weekday_rate * (5 + 2 * factor) / 7
+    assert made.arrivals.jobs_per_day == pytest.approx(rate)
+    low, high = made.intervals["arrivals.jobs_per_day"]
+    assert low < rate < high
+    assert low + high == pytest.approx(2 * rate)
 
 
 def test_times_of_no_lognormal_law_keep_their_mean_and_median():

@@ -99,7 +99,9 @@ def _arrivals(
     index = max(1.0, float(np.sum((daily - expected) ** 2 / np.maximum(expected, 1e-9)))
                 / max(1, daily.size - 2)) if daily.size > 3 else 1.0  # fmt: skip
     half = Z90 * math.sqrt(max(n, 1) * index)
-    rate = Fitted(n / days, f"{n:,} jobs in {days:.0f} days, variance of days over Poisson's "
+    known_factor = maker.base.arrivals.weekend_factor if factor is None else float(factor.value)
+    days = _days_of_mean_rate(week.size, weekend.size, known_factor)
+    rate = Fitted(n / days, f"{n:,} jobs in {daily.size} days, variance of days over Poisson's "
                   f"{index:.2g}", max(0.0, n - half) / days, (n + half) / days)  # fmt: skip
     angle = 2.0 * math.pi * (times_s % SECONDS_PER_DAY) / SECONDS_PER_DAY
     wave = complex(np.cos(angle).mean(), np.sin(angle).mean()) if n else 0j
@@ -117,6 +119,20 @@ def _arrivals(
         peak_hour=Fitted(hour, "the same") if known else None,
         weekend_factor=factor,
     )  # fmt: skip
+
+
+def _days_of_mean_rate(weekdays: int, weekend_days: int, factor: float) -> float:
+    """Days of a mean week that have as many jobs as those days.
+
+    A scenario's `jobs_per_day` is a mean over whole weeks, and in days of which more or fewer than
+    two of seven are of weekends the mean is another.
+
+    Args:
+        weekdays: Number of days from Monday to Friday.
+        weekend_days: Of the others.
+        factor: Rate of these over that of the former.
+    """
+    return (weekdays + factor * weekend_days) / ((5.0 + 2.0 * factor) / 7.0)
 
 
 def _mean_error(counts: npt.NDArray[np.generic]) -> float:
