@@ -20,6 +20,7 @@ from ettr.analysis.calibration.estimates import ScenarioMaker
 from ettr.analysis.calibration.fit import SiteFit, fit_site
 from ettr.analysis.calibration.fit_faults import _repair
 from ettr.analysis.calibration.fit_jobs import _arrivals, _law
+from ettr.analysis.calibration.held_back import overlap_note
 from ettr.analysis.calibration.quantities import quantities_of
 from ettr.analysis.calibration.record import (
     Attempts,
@@ -217,6 +218,41 @@ def test_the_offered_load_is_what_jobs_ask_for(reality: SiteRecord):
     begin = END - timedelta(days=1)
     found = back_test(full, reality, "site", begin, END, replicas=8)
     assert any("95 % of the GPU time" in one for one in found.notes)
+
+
+def test_a_scenario_is_not_judged_by_the_days_to_which_it_was_fitted(
+    fitted: SiteFit, reality: SiteRecord
+):
+    """Fitted until SPLIT: days from then on judge it, and earlier ones do not."""
+    made = fitted.scenario
+    assert overlap_note(made, "site", SPLIT, END) == ""
+    assert overlap_note(site(), "site", SPLIT - timedelta(days=1), END) == "", "nothing is fitted"
+    for origin in ("simulated site", "site"):
+        sources = {
+            key: one.replace("fitted to simulated site: ", f"fitted to {origin}: ")
+            for key, one in made.sources.items()
+        }
+        again = replace(made, sources=sources)
+        with pytest.raises(UsageError, match=r"2026-01-05 until 2026-01-29 by its .period.*"
+                           r"from 2026-01-28 on are held back.*--hold-back DAYS"):  # fmt: skip
+            back_test(again, reality, "site", SPLIT - timedelta(days=1), END)
+
+
+def test_a_fit_to_the_same_days_of_another_store_says_that_it_may_be_no_test(fitted: SiteFit):
+    made = fitted.scenario
+    note = overlap_note(made, "copy", SPLIT - timedelta(days=1), END)
+    assert "fitted to simulated site, 2026-01-05 until 2026-01-29" in note
+    assert note.endswith("if both are logs of one cluster, this is no test.")
+    assert overlap_note(made, "copy", SPLIT, END) == ""
+    # a name that another one begins with is another name
+    assert overlap_note(made, "sit", SPLIT - timedelta(days=1), END) != ""
+
+
+@pytest.mark.slow
+def test_a_back_test_has_the_note_on_days_that_overlap(fitted: SiteFit, reality: SiteRecord):
+    begin = SPLIT - timedelta(days=1)
+    found = back_test(fitted.scenario, reality, "copy", begin, END, replicas=8)
+    assert found.notes[0] == overlap_note(fitted.scenario, "copy", begin, END)
 
 
 def test_holm_corrects_for_the_number_of_quantities():

@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
+from ettr.analysis.calibration.held_back import overlap_note
 from ettr.analysis.calibration.quantities import Quantity, quantities_of
 from ettr.analysis.calibration.record import Machine, SiteRecord, simulated_record
 from ettr.errors import UsageError
@@ -136,19 +137,22 @@ def back_test(
         simulated: That the store is a simulation itself, in a sentence.
 
     Raises:
-        UsageError: too few replicas, or the held-back time is too short.
+        UsageError: too few replicas, the held-back time is too short, or the scenario was fitted
+            to it.
     """
     if not LEAST_REPLICAS <= replicas <= MOST_REPLICAS:
         raise UsageError(f"{replicas} replicas; give {LEAST_REPLICAS} to {MOST_REPLICAS:,}")
     begin_s, end_s = to_seconds(begin), to_seconds(end)
     if end_s - begin_s < SECONDS_PER_DAY:
         raise UsageError("less than a day is held back; give --hold-back 1 or more")
+    overlap = overlap_note(scenario, store, begin, end)
     warm_up = warm_up_days(scenario)
     tasks = [(scenario, begin, end, warm_up, seed, number) for number in range(replicas)]
     runs = results_of(_replica, tasks, workers, progress)
     real = quantities_of(reality, begin_s, end_s)
     placed = judged([_placed(name, real.get(name), runs) for name in QUANTITIES], FAMILY_ERROR)
-    return _result(scenario, store, begin, end, warm_up, replicas, seed, placed, simulated)
+    found = _result(scenario, store, begin, end, warm_up, replicas, seed, placed, simulated)
+    return replace(found, notes=(overlap, *found.notes)) if overlap else found
 
 
 def warm_up_days(scenario: ClusterScenario) -> int:
