@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -40,9 +41,41 @@ def tiny() -> ClusterScenario:
     )
 
 
-def test_a_change_that_changes_nothing_wins_exactly_nothing():
-    (one,) = what_if(tiny(), ["scheduling.longest_job_s=604800"], range(3)).interventions
+def test_a_change_of_what_nothing_comes_to_wins_exactly_nothing():
+    """No job is as long as either limit: another cluster, of which every run is the same."""
+    (one,) = what_if(tiny(), ["scheduling.longest_job_s=604801"], range(3)).interventions
     assert (one.won_gpu_hours.low, one.won_gpu_hours.high) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ("machines.nodes=x1.01", "machines.nodes is 10 with it, as before"),
+        ("scheduling.longest_job_s=604800", "longest_job_s is 604800 with it, as before"),
+        ("lemons.share=0.12", "0.11 and 0.12 of 10 nodes are both 1 lemons"),
+        ("faults.*.form=2", "faults.*.form is not read where the law is constant"),
+        ("faults.gpu-memory.seen_chance=x1", "faults.gpu-memory.seen_chance stays as it is"),
+        ("machines.nodes=10, lemons.share=x1.2", "as before; 0.11 and 0.132 of 10 nodes"),
+    ],
+)
+def test_a_change_that_changes_nothing_is_refused_with_the_reason(change: str, says: str):
+    made = replace(tiny(), lemons=replace(tiny().lemons, share=0.11))
+    with pytest.raises(UsageError, match=f"changes nothing that is simulated.*{re.escape(says)}"):
+        what_if(made, [change], range(3))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "machines.nodes=x1.01,checks.interval_s=600",
+        "lemons.share=0.2",
+        "faults.*.law=weibull,faults.*.form=1",
+        "faults.gpu-memory.law=weibull,faults.*.form=2",
+    ],
+)
+def test_a_change_with_one_part_that_changes_something_is_simulated(change: str):
+    made = replace(tiny(), period=replace(tiny().period, days=0.02))
+    assert what_if(made, [change], range(3)).interventions[0].change == change
 
 
 @pytest.mark.slow

@@ -77,11 +77,15 @@ def law_of(process: FaultProcess) -> LifeLaw | None:
     return law_of_age(process.law).law_with_mean(process.form, mean_s)
 
 
+def n_lemons_of(scenario: ClusterScenario) -> int:
+    """How many nodes are lemons: a whole number, so that shares close to each other are one."""
+    return round(scenario.lemons.share * scenario.machines.nodes)
+
+
 def lemons_of(scenario: ClusterScenario, seed: int) -> frozenset[int]:
     """The nodes that are lemons."""
-    n_nodes = scenario.machines.nodes
-    order = stream(seed, "lemons").permutation(n_nodes)
-    return frozenset(order[: round(scenario.lemons.share * n_nodes)].tolist())
+    order = stream(seed, "lemons").permutation(scenario.machines.nodes)
+    return frozenset(order[: n_lemons_of(scenario)].tolist())
 
 
 class FaultClock:

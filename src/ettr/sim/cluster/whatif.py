@@ -15,6 +15,7 @@ from ettr.estimates import Interval
 from ettr.sim.cluster.choice import simulated_cluster
 from ettr.sim.cluster.left_out import NOT_SIMULATED, free_writes, not_simulated
 from ettr.sim.cluster.log import batches
+from ettr.sim.cluster.no_effect import refuse_no_effect
 from ettr.sim.cluster.outcome import ClusterHours, first_waits, hours_of_truth
 from ettr.sim.cluster.replaced import OF_REPAIRS, check_replay, repairs_note, replaced_by
 from ettr.sim.cluster.replay import DRAWN, Replay
@@ -116,7 +117,8 @@ def what_if(
         workers: Simulations at once (`results_of`); the answer is the same.
 
     Raises:
-        UsageError: a change cannot be understood, changes what a replay decides, or too few seeds.
+        UsageError: a change cannot be understood, changes what a replay decides or nothing at all,
+            or too few seeds.
     """
     check_seeds(seeds)
     for change in changes:
@@ -125,6 +127,8 @@ def what_if(
     notes = [
         note for change, other in changed for note in _replayed(scenario, change, other, replay)
     ]
+    for change, other in changed:
+        refuse_no_effect(scenario, change, other)
     scenarios = [scenario, *(other for _, other in changed)]
     tasks = [(one, seed, replay) for one in scenarios for seed in seeds]
     flat = results_of(hours_of, tasks, workers, progress)

@@ -1,0 +1,61 @@
+"""Changes of a scenario that change nothing of what is simulated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from ettr.errors import UsageError
+from ettr.sim.cluster.faults import n_lemons_of
+from ettr.sim.cluster.scenario import ABOUT, ClusterScenario
+
+_CONSTANT = "constant"
+
+
+def refuse_no_effect(scenario: ClusterScenario, change: str, changed: ClusterScenario) -> None:
+    """Refuse a change no part of which changes anything: its difference of 0 is no answer.
+
+    Args:
+        scenario: As it is.
+        change: As typed.
+        changed: The scenario with it.
+
+    Raises:
+        UsageError: both are simulated alike; the reason of each part is named.
+    """
+    if _read(scenario) != _read(changed):
+        return
+    reasons = "; ".join(_reason(scenario, changed, one.strip()) for one in change.split(","))
+    raise UsageError(
+        f"--set {change!r} changes nothing that is simulated: {reasons}. Give another value"
+    )
+
+
+def _read(scenario: ClusterScenario) -> Mapping[str, Any]:
+    """The values as a simulation reads them, by group."""
+    groups = {
+        name: getattr(scenario, name) for name in scenario.__dataclass_fields__ if name not in ABOUT
+    }
+    return groups | {
+        "lemons": (n_lemons_of(scenario), scenario.lemons.factor),
+        "faults": tuple(
+            replace(one, form=1.0) if one.law == _CONSTANT else one for one in scenario.faults
+        ),
+    }
+
+
+def _reason(scenario: ClusterScenario, changed: ClusterScenario, one: str) -> str:
+    """Why one part of a change has no effect."""
+    name = one.partition("=")[0].strip()
+    group, *_, value = name.split(".")
+    if getattr(scenario, group) == getattr(changed, group):
+        now = getattr(getattr(scenario, group), value, None)
+        return f"{name} stays as it is" if now is None else f"{name} is {now} with it, as before"
+    if group == "faults":
+        return f"{name} is not read where the law is constant"
+    before, after = scenario.lemons.share, changed.lemons.share
+    return (
+        f"{before:g} and {after:g} of {scenario.machines.nodes:,} nodes are both "
+        f"{n_lemons_of(scenario):,} lemons"
+    )
