@@ -171,6 +171,25 @@ def test_arrays_of_a_size_of_two_classes_are_each_of_one_class():
         assert n_arrays / n_submitted == pytest.approx(0.25, abs=0.055)
 
 
+def test_a_change_of_one_entry_draws_no_task_of_another_again():
+    """Whether jobs of one GPU are arrays leaves those of 8 GPUs as they were, task for task."""
+
+    def tasks(*arrays: ArrayClass) -> list[tuple[int, ...]]:
+        scenario = with_arrays(arrays=arrays)
+        jobs = with_tasks(scenario, 1, 0, jobs_of_day(scenario, 1, 0))
+        return [
+            (job.submit_s, job.array_task, job.work_s, job.limit_s, job.outcome)
+            for job in jobs
+            if job.array is not None and job.gpus == 8
+        ]
+
+    own = ArrayClass(8, 0.5, 4.0, 2)
+    alone = tasks(own)
+    assert len(alone) > 10
+    assert tasks(ArrayClass(1, 0.3, 15.0, 3), own) == alone
+    assert tasks(ArrayClass(1, 0.9, 15.0, 3), own) == alone
+
+
 def test_waiting_tasks_are_written_as_slurm_writes_them():
     assert shown_tasks([30, *range(40, 51), 60], 4) == "[30,40-50,60%4]"
     assert shown_tasks([7], 0) == "[7]"

@@ -53,7 +53,9 @@ def with_tasks(
             yield job
         else:
             n_tasks = min(geometric(kind.mean_tasks, float(sizes[i])), MOST_TASKS)
-            yield from _tasks(scenario, job, kind, n_tasks, rng.spawn(1)[0])
+            # a stream for each job: whether another one is an array moves no task of it
+            of_job = stream(seed, f"array of day {day}", i)
+            yield from _tasks(scenario, job, kind, n_tasks, of_job)
 
 
 def _tasks(
