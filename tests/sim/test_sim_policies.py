@@ -165,3 +165,21 @@ def test_the_lowest_level_goes_first_and_of_it_the_last_to_start():
     assert newest_first(Waiting(0, 8, 10, 9), running, room.view()) == [3]
     assert newest_first(Waiting(0, 16, 10, 9), running, room.view()) == [3, 2]
     assert newest_first(Waiting(0, 32, 10, 9), running, room.view()) == []
+
+
+def test_a_job_of_a_whole_node_takes_what_one_other_job_holds_at_most():
+    """As one that shares a node: two halves of a node do not go for it, for two nodes they do."""
+    room = NodeRoom(2, 8)
+    halves = [Running(k, 1, 10, (node,), 4) for k, node in ((1, 0), (2, 0), (3, 1), (4, 1))]
+    for job in halves:
+        room.take(job.number, list(job.nodes), 4, 1000)
+    assert newest_first(Waiting(0, 8, 10, 9), halves, room.view()) == []
+    assert sorted(newest_first(Waiting(0, 16, 10, 9), halves, room.view())) == [1, 2, 3, 4]
+    room.give_back(2, [0])
+    left = [halves[0], *halves[2:]]
+    assert newest_first(Waiting(0, 8, 10, 9), left, room.view()) == [1]
+
+
+def test_the_docstring_says_which_jobs_of_whole_nodes_follow_which_rule():
+    said = " ".join((newest_first.__doc__ or "").split())
+    assert "A job of up to one node, a whole one too, gets the GPUs of one other job" in said

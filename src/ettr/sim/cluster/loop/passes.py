@@ -156,7 +156,7 @@ def newest_ready(board: Board, rules: Rules, rank: int, now_s: int) -> int:
 
 @compiled
 def one_victim(board: Board, rules: Rules, head: int, now_s: int) -> int:
-    """As `policies.newest_first` for a job of one node: the first whose GPUs are enough."""
+    """As `policies.newest_first` for a job of up to one node: the first whose GPUs are enough."""
     job = board.job
     gpus = job[head, GPUS]
     for rank in range(job[head, RANK]):
@@ -214,7 +214,7 @@ def n_emptied_by(board: Board, rules: Rules, slot: int) -> int:
 
 @compiled
 def whole_victims(board: Board, rules: Rules, head: int, now_s: int) -> int:
-    """As `policies.newest_first` for whole nodes: the first jobs that leave enough empty."""
+    """As `policies.newest_first` for several nodes: the first jobs that leave enough empty."""
     job, victims = board.job, board.victims
     needed = job[head, GPUS] // rules.per_node - board.n_by_free[rules.per_node]
     board.cell[STAMP] += 1

@@ -12,8 +12,9 @@ from ettr.sim.cluster.room import Room
 def newest_first(head: Waiting, running: Sequence[Running], room: Room) -> list[int]:
     """Numbers of the jobs that are preempted so that `head` can start; none if it still could not.
 
-    A job that shares a node gets the GPUs of one other job at most. Jobs of whole nodes are
-    preempted in order until enough nodes are empty; those that turn out not to be needed stay.
+    A job of up to one node, a whole one too, gets the GPUs of one other job at most: it waits where
+    several smaller ones would have to go. For a job of several nodes others are preempted in order
+    until enough nodes are empty; those that turn out not to be needed stay.
 
     Args:
         head: The first job of the queue, which does not fit.
