@@ -68,7 +68,11 @@ class NodeDraws:
 
 
 def law_of(process: FaultProcess) -> LifeLaw | None:
-    """The law of a node's time in service from one fault to the next; None where there are none."""
+    """The law of a node's time in service from one fault to the next; None where there are none.
+
+    It has the stated mean for a node that is as new after each fault; where some repairs leave the
+    age of the node (`as_new_share` below 1), a law that ages gives another rate.
+    """
     if process.per_1000_node_days <= 0.0:
         return None
     mean_s = 1000.0 * SECONDS_PER_DAY / process.per_1000_node_days
