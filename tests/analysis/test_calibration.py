@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 from cluster_scenarios import fault, one_size, played, quiet, small
 from ettr.analysis import Analysis
 from ettr.analysis.calibration.back_test import PlacedQuantity, back_test, judged, offered_load
-from ettr.analysis.calibration.estimates import ScenarioMaker
+from ettr.analysis.calibration.estimates import Fitted, ScenarioMaker
 from ettr.analysis.calibration.fit import SiteFit, fit_site
 from ettr.analysis.calibration.fit_faults import _repair
-from ettr.analysis.calibration.fit_jobs import _arrivals, _law
+from ettr.analysis.calibration.fit_jobs import _arrivals, _law, fit_jobs
 from ettr.analysis.calibration.held_back import overlap_note
 from ettr.analysis.calibration.quantities import quantities_of
 from ettr.analysis.calibration.record import (
@@ -32,6 +32,7 @@ from ettr.analysis.calibration.record import (
 from ettr.cli.main import build_app
 from ettr.errors import UsageError
 from ettr.sim.cluster.drawing import drawn_scenario
+from ettr.sim.cluster.evidence import EVIDENCE
 from ettr.sim.cluster.owners import owners_of
 from ettr.sim.cluster.replay import Replay, ReplayedJob
 from ettr.sim.cluster.run import simulate_into
@@ -406,6 +407,57 @@ def test_the_rate_of_arrivals_is_a_mean_over_whole_weeks(
     low, high = made.intervals["arrivals.jobs_per_day"]
     assert low < rate < high
     assert low + high == pytest.approx(2 * rate)
+
+
+def test_jobs_that_somebody_put_back_are_fitted_for_each_size():
+    """A fifth of the jobs of a node; those that the infrastructure ended are its failures."""
+    jobs = (JobClass(8, 0.7, 3600.0, 0.5, requeued_share=0.2), JobClass(16, 0.3, 3600.0, 0.5))
+    made = quiet(period={"days": 4.0}, jobs=jobs, arrivals={"jobs_per_day": 200.0})
+    tables, run = played(made)
+    machine = Machine(40, 8, "GPUs")
+    attempts = simulated_record(tables, run.truth(), machine).attempts
+    begin_s = run.log.at(0).timestamp()
+
+    def fitted_to(which: Attempts) -> ClusterScenario:
+        maker = ScenarioMaker(made, "site")
+        fit_jobs(maker, which, machine, begin_s, begin_s + 4 * 86_400.0)
+        return maker.scenario("site-fit")
+
+    found = fitted_to(attempts)
+    one, other = found.jobs
+    low, high = found.intervals["jobs[1].requeued_share"]
+    # about 560 jobs: three standard errors
+    assert one.requeued_share == pytest.approx(0.2, abs=0.05)
+    assert 0 < low < one.requeued_share < high
+    assert other.requeued_share == 0
+    assert "put back" in found.sources["jobs[2].requeued_share"]
+    broken = replace(attempts, failed=attempts.state == "REQUEUED")
+    assert fitted_to(broken).jobs[0].requeued_share == 0
+
+
+def test_only_what_the_base_has_is_assumed_as_in_it():
+    """Of the entries of a list each value that is no fit, listed once by its name."""
+    base = small()
+    known, own = (one for one in base.faults if one.symptom in ("infiniband", "nvlink"))
+    own = replace(own, severity="low" if own.severity == "high" else "high")
+    new = replace(known, symptom=next(one for one in EVIDENCE if one not in str(base.faults)))
+    maker = ScenarioMaker(base, "site")
+    maker.assumed("faults.law, form of infiniband (a constant rate)")
+    named = {"symptom": Fitted(new.symptom, "attribution")}
+    maker.entries("faults", [(known, {}), (own, {}), (known, named)])
+    maker.entries("bursts", [])
+    made = maker.scenario("site-fit")
+    as_base = f"assumed, as in {base.name}"
+    assert made.sources["faults[1].severity"] == as_base
+    assert made.sources["faults[2].severity"] == "assumed"
+    assert made.sources["faults[2].repair_mean_s"] == as_base
+    assert made.sources["faults[3].severity"] == "assumed", "another symptom of the base has it"
+    assert made.faults[2] == new
+    assert made.n_assumed == len(made.sources) - 1
+    fields_of_faults = [one for one in maker.not_fitted if one.startswith("faults.*.")]
+    assert fields_of_faults.count("faults.*.severity") == 1
+    assert "faults.*.law" not in fields_of_faults, "the line with the reason says so"
+    assert "faults.*.form" not in fields_of_faults
 
 
 def test_times_of_no_lognormal_law_keep_their_mean_and_median():

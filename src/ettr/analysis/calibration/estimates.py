@@ -9,6 +9,7 @@ from typing import Any
 from ettr.estimates import Interval
 from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.cluster.scenario_parts import Part
+from ettr.sim.cluster.whatif import ENTRY_KEYS
 
 Z90 = 1.6448536269514722
 
@@ -46,7 +47,8 @@ class ScenarioMaker:
     Attributes:
         base: The scenario whose values stand where the logs bear none.
         origin: What the logs are called.
-        not_fitted: Values that stay those of the base, with the reason.
+        not_fitted: Values that are those of the base or assumed without it, with the reason; a
+            field of a list once, as `faults.*.as_new_share`.
         notes: What a reader of the fit must know.
     """
 
@@ -81,9 +83,7 @@ class ScenarioMaker:
             if one is None and getattr(part, name) == "":
                 continue  # a text that a scenario may leave out
             if one is None:
-                self._sources[key] = f"assumed, as in {self.base.name}"
-                if "[" not in where:
-                    self.not_fitted.append(key + (f" ({why})" if why else ""))
+                self._assume(part, where, name, values, why)
                 continue
             number = one.value
             if not isinstance(number, str):
@@ -95,6 +95,31 @@ class ScenarioMaker:
                 self._intervals[key] = min(float(one.low), value), max(float(one.high), value)
         return replace(part, **changes)
 
+    def _assume(
+        self, part: Part, where: str, name: str, values: dict[str, Fitted | None], why: str
+    ) -> None:
+        """Say of one value that it is not fitted, and whether it is the base's."""
+        group, bracket, _ = where.partition("[")
+        of_base = not bracket or self._is_of_base(group, part, name, values)
+        as_base = f", as in {self.base.name}" if of_base else ""
+        self._sources[f"{where}.{name}"] = f"assumed{as_base}"
+        if not bracket:
+            self.not_fitted.append(f"{where}.{name}" + (f" ({why})" if why else ""))
+        elif not any(_names(one, group, name) for one in self.not_fitted):
+            self.not_fitted.append(f"{group}.*.{name}")
+
+    def _is_of_base(
+        self, group: str, part: Part, name: str, values: dict[str, Fitted | None]
+    ) -> bool:
+        """Whether the base has that value in an entry that is named alike."""
+        key = ENTRY_KEYS[group]
+        fitted = values.get(key)
+        named = getattr(part, key) if fitted is None else fitted.value
+        return any(
+            getattr(one, key) == named and getattr(one, name) == getattr(part, name)
+            for one in getattr(self.base, group)
+        )
+
     def scenario(self, name: str) -> ClusterScenario:
         """The scenario with all that was set."""
         return replace(
@@ -105,3 +130,16 @@ class ScenarioMaker:
             validation=None,
             **self._groups,
         )
+
+
+def _names(said: str, group: str, name: str) -> bool:
+    """Whether a line on what is not fitted is of that field of a list, or of the whole list.
+
+    Such as `faults.severity, crash_chance (why)`, `faults.law, form of infiniband (why)`,
+    `faults.*.as_new_share` or `bursts`.
+    """
+    head = said.partition(" (")[0]
+    if not head.startswith(f"{group}."):
+        return head == group
+    fields = head.removeprefix(f"{group}.").removeprefix("*.").split(", ")
+    return name in {one.split(" ")[0] for one in fields}

@@ -43,7 +43,7 @@ class SiteFit:
         until: The day on which it ends.
         fitted: Values that the logs bear.
         values: Values of the scenario.
-        not_fitted: Values that the logs cannot bear; those of the base are used.
+        not_fitted: Values that the logs cannot bear: those of the base, or assumed without it.
         notes: What a reader must know, a sentence each.
     """
 

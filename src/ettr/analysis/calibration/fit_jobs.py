@@ -161,6 +161,7 @@ def _lengths(
     last = known & ~later & (attempts.start_s < end_s) & (work_s > 0)
     new = attempts.is_first & known & ~np.isnan(sizes)
     total = int(new.sum())
+    is_requeued = _requeued(attempts, known, end_s)
     pooled = _law(work_s[last], ended[last], "jobs of all sizes")
     entries: list[tuple[JobClass, dict[str, Fitted | None]]] = []
     for gpus in classes.tolist():
@@ -177,12 +178,24 @@ def _lengths(
         entries.append((JobClass(1, 0.0, 1.0, 0.0), {
             "gpus": Fitted(gpus, f"{machine.unit} asked for"),
             "share": Fitted.of(share, f"{n:,} of {total:,} jobs"),
+            "requeued_share": _requeued_share(is_requeued[new & (sizes == gpus)]),
             **law,
         }))  # fmt: skip
     shares = sum(values["share"].value for _, values in entries)  # type: ignore[union-attr, misc]
     if abs(shares - 1.0) > 1e-9:
         raise AssertionError(f"shares of sizes sum to {shares}")
     maker.entries("jobs", entries)  # type: ignore[arg-type]
+
+
+def _requeued(attempts: Attempts, known: Flags, end_s: float) -> Flags:
+    """Attempts of jobs that somebody put back into the queue, and not the infrastructure."""
+    own = known & (attempts.state == "REQUEUED") & ~attempts.failed & (attempts.end_s < end_s)
+    return np.isin(attempts.job, attempts.job[own])
+
+
+def _requeued_share(is_requeued: Flags) -> Fitted:
+    n, of = int(is_requeued.sum()), is_requeued.size
+    return Fitted.of(share_interval(n, of), f"{n:,} of {of:,} jobs were put back")
 
 
 def _law(work_s: Floats, ended: Flags, what: str) -> dict[str, Fitted | None]:
