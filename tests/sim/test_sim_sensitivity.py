@@ -189,7 +189,7 @@ def test_one_worker_two_and_a_backend_of_the_users_give_the_same():
     assert reports == list(range(1, alone.simulations + 1))
     with joblib.parallel_config(backend="threading"):
         assert sensitivity(scenario, range(3), patterns=patterns, workers=3) == alone
-    changes = ["checkpoints.interval_s=600", "lemons.share=0"]
+    changes = ["checkpoints.interval_s=600", "lemons.share=0.3"]
     assert what_if(scenario, changes, range(3), workers=2) == what_if(scenario, changes, range(3))
 
 
