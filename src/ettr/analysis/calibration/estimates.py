@@ -132,13 +132,13 @@ class ScenarioMaker:
         )
 
 
-def _names(said: str, group: str, name: str) -> bool:
+def _names(line: str, group: str, name: str) -> bool:
     """Whether a line on what is not fitted is of that field of a list, or of the whole list.
 
     Such as `faults.severity, crash_chance (why)`, `faults.law, form of infiniband (why)`,
     `faults.*.as_new_share` or `bursts`.
     """
-    head = said.partition(" (")[0]
+    head = line.partition(" (")[0]
     if not head.startswith(f"{group}."):
         return head == group
     fields = head.removeprefix(f"{group}.").removeprefix("*.").split(", ")
