@@ -163,3 +163,23 @@ def test_nodes_of_one_name_in_two_clusters_are_two(tmp_path: Path) -> None:
         alone = Analysis(store, selection=Selection(cluster=("b",))).user_failures.by_node
     assert [(one.name, one.attempts) for one in both] == [("a/n1", 2), ("b/n1", 1)]
     assert [(one.name, one.attempts) for one in alone] == [("n1", 1)]
+
+
+def test_a_cluster_that_accounts_no_gpus_is_not_known_by_another(tmp_path: Path) -> None:
+    """Cluster b lists no GPU of any job, and its node has eight: whether they ran is not known."""
+    rows = [
+        job(1, 16, cluster="a"),
+        f"b|2|train|eve|COMPLETED|{at(0)}|{at(0)}|{at(10)}|36000|1|m1|cpu=64,node=1",
+    ]
+    stored(tmp_path, accounting(tmp_path, *rows))
+    nodes = tmp_path / "nodes.txt"
+    nodes.write_text("NodeName=m1 Arch=x86_64 CPUTot=64 Gres=gpu:h100:8 State=IDLE\n")
+    done = ettr("ingest", tmp_path / "site", nodes, "--timezone", "UTC", "--cluster", "b")
+    assert done.code == 0, done.err
+    with open_store(tmp_path / "site") as store:
+        of_b = Analysis(store, selection=Selection(cluster=("b",)))
+        of_a = Analysis(store, selection=Selection(cluster=("a",)))
+        assert (of_a.gpus_are_known, of_b.gpus_are_known) == (True, False)
+        assert of_a.ran_gpu_hours == pytest.approx(160.0)
+    ends = ettr("status", tmp_path / "site", "--cluster", "b", "--json").json["states"]
+    assert [(one["attempts"], one["gpu_hours"]) for one in ends] == [(1, None)]

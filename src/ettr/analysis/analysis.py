@@ -184,8 +184,13 @@ class Analysis(SharedStages):
 
     @cached_property
     def gpus_are_known(self) -> bool:
-        """Whether any job names its GPUs; 0 of them where a log or an option says that of nodes."""
-        attempts = self.tables["attempts"]
+        """Whether any job names its GPUs; 0 of them where a log or an option says that of nodes.
+
+        Of the clusters asked about: another one's scheduler may account GPUs where theirs does not.
+        """
+        attempts, asked = self.tables["attempts"], self.selection.cluster
+        if asked:
+            attempts = attempts.filter(attempts["cluster"].isin(asked))
         ran = attempts.filter(attempts["elapsed_s"] > 0)
         return not has_rows(ran) or has_rows(ran.filter(ran["n_gpus"].notnull()))
 

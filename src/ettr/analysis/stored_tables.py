@@ -10,7 +10,7 @@ from ibis.expr.types import Table
 from ettr.analysis.assumptions import Assumptions
 from ettr.attribution.cancellations import with_cancellers
 from ettr.attribution.controller_states import with_controller_states
-from ettr.metrics.instants import has_rows
+from ettr.metrics.instants import fetch, has_rows
 from ettr.store import Store
 from ettr.tables import TABLES
 from ettr.tables.het_jobs import WholeJobs, whole_jobs
@@ -63,21 +63,35 @@ def _with_accounted_gpus(tables: dict[str, Table]) -> dict[str, Table]:
     """The same tables, where no GPUs in any job is not known, unless an inventory has none either.
 
     A scheduler that does not account GPUs lists none for any job, as one does whose jobs used none.
-    Where nodes have GPUs it may be either; where they have none, no job had any.
+    Where nodes have GPUs it may be either; where they have none, no job had any. Each cluster has a
+    scheduler of its own.
     """
-    attempts, held, nodes = (tables[name] for name in ("attempts", "allocations", "nodes"))
-    if not has_rows(attempts.filter(attempts["n_gpus"] == 0)):
+    attempts, held = tables["attempts"], tables["allocations"]
+    unknown = _clusters_without_gpus(attempts, tables["nodes"])
+    if not unknown:
         return tables
-    if has_rows(attempts.filter(attempts["n_gpus"] > 0)):
-        return tables
-    counted = nodes.filter(nodes["n_gpus"].notnull())
-    if has_rows(counted) and not has_rows(counted.filter(counted["n_gpus"] > 0)):
-        return tables
+    of_jobs, of_nodes = (rows["cluster"].isin(unknown) for rows in (attempts, held))
     return {
         **tables,
-        "attempts": attempts.mutate(n_gpus=attempts["n_gpus"].nullif(0)),
-        "allocations": held.mutate(n_gpus=held["n_gpus"].nullif(0.0)),
+        "attempts": attempts.mutate(
+            n_gpus=of_jobs.ifelse(attempts["n_gpus"].nullif(0), attempts["n_gpus"])
+        ),
+        "allocations": held.mutate(
+            n_gpus=of_nodes.ifelse(held["n_gpus"].nullif(0.0), held["n_gpus"])
+        ),
     }
+
+
+def _clusters_without_gpus(attempts: Table, nodes: Table) -> list[str]:
+    """Clusters of whose jobs none lists a GPU, though their nodes may have some."""
+    if not has_rows(attempts.filter(attempts["n_gpus"] == 0)):
+        return []
+    listed = attempts.filter(attempts["n_gpus"].notnull())
+    most = fetch(listed.group_by("cluster").aggregate(n_gpus=listed["n_gpus"].max())).to_pylist()
+    counted = nodes.filter(nodes["n_gpus"].notnull())
+    of_nodes = fetch(counted.group_by("cluster").aggregate(n_gpus=counted["n_gpus"].max()))
+    bare = {row["cluster"] for row in of_nodes.to_pylist() if row["n_gpus"] == 0}
+    return [row["cluster"] for row in most if row["n_gpus"] == 0 and row["cluster"] not in bare]
 
 
 def _with_gpus(tables: dict[str, Table], per_node: float | None) -> dict[str, Table]:
