@@ -23,7 +23,7 @@ class SizeAdvice:
 
     size: str
     runs: int
-    n_gpus: int
+    n_gpus: int | None
     n_nodes: int
     gpu_hours: float | None
     mttf_h: float | None
@@ -85,12 +85,12 @@ def _advice(seen: ShapeRuns, shape: RunShape, per_node_day: float) -> SizeAdvice
     return SizeAdvice(
         size=f"{seen.n_gpus:,} GPUs" if seen.n_gpus else f"{shape.n_nodes:,} nodes",
         runs=seen.runs,
-        n_gpus=seen.n_gpus or 0,
+        n_gpus=seen.n_gpus,
         n_nodes=shape.n_nodes,
         gpu_hours=seen.gpu_hours,
         mttf_h=best.mttf_s / SECONDS_PER_HOUR,
         best_interval_s=best.interval_s,
         ettr_at_best=at_best,
         ettr_at_hourly=hourly,
-        gpu_hours_gained=(None if seen.gpu_hours is None else seen.gpu_hours * (at_best - hourly)),
+        gpu_hours_gained=None if seen.gpu_hours is None else seen.gpu_hours * (at_best - hourly),
     )

@@ -41,8 +41,12 @@ def planning_section(advice: CheckpointAdvice | None) -> Section:
     return Section("planning", _TITLE, lead, (_figure(advice),), (_table(advice),), tuple(notes))
 
 
+def _by_shape(advice: CheckpointAdvice) -> list[SizeAdvice]:
+    return sorted(advice.sizes, key=lambda one: (one.n_nodes, one.n_gpus or 0))
+
+
 def _figure(advice: CheckpointAdvice) -> Figure:
-    ordered = sorted(advice.sizes, key=attrgetter("n_nodes", "n_gpus"))
+    ordered = _by_shape(advice)
 
     def series(name: str, ettr: Callable[[SizeAdvice], float]) -> BarSeries:
         values = [ettr(one) for one in ordered]
@@ -62,7 +66,7 @@ def _figure(advice: CheckpointAdvice) -> Figure:
 
 
 def _table(advice: CheckpointAdvice) -> TextTable:
-    ordered = sorted(advice.sizes, key=attrgetter("n_nodes", "n_gpus"))
+    ordered = _by_shape(advice)
     return TextTable(
         "Best checkpoint interval by size of run",
         (

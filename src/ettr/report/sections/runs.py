@@ -120,8 +120,8 @@ def _notes(runs: JobRuns) -> tuple[str, ...]:
     ]
     if runs.attempts_without_gpus:
         notes.append(
-            f"{runs.attempts_without_gpus:,} attempts ran of which no log names the GPUs: they are "
-            "in no run."
+            f"Left out, since no log names their GPUs: "
+            f"{counted(runs.attempts_without_gpus, 'attempt')} that ran."
         )
     notes += [RANGES, *_unrecorded(runs)]
     if runs.measured_runs == runs.runs_found:
