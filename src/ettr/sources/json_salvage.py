@@ -12,7 +12,6 @@ import json
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from itertools import islice
 from typing import TypeAlias
 
 # what json.loads returns, or what is in its place
@@ -23,9 +22,10 @@ JsonObject: TypeAlias = dict[str, Json]
 DECODER = json.JSONDecoder(strict=False)
 NO_JSON = (ValueError, RecursionError)
 
+_BLANKS = " \t\r\n"
 _BETWEEN = re.compile(r"[ \t\r\n,]*")
 _SPACE = re.compile(r"[ \t\r\n]*")
-# where an element of an array may begin
+# where an element of an array may begin; see `_may_begin`
 _MAY_BEGIN = re.compile(r"(?:[,\[]|\}.?)[ \t\r\n]*(?=\{)")
 # one more record, and what may follow one
 _BEGINS = re.compile(r"[ \t\r\n,]*\{")
@@ -38,6 +38,8 @@ _RAW_CHARACTERS = 1000
 _DEEPEST = 4
 # objects among which the next element is looked for where none was read before
 _MOST_LIKE_OWN = 8
+# braces that are looked at one by one
+_FIRST_BRACES = 16
 # places at which the next element is looked for, before the rest of a document is given up
 _MOST_PLACES = 2000
 
@@ -158,8 +160,8 @@ class _Reader:
             return None, at
         names = "|".join(map(re.escape, self._lists))
         found = re.compile(rf'"({names})"\s*:\s*\[').search(self._text, at)
-        sibling = _MAY_BEGIN.search(self._text, at)
-        if found is None or (sibling is not None and sibling.end() < found.start()):
+        sibling = _may_begin(self._text, at)
+        if found is None or (sibling is not None and sibling < found.start()):
             return None, at
         values, at = self.array(found.end(), is_open=True)
         members[found[1]] = [*values, broken]
@@ -167,8 +169,8 @@ class _Reader:
 
     def _end_of_object(self, at: int) -> int:
         """Where an object ends whose tail is not read."""
-        found = _MAY_BEGIN.search(self._text, at)
-        return len(self._text) if found is None else found.end()
+        found = _may_begin(self._text, at)
+        return len(self._text) if found is None else found
 
     def _next_like(self, at: int, shapes: dict[str, frozenset[str]]) -> int:
         """Where the next element begins that is like one before it, or like the one that broke."""
@@ -192,13 +194,35 @@ class _Reader:
 
     def _objects_after(self, at: int) -> Iterator[tuple[int, JsonObject]]:
         """Objects that may be elements of an array, wherever they lie, and where they begin."""
-        for place in islice(_MAY_BEGIN.finditer(self._text, at + 1), _MOST_PLACES):
+        place = _may_begin(self._text, at + 1)
+        for _ in range(_MOST_PLACES):
+            if place is None:
+                return
             try:
-                value, _ = DECODER.raw_decode(self._text, place.end())
+                value, _end = DECODER.raw_decode(self._text, place)
             except NO_JSON:
-                continue
+                value = None
             if isinstance(value, dict) and value:
-                yield place.end(), value
+                yield place, value
+            place = _may_begin(self._text, place)
+
+
+def _may_begin(text: str, at: int) -> int | None:
+    """The next place from `at` on at which an element may begin: a brace behind what ends one.
+
+    A megabyte without a brace is passed at once. Where many braces begin nothing, the pattern looks
+    at all that follows them: it takes longer for each character, and less for each brace.
+    """
+    for _ in range(_FIRST_BRACES):
+        brace = text.find("{", at)
+        if brace < 0:
+            return None
+        before = text[at:brace].rstrip(_BLANKS)[-2:]
+        if before and (before[-1] in ",[}" or before[0] == "}"):
+            return brace
+        at = brace + 1
+    found = _MAY_BEGIN.search(text, at)
+    return None if found is None else found.end()
 
 
 def _are_alike(shape: frozenset[str], value: JsonObject) -> bool:

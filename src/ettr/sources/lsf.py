@@ -29,6 +29,8 @@ _HEAD = re.compile(r'"([A-Z][A-Z0-9_]*)" "\d+(?:\.\d+)*" \d')
 _HEAD_OF_JOB = re.compile(r'"JOB_FINISH" "\d+(?:\.\d+)*" \d{9,11} \d+ -?\d+ -?\d+ \d+ \d{9,11} ')
 # possessive: a quote that is never closed is looked at once
 _TOKEN = re.compile(r'(?:"((?:[^"]++|"")*+)"|([^\s"]\S*+))(?:\s++|$)')
+# lists of hosts and counts, which are taken together: they are most of a long record
+_BARE_TOKENS = re.compile(r'(?:[^\s"]++\s++)++')
 # the score of a log of other lines with such a record among them, which a job can have written
 _AMONG_OTHERS = 0.51
 
@@ -169,6 +171,11 @@ def _tokens(text: str) -> list[tuple[str, bool]]:
     tokens: list[tuple[str, bool]] = []
     place, line = 0, text.strip()
     while place < len(line):
+        several = _BARE_TOKENS.match(line, place)
+        if several is not None:
+            tokens += [(bare, False) for bare in several[0].split()]
+            place = several.end()
+            continue
         token = _TOKEN.match(line, place)
         if token is None:
             raise _RecordError("bad-record", f"no field of lsb.acct at character {place + 1}")

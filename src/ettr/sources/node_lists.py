@@ -107,7 +107,8 @@ def _numbers(ranges: str) -> Ranges | None:
 
 
 def _by_clustershell(text: str) -> tuple[str, ...]:
-    if _LISTED.fullmatch(text) is None:
+    # brackets within brackets are in no list; a megabyte of them would be counted for nothing
+    if _LISTED.fullmatch(text) is None or "[[" in text or "]]" in text:
         raise ValueError(f"{text[:80]!r} is no list of nodes")
     if listed_nodes(text) > MOST_NODES:
         raise ValueError(f"{text[:80]!r} names an absurd number of nodes")

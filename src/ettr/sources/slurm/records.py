@@ -340,10 +340,13 @@ def _merge(
     for at, name in enumerate(layout.fields):
         if name not in words.FREE_TEXT:
             continue
+        # what is joined may be a megabyte: the others are looked at first
+        others = [*parts[:at], b"", *parts[at + excess + 1 :]]
+        if not all(_fits(layout.fields[k], others[k]) for k in checked if k != at):
+            continue
         joined = layout.delimiter.join(parts[at : at + excess + 1])
-        tried = [*parts[:at], joined, *parts[at + excess + 1 :]]
-        if all(_fits(layout.fields[k], tried[k]) for k in checked):
-            fits.append(tried)
+        if at not in checked or _fits(name, joined):
+            fits.append([*others[:at], joined, *others[at + 1 :]])
     # sacct always fills some fields: a way to join that leaves them empty is no likely one
     filled = [k for k, name in enumerate(layout.fields) if name in _ALWAYS_FILLED]
     fits = [tried for tried in fits if all(tried[k] for k in filled)] or fits
