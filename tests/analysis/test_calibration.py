@@ -305,6 +305,31 @@ def test_a_verdict_does_not_lapse_by_a_field_that_a_file_may_leave_out():
     assert values_digest(other) != values_digest(made)
 
 
+def test_a_verdict_lapses_with_the_intervals_from_which_the_back_test_drew(fitted: SiteFit):
+    """Narrower or wider, or none: another prediction, which nobody has compared."""
+    made = replace(fitted.scenario, validation=verdict(fitted.scenario))
+    assert standing_of(made).verdict == "passed"
+    key = "arrivals.jobs_per_day"
+    low, high = made.intervals[key]
+    for ends in ((low / 2, high), (low, high * 2)):
+        other = replace(made, intervals={**made.intervals, key: ends})
+        assert standing_of(other).verdict == "not validated"
+        assert "or their intervals are not those" in standing_of(other).sentence
+    assert standing_of(replace(made, intervals={})).verdict == "not validated"
+    in_another_order = dict(reversed(made.intervals.items()))
+    assert standing_of(replace(made, intervals=in_another_order)).verdict == "passed"
+
+
+def test_a_verdict_that_kept_no_intervals_holds_where_there_are_none(fitted: SiteFit):
+    """Files of earlier versions: whether their intervals are as they were, nobody knows."""
+    for made, found in ((fitted.scenario, "not validated"), (small(), "passed")):
+        without = values_digest(replace(made, intervals={}))
+        older = replace(verdict(made), values_sha256=without)
+        standing = standing_of(replace(made, validation=older))
+        assert standing.verdict == found
+        assert ("did not keep the intervals" in standing.sentence) == (found != "passed")
+
+
 def test_with_a_replay_a_failed_verdict_stays_and_a_passed_one_was_judged_without():
     made = small()
     some = Replay(faults=()).what
