@@ -282,6 +282,29 @@ def test_drawn_values_have_their_intervals():
     assert drawn_scenario(made, 1, 7) == drawn[7]
 
 
+def test_shares_that_are_drawn_to_more_than_1_together_are_scaled_to_it():
+    """Faults that stop a node or end its jobs, always; shares of ends that leave hardly any."""
+    made = small(
+        faults=(fault("infiniband", 3.0, node_down_chance=0.5, crash_chance=0.5),),
+        bursts=(),
+        outcomes={"failed_share": 0.5, "cancelled_share": 0.48, "out_of_memory_share": 0.01},
+        arrivals={"day_amplitude": 0.9},
+    )
+    ends = {
+        "faults[1].node_down_chance": (0.3, 0.7),
+        "outcomes.failed_share": (0.4, 0.6),
+        "arrivals.day_amplitude": (0.7, 0.98),
+    }
+    drawn = [drawn_scenario(replace(made, intervals=ends), 1, k) for k in range(300)]
+    down = np.array([one.faults[0].node_down_chance for one in drawn])
+    both = down + np.array([one.faults[0].crash_chance for one in drawn])
+    assert both.max() == pytest.approx(1.0)
+    # a half of them is drawn below 0.5, and what it leaves is not filled
+    assert abs(int((down < 0.5).sum()) - 150) <= 35
+    assert both.min() < 0.9
+    assert max(one.arrivals.day_amplitude for one in drawn) < 1
+
+
 def verdict(made: ClusterScenario, failed: tuple[str, ...] = ()) -> Validation:
     return Validation(
         "site", "2026-01-29", "2026-02-06", 30, 1, 0.05, ("failure rate",), failed,
