@@ -282,6 +282,36 @@ def test_drawn_values_have_their_intervals():
     assert drawn_scenario(made, 1, 7) == drawn[7]
 
 
+def test_a_value_of_which_no_event_was_seen_is_drawn_up_to_its_high_end():
+    """No event in T node-days: the rate is exponential with mean 1/T; no one of n: Beta(1, n)."""
+    none_in_days, none_of, all_of = 500.0, 20, 30
+    ends = {
+        "faults[1].per_1000_node_days": (0.0, 1000.0 * -math.log(0.05) / none_in_days),
+        "outcomes.out_of_memory_share": (0.0, 1.0 - 0.05 ** (1 / none_of)),
+        "checkpoints.resubmit_chance": (0.05 ** (1 / all_of), 1.0),
+    }
+    made = small(
+        faults=(fault("infiniband", 0.0),),
+        bursts=(),
+        outcomes={"out_of_memory_share": 0.0},
+        checkpoints={"resubmit_chance": 1.0},
+    )
+    drawn = [drawn_scenario(replace(made, intervals=ends), 1, k) for k in range(1000)]
+    rate = np.array([one.faults[0].per_1000_node_days for one in drawn])
+    memory = np.array([one.outcomes.out_of_memory_share for one in drawn])
+    again = np.array([one.checkpoints.resubmit_chance for one in drawn])
+    # four standard errors of a mean of 1,000 exponential numbers are an eighth of it
+    assert rate.mean() == pytest.approx(1000.0 / none_in_days, rel=0.125)
+    assert memory.mean() == pytest.approx(1 / (none_of + 1), rel=0.125)
+    assert 1 - again.mean() == pytest.approx(1 / (all_of + 1), rel=0.125)
+    assert rate.min() > 0
+    # 50 of 1,000 lie beyond the 95 % points, 28 more or less
+    for beyond in (rate > 1000.0 * 3.0 / none_in_days, memory > 1.0 - 0.05 ** (1 / none_of)):
+        assert abs(int(beyond.sum()) - 50) <= 28
+    certain = replace(made, intervals={"faults[1].per_1000_node_days": (0.0, 0.0)})
+    assert drawn_scenario(certain, 1, 1) == replace(certain, validation=None)
+
+
 def test_shares_that_are_drawn_to_more_than_1_together_are_scaled_to_it():
     """Faults that stop a node or end its jobs, always; shares of ends that leave hardly any."""
     made = small(

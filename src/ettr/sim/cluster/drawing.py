@@ -14,6 +14,10 @@ from ettr.sim.streams import stream
 
 _Z = 1.6448536269514722
 """Half the width of a 90 % interval in standard deviations of a normal distribution."""
+_MEANS_TO_HIGH_END = -math.log(0.05)
+"""The 95 % point of an exponential distribution in its means: what no event in a time leaves."""
+_OF_ONE_TRIAL = 0.95
+"""High end of a share of which one trial is known; nothing that is known is less."""
 BOUNDS = {
     "day_amplitude": (0.0, 0.99),
     "longest_limit_factor": (1.0, math.inf),
@@ -33,9 +37,11 @@ def drawn_scenario(scenario: ClusterScenario, seed: int, replica: int) -> Cluste
     """The scenario with each value that has an interval drawn again.
 
     Numbers are lognormal and shares logit-normal, with that interval as their 90 % interval; each
-    is drawn by itself, from a stream of its own name.
-    Shares that are drawn to more than 1 together are made smaller in proportion. Values without an
-    interval stay.
+    is drawn by itself, from a stream of its own name. A value of 0 is exponential with the high
+    end as its 95 % point: so is the Poisson rate of what was not seen in a time, if all rates were
+    as likely before. A share of 0 is so on the scale of the logarithm of what it leaves: it is
+    that of n trials without one. A share of 1 is its mirror image. Shares that are drawn to more
+    than 1 together are made smaller in proportion. Values without an interval stay.
 
     Args:
         scenario: Fitted.
@@ -66,7 +72,7 @@ def _drawn(scenario: ClusterScenario, part: Part, where: str, seed: int, replica
     for one in fields(part):
         ends = scenario.intervals.get(f"{where}.{one.name}")
         value = getattr(part, one.name)
-        if ends is None or not value > 0:
+        if ends is None or value < 0:
             continue
         rng = stream(seed, f"value {where}.{one.name}", replica)
         is_share = one.name.endswith(("share", "_chance")) or one.name.startswith("share_of")
@@ -86,13 +92,18 @@ def _possible(name: str, value: float, made: float) -> float:
 
 
 def _number(value: float, ends: tuple[float, float], rng: np.random.Generator) -> float:
+    if value == 0:
+        return ends[1] * float(rng.standard_exponential()) / _MEANS_TO_HIGH_END
     normal = float(rng.standard_normal())
     return value * math.exp(normal * _deviation(math.log, value, ends, 0.0, math.inf))
 
 
 def _share(value: float, ends: tuple[float, float], rng: np.random.Generator) -> float:
+    if value == 0:
+        means = float(rng.standard_exponential()) / _MEANS_TO_HIGH_END
+        return 1.0 - (1.0 - min(ends[1], _OF_ONE_TRIAL)) ** means
     if value >= 1.0:
-        return value
+        return 1.0 - _share(0.0, (0.0, 1.0 - ends[0]), rng)
     made = _logit(value) + float(rng.standard_normal()) * _deviation(_logit, value, ends, 0.0, 1.0)
     return 1.0 / (1.0 + math.exp(-made))
 
