@@ -487,6 +487,26 @@ def test_the_rate_of_arrivals_is_a_mean_over_whole_weeks(
     assert low + high == pytest.approx(2 * rate)
 
 
+@pytest.mark.parametrize(("peak", "amplitude"), [(15, 0.5), (0, 0.8), (23, 0.3)])
+def test_the_hour_with_most_submissions_is_the_peak(peak: int, amplitude: float):
+    """As many jobs in each hour of a day as the wave of a scenario expects, evenly over the hour."""
+    begin = datetime(2026, 1, 5, tzinfo=UTC)
+    hours = np.arange(24)
+    wave = 1.0 + amplitude * np.cos(2.0 * math.pi * (hours - peak) / 24.0)
+    counts = np.rint(1000.0 * wave).astype(int)
+    assert hours[counts.argmax()] == peak
+    times_s = np.concatenate([h + (np.arange(n) + 0.5) / n for h, n in enumerate(counts)]) * 3600.0
+    attempts = submitted(begin, [int(counts.sum())])
+    attempts = replace(attempts, submit_s=begin.timestamp() + times_s)
+    maker = ScenarioMaker(small(), "site")
+    begin_s = begin.timestamp()
+    _arrivals(maker, attempts, attempts.is_first, begin_s, begin_s + 86_400.0)
+    made = maker.scenario("site-fit").arrivals
+    off_h = (made.peak_hour - peak + 12.0) % 24.0 - 12.0
+    assert off_h == pytest.approx(0.0, abs=0.02)
+    assert made.day_amplitude == pytest.approx(amplitude, abs=0.001)
+
+
 def test_jobs_that_somebody_put_back_are_fitted_for_each_size():
     """A fifth of the jobs of a node; those that the infrastructure ended are its failures."""
     jobs = (JobClass(8, 0.7, 3600.0, 0.5, requeued_share=0.2), JobClass(16, 0.3, 3600.0, 0.5))

@@ -103,7 +103,9 @@ def _arrivals(
     days = _days_of_mean_rate(week.size, weekend.size, known_factor)
     rate = Fitted(n / days, f"{n:,} jobs in {daily.size} days, variance of days over Poisson's "
                   f"{index:.2g}", max(0.0, n - half) / days, (n + half) / days)  # fmt: skip
-    angle = 2.0 * math.pi * (times_s % SECONDS_PER_DAY) / SECONDS_PER_DAY
+    # a simulation has one rate from each full hour to the next, the highest from the peak on
+    hours = times_s % SECONDS_PER_DAY // SECONDS_PER_HOUR
+    angle = 2.0 * math.pi * hours / 24.0
     wave = complex(np.cos(angle).mean(), np.sin(angle).mean()) if n else 0j
     amplitude = min(0.95, 2.0 * abs(wave))
     known = n >= 100
