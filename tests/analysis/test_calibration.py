@@ -19,7 +19,13 @@ from ettr.analysis.calibration.back_test import PlacedQuantity, back_test, judge
 from ettr.analysis.calibration.estimates import Fitted, ScenarioMaker
 from ettr.analysis.calibration.fit import SiteFit, fit_site
 from ettr.analysis.calibration.fit_faults import _repair
-from ettr.analysis.calibration.fit_jobs import _arrivals, _law, fit_jobs
+from ettr.analysis.calibration.fit_jobs import (
+    _arrivals,
+    _law,
+    _resubmissions,
+    fit_jobs,
+    lengths_of,
+)
 from ettr.analysis.calibration.held_back import overlap_note
 from ettr.analysis.calibration.quantities import quantities_of
 from ettr.analysis.calibration.record import (
@@ -531,6 +537,62 @@ def test_jobs_that_somebody_put_back_are_fitted_for_each_size():
     assert "put back" in found.sources["jobs[2].requeued_share"]
     broken = replace(attempts, failed=attempts.state == "REQUEUED")
     assert fitted_to(broken).jobs[0].requeued_share == 0
+
+
+def crashing(**parts: object) -> ClusterScenario:
+    """Jobs of one and of eight nodes, of one length each, that owners submit again after a crash."""
+    jobs = (JobClass(8, 0.7, 7200.0, 0.0), JobClass(64, 0.3, 20_000.0, 0.0))
+    rules = {"interval_s": 600, "restart_s": 300, "resubmit_chance": 1.0, "mean_resubmit_s": 600.0}
+    usual: dict[str, object] = {
+        "period": {"days": 6.0},
+        "jobs": jobs,
+        "arrivals": {"jobs_per_day": 50.0},
+        "checkpoints": rules,
+        "faults": (fault("node-hardware", 400.0, crash_chance=1.0, repair_mean_s=1800.0),),
+        "lemons": {"share": 0.0},
+    }
+    return quiet(**(usual | parts))  # type: ignore[arg-type]
+
+
+def test_work_that_is_submitted_again_is_one_piece_of_work():
+    """Each has the length that was planted, and the shares are those of what was submitted first."""
+    made = crashing()
+    tables, run = played(made)
+    machine = Machine(40, 8, "GPUs")
+    attempts = simulated_record(tables, run.truth(), machine).attempts
+    begin_s = run.log.at(0).timestamp()
+    end_s = begin_s + 6 * 86_400.0
+    follows = _resubmissions(attempts, end_s)
+    known = np.ones(len(attempts), dtype=np.bool_)
+    work_s, ended, last = lengths_of(attempts, follows, made.checkpoints, machine, known, end_s)
+    assert int((follows >= 0).sum()) > 50
+    names = attempts.name[last].tolist()
+    assert len(names) == len(set(names)), "a task is one piece of work"
+    for gpus, length_s in ((8, 7200.0), (64, 20_000.0)):
+        assert set(work_s[last & ended & (attempts.size == gpus)]) == {length_s}
+    maker = ScenarioMaker(made, "site")
+    fit_jobs(maker, attempts, machine, begin_s, end_s)
+    found = maker.scenario("site-fit")
+    first = {name: size for name, size in zip(attempts.name, attempts.size, strict=True)}
+    sizes = np.array(list(first.values()))
+    assert [one.share for one in found.jobs] == [(sizes == 8).mean(), (sizes == 64).mean()]
+
+
+def test_a_job_of_another_size_is_another_job():
+    """Of the same owner and name, an hour after a crash; and one of the same size goes on."""
+    attempts = submitted(datetime(2026, 1, 5, tzinfo=UTC), [3])
+    at_s = attempts.submit_s[0] + 3600.0 * np.arange(3)
+    crashed = np.array([True, False, False])
+    attempts = replace(
+        attempts,
+        submit_s=at_s,
+        end_s=at_s + 1800.0,
+        failed=crashed,
+        state=np.array(["FAILED", "COMPLETED", "COMPLETED"], dtype=object),
+        name=np.array(["train"] * 3, dtype=object),
+        size=np.array([16.0, 8.0, 16.0]),
+    )
+    assert _resubmissions(attempts, at_s[2] + 7200.0).tolist() == [-1, -1, 0]
 
 
 def test_only_what_the_base_has_is_assumed_as_in_it():
