@@ -462,7 +462,8 @@ def submitted(first_day: datetime, counts: list[int]) -> Attempts:
         "Flags": np.ones(n, dtype=np.bool_),
     }
     values = {one.name: kinds.get(str(one.type), np.arange(n)) for one in fields(Attempts)}
-    return Attempts(**(values | {"submit_s": times_s, "failed": np.zeros(n, dtype=np.bool_)}))
+    none = np.zeros(n, dtype=np.bool_)
+    return Attempts(**(values | {"submit_s": times_s, "failed": none, "silent": none}))
 
 
 @pytest.mark.parametrize(
@@ -564,7 +565,7 @@ def test_work_that_is_submitted_again_is_one_piece_of_work():
     end_s = begin_s + 6 * 86_400.0
     follows = _resubmissions(attempts, end_s)
     known = np.ones(len(attempts), dtype=np.bool_)
-    work_s, ended, last = lengths_of(attempts, follows, made.checkpoints, machine, known, end_s)
+    work_s, ended, last = lengths_of(attempts, follows, made, machine, known, end_s)
     assert int((follows >= 0).sum()) > 50
     names = attempts.name[last].tolist()
     assert len(names) == len(set(names)), "a task is one piece of work"
@@ -576,6 +577,25 @@ def test_work_that_is_submitted_again_is_one_piece_of_work():
     first = {name: size for name, size in zip(attempts.name, attempts.size, strict=True)}
     sizes = np.array(list(first.values()))
     assert [one.share for one in found.jobs] == [(sizes == 8).mean(), (sizes == 64).mean()]
+
+
+def test_a_silent_node_works_no_more_although_its_jobs_run(tmp_path: Path):
+    """Until the heartbeat finds it: from the logs as from the truth each job has its length."""
+    made = crashing(faults=(fault("node-hardware", 400.0, node_down_chance=1.0, crash_chance=0.0),))
+    with open_store(tmp_path / "site", create=True) as opened:
+        simulate_into(opened, made, 1, "site", "site", tmp_path / "truth")
+        logged = site_record(Analysis(opened))
+    tables, run = played(made)
+    short = simulated_record(tables, run.truth(), logged.machine)
+    n_silent = int((logged.attempts.state == "NODE_FAIL").sum())
+    assert n_silent > 50
+    end_s = run.log.at(0).timestamp() + 6 * 86_400.0
+    for attempts in (logged.attempts, short.attempts):
+        assert int(attempts.silent.sum()) == n_silent
+        nothing, known = np.full(len(attempts), -1), np.ones(len(attempts), dtype=np.bool_)
+        work_s, ended, last = lengths_of(attempts, nothing, made, logged.machine, known, end_s)
+        for gpus, length_s in ((8, 7200.0), (64, 20_000.0)):
+            assert set(work_s[last & ended & (attempts.size == gpus)]) == {length_s}
 
 
 def test_a_job_of_another_size_is_another_job():

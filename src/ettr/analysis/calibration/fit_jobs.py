@@ -24,7 +24,8 @@ from ettr.metrics.instants import Floats
 from ettr.metrics.survival import durations
 from ettr.models.data import Lifetimes
 from ettr.models.lognormal import Lognormal
-from ettr.sim.cluster.scenario_parts import Checkpoints, JobClass, Priority
+from ettr.sim.cluster.scenario import ClusterScenario
+from ettr.sim.cluster.scenario_parts import JobClass, Priority
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 
 MOST_SIZES = 12
@@ -87,7 +88,7 @@ def _resubmissions(attempts: Attempts, end_s: float) -> Places:
 
 
 def lengths_of(
-    attempts: Attempts, follows: Places, rules: Checkpoints, machine: Machine, known: Flags,
+    attempts: Attempts, follows: Places, base: ClusterScenario, machine: Machine, known: Flags,
     end_s: float,
 ) -> tuple[Floats, Flags, Flags]:  # fmt: skip
     """How long each piece of work takes, whatever the ids under which it was submitted.
@@ -95,7 +96,7 @@ def lengths_of(
     Args:
         attempts: Of a site.
         follows: The attempt from which each one goes on under another id; -1 for none.
-        rules: By which what earlier attempts kept counts.
+        base: By whose checkpoints and heartbeat what earlier attempts kept counts.
         machine: Its nodes.
         known: Attempts that count.
         end_s: What ends later has not ended.
@@ -109,7 +110,8 @@ def lengths_of(
     for i in again[np.argsort(attempts.submit_s[again], kind="stable")].tolist():
         work[attempts.job[i]] = work[attempts.job[follows[i]]]
     whole = replace(attempts, job=work[attempts.job])
-    work_s, ended = work_of(whole, rules, machine, known, end_s)
+    silence_s = base.checks.heartbeat_s
+    work_s, ended = work_of(whole, base.checkpoints, silence_s, machine, known, end_s)
     has_later = np.append(known[1:], False) & ~attempts.is_last
     has_later[follows[again]] = True
     return work_s, ended, known & ~has_later & (attempts.start_s < end_s) & (work_s > 0)
@@ -197,8 +199,7 @@ def _lengths(
     maker: ScenarioMaker, attempts: Attempts, machine: Machine, known: Flags, end_s: float,
     follows: Places, sizes: Floats, classes: Floats,
 ) -> None:  # fmt: skip
-    rules = maker.base.checkpoints
-    work_s, ended, last = lengths_of(attempts, follows, rules, machine, known, end_s)
+    work_s, ended, last = lengths_of(attempts, follows, maker.base, machine, known, end_s)
     new = attempts.is_first & known & (follows < 0) & ~np.isnan(sizes)
     total = int(new.sum())
     is_requeued = _requeued(attempts, known, end_s)
