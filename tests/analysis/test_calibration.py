@@ -9,6 +9,7 @@ from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import ibis
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -17,7 +18,7 @@ from cluster_scenarios import fault, one_size, played, quiet, small
 from ettr.analysis import Analysis
 from ettr.analysis.calibration.back_test import PlacedQuantity, back_test, judged, offered_load
 from ettr.analysis.calibration.estimates import Fitted, ScenarioMaker
-from ettr.analysis.calibration.fit import SiteFit, fit_site
+from ettr.analysis.calibration.fit import SiteFit, _machines, fit_site
 from ettr.analysis.calibration.fit_faults import _repair
 from ettr.analysis.calibration.fit_jobs import (
     _arrivals,
@@ -127,6 +128,37 @@ def test_a_fit_finds_what_was_planted(fitted: SiteFit):
     for key, truth in truths.items():
         low, high = fitted.scenario.intervals[key]
         assert low / 2 <= truth <= 2 * high, key
+
+
+@pytest.mark.parametrize(
+    ("smaller", "per_node", "gpu_type", "says"),
+    [
+        (10, 8, "H100", "40 nodes of 8 GPUs have 320, and those of the logs 280: the scenario has more"),
+        (30, 4, "A100", "40 nodes of 4 GPUs have 160, and those of the logs 200: the scenario has fewer"),
+        (0, 8, "H100", ""),
+    ],
+)  # fmt: skip
+def test_nodes_that_differ_make_another_total_of_gpus_and_the_fit_says_so(
+    store: Path, smaller: int, per_node: int, gpu_type: str, says: str
+):
+    """So many of the 40 nodes have 4 GPUs and the others 8."""
+    with open_store(store) as opened:
+        analysis = Analysis(opened)
+        nodes = analysis.stored.tables["nodes"]
+        few = sorted(nodes["node"].execute())[:smaller]
+        is_small = nodes["node"].isin(few) if few else ibis.literal(value=False)
+        nodes = nodes.mutate(
+            n_gpus=ibis.ifelse(is_small, 4, 8).cast(nodes["n_gpus"].type()),
+            gpu_type=ibis.ifelse(is_small, "A100", "H100"),
+        )
+        tables = {**analysis.stored.tables, "nodes": nodes}
+        analysis.__dict__["stored"] = replace(analysis.stored, tables=tables)
+        maker = ScenarioMaker(small(), "site")
+        _machines(maker, analysis, site_record(analysis).machine)
+    made = maker.scenario("site-fit").machines
+    assert (made.nodes, made.gpus_per_node, made.gpu_type) == (40, per_node, gpu_type)
+    totals = [one for one in maker.notes if "those of the logs" in one]
+    assert [one.startswith(says) for one in totals] == [True] * bool(says)
 
 
 def test_what_logs_cannot_bear_is_assumed_and_listed(fitted: SiteFit):
