@@ -56,6 +56,8 @@ from ettr.tables.materialize import as_view, materialize
 from ettr.taxonomy import Taxonomy, load_taxonomy
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from ettr.analysis.clustering import FailureClustering
     from ettr.analysis.lemon_signals import Exclusions
     from ettr.lemons.blame import Blame

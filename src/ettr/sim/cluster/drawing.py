@@ -101,7 +101,7 @@ def _number(value: float, ends: tuple[float, float], rng: np.random.Generator) -
 def _share(value: float, ends: tuple[float, float], rng: np.random.Generator) -> float:
     if value == 0:
         means = float(rng.standard_exponential()) / _MEANS_TO_HIGH_END
-        return 1.0 - (1.0 - min(ends[1], _OF_ONE_TRIAL)) ** means
+        return -math.expm1(means * math.log1p(-min(ends[1], _OF_ONE_TRIAL)))
     if value >= 1.0:
         return 1.0 - _share(0.0, (0.0, 1.0 - ends[0]), rng)
     made = _logit(value) + float(rng.standard_normal()) * _deviation(_logit, value, ends, 0.0, 1.0)

@@ -35,7 +35,7 @@ class ScenarioStanding:
 
 
 def values_digest(scenario: ClusterScenario) -> str:
-    """SHA-256 of the values of a cluster and their intervals, its name, period and sources left out.
+    """SHA-256 of the values of a cluster and their intervals; name, period, sources are left out.
 
     Values that equal their defaults are left out, too: a field that a later version adds so does
     not change the digest of files that are older than it. A back-test draws from the intervals:
@@ -58,7 +58,7 @@ def _interval_lines(scenario: ClusterScenario) -> list[str]:
 
 
 def _older_digests(scenario: ClusterScenario) -> tuple[str, ...]:
-    """The same as older files have it, without intervals: when numbers always counted, and later."""
+    """The same as older files have it, without intervals: as numbers always counted, and later."""
     with_numbers = _value_lines(
         scenario,
         lambda field, value: value == "" or (field.name in _LATER and value == field.default),
