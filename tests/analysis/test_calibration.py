@@ -9,6 +9,7 @@ from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import ibis
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -17,9 +18,15 @@ from cluster_scenarios import fault, one_size, played, quiet, small
 from ettr.analysis import Analysis
 from ettr.analysis.calibration.back_test import PlacedQuantity, back_test, judged, offered_load
 from ettr.analysis.calibration.estimates import Fitted, ScenarioMaker
-from ettr.analysis.calibration.fit import SiteFit, fit_site
+from ettr.analysis.calibration.fit import SiteFit, _machines, fit_site
 from ettr.analysis.calibration.fit_faults import _repair
-from ettr.analysis.calibration.fit_jobs import _arrivals, _law, fit_jobs
+from ettr.analysis.calibration.fit_jobs import (
+    _arrivals,
+    _law,
+    _resubmissions,
+    fit_jobs,
+    lengths_of,
+)
 from ettr.analysis.calibration.held_back import overlap_note
 from ettr.analysis.calibration.quantities import quantities_of
 from ettr.analysis.calibration.record import (
@@ -121,6 +128,47 @@ def test_a_fit_finds_what_was_planted(fitted: SiteFit):
     for key, truth in truths.items():
         low, high = fitted.scenario.intervals[key]
         assert low / 2 <= truth <= 2 * high, key
+
+
+@pytest.mark.parametrize(
+    ("smaller", "per_node", "gpu_type", "says"),
+    [
+        (
+            10,
+            8,
+            "H100",
+            "nodes of 8 GPUs have 320, and those of the logs 280: the scenario has more",
+        ),
+        (
+            30,
+            4,
+            "A100",
+            "nodes of 4 GPUs have 160, and those of the logs 200: the scenario has fewer",
+        ),
+        (0, 8, "H100", ""),
+    ],
+)
+def test_nodes_that_differ_make_another_total_of_gpus_and_the_fit_says_so(
+    store: Path, smaller: int, per_node: int, gpu_type: str, says: str
+):
+    """So many of the 40 nodes have 4 GPUs and the others 8."""
+    with open_store(store) as opened:
+        analysis = Analysis(opened)
+        nodes = analysis.stored.tables["nodes"]
+        few = sorted(nodes["node"].execute())[:smaller]
+        is_small = nodes["node"].isin(few) if few else ibis.literal(value=False)
+        nodes = nodes.mutate(
+            n_gpus=ibis.ifelse(is_small, 4, 8).cast(nodes["n_gpus"].type()),
+            gpu_type=ibis.ifelse(is_small, "A100", "H100"),
+        )
+        tables = {**analysis.stored.tables, "nodes": nodes}
+        analysis.__dict__["stored"] = replace(analysis.stored, tables=tables)
+        maker = ScenarioMaker(small(), "site")
+        _machines(maker, analysis, site_record(analysis).machine)
+    made = maker.scenario("site-fit").machines
+    assert (made.nodes, made.gpus_per_node, made.gpu_type) == (40, per_node, gpu_type)
+    totals = [one for one in maker.notes if "those of the logs" in one]
+    assert [one.startswith(f"40 {says}") for one in totals] == [True] * bool(says)
 
 
 def test_what_logs_cannot_bear_is_assumed_and_listed(fitted: SiteFit):
@@ -282,6 +330,59 @@ def test_drawn_values_have_their_intervals():
     assert drawn_scenario(made, 1, 7) == drawn[7]
 
 
+def test_a_value_of_which_no_event_was_seen_is_drawn_up_to_its_high_end():
+    """No event in T node-days: the rate is exponential with mean 1/T; no one of n: Beta(1, n)."""
+    none_in_days, none_of, all_of = 500.0, 20, 30
+    ends = {
+        "faults[1].per_1000_node_days": (0.0, 1000.0 * -math.log(0.05) / none_in_days),
+        "outcomes.out_of_memory_share": (0.0, 1.0 - 0.05 ** (1 / none_of)),
+        "checkpoints.resubmit_chance": (0.05 ** (1 / all_of), 1.0),
+    }
+    made = small(
+        faults=(fault("infiniband", 0.0),),
+        bursts=(),
+        outcomes={"out_of_memory_share": 0.0},
+        checkpoints={"resubmit_chance": 1.0},
+    )
+    drawn = [drawn_scenario(replace(made, intervals=ends), 1, k) for k in range(1000)]
+    rate = np.array([one.faults[0].per_1000_node_days for one in drawn])
+    memory = np.array([one.outcomes.out_of_memory_share for one in drawn])
+    again = np.array([one.checkpoints.resubmit_chance for one in drawn])
+    # four standard errors of a mean of 1,000 exponential numbers are an eighth of it
+    assert rate.mean() == pytest.approx(1000.0 / none_in_days, rel=0.125)
+    assert memory.mean() == pytest.approx(1 / (none_of + 1), rel=0.125)
+    assert 1 - again.mean() == pytest.approx(1 / (all_of + 1), rel=0.125)
+    assert rate.min() > 0
+    # 50 of 1,000 lie beyond the 95 % points, 28 more or less
+    for beyond in (rate > 1000.0 * 3.0 / none_in_days, memory > 1.0 - 0.05 ** (1 / none_of)):
+        assert abs(int(beyond.sum()) - 50) <= 28
+    certain = replace(made, intervals={"faults[1].per_1000_node_days": (0.0, 0.0)})
+    assert drawn_scenario(certain, 1, 1) == replace(certain, validation=None)
+
+
+def test_shares_that_are_drawn_to_more_than_1_together_are_scaled_to_it():
+    """Faults that stop a node or end its jobs, always; shares of ends that leave hardly any."""
+    made = small(
+        faults=(fault("infiniband", 3.0, node_down_chance=0.5, crash_chance=0.5),),
+        bursts=(),
+        outcomes={"failed_share": 0.5, "cancelled_share": 0.48, "out_of_memory_share": 0.01},
+        arrivals={"day_amplitude": 0.9},
+    )
+    ends = {
+        "faults[1].node_down_chance": (0.3, 0.7),
+        "outcomes.failed_share": (0.4, 0.6),
+        "arrivals.day_amplitude": (0.7, 0.98),
+    }
+    drawn = [drawn_scenario(replace(made, intervals=ends), 1, k) for k in range(300)]
+    down = np.array([one.faults[0].node_down_chance for one in drawn])
+    both = down + np.array([one.faults[0].crash_chance for one in drawn])
+    assert both.max() == pytest.approx(1.0)
+    # a half of them is drawn below 0.5, and what it leaves is not filled
+    assert abs(int((down < 0.5).sum()) - 150) <= 35
+    assert both.min() < 0.9
+    assert max(one.arrivals.day_amplitude for one in drawn) < 1
+
+
 def verdict(made: ClusterScenario, failed: tuple[str, ...] = ()) -> Validation:
     return Validation(
         "site", "2026-01-29", "2026-02-06", 30, 1, 0.05, ("failure rate",), failed,
@@ -303,6 +404,31 @@ def test_a_verdict_does_not_lapse_by_a_field_that_a_file_may_leave_out():
     assert values_digest(made) == hashlib.sha256("\n".join(said).encode()).hexdigest()
     other = replace(made, jobs=(replace(made.jobs[0], requeued_share=0.1), *made.jobs[1:]))
     assert values_digest(other) != values_digest(made)
+
+
+def test_a_verdict_lapses_with_the_intervals_from_which_the_back_test_drew(fitted: SiteFit):
+    """Narrower or wider, or none: another prediction, which nobody has compared."""
+    made = replace(fitted.scenario, validation=verdict(fitted.scenario))
+    assert standing_of(made).verdict == "passed"
+    key = "arrivals.jobs_per_day"
+    low, high = made.intervals[key]
+    for ends in ((low / 2, high), (low, high * 2)):
+        other = replace(made, intervals={**made.intervals, key: ends})
+        assert standing_of(other).verdict == "not validated"
+        assert "or their intervals are not those" in standing_of(other).sentence
+    assert standing_of(replace(made, intervals={})).verdict == "not validated"
+    in_another_order = dict(reversed(made.intervals.items()))
+    assert standing_of(replace(made, intervals=in_another_order)).verdict == "passed"
+
+
+def test_a_verdict_that_kept_no_intervals_holds_where_there_are_none(fitted: SiteFit):
+    """Files of earlier versions: whether their intervals are as they were, nobody knows."""
+    for made, found in ((fitted.scenario, "not validated"), (small(), "passed")):
+        without = values_digest(replace(made, intervals={}))
+        older = replace(verdict(made), values_sha256=without)
+        standing = standing_of(replace(made, validation=older))
+        assert standing.verdict == found
+        assert ("did not keep the intervals" in standing.sentence) == (found != "passed")
 
 
 def test_with_a_replay_a_failed_verdict_stays_and_a_passed_one_was_judged_without():
@@ -378,7 +504,8 @@ def submitted(first_day: datetime, counts: list[int]) -> Attempts:
         "Flags": np.ones(n, dtype=np.bool_),
     }
     values = {one.name: kinds.get(str(one.type), np.arange(n)) for one in fields(Attempts)}
-    return Attempts(**(values | {"submit_s": times_s, "failed": np.zeros(n, dtype=np.bool_)}))
+    none = np.zeros(n, dtype=np.bool_)
+    return Attempts(**(values | {"submit_s": times_s, "failed": none, "silent": none}))
 
 
 @pytest.mark.parametrize(
@@ -409,6 +536,26 @@ def test_the_rate_of_arrivals_is_a_mean_over_whole_weeks(
     assert low + high == pytest.approx(2 * rate)
 
 
+@pytest.mark.parametrize(("peak", "amplitude"), [(15, 0.5), (0, 0.8), (23, 0.3)])
+def test_the_hour_with_most_submissions_is_the_peak(peak: int, amplitude: float):
+    """Jobs in each hour as the wave of a scenario expects them, evenly over the hour."""
+    begin = datetime(2026, 1, 5, tzinfo=UTC)
+    hours = np.arange(24)
+    wave = 1.0 + amplitude * np.cos(2.0 * math.pi * (hours - peak) / 24.0)
+    counts = np.rint(1000.0 * wave).astype(int)
+    assert hours[counts.argmax()] == peak
+    times_s = np.concatenate([h + (np.arange(n) + 0.5) / n for h, n in enumerate(counts)]) * 3600.0
+    attempts = submitted(begin, [int(counts.sum())])
+    attempts = replace(attempts, submit_s=begin.timestamp() + times_s)
+    maker = ScenarioMaker(small(), "site")
+    begin_s = begin.timestamp()
+    _arrivals(maker, attempts, attempts.is_first, begin_s, begin_s + 86_400.0)
+    made = maker.scenario("site-fit").arrivals
+    off_h = (made.peak_hour - peak + 12.0) % 24.0 - 12.0
+    assert off_h == pytest.approx(0.0, abs=0.02)
+    assert made.day_amplitude == pytest.approx(amplitude, abs=0.001)
+
+
 def test_jobs_that_somebody_put_back_are_fitted_for_each_size():
     """A fifth of the jobs of a node; those that the infrastructure ended are its failures."""
     jobs = (JobClass(8, 0.7, 3600.0, 0.5, requeued_share=0.2), JobClass(16, 0.3, 3600.0, 0.5))
@@ -433,6 +580,81 @@ def test_jobs_that_somebody_put_back_are_fitted_for_each_size():
     assert "put back" in found.sources["jobs[2].requeued_share"]
     broken = replace(attempts, failed=attempts.state == "REQUEUED")
     assert fitted_to(broken).jobs[0].requeued_share == 0
+
+
+def crashing(**parts: object) -> ClusterScenario:
+    """Jobs of one and of eight nodes, of one length each; owners submit them again."""
+    jobs = (JobClass(8, 0.7, 7200.0, 0.0), JobClass(64, 0.3, 20_000.0, 0.0))
+    rules = {"interval_s": 600, "restart_s": 300, "resubmit_chance": 1.0, "mean_resubmit_s": 600.0}
+    usual: dict[str, object] = {
+        "period": {"days": 6.0},
+        "jobs": jobs,
+        "arrivals": {"jobs_per_day": 50.0},
+        "checkpoints": rules,
+        "faults": (fault("node-hardware", 400.0, crash_chance=1.0, repair_mean_s=1800.0),),
+        "lemons": {"share": 0.0},
+    }
+    return quiet(**(usual | parts))  # type: ignore[arg-type]
+
+
+def test_work_that_is_submitted_again_is_one_piece_of_work():
+    """Each has the planted length; the shares are those of what was submitted first."""
+    made = crashing()
+    tables, run = played(made)
+    machine = Machine(40, 8, "GPUs")
+    attempts = simulated_record(tables, run.truth(), machine).attempts
+    begin_s = run.log.at(0).timestamp()
+    end_s = begin_s + 6 * 86_400.0
+    follows = _resubmissions(attempts, end_s)
+    known = np.ones(len(attempts), dtype=np.bool_)
+    work_s, ended, last = lengths_of(attempts, follows, made, machine, known, end_s)
+    assert int((follows >= 0).sum()) > 50
+    names = attempts.name[last].tolist()
+    assert len(names) == len(set(names)), "a task is one piece of work"
+    for gpus, length_s in ((8, 7200.0), (64, 20_000.0)):
+        assert set(work_s[last & ended & (attempts.size == gpus)]) == {length_s}
+    maker = ScenarioMaker(made, "site")
+    fit_jobs(maker, attempts, machine, begin_s, end_s)
+    found = maker.scenario("site-fit")
+    first = dict(zip(attempts.name, attempts.size, strict=True))
+    sizes = np.array(list(first.values()))
+    assert [one.share for one in found.jobs] == [(sizes == 8).mean(), (sizes == 64).mean()]
+
+
+def test_a_silent_node_works_no_more_although_its_jobs_run(tmp_path: Path):
+    """Until the heartbeat finds it: from the logs as from the truth each job has its length."""
+    made = crashing(faults=(fault("node-hardware", 400.0, node_down_chance=1.0, crash_chance=0.0),))
+    with open_store(tmp_path / "site", create=True) as opened:
+        simulate_into(opened, made, 1, "site", "site", tmp_path / "truth")
+        logged = site_record(Analysis(opened))
+    tables, run = played(made)
+    short = simulated_record(tables, run.truth(), logged.machine)
+    n_silent = int((logged.attempts.state == "NODE_FAIL").sum())
+    assert n_silent > 50
+    end_s = run.log.at(0).timestamp() + 6 * 86_400.0
+    for attempts in (logged.attempts, short.attempts):
+        assert int(attempts.silent.sum()) == n_silent
+        nothing, known = np.full(len(attempts), -1), np.ones(len(attempts), dtype=np.bool_)
+        work_s, ended, last = lengths_of(attempts, nothing, made, logged.machine, known, end_s)
+        for gpus, length_s in ((8, 7200.0), (64, 20_000.0)):
+            assert set(work_s[last & ended & (attempts.size == gpus)]) == {length_s}
+
+
+def test_a_job_of_another_size_is_another_job():
+    """Of the same owner and name, an hour after a crash; and one of the same size goes on."""
+    attempts = submitted(datetime(2026, 1, 5, tzinfo=UTC), [3])
+    at_s = attempts.submit_s[0] + 3600.0 * np.arange(3)
+    crashed = np.array([True, False, False])
+    attempts = replace(
+        attempts,
+        submit_s=at_s,
+        end_s=at_s + 1800.0,
+        failed=crashed,
+        state=np.array(["FAILED", "COMPLETED", "COMPLETED"], dtype=object),
+        name=np.array(["train"] * 3, dtype=object),
+        size=np.array([16.0, 8.0, 16.0]),
+    )
+    assert _resubmissions(attempts, at_s[2] + 7200.0).tolist() == [-1, -1, 0]
 
 
 def test_only_what_the_base_has_is_assumed_as_in_it():
@@ -506,7 +728,7 @@ def test_the_commands_fit_judge_and_say_so_in_every_answer(store: Path, tmp_path
     assert found["standing"]["sentence"] in shown
     ran = json.loads(ettr_out("simulate", "run", out, "--store", str(tmp_path / "s"), "--json"))
     assert ran["standing"] == found["standing"]
-    changed = ["--set", "lemons.factor=2", "--runs", "3"]
+    changed = ["--set", "checks.heartbeat_s=60", "--runs", "3"]
     asked = json.loads(ettr_out("simulate", "whatif", out, *changed, "--json"))
     assert asked["standing"] == found["standing"]
 

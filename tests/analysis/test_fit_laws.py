@@ -6,15 +6,16 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from cluster_scenarios import fault, played, small
 from ettr.analysis import Analysis
-from ettr.analysis.calibration.estimates import Fitted
+from ettr.analysis.calibration.estimates import Fitted, ScenarioMaker
 from ettr.analysis.calibration.fit import fit_site
-from ettr.analysis.calibration.fit_faults import _Faults, fault_times
+from ettr.analysis.calibration.fit_faults import _bursts, _Faults, fault_times
 from ettr.analysis.calibration.fit_laws import (
     LEAST_GAPS,
     MOST_HAZARD,
@@ -114,6 +115,25 @@ def test_the_law_of_the_gaps_is_found(law: str, form: float, life: Life, seed: i
     assert high is not None
     assert low < float(found["form"].value) < high
     assert high / low < 1.5
+
+
+@pytest.mark.parametrize("nodes", [3, 4, 20])
+def test_the_spread_of_bursts_is_that_in_which_their_faults_come(nodes: int):
+    """Uniform over 600 s, as a scenario has it; 30 bursts of so many nodes, days apart."""
+    rng, n_bursts, spread_s = np.random.default_rng(nodes), 30, 600.0
+    begin_s = np.arange(n_bursts) * 3.0 * DAY_S
+    start_s = (begin_s[:, None] + rng.uniform(0.0, spread_s, (n_bursts, nodes))).ravel()
+    n = start_s.size
+    node = np.array([f"n{k % nodes}" for k in range(n)], dtype=object)
+    flags = np.zeros(n, dtype=np.bool_)
+    faults = _Faults(np.full(n, "filesystem", dtype=object), node, start_s, np.full(n, 60.0),
+                     ~flags, flags, flags, flags, flags)  # fmt: skip
+    logs = SimpleNamespace(period=SimpleNamespace(days=3.0 * n_bursts))
+    ((_, found),) = _bursts(ScenarioMaker(small(), "site"), logs, Machine(40, 8, "GPUs"), faults,
+                            ~flags)  # fmt: skip
+    # variance of a range of k: 2 (k - 1) / ((k + 1)^2 (k + 2)) of the squared spread
+    error_s = spread_s * math.sqrt(2.0 / ((nodes - 1) * (nodes + 2)) / n_bursts)
+    assert found["spread_s"].value == pytest.approx(spread_s, abs=3.0 * error_s)
 
 
 @pytest.mark.slow

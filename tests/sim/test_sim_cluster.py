@@ -255,6 +255,17 @@ def test_the_taxonomy_reads_the_evidence_as_the_symptom_that_it_is_of(symptom: s
         assert (kernel.symptom, kernel.is_node_fault) == (symptom, True)
 
 
+def test_shares_that_sum_to_1_but_for_rounding_are_1():
+    """0.2 + 0.4 + 0.3 + 0.1 is 1.0000000000000002 in floats."""
+    outcomes = {"failed_share": 0.2, "cancelled_share": 0.4}
+    outcomes |= {"out_of_memory_share": 0.3, "timeout_share": 0.1}
+    assert sum(outcomes.values()) > 1
+    run = SimulatedCluster(small(outcomes=outcomes, period={"days": 0.2}), 1, "test")
+    assert list(run.play())
+    with pytest.raises(UsageError, match="sum to more than 1"):
+        small(outcomes=outcomes | {"timeout_share": 0.11})
+
+
 def test_what_cannot_be_is_said_all_at_once():
     scenario = small()
     with pytest.raises(UsageError) as raised:

@@ -17,10 +17,12 @@ from ettr.sim.cluster.choice import AnyCluster, loop_can, simulated_cluster
 from ettr.sim.cluster.engine import SimulatedCluster
 from ettr.sim.cluster.log import batches
 from ettr.sim.cluster.loop.cluster import LoopCluster
-from ettr.sim.cluster.replay import DRAWN, Replay, ReplayedFault
+from ettr.sim.cluster.owners import owners_of
+from ettr.sim.cluster.replay import DRAWN, Replay, ReplayedFault, ReplayedJob
 from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
 from ettr.sim.cluster.scenario_parts import BurstProcess, RateChange
+from ettr.sim.cluster.scenario_sharing import ArrayClass, FairShare, Quota
 
 pytest.importorskip("numba")
 pytestmark = pytest.mark.slow  # what is not kept yet is compiled first, for half a minute
@@ -204,3 +206,34 @@ def test_many_jobs_run_in_the_loop_and_what_it_does_not_know_does_not() -> None:
     other = with_rules(waiting="conservative-backfill")(large)
     assert not loop_can(other)
     assert isinstance(simulated_cluster(other, 1, "x"), SimulatedCluster)
+
+
+ONE_JOB = ReplayedJob("1", "train", 100, 100, 8, 700, 3600, 0, 0, 0, 0)
+FAIR = FairShare(604_800, 300, 604_800, 10_000, 1000, 0, 2000)
+
+
+@pytest.mark.parametrize(
+    ("parts", "jobs"),
+    [
+        ({"quotas": (Quota("user", "*", 64),)}, None),
+        ({"arrays": (ArrayClass(1, 0.05, 20.0, 4),)}, None),
+        ({"fair_share": FAIR}, None),
+        ({"outcomes": {"crash_loop_share": 0.05, "mean_crash_loop_tries": 6.0,
+                       "mean_crash_loop_s": 600.0}}, None),
+        ({"scheduling": {"waiting": "conservative-backfill"}}, None),
+        ({"scheduling": {"waiting": "slurm-backfill"}}, None),
+        ({}, (ONE_JOB,)),
+        ({}, ()),
+    ],
+)  # fmt: skip
+def test_what_the_loop_lacks_is_never_left_out(parts: dict[str, object], jobs: object) -> None:
+    """Each runs with objects, however many jobs a scenario has."""
+    large = scenario_of(*scenario_text("rsc-1-like"))
+    assert loop_can(large)
+    changes = {
+        name: replace(getattr(large, name), **part) if isinstance(part, dict) else part
+        for name, part in parts.items()
+    }
+    other = replace(large, **changes)
+    replay = Replay(jobs=jobs, owners=owners_of(large)) if jobs is not None else DRAWN
+    assert isinstance(simulated_cluster(other, 1, "x", replay), SimulatedCluster)

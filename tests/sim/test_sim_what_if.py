@@ -65,6 +65,38 @@ def test_a_change_that_changes_nothing_is_refused_with_the_reason(change: str, s
 
 
 @pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ("lemons.factor=30", "no node is a lemon"),
+        ("lemons.factor=30,lemons.share=0.04", "no node is a lemon"),
+        ("checks.false_repair_mean_s=x2", "there are no false alarms"),
+        ("outcomes.mean_patience_s=x0.5", "nobody is impatient"),
+        ("outcomes.mean_crash_loop_s=60", "no job loops"),
+        ("checkpoints.mean_resubmit_s=60", "nobody submits a job again"),
+    ],
+)
+def test_a_change_of_what_there_is_none_of_is_refused(change: str, why: str):
+    """Its difference of 0 would be no answer, and its reason is named."""
+    none_of_them = {
+        "lemons": {"share": 0.0},
+        "checks": {"false_high_per_node_day": 0.0, "false_low_per_node_day": 0.0},
+        "outcomes": {"impatient_share": 0.0},
+        "checkpoints": {"resubmit_chance": 0.0},
+    }
+    made = small(period={"days": 0.02}, machines={"nodes": 10}, jobs=one_size(8, 600.0), bursts=(),
+                 **none_of_them)  # fmt: skip
+    name = change.partition("=")[0]
+    with pytest.raises(UsageError, match=f"{name} is not read where {why}"):
+        what_if(made, [change], range(3))
+    some = {"checks": "checks.false_low_per_node_day=1", "outcomes": "outcomes.impatient_share=1"}
+    some |= {"lemons": "lemons.share=1", "checkpoints": "checkpoints.resubmit_chance=1"}
+    if "loop" in name:
+        return  # all values of a loop go together
+    both = f"{change},{some[name.partition('.')[0]]}"
+    assert what_if(made, [both], range(3)).interventions[0].change == both
+
+
+@pytest.mark.parametrize(
     "change",
     [
         "machines.nodes=x1.01,checks.interval_s=600",

@@ -56,6 +56,8 @@ from ettr.tables.materialize import as_view, materialize
 from ettr.taxonomy import Taxonomy, load_taxonomy
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from ettr.analysis.clustering import FailureClustering
     from ettr.analysis.lemon_signals import Exclusions
     from ettr.lemons.blame import Blame
@@ -69,7 +71,7 @@ _OF_ALL_LOGS = (
     *("stored", "taxonomy", "logs_period", "logs_clusters", "event_census", "logs_read"),
     *("job_nodes", "logs_fleet", "outages", "attribution", "size_unit", "_resubmitted"),
     *("interrupted_allocations", "event_days", "event_node_kinds", "logs_list_every_node"),
-    *("held_by_node_fail", "logs_have_open_suspended"),
+    *("held_by_node_fail", "ended_by_nodes", "logs_have_open_suspended"),
     *("logs_preemptions", "gpus_are_known", "workload_weights"),
 )
 """Stages that no selection changes."""
@@ -275,10 +277,7 @@ class SharedStages:
         found = outages(self.tables["node_states"], period, self.taxonomy)
         if not any(one.is_planned and one.silent_from_s for one in found):
             return found
-        ends = self.attribution.endings
-        failed = ends.filter(ends["node_failed"]).select("attempt_id", ended="end")
-        held = self.interrupted_allocations.drop("end").join(failed, "attempt_id")
-        rows = fetch(held.filter(held["node"].notnull()), "cluster", "node", "ended")
+        rows = self.ended_by_nodes
         matching = self.assumptions.matching or LogMatching()
         return unplanned_where_jobs_ended(
             found,
@@ -290,6 +289,18 @@ class SharedStages:
             ),
             matching.tolerance_s,
         )
+
+    @cached_property
+    def ended_by_nodes(self) -> pa.Table:
+        """Attempts that a failed node ended: `attempt_id`, `cluster`, `node` and `ended`.
+
+        A row for each node that such an attempt held.
+        """
+        ends = self.attribution.endings
+        failed = ends.filter(ends["node_failed"]).select("attempt_id", ended="end")
+        held = self.interrupted_allocations.drop("end").join(failed, "attempt_id")
+        named = held.filter(held["node"].notnull())
+        return fetch(named, "attempt_id", "cluster", "node", "ended")
 
     @property
     def fleet_is_known(self) -> bool:

@@ -179,12 +179,14 @@ def _machines(maker: ScenarioMaker, analysis: Analysis, machine: Machine) -> Non
     rows = fetch(analysis.tables["nodes"], "node", "gpu_type", "n_gpus", "rack", "pod").to_pylist()
     racks = Counter(row["rack"] for row in rows if row["rack"])
     pods = {(row["pod"], row["rack"]) for row in rows if row["pod"] and row["rack"]}
-    types = Counter(row["gpu_type"] for row in rows if row["gpu_type"])
+    alike = [row for row in rows if row["n_gpus"] in (machine.per_node, None)] or rows
+    types = Counter(row["gpu_type"] for row in alike if row["gpu_type"])
     kinds = {(row["gpu_type"], row["n_gpus"]) for row in rows}
     if len(kinds) > 1:
         maker.notes.append(
             f"The nodes are of {len(kinds)} kinds; a scenario has one, the most frequent."
         )
+    maker.notes.extend(_other_total(analysis, machine))
     if machine.unit != "GPUs":
         maker.notes.append(f"No job names GPUs: {machine.unit} are counted in their place.")
     n_pods = len({pod for pod, _ in pods})
@@ -197,6 +199,22 @@ def _machines(maker: ScenarioMaker, analysis: Analysis, machine: Machine) -> Non
         else None,
         racks_per_pod=Fitted(max(1.0, len(pods) / n_pods), f"{n_pods} pods") if pods else None,
         gpu_type=Fitted(types.most_common(1)[0][0], "inventory") if types else None,
+    )
+
+
+def _other_total(analysis: Analysis, machine: Machine) -> Iterator[str]:
+    """That nodes which are all alike have more or fewer GPUs together than those of the logs."""
+    known = [gpus for gpus in analysis.logs_fleet.gpus.values() if not math.isnan(gpus)]
+    unknown = machine.n_nodes - len(known)
+    total = round(sum(known)) + unknown * machine.per_node
+    made = machine.n_nodes * machine.per_node
+    if machine.unit != "GPUs" or total == made:
+        return
+    yield (
+        f"{machine.n_nodes:,} nodes of {machine.per_node} GPUs have {made:,}, and those of the "
+        f"logs {total:,}: the scenario has {'more' if made > total else 'fewer'} GPUs than the "
+        "cluster, so that its queue, its waits and its utilisation are those of another one, "
+        "and a back-test takes the utilisation of both as a share of that number."
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,7 @@ from ettr.analysis.calibration.record import (
     Attempts,
     Flags,
     Machine,
+    Places,
     whole_sizes,
     work_of,
 )
@@ -22,6 +24,7 @@ from ettr.metrics.instants import Floats
 from ettr.metrics.survival import durations
 from ettr.models.data import Lifetimes
 from ettr.models.lognormal import Lognormal
+from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.cluster.scenario_parts import JobClass, Priority
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 
@@ -44,36 +47,74 @@ def fit_jobs(
         begin_s: Begin of the time that is fitted, in seconds since 1970.
         end_s: Its end.
     """
-    again = _resubmissions(attempts, end_s)
     known = (attempts.submit_s >= begin_s) & (attempts.submit_s < end_s)
-    _arrivals(maker, attempts, attempts.is_first & known & ~again, begin_s, end_s)
-    sizes, classes = _sizes(attempts, attempts.is_first & known & ~again, machine)
-    _lengths(maker, attempts, machine, known, end_s, sizes, classes)
+    follows = _resubmissions(attempts, end_s)
+    again = follows >= 0
+    new = attempts.is_first & known & ~again
+    _arrivals(maker, attempts, new, begin_s, end_s)
+    sizes, classes = _sizes(attempts, new, machine)
+    _lengths(maker, attempts, machine, known, end_s, follows, sizes, classes)
     _outcomes(maker, attempts, known, end_s)
     _owners(maker, attempts, known)
-    _priorities(maker, attempts, attempts.is_first & known, machine)
+    _priorities(maker, attempts, new, machine)
     _scheduling(maker, attempts, known & (attempts.end_s < end_s))
     _resubmitting(maker, attempts, again, known & (attempts.end_s < end_s))
 
 
-def _resubmissions(attempts: Attempts, end_s: float) -> Flags:
-    """First attempts by which an owner submits again what the infrastructure ended as FAILED."""
+def _resubmissions(attempts: Attempts, end_s: float) -> Places:
+    """By which first attempts an owner submits again what the infrastructure ended as FAILED.
+
+    Returns:
+        The attempt from which each one goes on, -1 for none; such a job has the same owner, name
+        and size.
+    """
     broken = attempts.failed & (attempts.state == "FAILED") & (attempts.end_s < end_s)
-    open_s: dict[tuple[str, str], list[float]] = {}
+    sizes = np.nan_to_num(attempts.size)
+    open_ones: dict[tuple[str, str, float], list[int]] = {}
     for i in np.nonzero(broken & (attempts.name != ""))[0].tolist():
-        open_s.setdefault((attempts.user[i], attempts.name[i]), []).append(attempts.end_s[i])
-    found = np.zeros(len(attempts), dtype=np.bool_)
-    if not open_s:
-        return found
+        open_ones.setdefault((attempts.user[i], attempts.name[i], sizes[i]), []).append(i)
+    follows = np.full(len(attempts), -1, dtype=np.int64)
+    if not open_ones:
+        return follows
     order = np.argsort(attempts.submit_s, kind="stable")
     for i in order[attempts.is_first[order]].tolist():
-        ends_s = open_s.get((attempts.user[i], attempts.name[i]), [])
-        for end in ends_s:
-            if 0 <= attempts.submit_s[i] - end <= _RESUBMITTED_S:
-                found[i] = True
-                ends_s.remove(end)
+        ended = open_ones.get((attempts.user[i], attempts.name[i], sizes[i]), [])
+        for before in ended:
+            if 0 <= attempts.submit_s[i] - attempts.end_s[before] <= _RESUBMITTED_S:
+                follows[i] = before
+                ended.remove(before)
                 break
-    return found
+    return follows
+
+
+def lengths_of(
+    attempts: Attempts, follows: Places, base: ClusterScenario, machine: Machine, known: Flags,
+    end_s: float,
+) -> tuple[Floats, Flags, Flags]:  # fmt: skip
+    """How long each piece of work takes, whatever the ids under which it was submitted.
+
+    Args:
+        attempts: Of a site.
+        follows: The attempt from which each one goes on under another id; -1 for none.
+        base: By whose checkpoints and heartbeat what earlier attempts kept counts.
+        machine: Its nodes.
+        known: Attempts that count.
+        end_s: What ends later has not ended.
+
+    Returns:
+        Work at each attempt, whether it came to its end there, and whether no attempt at the same
+        work comes later.
+    """
+    work = np.arange(int(attempts.job.max()) + 1)
+    (again,) = np.nonzero((follows >= 0) & known)
+    for i in again[np.argsort(attempts.submit_s[again], kind="stable")].tolist():
+        work[attempts.job[i]] = work[attempts.job[follows[i]]]
+    whole = replace(attempts, job=work[attempts.job])
+    silence_s = base.checks.heartbeat_s
+    work_s, ended = work_of(whole, base.checkpoints, silence_s, machine, known, end_s)
+    has_later = np.append(known[1:], False) & ~attempts.is_last
+    has_later[follows[again]] = True
+    return work_s, ended, known & ~has_later & (attempts.start_s < end_s) & (work_s > 0)
 
 
 def _arrivals(
@@ -103,7 +144,9 @@ def _arrivals(
     days = _days_of_mean_rate(week.size, weekend.size, known_factor)
     rate = Fitted(n / days, f"{n:,} jobs in {daily.size} days, variance of days over Poisson's "
                   f"{index:.2g}", max(0.0, n - half) / days, (n + half) / days)  # fmt: skip
-    angle = 2.0 * math.pi * (times_s % SECONDS_PER_DAY) / SECONDS_PER_DAY
+    # a simulation has one rate from each full hour to the next, the highest from the peak on
+    hours = times_s % SECONDS_PER_DAY // SECONDS_PER_HOUR
+    angle = 2.0 * math.pi * hours / 24.0
     wave = complex(np.cos(angle).mean(), np.sin(angle).mean()) if n else 0j
     amplitude = min(0.95, 2.0 * abs(wave))
     known = n >= 100
@@ -154,12 +197,10 @@ def _sizes(attempts: Attempts, new: Flags, machine: Machine) -> tuple[Floats, Fl
 
 def _lengths(
     maker: ScenarioMaker, attempts: Attempts, machine: Machine, known: Flags, end_s: float,
-    sizes: Floats, classes: Floats,
+    follows: Places, sizes: Floats, classes: Floats,
 ) -> None:  # fmt: skip
-    work_s, ended = work_of(attempts, maker.base.checkpoints, machine, known, end_s)
-    later = np.append(known[1:], False) & ~attempts.is_last
-    last = known & ~later & (attempts.start_s < end_s) & (work_s > 0)
-    new = attempts.is_first & known & ~np.isnan(sizes)
+    work_s, ended, last = lengths_of(attempts, follows, maker.base, machine, known, end_s)
+    new = attempts.is_first & known & (follows < 0) & ~np.isnan(sizes)
     total = int(new.sum())
     is_requeued = _requeued(attempts, known, end_s)
     pooled = _law(work_s[last], ended[last], "jobs of all sizes")

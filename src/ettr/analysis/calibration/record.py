@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -12,7 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ettr.analysis.node_faults import faults_of
+from ettr.attribution.rules import LogMatching
 from ettr.metrics.instants import Floats, fetch, floats_of, seconds_of
+from ettr.sim.cluster.faults import DOWN
 from ettr.sim.cluster.scenario import MOST_GPUS_PER_NODE
 from ettr.sim.cluster.scenario_parts import Checkpoints
 from ettr.units import SECONDS_PER_HOUR
@@ -46,6 +49,8 @@ class Attempts:
         size: GPUs asked for, or what is counted in their place (`Machine.unit`).
         n_nodes: Nodes it ran on.
         failed: Whether the infrastructure ended it.
+        silent: Whether it ended as a node of it was given up that no longer answered: it had done
+            nothing since.
     """
 
     attempt_id: Texts
@@ -65,6 +70,7 @@ class Attempts:
     size: Floats
     n_nodes: Floats
     failed: Flags
+    silent: Flags
 
     def __len__(self) -> int:
         return self.job.size
@@ -119,13 +125,16 @@ class SiteRecord:
     has_failures: bool
 
 
-def attempts_of(rows: pa.Table, failed: Collection[str], unit: str) -> Attempts:
+def attempts_of(
+    rows: pa.Table, failed: Collection[str], unit: str, silent: Collection[str] = ()
+) -> Attempts:
     """The columns of attempts.
 
     Args:
         rows: Of the table `attempts`, with `COLUMNS` at least.
         failed: Ids of those that the infrastructure ended.
         unit: As `Machine.unit`.
+        silent: Ids of those that ended as a node no longer answered.
     """
     rows = rows.sort_by(
         [("cluster", "ascending"), ("job_id", "ascending"), ("submit", "ascending")]
@@ -152,7 +161,8 @@ def attempts_of(rows: pa.Table, failed: Collection[str], unit: str) -> Attempts:
         limit_s=floats_of(rows["time_limit_s"]),
         size=_sizes(rows, unit),
         n_nodes=floats_of(rows["n_nodes"]),
-        failed=np.isin(texts["attempt_id"].astype(str), list(failed)) if failed else begins & False,
+        failed=_is_in(texts["attempt_id"], failed),
+        silent=_is_in(texts["attempt_id"], silent),
     )
 
 
@@ -165,18 +175,21 @@ def whole_sizes(attempts: Attempts, machine: Machine) -> Floats:
 
 
 def work_of(
-    attempts: Attempts, rules: Checkpoints, machine: Machine, known: Flags, end_s: float
-) -> tuple[Floats, Flags]:
+    attempts: Attempts, rules: Checkpoints, silence_s: float, machine: Machine, known: Flags,
+    end_s: float,
+) -> tuple[Floats, Flags]:  # fmt: skip
     """Length of the work of each job, at its last attempt, and whether it came to its end.
 
     Args:
         attempts: Of a site.
         rules: By which what earlier attempts kept counts.
+        silence_s: For how long a node has not answered when it is given up (`heartbeat_s`).
         machine: Its nodes.
         known: Attempts that count.
         end_s: What ends later has not ended.
     """
-    until_s = np.where(attempts.end_s < end_s, attempts.end_s, end_s)
+    until_s = np.where(attempts.silent, attempts.end_s - silence_s, attempts.end_s)
+    until_s = np.where(until_s < end_s, until_s, end_s)
     elapsed_s = np.nan_to_num(np.maximum(until_s - attempts.start_s, 0.0))
     gang = attempts.size >= machine.per_node
     moved_s = np.where(gang, np.maximum(elapsed_s - rules.restart_s, 0.0), elapsed_s)
@@ -191,6 +204,11 @@ def work_of(
     total_s = np.bincount(attempts.job, weights=kept_s, minlength=int(attempts.job.max()) + 1)
     before_s = total_s[attempts.job] - kept_s
     return done_s + before_s, own & (attempts.state != "TIMEOUT")
+
+
+def _is_in(ids: Texts, wanted: Collection[str]) -> Flags:
+    found: Flags = np.isin(ids.astype(str), list(wanted)) if wanted else np.zeros(ids.size, bool)
+    return found
 
 
 def _texts(column: pa.ChunkedArray) -> Texts:
@@ -237,12 +255,31 @@ def site_record(analysis: Analysis) -> SiteRecord:
     read = analysis.logs_read
     machine = Machine(max(1, len(analysis.logs_fleet.spans_s)), per_node, unit)
     return SiteRecord(
-        attempts=attempts_of(rows, failures, unit),
+        attempts=attempts_of(rows, failures, unit, silent_ends(analysis)),
         outages=_outages(analysis),
         machine=machine,
         has_jobs=bool(read.jobs),
         has_failures=bool(read.jobs),
     )
+
+
+def silent_ends(analysis: Analysis) -> set[str]:
+    """Ids of attempts that a failed node ended as the scheduler gave it up for not answering."""
+    gone_s: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for one in analysis.outages:
+        gone_s[one.cluster, one.node] += one.silent_from_s
+    if not any(gone_s.values()):
+        return set()
+    tolerance_s = (analysis.assumptions.matching or LogMatching()).tolerance_s
+    rows = analysis.ended_by_nodes
+    names = (rows[name].to_pylist() for name in ("attempt_id", "cluster", "node"))
+    return {
+        attempt_id
+        for attempt_id, cluster, node, end_s in zip(
+            *names, seconds_of(rows["ended"]).tolist(), strict=True
+        )
+        if any(abs(end_s - at_s) <= tolerance_s for at_s in gone_s.get((cluster, node), ()))
+    }
 
 
 def _unit(analysis: Analysis, rows: pa.Table) -> tuple[str, int]:
@@ -300,18 +337,18 @@ def simulated_record(
         truth: What truly happened.
         machine: As the scenario has it.
     """
-    seen = {
-        row["fault"] for row in truth["faults"].select(["fault", "is_seen"]).to_pylist()
-        if row["is_seen"]
-    }  # fmt: skip
+    faults = truth["faults"].select(["fault", "is_seen", "effect"]).to_pylist()
+    seen = {row["fault"] for row in faults if row["is_seen"]}
+    down = {row["fault"] for row in faults if row["effect"] == DOWN}
     ended = truth["attempts"].select(["attempt_id", "fault", "end"]).to_pylist()
     failed = [
         row["attempt_id"]
         for row in ended
         if row["fault"] is not None and (row["end"] == "NODE_FAIL" or row["fault"] in seen)
     ]
+    silent = [row["attempt_id"] for row in ended if row["fault"] in down]
     return SiteRecord(
-        attempts=attempts_of(tables["attempts"], failed, "GPUs"),
+        attempts=attempts_of(tables["attempts"], failed, "GPUs", silent),
         outages=_merged(tables["node_states"]),
         machine=replace(machine, unit="GPUs"),
         has_jobs=True,

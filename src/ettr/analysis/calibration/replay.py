@@ -168,7 +168,8 @@ def _lengths(scenario: ClusterScenario, record: SiteRecord, span: _Span) -> tupl
     known = np.ones(len(attempts), dtype=np.bool_)
     machine = replace(record.machine, per_node=scenario.machines.gpus_per_node)
     cut = replace(attempts, start_s=started)
-    work_s, _ = work_of(cut, scenario.checkpoints, machine, known, span.end_s)
+    silence_s = scenario.checks.heartbeat_s
+    work_s, _ = work_of(cut, scenario.checkpoints, silence_s, machine, known, span.end_s)
     ended = np.isin(attempts.state.astype(str), OWN_ENDS) & ~attempts.failed
     return work_s, ended & (attempts.end_s <= span.end_s)
 

@@ -25,10 +25,11 @@ def simulated_cluster(
 
 def loop_can(scenario: ClusterScenario, replay: Replay = DRAWN) -> bool:
     """Whether the loop knows all that a scenario asks for."""
-    others = (scenario.quotas, scenario.arrays, scenario.fair_share, replay.jobs)
+    others = (scenario.quotas, scenario.arrays, scenario.fair_share)
     loops = scenario.outcomes.crash_loop_share > 0
     return (
         not any(others)
+        and replay.jobs is None  # none at all are replayed, too
         and not loops
         and scenario.scheduling.waiting in ("easy-backfill", "in-order")
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from ettr.errors import UsageError
@@ -37,12 +37,35 @@ def _read(scenario: ClusterScenario) -> Mapping[str, Any]:
     groups = {
         name: getattr(scenario, name) for name in scenario.__dataclass_fields__ if name not in ABOUT
     }
-    return groups | {
-        "lemons": (n_lemons_of(scenario), scenario.lemons.factor),
-        "faults": tuple(
-            replace(one, form=1.0) if one.law == _CONSTANT else one for one in scenario.faults
+    groups["lemons"] = replace(scenario.lemons, share=n_lemons_of(scenario))
+    groups["faults"] = tuple(
+        replace(one, form=1.0) if one.law == _CONSTANT else one for one in scenario.faults
+    )
+    idle = _idle(scenario)
+    for group in {group for group, _ in idle}:
+        part = groups[group]
+        groups[group] = [
+            getattr(part, one.name) for one in fields(part) if (group, one.name) not in idle
+        ]
+    return groups
+
+
+def _idle(scenario: ClusterScenario) -> Mapping[tuple[str, str], str]:
+    """Values that nothing of the scenario comes to, by group and name, with the reason."""
+    checks, outcomes = scenario.checks, scenario.outcomes
+    false_alarms = checks.false_high_per_node_day or checks.false_low_per_node_day
+    comes = {
+        ("lemons", "factor"): (n_lemons_of(scenario), "no node is a lemon"),
+        ("checks", "false_repair_mean_s"): (false_alarms, "there are no false alarms"),
+        ("outcomes", "mean_patience_s"): (outcomes.impatient_share, "nobody is impatient"),
+        ("outcomes", "mean_crash_loop_tries"): (outcomes.crash_loop_share, "no job loops"),
+        ("outcomes", "mean_crash_loop_s"): (outcomes.crash_loop_share, "no job loops"),
+        ("checkpoints", "mean_resubmit_s"): (
+            scenario.checkpoints.resubmit_chance,
+            "nobody submits a job again",
         ),
     }
+    return {value: why for value, (any_of_it, why) in comes.items() if not any_of_it}
 
 
 def _reason(scenario: ClusterScenario, changed: ClusterScenario, one: str) -> str:
@@ -52,6 +75,8 @@ def _reason(scenario: ClusterScenario, changed: ClusterScenario, one: str) -> st
     if getattr(scenario, group) == getattr(changed, group):
         now = getattr(getattr(scenario, group), value, None)
         return f"{name} stays as it is" if now is None else f"{name} is {now} with it, as before"
+    if why := _idle(changed).get((group, value)):
+        return f"{name} is not read where {why}"
     if group == "faults":
         return f"{name} is not read where the law is constant"
     before, after = scenario.lemons.share, changed.lemons.share

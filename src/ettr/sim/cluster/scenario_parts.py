@@ -90,7 +90,8 @@ class Arrivals:
         jobs_per_day: Mean over a week.
         day_amplitude: Of the sine of the hour; 0 for none, below 1.
         weekend_factor: Rate on Saturday and Sunday over that of the other days.
-        peak_hour: Hour of the day, UTC, with the highest rate.
+        peak_hour: Hour of the day, UTC, with the highest rate: 15 is from 15:00 to 16:00. The rate
+            is constant from each full hour to the next.
     """
 
     jobs_per_day: float

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import Field, dataclass, fields
 from typing import Any, Literal
 
@@ -35,31 +35,51 @@ class ScenarioStanding:
 
 
 def values_digest(scenario: ClusterScenario) -> str:
-    """SHA-256 of the values of a cluster, its name, period and sources left out.
+    """SHA-256 of the values of a cluster and their intervals; name, period, sources are left out.
 
     Values that equal their defaults are left out, too: a field that a later version adds so does
-    not change the digest of files that are older than it.
+    not change the digest of files that are older than it. A back-test draws from the intervals:
+    wider ones let more pass.
     """
-    return _digest(scenario, lambda field, value: value == field.default)
+    return _sha256([*_values_without_defaults(scenario), *_interval_lines(scenario)])
 
 
-def _older_digest(scenario: ClusterScenario) -> str:
-    """The same as files have it that were back-tested when numbers always counted."""
-    return _digest(
+def _values_without_defaults(scenario: ClusterScenario) -> list[str]:
+    return _value_lines(scenario, lambda field, value: value == field.default)
+
+
+def _interval_lines(scenario: ClusterScenario) -> list[str]:
+    """The interval of each value, in one order whatever that of the file."""
+    return [
+        f"{key} from {low!r} to {high!r}"
+        for key, (low, high) in sorted(scenario.intervals.items())
+        if key.partition(".")[0] not in ASKED
+    ]
+
+
+def _older_digests(scenario: ClusterScenario) -> tuple[str, ...]:
+    """The same as older files have it, without intervals: as numbers always counted, and later."""
+    with_numbers = _value_lines(
         scenario,
         lambda field, value: value == "" or (field.name in _LATER and value == field.default),
     )
+    return _sha256(with_numbers), _sha256(_values_without_defaults(scenario))
 
 
-def _digest(scenario: ClusterScenario, is_left_out: Callable[[Field[Any], object], bool]) -> str:
-    text = "\n".join(
+def _value_lines(
+    scenario: ClusterScenario, is_left_out: Callable[[Field[Any], object], bool]
+) -> list[str]:
+    return [
         f"{where}.{one.name}={getattr(part, one.name)!r}"
         for where, part in parts_of(scenario)
         if where not in ASKED
         for one in fields(part)
         if not is_left_out(one, getattr(part, one.name))
-    )
-    return hashlib.sha256(text.encode()).hexdigest()
+    ]
+
+
+def _sha256(lines: Sequence[str]) -> str:
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 def standing_of(scenario: ClusterScenario, replayed: Collection[str] = ()) -> ScenarioStanding:
@@ -78,12 +98,8 @@ def standing_of(scenario: ClusterScenario, replayed: Collection[str] = ()) -> Sc
             "(ettr simulate backtest does)."
         )
         return ScenarioStanding("not validated", words, (), (), untested)
-    if found.values_sha256 not in (values_digest(scenario), _older_digest(scenario)):
-        words = (
-            f"NOT VALIDATED: the values of {scenario.name} are not those that were back-tested "
-            f"against {found.store}; back-test it again."
-        )
-        return ScenarioStanding("not validated", words, (), (), untested)
+    if why_not := _why_not_these(scenario, found):
+        return ScenarioStanding("not validated", f"NOT VALIDATED: {why_not}", (), (), untested)
     if replayed and found.passed and not found.failed:
         what = " and ".join(replayed)
         words = (
@@ -102,6 +118,23 @@ def standing_of(scenario: ClusterScenario, replayed: Collection[str] = ()) -> Sc
         found.passed,
         found.failed,
         rest,
+    )
+
+
+def _why_not_these(scenario: ClusterScenario, found: Validation) -> str:
+    """Why the verdict is not one of these values, in a sentence; empty where it is."""
+    if found.values_sha256 == values_digest(scenario):
+        return ""
+    if found.values_sha256 not in _older_digests(scenario):
+        return (
+            f"the values of {scenario.name} or their intervals are not those that were back-tested "
+            f"against {found.store}; back-test it again."
+        )
+    if not _interval_lines(scenario):
+        return ""
+    return (
+        f"the verdict of {scenario.name} is of an earlier version of ettr, which did not keep "
+        f"the intervals that were back-tested against {found.store}; back-test it again."
     )
 
 
