@@ -14,6 +14,8 @@ from ettr.analysis.checkpoint_advice import checkpoint_advice
 from ettr.selection import Selection
 from ettr.store import open_store
 
+pytestmark = pytest.mark.slow
+
 BEGIN = datetime(2026, 3, 1, tzinfo=UTC)
 HEADER = "Cluster|JobID|JobName|User|State|Submit|Start|End|ElapsedRaw|NNodes|NodeList|AllocTRES"
 

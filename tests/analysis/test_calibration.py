@@ -99,6 +99,7 @@ def within(fit: SiteFit, key: str, truth: float) -> bool:
     return low <= truth <= high
 
 
+@pytest.mark.slow
 def test_a_fit_finds_what_was_planted(fitted: SiteFit):
     made = fitted.scenario
     assert (made.machines.nodes, made.machines.gpus_per_node) == (40, 8)
@@ -130,6 +131,7 @@ def test_a_fit_finds_what_was_planted(fitted: SiteFit):
         assert low / 2 <= truth <= 2 * high, key
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("smaller", "per_node", "gpu_type", "says"),
     [
@@ -171,6 +173,7 @@ def test_nodes_that_differ_make_another_total_of_gpus_and_the_fit_says_so(
     assert [one.startswith(f"40 {says}") for one in totals] == [True] * bool(says)
 
 
+@pytest.mark.slow
 def test_what_logs_cannot_bear_is_assumed_and_listed(fitted: SiteFit):
     assert fitted.scenario.sources["checkpoints.interval_s"].startswith("assumed, as in rsc-1-like")
     assert any(one.startswith("checkpoints.interval_s") for one in fitted.not_fitted)
@@ -179,6 +182,7 @@ def test_what_logs_cannot_bear_is_assumed_and_listed(fitted: SiteFit):
     assert scenario_of(fitted.text) == fitted.scenario
 
 
+@pytest.mark.slow
 def test_a_priority_of_a_class_of_jobs_is_neither_fitted_nor_assumed(fitted: SiteFit):
     assert not any(key.endswith("].priority") for key in fitted.scenario.sources)
     assert "\npriority = " not in fitted.text
@@ -218,6 +222,7 @@ def test_a_simulation_counts_as_the_analysis_counts(store: Path, reality: SiteRe
     assert int(short.attempts.failed.sum()) == pytest.approx(count, rel=0.03)
 
 
+@pytest.mark.slow
 def test_quantities_of_a_cluster_that_can_be_counted_by_hand(reality: SiteRecord):
     """Four jobs of one node of two, a day; one failed; one outage of 6 hours."""
     tables, run = played(small(period={"days": 1.0}, arrivals={"jobs_per_day": 0.0}, bursts=()))
@@ -269,6 +274,7 @@ def test_the_offered_load_is_what_jobs_ask_for(reality: SiteRecord):
     assert any("95 % of the GPU time" in one for one in found.notes)
 
 
+@pytest.mark.slow
 def test_a_scenario_is_not_judged_by_the_days_to_which_it_was_fitted(
     fitted: SiteFit, reality: SiteRecord
 ):
@@ -287,6 +293,7 @@ def test_a_scenario_is_not_judged_by_the_days_to_which_it_was_fitted(
             back_test(again, reality, "site", SPLIT - timedelta(days=1), END)
 
 
+@pytest.mark.slow
 def test_a_fit_to_the_same_days_of_another_store_says_that_it_may_be_no_test(fitted: SiteFit):
     made = fitted.scenario
     note = overlap_note(made, "copy", SPLIT - timedelta(days=1), END)
@@ -330,6 +337,7 @@ def test_drawn_values_have_their_intervals():
     assert drawn_scenario(made, 1, 7) == drawn[7]
 
 
+@pytest.mark.slow
 def test_a_value_of_which_no_event_was_seen_is_drawn_up_to_its_high_end():
     """No event in T node-days: the rate is exponential with mean 1/T; no one of n: Beta(1, n)."""
     none_in_days, none_of, all_of = 500.0, 20, 30
@@ -406,6 +414,7 @@ def test_a_verdict_does_not_lapse_by_a_field_that_a_file_may_leave_out():
     assert values_digest(other) != values_digest(made)
 
 
+@pytest.mark.slow
 def test_a_verdict_lapses_with_the_intervals_from_which_the_back_test_drew(fitted: SiteFit):
     """Narrower or wider, or none: another prediction, which nobody has compared."""
     made = replace(fitted.scenario, validation=verdict(fitted.scenario))
@@ -421,6 +430,7 @@ def test_a_verdict_lapses_with_the_intervals_from_which_the_back_test_drew(fitte
     assert standing_of(replace(made, intervals=in_another_order)).verdict == "passed"
 
 
+@pytest.mark.slow
 def test_a_verdict_that_kept_no_intervals_holds_where_there_are_none(fitted: SiteFit):
     """Files of earlier versions: whether their intervals are as they were, nobody knows."""
     for made, found in ((fitted.scenario, "not validated"), (small(), "passed")):
@@ -476,6 +486,7 @@ def test_the_verdict_travels_with_the_file_and_lapses_when_values_change():
         scenario_of(text.replace("{ value = 0.3, ", "{ value = 0.3, low = 0.4, high = 0.5, ", 1))
 
 
+@pytest.mark.slow
 def test_a_verdict_by_a_simulated_store_stays_one_and_older_files_are_read(fitted: SiteFit):
     scenario = fitted.scenario
     was = Validation("site", "2026-01-29", "2026-02-06", 8, 1, 0.05, ("failure rate",), (), (),
@@ -621,6 +632,7 @@ def test_work_that_is_submitted_again_is_one_piece_of_work():
     assert [one.share for one in found.jobs] == [(sizes == 8).mean(), (sizes == 64).mean()]
 
 
+@pytest.mark.slow
 def test_a_silent_node_works_no_more_although_its_jobs_run(tmp_path: Path):
     """Until the heartbeat finds it: from the logs as from the truth each job has its length."""
     made = crashing(faults=(fault("node-hardware", 400.0, node_down_chance=1.0, crash_chance=0.0),))
@@ -753,6 +765,7 @@ def test_a_message_says_what_to_give(words: list[str], says: str, store: Path, t
         ettr_out("simulate", *given)
 
 
+@pytest.mark.slow
 def test_warm_up_and_spans_are_whole_days(fitted: SiteFit, reality: SiteRecord):
     with pytest.raises(UsageError, match="less than a day"):
         back_test(fitted.scenario, reality, "site", END, END + timedelta(hours=3))

@@ -32,6 +32,8 @@ from ettr.report.text import section_text
 from ettr.store import open_store
 from synthetic.cluster import ORIGIN, ClusterPlan, SyntheticCluster, build_cluster
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def cluster() -> SyntheticCluster:
@@ -76,7 +78,6 @@ def told(*args: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.slow
 def test_large_jobs_are_the_record(analysis: Analysis, cluster: SyntheticCluster) -> None:
     record = evidence_to_plan_with(analysis, "synth")
     assert record.counts.total == sum(cluster.truth.failures_large.values())
@@ -86,14 +87,12 @@ def test_large_jobs_are_the_record(analysis: Analysis, cluster: SyntheticCluster
     assert record.gpus_per_node == 8
 
 
-@pytest.mark.slow
 def test_all_jobs_are_the_record_where_asked(analysis: Analysis, cluster: SyntheticCluster) -> None:
     record = fleet_evidence(analysis, "synth")
     assert record.counts.total == analysis.rates.all_jobs.failures
     assert record.counts.node_days == pytest.approx(cluster.truth.node_s_all / 86400, rel=1e-9)
 
 
-@pytest.mark.slow
 def test_planted_rate_is_in_the_band_of_the_plan(place: Path) -> None:
     planted = sum(ClusterPlan().rate_per_node_day.values())
     found = told("plan", str(place), "--gpus", "4096")
@@ -103,7 +102,6 @@ def test_planted_rate_is_in_the_band_of_the_plan(place: Path) -> None:
     assert found["ettr"]["low"] <= found["ettr"]["estimate"] <= found["ettr"]["high"]
 
 
-@pytest.mark.slow
 def test_projection_holds_the_planted_mttf(place: Path) -> None:
     planted = sum(ClusterPlan().rate_per_node_day.values())
     found = told("project", str(place), "--nodes", "64,2048", "--spares", "8", "--repair", "6h")
@@ -135,7 +133,6 @@ def test_without_scales_the_next_powers_of_two(analysis: Analysis) -> None:
     assert [len(figure.traces) for figure in projection_section(found).figures] == [1, 2]
 
 
-@pytest.mark.slow
 def test_advice_for_the_runs_seen(analysis: Analysis) -> None:
     found = checkpoint_advice(analysis)
     assert found is not None
@@ -144,7 +141,6 @@ def test_advice_for_the_runs_seen(analysis: Analysis) -> None:
     assert "the best interval for a run on" in planning_section(found).lead
 
 
-@pytest.mark.slow
 def test_both_periods_keep_every_node_day(analysis: Analysis) -> None:
     whole = fleet_evidence(analysis, "synth")
     cut = ORIGIN + timedelta(days=15)
@@ -154,7 +150,6 @@ def test_both_periods_keep_every_node_day(analysis: Analysis) -> None:
     assert together == pytest.approx(whole.counts.node_days, rel=1e-9)
 
 
-@pytest.mark.slow
 def test_a_fleet_equals_itself(analysis: Analysis) -> None:
     record = fleet_evidence(analysis, "one")
     other = fleet_evidence(analysis, "other")
@@ -164,7 +159,6 @@ def test_a_fleet_equals_itself(analysis: Analysis) -> None:
     assert "By symptom: one over other" in section_text(compare_section(found))
 
 
-@pytest.mark.slow
 def test_compare_by_time_and_partition(place: Path) -> None:
     by_time = told("compare", str(place), "--before", "2025-03-20T00:00:00Z")
     assert "after" in by_time["pairs"][0]["a"]

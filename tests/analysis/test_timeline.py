@@ -24,6 +24,8 @@ from ettr.report.timeline_page import RowRun, picture_data, row_runs
 from ettr.selection import Selection
 from ettr.store import open_store
 
+pytestmark = pytest.mark.slow
+
 # local times of Zurich; on 2026-03-29 the clocks there went from 2 to 3
 SACCT = """\
 Cluster|JobID|JobName|User|State|ExitCode|Submit|Eligible|Start|End|ElapsedRaw|NNodes|NodeList|AllocTRES
@@ -136,7 +138,6 @@ def test_outages_by_kind_with_open_ends(found: Timeline):
     ]
 
 
-@pytest.mark.slow
 def test_what_is_not_shown_is_counted(store: Path, found: Timeline):
     # no log says how many GPUs job 6 had
     assert [(one.what, one.count) for one in found.left_out] == [("attempts", 1)]
@@ -155,7 +156,6 @@ def test_what_is_not_shown_is_counted(store: Path, found: Timeline):
     assert few.jobs[1].nodes == ()
 
 
-@pytest.mark.slow
 def test_a_selection_keeps_whole_spans_that_reach_into_its_period(store: Path):
     part = made(store, since=at("2026-03-29T00:00:00"), until=at("2026-03-29T09:00:00"))
     assert [(one.cluster, one.job_id) for one in part.jobs] == [("alpha", "1"), ("beta", "1")]
@@ -163,7 +163,6 @@ def test_a_selection_keeps_whole_spans_that_reach_into_its_period(store: Path):
     assert part.outages == ()
 
 
-@pytest.mark.slow
 def test_a_job_keeps_its_verdict_where_the_selection_leaves_its_failure_out(store: Path):
     early = made(store, until=at("2026-03-29T15:00:00"))
     assert job(early, "alpha", "2").ended is JobEnd.FAILURE  # at 16:00
@@ -171,7 +170,6 @@ def test_a_job_keeps_its_verdict_where_the_selection_leaves_its_failure_out(stor
     assert job(early, "alpha", "5").ended is JobEnd.PREEMPTION
 
 
-@pytest.mark.slow
 def test_what_was_cancelled_in_the_queue_ran_nowhere(tmp_path: Path):
     """Slurm's accounting gives such a job a start, which is its end."""
     cancelled = (
@@ -190,7 +188,6 @@ def test_what_was_cancelled_in_the_queue_ran_nowhere(tmp_path: Path):
     }
 
 
-@pytest.mark.slow
 def test_a_store_without_jobs_says_so(tmp_path: Path):
     (tmp_path / "events.psv").write_text(EVENTS)
     done = ettr("ingest", tmp_path / "s", tmp_path / "events.psv", "--timezone", "UTC")
@@ -200,7 +197,6 @@ def test_a_store_without_jobs_says_so(tmp_path: Path):
     assert "Jobs are not measured: no job accounting." in timeline_section(found).lead
 
 
-@pytest.mark.slow
 def test_a_least_number_of_gpus_needs_jobs_that_name_them(tmp_path: Path):
     dump = tmp_path / "sacct.psv"
     dump.write_text(SACCT.replace("gres/gpu", "cpu"))

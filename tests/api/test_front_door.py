@@ -164,6 +164,7 @@ def test_what_the_logs_do_not_bear_is_null_in_a_frame(tmp_path: Path):
         assert {one["unplanned_outages"] for one in summary} == {None}
 
 
+@pytest.mark.slow
 def test_a_list_or_figure_that_is_not_there_is_named(fleet: ettr.Fleet):
     with pytest.raises(UsageError, match="no list named 'class'; there are: classes, line"):
         fleet.mttf.to_pandas("class")

@@ -70,6 +70,7 @@ def test_few_spares_are_the_share_of_time_without_nodes() -> None:
     assert "engine: simulation, event by event" in text
 
 
+@pytest.mark.slow
 def test_bursts_and_detection_are_played() -> None:
     """3.2 / 3 bursts a day; each failure after the first adds min(gap, 10 min), 4.3 on average."""
     made = plan(*RUN, *RATE, "--bursts", "size=3,gap=5min", "--detection", "10min", *COARSE)

@@ -15,6 +15,8 @@ from cli.program import Done, ettr
 from ettr.lemons.onset import onset
 from ettr.report.lemon_page import evidence_file
 
+pytestmark = pytest.mark.slow
+
 HEADER = (
     "Cluster|JobID|JobName|User|State|ExitCode|Submit|Eligible|Start|End|ElapsedRaw|NNodes|NodeList"
     "|AllocTRES"
@@ -68,7 +70,6 @@ def written(folder: Path) -> tuple[Done, Path]:
     return ettr("lemons", folder / "store", f"n{BAD}", "--output", page), page
 
 
-@pytest.mark.slow
 def test_the_page_and_its_json_say_what_speaks_against_the_node(written: tuple[Done, Path]):
     done, page = written
     assert done.code == 0, done.err
@@ -111,7 +112,6 @@ def test_nothing_from_a_log_runs_in_the_page(written: tuple[Done, Path]):
     assert not re.search(r'(src|href)="(?!#)', page)
 
 
-@pytest.mark.slow
 def test_a_good_node_is_left_alone(folder: Path):
     found = ettr("lemons", folder / "store", "n3", "--json").json
     assert not found["candidate"]["claimed"]
@@ -119,14 +119,12 @@ def test_a_good_node_is_left_alone(folder: Path):
     assert found["jobs"] == []
 
 
-@pytest.mark.slow
 def test_the_report_names_the_claimed_node(folder: Path):
     document = ettr("report", folder / "store", "--json").json
     assert [one["node"] for one in document["lemons"]["candidates"] if one["claimed"]] == ["n7"]
     assert any("n7" in step and "lemons STORE NODE" in step for step in document["next_steps"])
 
 
-@pytest.mark.slow
 def test_without_jobs_nothing_is_judged(folder: Path, tmp_path: Path):
     assert ettr("ingest", tmp_path / "store", folder / "events.psv", "--timezone", "UTC").code == 0
     found = ettr("lemons", tmp_path / "store", "n7", "--json").json
@@ -137,7 +135,6 @@ def test_without_jobs_nothing_is_judged(folder: Path, tmp_path: Path):
     assert "not measured" in done.out
 
 
-@pytest.mark.slow
 def test_where_no_node_failed_there_is_nothing_to_judge_by(tmp_path: Path):
     rows = [_job(number, number, 0) for number in range(1, NODES + 1)]
     (tmp_path / "sacct.psv").write_text("\n".join([HEADER, *rows]) + "\n", encoding="utf-8")
@@ -147,7 +144,6 @@ def test_where_no_node_failed_there_is_nothing_to_judge_by(tmp_path: Path):
     assert "probability that it is a lemon is" not in done.out
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -70,6 +70,7 @@ def test_probabilities_are_those_of_sums_over_all_effects(log_step: tuple[float,
     assert found.slow == pytest.approx(_by_sums(np.array(log_step), found.noise), abs=0.04)
 
 
+@pytest.mark.slow
 def test_a_slow_node_in_most_segments_of_its_run_is_rather_missed_than_another_accused():
     log_step = (0.12, 0.10, -0.01, 0.11, 0.0, 0.12)
     found = _found(log_step)

@@ -12,6 +12,8 @@ from ettr.metrics.preemptions import preemption_links, restarts_after_failure
 from synthetic.cluster import ClusterPlan, SyntheticCluster, build_cluster
 from synthetic.tables import on_duckdb
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def cluster() -> SyntheticCluster:
@@ -37,7 +39,6 @@ def hours(by_symptom: dict[str, int]) -> dict[str, float]:
     return {name: pytest.approx(gpu_s / 3600) for name, gpu_s in by_symptom.items() if gpu_s}
 
 
-@pytest.mark.slow
 def test_both_orders_come_back_exactly_from_the_log(cluster, tables):
     found = lost_goodput(tables["failures"], links(tables))
     truth = cluster.truth
@@ -82,7 +83,6 @@ def test_losses_by_cause_and_by_size_add_up_to_the_same(tables):
     assert sum(row.preemptions for row in found.by_size) == len(found.preemption_links.links)
 
 
-@pytest.mark.slow
 def test_the_cap_bounds_what_one_interruption_loses(cluster, tables):
     assert lost_goodput(tables["failures"], links(tables), cap_min=0).first_order_gpu_hours == 0
     full = lost_goodput(tables["failures"], links(tables), cap_min=1e9).first_order_gpu_hours
@@ -90,7 +90,6 @@ def test_the_cap_bounds_what_one_interruption_loses(cluster, tables):
     assert full == pytest.approx(sum(r["elapsed_s"] * r["n_gpus"] for r in rows) / 3600)
 
 
-@pytest.mark.slow
 def test_a_crash_loop_is_found_with_whom_it_drove_out():
     plan = ClusterPlan(
         days=3.0,

@@ -19,6 +19,8 @@ from ettr.metrics.trend import cumulative_node_days, rate_trend
 from synthetic.cluster import ClusterPlan, SyntheticCluster, build_cluster
 from synthetic.tables import on_duckdb
 
+pytestmark = pytest.mark.slow
+
 PLAN = ClusterPlan()
 
 
@@ -36,7 +38,6 @@ def tables(cluster) -> dict[str, ibis.Table]:
     return on_duckdb(cluster.tables)
 
 
-@pytest.mark.slow
 def test_counts_and_exposure_come_back_exactly(cluster, tables):
     found = failure_rates(exposed(tables), tables["failures"])
     truth = cluster.truth
@@ -58,7 +59,6 @@ def test_planted_rates_lie_in_their_intervals(tables):
         assert row.large_jobs.per_1000_node_days.contains(truth), row.symptom
 
 
-@pytest.mark.slow
 def test_intervals_of_the_rate_hold_their_confidence_over_many_clusters():
     planted = sum(PLAN.rate_per_node_day.values()) * 1000
     small = ClusterPlan(days=12.0, work_s=3 * 86400, filler_nodes=8, noise_events=0, red_herrings=0)
@@ -146,7 +146,6 @@ def test_windows_side_by_side_cut_the_exposure_without_overlap(cluster, tables):
     assert max(p.node_days for p in found.points) <= sum(PLAN.slot_nodes) + 1e-9
 
 
-@pytest.mark.slow
 def test_exposure_before_an_edge_equals_the_sum_of_clipped_attempts(cluster, tables):
     rows = cluster.tables["attempts"].to_pylist()
     origin = to_seconds(min(row["start"] for row in rows))
@@ -172,7 +171,6 @@ def test_a_check_that_appears_late_is_marked_as_new(tables):
     assert markers["xid"].first_seen >= datetime(2025, 3, 1, tzinfo=UTC)
 
 
-@pytest.mark.slow
 def test_a_window_without_length_is_refused(tables):
     period = observed_period(tables["attempts"])
     with pytest.raises(UsageError, match="window_days 0 and step_days"):

@@ -67,6 +67,7 @@ def test_partial_recovery_saves_about_as_much_as_on_mnist_for_a_small_regression
     assert savings[0] > 0.3
 
 
+@pytest.mark.slow
 def test_a_sweep_of_least_squares_solves_each_row_as_numpy_does():
     made = factorisation()
     state = made.start(0)
@@ -156,6 +157,7 @@ def test_each_topic_is_drawn_from_the_topics_that_all_other_tokens_have_at_that_
     assert loss == pytest.approx(-total / words.size, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_the_compiled_loops_give_what_the_plain_ones_give():
     made, other = topics(), topics()
     other._sweep = sweep

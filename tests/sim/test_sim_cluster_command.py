@@ -47,6 +47,7 @@ def store(summary: dict[str, object]) -> Path:
     return summary["store"]
 
 
+@pytest.mark.slow
 def test_the_summary_counts_what_the_tables_hold(summary: dict[str, object], store: Path):
     assert (summary["nodes"], summary["days"], summary["seed"]) == (40, 3.0, 1)
     job_ids = pq.read_table(store / "parts" / "attempts")["job_id"].to_pylist()
@@ -205,6 +206,7 @@ def test_exported_rows_keep_that_they_are_simulated(store: Path, tmp_path: Path)
             assert read in ([value], [])
 
 
+@pytest.mark.slow
 def test_a_csv_of_changes_has_its_standing_on_stderr(tmp_path: Path):
     scenario = tmp_path / "day.toml"
     scenario.write_text(SHORT.replace("days = 3", "days = 0.5"), "utf-8")
