@@ -1,12 +1,15 @@
 """Job runs and their effective training time ratio, measured where there are progress records.
 
 Wallclock W = Q + R + U: queued, productive, and scheduled but unproductive. Time in which a task
-was not even submitted is no wallclock of the run and has its own figure. Runs without progress get
-a band over stated assumptions instead of a number.
+was not even submitted is no wallclock of the run and has its own figure. Time in which several
+attempts of a run ran side by side passes once, while each holds its own GPUs. Runs without progress
+get a band over stated assumptions instead of a number.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -19,6 +22,7 @@ from ettr.estimates import Interval
 from ettr.metrics.clock_shifts import of_the_same_clock
 from ettr.metrics.instants import fetch, to_datetime
 from ettr.metrics.run_progress import (
+    JobRecord,
     ScheduledSplit,
     record_of_run,
     records_of_jobs,
@@ -121,7 +125,10 @@ class JobRun:
     are measured: low and high differ from the estimate only where the record leaves something open.
     Without any save in the record of a run that was cut there are two ends and no estimate. Else
     they are a band over assumptions, and unknown where the run was shorter than the restart that is
-    assumed. `suspended_h` is a part of `scheduled_h`.
+    assumed. `suspended_h` is a part of `scheduled_h`. `beside_h` is time in which an attempt ran
+    while an earlier one of the run still did: `scheduled_h` counts it once, `gpu_hours` for each.
+    So `wallclock_h` and `between_h` reach from `first_eligible` to `end`. `n_gpus` and `n_nodes`
+    are of the largest attempt.
 
     `interruptions` are the attempts that attribution holds to be ended against their owner's wish,
     `failures` those of them that the infrastructure caused; None where nobody asked attribution.
@@ -146,6 +153,7 @@ class JobRun:
     queue_h: float | None
     scheduled_h: float
     suspended_h: float
+    beside_h: float
     between_h: float | None
     gpu_hours: float | None
     basis: str
@@ -273,6 +281,7 @@ def _sums(
     cut = ~parts["state"].isin(("COMPLETED", *STILL_RUNNING))
     parts = parts.mutate(
         cut=cut,
+        alone_s=parts["end_s"] - parts["start_s"] - parts["beside_s"],
         worst_s=_productive_s(parts, cut, assumed.worst),
         middle_s=_productive_s(parts, cut, assumed.middle),
         best_s=_productive_s(parts, cut, assumed.best),
@@ -286,8 +295,10 @@ def _sums(
         lambda t: t["end_s"].max().name("last_s"),
         lambda t: t["queue_s"].sum().name("queue_s"),
         lambda t: t["between_s"].sum().name("between_s"),
-        lambda t: (t["end_s"] - t["start_s"]).sum().name("scheduled_s"),
-        lambda t: t["suspended_s"].sum().name("suspended_s"),
+        lambda t: t["alone_s"].sum().name("scheduled_s"),
+        lambda t: t["beside_s"].sum().name("beside_s"),
+        # suspended while another ran, the run went on
+        lambda t: ibis.least(t["suspended_s"], t["alone_s"]).sum().name("suspended_s"),
         lambda t: (t["elapsed_s"] * t["n_gpus"]).sum().name("gpu_s"),
         lambda t: t["n_gpus"].count().name("with_gpus"),
         lambda t: t["worst_s"].sum().name("worst_s"),
@@ -329,9 +340,13 @@ def _selected(
 
 
 def _productive_s(parts: ibis.Table, cut: Any, case: Scenario) -> Any:
-    """Productive seconds of each attempt in one scenario."""
+    """Productive seconds of each attempt in one scenario, after those that another ran beside it.
+
+    Who starts beside another has restarted, in part or in whole, when it goes on alone.
+    """
     interval_s = case.checkpoint_interval_min * SECONDS_PER_MINUTE
-    run_s = ibis.greatest(parts["elapsed_s"] - case.restart_min * SECONDS_PER_MINUTE, 0.0)
+    before_s = ibis.greatest(parts["beside_s"], case.restart_min * SECONDS_PER_MINUTE)
+    run_s = ibis.greatest(parts["elapsed_s"] - before_s, 0.0)
     lost_s = ibis.cases((cut, ibis.least(run_s, case.lost_share * interval_s)), else_=0.0)
     return (run_s - lost_s) * (1.0 - case.save_min / case.checkpoint_interval_min)
 
@@ -364,11 +379,14 @@ def _details(
     for place, attempts in by_run.items():
         jobs = tuple(dict.fromkeys(attempt["job_id"] for attempt in attempts))
         keys = [(rows[place]["cluster"], job) for job in jobs]
-        split = split_scheduled(
-            record_of_run(records[key] for key in keys if key in records),
-            [_scheduled(attempt) for attempt in attempts],
-            _state_of(rows[place]["last_state"]),
-        )
+        recorded = {key[1]: records[key] for key in keys if key in records}
+        split = None
+        if not _steps_beside_each_other(recorded, attempts):
+            split = split_scheduled(
+                record_of_run(recorded.values()),
+                [_scheduled(attempt) for attempt in attempts],
+                _state_of(rows[place]["last_state"]),
+            )
         mine = {attempt["attempt_id"] for attempt in attempts}
         details[place] = _RunDetail(
             split,
@@ -377,6 +395,25 @@ def _details(
             None if failed is None else len(mine & failed),
         )
     return details
+
+
+def _steps_beside_each_other(
+    recorded: Mapping[str, JobRecord], attempts: list[dict[str, Any]]
+) -> bool:
+    """Whether two jobs of a run both record steps while both run.
+
+    Read as one record, the steps of one would be those of the other, done again.
+    """
+    reached: dict[str, float] = {}
+    for attempt in attempts:
+        job, start_s = attempt["job_id"], attempt["start_s"]
+        for other, end_s in reached.items():
+            if other != job and start_s < end_s and {job, other} <= recorded.keys():
+                spans = recorded[job].step_span_s, recorded[other].step_span_s
+                if max(first for first, _ in spans) < min(last for _, last in spans):
+                    return True
+        reached[job] = max(attempt["end_s"], reached.get(job, -math.inf))
+    return False
 
 
 def _members(rows: list[dict[str, Any]], parts: ibis.Table) -> dict[int, list[dict[str, Any]]]:
@@ -436,6 +473,7 @@ def _run(row: dict[str, Any], detail: _RunDetail) -> JobRun:
         queue_h=row["queue_s"] / SECONDS_PER_HOUR,
         scheduled_h=row["scheduled_s"] / SECONDS_PER_HOUR,
         suspended_h=row["suspended_s"] / SECONDS_PER_HOUR,
+        beside_h=row["beside_s"] / SECONDS_PER_HOUR,
         between_h=row["between_s"] / SECONDS_PER_HOUR,
         gpu_hours=None if row["gpu_s"] is None else row["gpu_s"] / SECONDS_PER_HOUR,
         basis="progress" if split is not None else "assumed",

@@ -123,7 +123,7 @@ def _notes(runs: JobRuns) -> tuple[str, ...]:
             f"Left out, since no log names their GPUs: "
             f"{counted(runs.attempts_without_gpus, 'attempt')} that ran."
         )
-    notes += [RANGES, *_unrecorded(runs)]
+    notes += [*_side_by_side(runs), RANGES, *_unrecorded(runs)]
     if runs.measured_runs == runs.runs_found:
         return tuple(notes)
     given = runs.assumptions
@@ -141,6 +141,19 @@ def _notes(runs: JobRuns) -> tuple[str, ...]:
             "is known of its ETTR; means leave it out."
         )
     return tuple(notes)
+
+
+def _side_by_side(runs: JobRuns) -> list[str]:
+    beside = [run for run in runs.runs if run.beside_h > 0]
+    if not beside:
+        return []
+    hours = sum(run.beside_h for run in beside)
+    return [
+        by_number("Attempts of {n} [run|runs] ", len(beside))
+        + f"({_named(beside)}) ran at the same time, for {duration(hours * SECONDS_PER_HOUR)}. "
+        "That time counts once in the wall clock, and in GPU-hours for each attempt. Where two "
+        "jobs recorded steps at once, the run is not measured: its records are not one."
+    ]
 
 
 def _unrecorded(runs: JobRuns) -> list[str]:
