@@ -29,6 +29,7 @@ from ettr.metrics.run_progress import (
     split_scheduled,
     with_cluster,
 )
+from ettr.metrics.selected import in_period
 from ettr.metrics.sizes import SizeClass, size_class, size_end_of
 from ettr.metrics.stitching import RunRule, stitched
 from ettr.progress.split import RunState
@@ -194,8 +195,9 @@ class JobRuns:
     """All runs of at least `min_scheduled_h`; those with the most GPU-hours are listed.
 
     `unknown_runs` were shorter than the restart that is assumed, so that nothing is known of their
-    ETTR. `by_size` and `by_shape` count all runs, listed or not. `attempts_without_gpus` ran, and
-    are in no run, since no log names their GPUs.
+    ETTR. `by_size` and `by_shape` count all runs, listed or not. `partly_selected_runs` have
+    attempts that are not selected too (of another partition, user, node), and count whole.
+    `attempts_without_gpus` ran, and are in no run, since no log names their GPUs.
     """
 
     gap_h: float
@@ -207,6 +209,7 @@ class JobRuns:
     unknown_runs: int
     by_size: tuple[SizeEttr, ...]
     by_shape: tuple[ShapeRuns, ...]
+    partly_selected_runs: int
     attempts_without_gpus: int
     runs: tuple[JobRun, ...]
 
@@ -238,7 +241,8 @@ def job_runs(
         min_gpus: leave out attempts of fewer GPUs (0 keeps those without any).
         listed: how many runs to list and to measure by progress, by their GPU-hours.
         selection: a run is taken whole in the period in which it ended; all runs where None.
-        chosen: only runs with one of these attempts.
+        chosen: only runs with one of these attempts, and such a run whole: what is left of a run
+            without the others would wait, or not be submitted, while they ran.
 
     Raises:
         UsageError: a rule or assumptions that cannot be.
@@ -249,14 +253,16 @@ def job_runs(
     rule, assumed = rule or RunRule(), assumptions or CheckpointAssumptions()
     assumed.check()
     progress = with_cluster(progress, attempts)
-    parts = stitched(attempts, progress, rule, min_gpus=min_gpus, min_scheduled_h=min_scheduled_h)
+    parts = stitched(
+        attempts, progress, rule, min_gpus=min_gpus, min_scheduled_h=min_scheduled_h, near=chosen
+    )
     rows = _selected(_sums(parts, assumed, min_scheduled_h), parts, selection, chosen)
     rows.sort(key=lambda row: (-(row["gpu_s"] or 0.0), -row["scheduled_s"], row["first_id"]))
     keys = ibis.memtable(
         {name: [row[name] for row in rows[:listed]] for name in ("cluster", "run_key")},
         schema={"cluster": "string", "run_key": "string"},
     )
-    members = stitched(attempts, progress, rule, min_gpus=min_gpus, keys=keys)
+    members = stitched(attempts, progress, rule, min_gpus=min_gpus, keys=keys, near=chosen)
     measuring = of_the_same_clock(progress, attempts)
     details = _details(measuring, rows[:listed], members, (interruptions, failures))
     runs = [_run(row, details.get(place, _RunDetail())) for place, row in enumerate(rows)]
@@ -270,7 +276,10 @@ def job_runs(
         unknown_runs=sum(run.split is None and run.ettr_ratio.estimate is None for run in runs),
         by_size=_by_size(runs),
         by_shape=_by_shape(runs),
-        attempts_without_gpus=_without_gpus(attempts) if min_gpus else 0,
+        partly_selected_runs=sum(row["chosen"] < row["attempts"] for row in rows),
+        attempts_without_gpus=(
+            _without_gpus(attempts if chosen is None else chosen, selection) if min_gpus else 0
+        ),
         runs=tuple(runs[:listed]),
     )
 
@@ -317,8 +326,11 @@ def _sums(
     return rows
 
 
-def _without_gpus(attempts: ibis.Table) -> int:
+def _without_gpus(attempts: ibis.Table, selection: Selection | None) -> int:
     ran = attempts.filter(attempts["start"].notnull() & attempts["n_gpus"].isnull())
+    if selection is not None:
+        # one that still runs has no end, and is of the last period
+        ran = ran.filter(in_period(ran["end"], selection).fill_null(selection.until is None))
     return int(ran.count().to_pyarrow().as_py())
 
 
@@ -328,15 +340,17 @@ def _selected(
     selection: Selection | None,
     chosen: ibis.Table | None,
 ) -> list[dict[str, Any]]:
-    """Runs that ended in the period, with one of the chosen attempts."""
+    """Runs that ended in the period, with one of the chosen attempts; `chosen` counts these."""
     if selection is not None:
         rows = [row for row in rows if selection.holds(row["last_s"])]
     if chosen is None:
-        return rows
+        return [{**row, "chosen": row["attempts"]} for row in rows]
     names = ("cluster", "run_key", "run_part", "run_job")
-    found = fetch(parts.semi_join(chosen, "attempt_id").select(*names).distinct()).to_pylist()
-    keys = {tuple(row[name] for name in names) for row in found}
-    return [row for row in rows if tuple(row[name] for name in names) in keys]
+    mine = parts.semi_join(chosen, "attempt_id").group_by(*names)
+    found = fetch(mine.aggregate(lambda t: t.count().name("chosen"))).to_pylist()
+    counts = {tuple(row[name] for name in names): row["chosen"] for row in found}
+    keyed = ((tuple(row[name] for name in names), row) for row in rows)
+    return [{**row, "chosen": counts[key]} for key, row in keyed if key in counts]
 
 
 def _productive_s(parts: ibis.Table, cut: Any, case: Scenario) -> Any:

@@ -91,6 +91,7 @@ def stitched(
     min_gpus: int = 1,
     min_scheduled_h: float = 0.0,
     keys: ibis.Table | None = None,
+    near: ibis.Table | None = None,
 ) -> ibis.Table:
     """Attempts that ran, each with the run it belongs to and its times in seconds since 1970.
 
@@ -108,11 +109,14 @@ def stitched(
         min_scheduled_h: leave out attempts that even with all that might belong to their run ran
             for less; cheap, and spares most of the work.
         keys: only attempts with these values of cluster and run_key.
+        near: leave out attempts that can be in no run with one of these; it spares most of the
+            work where these are few.
     """
     rule.check()
     first_of = chains(attempts)
+    some = attempts if near is None else _of_same_owners(attempts, progress, rule, near)
     # no view: it is used twice, and the engine would make the keys of all attempts twice
-    keyed = _keyed(attempts, progress, rule, min_gpus, first_of, attempts)
+    keyed = _keyed(some, progress, rule, min_gpus, first_of, attempts)
     if min_scheduled_h > 0:
         held = keyed.group_by("cluster", "run_key").aggregate(
             lambda t: (t["end_s"] - t["start_s"]).sum().name("held_s")

@@ -123,6 +123,12 @@ def _notes(runs: JobRuns) -> tuple[str, ...]:
             f"Left out, since no log names their GPUs: "
             f"{counted(runs.attempts_without_gpus, 'attempt')} that ran."
         )
+    if runs.partly_selected_runs:
+        notes.append(
+            f"{number(runs.partly_selected_runs)} of these runs also had attempts that are not "
+            "selected. A run counts whole where one of its attempts is selected: its hours are "
+            "more than those of the selection, and it may be in another one too."
+        )
     notes += [*_side_by_side(runs), RANGES, *_unrecorded(runs)]
     if runs.measured_runs == runs.runs_found:
         return tuple(notes)
