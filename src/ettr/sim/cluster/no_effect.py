@@ -11,6 +11,7 @@ from ettr.sim.cluster.faults import n_lemons_of
 from ettr.sim.cluster.scenario import ABOUT, ClusterScenario
 
 _CONSTANT = "constant"
+NO_LEMONS = "lemons.factor is not read where no node is a lemon"
 
 
 def refuse_no_effect(scenario: ClusterScenario, change: str, changed: ClusterScenario) -> None:
@@ -24,12 +25,17 @@ def refuse_no_effect(scenario: ClusterScenario, change: str, changed: ClusterSce
     Raises:
         UsageError: both are simulated alike; the reason of each part is named.
     """
-    if _read(scenario) != _read(changed):
+    if not is_simulated_alike(scenario, changed):
         return
-    reasons = "; ".join(_reason(scenario, changed, one.strip()) for one in change.split(","))
+    reasons = "; ".join(why_alike(scenario, changed, one.strip()) for one in change.split(","))
     raise UsageError(
         f"--set {change!r} changes nothing that is simulated: {reasons}. Give another value"
     )
+
+
+def is_simulated_alike(scenario: ClusterScenario, changed: ClusterScenario) -> bool:
+    """Whether two scenarios differ in nothing that a simulation reads."""
+    return _read(scenario) == _read(changed)
 
 
 def _read(scenario: ClusterScenario) -> Mapping[str, Any]:
@@ -37,16 +43,17 @@ def _read(scenario: ClusterScenario) -> Mapping[str, Any]:
     groups = {
         name: getattr(scenario, name) for name in scenario.__dataclass_fields__ if name not in ABOUT
     }
+    n_lemons = n_lemons_of(scenario)
     return groups | {
-        "lemons": (n_lemons_of(scenario), scenario.lemons.factor),
+        "lemons": (n_lemons, scenario.lemons.factor if n_lemons else None),
         "faults": tuple(
             replace(one, form=1.0) if one.law == _CONSTANT else one for one in scenario.faults
         ),
     }
 
 
-def _reason(scenario: ClusterScenario, changed: ClusterScenario, one: str) -> str:
-    """Why one part of a change has no effect."""
+def why_alike(scenario: ClusterScenario, changed: ClusterScenario, one: str) -> str:
+    """Why one part of a change has no effect, by the name of its value, as typed or alone."""
     name = one.partition("=")[0].strip()
     group, *_, value = name.split(".")
     if getattr(scenario, group) == getattr(changed, group):
@@ -54,6 +61,8 @@ def _reason(scenario: ClusterScenario, changed: ClusterScenario, one: str) -> st
         return f"{name} stays as it is" if now is None else f"{name} is {now} with it, as before"
     if group == "faults":
         return f"{name} is not read where the law is constant"
+    if name == "lemons.factor":
+        return NO_LEMONS
     before, after = scenario.lemons.share, changed.lemons.share
     return (
         f"{before:g} and {after:g} of {scenario.machines.nodes:,} nodes are both "
