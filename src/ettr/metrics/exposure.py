@@ -157,7 +157,8 @@ def _basis(by_attempt: Table) -> ExposureBasis:
             named_s=ran.node_s.sum(where=ran.named),
             named=ran.named.sum(),
             counted=counted.sum(),
-            unknown=(~ran.named & ran.n_nodes.isnull()).sum(),
+            # what ran held a node: 0 of them is no number either
+            unknown=(~ran.named & ~counted).sum(),
         )
     )
     return ExposureBasis(
