@@ -19,6 +19,7 @@ from ettr.metrics.exposure import ExposureBasis
 from ettr.metrics.instants import fetch, first_row, in_utc, seconds_of
 from ettr.metrics.left_out import LeftOut
 from ettr.metrics.runaway import Runaways
+from ettr.metrics.selected import held_s
 from ettr.metrics.status import share
 from ettr.metrics.unended_states import UnendedStates
 from ettr.metrics.unknown_checks import UnknownCheck
@@ -260,7 +261,7 @@ def _counts(attempts: ibis.Table) -> ibis.Table:
         .fill_null(0),
         no_nodes=no_nodes.sum().fill_null(0),
         no_gpus=(ran & attempts["n_gpus"].isnull()).sum().fill_null(0),
-        node_s=(attempts["elapsed_s"] * attempts["n_nodes"]).sum(),
+        node_s=held_s(attempts, "n_nodes").sum(),
         first=start.min(),
         last=ibis.greatest(end.max(), start.max()),
     )

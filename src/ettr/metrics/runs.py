@@ -308,7 +308,7 @@ def _sums(
         lambda t: t["beside_s"].sum().name("beside_s"),
         # suspended while another ran, the run went on
         lambda t: ibis.least(t["suspended_s"], t["alone_s"]).sum().name("suspended_s"),
-        lambda t: (t["elapsed_s"] * t["n_gpus"]).sum().name("gpu_s"),
+        lambda t: t["gpu_s"].sum().name("gpu_s"),
         lambda t: t["n_gpus"].count().name("with_gpus"),
         lambda t: t["worst_s"].sum().name("worst_s"),
         lambda t: t["middle_s"].sum().name("middle_s"),

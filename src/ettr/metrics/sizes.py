@@ -9,7 +9,7 @@ from enum import StrEnum
 import ibis
 
 from ettr.metrics.instants import first_row
-from ettr.metrics.selected import n_counted, node_share
+from ettr.metrics.selected import n_counted
 from ettr.metrics.status import held_or_unknown, in_hours, share
 from ettr.units import SECONDS_PER_HOUR
 
@@ -125,14 +125,12 @@ def size_mix(attempts: ibis.Table, unit: SizeUnit = SizeUnit.GPUS) -> SizeMix:
     ran = attempts.filter(attempts["start"].notnull())
     elapsed_s = ran["elapsed_s"].fill_null(0.0)
     rows = (
-        ran.mutate(
-            size_end=size_end(ran[unit.column]), run_s=elapsed_s, held_s=elapsed_s * node_share(ran)
-        )
+        ran.mutate(size_end=size_end(ran[unit.column]), run_s=elapsed_s)
         .group_by("size_end")
         .aggregate(
             lambda t: n_counted(t).name("attempts"),
-            lambda t: held_or_unknown(t["held_s"], t["n_gpus"]).name("gpu_s"),
-            lambda t: held_or_unknown(t["held_s"], t["n_nodes"]).name("node_s"),
+            lambda t: held_or_unknown(t, "n_gpus").name("gpu_s"),
+            lambda t: held_or_unknown(t, "n_nodes").name("node_s"),
             lambda t: t["run_s"].sum().fill_null(0.0).name("job_s"),
         )
         .to_pyarrow()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import ibis
-from ibis.expr.types import FloatingScalar, FloatingValue, IntegerValue
+from ibis.expr.types import FloatingScalar
 
-from ettr.metrics.selected import n_counted, node_share
+from ettr.metrics.selected import held_s, n_counted, node_share
 from ettr.units import SECONDS_PER_HOUR
 
 
@@ -36,13 +36,12 @@ class StatusMix:
 
 def status_mix(attempts: ibis.Table) -> StatusMix:
     """Attempts, GPU-hours and node-hours by state; states not ended yet stand as they are."""
-    held_s = attempts["elapsed_s"].fill_null(0.0) * node_share(attempts)
     rows = (
         attempts.group_by("state")
         .aggregate(
             attempts=n_counted(attempts),
-            gpu_s=held_or_unknown(held_s, attempts["n_gpus"]),
-            node_s=held_or_unknown(held_s, attempts["n_nodes"]),
+            gpu_s=held_or_unknown(attempts, "n_gpus"),
+            node_s=held_or_unknown(attempts, "n_nodes"),
         )
         .to_pyarrow()
         .to_pylist()
@@ -65,10 +64,11 @@ def status_mix(attempts: ibis.Table) -> StatusMix:
     )
 
 
-def held_or_unknown(held_s: FloatingValue, count: IntegerValue) -> FloatingScalar:
-    """Seconds held times how many of it; null where some ran and none of these says how many."""
-    known_s = (held_s * count).sum(where=held_s > 0)
-    return ibis.cases(((held_s > 0).sum().fill_null(0) > 0, known_s), else_=0.0)
+def held_or_unknown(rows: ibis.Table, count: str) -> FloatingScalar:
+    """Seconds of selected nodes or GPUs; null where some ran and none of these says how many."""
+    ran = (rows["elapsed_s"] > 0).fill_null(False)
+    known_s = (held_s(rows, count) * node_share(rows)).sum(where=ran)
+    return ibis.cases((ran.sum().fill_null(0) > 0, known_s), else_=0.0)
 
 
 def in_hours(seconds: float | None) -> float | None:

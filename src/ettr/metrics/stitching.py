@@ -25,6 +25,7 @@ import ibis
 from ettr.errors import UsageError
 from ettr.metrics.dependencies import JobKey, chains
 from ettr.metrics.instants import fetch, has_rows
+from ettr.metrics.selected import held_s
 from ettr.tables import ATTEMPTS
 from ettr.tables.ibis_time import epoch_s
 from ettr.tables.materialize import as_view, materialize
@@ -302,6 +303,7 @@ def _keyed(
         "n_gpus",
         "n_nodes",
         "chain",
+        gpu_s=held_s(ran, "n_gpus"),
         run_key=run_key,
         by_name=by_name,
         start_s=start_s,
