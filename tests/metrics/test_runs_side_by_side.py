@@ -81,7 +81,7 @@ def test_time_in_which_two_jobs_of_a_run_ran_passes_once() -> None:
     run = one_run(
         [attempt("1", 0, 10), attempt("2", 4, 12), attempt("3", 15, 16, submit=at(14))],
     )
-    assert (run.scheduled_h, run.beside_h) == (13.0, 6.0)
+    assert (run.scheduled_h, run.concurrent_h) == (13.0, 6.0)
     assert (run.queue_h, run.between_h) == (1.0, 2.0)
     assert run.wallclock_h == 14.0
     assert run.first_eligible + timedelta(hours=14.0 + 2.0) == run.end

@@ -289,7 +289,7 @@ def _of_fleet(
     """
     nodes = fetch(heard.select("cluster", "node").distinct()).to_pylist()
     named = {(row["cluster"], row["node"]) for row in nodes}
-    never = 1, 0  # days of a node that is none of the fleet
+    never = 1, 0  # no day of a node that is not one of the fleet
     limits = dict.fromkeys(named - fleet, never) | {
         node: part[node] for node in named & part.keys()
     }

@@ -126,9 +126,9 @@ class JobRun:
     are measured: low and high differ from the estimate only where the record leaves something open.
     Without any save in the record of a run that was cut there are two ends and no estimate. Else
     they are a band over assumptions, and unknown where the run was shorter than the restart that is
-    assumed. `suspended_h` is a part of `scheduled_h`. `beside_h` is time in which an attempt ran
-    while an earlier one of the run still did: `scheduled_h` counts it once, `gpu_hours` for each.
-    So `wallclock_h` and `between_h` reach from `first_eligible` to `end`. `n_gpus` and `n_nodes`
+    assumed. `suspended_h` is a part of `scheduled_h`. `concurrent_h` is time in which an attempt
+    ran while an earlier one of the run still did: `scheduled_h` counts it once, `gpu_hours` for
+    each. So `wallclock_h` and `between_h` reach from `first_eligible` to `end`. `n_gpus` and `n_nodes`
     are of the largest attempt.
 
     `interruptions` are the attempts that attribution holds to be ended against their owner's wish,
@@ -154,7 +154,7 @@ class JobRun:
     queue_h: float | None
     scheduled_h: float
     suspended_h: float
-    beside_h: float
+    concurrent_h: float
     between_h: float | None
     gpu_hours: float | None
     basis: str
@@ -290,7 +290,7 @@ def _sums(
     cut = ~parts["state"].isin(("COMPLETED", *STILL_RUNNING))
     parts = parts.mutate(
         cut=cut,
-        alone_s=parts["end_s"] - parts["start_s"] - parts["beside_s"],
+        alone_s=parts["end_s"] - parts["start_s"] - parts["concurrent_s"],
         worst_s=_productive_s(parts, cut, assumed.worst),
         middle_s=_productive_s(parts, cut, assumed.middle),
         best_s=_productive_s(parts, cut, assumed.best),
@@ -305,7 +305,7 @@ def _sums(
         lambda t: t["queue_s"].sum().name("queue_s"),
         lambda t: t["between_s"].sum().name("between_s"),
         lambda t: t["alone_s"].sum().name("scheduled_s"),
-        lambda t: t["beside_s"].sum().name("beside_s"),
+        lambda t: t["concurrent_s"].sum().name("concurrent_s"),
         # suspended while another ran, the run went on
         lambda t: ibis.least(t["suspended_s"], t["alone_s"]).sum().name("suspended_s"),
         lambda t: t["gpu_s"].sum().name("gpu_s"),
@@ -354,12 +354,12 @@ def _selected(
 
 
 def _productive_s(parts: ibis.Table, cut: Any, case: Scenario) -> Any:
-    """Productive seconds of each attempt in one scenario, after those that another ran beside it.
+    """Productive seconds of each attempt in one scenario, without those in which another ran too.
 
-    Who starts beside another has restarted, in part or in whole, when it goes on alone.
+    One that starts while another runs has restarted, in part or in whole, when it goes on alone.
     """
     interval_s = case.checkpoint_interval_min * SECONDS_PER_MINUTE
-    before_s = ibis.greatest(parts["beside_s"], case.restart_min * SECONDS_PER_MINUTE)
+    before_s = ibis.greatest(parts["concurrent_s"], case.restart_min * SECONDS_PER_MINUTE)
     run_s = ibis.greatest(parts["elapsed_s"] - before_s, 0.0)
     lost_s = ibis.cases((cut, ibis.least(run_s, case.lost_share * interval_s)), else_=0.0)
     return (run_s - lost_s) * (1.0 - case.save_min / case.checkpoint_interval_min)
@@ -395,7 +395,7 @@ def _details(
         keys = [(rows[place]["cluster"], job) for job in jobs]
         recorded = {key[1]: records[key] for key in keys if key in records}
         split = None
-        if not _steps_beside_each_other(recorded, attempts):
+        if not _both_record_steps(recorded, attempts):
             split = split_scheduled(
                 record_of_run(recorded.values()),
                 [_scheduled(attempt) for attempt in attempts],
@@ -411,9 +411,7 @@ def _details(
     return details
 
 
-def _steps_beside_each_other(
-    recorded: Mapping[str, JobRecord], attempts: list[dict[str, Any]]
-) -> bool:
+def _both_record_steps(recorded: Mapping[str, JobRecord], attempts: list[dict[str, Any]]) -> bool:
     """Whether two jobs of a run both record steps while both run.
 
     Read as one record, the steps of one would be those of the other, done again.
@@ -487,7 +485,7 @@ def _run(row: dict[str, Any], detail: _RunDetail) -> JobRun:
         queue_h=row["queue_s"] / SECONDS_PER_HOUR,
         scheduled_h=row["scheduled_s"] / SECONDS_PER_HOUR,
         suspended_h=row["suspended_s"] / SECONDS_PER_HOUR,
-        beside_h=row["beside_s"] / SECONDS_PER_HOUR,
+        concurrent_h=row["concurrent_s"] / SECONDS_PER_HOUR,
         between_h=row["between_s"] / SECONDS_PER_HOUR,
         gpu_hours=None if row["gpu_s"] is None else row["gpu_s"] / SECONDS_PER_HOUR,
         basis="progress" if split is not None else "assumed",

@@ -98,7 +98,7 @@ def stitched(
 
     Added columns: run_key, run_part, run_job (the three name a run), start_s, end_s, suspended_s,
     submit_s, eligible_s, queue_s (eligible or left by its predecessor, and not running), between_s
-    (not even submitted), beside_s (from its start, while one that began before it still ran). A
+    (not even submitted), concurrent_s (from its start, while one that began before it still ran). A
     running attempt ends where the log was taken.
 
     Args:
@@ -380,9 +380,9 @@ def _queued(runs: ibis.Table) -> ibis.Table:
     later_s = ibis.greatest(runs["submit_s"], runs["left_s"])
     ready_s = ibis.cases((runs["left_s"].isnull(), runs["eligible_s"]), else_=later_s)
     between_s = ibis.greatest(runs["submit_s"] - runs["left_s"], 0)
-    beside_s = ibis.greatest(ibis.least(runs["left_s"], runs["end_s"]) - runs["start_s"], 0)
+    concurrent_s = ibis.greatest(ibis.least(runs["left_s"], runs["end_s"]) - runs["start_s"], 0)
     return runs.mutate(
         queue_s=ibis.greatest(runs["start_s"] - ready_s, 0),
         between_s=ibis.cases((runs["left_s"].isnull(), 0), else_=between_s),
-        beside_s=ibis.cases((runs["left_s"].isnull(), 0), else_=beside_s),
+        concurrent_s=ibis.cases((runs["left_s"].isnull(), 0), else_=concurrent_s),
     )

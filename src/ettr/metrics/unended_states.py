@@ -94,18 +94,18 @@ def with_known_ends(node_states: Table, allocations: Table) -> tuple[Table, Unen
     joined = node_states.left_join(known, _KEY)
     over = joined["over"].cast(node_states.schema()["end"])
     closed = joined.mutate(end=joined["end"].coalesce(over)).select(*node_states.columns)
-    told = UnendedStates(
+    ended = UnendedStates(
         node_states=len(ends),
         by_jobs=sum(by_job.get(key) == end for key, end in ends.items()),
         node=first[1],
         state=first[3],
         since=first[2].astimezone(UTC),
     )
-    return closed, told
+    return closed, ended
 
 
 def _next_states(node_states: Table, rows: list[Mapping[str, Any]]) -> dict[_StateKey, datetime]:
-    """When the same log goes on with another state of the node that cannot hold beside it."""
+    """When the same log goes on with another state of the node that cannot hold with it."""
     nodes = ibis.memtable(
         {name: [row[name] for row in rows] for name in ("cluster", "node")},
         schema={"cluster": "string", "node": "string"},

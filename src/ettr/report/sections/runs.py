@@ -150,13 +150,13 @@ def _notes(runs: JobRuns) -> tuple[str, ...]:
 
 
 def _side_by_side(runs: JobRuns) -> list[str]:
-    beside = [run for run in runs.runs if run.beside_h > 0]
-    if not beside:
+    at_once = [run for run in runs.runs if run.concurrent_h > 0]
+    if not at_once:
         return []
-    hours = sum(run.beside_h for run in beside)
+    hours = sum(run.concurrent_h for run in at_once)
     return [
-        by_number("Attempts of {n} [run|runs] ", len(beside))
-        + f"({_named(beside)}) ran at the same time, for {duration(hours * SECONDS_PER_HOUR)}. "
+        by_number("Attempts of {n} [run|runs] ", len(at_once))
+        + f"({_named(at_once)}) ran at the same time, for {duration(hours * SECONDS_PER_HOUR)}. "
         "That time counts once in the wall clock, and in GPU-hours for each attempt. Where two "
         "jobs recorded steps at once, the run is not measured: its records are not one."
     ]
