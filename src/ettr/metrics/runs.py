@@ -128,8 +128,8 @@ class JobRun:
     they are a band over assumptions, and unknown where the run was shorter than the restart that is
     assumed. `suspended_h` is a part of `scheduled_h`. `concurrent_h` is time in which an attempt
     ran while an earlier one of the run still did: `scheduled_h` counts it once, `gpu_hours` for
-    each. So `wallclock_h` and `between_h` reach from `first_eligible` to `end`. `n_gpus` and `n_nodes`
-    are of the largest attempt.
+    each. So `wallclock_h` and `between_h` reach from `first_eligible` to `end`. `n_gpus` and
+    `n_nodes` are of the largest attempt.
 
     `interruptions` are the attempts that attribution holds to be ended against their owner's wish,
     `failures` those of them that the infrastructure caused; None where nobody asked attribution.
