@@ -80,6 +80,16 @@ class Selection:
         return replace(self, node=(), gpu_type=())
 
     @property
+    def at_any_time(self) -> Selection:
+        """The same rows in any period."""
+        return replace(self, since=None, until=None)
+
+    @property
+    def may_split_runs(self) -> bool:
+        """Whether some attempts of a run may be selected and others not: all are of one cluster."""
+        return self.of_nodes or bool(self.of_jobs.keys() - {"cluster"})
+
+    @property
     def only_nodes(self) -> Selection:
         """The same nodes at any time, of any job."""
         return Selection(node=self.node, gpu_type=self.gpu_type)

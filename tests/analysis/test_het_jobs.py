@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from cli.program import ettr
 from ettr.analysis import Analysis
 from ettr.errors import UsageError
 from ettr.metrics.runs import JobRun
+from ettr.selection import Selection
 from ettr.store import open_store
 
 pytestmark = pytest.mark.slow
@@ -123,6 +125,35 @@ def test_parts_that_ran_for_different_times_lose_no_hours(tmp_path: Path):
         (state,) = made.status.states
         assert (state.attempts, state.gpu_hours) == (1, pytest.approx(33))
         assert (het_run(made).suspended_h, het_run(made).scheduled_h) == (0, 2)
+
+
+def test_a_head_that_outlives_its_workers_holds_one_node(tmp_path: Path):
+    """A head without GPUs for 12 h, and two nodes of eight for the first hour: 14 node-hours."""
+    head = part(0, "COMPLETED", "10:00:00", "22:00:00", 43200, "n1", 0)
+    workers = part(1, "COMPLETED", "10:00:00", "11:00:00", 3600, "n[6-7]", 16)
+    with analysed(ingested(tmp_path, sacct=HEAD + head + workers)) as made:
+        (state,), (size,), (mttf,) = made.status.states, made.sizes.classes, made.mttf.classes
+        assert (state.node_hours, state.gpu_hours) == (14.0, 16.0)
+        assert (size.node_hours, size.gpu_hours, size.job_hours) == (14.0, 16.0, 12.0)
+        # it is one job that ran for 12 h, on 14/12 nodes in the mean
+        assert (mttf.job_hours, mttf.node_days) == (12.0, pytest.approx(14 / 24))
+        assert mttf.mean_nodes == pytest.approx(14 / 12)
+        assert (made.totals.node_hours, made.totals.gpu_hours) == (14.0, 16.0)
+        run = het_run(made)
+        assert (run.scheduled_h, run.gpu_hours) == (12.0, 16.0)
+        assert made.quality.attempt_node_hours == made.quality.allocation_node_hours == 14.0
+        assert made.quality.clocks.attempts_elapsed_mismatch == 0
+
+
+def test_a_failure_of_several_parts_belongs_whole_to_the_period_of_its_end(tmp_path: Path):
+    """Failed by its owner at 22:00; the GPUs ran before the period."""
+    head = part(0, "FAILED", "10:00:00", "22:00:00", 43200, "n1", 0)
+    workers = part(1, "FAILED", "10:00:00", "11:00:00", 3600, "n[6-7]", 16)
+    with open_store(ingested(tmp_path, sacct=HEAD + head + workers)) as opened:
+        half = Selection(since=datetime(2026, 11, 1, 16, tzinfo=UTC))
+        made = Analysis(opened, selection=half)
+        assert (made.totals.node_hours, made.totals.gpu_hours) == (6.0, 0.0)
+        assert made.user_failures.gpu_hours == 16.0
 
 
 @pytest.mark.parametrize("asked", ["32", "32+0", "32+1", "33", "alpha/32+1"])

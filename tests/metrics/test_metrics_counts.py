@@ -124,6 +124,33 @@ def test_a_cluster_without_gpus_is_sized_by_nodes():
     assert size_mix(cpu_only, SizeUnit.NODES).classes[0].size.label == "3-4"
 
 
+def test_jobs_with_gpus_whose_nodes_no_log_names_are_sized_by_gpus():
+    """Two hours of 16 GPUs on nodes unknown, and an hour without GPUs on one node."""
+    gpu = attempt("1", n_nodes=None, n_gpus=16, elapsed_s=7200.0)
+    rows = table(gpu, attempt("2", n_gpus=0))
+    assert main_size_unit(table(gpu)) is main_size_unit(rows) is SizeUnit.GPUS
+    none, large = size_mix(rows).classes
+    assert (none.size.label, none.gpu_hours, none.node_hours) == ("0", 0.0, 1.0)
+    assert (large.size.label, large.gpu_hours, large.node_hours) == ("9-16", 32.0, None)
+    assert (large.share_of_gpu_hours, large.share_of_node_hours) == (1.0, None)
+
+
+def test_hours_of_what_says_no_gpus_and_no_nodes_are_unknown():
+    """One state without a word, one in which one of two says it, and one that never ran."""
+    mute = {"n_gpus": None, "n_nodes": None}
+    never = {"start": None, "end": None, "elapsed_s": 0.0}
+    rows = table(
+        attempt("1", state="FAILED", **mute),
+        attempt("2"),
+        attempt("3", **mute),
+        attempt("4", state="PENDING", **never, **mute),
+    )
+    hours = {one.state: (one.gpu_hours, one.node_hours) for one in status_mix(rows).states}
+    assert hours == {"FAILED": (None, None), "COMPLETED": (8.0, 1.0), "PENDING": (0.0, 0.0)}
+    unknown = size_mix(rows).classes[-1]
+    assert (unknown.size.label, unknown.gpu_hours, unknown.job_hours) == ("unknown", None, 2.0)
+
+
 @pytest.mark.slow
 def test_every_hour_lies_in_exactly_one_state_and_one_size():
     cluster = build_cluster(ClusterPlan(days=10.0, work_s=2 * 86400), seed=3)

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from cli.program import Done, ettr
+from ettr.analysis import Analysis
 from ettr.analysis.evidence import uncovered_days
+from ettr.store import open_store
 
 pytestmark = pytest.mark.slow
 
@@ -170,3 +172,33 @@ def test_counts_are_no_lower_bounds_where_every_kernel_log_was_arriving(
     }
     assert document["failures"]["is_lower_bound"] is False
     assert "lower bound" not in words(ettr("failures", kernel_store))
+
+
+def test_what_was_heard_of_a_node_before_its_service_does_not_cover_its_service(tmp_path: Path):
+    """n2 is burnt in, and heard, for ten days, then in service and silent for ten."""
+    checks = CHECKS.splitlines()[0] + "\n"
+    for node, days in (("n1", range(1, 21)), ("n2", range(1, 11))):
+        for day in days:
+            for hour in range(20):
+                checks += f"c,{node},2026-03-{day:02d}T{hour:02d}:00:00Z,nvidia smi gpu_num,,ok\n"
+    (tmp_path / "sacct.psv").write_text(HEAD + job(1, "COMPLETED", "n1", 20))
+    (tmp_path / "checks.csv").write_text(checks)
+    (tmp_path / "nodes.csv").write_text(
+        "cluster,node,n_gpus,in_service_from\n"
+        "c,n1,8,2026-03-01T00:00:00Z\nc,n2,8,2026-03-11T00:00:00Z\n"
+    )
+    for name, options in (
+        ("sacct.psv", ("--timezone", "UTC")),
+        ("checks.csv", ("--timezone", "UTC")),
+        ("nodes.csv", ("--source", "table", "--table", "nodes")),
+    ):
+        done = ettr("ingest", tmp_path / "store", tmp_path / name, *options)
+        assert done.code == 0, done.err
+    with open_store(tmp_path / "store") as opened:
+        errors, _ = Analysis(opened).evidence.kinds
+    assert errors.node_days == 20 + 10
+    assert errors.heard_node_days == 20
+    assert errors.silent_node_days == 10
+    assert errors.uncovered_node_days == 0
+    assert [one.nodes for one in errors.by_day] == [1] * 20
+    assert errors.nodes_never_heard == 0

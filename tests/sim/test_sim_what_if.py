@@ -16,8 +16,10 @@ from ettr.report.sections.sensitivity import sensitivity_section
 from ettr.report.sections.what_if import what_if_section
 from ettr.report.text import section_text
 from ettr.sim.cluster import sensitivity as sensitivity_module
+from ettr.sim.cluster.effect_sensitivity import effect_plan
 from ettr.sim.cluster.outcome import ClusterHours
 from ettr.sim.cluster.scenario import ClusterScenario
+from ettr.sim.cluster.sensitivity import varied_values
 from ettr.sim.cluster.standing import standing_of
 from ettr.sim.cluster.whatif import (
     Intervention,
@@ -62,6 +64,21 @@ def test_a_change_that_changes_nothing_is_refused_with_the_reason(change: str, s
     made = replace(tiny(), lemons=replace(tiny().lemons, share=0.11))
     with pytest.raises(UsageError, match=f"changes nothing that is simulated.*{re.escape(says)}"):
         what_if(made, [change], range(3))
+
+
+def test_lemons_that_are_not_there_are_not_said_to_cost_nothing():
+    """Of 10 nodes 1 % are lemons: none. How often they would fail is not read."""
+    none = replace(tiny(), lemons=replace(tiny().lemons, share=0.01))
+    says = "lemons.factor is not read where no node is a lemon"
+    with pytest.raises(UsageError, match=f"changes nothing that is simulated: {says}"):
+        what_if(none, ["lemons.factor=9"], range(3))
+    values, not_varied = varied_values(none, ["lemons.factor"])
+    assert (values, not_varied) == ([], [f"lemons.factor: {says}"])
+    # a change that makes lemons reads it
+    plan = effect_plan(none, ["lemons.share=0.2"], ["lemons.factor"])
+    assert [one.name for one, _ in plan.varied] == ["lemons.factor"]
+    with pytest.raises(UsageError, match=says):
+        effect_plan(none, ["machines.nodes=11"], ["lemons.factor"])
 
 
 @pytest.mark.parametrize(

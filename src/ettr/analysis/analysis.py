@@ -287,7 +287,8 @@ class Analysis(SharedStages):
         Logs of less than a week have no runs of a day worth speaking of, and small sites few of
         many GPUs: there every run counts.
 
-        Where there are no jobs, the runs are those that progress records name.
+        Of a selection they are those that ended in its period, whole, if any of their attempts is
+        selected. Where there are no jobs, the runs are those that progress records name.
         """
         return self.runs_listed(LISTED_RUNS)
 
@@ -303,8 +304,9 @@ class Analysis(SharedStages):
         if self.selected is not None:
             # whose a record is that names no cluster follows from all jobs, not from the chosen
             progress = with_cluster(progress, attempts)
+        asked = self.selection
         return job_runs(
-            of_jobs(attempts, self.selection),
+            of_jobs(attempts, Selection(cluster=asked.cluster)),
             progress,
             interruptions=self.attribution.interruptions,
             failures=self.attribution.failures,
@@ -314,7 +316,7 @@ class Analysis(SharedStages):
             min_gpus=large_enough if self.size_unit is SizeUnit.GPUS else 0,
             listed=listed,
             selection=self.selected,
-            chosen=self.jobs.attempts if self.selection.of_nodes else None,
+            chosen=self._jobs_of(asked.at_any_time).attempts if asked.may_split_runs else None,
         )
 
     @cached_property
@@ -476,6 +478,7 @@ class Analysis(SharedStages):
             self.early_start,
             unknown_reasons(self.tables["node_states"], self.taxonomy),
             self.stored.taken_cluster,
+            self.stored.unended_states,
         )
 
     @cached_property

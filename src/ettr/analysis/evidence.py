@@ -11,7 +11,7 @@ could have been found.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from itertools import pairwise
@@ -245,18 +245,20 @@ def _kind(
     by_cluster = _rows_by_day(heard)
     if analysis.selected is not None:
         heard = heard.filter((heard["day"] >= first) & (heard["day"] <= last))
-    heard_nodes, on_day = _of_fleet(heard, spans)
+    days = {
+        node: (max(first, int(start // _DAY_S)), min(last, int(end // _DAY_S)))
+        for node, (start, end) in spans.items()
+    }
+    part = {node: served for node, served in days.items() if served != (first, last)}
+    heard_nodes, on_day = _of_fleet(heard, spans.keys(), part)
     uncovered = {
         cluster: uncovered_days(by_cluster.get(cluster, {}), first, last)
         for cluster in {cluster for cluster, _ in spans}
     }
-    served = [
-        (cluster, max(first, int(start // _DAY_S)), min(last, int(end // _DAY_S)))
-        for (cluster, _), (start, end) in spans.items()
-    ]
-    total = sum(max(0, end - start + 1) for _, start, end in served)
+    total = sum(max(0, end - start + 1) for start, end in days.values())
     missing = sum(
-        sum(start <= day <= end for day in uncovered[cluster]) for cluster, start, end in served
+        sum(start <= day <= end for day in uncovered[cluster])
+        for (cluster, _), (start, end) in days.items()
     )
     heard_node_days = sum(on_day.values())
     never = sorted(node for cluster, node in spans if (cluster, node) not in heard_nodes)
@@ -264,7 +266,7 @@ def _kind(
         kind=kind,
         node_days=total,
         heard_node_days=heard_node_days,
-        silent_node_days=max(0, total - heard_node_days - missing),
+        silent_node_days=total - heard_node_days - missing,
         uncovered_node_days=missing,
         nodes_never_heard=len(never),
         nodes_never_heard_first=tuple(never[:LISTED_NODES]),
@@ -276,23 +278,40 @@ def _kind(
 
 
 def _of_fleet(
-    heard: Table, spans: Mapping[tuple[str, str], tuple[float, float]]
+    heard: Table, fleet: Set[tuple[str, str]], part: Mapping[tuple[str, str], tuple[int, int]]
 ) -> tuple[set[tuple[str, str]], dict[int, int]]:
-    """Nodes of the fleet that were heard at all, and how many of them on each day."""
+    """Nodes of the fleet that were heard at all, and how many of them in service on each day.
+
+    Args:
+        heard: by node and day.
+        fleet: the nodes in question.
+        part: first and last day in service of those that were not all of the period.
+    """
     nodes = fetch(heard.select("cluster", "node").distinct()).to_pylist()
     named = {(row["cluster"], row["node"]) for row in nodes}
-    others = named - spans.keys()
-    if others:
-        keys = [{"cluster": cluster, "node": node} for cluster, node in sorted(others, key=str)]
-        schema = pa.schema([("cluster", pa.string()), ("node", pa.string())])
-        outside = ibis.memtable(pa.Table.from_pylist(keys, schema=schema))
-        same = heard["cluster"].identical_to(outside["cluster"]) & (
-            heard["node"] == outside["node"]
-        )
-        heard = heard.anti_join(outside, same)
+    never = 1, 0  # no day of a node that is not one of the fleet
+    limits = dict.fromkeys(named - fleet, never) | {
+        node: part[node] for node in named & part.keys()
+    }
+    if limits:
+        keys = [
+            {"cluster": cluster, "node": node, "first": first, "last": last}
+            for (cluster, node), (first, last) in sorted(limits.items(), key=str)
+        ]
+        kinds = {
+            "cluster": pa.string(),
+            "node": pa.string(),
+            "first": pa.int64(),
+            "last": pa.int64(),
+        }
+        schema = pa.schema(list(kinds.items()))
+        limit = ibis.memtable(pa.Table.from_pylist(keys, schema=schema))
+        same = heard["cluster"].identical_to(limit["cluster"]) & (heard["node"] == limit["node"])
+        outside = (heard["day"] < limit["first"]) | (heard["day"] > limit["last"])
+        heard = heard.anti_join(limit, [same, outside])
     counted = heard.group_by("day").aggregate(lambda t: t.count().name("n"))
     on_day = {int(row["day"]): int(row["n"]) for row in fetch(counted).to_pylist()}
-    return named & spans.keys(), on_day
+    return named & fleet, on_day
 
 
 def _unexplained(analysis: Analysis) -> Table:

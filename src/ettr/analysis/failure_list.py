@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -50,7 +49,8 @@ class ListedFailure:
         domain: Hardware, system, user or unknown.
         confidence: How sure the cause is: high, medium, low or none.
         lost_gpu_hours: What the attempt lost, at most the cap; null where its GPUs are not known.
-        preempted_gpu_hours: What jobs lost that were preempted so that this one could restart.
+        preempted_gpu_hours: What jobs lost that were preempted so that this one could restart;
+            null where their GPUs are not known.
         file: The accounting's file, and
         line: its line on which the attempt stands.
         evidence: What speaks for the cause, the strongest first.
@@ -74,7 +74,7 @@ class ListedFailure:
     domain: str
     confidence: str
     lost_gpu_hours: float | None
-    preempted_gpu_hours: float
+    preempted_gpu_hours: float | None
     file: str
     line: int
     evidence: tuple[EvidenceLine, ...]
@@ -95,11 +95,13 @@ def failure_list(analysis: Analysis) -> FailureList:
     files = file_names(analysis.tables["files"])
     owners = owners_of(analysis, rows)
     lines = evidence_lines(analysis, rows, files)
-    driven_out: dict[str, float] = defaultdict(float)
+    driven_out: dict[str, float | None] = {}
     # of all jobs: whose it was that lost them does not matter to the failure
     for link in analysis.logs_preemptions.links:
-        lost_s = min(link.elapsed_s, cap_s) * link.n_gpus
-        driven_out[link.failed_attempt_id] += lost_s / SECONDS_PER_HOUR
+        before = driven_out.setdefault(link.failed_attempt_id, None)
+        if link.n_gpus is not None:
+            lost_h = min(link.elapsed_s, cap_s) * link.n_gpus / SECONDS_PER_HOUR
+            driven_out[link.failed_attempt_id] = (before or 0.0) + lost_h
     return FailureList(
         analysis.assumptions.lost_cap_min,
         tuple(
@@ -112,7 +114,7 @@ def _listed(
     row: Mapping[str, Any],
     owner: Mapping[str, Any],
     cap_s: float,
-    driven_out: Mapping[str, float],
+    driven_out: Mapping[str, float | None],
     files: Mapping[str, str],
     lines: Mapping[str, EvidenceLine],
 ) -> ListedFailure:

@@ -26,6 +26,7 @@ from ettr.estimates.exact import rate_interval
 from ettr.lemons.candidates import ComparedNodes, LemonCandidate, LemonReport
 from ettr.lemons.onset import onset
 from ettr.metrics.instants import Period, fetch, in_utc, to_datetime
+from ettr.metrics.selected import in_period
 from ettr.units import SECONDS_PER_DAY
 
 PER_NODE_DAYS = 1000.0
@@ -330,10 +331,10 @@ def _neighbours(
 
 def _checks(analysis: Analysis, node: tuple[str, str]) -> tuple[CheckedThing, ...]:
     cluster, name = node
-    events, period = analysis.tables["events"], analysis.period
+    events = analysis.tables["events"]
     mine = events.filter((events["cluster"] == cluster) & (events["node"] == name))
     if analysis.selected is not None:
-        mine = mine.filter(mine["time"].between(period.start, period.end))
+        mine = mine.filter(in_period(mine["time"], analysis.selection))
     files = file_names(analysis.tables["files"])
     same: dict[tuple[str | None, ...], list[Row]] = defaultdict(list)
     columns = ("check", "code", "severity", "entity")

@@ -11,7 +11,7 @@ from ibis.expr.types import Table
 from ettr.analysis.analysis import Analysis
 from ettr.errors import UsageError
 from ettr.metrics.availability import Service, outages_in_service
-from ettr.metrics.instants import Period, in_utc, to_datetime
+from ettr.metrics.instants import Period, in_utc, to_datetime, to_seconds
 from ettr.metrics.node_records import (
     GPU_CHECKS,
     NodeRecord,
@@ -22,6 +22,7 @@ from ettr.metrics.node_records import (
 )
 from ettr.metrics.outages import Outage
 from ettr.metrics.recovery_times import SymptomTimes, recovery_times
+from ettr.metrics.selected import in_period
 from ettr.tables.event_summaries import node_kinds
 
 _SIMILAR = 5
@@ -117,7 +118,7 @@ def _events(analysis: Analysis) -> Table:
     events = analysis.tables["events"]
     if analysis.selected is None:
         return events
-    return events.filter(events["time"].between(analysis.period.start, analysis.period.end))
+    return events.filter(in_period(events["time"], analysis.selection))
 
 
 def recovery_of(analysis: Analysis) -> tuple[SymptomTimes, ...]:
@@ -140,10 +141,20 @@ def recovery_of(analysis: Analysis) -> tuple[SymptomTimes, ...]:
 def _outages(analysis: Analysis, period: Period, fleet: Service) -> list[Outage] | None:
     if not analysis.logs_read.node_states:
         return None
-    known = analysis.outages
-    if period != analysis.logs_period:
-        known = analysis.outages_in(period)
-    return outages_in_service(known, fleet)
+    if period == analysis.logs_period:
+        return outages_in_service(analysis.outages, fleet)
+    touching = (one for one in analysis.outages_in(period) if _reaches_into(one, analysis))
+    return outages_in_service(touching, fleet)
+
+
+def _reaches_into(outage: Outage, analysis: Analysis) -> bool:
+    """Whether an outage has time in the selected period; one that only meets its ends has none."""
+    since, until = analysis.selection.since, analysis.selection.until
+    if until is not None and outage.start_s >= to_seconds(until):
+        return False
+    if since is None or outage.start_s >= to_seconds(since):
+        return True
+    return outage.end_s > to_seconds(since)
 
 
 def node_history(analysis: Analysis, name: str) -> NodeHistory:

@@ -36,6 +36,8 @@ class PeriodFigures:
         lost_gpu_hours: Lost to failures, jobs preempted for their sake included. The interval is of
             what such a period loses on average. None where no GPUs are known.
         lost_share: Lost over ran; None likewise.
+        failures_without_gpus: Failures that the loss leaves out, since they do not say their GPUs;
+            likewise preemptions_without_gpus.
     """
 
     start: datetime
@@ -47,6 +49,8 @@ class PeriodFigures:
     ran_gpu_hours: float | None
     lost_gpu_hours: Interval | None
     lost_share: float | None
+    failures_without_gpus: int | None
+    preemptions_without_gpus: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,11 +138,13 @@ def _figures(part: Analysis, period: Period) -> PeriodFigures:
     rate = failure_rates(
         part.exposure.by_attempt, part.failures, confidence=confidence, all_jobs=clustering
     ).all_jobs
-    ran = lost = None
+    ran = lost = losses = None
     if part.gpus_are_known:
         ran = part.ran_gpu_hours
         losses = loss_of_each(part.failures, part.preemptions, part.assumptions.lost_cap_min)
-        lost = sum_interval(losses, clustering.believed.inflation(confidence), confidence)
+        if not losses.is_unknown:
+            spread = clustering.believed.inflation(confidence)
+            lost = sum_interval(losses.gpu_hours, spread, confidence)
     return PeriodFigures(
         start=period.start.astimezone(UTC),
         end=period.end.astimezone(UTC),
@@ -149,6 +155,8 @@ def _figures(part: Analysis, period: Period) -> PeriodFigures:
         ran_gpu_hours=ran,
         lost_gpu_hours=lost,
         lost_share=lost.estimate / ran if lost and ran and lost.estimate is not None else None,
+        failures_without_gpus=losses.failures_without_gpus if losses else None,
+        preemptions_without_gpus=losses.preemptions_without_gpus if losses else None,
     )
 
 

@@ -207,6 +207,11 @@ def _notes(stages: SharedStages) -> Iterator[str]:
             "Hours are cut at the ends of the period; a job, a failure and all that it lost belong "
             "to the period in which it ended, a run too. Causes are judged on all of the logs."
         )
+    if chosen.may_split_runs:
+        yield (
+            "A run counts whole where one of its attempts is selected, with its attempts of other "
+            "partitions, accounts, users, QOS or nodes."
+        )
     if chosen.of_nodes:
         yield (
             "Node-days are those of the selected nodes, and failures those that blame one of them; "

@@ -11,6 +11,7 @@ from ettr.analysis.assumptions import Assumptions
 from ettr.attribution.cancellations import with_cancellers
 from ettr.attribution.controller_states import with_controller_states
 from ettr.metrics.instants import fetch, has_rows
+from ettr.metrics.unended_states import UnendedStates, with_known_ends
 from ettr.store import Store
 from ettr.tables import TABLES
 from ettr.tables.het_jobs import WholeJobs, whole_jobs
@@ -28,6 +29,7 @@ class StoredTables:
         parts: As the logs have them: one row for each part of a heterogeneous job.
         jobs: The same with whole jobs, and the ids under which their parts go.
         tables: What every stage reads: whole jobs, and who cancelled one wherever any log says it.
+        unended_states: States of nodes that no log ends, though they are over; None: there is none.
         taken_cluster: The cluster whose rows those were taken for that name none, if any were.
     """
 
@@ -35,6 +37,7 @@ class StoredTables:
     jobs: WholeJobs
     tables: dict[str, Table]
     taken_cluster: str | None
+    unended_states: UnendedStates | None = None
 
     def with_cluster_named(self, rows: Table) -> Table:
         """Rows of another table of the same logs, those that name no cluster taken likewise."""
@@ -47,7 +50,8 @@ def stored_tables(store: Store, given: Assumptions) -> StoredTables:
     parts = _with_gpus(_with_accounted_gpus(named), given.gpus_per_node)
     jobs = whole_jobs(parts)
     attempts = with_cancellers(jobs.tables["attempts"], jobs.tables["events"], given.matching)
-    tables = {**jobs.tables, "attempts": attempts}
+    states, unended = with_known_ends(jobs.tables["node_states"], jobs.tables["allocations"])
+    tables = {**jobs.tables, "attempts": attempts, "node_states": states}
     if any(file.source == _CONTROLLER for file in store.files()):
         tables["node_states"] = with_controller_states(
             tables["node_states"], tables["events"], tables["allocations"]
@@ -56,7 +60,7 @@ def stored_tables(store: Store, given: Assumptions) -> StoredTables:
         if store.is_small(name) and table is not named[name]:
             # else what was changed would be worked out again in every query
             tables[name] = materialize(table)
-    return StoredTables(parts, jobs, tables, taken_cluster)
+    return StoredTables(parts, jobs, tables, taken_cluster, unended)
 
 
 def _with_accounted_gpus(tables: dict[str, Table]) -> dict[str, Table]:

@@ -169,8 +169,15 @@ def recorded_restarts(progress: ibis.Table) -> int:
 
 
 def recorded_hours(analysis: Analysis) -> float:
-    """Hours from the first event to the last, over all recorded runs."""
-    return sum(run.scheduled_h for run in analysis.runs.runs)
+    """Hours from the first event to the last, over all recorded runs: long and listed ones or not.
+
+    As many as the restarts are of.
+    """
+    attempts, progress = _recorded_attempts(selected_progress(analysis))
+    rule = analysis.assumptions.run_rule
+    found = job_runs(attempts, progress, rule=rule, min_scheduled_h=0.0, min_gpus=0, listed=0)
+    # none of them was in a queue: each was submitted as it began
+    return sum(size.wallclock_h for size in found.by_size)
 
 
 def mttf_without_jobs(analysis: Analysis) -> MttfBySize:

@@ -19,7 +19,7 @@ import ibis
 from ibis.expr.types import Table
 
 from ettr.metrics.instants import first_row
-from ettr.metrics.selected import counted
+from ettr.metrics.selected import counted, held_s
 from ettr.tables import ALLOCATIONS
 from ettr.tables.materialize import materialize
 from ettr.units import SECONDS_PER_HOUR
@@ -107,7 +107,7 @@ def exposure(attempts: Table, allocations: Table, *, all_listed: bool = False) -
             *("attempt_id", "start", "end", "elapsed_s", "n_nodes", "n_gpus", "n_held"),
             belongs=counted(rows),
             named=rows.held_s.notnull(),
-            node_s=ibis.coalesce(rows.held_s, rows.elapsed_s * rows.n_nodes),
+            node_s=ibis.coalesce(rows.held_s, held_s(rows, "n_nodes")),
         )
     )
     basis = _basis(by_attempt)
@@ -157,7 +157,8 @@ def _basis(by_attempt: Table) -> ExposureBasis:
             named_s=ran.node_s.sum(where=ran.named),
             named=ran.named.sum(),
             counted=counted.sum(),
-            unknown=(~ran.named & ran.n_nodes.isnull()).sum(),
+            # what ran held a node: 0 of them is no number either
+            unknown=(~ran.named & ~counted).sum(),
         )
     )
     return ExposureBasis(

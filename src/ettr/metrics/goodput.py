@@ -35,26 +35,33 @@ CRASH_LOOP_FAILURES = 3
 
 @dataclass(frozen=True, slots=True)
 class CauseLoss:
-    """What one symptom cost. Preemptions are those that its failures caused."""
+    """What one symptom cost. Preemptions are those that its failures caused.
+
+    GPU-hours are those of jobs whose GPUs the log names; null where there are jobs and it names
+    those of none.
+    """
 
     symptom: str
     failures: int
-    first_order_gpu_hours: float
+    first_order_gpu_hours: float | None
     preemptions: int
-    second_order_gpu_hours: float
-    gpu_hours: float
+    second_order_gpu_hours: float | None
+    gpu_hours: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class SizeLoss:
-    """What failures of jobs of one size cost, preemptions for their sake included."""
+    """What failures of jobs of one size cost, preemptions for their sake included.
+
+    GPU-hours as in `CauseLoss`.
+    """
 
     size: SizeClass
     failures: int
-    first_order_gpu_hours: float
+    first_order_gpu_hours: float | None
     preemptions: int
-    second_order_gpu_hours: float
-    gpu_hours: float
+    second_order_gpu_hours: float | None
+    gpu_hours: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +78,8 @@ class CrashLoop:
     failures: int
     n_gpus: int | None
     preemptions: int
-    preempted_gpus: int
-    lost_gpu_hours: float
+    preempted_gpus: int | None
+    lost_gpu_hours: float | None
     symptoms: tuple[str, ...]
     run_hours: float | None
     expected_failures: float | None
@@ -86,28 +93,90 @@ class CrashLoop:
 class LostGoodput:
     """GPU-hours lost to failures; `cap_min` is the most that one interruption can lose.
 
-    Failures whose GPUs the log does not name lose nothing here; `failures_without_gpus` counts
-    them.
+    What failed or was preempted without a word on its GPUs loses nothing here, and
+    `failures_without_gpus` and `preemptions_without_gpus` count it. GPU-hours are null where that
+    is all there is.
     """
 
     cap_min: float
-    first_order_gpu_hours: float
-    second_order_gpu_hours: float
+    first_order_gpu_hours: float | None
+    second_order_gpu_hours: float | None
     second_order_share: float | None
     by_cause: tuple[CauseLoss, ...]
     by_size: tuple[SizeLoss, ...]
     crash_loops: tuple[CrashLoop, ...]
     failures_without_gpus: int
+    preemptions_without_gpus: int
     preemption_links: PreemptionLinks
+
+
+@dataclass(frozen=True, slots=True)
+class EachLoss:
+    """GPU-hours that each failure lost, of those of which any are known; how many are not."""
+
+    gpu_hours: tuple[float, ...]
+    failures_without_gpus: int
+    preemptions_without_gpus: int
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether something was lost, and the log says of none of it how much."""
+        return not self.gpu_hours and bool(
+            self.failures_without_gpus or self.preemptions_without_gpus
+        )
 
 
 @dataclass(slots=True)
 class _Loss:
     failures: int = 0
+    failures_without_gpus: int = 0
     first_gpu_s: float = 0.0
     preemptions: int = 0
-    preempted_gpus: int = 0
+    preemptions_without_gpus: int = 0
+    preempted_known_gpus: int = 0
     second_gpu_s: float = 0.0
+
+    def add_failure(self, elapsed_s: float, n_gpus: int | None) -> None:
+        """A failed job that loses so long on so many GPUs."""
+        self.failures += 1
+        self.failures_without_gpus += n_gpus is None
+        self.first_gpu_s += elapsed_s * (n_gpus or 0)
+
+    def add_preemption(self, elapsed_s: float, n_gpus: int | None) -> None:
+        """A job that was preempted and loses so long on so many GPUs."""
+        self.preemptions += 1
+        self.preemptions_without_gpus += n_gpus is None
+        self.preempted_known_gpus += n_gpus or 0
+        self.second_gpu_s += elapsed_s * (n_gpus or 0)
+
+    @property
+    def first_gpu_hours(self) -> float | None:
+        """Lost by failed jobs; None where the GPUs of none are known."""
+        unknown = 0 < self.failures == self.failures_without_gpus
+        return None if unknown else self.first_gpu_s / SECONDS_PER_HOUR
+
+    @property
+    def second_gpu_hours(self) -> float | None:
+        """Lost by preempted jobs; None likewise."""
+        unknown = 0 < self.preemptions == self.preemptions_without_gpus
+        return None if unknown else self.second_gpu_s / SECONDS_PER_HOUR
+
+    @property
+    def preempted_gpus(self) -> int | None:
+        """GPUs of preempted jobs; None likewise."""
+        return None if self.second_gpu_hours is None else self.preempted_known_gpus
+
+    @property
+    def gpu_hours(self) -> float | None:
+        """Lost by both, as far as known; None where the GPUs of none are known."""
+        n = self.failures + self.preemptions
+        unknown = 0 < n == self.failures_without_gpus + self.preemptions_without_gpus
+        return None if unknown else self.known_gpu_s / SECONDS_PER_HOUR
+
+    @property
+    def known_gpu_s(self) -> float:
+        """What is known of it, in GPU-seconds: the order of lists."""
+        return self.first_gpu_s + self.second_gpu_s
 
 
 def lost_goodput(
@@ -167,32 +236,37 @@ def lost_goodput(
     counting = None
     if chosen is not None:
         counting = set(fetch(chosen, "attempt_id")["attempt_id"].to_pylist())
-    by_symptom, by_size, by_job = _losses(rows, links, cap_s, counting)
+    whole, by_symptom, by_size, by_job = _losses(rows, links, cap_s, counting)
     rows = [row for row in rows if counting is None or row["attempt_id"] in counting]
     repeated = {job: loss for job, loss in by_job.items() if loss.failures >= crash_loop_failures}
-    first = sum(loss.first_gpu_s for loss in by_symptom.values()) / SECONDS_PER_HOUR
-    second = sum(loss.second_gpu_s for loss in by_symptom.values()) / SECONDS_PER_HOUR
+    first, second = whole.first_gpu_hours, whole.second_gpu_hours
+    second_share = None
+    if first is not None and second is not None:
+        second_share = share(second, first + second)
     return LostGoodput(
         cap_min=cap_min,
         first_order_gpu_hours=first,
         second_order_gpu_hours=second,
-        second_order_share=share(second, first + second),
+        second_order_share=second_share,
         by_cause=tuple(
             CauseLoss(symptom, *_columns(loss))
-            for symptom, loss in sorted(by_symptom.items(), key=lambda i: (-_lost(i[1]), i[0]))
+            for symptom, loss in sorted(
+                by_symptom.items(), key=lambda named: (-named[1].known_gpu_s, named[0])
+            )
         ),
         by_size=tuple(
             SizeLoss(size_class(end), *_columns(loss)) for end, loss in sorted(by_size.items())
         ),
         crash_loops=_crash_loops(repeated, rows, attempts, exposed, runs),
-        failures_without_gpus=sum(row["n_gpus"] is None for row in rows),
+        failures_without_gpus=whole.failures_without_gpus,
+        preemptions_without_gpus=whole.preemptions_without_gpus,
         preemption_links=links,
     )
 
 
 def loss_of_each(
     failures: ibis.Table, preemptions: Iterable[Preemption], cap_min: float
-) -> list[float]:
+) -> EachLoss:
     """GPU-hours that each failure lost, with those of jobs preempted for its sake.
 
     Args:
@@ -201,20 +275,24 @@ def loss_of_each(
         cap_min: the most that one interruption loses, in minutes.
     """
     cap_s = cap_min * SECONDS_PER_MINUTE
-    lost_gpu_s = {
-        row["attempt_id"]: min(row["elapsed_s"] or 0.0, cap_s) * (row["n_gpus"] or 0)
-        for row in fetch(failures, "attempt_id", "elapsed_s", "n_gpus").to_pylist()
-    }
+    of_each: dict[str, _Loss] = defaultdict(_Loss)
+    for row in fetch(failures, "attempt_id", "elapsed_s", "n_gpus").to_pylist():
+        of_each[row["attempt_id"]].add_failure(min(row["elapsed_s"] or 0.0, cap_s), row["n_gpus"])
     for link in preemptions:
-        lost = min(link.elapsed_s, cap_s) * link.n_gpus
-        lost_gpu_s[link.failed_attempt_id] = lost_gpu_s.get(link.failed_attempt_id, 0.0) + lost
-    return [lost / SECONDS_PER_HOUR for lost in lost_gpu_s.values()]
+        of_each[link.failed_attempt_id].add_preemption(min(link.elapsed_s, cap_s), link.n_gpus)
+    hours = (loss.gpu_hours for loss in of_each.values())
+    return EachLoss(
+        tuple(one for one in hours if one is not None),
+        sum(loss.failures_without_gpus for loss in of_each.values()),
+        sum(loss.preemptions_without_gpus for loss in of_each.values()),
+    )
 
 
 def _losses(
     rows: list[dict[str, Any]], links: PreemptionLinks, cap_s: float, counting: set[str] | None
-) -> tuple[dict[str, _Loss], dict[int, _Loss], dict[JobKey, _Loss]]:
-    """The loss of each failure and of what it drove out, summed by symptom, size and job."""
+) -> tuple[_Loss, dict[str, _Loss], dict[int, _Loss], dict[JobKey, _Loss]]:
+    """The loss of each failure and of what it drove out: the sum, and by symptom, size and job."""
+    whole = _Loss()
     by_symptom: dict[str, _Loss] = defaultdict(_Loss)
     by_size: dict[int, _Loss] = defaultdict(_Loss)
     by_job: dict[JobKey, _Loss] = defaultdict(_Loss)
@@ -222,33 +300,26 @@ def _losses(
 
     def of(row: dict[str, Any]) -> tuple[_Loss, ...]:
         size = size_end_of(row["n_gpus"])
-        return by_symptom[row["symptom"]], by_size[size], by_job[row["run"]]
+        return whole, by_symptom[row["symptom"]], by_size[size], by_job[row["run"]]
 
     for row in rows:
         if counting is not None and row["attempt_id"] not in counting:
             continue
         for loss in of(row):
-            loss.failures += 1
-            loss.first_gpu_s += min(row["elapsed_s"] or 0.0, cap_s) * (row["n_gpus"] or 0)
+            loss.add_failure(min(row["elapsed_s"] or 0.0, cap_s), row["n_gpus"])
     for link in links.links:
         for loss in of(by_id[link.failed_attempt_id]):
-            loss.preemptions += 1
-            loss.preempted_gpus += link.n_gpus
-            loss.second_gpu_s += min(link.elapsed_s, cap_s) * link.n_gpus
-    return by_symptom, by_size, by_job
+            loss.add_preemption(min(link.elapsed_s, cap_s), link.n_gpus)
+    return whole, by_symptom, by_size, by_job
 
 
-def _lost(loss: _Loss) -> float:
-    return loss.first_gpu_s + loss.second_gpu_s
-
-
-def _columns(loss: _Loss) -> tuple[int, float, int, float, float]:
+def _columns(loss: _Loss) -> tuple[int, float | None, int, float | None, float | None]:
     return (
         loss.failures,
-        loss.first_gpu_s / SECONDS_PER_HOUR,
+        loss.first_gpu_hours,
         loss.preemptions,
-        loss.second_gpu_s / SECONDS_PER_HOUR,
-        _lost(loss) / SECONDS_PER_HOUR,
+        loss.second_gpu_hours,
+        loss.gpu_hours,
     )
 
 
@@ -290,7 +361,7 @@ def _crash_loops(
             n_gpus=gpus[job],
             preemptions=loss.preemptions,
             preempted_gpus=loss.preempted_gpus,
-            lost_gpu_hours=_lost(loss) / SECONDS_PER_HOUR,
+            lost_gpu_hours=loss.gpu_hours,
             symptoms=found[job].symptoms,
             run_hours=found[job].run_hours,
             expected_failures=found[job].expected_failures,

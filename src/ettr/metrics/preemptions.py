@@ -49,11 +49,14 @@ JobKey = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Preemption:
-    """An attempt that had to go so that a failed job could restart."""
+    """An attempt that had to go so that a failed job could restart.
+
+    `n_gpus` is null where the log does not say.
+    """
 
     attempt_id: str
     elapsed_s: float
-    n_gpus: int
+    n_gpus: int | None
     failed_attempt_id: str
     failed_job_id: str
     from_log: bool
@@ -283,7 +286,7 @@ def _preemption_lines(events: ibis.Table) -> ibis.Table:
 def _links(found: dict[str, Restart], victims: pa.Table, from_log: bool) -> Iterator[Preemption]:
     """The preempted attempts with what they lost, in order of their ids."""
     held = {
-        attempt: (float(elapsed_s or 0.0), int(n_gpus or 0))
+        attempt: (float(elapsed_s or 0.0), n_gpus)
         for attempt, elapsed_s, n_gpus in zip(
             victims["attempt_id"].to_pylist(),
             victims["elapsed_s"].to_pylist(),

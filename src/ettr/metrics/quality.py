@@ -19,7 +19,9 @@ from ettr.metrics.exposure import ExposureBasis
 from ettr.metrics.instants import fetch, first_row, in_utc, seconds_of
 from ettr.metrics.left_out import LeftOut
 from ettr.metrics.runaway import Runaways
+from ettr.metrics.selected import held_s
 from ettr.metrics.status import share
+from ettr.metrics.unended_states import UnendedStates
 from ettr.metrics.unknown_checks import UnknownCheck
 from ettr.metrics.unknown_reasons import UnknownReason
 from ettr.tables.ibis_time import epoch_s
@@ -112,6 +114,7 @@ class DataQuality:
     windows: tuple[DumpWindow, ...] = ()
     early_start: EarlyStart | None = None
     unknown_reasons: tuple[UnknownReason, ...] = ()
+    unended_states: UnendedStates | None = None
 
 
 def data_quality(
@@ -129,6 +132,7 @@ def data_quality(
     early_start: EarlyStart | None = None,
     unknown_reasons: tuple[UnknownReason, ...] = (),
     taken_cluster: str | None = None,
+    unended_states: UnendedStates | None = None,
 ) -> DataQuality:
     """Rejects by reason, open jobs, gaps, clock skew, unknown nodes, and assumptions.
 
@@ -148,6 +152,7 @@ def data_quality(
         early_start: what makes the period begin long before the logs do.
         unknown_reasons: reasons of node states of which the taxonomy knows nothing.
         taken_cluster: the cluster whose rows those were taken for that name none.
+        unended_states: states of nodes that are over and have no end.
     """
     read = _files(tables["files"], taken_cluster)
     counts = first_row(_counts(tables["attempts"]))
@@ -188,6 +193,7 @@ def data_quality(
         windows=windows,
         early_start=early_start,
         unknown_reasons=unknown_reasons,
+        unended_states=unended_states,
     )
 
 
@@ -255,7 +261,7 @@ def _counts(attempts: ibis.Table) -> ibis.Table:
         .fill_null(0),
         no_nodes=no_nodes.sum().fill_null(0),
         no_gpus=(ran & attempts["n_gpus"].isnull()).sum().fill_null(0),
-        node_s=(attempts["elapsed_s"] * attempts["n_nodes"]).sum(),
+        node_s=held_s(attempts, "n_nodes").sum(),
         first=start.min(),
         last=ibis.greatest(end.max(), start.max()),
     )

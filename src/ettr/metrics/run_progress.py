@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
@@ -100,6 +101,17 @@ class JobRecord:
     """Progress of one job from one rank: rows in the order of the lines of each file."""
 
     files: dict[str, list[tuple[int, Row]]]
+
+    @property
+    def step_span_s(self) -> tuple[float, float]:
+        """When the first of its steps was over, and the last, in seconds since 1970.
+
+        Without a step both are such that no time lies between them.
+        """
+        rows = (row for lines in self.files.values() for _, row in lines)
+        over_us = [time_us for event, _, time_us, _ in rows if event == "step"]
+        first_us, last_us = min(over_us, default=math.inf), max(over_us, default=-math.inf)
+        return first_us / MICROSECONDS_PER_SECOND, last_us / MICROSECONDS_PER_SECOND
 
 
 def record_of_run(jobs: Iterable[JobRecord]) -> Sequence[Row]:

@@ -1,12 +1,15 @@
 """Job runs and their effective training time ratio, measured where there are progress records.
 
 Wallclock W = Q + R + U: queued, productive, and scheduled but unproductive. Time in which a task
-was not even submitted is no wallclock of the run and has its own figure. Runs without progress get
-a band over stated assumptions instead of a number.
+was not even submitted is no wallclock of the run and has its own figure. Time in which several
+attempts of a run ran side by side passes once, while each holds its own GPUs. Runs without progress
+get a band over stated assumptions instead of a number.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -19,12 +22,14 @@ from ettr.estimates import Interval
 from ettr.metrics.clock_shifts import of_the_same_clock
 from ettr.metrics.instants import fetch, to_datetime
 from ettr.metrics.run_progress import (
+    JobRecord,
     ScheduledSplit,
     record_of_run,
     records_of_jobs,
     split_scheduled,
     with_cluster,
 )
+from ettr.metrics.selected import in_period
 from ettr.metrics.sizes import SizeClass, size_class, size_end_of
 from ettr.metrics.stitching import RunRule, stitched
 from ettr.progress.split import RunState
@@ -121,7 +126,10 @@ class JobRun:
     are measured: low and high differ from the estimate only where the record leaves something open.
     Without any save in the record of a run that was cut there are two ends and no estimate. Else
     they are a band over assumptions, and unknown where the run was shorter than the restart that is
-    assumed. `suspended_h` is a part of `scheduled_h`.
+    assumed. `suspended_h` is a part of `scheduled_h`. `concurrent_h` is time in which an attempt
+    ran while an earlier one of the run still did: `scheduled_h` counts it once, `gpu_hours` for
+    each. So `wallclock_h` and `between_h` reach from `first_eligible` to `end`. `n_gpus` and
+    `n_nodes` are of the largest attempt.
 
     `interruptions` are the attempts that attribution holds to be ended against their owner's wish,
     `failures` those of them that the infrastructure caused; None where nobody asked attribution.
@@ -146,6 +154,7 @@ class JobRun:
     queue_h: float | None
     scheduled_h: float
     suspended_h: float
+    concurrent_h: float
     between_h: float | None
     gpu_hours: float | None
     basis: str
@@ -186,8 +195,9 @@ class JobRuns:
     """All runs of at least `min_scheduled_h`; those with the most GPU-hours are listed.
 
     `unknown_runs` were shorter than the restart that is assumed, so that nothing is known of their
-    ETTR. `by_size` and `by_shape` count all runs, listed or not. `attempts_without_gpus` ran, and
-    are in no run, since no log names their GPUs.
+    ETTR. `by_size` and `by_shape` count all runs, listed or not. `partly_selected_runs` have
+    attempts that are not selected too (of another partition, user, node), and count whole.
+    `attempts_without_gpus` ran, and are in no run, since no log names their GPUs.
     """
 
     gap_h: float
@@ -199,6 +209,7 @@ class JobRuns:
     unknown_runs: int
     by_size: tuple[SizeEttr, ...]
     by_shape: tuple[ShapeRuns, ...]
+    partly_selected_runs: int
     attempts_without_gpus: int
     runs: tuple[JobRun, ...]
 
@@ -230,7 +241,8 @@ def job_runs(
         min_gpus: leave out attempts of fewer GPUs (0 keeps those without any).
         listed: how many runs to list and to measure by progress, by their GPU-hours.
         selection: a run is taken whole in the period in which it ended; all runs where None.
-        chosen: only runs with one of these attempts.
+        chosen: only runs with one of these attempts, and such a run whole: what is left of a run
+            without the others would wait, or not be submitted, while they ran.
 
     Raises:
         UsageError: a rule or assumptions that cannot be.
@@ -241,14 +253,16 @@ def job_runs(
     rule, assumed = rule or RunRule(), assumptions or CheckpointAssumptions()
     assumed.check()
     progress = with_cluster(progress, attempts)
-    parts = stitched(attempts, progress, rule, min_gpus=min_gpus, min_scheduled_h=min_scheduled_h)
+    parts = stitched(
+        attempts, progress, rule, min_gpus=min_gpus, min_scheduled_h=min_scheduled_h, near=chosen
+    )
     rows = _selected(_sums(parts, assumed, min_scheduled_h), parts, selection, chosen)
     rows.sort(key=lambda row: (-(row["gpu_s"] or 0.0), -row["scheduled_s"], row["first_id"]))
     keys = ibis.memtable(
         {name: [row[name] for row in rows[:listed]] for name in ("cluster", "run_key")},
         schema={"cluster": "string", "run_key": "string"},
     )
-    members = stitched(attempts, progress, rule, min_gpus=min_gpus, keys=keys)
+    members = stitched(attempts, progress, rule, min_gpus=min_gpus, keys=keys, near=chosen)
     measuring = of_the_same_clock(progress, attempts)
     details = _details(measuring, rows[:listed], members, (interruptions, failures))
     runs = [_run(row, details.get(place, _RunDetail())) for place, row in enumerate(rows)]
@@ -262,7 +276,10 @@ def job_runs(
         unknown_runs=sum(run.split is None and run.ettr_ratio.estimate is None for run in runs),
         by_size=_by_size(runs),
         by_shape=_by_shape(runs),
-        attempts_without_gpus=_without_gpus(attempts) if min_gpus else 0,
+        partly_selected_runs=sum(row["chosen"] < row["attempts"] for row in rows),
+        attempts_without_gpus=(
+            _without_gpus(attempts if chosen is None else chosen, selection) if min_gpus else 0
+        ),
         runs=tuple(runs[:listed]),
     )
 
@@ -273,6 +290,7 @@ def _sums(
     cut = ~parts["state"].isin(("COMPLETED", *STILL_RUNNING))
     parts = parts.mutate(
         cut=cut,
+        alone_s=parts["end_s"] - parts["start_s"] - parts["concurrent_s"],
         worst_s=_productive_s(parts, cut, assumed.worst),
         middle_s=_productive_s(parts, cut, assumed.middle),
         best_s=_productive_s(parts, cut, assumed.best),
@@ -286,9 +304,11 @@ def _sums(
         lambda t: t["end_s"].max().name("last_s"),
         lambda t: t["queue_s"].sum().name("queue_s"),
         lambda t: t["between_s"].sum().name("between_s"),
-        lambda t: (t["end_s"] - t["start_s"]).sum().name("scheduled_s"),
-        lambda t: t["suspended_s"].sum().name("suspended_s"),
-        lambda t: (t["elapsed_s"] * t["n_gpus"]).sum().name("gpu_s"),
+        lambda t: t["alone_s"].sum().name("scheduled_s"),
+        lambda t: t["concurrent_s"].sum().name("concurrent_s"),
+        # suspended while another ran, the run went on
+        lambda t: ibis.least(t["suspended_s"], t["alone_s"]).sum().name("suspended_s"),
+        lambda t: t["gpu_s"].sum().name("gpu_s"),
         lambda t: t["n_gpus"].count().name("with_gpus"),
         lambda t: t["worst_s"].sum().name("worst_s"),
         lambda t: t["middle_s"].sum().name("middle_s"),
@@ -306,8 +326,11 @@ def _sums(
     return rows
 
 
-def _without_gpus(attempts: ibis.Table) -> int:
+def _without_gpus(attempts: ibis.Table, selection: Selection | None) -> int:
     ran = attempts.filter(attempts["start"].notnull() & attempts["n_gpus"].isnull())
+    if selection is not None:
+        # one that still runs has no end, and is of the last period
+        ran = ran.filter(in_period(ran["end"], selection).fill_null(selection.until is None))
     return int(ran.count().to_pyarrow().as_py())
 
 
@@ -317,21 +340,27 @@ def _selected(
     selection: Selection | None,
     chosen: ibis.Table | None,
 ) -> list[dict[str, Any]]:
-    """Runs that ended in the period, with one of the chosen attempts."""
+    """Runs that ended in the period, with one of the chosen attempts; `chosen` counts these."""
     if selection is not None:
         rows = [row for row in rows if selection.holds(row["last_s"])]
     if chosen is None:
-        return rows
+        return [{**row, "chosen": row["attempts"]} for row in rows]
     names = ("cluster", "run_key", "run_part", "run_job")
-    found = fetch(parts.semi_join(chosen, "attempt_id").select(*names).distinct()).to_pylist()
-    keys = {tuple(row[name] for name in names) for row in found}
-    return [row for row in rows if tuple(row[name] for name in names) in keys]
+    mine = parts.semi_join(chosen, "attempt_id").group_by(*names)
+    found = fetch(mine.aggregate(lambda t: t.count().name("chosen"))).to_pylist()
+    counts = {tuple(row[name] for name in names): row["chosen"] for row in found}
+    keyed = ((tuple(row[name] for name in names), row) for row in rows)
+    return [{**row, "chosen": counts[key]} for key, row in keyed if key in counts]
 
 
 def _productive_s(parts: ibis.Table, cut: Any, case: Scenario) -> Any:
-    """Productive seconds of each attempt in one scenario."""
+    """Productive seconds of each attempt in one scenario, without those in which another ran too.
+
+    One that starts while another runs has restarted, in part or in whole, when it goes on alone.
+    """
     interval_s = case.checkpoint_interval_min * SECONDS_PER_MINUTE
-    run_s = ibis.greatest(parts["elapsed_s"] - case.restart_min * SECONDS_PER_MINUTE, 0.0)
+    before_s = ibis.greatest(parts["concurrent_s"], case.restart_min * SECONDS_PER_MINUTE)
+    run_s = ibis.greatest(parts["elapsed_s"] - before_s, 0.0)
     lost_s = ibis.cases((cut, ibis.least(run_s, case.lost_share * interval_s)), else_=0.0)
     return (run_s - lost_s) * (1.0 - case.save_min / case.checkpoint_interval_min)
 
@@ -364,11 +393,14 @@ def _details(
     for place, attempts in by_run.items():
         jobs = tuple(dict.fromkeys(attempt["job_id"] for attempt in attempts))
         keys = [(rows[place]["cluster"], job) for job in jobs]
-        split = split_scheduled(
-            record_of_run(records[key] for key in keys if key in records),
-            [_scheduled(attempt) for attempt in attempts],
-            _state_of(rows[place]["last_state"]),
-        )
+        recorded = {key[1]: records[key] for key in keys if key in records}
+        split = None
+        if not _both_record_steps(recorded, attempts):
+            split = split_scheduled(
+                record_of_run(recorded.values()),
+                [_scheduled(attempt) for attempt in attempts],
+                _state_of(rows[place]["last_state"]),
+            )
         mine = {attempt["attempt_id"] for attempt in attempts}
         details[place] = _RunDetail(
             split,
@@ -377,6 +409,23 @@ def _details(
             None if failed is None else len(mine & failed),
         )
     return details
+
+
+def _both_record_steps(recorded: Mapping[str, JobRecord], attempts: list[dict[str, Any]]) -> bool:
+    """Whether two jobs of a run both record steps while both run.
+
+    Read as one record, the steps of one would be those of the other, done again.
+    """
+    reached: dict[str, float] = {}
+    for attempt in attempts:
+        job, start_s = attempt["job_id"], attempt["start_s"]
+        for other, end_s in reached.items():
+            if other != job and start_s < end_s and {job, other} <= recorded.keys():
+                spans = recorded[job].step_span_s, recorded[other].step_span_s
+                if max(first for first, _ in spans) < min(last for _, last in spans):
+                    return True
+        reached[job] = max(attempt["end_s"], reached.get(job, -math.inf))
+    return False
 
 
 def _members(rows: list[dict[str, Any]], parts: ibis.Table) -> dict[int, list[dict[str, Any]]]:
@@ -436,6 +485,7 @@ def _run(row: dict[str, Any], detail: _RunDetail) -> JobRun:
         queue_h=row["queue_s"] / SECONDS_PER_HOUR,
         scheduled_h=row["scheduled_s"] / SECONDS_PER_HOUR,
         suspended_h=row["suspended_s"] / SECONDS_PER_HOUR,
+        concurrent_h=row["concurrent_s"] / SECONDS_PER_HOUR,
         between_h=row["between_s"] / SECONDS_PER_HOUR,
         gpu_hours=None if row["gpu_s"] is None else row["gpu_s"] / SECONDS_PER_HOUR,
         basis="progress" if split is not None else "assumed",

@@ -22,10 +22,13 @@ from ibis.expr.types import (
 )
 
 from ettr.selection import Selection
+from ettr.tables.het_jobs import PARTS_HELD_S
 from ettr.tables.ibis_time import epoch_us
 from ettr.units import MICROSECONDS_PER_SECOND
 
 BELONGS, NODE_SHARE = "belongs", "node_share"
+LASTING_S = ("elapsed_s", *PARTS_HELD_S.values())
+"""Columns of attempts that a period cuts in proportion."""
 _MOMENT = "timestamp('UTC', 6)"
 
 
@@ -57,6 +60,18 @@ def n_counted(rows: Table) -> IntegerScalar:
 def node_share(rows: Table) -> NumericValue:
     """The part of an attempt's nodes that is selected; its hours count so far."""
     return rows[NODE_SHARE] if NODE_SHARE in rows.columns else ibis.literal(1.0)
+
+
+def held_s(rows: Table, count: str) -> NumericValue:
+    """Seconds of nodes or GPUs that attempts held, on any node; null where it is not known.
+
+    Args:
+        rows: attempts.
+        count: `n_nodes` or `n_gpus`.
+    """
+    known = rows["elapsed_s"] * rows[count]
+    of_parts = PARTS_HELD_S[count]
+    return rows[of_parts].coalesce(known) if of_parts in rows.columns else known
 
 
 def selected_jobs(
@@ -178,7 +193,7 @@ def _clipped(rows: Table, selection: Selection, logs_end: datetime) -> Table:
     )
     some = timed.filter(timed[BELONGS] | (timed["inside_us"] > 0))
     share = _inside_share(some)
-    parts = {"elapsed_s": some["elapsed_s"] * share}
+    parts = {name: some[name] * share for name in LASTING_S if name in some.columns}
     if suspended:
         parts["suspended_s"] = some["suspended_s"] * share
     if selection.since is not None:

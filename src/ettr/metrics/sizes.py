@@ -9,8 +9,8 @@ from enum import StrEnum
 import ibis
 
 from ettr.metrics.instants import first_row
-from ettr.metrics.selected import n_counted, node_share
-from ettr.metrics.status import share
+from ettr.metrics.selected import n_counted
+from ettr.metrics.status import held_or_unknown, in_hours, share
 from ettr.units import SECONDS_PER_HOUR
 
 SIZE_ENDS = tuple(2**power for power in range(18))
@@ -51,14 +51,17 @@ class SizeClass:
 
 @dataclass(frozen=True, slots=True)
 class SizeShare:
-    """One size class. A share is None where its whole is zero."""
+    """One size class. A share is None where its whole is zero.
+
+    Hours are those of attempts that say their GPUs or nodes; None where some ran and none says.
+    """
 
     size: SizeClass
     attempts: int
     share_of_attempts: float | None
-    gpu_hours: float
+    gpu_hours: float | None
     share_of_gpu_hours: float | None
-    node_hours: float
+    node_hours: float | None
     share_of_node_hours: float | None
     job_hours: float
 
@@ -100,9 +103,10 @@ def size_class(end: int) -> SizeClass:
 def main_size_unit(attempts: ibis.Table) -> SizeUnit:
     """GPUs where attempts with GPUs held most of the node time, else nodes.
 
-    A few GPU jobs on a cluster of CPUs would leave all others in the class of no GPUs.
+    A few GPU jobs on a cluster of CPUs would leave all others in the class of no GPUs. One that
+    does not say its nodes had one at least.
     """
-    node_s = attempts["elapsed_s"] * attempts["n_nodes"]
+    node_s = attempts["elapsed_s"] * attempts["n_nodes"].fill_null(1)
     held = first_row(
         attempts.aggregate(all_s=node_s.sum(), with_gpus_s=node_s.sum(where=attempts["n_gpus"] > 0))
     )
@@ -121,21 +125,19 @@ def size_mix(attempts: ibis.Table, unit: SizeUnit = SizeUnit.GPUS) -> SizeMix:
     ran = attempts.filter(attempts["start"].notnull())
     elapsed_s = ran["elapsed_s"].fill_null(0.0)
     rows = (
-        ran.mutate(
-            size_end=size_end(ran[unit.column]), run_s=elapsed_s, held_s=elapsed_s * node_share(ran)
-        )
+        ran.mutate(size_end=size_end(ran[unit.column]), run_s=elapsed_s)
         .group_by("size_end")
         .aggregate(
             lambda t: n_counted(t).name("attempts"),
-            lambda t: (t["held_s"] * t["n_gpus"]).sum().fill_null(0.0).name("gpu_s"),
-            lambda t: (t["held_s"] * t["n_nodes"]).sum().fill_null(0.0).name("node_s"),
+            lambda t: held_or_unknown(t, "n_gpus").name("gpu_s"),
+            lambda t: held_or_unknown(t, "n_nodes").name("node_s"),
             lambda t: t["run_s"].sum().fill_null(0.0).name("job_s"),
         )
         .to_pyarrow()
         .to_pylist()
     )
     rows.sort(key=lambda row: (row["size_end"] == UNKNOWN_SIZE, row["size_end"]))
-    whole = {name: sum(row[name] for row in rows) for name in ("attempts", "gpu_s", "node_s")}
+    whole = {name: sum(row[name] or 0 for row in rows) for name in ("attempts", "gpu_s", "node_s")}
     return SizeMix(
         unit.value,
         tuple(
@@ -143,9 +145,9 @@ def size_mix(attempts: ibis.Table, unit: SizeUnit = SizeUnit.GPUS) -> SizeMix:
                 size=size_class(row["size_end"]),
                 attempts=int(row["attempts"]),
                 share_of_attempts=share(row["attempts"], whole["attempts"]),
-                gpu_hours=row["gpu_s"] / SECONDS_PER_HOUR,
+                gpu_hours=in_hours(row["gpu_s"]),
                 share_of_gpu_hours=share(row["gpu_s"], whole["gpu_s"]),
-                node_hours=row["node_s"] / SECONDS_PER_HOUR,
+                node_hours=in_hours(row["node_s"]),
                 share_of_node_hours=share(row["node_s"], whole["node_s"]),
                 job_hours=row["job_s"] / SECONDS_PER_HOUR,
             )

@@ -5,21 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import ibis
+from ibis.expr.types import FloatingScalar
 
-from ettr.metrics.selected import n_counted, node_share
+from ettr.metrics.selected import held_s, n_counted, node_share
 from ettr.units import SECONDS_PER_HOUR
 
 
 @dataclass(frozen=True, slots=True)
 class StatusShare:
-    """One end state. A share is None where its whole is zero (a cluster without GPUs)."""
+    """One end state. A share is None where its whole is zero (a cluster without GPUs).
+
+    Hours are those of attempts that say their GPUs or nodes; None where some ran and none says.
+    """
 
     state: str
     attempts: int
     share_of_attempts: float | None
-    gpu_hours: float
+    gpu_hours: float | None
     share_of_gpu_hours: float | None
-    node_hours: float
+    node_hours: float | None
     share_of_node_hours: float | None
 
 
@@ -32,28 +36,27 @@ class StatusMix:
 
 def status_mix(attempts: ibis.Table) -> StatusMix:
     """Attempts, GPU-hours and node-hours by state; states not ended yet stand as they are."""
-    held_s = attempts["elapsed_s"].fill_null(0.0) * node_share(attempts)
     rows = (
         attempts.group_by("state")
         .aggregate(
             attempts=n_counted(attempts),
-            gpu_s=(held_s * attempts["n_gpus"]).sum().fill_null(0.0),
-            node_s=(held_s * attempts["n_nodes"]).sum().fill_null(0.0),
+            gpu_s=held_or_unknown(attempts, "n_gpus"),
+            node_s=held_or_unknown(attempts, "n_nodes"),
         )
         .to_pyarrow()
         .to_pylist()
     )
     rows.sort(key=lambda row: (-row["attempts"], row["state"]))
-    whole = {name: sum(row[name] for row in rows) for name in ("attempts", "gpu_s", "node_s")}
+    whole = {name: sum(row[name] or 0 for row in rows) for name in ("attempts", "gpu_s", "node_s")}
     return StatusMix(
         tuple(
             StatusShare(
                 state=row["state"],
                 attempts=int(row["attempts"]),
                 share_of_attempts=share(row["attempts"], whole["attempts"]),
-                gpu_hours=row["gpu_s"] / SECONDS_PER_HOUR,
+                gpu_hours=in_hours(row["gpu_s"]),
                 share_of_gpu_hours=share(row["gpu_s"], whole["gpu_s"]),
-                node_hours=row["node_s"] / SECONDS_PER_HOUR,
+                node_hours=in_hours(row["node_s"]),
                 share_of_node_hours=share(row["node_s"], whole["node_s"]),
             )
             for row in rows
@@ -61,6 +64,18 @@ def status_mix(attempts: ibis.Table) -> StatusMix:
     )
 
 
-def share(part: float, whole: float) -> float | None:
-    """Part of a whole; None where the whole is zero."""
-    return part / whole if whole else None
+def held_or_unknown(rows: ibis.Table, count: str) -> FloatingScalar:
+    """Seconds of selected nodes or GPUs; null where some ran and none of these says how many."""
+    ran = (rows["elapsed_s"] > 0).fill_null(False)
+    known_s = (held_s(rows, count) * node_share(rows)).sum(where=ran)
+    return ibis.cases((ran.sum().fill_null(0) > 0, known_s), else_=0.0)
+
+
+def in_hours(seconds: float | None) -> float | None:
+    """Hours of so many seconds; None where they are not known."""
+    return None if seconds is None else seconds / SECONDS_PER_HOUR
+
+
+def share(part: float | None, whole: float) -> float | None:
+    """Part of a whole; None where the whole is zero, or the part not known."""
+    return part / whole if whole and part is not None else None

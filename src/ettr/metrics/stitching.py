@@ -25,6 +25,7 @@ import ibis
 from ettr.errors import UsageError
 from ettr.metrics.dependencies import JobKey, chains
 from ettr.metrics.instants import fetch, has_rows
+from ettr.metrics.selected import held_s
 from ettr.tables import ATTEMPTS
 from ettr.tables.ibis_time import epoch_s
 from ettr.tables.materialize import as_view, materialize
@@ -91,12 +92,14 @@ def stitched(
     min_gpus: int = 1,
     min_scheduled_h: float = 0.0,
     keys: ibis.Table | None = None,
+    near: ibis.Table | None = None,
 ) -> ibis.Table:
     """Attempts that ran, each with the run it belongs to and its times in seconds since 1970.
 
     Added columns: run_key, run_part, run_job (the three name a run), start_s, end_s, suspended_s,
     submit_s, eligible_s, queue_s (eligible or left by its predecessor, and not running), between_s
-    (not even submitted). A running attempt ends where the log was taken.
+    (not even submitted), concurrent_s (from its start, while one that began before it still ran). A
+    running attempt ends where the log was taken.
 
     Args:
         attempts: all attempts.
@@ -107,11 +110,14 @@ def stitched(
         min_scheduled_h: leave out attempts that even with all that might belong to their run ran
             for less; cheap, and spares most of the work.
         keys: only attempts with these values of cluster and run_key.
+        near: leave out attempts that can be in no run with one of these; it spares most of the
+            work where these are few.
     """
     rule.check()
     first_of = chains(attempts)
+    some = attempts if near is None else _of_same_owners(attempts, progress, rule, near)
     # no view: it is used twice, and the engine would make the keys of all attempts twice
-    keyed = _keyed(attempts, progress, rule, min_gpus, first_of, attempts)
+    keyed = _keyed(some, progress, rule, min_gpus, first_of, attempts)
     if min_scheduled_h > 0:
         held = keyed.group_by("cluster", "run_key").aggregate(
             lambda t: (t["end_s"] - t["start_s"]).sum().name("held_s")
@@ -297,6 +303,7 @@ def _keyed(
         "n_gpus",
         "n_nodes",
         "chain",
+        gpu_s=held_s(ran, "n_gpus"),
         run_key=run_key,
         by_name=by_name,
         start_s=start_s,
@@ -373,7 +380,9 @@ def _queued(runs: ibis.Table) -> ibis.Table:
     later_s = ibis.greatest(runs["submit_s"], runs["left_s"])
     ready_s = ibis.cases((runs["left_s"].isnull(), runs["eligible_s"]), else_=later_s)
     between_s = ibis.greatest(runs["submit_s"] - runs["left_s"], 0)
+    concurrent_s = ibis.greatest(ibis.least(runs["left_s"], runs["end_s"]) - runs["start_s"], 0)
     return runs.mutate(
         queue_s=ibis.greatest(runs["start_s"] - ready_s, 0),
         between_s=ibis.cases((runs["left_s"].isnull(), 0), else_=between_s),
+        concurrent_s=ibis.cases((runs["left_s"].isnull(), 0), else_=concurrent_s),
     )

@@ -8,7 +8,7 @@ import ibis
 from ibis.expr.types import StringValue, Table
 
 from ettr.metrics.instants import fetch
-from ettr.metrics.selected import counted, node_share
+from ettr.metrics.selected import LASTING_S, counted, held_s, node_share
 from ettr.metrics.status import share
 from ettr.tables.materialize import materialize
 from ettr.units import SECONDS_PER_HOUR
@@ -93,11 +93,11 @@ def user_failures(
     own = attempts.filter(attempts["state"].isin(STATES) & counted(attempts))
     own = own.anti_join(failures, "attempt_id")
     if whole is not None:
-        uncut = whole.select("attempt_id", "elapsed_s")
-        own = own.drop("elapsed_s").inner_join(uncut, "attempt_id")
-    held_s = own["elapsed_s"].fill_null(0.0) * own["n_gpus"].fill_null(0) * node_share(own)
+        cut = [name for name in LASTING_S if name in own.columns]
+        own = own.drop(*cut).inner_join(whole.select("attempt_id", *cut), "attempt_id")
+    gpu_s = held_s(own, "n_gpus").fill_null(0.0) * node_share(own)
     # computed once: each list below is a group of the same rows
-    columns = {"gpu_s": held_s, "exit": _exit(own)}
+    columns = {"gpu_s": gpu_s, "exit": _exit(own)}
     if all_listed:
         is_alone = (own["n_nodes"] == 1) & own["node_list"].notnull()
         name = _node_name(own, own["node_list"], several_clusters)

@@ -35,19 +35,17 @@ class ClosedTimeline:
 class AttemptTimeline:
     """Attempts in order, and the gaps in the last of them.
 
-    Where attempts overlap, the time belongs to the first, and is idle in the second.
+    Where attempts overlap, the time belongs to the first: it passes once.
     """
 
     def __init__(self, attempts: Iterable[ScheduledAttempt]) -> None:
         self.spent_us = dict.fromkeys(_BUCKETS, 0)
         self.starting = True
         self._attempts: list[ScheduledAttempt] = []
-        self._shared_us = 0
         free_us = -FOREVER_US
         for start_us, given_end_us, suspended_us in sorted(attempts):
             end_us = max(given_end_us, start_us)
             clipped_us = max(start_us, free_us)
-            self._shared_us += min(clipped_us, end_us) - start_us
             if end_us > clipped_us:
                 self._attempts.append(ScheduledAttempt(clipped_us, end_us, suspended_us))
                 free_us = end_us
@@ -152,8 +150,7 @@ class AttemptTimeline:
         rest._suspended_in_steps_us = self._suspended_in_steps_us
         rest.advance(FOREVER_US)
         rest._finish_attempt()
-        rest.spent_us["idle"] += self._shared_us
-        wall_us = self._shared_us + sum(end - start for start, end, _ in rest._attempts)
+        wall_us = sum(end - start for start, end, _ in rest._attempts)
         return ClosedTimeline(wall_us, rest.spent_us, rest._suspended_in_steps_us)
 
     def _finish_attempt(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import itemgetter
 
 from ettr.analysis import Analysis
 from ettr.metrics.crash_loops import SAME_CAUSE, SAME_NODE
@@ -93,22 +94,23 @@ def _missing_logs(analysis: Analysis) -> Iterator[str]:
 
 
 def _costliest(analysis: Analysis) -> Iterator[str]:
-    causes = [cause for cause in analysis.goodput.by_cause if cause.gpu_hours]
-    known = [cause for cause in causes if cause.symptom != UNATTRIBUTED]
+    causes = [(one.gpu_hours, one) for one in analysis.goodput.by_cause if one.gpu_hours]
+    known = [(hours, cause) for hours, cause in causes if cause.symptom != UNATTRIBUTED]
     if not known:
         return
-    costliest, total = max(causes, key=lambda c: c.gpu_hours), sum(c.gpu_hours for c in causes)
-    worst = max(known, key=lambda c: c.gpu_hours)
+    most_h, costliest = max(causes, key=itemgetter(0))
+    worst_h, worst = max(known, key=itemgetter(0))
+    total_h = sum(hours for hours, _ in causes)
     cost = (
-        f"{number(worst.gpu_hours)} GPU-hours, {percent(worst.gpu_hours / total)} of what failures "
-        f"cost, in {counted(worst.failures, 'failure')}"
+        f"{number(worst_h)} GPU-hours, {percent(worst_h / total_h)} of what failures cost, in "
+        f"{counted(worst.failures, 'failure')}"
     )
     if costliest is worst:
         yield f"{worst.symptom} costs most: {cost}. Start there."
         return
     yield (
-        f"Failures without a known cause cost most: {number(costliest.gpu_hours)} GPU-hours, "
-        f"{percent(costliest.gpu_hours / total)} of what failures cost, in "
+        f"Failures without a known cause cost most: {number(most_h)} GPU-hours, "
+        f"{percent(most_h / total_h)} of what failures cost, in "
         f"{counted(costliest.failures, 'failure')}: find the logs of their nodes. Of the known "
         f"causes {worst.symptom} costs most: {cost}."
     )
@@ -135,9 +137,9 @@ def _repeated_failures(analysis: Analysis) -> Iterator[str]:
     loops = [loop for loop in analysis.goodput.crash_loops if loop.patterns]
     if not loops:
         return
-    worst = max(loops, key=lambda loop: loop.lost_gpu_hours)
+    worst = max(loops, key=lambda loop: loop.lost_gpu_hours or 0.0)
     lost, in_all = "", ""
-    if analysis.gpus_are_known:
+    if analysis.gpus_are_known and worst.lost_gpu_hours is not None:
         lost, in_all = f", and lost {number(worst.lost_gpu_hours)} GPU-hours", " in all"
     explain = f"`ettr explain STORE {worst.job_id}` lists its failures."
     if SAME_NODE in worst.patterns:

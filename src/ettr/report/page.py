@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from ettr.analysis import Analysis
 from ettr.estimates import Interval
 from ettr.metrics.availability import Availability
+from ettr.metrics.goodput import LostGoodput
 from ettr.metrics.mttf import MttfBySize
 from ettr.report.answers import NOT_MEASURED, five_lines, largest_size, uncounted
 from ettr.report.cautions import cautions, lower_bound, short_logs
 from ettr.report.document import REPORT_FORMAT, REPORT_VERSION, plain
 from ettr.report.garbage import fewer_collections
-from ettr.report.gpus import NO_GPUS, SAY_GPUS
+from ettr.report.gpus import NO_GPUS, NONE_SAYS, SAY_GPUS
 from ettr.report.head import selection_line, simulation_line
 from ettr.report.html import Card, Page
 from ettr.report.money import money, price_words
@@ -29,6 +30,7 @@ from ettr.report.numbers import (
 )
 from ettr.report.parts import PARTS, part_document, part_sections
 from ettr.report.section import Section
+from ettr.report.sections.goodput import lost_in_all
 from ettr.units import SECONDS_PER_DAY
 from ettr.version import __version__
 from ettr.words import counted
@@ -205,7 +207,10 @@ def _job_cards(analysis: Analysis, extrapolated: str) -> Iterator[Card]:
         yield Card("GPU-hours lost to failures", "0", "no job held GPUs")
         return
     lost = analysis.goodput
-    total = lost.first_order_gpu_hours + lost.second_order_gpu_hours
+    total = lost_in_all(lost)
+    if total is None:
+        yield Card("GPU-hours lost to failures", NOT_MEASURED, f"{NONE_SAYS}: {SAY_GPUS}")
+        return
     ran = analysis.totals.gpu_hours
     yield Card(
         "GPU-hours lost to failures",
@@ -213,14 +218,17 @@ def _job_cards(analysis: Analysis, extrapolated: str) -> Iterator[Card]:
         (f"{money(analysis.price, total)}; " if analysis.price else "")
         + f"{percent(total / ran if ran else None)} of {number(ran, 6)} that ran, in "
         + f"{counted(rate.failures, 'failure')}{bound}"
-        + _without_gpus(lost.failures_without_gpus)
+        + _without_gpus(lost)
         + by_sureness,
     )
 
 
-def _without_gpus(n_failures: int) -> str:
+def _without_gpus(lost: LostGoodput) -> str:
     """Why the loss in GPU-hours can only be a lower bound, in addition to `_bound`."""
-    return "; a lower bound: some failures name no GPUs" if n_failures else ""
+    if lost.failures_without_gpus:
+        return "; a lower bound: some failures name no GPUs"
+    unknown = lost.preemptions_without_gpus
+    return "; a lower bound: some preempted jobs name no GPUs" if unknown else ""
 
 
 def _mttf_card(mttf: MttfBySize, some_uncounted: bool) -> Card:

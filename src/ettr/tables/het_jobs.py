@@ -37,6 +37,8 @@ _ENDING = (
 )
 _SUMS = ("n_nodes", "n_cpus", "n_gpus", "requested_nodes", "requested_gpus")
 _JOINED = ("node_list", "excluded_nodes")
+PARTS_HELD_S = {"n_nodes": "parts_node_s", "n_gpus": "parts_gpu_s"}
+"""Added columns of `attempts`, by what they count: seconds that parts of different length held."""
 
 _Row = dict[str, Any]
 JobKey = tuple[str, str]
@@ -68,8 +70,9 @@ class WholeJobs:
 def whole_jobs(tables: Mapping[str, Table]) -> WholeJobs:
     """The same tables, where the parts of a heterogeneous job are one job.
 
-    GPU-hours and node-hours stay what they are: the whole has the GPUs of all parts and the mean of
-    their runtimes, weighted by GPUs. Events and progress that name a part name the job.
+    The whole has the nodes and GPUs of all parts, and runs as long as the longest. Where parts ran
+    for different times, what they held is less than that product: the columns of `PARTS_HELD_S`
+    have it, null elsewhere. Events and progress that name a part name the job.
 
     Args:
         tables: the store's tables by name: attempts, allocations, events and progress among them.
@@ -86,10 +89,14 @@ def whole_jobs(tables: Mapping[str, Table]) -> WholeJobs:
         wholes.append(whole)
         whole_of |= {part["attempt_id"]: whole["attempt_id"] for part in parts}
     ids = _ids(rows, attempts)
-    made = ibis.memtable(
-        pa.Table.from_pylist(wholes, schema=ATTEMPTS.arrow_schema).select(list(attempts.columns))
-    ).cast(attempts.schema())
+    schema = ATTEMPTS.arrow_schema
+    for name in PARTS_HELD_S.values():
+        schema = schema.append(pa.field(name, pa.float64()))
     others = attempts.filter(attempts.het_job_id.isnull())
+    others = others.mutate(**{name: ibis.null("float64") for name in PARTS_HELD_S.values()})
+    made = ibis.memtable(
+        pa.Table.from_pylist(wholes, schema=schema).select(list(others.columns))
+    ).cast(others.schema())
     return WholeJobs(
         {
             **tables,
@@ -137,6 +144,7 @@ def _whole(parts: Sequence[_Row]) -> _Row:
         **leader,
         **{name: worst[name] for name in _ENDING},
         **{name: _total(parts, name) for name in _SUMS},
+        **{sums: _held_s(parts, name) if differ else None for name, sums in PARTS_HELD_S.items()},
         **{name: _listed(parts, name) for name in _JOINED},
         **{name: _largest(parts, name) for name in ("time_limit_s", "restarts", "eligible")},
         "attempt_id": attempt_id(leader["cluster"], job_id, submit),
@@ -171,21 +179,18 @@ def _listed(parts: Iterable[_Row], name: str) -> str | None:
 
 
 def _elapsed(parts: Sequence[_Row]) -> tuple[float | None, bool]:
-    """Mean runtime of the parts, by GPUs or else nodes, and whether they ran for different times.
-
-    The GPUs of all parts times this mean are the GPU-seconds of the parts.
-    """
+    """Runtime of the part that ran longest, and whether others ran for less."""
     known = _known(parts, "elapsed_s")
     if not known:
         return None, False
-    if min(known) == max(known) and len(known) == len(parts):
-        return known[0], False
-    for name in ("n_gpus", "n_nodes"):
-        whole = sum(part[name] or 0 for part in parts)
-        if whole:
-            held = sum((part["elapsed_s"] or 0.0) * (part[name] or 0) for part in parts)
-            return held / whole, True
-    return max(known), True
+    return max(known), min(known) < max(known) or len(known) < len(parts)
+
+
+def _held_s(parts: Sequence[_Row], name: str) -> float | None:
+    """Seconds of nodes or GPUs that the parts held; None where the number of one is not known."""
+    if _total(parts, name) is None:
+        return None
+    return float(sum((part["elapsed_s"] or 0.0) * part[name] for part in parts))
 
 
 def _ids(rows: Iterable[_Row], attempts: Table) -> dict[JobKey, str]:

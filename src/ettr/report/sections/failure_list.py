@@ -34,7 +34,7 @@ def failure_list_section(found: FailureList) -> Section:
         else (),
         gpu_hours=(
             ("lost in the failed jobs", sum(one.lost_gpu_hours or 0.0 for one in found.failures)),
-            ("in preempted jobs", sum(one.preempted_gpu_hours for one in found.failures)),
+            ("in preempted jobs", sum(one.preempted_gpu_hours or 0.0 for one in found.failures)),
         ),
     )
 

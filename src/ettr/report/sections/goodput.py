@@ -9,11 +9,11 @@ from ettr.metrics.crash_loops import SAME_CAUSE, SAME_NODE
 from ettr.metrics.goodput import CauseLoss, CrashLoop, LostGoodput, SizeLoss
 from ettr.metrics.preemptions import PreemptionLinks
 from ettr.report.charts import BarSeries, row_chart
-from ettr.report.gpus import ACCOUNT_GPUS, NO_GPUS, SAY_GPUS
+from ettr.report.gpus import ACCOUNT_GPUS, NO_GPUS, NONE_SAYS, SAY_GPUS, without_gpus
 from ettr.report.numbers import duration, number, percent, share_between
 from ettr.report.section import Figure, GpuHours, Section, TextTable
 from ettr.units import SECONDS_PER_HOUR
-from ettr.words import by_number, counted
+from ettr.words import counted
 
 _HEADERS = ("failures", "in failed jobs", "preemptions", "in preempted jobs", "GPU-hours")
 
@@ -50,13 +50,9 @@ def goodput_section(lost: LostGoodput, gpu_hours: float | None) -> Section:
             "nodes, or always with one cause that is rare elsewhere. “expected” are failures in "
             "its node-days at the rate of the other jobs."
         )
-    if gpu_hours is not None and lost.failures_without_gpus:
-        notes.append(
-            by_number(
-                "{n} [failure|failures] without a GPU count [adds|add] nothing to the loss.",
-                lost.failures_without_gpus,
-            )
-        )
+    without = without_gpus(lost.failures_without_gpus, lost.preemptions_without_gpus)
+    if gpu_hours is not None and without:
+        notes.append(without)
     return Section(
         "goodput",
         "What failures cost",
@@ -68,10 +64,16 @@ def goodput_section(lost: LostGoodput, gpu_hours: float | None) -> Section:
     )
 
 
-def _totals(lost: LostGoodput) -> tuple[tuple[str, float], ...]:
+def lost_in_all(lost: LostGoodput) -> float | None:
+    """Lost by failed and by preempted jobs as far as known; None where no cause says how much."""
+    known = [one.gpu_hours for one in lost.by_cause if one.gpu_hours is not None]
+    return sum(known) if known or not lost.by_cause else None
+
+
+def _totals(lost: LostGoodput) -> tuple[tuple[str, float | None], ...]:
     first, second = lost.first_order_gpu_hours, lost.second_order_gpu_hours
     return (
-        ("lost to failures", first + second),
+        ("lost to failures", lost_in_all(lost)),
         ("of it in the failed jobs", first),
         ("in preempted jobs", second),
     )
@@ -85,7 +87,9 @@ def _lead(lost: LostGoodput, gpu_hours: float | None) -> str:
         )
     if not gpu_hours:
         return "No job held GPUs, so failures cost no GPU-hours."
-    total = lost.first_order_gpu_hours + lost.second_order_gpu_hours
+    total = lost_in_all(lost)
+    if total is None:
+        return f"Not measured: {NONE_SAYS}, so the loss in GPU-hours is unknown; {SAY_GPUS}."
     if not total:
         return f"Failures cost none of the {number(gpu_hours, 6)} GPU-hours that ran."
     return (
@@ -98,7 +102,7 @@ def _lead(lost: LostGoodput, gpu_hours: float | None) -> str:
 
 
 def _figure(lost: LostGoodput) -> Figure:
-    def series(name: str, hours: Callable[[CauseLoss], float]) -> BarSeries:
+    def series(name: str, hours: Callable[[CauseLoss], float | None]) -> BarSeries:
         values = [hours(cause) for cause in lost.by_cause]
         return BarSeries(name, values, [f"{number(v, 4)} GPU-hours {name}" for v in values])
 

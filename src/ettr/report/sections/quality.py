@@ -227,6 +227,8 @@ def _doubts(quality: DataQuality) -> Iterator[str]:
     clocks = quality.clocks
     if quality.runaways:
         yield quality.runaways.sentence
+    if quality.unended_states:
+        yield quality.unended_states.sentence
     yield from (one.sentence for one in quality.windows)
     if quality.early_start:
         yield quality.early_start.sentence

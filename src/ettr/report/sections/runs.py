@@ -123,7 +123,13 @@ def _notes(runs: JobRuns) -> tuple[str, ...]:
             f"Left out, since no log names their GPUs: "
             f"{counted(runs.attempts_without_gpus, 'attempt')} that ran."
         )
-    notes += [RANGES, *_unrecorded(runs)]
+    if runs.partly_selected_runs:
+        notes.append(
+            f"{number(runs.partly_selected_runs)} of these runs also had attempts that are not "
+            "selected. A run counts whole where one of its attempts is selected: its hours are "
+            "more than those of the selection, and it may be in another one too."
+        )
+    notes += [*_side_by_side(runs), RANGES, *_unrecorded(runs)]
     if runs.measured_runs == runs.runs_found:
         return tuple(notes)
     given = runs.assumptions
@@ -141,6 +147,19 @@ def _notes(runs: JobRuns) -> tuple[str, ...]:
             "is known of its ETTR; means leave it out."
         )
     return tuple(notes)
+
+
+def _side_by_side(runs: JobRuns) -> list[str]:
+    at_once = [run for run in runs.runs if run.concurrent_h > 0]
+    if not at_once:
+        return []
+    hours = sum(run.concurrent_h for run in at_once)
+    return [
+        by_number("Attempts of {n} [run|runs] ", len(at_once))
+        + f"({_named(at_once)}) ran at the same time, for {duration(hours * SECONDS_PER_HOUR)}. "
+        "That time counts once in the wall clock, and in GPU-hours for each attempt. Where two "
+        "jobs recorded steps at once, the run is not measured: its records are not one."
+    ]
 
 
 def _unrecorded(runs: JobRuns) -> list[str]:

@@ -45,7 +45,8 @@ def status_section(mix: StatusMix) -> Section:
         held,
         shares,
     )
-    total = sum(state.gpu_hours for state in states)
+    known = [state.gpu_hours for state in states if state.gpu_hours is not None]
+    total = sum(known) if known else None
     return Section(
         "status",
         "How jobs end",

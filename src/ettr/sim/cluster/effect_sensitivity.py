@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, replace
 from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
 from ettr.estimates import Interval
+from ettr.sim.cluster.no_effect import is_simulated_alike, why_alike
 from ettr.sim.cluster.outcome import ClusterHours
 from ettr.sim.cluster.replaced import check_replay
 from ettr.sim.cluster.replay import DRAWN, Replay
@@ -106,7 +107,7 @@ def effect_plan(
     Raises:
         UsageError: a change cannot be made, or no assumed value of such a name can be varied.
     """
-    varied, not_varied = varied_values(scenario, patterns, replay)
+    varied, not_varied = varied_values(scenario, patterns, replay, alone=False)
     pairs = [(scenario, *(changed_scenario(scenario, change) for change in changes))]
     placed: list[tuple[VariedValue, tuple[int | None, int | None]]] = []
     for one in varied:
@@ -114,6 +115,8 @@ def effect_plan(
         reason = ""
         for side in one.sides:
             made = None if side is None else _with_changes(side[1], changes, replay)
+            if made and not isinstance(made, str) and all(map(is_simulated_alike, pairs[0], made)):
+                made = _why_unread(scenario, one.name, made[0])
             if made is None or isinstance(made, str):
                 reason = reason or made or ""
                 places.append(None)
@@ -190,6 +193,12 @@ def _won(runs: Sequence[ClusterHours], n: int) -> list[list[float]]:
         [a.wasted_gpu_hours - b.wasted_gpu_hours for a, b in zip(base, one, strict=True)]
         for one in others
     ]
+
+
+def _why_unread(scenario: ClusterScenario, name: str, other: ClusterScenario) -> str:
+    """Why a value has no effect, by its name as it is shown: `faults[1].form`."""
+    group, value = name.partition(".")[0].partition("[")[0], name.rpartition(".")[2]
+    return why_alike(scenario, other, f"{group}.{value}")
 
 
 def _with_changes(

@@ -24,12 +24,17 @@ def refuse_no_effect(scenario: ClusterScenario, change: str, changed: ClusterSce
     Raises:
         UsageError: both are simulated alike; the reason of each part is named.
     """
-    if _read(scenario) != _read(changed):
+    if not is_simulated_alike(scenario, changed):
         return
-    reasons = "; ".join(_reason(scenario, changed, one.strip()) for one in change.split(","))
+    reasons = "; ".join(why_alike(scenario, changed, one.strip()) for one in change.split(","))
     raise UsageError(
         f"--set {change!r} changes nothing that is simulated: {reasons}. Give another value"
     )
+
+
+def is_simulated_alike(scenario: ClusterScenario, changed: ClusterScenario) -> bool:
+    """Whether two scenarios differ in nothing that a simulation reads."""
+    return _read(scenario) == _read(changed)
 
 
 def _read(scenario: ClusterScenario) -> Mapping[str, Any]:
@@ -68,8 +73,8 @@ def _idle(scenario: ClusterScenario) -> Mapping[tuple[str, str], str]:
     return {value: why for value, (any_of_it, why) in comes.items() if not any_of_it}
 
 
-def _reason(scenario: ClusterScenario, changed: ClusterScenario, one: str) -> str:
-    """Why one part of a change has no effect."""
+def why_alike(scenario: ClusterScenario, changed: ClusterScenario, one: str) -> str:
+    """Why one part of a change has no effect, by the name of its value, as typed or alone."""
     name = one.partition("=")[0].strip()
     group, *_, value = name.split(".")
     if getattr(scenario, group) == getattr(changed, group):

@@ -14,6 +14,7 @@ from ettr.errors import UsageError
 from ettr.estimates import Interval
 from ettr.sim.cluster.drawing import SUMS_TO_ONE
 from ettr.sim.cluster.left_out import free_writes, not_simulated
+from ettr.sim.cluster.no_effect import is_simulated_alike, why_alike
 from ettr.sim.cluster.outcome import ClusterHours
 from ettr.sim.cluster.replaced import check_replay, replaced_by
 from ettr.sim.cluster.replay import DRAWN, Replay
@@ -240,7 +241,11 @@ def largest_change(effect: ValueEffect) -> float:
 
 
 def varied_values(
-    scenario: ClusterScenario, patterns: Sequence[str] = ("*",), replay: Replay = DRAWN
+    scenario: ClusterScenario,
+    patterns: Sequence[str] = ("*",),
+    replay: Replay = DRAWN,
+    *,
+    alone: bool = True,
 ) -> tuple[list[VariedValue], list[str]]:
     """The assumed values with their smaller and larger scenarios, and those that have neither.
 
@@ -248,6 +253,7 @@ def varied_values(
         scenario: As it is.
         patterns: Which values, as the shell writes patterns.
         replay: Jobs and faults from logs, which decide some of the values.
+        alone: Nothing else is changed, so that a value that is not read has no effect.
     """
     varied: list[VariedValue] = []
     not_varied: list[str] = []
@@ -267,7 +273,8 @@ def varied_values(
         elif now == 0 or math.isinf(now):
             not_varied.append(f"{shown}: {now:g} has no half")
         else:
-            sides = [_side(scenario, replay, (group, at, name), factor) for factor in (LESS, MORE)]
+            where = group, at, name
+            sides = [_side(scenario, replay, where, factor, alone) for factor in (LESS, MORE)]
             made = tuple(None if isinstance(one, str) else one for one in sides)
             if made == (None, None):
                 not_varied.append(f"{shown}: {sides[0]}")
@@ -305,7 +312,11 @@ def _part(scenario: ClusterScenario, group: str, at: int | None) -> Any:
 
 
 def _side(
-    scenario: ClusterScenario, replay: Replay, where: tuple[str, int | None, str], factor: float
+    scenario: ClusterScenario,
+    replay: Replay,
+    where: tuple[str, int | None, str],
+    factor: float,
+    alone: bool,
 ) -> tuple[float, ClusterScenario] | str:
     """The value times a factor, and the scenario with it; why not, where there is none."""
     group, at, name = where
@@ -328,9 +339,12 @@ def _side(
     try:
         other = replace(scenario, **{group: value}, validation=None)
         check_replay(other, replay)
-        return float(made), other
     except UsageError as error:
         return str(error).splitlines()[-1].strip()
+    if alone and is_simulated_alike(scenario, other):
+        # its difference would be a certain 0
+        return why_alike(scenario, other, f"{group}.{name}")
+    return float(made), other
 
 
 def _sum_to_one(entries: list[Any], at: int, group: str, name: str) -> list[Any]:

@@ -224,7 +224,12 @@ class AttemptReader:
         self._has_tres = self._has_tres or gpus.null_count < records.n
         self._has_gpus = self._has_gpus or bool(pc.max(gpus).as_py())
         self._reject_absurd(records, out)
-        never = pc.and_(out["node_list"].is_null(), has_list)
+        # what ran held nodes, though the log may keep their names to itself
+        ran = pc.and_(out["start"].is_valid(), pc.not_equal(out["elapsed_s"], 0.0).fill_null(True))
+        out["n_nodes"] = pc.if_else(
+            pc.and_(ran, pc.equal(out["n_nodes"], 0).fill_null(False)), None, out["n_nodes"]
+        )
+        never = pc.and_(pc.and_(out["node_list"].is_null(), has_list), pc.invert(ran))
         for column in ("n_nodes", "n_cpus", "n_gpus"):
             out[column] = pc.if_else(never, 0, out[column])
 
