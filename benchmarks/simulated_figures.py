@@ -130,6 +130,7 @@ def waits_beside(path: Path, simulated: Sequence[Waits], real: Sequence[RealWait
                  ylabel="mean first wait, s")  # fmt: skip
         axes.set_xticks(sizes, [f"{size:,}" for size in sizes], rotation=30)
         axes.minorticks_off()
-        axes.set_ylim(bottom=0)
-        axes.legend(fontsize=8)
+        highest_s = max(of_size[1] for one in simulated for of_size in one.of_sizes)
+        axes.set_ylim(0, 3 * highest_s)
+        axes.legend(fontsize=8, ncols=2)
         axes.grid(alpha=0.3)
